@@ -1,0 +1,1 @@
+"""A pluggable, differentiable model of the IPU: cycles and memory of any JAX function."""

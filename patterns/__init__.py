@@ -1,0 +1,1 @@
+"""Graph rewrites on onnx_ir, named and levelled as in PopART."""

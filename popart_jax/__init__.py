@@ -1,0 +1,1 @@
+"""PopART's Python API, run by JAX."""
