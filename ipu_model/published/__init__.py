@@ -1,0 +1,1 @@
+"""Predicts published IPU figures from their configuration, and scores the predictions."""

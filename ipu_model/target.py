@@ -1,0 +1,223 @@
+"""Hardware constants of one IPU: a frozen, registered JAX pytree whose leaves can be differentiated and fitted.
+
+What decides the *shape* of a plan (tiles, units, memory sizes) is static and hashable, in `Machine`; what decides its
+*price* (clock, bandwidths, launch costs, fitted constants) is a leaf of `Target`. Every constant comes from a data file
+that also says where it comes from; see `ipu_model.targets`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+import jax
+
+ENTRY_POINT_GROUP = "popart_jax.targets"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is fixed in silicon: the static, hashable half of a target (sizes in bytes unless stated)."""
+
+    tiles: int
+    workers: int
+    tile_memory: int
+    usable_tile_memory: int
+    interleaved_start: int
+    memory_element: int
+    vector_bytes: int
+    units_half_half: int
+    units_half_float: int
+    units_float: int
+    weights_per_unit_half: int
+    weights_per_unit_float: int
+    inputs_per_cycle_half: int
+    inputs_per_cycle_float: int
+    coefficient_load_bytes: int
+    atomic_store_bytes: int
+    exchange_bytes: int
+    bus_tiles: int
+
+    def units(self, data: str, partials: str) -> int:
+        """Convolution units used for a data type and a partial type (``"half"`` or ``"float"``)."""
+        if data == "float":
+            return self.units_float
+        return self.units_half_half if partials == "half" else self.units_half_float
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """Everything the model knows about a chip. Numeric fields are pytree leaves, the rest is static.
+
+    Attributes
+    ----------
+    name, architecture : str
+        Our name (``"mk2"``) and Poplar's (``"ipu2"``).
+    machine : Machine
+        Sizes that shape plans; part of every memo key.
+    fitted : dict of str to float
+        Constants that no document gives, by dotted name (``"conv.compute"``), from `calibrate`.
+    provenance : dict
+        For each constant its unit, source and confidence, as in the data file.
+    """
+
+    name: str
+    architecture: str
+    machine: Machine
+    clock_hz: float
+    exchange_bytes_per_cycle: float
+    memcpy_bytes_per_cycle: float
+    load_bytes_per_cycle: float
+    store_bytes_per_cycle: float
+    supervisor_cycles: float
+    sync_cycles: float
+    exchange_setup_cycles: float
+    fragment_cycles: float
+    external_sync_cycles: float
+    link_bytes_per_second: float
+    link_efficiency: float
+    links_per_ipu: float
+    host_in_bytes_per_second: float
+    host_out_bytes_per_second: float
+    streaming_bytes_per_second: float
+    power_watts: float
+    fitted: dict[str, float] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def tiles(self) -> int:
+        return self.machine.tiles
+
+    @property
+    def workers(self) -> int:
+        return self.machine.workers
+
+    @property
+    def tile_memory(self) -> int:
+        """Bytes per tile."""
+        return self.machine.tile_memory
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the whole IPU."""
+        return self.machine.tile_memory * self.machine.tiles
+
+    @property
+    def link_rate(self) -> float:
+        """Payload bytes per second over all IPU-Links of one IPU, one direction."""
+        return self.links_per_ipu * self.link_bytes_per_second * self.link_efficiency
+
+    def seconds(self, cycles: float) -> float:
+        """Wall time of `cycles` tile cycles."""
+        return cycles / self.clock_hz
+
+    def peak_flops(self, data: str = "half", partials: str = "half") -> float:
+        """Peak FLOP/s: 2 x units x inputs per cycle x tiles x clock."""
+        m = self.machine
+        rate = m.inputs_per_cycle_half if data == "half" else m.inputs_per_cycle_float
+        if data == "float" and m.units_float > 8:
+            rate /= 2  # sixteen fp32 units take twice the cycles per position (8 instead of 4)
+        return 2 * m.units(data, partials) * rate * m.tiles * self.clock_hz
+
+    def replace(self, **changes: Any) -> Target:
+        """Copy with other constants; a name that belongs to `Machine` changes the machine."""
+        machine = {k: changes.pop(k) for k in list(changes) if k in MACHINE_FIELDS}
+        if machine:
+            changes["machine"] = dataclasses.replace(self.machine, **machine)
+        return dataclasses.replace(self, **changes)
+
+    def with_fitted(self, constants: Mapping[str, float]) -> Target:
+        """Copy with some fitted constants replaced."""
+        return dataclasses.replace(self, fitted={**self.fitted, **constants})
+
+
+STATIC_FIELDS = ("name", "architecture", "machine")
+MACHINE_FIELDS = frozenset(f.name for f in dataclasses.fields(Machine))
+LEAF_FIELDS = tuple(f.name for f in dataclasses.fields(Target) if f.name not in (*STATIC_FIELDS, "provenance"))
+
+
+def _flatten(target: Target) -> tuple[tuple, tuple]:
+    keys = tuple(target.fitted)
+    leaves = [getattr(target, name) for name in LEAF_FIELDS if name != "fitted"]
+    static = (*(getattr(target, name) for name in STATIC_FIELDS), keys)
+    return (*leaves, *(target.fitted[k] for k in keys)), static
+
+
+def _unflatten(static: tuple, leaves: tuple) -> Target:
+    *fixed, keys = static
+    names = [name for name in LEAF_FIELDS if name != "fitted"]
+    fitted = dict(zip(keys, leaves[len(names) :], strict=True))
+    return Target(**dict(zip(STATIC_FIELDS, fixed, strict=True)), **dict(zip(names, leaves)), fitted=fitted)  # noqa: B905
+
+
+jax.tree_util.register_pytree_node(Target, _flatten, _unflatten)
+
+
+def from_constants(
+    name: str, architecture: str, constants: Mapping[str, Mapping[str, Any]], fitted: Mapping[str, float] | None = None
+) -> Target:
+    """Build a target from a table ``{field: {"value", "unit", "source", ...}}``.
+
+    Raises
+    ------
+    ValueError
+        When a constant is missing or unknown; the message lists both.
+    """
+    wanted = MACHINE_FIELDS | (set(LEAF_FIELDS) - {"fitted"})
+    missing, unknown = sorted(wanted - set(constants)), sorted(set(constants) - wanted)
+    if missing or unknown:
+        raise ValueError(f"target {name!r}: missing constants {missing}, unknown constants {unknown}")
+    values = {k: v["value"] for k, v in constants.items()}
+    machine = Machine(**{k: int(values.pop(k)) for k in MACHINE_FIELDS})
+    leaves = {k: float(v) for k, v in values.items()}
+    return Target(name, architecture, machine, fitted=dict(fitted or {}), provenance=dict(constants), **leaves)
+
+
+def available() -> dict[str, Callable[[], Target]]:
+    """Targets by name, each as a function that builds it: everything registered under ``popart_jax.targets``."""
+    from ipu_model import targets
+
+    found = {e.name: e.load for e in metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    loaders: dict[str, Callable[[], Target]] = {name: functools.partial(_load, load) for name, load in found.items()}
+    # A source tree that was never installed has no entry points: its own targets are those of pyproject.toml.
+    for name, load in targets.BUILTIN.items():
+        loaders.setdefault(name, load)
+    return loaders
+
+
+def _load(load: Callable[[], Any]) -> Target:
+    value = load()
+    return value() if callable(value) else value
+
+
+def get(name: str | Target = "mk2") -> Target:
+    """Target by registered name or alias (``"mk1"``/``"gc2"``, ``"mk2"``/``"gc200"``, ``"bow"``, ``"c600"``).
+
+    Raises
+    ------
+    KeyError
+        When no such target is registered; the message lists those that are.
+    """
+    if isinstance(name, Target):
+        return name
+    from ipu_model import targets
+
+    key = targets.ALIASES.get(name.lower(), name.lower())
+    found = available()
+    if key not in found:
+        raise KeyError(f"no IPU target named {name!r}; registered: {', '.join(sorted(found))}")
+    return found[key]()
+
+
+def to_json(target: Target) -> str:
+    """The constants of a target as a data file that `from_constants` reads back."""
+    rows = {}
+    for name in sorted(MACHINE_FIELDS | set(LEAF_FIELDS) - {"fitted"}):
+        value = getattr(target.machine, name) if name in MACHINE_FIELDS else getattr(target, name)
+        rows[name] = {**target.provenance.get(name, {"unit": "", "source": "set by the caller"}), "value": value}
+    return json.dumps({"name": target.name, "architecture": target.architecture, "constants": rows}, indent=1)

@@ -1,0 +1,56 @@
+"""The IPUs we know, as data files beside this module; each function is an entry point of ``popart_jax.targets``."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ipu_model.target import Target, from_constants
+
+FOLDER = Path(__file__).parent
+ALIASES = {"gc2": "mk1", "ipu1": "mk1", "gc200": "mk2", "ipu2": "mk2", "mk2_bow": "bow", "ipu21": "c600"}
+
+
+def _read(name: str) -> dict[str, Any]:
+    data = json.loads((FOLDER / f"{name}.json").read_text())
+    if "base" in data:
+        data["constants"] = {**_read(data["base"])["constants"], **data["constants"]}
+    return data
+
+
+@functools.cache
+def fitted_constants() -> dict[str, float]:
+    """Constants found by `ipu_model.calibrate`, by dotted name; the file holds how each was found."""
+    return {name: row["value"] for name, row in json.loads((FOLDER / "fitted.json").read_text())["constants"].items()}
+
+
+@functools.cache
+def _target(name: str) -> Target:
+    data = _read(name)
+    return from_constants(data["name"], data["architecture"], data["constants"], fitted_constants())
+
+
+def mk1() -> Target:
+    """First generation (GC2), 1216 tiles at 1.6 GHz."""
+    return _target("mk1")
+
+
+def mk2() -> Target:
+    """Second generation (GC200, M2000 and POD systems), 1472 tiles at 1.33 GHz."""
+    return _target("mk2")
+
+
+def bow() -> Target:
+    """Second generation, wafer on wafer (Bow), 1472 tiles at 1.85 GHz."""
+    return _target("bow")
+
+
+def c600() -> Target:
+    """PCIe card with the ipu21 core (fp8), 1472 tiles."""
+    return _target("c600")
+
+
+BUILTIN: dict[str, Callable[[], Target]] = {"mk1": mk1, "mk2": mk2, "bow": bow, "c600": c600}
