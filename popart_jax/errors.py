@@ -1,0 +1,115 @@
+"""The exception family: PopART's class names, and the more precise errors this package adds to them.
+
+Source: PopART's error hierarchy (popart, poplibs and poplar families are unrelated to each other).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class popart_exception(Exception):  # noqa: N801, N818 - PopART's own name
+    """Base of every error raised on account of a program, a model or an option."""
+
+
+PopartJaxError = popart_exception
+
+
+class popart_internal_exception(popart_exception):  # noqa: N801
+    """A rule inside the runtime was broken."""
+
+
+class popart_runtime_error(popart_exception):  # noqa: N801
+    """Something went wrong while a prepared session was used."""
+
+
+class poplibs_exception(Exception):  # noqa: N801, N818
+    """Raised by the tensor libraries upstream."""
+
+
+class poplar_exception(Exception):  # noqa: N801, N818
+    """Raised by the device layer upstream."""
+
+
+class poplar_runtime_error(poplar_exception):  # noqa: N801
+    """Device layer error while running."""
+
+
+class poplar_application_runtime_error(poplar_runtime_error):  # noqa: N801
+    """Device layer error caused by the program."""
+
+
+class poplar_system_runtime_error(poplar_runtime_error):  # noqa: N801
+    """Device layer error caused by the system."""
+
+
+class poplar_recoverable_runtime_error(poplar_system_runtime_error):  # noqa: N801
+    """System error after which the run may be tried again; `recoveryAction` says how."""
+
+    recoveryAction: ClassVar[object] = None
+
+
+class poplar_unrecoverable_runtime_error(poplar_system_runtime_error):  # noqa: N801
+    """System error that ends the use of the device."""
+
+
+class poplar_unknown_runtime_error(poplar_system_runtime_error):  # noqa: N801
+    """System error of unknown nature."""
+
+
+class UnsupportedOpError(popart_exception, NotImplementedError):
+    """A model holds operators without a translation; all of them are named at once.
+
+    Parameters
+    ----------
+    gaps : sequence of (str, str)
+        Operator identifiers such as ``ai.onnx.Foo:17`` with the node name, in graph order.
+    """
+
+    def __init__(self, gaps: Sequence[tuple[str, str]]) -> None:
+        self.gaps = tuple(gaps)
+        counts: dict[str, list[str]] = {}
+        for op, node in gaps:
+            counts.setdefault(op, []).append(node)
+        lines = [f"  {op} x{len(nodes)}, first at node {nodes[0]!r}" for op, nodes in counts.items()]
+        first = gaps[0][0]
+        super().__init__(
+            f"No class for {first}. The model uses {len(counts)} operator(s) without a translation:\n"
+            + "\n".join(lines)
+            + "\n  fix: register a Python translation with popart_jax.custom_op(...), or convert the model's opset."
+        )
+
+
+class NeedsConstantError(popart_exception, ValueError):
+    """An operator needs a value while tracing that is known only when the program runs.
+
+    Parameters
+    ----------
+    node : str
+        Name of the node.
+    op : str
+        Its operator type.
+    position : int
+        Which input, from 0.
+    tensor : str
+        Name of that input.
+    chain : sequence of str
+        The producers that lead to the run-time value, nearest last.
+    """
+
+    def __init__(self, node: str, op: str, position: int, tensor: str, chain: Sequence[str] = ()) -> None:
+        self.node, self.op, self.position, self.tensor, self.chain = node, op, position, tensor, tuple(chain)
+        came = f", but it comes from the run-time chain {' -> '.join(chain)}" if chain else ""
+        super().__init__(
+            f"node {node!r}: input {position} ({tensor!r}) of {op} must be a compile-time constant{came}.\n"
+            "  fix: feed it from a Constant or an initializer, or call the function outside jit."
+        )
+
+
+class NodeError(popart_exception, ValueError):
+    """Translating one node failed: `node`, `op` and the operand types are attributes."""
+
+    def __init__(self, node: str, op: str, operands: Sequence[str], reason: str) -> None:
+        self.node, self.op, self.operands, self.reason = node, op, tuple(operands), reason
+        super().__init__(f"node {node!r}: {op} failed for operands [{', '.join(operands)}]: {reason}")

@@ -1,0 +1,45 @@
+"""ONNX attributes as the Python values that translations take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import onnx_ir as ir
+
+from ..ops.registry import Lowering
+
+_PLAIN = {ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING, ir.AttributeType.TYPE_PROTO}
+_LISTS = {ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS}
+
+
+def to_python(attr: ir.Attr, subgraph: Callable[[ir.Graph], Any]) -> Any:
+    """Value of one attribute: numbers and text as they are, lists as tuples, tensors as NumPy, graphs as functions."""
+    if attr.type in _PLAIN:
+        return attr.value
+    if attr.type in _LISTS:
+        return tuple(attr.value)
+    if attr.type is ir.AttributeType.TENSOR:
+        return attr.value.numpy()
+    if attr.type is ir.AttributeType.TENSORS:
+        return tuple(t.numpy() for t in attr.value)
+    if attr.type is ir.AttributeType.GRAPH:
+        return subgraph(attr.value)
+    if attr.type is ir.AttributeType.GRAPHS:
+        return tuple(subgraph(g) for g in attr.value)
+    return attr.value
+
+
+def keywords(node: ir.Node, lowering: Lowering, subgraph: Callable[[ir.Graph], Any]) -> Mapping[str, Any]:
+    """The attributes of `node` that its translation takes; PopART's `__` annotations and unknown ones stay out.
+
+    Raises
+    ------
+    TypeError
+        A required attribute is missing (raised by the translation's own call).
+    """
+    return {
+        name: to_python(attr, subgraph)
+        for name, attr in node.attributes.items()
+        if name in lowering.attributes and not attr.is_ref()
+    }

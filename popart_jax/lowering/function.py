@@ -1,0 +1,127 @@
+"""An ONNX model as a differentiable JAX function."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx_ir as ir
+
+from .._compat.jax import enable_x64
+from ..model.load import ModelLike, load
+from .interpreter import Settings, evaluate
+from .resolve import check_supported
+
+_WIDE = {ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.DOUBLE, ir.DataType.COMPLEX128}
+_FLOATING = {"f", "c", "V"}
+
+
+def to_jax(model: ModelLike, *, training: bool = False) -> tuple[Callable[..., dict[str, Any]], dict[str, jax.Array]]:
+    """Turn an ONNX model into a pure function and its parameters.
+
+    Parameters
+    ----------
+    model : path, bytes, onnx.ModelProto or onnx_ir.Model
+        The model; 64-bit types are kept exactly.
+    training : bool
+        Dropout and batch normalisation behave as in training.
+
+    Returns
+    -------
+    fn : callable
+        ``fn(params, inputs, key=None) -> outputs``, both dictionaries keyed by ONNX names. It may be jitted,
+        differentiated and vmapped; `key` is a JAX random key for operators that draw numbers.
+    params : dict of str to jax.Array
+        Every floating point initializer.
+
+    Raises
+    ------
+    UnsupportedOpError
+        Operators without a translation, all at once.
+    popart_exception
+        The model can't be read; or, when `fn` is called, an input is missing, unknown or of the wrong type.
+
+    Examples
+    --------
+    >>> fn, params = to_jax("model.onnx")  # doctest: +SKIP
+    >>> jax.grad(lambda p: fn(p, {"x": x})["loss"])(params)  # doctest: +SKIP
+    """
+    loaded = load(model)
+    graph = loaded.graph
+    check_supported(graph, loaded.opset_imports)
+    wide = _uses_wide_types(graph)
+    params = _float_initializers(graph, wide)
+    outputs = [v.name or "" for v in graph.outputs]
+
+    def fn(params: Mapping[str, Any], inputs: Mapping[str, Any], key: jax.Array | None = None) -> dict[str, Any]:
+        settings = Settings(dict(loaded.opset_imports), training, key)
+        with _precision(wide):
+            fed = check_inputs(graph, inputs)
+            return evaluate(graph, {**params, **fed}, outputs, settings)
+
+    return fn, params
+
+
+def _precision(wide: bool) -> contextlib.AbstractContextManager[Any]:
+    return enable_x64() if wide else contextlib.nullcontext()
+
+
+def _uses_wide_types(graph: ir.Graph) -> bool:
+    """Whether a 64-bit tensor reaches the device: an input, an output, or a value of a 64-bit type."""
+    values = [*graph.inputs, *graph.outputs, *graph.initializers.values()]
+    if any(v.dtype in _WIDE for v in values):
+        return True
+    return any(_makes_wide(node) for node in ir.traversal.RecursiveGraphIterator(graph))
+
+
+_INDEX_OPS = {"Shape", "Size", "ArgMax", "ArgMin", "TopK", "NonZero", "Unique", "MaxPool", "NonMaxSuppression", "Cast",
+              "Constant", "ConstantOfShape", "Range", "SequenceLength", "StringNormalizer"}  # fmt: skip
+
+
+def _makes_wide(node: ir.Node) -> bool:
+    return node.op_type in _INDEX_OPS or any(v.dtype in _WIDE for v in node.outputs)
+
+
+def _float_initializers(graph: ir.Graph, wide: bool) -> dict[str, jax.Array]:
+    with _precision(wide):
+        return {
+            name: jnp.asarray(value.const_value.numpy())
+            for name, value in graph.initializers.items()
+            if value.const_value is not None and jnp.issubdtype(value.const_value.numpy().dtype, jnp.inexact)
+        }
+
+
+def check_inputs(graph: ir.Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Fed values as arrays of the declared types; initializers may be fed as well.
+
+    Raises
+    ------
+    popart_exception
+        Names of missing and unknown inputs, or one whose type can't be the declared one.
+    """
+    from ..errors import popart_exception
+
+    declared = {v.name: v for v in graph.inputs if v.name}
+    needed = [n for n in declared if n not in graph.initializers]
+    missing = [n for n in needed if n not in inputs]
+    unknown = [n for n in inputs if n not in declared and n not in graph.initializers]
+    if missing or unknown:
+        raise popart_exception(
+            f"Inputs do not match the model: missing {missing}, unknown {unknown}; it takes {needed}.\n"
+            "  fix: pass a dictionary with exactly these names."
+        )
+    return {n: _as_declared(declared.get(n), x) for n, x in inputs.items()}
+
+
+def _as_declared(value: ir.Value | None, x: Any) -> Any:
+    if isinstance(x, (list, dict)) or x is None:
+        return x
+    array = x if isinstance(x, jax.Array) else np.asarray(x)
+    if array.dtype.kind in "OUS":
+        return array
+    want = value.dtype.numpy() if value is not None and value.dtype is not None else array.dtype
+    return jnp.asarray(array, want)

@@ -1,0 +1,195 @@
+"""The one interpreter: walks a graph once and computes its values with the table of translations.
+
+Under `jax.jit` the walk is a trace. Whatever depends only on constants and static shapes stays NumPy throughout, so
+computed shapes and axes are known when an operator needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import onnx_ir as ir
+
+from ..errors import popart_exception
+from . import static
+from .attributes import keywords
+from .failure import described, explain
+from .resolve import Plan, Step, label, make_plan
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Facts of one walk that are no graph values.
+
+    Attributes
+    ----------
+    opsets : mapping of str to int
+        Opset version by domain ('' is ai.onnx).
+    training : bool
+        Dropout drops, batch normalisation uses batch statistics.
+    key : jax.Array or None
+        Random key; every random node folds its own number in.
+    probes : mapping of str to array
+        Zeros added to the named tensors: their gradient is the tensor's gradient.
+    """
+
+    opsets: Mapping[str, int]
+    training: bool = False
+    key: jax.Array | None = None
+    probes: Mapping[str, Any] = field(default_factory=dict)
+
+
+Env = dict[ir.Value, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """State of one walk: settings, values so far, and the walk of the enclosing graph."""
+
+    settings: Settings
+    env: Env
+    outer: Walk | None = None
+
+    def read(self, value: ir.Value) -> Any:
+        """Value computed here or in an enclosing graph; constants are read where they stand."""
+        walk: Walk | None = self
+        while walk is not None:
+            if value in walk.env:
+                return walk.env[value]
+            walk = walk.outer
+        if value.const_value is not None:
+            return value.const_value.numpy()
+        raise popart_exception(f"No value for tensor {value.name!r}: it is neither fed, nor an initializer, nor computed.")
+
+
+def evaluate(graph: ir.Graph, bindings: Mapping[str, Any], want: Sequence[str], settings: Settings) -> dict[str, Any]:
+    """Compute the named tensors of a graph.
+
+    Parameters
+    ----------
+    graph : onnx_ir.Graph
+        Main graph, sorted topologically.
+    bindings : mapping of str to array
+        Values of inputs and initializers; initializers left out are constants. Other tensors may be bound as well,
+        their producers then do not run.
+    want : sequence of str
+        Names of tensors of this graph.
+    settings : Settings
+        Opsets, training flag, random key, gradient probes.
+
+    Raises
+    ------
+    popart_exception
+        Unknown name, operator without translation (all listed at once), or a node that failed (named).
+    """
+    named = names(graph)
+    missing = [n for n in (*want, *bindings) if n not in named]
+    if missing:
+        raise popart_exception(f"The graph has no tensor(s) {missing}; known are {sorted(named)[:50]}")
+    wanted = tuple(named[n] for n in want)
+    walk = Walk(settings, {named[n]: v for n, v in bindings.items()})
+    run(make_plan(graph, wanted, settings.opsets), walk)
+    return {n: walk.read(v) for n, v in zip(want, wanted, strict=True)}
+
+
+def names(graph: ir.Graph) -> dict[str, ir.Value]:
+    """Every named value of a graph, subgraphs excluded."""
+    found = {v.name: v for v in (*graph.inputs, *graph.initializers.values()) if v.name}
+    for node in graph:
+        found.update((v.name, v) for v in node.outputs if v.name)
+    return found
+
+
+def run(plan: Plan, walk: Walk) -> None:
+    """Execute the steps; values nobody reads any more are dropped on the way."""
+    keep = set(plan.wanted)
+    for step in plan.steps:
+        if all(v in walk.env for v in step.node.outputs):
+            continue
+        run_step(step, walk)
+        for value in step.dead:
+            if value not in keep:
+                walk.env.pop(value, None)
+
+
+def run_step(step: Step, walk: Walk) -> None:
+    """Run one node and enter its outputs."""
+    node = step.node
+    operands = [None if v is None else walk.read(v) for v in node.inputs]
+    try:
+        results = _call(step, walk, operands)
+    except popart_exception as err:
+        err.add_note(f"while lowering {described(node, operands)}")
+        raise
+    except Exception as err:
+        raise explain(err, node, operands) from err
+    for value, result in zip(node.outputs, results, strict=False):
+        walk.env[value] = _probe(walk, value, result)
+
+
+def _probe(walk: Walk, value: ir.Value, result: Any) -> Any:
+    probe = walk.settings.probes.get(value.name or "")
+    return result if probe is None or walk.outer is not None else result + probe
+
+
+def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
+    node, lowering = step.node, step.lowering
+    folded = all(static.is_static(x) for x in operands) and "key" not in lowering.context
+    for i, value in enumerate(node.inputs):
+        if value is not None and lowering.is_static(i) and not static.is_static(operands[i]):
+            operands[i] = static.require(walk, node, i)
+    kwargs = dict(keywords(node, lowering, lambda g: Body(g, walk, step.number)))
+    has_bodies = any(isinstance(v, Body) for v in kwargs.values())
+    kwargs.update((name, _fact(what, step, walk)) for name, what in lowering.context.items())
+    with jax.named_scope(f"onnx[{label(node)}]"):
+        if folded and not has_bodies:
+            results = static.fold(lowering.fn, operands, kwargs)
+        else:
+            results = lowering.fn(*_trim(operands), **kwargs)
+    return results if isinstance(results, tuple) else (results,)
+
+
+def _trim(operands: list[Any]) -> list[Any]:
+    while operands and operands[-1] is None:
+        operands = operands[:-1]
+    return operands
+
+
+def _fact(what: str, step: Step, walk: Walk) -> Any:
+    settings = walk.settings
+    match what:
+        case "key":
+            base = jax.random.key(0) if settings.key is None else settings.key
+            return jax.random.fold_in(base, step.number)
+        case "n_outputs":
+            return len(step.node.outputs)
+        case "training":
+            return settings.training
+        case "opset":
+            return step.node.version or settings.opsets.get("" if step.node.domain == "ai.onnx" else step.node.domain, 1)
+        case "node":
+            return step.node
+        case "context":
+            return walk
+    raise AssertionError(f"unknown context fact {what!r}")
+
+
+class Body:
+    """A subgraph as a function; tensors of enclosing graphs are captured from the walk that made it."""
+
+    def __init__(self, graph: ir.Graph, walk: Walk, number: int) -> None:
+        self.graph, self.walk, self.number = graph, walk, number
+        self.n_inputs, self.n_outputs = len(graph.inputs), len(graph.outputs)
+
+    def __call__(self, *args: Any, iteration: Any = None) -> tuple[Any, ...]:
+        """Run the body on values for its inputs, in order, and return its outputs."""
+        settings = self.walk.settings
+        if settings.key is not None:
+            key = jax.random.fold_in(settings.key, self.number)
+            settings = replace(settings, key=key if iteration is None else jax.random.fold_in(key, iteration))
+        inner = Walk(settings, dict(zip(self.graph.inputs, args, strict=False)), self.walk)
+        run(make_plan(self.graph, tuple(self.graph.outputs), settings.opsets), inner)
+        return tuple(inner.read(v) for v in self.graph.outputs)

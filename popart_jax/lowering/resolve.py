@@ -1,0 +1,114 @@
+"""From a graph to the ordered steps that compute the wanted values, each node with its table row."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from ..errors import UnsupportedOpError
+from ..ops.registry import Lowering, normal_domain, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One node to run: its row, its stable number in the graph (for random keys), values not needed afterwards."""
+
+    node: ir.Node
+    lowering: Lowering
+    number: int
+    dead: tuple[ir.Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps in execution order and the values they leave."""
+
+    steps: tuple[Step, ...]
+    wanted: tuple[ir.Value, ...]
+
+
+_plans: weakref.WeakKeyDictionary[ir.Graph, dict[tuple[int, ...], Plan]] = weakref.WeakKeyDictionary()
+
+
+def captured(graph: ir.Graph) -> set[ir.Value]:
+    """Values of enclosing graphs that `graph`, or a graph inside it, uses."""
+    own: set[ir.Value] = set(graph.inputs) | set(graph.initializers.values())
+    used: set[ir.Value] = set(graph.outputs)
+    for node in graph:
+        own.update(node.outputs)
+        used.update(needs(node))
+    return used - own
+
+
+def needs(node: ir.Node) -> Iterable[ir.Value]:
+    """Everything a node reads: its inputs and what its subgraphs capture."""
+    yield from (v for v in node.inputs if v is not None)
+    for attr in node.attributes.values():
+        if attr.type is ir.AttributeType.GRAPH:
+            yield from captured(attr.value)
+        elif attr.type is ir.AttributeType.GRAPHS:
+            for graph in attr.value:
+                yield from captured(graph)
+
+
+def check_supported(graph: ir.Graph, opsets: Mapping[str, int]) -> None:
+    """Raise one `UnsupportedOpError` that lists every node, nested ones too, without a translation."""
+    gaps = []
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        if find(node, opsets) is None:
+            domain = normal_domain(node.domain) or "ai.onnx"
+            version = node.version or opsets.get(normal_domain(node.domain), 1)
+            gaps.append((f"{domain}.{node.op_type}:{version}", label(node)))
+    if gaps:
+        raise UnsupportedOpError(gaps)
+
+
+def find(node: ir.Node, opsets: Mapping[str, int]) -> Lowering | None:
+    """Table row of a node under the model's opset imports."""
+    domain = normal_domain(node.domain)
+    return resolve(domain, node.op_type, node.version or opsets.get(domain, 1))
+
+
+def label(node: ir.Node) -> str:
+    """Name of a node for people and profiles: its own, else operator type and first output."""
+    if node.name:
+        return node.name
+    return f"{node.op_type}:{next((v.name for v in node.outputs if v.name), '')}"
+
+
+def make_plan(graph: ir.Graph, wanted: tuple[ir.Value, ...], opsets: Mapping[str, int]) -> Plan:
+    """Steps that `wanted` depends on, in graph order; remembered per graph."""
+    key = tuple(id(v) for v in wanted)
+    known = _plans.setdefault(graph, {})
+    plan = known.get(key)
+    if plan is None or plan.wanted != wanted:
+        plan = known[key] = _make_plan(graph, wanted, opsets)
+    return plan
+
+
+def _make_plan(graph: ir.Graph, wanted: tuple[ir.Value, ...], opsets: Mapping[str, int]) -> Plan:
+    live = set(wanted)
+    steps: list[Step] = []
+    numbered = list(enumerate(graph))
+    for number, node in reversed(numbered):
+        if not any(v in live for v in node.outputs) and not has_effect(node):
+            continue
+        lowering = find(node, opsets)
+        if lowering is None:
+            check_supported(graph, opsets)
+            raise AssertionError("check_supported names every gap")
+        fresh = dict.fromkeys(v for v in needs(node) if v not in live)
+        live.update(fresh)
+        steps.append(Step(node, lowering, number, tuple(fresh)))
+    return Plan(tuple(reversed(steps)), wanted)
+
+
+EFFECTS = {"PrintTensor"}
+
+
+def has_effect(node: ir.Node) -> bool:
+    """Whether a node must run even if nobody reads its outputs."""
+    return node.op_type in EFFECTS

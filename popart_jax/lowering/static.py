@@ -1,0 +1,106 @@
+"""What is known while tracing: folding with NumPy, and fetching values that an operator needs as constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import onnx_ir as ir
+
+from .._compat.jax import Tracer
+from ..errors import NeedsConstantError
+
+if TYPE_CHECKING:
+    from .interpreter import Walk
+
+
+def is_static(x: Any) -> bool:
+    """Whether a value is NumPy (or absent, or a sequence of such): known while tracing."""
+    if isinstance(x, list):
+        return all(is_static(e) for e in x)
+    return x is None or isinstance(x, (np.ndarray, np.generic, bool, int, float, str))
+
+
+def fold(fn: Callable[..., Any], operands: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Run a translation on NumPy operands, at once and outside the trace; results are NumPy."""
+    while operands and operands[-1] is None:
+        operands = operands[:-1]
+    with jax.ensure_compile_time_eval():
+        return jax.tree.map(_to_numpy, fn(*operands, **kwargs))
+
+
+def _to_numpy(x: Any) -> Any:
+    return np.asarray(x) if isinstance(x, jax.Array) and not jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+
+
+def require(walk: Walk, node: ir.Node, position: int) -> Any:
+    """The value of a static input that arrived as an array.
+
+    Concrete arrays (outside a trace) are copied; a traced one is folded anew from the constants it was made of.
+
+    Raises
+    ------
+    NeedsConstantError
+        The value depends on what is known only at run time; the message names the chain.
+    """
+    value = node.inputs[position]
+    assert value is not None
+    array = walk.read(value)
+    if not isinstance(array, Tracer):
+        return np.asarray(array)
+    known, chain = _fold_back(walk, value)
+    if known is None:
+        from .resolve import label
+
+        raise NeedsConstantError(label(node), node.op_type, position, value.name or "", chain)
+    return known
+
+
+def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
+    """Evaluate `value` from initializers' own data, or say which producers prevent it."""
+    from .interpreter import Walk as NewWalk
+    from .interpreter import run_step
+    from .resolve import Step, find
+
+    fresh = NewWalk(walk.settings, {})
+    pending, chain = [value], []
+    while pending:
+        top = pending[-1]
+        if top in fresh.env:
+            pending.pop()
+            continue
+        if top.const_value is not None:
+            fresh.env[top] = top.const_value.numpy()
+            continue
+        seen = _lookup(walk, top)
+        if seen is not None and is_static(seen):
+            fresh.env[top] = seen
+            continue
+        producer = top.producer()
+        chain.append(top.name or "")
+        if producer is None:
+            return None, chain[::-1]
+        if producer.op_type in {"Shape", "Size"} and producer.inputs[0] is not None:
+            shaped = _lookup(walk, producer.inputs[0])
+            if shaped is not None:
+                fresh.env[producer.inputs[0]] = np.broadcast_to(np.zeros((), np.float32), np.shape(shaped))
+        missing = [v for v in producer.inputs if v is not None and v not in fresh.env]
+        if missing:
+            pending.extend(missing)
+            continue
+        lowering = find(producer, walk.settings.opsets)
+        if lowering is None or "key" in lowering.context:
+            return None, chain[::-1]
+        run_step(Step(producer, lowering, 0, ()), fresh)
+    return fresh.env[value], chain
+
+
+def _lookup(walk: Walk, value: ir.Value) -> Any:
+    scope: Walk | None = walk
+    while scope is not None:
+        if value in scope.env:
+            return scope.env[value]
+        scope = scope.outer
+    return None

@@ -1,0 +1,76 @@
+"""File, bytes, ModelProto or onnx_ir model in; `onnx_ir.Model` out, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeAlias
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+from onnx_ir.passes.common import InlinePass
+
+from ..errors import popart_exception
+
+ModelLike: TypeAlias = "str | Path | bytes | onnx.ModelProto | ir.Model"
+
+
+def load(model: ModelLike) -> ir.Model:
+    """Read a model with its model-local functions inlined; external data stay in their files until used.
+
+    Raises
+    ------
+    popart_exception
+        `model` is neither an existing file nor a serialised ModelProto.
+    """
+    read = _read(model)
+    if read.functions:
+        InlinePass()(read)
+    return read
+
+
+def _read(model: ModelLike) -> ir.Model:
+    if isinstance(model, ir.Model):
+        return model
+    if isinstance(model, onnx.ModelProto):
+        return ir.from_proto(model)
+    if isinstance(model, (str, Path)) and _is_file(model):
+        return _parse_file(Path(model))
+    data = model.encode("utf-8", "surrogateescape") if isinstance(model, str) else bytes(model)  # type: ignore[arg-type]
+    return _parse_bytes(data)
+
+
+def _is_file(name: str | Path) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _parse_file(path: Path) -> ir.Model:
+    try:
+        return ir.load(path)
+    except DecodeError as err:
+        raise _unreadable(str(path)) from err
+
+
+def _parse_bytes(data: bytes) -> ir.Model:
+    try:
+        proto = onnx.load_model_from_string(data)
+    except DecodeError as err:
+        raise _unreadable(data[:64].decode("utf-8", "replace")) from err
+    if not proto.HasField("graph"):
+        raise _unreadable(data[:64].decode("utf-8", "replace"))
+    return ir.from_proto(proto)
+
+
+def _unreadable(shown: str) -> popart_exception:
+    return popart_exception(
+        f"Failed to load a ModelProto from the string '{shown}'. Check that it is either a valid path to an existing "
+        "onnx model file, or is a valid onnx ModelProto string."
+    )
+
+
+def to_bytes(model: ir.Model) -> bytes:
+    """Serialise a model as ONNX writes it."""
+    return ir.to_proto(model).SerializeToString()

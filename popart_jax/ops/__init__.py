@@ -1,0 +1,19 @@
+"""Operator translations: one table, one module per operator family."""
+
+from __future__ import annotations
+
+from .registry import (
+    Context as Context,
+    Key as Key,
+    Lowering as Lowering,
+    NodeRef as NodeRef,
+    Opset as Opset,
+    OutputCount as OutputCount,
+    Static as Static,
+    Subgraph as Subgraph,
+    Training as Training,
+    direct as direct,
+    lowers as lowers,
+    resolve as resolve,
+    table as table,
+)

@@ -1,0 +1,177 @@
+"""The table of operator translations, keyed by domain, operator type and since-version.
+
+A translation is a pure function whose signature is its specification: positional-only parameters are the
+inputs (a default of None marks an optional one, ``*args`` a variadic tail), keyword-only parameters are the
+attributes with their ONNX defaults. The annotation says the rest: `Static` marks an input whose value is needed
+while tracing; `Key`, `OutputCount`, `Training`, `Opset`, `NodeRef` and `Context` ask for facts of the node or the walk.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, Protocol, TypeVar, get_args, get_type_hints
+
+import jax
+import numpy as np
+import onnx_ir as ir
+
+
+@dataclass(frozen=True, slots=True)
+class FromContext:
+    """Annotation metadata: the interpreter fills this parameter, it is no ONNX attribute."""
+
+    what: str
+
+
+class _StaticInput:
+    """Annotation metadata: the input must be a NumPy value while tracing."""
+
+
+class Subgraph(Protocol):
+    """A graph attribute as the translations see it: a function over array values.
+
+    `n_inputs` and `n_outputs` count the graph's own inputs and outputs; tensors of enclosing graphs are captured.
+    `iteration` keeps random numbers of loop passes apart.
+    """
+
+    n_inputs: int
+    n_outputs: int
+    graph: ir.Graph
+
+    def __call__(self, *args: Any, iteration: Any = None) -> tuple[Any, ...]: ...
+
+
+Static = Annotated[np.ndarray, _StaticInput()]
+Key = Annotated[jax.Array, FromContext("key")]
+OutputCount = Annotated[int, FromContext("n_outputs")]
+Training = Annotated[bool, FromContext("training")]
+Opset = Annotated[int, FromContext("opset")]
+NodeRef = Annotated[ir.Node, FromContext("node")]
+Context = Annotated[Any, FromContext("context")]
+
+ONNX_DOMAIN = ""
+REQUIRED: Any = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Lowering:
+    """One row of the table: a translation and what its signature says."""
+
+    domain: str
+    op: str
+    since: int
+    fn: Callable[..., Any]
+    inputs: tuple[str, ...]
+    optional: frozenset[int]
+    variadic: bool
+    static: frozenset[int]
+    attributes: Mapping[str, Any] = field(repr=False)
+    context: Mapping[str, str] = field(repr=False)
+
+    @property
+    def least_inputs(self) -> int:
+        """Number of inputs that may not be left out."""
+        return max((i + 1 for i in range(len(self.inputs)) if i not in self.optional), default=0)
+
+    def is_static(self, position: int) -> bool:
+        """Whether the input at `position` must be known while tracing."""
+        if self.variadic and position >= len(self.inputs):
+            return len(self.inputs) in self.static
+        return position in self.static
+
+
+_TABLE: dict[tuple[str, str], dict[int, Lowering]] = {}
+
+
+def normal_domain(domain: str) -> str:
+    """ONNX writes its own domain both as '' and as 'ai.onnx'; the table uses ''."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def add(lowering: Lowering, *, replace: bool = False) -> None:
+    """Enter a row; entering a key twice is an error unless `replace`."""
+    versions = _TABLE.setdefault((lowering.domain, lowering.op), {})
+    if lowering.since in versions and not replace:
+        raise ValueError(f"{lowering.domain}.{lowering.op}:{lowering.since} already has a translation")
+    versions[lowering.since] = lowering
+
+
+def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(fn, include_extras=True)
+    except (NameError, TypeError):
+        return {}
+
+
+def describe(fn: Callable[..., Any], op: str, since: int, domain: str = ONNX_DOMAIN) -> Lowering:
+    """Read a translation's signature into a table row."""
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except ValueError:  # NumPy ufuncs and the like: one or two arrays
+        parameters = [inspect.Parameter("x", inspect.Parameter.POSITIONAL_ONLY)]
+    hints = _hints(fn)
+    tags = {name: get_args(hint)[1:] for name, hint in hints.items()}
+    context = {n: t.what for n, ts in tags.items() for t in ts if isinstance(t, FromContext)}
+    inputs = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    tail = [p for p in parameters if p.kind is p.VAR_POSITIONAL]
+    is_static = [any(isinstance(t, _StaticInput) for t in tags.get(p.name, ())) for p in inputs + tail]
+    return Lowering(
+        domain=normal_domain(domain),
+        op=op,
+        since=since,
+        fn=fn,
+        inputs=tuple(p.name for p in inputs),
+        optional=frozenset(i for i, p in enumerate(inputs) if p.default is not REQUIRED),
+        variadic=bool(tail),
+        static=frozenset(i for i, s in enumerate(is_static) if s),
+        attributes={p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in context},
+        context=context,
+    )
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def lowers(op: str, *since: int, domain: str = ONNX_DOMAIN) -> Callable[[F], F]:
+    """Register the decorated function for `op`, at each opset version where its meaning began (default 1)."""
+
+    def register(fn: F) -> F:
+        for version in since or (1,):
+            add(describe(fn, op, version, domain))
+        return fn
+
+    return register
+
+
+def direct(functions: Mapping[str, Callable[..., Any]], *since: int, arity: int = 1, domain: str = ONNX_DOMAIN) -> None:
+    """Register operators that are one function of `arity` arrays without attributes."""
+    names = ("x", "y", "z")[:arity]
+    for op, fn in functions.items():
+        for version in since or (1,):
+            add(Lowering(normal_domain(domain), op, version, fn, names, frozenset(), False, frozenset(), {}, {}))
+
+
+@cache
+def _load_families() -> None:
+    """Import every operator module of this package, so that the table is full."""
+    package = importlib.import_module(__package__)
+    for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
+        importlib.import_module(module.name)
+
+
+def table() -> Mapping[tuple[str, str], Mapping[int, Lowering]]:
+    """The whole table: (domain, op) -> since-version -> row."""
+    _load_families()
+    return _TABLE
+
+
+def resolve(domain: str, op: str, opset: int) -> Lowering | None:
+    """The row that a node of this opset uses: the newest version not above it, or None."""
+    versions = table().get((normal_domain(domain), op), {})
+    usable = [v for v in versions if v <= opset]
+    return versions[max(usable)] if usable else None
