@@ -91,7 +91,7 @@ def evaluate(graph: ir.Graph, bindings: Mapping[str, Any], want: Sequence[str], 
         raise popart_exception(f"The graph has no tensor(s) {missing}; known are {sorted(named)[:50]}")
     wanted = tuple(named[n] for n in want)
     walk = Walk(settings, {named[n]: v for n, v in bindings.items()})
-    run(make_plan(graph, wanted, settings.opsets), walk)
+    run(make_plan(graph, wanted, settings.opsets, walk.env), walk)
     return {n: walk.read(v) for n, v in zip(want, wanted, strict=True)}
 
 
@@ -107,8 +107,6 @@ def run(plan: Plan, walk: Walk) -> None:
     """Execute the steps; values nobody reads any more are dropped on the way."""
     keep = set(plan.wanted)
     for step in plan.steps:
-        if all(v in walk.env for v in step.node.outputs):
-            continue
         run_step(step, walk)
         for value in step.dead:
             if value not in keep:

@@ -30,7 +30,8 @@ class Plan:
     wanted: tuple[ir.Value, ...]
 
 
-_plans: weakref.WeakKeyDictionary[ir.Graph, dict[tuple[int, ...], Plan]] = weakref.WeakKeyDictionary()
+_PlanKey = tuple[tuple[int, ...], frozenset[int]]
+_plans: weakref.WeakKeyDictionary[ir.Graph, dict[_PlanKey, Plan]] = weakref.WeakKeyDictionary()
 
 
 def captured(graph: ir.Graph) -> set[ir.Value]:
@@ -79,18 +80,26 @@ def label(node: ir.Node) -> str:
     return f"{node.op_type}:{next((v.name for v in node.outputs if v.name), '')}"
 
 
-def make_plan(graph: ir.Graph, wanted: tuple[ir.Value, ...], opsets: Mapping[str, int]) -> Plan:
-    """Steps that `wanted` depends on, in graph order; remembered per graph."""
-    key = tuple(id(v) for v in wanted)
+def make_plan(
+    graph: ir.Graph, wanted: tuple[ir.Value, ...], opsets: Mapping[str, int], bound: Iterable[ir.Value] = ()
+) -> Plan:
+    """Steps that `wanted` depends on, in graph order; remembered per graph.
+
+    `bound` values are given: what leads to them does not run.
+    """
+    given = frozenset(v for v in bound if v.producer() is not None)
+    key = (tuple(id(v) for v in wanted), frozenset(id(v) for v in given))
     known = _plans.setdefault(graph, {})
     plan = known.get(key)
     if plan is None or plan.wanted != wanted:
-        plan = known[key] = _make_plan(graph, wanted, opsets)
+        plan = known[key] = _make_plan(graph, wanted, opsets, given)
     return plan
 
 
-def _make_plan(graph: ir.Graph, wanted: tuple[ir.Value, ...], opsets: Mapping[str, int]) -> Plan:
-    live = set(wanted)
+def _make_plan(
+    graph: ir.Graph, wanted: tuple[ir.Value, ...], opsets: Mapping[str, int], given: frozenset[ir.Value]
+) -> Plan:
+    live = set(wanted) - given
     steps: list[Step] = []
     numbered = list(enumerate(graph))
     for number, node in reversed(numbered):
@@ -101,8 +110,8 @@ def _make_plan(graph: ir.Graph, wanted: tuple[ir.Value, ...], opsets: Mapping[st
             check_supported(graph, opsets)
             raise AssertionError("check_supported names every gap")
         fresh = dict.fromkeys(v for v in needs(node) if v not in live)
-        live.update(fresh)
-        steps.append(Step(node, lowering, number, tuple(fresh)))
+        live.update(v for v in fresh if v not in given)
+        steps.append(Step(node, lowering, number, tuple(v for v in fresh if v not in given)))
     return Plan(tuple(reversed(steps)), wanted)
 
 
