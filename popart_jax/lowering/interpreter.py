@@ -34,12 +34,18 @@ class Settings:
         Random key; every random node folds its own number in.
     probes : mapping of str to array
         Zeros added to the named tensors: their gradient is the tensor's gradient.
+    popart : bool
+        PopART's own behaviour where it differs from ONNX (INT32 indices, ties of Round, ...); sessions set it.
+    options : mapping of str to object
+        Session options and pattern switches that change what operators compute, by their PopART names.
     """
 
     opsets: Mapping[str, int]
     training: bool = False
     key: jax.Array | None = None
     probes: Mapping[str, Any] = field(default_factory=dict)
+    popart: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 Env = dict[ir.Value, Any]
@@ -166,6 +172,10 @@ def _fact(what: str, step: Step, walk: Walk) -> Any:
             return len(step.node.outputs)
         case "training":
             return settings.training
+        case "popart":
+            return settings.popart
+        case "options":
+            return settings.options
         case "opset":
             return step.node.version or settings.opsets.get("" if step.node.domain == "ai.onnx" else step.node.domain, 1)
         case "node":

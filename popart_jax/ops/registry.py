@@ -53,6 +53,8 @@ Training = Annotated[bool, FromContext("training")]
 Opset = Annotated[int, FromContext("opset")]
 NodeRef = Annotated[ir.Node, FromContext("node")]
 Context = Annotated[Any, FromContext("context")]
+PopartMode = Annotated[bool, FromContext("popart")]
+Options = Annotated[Mapping[str, Any], FromContext("options")]
 
 ONNX_DOMAIN = ""
 REQUIRED: Any = inspect.Parameter.empty
