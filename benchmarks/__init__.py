@@ -1,0 +1,1 @@
+"""Side-by-side measurements: ratios, medians, interleaved in one process."""
