@@ -132,7 +132,7 @@ def predict(model: bytes | str, names: Names, images: np.ndarray) -> np.ndarray:
     anchors = session.initAnchorArrays()
     rows = []
     for batch in _batches(images):
-        session.run(popart.PyStepIO({names.image: batch, names.label: np.zeros(BATCH, np.int32)}, anchors))
+        session.run(popart.PyStepIO({names.image: batch}, anchors))
         rows.append(anchors[names.probabilities].copy())
     return np.concatenate(rows)[: len(images)]
 
@@ -145,7 +145,7 @@ def _batches(images: np.ndarray) -> list[np.ndarray]:
 
 def reference(path: Path, names: Names, images: np.ndarray) -> tuple[str, np.ndarray]:
     """Probabilities that ONNX Runtime, or else the onnx reference evaluator, computes from the saved file."""
-    from .model import inference_model
+    from .model.extract import inference_model
 
     model = inference_model(str(path), [names.probabilities])
     try:
