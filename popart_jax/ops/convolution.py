@@ -1,0 +1,138 @@
+"""Convolutions: Conv, ConvTranspose, CausalConvWithState."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ..errors import popart_exception
+from .registry import PopartMode, lowers
+from .windows import Pads, Window, pairs, per_dim, split_padding, taps, window
+
+_MANY_TAPS = 64
+
+
+def convolve(
+    x: jax.Array,
+    w: jax.Array,
+    strides: Sequence[int],
+    pads: Pads,
+    dilations: Sequence[int],
+    group: int = 1,
+    data_dilations: Sequence[int] | None = None,
+) -> jax.Array:
+    """Correlation of x (N, C, ...) with w (M, C/group, ...), in the layout of ONNX."""
+    rank = x.ndim - 2
+    names = "".join(chr(ord("a") + i) for i in range(rank))
+    layout = (f"NC{names}", f"OI{names}", f"NC{names}")
+    return lax.conv_general_dilated(x, w, strides, pads, data_dilations, dilations, layout, feature_group_count=group)
+
+
+@partial(jax.jit, static_argnames=("win",))
+def depthwise_convolution(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
+    """One kernel per channel, as shifted multiply-adds: XLA fuses them, its grouped convolution is scalar code."""
+    multiplier = w.shape[0] // x.shape[1]
+    padded = jnp.pad(x, ((0, 0), (0, 0), *win.pads))
+    padded = jnp.repeat(padded, multiplier, axis=1) if multiplier > 1 else padded
+    columns = w.reshape(w.shape[0], -1).T.reshape(-1, 1, w.shape[0], *(1,) * len(win.kernel))
+    products = [tap * column for tap, column in zip(taps(padded, win), columns, strict=True)]
+    return sum(products[1:], start=products[0])
+
+
+def add_bias(y: jax.Array, bias: Any) -> jax.Array:
+    """Add a bias of one value per channel (axis 1)."""
+    return y if bias is None else y + bias.reshape((-1,) + (1,) * (y.ndim - 2))
+
+
+def _check_groups(channels: int, weights: jax.Array, group: int) -> None:
+    if group < 1:
+        raise popart_exception(f"The group attribute ({group}) must be greater than zero.")
+    if weights.shape[1] * group != channels or weights.shape[0] % group:
+        raise popart_exception(
+            f"Invalid value for group ({group}): number of input channels ({channels}) / group ({group}) should be "
+            f"equal to the second dimension of the weights ({list(weights.shape)})."
+        )
+
+
+def _check_kernel(kernel_shape: Sequence[int], w: jax.Array) -> None:
+    if kernel_shape and tuple(kernel_shape) != w.shape[2:]:
+        given, inferred = list(kernel_shape), list(w.shape[2:])
+        raise popart_exception(f"kernel_shape {given} does not match inferred shape from weight input {inferred}")
+
+
+@lowers("Conv", 1, 11, 22)
+def conv(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), pads=(), strides=()):
+    _check_groups(x.shape[1], w, group)
+    _check_kernel(kernel_shape, w)
+    win = window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
+    floating = jnp.issubdtype(x.dtype, jnp.floating)
+    if group > 1 and w.shape[1] == 1 and floating and w[0, 0].size <= _MANY_TAPS and min(map(min, win.pads)) >= 0:
+        return add_bias(depthwise_convolution(x, w, win), b)
+    return add_bias(convolve(x, w, win.strides, win.pads, win.dilations, group), b)
+
+
+@lowers("ConvTranspose", 1, 11, 22)
+def conv_transpose(
+    x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), output_padding=(), output_shape=(),
+    pads=(), strides=(), popart: PopartMode = False,
+):  # fmt: skip
+    rank = x.ndim - 2
+    if group < 1:
+        raise popart_exception(f"The group attribute ({group}) must be greater than zero.")
+    if x.shape[1] != w.shape[0]:
+        raise popart_exception(f"Unexpected number of channels in the input tensor: {x.shape[1]}, not {w.shape[0]}")
+    steps, dils = per_dim("strides", strides, rank), per_dim("dilations", dilations, rank)
+    if popart and any(d != 1 for d in dils):
+        raise popart_exception("Non default value for dilations is not supported.")
+    reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dils, strict=True)]
+    extra = tuple(output_padding) or (0,) * rank
+    full = [s * (n - 1) + e + r for s, n, e, r in zip(steps, x.shape[2:], extra, reach, strict=True)]
+    cut, grow = _crop(full, x.shape[2:], steps, pads, auto_pad, output_shape, popart)
+    padding = tuple((r - 1 - lo, r - 1 - hi + e + g) for r, (lo, hi), e, g in zip(reach, cut, extra, grow, strict=True))
+    return add_bias(convolve(x, flipped(w, group), (1,) * rank, padding, dils, group, steps), b)
+
+
+def flipped(w: jax.Array, group: int) -> jax.Array:
+    """Weights (C_in, C_out/group, ...) for the equivalent plain convolution: (C_out, C_in/group, ...), rotated."""
+    grouped = w.reshape(group, w.shape[0] // group, *w.shape[1:]).swapaxes(1, 2)
+    return jnp.flip(grouped.reshape(-1, *grouped.shape[2:]), tuple(range(2, w.ndim)))
+
+
+def _crop(full, sizes, strides, pads, auto_pad, output_shape, popart) -> tuple[Pads, list[int]]:
+    """Cropping of the full output, and zeros appended where the wanted shape is larger than it."""
+    rank = len(full)
+    same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
+    if popart and len(output_shape) == rank + 2:
+        return pairs(pads, rank), [0] * rank
+    if output_shape:
+        if popart and auto_pad == "VALID":
+            raise popart_exception("`VALID` type for auto_pad cannot be used when output_shape is given.")
+        wanted = tuple(output_shape)[-rank:]
+    elif same and not popart:
+        wanted = tuple(n * s for n, s in zip(sizes, strides, strict=True))
+    else:
+        return pairs(pads if auto_pad != "VALID" else (), rank), [0] * rank
+    totals = [f - w for f, w in zip(full, wanted, strict=True)]
+    halves = tuple(split_padding(max(0, t), auto_pad) for t in totals)
+    if popart:  # PopART keeps the rounding of ConvTranspose-1
+        halves = tuple((hi, lo) for lo, hi in halves)
+    return halves, [max(0, -t) for t in totals]
+
+
+@lowers("CausalConvWithState", 27)
+def causal_conv_with_state(x, w, b=None, past=None, /, *, activation="none"):
+    """Depthwise convolution over the last axis that sees only the past, and the tail to go on from."""
+    width = w.shape[-1] - 1
+    past = jnp.zeros((*x.shape[:2], width), x.dtype) if past is None else past
+    seen = jnp.concatenate([past, x], axis=-1)
+    y = conv(seen, w, b, group=x.shape[1])
+    if activation in ("silu", "swish"):
+        y = jax.nn.silu(y)
+    elif activation != "none":
+        raise popart_exception(f"Unknown activation {activation!r}; expected none, silu or swish.")
+    return y, seen[..., seen.shape[-1] - width :]

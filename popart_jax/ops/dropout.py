@@ -1,0 +1,55 @@
+"""Dropout in all its versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import popart_exception
+from .registry import Key, Static, Training, lowers
+
+
+def check_ratio(ratio: float) -> float:
+    """The ratio itself.
+
+    Raises
+    ------
+    popart_exception
+        Outside [0, 1).
+    """
+    if not 0 <= ratio < 1:
+        raise popart_exception(f"The ratio value {ratio} is not valid. Please use a value in the interval [0,1)")
+    return ratio
+
+
+def drop(x: jax.Array, key: jax.Array, ratio: Any, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+    """Zero elements with probability `ratio`, scale the kept ones by 1/(1-ratio); returns result and mask."""
+    mask = jax.random.bernoulli(key, 1 - ratio, shape)
+    scale = jnp.asarray(1 / (1 - ratio), x.dtype)
+    return jnp.where(mask, x * scale, jnp.zeros((), x.dtype)), mask
+
+
+@lowers("Dropout", 1, 6)
+def dropout_1(x, /, *, ratio=0.5, is_test=0, key: Key, training: Training = False):
+    return dropout_7(x, ratio=ratio, key=key, training=training and not is_test)
+
+
+@lowers("Dropout", 7, 10)
+def dropout_7(x, /, *, ratio=0.5, key: Key, training: Training = False):
+    if not training or check_ratio(ratio) == 0:
+        return x, jnp.ones(x.shape, bool)
+    return drop(x, key, ratio, x.shape)
+
+
+@lowers("Dropout", 12, 13, 22)
+def dropout_12(x, ratio=None, training_mode: Static = None, /, *, seed=None, key: Key, training: Training = False):
+    """The `training_mode` input decides where it is given; otherwise whether the session trains."""
+    rate = 0.5 if ratio is None else ratio
+    active = training if training_mode is None else bool(training_mode)
+    if not active or (isinstance(rate, (float, np.ndarray)) and check_ratio(float(rate)) == 0):
+        return x, jnp.ones(x.shape, bool)
+    rate = float(rate) if isinstance(rate, (float, np.ndarray)) else rate
+    return drop(x, key if seed is None else jax.random.key(int(seed)), rate, x.shape)

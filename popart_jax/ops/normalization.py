@@ -1,0 +1,187 @@
+"""Normalisation: batch, instance, group, layer, RMS, Lp, mean-variance, local response."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..errors import popart_exception
+from .arrays import onnx_dtype
+from .pooling import lp_norm
+from .registry import OutputCount, PopartMode, Training, lowers
+
+
+def wide(x: jax.Array) -> jax.Array:
+    """Data in the precision that statistics are computed in: at least float32."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def moments(x: jax.Array, axes: Sequence[int]) -> tuple[jax.Array, jax.Array]:
+    """Mean and biased variance over `axes`, kept as 1."""
+    mean = x.mean(axes, keepdims=True)
+    return mean, jnp.square(x - mean).mean(axes, keepdims=True)
+
+
+def standardise(x: jax.Array, axes: Sequence[int], epsilon: float) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(x - mean) / sqrt(var + epsilon), the mean, and the inverse deviation."""
+    mean, var = moments(x, axes)
+    inverse = lax.rsqrt(var + epsilon)
+    return (x - mean) * inverse, mean, inverse
+
+
+def per_channel(x: Any, rank: int) -> jax.Array:
+    """A vector of channel values, shaped to broadcast at axis 1 of a tensor of `rank` dimensions."""
+    return x.reshape((-1,) + (1,) * (rank - 2))
+
+
+def check_statistics(x: jax.Array, named: dict[str, Any], shape: tuple[int, ...]) -> None:
+    """Raise when a batch norm parameter has not the features' shape."""
+    for name, value in named.items():
+        if np.shape(value) != shape:
+            raise popart_exception(
+                f"expected shape of batch norm input tensor {name} to be {list(shape)}, not {list(np.shape(value))} "
+                f"(data are {list(x.shape)})"
+            )
+
+
+def batch_statistics(x: jax.Array, axes: Sequence[int]) -> tuple[jax.Array, jax.Array]:
+    """Mean and biased variance per feature, computed in float32."""
+    mean, var = moments(wide(x), axes)
+    return mean, var
+
+
+def normalise(x, scale, bias, mean, var, epsilon: float, shape: tuple[int, ...]) -> jax.Array:
+    """Affine form of batch normalisation with given statistics."""
+    factor = wide(scale).reshape(shape) * lax.rsqrt(wide(var).reshape(shape) + epsilon)
+    return ((wide(x) - wide(mean).reshape(shape)) * factor + wide(bias).reshape(shape)).astype(x.dtype)
+
+
+def train_batch_norm(x, scale, bias, mean, var, momentum, epsilon, axes, shape):
+    """Output by batch statistics, running statistics, batch statistics."""
+    batch_mean, batch_var = batch_statistics(x, axes)
+    y = normalise(x, scale, bias, batch_mean, batch_var, epsilon, shape)
+    fixed = [lax.stop_gradient(s).reshape(np.shape(mean)) for s in (batch_mean, batch_var)]
+    running = [
+        (wide(old) * momentum + new * (1 - momentum)).astype(old.dtype)
+        for old, new in zip(map(lax.stop_gradient, (mean, var)), fixed, strict=True)
+    ]
+    return y, *running, fixed[0].astype(mean.dtype), fixed[1].astype(var.dtype)
+
+
+def _features(x: jax.Array, spatial: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Axes that statistics run over, their broadcast shape, and the shape of the parameters."""
+    if spatial:
+        return (0, *range(2, x.ndim)), (1, x.shape[1], *(1,) * (x.ndim - 2)), x.shape[1:2]
+    return (0,), (1, *x.shape[1:]), x.shape[1:]
+
+
+@lowers("BatchNormalization", 1, 6, 7, 9)
+def batch_norm(
+    x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=0,
+    n_outputs: OutputCount = 1, training: Training = False, popart: PopartMode = False,
+):  # fmt: skip
+    """More than one output selects batch statistics, as the old versions say."""
+    if popart and x.ndim < 3:
+        raise popart_exception(f"batch norm requires X to have a rank >= 3, got {list(x.shape)}")
+    axes, shape, params = _features(x, spatial)
+    check_statistics(x, {"scale": scale, "B": bias, "mean": mean, "var": var}, params)
+    if n_outputs > 1 and not is_test:
+        return train_batch_norm(x, scale, bias, mean, var, momentum, epsilon, axes, shape)
+    return normalise(x, scale, bias, mean, var, epsilon, shape)
+
+
+@lowers("BatchNormalization", 14, 15)
+def batch_norm_14(x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, training_mode=0):
+    x_ = x if x.ndim > 1 else x[:, None]
+    axes, shape, params = _features(x_, 1)
+    check_statistics(x, {"scale": scale, "B": bias, "mean": mean, "var": var}, params)
+    if training_mode:
+        y, *running = train_batch_norm(x_, scale, bias, mean, var, momentum, epsilon, axes, shape)[:3]
+        return y.reshape(x.shape), *running
+    return normalise(x_, scale, bias, mean, var, epsilon, shape).reshape(x.shape)
+
+
+@lowers("InstanceNormalization", 1, 6, 22)
+def instance_norm(x, scale, bias, /, *, epsilon=1e-5):
+    normal, _, _ = standardise(wide(x), tuple(range(2, x.ndim)), epsilon)
+    return (normal * per_channel(wide(scale), x.ndim) + per_channel(wide(bias), x.ndim)).astype(x.dtype)
+
+
+def group_standardise(x: jax.Array, groups: int, epsilon: float) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Standardise runs of channels; mean and inverse deviation come as (N, groups)."""
+    if groups < 1 or x.shape[1] % groups:
+        raise popart_exception(f"{x.shape[1]} channels can't be divided into {groups} groups.")
+    flat = wide(x).reshape(x.shape[0], groups, -1)
+    normal, mean, inverse = standardise(flat, (2,), epsilon)
+    return normal.reshape(x.shape), mean[..., 0], inverse[..., 0]
+
+
+@lowers("GroupNormalization", 18)
+def group_norm_18(x, scale, bias, /, *, num_groups, epsilon=1e-5):
+    """Scale and bias hold one value per group."""
+    spread = x.shape[1] // num_groups
+    return group_norm_21(x, jnp.repeat(scale, spread), jnp.repeat(bias, spread), num_groups=num_groups, epsilon=epsilon)
+
+
+@lowers("GroupNormalization", 21)
+def group_norm_21(x, scale, bias, /, *, num_groups, epsilon=1e-5, stash_type=1):
+    normal, _, _ = group_standardise(x, num_groups, epsilon)
+    return normal.astype(x.dtype) * per_channel(scale, x.ndim) + per_channel(bias, x.ndim)
+
+
+def trailing(x: jax.Array, axis: int) -> tuple[int, ...]:
+    """All axes from `axis` on."""
+    return tuple(range(axis % x.ndim, x.ndim))
+
+
+def _stash(x: jax.Array, stash_type: int) -> jax.Array:
+    return x.astype(jnp.promote_types(x.dtype, onnx_dtype(stash_type)))
+
+
+@lowers("LayerNormalization", 17)
+def layer_norm(x, scale, bias=None, /, *, axis=-1, epsilon=1e-5, stash_type=1):
+    stashed = _stash(x, stash_type)
+    normal, mean, inverse = standardise(stashed, trailing(x, axis), epsilon)
+    y = normal.astype(x.dtype) * scale
+    kept = onnx_dtype(stash_type)
+    return (y if bias is None else y + bias), mean.astype(kept), inverse.astype(kept)
+
+
+@lowers("RMSNormalization", 23)
+def rms_norm(x, scale, /, *, axis=-1, epsilon=1e-5, stash_type=1):
+    stashed = _stash(x, stash_type)
+    inverse = lax.rsqrt(jnp.square(stashed).mean(trailing(x, axis), keepdims=True) + epsilon)
+    return ((stashed * inverse).astype(x.dtype) * scale).astype(scale.dtype)
+
+
+@lowers("LpNormalization", 1, 22)
+def lp_normalization(x, /, *, axis=-1, p=2):
+    """Division by the norm; an all-zero slice gives zeros."""
+    powers = jnp.abs(x) if p == 1 else jnp.square(x)
+    norm = lp_norm(powers.sum(axis, keepdims=True), p)
+    return x / jnp.where(norm == 0, jnp.ones((), x.dtype), norm)
+
+
+@lowers("MeanVarianceNormalization", 9, 13)
+def mean_variance_normalization(x, /, *, axes=(0, 2, 3)):
+    """(x - mean) / (deviation + 1e-9), as ONNX's function body."""
+    mean, var = moments(wide(x), tuple(axes))
+    deviation = jnp.sqrt(jnp.where(var == 0, 1, var)) * (var != 0)
+    return ((wide(x) - mean) / (deviation + 1e-9)).astype(x.dtype)
+
+
+@lowers("LRN", 1, 13)
+def lrn(x, /, *, size, alpha=1e-4, beta=0.75, bias=1.0):
+    """x / (bias + alpha/size * sum of squares over neighbouring channels)^beta."""
+    lo, hi = (size - 1) // 2, size - 1 - (size - 1) // 2
+    ones = (1,) * (x.ndim - 2)
+    squares = lax.reduce_window(
+        jnp.square(x), np.zeros((), x.dtype), lax.add, (1, size, *ones), (1,) * x.ndim,
+        ((0, 0), (lo, hi), *((0, 0),) * (x.ndim - 2)),
+    )  # fmt: skip
+    return x * (bias + (alpha / size) * squares) ** jnp.asarray(-beta, x.dtype)

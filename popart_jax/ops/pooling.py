@@ -1,0 +1,172 @@
+"""Pooling: maximum, average, Lp, global forms, MaxUnpool."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..errors import popart_exception
+from .registry import OutputCount, PopartMode, Static, lowers
+from .windows import Window, taps, window
+
+
+def lowest(dtype: Any) -> Any:
+    """Smallest value of a type: the neutral element of max."""
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return np.asarray(-np.inf, dtype)
+    return np.asarray(jnp.iinfo(dtype).min if dtype != np.bool_ else False, dtype)
+
+
+def _padded(x: jax.Array, win: Window, value: Any) -> jax.Array:
+    lead = ((0, 0, 0),) * (x.ndim - len(win.kernel))
+    return lax.pad(x, jnp.asarray(value, x.dtype), (*lead, *((lo, hi, 0) for lo, hi in win.padding)))
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def max_pool_values(x: jax.Array, win: Window) -> jax.Array:
+    """Maxima of the windows; every element equal to its window's maximum gets the full gradient."""
+    lead = (1,) * (x.ndim - len(win.kernel))
+    padding = ((0, 0),) * len(lead) + win.padding
+    dims, steps, dils = lead + win.kernel, lead + win.strides, lead + win.dilations
+    return lax.reduce_window(x, lowest(x.dtype), lax.max, dims, steps, padding, window_dilation=dils)
+
+
+@max_pool_values.defjvp
+def _max_pool_jvp(win: Window, primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    (x,), (dx,) = primals, tangents
+    y = max_pool_values(x, win)
+    shifted = zip(taps(_padded(x, win, lowest(x.dtype)), win), taps(_padded(dx, win, 0), win), strict=True)
+    return y, sum(jnp.where(a == y, da, 0) for a, da in shifted)
+
+
+def max_pool_indices(x: jax.Array, y: jax.Array, win: Window, storage_order: int) -> jax.Array:
+    """Flat position in the whole tensor of each window's first maximum, INT64."""
+    rank = len(win.kernel)
+    sizes = x.shape[2:]
+    order = range(rank) if storage_order else range(rank - 1, -1, -1)
+    weights, step = [0] * rank, 1
+    for axis in order:
+        weights[axis], step = step, step * sizes[axis]
+    grids = np.meshgrid(*(np.arange(n) for n in sizes), indexing="ij")
+    flat = sum(g * w for g, w in zip(grids, weights, strict=True))
+    plane = np.arange(prod(x.shape[:2])).reshape(*x.shape[:2], *(1,) * rank) * prod(sizes)
+    values = taps(_padded(x, win, lowest(x.dtype)), win)
+    places = taps(_padded(jnp.asarray(flat + plane, jnp.int64), win, -1), win)
+    found = jnp.full(y.shape, -1, places[0].dtype)
+    for value, place in zip(values, places, strict=True):
+        found = jnp.where((found < 0) & (value == y) & (place >= 0), place, found)
+    return found
+
+
+@lowers("MaxPool", 1, 8, 10, 11, 12, 22)
+def max_pool(
+    x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=(), pads=(), storage_order=0, strides=(),
+    n_outputs: OutputCount = 1, popart: PopartMode = False,
+):  # fmt: skip
+    if popart and storage_order:
+        raise popart_exception("storage_order != 0, not supported")
+    if popart and any(d != 1 for d in dilations):
+        raise popart_exception("Dilations of value other than 1 are currently not supported.")
+    win = window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    y = max_pool_values(x, win)
+    return (y, max_pool_indices(x, y, win, storage_order)) if n_outputs > 1 else y
+
+
+def window_sum(x: jax.Array, win: Window) -> jax.Array:
+    """Sums of the windows, padding counting as zero."""
+    lead = (1,) * (x.ndim - len(win.kernel))
+    padding = ((0, 0),) * len(lead) + win.padding
+    dims, steps, dils = lead + win.kernel, lead + win.strides, lead + win.dilations
+    return lax.reduce_window(x, np.zeros((), x.dtype), lax.add, dims, steps, padding, window_dilation=dils)
+
+
+def _counts(sizes: tuple[int, ...], win: Window, include_pad: int) -> np.ndarray:
+    """Elements that each average divides by; the overhang of ceil_mode never counts."""
+    total = np.ones((), np.int64)
+    per_axis = zip(sizes, win.kernel, win.strides, win.dilations, win.pads, win.positions, strict=True)
+    for size, kernel, step, dil, (lo, hi), n in per_axis:
+        at = np.arange(n)[:, None] * step + np.arange(kernel) * dil
+        valid = (at < size + lo + hi) if include_pad else (at >= lo) & (at < size + lo)
+        total = np.multiply.outer(total, valid.sum(1))
+    return np.maximum(total, 1)
+
+
+@lowers("AveragePool", 1, 7, 10, 11, 19, 22)
+def average_pool(
+    x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, count_include_pad=0, dilations=(), pads=(), strides=(),
+    popart: PopartMode = False,
+):  # fmt: skip
+    if popart and count_include_pad:
+        raise popart_exception("`count_include_pad` is not supported")
+    win = window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    counts = _counts(x.shape[2:], win, count_include_pad)
+    return window_sum(x, win) / jnp.asarray(counts, x.dtype)
+
+
+def lp_norm(power_sum: jax.Array, p: float) -> jax.Array:
+    """p-th root with gradient 0 (not NaN) where the sum is 0."""
+    safe = jnp.where(power_sum == 0, 1, power_sum)
+    return jnp.where(power_sum == 0, 0, safe ** (1.0 / p)).astype(power_sum.dtype)
+
+
+def _power(x: jax.Array, p: float) -> jax.Array:
+    return jnp.abs(x) if p == 1 else x * x if p == 2 else jnp.abs(x) ** p
+
+
+@lowers("LpPool", 1, 2, 11, 18, 22)
+def lp_pool(x, /, *, kernel_shape=(), auto_pad="NOTSET", ceil_mode=0, dilations=(), p=2, pads=(), strides=()):
+    win = window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    return lp_norm(window_sum(_power(x, p), win), p)
+
+
+def _spatial(x: jax.Array) -> tuple[int, ...]:
+    return tuple(range(2, x.ndim))
+
+
+@lowers("GlobalAveragePool", 1, 22)
+def global_average_pool(x, /):
+    return x.mean(_spatial(x), keepdims=True)
+
+
+@lowers("GlobalMaxPool", 1, 22)
+def global_max_pool(x, /):
+    whole = window(x.shape[2:], x.shape[2:], (), (), ())
+    return max_all(x) if prod(x.shape[2:]) > 64 else max_pool_values(x, whole)
+
+
+@jax.custom_jvp
+def max_all(x: jax.Array) -> jax.Array:
+    """Maximum over the spatial dimensions; ties get the full gradient each."""
+    return x.max(_spatial(x), keepdims=True)
+
+
+@max_all.defjvp
+def _max_all_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    y = max_all(x)
+    return y, jnp.where(x == y, dx, 0).sum(_spatial(x), keepdims=True)
+
+
+@lowers("GlobalLpPool", 1, 2, 22)
+def global_lp_pool(x, /, *, p=2):
+    return lp_norm(_power(x, p).sum(_spatial(x), keepdims=True), p)
+
+
+@lowers("MaxUnpool", 9, 11, 22)
+def max_unpool(x, indices, output_shape: Static = None, /, *, kernel_shape, pads=(), strides=()):
+    """Values back at their flat positions, zeros elsewhere; positions refer to the shape that the window gives."""
+    rank = x.ndim - 2
+    steps, padded = strides or (1,) * rank, pads or (0,) * (2 * rank)
+    inferred = [(n - 1) * s + k for n, s, k in zip(x.shape[2:], steps, kernel_shape, strict=True)]
+    inferred = [n - padded[i] - padded[i + rank] for i, n in enumerate(inferred)]
+    shape = (*x.shape[:2], *inferred)
+    flat = jnp.zeros(prod(shape), x.dtype).at[indices.reshape(-1)].set(x.reshape(-1)).reshape(shape)
+    if output_shape is None:
+        return flat
+    return lax.pad(flat, jnp.zeros((), x.dtype), [(0, int(w) - n, 0) for w, n in zip(output_shape, shape, strict=True)])
