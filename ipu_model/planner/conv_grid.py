@@ -1,0 +1,402 @@
+"""Terms of the planner's objective for many splits of one convolution at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ipu_model.planner import conv_reduce
+from ipu_model.planner.conv_params import ConvParams, Pass, cdiv
+from ipu_model.planner.conv_transforms import Problem
+from ipu_model.planner.conv_vertices import Tile, Vertex, tile_cycles
+from ipu_model.target import Machine
+
+Array = np.ndarray
+SIZES = {"half": 2, "float": 4}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the caller may ask of the planner.
+
+    Attributes
+    ----------
+    pass_ : str
+        What the convolution is for; decides operand order, rearrangements and allowed vertices.
+    partials : str
+        Type of partial results, ``"half"`` or ``"float"``.
+    available_memory : float
+        Fraction of tile memory that temporary data may take.
+    tiles : int
+        Tiles to use; 0 for all.
+    """
+
+    pass_: Pass = "none"
+    partials: str = "float"
+    available_memory: float = 0.6
+    tiles: int = 0
+
+    @property
+    def matmul(self) -> bool:
+        return self.pass_ == "none_matmul" or self.pass_.startswith("fc_")
+
+    @property
+    def fully_connected(self) -> bool:
+        return self.pass_.startswith("fc_")
+
+
+@dataclass(frozen=True)
+class Split:
+    """A plan: vertex, partition and the planner's terms for it (cycles, bytes)."""
+
+    problem: Problem
+    vertex: Vertex
+    field: tuple[int, ...]
+    batch: int
+    out_parallel: int
+    in_parallel: int
+    groups: int
+    kernel: tuple[int, ...]
+    out_serial: int
+    in_serial: int
+    depth: int
+    tiles: int
+    terms: dict[str, float]
+    temp: float
+    tile: dict[str, float]
+
+    @property
+    def cycles(self) -> float:
+        """The planner's own objective."""
+        return sum(self.terms.values())
+
+
+@dataclass
+class Grid:
+    """Splits of one problem for one vertex; `index` picks, per dimension, a row (split, share) of `lists`."""
+
+    problem: Problem
+    v: Vertex
+    machine: Machine
+    options: Options
+    in_serial: int
+    out_serial: int
+    lists: list[Array]
+    index: list[Array]
+    cache: dict[str, Array] = field(default_factory=dict)
+
+    @property
+    def p(self) -> ConvParams:
+        return self.problem.params
+
+    @property
+    def serial(self) -> int:
+        return self.in_serial * self.out_serial
+
+    def keep(self, mask: Array) -> Grid | None:
+        """The splits where `mask` holds, or None."""
+        if mask.all():
+            return self
+        rows = np.nonzero(mask)[0]
+        if len(rows) == 0:
+            return None
+        cache = {k: a[rows] for k, a in self.cache.items()}
+        return dataclasses.replace(self, index=[i[rows] for i in self.index], cache=cache)
+
+    def _column(self, i: int, row: int) -> Array:
+        return self.lists[i][row][self.index[i]]
+
+    def splits(self, i: int) -> Array:
+        return self._column(i, 0)
+
+    def shares(self, i: int) -> Array:
+        return self._column(i, 1)
+
+    def _cached(self, name: str, make) -> Array:
+        if name not in self.cache:
+            self.cache[name] = make()
+        return self.cache[name]
+
+    @functools.cached_property
+    def tile(self) -> Tile:
+        n = self.p.dims
+        return Tile(
+            groups=self.shares(n + 3),
+            ins=self.shares(n + 2),
+            outs=self.shares(n + 1),
+            batch=self.shares(n),
+            out=tuple(self.shares(d) for d in range(n)),
+            kernel=tuple(self.shares(n + 4 + d) for d in range(n)),
+        )
+
+    @property
+    def used(self) -> Array:
+        """Tiles used."""
+        return self._cached("used", lambda: np.prod([self.splits(i) for i in range(len(self.lists))], axis=0))
+
+    @property
+    def depth(self) -> Array:
+        n = self.p.dims
+        kernel = np.prod([self.splits(n + 4 + d) for d in range(n)], axis=0)
+        return self._cached("depth", lambda: self.splits(n + 2) * kernel)
+
+    def work(self) -> Array:
+        """Multiplies of the fullest tile, in units of the vertex's group sizes."""
+        return np.prod([self.shares(i) for i in range(len(self.lists))], axis=0)
+
+    @property
+    def inputs(self) -> Array:
+        def make() -> Array:
+            p, t = self.p, self.tile
+            n = t.batch * t.ins * self.v.ipg * t.groups * self.v.gpg
+            for d in range(p.dims):
+                span = (t.out[d] - 1) * p.stride[d] + (t.kernel[d] - 1) * p.kernel_dilation[d]
+                n = n * np.minimum(span // p.in_dilation[d] + 1, max(1, p.field[d]))
+            return n
+
+        return self._cached("inputs", make)
+
+    @property
+    def weights(self) -> Array:
+        def make() -> Array:
+            t, v = self.tile, self.v
+            n = t.ins * v.ipg * t.outs * v.opg * t.groups * v.gpg
+            for k in t.kernel:
+                n = n * k
+            return n
+
+        return self._cached("weights", make)
+
+    @property
+    def parts(self) -> Array:
+        def make() -> Array:
+            t, v = self.tile, self.v
+            n = t.batch * t.outs * v.opg * t.groups * v.gpg
+            for o in t.out:
+                n = n * o
+            return n
+
+        return self._cached("parts", make)
+
+    @property
+    def bus(self) -> Array:
+        """Tiles that receive the same inputs over one bus."""
+        return np.where(self.splits(self.p.dims + 1) % self.machine.bus_tiles == 0, self.machine.bus_tiles, 1)
+
+    def _exchange(self) -> tuple[Array, Array, Array]:
+        size, rate = SIZES[self.v.data], self.machine.exchange_bytes
+        n = self.p.dims
+        spatial = np.prod([self.splits(d) for d in range(n + 1)], axis=0)
+        inputs = self.inputs - self.inputs // self.splits(n + 1)
+        weights = self.weights - self.weights // spatial
+        parts = -(-self.parts * SIZES[self.v.partials] // rate)
+        return -(-inputs * size // (rate * self.bus)), -(-weights * size // rate), parts
+
+    def exchange_bound(self) -> Array:
+        """A lower bound of exchange cycles."""
+        a, b, c = self._exchange()
+        return (a + b + c) * self.serial
+
+    def by_depth(self, function) -> Array:
+        """Evaluate ``function(depth, parts)`` where the depth is the same."""
+        depth = self.depth
+        result = np.zeros(len(depth))
+        for d in np.unique(depth):
+            rows = depth == d
+            result[rows] = function(int(d), self.parts[rows])
+        return result
+
+    @property
+    def partial_bytes(self) -> int:
+        return SIZES[self.v.partials]
+
+    def operands(self) -> tuple[int, int, int]:
+        """Elements of the whole input, weights and output of one serial step, channels padded to groups."""
+        p, v = self.p, self.v
+        groups = cdiv(p.groups, v.gpg) * v.gpg
+        ins = cdiv(cdiv(p.in_channels, v.ipg), self.in_serial) * v.ipg
+        outs = cdiv(cdiv(p.out_channels, v.opg), self.out_serial) * v.opg
+        inputs = int(np.prod(p.field)) * p.batch * ins * groups
+        weights = int(np.prod(p.kernel)) * ins * outs * groups
+        return inputs, weights, int(np.prod(p.out)) * p.batch * outs * groups
+
+    def moved(self) -> tuple[Array, Array, Array, Array]:
+        """Bytes per tile rearranged on the input side, on the output side, regrouped weights and outputs."""
+        rearranged = rearrangements(self.problem, self.v, self.options)
+        inputs, weights, outputs = self.operands()
+        size, out_size = SIZES[self.v.data], SIZES[self.p.output]
+        sides = inputs * rearranged["input"] + weights * rearranged["weights"]
+        return (
+            -(-sides * size // self.used),
+            -(-outputs * rearranged["output"] * out_size // self.used),
+            -(-weights * rearranged["regroup_weights"] * size // self.used),
+            -(-outputs * rearranged["regroup_output"] * out_size // self.used),
+        )
+
+    def temporary(self) -> Array:
+        """Temporary bytes of the fullest tile."""
+        size = SIZES[self.v.data]
+        conv = (self.inputs + self.weights) * size + self.parts * self.partial_bytes
+        if self.v.method == "slic":
+            conv = conv + self.parts * self.partial_bytes // self.tile.groups + 200
+        conv = conv + self._tile_zeros()[0] * size + self._tile_zeros()[1] * size
+        transform = 2 * np.max(self.moved(), axis=0)
+        reduce = self.by_depth(lambda d, parts: conv_reduce.temporary(parts, d, self.partial_bytes))
+        temp = np.maximum(np.maximum(transform, conv), reduce)
+        if self.options.fully_connected and self.serial > 1:
+            temp = temp + self.operands()[1] * self.serial * size // self.used
+        if self.in_serial > 1:
+            temp = temp + -(-self.operands()[2] // self.used) * self.partial_bytes
+        return temp
+
+    def _tile_zeros(self) -> tuple[Array, Array]:
+        """Zero elements that a tile adds to its kernel and to its input."""
+        p, t, v = self.p, self.tile, self.v
+        nothing = np.zeros_like(t.groups)
+        if v.method == "amp" and v.height > 1:
+            h, split = v.height, self.splits(p.dims + 4)
+            low, high = (p.kernel[0] // split) % h, (-(-p.kernel[0] // split)) % h
+            pad = (h - np.maximum(low, high)) % h
+            rest = t.ins * v.ipg * t.groups * v.gpg
+            kernel = pad * rest * t.outs * v.opg
+            inputs = pad * p.kernel_dilation[0] * t.batch * rest
+            for d in range(1, p.dims):
+                kernel, inputs = kernel * t.kernel[d], inputs * t.out[d]
+            return kernel, inputs
+        if v.method == "slic":
+            return self._slic_zeros()
+        return nothing, nothing
+
+    def _slic_zeros(self) -> tuple[Array, Array]:
+        p, t, v = self.p, self.tile, self.v
+        pad = (-t.kernel[-1]) % 4
+        channels = v.ipg * t.groups * v.gpg
+        kernel, inputs, dense = pad * channels * v.opg, t.batch * channels, t.batch * channels
+        for d in range(p.dims):
+            last = d == p.dims - 1
+            kernel = kernel * (1 if last else t.kernel[d])
+            span = (t.out[d] - 1) * p.stride[d] + t.kernel[d]
+            padded = span + (pad if last else 0)
+            dense = dense * np.minimum(span, p.field[d])
+            inputs = inputs * padded
+        return kernel, np.maximum(inputs - dense, 0)
+
+    def terms(self) -> dict[str, Array]:
+        """The planner's terms, in cycles; their sum is its objective."""
+        machine, v, p = self.machine, self.v, self.p
+        rate = machine.exchange_bytes
+        inputs, weights, parts = self._exchange()
+        later = self.by_depth(lambda d, n: conv_reduce.exchanged(n, d)[1])
+        output = p.output if self.in_serial == 1 else v.partials
+        reduce = self.by_depth(
+            lambda d, n: conv_reduce.cycles(n, d, v.partials, output, machine) if d > 1 else np.zeros(len(n))
+        )
+        cast = conv_reduce.cast_cycles(self.parts, v.partials, output, machine)
+        zeros = self._tile_zeros()
+        size = SIZES[v.data]
+        copy, copied = self._copies()
+        s = self.serial
+        return {
+            "compute": s * tile_cycles(v, p, self.tile, machine).astype(float),
+            "input_exchange": s * inputs.astype(float),
+            "weight_exchange": s * weights.astype(float),
+            "partial_exchange": s * (parts + np.ceil(later * self.partial_bytes / rate)),
+            "reduce": s * reduce,
+            "cast": s * np.where(self.depth == 1, cast, 0.0) + self._final_cast(),
+            "copy": s * copy,
+            "copy_exchange": s * copied,
+            "tile_transform": s * (-(-zeros[0] * size // rate) + -(-zeros[1] * size // (rate * self.bus))).astype(float),
+            "serial": self._serial_extras(),
+        }
+
+    def _final_cast(self) -> Array | float:
+        if self.in_serial == 1:
+            return 0.0
+        share = -(-self.operands()[2] // self.used)
+        return conv_reduce.cast_cycles(share, self.v.partials, self.p.output, self.machine)
+
+    def _copies(self) -> tuple[Array, Array]:
+        size, out_size, v = SIZES[self.v.data], SIZES[self.p.output], self.v
+        vector = self.machine.vector_bytes // size
+        sides, output, weights_again, output_again = self.moved()
+        f_in = 5 / 4 if self.p.in_channels * self.p.out_channels % vector == 0 else 5 / 3
+        f_out = 5 / 4 if self.p.out_channels % vector == 0 else 5 / 3
+        copy = (
+            np.ceil(sides * f_in / min(8, size))
+            + np.ceil(output * f_out / min(8, out_size))
+            + np.ceil(weights_again * f_in / min(8, v.opg * size))
+            + np.ceil(output_again * f_out / min(8, v.opg * out_size))
+        )
+        rate = self.machine.exchange_bytes
+        return copy, np.ceil(sides / rate) + np.ceil(output / rate)
+
+    def _serial_extras(self) -> Array:
+        if self.serial == 1:
+            return np.zeros(len(self.index[0]))
+        size = SIZES[self.v.data]
+        vector = self.machine.vector_bytes // size
+        inputs, weights, outputs = self.operands()
+
+        def slice_(elements: int) -> Array:
+            share = -(-elements // self.used)
+            return 11 + 14 + 6 * (41 + 27 + -(-share // 6) // vector)
+
+        each = slice_(weights)
+        if self.in_serial > 1:
+            each = each + slice_(inputs) + 46 + 6 * (23 + 3 * -(-(-(-outputs // self.used) // 2) // 6))
+        if self.out_serial > 1:
+            each = each + slice_(outputs)
+        once = 0.0
+        if self.options.fully_connected:
+            share = -(-weights * self.serial // self.used)
+            once = share * size / self.machine.exchange_bytes + share
+        return each * self.serial + once
+
+    def split(self, i: int, terms: dict[str, Array]) -> Split:
+        """The plan at position `i`."""
+        one = dataclasses.replace(self, index=[a[i : i + 1] for a in self.index], cache={})
+        n = self.p.dims
+        tile = {
+            "inputs": int(one.inputs[0]),
+            "weights": int(one.weights[0]),
+            "partials": int(one.parts[0]),
+            "input_exchange": float(terms["input_exchange"][i]),
+        }
+        return Split(
+            self.problem,
+            self.v,
+            tuple(int(one.splits(d)[0]) for d in range(n)),
+            *(int(one.splits(n + k)[0]) for k in range(4)),
+            kernel=tuple(int(one.splits(n + 4 + d)[0]) for d in range(n)),
+            out_serial=self.out_serial,
+            in_serial=self.in_serial,
+            depth=int(one.depth[0]),
+            tiles=int(one.used[0]),
+            terms={k: float(a[i]) for k, a in terms.items()},
+            temp=float(one.temporary()[0]),
+            tile=tile,
+        )
+
+
+def rearrangements(problem: Problem, v: Vertex, options: Options) -> dict[str, bool]:
+    """Which operands must be rearranged in memory before or after the convolution."""
+    p, pass_ = problem.params, options.pass_
+    update, combined = pass_ == "training_wu", problem.combined > 1
+    other_order = problem.swapped != options.matmul
+    ins_padded, outs_padded = p.in_channels % v.ipg != 0, p.out_channels % v.opg != 0
+    weights_per_unit = 16 if v.data == "half" else 8
+    changed = update or bool(problem.expanded) or other_order or combined or ins_padded
+    inputs = changed or pass_ in ("fc_training_wu", "fc_training_bwd")
+    weights = changed or bool(problem.out_flattened) or outs_padded
+    output = problem.swapped != (update or options.matmul) or bool(problem.out_flattened) or combined or outs_padded
+    output = output or pass_ == "fc_training_wu"
+    return {
+        "input": inputs,
+        "weights": weights,
+        "output": output,
+        "regroup_output": not output and not options.fully_connected and v.opg != weights_per_unit,
+        "regroup_weights": not weights and pass_ == "training_fwd" and v.opg % weights_per_unit != 0,
+    }

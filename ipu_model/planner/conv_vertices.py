@@ -1,0 +1,340 @@
+"""Candidates for the inner kernel of a convolution, and the cycles each takes on one tile.
+
+Every cycle function works on arrays: one element per way of splitting the problem, so a whole search space is priced at
+once. The formulas are those of PopLibs' cycle estimators of March 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ipu_model.planner.conv_params import ConvParams, Pass, cdiv
+from ipu_model.target import Machine
+
+Array = np.ndarray
+Method = Literal["amp", "slic", "hmac", "vmac", "outer"]
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """One way to run the inner loop.
+
+    Attributes
+    ----------
+    method : str
+    gpg, ipg, opg : int
+        Convolution groups, input and output channels handled together.
+    units : int
+        Convolution units used (AMP), otherwise 0.
+    data, partials : str
+        Types of the operands and of the partial results.
+    rate : int
+        Multiplies per cycle at best.
+    height : int
+        Kernel rows that supply missing input channels (AMP).
+    """
+
+    method: Method
+    gpg: int
+    ipg: int
+    opg: int
+    units: int
+    data: str
+    partials: str
+    rate: int
+    height: int = 1
+    chains: int = 0
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What the fullest tile works on; arrays of equal shape. Group counts, then extents."""
+
+    groups: Array
+    ins: Array
+    outs: Array
+    batch: Array
+    out: tuple[Array, ...]
+    kernel: tuple[Array, ...]
+
+
+def candidates(p: ConvParams, machine: Machine, pass_: Pass, swapped: bool, partials: str) -> list[Vertex]:
+    """Vertices that may run the transformed convolution `p`."""
+    found = [*_amp(p, machine, pass_, partials), *_mac(p, machine, partials), *_outer_product(p, machine, partials)]
+    if not pass_.startswith("fc_") and p.data == "half":
+        found += _slic(p, machine, swapped, partials)
+    return found
+
+
+def _amp(p: ConvParams, machine: Machine, pass_: Pass, partials: str) -> Iterator[Vertex]:
+    half = p.data == "half"
+    weights = machine.weights_per_unit_half if half else machine.weights_per_unit_float
+    per_cycle = machine.inputs_per_cycle_half if half else machine.inputs_per_cycle_float
+    types = [partials]
+    pointwise = all(k == 1 for k in p.kernel)
+    if p.output == "half" and partials == "float" and half and pointwise and p.in_channels <= 16:
+        types.append("half")
+    for kind in types:
+        every = machine.units(p.data, kind)
+        for units in dict.fromkeys([every, 8] if every == 16 else [every]):
+            for ipg in (weights, weights // 2, weights // 4):
+                if kind != partials and cdiv(p.in_channels, ipg) * ipg != 16:
+                    continue
+                for opg in dict.fromkeys([every, weights] + ([8] if every == 16 else [])):
+                    wide = opg in (units, weights * units // every) and opg % units == 0
+                    if not wide or (pass_ == "fc_inference_fwd" and opg != units):
+                        continue
+                    core = 4 if half else (4 if units == 4 else 8)
+                    rate = units * weights // core
+                    rate = min(rate, units * per_cycle)
+                    yield Vertex("amp", 1, ipg, opg, units, p.data, kind, rate, weights // ipg)
+
+
+def _slic(p: ConvParams, machine: Machine, swapped: bool, partials: str) -> Iterator[Vertex]:
+    plain = p.kernel_dilation == (1,) * p.dims and p.in_dilation == (1,) * p.dims and p.stride[-1] <= 2
+    if not plain or (swapped and max(p.kernel) > 1):
+        return
+    chains = 4 if partials == "half" and machine.units("half", "half") == 16 else 2
+    for groups, channels in ((1, 4), (2, 2), (4, 1)):
+        if groups == 1 or p.groups > 1:
+            rate = min(4, channels) * 4 * 2
+            yield Vertex("slic", groups, channels, channels, 0, p.data, partials, rate, chains=chains)
+
+
+def _mac(p: ConvParams, machine: Machine, partials: str) -> Iterator[Vertex]:
+    half = p.data == "half"
+    vector = machine.vector_bytes // (2 if half else 4)
+    opg = 2 if half and partials == "half" else 1
+    step = 2 if half else 1
+    fewest = None
+    for ipg in range(step, cdiv(p.in_channels, step) * step + 1, step):
+        count = cdiv(p.in_channels, ipg)
+        if fewest is None or count < fewest:
+            fewest = count
+            yield Vertex("hmac", 1, ipg, opg, 0, p.data, partials, vector)
+    if half and partials == "float":
+        yield Vertex("vmac", 4, 1, 1, 0, p.data, partials, vector)
+
+
+def _outer_product(p: ConvParams, machine: Machine, partials: str) -> Iterator[Vertex]:
+    half = p.data == "half"
+    vector = machine.vector_bytes // (2 if half else 4)
+    one = (1,) * p.dims
+    plain = p.stride == one and p.in_dilation == one and p.kernel_dilation == one and max(p.kernel) == 1
+    plain = plain and p.in_channels == 1 and not any(p.pad_lower) and not any(p.pad_upper)
+    if plain and p.batch == 1 and all(f == 1 for f in p.field[:-1]):
+        yield Vertex("outer", 1, 1, vector, 0, p.data, p.data, vector)
+
+
+def tile_cycles(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Array:
+    """Tile cycles of the fullest tile."""
+    if v.method == "amp":
+        return _amp_pointwise(v, t, machine) if _pointwise(v, p, t) else _amp_kernel(v, p, t, machine)
+    if v.method == "slic":
+        return _slic_cycles(v, p, t)
+    if v.method == "hmac":
+        return _hmac_cycles(v, p, t)
+    if v.method == "vmac":
+        return _vmac_cycles(t)
+    return _outer_cycles(v, t)
+
+
+def _pointwise(v: Vertex, p: ConvParams, t: Tile) -> bool:
+    outer_one = p.batch == 1 and all(o == 1 for o in p.out[:-1])
+    kernel_one = all(int(k.max(initial=1)) == 1 for k in t.kernel)
+    return v.height == 1 and kernel_one and outer_one and p.in_dilation == p.stride
+
+
+def _pieces(rows: Array, width: Array, cost) -> tuple[Array, Array]:
+    """Slowest and fastest of six workers that share `rows` rows of `width` elements in contiguous runs.
+
+    A run is cut at each row end; `cost` maps the length of a piece to bundles, and a worker without work costs
+    ``cost(0)``.
+    """
+    total = rows * width
+    slow, fast = None, None
+    whole = cost(width)
+    for i in range(6):
+        begin, end = i * total // 6, (i + 1) * total // 6
+        first, last = begin // width, np.maximum(end - 1, 0) // width
+        split = first != last
+        head = np.where(split, width - begin % width, end - begin)
+        tail = np.where(split, end - last * width, 1)
+        worker = cost(head) + np.where(split, (last - first - 1) * whole + cost(tail), 0)
+        slow = worker if slow is None else np.maximum(slow, worker)
+        fast = worker if fast is None else np.minimum(fast, worker)
+    return slow, fast  # type: ignore[return-value]
+
+
+def _rows_width(p: ConvParams, t: Tile) -> tuple[Array, Array]:
+    extents = []
+    for d in range(p.dims):
+        step = p.in_dilation[d] // int(np.gcd(p.in_dilation[d], p.stride[d]))
+        extents.append(-(-t.out[d] // step) if step > 1 else t.out[d])
+    rows = t.batch
+    for extent in extents[:-1]:
+        rows = rows * extent
+    return rows, extents[-1]
+
+
+def _load_cycles(v: Vertex, machine: Machine) -> int:
+    return v.units * 32 // machine.coefficient_load_bytes
+
+
+def _amp_pointwise(v: Vertex, t: Tile, machine: Machine) -> Array:
+    half = v.data == "half"
+    core = 4 if half else (4 if v.units == 4 else 8)
+    kept1, kept2 = 0, 0
+    if not half:
+        a, b, c, zero = (24, 24), (47, 46, 46), 0, (8 if machine.units_float == 16 else 4)
+    elif v.partials == "float" or v.units == 16:
+        a, b, c, zero = (22, 24), (33, 42, 38), 1, 0
+        kept1, kept2 = 10, 2
+    else:
+        a, b, c, zero = (24, 24), (39, 40, 41), 0, 2
+
+    def worker(n: Array, z: int) -> Array:
+        first = 1 - z  # accumulation costs two bundles more in the retained form, initialisation writes zeros elsewhere
+        if c:
+            busy = np.where(n == 1, b[0], np.where(n == 2, b[1], b[2] + (n - 3) * core)) + 2 * first - kept1
+            return np.where(n == 0, a[first], busy)
+        init = (2 + zero * n) * z
+        busy = np.where(n == 1, b[0], np.where(n == 2, b[1], b[2] + (n - 3) * core)) + init
+        return np.where(n == 0, a[0], busy)
+
+    width = t.out[-1]
+    most, least = -(-width // 6), width // 6
+
+    def inner(z: int) -> Array:
+        return np.maximum(6 * worker(most, z), 6 * worker(least, z) + 14)
+
+    load = _load_cycles(v, machine)
+    passes = cdiv(v.opg, v.units)
+    later = 16 + t.outs * (19 + passes * (6 + load + inner(0)))
+    first = 11 + t.outs * (19 + passes * (7 + load + inner(1)))
+    start = 50 + 6 * (kept1 + kept2 * (t.ins * t.groups - 1))
+    return start + t.groups * (12 + (t.ins - 1) * later + first)
+
+
+def _amp_kernel(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Array:
+    half = v.data == "half"
+    core = 4 if half else (4 if v.units == 4 else 8)
+    one, two, more = (29, 33, 34) if half else (33, 44, 45)
+
+    def piece(n: Array) -> Array:
+        return np.where(n == 0, 17, np.where(n == 1, one, np.where(n == 2, two, more + (n - 3) * core))) - 6
+
+    rows, width = _rows_width(p, t)
+    slow, fast = _pieces(rows, width, piece)
+    each = 17 + (1 if v.partials == "half" else 0)
+    inner = np.maximum(6 * (slow + each), 6 * (fast + each) + 9)
+    extra = {4: 60, 2: 46, 1: 15}.get(v.height, 20 * v.height) + 3
+    passes = cdiv(v.opg, v.units)
+    kernel = -(-t.kernel[0] // v.height)
+    for k in t.kernel[1:-1]:
+        kernel = kernel * k
+    positions = kernel * (14 + t.kernel[-1] * (12 + passes * (_load_cycles(v, machine) + extra + inner)))
+    return (
+        193
+        + t.groups * (17 * t.outs + 6 * (t.outs - 1) + 1)
+        + 6 * (t.groups - 1)
+        + 1
+        + t.groups * (16 + t.ins * (14 + t.outs * (14 + positions)))
+        + _zero_cycles(v, t)
+    )
+
+
+def _zero_cycles(v: Vertex, t: Tile) -> Array:
+    n = t.batch * v.opg
+    for o in t.out:
+        n = n * o
+    share = -(-n // 6)
+    each = -(-share // 2) + 14 - 9 if v.partials == "float" else -(-share // 4) + 15 - 10
+    return t.outs * t.groups * 6 * each
+
+
+def _slic_cycles(v: Vertex, p: ConvParams, t: Tile) -> Array:
+    stride = p.stride[-1]
+    float_out = v.partials == "float"
+    hh = v.partials == "half" and v.chains == 2
+    passes = 1 if v.chains == 4 else 2
+    blocks = -(-t.kernel[-1] // 4)
+    for k in t.kernel[:-1]:
+        blocks = blocks * k
+
+    def piece(first: bool):
+        def cost(n: Array) -> Array:
+            if stride == 1:
+                long = 15 + (n - 5) + (3 if hh and not first else 0)
+                short = 13 + np.where(n > 1, n, 0) if first else np.where(n == 1, 13, 17 + n)
+                row = np.where(n >= (6 if hh else 5), long, short)
+            else:
+                row = np.where(n >= 3, 15 + 2 * (n - 3), np.where(n == 1, 13, 15))
+            row = row - (1 if float_out else 0)
+            busy = (9 if hh else 10) + (1 if first else 0) + (3 if float_out else 0) + row * passes
+            return np.where(n == 0, 0, busy)
+
+        return cost
+
+    rows, width = _rows_width(p, t)
+    tail = 2 if hh else 0
+
+    def inner(first: bool) -> Array:
+        slow, _ = _pieces(rows, width, piece(first))
+        extra = 2 + 2 * rows * width if hh and first else 0
+        return 6 * (17 + slow + tail) + extra
+
+    load = {1: 18 + 16, 2: 21 + 72 + 16, 4: 21 + 60 + 16}[v.gpg] + (15 if hh else 19)
+    start = 25 + 12 * t.groups if hh else 28 + 15 * t.groups
+    work = t.groups * (inner(True) + (blocks - 1) * inner(False))
+    return start + 6 * (t.groups - 1) + 1 + load * blocks + 6 * (blocks - 1) + 1 + work
+
+
+def _dot(v: Vertex) -> float:
+    n = v.ipg
+    if v.data == "float":
+        return 7 + n if n % 2 == 0 else 7 + 2 * n
+    if v.partials == "float":
+        return 7 + n // 4 if n % 4 == 0 else 7 + n
+    return 11 + n // 4 if n % 4 == 0 else 12 + n
+
+
+def _hmac_cycles(v: Vertex, p: ConvParams, t: Tile) -> Array:
+    rows, width = _rows_width(p, t)
+    parts = 6 // np.gcd(6, np.maximum(rows, 1))
+    most = -(-rows * parts // 6)
+    piece = -(-width // parts)
+    channels = v.opg // 2 if v.data == "half" and v.partials == "half" else v.opg
+    positions = t.kernel[0]
+    for k in t.kernel[1:]:
+        positions = positions * k
+    worker = 16 + most * (19 + piece * (7 + channels * _dot(v)))
+    inner = 6 * (positions * worker + 16)
+    start = (58 if v.data == "float" else 63) + (54 if v.partials == "float" else 0)
+    return start + t.groups * (23 + t.ins * (15 + t.outs * (10 + inner))) + _zero_cycles(v, t)
+
+
+def _vmac_cycles(t: Tile) -> Array:
+    positions = t.batch
+    for o in t.out:
+        positions = positions * o
+    items = positions
+    for k in t.kernel[:-1]:
+        items = items * k
+    inner = 6 * (6 + -(-items // 6) * (20 + 2 * (t.kernel[-1] - 1)))
+    zero = 10 + 19 * -(-positions // 6) / 4
+    return 61 + 13 + 26 + t.groups * ((4 + positions) + (32 + t.ins * (24 + inner)) + zero)
+
+
+def _outer_cycles(v: Vertex, t: Tile) -> Array:
+    share = -(-t.out[-1] // 6)
+    groups, c = t.outs * t.groups, v.opg
+    if v.data == "float":
+        each = (11, 6 + (c - 6) // 2) if c >= 6 and c % 2 == 0 else (11, 10 + 2 * c)
+    else:
+        each = (10, 6 + (c - 12) // 4) if c >= 12 and c % 4 == 0 else (10, 10 + 2.5 * c)
+    return 6 * (25 + groups * (each[0] + share * each[1]))
