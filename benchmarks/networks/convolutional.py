@@ -17,10 +17,10 @@ def _conv(a: Author, x: str, name: str, n: int, m: int, k: int, stride: int = 1,
     return a.onnx.conv([x, w], pads=[k // 2] * 4, strides=[stride] * 2, group=group)
 
 
-def _bn(a: Author, x: str, name: str, m: int) -> str:
+def _bn(a: Author, x: str, name: str, m: int, training: bool = False) -> str:
     ones, zeros = np.ones(m), np.zeros(m)
     parts = [a.add(f"{name}.{part}", v) for part, v in zip("gbmv", (ones, zeros, zeros, ones), strict=True)]
-    return a.onnx.batchnormalization([x, *parts], 1)[0]
+    return a.onnx.batchnormalization([x, *parts], 5 if training else 1)[0]
 
 
 def _classifier(a: Author, x: str, n: int, m: int) -> str:
@@ -54,46 +54,65 @@ def _lenet_forward(p, x):
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 
 
-def resnet18(batch: int) -> Network:
-    """The torchvision architecture on 224x224, inference form of batch normalisation."""
+def resnet18(batch: int, training: bool = False, side: int = 224) -> Network:
+    """The torchvision architecture; batch normalisation with batch statistics when `training`."""
     a = Author()
-    x = a.input([batch, 3, 224, 224])
+    x = a.input([batch, 3, side, side])
     w = a.weight("stem", 64, 3, 7, 7, scale=0.1)
-    h = a.onnx.relu([_bn(a, a.onnx.conv([x, w], pads=[3] * 4, strides=[2, 2]), "stem.bn", 64)])
+    h = a.onnx.relu([_bn(a, a.onnx.conv([x, w], pads=[3] * 4, strides=[2, 2]), "stem.bn", 64, training)])
     h = a.onnx.maxpool([h], 1, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)[0]
     n = 64
     for s, (m, stride) in enumerate(STAGES):
         for b in range(2):
-            h = _basic_block(a, h, f"{s}.{b}", n, m, stride if b == 0 else 1)
+            h = _basic_block(a, h, f"{s}.{b}", n, m, stride if b == 0 else 1, training)
             n = m
     logits = _classifier(a, a.onnx.globalaveragepool([h]), 512, 1000)
-    return a.finish("resnet18", [batch, 3, 224, 224], logits, _lay_out, _resnet_forward)
+    shape = [batch, 3, side, side]
+    if training:
+        return a.finish("resnet18", shape, logits, _lay_out_training, None, _resnet_train)
+    return a.finish("resnet18", shape, logits, _lay_out, _resnet_forward)
 
 
-def _basic_block(a: Author, x: str, name: str, n: int, m: int, stride: int) -> str:
-    h = a.onnx.relu([_bn(a, _conv(a, x, f"{name}.1", n, m, 3, stride), f"{name}.1.bn", m)])
-    h = _bn(a, _conv(a, h, f"{name}.2", m, m, 3), f"{name}.2.bn", m)
+def _basic_block(a: Author, x: str, name: str, n: int, m: int, stride: int, training: bool) -> str:
+    h = a.onnx.relu([_bn(a, _conv(a, x, f"{name}.1", n, m, 3, stride), f"{name}.1.bn", m, training)])
+    h = _bn(a, _conv(a, h, f"{name}.2", m, m, 3), f"{name}.2.bn", m, training)
     if stride != 1 or n != m:
         w = a.weight(f"{name}.down", m, n, 1, 1)
-        x = _bn(a, a.onnx.conv([x, w], strides=[stride] * 2, pads=[0] * 4), f"{name}.down.bn", m)
+        x = _bn(a, a.onnx.conv([x, w], strides=[stride] * 2, pads=[0] * 4), f"{name}.down.bn", m, training)
     return a.onnx.relu([a.onnx.add([h, x])])
 
 
 def _resnet_forward(p, x):
-    x = jax.nn.relu(_apply_bn(_apply_conv(x.transpose(0, 2, 3, 1), p["stem"], 2), p, "stem.bn"))
+    return _resnet(p, x, lambda h, name: _apply_bn(h, p, name))
+
+
+def _resnet_train(p, x):
+    statistics = {}
+
+    def bn(h, name):
+        mean, variance = h.mean((0, 1, 2)), h.var((0, 1, 2))
+        statistics[f"{name}.m"] = 0.9 * p[f"{name}.m"] + 0.1 * mean
+        statistics[f"{name}.v"] = 0.9 * p[f"{name}.v"] + 0.1 * variance
+        return (h - mean) * (lax.rsqrt(variance + 1e-5) * p[f"{name}.g"]) + p[f"{name}.b"]
+
+    return _resnet(p, x, bn), statistics
+
+
+def _resnet(p, x, bn):
+    x = jax.nn.relu(bn(_apply_conv(x.transpose(0, 2, 3, 1), p["stem"], 2), "stem.bn"))
     pads = ((0, 0), (1, 1), (1, 1), (0, 0))
     x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), pads)
     for s, (_, stride) in enumerate(STAGES):
         for b in range(2):
-            x = _apply_block(p, x, f"{s}.{b}", stride if b == 0 else 1)
+            x = _apply_block(p, x, f"{s}.{b}", stride if b == 0 else 1, bn)
     return x.mean((1, 2)) @ p["fc.w"] + p["fc.b"]
 
 
-def _apply_block(p, x, name, stride):
-    h = jax.nn.relu(_apply_bn(_apply_conv(x, p[f"{name}.1"], stride), p, f"{name}.1.bn"))
-    h = _apply_bn(_apply_conv(h, p[f"{name}.2"], 1), p, f"{name}.2.bn")
+def _apply_block(p, x, name, stride, bn):
+    h = jax.nn.relu(bn(_apply_conv(x, p[f"{name}.1"], stride), f"{name}.1.bn"))
+    h = bn(_apply_conv(h, p[f"{name}.2"], 1), f"{name}.2.bn")
     if f"{name}.down" in p:
-        x = _apply_bn(_apply_conv(x, p[f"{name}.down"], stride), p, f"{name}.down.bn")
+        x = bn(_apply_conv(x, p[f"{name}.down"], stride), f"{name}.down.bn")
     return jax.nn.relu(h + x)
 
 
@@ -144,11 +163,15 @@ def _mobilenet_forward(p, x):
     return unit(h, "head").mean((1, 2)) @ p["fc.w"] + p["fc.b"]
 
 
+def _lay_out_training(params: Params):
+    """Kernels OIHW -> HWIO, dense weights transposed."""
+    turned = {name: v.transpose(2, 3, 1, 0) if v.ndim == 4 else v.T for name, v in params.items()}
+    return {k: jnp.asarray(np.ascontiguousarray(v)) for k, v in turned.items()}
+
+
 def _lay_out(params: Params):
-    """Kernels OIHW -> HWIO, dense weights transposed, batch normalisation as scale and shift."""
-    laid = {}
-    for name, v in params.items():
-        laid[name] = v.transpose(2, 3, 1, 0) if v.ndim == 4 else v.T
+    """The same, with batch normalisation as scale and shift."""
+    laid = {name: v.transpose(2, 3, 1, 0) if v.ndim == 4 else v.T for name, v in params.items()}
     for name in [n.removesuffix(".g") for n in params if n.endswith(".g")]:
         scale = params[f"{name}.g"] / np.sqrt(params[f"{name}.v"] + 1e-5)
         laid[f"{name}.scale"], laid[f"{name}.shift"] = scale, params[f"{name}.b"] - params[f"{name}.m"] * scale

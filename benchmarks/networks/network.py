@@ -33,6 +33,8 @@ class Network:
         ``lay_out(params) -> pytree`` in the layout that the hand-written form likes best.
     forward : callable
         ``forward(pytree, x) -> logits`` written by hand.
+    forward_train : callable or None
+        ``forward_train(pytree, x) -> (logits, statistics)`` where training differs: new running statistics by name.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Network:
     params: Params
     lay_out: Callable[[Params], Any]
     forward: Callable[[Any, Any], Any]
+    forward_train: Callable[[Any, Any], tuple[Any, dict[str, Any]]] | None = None
 
     @property
     def classes(self) -> int:
@@ -79,8 +82,10 @@ class Author:
         """Add a constant node."""
         return self.onnx.constant(np.asarray(value, dtype))
 
-    def finish(self, name: str, shape: list[int], logits: str, lay_out: Any, forward: Any) -> Network:
+    def finish(
+        self, name: str, shape: list[int], logits: str, lay_out: Any, forward: Any, forward_train: Any = None
+    ) -> Network:
         """Close the graph."""
         self.builder.addOutputTensor(logits)
         feed = {"x": self.rng.normal(size=shape).astype(np.float32)}
-        return Network(name, self.builder.getModelProto(), feed, logits, self.params, lay_out, forward)
+        return Network(name, self.builder.getModelProto(), feed, logits, self.params, lay_out, forward, forward_train)

@@ -30,7 +30,7 @@ class Plan:
     wanted: tuple[ir.Value, ...]
 
 
-_PlanKey = tuple[tuple[int, ...], frozenset[int]]
+_PlanKey = tuple[int, tuple[int, ...], frozenset[int]]
 _plans: weakref.WeakKeyDictionary[ir.Graph, dict[_PlanKey, Plan]] = weakref.WeakKeyDictionary()
 
 
@@ -88,7 +88,7 @@ def make_plan(
     `bound` values are given: what leads to them does not run.
     """
     given = frozenset(v for v in bound if v.producer() is not None)
-    key = (tuple(id(v) for v in wanted), frozenset(id(v) for v in given))
+    key = (len(graph), tuple(id(v) for v in wanted), frozenset(id(v) for v in given))
     known = _plans.setdefault(graph, {})
     plan = known.get(key)
     if plan is None or plan.wanted != wanted:

@@ -52,6 +52,13 @@ class _Rewriter:
             self.twins[value] = self.transpose(value, LAST, at)
         return self.twins[value]
 
+    @staticmethod
+    def take_over(old: ir.Value, new: ir.Value) -> None:
+        """Give `new` the uses, name and type of `old`."""
+        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+        new.name, old.name = old.name, None
+        new.shape, new.type = old.shape, old.type
+
     def replace(self, old: ir.Node, new: ir.Node) -> None:
         """Put `new`, whose first output is channels last, in the place of `old`."""
         out = old.outputs[0]
@@ -59,11 +66,10 @@ class _Rewriter:
         last.name, last.dtype = self.name(out, "nhwc"), out.dtype
         self.graph.insert_before(old, new)
         first = self.transpose(last, FIRST, old)
-        first.shape, first.type = out.shape, out.type
         name = out.name
-        ir.convenience.replace_all_uses_with(out, first, replace_graph_outputs=True)
-        out.name = None
-        first.name = name
+        self.take_over(out, first)
+        for before, after in zip(old.outputs[1:], new.outputs[1:], strict=True):
+            self.take_over(before, after)
         self.graph.remove(old, safe=True)
         if name not in self.protected:
             self.twins[first] = last
@@ -121,9 +127,11 @@ def _pool(rewriter: _Rewriter, node: ir.Node) -> None:
 
 def _batch_norm(rewriter: _Rewriter, node: ir.Node) -> None:
     x = node.inputs[0]
-    if x in rewriter.twins and len(node.outputs) == 1:
-        operands = [rewriter.twins[x], *node.inputs[1:]]
-        rewriter.replace(node, ir.Node(DOMAIN, node.op_type, operands, _attributes(node), name=node.name))
+    spatial = node.attributes.get_int("spatial", 1)
+    if x in rewriter.twins and spatial:
+        operands, outputs = [rewriter.twins[x], *node.inputs[1:]], len(node.outputs)
+        new = ir.Node(DOMAIN, node.op_type, operands, _attributes(node), name=node.name, num_outputs=outputs)
+        rewriter.replace(node, new)
 
 
 def _same(rewriter: _Rewriter, node: ir.Node, operands: list[ir.Value | None], attributes: list[ir.Attr]) -> None:
@@ -180,7 +188,6 @@ _HANDLERS: dict[str, Callable[[_Rewriter, ir.Node], None]] = {
     "MaxPool": _pool,
     "AveragePool": _pool,
     "GlobalAveragePool": _pool,
-    "GlobalMaxPool": _pool,
     "BatchNormalization": _batch_norm,
     "Concat": _concat,
     **dict.fromkeys(UNARY, _unary),

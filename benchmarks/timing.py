@@ -1,0 +1,66 @@
+"""Interleaved timing: every engine takes its turn in each round, medians and ratios come out."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of one engine [s], one entry a round."""
+
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Median time [s]."""
+        return statistics.median(self.seconds)
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range over the median: above 0.3 the machine was too noisy to tell small differences."""
+        low, _, high = statistics.quantiles(self.seconds, n=4)
+        return (high - low) / self.median
+
+
+def interleave(engines: Mapping[str, Callable[[], object]], *, budget: float = 4.0, least: int = 7) -> dict[str, Timing]:
+    """Time each engine in turn, round after round.
+
+    Parameters
+    ----------
+    engines : mapping of str to callable
+        Each call must block until its result is there.
+    budget : float
+        Time to spend on all engines together [s]; at least `least` rounds are made.
+    least : int
+        Least number of rounds.
+    """
+    inner = {name: _repeats(call) for name, call in engines.items()}
+    times: dict[str, list[float]] = {name: [] for name in engines}
+    started = time.perf_counter()
+    while len(next(iter(times.values()))) < least or time.perf_counter() - started < budget:
+        for name, call in engines.items():
+            times[name].append(_time(call, inner[name]))
+    return {name: Timing(tuple(values)) for name, values in times.items()}
+
+
+def ratio(a: Timing, b: Timing) -> float:
+    """Median over rounds of a's time over b's in the same round."""
+    return statistics.median(x / y for x, y in zip(a.seconds, b.seconds, strict=True))
+
+
+def _repeats(call: Callable[[], object]) -> int:
+    """Calls per measurement, so that one takes at least 2 ms; also warms up."""
+    call()
+    call()
+    return max(1, round(2e-3 / max(_time(call, 1), 1e-7)))
+
+
+def _time(call: Callable[[], object], count: int) -> float:
+    started = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - started) / count

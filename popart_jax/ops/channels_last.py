@@ -1,0 +1,102 @@
+"""Channels-last forms of the spatial operators, in the package's own domain; only graph passes write these nodes.
+
+A channels-last tensor (N, H, W, C) is handled as data with spatial dimensions (H, W, C) whose last window size is 1,
+so that the window arithmetic of the NCHW operators serves here as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .normalization import normalise, train_batch_norm
+from .pooling import _counts, max_pool_values, window_sum
+from .registry import OutputCount, lowers
+from .windows import Window, taps, window
+
+DOMAIN = "popart_jax"
+_MANY_TAPS = 64
+
+
+def with_channels(win: Window, channels: int) -> Window:
+    """The window with the trailing channel dimension added."""
+    return replace(
+        win,
+        kernel=(*win.kernel, 1),
+        strides=(*win.strides, 1),
+        dilations=(*win.dilations, 1),
+        pads=(*win.pads, (0, 0)),
+        positions=(*win.positions, channels),
+        overhang=(*win.overhang, 0),
+    )
+
+
+@lowers("Conv", domain=DOMAIN)
+def conv(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), pads=(), strides=()):
+    """Convolution of (N, H, W, C) with (kh, kw, C/group, M): a matmul, shifted multiply-adds or XLA's convolution."""
+    win = window(x.shape[1:-1], w.shape[:-2], strides, dilations, pads, auto_pad)
+    if set(win.kernel) == {1} and group == 1 and not any(map(any, win.pads)):
+        y = _pointwise(x, w, win)
+    elif _is_depthwise(x, w, group, win):
+        y = _depthwise(x, w, win)
+    else:
+        y = lax.conv_general_dilated(
+            x, w, win.strides, win.pads, None, win.dilations, ("NHWC", "HWIO", "NHWC"), feature_group_count=group
+        )
+    return y if b is None else y + b
+
+
+def _pointwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
+    (tap,) = taps(x, with_channels(win, x.shape[-1]))
+    return tap @ w.reshape(w.shape[-2:])
+
+
+def _is_depthwise(x: jax.Array, w: jax.Array, group: int, win: Window) -> bool:
+    small = len(win.kernel) and w[..., 0, 0].size <= _MANY_TAPS and min(map(min, win.pads)) >= 0
+    return bool(group > 1 and group == x.shape[-1] == w.shape[-1] and small)
+
+
+def _depthwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
+    padded = jnp.pad(x, ((0, 0), *win.pads, (0, 0)))
+    columns = w.reshape(-1, w.shape[-1])
+    shifted = taps(padded, with_channels(win, x.shape[-1]))
+    products = [tap * column for tap, column in zip(shifted, columns, strict=True)]
+    return sum(products[1:], start=products[0])
+
+
+@lowers("MaxPool", domain=DOMAIN)
+def max_pool(
+    x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=(), pads=(), storage_order=0, strides=()
+):
+    win = window(x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    return max_pool_values(x, with_channels(win, x.shape[-1]))
+
+
+@lowers("AveragePool", domain=DOMAIN)
+def average_pool(
+    x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, count_include_pad=0, dilations=(), pads=(), strides=()
+):
+    win = window(x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    counts = _counts(x.shape[1:-1], win, count_include_pad)
+    return window_sum(x, with_channels(win, x.shape[-1])) / jnp.asarray(counts, x.dtype)[..., None]
+
+
+@lowers("GlobalAveragePool", domain=DOMAIN)
+def global_average_pool(x, /):
+    return x.mean(tuple(range(1, x.ndim - 1)), keepdims=True)
+
+
+@lowers("BatchNormalization", domain=DOMAIN)
+def batch_norm(
+    x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=0, training_mode=0,
+    n_outputs: OutputCount = 1,
+):  # fmt: skip
+    """Five outputs, or `training_mode`, select batch statistics."""
+    shape = (*(1,) * (x.ndim - 1), x.shape[-1])
+    if (n_outputs > 1 or training_mode) and not is_test:
+        axes = tuple(range(x.ndim - 1))
+        return train_batch_norm(x, scale, bias, mean, var, momentum, epsilon, axes, shape)[: max(n_outputs, 1)]
+    return normalise(x, scale, bias, mean, var, epsilon, shape)
