@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from keyword import iskeyword
 from typing import Any
 
 import onnx_ir as ir
@@ -39,7 +40,12 @@ def keywords(node: ir.Node, lowering: Lowering, subgraph: Callable[[ir.Graph], A
         A required attribute is missing (raised by the translation's own call).
     """
     return {
-        name: to_python(attr, subgraph)
+        _parameter(name): to_python(attr, subgraph)
         for name, attr in node.attributes.items()
-        if name in lowering.attributes and not attr.is_ref()
+        if _parameter(name) in lowering.attributes and not attr.is_ref()
     }
+
+
+def _parameter(name: str) -> str:
+    """Parameter of an attribute: its name, with an underscore after Python's keywords (`lambda_`)."""
+    return f"{name}_" if iskeyword(name) else name

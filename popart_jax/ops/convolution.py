@@ -132,7 +132,7 @@ def causal_conv_with_state(x, w, b=None, past=None, /, *, activation="none"):
     seen = jnp.concatenate([past, x], axis=-1)
     y = conv(seen, w, b, group=x.shape[1])
     if activation in ("silu", "swish"):
-        y = jax.nn.silu(y)
+        y = jax.nn.silu(y.astype(jnp.promote_types(y.dtype, jnp.float32))).astype(y.dtype)
     elif activation != "none":
         raise popart_exception(f"Unknown activation {activation!r}; expected none, silu or swish.")
     return y, seen[..., seen.shape[-1] - width :]

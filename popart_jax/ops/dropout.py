@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import popart_exception
-from .registry import Key, Static, Training, lowers
+from .registry import Context, Key, Static, Training, lowers
 
 
 def check_ratio(ratio: float) -> float:
@@ -28,8 +28,12 @@ def check_ratio(ratio: float) -> float:
 def drop(x: jax.Array, key: jax.Array, ratio: Any, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
     """Zero elements with probability `ratio`, scale the kept ones by 1/(1-ratio); returns result and mask."""
     mask = jax.random.bernoulli(key, 1 - ratio, shape)
-    scale = jnp.asarray(1 / (1 - ratio), x.dtype)
-    return jnp.where(mask, x * scale, jnp.zeros((), x.dtype)), mask
+    return keep(x, mask, ratio), mask
+
+
+def keep(x: jax.Array, mask: Any, ratio: Any) -> jax.Array:
+    """The masked elements, scaled by 1/(1-ratio); zeros elsewhere."""
+    return jnp.where(mask, x * jnp.asarray(1 / (1 - ratio), x.dtype), jnp.zeros((), x.dtype))
 
 
 @lowers("Dropout", 1, 6)
@@ -45,11 +49,15 @@ def dropout_7(x, /, *, ratio=0.5, key: Key, training: Training = False):
 
 
 @lowers("Dropout", 12, 13, 22)
-def dropout_12(x, ratio=None, training_mode: Static = None, /, *, seed=None, key: Key, training: Training = False):
+def dropout_12(
+    x, ratio=None, training_mode: Static = None, /, *, seed=None, key: Key, training: Training = False, walk: Context
+):
     """The `training_mode` input decides where it is given; otherwise whether the session trains."""
-    rate = 0.5 if ratio is None else ratio
+    rate = 0.5 if ratio is None else check_ratio(float(ratio)) if isinstance(ratio, np.ndarray) else ratio
     active = training if training_mode is None else bool(training_mode)
-    if not active or (isinstance(rate, (float, np.ndarray)) and check_ratio(float(rate)) == 0):
+    if not active or (isinstance(rate, float) and rate == 0):
         return x, jnp.ones(x.shape, bool)
-    rate = float(rate) if isinstance(rate, (float, np.ndarray)) else rate
-    return drop(x, key if seed is None else jax.random.key(int(seed)), rate, x.shape)
+    if seed is not None and walk.settings.key is None:  # the numbers of ONNX's reference evaluator
+        mask = np.random.RandomState(int(seed)).uniform(size=x.shape) >= rate
+        return keep(x, mask, rate), mask
+    return drop(x, key if seed is None else jax.random.fold_in(key, int(seed)), rate, x.shape)

@@ -1,0 +1,1 @@
+"""Operators of domain ai.graphcore, one module per family."""

@@ -1,0 +1,171 @@
+"""Connectionist temporal classification: loss and beam search decoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ...errors import popart_exception
+from ..arrays import onnx_dtype
+from ..registry import OutputCount, lowers
+from .losses import DOMAIN, reduce_loss
+
+_LOG_ZERO = -1e30
+_UNDEFINED = {"", "UNDEFINED", 0}
+
+
+def ctc_losses(
+    log_probs: jax.Array, targets: jax.Array, input_lengths: Any, target_lengths: Any, blank: int
+) -> jax.Array:
+    """-log of the probability of all alignments, per sequence; inf where there is none.
+
+    `log_probs` is (T, N, C), `targets` (N, S).  Forward recursion of Graves et al. (2006) over the labels with blanks
+    between; the gradient is the negative posterior occupancy.
+    """
+    steps, batch, _ = log_probs.shape
+    labels = jnp.full((batch, 2 * targets.shape[1] + 1), blank, jnp.int32).at[:, 1::2].set(targets.astype(jnp.int32))
+    emitted = jnp.take_along_axis(log_probs, labels[None], axis=2)
+    emitted = jnp.maximum(emitted, _LOG_ZERO)
+    before = jnp.pad(labels, ((0, 0), (2, 0)), constant_values=blank)[:, :-2]
+    skips = (labels != blank) & (labels != before)
+    ends = (2 * target_lengths.astype(jnp.int32))[:, None]
+
+    def step(alpha, inputs):
+        emission, t = inputs
+        one = jnp.pad(alpha, ((0, 0), (1, 0)), constant_values=_LOG_ZERO)[:, :-1]
+        two = jnp.where(skips, jnp.pad(alpha, ((0, 0), (2, 0)), constant_values=_LOG_ZERO)[:, :-2], _LOG_ZERO)
+        new = jax.nn.logsumexp(jnp.stack([alpha, one, two]), axis=0) + emission
+        new = jnp.maximum(new, _LOG_ZERO)
+        return jnp.where((t < input_lengths.astype(jnp.int32))[:, None], new, alpha), None
+
+    start = jnp.full(labels.shape, _LOG_ZERO, emitted.dtype).at[:, 0].set(0)  # a virtual blank before the first step
+    first = jnp.where(jnp.arange(labels.shape[1]) < 2, emitted[0], _LOG_ZERO)
+    first = jnp.where((input_lengths > 0)[:, None], first, start)
+    alpha, _ = lax.scan(step, first, (emitted[1:], jnp.arange(1, steps)))
+    last = jnp.take_along_axis(alpha, ends, 1)[:, 0]
+    previous = jnp.take_along_axis(alpha, jnp.maximum(ends - 1, 0), 1)[:, 0]
+    total = jnp.where(ends[:, 0] > 0, jnp.logaddexp(last, previous), last)
+    return jnp.where(total < _LOG_ZERO / 2, jnp.inf, -total)
+
+
+def with_softmax_jacobian(losses: jax.Array, log_probs: jax.Array, input_lengths: Any) -> jax.Array:
+    """The same values, with exp(log_probs) added to the gradient: PyTorch's convention for log-softmaxed input."""
+    used = jnp.arange(log_probs.shape[0])[:, None] < input_lengths[None, :].astype(jnp.int32)
+    mass = jnp.where(used[..., None], jnp.exp(log_probs), 0).sum((0, 2))
+    return losses + (mass - lax.stop_gradient(mass))
+
+
+def _check(log_probs, targets, input_lengths, target_lengths) -> None:
+    if not jnp.issubdtype(log_probs.dtype, jnp.floating):
+        raise popart_exception(f"Unsupported data type for Ctc input 0: {log_probs.dtype}, expected floating point.")
+    if log_probs.ndim != 3:
+        raise popart_exception(
+            f"Ctc expected a 'logarithmized probabilities' tensor of rank 3, got {list(log_probs.shape)}"
+        )
+    batch = log_probs.shape[1]
+    if targets.ndim != 2 or targets.shape[0] != batch:
+        raise popart_exception(f"Ctc expected a 'targets' tensor of shape [{batch}, S], got {list(targets.shape)}")
+    for name, lengths in (("input lengths", input_lengths), ("target lengths", target_lengths)):
+        if lengths.shape != (batch,):
+            raise popart_exception(f"Ctc expected an '{name}' tensor of shape [{batch}], got {list(lengths.shape)}")
+
+
+@lowers("Ctc", domain=DOMAIN)
+def ctc(
+    log_probs, targets, input_lengths, target_lengths, /, *, reduction, blank, outDataType="UNDEFINED", zeroInfinity=0,
+    enableReducedClassesInLabel=None, n_outputs: OutputCount = 1,
+):  # fmt: skip
+    _check(log_probs, targets, input_lengths, target_lengths)
+    out = _out_dtype(outDataType, log_probs.dtype)
+
+    def per_sequence(lp):
+        precise = lp.astype(jnp.promote_types(lp.dtype, jnp.float32))
+        losses = ctc_losses(precise, targets, input_lengths, target_lengths, blank)
+        losses = with_softmax_jacobian(losses, precise, input_lengths)
+        return jnp.where(jnp.isfinite(losses), losses, 0) if zeroInfinity else losses
+
+    losses = per_sequence(log_probs)
+    if reduction.lower() == "mean":
+        losses = losses / jnp.maximum(target_lengths, 1).astype(losses.dtype)
+    loss = reduce_loss(losses, reduction).astype(out)
+    if n_outputs < 2:
+        return loss
+    return loss, jax.grad(lambda lp: per_sequence(lp).sum())(log_probs).astype(out)
+
+
+def _out_dtype(name: Any, default: Any) -> Any:
+    if name in _UNDEFINED:
+        return default
+    dtype = onnx_dtype(name) if isinstance(name, int) else {"FLOAT": jnp.float32, "FLOAT16": jnp.float16}.get(name)
+    if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+        raise popart_exception(f"Unsupported data type for Ctc output: {name}, expected FLOAT or FLOAT16.")
+    return dtype
+
+
+@lowers("CtcBeamSearchDecoder", domain=DOMAIN)
+def ctc_beam_search_decoder(log_probs, data_lengths, /, *, beam_width=100, top_paths=1, blank=0):
+    """Prefix beam search; all sequences at once."""
+    if data_lengths.ndim != 1 or data_lengths.shape[0] != log_probs.shape[1]:
+        raise popart_exception(f"CtcBeamSearchDecoder expected a 'data lengths' tensor of shape [{log_probs.shape[1]}]")
+    if data_lengths.dtype != jnp.uint32:
+        raise popart_exception(f"Unsupported data type for input 'data lengths': {data_lengths.dtype}, expected UINT32")
+    if not 0 < top_paths <= beam_width:
+        raise popart_exception(f"top_paths ({top_paths}) must lie between 1 and beam_width ({beam_width}).")
+    precise = jnp.maximum(log_probs.astype(jnp.promote_types(log_probs.dtype, jnp.float32)), _LOG_ZERO)
+    decode = jax.vmap(lambda lp, n: _beam_search(lp, n, beam_width, blank), in_axes=(1, 0))
+    scores, lengths, labels = decode(precise, data_lengths.astype(jnp.int32))
+    best = slice(0, top_paths)
+    kept = scores[:, best].astype(log_probs.dtype), lengths[:, best].astype(jnp.uint32)
+    return *kept, labels[:, best].astype(jnp.uint32)
+
+
+def _beam_search(lp: jax.Array, n_steps: jax.Array, width: int, blank: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Beams of one sequence, best first: log probability, length, labels padded with the blank."""
+    steps, classes = lp.shape
+    symbols = jnp.arange(classes)
+
+    def step(state, inputs):
+        old = state
+        (p_blank, p_label, lengths, labels), (row, t) = state, inputs
+        total = jnp.logaddexp(p_blank, p_label)
+        last = jnp.where(lengths > 0, jnp.take_along_axis(labels, jnp.maximum(lengths - 1, 0)[:, None], 1)[:, 0], -1)
+        grown = jnp.where(symbols == last[:, None], p_blank[:, None], total[:, None]) + row
+        grown = jnp.where(symbols == blank, _LOG_ZERO, grown)
+        same = _extends(lengths, labels, total > _LOG_ZERO / 2)  # [i, j]: beam j is beam i plus its last label
+        merged = jnp.where(same, grown[:, jnp.maximum(last, 0)], _LOG_ZERO).max(0)
+        taken = (same[:, :, None] & (symbols == last[None, :, None])).any(1)
+        grown = jnp.where(taken, _LOG_ZERO, grown)
+        stay_blank = total + row[blank]
+        stay_label = jnp.logaddexp(jnp.where(last >= 0, p_label + row[jnp.maximum(last, 0)], _LOG_ZERO), merged)
+        scores = jnp.concatenate([jnp.logaddexp(stay_blank, stay_label), grown.reshape(-1)])
+        _, chosen = lax.top_k(scores, width)
+        stays = chosen < width
+        source = jnp.where(stays, chosen, (chosen - width) // classes)
+        symbol = jnp.where(stays, blank, (chosen - width) % classes)
+        at = jnp.arange(steps) == lengths[source][:, None]
+        new = (
+            jnp.where(stays, stay_blank[source], _LOG_ZERO),
+            jnp.where(stays, stay_label[source], scores[chosen]),
+            lengths[source] + ~stays,
+            jnp.where(at & ~stays[:, None], symbol[:, None], labels[source]),
+        )
+        return jax.tree.map(
+            lambda a, b: jnp.where(t < n_steps, jnp.maximum(a, _LOG_ZERO).astype(b.dtype), b), new, old
+        ), None
+
+    nothing = jnp.full(width, _LOG_ZERO, lp.dtype)
+    start = (nothing.at[0].set(0), nothing, jnp.zeros(width, jnp.int32), jnp.full((width, steps), blank, jnp.int32))
+    (p_blank, p_label, lengths, labels), _ = lax.scan(step, start, (lp, jnp.arange(steps)))
+    total = jnp.logaddexp(p_blank, p_label)
+    order = jnp.argsort(-total, stable=True)
+    return total[order], lengths[order], labels[order]
+
+
+def _extends(lengths: jax.Array, labels: jax.Array, alive: jax.Array) -> jax.Array:
+    """Whether beam j is beam i with one label more, for all i, j."""
+    inside = jnp.arange(labels.shape[1]) < lengths[:, None, None]
+    equal = ((labels[:, None] == labels[None]) | ~inside).all(-1)
+    return equal & (lengths[None] == lengths[:, None] + 1) & alive[:, None] & alive[None]

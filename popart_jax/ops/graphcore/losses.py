@@ -1,0 +1,145 @@
+"""Losses: Nll, L1, IdentityLoss.  Source of formulas and clamps: PopART's operator descriptions."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...errors import popart_exception
+from ..registry import Context, NodeRef, Options, PopartMode, Training, lowers
+
+DOMAIN = "ai.graphcore"
+_TINY_HALF = 6.104e-05
+
+
+def reduce_loss(values: jax.Array, reduction: str, count: Any = None) -> jax.Array:
+    """Sum, Mean (over `count` or all elements) or neither, accumulated in float32.
+
+    Raises
+    ------
+    popart_exception
+        Unknown reduction.
+    """
+    kind = reduction.lower()
+    if kind in ("none", "noreduction"):
+        return values
+    if kind not in ("sum", "mean"):
+        raise popart_exception(
+            f"Unsupported reduction type for loss: {reduction!r}; expected Sum, Mean or NoReduction."
+        )
+    precise = (
+        jnp.promote_types(values.dtype, jnp.float32) if jnp.issubdtype(values.dtype, jnp.floating) else values.dtype
+    )
+    total = values.astype(precise).sum(dtype=precise)
+    if kind == "mean":
+        total = total / jnp.asarray(values.size if count is None else count, precise)
+    return total.astype(values.dtype)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def clamped_nll(p: jax.Array, eps: tuple[float, float]) -> jax.Array:
+    """-log(max(p, eps[0])); the derivative divides by max(p, eps[1])."""
+    return -jnp.log(jnp.maximum(p, jnp.asarray(eps[0], p.dtype)))
+
+
+@clamped_nll.defjvp
+def _clamped_nll_jvp(eps, primals, tangents):
+    (p,), (dp,) = primals, tangents
+    return clamped_nll(p, eps), -dp / jnp.maximum(p, jnp.asarray(eps[1], p.dtype))
+
+
+def pick(probs: jax.Array, labels: jax.Array) -> jax.Array:
+    """The entry of the last axis that each label names, 0 for a label outside the axis."""
+    classes = probs.shape[-1]
+    inside = (labels >= 0) & (labels < classes)
+    index = jnp.where(inside, labels, 0).astype(jnp.int32)
+    return jnp.where(inside, jnp.take_along_axis(probs, index[..., None], -1)[..., 0], jnp.zeros((), probs.dtype))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def fused_nll(logits: jax.Array, probs: jax.Array, labels: jax.Array, plus_eps: bool) -> jax.Array:
+    """Loss of the pair Softmax, Nll, whose gradient (probs - onehot) goes straight to the logits."""
+    p = pick(probs, labels)
+    if plus_eps:
+        return -jnp.log(p.astype(jnp.float32) + 1e-7).astype(p.dtype)
+    return clamped_nll(p, _clamps(p.dtype))
+
+
+def _fused_nll_fwd(logits, probs, labels, plus_eps):
+    return fused_nll(logits, probs, labels, plus_eps), (probs, labels)
+
+
+def _fused_nll_bwd(plus_eps, saved, g):
+    probs, labels = saved
+    onehot = jnp.arange(probs.shape[-1]) == labels[..., None]
+    return (probs - onehot.astype(probs.dtype)) * g[..., None], jnp.zeros_like(probs), None
+
+
+fused_nll.defvjp(_fused_nll_fwd, _fused_nll_bwd)
+
+
+def _clamps(dtype: Any) -> tuple[float, float]:
+    return (_TINY_HALF, _TINY_HALF) if dtype == jnp.float16 else (1e-7, 1e-10)
+
+
+def _check_nll(probs: jax.Array, labels: Any) -> None:
+    if probs.ndim == 0:
+        raise popart_exception("Invalid shape for prob tensor in Nll: expected rank of at least 1, got a scalar.")
+    if not jnp.issubdtype(labels.dtype, jnp.integer):
+        raise popart_exception(f"Expected the label tensor of Nll to be an integer data type, not {labels.dtype}.")
+    if labels.shape != probs.shape[:-1]:
+        raise popart_exception(
+            f"The label tensor ({list(labels.shape)}) must have shape {list(probs.shape[:-1])} to match all but the "
+            f"last dimension of the probabilities {list(probs.shape)}."
+        )
+
+
+def _logits(node: Any, walk: Any, probs: jax.Array) -> Any:
+    """Input of the Softmax that made the probabilities, if it normalises exactly the last axis."""
+    source = node.inputs[0].producer()
+    if source is None or source.op_type != "Softmax":
+        return None
+    legacy = walk.settings.opsets.get("", 1) < 13
+    given = source.attributes.get("axis")
+    axis = (given.value if given is not None else (1 if legacy else -1)) % probs.ndim
+    last = prod(probs.shape[axis:]) == probs.shape[-1] if legacy else axis == probs.ndim - 1
+    return walk.read(source.inputs[0]) if last else None
+
+
+@lowers("Nll", domain=DOMAIN)
+def nll(
+    probs, labels, /, *, reduction, inputIsLogProbability=0, ignoreIndex=None,
+    node: NodeRef, walk: Context, training: Training = False, popart: PopartMode = False, options: Options,
+):  # fmt: skip
+    _check_nll(probs, labels)
+    plus_eps = options.get("NlllWithSoftmaxGradDirect", True)
+    may_fuse = training and popart and not inputIsLogProbability
+    wants_fused = may_fuse and (plus_eps or options.get("SoftmaxGradDirect", True))
+    logits = _logits(node, walk, probs) if wants_fused else None
+    if logits is not None:
+        losses = fused_nll(logits, jax.lax.stop_gradient(probs), labels, plus_eps)
+    elif inputIsLogProbability:
+        losses = -pick(probs, labels)
+    else:
+        losses = clamped_nll(pick(probs, labels), _clamps(probs.dtype))
+    if ignoreIndex is None:
+        return reduce_loss(losses, reduction)
+    kept = labels != jnp.asarray(np.asarray(ignoreIndex).astype(labels.dtype))
+    return reduce_loss(jnp.where(kept, losses, 0), reduction, jnp.maximum(kept.sum(), 1))
+
+
+@lowers("L1", domain=DOMAIN)
+def l1(x, /, *, lambda_, reduction):
+    if x.ndim == 0:
+        raise popart_exception("L1Op not valid for rank-0 tensor (scalar)")
+    return reduce_loss(jnp.abs(x) * jnp.asarray(lambda_).astype(x.dtype), reduction)
+
+
+@lowers("IdentityLoss", domain=DOMAIN)
+def identity_loss(x, /, *, reduction):
+    return reduce_loss(x, reduction)
