@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
+
+from ..errors import popart_exception
+
+Array = jax.Array | np.ndarray
 
 
 def namespace(*arrays: Any) -> ModuleType:
@@ -18,3 +24,83 @@ def namespace(*arrays: Any) -> ModuleType:
 def onnx_dtype(number: int) -> np.dtype:
     """NumPy (ml_dtypes) type of an ONNX type number."""
     return ir.DataType(number).numpy()
+
+
+def device_dtype(dtype: int | Any) -> np.dtype:
+    """The type in which JAX holds an ONNX type number or NumPy type now: 64-bit types are 32-bit without x64."""
+    return jax.dtypes.canonicalize_dtype(onnx_dtype(dtype) if isinstance(dtype, int) else dtype)
+
+
+def as_index(x: Any) -> Any:
+    """Index results have ONNX type INT64."""
+    return x.astype(np.int64) if isinstance(x, (np.ndarray, np.generic)) else x.astype(device_dtype(np.int64))
+
+
+def dtype_name(x: Any) -> str:
+    """ONNX name of an array's type, such as FLOAT16."""
+    try:
+        return ir.DataType.from_numpy(np.dtype(x.dtype)).name
+    except (TypeError, AttributeError):
+        return str(getattr(x, "dtype", type(x).__name__))
+
+
+def is_float(x: Any) -> bool:
+    """Whether the type is real floating point, ml_dtypes included."""
+    return jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def is_text(x: Any) -> bool:
+    """Whether `x` is an array of ONNX strings."""
+    return isinstance(x, np.ndarray) and x.dtype.kind in "OUS"
+
+
+def normal_axis(axis: int, rank: int, what: str = "axis") -> int:
+    """Axis counted from the front.
+
+    Raises
+    ------
+    popart_exception
+        `axis` is outside [-rank, rank-1].
+    """
+    axis = int(axis)
+    if not -rank <= axis < rank:
+        raise popart_exception(f"{what} {axis} is outside of acceptable range [{-rank}, {rank - 1}] of rank {rank}")
+    return axis % rank if rank else 0
+
+
+def normal_axes(axes: Sequence[int] | np.ndarray, rank: int) -> tuple[int, ...]:
+    """Several axes counted from the front; each may appear once."""
+    found = tuple(normal_axis(a, rank) for a in np.atleast_1d(np.asarray(axes, np.int64)).tolist())
+    if len(set(found)) != len(found):
+        raise popart_exception(f"axes {list(found)} name a dimension twice")
+    return found
+
+
+def one_element(x: Any, what: str) -> Any:
+    """The single element of a known array."""
+    array = np.asarray(x)
+    if array.size != 1:
+        raise popart_exception(f"{what} must have one element, got shape {list(array.shape)}")
+    return array.reshape(())[()]
+
+
+def wrap_indices(indices: Any, size: int) -> Any:
+    """Indices counted from the front, ONNX's negative ones added up.
+
+    Known indices are checked; those known only on the device are not (XLA reads clamped and drops writes).
+
+    Raises
+    ------
+    popart_exception
+        A known index is outside [-size, size-1].
+    """
+    xp = namespace(indices)
+    if xp is np:
+        indices = np.asarray(indices)
+        if indices.size and (indices.min() < -size or indices.max() >= size):
+            raise popart_exception(
+                f"index out of range: expected [{-size}, {size - 1}], got [{indices.min()}, {indices.max()}]"
+            )
+    if not jnp.issubdtype(indices.dtype, jnp.signedinteger):
+        return indices
+    return xp.where(indices < 0, indices + np.asarray(size, indices.dtype), indices)

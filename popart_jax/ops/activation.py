@@ -1,0 +1,144 @@
+"""Activation functions, with PopART's gradients at their kinks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..errors import popart_exception
+from .arrays import Array, is_float, namespace
+from .elementwise import legacy_align
+from .registry import direct, lowers
+
+direct({"Relu": jax.nn.relu, "Softsign": jax.nn.soft_sign, "Softplus": jax.nn.softplus}, 1)
+direct({"Mish": jax.nn.mish}, 18)
+direct({"HardSwish": lambda x: x * jnp.clip(x / 6 + 0.5, 0, 1)}, 14)
+
+
+def blend(x: Array, upper: Array, lower: Array, at: float = 0.0) -> Array:
+    """`upper` above `at` and `lower` below; where they meet, the gradient is the mean of both."""
+    half = jnp.asarray(0.5, x.dtype) * (upper + lower)
+    return jnp.where(x > at, upper, jnp.where(x < at, lower, half))
+
+
+@lowers("LeakyRelu", 1)
+def leaky_relu(x: Array, /, *, alpha: float = 0.01) -> Array:
+    return jnp.where(x < 0, x * np.asarray(alpha, x.dtype), x)
+
+
+@lowers("PRelu", 7)
+def prelu(x: Array, slope: Array, /) -> Array:
+    return jnp.where(x < 0, x * slope, x)
+
+
+@lowers("PRelu", 1)
+def prelu_1(x: Array, slope: Array, /) -> Array:
+    """One slope, or one per channel."""
+    shared = np.size(slope) == 1
+    return prelu(x, slope.reshape(()) if shared else legacy_align(x, slope, 1, 1))
+
+
+@lowers("Elu", 1)
+def elu(x: Array, /, *, alpha: float = 1.0) -> Array:
+    return blend(x, x, np.asarray(alpha, x.dtype) * jnp.expm1(jnp.minimum(x, 0)))
+
+
+@lowers("Celu", 12)
+def celu(x: Array, /, *, alpha: float = 1.0) -> Array:
+    a = np.asarray(alpha, x.dtype)
+    return blend(x, x, a * jnp.expm1(jnp.minimum(x, 0) / a))
+
+
+@lowers("Selu", 6)
+def selu(x: Array, /, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Array:
+    return np.asarray(gamma, x.dtype) * elu(x, alpha=alpha)
+
+
+@lowers("Selu", 1)
+def selu_1(x: Array, /, *, alpha: float = 1.6732, gamma: float = 1.0507) -> Array:
+    return selu(x, alpha=alpha, gamma=gamma)
+
+
+@lowers("Gelu", 20)
+def gelu(x: Array, /, *, approximate: str = "none") -> Array:
+    return jax.nn.gelu(x, approximate=approximate == "tanh")
+
+
+@lowers("Swish", 24)
+def swish(x: Array, /, *, alpha: float = 1.0) -> Array:
+    return x * jax.nn.sigmoid(x * np.asarray(alpha, x.dtype))
+
+
+@lowers("SwiGLU", 28)
+def swiglu(gate: Array, value: Array, /, *, alpha: float = 1.0) -> Array:
+    if np.shape(gate) != np.shape(value):
+        raise popart_exception(f"SwiGLU: shapes {list(np.shape(gate))} and {list(np.shape(value))} must be the same")
+    return swish(gate, alpha=alpha) * value
+
+
+@lowers("HardSigmoid", 1)
+def hard_sigmoid(x: Array, /, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
+    """The mean gradient on a bound, as `jnp.clip` has it."""
+    return jnp.clip(x * np.asarray(alpha, x.dtype) + np.asarray(beta, x.dtype), 0, 1)
+
+
+@lowers("ThresholdedRelu", 1, 10)
+def thresholded_relu(x: Array, /, *, alpha: float = 1.0) -> Array:
+    return jnp.where(x > np.asarray(alpha, x.dtype), x, jnp.zeros_like(x))
+
+
+@lowers("Shrink", 9)
+def shrink(x: Array, /, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
+    """Half the gradient exactly on a threshold."""
+    b, threshold = np.asarray(bias, x.dtype), np.asarray(lambd, x.dtype)
+    moved = jnp.where(x > threshold, x - b, jnp.where(x < -threshold, x + b, jnp.zeros_like(x)))
+    if not is_float(x):
+        return moved
+    rise = (x - lax.stop_gradient(x)) * jnp.asarray(0.5, x.dtype)
+    return jnp.where(jnp.isfinite(x) & (jnp.abs(x) == threshold), rise, moved)
+
+
+@jax.custom_jvp
+def clipped(x: Array, low: Any, high: Any) -> Array:
+    """Clip whose gradient is 0 where the result is a bound."""
+    return jnp.minimum(jnp.maximum(x, low), high)
+
+
+@clipped.defjvp
+def _clipped_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+    x, low, high = primals
+    out = clipped(x, low, high)
+    own = (x > low) & (x < high)
+    to_x, to_low, to_high = (jnp.broadcast_to(t, out.shape) for t in tangents)
+    bound = jnp.where(out == high, to_high, jnp.where(x <= low, to_low, jnp.zeros_like(out)))
+    return out, jnp.where(own, to_x, bound)
+
+
+def _limits(dtype: Any) -> tuple[Any, Any]:
+    info = jnp.finfo(dtype) if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype)
+    return info.min, info.max
+
+
+@lowers("Clip", 11)
+def clip(x: Array, low: Array | None = None, high: Array | None = None, /) -> Array:
+    """Bounds of one element each; an absent one (or one without elements) bounds nothing."""
+    bounds = [None if b is None or np.size(b) == 0 else b.reshape(()) for b in (low, high)]
+    if not is_float(x):
+        lowest, highest = (b if b is not None else np.asarray(d, x.dtype) for b, d in zip(bounds, _limits(x.dtype), strict=True))
+        return namespace(x, lowest, highest).minimum(namespace(x, lowest, highest).maximum(x, lowest), highest)
+    infinite = (-math.inf, math.inf)
+    lowest, highest = (jnp.asarray(d if b is None else b, x.dtype) for b, d in zip(bounds, infinite, strict=True))
+    return clipped(jnp.asarray(x), lowest, highest)
+
+
+@lowers("Clip", 1, 6)
+def clip_6(x: Array, /, *, min: float | None = None, max: float | None = None) -> Array:  # noqa: A002
+    low, high = (None if b is None else np.asarray(b, x.dtype) for b in (min, max))
+    return clip(x, low, high)
+
+

@@ -1,0 +1,131 @@
+"""Conversions between types, the 8-, 6-, 4- and 2-bit ones and texts included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+from jax import lax
+
+from ..errors import popart_exception
+from .arrays import Array, device_dtype, is_float, is_text, namespace, onnx_dtype
+from .registry import lowers
+
+FLOAT8 = tuple(map(np.dtype, (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2,
+                              ml_dtypes.float8_e5m2fnuz)))  # fmt: skip
+HOST_ONLY = tuple(map(np.dtype, (ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn)))
+"""Types of ONNX that XLA lacks: they stay NumPy arrays."""
+
+E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
+_TEXT = 8
+
+
+def to_text(x: Array) -> np.ndarray:
+    """Elements as Python strings, whole floats without a trailing point being kept as ONNX writes them."""
+    return np.asarray(x).astype(np.str_).astype(object)
+
+
+def from_text(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Parsed elements; +INF, NaN and exponents as in C."""
+    if dtype == bool:
+        return np.asarray([bool(int(t)) for t in x.reshape(-1)], bool).reshape(x.shape)
+    wide = dtype if dtype.kind in "iu" else np.dtype(np.float64)
+    return x.astype(np.str_).astype(wide).astype(dtype)
+
+
+def _power_of_two(x: Array, saturate: bool, round_mode: str) -> Array:
+    """float8e8m0 holds only an exponent: the mantissa rounds it up, down or to nearest (a tie goes up)."""
+    bits = lax.bitcast_convert_type(jnp.asarray(x, jnp.float32), jnp.uint32)
+    exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
+    half = np.uint32(0x400000)
+    match round_mode:
+        case "up":
+            more = fraction > 0
+        case "down":
+            more = jnp.zeros_like(fraction, bool)
+        case "nearest":
+            more = (fraction > half) | ((fraction == half) & (exponent > 0))
+        case _:
+            raise ValueError(f"round_mode must be up, down or nearest, got {round_mode!r}")
+    more &= exponent < (0xFE if saturate else 0xFF)
+    return lax.bitcast_convert_type((exponent + more).astype(jnp.uint8), jnp.dtype(E8M0))
+
+
+def convert(x: Any, dtype: np.dtype, saturate: bool = True, round_mode: str = "up") -> Any:
+    """Numbers to another type; 8-bit floats saturate (infinities too) unless told otherwise."""
+    if dtype in HOST_ONLY or x.dtype in HOST_ONLY:
+        return np.asarray(x).astype(dtype)
+    if dtype == E8M0:
+        return _power_of_two(x, saturate, round_mode)
+    if dtype == bool:
+        return x != np.zeros((), x.dtype)
+    if dtype in FLOAT8 and saturate:
+        limit = np.asarray(ml_dtypes.finfo(dtype).max, np.float32)
+        source = x if x.dtype in (np.float32, np.float64) else x.astype(jnp.float32)
+        x = jnp.clip(source, -limit.astype(source.dtype), limit.astype(source.dtype))
+    if isinstance(x, np.ndarray) and namespace(x) is np and dtype not in FLOAT8:
+        return x.astype(dtype)
+    if is_float(x) and jnp.issubdtype(dtype, jnp.integer):
+        return jnp.trunc(x.astype(jnp.float32) if x.dtype.itemsize == 1 else x).astype(device_dtype(dtype))
+    return jnp.asarray(x).astype(device_dtype(dtype))
+
+
+@lowers("Cast", 24)
+def cast(x: Any, /, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
+    if to == _TEXT:
+        return to_text(x)
+    dtype = onnx_dtype(to)
+    return from_text(x, dtype) if is_text(x) else convert(x, dtype, bool(saturate), round_mode)
+
+
+@lowers("Cast", 19)
+def cast_19(x: Any, /, *, to: int, saturate: int = 1) -> Any:
+    return cast(x, to=to, saturate=saturate)
+
+
+@lowers("Cast", 6)
+def cast_6(x: Any, /, *, to: int) -> Any:
+    return cast(x, to=to)
+
+
+@lowers("Cast", 1)
+def cast_1(x: Any, /, *, to: str) -> Any:
+    """The oldest version names the type."""
+    import onnx_ir as ir
+
+    if to.upper() not in ir.DataType.__members__:
+        raise popart_exception(f"Cast: unknown type name {to!r}")
+    return cast(x, to=ir.DataType[to.upper()].value)
+
+
+@lowers("CastLike", 24)
+def cast_like(x: Any, target: Any, /, *, saturate: int = 1, round_mode: str = "up") -> Any:
+    if is_text(target):
+        return to_text(x)
+    dtype = np.dtype(target.dtype)
+    return from_text(x, dtype) if is_text(x) else convert(x, dtype, bool(saturate), round_mode)
+
+
+@lowers("CastLike", 19)
+def cast_like_19(x: Any, target: Any, /, *, saturate: int = 1) -> Any:
+    return cast_like(x, target, saturate=saturate)
+
+
+@lowers("CastLike", 15)
+def cast_like_15(x: Any, target: Any, /) -> Any:
+    return cast_like(x, target)
+
+
+@lowers("BitCast", 26)
+def bit_cast(x: Array, /, *, to: int) -> Array:
+    """The same bits read as another type of the same width."""
+    dtype = onnx_dtype(to)
+    if is_text(x) or x.dtype.itemsize != dtype.itemsize:
+        raise popart_exception(f"BitCast from {x.dtype} to {dtype}: both must have the same number of bits")
+    if bool in (x.dtype, dtype):
+        x = x.astype(jnp.uint8) if x.dtype == bool else lax.bitcast_convert_type(x, jnp.uint8)
+        return x != 0 if dtype == bool else lax.bitcast_convert_type(x, dtype)
+    return lax.bitcast_convert_type(jax.numpy.asarray(x), device_dtype(dtype))

@@ -1,0 +1,143 @@
+"""Element-wise mathematics of one and two operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..errors import popart_exception
+from .arrays import Array, device_dtype, dtype_name, is_float, is_text, namespace
+from .registry import Popart, direct, lowers
+
+direct({"Abs": jnp.abs, "Ceil": jnp.ceil, "Exp": jnp.exp, "Floor": jnp.floor, "Log": jnp.log, "Reciprocal": jnp.reciprocal,
+        "Sigmoid": jax.nn.sigmoid, "Sqrt": jnp.sqrt, "Tanh": jnp.tanh}, 1)  # fmt: skip
+direct({"Acos": jnp.arccos, "Asin": jnp.arcsin, "Atan": jnp.arctan, "Cos": jnp.cos, "Sin": jnp.sin, "Tan": jnp.tan}, 7)
+direct({"Acosh": jnp.arccosh, "Asinh": jnp.arcsinh, "Atanh": jnp.arctanh, "Cosh": jnp.cosh, "Sinh": jnp.sinh,
+        "Erf": lax.erf, "Sign": jnp.sign, "IsNaN": jnp.isnan}, 9)  # fmt: skip
+
+
+@lowers("Neg", 1)
+def neg(x: Array, /) -> Array:
+    return namespace(x).negative(x)
+
+
+@lowers("Identity", 1)
+def identity(x: Any, /) -> Any:
+    return x
+
+
+@lowers("Round", 11)
+def round_(x: Array, /, *, popart: Popart = False) -> Array:
+    """ONNX rounds ties to even, PopART away from zero."""
+    return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO if popart else lax.RoundingMethod.TO_NEAREST_EVEN)
+
+
+@lowers("IsInf", 10)
+def is_inf(x: Array, /, *, detect_negative: int = 1, detect_positive: int = 1, popart: Popart = False) -> Array:
+    """PopART ignores both attributes."""
+    below, above = jnp.isneginf(x), jnp.isposinf(x)
+    if popart or (detect_negative and detect_positive):
+        return below | above
+    return below if detect_negative else above & bool(detect_positive)
+
+
+def check_operands(op: str, *xs: Any) -> None:
+    """Operands of broadcasting operators have one type and aligned shapes; nothing is promoted.
+
+    Raises
+    ------
+    popart_exception
+        With PopART's words.
+    """
+    if any(is_text(x) for x in xs):
+        return
+    shapes = " and ".join(f"[{' '.join(map(str, np.shape(x)))}]" for x in xs)
+    if len({device_dtype(x.dtype) for x in xs}) > 1:
+        types = " and ".join(dtype_name(x) for x in xs)
+        raise popart_exception(f"np broadcasting failed on {op}, incompatible types {types} (shapes {shapes})")
+    try:
+        np.broadcast_shapes(*(np.shape(x) for x in xs))
+    except ValueError:
+        frames = " and ".join(str(list(np.shape(x))) for x in xs)
+        raise popart_exception(f"np broadcasting failed on '{op}', frames {frames} are not aligned") from None
+
+
+def legacy_align(x: Array, y: Array, broadcast: int, axis: int | None) -> Array:
+    """Opset 1 to 6: the second operand keeps its shape, or is aligned with the first at `axis` (default: at the end)."""
+    if np.shape(x) == np.shape(y):
+        return y
+    if not broadcast:
+        raise popart_exception(f"shapes {list(np.shape(x))} and {list(np.shape(y))} differ and broadcast is 0")
+    if axis is None:
+        return y
+    start = axis if axis >= 0 else x.ndim + axis
+    return y.reshape(y.shape + (1,) * (x.ndim - start - y.ndim))
+
+
+def broadcasting(op: str, fn: Callable[[Any, Any], Any], numpy_rules_from: int = 7) -> None:
+    """Register a two-operand operator under both broadcasting rules."""
+
+    def modern(x: Array, y: Array, /) -> Array:
+        check_operands(op, x, y)
+        return fn(x, y)
+
+    def legacy(x: Array, y: Array, /, *, axis: int | None = None, broadcast: int = 0) -> Array:
+        return modern(x, legacy_align(x, y, broadcast, axis))
+
+    lowers(op, numpy_rules_from)(modern)
+    lowers(op, 1)(legacy)
+
+
+def divide(x: Array, y: Array) -> Array:
+    """True division of floats; integers truncate toward zero."""
+    xp = namespace(x, y)
+    if is_float(x):
+        return xp.divide(x, y)
+    if xp is np:
+        if not np.all(y):
+            raise ZeroDivisionError("integer division by a constant zero")
+        quotient = np.floor_divide(x, y)
+        return quotient + ((x % y != 0) & ((x < 0) != (y < 0))).astype(quotient.dtype)
+    return lax.div(*jnp.broadcast_arrays(x, y))
+
+
+broadcasting("Add", lambda x, y: namespace(x, y).add(x, y))
+broadcasting("Sub", lambda x, y: namespace(x, y).subtract(x, y))
+broadcasting("Mul", lambda x, y: namespace(x, y).multiply(x, y))
+broadcasting("Div", divide)
+
+
+def power(x: Array, y: Array) -> Array:
+    """Result in the type of the base; a small constant whole exponent multiplies."""
+    if isinstance(y, np.ndarray) and y.size == 1 and y.ndim <= np.ndim(x) and is_float(x):
+        exponent = float(y.reshape(()))
+        if exponent.is_integer() and abs(exponent) <= 16:
+            return lax.integer_pow(jnp.asarray(x), int(exponent))
+    if not is_float(x) and is_float(y):
+        return jnp.power(x.astype(y.dtype), y).astype(x.dtype)
+    return jnp.power(x, y.astype(x.dtype))
+
+
+@lowers("Pow", 7)
+def pow_(x: Array, y: Array, /) -> Array:
+    return power(x, y)
+
+
+@lowers("Pow", 1)
+def pow_1(x: Array, y: Array, /, *, axis: int | None = None, broadcast: int = 0) -> Array:
+    return power(x, legacy_align(x, y, broadcast, axis))
+
+
+@lowers("Mod", 10)
+def mod(x: Array, y: Array, /, *, fmod: int = 0) -> Array:
+    """Sign of the divisor, or with `fmod` that of the dividend."""
+    check_operands("Mod", x, y)
+    xp = namespace(x, y)
+    if xp is np and not is_float(x) and not np.all(y):
+        raise ZeroDivisionError("integer remainder of a constant zero")
+    return xp.fmod(x, y) if fmod else xp.mod(x, y)

@@ -1,0 +1,93 @@
+"""Reading and writing at indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import popart_exception
+from .arrays import Array, namespace, normal_axis, wrap_indices
+from .registry import lowers
+
+
+@lowers("Gather", 1)
+def gather(data: Array, indices: Array, /, *, axis: int = 0) -> Array:
+    if not -np.ndim(data) <= axis < np.ndim(data):
+        raise popart_exception(f"Gather axis {axis} is outside the acceptable range of rank {np.ndim(data)}")
+    along = normal_axis(axis, np.ndim(data))
+    where = wrap_indices(indices, data.shape[along])
+    if isinstance(data, np.ndarray) and namespace(indices) is np:
+        return np.take(data, where, along)
+    return jnp.take(jnp.asarray(data), where, along, mode="promise_in_bounds")
+
+
+@lowers("GatherElements", 11)
+def gather_elements(data: Array, indices: Array, /, *, axis: int = 0) -> Array:
+    along = normal_axis(axis, data.ndim)
+    where = wrap_indices(indices, data.shape[along])
+    if isinstance(data, np.ndarray) and namespace(indices) is np:
+        data = data[tuple(slice(n) if i != along else slice(None) for i, n in enumerate(where.shape))]
+        return np.take_along_axis(data, where, along)
+    return jnp.asarray(data)[_along(where, along)]
+
+
+def _along(where: Array, axis: int) -> tuple[Any, ...]:
+    """Index arrays that address `where` along one axis and its own position along the others."""
+    own = np.indices(where.shape, sparse=True)
+    return tuple(where if i == axis else own[i] for i in range(where.ndim))
+
+
+@lowers("GatherND", 11)
+def gather_nd(data: Array, indices: Array, /, *, batch_dims: int = 0) -> Array:
+    if not 1 <= indices.shape[-1] <= data.ndim - batch_dims:
+        raise popart_exception(f"GatherND: {indices.shape[-1]} indices per row into {data.ndim - batch_dims} dimensions")
+    parts = [wrap_indices(indices[..., i], data.shape[batch_dims + i]) for i in range(indices.shape[-1])]
+    own = np.indices(indices.shape[:batch_dims], sparse=True)
+    batch = tuple(p.reshape(p.shape + (1,) * (indices.ndim - 1 - batch_dims)) for p in own)
+    return jnp.asarray(data)[(*batch, *parts)]
+
+
+_UPDATES: dict[str, Callable[[Any], Any]] = {
+    "none": lambda ref: ref.set,
+    "add": lambda ref: ref.add,
+    "mul": lambda ref: ref.multiply,
+    "max": lambda ref: ref.max,
+    "min": lambda ref: ref.min,
+}
+
+
+def _write(data: Array, index: tuple[Any, ...], updates: Array, reduction: str) -> jax.Array:
+    if reduction not in _UPDATES:
+        raise popart_exception(f"unknown reduction {reduction!r}; {sorted(_UPDATES)} are known")
+    return _UPDATES[reduction](jnp.asarray(data).at[index])(updates)
+
+
+@lowers("ScatterElements", 16)
+def scatter_elements(data: Array, indices: Array, updates: Array, /, *, axis: int = 0, reduction: str = "none") -> Array:
+    along = normal_axis(axis, data.ndim)
+    return _write(data, _along(wrap_indices(indices, data.shape[along]), along), updates, reduction)
+
+
+@lowers("ScatterElements", 11)
+def scatter_elements_11(data: Array, indices: Array, updates: Array, /, *, axis: int = 0) -> Array:
+    return scatter_elements(data, indices, updates, axis=axis)
+
+
+@lowers("Scatter", 9)
+def scatter(data: Array, indices: Array, updates: Array, /, *, axis: int = 0) -> Array:
+    return scatter_elements(data, indices, updates, axis=axis)
+
+
+@lowers("ScatterND", 16)
+def scatter_nd(data: Array, indices: Array, updates: Array, /, *, reduction: str = "none") -> Array:
+    parts = tuple(wrap_indices(indices[..., i], data.shape[i]) for i in range(indices.shape[-1]))
+    return _write(data, parts, updates, reduction)
+
+
+@lowers("ScatterND", 11)
+def scatter_nd_11(data: Array, indices: Array, updates: Array, /) -> Array:
+    return scatter_nd(data, indices, updates)

@@ -1,0 +1,175 @@
+"""Concatenating, splitting, slicing and padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..errors import popart_exception
+from .arrays import Array, device_dtype, dtype_name, namespace, normal_axes, normal_axis
+from .registry import OutputCount, Static, lowers
+
+
+@lowers("Concat", 4)
+def concat(*xs: Array, axis: int) -> Array:
+    if len({device_dtype(x.dtype) for x in xs}) > 1:
+        raise popart_exception(
+            f"All input tensor types to a concat operation must be equal, got {[dtype_name(x) for x in xs]}"
+        )
+    along = normal_axis(axis, np.ndim(xs[0]), "Concat axis")
+    first = np.shape(xs[0])
+    for i, x in enumerate(xs):
+        if np.ndim(x) != len(first):
+            raise popart_exception(f"Input {i} to concat does not have matching output rank {len(first)}: {list(np.shape(x))}")
+        if [d for j, d in enumerate(np.shape(x)) if j != along] != [d for j, d in enumerate(first) if j != along]:
+            raise popart_exception(f"Input {i} to concat does not have matching shape: {list(np.shape(x))} against {list(first)}")
+    return namespace(*xs).concatenate(xs, along)
+
+
+@lowers("Concat", 1)
+def concat_1(*xs: Array, axis: int = 1) -> Array:
+    return concat(*xs, axis=axis)
+
+
+def split_at(x: Array, sizes: Sequence[int] | None, parts: int, axis: int, even: bool = True) -> tuple[Array, ...]:
+    """Consecutive pieces of `x`; without sizes equal parts, the last one smaller if that is allowed (not `even`)."""
+    along = normal_axis(axis, x.ndim, f"Split axis {axis} is out of range: axis")
+    size = x.shape[along]
+    if sizes is None:
+        if even and size % parts:
+            raise popart_exception(f"Split: dimension of size {size} may not be split into equally sized parts ({parts})")
+        chunk = -(-size // parts)
+        sizes = [chunk] * (parts - 1) + [size - chunk * (parts - 1)]
+    if len(sizes) != parts:
+        raise popart_exception(f"Number of outputs does not match number of requested splits: {parts} and {list(sizes)}")
+    if sum(sizes) != size or min(sizes) < 0:
+        raise popart_exception(f"Split: sizes {list(sizes)} are invalid for dimension of size {size}")
+    ends = np.cumsum(sizes).tolist()
+    index = [slice(None)] * x.ndim
+    pieces = []
+    for end, length in zip(ends, sizes, strict=True):
+        index[along] = slice(end - length, end)
+        pieces.append(x[tuple(index)])
+    return tuple(pieces)
+
+
+@lowers("Split", 18)
+def split(x: Array, split: Static = None, /, *, axis: int = 0, num_outputs: int | None = None, count: OutputCount = 1) -> Any:
+    sizes = None if split is None else np.asarray(split).tolist()
+    return split_at(x, sizes, len(sizes) if sizes is not None else num_outputs or count, axis, even=False)
+
+
+@lowers("Split", 13)
+def split_13(x: Array, split: Static = None, /, *, axis: int = 0, count: OutputCount = 1) -> Any:
+    return split_at(x, None if split is None or not np.size(split) else np.asarray(split).tolist(), count, axis)
+
+
+@lowers("Split", 2)
+def split_2(x: Array, /, *, axis: int = 0, split: Sequence[int] | None = None, count: OutputCount = 1) -> Any:
+    return split_at(x, split or None, count, axis)
+
+
+@lowers("Split", 1)
+def split_1(
+    x: Array, sizes: Static = None, /, *, axis: int = 0, split: Sequence[int] | None = None, count: OutputCount = 1
+) -> Any:  # fmt: skip
+    return split_at(x, split or (None if sizes is None else np.asarray(sizes).tolist()), count, axis)
+
+
+@lowers("Slice", 10)
+def slice_(x: Array, starts: Static, ends: Static, axes: Static = None, steps: Static = None, /) -> Array:
+    """NumPy's rules: bounds are clamped, negative ones count from the end."""
+    along = range(len(starts)) if axes is None or not np.size(axes) else normal_axes(axes, x.ndim)
+    steps = np.ones(len(starts), np.int64) if steps is None or not np.size(steps) else steps
+    index = [slice(None)] * x.ndim
+    for axis, start, end, step in zip(along, starts, ends, steps, strict=True):
+        if step == 0:
+            raise popart_exception(f"Slice: step 0 on axis {axis}")
+        start, end, step = int(start), int(end), int(step)
+        index[axis] = slice(start, None if step < 0 and end < -x.shape[axis] else end, step)
+    return x[tuple(index)]
+
+
+@lowers("Slice", 1)
+def slice_1(x: Array, /, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None) -> Array:
+    return slice_(x, np.asarray(starts), np.asarray(ends), None if axes is None else np.asarray(axes))
+
+
+def pad_all(x: Array, pads: Sequence[int], value: Any, mode: str) -> Array:
+    """Pad by begins then ends, one per dimension; negative numbers cut off.
+
+    Raises
+    ------
+    popart_exception
+        Wrong number of pads, an unknown mode, or a reflection wider than the data.
+    """
+    rank = np.ndim(x)
+    if len(pads) != 2 * rank:
+        raise popart_exception(f"Padding vector (length {len(pads)}) doesn't contain 2 entries per input dimension {rank}. "
+                               "Expected pads to be exactly 2x the rank")  # fmt: skip
+    pairs = [(int(lo), int(hi)) for lo, hi in zip(pads[:rank], pads[rank:], strict=True)]
+    if mode == "constant":
+        fill = jnp.zeros((), x.dtype) if value is None else jnp.asarray(value, x.dtype).reshape(())
+        return lax.pad(jnp.asarray(x), fill, [(lo, hi, 0) for lo, hi in pairs])
+    if mode not in ("reflect", "edge", "wrap"):
+        raise popart_exception(f"Pad: unknown mode {mode!r}; constant, reflect, edge and wrap are known")
+    kept = x[tuple(slice(max(-lo, 0), d - max(-hi, 0)) for (lo, hi), d in zip(pairs, x.shape, strict=True))]
+    return namespace(x).pad(kept, [(max(lo, 0), max(hi, 0)) for lo, hi in pairs], mode=mode)
+
+
+@lowers("Pad", 11)
+def pad(x: Array, pads: Static, value: Array | None = None, axes: Static = None, /, *, mode: str = "constant") -> Array:
+    pads = np.asarray(pads).reshape(-1)
+    if axes is not None:
+        full = np.zeros((2, x.ndim), np.int64)
+        full[:, list(normal_axes(axes, x.ndim))] = pads.reshape(2, -1)
+        pads = full.reshape(-1)
+    return pad_all(x, pads.tolist(), value, mode)
+
+
+@lowers("Pad", 2)
+def pad_2(x: Array, /, *, pads: Sequence[int], value: float = 0.0, mode: str = "constant") -> Array:
+    return pad_all(x, pads, value, mode)
+
+
+@lowers("Pad", 1)
+def pad_1(x: Array, /, *, paddings: Sequence[int], value: float = 0.0, mode: str = "constant") -> Array:
+    return pad_all(x, paddings, value, mode)
+
+
+@lowers("ReverseSequence", 10)
+def reverse_sequence(x: Array, lengths: Array, /, *, batch_axis: int = 1, time_axis: int = 0) -> Array:
+    """The first `lengths[b]` steps of every batch entry in opposite order."""
+    moved = jnp.moveaxis(x, (time_axis, batch_axis), (0, 1))
+    step = jnp.arange(moved.shape[0])[:, None]
+    order = jnp.where(step < lengths, lengths - 1 - step, step)
+    order = order.reshape(order.shape + (1,) * (moved.ndim - 2))
+    return jnp.moveaxis(jnp.take_along_axis(moved, order, 0), (0, 1), (time_axis, batch_axis))
+
+
+@lowers("Trilu", 14)
+def trilu(x: Array, k: Array | None = None, /, *, upper: int = 1) -> Array:
+    """Upper or lower triangle; `k` may be known only at run time."""
+    offset = 0 if k is None else jnp.reshape(k, ())
+    below = jnp.arange(x.shape[-1]) - jnp.arange(x.shape[-2])[:, None]
+    return jnp.where(below >= offset if upper else below <= offset, x, jnp.zeros_like(x))
+
+
+@lowers("TensorScatter", 24)
+def tensor_scatter(cache: Array, update: Array, at: Array | None = None, /, *, axis: int = -2, mode: str = "linear") -> Array:
+    """Write `update` along the sequence axis of `cache`, each batch entry at its own index."""
+    if mode not in ("linear", "circular"):
+        raise ValueError(f"mode must be linear or circular, got {mode!r}")
+    along = normal_axis(axis, cache.ndim)
+    longest, batch = cache.shape[along], cache.shape[0]
+    start = jnp.zeros(batch, jnp.int32) if at is None else jnp.asarray(at)
+    where = (start[:, None] + jnp.arange(update.shape[along])) % longest if mode == "circular" else (
+        start[:, None] + jnp.arange(update.shape[along]))  # fmt: skip
+    old, new = jnp.moveaxis(cache, along, 1), jnp.moveaxis(update, along, 1)
+    return jnp.moveaxis(jnp.asarray(old).at[jnp.arange(batch)[:, None], where].set(new), 1, along)
+
+

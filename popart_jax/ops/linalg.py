@@ -1,0 +1,65 @@
+"""Matrix products, Einsum and Det."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import popart_exception
+from .arrays import Array
+from .elementwise import legacy_align
+from .registry import direct, lowers
+
+direct({"Det": jnp.linalg.det}, 11)
+
+
+def _promoted(shape: tuple[int, ...], left: bool) -> str:
+    full = shape if len(shape) > 1 else ((1, *shape) if left else (*shape, 1))
+    return f"[{' '.join(map(str, full))}]"
+
+
+@lowers("MatMul", 1)
+def matmul(x: Array, y: Array, /) -> Array:
+    """Products of equal types in that type; 16-bit floats are added up in 32 bits.
+
+    Raises
+    ------
+    popart_exception
+        An operand is a scalar, or the contracted sizes differ.
+    """
+    for operand, side in ((x, "lhs"), (y, "rhs")):
+        if np.ndim(operand) == 0:
+            raise popart_exception(f"MatMul doesn't support scalar tensor as the {side} input")
+    if x.shape[-1] != y.shape[-2 if y.ndim > 1 else 0]:
+        raise popart_exception(
+            f"MatMul contracting dimensions unequal: lhs {_promoted(x.shape, True)}, rhs {_promoted(y.shape, False)}"
+        )
+    return jnp.matmul(x, y)
+
+
+@lowers("Gemm", 7)
+def gemm(
+    a: Array, b: Array, c: Array | None = None, /, *,
+    alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,  # noqa: N803
+) -> Array:  # fmt: skip
+    """alpha * A' B' + beta * C; factors of 1 cost nothing."""
+    product = matmul(a.T if transA else a, b.T if transB else b)
+    product = product if alpha == 1 else product * np.asarray(alpha, product.dtype)
+    if c is None or beta == 0:
+        return product
+    return product + (c if beta == 1 else c * np.asarray(beta, product.dtype))
+
+
+@lowers("Gemm", 1)
+def gemm_1(
+    a: Array, b: Array, c: Array, /, *,
+    alpha: float = 1.0, beta: float = 1.0, broadcast: int = 0, transA: int = 0, transB: int = 0,  # noqa: N803
+) -> Array:  # fmt: skip
+    product = matmul(a.T if transA else a, b.T if transB else b)
+    aligned = legacy_align(product, c, broadcast, None)
+    return product * np.asarray(alpha, product.dtype) + aligned * np.asarray(beta, product.dtype)
+
+
+@lowers("Einsum", 12)
+def einsum(*xs: Array, equation: str) -> Array:
+    return jnp.einsum(equation.replace(" ", ""), *xs).astype(xs[0].dtype)

@@ -1,0 +1,78 @@
+"""Comparisons, logic and bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .arrays import Array, is_text, namespace
+from .elementwise import broadcasting, check_operands
+from .registry import direct, lowers
+
+direct({"Not": jnp.logical_not}, 1)
+direct({"BitwiseNot": jnp.bitwise_not}, 18)
+
+for _op, _name in {"And": "logical_and", "Or": "logical_or", "Xor": "logical_xor"}.items():
+    broadcasting(_op, lambda x, y, _name=_name: getattr(namespace(x, y), _name)(x, y))
+for _op, _name in {"Greater": "greater", "Less": "less"}.items():
+    broadcasting(_op, lambda x, y, _name=_name: getattr(namespace(x, y), _name)(x, y))
+
+
+def equal(x: Any, y: Any) -> Array:
+    """Also of texts."""
+    if is_text(x) or is_text(y):
+        return np.asarray(np.asarray(x, object) == np.asarray(y, object), bool)
+    return namespace(x, y).equal(x, y)
+
+
+broadcasting("Equal", equal)
+
+
+@lowers("GreaterOrEqual", 12)
+def greater_or_equal(x: Array, y: Array, /) -> Array:
+    check_operands("GreaterOrEqual", x, y)
+    return namespace(x, y).greater_equal(x, y)
+
+
+@lowers("LessOrEqual", 12)
+def less_or_equal(x: Array, y: Array, /) -> Array:
+    check_operands("LessOrEqual", x, y)
+    return namespace(x, y).less_equal(x, y)
+
+
+@lowers("BitwiseAnd", 18)
+def bitwise_and(x: Array, y: Array, /) -> Array:
+    check_operands("BitwiseAnd", x, y)
+    return jnp.bitwise_and(x, y)
+
+
+@lowers("BitwiseOr", 18)
+def bitwise_or(x: Array, y: Array, /) -> Array:
+    check_operands("BitwiseOr", x, y)
+    return jnp.bitwise_or(x, y)
+
+
+@lowers("BitwiseXor", 18)
+def bitwise_xor(x: Array, y: Array, /) -> Array:
+    check_operands("BitwiseXor", x, y)
+    return jnp.bitwise_xor(x, y)
+
+
+@lowers("BitShift", 11)
+def bit_shift(x: Array, y: Array, /, *, direction: str) -> Array:
+    """Shifts by a negative amount or by the whole width leave only what sign extension leaves."""
+    check_operands("BitShift", x, y)
+    if direction not in ("LEFT", "RIGHT"):
+        raise ValueError(f"direction must be LEFT or RIGHT, got {direction!r}")
+    x, y = jnp.broadcast_arrays(x, y)
+    bits = np.asarray(8 * x.dtype.itemsize, x.dtype)
+    inside = (y >= 0) & (y < bits)
+    shift = jnp.where(inside, y, jnp.zeros_like(y))
+    if direction == "LEFT":
+        return jnp.where(inside, lax.shift_left(x, shift), jnp.zeros_like(x))
+    if jnp.issubdtype(x.dtype, jnp.signedinteger):
+        return jnp.where(inside, lax.shift_right_arithmetic(x, shift), jnp.where(x < 0, -jnp.ones_like(x), jnp.zeros_like(x)))
+    return jnp.where(inside, lax.shift_right_logical(x, shift), jnp.zeros_like(x))

@@ -1,0 +1,161 @@
+"""Reductions over axes, ArgMax and ArgMin, cumulative sums and products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..errors import popart_exception
+from .arrays import Array, as_index, is_float, normal_axes, normal_axis, one_element
+from .registry import Popart, Static, lowers
+
+Axes = tuple[int, ...]
+
+
+def _lowest(dtype: Any) -> Any:
+    if dtype == bool:
+        return False
+    return jnp.asarray(-jnp.inf, dtype) if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).min
+
+
+def _highest(dtype: Any) -> Any:
+    if dtype == bool:
+        return True
+    return jnp.asarray(jnp.inf, dtype) if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).max
+
+
+def _reduce_max(x: Any, axes: Axes) -> Any:
+    return jnp.max(x, axes, keepdims=True, initial=_lowest(x.dtype))
+
+
+def _reduce_min(x: Any, axes: Axes) -> Any:
+    return jnp.min(x, axes, keepdims=True, initial=_highest(x.dtype))
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 2))
+def extremum_over(reducer: Callable[[Any, Axes], Any], x: Array, axes: Axes) -> Array:
+    """Largest or smallest element, axes kept; the gradient goes in full to every element that attains it."""
+    return reducer(x, axes)
+
+
+@extremum_over.defjvp
+def _extremum_jvp(reducer: Callable[[Any, Axes], Any], axes: Axes, primals: tuple[Any], tangents: tuple[Any]) -> Any:
+    (x,), (t,) = primals, tangents
+    out = reducer(x, axes)
+    return out, jnp.sum(jnp.where(x == out, t, jnp.zeros_like(t)), axes, keepdims=True)
+
+
+def _sum(x: Array, axes: Axes) -> Array:
+    return jnp.sum(x, axes, keepdims=True, dtype=x.dtype)
+
+
+def _mean(x: Array, axes: Axes) -> Array:
+    if is_float(x):
+        return jnp.mean(x, axes, keepdims=True)
+    total = _sum(x, axes)
+    return lax.div(total, jnp.full_like(total, np.prod([x.shape[a] for a in axes], dtype=np.int64)))
+
+
+def in_float(fn: Callable[[Any], Any], x: Array) -> Array:
+    """`fn` of a whole-number array is computed in floating point and truncated."""
+    return fn(x) if is_float(x) else fn(x.astype(jnp.result_type(float))).astype(x.dtype)
+
+
+def safe_sqrt(x: Array) -> Array:
+    """Square root whose gradient at 0 is 0: norms of zero vectors."""
+    positive = x > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, jnp.ones_like(x))), jnp.sqrt(lax.stop_gradient(x)))
+
+
+def _l2(x: Array, axes: Axes, popart: bool) -> Array:
+    return in_float(jnp.sqrt if popart else safe_sqrt, _sum(x * x, axes))
+
+
+def log_sum_exp(x: Array, axes: Axes) -> Array:
+    """Logarithm of a sum of exponentials, largest element taken out first; -inf when there is none."""
+    top = lax.stop_gradient(_reduce_max(x, axes))
+    shift = jnp.where(jnp.isfinite(top), top, jnp.zeros_like(top))
+    return jnp.log(_sum(jnp.exp(x - shift), axes)) + shift
+
+
+_REDUCTIONS: dict[str, Callable[[Array, Axes, bool], Array]] = {
+    "ReduceSum": lambda x, axes, popart: _sum(x, axes),
+    "ReduceMean": lambda x, axes, popart: _mean(x, axes),
+    "ReduceProd": lambda x, axes, popart: jnp.prod(x, axes, keepdims=True, dtype=x.dtype),
+    "ReduceMax": lambda x, axes, popart: extremum_over(_reduce_max, x, axes),
+    "ReduceMin": lambda x, axes, popart: extremum_over(_reduce_min, x, axes),
+    "ReduceL1": lambda x, axes, popart: _sum(jnp.abs(x), axes),
+    "ReduceL2": _l2,
+    "ReduceSumSquare": lambda x, axes, popart: _sum(x * x, axes),
+    "ReduceLogSum": lambda x, axes, popart: in_float(jnp.log, _sum(x, axes)),
+    "ReduceLogSumExp": lambda x, axes, popart: in_float(lambda y: log_sum_exp(y, axes), x),
+}
+
+
+def _register(op: str, reduction: Callable[[Array, Axes, bool], Array], axes_are_input_from: int) -> None:
+    def over(x: Array, axes: Sequence[int] | None, keepdims: int, popart: bool) -> Array:
+        x = jnp.asarray(x)
+        found = tuple(range(x.ndim)) if axes is None else normal_axes(axes, x.ndim)
+        kept = reduction(x, found, popart)
+        return kept if keepdims else lax.squeeze(kept, found)
+
+    def with_attribute(x: Array, /, *, axes: Sequence[int] | None = None, keepdims: int = 1, popart: Popart = False) -> Array:
+        return over(x, axes or None, keepdims, popart)
+
+    def with_input(
+        x: Array, axes: Static = None, /, *, keepdims: int = 1, noop_with_empty_axes: int = 0, popart: Popart = False
+    ) -> Array:  # fmt: skip
+        given = None if axes is None or np.size(axes) == 0 else axes
+        return over(x, () if given is None and noop_with_empty_axes else given, keepdims, popart)
+
+    lowers(op, 1)(with_attribute)
+    lowers(op, axes_are_input_from)(with_input)
+
+
+for _op, _reduction in _REDUCTIONS.items():
+    _register(_op, _reduction, 13 if _op == "ReduceSum" else 18)
+
+
+def _arg(op: str, pick: Callable[..., Any]) -> None:
+    def arg(x: Array, /, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
+        x = jnp.asarray(x)
+        if x.ndim == 0:
+            raise popart_exception(f"{op} input rank must be greater than 0")
+        along = normal_axis(axis, x.ndim, f"Cannot compute ArgExtremaOp on axis: {op} axis")
+        found = pick(lax.rev(x, (along,)) if select_last_index else x, along, keepdims=bool(keepdims))
+        return as_index(x.shape[along] - 1 - found if select_last_index else found)
+
+    def first(x: Array, /, *, axis: int = 0, keepdims: int = 1) -> Array:
+        return arg(x, axis=axis, keepdims=keepdims)
+
+    lowers(op, 12)(arg)
+    lowers(op, 1)(first)
+
+
+_arg("ArgMax", jnp.argmax)
+_arg("ArgMin", jnp.argmin)
+
+
+def _cumulative(op: str, since: int, run: Callable[..., Any], neutral: int) -> None:
+    def cumulative(x: Array, axis: Static, /, *, exclusive: int = 0, reverse: int = 0) -> Array:
+        if exclusive not in (0, 1) or reverse not in (0, 1):
+            raise popart_exception(f"{op}: exclusive and reverse attributes must be 0 or 1")
+        along = normal_axis(one_element(axis, f"{op} 'axis' tensor"), x.ndim)
+        out = run(x, along, reverse=bool(reverse))
+        if not exclusive:
+            return out
+        pads = [(0, 0, 0)] * x.ndim
+        pads[along] = (-1, 1, 0) if reverse else (1, -1, 0)
+        return lax.pad(out, jnp.asarray(neutral, x.dtype), pads)
+
+    lowers(op, since)(cumulative)
+
+
+_cumulative("CumSum", 11, lax.cumsum, 0)
+_cumulative("CumProd", 26, lax.cumprod, 1)

@@ -1,0 +1,96 @@
+"""Choosing elements: Where, OneHot, TopK and the operators whose result shape depends on data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..errors import popart_exception
+from .arrays import Array, as_index, is_text, namespace, normal_axis
+from .elementwise import check_operands
+from .registry import Static, lowers
+
+
+@lowers("Where", 9)
+def where(condition: Array, x: Array, y: Array, /) -> Array:
+    check_operands("Where", x, y)
+    return namespace(condition, x, y).where(condition, x, y)
+
+
+@lowers("OneHot", 9)
+def one_hot(indices: Array, depth: Static, values: Array, /, *, axis: int = -1) -> Array:
+    """Rows of `values[0]` with `values[1]` at the index; an index out of range leaves the row off."""
+    if np.size(depth) != 1:
+        raise popart_exception(f"The depth tensor should be rank 0 in OneHot, got shape {list(np.shape(depth))}")
+    size, along = int(np.asarray(depth).item()), normal_axis(axis, np.ndim(indices) + 1)
+    wrapped = jnp.where(indices < 0, indices + size, indices) if not _is_unsigned(indices) else jnp.asarray(indices)
+    places = jnp.arange(size).astype(wrapped.dtype).reshape([-1 if i == along else 1 for i in range(wrapped.ndim + 1)])
+    hot = jnp.expand_dims(wrapped, along) == places
+    if is_text(values):
+        return np.where(np.asarray(hot), values[1], values[0])
+    return jnp.where(hot, values[1], values[0])
+
+
+def _is_unsigned(x: Array) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.unsignedinteger)
+
+
+@lowers("TopK", 11)
+def top_k(x: Array, k: Static, /, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:  # noqa: A002
+    """Always sorted, ties in order of the index."""
+    count = int(np.asarray(k).reshape(()))
+    if x.ndim == 0:
+        raise popart_exception("TopK input rank must be greater than 0")
+    along = normal_axis(axis, x.ndim)
+    if not 0 <= count <= x.shape[along]:
+        raise popart_exception(f"Cannot take top-{count} of dimension {along} with size {x.shape[along]}")
+    last = jnp.moveaxis(jnp.asarray(x), along, -1)
+    if largest and not _is_unsigned(last):
+        values, index = lax.top_k(last, count)
+    else:
+        index = lax.slice_in_dim(jnp.argsort(last, -1, stable=True, descending=bool(largest)), 0, count, axis=-1)
+        values = jnp.take_along_axis(last, index, -1)
+    return jnp.moveaxis(values, -1, along), jnp.moveaxis(as_index(index), -1, along)
+
+
+@lowers("TopK", 10)
+def top_k_10(x: Array, k: Static, /, *, axis: int = -1) -> tuple[Array, Array]:
+    return top_k(x, k, axis=axis)
+
+
+@lowers("TopK", 1)
+def top_k_1(x: Array, /, *, k: int, axis: int = -1) -> tuple[Array, Array]:
+    return top_k(x, np.asarray(k), axis=axis)
+
+
+@lowers("NonZero", 9)
+def non_zero(x: Array, /) -> Array:
+    """Result shape depends on data: exact outside jit."""
+    if np.ndim(x) == 0:
+        return as_index(jnp.zeros((0, 1 if x else 0), np.int32))
+    return as_index(jnp.stack(jnp.nonzero(x)))
+
+
+@lowers("Compress", 9)
+def compress(x: Any, condition: Static, /, *, axis: int | None = None) -> Any:
+    xp = np if is_text(x) else namespace(x)
+    flat = x.reshape(-1) if axis is None else x
+    along = 0 if axis is None else normal_axis(axis, x.ndim)
+    return xp.take(flat, np.flatnonzero(condition), along)
+
+
+@lowers("Unique", 11)
+def unique(x: Static, /, *, axis: int | None = None, sorted: int = 1) -> tuple[Any, ...]:  # noqa: A002
+    """Distinct elements (or slices along `axis`), first positions, inverse and counts; unsorted: by first position."""
+    values, first, inverse, counts = np.unique(
+        x, return_index=True, return_inverse=True, return_counts=True, axis=axis
+    )
+    if not sorted:
+        order = np.argsort(first)
+        place = np.argsort(order)
+        values, first, counts = np.take(values, order, axis or 0), first[order], counts[order]
+        inverse = place[inverse]
+    return (values, *(np.asarray(i, np.int64).reshape(-1) for i in (first, inverse, counts)))

@@ -1,0 +1,160 @@
+"""Operators that change or ask for shapes without touching elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import popart_exception
+from .arrays import Array, namespace, normal_axes, normal_axis
+from .registry import Static, lowers
+
+
+@lowers("Shape", 15)
+def shape(x: Any, /, *, start: int = 0, end: int | None = None) -> np.ndarray:
+    return np.asarray(np.shape(x)[start:end], np.int64)
+
+
+@lowers("Shape", 1)
+def shape_1(x: Any, /) -> np.ndarray:
+    return np.asarray(np.shape(x), np.int64)
+
+
+@lowers("Size", 1)
+def size(x: Any, /) -> np.ndarray:
+    return np.asarray(np.size(x), np.int64)
+
+
+def target_shape(old: Sequence[int], wanted: Sequence[int], allowzero: bool) -> list[int]:
+    """Shape that a Reshape yields: 0 copies a dimension, one -1 is inferred.
+
+    Raises
+    ------
+    popart_exception
+        The shape does not fit the number of elements.
+    """
+    wanted = [int(d) for d in wanted]
+    told = f"from {list(old)} to {wanted}"
+    if sum(d == -1 for d in wanted) > 1:
+        raise popart_exception(f"Reshape {told}: can only use -1 to specify one unknown dimension")
+    if any(d < -1 for d in wanted):
+        raise popart_exception(f"Reshape {told}: a dimension cannot be smaller than -1")
+    if any(d == 0 and i >= len(old) for i, d in enumerate(wanted)) and not allowzero:
+        raise popart_exception(f"Reshape {told}: 0 copies a dimension that the input does not have")
+    new = [old[i] if d == 0 and not allowzero else d for i, d in enumerate(wanted)]
+    count, known = int(np.prod(old, dtype=np.int64)), int(np.prod([d for d in new if d != -1], dtype=np.int64))
+    if -1 in new:
+        if known == 0 or count % known:
+            raise popart_exception(f"Reshape {told}: Incompatible inferred dimension")
+        new[new.index(-1)] = count // known
+    elif count != known:
+        raise popart_exception(f"Reshape {told}: The number of elements cannot change for a ReshapeOp")
+    return new
+
+
+@lowers("Reshape", 14)
+def reshape(x: Array, shape: Static, /, *, allowzero: int = 0) -> Array:
+    return x.reshape(target_shape(x.shape, np.atleast_1d(shape).tolist(), bool(allowzero)))
+
+
+@lowers("Reshape", 5)
+def reshape_5(x: Array, shape: Static, /) -> Array:
+    return reshape(x, shape)
+
+
+@lowers("Reshape", 1)
+def reshape_1(x: Array, /, *, shape: Sequence[int] = ()) -> Array:
+    return reshape(x, np.asarray(shape, np.int64))
+
+
+@lowers("Flatten", 1)
+def flatten(x: Array, /, *, axis: int = 1) -> Array:
+    if not -x.ndim <= axis <= x.ndim:
+        raise popart_exception(f"Flatten: invalid axis {axis} for rank {x.ndim}")
+    split = axis if axis >= 0 else axis + x.ndim
+    return x.reshape(int(np.prod(x.shape[:split])), int(np.prod(x.shape[split:])))
+
+
+@lowers("Squeeze", 13)
+def squeeze(x: Array, axes: Static = None, /) -> Array:
+    empty = axes is None or np.size(axes) == 0
+    found = [i for i, d in enumerate(x.shape) if d == 1] if empty else normal_axes(axes, x.ndim)
+    if any(x.shape[a] != 1 for a in found):
+        raise popart_exception(f"Squeeze of axes {list(found)}: shape {list(x.shape)} has a size other than 1 there")
+    return x.reshape([d for i, d in enumerate(x.shape) if i not in found])
+
+
+@lowers("Squeeze", 1)
+def squeeze_1(x: Array, /, *, axes: Sequence[int] | None = None) -> Array:
+    return squeeze(x, None if axes is None else np.asarray(axes, np.int64))
+
+
+@lowers("Unsqueeze", 13)
+def unsqueeze(x: Array, axes: Static, /) -> Array:
+    xp = namespace(x)
+    return xp.expand_dims(x, normal_axes(axes, np.ndim(x) + np.size(axes)))
+
+
+@lowers("Unsqueeze", 1)
+def unsqueeze_1(x: Array, /, *, axes: Sequence[int]) -> Array:
+    return unsqueeze(x, np.asarray(axes, np.int64))
+
+
+@lowers("Transpose", 1)
+def transpose(x: Array, /, *, perm: Sequence[int] | None = None) -> Array:
+    if perm and len(perm) != x.ndim:
+        raise popart_exception(f"Transpose: length of perm {list(perm)} must be equal to rank of {list(x.shape)}")
+    return namespace(x).transpose(x, perm or None)
+
+
+@lowers("Expand", 8)
+def expand(x: Array, shape: Static, /) -> Array:
+    try:
+        wanted = np.broadcast_shapes(x.shape, tuple(int(d) for d in np.atleast_1d(shape)))
+    except ValueError:
+        raise popart_exception(
+            f"Expand of {list(x.shape)} to {np.asarray(shape).tolist()}: corresponding dimensions must have the same "
+            "value or one of them must be 1"
+        ) from None
+    return namespace(x).broadcast_to(x, wanted)
+
+
+@lowers("Tile", 6)
+def tile(x: Array, repeats: Static, /) -> Array:
+    if np.ndim(repeats) != 1 or len(repeats) != x.ndim:
+        raise popart_exception(f"Tile: repeats {np.asarray(repeats).tolist()} should have one element for each dimension")
+    if np.any(np.asarray(repeats) < 0):
+        raise popart_exception(f"Tile: repeats {np.asarray(repeats).tolist()} has invalid value")
+    return namespace(x).tile(x, tuple(int(r) for r in repeats))
+
+
+@lowers("Tile", 1)
+def tile_1(x: Array, tiles: Static, axis: Static, /) -> Array:
+    repeats = np.ones(x.ndim, np.int64)
+    repeats[normal_axis(np.asarray(axis).item(), x.ndim)] = np.asarray(tiles).item()
+    return tile(x, repeats)
+
+
+@lowers("DepthToSpace", 1)
+def depth_to_space(x: Array, /, *, blocksize: int, mode: str = "DCR") -> Array:
+    if mode not in ("DCR", "CRD"):
+        raise popart_exception(f"Unrecognised DepthToSpaceMode {mode!r}; DCR and CRD are known")
+    n, c, h, w = x.shape
+    b, rest = blocksize, c // blocksize**2
+    if mode == "DCR":
+        spread = jnp.transpose(x.reshape(n, b, b, rest, h, w), (0, 3, 4, 1, 5, 2))
+    else:
+        spread = jnp.transpose(x.reshape(n, rest, b, b, h, w), (0, 1, 4, 2, 5, 3))
+    return spread.reshape(n, rest, h * b, w * b)
+
+
+@lowers("SpaceToDepth", 1)
+def space_to_depth(x: Array, /, *, blocksize: int, mode: str = "DCR") -> Array:
+    n, c, h, w = x.shape
+    b = blocksize
+    blocks = x.reshape(n, c, h // b, b, w // b, b)
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    return jnp.transpose(blocks, order).reshape(n, c * b * b, h // b, w // b)

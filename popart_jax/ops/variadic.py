@@ -1,0 +1,66 @@
+"""Sum, Mean, Max and Min of any number of operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import popart_exception
+from .arrays import Array, namespace
+from .elementwise import check_operands
+from .registry import lowers
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def extremum(pick: Callable[[Any, Any], Any], *xs: Array) -> Array:
+    """Largest (or smallest) operand; the gradient goes in full to every operand that attains it."""
+    return reduce(pick, xs)
+
+
+@extremum.defjvp
+def _extremum_jvp(pick: Callable[[Any, Any], Any], xs: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+    out = reduce(pick, xs)
+    zero = jnp.zeros_like(out)
+    return out, sum((jnp.where(x == out, t, zero) for x, t in zip(xs, tangents, strict=True)), zero)
+
+
+def _known_extremum(name: str, *xs: Array) -> Array:
+    xp = namespace(*xs)
+    if xp is np:
+        return reduce(getattr(np, name), xs)
+    return extremum(getattr(jnp, name), *map(jnp.asarray, xs)) if len(xs) > 1 else xs[0]
+
+
+def _sum(*xs: Array) -> Array:
+    return reduce(namespace(*xs).add, xs)
+
+
+def _mean(*xs: Array) -> Array:
+    total = _sum(*xs)
+    return total / np.asarray(len(xs), total.dtype)
+
+
+_VARIADIC = {"Sum": _sum, "Mean": _mean, "Max": partial(_known_extremum, "maximum"), "Min": partial(_known_extremum, "minimum")}
+
+
+def _register(op: str, fn: Callable[..., Any]) -> None:
+    def modern(*xs: Array) -> Array:
+        check_operands(op, *xs)
+        return fn(*xs)
+
+    def equal_shapes(*xs: Array) -> Array:
+        if len({(np.shape(x), x.dtype) for x in xs}) > 1:
+            raise popart_exception(f"Inputs to ai.onnx.{op}:6 do not all the same type & shape")
+        return fn(*xs)
+
+    lowers(op, 8)(modern)
+    lowers(op, 1)(equal_shapes)
+
+
+for _op, _fn in _VARIADIC.items():
+    _register(_op, _fn)
