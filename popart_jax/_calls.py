@@ -1,0 +1,196 @@
+"""Checked calls: PopART's constructors and methods have overloads, and refuse wrong argument types with `TypeError`.
+
+`@checked` reads the annotations of a function, or of its `typing.overload` declarations, tries them in order, converts
+the arguments as the original bindings do (an int serves as float, a tuple as list, never a float as int) and calls the
+function with the values of the first that fits.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable as CallableABC
+from typing import Any, TypeVar, Union, get_args, get_origin, get_overloads, get_type_hints
+
+import numpy as np
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Mismatch(TypeError):
+    """A value does not have the wanted type."""
+
+
+def convert(value: Any, hint: Any) -> Any:
+    """`value` as the type `hint`, by the rules of the original bindings.
+
+    Raises
+    ------
+    TypeError
+        It does not have that type.
+    """
+    if hint in _PLAIN:
+        return _PLAIN[hint](value)
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return _convert_union(value, get_args(hint))
+    if origin is not None:
+        return _convert_container(value, origin, get_args(hint))
+    if isinstance(hint, type):
+        if isinstance(value, hint):
+            return value
+        from_other = getattr(hint, "_convert_from", None)
+        if from_other is not None:
+            return from_other(value)
+    raise Mismatch(f"expected {type_name(hint)}, got {value!r} of type {type(value).__name__}")
+
+
+def _convert_union(value: Any, choices: tuple[Any, ...]) -> Any:
+    exact = [c for c in choices if isinstance(c, type) and type(value) is c]
+    for choice in (*exact, *choices):
+        try:
+            return convert(value, choice)
+        except TypeError:
+            continue
+    raise Mismatch(f"expected {' or '.join(map(type_name, choices))}, got {value!r}")
+
+
+def _convert_container(value: Any, origin: Any, args: tuple[Any, ...]) -> Any:
+    if origin is list:
+        if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, (Sequence, np.ndarray)):
+            raise Mismatch(f"expected a list, got {value!r}")
+        return [convert(v, args[0]) for v in value]
+    if origin is set:
+        if not isinstance(value, (set, frozenset)):
+            raise Mismatch(f"expected a set, got {value!r}")
+        return {convert(v, args[0]) for v in value}
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise Mismatch(f"expected a dict, got {value!r}")
+        return {convert(k, args[0]): convert(v, args[1]) for k, v in value.items()}
+    if origin is tuple:
+        if not isinstance(value, (tuple, list)) or len(value) != len(args):
+            raise Mismatch(f"expected a tuple of {len(args)}, got {value!r}")
+        return tuple(convert(v, a) for v, a in zip(value, args, strict=True))
+    if origin is CallableABC:
+        if not callable(value):
+            raise Mismatch(f"expected a function, got {value!r}")
+        return value
+    raise Mismatch(f"cannot check {origin}")
+
+
+def _to_int(value: Any) -> int:
+    if isinstance(value, (int, np.integer, np.bool_)) and not isinstance(value, enum.Enum):
+        return int(value)
+    if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "iub":
+        return int(value)
+    raise Mismatch(f"expected an int, got {value!r}")
+
+
+def _to_float(value: Any) -> float:
+    if isinstance(value, (int, float, np.number, np.bool_)) and not isinstance(value, enum.Enum):
+        return float(value)
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return float(value)
+    raise Mismatch(f"expected a float, got {value!r}")
+
+
+def _to_bool(value: Any) -> bool:
+    if isinstance(value, (bool, int, np.bool_, np.integer)) and not isinstance(value, enum.Enum):
+        return bool(value)
+    raise Mismatch(f"expected a bool, got {value!r}")
+
+
+def _to_str(value: Any) -> str:
+    if isinstance(value, str):
+        return str(value)
+    raise Mismatch(f"expected a str, got {value!r}")
+
+
+def _to_none(value: Any) -> None:
+    if value is not None:
+        raise Mismatch(f"expected None, got {value!r}")
+
+
+_PLAIN: dict[Any, Callable[[Any], Any]] = {
+    Any: lambda v: v,
+    object: lambda v: v,
+    int: _to_int,
+    float: _to_float,
+    bool: _to_bool,
+    str: _to_str,
+    type(None): _to_none,
+    None: _to_none,
+}
+
+
+def type_name(hint: Any) -> str:
+    """A type as people write it."""
+    return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint).replace("typing.", "")
+
+
+class _Overload:
+    """One way to call a function: its signature and the types of its parameters."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.signature = inspect.signature(fn)
+        self.hints = get_type_hints(fn, vars(sys.modules[fn.__module__]))
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        bound = self.signature.bind(*args, **kwargs)
+        for name, value in bound.arguments.items():
+            kind = self.signature.parameters[name].kind
+            if name != "self" and name in self.hints and kind not in (2, 4):
+                bound.arguments[name] = convert(value, self.hints[name])
+        bound.apply_defaults()
+        return bound.args, bound.kwargs
+
+    def __str__(self) -> str:
+        return str(self.signature)
+
+
+def _no_overload(fn: Callable[..., Any], reasons: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    lines = "\n".join(f"    {i}. {reason}" for i, reason in enumerate(reasons, 1))
+    shown = args[1:] if next(iter(inspect.signature(fn).parameters), "") == "self" else args
+    given = ", ".join([*map(repr, shown), *(f"{k}={v!r}" for k, v in kwargs.items())])
+    return f"{fn.__qualname__}(): incompatible function arguments. Supported are:\n{lines}\nInvoked with: {given}"
+
+
+def checked(fn: F) -> F:
+    """Check and convert arguments by the annotations of `fn`; with `typing.overload`s, by the first that fits.
+
+    A function with overloads gets the values by keyword; it should take ``self, **values`` or have a default for
+    every parameter that some overload lacks.
+
+    Raises
+    ------
+    TypeError
+        When called with arguments that fit no declaration; all declarations are listed.
+    """
+    state: list[list[_Overload]] = []
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not state:
+            declared = get_overloads(fn)
+            state.append([_Overload(f) for f in declared or [fn]])
+            call.__dict__["_by_keyword"] = bool(declared)
+        reasons = []
+        for overload in state[0]:
+            try:
+                values, named = overload.bind(args, kwargs)
+            except TypeError as err:
+                reasons.append(f"{overload}: {err}")
+                continue
+            if not call.__dict__["_by_keyword"]:
+                return fn(*values, **named)
+            names = list(overload.signature.parameters)
+            first = 1 if names and names[0] == "self" else 0
+            return fn(*values[:first], **dict(zip(names[first:], values[first:], strict=False)), **named)
+        raise TypeError(_no_overload(fn, reasons, args, kwargs))
+
+    return call  # type: ignore[return-value]

@@ -1,0 +1,401 @@
+"""PopART's enums: `int(e)` and `e.value` are the C++ values, and only equal members compare equal."""
+
+from __future__ import annotations
+
+import enum
+
+
+class PopartEnum(enum.Enum):
+    """Base of the public enums."""
+
+    def __int__(self) -> int:
+        return self.value
+
+    def __index__(self) -> int:
+        return self.value
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+class AccumulateOuterFragmentSchedule(PopartEnum):
+    """Order of the per-IPU weight update operations."""
+
+    Scheduler = 0
+    Serial = 1
+    OverlapCycleOptimized = 2
+    OverlapMemoryOptimized = 3
+
+
+class AdamMode(PopartEnum):
+    """Member of the Adam family."""
+
+    Adam = 0
+    AdamNoBias = 1
+    Lamb = 3
+    LambNoBias = 4
+    AdaMax = 2
+
+
+class AdaptiveMode(PopartEnum):
+    """Member of the RMSProp family."""
+
+    AdaGrad = 0
+    RMSProp = 1
+    CenteredRMSProp = 2
+    AdaDelta = 3
+
+
+class AnchorReturnTypeId(PopartEnum):
+    """Which results of a step an anchor returns."""
+
+    Final = 0
+    EveryN = 1
+    All = 2
+    Sum = 3
+
+
+class AutodiffStitchStrategy(PopartEnum):
+    """How the backward pass of a subgraph gets its forward tensors."""
+
+    RecomputeMinimal = 0
+    RecomputeAllNonInputs = 1
+    AddFwdOutputs = 2
+    SafeAddFwdOutputs = 3
+
+
+class BatchSerializationBatchSchedule(PopartEnum):
+    """Scheduling of the pieces of a serialised batch."""
+
+    Scheduler = 0
+    Isomorphic = 1
+    OverlapOnIo = 2
+    OverlapOnCompute = 3
+
+
+class BatchSerializationMethod(PopartEnum):
+    """How the pieces of a serialised batch are written: unrolled or as a loop."""
+
+    UnrollDynamic = 0
+    UnrollStatic = 1
+    Loop = 2
+
+
+class BatchSerializationTransformContext(PopartEnum):
+    """Whether a batch is split before or after the backward pass exists."""
+
+    Forward = 0
+    Backward = 1
+    Fwd = 0
+    Bwd = 1
+
+
+class CollectiveOperator(PopartEnum):
+    """What a collective computes over the replicas."""
+
+    Add = 0
+    Mean = 1
+    Mul = 2
+    Min = 3
+    Max = 4
+    LogicalAnd = 5
+    LogicalOr = 6
+    SquareAdd = 7
+    Local = 8
+
+
+class CommGroupType(PopartEnum):
+    """How replicas form groups."""
+
+    All = 0
+    Consecutive = 1
+    Orthogonal = 2
+    Ungrouped = 3
+
+
+class DataType(PopartEnum):
+    """Element types."""
+
+    UINT8 = 0
+    INT8 = 1
+    UINT16 = 4
+    INT16 = 5
+    INT32 = 6
+    INT64 = 7
+    UINT32 = 8
+    UINT64 = 9
+    BOOL = 10
+    FLOAT = 11
+    FLOAT16 = 12
+    BFLOAT16 = 13
+    FLOAT8_143 = 2
+    FLOAT8_152 = 3
+    DOUBLE = 14
+    COMPLEX64 = 15
+    COMPLEX128 = 16
+    STRING = 17
+    UNDEFINED = 18
+
+
+class DeviceConnectionType(PopartEnum):
+    """When a device is attached."""
+
+    Always = 0
+    OnDemand = 1
+    Never = 2
+
+
+class DeviceSelectionCriterion(PopartEnum):
+    """Which of several free devices is taken."""
+
+    First = 0
+    Random = 1
+
+
+class DeviceType(PopartEnum):
+    """Kinds of devices."""
+
+    IpuModel = 0
+    Cpu = 1
+    Ipu = 2
+    OfflineIpu = 3
+    Sim = 4
+
+    def __str__(self) -> str:
+        return {"IpuModel": "ipu-model", "OfflineIpu": "offline-ipu"}.get(self.name, self.name.lower())
+
+
+class ExchangeStrategy(PopartEnum):
+    """When host transfers happen."""
+
+    JustInTime = 0
+    OverlapInnerLoop = 1
+    OverlapLoops = 2
+    OverlapStep = 3
+
+
+class ExecutionPhaseIOSchedule(PopartEnum):
+    """When phased execution loads and stores tensors."""
+
+    Preload = 0
+    OnDemand = 1
+
+
+class ExecutionPhaseSchedule(PopartEnum):
+    """Order of update steps in phased execution."""
+
+    Interleaving = 0
+    Batch = 1
+    BatchClusteredIO = 2
+
+
+class GradientTensorTrackingMethod(PopartEnum):
+    """Which gradients automatic loss scaling looks at."""
+
+    ConvAndMatmulGradients = 1
+    AllNonViewChangingGradientTensors = 0
+    GradientsOfUserSpecifiedTensors = 2
+
+
+class InitType(PopartEnum):
+    """Contents of a tensor made by Init."""
+
+    NoInit = 0
+    Zero = 1
+
+
+class Instrumentation(PopartEnum):
+    """Kinds of cycle counters."""
+
+    Outer = 0
+    Inner = 1
+
+
+class IrSerializationFormat(PopartEnum):
+    """Formats of the serialised IR."""
+
+    JSON = 0
+
+
+class MeanReductionStrategy(PopartEnum):
+    """Divide while accumulating, or once at the end."""
+
+    Running = 0
+    Post = 1
+
+
+class MergeVarUpdateType(PopartEnum):
+    """How update operations are merged."""
+
+    Off = 0
+    All = 1
+    AutoTight = 3
+    AutoLoose = 2
+
+
+class PatternsLevel(PopartEnum):
+    """Sets of patterns."""
+
+    All = 3
+    Default = 2
+    Minimal = 1
+    NoPatterns = 0
+
+
+class RecomputationType(PopartEnum):
+    """Which activations are computed again in the backward pass."""
+
+    NoRecompute = 0
+    Standard = 1
+    NormOnly = 2
+    RecomputeAll = 4
+    Pipeline = 3
+
+
+class RecomputeType(PopartEnum):
+    """Recompute mark of one operation."""
+
+    Undefined = 0
+    Checkpoint = 1
+    Recompute = 2
+    Recomputed = 3
+
+
+class RecoveryAction(PopartEnum):
+    """What brings a device back after a system error."""
+
+    IPU_RESET = 0
+    LINK_RESET = 1
+    PARTITION_RESET = 2
+    FULL_RESET = 3
+
+
+class ReductionType(PopartEnum):
+    """How several values become one."""
+
+    Mean = 1
+    NoReduction = 2
+    Sum = 0
+
+
+class ReplicatedStreamMode(PopartEnum):
+    """Whether replicas get their own data or all the same."""
+
+    Replicate = 1
+    Broadcast = 0
+
+
+class ReplicatedTensorSharding(PopartEnum):
+    """Whether a tensor is split over the replicas."""
+
+    Off = 0
+    On = 1
+
+
+class SGDAccumulatorAndMomentum(PopartEnum):
+    """Whether SGD keeps one tensor for accumulation and momentum, or two."""
+
+    Combined = 0
+    Separate = 1
+
+
+class ScatterReduction(PopartEnum):
+    """How values scattered to one place combine."""
+
+    Sum = 0
+    Max = 1
+    Min = 2
+    Mul = 3
+    NoReduction = 4
+
+
+class SubgraphCopyingStrategy(PopartEnum):
+    """When inputs and outputs of a call are copied."""
+
+    OnEnterAndExit = 0
+    JustInTime = 1
+
+
+class SyncPattern(PopartEnum):
+    """Synchronisation between the IPUs of a device."""
+
+    Full = 0
+    SinglePipeline = 1
+    ReplicaAndLadder = 2
+
+    def __str__(self) -> str:
+        return self.name[0].lower() + self.name[1:]
+
+
+class SyntheticDataMode(PopartEnum):
+    """What replaces host data."""
+
+    Off = 0
+    Zeros = 1
+    RandomNormal = 2
+    RandomUniform = 3
+
+
+class TensorRemapType(PopartEnum):
+    """In which passes a layout is changed."""
+
+    FwdBwdReverse = 0
+    FwdBwd = 1
+    Fwd = 2
+
+
+class TensorStorage(PopartEnum):
+    """On chip or in streaming memory."""
+
+    OnChip = 0
+    OffChip = 1
+
+
+class TensorType(PopartEnum):
+    """Role of a tensor."""
+
+    ActGrad = 0
+    Const = 1
+    Stream = 2
+    Unknown = 3
+    Variable = 4
+    N = 5
+
+
+class TileSet(PopartEnum):
+    """Tiles for computing or for host and remote transfers."""
+
+    Compute = 0
+    IO = 1
+
+
+class VariableRetrievalMode(PopartEnum):
+    """Which replicas' values of a variable come back."""
+
+    OnePerGroup = 0
+    AllReduceReplicas = 1
+    AllReplicas = 2
+
+
+class VariableUpdateType(PopartEnum):
+    """What changes a variable."""
+
+    None_ = 0
+    Gradient = 1
+    Copy = 2
+
+
+class VirtualGraphMode(PopartEnum):
+    """How operations get their IPU."""
+
+    Off = 0
+    Manual = 1
+    Auto = 2
+    ExecutionPhases = 3
+
+
+class WeightDecayMode(PopartEnum):
+    """Decoupled weight decay, or added to the gradient."""
+
+    Decay = 0
+    L2Regularization = 1
