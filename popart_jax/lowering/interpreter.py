@@ -35,8 +35,6 @@ class Settings:
     probes : mapping of str to array
         Zeros added to the named tensors: their gradient is the tensor's gradient.
     popart : bool
-        Where PopART's rule differs from ONNX's (ties of Round, for one), PopART's holds.
-    popart : bool
         PopART's own behaviour where it differs from ONNX (INT32 indices, ties of Round, ...); sessions set it.
     options : mapping of str to object
         Session options and pattern switches that change what operators compute, by their PopART names.
@@ -178,8 +176,6 @@ def _fact(what: str, step: Step, walk: Walk) -> Any:
             return settings.popart
         case "options":
             return settings.options
-        case "popart":
-            return settings.popart
         case "opset":
             return step.node.version or settings.opsets.get("" if step.node.domain == "ai.onnx" else step.node.domain, 1)
         case "node":

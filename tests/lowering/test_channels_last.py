@@ -1,0 +1,131 @@
+"""The channels-last pass keeps every value and name; work on weights alone moves out of the run."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import onnx
+import onnx.helper as oh
+import onnxruntime
+import pytest
+
+from popart_jax.lowering import Settings, evaluate
+from popart_jax.lowering.hoist import weight_only
+from popart_jax.lowering.passes import channels_last
+from popart_jax.model import load
+
+OPSETS = {"": 11}
+
+
+class Author:
+    """Appends nodes and random weights; the last result is the output."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+
+    def weight(self, *shape: int) -> str:
+        name = f"w{len(self.weights)}"
+        value = np.abs(self.rng.normal(size=shape)) if len(shape) == 1 else self.rng.normal(size=shape) / 3
+        self.weights.append(onnx.numpy_helper.from_array(value.astype(np.float32), name))
+        return name
+
+    def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: object) -> str:
+        names = [f"{kind}{len(self.nodes)}_{i}" for i in range(outputs)]
+        self.nodes.append(oh.make_node(kind, inputs, names, name=names[0], **attributes))
+        return names[0]
+
+    def model(self, output: str) -> onnx.ModelProto:
+        x = oh.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 3, 16, 16])
+        y = oh.make_tensor_value_info(output, onnx.TensorProto.FLOAT, None)
+        graph = oh.make_graph(self.nodes, "g", [x], [y], self.weights)
+        return oh.make_model(graph, opset_imports=[oh.make_opsetid("", 11)], ir_version=8)
+
+
+def convolutional(a: Author) -> str:
+    """Every operator the pass knows, a residual and a concatenation among them."""
+    y = a.op("Conv", "x", a.weight(16, 3, 3, 3), a.weight(16), pads=[1] * 4, strides=[2, 2])
+    y = a.op("BatchNormalization", y, *(a.weight(16) for _ in range(4)))
+    y = a.op("Relu", y)
+    z = a.op("MaxPool", y, kernel_shape=[3, 3], strides=[1, 1], pads=[1] * 4)
+    z = a.op("Conv", z, a.weight(16, 1, 3, 3), pads=[1] * 4, group=16)
+    z = a.op("Conv", z, a.weight(32, 8, 1, 3), auto_pad="SAME_UPPER", group=2)
+    z = a.op("Conv", z, a.weight(16, 32, 1, 1))
+    y = a.op("Add", y, z)
+    y = a.op("Mul", y, a.weight(1, 16, 1, 1))
+    y = a.op("Sub", y, a.weight(16, 1, 1))
+    y = a.op("Concat", y, z, axis=-3)
+    y = a.op("AveragePool", y, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    y = a.op("Mul", y, a.op("Sigmoid", a.op("GlobalAveragePool", y)))
+    return a.op("Flatten", y)
+
+
+@pytest.fixture(scope="module")
+def case():
+    author = Author()
+    output = convolutional(author)
+    x = author.rng.normal(size=(2, 3, 16, 16)).astype(np.float32)
+    return author.model(output), output, x
+
+
+def weights_of(graph) -> dict[str, np.ndarray]:
+    return {k: v.const_value.numpy() for k, v in graph.initializers.items()}
+
+
+def run(graph, bindings, output, want_jaxpr=False):
+    def fn(b):
+        return evaluate(graph, b, [output], Settings(OPSETS))[output]
+
+    return (jax.make_jaxpr(fn) if want_jaxpr else jax.jit(fn))(bindings)
+
+
+def test_values_stay_and_inner_transposes_go(case):
+    proto, output, x = case
+    graph = load(proto).graph
+    assert channels_last(graph)
+    expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})[0]
+    bindings = {**weights_of(graph), "x": x}
+    np.testing.assert_allclose(run(graph, bindings, output), expected, rtol=1e-4, atol=1e-5)
+    fixed = weight_only(graph, weights_of(graph), [output], OPSETS)
+    bindings |= evaluate(graph, weights_of(graph), fixed, Settings(OPSETS))
+    np.testing.assert_allclose(run(graph, bindings, output), expected, rtol=1e-4, atol=1e-5)
+    big = [e for e in run(graph, bindings, output, True).eqns if e.primitive.name == "transpose"]
+    assert len([e for e in big if max(e.outvars[0].aval.shape) > 1 and e.outvars[0].aval.shape[0] == 2]) == 2
+
+
+def test_every_tensor_keeps_its_name_and_value(case):
+    proto, _, x = case
+    plain, laid_out = load(proto).graph, load(proto).graph
+    channels_last(laid_out)
+    wanted = [v.name for node in plain for v in node.outputs]
+    bindings = {**weights_of(plain), "x": x}
+    before = evaluate(plain, bindings, wanted, Settings(OPSETS))
+    after = evaluate(laid_out, bindings, wanted, Settings(OPSETS))
+    for name in wanted:
+        np.testing.assert_allclose(after[name], before[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_a_protected_tensor_is_what_its_consumers_read(case):
+    proto, output, x = case
+    probed = "Relu2_0"
+
+    def gradient(graph):
+        def loss(probe):
+            settings = Settings(OPSETS, probes={probed: probe})
+            return evaluate(graph, {**weights_of(graph), "x": x}, [output], settings)[output].sum()
+
+        return jax.grad(loss)(np.zeros((2, 16, 8, 8), np.float32))
+
+    plain, laid_out = load(proto).graph, load(proto).graph
+    channels_last(laid_out, {probed})
+    np.testing.assert_allclose(gradient(laid_out), gradient(plain), rtol=1e-4, atol=1e-5)
+
+
+def test_a_graph_without_convolutions_is_left_alone():
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 13]> g(float[2,3,4,4] x) => (float[2,3,4,4] y) { y = Relu(x) }'
+    )
+    graph = load(model).graph
+    assert not channels_last(graph)
+    assert [n.op_type for n in graph] == ["Relu"]
