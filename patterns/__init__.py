@@ -1,1 +1,61 @@
-"""Graph rewrites on onnx_ir, named and levelled as in PopART."""
+"""Graph rewrites on onnx_ir, named and levelled as in PopART.
+
+Add one: write a function of (node, context) in a module of `families`, decorate it with `rewrites`, and give the name
+a row with `catalogue.declare` if PopART does not have it. Packages outside use the entry point group
+`popart_jax.patterns`.
+"""
+
+from __future__ import annotations
+
+from . import catalogue, families, passes
+from ._apply import apply
+from ._context import Context, static_shape
+from ._core import ANY_OP, GRAPHCORE, Fused, Mode, Outcome, Refused, Renamed, Rule, rewrites
+from ._plugins import load_plugins
+from ._sweep import Entry, SweepLimitError, SweepLog, sweep
+from .catalogue import LEVELS, Level, Row, declare
+from .selection import (
+    PatternSelectionError,
+    PatternSet,
+    at_level,
+    check_mandatory,
+    from_names,
+    require_known,
+    rules_of,
+    with_pattern,
+)
+
+__all__ = [
+    "ANY_OP",
+    "GRAPHCORE",
+    "LEVELS",
+    "Context",
+    "Entry",
+    "Fused",
+    "Level",
+    "Mode",
+    "Outcome",
+    "PatternSelectionError",
+    "PatternSet",
+    "Refused",
+    "Renamed",
+    "Row",
+    "Rule",
+    "SweepLimitError",
+    "SweepLog",
+    "apply",
+    "at_level",
+    "catalogue",
+    "check_mandatory",
+    "declare",
+    "families",
+    "from_names",
+    "load_plugins",
+    "passes",
+    "require_known",
+    "rewrites",
+    "rules_of",
+    "static_shape",
+    "sweep",
+    "with_pattern",
+]

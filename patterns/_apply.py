@@ -1,0 +1,51 @@
+"""The entry point for sessions: rewrite the graph that is going to run."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ._core import Mode
+from ._sweep import SweepLog, sweep
+from .passes import inline_functions, remove_unused
+from .selection import PatternSet, rules_of
+
+GRADIENT_PREFIX = "Gradient___"
+
+
+def apply(
+    model: ir.Model | ir.Graph,
+    selection: PatternSet,
+    *,
+    mode: Mode = "inference",
+    protected: frozenset[str] = frozenset(),
+) -> SweepLog:
+    """Rewrite a model in place before it is lowered.
+
+    Only rewrites of the "model" stage run: those that keep values (up to rounding) and help the program that
+    executes, or that PopART defines to change them (the fused softmax and negative log likelihood). The others
+    concern PopART's op-by-op picture of the graph, see `popart_jax.ir_view`.
+
+    Parameters
+    ----------
+    model
+        Model or main graph. Model-local functions are inlined first.
+    selection
+        Patterns that are on.
+    mode
+        "training" treats initializers as variables; "inference" as constants, unless protected.
+    protected
+        Tensors that keep name and value: anchors, outputs, variables. `Gradient___x` protects x too.
+
+    Returns
+    -------
+    SweepLog
+        What fired, and what was declined and why.
+    """
+    if isinstance(model, ir.Model):
+        inline_functions(model)
+    graph = model.graph if isinstance(model, ir.Model) else model
+    forward = {name.removeprefix(GRADIENT_PREFIX) for name in protected if name.startswith(GRADIENT_PREFIX)}
+    protected = protected | forward
+    log = sweep(graph, rules_of(selection, "model", mode), mode=mode, protected=protected)
+    remove_unused(graph, protected)
+    return log

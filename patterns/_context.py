@@ -1,0 +1,175 @@
+"""What a rewrite may ask about the graph, and how it makes new nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ._core import GRAPHCORE, Mode
+
+Shape = tuple[int, ...]
+
+
+class Context:
+    """Use counts, protection, constants and node construction for one sweep.
+
+    Parameters
+    ----------
+    mode
+        "inference" or "training".
+    protected
+        Names of tensors that must keep existing with their values: anchors, outputs, variables.
+    """
+
+    def __init__(self, mode: Mode, protected: frozenset[str]) -> None:
+        self.mode: Mode = mode
+        self.protected = protected
+        self.created: list[ir.Node] = []
+        self.stem = ""
+        self._counts: dict[ir.Value, int] = {}
+        self._fresh = 0
+
+    # -- questions
+
+    def use_count(self, value: ir.Value) -> int:
+        """Number of inputs that read `value`; counted once, then kept up to date by the sweep."""
+        if value not in self._counts:
+            self._counts[value] = len(value.uses())
+        return self._counts[value]
+
+    def is_protected(self, value: ir.Value) -> bool:
+        return value.name in self.protected or value.is_graph_output()
+
+    def only_used_once(self, value: ir.Value) -> bool:
+        return self.use_count(value) == 1 and not self.is_protected(value)
+
+    def constant(self, value: ir.Value | None) -> np.ndarray | None:
+        """The value as an array when nothing can change it: a Constant node, or an unprotected initializer in inference."""
+        if value is None:
+            return None
+        node = value.producer()
+        if node is not None:
+            return _constant_node_value(node)
+        if value.const_value is None or value.is_graph_input() and value.name in self.protected:
+            return None
+        if self.mode == "training" or value.name in self.protected:
+            return None
+        return value.const_value.numpy()
+
+    def static(self, value: ir.Value | None) -> np.ndarray | None:
+        """Like `constant`, but integer initializers (shapes, axes) count in training sessions too."""
+        known = self.constant(value)
+        if known is None and value is not None and value.const_value is not None and value.name not in self.protected:
+            array = value.const_value.numpy()
+            known = array if np.issubdtype(array.dtype, np.integer) else None
+        return known
+
+    # -- construction
+
+    def op(
+        self,
+        op_type: str,
+        *inputs: ir.Value | None,
+        domain: str = "",
+        like: ir.Value | None = None,
+        shape: Sequence[int] | None = None,
+        dtype: ir.DataType | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        **attributes: Any,
+    ) -> ir.Value:
+        """Create a one-output node; its output takes dtype and shape of `like` unless they are given.
+
+        Attributes whose names clash with a parameter (`shape`, `dtype`) go into `attrs`.
+        """
+        everything = {**(attrs or {}), **attributes}
+        return self.ops(op_type, inputs, domain=domain, results=[_typed(like, shape, dtype)], **everything)[0]
+
+    def graphcore(self, op_type: str, *inputs: ir.Value | None, **keywords: Any) -> ir.Value:
+        return self.op(op_type, *inputs, domain=GRAPHCORE, **keywords)
+
+    def ops(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        *,
+        domain: str = "",
+        results: Sequence[tuple[ir.DataType | None, Sequence[int] | None]],
+        **attributes: Any,
+    ) -> Sequence[ir.Value]:
+        """Create a node with one output per (dtype, shape) of `results`."""
+        outputs = [self._value(dtype, shape) for dtype, shape in results]
+        node = ir.node(op_type, list(inputs), attributes, domain=domain, outputs=outputs)
+        self.created.append(node)
+        self._adjust(node, +1)
+        return node.outputs
+
+    def constant_op(self, array: np.ndarray) -> ir.Value:
+        """A Constant node holding `array`."""
+        tensor = ir.tensor(array)
+        value = self.op("Constant", value=tensor, dtype=tensor.dtype, shape=array.shape)
+        value.const_value = tensor
+        return value
+
+    def _value(self, dtype: ir.DataType | None, shape: Sequence[int] | None) -> ir.Value:
+        self._fresh += 1
+        return ir.Value(
+            name=f"{self.stem}__{self._fresh}",
+            type=None if dtype is None else ir.TensorType(dtype),
+            shape=None if shape is None else ir.Shape(list(shape)),
+        )
+
+    # -- bookkeeping, called by the sweep
+
+    def detach(self, node: ir.Node) -> None:
+        """Make `node` stop reading its inputs."""
+        self._adjust(node, -1)
+        node.resize_inputs(0)
+
+    def discard(self) -> None:
+        """Drop the nodes made by a rewrite that was declined in the end."""
+        for node in reversed(self.created):
+            self.detach(node)
+        self.created = []
+
+    def _adjust(self, node: ir.Node, step: int) -> None:
+        for value in node.inputs:
+            if value in self._counts:
+                self._counts[value] += step
+
+    def move_uses(self, old: ir.Value, new: ir.Value) -> None:
+        moved = self._counts.pop(old, None)
+        if new in self._counts:
+            self._counts[new] += len(old.uses()) if moved is None else moved
+
+
+def _typed(
+    like: ir.Value | None, shape: Sequence[int] | None, dtype: ir.DataType | None
+) -> tuple[ir.DataType | None, Sequence[int] | None]:
+    if like is not None:
+        dtype = like.dtype if dtype is None else dtype
+        shape = static_shape(like) if shape is None else shape
+    return dtype, shape
+
+
+def _constant_node_value(node: ir.Node) -> np.ndarray | None:
+    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+        return None
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.TENSOR:
+            return attribute.as_tensor().numpy()
+        if attribute.name in ("value_int", "value_ints"):
+            return np.array(attribute.value, np.int64)
+        if attribute.name in ("value_float", "value_floats"):
+            return np.array(attribute.value, np.float32)
+    return None
+
+
+def static_shape(value: ir.Value | None) -> Shape | None:
+    """The shape as ints, or None when it or one of its dimensions is unknown."""
+    if value is None or value.shape is None:
+        return None
+    dims = tuple(value.shape)
+    return tuple(int(d) for d in dims) if all(isinstance(d, int) for d in dims) else None

@@ -1,0 +1,282 @@
+"""The driver: one worklist, linear in the size of the graph, until nothing fires."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from ._context import Context
+from ._core import ANY_OP, Fused, Mode, Refused, Renamed, Rule, Values
+
+Pairs = Sequence[tuple[ir.Node, Values]]
+
+PLACEMENT_PREFIX = "__"
+POPART_DOMAINS = frozenset({"", "ai.onnx", "ai.graphcore"})
+EXCLUDE = "__exclude_patterns"
+
+
+class SweepLimitError(RuntimeError):
+    """Rewrites kept firing past the limit: two patterns undo each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the log: `outcome` is "rewrote" or the reason for not doing so."""
+
+    pattern: str
+    node: str
+    op_type: str
+    outcome: str
+
+    @property
+    def fired(self) -> bool:
+        return self.outcome == "rewrote"
+
+
+@dataclass(slots=True)
+class SweepLog:
+    """What fired and what was declined, in order."""
+
+    entries: list[Entry] = field(default_factory=list)
+
+    @property
+    def fired(self) -> list[Entry]:
+        return [e for e in self.entries if e.fired]
+
+    @property
+    def declined(self) -> list[Entry]:
+        return [e for e in self.entries if not e.fired]
+
+    def counts(self) -> Counter[str]:
+        """Number of rewrites by pattern name."""
+        return Counter(e.pattern for e in self.fired)
+
+    def extend(self, other: SweepLog) -> None:
+        self.entries.extend(other.entries)
+
+    def __str__(self) -> str:
+        lines = [f"{name}: {count} rewritten" for name, count in sorted(self.counts().items())]
+        return "\n".join(lines + [f"{e.pattern}: {e.op_type} '{e.node}' kept: {e.outcome}" for e in self.declined])
+
+
+def sweep(
+    graph: ir.Graph,
+    rules: Sequence[Rule],
+    *,
+    mode: Mode = "inference",
+    protected: frozenset[str] = frozenset(),
+    rewrites_per_node: int = 16,
+) -> SweepLog:
+    """Apply `rules` to `graph` and its subgraphs, in place, until none fires.
+
+    Parameters
+    ----------
+    graph
+        Graph to rewrite.
+    rules
+        In order of precedence at one node.
+    mode
+        Rules that do not list this mode are skipped.
+    protected
+        Names of tensors that keep their name and value.
+    rewrites_per_node
+        Guard against patterns that undo each other: at most this many rewrites per initial node (and never
+        fewer than 1,000) before `SweepLimitError`.
+
+    Returns
+    -------
+    SweepLog
+        One entry per rewrite, and one per (pattern, node) that was refused.
+    """
+    return _Sweep(graph, [r for r in rules if mode in r.modes], Context(mode, protected), rewrites_per_node).run()
+
+
+class _Sweep:
+    def __init__(self, graph: ir.Graph, rules: Sequence[Rule], context: Context, rewrites_per_node: int) -> None:
+        self.context = context
+        self.log = SweepLog()
+        self.refused: set[tuple[str, ir.Node]] = set()
+        self.wild = [r for r in rules if ANY_OP in r.ops]
+        order = {id(r): i for i, r in enumerate(rules)}
+        named = {op for r in rules for op in r.ops if op != ANY_OP}
+        self.by_op = {
+            op: sorted([r for r in rules if op in r.ops] + self.wild, key=lambda r: order[id(r)]) for op in named
+        }
+        self.graph = graph
+        self.dead: dict[ir.Node, None] = {}
+        self.unsorted: dict[ir.Graph, None] = {}
+        self.fired = 0
+        self.queue: deque[ir.Node] = deque()
+        self.waiting: set[ir.Node] = set()
+        self._requeue_all()
+        self.limit = max(1000, rewrites_per_node * len(self.queue))
+
+    def run(self) -> SweepLog:
+        """Empty the queue; a rewrite may enable one further away, so look once more until a round is quiet."""
+        while self._round():
+            self._requeue_all()
+        return self.log
+
+    def _round(self) -> bool:
+        before = self.fired
+        while self.queue:
+            node = self.queue.popleft()
+            self.waiting.discard(node)
+            while node not in self.dead and self._visit(node):
+                self.fired += 1
+                if self.fired > self.limit:
+                    raise SweepLimitError(self._limit_message())
+        self._bury()
+        return self.fired > before
+
+    def _requeue_all(self) -> None:
+        self.queue = deque(self.graph.all_nodes())
+        self.waiting = set(self.queue)
+
+    def _bury(self) -> None:
+        """Take the replaced nodes out of their graphs, all at once: one removal scans the graph's outputs."""
+        by_graph: dict[ir.Graph, list[ir.Node]] = {}
+        for node in self.dead:
+            assert isinstance(node.graph, ir.Graph)
+            by_graph.setdefault(node.graph, []).append(node)
+        for graph, nodes in by_graph.items():
+            graph.remove(nodes)
+        for graph in self.unsorted:
+            graph.sort()
+        self.dead, self.unsorted = {}, {}
+
+    def _limit_message(self) -> str:
+        busiest = ", ".join(f"{name} ({count})" for name, count in self.log.counts().most_common(3))
+        return f"patterns still firing after {self.limit} rewrites; the busiest are {busiest}: two of them undo each other"
+
+    def _visit(self, node: ir.Node) -> bool:
+        """Try the rules at one node; True when one fired."""
+        rules = self.by_op.get(op_key(node), self.wild)
+        excluded = _excluded(node) if rules else ()
+        for rule in rules:
+            if rule.pattern in excluded:
+                self._decline(rule, node, "excluded by the model (excludePatterns)")
+                continue
+            if self._try(rule, node):
+                return True
+        return False
+
+    def _try(self, rule: Rule, node: ir.Node) -> bool:
+        context = self.context
+        context.created = []
+        context.stem = node.outputs[0].name or node.op_type if node.outputs else node.op_type
+        outcome = rule.rewrite(node, context)
+        if outcome is None or isinstance(outcome, Refused):
+            context.discard()
+            return outcome is not None and self._decline(rule, node, outcome.why)
+        rename = isinstance(outcome, Renamed)
+        pairs = _pairs(node, outcome)
+        why = self._obstacle(pairs, rename)
+        if why:
+            context.discard()
+            return self._decline(rule, node, why)
+        self._replace(pairs, rename)
+        self.log.entries.append(Entry(rule.pattern, label(node), node.op_type, "rewrote"))
+        return True
+
+    def _decline(self, rule: Rule, node: ir.Node, why: str) -> bool:
+        if (rule.pattern, node) not in self.refused:
+            self.refused.add((rule.pattern, node))
+            self.log.entries.append(Entry(rule.pattern, label(node), node.op_type, why))
+        return False
+
+    def _obstacle(self, pairs: Pairs, rename: bool) -> str | None:
+        """Why this replacement would lose a tensor that is needed, or None."""
+        made = set(self.context.created)
+        for node, values in pairs:
+            if len(values) != len(node.outputs):
+                return f"{len(values)} values offered for {len(node.outputs)} outputs"
+            for old, new in zip(node.outputs, values, strict=True):
+                if new is None:
+                    if self.context.use_count(old) or self.context.is_protected(old):
+                        return f"tensor '{old.name}' is needed and has no replacement"
+                elif rename and (self.context.is_protected(new) or new.producer() is None):
+                    return f"tensor '{new.name}' must keep its name"
+                elif not rename and new.producer() not in made and self.context.is_protected(old):
+                    return f"tensor '{old.name}' must keep its name"
+        return None
+
+    def _replace(self, pairs: Pairs, rename: bool) -> None:
+        root = pairs[0][0]
+        graph = root.graph
+        assert isinstance(graph, ir.Graph)
+        made, self.context.created = self.context.created, []
+        for new_node in made:
+            inherit(root, new_node)
+        graph.insert_before(root, made)
+        touched: set[ir.Node | None] = set()
+        for node, values in pairs:
+            touched.update(v.producer() for v in node.inputs if v is not None)
+            for old, new in zip(node.outputs, values, strict=True):
+                touched.update(old.consumers())
+                if new is not None:
+                    self._hand_over(old, new, rename or new.producer() in made)
+            self.context.detach(node)
+            self.dead[node] = None
+        if len(pairs) > 1:
+            self.unsorted[graph] = None
+        self._enqueue(made)
+        self._enqueue(n for n in touched if n is not None and n not in self.dead)
+
+    def _hand_over(self, old: ir.Value, new: ir.Value, take_name: bool) -> None:
+        """`new` takes the readers of `old`, its place among the graph outputs and, if asked, its name."""
+        self.context.move_uses(old, new)
+        name = old.name
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        if take_name:
+            old.name = None
+            new.name = name
+            new.type = old.type if new.type is None else new.type
+            new.shape = old.shape if new.shape is None else new.shape
+            new.meta.update({k: v for k, v in old.meta.items() if k not in new.meta})
+
+    def _enqueue(self, nodes: Iterable[ir.Node]) -> None:
+        for node in nodes:
+            if node not in self.waiting:
+                self.waiting.add(node)
+                self.queue.append(node)
+
+
+def inherit(source: ir.Node, target: ir.Node) -> None:
+    """Give a new node the name, placement annotations and metadata of the one it replaces."""
+    if target.name is None:
+        target.name = source.name
+    for name, attribute in source.attributes.items():
+        if name.startswith(PLACEMENT_PREFIX) and name not in target.attributes:
+            target.attributes[name] = attribute
+    for key, value in source.metadata_props.items():
+        target.metadata_props.setdefault(key, value)
+    for key, value in source.meta.items():
+        if key not in target.meta:
+            target.meta[key] = value
+
+
+def op_key(node: ir.Node) -> str:
+    """How rules name the op: the bare type in PopART's own domains, `domain::Type` elsewhere."""
+    return node.op_type if node.domain in POPART_DOMAINS else f"{node.domain}::{node.op_type}"
+
+
+def label(node: ir.Node) -> str:
+    """The node's name, or that of its first named output."""
+    return node.name or next((o.name for o in node.outputs if o.name), node.op_type)
+
+
+def _excluded(node: ir.Node) -> Sequence[str]:
+    attribute = node.attributes.get(EXCLUDE)
+    return () if attribute is None else attribute.as_strings()
+
+
+def _pairs(node: ir.Node, outcome: ir.Value | Values | Renamed | Fused) -> Pairs:
+    if isinstance(outcome, Fused):
+        return [(node, outcome.values), *outcome.others]
+    if isinstance(outcome, Renamed):
+        return [(node, [outcome.value])]
+    return [(node, [outcome] if isinstance(outcome, ir.Value) else outcome)]

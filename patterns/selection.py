@@ -1,0 +1,105 @@
+"""Which patterns are on: an immutable set and the functions that derive one from another."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from . import catalogue
+from ._core import RULES, Mode, Rule, Stage
+from .catalogue import LEVELS, Level
+
+
+class PatternSelectionError(ValueError):
+    """A name that is no pattern, or a mandatory pattern switched off."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatternSet:
+    """Names of the patterns that are on, and whether the mandatory ones are insisted on."""
+
+    enabled: frozenset[str]
+    runtime_asserts: bool = True
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.enabled
+
+
+def at_level(level: Level | str | int = "Default") -> PatternSet:
+    """Patterns that a PopART level switches on.
+
+    Parameters
+    ----------
+    level
+        NoPatterns, Minimal, Default or All, by name or by number (0 to 3).
+    """
+    name = LEVELS[level] if isinstance(level, int) else level
+    if name not in LEVELS:
+        raise PatternSelectionError(f"unknown patterns level '{level}', expected one of {', '.join(LEVELS)}")
+    return PatternSet(frozenset(row.name for row in catalogue.rows() if row.on_at(name)))
+
+
+def from_names(names: Iterable[str]) -> PatternSet:
+    """Exactly these patterns and nothing else."""
+    chosen = frozenset(names)
+    for name in sorted(chosen):
+        require_known(name)
+    return PatternSet(chosen)
+
+
+def with_pattern(selection: PatternSet, name: str, on: bool) -> PatternSet:
+    """`selection` with one pattern switched.
+
+    Raises
+    ------
+    PatternSelectionError
+        Unknown name, or a mandatory pattern switched off.
+    """
+    row = require_known(name)
+    if row.mandatory and not on:
+        raise PatternSelectionError(f"Pattern '{name}' is mandatory and cannot be disabled")
+    return replace(selection, enabled=selection.enabled | {name} if on else selection.enabled - {name})
+
+
+def require_known(name: str) -> catalogue.Row:
+    """The catalogue row of `name`.
+
+    Raises
+    ------
+    PatternSelectionError
+        With the nearest known name as a hint.
+    """
+    row = catalogue.find(name)
+    if row is None:
+        hint = "InPlace" if name == "Inplace" else _nearest(name)
+        raise PatternSelectionError(f"Unknown pattern '{name}'." + (f" Did you mean '{hint}'?" if hint else ""))
+    return row
+
+
+def check_mandatory(selection: PatternSet) -> None:
+    """Insist on the mandatory patterns unless runtime asserts are off.
+
+    Raises
+    ------
+    PatternSelectionError
+        Names the first one that is missing.
+    """
+    if not selection.runtime_asserts:
+        return
+    for row in catalogue.rows():
+        if row.mandatory and row.name not in selection:
+            raise PatternSelectionError(f"Pattern '{row.name}' must be enabled")
+
+
+def rules_of(selection: PatternSet, stage: Stage, mode: Mode, only: Sequence[str] | None = None) -> list[Rule]:
+    """Rules of the enabled patterns for one stage and mode, in order of application."""
+    names = [row.name for row in catalogue.rows() if row.name in selection]
+    if only is not None:
+        names = [name for name in names if name in only]
+    return [r for name in names for r in RULES.get(name, ()) if stage in r.stages and mode in r.modes]
+
+
+def _nearest(name: str) -> str | None:
+    close = difflib.get_close_matches(name, [row.name for row in catalogue.rows()], n=1)
+    return close[0] if close else None
