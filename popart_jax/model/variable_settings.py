@@ -238,9 +238,9 @@ class VariableSettings:
         return list(full_shape[1:])
 
     def shapeOnHost(self, replica_shape: list[int], replicaCount: int, /) -> list[int]:
-        """Shape of the host array that is written, from the shape of one value."""
-        returned = self.numReplicasReturningVariable(replicaCount)
-        return list(replica_shape) if returned == 1 else [returned, *replica_shape]
+        """Shape of the host array, from the shape of one value."""
+        groups = self.getGroupCount(replicaCount)
+        return list(replica_shape) if groups == 1 else [groups, *replica_shape]
 
     def groups(self, replicaCount: int, /) -> list[list[int]]:
         """Replicas of every group."""

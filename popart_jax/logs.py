@@ -1,0 +1,172 @@
+"""PopART's logging: one spdlog-like logger per module, on top of Python's `logging`.
+
+Modules are Python loggers ``popart.<module>`` below ``popart``; records go to stderr unless the environment variable
+``POPART_LOG_DEST`` says stdout or names a file. Levels come from ``POPART_LOG_LEVEL`` and ``POPART_LOG_CONFIG``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ._calls import checked
+
+MODULES = ("popart", "session", "ir", "devicex", "transform", "pattern", "builder", "op", "opx", "ces", "python", "none")
+_OFF = logging.CRITICAL + 10
+_TRACE = 5
+LEVELS = {
+    "TRACE": _TRACE,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERR": logging.ERROR,
+    "CRITICAL": logging.CRITICAL,
+    "OFF": _OFF,
+}
+_LETTERS = {_TRACE: "T", logging.DEBUG: "D", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "C"}
+_WORDS = {"T": "trace", "D": "debug", "I": "info", "W": "warning", "E": "error", "C": "critical"}
+_DEFAULT_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ %P.%t %L: %v"
+_ROOT = "popart"
+
+
+class _SpdlogFormatter(logging.Formatter):
+    """Formats a record by a pattern as spdlog writes them; times are UTC."""
+
+    def __init__(self, pattern: str) -> None:
+        super().__init__()
+        self._pattern = pattern
+
+    def format(self, record: logging.LogRecord) -> str:
+        letter = _LETTERS.get(record.levelno, "?")
+        now = time.gmtime(record.created)
+        fields: dict[str, Callable[[], Any]] = {
+            "v": record.getMessage,
+            "n": lambda: record.name.removeprefix(f"{_ROOT}."),
+            "l": lambda: _WORDS.get(letter, record.levelname.lower()),
+            "L": lambda: letter,
+            "P": lambda: record.process,
+            "t": lambda: record.thread,
+            "e": lambda: f"{int(record.msecs):03d}",
+            "f": lambda: f"{int(record.created % 1 * 1e6):06d}",
+            "F": lambda: f"{int(record.created % 1 * 1e9):09d}",
+            "%": lambda: "%",
+            "^": lambda: "",
+            "$": lambda: "",
+        }
+        parts = self._pattern.split("%")
+        text = [parts[0]]
+        for part in parts[1:]:
+            make = fields.get(part[:1])
+            text.append(f"{make()}{part[1:]}" if make else f"{time.strftime('%' + part[:1], now)}{part[1:]}")
+        return "".join(text)
+
+
+class _Destination(logging.Handler):
+    """Writes to the current stderr or stdout (looked up at each record, so redirection works), or to a file."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(_TRACE)
+        self._where = where
+        self._file = None if where in ("stderr", "stdout") else open(where, "w", encoding="utf-8")  # noqa: SIM115
+
+    def emit(self, record: logging.LogRecord) -> None:
+        stream = self._file or getattr(sys, self._where)
+        try:
+            stream.write(self.format(record) + "\n")
+            stream.flush()
+        except (OSError, ValueError):
+            self.handleError(record)
+
+
+_configured: list[_Destination] = []
+
+
+def _configure() -> None:
+    """Read the environment, once, at the first use."""
+    if _configured:
+        return
+    logging.addLevelName(_TRACE, "TRACE")
+    handler = _Destination(os.environ.get("POPART_LOG_DEST", "stderr"))
+    handler.setFormatter(_SpdlogFormatter(os.environ.get("POPART_LOG_FORMAT", _DEFAULT_FORMAT)))
+    _configured.append(handler)
+    root = logging.getLogger(_ROOT)
+    root.addHandler(handler)
+    root.setLevel(level_number(os.environ.get("POPART_LOG_LEVEL", "WARN")))
+    for name, level in _config_file().items():
+        _python_logger(name).setLevel(level_number(level))
+
+
+def _config_file() -> dict[str, str]:
+    path = os.environ.get("POPART_LOG_CONFIG")
+    if not path:
+        return {}
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def _python_logger(name: str) -> logging.Logger:
+    module = name.removeprefix("popart:")
+    return logging.getLogger(_ROOT if module == "all" else f"{_ROOT}.{module}")
+
+
+def level_number(name: str) -> int:
+    """Python's number of a level name; an unknown name means OFF, as upstream."""
+    return LEVELS.get(name, _OFF)
+
+
+def module_logger(name: str) -> logging.Logger:
+    """The Python logger of a PopART module such as ``session`` or ``devicex``, for use inside this package."""
+    _configure()
+    return _python_logger(name)
+
+
+class Logger:
+    """Sets the level of some modules; what is logged through it belongs to module ``python``."""
+
+    def __init__(self, name: str = "all") -> None:
+        self._name = name
+
+    @checked
+    def setLevel(self, level: str, /) -> None:
+        """Set the level: TRACE, DEBUG, INFO, WARN, ERR, CRITICAL or OFF. Any other text means OFF."""
+        number = level_number(level)
+        if self._name == "all":
+            for module in MODULES:
+                _python_logger(module).setLevel(logging.NOTSET)
+        module_logger(self._name).setLevel(number)
+
+    @checked
+    def debug(self, message: str, /) -> None:
+        """Log at level DEBUG."""
+        module_logger("python").debug("%s", message)
+
+    @checked
+    def info(self, message: str, /) -> None:
+        """Log at level INFO."""
+        module_logger("python").info("%s", message)
+
+    @checked
+    def warn(self, message: str, /) -> None:
+        """Log at level WARN."""
+        module_logger("python").warning("%s", message)
+
+    @checked
+    def error(self, message: str, /) -> None:
+        """Log at level ERR."""
+        module_logger("python").error("%s", message)
+
+    @checked
+    def critical(self, message: str, /) -> None:
+        """Log at level CRITICAL."""
+        module_logger("python").critical("%s", message)
+
+
+@checked
+def getLogger(name: str = "all") -> Logger:
+    """The logger of a module, or of all of them."""
+    return Logger(name)

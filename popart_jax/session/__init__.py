@@ -1,0 +1,1 @@
+"""The PopART facade: sessions, data flow, step I/O, options, devices."""
