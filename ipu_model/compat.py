@@ -1,0 +1,43 @@
+"""The one place that knows how this JAX spells jaxprs (0.10 has closed and open ones, 0.11 has one class)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax.extend.core as core
+
+Literal = core.Literal
+DropVar = core.DropVar
+
+
+def open_jaxpr(jaxpr: Any) -> tuple[Any, tuple[Any, ...]]:
+    """``(jaxpr with .eqns, constants)`` of an open or closed jaxpr."""
+    consts = tuple(getattr(jaxpr, "consts", ()))
+    inner = getattr(jaxpr, "jaxpr", jaxpr)
+    return inner, consts
+
+
+def is_jaxpr(value: Any) -> bool:
+    return hasattr(value, "eqns") and hasattr(value, "invars") or hasattr(getattr(value, "jaxpr", None), "eqns")
+
+
+def inner_jaxprs(params: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every jaxpr among the parameters of an equation, with the parameter's name."""
+    for name, value in params.items():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if is_jaxpr(item):
+                yield name, item
+
+
+def name_stack(eqn: Any) -> str:
+    return str(eqn.source_info.name_stack)
+
+
+def source_line(eqn: Any) -> str:
+    """``file:line`` of the user code that made the equation, or an empty string."""
+    frames = getattr(eqn.source_info.traceback, "frames", ()) if eqn.source_info.traceback else ()
+    for frame in frames:
+        if "/jax/" not in frame.file_name and "/ipu_model/" not in frame.file_name:
+            return f"{frame.file_name}:{frame.line_num}"
+    return ""

@@ -1,0 +1,59 @@
+"""What the caller may decide about a profile, with the defaults of the tool chain that is modelled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Options of the model.
+
+    Attributes
+    ----------
+    name : str
+        Title of the report.
+    replicas : int
+        Copies of the program over the system (data parallel); collectives without a known axis size use it.
+    gradient_accumulation, batches_per_step : int
+        Only to describe pipelines and throughput: loops in the program already carry their own trip counts.
+    samples_per_step : int
+        Samples that one run of the program consumes, all replicas together; 0 when unknown.
+    partials : {"float", "half"}
+        Default type of partial sums.
+    available_memory : float
+        Default availableMemoryProportion.
+    fuse_elementwise : bool
+        Chains of elementwise operations of one node become one vertex, as popops' expression maps do.
+    outlining : bool
+        Equal operations share one copy of their exchange and vertex code.
+    half_arithmetic : bool
+        Price float32 data as half (what the program would be after conversion); used by the fp16 lever.
+    overlap_io : bool
+        Host traffic hides behind compute (prefetch with IO tiles).
+    io_tiles : int
+        Tiles set aside for IO, taken from compute.
+    trip_counts : mapping of str to int
+        Trips of `while` loops whose count cannot be read from the program, by node name or ``"*"``.
+    axis_sizes : mapping of str to int
+        Sizes of named axes that the program does not tell (collectives).
+    all_reduce : {"ring", "tree"}
+        How replicas exchange gradients.
+    """
+
+    name: str = "program"
+    replicas: int = 1
+    gradient_accumulation: int = 1
+    batches_per_step: int = 1
+    samples_per_step: int = 0
+    partials: str = "float"
+    available_memory: float = 0.6
+    fuse_elementwise: bool = True
+    outlining: bool = True
+    half_arithmetic: bool = False
+    overlap_io: bool = False
+    io_tiles: int = 0
+    trip_counts: Mapping[str, int] = field(default_factory=dict)
+    axis_sizes: Mapping[str, int] = field(default_factory=dict)
+    all_reduce: str = "ring"

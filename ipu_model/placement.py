@@ -1,0 +1,74 @@
+"""Where the parts of a program run, said by the caller: node names to attributes (the model knows no ONNX)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+Role = Literal["weight", "optimizer_state", "stream", "input", "constant"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlacement:
+    """Attributes of one node. ``None`` means: not said, so the default of the program.
+
+    Attributes
+    ----------
+    ipu : int
+        Virtual graph (IPU) of the node within a replica.
+    stage : int, optional
+        Pipeline stage of the forward node; its backward runs on stage ``2 last - stage``.
+    partials : {"float", "half"}, optional
+        Type of the partial sums of convolutions and matmuls.
+    available_memory : float, optional
+        availableMemoryProportion: share of tile memory a convolution or matmul may use for temporaries.
+    io_tiles : bool
+        True when the node runs on the IO tiles.
+    """
+
+    ipu: int = 0
+    stage: int | None = None
+    partials: str | None = None
+    available_memory: float | None = None
+    recompute: bool | None = None
+    io_tiles: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a variable rests: on chip or in streaming memory, whole or sharded over the replicas."""
+
+    on_chip: bool = True
+    sharded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """Name and role of an input or output of the program.
+
+    Roles: ``weight`` and ``optimizer_state`` rest on the device for the whole program; ``stream`` passes between host
+    and device while it runs; ``input`` was put there by the host before; ``constant`` belongs to the executable.
+    """
+
+    name: str
+    role: Role = "input"
+    location: Location = Location()
+    donated_to: int | None = None
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Attributes of all nodes, and how many IPUs one replica has."""
+
+    nodes: Mapping[str, NodePlacement] = field(default_factory=lambda: MappingProxyType({}))
+    ipus: int = 1
+    pipelined: bool = False
+
+    def of(self, node: str) -> NodePlacement:
+        return self.nodes.get(node, UNPLACED)
+
+
+UNPLACED = NodePlacement()
+EVERYTHING_HERE = Placement()

@@ -1,0 +1,153 @@
+"""What the walk of a jaxpr yields: values, steps that make them, and the frames (loops, calls, branches) around them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ipu_model.placement import Argument, NodePlacement
+from ipu_model.walk.scope import Scope
+
+#: The IPU has no 64-bit arithmetic: 64-bit types are priced as their 32-bit ones, as PopART runs them.
+WIDTHS = {"bool": 1, "int64": 4, "uint64": 4, "float64": 4, "complex64": 8, "complex128": 8, "int4": 1, "uint4": 1}
+NO_VALUE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Shape and type of a value."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    size: int
+    nbytes: int
+
+    @property
+    def width(self) -> int:
+        """Bytes per element on the device."""
+        return width(self.dtype)
+
+    @property
+    def half(self) -> bool:
+        return self.dtype in ("float16", "bfloat16")
+
+    @property
+    def floating(self) -> bool:
+        return self.dtype.startswith(("float", "bfloat", "complex"))
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@functools.cache
+def width(dtype: str) -> int:
+    """Bytes per element on the device of a type by name."""
+    if dtype in WIDTHS:
+        return WIDTHS[dtype]
+    if dtype.startswith("key<"):
+        return 8
+    digits = dtype.partition("_")[0][-2:].strip("abcdefghijklmnopqrstuvwxyz")
+    return 1 if dtype.startswith(("float8", "float4", "float6")) else max(1, int(digits or 32) // 8)
+
+
+@functools.lru_cache(maxsize=500_000)
+def tensor(shape: tuple[int, ...], dtype: str) -> Tensor:
+    size = math.prod(shape)
+    return Tensor(shape, dtype, size, size * width(dtype))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    """An operation without its place in the program: equal equations share one, so it is priced once."""
+
+    primitive: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    params: Mapping[str, Any]
+    phase: str = "forward"
+    attributes: NodePlacement = field(default_factory=NodePlacement)
+
+    @property
+    def output(self) -> Tensor:
+        return self.outputs[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor of the program; `role` and `name` are those of the argument it came in by."""
+
+    tensor: Tensor
+    made_in: int
+    role: str = ""
+    name: str = ""
+    on_chip: bool = True
+    shards: int = 1
+
+    @property
+    def on_device(self) -> bool:
+        return self.role != "stream" and self.on_chip
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation at one place of the program. Inputs and outputs are indices of values, -1 for a literal."""
+
+    op: Op
+    scope: Scope
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    frame: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A stretch of steps that runs as one: ``main``, ``repeat``, ``while``, ``call`` or ``branch``.
+
+    `trips` counts runs per run of the parent, `total` per run of the program; `key` is equal for frames made from the
+    same function, whose code exists once.
+    """
+
+    kind: str
+    name: str
+    parent: int
+    trips: float
+    total: float
+    begin: int
+    end: int = -1
+    key: int = 0
+
+    @property
+    def is_loop(self) -> bool:
+        return self.kind in ("repeat", "while")
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """Value `new` takes the place of `old` at the end of each trip of a loop, or at the end of the program."""
+
+    frame: int
+    old: int
+    new: int
+
+
+@dataclass
+class Program:
+    """The linear form of a jaxpr: bodies of loops and branches appear once, between the bounds of their frames."""
+
+    steps: list[Step]
+    values: list[Value]
+    frames: list[Frame]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    carries: list[Carry]
+    branches: list[tuple[int, ...]]
+    arguments: tuple[Argument, ...]
+    results: tuple[Argument, ...]
+    assumptions: list[str]
+
+    def trips(self, step: Step) -> float:
+        """How often a step runs in one run of the program (every branch counted as taken)."""
+        return self.frames[step.frame].total

@@ -1,0 +1,86 @@
+"""Where an equation comes from: node, phase and path, read off the text of its name stack."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
+PHASES = (FORWARD, BACKWARD, UPDATE)
+NODE_MARK = "onnx["
+UPDATE_SCOPE = "update"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Provenance of a step.
+
+    Attributes
+    ----------
+    node : str
+        Name of the innermost node it was traced for; empty outside any node.
+    phase : {"forward", "backward", "update"}
+    path : tuple of str
+        All enclosing scopes, outermost first, without the marks that differentiation adds.
+    recomputed : bool
+        True for forward work repeated inside the backward pass (rematerialisation).
+    """
+
+    node: str
+    phase: str
+    path: tuple[str, ...]
+    recomputed: bool = False
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.path)
+
+
+@functools.lru_cache(maxsize=200_000)
+def read(stack: str) -> Scope:
+    """Scope of a name stack such as ``transpose(jvp(onnx[a/b]))/onnx[c]``."""
+    path, node, backward, recomputed = [], "", False, False
+    for part in _split(stack):
+        name, wrappers = _unwrap(part)
+        backward |= "transpose" in wrappers
+        recomputed |= name == "rematted_computation"
+        for piece in _split(name) if wrappers else [name]:
+            if piece.startswith(NODE_MARK) and piece.endswith("]"):
+                node = piece[len(NODE_MARK) : -1]
+                path.append(node)
+            elif piece and piece not in ("checkpoint", "rematted_computation"):
+                path.append(piece)
+    phase = BACKWARD if backward else FORWARD
+    if UPDATE_SCOPE in path:
+        phase = UPDATE
+    return Scope(node, phase, tuple(path), recomputed)
+
+
+def join(outer: str, inner: str) -> str:
+    """Stack of an equation inside the body of an equation."""
+    return f"{outer}/{inner}" if outer and inner else outer or inner
+
+
+def _split(stack: str) -> list[str]:
+    """Parts between separators that are outside all brackets (node names may hold the separator)."""
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(stack):
+        if c in "([":
+            depth += 1
+        elif c in ")]":
+            depth = max(0, depth - 1)
+        elif c == "/" and depth == 0:
+            parts.append(stack[start:i])
+            start = i + 1
+    parts.append(stack[start:])
+    return [p for p in parts if p]
+
+
+def _unwrap(part: str) -> tuple[str, tuple[str, ...]]:
+    """``transpose(jvp(x))`` to ``("x", ("transpose", "jvp"))``; the name of a node is never unwrapped."""
+    wrappers = []
+    while part.endswith(")") and "(" in part and not part.startswith(NODE_MARK):
+        head, _, rest = part.partition("(")
+        wrappers.append(head)
+        part = rest[:-1]
+    return part, tuple(wrappers)

@@ -1,0 +1,228 @@
+"""From a jaxpr to a `Program`: one pass over the equations, memoising equal ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ipu_model import compat
+from ipu_model.options import ModelOptions
+from ipu_model.placement import EVERYTHING_HERE, Argument, Placement
+from ipu_model.walk import control, scope
+from ipu_model.walk.program import NO_VALUE, Carry, Frame, Op, Program, Step, Tensor, Value, tensor
+
+#: Parameters that say how XLA runs an equation, not what it computes.
+IRRELEVANT = frozenset(
+    ("sharding", "out_sharding", "precision", "accuracy", "weak_type", "unique_indices", "indices_are_sorted", "name")
+)
+VIEWS = frozenset(("reshape", "squeeze", "expand_dims", "broadcast_in_dim", "copy", "stop_gradient"))
+
+
+def walk(
+    jaxpr: Any,
+    *,
+    is_leaf: Callable[[str], bool],
+    placement: Placement = EVERYTHING_HERE,
+    options: ModelOptions | None = None,
+    inputs: Sequence[Argument] = (),
+    outputs: Sequence[Argument] = (),
+) -> Program:
+    """Linearise a (closed) jaxpr.
+
+    Parameters
+    ----------
+    is_leaf : callable
+        Whether a primitive is priced as a whole even though it holds a jaxpr.
+    inputs, outputs : sequences of Argument
+        Names and roles, in the jaxpr's order; missing ones get a default.
+    """
+    opened, consts = compat.open_jaxpr(jaxpr)
+    walker = Walker(is_leaf, placement, options or ModelOptions())
+    arguments = _complete(inputs, len(opened.invars), "input")
+    results = _complete(outputs, len(opened.outvars), "output")
+    constants = [walker.constant(c) for c in consts]
+    ids = [walker.argument(v, a) for v, a in zip(opened.invars, arguments, strict=True)]
+    streamed = frozenset(i for i, a in enumerate(results) if a.role == "stream")
+    outs = walker.body(opened, constants, ids, "", streamed)
+    outs = walker.finish(outs, results)
+    for new, result in zip(outs, results, strict=True):
+        if result.donated_to is not None and new != NO_VALUE and new != ids[result.donated_to]:
+            walker.carries.append(Carry(0, ids[result.donated_to], new))
+    walker.close(0)
+    return Program(
+        walker.steps,
+        walker.values,
+        walker.frames,
+        tuple(constants) + tuple(ids),
+        tuple(outs),
+        walker.carries,
+        walker.branches,
+        arguments,
+        results,
+        walker.assumptions,
+    )
+
+
+def _complete(given: Sequence[Argument], count: int, word: str) -> tuple[Argument, ...]:
+    if len(given) > count:
+        raise ValueError(f"{len(given)} {word} arguments described, the program has {count}")
+    return tuple(given) + tuple(Argument(f"{word}{i}") for i in range(len(given), count))
+
+
+class Walker:
+    """State of one walk: what has been made so far, and the frame it is in."""
+
+    def __init__(self, is_leaf: Callable[[str], bool], placement: Placement, options: ModelOptions) -> None:
+        self.is_leaf = is_leaf
+        self.placement = placement
+        self.options = options
+        self.steps: list[Step] = []
+        self.values: list[Value] = []
+        self.frames: list[Frame] = [Frame("main", "main", -1, 1, 1, 0)]
+        self.carries: list[Carry] = []
+        self.branches: list[tuple[int, ...]] = []
+        self.assumptions: list[str] = []
+        self.axis_sizes = dict(options.axis_sizes)
+        self.frame = 0
+        self._ops: dict[Any, Op] = {}
+        self._kept: list[Any] = []
+
+    # -- values ---------------------------------------------------------------------------------------------------
+    def new(self, t: Tensor, **facts: Any) -> int:
+        self.values.append(Value(t, self.frame, **facts))
+        return len(self.values) - 1
+
+    def argument(self, var: Any, a: Argument) -> int:
+        shards = self.options.replicas if a.location.sharded else 1
+        return self.new(
+            self.tensor(var.aval), role=a.role, name=a.name, on_chip=a.location.on_chip, shards=shards
+        )
+
+    def constant(self, value: Any) -> int:
+        shape, dtype = tuple(getattr(value, "shape", ())), str(getattr(value, "dtype", "float32"))
+        return self.new(self.tensor_of(shape, dtype), role="constant", name="constant")
+
+    def tensor(self, aval: Any) -> Tensor:
+        return self.tensor_of(tuple(getattr(aval, "shape", ())), str(getattr(aval, "dtype", "int32")))
+
+    def tensor_of(self, shape: tuple[int, ...], dtype: str) -> Tensor:
+        if self.options.half_arithmetic and dtype == "float32":
+            dtype = "float16"
+        return tensor(shape, dtype)
+
+    # -- frames ---------------------------------------------------------------------------------------------------
+    def open(self, kind: str, name: str, trips: float = 1, key: int = 0) -> int:
+        total = self.frames[self.frame].total * trips
+        self.frames.append(Frame(kind, name, self.frame, trips, total, len(self.steps), -1, key))
+        self.frame = len(self.frames) - 1
+        return self.frame
+
+    def close(self, frame: int) -> None:
+        self.frames[frame] = replace(self.frames[frame], end=len(self.steps))
+        self.frame = self.frames[frame].parent
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+    def emit(
+        self, primitive: str, stack: str, inputs: Sequence[int], outputs: Sequence[int], shapes: Sequence[Tensor] = (),
+        params: dict[str, Any] | None = None,
+    ) -> None:
+        """Add a step; `shapes` are the input tensors when some inputs are literals."""
+        where = scope.read(stack)
+        ins = tuple(shapes) or tuple(self.values[i].tensor for i in inputs if i != NO_VALUE)
+        op = self.operation(primitive, ins, tuple(self.values[i].tensor for i in outputs), params or {}, where)
+        self.steps.append(Step(op, where, tuple(inputs), tuple(outputs), self.frame))
+
+    def operation(
+        self, primitive: str, ins: tuple[Tensor, ...], outs: tuple[Tensor, ...], params: dict[str, Any], where: scope.Scope
+    ) -> Op:
+        attributes = self.placement.of(where.node)
+        key = (primitive, ins, outs, where.phase, attributes, self._params_key(params))
+        op = self._ops.get(key)
+        if op is None:
+            op = self._ops[key] = Op(primitive, ins, outs, params, where.phase, attributes)
+        return op
+
+    def _params_key(self, params: dict[str, Any]) -> tuple:
+        key = []
+        for name, value in params.items():
+            if name in IRRELEVANT:
+                continue
+            try:
+                hash(value)
+            except TypeError:
+                self._kept.append(value)  # its id must stay its own
+                value = id(value)
+            key.append((name, value))
+        return tuple(key)
+
+    # -- the walk -------------------------------------------------------------------------------------------------
+    def body(
+        self, jaxpr: Any, consts: Sequence[int], args: Sequence[int], stack: str, streamed: frozenset[int] = frozenset()
+    ) -> list[int]:
+        """Walk the equations of an open jaxpr; returns the values of its outputs.
+
+        `streamed` are the positions of outputs that go straight to the host.
+        """
+        env: dict[Any, int] = dict(zip(jaxpr.constvars, consts, strict=True))
+        env.update(zip(jaxpr.invars, args, strict=True))
+        to_host = control.streamed_vars(jaxpr, streamed)
+        for eqn in jaxpr.eqns:
+            self.equation(eqn, env, scope.join(stack, compat.name_stack(eqn)), to_host)
+        return [self.read(env, v) for v in jaxpr.outvars]
+
+    def read(self, env: dict[Any, int], atom: Any) -> int:
+        return NO_VALUE if isinstance(atom, compat.Literal) else env[atom]
+
+    def equation(self, eqn: Any, env: dict[Any, int], stack: str, to_host: frozenset[Any]) -> None:
+        name = eqn.primitive.name
+        args = [self.read(env, a) for a in eqn.invars]
+        if not self.is_leaf(name):
+            handler = control.HANDLERS.get(name)
+            if handler is None and next(compat.inner_jaxprs(eqn.params), None) is not None:
+                handler = control.call
+            if handler is not None:
+                outs = handler(self, eqn, args, stack, frozenset(i for i, v in enumerate(eqn.outvars) if v in to_host))
+                env.update(zip(eqn.outvars, outs, strict=True))
+                return
+        if name in VIEWS and args[0] != NO_VALUE and self.values[args[0]].role == "stream":
+            source = self.values[args[0]]
+            env[eqn.outvars[0]] = self.new(self.tensor(eqn.outvars[0].aval), role="stream", name=source.name)
+            return
+        for atom, i in zip(eqn.invars, args, strict=True):
+            if i != NO_VALUE and not self.values[i].on_device:
+                env[atom] = self.fetch(i, stack)
+        args = [self.read(env, a) for a in eqn.invars]
+        outs = [self.new(self.tensor(v.aval)) for v in eqn.outvars]
+        params = self.with_axes(name, eqn.params)
+        self.emit(name, stack, args, outs, [self.tensor(a.aval) for a in eqn.invars], params)
+        env.update(zip(eqn.outvars, outs, strict=True))
+
+    def with_axes(self, name: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Collectives learn the size of their axis."""
+        if name not in control.COLLECTIVES:
+            return params
+        axes = params.get("axes") or params.get("axis_name") or ()
+        axes = axes if isinstance(axes, (tuple, list)) else (axes,)
+        size = 1
+        for axis in axes:
+            size *= self.axis_sizes.get(axis, self.options.replicas) if isinstance(axis, str) else 1
+        return {**params, "axis_size": params.get("axis_size", size)}
+
+    def fetch(self, i: int, stack: str) -> int:
+        """Bring a value from the host, or from streaming memory, onto the tiles."""
+        source = self.values[i]
+        here = self.new(source.tensor, name=source.name)
+        self.emit("host_read" if source.role == "stream" else "remote_read", stack, [i], [here])
+        return here
+
+    def finish(self, outs: list[int], results: Sequence[Argument]) -> list[int]:
+        """Streamed results that were not sent from inside a loop are sent at the end."""
+        for i, result in zip(outs, results, strict=True):
+            if i == NO_VALUE:
+                continue
+            if result.role == "stream" and self.values[i].role != "stream":
+                self.emit("host_write", result.name, [i], [])
+            elif not result.location.on_chip and self.values[i].on_device:
+                self.emit("remote_write", result.name, [i], [])
+        return outs
