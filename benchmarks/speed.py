@@ -17,7 +17,14 @@ from . import engines, networks
 from .timing import Timing, interleave, ratio
 from .tiny import tiny_rows
 
-INFERENCE = {"mlp": (1, 64), "lenet": (1, 64), "resnet18": (1, 8), "mobilenetv2": (1,), "lstm": (1, 8), "encoder": (1, 8)}
+INFERENCE = {
+    "mlp": (1, 64),
+    "lenet": (1, 64),
+    "resnet18": (1, 8),
+    "mobilenetv2": (1,),
+    "lstm": (1, 8),
+    "encoder": (1, 8),
+}
 TRAINING = {"mlp": (64, 4), "lenet": (64, 2), "resnet18": (8, 1), "lstm": (32, 2), "encoder": (8, 1)}
 NOISY = 0.3
 
@@ -55,7 +62,10 @@ def agree(calls: Mapping[str, Callable[[], np.ndarray]]) -> float:
 def show(table: Table, label: str, times: Mapping[str, Timing], difference: float) -> None:
     """Add one row to the table."""
     ours = times["ours"]
-    cells = [f"{t.median * 1e3:.3f} (x{ratio(ours, t):.2f})" if n != "ours" else f"{t.median * 1e3:.3f}" for n, t in times.items()]
+    cells = [
+        f"{t.median * 1e3:.3f} (x{ratio(ours, t):.2f})" if n != "ours" else f"{t.median * 1e3:.3f}"
+        for n, t in times.items()
+    ]
     noise = "noisy" if max(t.spread for t in times.values()) > NOISY else ""
     table.add_row(label, *cells, *[""] * (3 - len(cells)), f"{difference:.0e}", noise)
 

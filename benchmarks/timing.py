@@ -26,7 +26,9 @@ class Timing:
         return (high - low) / self.median
 
 
-def interleave(engines: Mapping[str, Callable[[], object]], *, budget: float = 4.0, least: int = 7) -> dict[str, Timing]:
+def interleave(
+    engines: Mapping[str, Callable[[], object]], *, budget: float = 4.0, least: int = 7
+) -> dict[str, Timing]:
     """Time each engine in turn, round after round.
 
     Parameters

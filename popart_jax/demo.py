@@ -190,5 +190,7 @@ def main(out: str = "out") -> int:
     console.print(session.getSummaryReport(), markup=False, highlight=False)
     report = folder / "report.html"
     session.getReport().save_html(report)
-    console.print(f"IPU report: {report} ({report.stat().st_size // 1024} KiB); took {time.perf_counter() - started:.1f} s")
+    console.print(
+        f"IPU report: {report} ({report.stat().st_size // 1024} KiB); took {time.perf_counter() - started:.1f} s"
+    )
     return 0 if same and accuracy >= 0.97 else 1

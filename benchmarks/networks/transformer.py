@@ -18,7 +18,9 @@ def encoder_block(batch: int) -> Network:
     for i in range(BLOCKS):
         h = _norm(a, a.onnx.add([h, _attention(a, h, i, batch)]), f"{i}n1")
         h = _norm(a, a.onnx.add([h, _mlp(a, h, i)]), f"{i}n2")
-    first = a.onnx.reshape([a.onnx.slice([h, a.constant([0]), a.constant([1]), a.constant([1])]), a.constant([batch, WIDTH])])
+    first = a.onnx.reshape(
+        [a.onnx.slice([h, a.constant([0]), a.constant([1]), a.constant([1])]), a.constant([batch, WIDTH])]
+    )
     logits = a.onnx.gemm([first, a.weight("wo", CLASSES, WIDTH), a.weight("bo", CLASSES, scale=0.1)], transB=1)
     return a.finish("encoder", [batch, TOKENS, WIDTH], logits, _lay_out, _forward)
 
@@ -42,7 +44,6 @@ def _attention(a: Author, h: str, i: int, batch: int) -> str:
     return _dense(a, joined, f"{i}p", WIDTH, WIDTH)
 
 
-
 def _mlp(a: Author, h: str, i: int) -> str:
     x = _dense(a, h, f"{i}u", WIDTH, INNER)
     erf = a.onnx.erf([a.onnx.div([x, a.constant(2**0.5, np.float32)])])
@@ -54,7 +55,9 @@ def _norm(a: Author, x: str, name: str) -> str:
     centred = a.onnx.sub([x, a.onnx.reducemean([x], axes=[-1])])
     variance = a.onnx.reducemean([a.onnx.mul([centred, centred])], axes=[-1])
     scaled = a.onnx.div([centred, a.onnx.sqrt([a.onnx.add([variance, a.constant(1e-5, np.float32)])])])
-    return a.onnx.add([a.onnx.mul([scaled, a.weight(f"{name}g", WIDTH, scale=1.0)]), a.weight(f"{name}b", WIDTH, scale=0.1)])
+    return a.onnx.add(
+        [a.onnx.mul([scaled, a.weight(f"{name}g", WIDTH, scale=1.0)]), a.weight(f"{name}b", WIDTH, scale=0.1)]
+    )
 
 
 def _lay_out(params: Params):

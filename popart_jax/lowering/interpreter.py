@@ -68,7 +68,9 @@ class Walk:
             walk = walk.outer
         if value.const_value is not None:
             return value.const_value.numpy()
-        raise popart_exception(f"No value for tensor {value.name!r}: it is neither fed, nor an initializer, nor computed.")
+        raise popart_exception(
+            f"No value for tensor {value.name!r}: it is neither fed, nor an initializer, nor computed."
+        )
 
 
 def evaluate(graph: ir.Graph, bindings: Mapping[str, Any], want: Sequence[str], settings: Settings) -> dict[str, Any]:
@@ -177,7 +179,9 @@ def _fact(what: str, step: Step, walk: Walk) -> Any:
         case "options":
             return settings.options
         case "opset":
-            return step.node.version or settings.opsets.get("" if step.node.domain == "ai.onnx" else step.node.domain, 1)
+            return step.node.version or settings.opsets.get(
+                "" if step.node.domain == "ai.onnx" else step.node.domain, 1
+            )
         case "node":
             return step.node
         case "context":

@@ -68,9 +68,7 @@ def _depthwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
 
 
 @lowers("MaxPool", domain=DOMAIN)
-def max_pool(
-    x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=(), pads=(), storage_order=0, strides=()
-):
+def max_pool(x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=(), pads=(), storage_order=0, strides=()):
     win = window(x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     return max_pool_values(x, with_channels(win, x.shape[-1]))
 

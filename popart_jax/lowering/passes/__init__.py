@@ -3,3 +3,5 @@
 from __future__ import annotations
 
 from .channels_last import channels_last as channels_last
+from .compiler import compiler_options as compiler_options
+from .dense import untranspose_weights as untranspose_weights

@@ -1,0 +1,31 @@
+"""XLA compiler options by graph and platform.
+
+Source: measured on XLA:CPU of jaxlib 0.10. Networks of dense convolutions infer about twice as fast on Eigen's kernels
+as on YNNPACK's; training steps, recurrences and transformers are better left alone.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ..._compat.jax import accepts_compiler_options
+
+_EIGEN_CONVOLUTIONS = {"xla_cpu_experimental_ynn_fusion_type": ""}
+
+
+def compiler_options(graph: ir.Graph, *, training: bool, platform: str) -> dict[str, str]:
+    """Options for `jax.jit(..., compiler_options=...)`; empty where the defaults are best.
+
+    Parameters
+    ----------
+    graph : onnx_ir.Graph
+        The graph that will run.
+    training : bool
+        Whether it is a training step.
+    platform : str
+        JAX platform name such as ``cpu`` or ``gpu``.
+    """
+    convolutional = any(node.op_type == "Conv" for node in graph)
+    if platform != "cpu" or training or not convolutional:
+        return {}
+    return dict(_EIGEN_CONVOLUTIONS) if accepts_compiler_options(tuple(_EIGEN_CONVOLUTIONS.items())) else {}
