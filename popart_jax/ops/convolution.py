@@ -37,11 +37,12 @@ def convolve(
 def depthwise_convolution(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
     """One kernel per channel, as shifted multiply-adds: XLA fuses them, its grouped convolution is scalar code."""
     multiplier = w.shape[0] // x.shape[1]
-    padded = jnp.pad(x, ((0, 0), (0, 0), *win.pads))
+    precise = jnp.promote_types(x.dtype, jnp.float32)
+    padded = jnp.pad(x.astype(precise), ((0, 0), (0, 0), *win.pads))
     padded = jnp.repeat(padded, multiplier, axis=1) if multiplier > 1 else padded
     columns = w.reshape(w.shape[0], -1).T.reshape(-1, 1, w.shape[0], *(1,) * len(win.kernel))
     products = [tap * column for tap, column in zip(taps(padded, win), columns, strict=True)]
-    return sum(products[1:], start=products[0])
+    return sum(products[1:], start=products[0]).astype(x.dtype)
 
 
 def add_bias(y: jax.Array, bias: Any) -> jax.Array:

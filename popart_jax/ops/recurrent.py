@@ -1,0 +1,316 @@
+"""LSTM, GRU and RNN.
+
+The input projection is one matmul before the scan; each step then has one matmul with the recurrent weights, whose
+gradient is gathered in one matmul after the backward scan instead of being accumulated step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ..errors import popart_exception
+from .registry import PopartMode, lowers
+
+Cell = Callable[..., tuple[Any, jax.Array]]
+Activation = Callable[[jax.Array], jax.Array]
+
+_ACTIVATIONS: dict[str, tuple[Callable[..., jax.Array], tuple[float, ...]]] = {
+    "relu": (jax.nn.relu, ()),
+    "tanh": (jnp.tanh, ()),
+    "sigmoid": (jax.nn.sigmoid, ()),
+    "softsign": (jax.nn.soft_sign, ()),
+    "softplus": (jax.nn.softplus, ()),
+    "gelu": (jax.nn.gelu, ()),
+    "swish": (jax.nn.silu, ()),
+    "softmax": (jax.nn.softmax, ()),
+    "softmaxstable": (jax.nn.softmax, ()),
+    "softmaxscaled": (jax.nn.softmax, ()),
+    "affine": (lambda x, alpha, beta: alpha * x + beta, (1.0, 0.0)),
+    "leakyrelu": (lambda x, alpha: jnp.where(x < 0, alpha * x, x), (0.01,)),
+    "thresholdedrelu": (lambda x, alpha: jnp.where(x > alpha, x, 0), (1.0,)),
+    "scaledtanh": (lambda x, alpha, beta: alpha * jnp.tanh(beta * x), (1.0, 1.0)),
+    "hardsigmoid": (lambda x, alpha, beta: jnp.clip(alpha * x + beta, 0, 1), (0.2, 0.5)),
+    "elu": (lambda x, alpha: jax.nn.elu(x, alpha), (1.0,)),
+}
+
+
+def activations(names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) -> list[Activation]:
+    """Activation functions by ONNX name; alphas and betas go in order to those functions that take one.
+
+    Raises
+    ------
+    popart_exception
+        Unknown name.
+    """
+    pending = (list(alphas), list(betas))
+    found = []
+    for name in names:
+        if name.lower() not in _ACTIVATIONS:
+            raise popart_exception(f"Activation type '{name}' is not supported; known are {sorted(_ACTIVATIONS)}")
+        fn, defaults = _ACTIVATIONS[name.lower()]
+        values = [queue.pop(0) if queue else default for queue, default in zip(pending, defaults, strict=False)]
+        found.append(partial(_apply, fn, tuple(values)))
+    return found
+
+
+def _apply(fn: Callable[..., jax.Array], values: tuple[float, ...], x: jax.Array) -> jax.Array:
+    return fn(x, *values)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def recur(cell: Cell, reverse: bool, params: Any, weights: Any, state: Any, xs: jax.Array, mask: Any) -> Any:
+    """Scan `cell` over time.
+
+    ``cell(dot, params, state, x) -> (state, output)`` reaches the recurrent weights only by ``dot(i, a)``, which is
+    ``a @ weights[i]``. Where `mask` (T, N, 1) is false the state stays and the output is 0.
+
+    Returns
+    -------
+    (state, outputs)
+        Last state, and the outputs of all steps (T, N, H).
+    """
+    return _scan(cell, reverse, params, weights, state, xs, mask, None)[0]
+
+
+def _scan(cell, reverse, params, weights, state, xs, mask, probes):
+    def body(old, inputs):
+        x, valid, nudges = inputs
+        used = []
+
+        def dot(i, a):
+            used.append(a)
+            product = a @ weights[i]
+            return product if nudges is None else product + nudges[i]
+
+        new, y = cell(dot, params, old, x)
+        if valid is not None:
+            new = jax.tree.map(lambda a, b: jnp.where(valid, a, b), new, old)
+            y = jnp.where(valid, y, 0)
+        return new, (y, used if nudges is not None else [])
+
+    last, (ys, used) = lax.scan(body, state, (xs, mask, probes), reverse=reverse)
+    return (last, ys), used
+
+
+def _recur_fwd(cell, reverse, params, weights, state, xs, mask):
+    probes = [jnp.zeros((*xs.shape[:2], w.shape[1]), xs.dtype) for w in weights]
+
+    def run(params, state, xs, probes):
+        return _scan(cell, reverse, params, weights, state, xs, mask, probes)
+
+    out, pull, used = jax.vjp(run, params, state, xs, probes, has_aux=True)
+    return out, (pull, used)
+
+
+def _recur_bwd(cell, reverse, saved, g):
+    pull, used = saved
+    dparams, dstate, dxs, dproducts = pull(g)
+    dweights = [jnp.einsum("tna,tnb->ab", a, d) for a, d in zip(used, dproducts, strict=True)]
+    return dparams, dweights, dstate, dxs, None
+
+
+recur.defvjp(_recur_fwd, _recur_bwd)
+
+
+def _clip(x: jax.Array, bound: float | None) -> jax.Array:
+    return x if bound is None else jnp.clip(x, -bound, bound)
+
+
+def lstm_cell(functions: tuple[Activation, ...], clip: float | None, coupled: bool) -> Cell:
+    """Gates in the order i, o, f, c; `params` holds the peepholes (3, H) in the order i, o, f, or None."""
+    f, g, h = functions
+
+    def cell(dot, peepholes, state, x):
+        hidden, c = state
+        i, o, forget, candidate = jnp.split(x + dot(0, hidden), 4, axis=-1)
+        if peepholes is not None:
+            i, forget = i + peepholes[0] * c, forget + peepholes[2] * c
+        i = f(_clip(i, clip))
+        forget = 1 - i if coupled else f(_clip(forget, clip))
+        c = forget * c + i * g(_clip(candidate, clip))
+        o = f(_clip(o if peepholes is None else o + peepholes[1] * c, clip))
+        hidden = o * h(c)
+        return (hidden, c), hidden
+
+    return cell
+
+
+def gru_cell(functions: tuple[Activation, ...], clip: float | None, linear_before_reset: bool) -> Cell:
+    """Gates in the order z, r, h; `params` is the recurrent bias of the candidate (linear_before_reset only)."""
+    f, g = functions
+
+    def cell(dot, bias, state, x):
+        (hidden,) = state
+        size = hidden.shape[-1]
+        xg, xh = x[..., : 2 * size], x[..., 2 * size :]
+        product = dot(0, hidden)
+        z, r = jnp.split(f(_clip(xg + product[..., : 2 * size], clip)), 2, axis=-1)
+        inner = r * (product[..., 2 * size :] + bias) if linear_before_reset else dot(1, r * hidden)
+        hidden = (1 - z) * g(_clip(xh + inner, clip)) + z * hidden
+        return (hidden,), hidden
+
+    return cell
+
+
+def rnn_cell(functions: tuple[Activation, ...], clip: float | None) -> Cell:
+    """Plain recurrence."""
+
+    def cell(dot, _, state, x):
+        hidden = functions[0](_clip(x + dot(0, state[0]), clip))
+        return (hidden,), hidden
+
+    return cell
+
+
+def project(x: jax.Array, w: jax.Array, bias: Any) -> jax.Array:
+    """Input part of all gates for all steps: x (T, N, I) times w (G, I) transposed, plus bias."""
+    y = (x.reshape(-1, x.shape[-1]) @ w.T).reshape(*x.shape[:2], -1)
+    return y if bias is None else y + bias
+
+
+def time_mask(lengths: Any, steps: int) -> Any:
+    """True where a step lies inside its sequence, (T, N, 1); None when all do."""
+    return None if lengths is None else jnp.arange(steps)[:, None, None] < lengths[None, :, None]
+
+
+def _directions(direction: str) -> list[bool]:
+    """Reverse flag of every direction."""
+    kinds = {"forward": [False], "foward": [False], "reverse": [True], "bidirectional": [False, True]}
+    if direction not in kinds:
+        raise popart_exception(f"Unknown direction {direction!r}; expected forward, reverse or bidirectional.")
+    return kinds[direction]
+
+
+def _run(x, states, lengths, direction, layout, one) -> tuple[jax.Array, ...]:
+    """Run ``one(d, x, state, reverse, mask)`` for every direction and stack the results the way ONNX wants."""
+    x = x.swapaxes(0, 1) if layout else x
+    flags = _directions(direction)
+    mask = time_mask(lengths, x.shape[0])
+    results = []
+    for d, reverse in enumerate(flags):
+        state = tuple((s[:, d] if layout else s[d]) for s in states)
+        results.append(one(d, x, state, reverse, mask))
+    ys = jnp.stack([y for _, y in results], axis=1)
+    finals = [jnp.stack(parts) for parts in zip(*(last for last, _ in results), strict=True)]
+    if layout:
+        return ys.transpose(2, 0, 1, 3), *(s.swapaxes(0, 1) for s in finals)
+    return ys, *finals
+
+
+def _initial(given: Any, x: jax.Array, dirs: int, hidden: int, layout: int) -> jax.Array:
+    if given is not None:
+        return given.astype(x.dtype)
+    batch = x.shape[0] if layout else x.shape[1]
+    return jnp.zeros((batch, dirs, hidden) if layout else (dirs, batch, hidden), x.dtype)
+
+
+def _functions(names, default: Sequence[str], dirs: int, alphas, betas) -> list[tuple[Activation, ...]]:
+    """Activations of each direction; a list for one direction serves both."""
+    names = list(names) or list(default) * dirs
+    names = names * dirs if len(names) == len(default) and dirs == 2 else names
+    if len(names) != len(default) * dirs:
+        raise popart_exception(f"{len(default) * dirs} activations are needed, got {names}")
+    found = activations(names, alphas, betas)
+    return [tuple(found[d * len(default) : (d + 1) * len(default)]) for d in range(dirs)]
+
+
+def _halves(bias: Any, d: int) -> tuple[Any, Any]:
+    """Input and recurrent bias of direction d."""
+    return (None, None) if bias is None else tuple(jnp.split(bias[d], 2))
+
+
+@lowers("LSTM", 1, 7, 14, 22)
+def lstm(
+    x, w, r, b=None, sequence_lens=None, initial_h=None, initial_c=None, p=None, /, *, activations=(),
+    activation_alpha=(), activation_beta=(), clip=None, direction="forward", hidden_size=None, input_forget=0, layout=0,
+    popart: PopartMode = False,
+):  # fmt: skip
+    dirs, hidden = r.shape[0], r.shape[2]
+    names = _popart_lstm_names(activations) if popart else activations
+    if popart:
+        _reject_popart_lstm(direction, input_forget, clip, activation_alpha, activation_beta, p)
+    functions = _functions(names, ("Sigmoid", "Tanh", "Tanh"), dirs, activation_alpha, activation_beta)
+
+    def one(d, x, state, reverse, mask):
+        bias = None if b is None else sum(_halves(b, d))
+        peepholes = None if p is None else p[d].reshape(3, hidden)
+        cell = lstm_cell(functions[d], clip, bool(input_forget))
+        return recur(cell, reverse, peepholes, [r[d].T], state, project(x, w[d], bias), mask)
+
+    states = (_initial(initial_h, x, dirs, hidden, layout), _initial(initial_c, x, dirs, hidden, layout))
+    y, y_h, y_c = _run(x, states, sequence_lens, direction, layout, one)
+    return y, (y[-1] if popart and sequence_lens is not None else y_h), y_c
+
+
+def _popart_lstm_names(names: Sequence[str]) -> list[str]:
+    """PopART's list: recurrent, cell, output; entries left out keep their default."""
+    if len(names) > 3:
+        raise popart_exception("Too many activations")
+    if len(names) == 3 and names[1] != names[2]:
+        raise popart_exception("activations must be the same for output and forget gates")
+    return [*names, *("Sigmoid", "Tanh", "Tanh")[len(names) :]]
+
+
+def _reject_popart_lstm(direction, input_forget, clip, alpha, beta, peepholes) -> None:
+    if direction != "forward":
+        raise popart_exception("LSTMOp attribute `direction' must be unset or `forward'")
+    if input_forget:
+        raise popart_exception("LSTMOp attribute `input_forget' must be set to 0")
+    for name, value in (("clip", clip), ("activation_alpha", alpha), ("activation_beta", beta)):
+        if value:
+            raise popart_exception(f"LSTMOp attribute `{name}' is not supported")
+    if peepholes is not None:
+        raise popart_exception("LSTMOp does not support peephole connections")
+
+
+@lowers("GRU", 1, 3, 7, 14, 22)
+def gru(
+    x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), activation_beta=(),
+    clip=None, direction="forward", hidden_size=None, layout=0, linear_before_reset=0, popart: PopartMode = False,
+):  # fmt: skip
+    dirs, hidden = r.shape[0], r.shape[2]
+    functions = _functions(activations, ("Sigmoid", "Tanh"), dirs, activation_alpha, activation_beta)
+    if popart:
+        sequence_lens = None
+        given = {"activations": activations, "activation_alpha": activation_alpha, "clip": clip}
+        for name in [n for n, value in given.items() if value]:
+            raise popart_exception(f"GRUOp attribute `{name}' is not supported")
+
+    def one(d, x, state, reverse, mask):
+        wb, rb = _halves(b, d)
+        cell = gru_cell(functions[d], clip, bool(linear_before_reset))
+        if linear_before_reset:
+            inner = jnp.zeros((hidden,), x.dtype) if rb is None else rb[2 * hidden :]
+            bias = None if b is None else wb + jnp.pad(rb[: 2 * hidden], (0, hidden))
+            return recur(cell, reverse, inner, [r[d].T], state, project(x, w[d], bias), mask)
+        weights = [r[d, : 2 * hidden].T, r[d, 2 * hidden :].T]
+        return recur(cell, reverse, None, weights, state, project(x, w[d], None if b is None else wb + rb), mask)
+
+    return _run(x, (_initial(initial_h, x, dirs, hidden, layout),), sequence_lens, direction, layout, one)
+
+
+@lowers("RNN", 1, 7, 14, 22)
+def rnn(
+    x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), activation_beta=(),
+    clip=None, direction="forward", hidden_size=None, layout=0, popart: PopartMode = False,
+):  # fmt: skip
+    dirs, hidden = r.shape[0], r.shape[2]
+    if popart:
+        sequence_lens = None
+        if direction != "forward":
+            raise popart_exception("RNNOp only supports `forward' direction")
+        if len(activations) > 1:
+            raise popart_exception("RNNOp only supports 1 activation")
+    functions = _functions(tuple(activations)[:dirs], ("Tanh",), dirs, activation_alpha, activation_beta)
+
+    def one(d, x, state, reverse, mask):
+        bias = None if b is None else sum(_halves(b, d))
+        return recur(rnn_cell(functions[d], clip), reverse, None, [r[d].T], state, project(x, w[d], bias), mask)
+
+    return _run(x, (_initial(initial_h, x, dirs, hidden, layout),), sequence_lens, direction, layout, one)
