@@ -1,0 +1,274 @@
+"""If, Loop and Scan.
+
+What is known while tracing is decided while tracing: a known condition picks its branch, a known trip count becomes
+`lax.scan`. Outside a trace loops run in Python, so that shapes may depend on data. Otherwise `lax.cond`, a scan that
+skips the steps after the end (so that gradients flow), or `lax.while_loop` serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .._compat.jax import Tracer
+from ..errors import popart_exception
+from .registry import Context, PopartMode, Subgraph, lowers
+
+_UNROLL_LIMIT = 100_000
+_SCAN_LIMIT = 4096
+_VERSIONS = (1, 11, 13, 16, 19, 21, 23, 24, 25)
+
+
+def known(x: Any) -> Any:
+    """The scalar itself as NumPy if its value can be had now, else None."""
+    try:
+        return np.asarray(x).reshape(())
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
+        return None
+
+
+def staged() -> bool:
+    """Whether operations are being recorded (jit, scan) rather than executed."""
+    return isinstance(jnp.zeros(()) + 0, Tracer)
+
+
+def _arrays(values: Any) -> Any:
+    return jax.tree.map(jnp.asarray, values)
+
+
+@lowers("If", *_VERSIONS)
+def if_(cond, /, *, then_branch, else_branch):
+    value = known(cond)
+    if value is not None:
+        return then_branch() if value else else_branch()
+    try:
+        return lax.cond(cond.reshape(()) != 0, lambda: _arrays(then_branch()), lambda: _arrays(else_branch()))
+    except TypeError as err:
+        raise popart_exception(
+            f"The branches of an If differ in number, shape or type of outputs, and its condition is known only at run "
+            f"time; call it outside jit, or make the branches agree. {err}"
+        ) from err
+
+
+class _LoopCall:
+    """One Loop node: trip count, condition, start values, and the ways to run its body."""
+
+    def __init__(self, trip: Any, cond: Any, start: Sequence[Any], body: Subgraph, zero_filled: bool) -> None:
+        self.trip, self.cond, self.start, self.body = trip, cond, tuple(start), body
+        self.n_carried, self.n_scans = len(start), body.n_outputs - 1 - len(start)
+        self.zero_filled = zero_filled
+        self.counter = np.dtype(np.int64) if trip is None else np.dtype(trip.dtype)
+        self.count = None if trip is None else known(trip)
+        self.first = np.asarray(True) if cond is None else known(cond)
+
+    def step(self, i: Any, going: Any, carried: Sequence[Any]) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
+        """One pass: the condition to go on, carried values, scan outputs."""
+        going, *rest = self.body(i, going, *carried, iteration=i)
+        return going, tuple(rest[: self.n_carried]), tuple(rest[self.n_carried :])
+
+    def in_python(self) -> tuple[Any, ...]:
+        """Pass after pass; raises a concretization error if the condition turns out to be traced."""
+        going, carried, scans, i = self.first, self.start, [], 0
+        while going and (self.count is None or i < self.count):
+            if self.count is not None and i >= _UNROLL_LIMIT:
+                raise popart_exception(f"A Loop with {self.count} passes can't be unrolled (limit {_UNROLL_LIMIT}).")
+            next_going, carried, outputs = self.step(np.asarray(i, self.counter), going, carried)
+            scans.append(outputs)
+            going, i = np.asarray(next_going).reshape(()), i + 1
+        if not scans:
+            return (*carried, *self._no_passes())
+        return (*carried, *(_stack(parts) for parts in zip(*scans, strict=True)))
+
+    def _no_passes(self) -> tuple[Any, ...]:
+        if not self.n_scans:
+            return ()
+        shapes = jax.eval_shape(
+            lambda v: _arrays(self.step(np.asarray(0, self.counter), np.asarray(True), v)[2]), self.start
+        )
+        return tuple(jnp.zeros((0, *s.shape), s.dtype) for s in shapes)
+
+    def fixed_trip(self) -> tuple[Any, ...] | None:
+        """A scan over a known number of passes; None if the body's condition is computed from run-time values."""
+        unknown = []
+
+        def body(carried, i):
+            going, carried, scans = self.step(i, np.asarray(True), carried)
+            if known(going) is None or not known(going):
+                unknown.append(going)
+            return _arrays(carried), _arrays(scans)
+
+        assert self.count is not None
+        last, scans = lax.scan(body, _arrays(self.start), jnp.arange(int(self.count), dtype=self.counter))
+        return None if unknown else (*last, *scans)
+
+    def skipping(self) -> tuple[Any, ...]:
+        """A scan over the largest number of passes that idles after the condition turned false; differentiable."""
+        if self.n_scans and not self.zero_filled:
+            raise popart_exception(
+                "The length of a Loop's scan outputs is known only at run time; call it outside jit, or give the "
+                "body a constant condition."
+            )
+
+        def run(operands):
+            going, carried, i = operands
+            going, carried, scans = self.step(i, going, carried)
+            return _arrays((_flag(going), carried, scans))
+
+        start = (_flag(self._start_flag()), _arrays(self.start))
+        shapes = jax.eval_shape(run, (*start, jnp.zeros((), self.counter)))[2]
+        idle = tuple(jnp.zeros(s.shape, s.dtype) for s in shapes)
+
+        def body(state, i):
+            going, carried, scans = lax.cond(state[0], run, lambda o: (o[0], o[1], idle), (*state, i))
+            return (going, carried), scans
+
+        assert self.count is not None
+        (_, last), scans = lax.scan(body, start, jnp.arange(int(self.count), dtype=self.counter))
+        return (*last, *scans)
+
+    def open_ended(self) -> tuple[Any, ...]:
+        """`lax.while_loop`: no scan outputs, no reverse-mode gradient."""
+        if self.n_scans:
+            raise popart_exception(
+                "The length of a Loop's scan outputs is known only at run time; call it outside jit, or give a "
+                "constant trip count and condition."
+            )
+
+        def goes_on(state):
+            i, going, _ = state
+            return going if self.trip is None else going & (i < jnp.asarray(self.trip).reshape(()))
+
+        def body(state):
+            i, going, carried = state
+            going, carried, _ = self.step(i, going, carried)
+            return i + 1, _flag(going), _arrays(carried)
+
+        start = (jnp.zeros((), self.counter), _flag(self._start_flag()), _arrays(self.start))
+        return lax.while_loop(goes_on, body, start)[2]
+
+    def _start_flag(self) -> Any:
+        return self.first if self.first is not None else self.cond
+
+    def run(self, all_known: bool) -> tuple[Any, ...]:
+        """The first way that fits."""
+        settled = self.first is not None and (self.count is not None or self.trip is None)
+        if settled and (all_known or not staged()) and (self.count is None or self.count <= _UNROLL_LIMIT):
+            try:
+                return self.in_python()
+            except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
+                pass
+        if self.count is None:
+            return self.open_ended()
+        if self.first is not None and (not self.first or self.count < 1):
+            return (*self.start, *self._no_passes())
+        fixed = self._fixed_or_unrolled() if self.first is not None else None
+        if fixed is not None:
+            return fixed
+        return self.skipping() if self.count <= _SCAN_LIMIT or self.n_scans else self.open_ended()
+
+    def _fixed_or_unrolled(self) -> tuple[Any, ...] | None:
+        try:
+            return self.fixed_trip()
+        except (TypeError, ValueError) as err:  # carried shapes change, or a pass needs its values while tracing
+            if self.count is None or self.count > _UNROLL_LIMIT:
+                raise
+            try:
+                return self.in_python()
+            except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
+                raise err from None
+
+
+def _flag(x: Any) -> jax.Array:
+    return jnp.asarray(x).reshape(()) != 0
+
+
+def _stack(parts: Sequence[Any]) -> Any:
+    return np.stack(parts) if all(isinstance(p, np.ndarray) for p in parts) else jnp.stack(parts)
+
+
+@lowers("Loop", *_VERSIONS)
+def loop(trip=None, cond=None, /, *start, body, popart: PopartMode = False, walk: Context):
+    """Body inputs: iteration, condition, carried values; outputs: condition, carried values, scan outputs."""
+    if trip is not None and trip.dtype not in (np.int32, np.int64, np.uint32, np.uint64):
+        raise popart_exception(f"Loop: unsupported trip count data type {trip.dtype}")
+    call = _LoopCall(trip, cond, start, body, zero_filled=popart)
+    results = call.run(_all_known(start, body, walk))
+    return lax.stop_gradient(results) if popart else results
+
+
+def _all_known(values: Sequence[Any], body: Subgraph, walk: Any) -> bool:
+    """Whether no array of the device takes part: the loop is shape arithmetic then, and stays NumPy."""
+    from ..lowering.resolve import captured
+    from ..lowering.static import is_static
+
+    return all(is_static(v) for v in values) and all(is_static(walk.read(v)) for v in captured(body.graph))
+
+
+@lowers("Scan", 9, *_VERSIONS[1:])
+def scan(
+    *args, body, num_scan_inputs, scan_input_axes=(), scan_input_directions=(), scan_output_axes=(),
+    scan_output_directions=(), popart: PopartMode = False,
+):  # fmt: skip
+    """States and scan inputs in, final states and stacked outputs out."""
+    n_states = len(args) - num_scan_inputs
+    axes = tuple(scan_input_axes) or (0,) * num_scan_inputs
+    backwards = tuple(scan_input_directions) or (0,) * num_scan_inputs
+    xs = [
+        jnp.flip(jnp.moveaxis(x, axis, 0), 0) if back else jnp.moveaxis(x, axis, 0)
+        for x, axis, back in zip(args[n_states:], axes, backwards, strict=True)
+    ]
+    if len({x.shape[0] for x in xs}) > 1:
+        raise popart_exception(
+            f"Number of iterations required by the inputs do not match: {[int(x.shape[0]) for x in xs]}"
+        )
+    states, outputs = _scan_rows(body, args[:n_states], xs)
+    n_outputs = len(outputs)
+    out_axes, out_back = tuple(scan_output_axes) or (0,) * n_outputs, tuple(scan_output_directions) or (0,) * n_outputs
+    laid = [
+        jnp.moveaxis(jnp.flip(y, 0) if back else y, 0, axis)
+        for y, axis, back in zip(outputs, out_axes, out_back, strict=True)
+    ]
+    return lax.stop_gradient((*states, *laid)) if popart else (*states, *laid)
+
+
+def _scan_rows(body: Subgraph, states: Sequence[Any], xs: Sequence[jax.Array]) -> tuple[tuple, tuple]:
+    """Scan over the leading axis of `xs`."""
+    n_states = len(states)
+
+    def step(carried, inputs):
+        i, rows = inputs
+        results = _arrays(body(*carried, *rows, iteration=i))
+        return tuple(results[:n_states]), tuple(results[n_states:])
+
+    return lax.scan(step, _arrays(tuple(states)), (jnp.arange(xs[0].shape[0]), list(xs)))
+
+
+@lowers("Scan", 8)
+def scan_8(sequence_lens=None, /, *args, body, num_scan_inputs, directions=()):
+    """The first version: every tensor has a batch axis 0, the scan runs over axis 1."""
+    n_states = len(args) - num_scan_inputs
+    steps = args[-1].shape[1]
+    lens = jnp.full(args[0].shape[0], steps) if sequence_lens is None else jnp.asarray(sequence_lens)
+    backwards = tuple(directions) or (0,) * num_scan_inputs
+
+    def one(length, *values):
+        t = jnp.arange(steps)
+        turned = jnp.where(t < length, length - 1 - t, t)
+        xs = [x[turned] if back else x for x, back in zip(values[n_states:], backwards, strict=True)]
+
+        def step(carried, inputs):
+            i, rows = inputs
+            results = _arrays(body(*carried, *rows, iteration=i))
+            valid = i < length
+            kept = [jnp.where(valid, new, old) for new, old in zip(results[:n_states], carried, strict=True)]
+            return tuple(kept), tuple(jnp.where(valid, y, 0) for y in results[n_states:])
+
+        states, outputs = lax.scan(step, _arrays(values[:n_states]), (t, xs))
+        return (*states, *outputs)
+
+    return jax.vmap(one)(lens, *map(jnp.asarray, args))
