@@ -70,6 +70,20 @@ def onnxruntime_inference(network: Network) -> Call:
     return lambda: np.asarray(session.run(None, network.feed)[0])
 
 
+def torch_inference(network: Network) -> Call:
+    """PyTorch eager."""
+    from .torch_engine import torch_inference as make
+
+    return make(network)
+
+
+def torch_training(network: Network, data: Batches) -> Call:
+    """PyTorch eager, momentum SGD."""
+    from .torch_engine import torch_training as make
+
+    return make(network, data.x, data.y, RATE, MOMENTUM)
+
+
 def ours_training(network: Network, data: Batches) -> Call:
     """`TrainingSession.run` with momentum SGD; returns the loss of each step."""
     builder = popart.Builder(network.model)

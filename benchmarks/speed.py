@@ -1,4 +1,4 @@
-"""Speed against hand-written JAX and ONNX Runtime: ``python -m benchmarks.speed [--only NAME] [--training|--inference]``.
+"""Speed against hand-written JAX and the peers that are installed: ``python -m benchmarks.speed [--only NAME]``.
 
 Each row interleaves its engines in one process and prints medians [ms] and the ratio of ours over each other engine.
 """
@@ -21,27 +21,34 @@ INFERENCE = {
     "mlp": (1, 64),
     "lenet": (1, 64),
     "resnet18": (1, 8),
-    "mobilenetv2": (1,),
+    "resnet50": (1,),
+    "mobilenetv2": (1, 8),
     "lstm": (1, 8),
     "encoder": (1, 8),
+    "bert-base": (1,),
+    "gpt2-small": (1,),
 }
 TRAINING = {"mlp": (64, 4), "lenet": (64, 2), "resnet18": (8, 1), "lstm": (32, 2), "encoder": (8, 1)}
+ENGINES = ("by hand", "onnxruntime", "torch")
 NOISY = 0.3
+Calls = Mapping[str, Callable[[], np.ndarray]]
 
 
-def inference_row(name: str, batch: int) -> Mapping[str, Callable[[], np.ndarray]]:
+def inference_row(name: str, batch: int) -> Calls:
     """Engines for one inference row."""
     network = networks.NETWORKS[name](batch)
     calls = {"ours": engines.ours_inference(network), "by hand": engines.by_hand_inference(network)}
-    return {**calls, **_peer("onnxruntime", functools.partial(engines.onnxruntime_inference, network))}
+    calls |= _peer("onnxruntime", lambda: engines.onnxruntime_inference(network))
+    return calls | _peer("torch", lambda: engines.torch_inference(network))
 
 
-def training_row(name: str, batch: int, steps: int) -> Mapping[str, Callable[[], np.ndarray]]:
+def training_row(name: str, batch: int, steps: int) -> Calls:
     """Engines for one training row; a call makes `steps` steps."""
     make = functools.partial(networks.resnet18, training=True) if name == "resnet18" else networks.NETWORKS[name]
     network = make(batch)
     data = engines.batches(network, steps)
-    return {"ours": engines.ours_training(network, data), "by hand": engines.by_hand_training(network, data)}
+    calls = {"ours": engines.ours_training(network, data), "by hand": engines.by_hand_training(network, data)}
+    return calls | _peer("torch", lambda: engines.torch_training(network, data))
 
 
 def _peer(name: str, make: Callable[[], Callable[[], np.ndarray]]) -> dict[str, Callable[[], np.ndarray]]:
@@ -62,12 +69,10 @@ def agree(calls: Mapping[str, Callable[[], np.ndarray]]) -> float:
 def show(table: Table, label: str, times: Mapping[str, Timing], difference: float) -> None:
     """Add one row to the table."""
     ours = times["ours"]
-    cells = [
-        f"{t.median * 1e3:.3f} (x{ratio(ours, t):.2f})" if n != "ours" else f"{t.median * 1e3:.3f}"
-        for n, t in times.items()
-    ]
+    peers = {n: f"{t.median * 1e3:.3f} (x{ratio(ours, t):.2f})" for n, t in times.items() if n != "ours"}
     noise = "noisy" if max(t.spread for t in times.values()) > NOISY else ""
-    table.add_row(label, *cells, *[""] * (3 - len(cells)), f"{difference:.0e}", noise)
+    cells = [peers.get(n, "") for n in ENGINES]
+    table.add_row(label, f"{ours.median * 1e3:.3f}", *cells, f"{difference:.0e}", noise)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -80,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--budget", type=float, default=4.0, help="seconds a row")
     args = parser.parse_args(argv)
     every = not (args.inference or args.training or args.tiny)
-    rows: list[tuple[str, Callable[[], Mapping[str, Callable[[], np.ndarray]]]]] = []
+    rows: list[tuple[str, Callable[[], Calls]]] = []
     if args.inference or every:
         rows += [(f"{n} b{b}", functools.partial(inference_row, n, b)) for n, bs in INFERENCE.items() for b in bs]
     if args.training or every:
@@ -88,7 +93,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.tiny or every:
         rows += tiny_rows()
     console = Console(width=130)
-    table = Table("row", "ours [ms]", "by hand (ours/by hand)", "onnxruntime (ours/ort)", "difference", "")
+    table = Table("row", "ours [ms]", *(f"{n} [ms] (ours/{n})" for n in ENGINES), "difference", "")
     for label, make in rows:
         if args.only and args.only not in label:
             continue

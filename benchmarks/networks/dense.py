@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 
@@ -14,7 +16,7 @@ def mlp(batch: int) -> Network:
     """Three dense layers with relu."""
     a = Author()
     h = a.input([batch, SIZES[0]])
-    for i, (n, m) in enumerate(zip(SIZES, SIZES[1:], strict=False)):
+    for i, (n, m) in enumerate(pairwise(SIZES)):
         h = a.onnx.gemm([h, a.weight(f"w{i}", m, n), a.weight(f"b{i}", m, scale=0.1)], transB=1)
         h = a.onnx.relu([h]) if i < 2 else h
     return a.finish("mlp", [batch, SIZES[0]], h, _lay_out, _forward)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ import onnx_ir as ir
 from ..errors import popart_exception
 from . import static
 from .attributes import keywords
+from .effects import Program, Storage, settle
 from .failure import described, explain
 from .resolve import Plan, Step, label, make_plan
 
@@ -53,18 +55,20 @@ Env = dict[ir.Value, Any]
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """State of one walk: settings, values so far, and the walk of the enclosing graph."""
+    """State of one walk: settings, values so far, the walk of the enclosing graph, and what the program keeps."""
 
     settings: Settings
     env: Env
     outer: Walk | None = None
+    program: Program | None = None
 
     def read(self, value: ir.Value) -> Any:
         """Value computed here or in an enclosing graph; constants are read where they stand."""
         walk: Walk | None = self
         while walk is not None:
             if value in walk.env:
-                return walk.env[value]
+                found = walk.env[value]
+                return found.get() if isinstance(found, Storage) else found
             walk = walk.outer
         if value.const_value is not None:
             return value.const_value.numpy()
@@ -132,6 +136,10 @@ def run_step(step: Step, walk: Walk) -> None:
         raise
     except Exception as err:
         raise explain(err, node, operands) from err
+    if step.effect is not None:
+        again = partial(step.lowering.fn, **keywords(node, step.lowering, lambda g: Body(g, walk, step.number)))
+        walk.env.update(settle(step.effect, node, results, walk.storage, again))
+        return
     for value, result in zip(node.outputs, results, strict=False):
         walk.env[value] = _probe(walk, value, result)
 
@@ -141,9 +149,12 @@ def _probe(walk: Walk, value: ir.Value, result: Any) -> Any:
     return result if probe is None or walk.outer is not None else result + probe
 
 
+_NOT_FOLDED = frozenset({"key", "program"})
+
+
 def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     node, lowering = step.node, step.lowering
-    folded = all(static.is_static(x) for x in operands) and "key" not in lowering.context
+    folded = all(static.is_static(x) for x in operands) and _NOT_FOLDED.isdisjoint(lowering.context.values())
     for i, value in enumerate(node.inputs):
         if value is not None and lowering.is_static(i) and not static.is_static(operands[i]):
             operands[i] = static.require(walk, node, i)
@@ -186,6 +197,8 @@ def _fact(what: str, step: Step, walk: Walk) -> Any:
             return step.node
         case "context":
             return walk
+        case "program":
+            return walk.program
     raise AssertionError(f"unknown context fact {what!r}")
 
 
@@ -202,6 +215,6 @@ class Body:
         if settings.key is not None:
             key = jax.random.fold_in(settings.key, self.number)
             settings = replace(settings, key=key if iteration is None else jax.random.fold_in(key, iteration))
-        inner = Walk(settings, dict(zip(self.graph.inputs, args, strict=False)), self.walk)
+        inner = Walk(settings, dict(zip(self.graph.inputs, args, strict=False)), self.walk, self.walk.program)
         run(make_plan(self.graph, tuple(self.graph.outputs), settings.opsets), inner)
         return tuple(inner.read(v) for v in self.graph.outputs)
