@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ..errors import UnsupportedOpError
 from ..ops.registry import Lowering, normal_domain, resolve
+from .effects import WRITES, Effect, effect_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Step:
     lowering: Lowering
     number: int
     dead: tuple[ir.Value, ...]
+    effect: Effect | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,11 @@ def check_supported(graph: ir.Graph, opsets: Mapping[str, int]) -> None:
 
 def find(node: ir.Node, opsets: Mapping[str, int]) -> Lowering | None:
     """Table row of a node under the model's opset imports."""
+    from .schema_body import lowering_from_schema
+
     domain = normal_domain(node.domain)
-    return resolve(domain, node.op_type, node.version or opsets.get(domain, 1))
+    version = node.version or opsets.get(domain, 1)
+    return resolve(domain, node.op_type, version) or lowering_from_schema(domain, node.op_type, version)
 
 
 def label(node: ir.Node) -> str:
@@ -118,13 +123,31 @@ def _make_plan(
             raise AssertionError("check_supported names every gap")
         fresh = dict.fromkeys(v for v in needs(node) if v not in live)
         live.update(v for v in fresh if v not in given)
-        steps.append(Step(node, lowering, number, tuple(v for v in fresh if v not in given)))
+        dead = tuple(v for v in fresh if v not in given)
+        steps.append(Step(node, lowering, number, dead, effect_of(node)))
     return Plan(tuple(reversed(steps)), wanted)
 
 
-EFFECTS = {"PrintTensor"}
+def forget(graph: ir.Graph) -> None:
+    """Drop the remembered plans of a graph that was rewritten."""
+    _plans.pop(graph, None)
+
+
+EFFECTS = {"PrintTensor", "HostLoad", "HostStore", "RemoteStore", "MultiExchange"}
 
 
 def has_effect(node: ir.Node) -> bool:
-    """Whether a node must run even if nobody reads its outputs."""
-    return node.op_type in EFFECTS
+    """Whether a node must run even if nobody reads its outputs: it prints, moves data, or writes to a storage."""
+    return node.op_type in EFFECTS or WRITES in node.attributes or any(map(_graph_has_effect, _graphs(node)))
+
+
+def _graphs(node: ir.Node) -> Iterable[ir.Graph]:
+    for attr in node.attributes.values():
+        if attr.type is ir.AttributeType.GRAPH:
+            yield attr.value
+        elif attr.type is ir.AttributeType.GRAPHS:
+            yield from attr.value
+
+
+def _graph_has_effect(graph: ir.Graph) -> bool:
+    return any(has_effect(node) for node in graph)

@@ -3,7 +3,7 @@
 A translation is a pure function whose signature is its specification: positional-only parameters are the
 inputs (a default of None marks an optional one, ``*args`` a variadic tail), keyword-only parameters are the
 attributes with their ONNX defaults. The annotation says the rest: `Static` marks an input whose value is needed
-while tracing; `Key`, `OutputCount`, `Training`, `Popart` (PopART's rule where ONNX has another), `Opset`, `NodeRef`
+while tracing; `Key`, `OutputCount`, `Training`, `PopartMode` (PopART's rule where ONNX has another), `Opset`, `NodeRef`
 and `Context` ask for facts of the node or the walk.
 """
 
@@ -54,9 +54,10 @@ Training = Annotated[bool, FromContext("training")]
 Opset = Annotated[int, FromContext("opset")]
 NodeRef = Annotated[ir.Node, FromContext("node")]
 Context = Annotated[Any, FromContext("context")]
-Popart = Annotated[bool, FromContext("popart")]
 PopartMode = Annotated[bool, FromContext("popart")]
 Options = Annotated[Mapping[str, Any], FromContext("options")]
+
+ProgramState = Annotated[Any, FromContext("program")]
 
 ONNX_DOMAIN = ""
 REQUIRED: Any = inspect.Parameter.empty

@@ -1,0 +1,155 @@
+"""State for graphs that are not pure: in-place updates, views, and what a program keeps outside its tensors.
+
+One rule: **a tensor is a storage; a node that writes replaces the value of its operand's storage, and every view reads
+through it.** Two node attributes say what a node does, the translations themselves stay pure:
+
+``__writes`` = (input, result, input, result, ...)
+    after the node ran, its `result` is stored into the storage of `input`; when that result is one of the node's
+    outputs, the output is another name of the same storage.
+``__views`` = (input, input, ...)
+    output 0 is the node's function of these inputs' storages, now and later: writes to either side show on the other.
+
+Graphs without these attributes never meet this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx_ir as ir
+
+WRITES, VIEWS = "__writes", "__views"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What one node does to storages: (input, result) pairs that are written, inputs that output 0 is a view of."""
+
+    writes: tuple[tuple[int, int], ...] = ()
+    views: tuple[int, ...] = ()
+
+
+def effect_of(node: ir.Node) -> Effect | None:
+    """The effect that a node's attributes declare; None for a pure node."""
+    writes, views = node.attributes.get(WRITES), node.attributes.get(VIEWS)
+    if writes is None and views is None:
+        return None
+    flat = () if writes is None else tuple(writes.as_ints())
+    return Effect(tuple(zip(flat[::2], flat[1::2], strict=True)), () if views is None else tuple(views.as_ints()))
+
+
+class Storage:
+    """Where the value of a tensor lives while a program is traced."""
+
+    shape: tuple[int, ...]
+
+    def get(self) -> Any:
+        """The value now."""
+        raise NotImplementedError
+
+    def set(self, value: Any) -> None:
+        """Replace the value."""
+        raise NotImplementedError
+
+
+class Cell(Storage):
+    """A storage of its own."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        self.shape = tuple(np.shape(value))
+
+    def get(self) -> Any:
+        return self._value
+
+    def set(self, value: Any) -> None:
+        self._value = value
+
+
+class View(Storage):
+    """A function of other storages that only moves elements; writing goes back to where each element came from."""
+
+    def __init__(self, bases: Sequence[Storage], fn: Callable[..., Any]) -> None:
+        self._bases, self._fn = tuple(bases), fn
+
+    def get(self) -> Any:
+        return self._fn(*(base.get() for base in self._bases))
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self._sources.shape
+
+    @cached_property
+    def _sources(self) -> np.ndarray:
+        """For each element of the view, its position in the concatenation of all bases."""
+        starts = np.cumsum([0, *(int(np.prod(b.shape)) for b in self._bases)])
+        numbers = [np.arange(s, e, dtype=np.int32).reshape(b.shape) for s, e, b in zip(starts, starts[1:], self._bases, strict=False)]
+        with jax.ensure_compile_time_eval():
+            return np.asarray(self._fn(*numbers))
+
+    def set(self, value: Any) -> None:
+        sources, flat, start = self._sources.ravel(), jnp.ravel(value), 0
+        for base in self._bases:
+            size = int(np.prod(base.shape))
+            chosen = np.nonzero((sources >= start) & (sources < start + size))[0]
+            base.set(_scatter(base, sources[chosen] - start, flat if len(chosen) == len(sources) else flat[chosen]))
+            start += size
+
+
+def _scatter(base: Storage, positions: np.ndarray, values: Any) -> Any:
+    """The base with `values` at flat `positions`; whole and contiguous pieces need no scatter."""
+    size = int(np.prod(base.shape))
+    if len(positions) == size and np.array_equal(positions, np.arange(size)):
+        return values.reshape(base.shape)
+    old = jnp.ravel(base.get())
+    if len(positions) and np.array_equal(positions, np.arange(positions[0], positions[0] + len(positions))):
+        return jax.lax.dynamic_update_slice(old, values.astype(old.dtype), (int(positions[0]),)).reshape(base.shape)
+    return old.at[positions].set(values.astype(old.dtype)).reshape(base.shape)
+
+
+def settle(
+    effect: Effect, node: ir.Node, results: Sequence[Any], storage: Callable[[ir.Value], Storage], fn: Callable[..., Any]
+) -> dict[ir.Value, Any]:
+    """Carry out an effect after its node ran; returns what the node's outputs are now (values or storages)."""
+    outputs: dict[ir.Value, Any] = dict(zip(node.outputs, results, strict=False))
+    for position, result in effect.writes:
+        operand = node.inputs[position]
+        if operand is None:
+            continue
+        target = storage(operand)
+        target.set(results[result])
+        if result < len(node.outputs):
+            outputs[node.outputs[result]] = target
+    if effect.views:
+        bases = [storage(v) for i in effect.views if (v := node.inputs[i]) is not None]
+        outputs[node.outputs[0]] = View(bases, fn)
+    return outputs
+
+
+@dataclass
+class Program:
+    """What a running program keeps outside its tensors.
+
+    Attributes
+    ----------
+    state : dict of str to array
+        Named arrays that nodes read and replace: stream contents and cursors, remote buffers.
+    functions : dict
+        Traced functions of the graphs that are called, shared by all call sites.
+    options : mapping
+        Facts of the run: micro-batches per stream, replicas, session options.
+    """
+
+    state: dict[str, Any] = field(default_factory=dict)
+    functions: dict[Any, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def inner(self, state: dict[str, Any]) -> Program:
+        """The program as a called graph sees it: its own copy of the state, the same functions."""
+        return Program(dict(state), self.functions, self.options)
