@@ -10,7 +10,6 @@ from .registry import (
     Opset as Opset,
     Options as Options,
     OutputCount as OutputCount,
-    Popart as Popart,
     PopartMode as PopartMode,
     Static as Static,
     Subgraph as Subgraph,

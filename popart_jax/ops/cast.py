@@ -54,6 +54,13 @@ def _power_of_two(x: Array, saturate: bool, round_mode: str) -> Array:
     return lax.bitcast_convert_type((exponent + more).astype(jnp.uint8), jnp.dtype(E8M0))
 
 
+def _truncated(x: Array, dtype: np.dtype) -> Array:
+    """Floats to whole numbers, toward zero; the narrow types keep the lowest bits."""
+    whole = jnp.trunc(x.astype(jnp.float32) if x.dtype.itemsize == 1 else x)
+    narrow = dtype.itemsize == 1 and dtype.kind not in "iu"
+    return (whole.astype(jnp.int32) if narrow else whole).astype(device_dtype(dtype))
+
+
 def convert(x: Any, dtype: np.dtype, saturate: bool = True, round_mode: str = "up") -> Any:
     """Numbers to another type; 8-bit floats saturate (infinities too) unless told otherwise."""
     if dtype in HOST_ONLY or x.dtype in HOST_ONLY:
@@ -69,7 +76,7 @@ def convert(x: Any, dtype: np.dtype, saturate: bool = True, round_mode: str = "u
     if isinstance(x, np.ndarray) and namespace(x) is np and dtype not in FLOAT8:
         return x.astype(dtype)
     if is_float(x) and jnp.issubdtype(dtype, jnp.integer):
-        return jnp.trunc(x.astype(jnp.float32) if x.dtype.itemsize == 1 else x).astype(device_dtype(dtype))
+        return _truncated(x, dtype)
     return jnp.asarray(x).astype(device_dtype(dtype))
 
 

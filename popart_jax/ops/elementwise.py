@@ -12,7 +12,7 @@ from jax import lax
 
 from ..errors import popart_exception
 from .arrays import Array, device_dtype, dtype_name, is_float, is_text, namespace
-from .registry import Popart, direct, lowers
+from .registry import PopartMode, direct, lowers
 
 direct({"Abs": jnp.abs, "Ceil": jnp.ceil, "Exp": jnp.exp, "Floor": jnp.floor, "Log": jnp.log, "Reciprocal": jnp.reciprocal,
         "Sigmoid": jax.nn.sigmoid, "Sqrt": jnp.sqrt, "Tanh": jnp.tanh}, 1)  # fmt: skip
@@ -32,13 +32,13 @@ def identity(x: Any, /) -> Any:
 
 
 @lowers("Round", 11)
-def round_(x: Array, /, *, popart: Popart = False) -> Array:
+def round_(x: Array, /, *, popart: PopartMode = False) -> Array:
     """ONNX rounds ties to even, PopART away from zero."""
     return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO if popart else lax.RoundingMethod.TO_NEAREST_EVEN)
 
 
 @lowers("IsInf", 10)
-def is_inf(x: Array, /, *, detect_negative: int = 1, detect_positive: int = 1, popart: Popart = False) -> Array:
+def is_inf(x: Array, /, *, detect_negative: int = 1, detect_positive: int = 1, popart: PopartMode = False) -> Array:
     """PopART ignores both attributes."""
     below, above = jnp.isneginf(x), jnp.isposinf(x)
     if popart or (detect_negative and detect_positive):

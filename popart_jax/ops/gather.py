@@ -14,6 +14,11 @@ from .arrays import Array, namespace, normal_axis, wrap_indices
 from .registry import lowers
 
 
+def _read(data: Array, index: tuple[Any, ...]) -> jax.Array:
+    """XLA's own gather: nothing is added for indices out of range."""
+    return jnp.asarray(data).at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+
 @lowers("Gather", 1)
 def gather(data: Array, indices: Array, /, *, axis: int = 0) -> Array:
     if not -np.ndim(data) <= axis < np.ndim(data):
@@ -22,7 +27,7 @@ def gather(data: Array, indices: Array, /, *, axis: int = 0) -> Array:
     where = wrap_indices(indices, data.shape[along])
     if isinstance(data, np.ndarray) and namespace(indices) is np:
         return np.take(data, where, along)
-    return jnp.take(jnp.asarray(data), where, along, mode="promise_in_bounds")
+    return _read(data, (*(slice(None),) * along, where))
 
 
 @lowers("GatherElements", 11)
@@ -32,7 +37,7 @@ def gather_elements(data: Array, indices: Array, /, *, axis: int = 0) -> Array:
     if isinstance(data, np.ndarray) and namespace(indices) is np:
         data = data[tuple(slice(n) if i != along else slice(None) for i, n in enumerate(where.shape))]
         return np.take_along_axis(data, where, along)
-    return jnp.asarray(data)[_along(where, along)]
+    return _read(data, _along(where, along))
 
 
 def _along(where: Array, axis: int) -> tuple[Any, ...]:
@@ -48,7 +53,7 @@ def gather_nd(data: Array, indices: Array, /, *, batch_dims: int = 0) -> Array:
     parts = [wrap_indices(indices[..., i], data.shape[batch_dims + i]) for i in range(indices.shape[-1])]
     own = np.indices(indices.shape[:batch_dims], sparse=True)
     batch = tuple(p.reshape(p.shape + (1,) * (indices.ndim - 1 - batch_dims)) for p in own)
-    return jnp.asarray(data)[(*batch, *parts)]
+    return _read(data, (*batch, *parts))
 
 
 _UPDATES: dict[str, Callable[[Any], Any]] = {

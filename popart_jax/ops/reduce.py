@@ -13,7 +13,7 @@ from jax import lax
 
 from ..errors import popart_exception
 from .arrays import Array, as_index, is_float, normal_axes, normal_axis, one_element
-from .registry import Popart, Static, lowers
+from .registry import PopartMode, Static, lowers
 
 Axes = tuple[int, ...]
 
@@ -105,11 +105,11 @@ def _register(op: str, reduction: Callable[[Array, Axes, bool], Array], axes_are
         kept = reduction(x, found, popart)
         return kept if keepdims else lax.squeeze(kept, found)
 
-    def with_attribute(x: Array, /, *, axes: Sequence[int] | None = None, keepdims: int = 1, popart: Popart = False) -> Array:
+    def with_attribute(x: Array, /, *, axes: Sequence[int] | None = None, keepdims: int = 1, popart: PopartMode = False) -> Array:
         return over(x, axes or None, keepdims, popart)
 
     def with_input(
-        x: Array, axes: Static = None, /, *, keepdims: int = 1, noop_with_empty_axes: int = 0, popart: Popart = False
+        x: Array, axes: Static = None, /, *, keepdims: int = 1, noop_with_empty_axes: int = 0, popart: PopartMode = False
     ) -> Array:  # fmt: skip
         given = None if axes is None or np.size(axes) == 0 else axes
         return over(x, () if given is None and noop_with_empty_axes else given, keepdims, popart)

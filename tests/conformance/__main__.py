@@ -1,0 +1,69 @@
+"""Run an official suite whole, and print pass counts by kind and opset and what is missing.
+
+    python -m tests.conformance newest [pattern]
+    python -m tests.conformance old [pattern] [--data FOLDER]
+    python -m tests.conformance gradients [pattern]
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+import warnings
+from collections import defaultdict
+from pathlib import Path
+
+from popart_jax import backend
+
+from .cases import Case, newest, old
+from .check import check
+
+
+def main(argv: list[str]) -> int:
+    """Exit status 0 when the failures are exactly the known gaps."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suite", choices=("newest", "old", "gradients"))
+    parser.add_argument("pattern", nargs="?", default="")
+    parser.add_argument("--data", type=Path, default=Path.home() / ".cache" / "popart_jax" / "onnx-1.6.0")
+    args = parser.parse_args(argv)
+    warnings.simplefilter("ignore")
+    if args.suite == "gradients":
+        from .gradients import sweep
+
+        return sweep(args.pattern)
+    cases = newest() if args.suite == "newest" else old(args.data)
+    return run([c for c in cases if re.search(args.pattern, c.name)])
+
+
+def run(cases: list[Case]) -> int:
+    """Run the cases and print the table."""
+    passed: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    failures: list[tuple[Case, str]] = []
+    start = time.time()
+    for case in cases:
+        try:
+            check(case, backend)
+            good = 1
+        except Exception as err:  # the report lists every failure
+            good = 0
+            failures.append((case, _reason(err)))
+        for key in (("kind", case.kind), ("opset", f"{case.opset():02d}")):
+            passed[key][0] += good
+            passed[key][1] += 1
+    for (what, name), (good, total) in sorted(passed.items()):
+        print(f"{what:6} {name:18} {good:5} / {total}")
+    for case, reason in failures:
+        print(f"missing {case.kind} {case.name}: {reason}")
+    print(f"passed {len(cases) - len(failures)} of {len(cases)} in {time.time() - start:.0f} s")
+    return 1 if failures else 0
+
+
+def _reason(err: Exception) -> str:
+    text = " ".join(str(err).split())
+    return f"{type(err).__name__}: {text[:220]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
