@@ -86,6 +86,9 @@ class Grid:
     out_serial: int
     lists: list[Array]
     index: list[Array]
+    grain: int = 1
+    joint: bool = False
+    shared_bus: bool = True
     cache: dict[str, Array] = field(default_factory=dict)
 
     @property
@@ -128,7 +131,7 @@ class Grid:
             ins=self.shares(n + 2),
             outs=self.shares(n + 1),
             batch=self.shares(n),
-            out=tuple(self.shares(d) for d in range(n)),
+            out=(*(self.shares(d) for d in range(n - 1)), self.shares(n - 1) * self.grain),
             kernel=tuple(self.shares(n + 4 + d) for d in range(n)),
         )
 
@@ -184,6 +187,8 @@ class Grid:
     @property
     def bus(self) -> Array:
         """Tiles that receive the same inputs over one bus."""
+        if not self.shared_bus:
+            return np.ones_like(self.index[0])
         return np.where(self.splits(self.p.dims + 1) % self.machine.bus_tiles == 0, self.machine.bus_tiles, 1)
 
     def _exchange(self) -> tuple[Array, Array, Array]:
@@ -196,18 +201,9 @@ class Grid:
         return -(-inputs * size // (rate * self.bus)), -(-weights * size // rate), parts
 
     def exchange_bound(self) -> Array:
-        """A lower bound of exchange cycles."""
+        """Cycles of exchange and copies, without later stages of a reduction."""
         a, b, c = self._exchange()
-        return (a + b + c) * self.serial
-
-    def by_depth(self, function) -> Array:
-        """Evaluate ``function(depth, parts)`` where the depth is the same."""
-        depth = self.depth
-        result = np.zeros(len(depth))
-        for d in np.unique(depth):
-            rows = depth == d
-            result[rows] = function(int(d), self.parts[rows])
-        return result
+        return (a + b + c + sum(self._copies())) * self.serial
 
     @property
     def partial_bytes(self) -> int:
@@ -225,7 +221,7 @@ class Grid:
 
     def moved(self) -> tuple[Array, Array, Array, Array]:
         """Bytes per tile rearranged on the input side, on the output side, regrouped weights and outputs."""
-        rearranged = rearrangements(self.problem, self.v, self.options)
+        rearranged = rearrangements(self.problem, self.v, self.options, self.joint)
         inputs, weights, outputs = self.operands()
         size, out_size = SIZES[self.v.data], SIZES[self.p.output]
         sides = inputs * rearranged["input"] + weights * rearranged["weights"]
@@ -244,9 +240,9 @@ class Grid:
             conv = conv + self.parts * self.partial_bytes // self.tile.groups + 200
         conv = conv + self._tile_zeros()[0] * size + self._tile_zeros()[1] * size
         transform = 2 * np.max(self.moved(), axis=0)
-        reduce = self.by_depth(lambda d, parts: conv_reduce.temporary(parts, d, self.partial_bytes))
+        reduce = conv_reduce.temporary(self.parts, self.depth, self.partial_bytes)
         temp = np.maximum(np.maximum(transform, conv), reduce)
-        if self.options.fully_connected and self.serial > 1:
+        if self.options.fully_connected and not self.joint and self.serial > 1:
             temp = temp + self.operands()[1] * self.serial * size // self.used
         if self.in_serial > 1:
             temp = temp + -(-self.operands()[2] // self.used) * self.partial_bytes
@@ -289,11 +285,9 @@ class Grid:
         machine, v, p = self.machine, self.v, self.p
         rate = machine.exchange_bytes
         inputs, weights, parts = self._exchange()
-        later = self.by_depth(lambda d, n: conv_reduce.exchanged(n, d)[1])
+        later = conv_reduce.exchanged(self.parts, self.depth)
         output = p.output if self.in_serial == 1 else v.partials
-        reduce = self.by_depth(
-            lambda d, n: conv_reduce.cycles(n, d, v.partials, output, machine) if d > 1 else np.zeros(len(n))
-        )
+        reduce = conv_reduce.cycles(self.parts, self.depth, v.partials, output, machine)
         cast = conv_reduce.cast_cycles(self.parts, v.partials, output, machine)
         zeros = self._tile_zeros()
         size = SIZES[v.data]
@@ -308,7 +302,8 @@ class Grid:
             "cast": s * np.where(self.depth == 1, cast, 0.0) + self._final_cast(),
             "copy": s * copy,
             "copy_exchange": s * copied,
-            "tile_transform": s * (-(-zeros[0] * size // rate) + -(-zeros[1] * size // (rate * self.bus))).astype(float),
+            "tile_transform": s
+            * (-(-zeros[0] * size // rate) + -(-zeros[1] * size // (rate * self.bus))).astype(float),
             "serial": self._serial_extras(),
         }
 
@@ -359,11 +354,13 @@ class Grid:
         """The plan at position `i`."""
         one = dataclasses.replace(self, index=[a[i : i + 1] for a in self.index], cache={})
         n = self.p.dims
+        moved = dict(zip(("operands", "output", "regrouped_weights", "regrouped_output"), one.moved(), strict=True))
         tile = {
             "inputs": int(one.inputs[0]),
             "weights": int(one.weights[0]),
             "partials": int(one.parts[0]),
-            "input_exchange": float(terms["input_exchange"][i]),
+            "later_partials": int(conv_reduce.exchanged(one.parts, one.depth)[0]),
+            **{f"moved_{name}": int(bytes_[0]) for name, bytes_ in moved.items()},
         }
         return Split(
             self.problem,
@@ -381,18 +378,21 @@ class Grid:
         )
 
 
-def rearrangements(problem: Problem, v: Vertex, options: Options) -> dict[str, bool]:
-    """Which operands must be rearranged in memory before or after the convolution."""
+def rearrangements(problem: Problem, v: Vertex, options: Options, joint: bool = False) -> dict[str, bool]:
+    """Which operands must be rearranged in memory before or after the convolution.
+
+    A joint plan lays operands out so that its backward and update passes find them in place.
+    """
     p, pass_ = problem.params, options.pass_
     update, combined = pass_ == "training_wu", problem.combined > 1
     other_order = problem.swapped != options.matmul
     ins_padded, outs_padded = p.in_channels % v.ipg != 0, p.out_channels % v.opg != 0
     weights_per_unit = 16 if v.data == "half" else 8
     changed = update or bool(problem.expanded) or other_order or combined or ins_padded
-    inputs = changed or pass_ in ("fc_training_wu", "fc_training_bwd")
+    inputs = changed or pass_ == "fc_training_wu" or (pass_ == "fc_training_bwd" and not joint)
     weights = changed or bool(problem.out_flattened) or outs_padded
     output = problem.swapped != (update or options.matmul) or bool(problem.out_flattened) or combined or outs_padded
-    output = output or pass_ == "fc_training_wu"
+    output = output or (pass_ == "fc_training_wu" and not joint)
     return {
         "input": inputs,
         "weights": weights,

@@ -35,44 +35,54 @@ def stage_count(depth: int) -> int:
     return 0 if depth == 1 else 1 if depth < 16 else 2
 
 
-def exchanged(parts: Array, depth: int) -> tuple[Array, Array]:
-    """Partials received by a tile in the first stage and in all later ones (elements)."""
-    later, rem, o = np.zeros_like(parts), depth, parts
-    for d in intermediate_depths(depth):
-        s = cdiv(rem, d)
-        rem = cdiv(rem, s)
-        o = -(-o // s)
-        later = later + o
-    return parts, later
+@functools.cache
+def _table(most: int) -> tuple[Array, Array, Array]:
+    """For each depth up to `most`: partials added by a tile in the first, second and last stage (1 for no stage)."""
+    rows = []
+    for depth in range(most + 1):
+        rem, row = depth, [1, 1, 1]
+        for i, d in enumerate(intermediate_depths(depth) if depth else ()):
+            row[i] = cdiv(rem, d)
+            rem = cdiv(rem, row[i])
+        row[2] = max(1, rem)
+        rows.append(row)
+    first, second, last = np.array(rows, dtype=np.int64).T
+    return first, second, last
 
 
-def cycles(parts: Array, depth: int, partials: str, output: str, machine: Machine) -> Array:
-    """Compute cycles of all stages on the fullest tile (`depth` at least 2)."""
-    rem, o = depth, -(-parts // depth) * depth
-    total = np.zeros(np.shape(parts))
-    for d in intermediate_depths(depth):
-        s = cdiv(rem, d)
-        rem = cdiv(rem, s)
-        o = -(-o // s)
-        total = total + _one(s, o, partials, partials, machine)
-    if rem > 1:
-        o = -(-o // rem)
-        total = total + _one(rem, o, partials, output, machine)
+def _stages(depth: Array) -> tuple[Array, Array, Array]:
+    first, second, last = _table(1 << int(np.max(depth, initial=1)).bit_length())
+    return first[depth], second[depth], last[depth]
+
+
+def exchanged(parts: Array, depth: Array) -> Array:
+    """Partials received by a tile in all stages after the first (elements)."""
+    first, second, _ = _stages(depth)
+    one = -(-parts // first)
+    two = -(-one // second)
+    return np.where(first > 1, one, 0) + np.where(second > 1, two, 0)
+
+
+def temporary(parts: Array, depth: Array, partial_bytes: int) -> Array:
+    """Bytes that intermediate results need."""
+    first, _, _ = _stages(depth)
+    return np.where(first > 1, -(-parts // first), 0) * partial_bytes
+
+
+def cycles(parts: Array, depth: Array, partials: str, output: str, machine: Machine) -> Array:
+    """Compute cycles of all stages on the fullest tile; 0 where nothing is added up."""
+    first, second, last = _stages(depth)
+    o1 = -(-(-(-parts // depth) * depth) // first)
+    o2 = -(-o1 // second)
+    o3 = -(-o2 // last)
+    total = np.where(last > 1, _one(last, o3, partials, output, machine), 0)
+    if np.any(first > 1):
+        total = total + np.where(first > 1, _one(first, o1, partials, partials, machine), 0)
+        total = total + np.where(second > 1, _one(second, o2, partials, partials, machine), 0)
     return total
 
 
-def temporary(parts: Array, depth: int, partial_bytes: int) -> Array:
-    """Bytes that intermediate results need."""
-    rem, o, most = depth, parts, np.zeros_like(parts)
-    for d in intermediate_depths(depth):
-        s = cdiv(rem, d)
-        rem = cdiv(rem, s)
-        o = -(-o // s)
-        most = np.maximum(most, o * partial_bytes)
-    return most
-
-
-def _one(p: int, o: Array, partials: str, output: str, machine: Machine) -> Array:
+def _one(p: Array, o: Array, partials: str, output: str, machine: Machine) -> Array:
     """Reduce `p` partial vectors to one of `o` elements."""
     half = partials == "half"
     acc, size = (8, 2) if half else (4, 4)

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from ipu_model.planner.conv_grid import Grid, Options, Split
+from ipu_model.planner.conv_grid import SIZES, Grid, Options, Split, rearrangements
 from ipu_model.planner.conv_params import ConvParams, cdiv
 from ipu_model.planner.conv_transforms import Problem, transformed_problems
 from ipu_model.planner.conv_vertices import Vertex, candidates
@@ -38,12 +38,24 @@ def _jobs(params: ConvParams, machine: Machine, options: Options) -> list[tuple[
     for problem in transformed_problems(params, options.matmul):
         p = problem.params
         for v in candidates(p, machine, options.pass_, problem.swapped, options.partials):
-            padded = cdiv(p.groups, v.gpg) * v.gpg * cdiv(p.in_channels, v.ipg) * v.ipg * cdiv(p.out_channels, v.opg) * v.opg
+            padded = (
+                cdiv(p.groups, v.gpg) * v.gpg * cdiv(p.in_channels, v.ipg) * v.ipg * cdiv(p.out_channels, v.opg) * v.opg
+            )
             work = padded * p.batch * math.prod(p.out) * math.prod(p.kernel[:-1])
             width = cdiv(p.kernel[-1], 4) * 4 if v.method == "slic" else p.kernel[-1]
-            jobs.append((0.9 * work * width / (v.rate * tiles), problem, v))
+            jobs.append((0.9 * work * width / (v.rate * tiles) + _least_copy(problem, v, options, tiles), problem, v))
     jobs.sort(key=lambda job: job[0])
     return jobs
+
+
+def _least_copy(problem: Problem, v: Vertex, options: Options, tiles: int) -> float:
+    """A lower bound of the cycles spent on rearranging operands."""
+    p, moved = problem.params, rearrangements(problem, v, options)
+    each = p.groups * p.in_channels
+    elements = moved["input"] * math.prod(p.field) * p.batch * each
+    elements += moved["weights"] * math.prod(p.kernel) * p.out_channels * each
+    elements += moved["output"] * math.prod(p.out) * p.batch * p.out_channels * p.groups
+    return elements * (1.25 + SIZES[v.data] / 4) / tiles
 
 
 def _best(jobs, machine: Machine, options: Options, bound: float, serials) -> Split | None:
@@ -59,14 +71,12 @@ def _best(jobs, machine: Machine, options: Options, bound: float, serials) -> Sp
     return best
 
 
-def _useful(n: int, most: int, even: bool = False) -> Array:
-    """Rows (split, share): the smallest split for each distinct share, with `even` also the even split beside it."""
+def useful_splits(n: int, most: int) -> Array:
+    """Rows (split, share): the smallest split for each distinct share."""
     rows, s = [], 1
     while s <= min(n, most):
         share = cdiv(n, s)
         rows.append((s, share))
-        if even and s % 2 and s < min(n, most) and cdiv(n, s + 1) == share:
-            rows.append((s + 1, share))
         if share == 1:
             break
         s = cdiv(n, share - 1)
@@ -88,13 +98,13 @@ def _search(
     ins = cdiv(cdiv(p.in_channels, v.ipg), in_serial)
     outs = cdiv(cdiv(p.out_channels, v.opg), out_serial)
     sizes = (*p.out, p.batch, outs, ins, cdiv(p.groups, v.gpg), *p.kernel)
-    lists = [_useful(n, tiles, even=i == p.dims + 1) for i, n in enumerate(sizes)]
+    lists = [useful_splits(n, tiles) for n in sizes]
     if v.method in ("slic", "vmac"):
         lists[p.dims + 1] = lists[p.dims + 1][:, lists[p.dims + 1][1] == 1]
     if v.method == "slic":
         lists[p.dims + 2] = lists[p.dims + 2][:, lists[p.dims + 2][1] == 1]
     unit = v.gpg * v.ipg * v.opg * in_serial * out_serial / v.rate
-    index = _join(lists, sizes, tiles, limit / unit)
+    index = combinations(lists, sizes, tiles, limit / unit)
     if index is None:
         return None
     grid = Grid(problem, v, machine, options, in_serial, out_serial, lists, index)
@@ -110,7 +120,7 @@ def _search(
     return grid.split(best, terms) if total[best] < limit else None
 
 
-def _join(lists: list[Array], sizes: tuple[int, ...], tiles: int, limit: float) -> list[Array] | None:
+def combinations(lists: list[Array], sizes: tuple[int, ...], tiles: int, limit: float) -> list[Array] | None:
     """All combinations of splits that use at most `tiles` tiles and may stay below `limit` multiplies per tile."""
     order = sorted(range(len(lists)), key=lambda i: lists[i].shape[1])
     used, loss = np.ones(1, dtype=np.int64), np.ones(1)

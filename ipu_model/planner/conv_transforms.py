@@ -105,9 +105,7 @@ def _flatten_out(p: ConvParams, d: int) -> ConvParams:
     """Make the outputs of dimension `d` output channels."""
     plain = {"stride": 1, "in_dilation": 1, "kernel_dilation": 1, "pad_lower": 0, "pad_upper": 0, "out_padding": 0}
     flat = p.replace_dim(d, field=1, kernel=1, **plain)
-    return dataclasses.replace(
-        flat, in_channels=p.in_channels * p.field[d], out_channels=p.out_channels * p.out[d]
-    )
+    return dataclasses.replace(flat, in_channels=p.in_channels * p.field[d], out_channels=p.out_channels * p.out[d])
 
 
 def _merge_dims(p: ConvParams) -> ConvParams:

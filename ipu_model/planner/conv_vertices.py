@@ -6,6 +6,7 @@ once. The formulas are those of PopLibs' cycle estimators of March 2021.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -32,7 +33,7 @@ class Vertex:
         Convolution units used (AMP), otherwise 0.
     data, partials : str
         Types of the operands and of the partial results.
-    rate : int
+    rate : float
         Multiplies per cycle at best.
     height : int
         Kernel rows that supply missing input channels (AMP).
@@ -45,7 +46,7 @@ class Vertex:
     units: int
     data: str
     partials: str
-    rate: int
+    rate: float
     height: int = 1
     chains: int = 0
 
@@ -115,9 +116,12 @@ def _mac(p: ConvParams, machine: Machine, partials: str) -> Iterator[Vertex]:
         count = cdiv(p.in_channels, ipg)
         if fewest is None or count < fewest:
             fewest = count
-            yield Vertex("hmac", 1, ipg, opg, 0, p.data, partials, vector)
+            v = Vertex("hmac", 1, ipg, opg, 0, p.data, partials, vector)
+            loop = 7 + (opg // 2 if opg > 1 else 1) * _dot(v)
+            yield dataclasses.replace(v, rate=opg * ipg / loop)
     if half and partials == "float":
-        yield Vertex("vmac", 4, 1, 1, 0, p.data, partials, vector)
+        width = p.kernel[-1]
+        yield Vertex("vmac", 4, 1, 1, 0, p.data, partials, 4 * width / (18 + 2 * width))
 
 
 def _outer_product(p: ConvParams, machine: Machine, partials: str) -> Iterator[Vertex]:

@@ -1,0 +1,140 @@
+"""Convolutions and matrix products: planned on the tiles, priced, with the memory they need."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+
+from ipu_model.planner import conv_search
+from ipu_model.planner.conv_grid import SIZES, Options, Split
+from ipu_model.planner.conv_joint import PASSES, plan_joint
+from ipu_model.planner.conv_params import ConvParams, cdiv, matmul_params
+from ipu_model.planner.conv_reduce import intermediate_depths
+from ipu_model.planner.plan import Plan
+from ipu_model.target import Machine, Target
+
+__all__ = ["ConvParams", "Options", "fully_connected_passes", "matmul_params", "plan_convolution", "plan_matmul"]
+
+EXCHANGE = frozenset({"input_exchange", "weight_exchange", "partial_exchange"})
+SLIC_BUFFER = 208  # bytes that the field buffer of the 1x4 window kernel needs beside its copy of the partials
+
+
+def plan_convolution(params: ConvParams, target: Target, options: Options | None = None) -> Plan:
+    """Plan one convolution, memoised on its shapes.
+
+    Parameters
+    ----------
+    params : ConvParams
+        Shapes, types, strides and paddings. Backward passes are convolutions of their own
+        (`ConvParams.backward`, `ConvParams.weight_update`).
+    target : Target
+        Machine to plan for; only its static half decides the plan.
+    options : Options, optional
+        Pass, partial type, available memory, tiles.
+
+    Returns
+    -------
+    Plan
+        Its `detail` is the chosen `Split`.
+    """
+    options = options or Options()
+    return conv_plan(params, target.machine, options)
+
+
+def plan_matmul(
+    m: int,
+    k: int,
+    n: int,
+    target: Target,
+    groups: int = 1,
+    data: str = "half",
+    output: str = "",
+    options: Options | None = None,
+) -> Plan:
+    """Plan ``[groups, m, k] x [groups, k, n]`` as the convolution that PopLibs makes of it."""
+    options = options or Options("none_matmul")
+    return conv_plan(matmul_params(m, k, n, groups, data, output or data), target.machine, options)
+
+
+@functools.lru_cache(maxsize=4096)
+def conv_plan(params: ConvParams, machine: Machine, options: Options) -> Plan:
+    return as_plan(params, conv_search.plan(params, machine, options), machine, options)
+
+
+@functools.lru_cache(maxsize=1024)
+def fully_connected_passes(
+    batch: int, inputs: int, outputs: int, groups: int, data: str, machine: Machine
+) -> tuple[Plan, Plan, Plan]:
+    """Forward, backward and weight update of a dense layer, by the cheaper of joint and separate planning."""
+    shapes = ((batch, inputs, outputs), (batch, outputs, inputs), (inputs, batch, outputs))
+    params = [matmul_params(*shape, groups, data, data) for shape in shapes]
+    options = [Options(pass_) for pass_ in PASSES]
+    splits = [conv_search.plan(p, machine, o) for p, o in zip(params, options, strict=True)]
+    joint = plan_joint(*params, machine, options[0])
+    if joint is not None and sum(s.cycles for s in joint) < sum(s.cycles for s in splits):
+        splits = list(joint)
+    forward, backward, update = (as_plan(p, s, machine, o) for p, s, o in zip(params, splits, options, strict=True))
+    return forward, backward, update
+
+
+def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options) -> Plan:
+    """Quantities to be paid for by a chosen split.
+
+    The planner charges the exchange of partial results even where nothing is added up; what runs does not. The
+    weight update also pays for bringing the activations into the order that it reads them in.
+    """
+    terms, depth, tile = split.terms, split.depth, split.tile
+    psz, size = SIZES[split.vertex.partials], SIZES[params.data]
+    stages = 0 if depth == 1 else 1 + len(intermediate_depths(depth))
+    partial = tile["partials"] * psz / 4 * (depth - 1) / depth + tile["later_partials"] * psz / 4 if depth > 1 else 0.0
+    activations = 0.0
+    if options.pass_ in ("training_wu", "fc_training_wu"):
+        elements = math.prod(params.field) * params.batch * params.in_channels * params.groups
+        activations = elements * size / machine.tiles
+    operands = tile["moved_operands"] - (activations if options.pass_ == "training_wu" else 0.0)
+    quantities = {
+        "compute": terms["compute"],
+        "reduce": terms["reduce"],
+        "cast": terms["cast"],
+        "input_exchange": terms["input_exchange"],
+        "weight_exchange": terms["weight_exchange"],
+        "partial_exchange": partial,
+        "moved_operands": max(0.0, operands),
+        "moved_outputs": tile["moved_output"],
+        "regrouped": tile["moved_regrouped_output"],
+        "activations": activations,
+        "tile_padding": terms["tile_transform"],
+        "serial": terms["serial"],
+        "passes": 1.0,
+        "reduce_stages": float(stages),
+    }
+    interleaved = {"amp": 1, "slic": 2}.get(split.vertex.method, 0) * tile["partials"] * psz
+    return Plan(
+        "conv",
+        quantities,
+        EXCHANGE,
+        split.vertex.method,
+        split.tiles,
+        split.temp,
+        interleaved + (SLIC_BUFFER if split.vertex.method == "slic" else 0),
+        {
+            "inputs": tile["inputs"] * size,
+            "weights": tile["weights"] * size,
+            "partials": tile["partials"] * psz,
+            "moved": tile["moved_operands"] + tile["moved_output"],
+        },
+        split,
+    )
+
+
+def scaled_add(elements: int, machine: Machine, data: str = "half") -> Plan:
+    """``a*X + b*Y`` written over X, spread evenly: a weight update, or the beta term of a gemm."""
+    vector = machine.vector_bytes // SIZES[data]
+    share = cdiv(cdiv(cdiv(elements, machine.tiles), vector), machine.workers)
+    return Plan("conv", {"scaled_add": 46.0 + 6 * (23 + 3 * share)}, method="scaled_add", tiles=machine.tiles)
+
+
+def reduce_tiles(plans: Iterable[Plan]) -> float:
+    """Tiles that add partial results, summed over passes."""
+    return float(sum(p.tiles for p in plans if p.detail.depth > 1))

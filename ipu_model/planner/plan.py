@@ -1,0 +1,65 @@
+"""What every planner returns: where the cycles go, in quantities that a target's constants turn into a price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ipu_model.target import Target
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One operation spread over the tiles.
+
+    Attributes
+    ----------
+    family : str
+        Prefix of the fitted constants that price the operation.
+    quantities : dict of str to float
+        What is paid for: cycles of vertex code, cycles of exchange at the nominal rate, bytes copied, steps.
+    exchange : frozenset of str
+        The quantities that scale with the exchange rate of the target.
+    method : str
+        How the inner loop runs.
+    tiles : int
+        Tiles used.
+    temporary_bytes : float
+        Temporary memory of the fullest tile.
+    interleaved_bytes : float
+        Part of it that must be in interleaved memory.
+    tile_bytes : dict of str to float
+        Operands and results on the fullest tile.
+    detail : Any
+        The family's own record of the decision.
+    """
+
+    family: str
+    quantities: dict[str, float]
+    exchange: frozenset[str] = frozenset()
+    method: str = ""
+    tiles: int = 0
+    temporary_bytes: float = 0.0
+    interleaved_bytes: float = 0.0
+    tile_bytes: dict[str, float] = field(default_factory=dict)
+    detail: Any = None
+
+    def breakdown(self, target: Target) -> dict[str, float]:
+        """Cycles by cause; differentiable in the leaves of `target`."""
+        return price(self.family, self.quantities, target, self.exchange)
+
+    def cycles(self, target: Target) -> float:
+        """Cycles of the operation, with everything that its step costs."""
+        return sum(self.breakdown(target).values())
+
+
+def price(
+    family: str, quantities: Mapping[str, float], target: Target, exchange: frozenset[str] = frozenset()
+) -> dict[str, float]:
+    """Quantities times the fitted constants ``family.name`` (1 where none was fitted)."""
+    slow = target.machine.exchange_bytes / target.exchange_bytes_per_cycle
+    return {
+        name: value * target.fitted.get(f"{family}.{name}", 1.0) * (slow if name in exchange else 1.0)
+        for name, value in quantities.items()
+    }
