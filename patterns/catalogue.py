@@ -10,7 +10,7 @@ from typing import Literal
 
 Level = Literal["NoPatterns", "Minimal", "Default", "All"]
 LEVELS: tuple[Level, ...] = ("NoPatterns", "Minimal", "Default", "All")
-Kind = Literal["pre-alias", "alias", "alias helper", "own"]
+Kind = Literal["pre-alias", "alias", "alias helper", "always", "own"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,8 @@ class Row:
     Attributes
     ----------
     kind
-        "pre-alias" and "alias" are PopART's; "own" are rewrites of this project or of a plug-in.
+        "pre-alias" and "alias" are PopART's; "always" runs whatever the selection says; "own" are rewrites of this
+        project or of a plug-in.
     level
         Lowest level that switches it on: Minimal means mandatory; None means no level does.
     priority
@@ -149,6 +150,15 @@ _POPART = (
         None,
         kind="alias helper",
     ),
+    *(
+        Row(f"{name}Decompose", f"The {text} update is written in elementary update ops.", None, kind="always",
+            no_op="The view writes updates in elementary ops from the start; there is no compound op to take apart.")
+        for name, text in (("SGD0", "plain SGD"), ("SGD1", "combined momentum"), ("SGD2", "separate momentum"),
+                           ("Adam", "Adam family"), ("Adaptive", "adaptive family"))
+    ),
+    Row("ContiguateIpuCopyIndices", "Copies between distant pipeline IPUs become chains.", None, kind="always",
+        no_op="The view makes such chains when it places copies."),
+    Row("ViewSimplifyPattern", "Chains of Reshape and Identity collapse into one.", None, kind="always"),
 )  # fmt: skip
 
 for _row in _POPART:

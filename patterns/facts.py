@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 
+import numpy as np
 import onnx_ir as ir
 
 from ._context import Context, Shape, static_shape
@@ -92,3 +94,35 @@ def sum_to(context: Context, gradient: ir.Value, target: ir.Value) -> ir.Value:
 def reshape(context: Context, value: ir.Value, shape: Sequence[int]) -> ir.Value:
     """PopART's Reshape, whose target is an attribute."""
     return context.graphcore("Reshape", value, like=value, shape=shape, attrs={"shape": tuple(shape)})
+
+
+def known(node: ir.Node) -> bool:
+    """All inputs and outputs have static shapes."""
+    return all(static_shape(v) is not None for v in (*real_inputs(node), *node.outputs))
+
+
+def elementwise(context: Context, op_type: str, *operands: ir.Value, domain: str = "", **attributes: object) -> ir.Value:
+    """An elementwise op; the output has the broadcast shape and the dtype of the first operand."""
+    shapes = [static_shape(v) for v in operands]
+    shape = None if None in shapes else reduce(broadcast, [s for s in shapes if s is not None])
+    return context.op(op_type, *operands, domain=domain, dtype=operands[0].dtype, shape=shape, **attributes)
+
+
+def scalar(context: Context, number: float, like: ir.Value) -> ir.Value:
+    """A constant of rank 0 with the dtype of `like`."""
+    dtype = ir.DataType.FLOAT if like.dtype is None else like.dtype
+    return context.constant_op(np.array(number, dtype.numpy()))
+
+
+def transpose(context: Context, value: ir.Value, perm: Sequence[int]) -> ir.Value:
+    shape = static_shape(value) or ()
+    return context.op("Transpose", value, like=value, shape=[shape[p] for p in perm], perm=tuple(perm))
+
+
+def slice_of(
+    context: Context, value: ir.Value, axis: int, start: int, stop: int, **keywords: object
+) -> ir.Value:
+    """Unit-step slice along one axis."""
+    shape = list(static_shape(value) or ())
+    shape[axis] = stop - start
+    return context.graphcore("Slice", value, like=value, shape=shape, axes=(axis,), starts=(start,), ends=(stop,), **keywords)

@@ -94,7 +94,7 @@ def check_mandatory(selection: PatternSet) -> None:
 
 def rules_of(selection: PatternSet, stage: Stage, mode: Mode, only: Sequence[str] | None = None) -> list[Rule]:
     """Rules of the enabled patterns for one stage and mode, in order of application."""
-    names = [row.name for row in catalogue.rows() if row.name in selection]
+    names = [row.name for row in catalogue.rows() if row.name in selection or row.kind == "always"]
     if only is not None:
         names = [name for name in names if name in only]
     return [r for name in names for r in RULES.get(name, ()) if stage in r.stages and mode in r.modes]

@@ -1,5 +1,5 @@
 """The rewrites, by family. Importing this package registers all of them."""
 
-from . import fold_norm, identity, loss, sums
+from . import conv, fold_norm, gradients, identity, loss, matmul, movement, sums
 
-__all__ = ["fold_norm", "identity", "loss", "sums"]
+__all__ = ["conv", "fold_norm", "gradients", "identity", "loss", "matmul", "movement", "sums"]

@@ -1,0 +1,176 @@
+"""NumPy definitions of the ops that only PopART has, for the onnx reference evaluator. Written from the formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from onnx.helper import get_attribute_value
+from onnx.reference.op_run import OpRun
+
+
+def _sum_to(g: np.ndarray, like: np.ndarray) -> np.ndarray:
+    lead = g.ndim - like.ndim
+    axes = tuple(range(lead)) + tuple(i + lead for i, d in enumerate(like.shape) if d == 1 and g.shape[i + lead] != 1)
+    return g.sum(axis=axes).reshape(like.shape)
+
+
+def _nll_parts(labels: np.ndarray, classes: int, reduction: str) -> tuple[np.ndarray, float]:
+    one_hot = np.eye(classes, dtype=np.float32)[labels]
+    return one_hot, 1.0 / labels.size if reduction == "Mean" else 1.0
+
+
+def _reduce(loss: np.ndarray, reduction: str) -> np.ndarray:
+    return np.float32({"Mean": np.mean, "Sum": np.sum}[reduction](loss))
+
+
+def nll(p: np.ndarray, labels: np.ndarray, reduction: str, epsilon_added: bool = False) -> np.ndarray:
+    picked = np.take_along_axis(p, labels[..., None], -1)[..., 0]
+    return _reduce(-np.log(picked + 1e-7) if epsilon_added else -np.log(np.maximum(picked, 1e-7)), reduction)
+
+
+def nll_grad(g: np.ndarray, p: np.ndarray, labels: np.ndarray, reduction: str) -> np.ndarray:
+    one_hot, scale = _nll_parts(labels, p.shape[-1], reduction)
+    return (-one_hot / np.maximum(p, 1e-10) * g.astype(np.float32) * scale).astype(p.dtype)
+
+
+def softmax_grad_direct(g: np.ndarray, p: np.ndarray, labels: np.ndarray, reduction: str) -> np.ndarray:
+    one_hot, scale = _nll_parts(labels, p.shape[-1], reduction)
+    return (p - one_hot) * g * np.float32(scale)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def flip_weights(w: np.ndarray, group: int = 1) -> np.ndarray:
+    out, inner, *kernel = w.shape
+    rotated = w[(slice(None), slice(None), *[slice(None, None, -1)] * len(kernel))]
+    split = rotated.reshape(group, out // group, inner, *kernel)
+    return np.swapaxes(split, 1, 2).reshape(group * inner, out // group, *kernel)
+
+
+def dilated_conv(x: np.ndarray, w: np.ndarray, pads: list[int], in_dilations: list[int], group: int, dilations: list[int]) -> np.ndarray:
+    """Two-dimensional Conv with unit stride and a dilated input, one output element at a time; pads may be negative."""
+    n, channels, *size = x.shape
+    spread = np.zeros((n, channels, *[(s - 1) * d + 1 for s, d in zip(size, in_dilations, strict=True)]), np.float64)
+    spread[:, :, :: in_dilations[0], :: in_dilations[1]] = x
+    wide = np.zeros((w.shape[0], w.shape[1], *[(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]))
+    wide[:, :, :: dilations[0], :: dilations[1]] = w
+    low, high = pads[:2], pads[2:]
+    spread = np.pad(spread, [(0, 0), (0, 0), *[(max(a, 0), max(b, 0)) for a, b in zip(low, high, strict=True)]])
+    spread = spread[:, :, max(-low[0], 0) : spread.shape[2] - max(-high[0], 0), max(-low[1], 0) : spread.shape[3] - max(-high[1], 0)]
+    rows, columns = spread.shape[2] - wide.shape[2] + 1, spread.shape[3] - wide.shape[3] + 1
+    out = np.zeros((n, w.shape[0], rows, columns))
+    per_in, per_out = channels // group, w.shape[0] // group
+    for o in range(w.shape[0]):
+        first = (o // per_out) * per_in
+        for i in range(rows):
+            for j in range(columns):
+                window = spread[:, first : first + per_in, i : i + wide.shape[2], j : j + wide.shape[3]]
+                out[:, o, i, j] = (window * wide[o]).sum((1, 2, 3))
+    return out.astype(x.dtype)
+
+
+def conv_data_grad(g: np.ndarray, w: np.ndarray, height: int, width: int, strides: list[int], pads: list[int], dilations: list[int], group: int) -> np.ndarray:
+    """Scatter every product back to where the forward convolution read it."""
+    n, _, rows, columns = g.shape
+    _, per_in, kh, kw = w.shape
+    per_out = w.shape[0] // group
+    x = np.zeros((n, per_in * group, height + pads[0] + pads[2], width + pads[1] + pads[3]))
+    for o in range(w.shape[0]):
+        first = (o // per_out) * per_in
+        for i in range(rows):
+            for j in range(columns):
+                for a in range(kh):
+                    for b in range(kw):
+                        y, z = i * strides[0] + a * dilations[0], j * strides[1] + b * dilations[1]
+                        x[:, first : first + per_in, y, z] += g[:, o, i, j, None] * w[o, :, a, b]
+    return x[:, :, pads[0] : pads[0] + height, pads[1] : pads[1] + width].astype(g.dtype)
+
+
+def _slice(x: np.ndarray, axes: list[int], starts: list[int], ends: list[int], steps: list[int] | None = None) -> np.ndarray:
+    index: list[slice] = [slice(None)] * x.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps or [1] * len(axes), strict=True):
+        index[axis] = slice(start, None if step < 0 and end < -(2**30) else end, step)
+    return x[tuple(index)]
+
+
+DEFINITIONS: dict[str, Callable[..., Any]] = {
+    "Square": lambda x: x * x,
+    "Scale": lambda x, scale=1.0: (x * scale).astype(x.dtype),
+    "Reshape": lambda x, shape: x.reshape([int(d) for d in shape]),
+    "Slice": _slice,
+    "Subsample": lambda x, strides: x[tuple(slice(None, None, s) for s in strides)],
+    "Zeros": lambda shape, dtype: np.zeros([int(d) for d in shape], np.float32),
+    "ZerosLike": lambda x: np.zeros_like(x),
+    "AddBias": lambda x, b: x + b.reshape(1, -1, *[1] * (x.ndim - 2)),
+    "BinaryConstScalar": lambda x, value=0.0, op=0, scalar_in_index=1: [np.add, np.subtract, np.multiply, np.divide, np.power][op](
+        *((x, np.float32(value)) if scalar_in_index else (np.float32(value), x))
+    ),
+    "SinGrad": lambda g, x: g * np.cos(x),
+    "CosGrad": lambda g, x: -g * np.sin(x),
+    "SqrtGrad": lambda g, y: g / (2 * y),
+    "ExpGrad": lambda g, y: g * y,
+    "Expm1Grad": lambda g, y: g * (y + 1),
+    "LogGrad": lambda g, x: g / x,
+    "Log1pGrad": lambda g, x: g / (x + 1),
+    "ReciprocalGrad": lambda g, x: -g / (x * x),
+    "AbsGrad": lambda g, x: g * np.sign(x),
+    "AddArg0Grad": lambda g, a, b: _sum_to(g, a),
+    "SubArg1Grad": lambda g, a, b: _sum_to(-g, b),
+    "MulArg0Grad": lambda g, a, b: _sum_to(g * b, a),
+    "MulArg1Grad": lambda g, a, b: _sum_to(g * a, b),
+    "DivArg0Grad": lambda g, a, b: _sum_to(g / b, a),
+    "DivArg1Grad": lambda g, a, b: _sum_to(-g * a / b**2, b),
+    "FmodArg0Grad": lambda g, a, b: _sum_to(g, a),
+    "PowArg0Grad": lambda g, a, b, y: _sum_to(g * b * a ** (b - 1), a),
+    "PowArg1Grad": lambda g, a, b, y: _sum_to(g * y * np.log(a), b),
+    "Atan2Arg0Grad": lambda g, y, x: _sum_to(g * x / (x * x + y * y), y),
+    "Atan2Arg1Grad": lambda g, y, x: _sum_to(-g * y / (x * x + y * y), x),
+    "SplitGrad": lambda *gs, axis=0: np.concatenate(gs, axis),
+    "ReshapeGrad": lambda g, x: g.reshape(x.shape),
+    "MatMulLhsGrad": lambda g, a, b: _sum_to(g @ np.swapaxes(b, -1, -2), a),
+    "MatMulRhsGrad": lambda g, a, b: _sum_to(np.swapaxes(a, -1, -2) @ g, b),
+    "ConvFlipWeights": flip_weights,
+    "ConvFlipWeightsGrad": flip_weights,
+    "Nll": nll,
+    "NllGrad": nll_grad,
+    "SoftmaxGrad": lambda g, p: p * (g - (g * p).sum(-1, keepdims=True)),
+    "SoftmaxGradDirect": softmax_grad_direct,
+    "SoftmaxNll": lambda x, labels, reduction, add_epsilon=0: nll(softmax(x), labels, reduction, bool(add_epsilon)),
+}
+DEFINITIONS["NlllWithSoftmaxGradDirect"] = lambda p, labels, g, reduction: (
+    nll(p, labels, reduction, epsilon_added=True),
+    softmax_grad_direct(g, p, labels, reduction),
+)
+
+
+def _conv(x: np.ndarray, w: np.ndarray, **attributes: Any) -> np.ndarray:
+    assert list(attributes["strides"]) == [1, 1]
+    return dilated_conv(
+        x, w, list(attributes["pads"]), list(attributes["inDilations"]), attributes.get("group", 1), list(attributes["dilations"])
+    )
+
+
+DEFINITIONS["DilatedConv"] = _conv
+DEFINITIONS["ConvDataGrad"] = lambda g, w, height, width, strides, pads, dilations, group=1: conv_data_grad(
+    g, w, height, width, list(strides), list(pads), list(dilations), group
+)
+
+
+def _op_class(name: str, function: Callable[..., Any]) -> type[OpRun]:
+    """An OpRun for one definition; attributes come from the node, not from a schema."""
+
+    def run(self: Any, *inputs: Any, **_: Any) -> tuple[Any, ...]:
+        attributes = {a.name: get_attribute_value(a) for a in self.onnx_node.attribute if not a.name.startswith("__")}
+        attributes = {k: v.decode() if isinstance(v, bytes) else v for k, v in attributes.items()}
+        result = function(*inputs, **attributes)
+        return result if isinstance(result, tuple) else (np.asarray(result),)
+
+    return type(name, (OpRun,), {"op_domain": "ai.graphcore", "_run": run})
+
+
+CUSTOM_OPS = tuple(_op_class(name, function) for name, function in DEFINITIONS.items())
