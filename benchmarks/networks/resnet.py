@@ -43,7 +43,7 @@ def resnet(depth: Depth, batch: int, training: bool = False, side: int = 224) ->
     shape = [batch, 3, side, side]
     if training:
         return a.finish(depth.name, shape, logits, lay_out_training, None, partial(_forward_train, depth))
-    return a.finish(depth.name, shape, logits, lay_out, partial(_forward, depth))
+    return a.finish(depth.name, shape, logits, lay_out, partial(forward, depth))
 
 
 resnet18 = partial(resnet, RESNET18)
@@ -74,7 +74,8 @@ def _block(a: Author, norm, depth: Depth, x: str, name: str, n: int, width: int,
     return a.onnx.relu([a.onnx.add([h, x])]), m
 
 
-def _forward(depth: Depth, p, x):
+def forward(depth: Depth, p, x):
+    """The hand-written inference form on laid-out weights."""
     return _apply(depth, p, x, lambda h, name: apply_bn(h, p, name))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from .._compat.jax import enable_x64
+from ..buffers import aligned_copy
 from ..model.load import ModelLike, load
 from .interpreter import Settings, evaluate
 from .resolve import check_supported
@@ -88,11 +89,19 @@ def _makes_wide(node: ir.Node) -> bool:
 
 def _float_initializers(graph: ir.Graph, wide: bool) -> dict[str, jax.Array]:
     with _precision(wide):
+        held = {name: value.const_value for name, value in graph.initializers.items()}
         return {
-            name: jnp.asarray(value.const_value.numpy())
-            for name, value in graph.initializers.items()
-            if value.const_value is not None and jnp.issubdtype(value.const_value.numpy().dtype, jnp.inexact)
+            n: to_device(t) for n, t in held.items() if t is not None and jnp.issubdtype(t.dtype.numpy(), jnp.inexact)
         }
+
+
+def to_device(tensor: ir.TensorProtocol) -> jax.Array:
+    """A copy on the device; an external tensor's file is unmapped at once, so that a large model is never held twice."""
+    if not isinstance(tensor, ir.ExternalTensor):
+        return jnp.array(tensor.numpy())
+    copied = aligned_copy(tensor.numpy())
+    tensor.release()
+    return jax.device_put(copied)
 
 
 def check_inputs(graph: ir.Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
