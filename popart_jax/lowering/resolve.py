@@ -133,7 +133,7 @@ def forget(graph: ir.Graph) -> None:
     _plans.pop(graph, None)
 
 
-EFFECTS = {"PrintTensor", "HostLoad", "HostStore", "RemoteStore", "MultiExchange"}
+EFFECTS = {"PrintTensor", "Abort", "HostLoad", "HostStore", "RemoteStore", "MultiExchange"}
 
 
 def has_effect(node: ir.Node) -> bool:

@@ -1,0 +1,141 @@
+"""Collectives over the named axis "replica", for groups of replicas too.
+
+`vmap` refuses `axis_index_groups`, so a group's collective is a gather over the whole axis of which each replica keeps
+its group's part; the whole axis uses JAX's own collectives. Outside the axis there is one replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ..errors import popart_exception
+
+AXIS = "replica"
+
+
+def replica_count() -> int:
+    """Size of the replica axis; 1 where none is bound."""
+    try:
+        return lax.axis_size(AXIS)
+    except NameError:
+        return 1
+
+
+def replica_index() -> Any:
+    """This replica's number."""
+    return lax.axis_index(AXIS) if replica_count() > 1 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Replicas in groups of `size` whose members are `stride` apart.
+
+    Attributes
+    ----------
+    size, stride : int
+        Consecutive groups have stride 1; orthogonal ones have stride replicas / size.
+    """
+
+    size: int
+    stride: int = 1
+
+    @property
+    def whole(self) -> bool:
+        """Whether one group holds every replica."""
+        return self.size == replica_count()
+
+    def position(self) -> Any:
+        """Place of this replica in its group."""
+        return replica_index() // self.stride % self.size
+
+    def members(self) -> jax.Array:
+        """Replica numbers of this replica's group, in order."""
+        return replica_index() - self.position() * self.stride + jnp.arange(self.size) * self.stride
+
+
+def groups_from(description: tuple[int, ...]) -> Groups:
+    """Groups of a node attribute.
+
+    Parameters
+    ----------
+    description : tuple of int
+        Empty (all replicas), (type, size) of a CommGroup, or (replicas, stride, size) as PopART's IR writes it.
+
+    Raises
+    ------
+    popart_exception
+        The size does not divide the number of replicas, or an unknown CommGroup type.
+    """
+    replicas = replica_count()
+    if len(description) == 3:
+        groups = Groups(description[2], description[1])
+    elif len(description) == 2 and description[0] in (1, 2):
+        size = description[1]
+        groups = Groups(size, 1 if description[0] == 1 else max(1, replicas // size))
+    elif not description or description[0] == 0:
+        groups = Groups(replicas)
+    elif description[0] == 3:
+        groups = Groups(1)
+    else:
+        raise popart_exception(f"Unknown replica grouping {description}.")
+    if replicas == 1:
+        return Groups(1)
+    if groups.size < 1 or replicas % (groups.size * groups.stride):
+        raise popart_exception(f"Groups of {groups.size} replicas (stride {groups.stride}) don't divide {replicas}.")
+    return groups
+
+
+_REDUCERS: tuple[Callable[[jax.Array], jax.Array], ...] = (
+    lambda x: x.sum(0, dtype=x.dtype),
+    lambda x: x.mean(0).astype(x.dtype),
+    lambda x: x.prod(0, dtype=x.dtype),
+    lambda x: x.min(0),
+    lambda x: x.max(0),
+    lambda x: (x != 0).all(0).astype(x.dtype),
+    lambda x: (x != 0).any(0).astype(x.dtype),
+    lambda x: jnp.square(x).sum(0, dtype=x.dtype),
+)
+"""Reduction over the leading axis, by number of PopART's CollectiveOperator (Add, Mean, Mul, Min, Max, ...)."""
+_DIRECT = {0: lax.psum, 1: lax.pmean, 3: lax.pmin, 4: lax.pmax}
+LOCAL = 8
+
+
+def gather(x: jax.Array, groups: Groups) -> jax.Array:
+    """Values of the group's members, stacked along a new leading axis."""
+    if groups.size == 1:
+        return jnp.asarray(x)[None]
+    everyone = lax.all_gather(x, AXIS)
+    return everyone if groups.whole else everyone[groups.members()]
+
+
+def all_reduce(x: jax.Array, operator: int = 0, groups: Groups | None = None) -> jax.Array:
+    """Reduction over the group, the result on every member."""
+    groups = groups or Groups(replica_count())
+    if operator == LOCAL:
+        return x
+    if not 0 <= operator < len(_REDUCERS):
+        raise popart_exception(f"Unknown collective operator {operator}.")
+    if groups.size > 1 and groups.whole and operator in _DIRECT:
+        return _DIRECT[operator](x, AXIS)
+    return _REDUCERS[operator](gather(x, groups))
+
+
+def reduce_scatter(x: jax.Array, operator: int = 0, groups: Groups | None = None) -> jax.Array:
+    """This member's part of the flattened reduction, padded with zeros to a multiple of the group's size."""
+    groups = groups or Groups(replica_count())
+    part = -(-x.size // groups.size)
+    flat = jnp.pad(x.reshape(-1), (0, part * groups.size - x.size))
+    if operator == 0 and groups.size > 1 and groups.whole:
+        return lax.psum_scatter(flat, AXIS, tiled=True)
+    return lax.dynamic_slice_in_dim(all_reduce(flat, operator, groups), groups.position() * part, part)
+
+
+def all_gather(x: jax.Array, groups: Groups | None = None) -> jax.Array:
+    """The flattened values of the group's members, one after the other."""
+    return gather(x.reshape(-1), groups or Groups(replica_count())).reshape(-1)

@@ -1,0 +1,32 @@
+"""Communication between replicas."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import lax
+
+from ...lowering import collectives
+from ..registry import lowers
+from .losses import DOMAIN
+
+
+@lowers("ReplicatedAllReduce", domain=DOMAIN)
+@lowers("ReplicatedAllReduceInplace", domain=DOMAIN)
+def replicated_all_reduce(x, /, *, __collectiveOperator=0, __collectiveReplicaGrouping=()):
+    groups = collectives.groups_from(tuple(__collectiveReplicaGrouping))
+    return lax.stop_gradient(collectives.all_reduce(x, __collectiveOperator, groups))
+
+
+@lowers("ReplicatedReduceScatter", domain=DOMAIN)
+def replicated_reduce_scatter(
+    x, linked=None, /, *, __collectiveOperator=0, __collectiveReplicaGrouping=(), __replicatedTensorSharding=0
+):
+    """Differentiable only as a local slice, as upstream."""
+    groups = collectives.groups_from(tuple(__collectiveReplicaGrouping))
+    y = collectives.reduce_scatter(jnp.asarray(x), __collectiveOperator, groups)
+    return y if __collectiveOperator == collectives.LOCAL else lax.stop_gradient(y)
+
+
+@lowers("ReplicatedAllGather", domain=DOMAIN)
+def replicated_all_gather(x, linked=None, /, *, __collectiveReplicaGrouping=()):
+    return collectives.all_gather(jnp.asarray(x), collectives.groups_from(tuple(__collectiveReplicaGrouping)))

@@ -1,0 +1,65 @@
+"""MultiConv: several independent convolutions in one node; the weight flip of transposed convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ...errors import popart_exception
+from ..convolution import add_bias, conv, convolve, flipped
+from ..registry import lowers
+from ..windows import pairs, per_dim
+from .losses import DOMAIN
+
+
+def _pieces(values: Sequence[int], ranks: Sequence[int], each: int, name: str) -> list[tuple[int, ...]]:
+    """A flattened parameter list cut into one piece per convolution."""
+    if not values:
+        return [()] * len(ranks)
+    if len(values) != each * sum(ranks):
+        raise popart_exception(f"MultiConv: {name} has {len(values)} entries, expected {each * sum(ranks)}.")
+    found, at = [], 0
+    for rank in ranks:
+        found.append(tuple(values[at : at + each * rank]))
+        at += each * rank
+    return found
+
+
+@lowers("MultiConv", domain=DOMAIN)
+def multi_conv(*args, numConvs=None, strides=(), dilations=(), inDilations=(), pads=(), outPads=()):
+    """Inputs come in triples data, weights, bias (or None)."""
+    count = numConvs or -(-len(args) // 3)
+    padded = [*args, *[None] * (3 * count - len(args))]
+    triples = [tuple(padded[3 * i : 3 * i + 3]) for i in range(count)]
+    ranks = [x.ndim - 2 for x, _, _ in triples]
+    lists = {"strides": strides, "dilations": dilations, "inDilations": inDilations}
+    cut = [_pieces(v, ranks, 1, k) for k, v in lists.items()]
+    cut += [_pieces(v, ranks, 2, k) for k, v in {"pads": pads, "outPads": outPads}.items()]
+    return tuple(_one(*triple, *parameters) for triple, *parameters in zip(triples, *cut, strict=True))
+
+
+def _one(x: Any, w: Any, b: Any, strides, dilations, data_dilations, pads, out_pads) -> jax.Array:
+    group = x.shape[1] // w.shape[1]
+    rank = x.ndim - 2
+    if not any(d != 1 for d in data_dilations) and not any(out_pads):
+        return conv(x, w, b, strides=strides, dilations=dilations, pads=pads, group=group)
+    steps, dils, spread = (
+        per_dim(name, values, rank)
+        for name, values in (("strides", strides), ("dilations", dilations), ("inDilations", data_dilations))
+    )
+    y = convolve(x, w, steps, pairs(pads, rank), dils, group, spread)
+    return add_bias(jnp.pad(y, ((0, 0), (0, 0), *pairs(out_pads, rank))), b)
+
+
+@lowers("AddBias", domain=DOMAIN)
+def add_bias_op(x, bias, /):
+    return add_bias(x, bias)
+
+
+@lowers("ConvFlipWeights", domain=DOMAIN)
+def conv_flip_weights(w, /, *, group=1):
+    """Rotate by 180 degrees and swap input and output channels inside each group."""
+    return flipped(w, group)

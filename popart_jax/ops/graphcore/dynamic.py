@@ -1,0 +1,109 @@
+"""Slices at run-time offsets: dynamic slice, update, add, zero; sequence slices.
+
+An extent that runs past the end wraps around, as on the IPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ...errors import popart_exception
+from ..registry import lowers
+from .losses import DOMAIN
+
+
+def _offsets(offset: Any, axes: tuple[int, ...]) -> list[jax.Array]:
+    flat = jnp.asarray(offset).reshape(-1).astype(jnp.int32)
+    if flat.size != len(axes):
+        raise popart_exception(f"The offset has {flat.size} element(s), but there are {len(axes)} axes {axes}.")
+    return [flat[i] for i in range(len(axes))]
+
+
+def _starts_and_sizes(shape: tuple[int, ...], offset: Any, axes: tuple[int, ...], sizes: tuple[int, ...]):
+    starts, extents = [jnp.zeros((), jnp.int32)] * len(shape), list(shape)
+    for start, axis, size in zip(_offsets(offset, axes), axes, sizes, strict=True):
+        if not 0 < size <= shape[axis]:
+            raise popart_exception(f"A slice of {size} elements does not fit into axis {axis} of {list(shape)}.")
+        starts[axis], extents[axis] = start, size
+    return starts, extents
+
+
+def _grid(shape: tuple[int, ...], starts: list[jax.Array], extents: list[int]) -> tuple[jax.Array, ...]:
+    """Index arrays of the slice with wrap-around, open mesh."""
+    rank = len(shape)
+    return tuple(
+        ((start + jnp.arange(size)) % dim).reshape([-1 if d == axis else 1 for d in range(rank)])
+        for axis, (start, size, dim) in enumerate(zip(starts, extents, shape, strict=True))
+    )
+
+
+def _never_wraps(shape: tuple[int, ...], axes: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+    return all(size == 1 for size in sizes)
+
+
+def take(x: jax.Array, offset: Any, axes: tuple[int, ...], sizes: tuple[int, ...]) -> jax.Array:
+    """Slice of `sizes` along `axes` at the run-time `offset`."""
+    starts, extents = _starts_and_sizes(x.shape, offset, axes, sizes)
+    if _never_wraps(x.shape, axes, sizes):
+        return lax.dynamic_slice(x, starts, extents)
+    for start, axis, size in ((starts[a], a, extents[a]) for a in axes):
+        x = jnp.take(x, (start + jnp.arange(size)) % x.shape[axis], axis=axis, unique_indices=True)
+    return x
+
+
+def put(x: jax.Array, offset: Any, part: jax.Array, axes: tuple[int, ...], sizes: tuple[int, ...]) -> jax.Array:
+    """`x` with `part` written at the run-time `offset`."""
+    starts, extents = _starts_and_sizes(x.shape, offset, axes, sizes)
+    if _never_wraps(x.shape, axes, sizes):
+        return lax.dynamic_update_slice(x, part, starts)
+    return x.at[_grid(x.shape, starts, extents)].set(part, unique_indices=True)
+
+
+def _part(x: jax.Array, part: jax.Array, axes: tuple[int, ...], sizes: tuple[int, ...]) -> jax.Array:
+    """The slice operand in the rank of the tensor: a leading 1 may be missing."""
+    part = part[None] if part.ndim == x.ndim - 1 else part
+    _, extents = list(x.shape), [dict(zip(axes, sizes, strict=True)).get(d, n) for d, n in enumerate(x.shape)]
+    if list(part.shape) != extents:
+        raise popart_exception(f"The slice has shape {list(part.shape)}, expected {extents}.")
+    return part
+
+
+@lowers("DynamicSlice", domain=DOMAIN)
+def dynamic_slice(x, offset, destination=None, /, *, axes, sizes, noOverlap=0):
+    return take(jnp.asarray(x), offset, axes, sizes)
+
+
+@lowers("DynamicUpdate", domain=DOMAIN)
+def dynamic_update(x, offset, part, /, *, axes, sizes, noOverlap=0):
+    x = jnp.asarray(x)
+    return put(x, offset, _part(x, jnp.asarray(part), axes, sizes), axes, sizes)
+
+
+@lowers("DynamicAdd", domain=DOMAIN)
+def dynamic_add(x, offset, part, /, *, axes, sizes, noOverlap=0):
+    x = jnp.asarray(x)
+    starts, extents = _starts_and_sizes(x.shape, offset, axes, sizes)
+    return x.at[_grid(x.shape, starts, extents)].add(_part(x, jnp.asarray(part), axes, sizes), unique_indices=True)
+
+
+@lowers("DynamicZero", domain=DOMAIN)
+def dynamic_zero(x, offset, /, *, axes, sizes, noOverlap=0):
+    x = jnp.asarray(x)
+    _, extents = _starts_and_sizes(x.shape, offset, axes, sizes)
+    return put(x, offset, jnp.zeros(extents, x.dtype), axes, sizes)
+
+
+@lowers("SequenceSlice", domain=DOMAIN)
+def sequence_slice(source, destination, counts, source_offsets, offsets, /, *, zeroUnused=0):
+    """Rows source[so_k : so_k + N_k] to destination[do_k : do_k + N_k], for every k."""
+    rows = jnp.arange(destination.shape[0], dtype=jnp.int32)
+    counts, origins, starts = (jnp.asarray(v).astype(jnp.int32)[:, None] for v in (counts, source_offsets, offsets))
+    inside = (rows >= starts) & (rows < starts + counts)
+    origin = jnp.where(inside, origins + rows - starts, 0).max(0)
+    written = inside.any(0).reshape(-1, *(1,) * (destination.ndim - 1))
+    rest = jnp.zeros((), destination.dtype) if zeroUnused else destination
+    return lax.stop_gradient(jnp.where(written, jnp.asarray(source)[origin], rest))

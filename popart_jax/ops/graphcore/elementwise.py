@@ -1,0 +1,144 @@
+"""Elementwise operators of ai.graphcore with PopART's gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ...errors import popart_exception
+from ..registry import direct, lowers
+from .losses import DOMAIN
+
+
+def round_half_away(x: jax.Array) -> jax.Array:
+    """C's round: ties away from zero; zero gradient."""
+    return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO)
+
+
+def gelu_erf(x: jax.Array) -> jax.Array:
+    """0.5 x (1 + erf(x / sqrt 2))."""
+    return jax.nn.gelu(x, approximate=False)
+
+
+def _xnor(x: jax.Array, y: jax.Array) -> jax.Array:
+    return ~(x ^ y)
+
+
+direct(
+    {
+        "Expm1": jnp.expm1,
+        "Log1p": jnp.log1p,
+        "Gelu": jax.nn.gelu,
+        "GeluErf": gelu_erf,
+        "Swish": jax.nn.silu,
+        "Square": jnp.square,
+        "BitwiseNot": jnp.bitwise_not,
+        "NearbyInt": jnp.round,
+        "Round": round_half_away,
+        "Detach": lax.stop_gradient,
+        "Nop": lax.stop_gradient,
+    },
+    domain=DOMAIN,
+)
+direct(
+    {
+        "BitwiseAnd": jnp.bitwise_and,
+        "BitwiseOr": jnp.bitwise_or,
+        "BitwiseXor": jnp.bitwise_xor,
+        "BitwiseXnor": _xnor,
+        "Atan2": jnp.arctan2,
+    },
+    arity=2,
+    domain=DOMAIN,
+)
+
+
+@lowers("Fmod", domain=DOMAIN)
+def fmod(a, b, /):
+    """C's fmod; the gradient goes to the first argument only."""
+    return lax.rem(*_promoted(a, lax.stop_gradient(b)))
+
+
+@lowers("Remainder", domain=DOMAIN)
+def remainder(a, b, /):
+    """fmod(fmod(a, b) + b, b): the sign of the divisor."""
+    a, b = _promoted(a, lax.stop_gradient(b))
+    return lax.rem(lax.rem(a, b) + b, b)
+
+
+def _promoted(a: Any, b: Any) -> tuple[jax.Array, jax.Array]:
+    shape = np.broadcast_shapes(np.shape(a), np.shape(b))
+    return jnp.broadcast_to(a, shape), jnp.broadcast_to(b, shape)
+
+
+@lowers("IncrementMod", domain=DOMAIN)
+def increment_mod(x, /, *, increment, modulus):
+    """fmod(x + increment, modulus) in the type of x; no gradient."""
+    add, mod = (jnp.asarray(v).astype(x.dtype) for v in (increment, modulus))
+    return lax.stop_gradient(lax.rem(jnp.asarray(x) + add, jnp.broadcast_to(mod, x.shape)))
+
+
+@lowers("Scale", domain=DOMAIN)
+def scale(x, /, *, scale=1.0):
+    return x * jnp.asarray(scale).astype(x.dtype)
+
+
+@lowers("ScaledAdd", domain=DOMAIN)
+def scaled_add(x, y, a=None, b=None, /, *, scale0=1.0, scale1=1.0):
+    """scale0*x + scale1*y by attributes or by tensors; no gradient."""
+    if a is not None and b is None:
+        raise popart_exception("Unsupported tensor scale0 with non-tensor scale1")
+    if a is None and b is not None and scale0 != 1:
+        raise popart_exception(f"Unsupported scale0 {scale0} with tensor scale1")
+    factors = [
+        jnp.asarray(attribute if tensor is None else tensor).reshape(()).astype(x.dtype)
+        for tensor, attribute in ((a, scale0), (b, scale1))
+    ]
+    return lax.stop_gradient(factors[0] * x + factors[1] * y)
+
+
+@lowers("Bucketize", domain=DOMAIN)
+def bucketize(x, boundaries, /, *, right=0):
+    """Number of boundaries below x (right=0), or not above it (right=1); NaN counts as above all."""
+    if boundaries.ndim != 1:
+        raise popart_exception(f"Bucketize: the boundaries tensor is not a 1-D tensor but {list(boundaries.shape)}")
+    if x.dtype != boundaries.dtype:
+        raise popart_exception(
+            f"Bucketize: input ({x.dtype}) and boundaries ({boundaries.dtype}) have different data types"
+        )
+    if right not in (0, 1):
+        raise popart_exception("Bucketize: right must be either 0 or 1")
+    found = jnp.searchsorted(boundaries, x, side="right" if right else "left")
+    return jnp.where(x != x, boundaries.shape[0], found).astype(jnp.int32)
+
+
+@lowers("CopyVarUpdate", domain=DOMAIN)
+def copy_var_update(variable, updater, /):
+    """The variable's new value; the session writes it back. No gradient."""
+    if variable.shape != updater.shape or variable.dtype != updater.dtype:
+        raise popart_exception(
+            f"CopyVarUpdate: the updater ({updater.dtype}{list(updater.shape)}) must have the type of the variable "
+            f"({variable.dtype}{list(variable.shape)})."
+        )
+    return lax.stop_gradient(updater)
+
+
+@lowers("CastThenPow2Scale", domain=DOMAIN)
+def cast_then_pow2_scale(x, log2_scale, /, *, to="FLOAT16"):
+    """float8 to FLOAT16 times a power of two; no gradient."""
+    return lax.stop_gradient(jnp.ldexp(x.astype(jnp.float16), jnp.asarray(log2_scale).reshape(()).astype(jnp.int32)))
+
+
+@lowers("Pow2ScaleThenCast", domain=DOMAIN)
+def pow2_scale_then_cast(x, log2_scale, /, *, to):
+    """FLOAT16 times a power of two, to float8 with saturation; no gradient."""
+    kinds = {"FLOAT8_143": jnp.float8_e4m3fnuz, "FLOAT8_152": jnp.float8_e5m2fnuz}
+    if to not in kinds:
+        raise popart_exception(f"Pow2ScaleThenCast: to must be FLOAT8_143 or FLOAT8_152, not {to!r}")
+    scaled = jnp.ldexp(x.astype(jnp.float32), jnp.asarray(log2_scale).reshape(()).astype(jnp.int32))
+    limit = float(jnp.finfo(kinds[to]).max)
+    return lax.stop_gradient(jnp.clip(scaled, -limit, limit).astype(kinds[to]))

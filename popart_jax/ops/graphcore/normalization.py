@@ -1,0 +1,62 @@
+"""GroupNormalization with statistics, BatchNormalization with unbiased variance, NormalizeImage."""
+
+from __future__ import annotations
+
+from math import prod
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ...errors import popart_exception
+from ..normalization import batch_norm, group_standardise, per_channel, wide
+from ..registry import Options, OutputCount, lowers
+from .losses import DOMAIN
+
+
+@lowers("GroupNormalization", domain=DOMAIN)
+def group_normalization(x, gamma, beta, /, *, num_groups, epsilon=1e-5, options: Options):
+    """Also returns mean and inverse deviation, one value per sample and group, flat."""
+    order = _strided_order(x.shape[1], num_groups) if options.get("groupNormStridedChannelGrouping") else None
+    x_ = x if order is None else x[:, order]
+    normal, mean, inverse = group_standardise(x_, num_groups, epsilon)
+    normal = normal if order is None else normal[:, np.argsort(order)]
+    y = normal * per_channel(wide(gamma), x.ndim) + per_channel(wide(beta), x.ndim)
+    return y.astype(x.dtype), mean.reshape(-1).astype(x.dtype), inverse.reshape(-1).astype(x.dtype)
+
+
+def _strided_order(channels: int, groups: int) -> np.ndarray:
+    """Channels sorted so that group c % groups becomes a run."""
+    if channels % groups:
+        raise popart_exception(f"{channels} channels can't be divided into {groups} groups.")
+    return np.arange(channels).reshape(-1, groups).T.reshape(-1)
+
+
+@lowers("BatchNormalization", domain=DOMAIN)
+def batch_normalization(
+    x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, n_outputs: OutputCount = 5
+):
+    """Reported and running variance are unbiased; the data are normalised with the biased one."""
+    results = batch_norm(
+        x, scale, bias, mean, var, epsilon=epsilon, momentum=momentum, spatial=spatial, n_outputs=n_outputs, popart=True
+    )
+    if n_outputs < 2:
+        return results
+    y, running_mean, _, batch_mean, batch_var = results
+    n = x.shape[0] * prod(x.shape[2:]) if spatial else x.shape[0]
+    unbiased = (wide(batch_var) + epsilon) * (n / max(n - 1, 1)) - epsilon
+    old = lax.stop_gradient(wide(var))
+    running_var = old * momentum + unbiased * (1 - momentum)
+    return y, running_mean, running_var.astype(var.dtype), batch_mean, unbiased.astype(var.dtype)
+
+
+@lowers("NormalizeImage", domain=DOMAIN)
+def normalize_image(image, offsets, scales, /, *, scale):
+    """(image * scale - offsets) * scales over the three channels, and a fourth channel of zeros; no gradient."""
+    if image.ndim < 2 or image.shape[-1] != 3:
+        raise popart_exception(f"NormalizeImage requires the inner dimension to be 3, got {list(image.shape)}")
+    if abs(scale) < np.finfo(np.float32).eps:
+        raise popart_exception("NormalizeImage scale should be greater than 0")
+    dtype = jnp.float16 if image.dtype == jnp.uint8 else image.dtype
+    y = (image.astype(dtype) * jnp.asarray(scale, dtype) - offsets) * scales
+    return lax.stop_gradient(jnp.pad(y.astype(dtype), ((0, 0),) * (image.ndim - 1) + ((0, 1),)))

@@ -1,0 +1,97 @@
+"""PrintTensor and Abort: operators with an effect on the host."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...errors import popart_runtime_error
+from ..registry import NodeRef, lowers
+from .losses import DOMAIN
+
+_AUTO, _FIXED, _SCIENTIFIC, _NONE = range(4)
+
+
+class Format:
+    """How values are laid out: numpy's nested brackets, a common width, abbreviation of large tensors."""
+
+    def __init__(self, threshold, edge_items, line_width, digits, float_format, separator, brackets) -> None:
+        self.threshold, self.edge_items, self.line_width = threshold, edge_items, line_width
+        self.digits, self.float_format, self.separator, self.brackets = digits, float_format, separator, brackets
+
+    def __call__(self, x: np.ndarray) -> str:
+        x = x.astype(np.float32) if x.dtype.kind not in "biuf" or x.dtype == np.float16 else x
+        text = np.array2string(
+            x,
+            threshold=self.threshold,
+            edgeitems=self.edge_items,
+            max_line_width=self.line_width,
+            separator=self.separator,
+            formatter=self._floats(x) if x.dtype.kind == "f" else None,
+        )
+        return text.translate(str.maketrans({"[": self.brackets[0], "]": self.brackets[1]}))
+
+    def _floats(self, x: np.ndarray) -> Any:
+        finite = np.abs(x[np.isfinite(x) & (x != 0)])
+        ordinary = finite.size == 0 or (finite.max() < 1e8 and finite.min() > 1e-4)
+        fixed = self.float_format == _FIXED or (self.float_format in (_AUTO, _NONE) and ordinary)
+        spec = f".{max(self.digits - 1, 0)}{'f' if fixed else 'e'}"
+        width = max((len(format(float(v), spec)) for v in x.reshape(-1)), default=0) if x.size <= 100_000 else 0
+        return {"float_kind": lambda v: format(float(v), spec).rjust(width)}
+
+
+def _emit(title: str, layout: Format, x: Any) -> None:
+    print(f"{title}: {layout(np.asarray(x))}", file=sys.stderr, flush=True)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def printed(x: jax.Array, title: str, gradient_title: str, layout: Format) -> jax.Array:
+    """The identity; values go to stderr, and those of the gradient when the backward pass comes by."""
+    jax.debug.callback(partial(_emit, title, layout), x, ordered=False)
+    return x
+
+
+def _printed_fwd(x, title, gradient_title, layout):
+    return printed(x, title, gradient_title, layout), None
+
+
+def _printed_bwd(title, gradient_title, layout, _, g):
+    if gradient_title:
+        jax.debug.callback(partial(_emit, gradient_title, layout), g, ordered=False)
+    return (g,)
+
+
+printed.defvjp(_printed_fwd, _printed_bwd)
+
+
+@lowers("PrintTensor", domain=DOMAIN)
+def print_tensor(
+    x, /, *, print_gradient=1, title="", summariseThreshold=1000, edgeItems=3, maxLineWidth=75, digits=8, floatFormat=0,
+    separator=" ", openBracket="[", closeBracket="]", node: NodeRef,
+):  # fmt: skip
+    name = node.inputs[0].name if node.inputs[0] is not None else ""
+    marks = [chr(m) if isinstance(m, int) else m for m in (separator, openBracket, closeBracket)]
+    layout = Format(summariseThreshold, edgeItems, maxLineWidth, digits, floatFormat, marks[0], marks[1:])
+    gradient_title = (f"{title}_gradient" if title else f"Gradient___{name}") if print_gradient else ""
+    return printed(jnp.asarray(x), title or str(name), gradient_title, layout)
+
+
+@lowers("Abort", domain=DOMAIN)
+def abort(x=None, /):
+    """Stop the program with an error: always, or when the one element is not zero."""
+    from ...errors import popart_exception
+
+    if x is not None and np.size(x) > 1:
+        raise popart_exception("Conditional abort op can only test a scalar tensor")
+    jax.debug.callback(_stop, jnp.asarray(True) if x is None else jnp.asarray(x).reshape(-1) != 0, ordered=False)
+    return ()
+
+
+def _stop(fires: Any) -> None:
+    if np.any(fires):
+        raise popart_runtime_error("The program was stopped by an Abort operator.")

@@ -1,0 +1,26 @@
+"""ShapedDropout."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import popart_exception
+from ..dropout import check_ratio, drop
+from ..registry import Key, Training, lowers
+from .losses import DOMAIN
+
+
+@lowers("ShapedDropout", domain=DOMAIN)
+def shaped_dropout(x, /, *, shape, ratio=0.5, key: Key, training: Training = False):
+    """Dropout whose mask has a shape of its own, broadcast to the data."""
+    try:
+        compatible = np.broadcast_shapes(x.shape, tuple(shape)) == x.shape
+    except ValueError:
+        compatible = False
+    if not compatible:
+        raise popart_exception(
+            f"ShapedDropout: incompatible input tensor and dropout shape: {list(x.shape)}, {list(shape)}"
+        )
+    if check_ratio(ratio) == 0 or not training:
+        return x
+    return drop(x, key, ratio, tuple(shape))[0]

@@ -1,0 +1,38 @@
+"""The LSTM of ai.graphcore: weights in one tensor, gates in the order forget, input, candidate, output."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from ...errors import popart_exception
+from ..recurrent import lstm_cell, project, recur, time_mask
+from ..registry import lowers
+from .losses import DOMAIN
+
+_TO_ONNX = (1, 3, 0, 2)
+"""Where the gates i, o, f, c of the shared cell stand."""
+
+
+def _check(name: str, given: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    if given != expected:
+        raise popart_exception(f"Bad {name} shape {list(given)}, expected {list(expected)}")
+
+
+@lowers("LSTM", domain=DOMAIN)
+def lstm(x, weights, bias=None, initial_state=None, seq_lengths=None, /, *, output_full_sequence=1):
+    """All hidden states (or the last one), and the last cell state."""
+    steps, batch, size = x.shape
+    hidden = weights.shape[2]
+    _check("weights", weights.shape, (4, size + hidden, hidden))
+    if bias is not None:
+        _check("bias", bias.shape, (4, hidden))
+        bias = jnp.concatenate([bias[g] for g in _TO_ONNX])
+    state = jnp.zeros((2, batch, hidden), x.dtype) if initial_state is None else jnp.asarray(initial_state)
+    _check("initial state", state.shape, (2, batch, hidden))
+    flat = jnp.concatenate([weights[g] for g in _TO_ONNX], axis=1)
+    cell = lstm_cell((jax.nn.sigmoid, jnp.tanh, jnp.tanh), None, coupled=False)
+    projected = project(x, flat[:size].T, bias)
+    mask = time_mask(seq_lengths, steps)
+    (last_hidden, cell_state), ys = recur(cell, False, None, [flat[size:]], (state[0], state[1]), projected, mask)
+    return (ys if output_full_sequence else last_hidden), cell_state

@@ -1,0 +1,153 @@
+"""Gather and scatter by index, also in independent groups."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ...errors import popart_exception
+from ..pooling import lowest
+from ..registry import lowers
+from .losses import DOMAIN
+
+
+def _axis(axis: int, rank: int, op: str) -> int:
+    if not -rank <= axis < rank:
+        raise popart_exception(f"{op}: axis {axis} is outside the acceptable range [{-rank}, {rank - 1}]")
+    return axis % rank
+
+
+@lowers("GroupedGather", domain=DOMAIN)
+def grouped_gather(data, indices, /, *, axis=0, group_size=1):
+    """Rows outside the axis are zeros and get no gradient."""
+    axis = _axis(axis, data.ndim, "GroupedGather")
+    take = partial(jnp.take, mode="fill", fill_value=0)
+    if group_size == 1:
+        return take(jnp.asarray(data), indices, axis=axis)
+    if axis == 0:
+        raise popart_exception("GroupedGather: axis 0 indicates the dimension of the group")
+    return jax.vmap(lambda d, i: take(d, i, axis=axis - 1))(jnp.asarray(data), jnp.asarray(indices))
+
+
+class _Place:
+    """Where the elements of a source of `shape` go along `axis`: rows (vector index) or single elements."""
+
+    def __init__(self, index: jax.Array, axis: int, shape: tuple[int, ...], size: int) -> None:
+        self.axis, self.vector = axis, index.ndim == 1
+        self.index = jnp.where(index < 0, size, index).astype(jnp.int32)
+        self.shape = shape
+
+    def _key(self) -> tuple[Any, ...]:
+        if self.vector:
+            return (*(slice(None),) * self.axis, self.index)
+        grid = [
+            jnp.arange(n).reshape([-1 if d == e else 1 for e in range(len(self.shape))])
+            for d, n in enumerate(self.shape)
+        ]
+        return (*grid[: self.axis], self.index, *grid[self.axis + 1 :])
+
+    def into(self, base: jax.Array, method: str, src: Any) -> jax.Array:
+        return getattr(base.at[self._key()], method)(src, mode="drop")
+
+    def of(self, out: jax.Array) -> jax.Array:
+        return out.at[self._key()].get(mode="fill", fill_value=0)
+
+
+_METHODS = {"sum": "add", "max": "max", "min": "min", "mul": "multiply", "none": "set"}
+
+
+def _start(reduction: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    if reduction == "mul":
+        return jnp.ones(shape, dtype)
+    if reduction == "max":
+        return jnp.full(shape, lowest(dtype))
+    if reduction == "min":
+        highest = jnp.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).max
+        return jnp.full(shape, highest, dtype)
+    return jnp.zeros(shape, dtype)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(3, 4, 5))
+def scatter_reduce(src: Any, initial: Any, index: Any, axis: int, reduction: str, shape: tuple[int, ...]) -> jax.Array:
+    """Reduce `src` into `initial` (or the neutral element; 0 where nothing lands) along `axis`."""
+    place = _Place(index, axis, src.shape, shape[axis])
+    base = _start(reduction, shape, src.dtype) if initial is None else initial
+    out = place.into(base, _METHODS[reduction], src)
+    if initial is None and reduction in ("max", "min"):
+        landed = place.into(jnp.zeros(shape, bool), "set", True)
+        return jnp.where(landed, out, 0)
+    return out
+
+
+@scatter_reduce.defjvp
+def _scatter_reduce_jvp(axis, reduction, shape, primals, tangents):
+    """PopART's gradients: every tie of max and min gets the full one."""
+    src, initial, index = primals
+    dsrc, dinitial, _ = tangents
+    out = scatter_reduce(src, initial, index, axis, reduction, shape)
+    place = _Place(index, axis, src.shape, shape[axis])
+    if reduction in ("max", "min"):
+        dsrc = jnp.where(src == place.of(out), dsrc, 0)
+    elif reduction == "mul":
+        dsrc = dsrc * (place.of(out) / src)
+    dout = place.into(jnp.zeros(shape, out.dtype), "add", dsrc)
+    if initial is None:
+        return out, dout
+    if reduction == "none":
+        dinitial = place.into(dinitial, "set", 0)
+    elif reduction in ("max", "min"):
+        dinitial = jnp.where(out == initial, dinitial, 0)
+    elif reduction == "mul":
+        dinitial = dinitial * (out / initial)
+    return out, dout + dinitial
+
+
+def _fit_index(src: jax.Array, index: jax.Array, axis: int, broadcast: bool) -> tuple[jax.Array, jax.Array]:
+    """Source and index in forms that agree: a vector along `axis`, or an index of the (cropped) source's shape."""
+    if index.ndim > src.ndim:
+        raise popart_exception(f"Invalid rank for indices input: {index.ndim} > {src.ndim}")
+    if index.shape == src.shape:
+        return src, index
+    if index.ndim == 1:
+        index = index.reshape([-1 if d == axis else 1 for d in range(src.ndim)])
+    index = index.reshape((1,) * (src.ndim - index.ndim) + index.shape)
+    if any(i > s for i, s in zip(index.shape, src.shape, strict=True)):
+        raise popart_exception(f"Failed to expand 'indices' shape {list(index.shape)} to {list(src.shape)}")
+    if not broadcast:
+        return src[tuple(slice(n) for n in index.shape)], index
+    if index.shape == src.shape:
+        return src, index
+    if any(n != 1 for d, n in enumerate(index.shape) if d != axis) or index.shape[axis] != src.shape[axis]:
+        raise popart_exception(
+            f"Partial broadcasting of indices is not currently supported: {index.shape}, {src.shape}"
+        )
+    return src, index.reshape(-1)
+
+
+@lowers("ScatterReduce", domain=DOMAIN)
+def scatter_reduce_op(
+    src, index, initial=None, /, *, axis_size, axis=-1, reduction="sum", group_size=1, enable_index_broadcast=1
+):
+    for name, value in (("axis_size", axis_size), ("group_size", group_size)):
+        if value < 1:
+            raise popart_exception(f"ScatterReduce: {name} = {value} is not valid: must be > 0")
+    if enable_index_broadcast not in (0, 1):
+        raise popart_exception("ScatterReduce: enable_index_broadcast must be either 0 or 1")
+    if reduction not in _METHODS:
+        raise popart_exception(f"ScatterReduce: unknown reduction {reduction!r}, expected one of {sorted(_METHODS)}")
+    axis = _axis(axis, src.ndim, "ScatterReduce")
+    src, index = jnp.asarray(src), jnp.asarray(index)
+    initial = None if initial is None else jnp.asarray(initial)
+
+    def one(src, index, initial, axis):
+        src, index = _fit_index(src, index, axis, bool(enable_index_broadcast))
+        shape = tuple(axis_size if d == axis else n for d, n in enumerate(src.shape))
+        shape = shape if initial is None else initial.shape
+        return scatter_reduce(src, initial, index, axis, reduction, shape)
+
+    if group_size == 1:
+        return one(src, index, initial, axis)
+    return jax.vmap(lambda s, i, first: one(s, i, first, axis - 1))(src, index, initial)

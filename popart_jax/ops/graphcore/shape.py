@@ -1,0 +1,136 @@
+"""Layout, order and creation: Reshape, Slice, Reverse, Subsample, Sort, ReduceMedian, TensorRemap, Init ..."""
+
+from __future__ import annotations
+
+from math import prod
+
+import jax.numpy as jnp
+import numpy as np
+import onnx_ir as ir
+from jax import lax
+
+from ...enums import DataType
+from ...errors import popart_exception
+from ..arrays import namespace
+from ..registry import lowers
+from .losses import DOMAIN
+
+
+def resolve_shape(sizes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Target shape of a Reshape: 0 copies a dimension, one -1 is inferred.
+
+    Raises
+    ------
+    popart_exception
+        Two -1, a smaller entry, or element counts that don't agree.
+    """
+    if any(n < -1 for n in shape):
+        raise popart_exception(f"Reshape: entries of the shape {list(shape)} cannot be smaller than -1")
+    if list(shape).count(-1) > 1:
+        raise popart_exception(f"Reshape: {list(shape)} can only use -1 to specify one unknown dimension")
+    copied = [sizes[i] if n == 0 and i < len(sizes) else n for i, n in enumerate(shape)]
+    total, rest = prod(sizes), prod(n for n in copied if n != -1)
+    if -1 in copied and (rest == 0 or total % rest):
+        raise popart_exception(f"Reshape: Incompatible inferred dimension: {list(sizes)} to {list(shape)}")
+    target = tuple(total // rest if n == -1 else n for n in copied)
+    if prod(target) != total:
+        raise popart_exception(f"The number of elements cannot change for a ReshapeOp: {list(sizes)} to {list(shape)}")
+    return target
+
+
+@lowers("Reshape", domain=DOMAIN)
+def reshape(x, /, *, shape):
+    return x.reshape(resolve_shape(x.shape, shape))
+
+
+@lowers("Slice", domain=DOMAIN)
+def slice_(x, /, *, starts=(), ends=(), axes=(), steps=()):
+    axes = axes or range(len(starts))
+    cut = [slice(None)] * x.ndim
+    for i, (axis, start, end) in enumerate(zip(axes, starts, ends, strict=True)):
+        cut[axis] = slice(start, end, steps[i] if steps else 1)
+    return x[tuple(cut)]
+
+
+@lowers("Reverse", domain=DOMAIN)
+def reverse(x, /, *, dimensions=()):
+    for d in dimensions:
+        if d < 0:
+            raise popart_exception(f"Reverse: Only positive dimensions are supported, got {d}")
+        if d >= x.ndim:
+            raise popart_exception(f"Reverse: invalid dimension {d} for a tensor of rank {x.ndim}")
+        if list(dimensions).count(d) > 1:
+            raise popart_exception(f"Reverse: dimension {d} appears multiple times")
+    return namespace(x).flip(x, tuple(dimensions)) if dimensions else x
+
+
+@lowers("Subsample", domain=DOMAIN)
+def subsample(x, /, *, strides=()):
+    """x[::s0, ::s1, ...]."""
+    if 0 in strides:
+        raise popart_exception(f"Strides invalid. 0 stride at index {list(strides).index(0)}")
+    if strides and len(strides) != x.ndim:
+        raise popart_exception(f"Subsample: {len(strides)} strides for a tensor of rank {x.ndim}")
+    return x[tuple(slice(None, None, s) for s in strides)]
+
+
+@lowers("DepthToSpace", domain=DOMAIN)
+def depth_to_space(x, /, *, blocksize, mode="DCR"):
+    n, c, h, w = x.shape
+    b, deep = blocksize, c // blocksize**2
+    if mode == "DCR":
+        y = x.reshape(n, b, b, deep, h, w).transpose(0, 3, 4, 1, 5, 2)
+    elif mode == "CRD":
+        y = x.reshape(n, deep, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+    else:
+        raise popart_exception(f"Unrecognised DepthToSpaceMode {mode}")
+    return y.reshape(n, deep, h * b, w * b)
+
+
+@lowers("TensorRemap", domain=DOMAIN)
+def tensor_remap(x, reference=None, /, *, remap_type=0):
+    """A layout hint: the identity."""
+    return x
+
+
+@lowers("Init", domain=DOMAIN)
+def init(*, shape, data_type, tensor_type=0, init_type=0, batch_axis=-1):
+    """Zeros; with NoInit the contents are undefined, zeros do."""
+    return np.zeros(shape, ir.DataType[DataType(data_type).name].numpy())
+
+
+@lowers("Zeros", domain=DOMAIN)
+def zeros(*, shape, dtype=DataType.FLOAT.value):
+    return np.zeros(shape, ir.DataType[DataType(dtype).name].numpy())
+
+
+@lowers("ZerosLike", domain=DOMAIN)
+def zeros_like(x, /, *, dtype=None):
+    return namespace(x).zeros_like(x)
+
+
+@lowers("Sort", domain=DOMAIN)
+def sort(x, /, *, axis=-1, descending=0, stable=0):
+    """Values and INT32 positions along the axis; equal keys keep their order."""
+    order = jnp.argsort(x, axis=axis, stable=True, descending=bool(descending)).astype(jnp.int32)
+    return jnp.take_along_axis(x, order, axis), order
+
+
+@lowers("ReduceMedian", domain=DOMAIN)
+def reduce_median(x, /, *, axes=None, keepdims=1):
+    """Lower median and its INT32 position in the flattened reduced axes."""
+    over = sorted({a % x.ndim for a in axes}) if axes else list(range(x.ndim))
+    kept = [d for d in range(x.ndim) if d not in over]
+    flat = jnp.transpose(x, kept + over).reshape(*(x.shape[d] for d in kept), -1)
+    index = jnp.argsort(flat, axis=-1, stable=True)[..., (flat.shape[-1] - 1) // 2]
+    value = jnp.take_along_axis(flat, index[..., None], -1)[..., 0]
+    shape = [1 if d in over else n for d, n in enumerate(x.shape)] if keepdims else [x.shape[d] for d in kept]
+    return value.reshape(shape), index.astype(jnp.int32).reshape(shape)
+
+
+@lowers("Histogram", domain=DOMAIN)
+def histogram(x, /, *, levels, absoluteOfInput=0):
+    """UINT32 counts of the elements in the intervals between ascending levels; no gradient."""
+    flat = lax.stop_gradient(jnp.abs(x) if absoluteOfInput else x).reshape(-1)
+    bins = jnp.searchsorted(jnp.asarray(levels, flat.dtype), flat, side="right")
+    return jnp.zeros(len(levels) + 1, jnp.uint32).at[bins].add(1)

@@ -1,0 +1,59 @@
+"""Call and PackedDataBlock: operators that run a subgraph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ...errors import popart_exception
+from ..registry import lowers
+from .losses import DOMAIN
+
+
+@lowers("Call", domain=DOMAIN)
+def call(*args, callee, modifiedInputs=()):
+    """Inputs by position; outer tensors that the callee reads are captured."""
+    if len(args) != callee.n_inputs:
+        raise popart_exception(
+            f"For CallOp, number of inputs ({len(args)}) does not match that of the callee subgraph ({callee.n_inputs})"
+        )
+    return callee(*args)
+
+
+def _unpack(data: Any, offsets: Any, lengths: Any, longest: int) -> jax.Array:
+    """Sequences (n, longest, ...) out of packed rows, padded with zeros."""
+    t = jnp.arange(longest)
+    rows = jnp.asarray(offsets).astype(jnp.int32)[:, None] + t
+    valid = (t < jnp.asarray(lengths).astype(jnp.int32)[:, None]).reshape(*rows.shape, *(1,) * (data.ndim - 1))
+    return jnp.where(valid, jnp.asarray(data)[jnp.where(rows < data.shape[0], rows, 0)], jnp.zeros((), data.dtype))
+
+
+@lowers("PackedDataBlock", domain=DOMAIN)
+def packed_data_block(*args, callback, maxSequenceLengths, resultSize, callbackBatchSize):
+    """Unpack groups of sequences, run the callback on each group, pack its results; no gradient."""
+    *inputs, result_offsets, result_lengths = args
+    if len(inputs) != 3 * len(maxSequenceLengths):
+        raise popart_exception(
+            f"PackedDataBlock: {len(inputs)} inputs for {len(maxSequenceLengths)} maxSequenceLengths, expected 3 each."
+        )
+    groups = result_offsets.shape[0] // callbackBatchSize
+    used = groups * callbackBatchSize
+    unpacked = [
+        _unpack(data, offsets[:used], lengths[:used], longest)
+        for data, offsets, lengths, longest in zip(
+            inputs[::3], inputs[1::3], inputs[2::3], maxSequenceLengths, strict=True
+        )
+    ]
+    batched = [x.reshape(groups, callbackBatchSize, *x.shape[1:]) for x in unpacked]
+    results = lax.map(
+        lambda group: jnp.asarray(callback(*group[1], iteration=group[0])[0]), (jnp.arange(groups), batched)
+    )
+    flat = results.reshape(used, *results.shape[2:])
+    t = jnp.arange(flat.shape[1])
+    kept = t < jnp.asarray(result_lengths)[:used].astype(jnp.int32)[:, None]
+    rows = jnp.where(kept, jnp.asarray(result_offsets)[:used].astype(jnp.int32)[:, None] + t, resultSize)
+    packed = jnp.zeros((resultSize, *flat.shape[2:]), flat.dtype).at[rows].set(flat, mode="drop")
+    return lax.stop_gradient(packed)
