@@ -16,7 +16,20 @@ from typing import Any
 
 from ._calls import checked
 
-MODULES = ("popart", "session", "ir", "devicex", "transform", "pattern", "builder", "op", "opx", "ces", "python", "none")
+MODULES = (
+    "popart",
+    "session",
+    "ir",
+    "devicex",
+    "transform",
+    "pattern",
+    "builder",
+    "op",
+    "opx",
+    "ces",
+    "python",
+    "none",
+)
 _OFF = logging.CRITICAL + 10
 _TRACE = 5
 LEVELS = {
@@ -28,7 +41,14 @@ LEVELS = {
     "CRITICAL": logging.CRITICAL,
     "OFF": _OFF,
 }
-_LETTERS = {_TRACE: "T", logging.DEBUG: "D", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "C"}
+_LETTERS = {
+    _TRACE: "T",
+    logging.DEBUG: "D",
+    logging.INFO: "I",
+    logging.WARNING: "W",
+    logging.ERROR: "E",
+    logging.CRITICAL: "C",
+}
 _WORDS = {"T": "trace", "D": "debug", "I": "info", "W": "warning", "E": "error", "C": "critical"}
 _DEFAULT_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ %P.%t %L: %v"
 _ROOT = "popart"

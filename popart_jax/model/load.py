@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import InlinePass
 
 from ..errors import popart_exception
+from .tensors import StoredTensor, is_packed_half
 
 ModelLike: TypeAlias = "str | Path | bytes | onnx.ModelProto | ir.Model"
 
@@ -47,6 +48,40 @@ def _is_file(name: str | Path) -> bool:
         return False
 
 
+def load_proto(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
+    """A model as protobuf, by PopART's rule: the name of an existing file, else a serialised ModelProto.
+
+    Raises
+    ------
+    popart_exception
+        It is neither.
+    """
+    if isinstance(model, onnx.ModelProto):
+        return model
+    if isinstance(model, (str, Path)) and _is_file(model):
+        data, shown = Path(model).read_bytes(), str(model)
+    else:
+        data = model.encode("utf-8", "surrogateescape") if isinstance(model, str) else bytes(model)  # type: ignore[arg-type]
+        shown = data[:64].decode("utf-8", "replace")
+    try:
+        proto = onnx.load_model_from_string(data)
+    except DecodeError as err:
+        raise _unreadable(shown) from err
+    if not proto.HasField("graph"):
+        raise _unreadable(shown)
+    return proto
+
+
+def from_proto(proto: onnx.ModelProto) -> ir.Model:
+    """The model of a ModelProto. External data stay in files, found from the current directory; packed halves are known."""
+    model = ir.from_proto(proto)
+    for value in model.graph.initializers.values():
+        tensor = value.const_value
+        if isinstance(tensor, ir.TensorProtoTensor) and is_packed_half(tensor.raw):
+            value.const_value = StoredTensor(tensor.raw)
+    return model
+
+
 def _parse_file(path: Path) -> ir.Model:
     try:
         return ir.load(path)
@@ -55,13 +90,7 @@ def _parse_file(path: Path) -> ir.Model:
 
 
 def _parse_bytes(data: bytes) -> ir.Model:
-    try:
-        proto = onnx.load_model_from_string(data)
-    except DecodeError as err:
-        raise _unreadable(data[:64].decode("utf-8", "replace")) from err
-    if not proto.HasField("graph"):
-        raise _unreadable(data[:64].decode("utf-8", "replace"))
-    return ir.from_proto(proto)
+    return from_proto(load_proto(data))
 
 
 def _unreadable(shown: str) -> popart_exception:

@@ -161,7 +161,9 @@ class VariableSettings:
                 f"got {self._domain.replicaGroupSize}."
             )
         if self._by_stride is not None and min(self._by_stride) < 1:
-            raise popart_exception(f"Bad variable groups: stride and group size must be positive, got {self._by_stride}.")
+            raise popart_exception(
+                f"Bad variable groups: stride and group size must be positive, got {self._by_stride}."
+            )
 
     def getReplicaGrouping(self, numReplicas: int, /) -> ReplicaGrouping:
         """The groups among `numReplicas` replicas."""
@@ -252,5 +254,7 @@ class VariableSettings:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        groups = f"{self._domain}" if self._by_stride is None else f"stride={self._by_stride[0]}, size={self._by_stride[1]}"
+        groups = (
+            f"{self._domain}" if self._by_stride is None else f"stride={self._by_stride[0]}, size={self._by_stride[1]}"
+        )
         return f"VariableSettings({groups}, {self._mode})"

@@ -228,7 +228,9 @@ def _options(given: Any, defaults: Mapping[str, str | None], where: str) -> dict
         raise TypeError(f"{where}(): device options are a dict, got {type(given).__name__}.")
     for key in given:
         if str(key) not in defaults:
-            raise popart_exception(f"Invalid option `{key}' passed to {where}. Valid options are: {', '.join(defaults)}")
+            raise popart_exception(
+                f"Invalid option `{key}' passed to {where}. Valid options are: {', '.join(defaults)}"
+            )
     chosen = {str(k): str(v) for k, v in given.items()}
     return {**{k: v for k, v in defaults.items() if v is not None}, **chosen}
 
@@ -283,14 +285,26 @@ class DeviceManager:
         popart_exception
             Unknown option, architecture or sync pattern.
         """
-        defaults = {"numIPUs": "1", "tilesPerIPU": None, "ipuVersion": "ipu2", "syncPattern": "full", "gatewayMode": "false"}
+        defaults = {
+            "numIPUs": "1",
+            "tilesPerIPU": None,
+            "ipuVersion": "ipu2",
+            "syncPattern": "full",
+            "gatewayMode": "false",
+        }
         options = _options(opts, defaults, "createOfflineIPUDevice")
         tiles, workers = _architecture(options["ipuVersion"])
         syncPatternFromString(options["syncPattern"])
         options.setdefault("tilesPerIPU", str(tiles))
         never = DeviceConnectionType.Never
         return self._made(
-            DeviceType.OfflineIpu, options, "<offline-ipu>", workers=workers, connection=never, attached=False, driver_ids=(0,)
+            DeviceType.OfflineIpu,
+            options,
+            "<offline-ipu>",
+            workers=workers,
+            connection=never,
+            attached=False,
+            driver_ids=(0,),
         )
 
     def createOfflineIpuFromDeviceInfo(self, deviceInfo: DeviceInfo, /) -> DeviceInfo:
@@ -303,7 +317,11 @@ class DeviceManager:
         """
         if deviceInfo.type not in (DeviceType.Ipu, DeviceType.OfflineIpu):
             raise popart_exception(f"Cannot create an offline-ipu from a device of type {deviceInfo.type}.")
-        options = {"numIPUs": deviceInfo.numIpus, "tilesPerIPU": deviceInfo.tilesPerIPU, "ipuVersion": deviceInfo.ipuVersion}
+        options = {
+            "numIPUs": deviceInfo.numIpus,
+            "tilesPerIPU": deviceInfo.tilesPerIPU,
+            "ipuVersion": deviceInfo.ipuVersion,
+        }
         return self.createOfflineIPUDevice(options)
 
     def createOfflineIpuFromSystemString(self, system: str, numIpus: int, /) -> DeviceInfo:
@@ -360,7 +378,9 @@ class DeviceManager:
     ) -> DeviceInfo | None:
         """As `acquireAvailableDevice`, but None if none is free."""
         if numIpus < 0 or numIpus & (numIpus - 1):
-            raise popart_exception(f"You have requested {numIpus} IPUs. The number of IPUs requested must be a power of two")
+            raise popart_exception(
+                f"You have requested {numIpus} IPUs. The number of IPUs requested must be a power of two"
+            )
         _refuse_never(connectionType)
         candidates = _POOL.groups(max(numIpus, 1))
         if selectionCriterion is DeviceSelectionCriterion.Random:

@@ -1,0 +1,128 @@
+"""`Builder`: the face of the builder, with one namespace of operators per domain and opset."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Union
+
+import numpy as np
+
+from .core import _BuilderCore
+from .operators import (
+    ONNX_SETS,
+    AiGraphcoreOpset1,
+    AiOnnxOpset6,
+    AiOnnxOpset7,
+    AiOnnxOpset8,
+    AiOnnxOpset9,
+    AiOnnxOpset10,
+    AiOnnxOpset11,
+)
+from .opsets import AiGraphcore, AiOnnx, Opset, onnx_namespace
+
+_DEFAULT_ONNX, _DEFAULT_GRAPHCORE = 10, 1
+_DOMAINS = {"aiOnnx": ("ai.onnx", _DEFAULT_ONNX), "aiGraphcore": ("ai.graphcore", _DEFAULT_GRAPHCORE)}
+_Namespace = Union[  # noqa: UP007 - tools look at this annotation
+    AiGraphcoreOpset1, AiOnnxOpset6, AiOnnxOpset7, AiOnnxOpset8, AiOnnxOpset9, AiOnnxOpset10, AiOnnxOpset11
+]
+
+
+class Builder(_BuilderCore):
+    """Builds an ONNX model, operator by operator.
+
+    ``builder.aiOnnx`` (opset 10), ``builder.aiOnnxOpset6`` to ``aiOnnxOpset11`` and ``builder.aiGraphcore`` hold the
+    operators; the first use of one of the former settles the opset of the model.
+
+    Parameters
+    ----------
+    modelProtoOrFilename : str or bytes, optional
+        A model to go on with.
+    opsets : dict of str to int, optional
+        Versions for both ``"ai.onnx"`` and ``"ai.graphcore"``.
+
+    Raises
+    ------
+    KeyError
+        `opsets` lacks one of the two domains.
+    popart_exception
+        The model can't be read or has an opset outside 6 to 11.
+    RuntimeError
+        The ONNX checker refuses the model.
+
+    Examples
+    --------
+    >>> builder = Builder()
+    >>> x = builder.addInputTensor("FLOAT", [2, 3])
+    >>> y = builder.aiOnnx.relu([x])
+    >>> y, builder.getTensorShape(y)
+    ('Relu:0', [2, 3])
+    """
+
+    def __init__(
+        self,
+        modelProtoOrFilename: str | bytes | None = None,
+        opsets: dict[str, int] | None = None,
+        builderCore: _BuilderCore | None = None,
+    ) -> None:
+        super().__init__(modelProtoOrFilename, parent=builderCore)
+        self._chosen: dict[str, Opset] = {}
+        if opsets is not None:
+            self.aiOnnxOpsetVersion(opsets["ai.onnx"])
+            self._chosen["aiGraphcore"] = AiGraphcore(self, opsets["ai.graphcore"])
+        loaded = self._model.opset_imports.get("") if modelProtoOrFilename is not None else None
+        if loaded is not None and "aiOnnx" not in self._chosen:
+            self.aiOnnxOpsetVersion(loaded)
+
+    def aiOnnxOpsetVersion(self, version: int) -> None:
+        """Settle the ai.onnx opset.
+
+        Raises
+        ------
+        ValueError
+            There is no such opset.
+        """
+        self._chosen["aiOnnx"] = onnx_namespace(self, version)
+
+    def _selectOnnxVersion(self, version: int) -> None:
+        self.aiOnnxOpsetVersion(version)
+
+    def __getattr__(self, name: str) -> _Namespace:
+        match = re.fullmatch(r"(aiOnnx|aiGraphcore)(?:Opset(\d+))?", name)
+        if match is None:
+            if name.startswith(("aiOnnx", "aiGraphcore")):
+                raise KeyError(f"'{name}' is no operator set of this builder.")
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return self._namespace(match[1], int(match[2]) if match[2] else None, name)  # type: ignore[return-value]
+
+    def _namespace(self, family: str, version: int | None, asked: str) -> Opset:
+        chosen = self._chosen.get(family)
+        if chosen is None:
+            domain, default = _DOMAINS[family]
+            wanted = default if version is None else version
+            known = ONNX_SETS if family == "aiOnnx" else {1: AiGraphcoreOpset1}
+            if wanted not in known:
+                raise KeyError(
+                    f"'{asked}': there is no opset {wanted} of {domain}; there are {', '.join(map(str, known))}."
+                )
+            chosen = onnx_namespace(self, wanted) if family == "aiOnnx" else AiGraphcore(self, wanted)
+            self._chosen[family] = chosen
+        if version is not None and version != chosen.version:
+            if family == "aiOnnx" and version not in ONNX_SETS:
+                raise KeyError(f"'{asked}' is no operator set of this builder.")
+            raise RuntimeError(
+                f"{_DOMAINS[family][0]} opset is already defined as {chosen.version}; {asked} cannot be used in the same model."
+            )
+        return chosen
+
+    def reshape_const(self, aiOnnx: AiOnnx, args: list[str], shape: Iterable[int], debugContext: str = "") -> str:
+        """Reshape `args[0]` to a shape that is added as a constant."""
+        constant = aiOnnx.constant(np.array(list(shape), dtype=np.int64), debugContext=debugContext)
+        return aiOnnx.reshape([args[0], constant], debugContext=debugContext)
+
+    def createSubgraphBuilder(self) -> Builder:
+        """A builder for a subgraph; its names differ from those of all related builders."""
+        child = Builder(builderCore=self)
+        for family, opset in self._chosen.items():
+            child._chosen[family] = type(opset)(child, opset.version)
+        return child

@@ -1,0 +1,317 @@
+"""`_BuilderCore`: inputs, outputs, queries, custom operators and the finished model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import onnx_ir as ir
+
+from .._calls import checked, convert
+from ..errors import popart_exception
+from ..model import annotations as names
+from ..model import tensors
+from ..model.check import check_model
+from ..model.debug import DebugContext, path_of
+from ..model.dtypes import element_type
+from ..model.external import save_externally
+from ..model.load import load_proto
+from ..model.save import to_proto
+from ..model.tensor_info import _TensorInfoCore
+from ..model.tensor_location import InputSettings
+from ..model.variable_settings import VariableSettings
+from .contexts import Placement
+from .names import fresh_graph_name
+from .opened import open_model
+
+Context = DebugContext | str
+
+
+class _BuilderCore(Placement):
+    """Builds an ONNX model.
+
+    Parameters
+    ----------
+    modelProtoOrFilename : str or bytes, optional
+        A model to go on with: a file name or a serialised ModelProto.
+
+    Raises
+    ------
+    popart_exception
+        The model can't be read, or its ai.onnx opset is not one of 6 to 11.
+    RuntimeError
+        The ONNX checker refuses it.
+    """
+
+    def __init__(self, modelProtoOrFilename: str | bytes | None = None, *, parent: _BuilderCore | None = None) -> None:
+        super().__init__(parent)
+        if modelProtoOrFilename is not None:
+            if not isinstance(modelProtoOrFilename, (str, bytes, bytearray, Path)):
+                raise TypeError(
+                    f"modelProtoOrFilename is a file name or a serialised model, got {type(modelProtoOrFilename).__name__}"
+                )
+            open_model(self, load_proto(modelProtoOrFilename))
+
+    def _createSubgraphBuilder(self) -> _BuilderCore:
+        return _BuilderCore(parent=self)
+
+    @checked
+    def setGraphName(self, name: str) -> None:
+        """Name the graph; an empty name stands for a new unique one."""
+        self._graph.name = name or fresh_graph_name()
+
+    # -- inputs and outputs
+
+    @overload
+    def addInputTensor(self, tensorInfo: _TensorInfoCore, debugContext: Context = "") -> str: ...
+    @overload
+    def addInputTensor(self, dataType: str, shape: list[int], debugContext: Context = "") -> str: ...
+    @overload
+    def addInputTensor(
+        self, tensorInfo: _TensorInfoCore, settings: InputSettings = ..., debugContext: Context = ""
+    ) -> str: ...
+    @overload
+    def addInputTensor(
+        self, dataType: str, shape: list[int], settings: InputSettings = ..., debugContext: Context = ""
+    ) -> str: ...
+    @checked
+    def addInputTensor(
+        self,
+        tensorInfo: Any = None,
+        debugContext: Any = "",
+        dataType: Any = None,
+        shape: Any = None,
+        settings: Any = None,
+    ) -> str:
+        """Add a graph input and return its name.
+
+        `settings` counts with a TensorInfo only; with type and shape it is ignored, as upstream.
+        """
+        info = _TensorInfoCore(dataType, shape) if tensorInfo is None else tensorInfo
+        base = path_of(debugContext) or "input"
+        value = self._add_input(base, info.dataType(), info.shape(), "addInputTensor")
+        if tensorInfo is not None and isinstance(settings, InputSettings):
+            modes = (settings.tileSet(), settings.exchangeStrategy(), settings.replicatedStreamMode())
+            for key, mode in zip(names.input_metadata(value.name or ""), modes, strict=True):
+                self._model.metadata_props[key] = str(int(mode))
+        return value.name or ""
+
+    @checked
+    def addUntypedInputTensor(self, debugContext: Context = "") -> str:
+        """Add an input of a subgraph; it takes type and shape from the caller.
+
+        Raises
+        ------
+        popart_exception
+            This is no subgraph builder.
+        """
+        if self._parent is None:
+            raise popart_exception("Can only add untyped inputs to a subgraph builder, this is the top-level graph.")
+        return self._add_input(path_of(debugContext) or "input", None, None, "addUntypedInputTensor").name or ""
+
+    @checked
+    def addInputTensorFromParentGraph(self, tensorId: str) -> None:
+        """Add an input of the same name as a tensor of an enclosing builder.
+
+        Raises
+        ------
+        popart_exception
+            There is no such tensor.
+        """
+        outer = self._parent._find(tensorId) if self._parent is not None else None
+        if outer is None:
+            raise popart_exception(f"Failed to add unrecognised TensorId {tensorId} from the parent graph.")
+        value = self._new_value(tensorId)
+        value.type, value.shape = outer.type, outer.shape
+        self._names.used.add(tensorId)
+        self._graph.inputs.append(value)
+
+    @overload
+    def addInitializedInputTensor(self, initVal: np.ndarray, debugContext: Context = "") -> str: ...
+    @overload
+    def addInitializedInputTensor(
+        self, initVal: np.ndarray, variableSettings: VariableSettings, debugContext: Context = ""
+    ) -> str: ...
+    @checked
+    def addInitializedInputTensor(self, initVal: Any, debugContext: Any = "", variableSettings: Any = None) -> str:
+        """Add a variable with its initial value and return its name.
+
+        Raises
+        ------
+        popart_exception
+            PopART takes no arrays of this type.
+        """
+        array = np.ascontiguousarray(initVal).reshape(initVal.shape)
+        data = tensors.make("", array)
+        kind = element_type(data.dtype).data_type
+        base = path_of(debugContext) or "init_input"
+        value = self._add_input(base, kind, array.shape, "addInitializedInputTensor")
+        data.raw.name = value.name or ""
+        value.const_value = data
+        self._graph.register_initializer(value)
+        if variableSettings is not None:
+            domain = variableSettings.getSharedVariableDomain()
+            settings = (domain.type, domain.replicaGroupSize, variableSettings.getRetrievalMode())
+            for key, setting in zip(names.variable_metadata(value.name or ""), settings, strict=True):
+                self._model.metadata_props[key] = str(int(setting))
+        return value.name or ""
+
+    @checked
+    def addOutputTensor(self, outputName: str) -> None:
+        """List a tensor as graph output.
+
+        Raises
+        ------
+        popart_exception
+            There is no such tensor.
+        """
+        self._graph.outputs.append(self._value(outputName))
+
+    # -- operators beyond the tables
+
+    def customOp(
+        self,
+        opName: str,
+        opVersion: int,
+        domain: str,
+        inputs: Sequence[str],
+        attributes: dict[str, Any],
+        numOutputs: int = 1,
+        name: str = "",
+    ) -> list[str]:
+        """Add a node of any domain and type; nothing is known of its outputs' shapes.
+
+        Raises
+        ------
+        popart_exception
+            An unknown tensor, or an attribute that is no int, float, text or list of one of these.
+        """
+        version = convert(opVersion, int)
+        given = {convert(k, str): _plain(v) for k, v in attributes.items()}
+        given = {k: (list(v) if isinstance(v, tuple) else v) for k, v in given.items()}
+        return self._add_node(
+            convert(opName, str),
+            convert(list(inputs), list[str]),
+            given,
+            convert(numOutputs, int),
+            name,
+            domain="" if domain == "ai.onnx" else convert(domain, str),
+            version=version,
+            inferred=False,
+            api="customOp",
+        )
+
+    @checked
+    def checkpointOutput(self, nodeOutputNames: list[str]) -> list[str]:
+        """Mark tensors as recompute checkpoints: an Identity each, whose outputs are returned."""
+        marked = []
+        for name in nodeOutputNames:
+            out = self._add_node("Identity", [name], {}, 1, "Checkpoint")[0]
+            self._annotate(names.RECOMPUTE, 1, out)
+            marked.append(out)
+        return marked
+
+    @checked
+    def embedReplicationFactor(self, replicationFactor: int) -> None:
+        """Write the number of replicas into the model; `resetHostWeights` reads it."""
+        self._model.metadata_props[names.REPLICATION_FACTOR] = str(replicationFactor)
+
+    # -- queries
+
+    def getInputTensorIds(self) -> list[str]:
+        """Names of the graph inputs."""
+        return [v.name or "" for v in self._graph.inputs]
+
+    def getOutputTensorIds(self) -> list[str]:
+        """Names of the graph outputs."""
+        return [v.name or "" for v in self._graph.outputs]
+
+    def getValueTensorIds(self) -> list[str]:
+        """Names of the intermediate results."""
+        listed = {id(v) for v in self._graph.outputs}
+        return [v.name or "" for node in self._graph for v in node.outputs if id(v) not in listed]
+
+    def getTrainableTensorIds(self) -> list[str]:
+        """Names of the initializers."""
+        return list(self._graph.initializers)
+
+    @checked
+    def isInitializer(self, id: str) -> bool:
+        """Whether a tensor is an initializer."""
+        return id in self._graph.initializers
+
+    @checked
+    def getTensorShape(self, id: str) -> list[int]:
+        """Shape of a tensor.
+
+        Raises
+        ------
+        popart_exception
+            No such tensor, or its shape is not known.
+        """
+        value = self._queried(id)
+        if value.shape is None or not all(isinstance(d, int) for d in value.shape):
+            raise popart_exception(
+                f"The shape of tensor '{id}' is not known. Known tensors are {self._known_tensors()}"
+            )
+        return [int(d) for d in value.shape]  # type: ignore[arg-type]
+
+    @checked
+    def getTensorDtypeString(self, id: str) -> str:
+        """Element type of a tensor, in NumPy's words."""
+        value = self._queried(id)
+        if value.dtype is None:
+            raise popart_exception(f"The type of tensor '{id}' is not known. Known tensors are {self._known_tensors()}")
+        return element_type(value.dtype).lower
+
+    def _queried(self, name: str) -> ir.Value:
+        value = self._find(name)
+        if value is None:
+            raise popart_exception(f"'{name}' is not a tensor of this model. Known tensors are {self._known_tensors()}")
+        return value
+
+    # -- the model
+
+    def getModelProto(self) -> bytes:
+        """The model, serialised."""
+        return to_proto(self._model).SerializeToString()
+
+    @checked
+    def saveModelProto(self, filename: str) -> None:
+        """Check the model and write it to a file.
+
+        Raises
+        ------
+        RuntimeError
+            The ONNX checker refuses the model.
+        """
+        proto = to_proto(self._model)
+        check_model(proto)
+        Path(filename).write_bytes(proto.SerializeToString())
+
+    @checked
+    def saveInitializersExternally(self, ids: list[str], filename: str) -> None:
+        """Write initializers to a file of their own, one after the other, and clear them in the model.
+
+        Raises
+        ------
+        popart_exception
+            No initializer, already external, without data, or a missing directory.
+        """
+        stored = {name: v.const_value for name, v in self._graph.initializers.items()}
+        protos = {name: t.raw for name, t in stored.items() if isinstance(t, ir.TensorProtoTensor)}
+        for name, tensor in stored.items():
+            if isinstance(tensor, ir.ExternalTensor):
+                protos[name] = ir.to_proto(tensor)
+        save_externally(protos, ids, filename)
+        for name in ids:
+            value = self._graph.initializers[name]
+            value.const_value = ir.serde.deserialize_tensor(protos[name])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.integer, np.floating)):
+        return value.item()
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,210 @@
+"""The graph being built: its tensors by name, and adding nodes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from ..enums import DataType
+from ..errors import popart_exception
+from ..model.debug import DebugContext, path_of, record
+from .infer import arity, infer, set_type
+from .names import Names, fresh_graph_name
+from .windows import check_window
+
+DEFAULT_OPSET = 10
+_NEWEST_OPSET_OF_IR_3 = 8
+
+
+class GraphUnderConstruction:
+    """One graph, with links to the graphs around it."""
+
+    def __init__(self, parent: GraphUnderConstruction | None = None) -> None:
+        self._parent = parent
+        self._names = Names(parent._names if parent is not None else None)
+        self._values: dict[str, ir.Value] = {}
+        self._context: dict[str, list[ir.Attr]] = {}
+        self._graph = ir.Graph([], [], nodes=[], name=fresh_graph_name())
+        self._model = ir.Model(self._graph, ir_version=4) if parent is None else parent._model
+        self._hidden_domains: dict[str, int] = {}
+
+    # -- tensors
+
+    def _find(self, name: str) -> ir.Value | None:
+        """The tensor of this name here or in an enclosing graph."""
+        scope: GraphUnderConstruction | None = self
+        while scope is not None:
+            if name in scope._values:
+                return scope._values[name]
+            scope = scope._parent
+        return None
+
+    def _value(self, name: str) -> ir.Value:
+        found = self._find(name)
+        if found is None:
+            raise popart_exception(f"Unknown tensor '{name}' (valid tensors are {self._known_tensors()})")
+        return found
+
+    def _known_tensors(self) -> str:
+        own = list(self._values)
+        return ", ".join(own if self._parent is None else [*own, *self._parent._values])
+
+    def _new_value(self, name: str) -> ir.Value:
+        value = ir.Value(name=name)
+        self._values[name] = value
+        return value
+
+    def _add_input(self, base: str, kind: DataType | None, shape: Sequence[int] | None, api: str) -> ir.Value:
+        value = self._new_value(self._names.claim(base))
+        if kind is not None:
+            from ..model.dtypes import BY_DATA_TYPE
+
+            set_type(value, BY_DATA_TYPE[kind].onnx, None if shape is None else tuple(shape))
+        self._graph.inputs.append(value)
+        shown = None if shape is None else f"[{' '.join(map(str, shape))}]"
+        record(
+            base,
+            "popartbuilder",
+            category="variable",
+            api=api,
+            tensorId=value.name,
+            shape=shown,
+            type=kind and kind.name,
+        )
+        return value
+
+    # -- nodes
+
+    def _add_node(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        attributes: Mapping[str, Any],
+        outputs: int,
+        context: DebugContext | str,
+        *,
+        domain: str = "",
+        version: int | None = None,
+        inferred: bool = True,
+        api: str = "",
+    ) -> list[str]:
+        """Add a node and return the names of its outputs.
+
+        Raises
+        ------
+        popart_exception
+            Unknown tensor, wrong number of inputs or outputs, window parameters that do not fit, or an operator of
+            another opset than the domain has.
+        """
+        opset = self._use_opset(domain, version)
+        if inferred:
+            self._check_arity(domain, op, opset, len(inputs), outputs)
+        operands = [None if name == "" else self._value(name) for name in inputs]
+        node_attributes = [*(to_attribute(k, v) for k, v in attributes.items()), *self._context_attributes()]
+        if inferred:
+            check_window(op, domain, operands, attributes)
+        node = ir.Node(domain, op, operands, node_attributes, num_outputs=outputs, name=self._node_name(op, context))
+        for i, value in enumerate(node.outputs):
+            value.name = self._names.claim(op, i)
+            self._values[value.name] = value
+        self._graph.append(node)
+        if inferred:
+            infer(node, opset)
+        names = [v.name or "" for v in node.outputs]
+        self._record_node(node, context, inputs, names, attributes, api)
+        return names
+
+    def _check_arity(self, domain: str, op: str, version: int, inputs: int, outputs: int) -> None:
+        low, high, most = arity(domain, op, version)
+        if not low <= inputs <= high:
+            raise popart_exception(f"{op} has invalid number of inputs {inputs}. Must be between {low}..{high}")
+        if outputs > most:
+            raise popart_exception(f"{op} has invalid number of outputs {outputs}. It has at most {most}")
+
+    def _node_name(self, op: str, context: DebugContext | str) -> str:
+        path, scope = path_of(context), self._names.scope()
+        if path:
+            return f"{scope}{path}"
+        return f"{scope}{op}" if scope else ""
+
+    def _context_attributes(self) -> list[ir.Attr]:
+        return [stack[-1] for stack in self._context.values() if stack]
+
+    def _use_opset(self, domain: str, version: int | None) -> int:
+        """The opset of a domain; the first operator decides it."""
+        imports = self._model.opset_imports
+        if domain not in imports:
+            imports[domain] = version if version is not None else (DEFAULT_OPSET if domain == "" else 1)
+            if domain == "":
+                self._model.ir_version = 3 if imports[domain] <= _NEWEST_OPSET_OF_IR_3 else 4
+        used = imports[domain]
+        if version is not None and version != used:
+            raise popart_exception(
+                f"Invalid opset {version} used to add an operation. Opset for domain {domain or 'ai.onnx'} already "
+                f"defined as {used}"
+            )
+        return used
+
+    def _record_node(
+        self,
+        node: ir.Node,
+        context: DebugContext | str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        attributes: Mapping[str, Any],
+        api: str,
+    ) -> None:
+        info = record(
+            context,
+            "popartbuilder",
+            category="api",
+            api=api or node.op_type.lower(),
+            inputs=list(inputs) or None,
+            outputs=list(outputs) or None,
+            attributes={k: str(v) for k, v in attributes.items()},
+        )
+        if info is not None:
+            record(
+                DebugContext(info, ""),
+                "onnx",
+                category="op",
+                input=list(inputs),
+                output=list(outputs),
+                opName=node.name,
+                opType=node.op_type,
+                domain=node.domain,
+                attribute=sorted(attributes),
+            )
+
+
+def to_attribute(name: str, value: Any) -> ir.Attr:
+    """A Python value as ONNX attribute; an empty list counts as a list of int."""
+    if isinstance(value, (ir.Graph, ir.TensorProtocol)):
+        kind = ir.AttributeType.GRAPH if isinstance(value, ir.Graph) else ir.AttributeType.TENSOR
+        return ir.Attr(name, kind, value)
+    if isinstance(value, (list, tuple)):
+        if not value:
+            return ir.Attr(name, ir.AttributeType.INTS, ())
+        kinds = {_scalar_type(v) for v in value}
+        lists = {
+            ir.AttributeType.INT: ir.AttributeType.INTS,
+            ir.AttributeType.FLOAT: ir.AttributeType.FLOATS,
+            ir.AttributeType.STRING: ir.AttributeType.STRINGS,
+        }
+        if len(kinds) > 1:
+            raise popart_exception(f"Attribute '{name}': a list must hold values of one type, got {list(value)!r}")
+        return ir.Attr(name, lists[kinds.pop()], tuple(value))
+    kind = _scalar_type(value)
+    return ir.Attr(name, kind, int(value) if kind is ir.AttributeType.INT else value)
+
+
+def _scalar_type(value: Any) -> ir.AttributeType:
+    if isinstance(value, (bool, int)):
+        return ir.AttributeType.INT
+    if isinstance(value, float):
+        return ir.AttributeType.FLOAT
+    if isinstance(value, str):
+        return ir.AttributeType.STRING
+    raise popart_exception(f"{value!r} of type {type(value).__name__} is no attribute value")

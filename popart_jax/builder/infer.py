@@ -1,0 +1,148 @@
+"""Shape inference of one node while a model is built: ONNX's own for ai.onnx, our rules for ai.graphcore."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import shape_inference
+
+from ..errors import popart_exception
+from ..logs import module_logger
+from ..model.dtypes import element_type
+from ..model.tensor_info import _TensorInfoCore
+from .graphcore_rules import RULES, Operands
+
+_KNOWN_VALUE_LIMIT = 4096  # elements of a constant that inference may look at
+
+
+@cache
+def schema(op: str, version: int) -> onnx.defs.OpSchema:
+    """ONNX schema of an operator at an opset version."""
+    return onnx.defs.get_schema(op, version, "")
+
+
+def arity(domain: str, op: str, version: int) -> tuple[int, int, int]:
+    """Least and most inputs, and most outputs, of an operator."""
+    if domain == "ai.graphcore":
+        rule = RULES[op]
+        return rule.low, rule.high, rule.outputs
+    found = schema(op, version)
+    return found.min_input, found.max_input, found.max_output
+
+
+def set_type(value: ir.Value, dtype: ir.DataType | None, shape: tuple[int, ...] | None) -> None:
+    """Enter what is known about a tensor."""
+    if dtype is not None:
+        value.type = ir.TensorType(dtype)
+    if shape is not None:
+        value.shape = ir.Shape(shape)
+
+
+def known(value: ir.Value | None) -> tuple[ir.DataType | None, tuple[int, ...] | None]:
+    """Element type and shape of a tensor, as far as they are known numbers."""
+    if value is None:
+        return None, None
+    shape = None
+    if value.shape is not None and all(isinstance(d, int) for d in value.shape):
+        shape = tuple(int(d) for d in value.shape)  # type: ignore[arg-type]
+    return value.dtype, shape
+
+
+def tensor_info(value: ir.Value) -> _TensorInfoCore | None:
+    """Tensor info of a value, None if it is not known."""
+    dtype, shape = known(value)
+    return None if dtype is None or shape is None else _TensorInfoCore(element_type(dtype).data_type, list(shape))
+
+
+def infer(node: ir.Node, version: int) -> None:
+    """Enter types and shapes of the node's outputs, where they follow from the inputs.
+
+    Raises
+    ------
+    popart_exception
+        An inferred dimension is negative.
+    """
+    try:
+        found = _graphcore(node) if node.domain == "ai.graphcore" else _onnx(node, version)
+    except (shape_inference.InferenceError, RuntimeError, ValueError, IndexError, TypeError, KeyError) as err:
+        module_logger("builder").info(
+            "Shape inference of %s failed: %s", node.outputs[0].name if node.outputs else node, err
+        )
+        return
+    for value in node.outputs:
+        dtype, shape = found.get(value.name or "", (None, None))
+        if shape is not None and any(d < 0 for d in shape):
+            raise popart_exception(
+                f"Node {node.op_type} (name '{node.name}') has an invalid shape {list(shape)} for output '{value.name}': "
+                "dimensions cannot be negative"
+            )
+        set_type(value, dtype, shape)
+
+
+_Found = Mapping[str, tuple[ir.DataType | None, tuple[int, ...] | None]]
+
+
+def _graphcore(node: ir.Node) -> _Found:
+    rule = RULES.get(node.op_type)
+    if rule is None:
+        return {}
+    types = [known(v) for v in node.inputs]
+    results = rule.infer(Operands(types, node, len(node.outputs)))
+    return {v.name or "": r for v, r in zip(node.outputs, results, strict=False)}
+
+
+def _onnx(node: ir.Node, version: int) -> _Found:
+    if node.op_type == "Constant":
+        tensor = node.attributes["value"].value
+        node.outputs[0].const_value = tensor
+        return {node.outputs[0].name or "": (tensor.dtype, tuple(tensor.shape.numpy()))}
+    proto = onnx.NodeProto(op_type=node.op_type, name=node.name or "")
+    proto.input.extend([v.name if v is not None else "" for v in node.inputs])
+    proto.output.extend([v.name or "" for v in node.outputs])
+    for attribute in node.attributes.values():
+        if not attribute.name.startswith("__"):
+            proto.attribute.append(ir.to_proto(attribute))  # type: ignore[arg-type]
+    types = {v.name: _type_proto(v) for v in node.inputs if v is not None and v.dtype is not None and v.name}
+    data = {v.name: _data(v) for v in node.inputs if v is not None and v.name and _is_known(v)}
+    imports = [onnx.helper.make_opsetid("", version)]
+    results = shape_inference.infer_node_outputs(schema(node.op_type, version), proto, types, data, {}, imports, 4)  # type: ignore[arg-type]
+    return {name: _from_proto(result) for name, result in results.items()}
+
+
+def _type_proto(value: ir.Value) -> onnx.TypeProto:
+    proto = onnx.TypeProto()
+    assert value.dtype is not None
+    proto.tensor_type.elem_type = value.dtype.value
+    if value.shape is not None:
+        proto.tensor_type.shape.SetInParent()
+        for d in value.shape:
+            dim = proto.tensor_type.shape.dim.add()
+            if isinstance(d, int):
+                dim.dim_value = d
+            elif d.value is not None:
+                dim.dim_param = str(d.value)
+    return proto
+
+
+def _is_known(value: ir.Value) -> bool:
+    return value.const_value is not None and value.const_value.size <= _KNOWN_VALUE_LIMIT
+
+
+def _data(value: ir.Value) -> onnx.TensorProto:
+    assert value.const_value is not None
+    return onnx.numpy_helper.from_array(np.asarray(value.const_value.numpy()), value.name)
+
+
+def _from_proto(proto: Any) -> tuple[ir.DataType | None, tuple[int, ...] | None]:
+    kind = proto.tensor_type
+    dtype = ir.DataType(kind.elem_type) if kind.elem_type else None
+    if not kind.HasField("shape"):
+        return dtype, None
+    if not all(d.HasField("dim_value") for d in kind.shape.dim):
+        return dtype, None
+    return dtype, tuple(d.dim_value for d in kind.shape.dim)

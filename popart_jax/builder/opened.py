@@ -1,0 +1,56 @@
+"""Going on with a model that exists: its tensors become the builder's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx_ir as ir
+
+from ..errors import popart_exception
+from ..logs import module_logger
+from ..model.check import check_model
+from ..model.load import from_proto
+
+if TYPE_CHECKING:
+    from .core import _BuilderCore
+
+OPSETS = range(6, 12)
+_DEFAULT = 10
+
+
+def open_model(builder: _BuilderCore, proto: onnx.ModelProto) -> None:
+    """Make `proto` the model of a new builder.
+
+    Raises
+    ------
+    popart_exception
+        An ai.onnx opset that builders do not know.
+    RuntimeError
+        The ONNX checker refuses the model.
+    """
+    check_model(proto)
+    versions = {i.domain: i.version for i in proto.opset_import}
+    version = versions.get("", versions.get("ai.onnx", _DEFAULT))
+    if version not in OPSETS:
+        raise popart_exception(
+            f"Unsupported ai.onnx opset version {version}. Builder supports up to {OPSETS[-1]} and from {OPSETS[0]}; "
+            f"the default is {_DEFAULT}."
+        )
+    model = from_proto(_with_shapes(proto))
+    builder._model, builder._graph = model, model.graph
+    for graph in (model.graph, *model.graph.subgraphs()):
+        builder._names.used.update(v.name for v in _values(graph) if v.name)
+    builder._values = {v.name: v for v in _values(model.graph) if v.name}
+
+
+def _values(graph: ir.Graph) -> list[ir.Value]:
+    return [*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)]
+
+
+def _with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        return onnx.shape_inference.infer_shapes(proto)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as err:
+        module_logger("builder").info("Shape inference of the loaded model failed: %s", err)
+        return proto

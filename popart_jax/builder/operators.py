@@ -1,0 +1,98 @@
+"""The operator methods of `AiOnnxOpset6` to `AiOnnxOpset11` and `AiGraphcoreOpset1`, generated from the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import attributes, subgraphs
+from .core import _BuilderCore
+from .table import Method, describe, methods
+
+
+class OperatorSet:
+    """Operator methods of one domain and version for one builder."""
+
+    _domain: str
+    _version: int
+
+    def __init__(self, core: _BuilderCore) -> None:
+        self._core = core
+
+    @property
+    def domain(self) -> str:
+        """The operator domain."""
+        return self._domain
+
+    @property
+    def version(self) -> int:
+        """The opset version."""
+        return self._version
+
+
+def _call(builder: OperatorSet, method: Method, values: dict[str, Any]) -> Any:
+    core, version = builder._core, builder._version
+    context = values.pop(method.debug_parameter)
+    added = subgraphs.SPECIAL.get(method.op)
+    if added is not None:
+        names = added(core, method, values, context, version)
+    else:
+        node = attributes.node_of(method, values)
+        names = core._add_node(
+            method.op,
+            node.inputs,
+            node.attributes,
+            node.outputs,
+            context,
+            domain="" if method.domain == "ai.onnx" else method.domain,
+            version=version,
+            api=method.name,
+        )
+    if method.outputs == 0:
+        return None
+    return names[0] if method.outputs == 1 else names
+
+
+def _generate(overloads: list[Method]) -> Callable[..., Any]:
+    first = overloads[0]
+
+    def operator(self: OperatorSet, *args: Any, **kwargs: Any) -> Any:
+        for method in overloads[:-1]:
+            try:
+                values = method.bind(args, kwargs)
+            except TypeError:
+                continue
+            return _call(self, method, values)
+        return _call(self, overloads[-1], overloads[-1].bind(args, kwargs))
+
+    describe(first, operator)
+    return operator
+
+
+def _operator_set(name: str, domain: str, version: int) -> type[OperatorSet]:
+    members: dict[str, Any] = {
+        "__doc__": f"Methods that add operators of {domain} opset {version}.",
+        "__module__": __name__,
+        "_domain": domain,
+        "_version": version,
+        **{m: _generate(overloads) for m, overloads in methods(domain, version).items()},
+    }
+    return type(name, (OperatorSet,), members)
+
+
+AiOnnxOpset6 = _operator_set("AiOnnxOpset6", "ai.onnx", 6)
+AiOnnxOpset7 = _operator_set("AiOnnxOpset7", "ai.onnx", 7)
+AiOnnxOpset8 = _operator_set("AiOnnxOpset8", "ai.onnx", 8)
+AiOnnxOpset9 = _operator_set("AiOnnxOpset9", "ai.onnx", 9)
+AiOnnxOpset10 = _operator_set("AiOnnxOpset10", "ai.onnx", 10)
+AiOnnxOpset11 = _operator_set("AiOnnxOpset11", "ai.onnx", 11)
+AiGraphcoreOpset1 = _operator_set("AiGraphcoreOpset1", "ai.graphcore", 1)
+
+ONNX_SETS: dict[int, type[OperatorSet]] = {
+    6: AiOnnxOpset6,
+    7: AiOnnxOpset7,
+    8: AiOnnxOpset8,
+    9: AiOnnxOpset9,
+    10: AiOnnxOpset10,
+    11: AiOnnxOpset11,
+}

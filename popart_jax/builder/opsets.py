@@ -1,0 +1,166 @@
+"""Operator namespaces as programs see them: the generated methods, and Python forms of those that take builders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .operators import ONNX_SETS, AiGraphcoreOpset1, OperatorSet
+
+if TYPE_CHECKING:
+    from .builder import Builder
+
+_GRAPHCORE_SETS: dict[int, type[OperatorSet]] = {1: AiGraphcoreOpset1}
+
+
+class Opset:
+    """Operators of one domain at one version."""
+
+    _sets: dict[int, type[OperatorSet]] = {}  # noqa: RUF012
+    _label = ""
+
+    def __init__(self, builder: Builder, version: int) -> None:
+        if version not in self._sets and self._sets:
+            raise ValueError(
+                f"There is no opset {version} of {self._label}; there are {', '.join(map(str, self._sets))}."
+            )
+        self.version = version
+        self._operators: Any = self._sets[version](builder) if self._sets else None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return getattr(self._operators, name)
+        except AttributeError:
+            raise AttributeError(f"{self._label} opset {self.version} has no operator '{name}'.") from None
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(n for n in dir(self._operators) if not n.startswith("_"))]
+
+    def __str__(self) -> str:
+        return f"{self._label} opset {self.version}"
+
+
+class AiOnnx(Opset):
+    """Operators of ai.onnx."""
+
+    _sets = ONNX_SETS
+    _label = "ai.onnx"
+
+    def logical_if(
+        self, args: list[str], num_outputs: int, else_branch: Builder, then_branch: Builder, name: str = ""
+    ) -> list[str]:
+        """Add an If; both branches are subgraph builders with `num_outputs` outputs."""
+        return self._operators.logical_if(args, num_outputs, else_branch, then_branch, name)
+
+    def loop(self, args: list[str], num_outputs: int, body: Builder, debugContext: str = "") -> list[str]:
+        """Add a Loop over `[trip count, condition, carried values...]`."""
+        return self._operators.loop(args, num_outputs, body, debugContext)
+
+
+class AiOnnx6(AiOnnx):
+    """Operators of ai.onnx opset 6."""
+
+
+class AiOnnx7(AiOnnx6):
+    """Operators of ai.onnx opset 7."""
+
+
+class AiOnnx8(AiOnnx7):
+    """Operators of ai.onnx opset 8."""
+
+    def scan(
+        self,
+        args: list[str],
+        num_outputs: int,
+        body: Builder,
+        num_scan_inputs: int,
+        directions: list[int] = [],  # noqa: B006 - part of the signature, never changed
+        debugContext: str = "",
+    ) -> list[str]:
+        """Add a Scan of opset 8."""
+        return self._operators.scan(args, num_outputs, body, num_scan_inputs, directions, debugContext)
+
+
+class AiOnnx9(AiOnnx8):
+    """Operators of ai.onnx opset 9."""
+
+    def scan(  # type: ignore[override]
+        self,
+        args: list[str],
+        num_outputs: int,
+        body: Builder,
+        num_scan_inputs: int,
+        scan_input_axes: list[int] = [],  # noqa: B006
+        scan_input_directions: list[int] = [],  # noqa: B006
+        scan_output_axes: list[int] = [],  # noqa: B006
+        scan_output_directions: list[int] = [],  # noqa: B006
+        debugContext: str = "",
+    ) -> list[str]:
+        """Add a Scan."""
+        return self._operators.scan(
+            args,
+            num_outputs,
+            body,
+            num_scan_inputs,
+            scan_input_axes,
+            scan_input_directions,
+            scan_output_axes,
+            scan_output_directions,
+            debugContext,
+        )
+
+
+class AiOnnx10(AiOnnx9):
+    """Operators of ai.onnx opset 10."""
+
+
+class AiOnnx11(AiOnnx10):
+    """Operators of ai.onnx opset 11."""
+
+
+class AiOnnxMl(Opset):
+    """Namespace of ai.onnx.ml; no operator of it has a builder method."""
+
+    _label = "ai.onnx.ml"
+
+
+class AiGraphcore(Opset):
+    """Operators of ai.graphcore."""
+
+    _sets = _GRAPHCORE_SETS
+    _label = "ai.graphcore"
+
+    def call(self, args: list[str], num_outputs: int, callee: Builder, debugName: str = "") -> list[str]:
+        """Call a subgraph."""
+        return self._operators.call(args, num_outputs, callee, debugName)
+
+    def packedDataBlock(
+        self,
+        args: list[str],
+        maxSequenceLengths: list[int],
+        resultSize: int,
+        callbackBatchSize: int,
+        callback: Builder,
+        debugName: str = "",
+    ) -> str:
+        """Run a subgraph over packed sequences."""
+        return self._operators.packedDataBlock(
+            args, maxSequenceLengths, resultSize, callbackBatchSize, callback, debugName
+        )
+
+
+_ONNX_CLASSES = {6: AiOnnx6, 7: AiOnnx7, 8: AiOnnx8, 9: AiOnnx9, 10: AiOnnx10, 11: AiOnnx11}
+
+
+def onnx_namespace(builder: Builder, version: int) -> AiOnnx:
+    """The ai.onnx namespace of a version.
+
+    Raises
+    ------
+    ValueError
+        There is no such opset.
+    """
+    if version not in _ONNX_CLASSES:
+        raise ValueError(f"There is no opset {version} of ai.onnx; there are {', '.join(map(str, _ONNX_CLASSES))}.")
+    return _ONNX_CLASSES[version](builder, version)

@@ -1,0 +1,95 @@
+"""Checks of convolution and pooling parameters while building."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from ..errors import popart_exception
+
+_WINDOWED = {"Conv", "AveragePool", "MaxPool", "LpPool", "ConvInteger", "QLinearConv"}
+_WEIGHTED = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
+
+
+def check_window(op: str, domain: str, operands: Sequence[ir.Value | None], attributes: Mapping[str, Any]) -> None:
+    """Check the window of a convolution or pooling, if the shape of its data is known.
+
+    Raises
+    ------
+    popart_exception
+        A parameter list of the wrong length, a kernel unlike the weights, or a negative output size.
+    """
+    if domain or op not in _WINDOWED or not operands or operands[0] is None:
+        return
+    weights = operands[_WEIGHTED[op]] if op in _WEIGHTED else None
+    spatial = _sizes(operands[0])
+    if spatial is None:
+        return
+    if not spatial:
+        raise popart_exception("Input tensor has no spatial dimensions")
+    kernel = list(attributes.get("kernel_shape") or ())
+    inferred = _sizes(weights) if weights is not None else None
+    if kernel and inferred is not None and kernel != list(inferred):
+        raise popart_exception(
+            f"kernel_shape {kernel} does not match inferred shape from weight input {list(inferred)}"
+        )
+    check_parameters(
+        spatial,
+        kernel or list(inferred or ()),
+        strides=attributes.get("strides") or (),
+        dilations=attributes.get("dilations") or (),
+        pads=attributes.get("pads") or (),
+        ceil=bool(attributes.get("ceil_mode", 0)),
+    )
+
+
+def _sizes(value: ir.Value) -> tuple[int, ...] | None:
+    if value.shape is None or not all(isinstance(d, int) for d in value.shape):
+        return None
+    return tuple(int(d) for d in value.shape)[2:]  # type: ignore[arg-type]
+
+
+def check_parameters(
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    *,
+    strides: Sequence[int] = (),
+    dilations: Sequence[int] = (),
+    in_dilations: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    out_pads: Sequence[int] = (),
+    ceil: bool = False,
+) -> None:
+    """Check window parameters against the spatial sizes; empty lists stand for defaults.
+
+    Raises
+    ------
+    popart_exception
+        A list of the wrong length or a negative output size.
+    """
+    rank = len(spatial)
+    for name, values in (("strides", strides), ("dilations", dilations), ("inDilations", in_dilations)):
+        if values and len(values) != rank:
+            raise popart_exception(f"Length of {name} vector {len(values)} != number of spatial dimensions {rank}")
+    for name, values in (("pads", pads), ("outPads", out_pads)):
+        if values and len(values) != 2 * rank:
+            raise popart_exception(
+                f"Padding vector ({name}) of length {len(values)} does not have 2 values for each spatial dimension {rank}"
+            )
+    if len(kernel) != rank:
+        return
+    for d in range(rank):
+        spread = (in_dilations[d] if in_dilations else 1) * (spatial[d] - 1) + 1
+        padded = spread + (pads[d] + pads[d + rank] if pads else 0)
+        free = padded - ((dilations[d] if dilations else 1) * (kernel[d] - 1) + 1)
+        stride = strides[d] if strides else 1
+        size = (
+            (-(-free // stride) if ceil else free // stride) + 1 + (out_pads[d] + out_pads[d + rank] if out_pads else 0)
+        )
+        if size < 0:
+            raise popart_exception(
+                "Window parameter values combine to give invalid spatial output shape: "
+                f"dimension {d} of size {spatial[d]}, kernel {kernel[d]}, gives {size}"
+            )

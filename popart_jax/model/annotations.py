@@ -1,0 +1,41 @@
+"""Attribute and metadata names that PopART writes into ONNX files."""
+
+from __future__ import annotations
+
+VIRTUAL_GRAPH = "__ipu_number"
+PIPELINE_STAGE = "__pipeline_stage"
+EXECUTION_PHASE = "__execution_phase"
+RECOMPUTE = "__recompute_output_in_backward_pass"
+TENSOR_LOCATION = "__output_tensor_location"
+SCHEDULE_PRIORITY = "__schedule_priority"
+PARTIALS_TYPE = "__partials_type"
+AVAILABLE_MEMORY = "__available_memory"
+CONV_DITHERING = "__enable_conv_dithering"
+SERIALIZE_MODE = "__serialize_matmul_mode"
+SERIALIZE_FACTOR = "__serialize_matmul_factor"
+SERIALIZE_KEEP_PRECISION = "__serialize_matmul_keep_precision"
+INPLACE_NAMES = "__inplace_op_names"
+INPLACE_PRIORITIES = "__inplace_op_priorities"
+EXCLUDE_PATTERNS = "__exclude_patterns"
+OUTLINE = "__outline"
+COMM_GROUP = "__collectiveCommGroup"
+COLLECTIVE_OPERATOR = "__collectiveOperator"
+
+REPLICATION_FACTOR = "__replicationFactor"
+_INPUT_METADATA = ("tile_set", "exchange_strategy", "replicated_stream_mode")
+
+
+def input_metadata(tensor: str) -> tuple[str, str, str]:
+    """Metadata keys of a streamed input: tile set, exchange strategy, replicated stream mode."""
+    tiles, exchange, mode = (f"__{kind}/{tensor}" for kind in _INPUT_METADATA)
+    return tiles, exchange, mode
+
+
+def variable_metadata(tensor: str) -> tuple[str, str, str]:
+    """Metadata keys of an initializer: group type, group size, retrieval mode."""
+    return f"__comm_group_type/{tensor}", f"__comm_group_size/{tensor}", f"__variable_settings/{tensor}"
+
+
+def debug_id(kind: str, tensor: str) -> str:
+    """Metadata key of the debug record of an input or initializer."""
+    return f"__debug_id/{kind}/{tensor}"

@@ -1,0 +1,142 @@
+"""Initializers in files of their own. Locations are relative to the current directory, never to the model file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from ..errors import popart_exception
+from . import tensors
+from .dtypes import element_type
+
+
+def is_external(proto: onnx.TensorProto) -> bool:
+    """Whether the data are in another file."""
+    return proto.data_location == onnx.TensorProto.EXTERNAL
+
+
+def information(proto: onnx.TensorProto) -> dict[str, str]:
+    """The external_data entries."""
+    return {entry.key: entry.value for entry in proto.external_data}
+
+
+def read_external(proto: onnx.TensorProto) -> np.ndarray:
+    """Values of an externally stored initializer.
+
+    Raises
+    ------
+    popart_exception
+        Missing or wrong information, or a file that cannot be read.
+    """
+    place = locate(proto)
+    try:
+        with open(place.path, "rb") as file:
+            file.seek(place.offset)
+            data = file.read(place.length)
+    except OSError as err:
+        raise popart_exception(
+            f"Unable to open file '{place.path}' with the data of tensor '{proto.name}': {err}"
+        ) from err
+    kind = element_type(onnx_type(proto)).numpy
+    if len(data) < place.length:
+        raise popart_exception(
+            f"Invalid 'length' information ({place.length}) for externally stored tensor '{proto.name}': "
+            f"file '{place.path}' ends {place.length - len(data)} bytes early"
+        )
+    assert kind is not None
+    return np.frombuffer(data, kind.newbyteorder("<")).astype(kind).reshape(tuple(proto.dims))
+
+
+def onnx_type(proto: onnx.TensorProto):
+    """Element type of a proto."""
+    import onnx_ir as ir
+
+    return ir.DataType(proto.data_type)
+
+
+class Place:
+    """File, offset and length [bytes] of external data."""
+
+    def __init__(self, path: str, offset: int, length: int) -> None:
+        self.path, self.offset, self.length = path, offset, length
+
+
+def locate(proto: onnx.TensorProto) -> Place:
+    """Where the data of an external tensor are.
+
+    Raises
+    ------
+    popart_exception
+        No location, no such file, or an offset or length that is no number or does not fit the shape.
+    """
+    given = information(proto)
+    path = given.get("location")
+    if not path:
+        raise popart_exception(f"No location information for externally stored tensor '{proto.name}'")
+    if not Path(path).is_file():
+        raise popart_exception(f"Unrecognised file name '{path}' for externally stored tensor '{proto.name}'")
+    need = math.prod(proto.dims) * element_type(onnx_type(proto)).size
+    length = _number(given, "length", need, proto.name)
+    if length != need:
+        raise popart_exception(
+            f"Invalid 'length' information ({length}) for externally stored tensor '{proto.name}': its shape needs {need} bytes"
+        )
+    return Place(path, _number(given, "offset", 0, proto.name), length)
+
+
+def _number(given: Mapping[str, str], key: str, default: int, tensor: str) -> int:
+    text = given.get(key, str(default))
+    if not text.isdigit():
+        raise popart_exception(f"Invalid '{key}' information ({text}) for externally stored tensor '{tensor}'")
+    return int(text)
+
+
+def save_externally(protos: Mapping[str, onnx.TensorProto], ids: Sequence[str], filename: str) -> None:
+    """Write the raw little-endian data of some initializers to a file, in the order given, and mark them external.
+
+    Raises
+    ------
+    popart_exception
+        The directory is missing, or one of the ids is no initializer, external already, or without data.
+    """
+    parent = Path(filename).parent
+    if not parent.is_dir():
+        raise popart_exception(f"Cannot save initializers to '{filename}': parent directory does not exist")
+    for name in ids:
+        proto = protos.get(name)
+        if proto is None:
+            raise popart_exception(f"Tensor '{name}' is not an initializer")
+        if is_external(proto):
+            raise popart_exception(f"Tensor '{name}' already has an external data_location")
+        if not has_data(proto):
+            raise popart_exception(f"Tensor '{name}' has no data to save externally")
+    offset = 0
+    with open(filename, "wb") as file:
+        for name in ids:
+            proto = protos[name]
+            array = tensors.read(proto)
+            data = array.astype(array.dtype.newbyteorder("<")).tobytes()
+            file.write(data)
+            mark_external(proto, filename, len(data), offset)
+            offset += len(data)
+
+
+def has_data(proto: onnx.TensorProto) -> bool:
+    """Whether a proto holds data (or has no elements)."""
+    fields = ("float_data", "int32_data", "int64_data", "uint64_data", "double_data", "raw_data", "string_data")
+    return any(len(getattr(proto, f)) for f in fields) or 0 in proto.dims
+
+
+def mark_external(proto: onnx.TensorProto, location: str, length: int, offset: int) -> None:
+    """Clear the data and say where they are."""
+    name, data_type, dims = proto.name, proto.data_type, list(proto.dims)
+    proto.Clear()
+    proto.name, proto.data_type = name, data_type
+    proto.dims.extend(dims)
+    proto.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("length", length), ("offset", offset)):
+        proto.external_data.add(key=key, value=str(value))
