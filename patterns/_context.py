@@ -22,10 +22,13 @@ class Context:
         "inference" or "training".
     protected
         Names of tensors that must keep existing with their values: anchors, outputs, variables.
+    opset
+        Version of ai.onnx that the model imports.
     """
 
-    def __init__(self, mode: Mode, protected: frozenset[str]) -> None:
+    def __init__(self, mode: Mode, protected: frozenset[str], opset: int = 11) -> None:
         self.mode: Mode = mode
+        self.opset = opset
         self.protected = protected
         self.created: list[ir.Node] = []
         self.stem = ""

@@ -91,7 +91,9 @@ def sweep(
     SweepLog
         One entry per rewrite, and one per (pattern, node) that was refused.
     """
-    return _Sweep(graph, [r for r in rules if mode in r.modes], Context(mode, protected), rewrites_per_node).run()
+    opset = graph.opset_imports.get("", graph.opset_imports.get("ai.onnx", 11))
+    chosen = [r for r in rules if mode in r.modes]
+    return _Sweep(graph, chosen, Context(mode, protected, opset), rewrites_per_node).run()
 
 
 class _Sweep:

@@ -74,4 +74,4 @@ def _lower_pads(node: ir.Node, small: Shape, large: Shape, strides: Shape, spans
     totals = [
         max(s * (m - 1) + e + k - n, 0) for s, m, e, k, n in zip(strides, small, extra, spans, large, strict=True)
     ]
-    return tuple(t // 2 if mode == "SAME_UPPER" or "output_shape" in node.attributes else t - t // 2 for t in totals)
+    return tuple(t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in totals)

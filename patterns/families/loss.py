@@ -20,7 +20,7 @@ def softmax_into_nll(node: ir.Node, context: Context) -> Outcome:
         return None
     if attribute_int(node, "inputIsLogProbability", 0):
         return Refused("the loss reads its input as log-probabilities")
-    why = _not_last_axis(softmax) or _other_gradient_path(probabilities, node)
+    why = _not_last_axis(softmax, context) or _other_gradient_path(probabilities, node)
     if why:
         return Refused(why)
     return context.graphcore(
@@ -50,7 +50,7 @@ def nll_grad_into_softmax_grad(node: ir.Node, context: Context) -> Outcome:
     if not context.only_used_once(gradient):
         return Refused(f"tensor '{gradient.name}' is needed elsewhere")
     softmax = None if probabilities is None else probabilities.producer()
-    why = None if softmax is None else _not_last_axis(softmax)
+    why = None if softmax is None else _not_last_axis(softmax, context)
     if why:
         return Refused(why)
     return context.graphcore(
@@ -100,22 +100,14 @@ def _loss_attributes(node: ir.Node) -> dict[str, ir.Attr]:
     return {name: a for name, a in node.attributes.items() if not name.startswith("__") and name != "add_epsilon"}
 
 
-def _not_last_axis(softmax: ir.Node) -> str | None:
+def _not_last_axis(softmax: ir.Node, context: Context) -> str | None:
     """Why this Softmax does not normalise over exactly the class axis."""
     source = softmax.inputs[0]
     if source is None or source.shape is None:
         return "the rank of the softmax input is unknown"
     rank = len(source.shape)
-    axis = attribute_int(softmax, "axis", 1 if _opset(softmax) < 13 else -1)
+    axis = attribute_int(softmax, "axis", 1 if context.opset < 13 else -1)
     return None if axis in (-1, rank - 1) else f"the softmax normalises from axis {axis} of {rank} on"
-
-
-def _opset(node: ir.Node) -> int:
-    graph = node.graph
-    while isinstance(graph, ir.Graph) and graph.parent_node is not None and not graph.opset_imports:
-        graph = graph.parent_node.graph
-    imports = {} if graph is None else graph.opset_imports
-    return imports.get("", imports.get("ai.onnx", 11))
 
 
 def _other_gradient_path(probabilities: ir.Value, loss: ir.Node) -> str | None:
