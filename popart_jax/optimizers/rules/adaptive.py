@@ -1,0 +1,122 @@
+"""AdaGrad, RMSProp, centred RMSProp, AdaDelta.  Source: PopART's update equations (section 8.8 of its documentation)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ...enums import AdaptiveMode, WeightDecayMode
+from ..adaptive import Adaptive
+from .common import (
+    Extras,
+    Hyper,
+    Reduce,
+    Reduction,
+    Scalar,
+    Slot,
+    State,
+    Weight,
+    add_gradient,
+    ones,
+    reduced_gradient,
+    type_of,
+    wide,
+    zeros,
+)
+
+_SECOND = (AdaptiveMode.CenteredRMSProp, AdaptiveMode.AdaDelta)
+
+
+@dataclass(frozen=True)
+class AdaptiveRule:
+    """One of the adaptive optimizers for one weight."""
+
+    optimizer: Adaptive
+    weight: Weight
+    reduction: Reduction
+
+    def _value(self, field: str) -> np.float32:
+        return np.float32(self.optimizer.value(field, self.weight.name).val())
+
+    def _const(self, field: str) -> bool:
+        return self.optimizer.value(field, self.weight.name).isConst()
+
+    @property
+    def accum_type(self) -> np.dtype:
+        return type_of(self.optimizer.accum_type, self.weight.dtype)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        name, opt, kind = self.weight.name, self.optimizer, self.weight.dtype
+        slots = [Slot("accl1", f"Accl1___{name}", type_of(opt.accl1_type, kind), ones if opt.tf_variant else zeros)]
+        if opt.mode in _SECOND:
+            slots.append(Slot("accl2", f"Accl2___{name}", type_of(opt.accl2_type, kind), zeros))
+        if opt.has_momentum(name):
+            slots.append(Slot("accl3", f"Accl3___{name}", type_of(opt.accl3_type, kind), zeros))
+        return tuple(slots)
+
+    def scalars(self) -> tuple[Scalar, ...]:
+        plain = {
+            "learningRate": "learningRate",
+            "weightDecay": "weightDecay",
+            "adaptiveAlpha": "alpha",
+            "adaptiveMomentum": "momentum",
+            "adaptiveEps": "eps",
+        }
+        scale = self._value("lossScaling") * np.float32(self.reduction.post_divisor)
+        return (
+            *(Scalar(base, self._value(field), self._const(field)) for base, field in plain.items()),
+            Scalar("adaptiveGradientScaling", scale, self._const("lossScaling"), 1),
+        )
+
+    def start(self, w: Any, state: State) -> State:
+        if not self.reduction.accumulate:
+            return state
+        return {**state, "accum": jnp.zeros_like(w, self.accum_type)}
+
+    def accumulate(self, state: State, grad: Any, h: Hyper, index: Any) -> State:
+        return {**state, "accum": add_gradient(state["accum"], grad, self.reduction, index)}
+
+    def prepare(self, w: Any, state: State, grad: Any, h: Hyper, reduce: Reduce) -> tuple[Any, State, Extras]:
+        g = reduced_gradient(state, grad, self.reduction, reduce)
+        s = wide(g) / h["adaptiveGradientScaling"]
+        if self.optimizer.decay_mode is WeightDecayMode.L2Regularization:
+            s = s + h["weightDecay"] * wide(w)
+        return s, {k: v for k, v in state.items() if k != "accum"}, {"FinalReducedGradient___": g}
+
+    def apply(self, w: Any, state: State, q: Any, h: Hyper) -> tuple[Any, State, Extras]:
+        s, a = wide(q), h["adaptiveAlpha"]
+        stored = dict(state)
+
+        def keep(role: str, value: Any) -> Any:
+            stored[role] = value.astype(state[role].dtype)
+            return wide(stored[role])
+
+        adagrad = self.optimizer.mode is AdaptiveMode.AdaGrad
+        v1 = wide(state["accl1"])
+        v1 = keep("accl1", v1 + s * s if adagrad else a * v1 + (1 - a) * s * s)
+        x = self._direction(s, v1, state, keep, h)
+        step = x
+        if "accl3" in state:
+            inside = h["learningRate"] * x if self.optimizer.tf_variant else x
+            step = keep("accl3", h["adaptiveMomentum"] * wide(state["accl3"]) + inside)
+        if self.optimizer.decay_mode is WeightDecayMode.Decay:
+            step = step + h["weightDecay"] * wide(w)
+        rate_inside = self.optimizer.tf_variant and "accl3" in state
+        new = wide(w) - (step if rate_inside else h["learningRate"] * step)
+        return new.astype(w.dtype), stored, {"AdaptiveUpdater___": x}
+
+    def _direction(self, s: Any, v1: Any, state: State, keep: Any, h: Hyper) -> Any:
+        a, eps, mode = h["adaptiveAlpha"], h["adaptiveEps"], self.optimizer.mode
+        if mode is AdaptiveMode.AdaDelta:
+            v2 = wide(state["accl2"])
+            x = s * jnp.sqrt(v2 + eps) / jnp.sqrt(v1 + eps)
+            keep("accl2", a * v2 + (1 - a) * x * x)
+            return x
+        if mode is AdaptiveMode.CenteredRMSProp:
+            v2 = keep("accl2", a * wide(state["accl2"]) + (1 - a) * s)
+            v1 = v1 - v2 * v2
+        return s / jnp.sqrt(v1 + eps) if self.optimizer.tf_variant else s / (jnp.sqrt(v1) + eps)

@@ -1,0 +1,157 @@
+"""What the update rules share: facts of the reduction, optimizer state, scalars fed from the host.
+
+A rule is optax's pair of init and update, cut where gradient clipping and replica reduction come in between:
+``accumulate`` runs per micro-batch, ``prepare`` yields the tensor that clipping looks at, ``apply`` makes the new weight.
+Hyperparameters arrive as traced scalars. Arithmetic is in float32; what is stored is rounded to its own type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+
+from ...enums import DataType
+
+State = dict[str, Any]
+Hyper = Mapping[str, Any]
+Extras = dict[str, Any]
+F32 = jnp.float32
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """How gradients of micro-batches and replicas combine (PopART's section on reduction factors).
+
+    Attributes
+    ----------
+    accumulate : bool
+        Gradient accumulation is on.
+    factor : int
+        Micro-batches per update.
+    replicas : int
+        Global replication factor.
+    mean, running : bool
+        Mean instead of sum; the mean is kept while accumulating instead of one division at the end.
+    """
+
+    accumulate: bool = False
+    factor: int = 1
+    replicas: int = 1
+    mean: bool = False
+    running: bool = False
+
+    @property
+    def post_divisor(self) -> float:
+        """af_post * rf_post: what the scalars divide a plain sum by."""
+        if not self.mean or self.running:
+            return 1.0
+        return float((self.factor if self.accumulate else 1) * self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A trained weight as a rule sees it; `group` is how many replicas share its value."""
+
+    name: str
+    dtype: np.dtype
+    group: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number computed on the host from hyperparameters.
+
+    `loss_power` says how it depends on the loss scale: +1 proportional, -1 inverse; automatic loss scaling needs that.
+    `of_weight_type` scalars are rounded to the weight's type.
+    """
+
+    base: str
+    value: np.float32
+    const: bool
+    loss_power: int = 0
+    of_weight_type: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One optimizer state tensor of a weight: its role, name and type, and the value a new session starts with."""
+
+    role: str
+    name: str
+    dtype: np.dtype
+    init: Callable[[np.ndarray, Mapping[str, np.float32]], np.ndarray]
+    is_scalar: bool = False
+
+
+class Reduce(Protocol):
+    """Combination over the replicas that share a weight."""
+
+    def __call__(self, x: Any, *, mean: bool = False) -> Any: ...
+
+
+class Rule(Protocol):
+    """The update of one weight."""
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """State kept between updates."""
+        ...
+
+    def scalars(self) -> tuple[Scalar, ...]:
+        """Current host values of the hyperparameters."""
+        ...
+
+    def start(self, w: Any, state: State) -> State:
+        """Working state of a batch: the kept state, and accumulators that live within one batch."""
+        ...
+
+    def accumulate(self, state: State, grad: Any, h: Hyper, index: Any) -> State:
+        """Add the gradient of micro-batch `index`."""
+        ...
+
+    def prepare(self, w: Any, state: State, grad: Any, h: Hyper, reduce: Reduce) -> tuple[Any, State, Extras]:
+        """What clipping looks at, the working state, and named intermediate tensors."""
+        ...
+
+    def apply(self, w: Any, state: State, q: Any, h: Hyper) -> tuple[Any, State, Extras]:
+        """New weight, kept state, and named intermediate tensors."""
+        ...
+
+
+def zeros(w0: np.ndarray, _: Mapping[str, np.float32]) -> np.ndarray:
+    """State that starts at zero."""
+    return np.zeros(np.shape(w0), np.float32)
+
+
+def ones(w0: np.ndarray, _: Mapping[str, np.float32]) -> np.ndarray:
+    """State that starts at one."""
+    return np.ones(np.shape(w0), np.float32)
+
+
+def type_of(kind: DataType, weight: np.dtype) -> np.dtype:
+    """NumPy type of optimizer state; UNDEFINED is the weight's."""
+    return {DataType.FLOAT: np.dtype(np.float32), DataType.FLOAT16: np.dtype(np.float16)}.get(kind, weight)
+
+
+def wide(x: Any) -> Any:
+    """A tensor in the precision of the arithmetic."""
+    return x.astype(F32)
+
+
+def add_gradient(total: Any, grad: Any, reduction: Reduction, index: Any) -> Any:
+    """Sum or running mean of gradients after micro-batch `index`, in the accumulator's type."""
+    if not (reduction.mean and reduction.running):
+        return (wide(total) + wide(grad)).astype(total.dtype)
+    share = 1 / (F32(1) + index)
+    kept = jnp.where(index == 0, 0, wide(total)) * (index * share)
+    return (kept + wide(grad) * share).astype(total.dtype)
+
+
+def reduced_gradient(state: State, grad: Any, reduction: Reduction, reduce: Reduce) -> Any:
+    """The accumulated gradient, or the given one, combined over replicas."""
+    local = state["accum"] if reduction.accumulate else grad
+    return reduce(local, mean=reduction.mean and reduction.running)

@@ -1,0 +1,224 @@
+"""SGD: without momentum, and with it in one tensor (Combined) or two (Separate).
+
+Source: PopART's update equations, sections 8.7 and 8.8 of its documentation; names follow them (mm momentum, dm
+dampening, vs velocity scaling, ls loss scale, q replicas summed in the velocity).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ...enums import SGDAccumulatorAndMomentum
+from ..sgd import SGD
+from ..values import OptimizerValue
+from .common import (
+    Extras,
+    Hyper,
+    Reduce,
+    Reduction,
+    Rule,
+    Scalar,
+    Slot,
+    State,
+    Weight,
+    add_gradient,
+    reduced_gradient,
+    type_of,
+    wide,
+    zeros,
+)
+
+
+def sgd_rule(optimizer: SGD, weight: Weight, reduction: Reduction) -> Rule:
+    """The form of SGD that a weight uses."""
+    if not optimizer.has_momentum(weight.name):
+        return PlainSGD(optimizer, weight, reduction)
+    separate = optimizer.accumulator is SGDAccumulatorAndMomentum.Separate
+    return (SeparateSGD if separate else CombinedSGD)(optimizer, weight, reduction)
+
+
+@dataclass(frozen=True)
+class _Base:
+    optimizer: SGD
+    weight: Weight
+    reduction: Reduction
+
+    def value(self, field: str) -> np.float32:
+        return np.float32(self._raw(field).val())
+
+    def const(self, *fields: str) -> bool:
+        return all(self._raw(f).isConst() for f in fields)
+
+    def _raw(self, field: str) -> OptimizerValue:
+        return self.optimizer.value(field, self.weight.name)
+
+    @property
+    def nesterov(self) -> bool:
+        return self.optimizer.has_nesterov(self.weight.name)
+
+    @property
+    def accum_type(self) -> np.dtype:
+        return type_of(self.optimizer.accum_type, self.weight.dtype)
+
+    def start(self, w: Any, state: State) -> State:
+        if not self.reduction.accumulate:
+            return state
+        return {**state, "accum": jnp.zeros_like(w, self.accum_type)}
+
+    def accumulate(self, state: State, grad: Any, h: Hyper, index: Any) -> State:
+        return {**state, "accum": add_gradient(state["accum"], grad, self.reduction, index)}
+
+
+class PlainSGD(_Base):
+    """w <- w * (1 - lr(1-dm)wd) - lr(1-dm)/(ls af rf) * g."""
+
+    slots: tuple[Slot, ...] = ()
+
+    def scalars(self) -> tuple[Scalar, ...]:
+        lr, wd, dm, ls = (self.value(f) for f in ("learningRate", "weightDecay", "dampening", "lossScaling"))
+        step = lr * (1 - dm)
+        divisor = ls * np.float32(self.reduction.post_divisor)
+        return (
+            Scalar("scaledLearningRate0", step / divisor, self.const("learningRate", "dampening", "lossScaling"), -1),
+            Scalar(
+                "weightDecayScaleFactor0",
+                1 - step * wd,
+                self.const("learningRate", "dampening", "weightDecay"),
+                of_weight_type=True,
+            ),
+        )
+
+    def prepare(self, w: Any, state: State, grad: Any, h: Hyper, reduce: Reduce) -> tuple[Any, State, Extras]:
+        g = reduced_gradient(state, grad, self.reduction, reduce)
+        return g, state, {"FinalReducedGradient___": g}
+
+    def apply(self, w: Any, state: State, q: Any, h: Hyper) -> tuple[Any, State, Extras]:
+        new = wide(w) * h["weightDecayScaleFactor0"] - h["scaledLearningRate0"] * wide(q)
+        return new.astype(w.dtype), {}, {}
+
+
+class SeparateSGD(_Base):
+    """Gradient accumulator and velocity are two tensors."""
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        kind = type_of(self.optimizer.accl1_type, self.weight.dtype)
+        return (Slot("accl1", f"Accl1___{self.weight.name}", kind, zeros),)
+
+    def scalars(self) -> tuple[Scalar, ...]:
+        fields = ("learningRate", "weightDecay", "momentum", "dampening", "velocityScaling", "lossScaling")
+        lr, wd, mm, dm, vs, ls = (self.value(f) for f in fields)
+        divisor = ls * np.float32(self.reduction.post_divisor)
+        gradient = self.const("dampening", "velocityScaling", "lossScaling")
+        decay = self.const("dampening", "weightDecay", "velocityScaling")
+        plain = (
+            Scalar("scaledLearningRate2", lr / vs, self.const("learningRate", "velocityScaling")),
+            Scalar("dampeningScaleFactor2", (1 - dm) * vs / divisor, gradient, -1),
+            Scalar("scaledWeightDecay1", (1 - dm) * wd * vs, decay, of_weight_type=True),
+            Scalar("scaledMomentum2", mm, self.const("momentum"), of_weight_type=True),
+        )
+        if not self.nesterov:
+            return plain
+        return (
+            *plain,
+            Scalar("nesterovDampeningScaleFactor2", 1 / ls, self.const("lossScaling"), -1),
+            Scalar("nesterovGradScaleFactor2", vs, self.const("velocityScaling")),
+            Scalar("sgdMomentum", mm, self.const("momentum"), of_weight_type=True),
+            Scalar("sgdWeightDecay", wd, self.const("weightDecay"), of_weight_type=True),
+        )
+
+    def prepare(self, w: Any, state: State, grad: Any, h: Hyper, reduce: Reduce) -> tuple[Any, State, Extras]:
+        g = reduced_gradient(state, grad, self.reduction, reduce)
+        kept = state["accl1"]
+        v = h["scaledMomentum2"] * wide(kept) + h["scaledWeightDecay1"] * wide(w)
+        v = v + h["dampeningScaleFactor2"] * wide(g)
+        q = v
+        if self.nesterov:
+            inner = h["nesterovDampeningScaleFactor2"] * wide(g) + h["sgdWeightDecay"] * wide(w)
+            q = h["nesterovGradScaleFactor2"] * inner + h["sgdMomentum"] * v
+        return q, {"accl1": v.astype(kept.dtype)}, {"FinalReducedGradient___": g}
+
+    def apply(self, w: Any, state: State, q: Any, h: Hyper) -> tuple[Any, State, Extras]:
+        return (wide(w) - h["scaledLearningRate2"] * wide(q)).astype(w.dtype), state, {}
+
+
+class CombinedSGD(_Base):
+    """One tensor accumulates gradients and is the velocity, already decayed for the coming batch."""
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        name = f"Accl___{self.weight.name}"
+        kind = type_of(self.optimizer.accl1_type, self.accum_type)
+        velocity = Slot("accl", name, kind, _decay_of_initial_weight)
+        if not self.nesterov:
+            return (velocity,)
+        return velocity, Slot("nesterov", f"{name}_nesterovGrad", self.accum_type, zeros)
+
+    def scalars(self) -> tuple[Scalar, ...]:
+        fields = ("learningRate", "weightDecay", "momentum", "dampening", "velocityScaling", "lossScaling")
+        lr, wd, mm, dm, vs, ls = (self.value(f) for f in fields)
+        r = self.reduction
+        q = np.float32(self.weight.group if r.accumulate else 1)
+        averaged = np.float32(r.factor if r.mean and r.accumulate else 1)
+        c = q / np.float32(r.replicas) if r.mean else q
+        gradient = self.const("dampening", "velocityScaling", "lossScaling")
+        decay = self.const("dampening", "weightDecay", "velocityScaling")
+        plain = (
+            Scalar("scaledLearningRate1", lr / (vs * q), self.const("learningRate", "velocityScaling")),
+            Scalar("dampeningScaleFactor1", (1 - dm) * vs * c / (ls * averaged), gradient, -1),
+            Scalar("scaledWeightDecay1", (1 - dm) * wd * vs, decay, of_weight_type=True),
+            Scalar("scaledMomentum1", mm / q, self.const("momentum"), of_weight_type=True),
+        )
+        if not self.nesterov:
+            return plain
+        running = np.float32(r.factor if r.mean and r.running and r.accumulate else 1)
+        return (
+            *plain,
+            Scalar("nesterovDampeningScaleFactor1", 1 / (ls * running), self.const("lossScaling"), -1),
+            Scalar("nesterovGradScaleFactor1", vs * q, self.const("velocityScaling")),
+            Scalar("sgdMomentum", mm, self.const("momentum"), of_weight_type=True),
+            Scalar("sgdWeightDecay", wd, self.const("weightDecay"), of_weight_type=True),
+        )
+
+    def start(self, w: Any, state: State) -> State:
+        return state
+
+    def accumulate(self, state: State, grad: Any, h: Hyper, index: Any) -> State:
+        v = state["accl"]
+        added = {**state, "accl": (wide(v) + h["dampeningScaleFactor1"] * wide(grad)).astype(v.dtype)}
+        if self.nesterov:
+            total = state["nesterov"]
+            added["nesterov"] = (wide(total) + wide(grad)).astype(total.dtype)
+        return added
+
+    def prepare(self, w: Any, state: State, grad: Any, h: Hyper, reduce: Reduce) -> tuple[Any, State, Extras]:
+        if self.reduction.accumulate:
+            before = state["accl"]
+            state = {role: reduce(x) for role, x in state.items()}
+        else:
+            state = self.accumulate(state, reduce(grad), h, 0)
+            before = state["accl"]
+        v = state["accl"]
+        q = v
+        if self.nesterov:
+            inner = h["nesterovDampeningScaleFactor1"] * wide(state["nesterov"]) + h["sgdWeightDecay"] * wide(w)
+            q = h["nesterovGradScaleFactor1"] * inner + h["sgdMomentum"] * wide(v)
+        return q, state, {"AcclIntoReduce___": before, "AcclIntoUpdate___": v}
+
+    def apply(self, w: Any, state: State, q: Any, h: Hyper) -> tuple[Any, State, Extras]:
+        new = (wide(w) - h["scaledLearningRate1"] * wide(q)).astype(w.dtype)
+        v = state["accl"]
+        decayed = (h["scaledMomentum1"] * wide(v) + h["scaledWeightDecay1"] * wide(new)).astype(v.dtype)
+        kept = {"accl": decayed}
+        if self.nesterov:
+            kept["nesterov"] = jnp.zeros_like(state["nesterov"])
+        return new, kept, {"AcclOutOfAcclUpdate___": decayed}
+
+
+def _decay_of_initial_weight(w0: np.ndarray, scalars: Mapping[str, np.float32]) -> np.ndarray:
+    return np.asarray(scalars["scaledWeightDecay1"] * np.asarray(w0, np.float32))
