@@ -127,10 +127,23 @@ def nll(
         losses = -pick(probs, labels)
     else:
         losses = clamped_nll(pick(probs, labels), _clamps(probs.dtype))
-    if ignoreIndex is None:
+    return _reduce_kept(losses, labels, reduction, ignoreIndex)
+
+
+def _reduce_kept(losses: jax.Array, labels: Any, reduction: str, ignore: int | None) -> jax.Array:
+    """Reduce the losses of the samples whose label is not `ignore`."""
+    if ignore is None:
         return reduce_loss(losses, reduction)
-    kept = labels != jnp.asarray(np.asarray(ignoreIndex).astype(labels.dtype))
+    kept = labels != jnp.asarray(np.asarray(ignore).astype(labels.dtype))
     return reduce_loss(jnp.where(kept, losses, 0), reduction, jnp.maximum(kept.sum(), 1))
+
+
+@lowers("SoftmaxNll", domain=DOMAIN)
+def softmax_nll(logits, labels, /, *, reduction, ignoreIndex=None, inputIsLogProbability=0, add_epsilon=1):
+    """Softmax over the last axis and Nll as one op; made by the patterns SoftmaxGradDirect and NlllWithSoftmaxGradDirect."""
+    _check_nll(logits, labels)
+    probs = jax.lax.stop_gradient(jax.nn.softmax(logits, -1))
+    return _reduce_kept(fused_nll(logits, probs, labels, bool(add_epsilon)), labels, reduction, ignoreIndex)
 
 
 @lowers("L1", domain=DOMAIN)
