@@ -1,0 +1,103 @@
+"""One node as a model, run by the interpreter: the operator tests' common tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import helper
+
+from popart_jax._compat.jax import enable_x64
+from popart_jax.lowering import Settings, evaluate
+
+
+def model(
+    op: str, inputs: Sequence[Any], n_out: int = 1, *, domain: str = "", opset: int = 22, **attributes: Any
+) -> onnx.ModelProto:
+    """A model of one node; an input of None is left out."""
+    names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
+    node = helper.make_node(op, names, [f"y{i}" for i in range(n_out)], domain=domain, name="node", **attributes)
+    infos = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(_dtype(x)), np.shape(x))
+        for n, x in zip(names, inputs, strict=True)
+        if n
+    ]
+    outputs = [helper.make_empty_tensor_value_info(f"y{i}") for i in range(n_out)]
+    graph = helper.make_graph([node], "single", infos, outputs)
+    imports = [
+        helper.make_opsetid("", opset if not domain else 22),
+        *([helper.make_opsetid(domain, 1)] if domain else []),
+    ]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def run(
+    op: str,
+    inputs: Sequence[Any],
+    n_out: int = 1,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    x64: bool = False,
+    static: Sequence[int] = (),
+    **kwargs: Any,
+) -> list[Any]:
+    """Outputs of one node; `static` names inputs to keep as NumPy."""  # fmt: skip
+    fn = function(op, inputs, n_out, settings=settings, static=static, **kwargs)
+    with enable_x64(x64):
+        return fn(*inputs)
+
+
+def function(
+    op: str, inputs: Sequence[Any], n_out: int = 1, *, settings=None, static: Sequence[int] = (), **kwargs: Any
+):
+    """One node as a function of its inputs."""
+    graph_model = ir.from_proto(model(op, inputs, n_out, **kwargs))
+    wants = [f"y{i}" for i in range(n_out)]
+
+    def fn(*args: Any) -> list[Any]:
+        fed = {
+            f"x{i}": (np.asarray(x) if i in static or _dtype(inputs[i]) == object else jax.numpy.asarray(x))
+            for i, x in enumerate(args)
+            if x is not None
+        }
+        facts = Settings(dict(graph_model.opset_imports), **(settings or {}))
+        found = evaluate(graph_model.graph, fed, wants, facts)
+        return [found[w] for w in wants]
+
+    return fn
+
+
+def _dtype(x: Any) -> np.dtype:
+    return np.dtype(x.dtype) if hasattr(x, "dtype") else np.asarray(x).dtype
+
+
+def check_gradient(fn, *args: Any, which: Sequence[int] | None = None, eps: float = 1e-6, rtol: float = 1e-5) -> None:
+    """Compare jax.grad of a fixed projection of ``fn(*args)`` with central differences, all in float64."""
+    with enable_x64(True):
+        args = tuple(a.astype(np.float64) if getattr(a, "dtype", None) == np.float32 else a for a in args)
+        which = which if which is not None else [i for i, a in enumerate(args) if _floating(a)]
+        rng = np.random.default_rng(7)
+        weights: list[np.ndarray] = []
+
+        def loss(*values: Any) -> Any:
+            outputs = [y for y in fn(*values) if jax.numpy.issubdtype(y.dtype, jax.numpy.floating)]
+            if not weights:
+                weights.extend(rng.normal(size=np.shape(y)) for y in outputs)
+            return sum((y * w).sum() for y, w in zip(outputs, weights, strict=True))
+
+        found = jax.grad(loss, argnums=tuple(which))(*args)
+        for i, g in zip(which, found, strict=True):
+            direction = rng.normal(size=args[i].shape)
+            ends = [loss(*args[:i], args[i] + s * eps * direction, *args[i + 1 :]) for s in (1, -1)]
+            numeric = (ends[0] - ends[1]) / (2 * eps)
+            np.testing.assert_allclose(
+                (np.asarray(g) * direction).sum(), numeric, rtol=rtol, atol=1e-6, err_msg=f"input {i}"
+            )
+
+
+def _floating(a: Any) -> bool:
+    return getattr(a, "dtype", None) == np.float64
