@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 from onnx import defs
 
+from ..errors import UnsupportedOpError
 from ..model.load import load
 from ..ops.registry import Context, Lowering, NodeRef, describe
 
@@ -70,6 +71,8 @@ def _make_body(node: ir.Node, types: tuple[int | None, ...], walk: Any) -> ir.Mo
     function.domain, call.domain, function.name = _DOMAIN, _DOMAIN, call.op_type
     made = {name for inner in function.node for name in inner.output}
     kept = [(f, c) for f, c in zip(function.output, call.output, strict=False) if f in made]  # the rest is left out
+    if not kept:
+        raise UnsupportedOpError([(f"{schema.domain or 'ai.onnx'}.{schema.name}:{opset}", call.name)])
     del function.output[:], call.output[:]
     function.output.extend(f for f, _ in kept)
     call.output.extend(c for _, c in kept)

@@ -1,0 +1,185 @@
+"""Attention, RotaryEmbedding, LinearAttention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..errors import popart_exception
+from .arrays import onnx_dtype
+from .registry import OutputCount, lowers
+
+
+def split_heads(x: jax.Array, heads: int | None) -> jax.Array:
+    """(B, S, heads * D) to (B, heads, S, D); four-dimensional data stay."""
+    if x.ndim == 4:
+        return x
+    if not heads or x.shape[-1] % heads:
+        raise popart_exception(f"{x.shape[-1]} features can't be divided among {heads} heads.")
+    return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+
+
+def merge_heads(x: jax.Array) -> jax.Array:
+    """(B, heads, S, D) to (B, S, heads * D)."""
+    return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], -1)
+
+
+def repeat_heads(x: jax.Array, heads: int) -> jax.Array:
+    """Key or value heads repeated so that there are `heads` (grouped query attention)."""
+    return x if x.shape[1] == heads else jnp.repeat(x, heads // x.shape[1], axis=1)
+
+
+def masked_softmax(scores: jax.Array, bias: Any) -> jax.Array:
+    """Softmax over the last axis of scores + bias; rows that are masked throughout give zeros, not NaN."""
+    dead = None if bias is None else jnp.isneginf(jnp.max(bias, axis=-1, keepdims=True))
+    total = scores if bias is None else scores + bias.astype(scores.dtype)
+    total = total if dead is None else jnp.where(dead, 0, total)
+    probs = jax.nn.softmax(total, axis=-1)
+    return probs if dead is None else jnp.where(dead, 0, probs)
+
+
+def additive(mask: jax.Array, dtype: Any) -> jax.Array:
+    """A boolean mask (True attends) as 0 and -inf; others as they are."""
+    if mask.dtype != np.bool_:
+        return mask.astype(dtype)
+    return jnp.where(mask, jnp.zeros((), dtype), jnp.asarray(-jnp.inf, dtype))
+
+
+def _bias(mask, queries, keys, offset, causal, left, right, lengths, dtype) -> Any:
+    """Everything that is added to the scores: mask, causal frontier, window, padding."""
+    parts = [] if mask is None else [_pad_mask(additive(mask, dtype), keys)]
+    distance = jnp.arange(queries)[:, None] + offset - jnp.arange(keys)  # > 0: the key lies in the past
+    distance = distance if distance.ndim == 2 else distance[:, None]
+    allowed = []
+    if causal:
+        allowed.append(distance >= 0)
+    if left >= 0:
+        allowed.append(distance <= left)
+    if right >= 0:
+        allowed.append(-distance <= right)
+    if lengths is not None:
+        allowed.append((jnp.arange(keys) < lengths.reshape(-1, 1))[:, None, None])
+    parts += [additive(a, dtype) for a in allowed]
+    if not parts:
+        return None
+    total = sum(parts[1:], start=parts[0])
+    return jnp.broadcast_to(total, np.broadcast_shapes(total.shape, (queries, keys)))
+
+
+def _pad_mask(mask: jax.Array, keys: int) -> jax.Array:
+    missing = keys - mask.shape[-1]
+    widths = [(0, 0)] * (mask.ndim - 1) + [(0, missing)]
+    return jnp.pad(mask, widths, constant_values=-jnp.inf) if missing > 0 else mask
+
+
+def _offset(past_key: Any, lengths: Any, queries: int) -> Any:
+    """Number of keys before the first query: the cache's size, or per batch from the sequence lengths."""
+    if past_key is not None:
+        return past_key.shape[2]
+    return 0 if lengths is None else lengths.reshape(-1, 1, 1) - queries
+
+
+def _scores(q: jax.Array, k: jax.Array, scale: float | None) -> jax.Array:
+    """Scaled products; the scale is split between both factors, as ONNX's function body does."""
+    root = np.sqrt(1 / np.sqrt(q.shape[-1]) if scale is None else scale)
+    factor = jnp.asarray(root, q.dtype)
+    return jnp.einsum("bhqd,bhkd->bhqk", q * factor, k * factor)
+
+
+@lowers("Attention", 23, 24, 25)
+def attention(
+    q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv_seqlen=None, /, *, is_causal=0,
+    kv_num_heads=None, left_window_size=-1, q_num_heads=None, qk_matmul_output_mode=0, right_window_size=-1, scale=None,
+    softcap=0.0, softmax_precision=None, n_outputs: OutputCount = 1,
+):  # fmt: skip
+    """Scaled dot-product attention with cache, grouped heads, softcap, causal and window masks."""
+    flat = q.ndim == 3
+    q, k, v = split_heads(q, q_num_heads), split_heads(k, kv_num_heads), split_heads(v, kv_num_heads)
+    keys = k if past_key is None else jnp.concatenate([past_key, k], axis=2)
+    values = v if past_value is None else jnp.concatenate([past_value, v], axis=2)
+    offset = _offset(past_key, nonpad_kv_seqlen, q.shape[2])
+    bias = _bias(
+        attn_mask, q.shape[2], keys.shape[2], offset, is_causal, left_window_size, right_window_size, nonpad_kv_seqlen,
+        q.dtype,
+    )  # fmt: skip
+    raw = _scores(q, repeat_heads(keys, q.shape[1]), scale)
+    capped = softcap * jnp.tanh(raw / softcap) if softcap else raw
+    precise = capped if softmax_precision is None else capped.astype(onnx_dtype(softmax_precision))
+    probs = masked_softmax(precise, bias).astype(q.dtype)
+    y = probs @ repeat_heads(values, q.shape[1])
+    y = merge_heads(y) if flat else y
+    if n_outputs < 4:
+        return y, keys, values
+    shown = {0: lambda: raw, 1: lambda: capped, 2: lambda: capped if bias is None else capped + bias, 3: lambda: probs}
+    return y, keys, values, shown[qk_matmul_output_mode]().astype(q.dtype)
+
+
+def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array, interleaved: bool) -> jax.Array:
+    """Rotate the leading 2 * cos.shape[-1] features of x (B, S, heads, D) by angles (B, S, half)."""
+    half = cos.shape[-1]
+    cos, sin = cos[..., None, :].astype(x.dtype), sin[..., None, :].astype(x.dtype)
+    turned, rest = x[..., : 2 * half], x[..., 2 * half :]
+    a, b = (turned[..., ::2], turned[..., 1::2]) if interleaved else (turned[..., :half], turned[..., half:])
+    parts = (cos * a - sin * b, sin * a + cos * b)
+    joined = jnp.stack(parts, -1).reshape(turned.shape) if interleaved else jnp.concatenate(parts, -1)
+    return jnp.concatenate([joined, rest], -1) if rest.shape[-1] else joined
+
+
+def rotary(x, cos_cache, sin_cache, position_ids, interleaved, dim, heads) -> jax.Array:
+    """Rotary embedding of (B, S, heads * D) or (B, heads, S, D) data."""
+    four = split_heads(x, heads).transpose(0, 2, 1, 3)
+    half = (dim or four.shape[-1]) // 2
+    if position_ids is not None:
+        cos_cache, sin_cache = jnp.asarray(cos_cache)[position_ids], jnp.asarray(sin_cache)[position_ids]
+    if cos_cache.shape[-1] != half or sin_cache.shape[-1] != half:
+        raise popart_exception(
+            f"The last dimension of the cos and sin caches ({cos_cache.shape[-1]}) must be rotary_embedding_dim/2 ({half})."
+        )
+    y = rotate(four, cos_cache, sin_cache, interleaved)
+    return y.reshape(x.shape) if x.ndim == 3 else y.transpose(0, 2, 1, 3)
+
+
+@lowers("RotaryEmbedding", 23)
+def rotary_embedding(
+    x, cos_cache, sin_cache, position_ids=None, /, *, interleaved=0, num_heads=None, rotary_embedding_dim=0
+):
+    return rotary(x, cos_cache, sin_cache, position_ids, bool(interleaved), rotary_embedding_dim, num_heads)
+
+
+@lowers("LinearAttention", 27)
+def linear_attention(
+    q, k, v, past_state=None, decay=None, beta=None, /, *, kv_num_heads, q_num_heads, chunk_size=64, scale=0.0,
+    update_rule="gated_delta",
+):  # fmt: skip
+    """Recurrence S = exp(decay) S + k (beta (v - S^T k)); the read-out is scale * q^T S. Computed in float32."""
+    needs = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
+    if update_rule not in needs:
+        raise popart_exception(f"Unknown update_rule {update_rule!r}; expected one of {sorted(needs)}.")
+    if ((decay is not None), (beta is not None)) != needs[update_rule]:
+        raise popart_exception(f"update_rule {update_rule!r} needs (decay, beta) = {needs[update_rule]}.")
+    batch, steps, dtype = q.shape[0], q.shape[1], q.dtype
+    q4, k4, v4 = (_by_time(x, n) for x, n in ((q, q_num_heads), (k, kv_num_heads), (v, kv_num_heads)))
+    forget = None if decay is None else _by_time(decay, kv_num_heads)
+    rate = None if beta is None else _by_time(beta, beta.shape[-1])
+    factor = scale or 1 / np.sqrt(q4.shape[-1])
+    start = jnp.zeros((batch, kv_num_heads, k4.shape[-1], v4.shape[-1])) if past_state is None else past_state
+    kept = dtype if past_state is None else past_state.dtype
+
+    def step(state, row):
+        qt, kt, vt, gt, bt = row
+        state = state if gt is None else state * jnp.exp(gt)[..., None]
+        vt = vt if bt is None else bt * (vt - jnp.einsum("bhdm,bhd->bhm", state, kt))
+        state = state + kt[..., :, None] * vt[..., None, :]
+        return state, factor * jnp.einsum("bhd,bhdm->bhm", qt, repeat_heads(state, q_num_heads))
+
+    last, ys = lax.scan(step, start.astype(jnp.float32), (q4, k4, v4, forget, rate))
+    return ys.transpose(1, 0, 2, 3).reshape(batch, steps, -1).astype(dtype), last.astype(kept)
+
+
+def _by_time(x: jax.Array, heads: int) -> jax.Array:
+    """(B, T, heads * D) as float32 (T, B, heads, D)."""
+    return x.astype(jnp.float32).reshape(*x.shape[:2], heads, -1).swapaxes(0, 1)

@@ -1,0 +1,44 @@
+"""Losses of ONNX: NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..errors import popart_exception
+from .registry import OutputCount, lowers
+
+
+def _reduce(values: jax.Array, weights: jax.Array, reduction: str) -> jax.Array:
+    if reduction == "none":
+        return values
+    if reduction not in ("mean", "sum"):
+        raise popart_exception(f"Unknown reduction {reduction!r}; expected none, sum or mean.")
+    total = values.sum()
+    return total if reduction == "sum" else total / weights.sum()
+
+
+def weighted_nll(log_prob: jax.Array, target: Any, weight: Any, reduction: str, ignore_index: int | None) -> jax.Array:
+    """-weight[target] * log_prob[:, target], classes along axis 1; ignored targets weigh nothing."""
+    target = jnp.asarray(target)
+    kept = jnp.ones(target.shape, bool) if ignore_index is None else target != ignore_index
+    index = jnp.where(kept, target, 0)
+    picked = jnp.take_along_axis(log_prob, jnp.expand_dims(index, 1), axis=1).squeeze(1)
+    weights = kept.astype(log_prob.dtype) if weight is None else jnp.where(kept, jnp.asarray(weight)[index], 0)
+    return _reduce(jnp.where(kept, -picked, 0) * weights, weights, reduction)
+
+
+@lowers("NegativeLogLikelihoodLoss", 12, 13, 22)
+def negative_log_likelihood_loss(x, target, weight=None, /, *, ignore_index=None, reduction="mean"):
+    return weighted_nll(x, target, weight, reduction, ignore_index).astype(x.dtype)
+
+
+@lowers("SoftmaxCrossEntropyLoss", 12, 13)
+def softmax_cross_entropy_loss(
+    scores, labels, weights=None, /, *, ignore_index=None, reduction="mean", n_outputs: OutputCount = 1
+):
+    log_prob = jax.nn.log_softmax(scores, axis=1)
+    loss = weighted_nll(log_prob, labels, weights, reduction, ignore_index).astype(scores.dtype)
+    return (loss, log_prob) if n_outputs > 1 else loss

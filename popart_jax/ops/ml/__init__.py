@@ -1,0 +1,1 @@
+"""Domain ai.onnx.ml: classic models and their preprocessing."""

@@ -1,0 +1,204 @@
+"""Tree ensembles: all trees of all rows step down together, one level per pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ...errors import popart_exception
+from ..arrays import Array
+from ..registry import lowers
+from .scores import ML, floating, named, post
+
+_MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER", "LEAF")
+_LEAF, _MEMBER = 7, 6
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+_POSTS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Nodes of all trees in one array each; leaves point to themselves.
+
+    `members` (nodes, n) holds the set of a membership node, NaN where there is nothing. `weights` and `voting`
+    (nodes, targets) are what a leaf gives to each target, and whether it gives anything.
+    """
+
+    feature: np.ndarray
+    threshold: np.ndarray
+    mode: np.ndarray
+    yes: np.ndarray
+    no: np.ndarray
+    missing_is_yes: np.ndarray
+    members: np.ndarray
+    roots: np.ndarray
+    weights: np.ndarray
+    voting: np.ndarray
+
+    def depth(self) -> int:
+        """Longest way from a root to a leaf, in steps."""
+        level, steps = np.unique(self.roots), 0
+        while np.any(self.mode[level] != _LEAF):
+            inner = level[self.mode[level] != _LEAF]
+            level, steps = np.unique(np.concatenate([self.yes[inner], self.no[inner]])), steps + 1
+            if steps > len(self.mode):
+                raise popart_exception("tree ensemble: a node is its own ancestor")
+        return steps
+
+    def leaves(self, x: Array) -> Array:
+        """Index of the leaf that each row (first dimension) reaches in each tree (second)."""
+        feature, threshold, mode, yes, no, missing = map(
+            jnp.asarray, (self.feature, self.threshold.astype(x.dtype), self.mode, self.yes, self.no, self.missing_is_yes)
+        )
+        members = jnp.asarray(self.members.astype(x.dtype))
+        rows = jnp.arange(x.shape[0])[:, None]
+
+        def step(_: Any, at: Array) -> Array:
+            value, bound, kind = x[rows, feature[at]], threshold[at], mode[at]
+            inside = jnp.any(value[..., None] == members[at], -1) if members.shape[1] else jnp.zeros_like(value, bool)
+            tests = [value <= bound, value < bound, value >= bound, value > bound, value == bound, value != bound, inside]
+            holds = jnp.select([kind == i for i in range(len(tests))], tests, False)
+            return jnp.where(jnp.where(jnp.isnan(value), missing[at], holds), yes[at], no[at])
+
+        start = jnp.broadcast_to(jnp.asarray(self.roots), (x.shape[0], len(self.roots)))
+        return lax.fori_loop(0, self.depth(), step, start)
+
+    def predict(self, x: Array, aggregate: str) -> Array:
+        """Weights of the reached leaves brought together over the trees: (rows, targets)."""
+        at = self.leaves(x)
+        weights = jnp.asarray(self.weights.astype(x.dtype))[at]
+        match aggregate:
+            case "SUM":
+                return jnp.sum(weights, 1)
+            case "AVERAGE":
+                return jnp.sum(weights, 1) / np.asarray(len(self.roots), x.dtype)
+            case "MIN" | "MAX":
+                voting = jnp.asarray(self.voting)[at]
+                best = jnp.min if aggregate == "MIN" else jnp.max
+                worst = np.asarray(np.inf if aggregate == "MIN" else -np.inf, x.dtype)
+                found = best(jnp.where(voting, weights, worst), 1)
+                return jnp.where(jnp.any(voting, 1), found, jnp.zeros_like(found))
+        raise popart_exception(f"aggregate_function {aggregate!r} is none of {_AGGREGATES}")
+
+
+def _first(*candidates: Any) -> np.ndarray | None:
+    return next((np.asarray(c) for c in candidates if c is not None and np.size(c)), None)
+
+
+def by_node_ids(nodes: dict[str, Any], leaf: tuple[Any, Any, Any, Any], targets: int) -> Forest:
+    """A forest of the older operators: nodes and leaf weights are named by tree and node numbers."""
+    names = list(zip(nodes["treeids"], nodes["nodeids"], strict=True))
+    place = {name: i for i, name in enumerate(names)}
+    mode = np.asarray([_MODES.index(m) for m in nodes["modes"]], np.int32)
+    own = np.arange(len(names))
+    ways = [
+        np.asarray([i if m == _LEAF else place[t, to] for i, (t, to, m) in enumerate(zip(nodes["treeids"], ids, mode, strict=True))])
+        for ids in (nodes["truenodeids"], nodes["falsenodeids"])
+    ]
+    roots = [int(own[np.asarray(nodes["treeids"]) == t][0]) for t in dict.fromkeys(nodes["treeids"])]
+    weights, voting = np.zeros((len(names), targets)), np.zeros((len(names), targets), bool)
+    for tree, node, target, weight in zip(*leaf, strict=True):
+        weights[place[tree, node], target] += weight
+        voting[place[tree, node], target] = True
+    missing = nodes["missing"] or np.zeros(len(names))
+    values = _first(nodes["values_as_tensor"], nodes["values"])
+    assert values is not None
+    return Forest(np.asarray(nodes["featureids"], np.int32), values, mode, *ways, np.asarray(missing, bool),
+                  np.zeros((len(names), 0)), np.asarray(roots), weights, voting)  # fmt: skip
+
+
+@lowers("TreeEnsembleRegressor", 1, 3, domain=ML)
+def tree_ensemble_regressor(
+    x: Array, /, *, aggregate_function: str = "SUM", base_values: Sequence[float] = (), base_values_as_tensor: Any = None,
+    n_targets: int | None = None, nodes_falsenodeids: Sequence[int] = (), nodes_featureids: Sequence[int] = (),
+    nodes_hitrates: Sequence[float] = (), nodes_hitrates_as_tensor: Any = None,
+    nodes_missing_value_tracks_true: Sequence[int] = (), nodes_modes: Sequence[str] = (), nodes_nodeids: Sequence[int] = (),
+    nodes_treeids: Sequence[int] = (), nodes_truenodeids: Sequence[int] = (), nodes_values: Sequence[float] = (),
+    nodes_values_as_tensor: Any = None, post_transform: str = "NONE", target_ids: Sequence[int] = (),
+    target_nodeids: Sequence[int] = (), target_treeids: Sequence[int] = (), target_weights: Sequence[float] = (),
+    target_weights_as_tensor: Any = None,
+) -> Array:  # fmt: skip
+    nodes = {"treeids": nodes_treeids, "nodeids": nodes_nodeids, "modes": nodes_modes, "truenodeids": nodes_truenodeids,
+             "falsenodeids": nodes_falsenodeids, "featureids": nodes_featureids, "values": nodes_values,
+             "values_as_tensor": nodes_values_as_tensor, "missing": nodes_missing_value_tracks_true}  # fmt: skip
+    given = _first(target_weights_as_tensor, target_weights)
+    forest = by_node_ids(nodes, (target_treeids, target_nodeids, target_ids, given), n_targets or max(target_ids) + 1)
+    scores = forest.predict(floating(jnp.asarray(x)), aggregate_function)
+    base = _first(base_values_as_tensor, base_values)
+    return post(scores if base is None else scores + base.astype(scores.dtype), post_transform).astype(jnp.float32)
+
+
+@lowers("TreeEnsembleClassifier", 1, 3, domain=ML)
+def tree_ensemble_classifier(
+    x: Array, /, *, base_values: Sequence[float] = (), base_values_as_tensor: Any = None, class_ids: Sequence[int] = (),
+    class_nodeids: Sequence[int] = (), class_treeids: Sequence[int] = (), class_weights: Sequence[float] = (),
+    class_weights_as_tensor: Any = None, classlabels_int64s: Sequence[int] = (), classlabels_strings: Sequence[str] = (),
+    nodes_falsenodeids: Sequence[int] = (), nodes_featureids: Sequence[int] = (), nodes_hitrates: Sequence[float] = (),
+    nodes_hitrates_as_tensor: Any = None, nodes_missing_value_tracks_true: Sequence[int] = (),
+    nodes_modes: Sequence[str] = (), nodes_nodeids: Sequence[int] = (), nodes_treeids: Sequence[int] = (),
+    nodes_truenodeids: Sequence[int] = (), nodes_values: Sequence[float] = (), nodes_values_as_tensor: Any = None,
+    post_transform: str = "NONE",
+) -> tuple[Any, Array]:  # fmt: skip
+    """Labels and scores; with weights of one class only, the other class of two gets what is left."""
+    nodes = {"treeids": nodes_treeids, "nodeids": nodes_nodeids, "modes": nodes_modes, "truenodeids": nodes_truenodeids,
+             "falsenodeids": nodes_falsenodeids, "featureids": nodes_featureids, "values": nodes_values,
+             "values_as_tensor": nodes_values_as_tensor, "missing": nodes_missing_value_tracks_true}  # fmt: skip
+    labels = classlabels_int64s or classlabels_strings
+    given = _first(class_weights_as_tensor, class_weights)
+    assert given is not None
+    single = len(set(class_ids)) == 1
+    columns = 1 if single else max(len(labels), max(class_ids) + 1)
+    ids = [0] * len(class_ids) if single else class_ids
+    forest = by_node_ids(nodes, (class_treeids, class_nodeids, ids, given), columns)
+    scores = forest.predict(floating(jnp.asarray(x)), "SUM")
+    base = _first(base_values_as_tensor, base_values)
+    if base is not None:
+        scores = scores + base.astype(scores.dtype)[-columns:]
+    if single:
+        plain = post_transform in ("NONE", "PROBIT")
+        scores = jnp.concatenate([1 - scores if plain and bool(np.all(given >= 0)) else -scores, scores], 1)
+    final = post(scores, post_transform).astype(jnp.float32)
+    return named(jnp.argmax(scores, 1), labels if len(labels) != 1 else (0, *labels)), final
+
+
+@lowers("TreeEnsemble", 5, domain=ML)
+def tree_ensemble(
+    x: Array, /, *, aggregate_function: int = 1, leaf_targetids: Sequence[int], leaf_weights: Any,
+    membership_values: Any = None, n_targets: int | None = None, nodes_falseleafs: Sequence[int],
+    nodes_falsenodeids: Sequence[int], nodes_featureids: Sequence[int], nodes_hitrates: Any = None,
+    nodes_missing_value_tracks_true: Sequence[int] = (), nodes_modes: Any, nodes_splits: Any,
+    nodes_trueleafs: Sequence[int], nodes_truenodeids: Sequence[int], post_transform: int = 0, tree_roots: Sequence[int],
+) -> Array:  # fmt: skip
+    inner, leaves = len(nodes_splits), len(leaf_weights)
+    mode = np.concatenate([np.asarray(nodes_modes, np.int32), np.full(leaves, _LEAF, np.int32)])
+    own = inner + np.arange(leaves)
+    way = [np.concatenate([np.where(np.asarray(leaf, bool), inner + np.asarray(ids), ids), own])
+           for leaf, ids in ((nodes_trueleafs, nodes_truenodeids), (nodes_falseleafs, nodes_falsenodeids))]  # fmt: skip
+    targets = n_targets or max(leaf_targetids) + 1
+    weights, voting = np.zeros((inner + leaves, targets)), np.zeros((inner + leaves, targets), bool)
+    weights[own, list(leaf_targetids)], voting[own, list(leaf_targetids)] = leaf_weights, True
+    filler = np.zeros(leaves)
+    missing = np.concatenate([nodes_missing_value_tracks_true or np.zeros(inner), filler]).astype(bool)
+    forest = Forest(np.concatenate([nodes_featureids, filler]).astype(np.int32), np.concatenate([nodes_splits, filler]),
+                    mode, *way, missing, _members(mode, membership_values), np.asarray(tree_roots), weights, voting)  # fmt: skip
+    return post(forest.predict(jnp.asarray(x), _AGGREGATES[aggregate_function]), _POSTS[post_transform])
+
+
+def _members(mode: np.ndarray, values: Any) -> np.ndarray:
+    """Sets of the membership nodes as rows padded with NaN; NaN ends a set in `values`."""
+    nodes = np.flatnonzero(mode == _MEMBER)
+    if not len(nodes):
+        return np.zeros((len(mode), 0))
+    ends = np.flatnonzero(np.isnan(values)) if values is not None else np.zeros(0, int)
+    if len(ends) != len(nodes):
+        raise popart_exception(f"TreeEnsemble: {len(nodes)} membership nodes, but {len(ends)} sets of membership_values")
+    sets = np.split(np.asarray(values, float), ends + 1)[: len(nodes)]
+    rows = np.full((len(mode), max(map(len, sets))), np.nan)
+    for node, members in zip(nodes, sets, strict=True):
+        rows[node, : len(members)] = members
+    return rows

@@ -1,0 +1,216 @@
+"""Quantisation: QuantizeLinear and DequantizeLinear, and the operators on whole-number data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+from jax import lax
+
+from ..errors import popart_exception
+from .arrays import Array, device_dtype, is_float, normal_axis, onnx_dtype
+from .cast import FLOAT8, HOST_ONLY, convert
+from .convolution import conv
+from .registry import lowers
+
+
+def spread(parameter: Array, shape: Sequence[int], axis: int, block_size: int = 0) -> Array:
+    """Scale or zero point against the data: of the whole tensor, per index of an axis, or per block along it."""
+    if np.size(parameter) == 1 and np.ndim(parameter) <= 1:
+        return parameter.reshape(())
+    along = normal_axis(axis, len(shape))
+    if not block_size:
+        if parameter.ndim != 1 or parameter.shape[0] != shape[along]:
+            raise popart_exception(f"parameter of shape {list(parameter.shape)} for axis {axis} of shape {list(shape)}")
+        return parameter.reshape([-1 if i == along else 1 for i in range(len(shape))])
+    if -(-shape[along] // block_size) != parameter.shape[along]:
+        raise popart_exception(f"{parameter.shape[along]} blocks of {block_size} do not cover size {shape[along]}")
+    repeated = jnp.repeat(_computable(parameter), block_size, axis=along)
+    return lax.slice_in_dim(repeated, 0, shape[along], axis=along)
+
+
+def _computable(x: Array) -> Array:
+    """The narrow types in a type that XLA computes with."""
+    if x.dtype in HOST_ONLY:
+        return jnp.asarray(x.astype(np.float32))
+    return jnp.asarray(x).astype(jnp.float32) if is_float(x) and x.dtype.itemsize == 1 else jnp.asarray(x)
+
+
+def quantized(x: Array, scale: Array, zero: Array | None, dtype: np.dtype, saturate: bool = True) -> Array:
+    """round(x / scale) + zero point, saturated to `dtype`; float types are not rounded to whole numbers."""
+    # XLA would multiply by the reciprocal of a broadcast scalar, which rounds otherwise.
+    scaled = x / lax.optimization_barrier(jnp.broadcast_to(scale, x.shape))
+    if is_float(np.zeros(0, dtype)):
+        scaled = scaled if zero is None else scaled + _computable(zero).astype(scaled.dtype)
+        return convert(scaled, dtype, saturate)
+    limits = ml_dtypes.iinfo(dtype)
+    whole = jnp.rint(scaled)
+    wide = device_dtype(np.int64) if jnp.issubdtype(dtype, jnp.signedinteger) and dtype.itemsize > 2 else jnp.int32
+    whole = jnp.nan_to_num(jnp.clip(whole.astype(jnp.float32) if whole.dtype.itemsize == 2 else whole, -(2.0**30), 2.0**30))
+    shifted = whole.astype(wide) + (0 if zero is None else zero.astype(wide))
+    return jnp.clip(shifted, int(limits.min), int(limits.max)).astype(dtype)
+
+
+@lowers("QuantizeLinear", 23)
+def quantize_linear(
+    x: Array, scale: Array, zero: Array | None = None, /, *,
+    axis: int = 1, block_size: int = 0, output_dtype: int = 0, precision: int = 0, saturate: int = 1,
+) -> Array:  # fmt: skip
+    if zero is not None and output_dtype and onnx_dtype(output_dtype) != zero.dtype:
+        raise popart_exception(f"QuantizeLinear: output_dtype {onnx_dtype(output_dtype)} and zero point type {zero.dtype} differ")
+    dtype = zero.dtype if zero is not None else onnx_dtype(output_dtype) if output_dtype else np.dtype(np.uint8)
+    kind = onnx_dtype(precision) if precision else x.dtype if is_float(x) else scale.dtype
+    divisor = spread(_computable(scale), x.shape, axis, block_size).astype(kind)
+    shift = None if zero is None else spread(zero, x.shape, axis, block_size)
+    return quantized(x.astype(kind), divisor, shift, np.dtype(dtype), bool(saturate))
+
+
+@lowers("QuantizeLinear", 21)
+def quantize_linear_21(
+    x: Array, scale: Array, zero: Array | None = None, /, *,
+    axis: int = 1, block_size: int = 0, output_dtype: int = 0, saturate: int = 1,
+) -> Array:  # fmt: skip
+    return quantize_linear(
+        x, scale, zero, axis=axis, block_size=block_size, output_dtype=output_dtype, saturate=saturate
+    )
+
+
+@lowers("QuantizeLinear", 19)
+def quantize_linear_19(x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1, saturate: int = 1) -> Array:
+    return quantize_linear(x, scale, zero, axis=axis, saturate=saturate)
+
+
+@lowers("QuantizeLinear", 13)
+def quantize_linear_13(x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1) -> Array:
+    return quantize_linear(x, scale, zero, axis=axis)
+
+
+@lowers("QuantizeLinear", 10)
+def quantize_linear_10(x: Array, scale: Array, zero: Array | None = None, /) -> Array:
+    return quantize_linear(x, scale, zero)
+
+
+@lowers("DequantizeLinear", 23)
+def dequantize_linear(
+    x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
+) -> Array:
+    """(x - zero point) * scale; computed in float32."""
+    factor = spread(_computable(scale), x.shape, axis, block_size).astype(jnp.float32)
+    data = _computable(x)
+    if zero is None:
+        centred = data.astype(jnp.float32)
+    elif is_float(data):
+        centred = data - spread(_computable(zero), x.shape, axis, block_size)
+    else:
+        wide = jnp.int32
+        centred = (data.astype(wide) - spread(zero, x.shape, axis, block_size).astype(wide)).astype(jnp.float32)
+    kind = device_dtype(output_dtype) if output_dtype else scale.dtype
+    return (centred * factor).astype(kind)
+
+
+@lowers("DequantizeLinear", 21)
+def dequantize_linear_21(x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1, block_size: int = 0) -> Array:
+    return dequantize_linear(x, scale, zero, axis=axis, block_size=block_size)
+
+
+@lowers("DequantizeLinear", 13)
+def dequantize_linear_13(x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1) -> Array:
+    return dequantize_linear(x, scale, zero, axis=axis)
+
+
+@lowers("DequantizeLinear", 10)
+def dequantize_linear_10(x: Array, scale: Array, zero: Array | None = None, /) -> Array:
+    return dequantize_linear(x, scale, zero)
+
+
+@lowers("DynamicQuantizeLinear", 11)
+def dynamic_quantize_linear(x: Array, /) -> tuple[Array, Array, Array]:
+    """UINT8 data with scale and zero point from the range of the data, 0 included."""
+    low, high = jnp.minimum(jnp.min(x), 0), jnp.maximum(jnp.max(x), 0)
+    scale = (high - low) / np.float32(255)
+    divisor = jnp.where(scale == 0, jnp.ones_like(scale), scale)
+    zero = jnp.clip(jnp.rint(-low / divisor), 0, 255).astype(jnp.uint8)
+    return quantized(x, divisor, zero, np.dtype(np.uint8)), scale, zero
+
+
+def _centred(x: Array, zero: Array | None, by_row: bool = False) -> Array:
+    wide = jnp.asarray(x).astype(jnp.int32)
+    if zero is None:
+        return wide
+    shift = zero.astype(jnp.int32)
+    return wide - (shift[:, None] if by_row and shift.ndim == 1 and shift.size > 1 else shift)
+
+
+@lowers("MatMulInteger", 10)
+def matmul_integer(a: Array, b: Array, a_zero: Array | None = None, b_zero: Array | None = None, /) -> Array:
+    """INT32 products; zero points per tensor, per row of A or per column of B."""
+    return jnp.matmul(_centred(a, a_zero, by_row=True), _centred(b, b_zero), preferred_element_type=jnp.int32)
+
+
+def _column(p: Array, rank: int) -> Array:
+    return p.reshape(()) if np.size(p) == 1 else p if np.ndim(p) == rank else p.reshape((-1, 1))
+
+
+@lowers("QLinearMatMul", 10)
+def qlinear_matmul(
+    a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Array, b_zero: Array, y_scale: Array, y_zero: Array, /
+) -> Array:
+    """Row-wise parameters of A, column-wise ones of B."""
+    left = dequantize_float(a, _column(a_scale, a.ndim), _column(a_zero, a.ndim))
+    right = dequantize_float(b, b_scale, b_zero)
+    product = jnp.matmul(left, right)
+    scale = _column(y_scale, product.ndim).astype(product.dtype)
+    return quantized(product, scale, _column(y_zero, product.ndim), np.dtype(y_zero.dtype))
+
+
+def dequantize_float(x: Array, scale: Array, zero: Array) -> Array:
+    """Float data, float8 included, in float32."""
+    if x.dtype in FLOAT8:
+        return (_computable(x) - _computable(zero)) * scale.astype(jnp.float32)
+    return (x.astype(jnp.int32) - zero.astype(jnp.int32)).astype(jnp.float32) * scale.astype(jnp.float32)
+
+
+def _integer_conv(x: Array, w: Array, **attributes: Any) -> Array:
+    """Exact sums of products of 9-bit numbers: in float32, which is fast, as long as they stay below 2**24."""
+    terms = int(np.prod(w.shape[1:]))
+    kind = jnp.float32 if terms * 255 * 255 < 2**24 else jnp.int32
+    return conv(x.astype(kind), w.astype(kind), **attributes).astype(jnp.int32)
+
+
+def _per_filter(p: Array, rank: int) -> Array:
+    """Parameters of the filters against weights or, with `rank` of the output, against channels."""
+    return p.reshape(()) if np.size(p) == 1 else p.reshape((-1, *(1,) * (rank - 1)))
+
+
+@lowers("ConvInteger", 10)
+def conv_integer(
+    x: Array, w: Array, x_zero: Array | None = None, w_zero: Array | None = None, /, *,
+    auto_pad: str = "NOTSET", dilations: Sequence[int] = (), group: int = 1, kernel_shape: Sequence[int] = (),
+    pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Array:  # fmt: skip
+    """INT32 convolution of data and weights less their zero points (padding is the zero point)."""
+    weights = _centred(w, None if w_zero is None else _per_filter(w_zero, w.ndim))
+    return _integer_conv(
+        _centred(x, x_zero), weights,
+        auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides,
+    )  # fmt: skip
+
+
+@lowers("QLinearConv", 10)
+def qlinear_conv(
+    x: Array, x_scale: Array, x_zero: Array, w: Array, w_scale: Array, w_zero: Array, y_scale: Array, y_zero: Array,
+    b: Array | None = None, /, *,
+    auto_pad: str = "NOTSET", dilations: Sequence[int] = (), group: int = 1, kernel_shape: Sequence[int] = (),
+    pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Array:  # fmt: skip
+    """The bias is INT32 in units of x_scale * w_scale."""
+    whole = _integer_conv(
+        _centred(x, x_zero), _centred(w, _per_filter(w_zero, w.ndim)),
+        auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides,
+    )  # fmt: skip
+    whole = whole if b is None else whole + b.reshape((-1, *(1,) * (x.ndim - 2)))
+    factor = x_scale.reshape(()) * _per_filter(w_scale, x.ndim - 1) / y_scale.reshape(())
+    return quantized(whole.astype(jnp.float32), 1 / factor, y_zero.reshape(()), np.dtype(y_zero.dtype))
