@@ -1,0 +1,51 @@
+"""Collectives between replicas, over the IPU-Links as a ring or a tree."""
+
+from __future__ import annotations
+
+import math
+
+from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
+from ipu_model.walk.program import Op
+
+# Share of the data that crosses each link of a ring, as a multiple of (n - 1) / n, and hops in units of (n - 1).
+RING = {"psum": (2, 2), "psum2": (2, 2), "psum_invariant": (2, 2), "pmax": (2, 2), "pmin": (2, 2), "pmean": (2, 2),
+        "reduce_scatter": (1, 1), "psum_scatter": (1, 1), "all_gather": (1, 1), "all_gather_invariant": (1, 1),
+        "all_to_all": (1, 1), "ragged_all_to_all": (1, 1)}  # fmt: skip
+
+
+def price(op: Op, ctx: Context) -> OpCost:
+    """Ring: ``times (n - 1) / n bytes / link rate + hops latency``; a tree halves the hops to ``log2 n``.
+
+    The latency of a hop is one external sync.
+    """
+    n = op.params.get("axis_size", ctx.options.replicas)
+    if n <= 1:
+        return OpCost(view=True, layout="keep")
+    times, hops = RING[op.primitive]
+    data = max(sum(t.nbytes for t in op.inputs), sum(t.nbytes for t in op.outputs))
+    t = ctx.target
+    rate = t.link_rate / t.clock_hz
+    wire = times * (n - 1) / n * data
+    steps = hops * (n - 1) if ctx.options.all_reduce == "ring" else hops * math.ceil(math.log2(n))
+    if ctx.options.all_reduce == "tree":
+        wire = times * data
+    step = Superstep(
+        f"Collective/{op.primitive}", compute=data / ctx.tiles / t.load_bytes_per_cycle,
+        inter_ipu=wire / rate + steps * t.external_sync_cycles, received=wire, tiles=ctx.tiles, vertices=ctx.tiles,
+        vertex="gcl::Reduce", 
+    )  # fmt: skip
+    return OpCost((step,), flops=data / 4, temporary=data / ctx.tiles / n, layout="keep")
+
+
+def permute(op: Op, ctx: Context) -> OpCost:
+    """One hop with everything."""
+    n = op.params.get("axis_size", ctx.options.replicas)
+    if n <= 1:
+        return OpCost(view=True, layout="keep")
+    rate = ctx.target.link_rate / ctx.target.clock_hz
+    data = sum(t.nbytes for t in op.inputs)
+    step = Superstep("Collective/ppermute", inter_ipu=data / rate + ctx.target.external_sync_cycles, received=float(data))
+    return OpCost((step,), temporary=data / ctx.tiles, layout="keep")
+
+
+RULES: dict[str, Rule] = {**dict.fromkeys(RING, price), "ppermute": permute}

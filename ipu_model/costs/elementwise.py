@@ -1,0 +1,86 @@
+"""Elementwise primitives: one vertex per tile over the output's mapping, operands brought to it first."""
+
+from __future__ import annotations
+
+from ipu_model.cost import cdiv
+from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
+from ipu_model.costs.vertex_table import BINARY, COMPOSED, UNARY, loop_cycles
+from ipu_model.walk.program import Op
+
+
+def price(op: Op, ctx: Context) -> OpCost:
+    """Cycles of ``launch + 6 (overhead + loop(elements per worker))`` on the fullest tile.
+
+    A primitive that the library composes of several operations (erf, logistic of another form, ...) pays the launch
+    once per operation and the loops of all.
+    """
+    name = op.primitive
+    if name == "integer_pow":
+        return _power(op, ctx)
+    spread, out = ctx.spread(op.output), op.output
+    binary = name in BINARY or name in ("add_any", "select_n", "clamp", "nextafter")
+    names = COMPOSED.get(name, (name,))
+    per_worker = cdiv(spread.most, ctx.target.workers)
+    source = next((t for t in op.inputs if t.size == out.size), out)
+    loops = sum(loop_cycles(n, source, per_worker, scalar=binary and _has_scalar(op)) for n in names)
+    launch = ctx.target.supervisor_cycles * len(names)
+    overhead = launch + ctx.target.workers * (32 if binary else 28) * len(names)
+    vertex = f"popops::{'Binary' if binary else 'Unary'}Op1D<{name.upper()},{source.dtype}>"
+    step = Superstep(
+        "Op/" + name.title().replace("_", ""),
+        compute=overhead + ctx.target.workers * loops,
+        tiles=spread.tiles,
+        vertices=spread.tiles,
+        vertex=vertex,
+        balance=spread.balance,
+        overhead=overhead,
+    )
+    flops = out.size * len(names) if out.floating or source.floating else 0
+    return OpCost((step,), flops=flops, outputs=(spread,), elementwise=True, layout="keep")
+
+
+def _has_scalar(op: Op) -> bool:
+    return len(op.inputs) == 2 and min(t.size for t in op.inputs) == 1 < op.output.size
+
+
+def _power(op: Op, ctx: Context) -> OpCost:
+    """``x ** n`` by repeated squaring: square vertices and multiplies."""
+    n = abs(int(op.params["y"]))
+    count = max(1, n.bit_length() - 1 + n.bit_count() - 1) + (op.params["y"] < 0)
+    spread = ctx.spread(op.output)
+    loops = count * loop_cycles("square", op.output, cdiv(spread.most, ctx.target.workers))
+    overhead = count * (ctx.target.supervisor_cycles + ctx.target.workers * 28)
+    step = Superstep(
+        "Op/Pow", overhead + ctx.target.workers * loops, tiles=spread.tiles, vertices=spread.tiles,
+        vertex=f"popops::UnaryOp1D<SQUARE,{op.output.dtype}>", balance=spread.balance, overhead=overhead,
+    )  # fmt: skip
+    return OpCost((step,), flops=count * op.output.size, outputs=(spread,), elementwise=True, layout="keep")
+
+
+def cast(op: Op, ctx: Context) -> OpCost:
+    """Change of type; free when the bits on the device stay the same (64-bit types are 32-bit ones there)."""
+    source, target = op.inputs[0], op.output
+    if source.width == target.width and _kind(source.dtype) == _kind(target.dtype):
+        return OpCost(view=True, layout="keep")
+    spread = ctx.spread(target)
+    m = ctx.target.machine
+    n = cdiv(spread.most, ctx.target.workers)
+    if source.floating and target.floating:
+        loops, width = (2, 4) if target.width < source.width else (1, 2)
+    else:
+        loops, width = 2, 1
+    overhead = 19 + ctx.target.workers * (23 + 19)
+    step = Superstep(
+        "Cast", overhead + m.workers * loops * cdiv(n, width), tiles=spread.tiles, vertices=spread.tiles,
+        vertex=f"popops::Cast1D<{source.dtype},{target.dtype}>", balance=spread.balance, overhead=overhead,
+    )  # fmt: skip
+    return OpCost((step,), outputs=(spread,), elementwise=True, layout="keep")
+
+
+def _kind(dtype: str) -> str:
+    return dtype.rstrip("0123456789")
+
+
+NAMES = (*UNARY, *BINARY, *COMPOSED, "add_any", "select_n", "clamp", "integer_pow", "nextafter", "mul", "eq_to",
+         "le_to", "lt_to")  # fmt: skip
+RULES: dict[str, Rule] = {**dict.fromkeys(NAMES, price), "convert_element_type": cast, "reduce_precision": cast}

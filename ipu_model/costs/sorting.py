@@ -1,0 +1,52 @@
+"""Sorting networks: compare-and-swap steps, with an exchange while the distance exceeds a tile's share."""
+
+from __future__ import annotations
+
+import math
+
+from ipu_model.cost import cdiv
+from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
+from ipu_model.walk.program import Op, Tensor
+
+
+def network(source: Tensor, length: int, steps: int, arrays: int, ctx: Context) -> OpCost:
+    """`steps` compare-and-swap steps over rows of `length`: worker ``23 + 4 + 8 + 11 (m - 1)`` for m pairs."""
+    spread = ctx.spread(source)
+    pairs = max(1, cdiv(spread.most, 2))
+    m = cdiv(pairs, ctx.target.workers)
+    compute = 20 + ctx.target.workers * (23 + 4 + (8 + 11 * (m - 1)) * arrays)
+    local = max(0, int(math.log2(max(1, spread.most))))
+    levels = max(1, math.ceil(math.log2(max(2, length))))
+    remote = sum(max(0, k - local) for k in range(1, levels + 1)) * steps // max(1, levels * (levels + 1) // 2)
+    moved = spread.most * source.width * arrays
+    swap = Superstep(
+        "CompareAndSwap", compute, tiles=spread.tiles, vertices=spread.tiles * ctx.target.workers,
+        vertex=f"popops::CompareAndSwapAtDistance<{source.dtype}>", balance=spread.balance, times=max(1, steps - remote),
+    )  # fmt: skip
+    apart = Superstep(
+        "CompareAndSwap/exchanged", compute, exchange=ctx.move(moved), received=source.nbytes * arrays,
+        tiles=spread.tiles, vertices=spread.tiles * ctx.target.workers, vertex=swap.vertex, balance=spread.balance,
+        times=remote,
+    )  # fmt: skip
+    parts = (swap, apart) if remote else (swap,)
+    return OpCost(parts, temporary=moved, outputs=(), layout="linear", flops=0)
+
+
+def sort(op: Op, ctx: Context) -> OpCost:
+    """Bitonic sort: ``log2(n) (log2(n) + 1) / 2`` steps."""
+    source = op.inputs[0]
+    n = source.shape[op.params.get("dimension", -1)] if source.shape else 1
+    levels = max(1, math.ceil(math.log2(max(2, n))))
+    return network(source, n, levels * (levels + 1) // 2, len(op.inputs), ctx)
+
+
+def top_k(op: Op, ctx: Context) -> OpCost:
+    """Sort blocks of k, then merge pairs of blocks and keep the better half until one is left."""
+    source, k = op.inputs[0], op.params.get("k", 1)
+    n = source.shape[op.params.get("axis", -1)] if source.shape else 1
+    block = max(1, math.ceil(math.log2(max(2, k))))
+    rounds = max(0, math.ceil(math.log2(max(1, n / 2**block))))
+    return network(source, n, block * (block + 1) // 2 + rounds * (block + 1), 2, ctx)
+
+
+RULES: dict[str, Rule] = {"sort": sort, "top_k": top_k, "approx_top_k": top_k}

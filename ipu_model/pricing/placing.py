@@ -1,0 +1,48 @@
+"""Which IPU each step and value is on, and the copies between IPUs that follow."""
+
+from __future__ import annotations
+
+from ipu_model.placement import Placement
+from ipu_model.walk.program import Program
+
+
+def ipus_of(program: Program, placement: Placement) -> tuple[list[int], list[int]]:
+    """IPU of each step and home IPU of each value.
+
+    Placed nodes say it themselves; an argument lives with its first placed reader; everything else (the optimizer,
+    glue between nodes) follows its operands.
+    """
+    home = [-1] * len(program.values)
+    if placement.ipus <= 1:
+        return [0] * len(program.steps), [0] * len(home)
+    for step in program.steps:
+        if step.scope.node in placement.nodes:
+            ipu = placement.nodes[step.scope.node].ipu
+            for i in step.inputs:
+                if i >= 0 and home[i] < 0 and program.values[i].role:
+                    home[i] = ipu
+            for o in step.outputs:
+                home[o] = ipu
+    where = []
+    for step in program.steps:
+        placed = placement.nodes.get(step.scope.node)
+        ipu = placed.ipu if placed else next((home[i] for i in step.inputs if i >= 0 and home[i] >= 0), 0)
+        where.append(min(ipu, placement.ipus - 1))
+        for o in step.outputs:
+            home[o] = where[-1]
+        for i in step.inputs:
+            if i >= 0 and home[i] < 0:
+                home[i] = where[-1]
+    return where, [max(0, h) for h in home]
+
+
+def transfers(program: Program, step_ipu: list[int], home: list[int]) -> dict[int, int]:
+    """Bytes that must arrive from another IPU before a step, each value once per destination."""
+    arrived: set[tuple[int, int]] = set()
+    needed: dict[int, int] = {}
+    for at, (step, ipu) in enumerate(zip(program.steps, step_ipu, strict=True)):
+        for i in step.inputs:
+            if i >= 0 and home[i] != ipu and (i, ipu) not in arrived and program.values[i].on_device:
+                arrived.add((i, ipu))
+                needed[at] = needed.get(at, 0) + program.values[i].tensor.nbytes
+    return needed

@@ -1,0 +1,157 @@
+"""Every step of a program with its price: one rule call per distinct operation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from ipu_model.cost import ZERO, Cost
+from ipu_model.costs import Context, OpCost, Superstep, rules
+from ipu_model.costs import default as default_rule
+from ipu_model.costs.rule import superstep_cost
+from ipu_model.placement import Placement
+from ipu_model.pricing.fusion import fused_into, use_counts
+from ipu_model.pricing.layouts import Layouts
+from ipu_model.pricing.placing import ipus_of, transfers
+from ipu_model.walk.program import Op, Program
+
+IN_PLACE = frozenset(("loop_carry",))
+
+
+@dataclass
+class Priced:
+    """A program with prices; lists run parallel to ``program.steps``.
+
+    Attributes
+    ----------
+    prices : list of OpCost
+    extras : dict of int to supersteps
+        What layouts and placement add before a step.
+    costs : list of Cost
+        One run of the step, extras included.
+    trips : list of float
+        Runs per run of the program; 0 in branches that are not the most expensive one.
+    ipus : list of int
+    into : list of int
+        Step that absorbs this one in its vertex, or -1.
+    unpriced : Counter
+        Primitives without a rule, and how many equations have them.
+    """
+
+    program: Program
+    context: Context
+    placement: Placement
+    prices: list[OpCost]
+    extras: dict[int, tuple[Superstep, ...]]
+    costs: list[Cost]
+    trips: list[float]
+    ipus: list[int]
+    homes: list[int]
+    into: list[int]
+    uses: list[int]
+    unpriced: Counter[str]
+
+    @property
+    def total(self) -> Cost:
+        """All steps, all trips, one after another."""
+        counted: dict[int, tuple[Cost, float]] = {}
+        for cost, trips in zip(self.costs, self.trips, strict=True):
+            before = counted.get(id(cost), (cost, 0.0))
+            counted[id(cost)] = (cost, before[1] + trips)
+        total = ZERO
+        for cost, trips in counted.values():
+            total = total + cost * trips
+        return total
+
+
+def price(program: Program, context: Context, placement: Placement) -> Priced:
+    """Price all steps."""
+    op_prices, unpriced = _op_prices(program, context)
+    prices = [op_prices[id(s.op)] for s in program.steps]
+    uses = use_counts(program)
+    into = fused_into(program, prices, uses) if context.options.fuse_elementwise else [-1] * len(prices)
+    step_ipus, homes = ipus_of(program, placement)
+    extras = _extras(program, prices, context, step_ipus, homes, placement)
+    costs = _costs(program, prices, extras, into, context)
+    priced = Priced(program, context, placement, prices, extras, costs, [], step_ipus, homes, into, uses, unpriced)
+    priced.trips = _taken(program, costs)
+    return priced
+
+
+def _op_prices(program: Program, context: Context) -> tuple[dict[int, OpCost], Counter[str]]:
+    table, found, unpriced = rules(), {}, Counter()
+    for step in program.steps:
+        op: Op = step.op
+        known = found.get(id(op))
+        if known is None:
+            rule = table.get(op.primitive, default_rule.price)
+            known = found[id(op)] = rule(op, context)
+        if not known.known:
+            unpriced[op.primitive] += 1
+    return found, unpriced
+
+
+def _extras(
+    program: Program, prices: list[OpCost], ctx: Context, step_ipus: list[int], homes: list[int], placement: Placement
+) -> dict[int, tuple[Superstep, ...]]:
+    layouts, extras = Layouts(program), {}
+    arriving = transfers(program, step_ipus, homes) if placement.ipus > 1 else {}
+    rate = ctx.target.link_rate / ctx.target.clock_hz
+    for at, step in enumerate(program.steps):
+        extra = layouts.visit(step, prices[at], ctx)
+        if at in arriving:
+            extra = (Superstep("GlobalExchange", inter_ipu=arriving[at] / rate, received=float(arriving[at])), *extra)
+        if extra:
+            extras[at] = extra
+    return extras
+
+
+def _costs(
+    program: Program, prices: list[OpCost], extras: dict[int, tuple[Superstep, ...]], into: list[int], ctx: Context
+) -> list[Cost]:
+    """Cost of one run of each step; equal steps share one object."""
+    memo: dict[tuple, Cost] = {}
+    costs = []
+    for at, price_ in enumerate(prices):
+        key = (id(price_), into[at] >= 0, extras.get(at, ()))
+        cost = memo.get(key) if _hashable(key) else None
+        if cost is None:
+            cost = _fused(price_) if into[at] >= 0 else ctx.cost(price_)
+            for s in extras.get(at, ()):
+                cost = cost + superstep_cost(s, ctx.target)
+            if _hashable(key):
+                memo[key] = cost
+        costs.append(cost)
+    return costs
+
+
+def _hashable(key: tuple) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
+
+
+def _fused(price_: OpCost) -> Cost:
+    """A step inside another's vertex: its loop, without launch and sync."""
+    return Cost(compute=sum(s.compute - s.overhead for s in price_.supersteps), flops=price_.flops)
+
+
+def _taken(program: Program, costs: list[Cost]) -> list[float]:
+    """Trips of each step with only the most expensive branch of each conditional counted."""
+    factor = [1.0] * len(program.frames)
+    for group in program.branches:
+        price_of = {f: _frame_cycles(program, costs, f) for f in group}
+        best = max(group, key=price_of.__getitem__)
+        for f in group:
+            factor[f] = 1.0 if f == best else 0.0
+    for at, frame in enumerate(program.frames):
+        if frame.parent >= 0:
+            factor[at] *= factor[frame.parent]
+    return [program.frames[s.frame].total * factor[s.frame] for s in program.steps]
+
+
+def _frame_cycles(program: Program, costs: list[Cost], frame: int) -> float:
+    f = program.frames[frame]
+    return sum(float(costs[at].cycles) * program.frames[program.steps[at].frame].total for at in range(f.begin, f.end))
