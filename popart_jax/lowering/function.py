@@ -15,10 +15,10 @@ from .._compat.jax import enable_x64
 from ..buffers import aligned_copy
 from ..model.load import ModelLike, load
 from .interpreter import Settings, evaluate
+from .passes import channels_last
 from .resolve import check_supported
 
 _WIDE = {ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.DOUBLE, ir.DataType.COMPLEX128}
-_FLOATING = {"f", "c", "V"}
 
 
 def to_jax(model: ModelLike, *, training: bool = False) -> tuple[Callable[..., dict[str, Any]], dict[str, jax.Array]]:
@@ -54,6 +54,7 @@ def to_jax(model: ModelLike, *, training: bool = False) -> tuple[Callable[..., d
     loaded = load(model)
     graph = loaded.graph
     check_supported(graph, loaded.opset_imports)
+    channels_last(graph)
     wide = _uses_wide_types(graph)
     params = _float_initializers(graph, wide)
     outputs = [v.name or "" for v in graph.outputs]

@@ -32,7 +32,7 @@ def load(model: ModelLike) -> ir.Model:
 
 def _read(model: ModelLike) -> ir.Model:
     if isinstance(model, ir.Model):
-        return model
+        return model.clone()
     if isinstance(model, onnx.ModelProto):
         return ir.from_proto(model)
     if isinstance(model, (str, Path)) and _is_file(model):
