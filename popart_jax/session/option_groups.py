@@ -1,0 +1,238 @@
+"""Groups of session options: small settings objects that `SessionOptions` holds."""
+
+from __future__ import annotations
+
+from typing import Any, overload
+
+from .._calls import checked
+from ..enums import (
+    AccumulateOuterFragmentSchedule,
+    AutodiffStitchStrategy,
+    BatchSerializationBatchSchedule,
+    BatchSerializationMethod,
+    BatchSerializationTransformContext,
+    ExecutionPhaseIOSchedule,
+    ExecutionPhaseSchedule,
+    GradientTensorTrackingMethod,
+)
+from ..model.settings import Settings
+
+_TRACK_ALL = GradientTensorTrackingMethod.AllNonViewChangingGradientTensors
+
+
+class AccumulateOuterFragmentSettings(Settings):
+    """Schedule of the weight updates behind gradient accumulation."""
+
+    schedule: AccumulateOuterFragmentSchedule
+    excludedVirtualGraphs: list[int]
+
+    @overload
+    def __init__(self) -> None: ...
+    @overload
+    def __init__(self, schedule: AccumulateOuterFragmentSchedule, excludedVirtualGraphs: list[int] = []) -> None: ...  # noqa: B006
+    @checked
+    def __init__(
+        self, schedule: Any = AccumulateOuterFragmentSchedule.Serial, excludedVirtualGraphs: Any = ()
+    ) -> None:
+        self.schedule = schedule
+        self.excludedVirtualGraphs = list(excludedVirtualGraphs)
+
+
+class AutodiffSettings(Settings):
+    """How the backward pass of a subgraph gets forward tensors."""
+
+    stitchStrategy: AutodiffStitchStrategy
+
+    @checked
+    def __init__(self, stitchStrategy: AutodiffStitchStrategy = AutodiffStitchStrategy.RecomputeAllNonInputs) -> None:
+        self.stitchStrategy = stitchStrategy
+
+
+class AutomaticLossScalingSettings(Settings):
+    """Automatic loss scaling: which gradients are looked at, and when the scale changes."""
+
+    enabled: bool
+    binEdgeLocation: float
+    thresholdUpperCountProportion: float
+    toTrackTensors: list[str] | None
+    updatePeriod: int
+    gradientTensorTrackingMethod: GradientTensorTrackingMethod
+
+    @checked
+    def __init__(
+        self,
+        enabled: bool = False,
+        toTrackTensors: list[str] | None = None,
+        binEdgeLocation: float = 0.125,
+        thresholdUpperCountProportion: float = 1e-07,
+        updatePeriod: int = 1,
+        gradientTensorTrackingMethod: GradientTensorTrackingMethod = _TRACK_ALL,
+    ) -> None:
+        self.enabled = enabled
+        self.toTrackTensors = toTrackTensors
+        self.binEdgeLocation = binEdgeLocation
+        self.thresholdUpperCountProportion = thresholdUpperCountProportion
+        self.updatePeriod = updatePeriod
+        self.gradientTensorTrackingMethod = gradientTensorTrackingMethod
+
+
+class BatchSerializationSettings(Settings):
+    """Splitting the batch into pieces that run one after the other."""
+
+    factor: int
+    concatOnVirtualGraphChange: bool
+    concatOnExecutionPhaseChange: bool
+    concatOnPipelineStageChange: bool
+    transformContext: BatchSerializationTransformContext
+    method: BatchSerializationMethod
+    batchSchedule: BatchSerializationBatchSchedule
+
+    @overload
+    def __init__(self) -> None: ...
+    @overload
+    def __init__(
+        self,
+        factor: int,
+        concatOnVirtualGraphChange: bool,
+        concatOnExecutionPhaseChange: bool,
+        concatOnPipelineStageChange: bool,
+        transformContext: BatchSerializationTransformContext = BatchSerializationTransformContext.Fwd,
+        method: BatchSerializationMethod = BatchSerializationMethod.UnrollDynamic,
+        batchSchedule: BatchSerializationBatchSchedule = BatchSerializationBatchSchedule.Isomorphic,
+    ) -> None: ...
+    @checked
+    def __init__(
+        self,
+        factor: int = 0,
+        concatOnVirtualGraphChange: bool = True,
+        concatOnExecutionPhaseChange: bool = True,
+        concatOnPipelineStageChange: bool = True,
+        transformContext: Any = BatchSerializationTransformContext.Fwd,
+        method: Any = BatchSerializationMethod.UnrollDynamic,
+        batchSchedule: Any = BatchSerializationBatchSchedule.Isomorphic,
+    ) -> None:
+        self.factor = factor
+        self.concatOnVirtualGraphChange = concatOnVirtualGraphChange
+        self.concatOnExecutionPhaseChange = concatOnExecutionPhaseChange
+        self.concatOnPipelineStageChange = concatOnPipelineStageChange
+        self.transformContext = transformContext
+        self.method = method
+        self.batchSchedule = batchSchedule
+
+
+_Io = ExecutionPhaseIOSchedule
+
+
+class ExecutionPhaseSettings(Settings):
+    """Phased execution. The constructor calls `schedule` ``optimizerSchedule``, as upstream does."""
+
+    phases: int
+    stages: int
+    weightIOSchedule: ExecutionPhaseIOSchedule
+    activationIOSchedule: ExecutionPhaseIOSchedule
+    optimizerStateIOSchedule: ExecutionPhaseIOSchedule
+    accumulatorIOSchedule: ExecutionPhaseIOSchedule
+    schedule: ExecutionPhaseSchedule
+
+    @overload
+    def __init__(self) -> None: ...
+    @overload
+    def __init__(
+        self,
+        phases: int,
+        stages: int,
+        weightIOSchedule: ExecutionPhaseIOSchedule,
+        activationIOSchedule: ExecutionPhaseIOSchedule,
+        optimizerStateIOSchedule: ExecutionPhaseIOSchedule,
+        accumulatorIOSchedule: ExecutionPhaseIOSchedule,
+        optimizerSchedule: ExecutionPhaseSchedule,
+    ) -> None: ...
+    @checked
+    def __init__(
+        self,
+        phases: int = 0,
+        stages: int = 2,
+        weightIOSchedule: Any = _Io.Preload,
+        activationIOSchedule: Any = _Io.Preload,
+        optimizerStateIOSchedule: Any = _Io.OnDemand,
+        accumulatorIOSchedule: Any = _Io.Preload,
+        optimizerSchedule: Any = ExecutionPhaseSchedule.Interleaving,
+    ) -> None:
+        self.phases = phases
+        self.stages = stages
+        self.weightIOSchedule = weightIOSchedule
+        self.activationIOSchedule = activationIOSchedule
+        self.optimizerStateIOSchedule = optimizerStateIOSchedule
+        self.accumulatorIOSchedule = accumulatorIOSchedule
+        self.schedule = optimizerSchedule
+
+
+class ExperimentalSettings(Settings):
+    """Experimental switches. Custom transforms are named per checkpoint; none is registered in this package."""
+
+    customTransformApplierSettings: dict[str, list[str]]
+    createHostTransferableTensorWithOffset: bool
+
+    @checked
+    def __init__(self) -> None:
+        self.customTransformApplierSettings = {}
+        self.createHostTransferableTensorWithOffset = False
+
+    @property
+    def _customTransformApplierSettings(self) -> dict[str, list[str]]:
+        return self.customTransformApplierSettings
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name.removeprefix("_"), value)
+
+
+class ReplicatedCollectivesSettings(Settings):
+    """Merging of collectives."""
+
+    prepareScheduleForMergingCollectives: bool
+    mergeAllReduceCollectives: bool
+    mergeReduceScatterCollectives: bool
+    mergeAllGatherCollectives: bool
+
+    @checked
+    def __init__(
+        self,
+        prepareScheduleForMergingCollectives: bool = False,
+        mergeAllReduceCollectives: bool = False,
+        mergeReduceScatterCollectives: bool = False,
+        mergeAllGatherCollectives: bool = False,
+    ) -> None:
+        self.prepareScheduleForMergingCollectives = prepareScheduleForMergingCollectives
+        self.mergeAllReduceCollectives = mergeAllReduceCollectives
+        self.mergeReduceScatterCollectives = mergeReduceScatterCollectives
+        self.mergeAllGatherCollectives = mergeAllGatherCollectives
+
+
+class DeveloperSettings(Settings):
+    """Switches for developers of the runtime; none has a meaning here."""
+
+
+class NumIOTiles:
+    """A number of tiles reserved for transfers; accepted wherever `SessionOptions.numIOTiles` takes an int."""
+
+    @overload
+    def __init__(self) -> None: ...
+    @overload
+    def __init__(self, value: int, /) -> None: ...
+    @checked
+    def __init__(self, value: int = 0) -> None:
+        self._value = value
+
+    def __int__(self) -> int:
+        return self._value
+
+    __index__ = __int__
+
+    def __eq__(self, other: object) -> bool:
+        return int(self) == int(other) if isinstance(other, (int, NumIOTiles)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __repr__(self) -> str:
+        return f"NumIOTiles({self._value})"

@@ -1,0 +1,215 @@
+"""`SessionOptions`: every option with its type, default and what this runtime makes of it, one row each.
+
+Four things can happen to an option: it is *honoured* (results, shapes, errors or files change as PopART says),
+*modelled* (values do not change; the IPU model and the annotated IR take it into account), *accepted* (checked and kept,
+no effect here, said once in the log) or *refused* (other values than the default raise). ``python -m
+popart_jax.session.options_doc`` writes `docs/session_options.md` from these rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from ..enums import (
+    Instrumentation,
+    MeanReductionStrategy,
+    MergeVarUpdateType,
+    RecomputationType,
+    ReductionType,
+    SubgraphCopyingStrategy,
+    SyntheticDataMode,
+    VirtualGraphMode,
+)
+from ..model.tensor_location import TensorLocation, TensorLocationSettings
+from .option_groups import (
+    AccumulateOuterFragmentSettings,
+    AutodiffSettings,
+    AutomaticLossScalingSettings,
+    BatchSerializationSettings,
+    DeveloperSettings,
+    ExecutionPhaseSettings,
+    ExperimentalSettings,
+    NumIOTiles,
+    ReplicatedCollectivesSettings,
+)
+from .option_rows import OptionsBase, accepted, deprecated, honoured, modelled, refused, through
+
+_CACHE_VARIABLES = ("POPXL_CACHE_DIR", "POPART_CACHE_DIR")  # the first wins
+_LARGEST_TIME = 1e9
+
+
+class SessionOptions(OptionsBase):
+    """Options of a session. Unknown names raise `AttributeError` with the nearest name, wrong types `TypeError`."""
+
+    # -- steps, accumulation, replicas
+    accumulationFactor: int = honoured(1, "micro-batches of one weight update")
+    enableGradientAccumulation: bool = honoured(False, "accumulate gradients over micro-batches; training only")
+    accumulationAndReplicationReductionType: ReductionType = honoured(
+        ReductionType.Sum, "sum or mean of gradients over micro-batches and replicas"
+    )
+    meanAccumulationAndReplicationReductionStrategy: MeanReductionStrategy = honoured(
+        MeanReductionStrategy.Post, "mean by a running average, or by one division at the end"
+    )
+    enableReplicatedGraphs: bool = honoured(False, "data-parallel replicas, a named axis of the compiled program")
+    replicatedGraphCount: int = honoured(1, "replicas of this process")
+    enableDistributedReplicatedGraphs: bool = honoured(False, "replicas in several processes of one jax.distributed job")
+    globalReplicationFactor: int = honoured(1, "replicas of all processes together")
+    globalReplicaOffset: int = honoured(0, "first replica of this process")
+    batchSerializationSettings: BatchSerializationSettings = modelled(
+        BatchSerializationSettings, "the pieces of a batch give the values of the whole, so it runs as a whole"
+    )
+    syntheticDataMode: SyntheticDataMode = honoured(
+        SyntheticDataMode.Off, "inputs made on the device, nothing copied to or from the host"
+    )
+
+    # -- numbers
+    enableNonStableSoftmax: bool = honoured(False, "softmax without subtracting the maximum")
+    enableStableNorm: bool = honoured(False, "variances are always computed in two passes")
+    groupNormStridedChannelGrouping: bool = honoured(False, "channel c belongs to group c modulo the number of groups")
+    enableFloatingPointChecks: bool = honoured(False, "NaN and infinities raise (on IPU-like devices, else a warning)")
+    enableStochasticRounding: bool = honoured(
+        False, "half precision updates round at random (on IPU-like devices, else a warning)"
+    )
+    enableSupportedDataTypeCasting: bool = honoured(True, "64-bit integers become 32-bit; if off they raise")
+    throwIfLog2ScaleTensorNotInRange: bool = honoured(True, "float8 scales outside [-32, 32) raise")
+    ensureFp32LossScaleTensor: bool = honoured(False, "the loss scale is float32 also for a float16 loss")
+    automaticLossScalingSettings: AutomaticLossScalingSettings = honoured(
+        AutomaticLossScalingSettings, "the loss scale follows the sizes of float16 gradients"
+    )
+    enableLoadAndOffloadRNGState: bool = honoured(False, "getRNGState and setRNGState work")
+    _enableRngStateManagement: bool = accepted(False, "random state is explicit in this runtime")
+
+    # -- variables on the host
+    constantWeights: bool = honoured(True, "weights of an inference session cannot be written")
+    disableGradAccumulationTensorStreams: bool = honoured(False, "gradient accumulators do not come to the host")
+    disableOptimizerStateTensorStreams: bool = honoured(False, "optimizer state does not come to the host")
+    updatableNamedBuffers: list[str] = honoured(list, "names of weights that may be updated apart; they must exist")
+
+    # -- compiling, caching, reports
+    compileEngine: bool = honoured(True, "if off prepareDevice compiles nothing and run raises")
+    enableEngineCaching: bool = honoured(False, "compiled programs are kept in cachePath (IPU-like devices)")
+    cachePath: str = honoured("session_cache", "directory of compiled programs")
+    enableVariablesCaching: bool = honoured(True, "cached programs hold the variables too")
+    instrumentWithHardwareCycleCounter: bool = honoured(False, "getCycleCount works; cycles come from the IPU model")
+    hardwareInstrumentations: set[Instrumentation] = honoured(
+        lambda: {Instrumentation.Outer}, "cycle counters that getCycleCount knows"
+    )
+    compilationProgressLogger: Callable[..., Any] | None = honoured(None, "called with (done, total) while compiling")
+    compilationProgressTotal: int = honoured(100, "ticks that compilationProgressLogger gets")
+    strictOpVersions: bool = honoured(True, "each operator needs the version that the model's opset asks for")
+    engineOptions: dict[str, str] = through("honoured", "autoReport.* and debug.* keys steer reports; others are kept")
+    reportOptions: dict[str, str] = through("honoured", "showExecutionSteps and the like shape the summary report")
+    logDir: str = honoured("", "directory of dot files")
+    dotChecks: set[str] = honoured(set, "checkpoints at which dot files are written")
+    dotOpNames: bool = honoured(False, "dot files show operator names")
+    separateCallOpPdfs: bool = honoured(True, "one dot file for each subgraph")
+    firstDotOp: int = honoured(0, "first operator in dot files")
+    finalDotOp: int = honoured(10000, "operators from here on are not in dot files")
+    exportPoplarComputationGraph: bool = accepted(False, "there is no Poplar graph; XLA's is written by XLA_FLAGS=--xla_dump_to")
+    exportPoplarVertexGraph: bool = accepted(False, "there are no vertices; XLA's graph is written by XLA_FLAGS=--xla_dump_to")
+
+    # -- placement
+    virtualGraphMode: VirtualGraphMode = honoured(VirtualGraphMode.Off, "how operators get their IPU, with all checks")
+    virtualGraphSplitRatios: list[float] = modelled(list, "shares of the IPUs for automatic placement")
+    enablePipelining: bool = honoured(False, "depth checks and schedules; results are those without pipelining")
+    createImplicitPipeliningFwdOnlyProgram: bool = honoured(False, "adds the program implicitPipeliningFwdOnly")
+    stashAllTensorsInferencePipeline: bool = modelled(False, "memory of pipelined inference")
+    executionPhaseSettings: ExecutionPhaseSettings = modelled(ExecutionPhaseSettings, "phases of streaming memory")
+    autoRecomputation: RecomputationType = modelled(
+        RecomputationType.NoRecompute, "a jax.checkpoint policy; memory changes, values do not"
+    )
+    explicitRecomputation: bool = modelled(False, "recomputed operators stand in the IR")
+    autodiffSettings: AutodiffSettings = modelled(AutodiffSettings, "subgraphs save or recompute their forward tensors")
+    activationTensorLocationSettings: TensorLocationSettings = modelled(TensorLocationSettings, "memory of activations")
+    weightTensorLocationSettings: TensorLocationSettings = modelled(TensorLocationSettings, "memory of weights")
+    optimizerStateTensorLocationSettings: TensorLocationSettings = modelled(
+        TensorLocationSettings, "memory of optimizer state"
+    )
+    accumulatorTensorLocationSettings: TensorLocationSettings = modelled(
+        TensorLocationSettings, "memory of gradient accumulators"
+    )
+    tensorLocationSettingsOverride: dict[str, TensorLocation] = through("modelled", "memory of single tensors")
+    numIOTiles: int | NumIOTiles = modelled(0, "tiles kept for transfers: even, at least 32, fewer than all")
+
+    # -- host transfers
+    useHostCopyOps: bool = modelled(False, "transfers stand as operators in the IR")
+    enableExplicitMainLoops: bool = modelled(False, "the loops of a step stand in the IR; needs useHostCopyOps")
+    enablePrefetchDatastreams: bool = honoured(True, "PyStepIOCallback may be asked ahead of time")
+    defaultBufferingDepth: int = accepted(1, "buffers of a stream; transfers here have no queue")
+    defaultPrefetchBufferingDepth: int = deprecated("defaultBufferingDepth")
+    bufferingDepthMap: dict[str, int] = accepted(dict, "buffers of single streams; transfers here have no queue")
+    prefetchBufferingDepthMap: dict[str, int] = deprecated("bufferingDepthMap")
+    rearrangeAnchorsOnHost: bool = modelled(True, "layout of anchors changes on the host")
+    rearrangeStreamsOnHost: bool = modelled(False, "layout of inputs changes on the host")
+    groupHostSync: bool = modelled(False, "all inputs first, all outputs last")
+    enableMergeExchange: bool = modelled(True, "transfers next to each other are merged")
+    enableEfficientOverlapIOTopoCons: bool = accepted(False, "compile time of overlapped transfers; XLA schedules here")
+
+    # -- graph and schedule
+    enableOutlining: bool = modelled(True, "repeated sequences become calls, in the IR and in code size")
+    enableOutliningCopyCostPruning: bool = modelled(True, "copies count when sequences are outlined")
+    outlineThreshold: float = modelled(1.0, "least value of an outlined sequence")
+    outlineSequenceBreakCost: float = modelled(10000.0, "cost of cutting a sequence")
+    subgraphCopyingStrategy: SubgraphCopyingStrategy = modelled(
+        SubgraphCopyingStrategy.OnEnterAndExit, "when inputs and outputs of calls are copied"
+    )
+    mergeVarUpdate: MergeVarUpdateType = modelled(MergeVarUpdateType.Off, "weight updates are merged")
+    mergeVarUpdateMemThreshold: int = modelled(1000000, "bytes up to which updates are merged")
+    looseThresholdAtPeak: int = modelled(8000, "memory slack of MergeVarUpdateType.AutoLoose")
+    accumulateOuterFragmentSettings: AccumulateOuterFragmentSettings = modelled(
+        AccumulateOuterFragmentSettings, "schedule of the updates"
+    )
+    replicatedCollectivesSettings: ReplicatedCollectivesSettings = modelled(
+        ReplicatedCollectivesSettings, "collectives are merged; XLA's combiner does so here"
+    )
+    decomposeGradSum: bool = modelled(False, "a tree of additions instead of one sum")
+    delayVarUpdates: bool = modelled(True, "updates come late in the schedule")
+    scheduleNonWeightUpdateGradientConsumersEarly: bool = modelled(False, "other readers of gradients come early")
+    aliasZeroCopy: bool = modelled(False, "no copies at the borders of subgraphs; needs explicitRecomputation")
+    enableFullyConnectedPass: bool = modelled(True, "matmuls know their pass: layouts and the IR")
+    enableSerializedMatmuls: bool = modelled(True, "matmuls may be computed in pieces")
+    partialsTypeMatMuls: str = modelled("", "type in which matmuls accumulate: half or float")
+    matmulOptions: dict[str, str] = through("modelled", "options of matmuls, such as partialsType")
+    convolutionOptions: dict[str, str] = through("modelled", "options of convolutions, such as partialsType")
+    lstmOptions: dict[str, str] = through("modelled", "options of LSTMs; recomputationMode is checked")
+    gclOptions: dict[str, str] = through("accepted", "options of the collectives library; unknown keys raise")
+    kahnTieBreaker: str = modelled("greedy", "order of operators that may run at the same time")
+    timeLimitScheduler: float = accepted(_LARGEST_TIME, "seconds for scheduling; XLA schedules here")
+    swapLimitScheduler: int = accepted(1000000000, "steps of the scheduler; XLA schedules here")
+    transitiveClosureOptimizationThreshold: int = accepted(100000, "size limit of a scheduler pass; XLA schedules here")
+    serializedPoprithmsShiftGraphsDir: str = accepted("", "directory of scheduler dumps; there is no such scheduler here")
+    serializedPoprithmsAnnealGraphsDir: str = accepted("", "older name of serializedPoprithmsShiftGraphsDir")
+    enableConstantFoldingOfMultipleConsumers: bool = modelled(True, "operators on constants with several readers are folded")
+    useLoopCandidateCreator: bool = accepted(False, "layout of loop inputs; XLA chooses layouts here")
+
+    # -- checks and extensions without meaning here
+    opxAliasChecking: bool = accepted(False, "arrays do not alias in this runtime")
+    opxModifyChecking: bool = accepted(False, "arrays are not modified in this runtime; an error with replication")
+    enableInplaceAmbiguityChecking: bool = accepted(False, "arrays are not modified in this runtime")
+    experimentalSettings: ExperimentalSettings = accepted(ExperimentalSettings, "names of compiled transforms; unknown raise")
+    developerSettings: DeveloperSettings = accepted(DeveloperSettings, "switches of the original's developers")
+    customCodelets: list[str] = accepted(list, "codelets run on IPUs only; register a Python operator instead")
+    customCodeletCompileFlags: str = accepted("", "flags for codelets, which run on IPUs only")
+    updatableBuffers: list[str] = refused("an alias that never worked; use updatableNamedBuffers")
+
+    def __init__(self) -> None:
+        super().__init__()
+        for variable in _CACHE_VARIABLES:
+            if os.environ.get(variable):
+                self.enableEngineCaching = True
+                self.cachePath = os.environ[variable]
+                break
+
+    def enableExplicitIR(self, enable: bool, /) -> None:
+        """Set useHostCopyOps, enableExplicitMainLoops and explicitRecomputation together."""
+        self.useHostCopyOps = enable
+        self.enableExplicitMainLoops = enable
+        self.explicitRecomputation = enable
+
+    def getGlobalReplicationFactor(self) -> int:
+        """Replicas of all processes: the global factor if distributed, else the local one."""
+        if self.enableDistributedReplicatedGraphs:
+            return self.globalReplicationFactor
+        return self.replicatedGraphCount if self.enableReplicatedGraphs else 1
