@@ -38,8 +38,14 @@ def masked_softmax(scores: jax.Array, bias: Any) -> jax.Array:
     dead = None if bias is None else jnp.isneginf(jnp.max(bias, axis=-1, keepdims=True))
     total = scores if bias is None else scores + bias.astype(scores.dtype)
     total = total if dead is None else jnp.where(dead, 0, total)
-    probs = jax.nn.softmax(total, axis=-1)
+    probs = _rounded_softmax(total) if total.dtype == jnp.bfloat16 else jax.nn.softmax(total, axis=-1)
     return probs if dead is None else jnp.where(dead, 0, probs)
+
+
+def _rounded_softmax(x: jax.Array) -> jax.Array:
+    """Softmax with every step in the type of x, as ONNX's function body spells it."""
+    e = jnp.exp(x - lax.stop_gradient(x.max(-1, keepdims=True)))
+    return e / e.sum(-1, keepdims=True)
 
 
 def additive(mask: jax.Array, dtype: Any) -> jax.Array:
@@ -137,7 +143,7 @@ def rotary(x, cos_cache, sin_cache, position_ids, interleaved, dim, heads) -> ja
         cos_cache, sin_cache = jnp.asarray(cos_cache)[position_ids], jnp.asarray(sin_cache)[position_ids]
     if cos_cache.shape[-1] != half or sin_cache.shape[-1] != half:
         raise popart_exception(
-            f"The last dimension of the cos and sin caches ({cos_cache.shape[-1]}) must be rotary_embedding_dim/2 ({half})."
+            f"The last dimension of cos and sin cache ({cos_cache.shape[-1]}) must be rotary_embedding_dim/2 ({half})."
         )
     y = rotate(four, cos_cache, sin_cache, interleaved)
     return y.reshape(x.shape) if x.ndim == 3 else y.transpose(0, 2, 1, 3)

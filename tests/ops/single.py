@@ -60,7 +60,7 @@ def function(
 
     def fn(*args: Any) -> list[Any]:
         fed = {
-            f"x{i}": (np.asarray(x) if i in static or _dtype(inputs[i]) == object else jax.numpy.asarray(x))
+            f"x{i}": (np.asarray(x) if i in static or _dtype(inputs[i]).kind == "O" else jax.numpy.asarray(x))
             for i, x in enumerate(args)
             if x is not None
         }
