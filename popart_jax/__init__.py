@@ -1,5 +1,9 @@
-"""PopART's Python API, run by JAX."""
+"""PopART's Python API, run by JAX.
 
-from __future__ import annotations
+The names and where they come from are listed in ``__init__.pyi``; each is imported when it is first used, so importing
+the package is quick and starts nothing.
+"""
 
-from .lowering import to_jax as to_jax
+import lazy_loader as _lazy
+
+__getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
