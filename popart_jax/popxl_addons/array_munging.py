@@ -46,17 +46,17 @@ def repeat_axis(x: np.ndarray, n: int, axis: int = 0) -> np.ndarray:
     return np.concatenate([x] * n, axis=handle_negative_axis(x, axis))
 
 
-def split2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> list[list[np.ndarray]]:  # noqa: N802
+def split2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> list[list[np.ndarray]]:
     """Split `axis_1` into `n_1` parts and each of them into `n_2` along `axis_2`."""
     return [np.split(part, n_2, axis=axis_2) for part in np.split(x, n_1, axis=axis_1)]
 
 
-def shard2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> np.ndarray:  # noqa: N802
+def shard2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> np.ndarray:
     """The parts of `split2D` on one new leading axis of n_1*n_2, the second axis running fastest."""
     return np.stack([part for row in split2D(x, n_1, n_2, axis_1, axis_2) for part in row])
 
 
-def unshard2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> np.ndarray:  # noqa: N802
+def unshard2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> np.ndarray:
     """The inverse of `shard2D`; the axes are counted without the leading one."""
     rows = x.reshape(n_1, n_2, *x.shape[1:])
     return np.concatenate([np.concatenate(list(row), axis=axis_2) for row in rows], axis=axis_1)

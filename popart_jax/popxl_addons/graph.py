@@ -1,0 +1,156 @@
+"""Graphs with named inputs, and graphs with some inputs bound to tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from .. import popxl
+from ..popxl import ops
+from ..popxl.context import debug_context_frame_offset
+from ..popxl.ops.call import CallSiteInfo
+from ..popxl.transforms.autodiff import GradGraphInfo
+from .named_tensors import NamedTensors, TensorMap
+
+if TYPE_CHECKING:
+    from .graph_common import GradGraphInfoLike, GraphLike
+    from .module import Module
+
+
+class BoundGraph:
+    """A graph whose inputs are partly connected to tensors of the calling graph.
+
+    Parameters
+    ----------
+    graph : popxl.Graph
+    args : mapping of Tensor to Tensor, optional
+        Graph input to parent tensor.
+    """
+
+    def __init__(self, graph: popxl.Graph, args: TensorMap | None = None) -> None:
+        self.graph = graph
+        self.args: dict[popxl.Tensor, popxl.Tensor] = dict(args or {})
+
+    @debug_context_frame_offset(1)
+    def call(self, *targs: Any, args: TensorMap | None = None) -> tuple[popxl.Tensor, ...]:
+        """Call the graph; `targs` fill inputs from the first on, `args` add to or override what is bound."""
+        return tuple(self.call_with_info(*targs, args=args).outputs)
+
+    @debug_context_frame_offset(1)
+    def call_with_info(self, *targs: Any, args: TensorMap | None = None) -> CallSiteInfo:
+        """As `call`, and return the call site."""
+        return ops.call_with_info(self.graph, *targs, inputs_dict={**self.args, **(args or {})})
+
+    def bind(self, args: TensorMap) -> BoundGraph:
+        """A new bound graph with more, or other, inputs connected."""
+        return BoundGraph(self.graph, {**self.args, **args})
+
+    def subgraph_io_map(
+        self, *targs: popxl.Tensor, args: TensorMap | None = None, outs: Iterable[popxl.Tensor] | None = None
+    ) -> dict[popxl.Tensor, popxl.Tensor]:
+        """Graph inputs and outputs to parent tensors, as a call with these arguments connects them."""
+        joined = dict(zip(self.graph.inputs, targs, strict=False))
+        joined |= {**self.args, **(args or {})}
+        return joined | dict(zip(self.graph.outputs, outs or (), strict=False))
+
+
+class GraphWithNamedArgs:
+    """A graph together with names for its inputs and, after autodiff, its gradient information."""
+
+    def __init__(
+        self,
+        graph: popxl.Graph,
+        args: NamedTensors | None = None,
+        grad_graph_info: GradGraphInfo | None = None,
+        from_module: Module | None = None,
+        aux: Any = None,
+        called_graphs_grad_info: Mapping[GraphLike, GradGraphInfoLike] | None = None,
+    ) -> None:
+        self.graph = graph
+        self.args = NamedTensors() if args is None else args
+        self._grad_graph_info = grad_graph_info
+        self._from_module = from_module
+        self._aux = aux
+        self.called_graphs_grad_info: dict[Any, Any] = dict(called_graphs_grad_info or {})
+        self.autodiff_applied = False
+
+    @classmethod
+    def from_grad_graph(cls, grad_graph_info: GradGraphInfo, args: NamedTensors | None = None) -> GraphWithNamedArgs:
+        """The gradient graph that autodiff made, with its information."""
+        return cls(grad_graph_info.graph, args, grad_graph_info)
+
+    @property
+    def grad_graph_info(self) -> GradGraphInfo:
+        """What autodiff says of a gradient graph.
+
+        Raises
+        ------
+        AttributeError
+            This is no gradient graph.
+        """
+        if self._grad_graph_info is None:
+            raise AttributeError(f"graph {self.graph.id!r} has no grad_graph_info; it was not made by autodiff")
+        return self._grad_graph_info
+
+    @grad_graph_info.setter
+    def grad_graph_info(self, grad_graph_info: GradGraphInfo) -> None:
+        self._grad_graph_info = grad_graph_info
+
+    def bind(self, args: NamedTensors | None = None) -> BoundGraph:
+        """Connect the named inputs to the tensors of the same names; names that only one side has are left out."""
+        return BoundGraph(self.graph, {} if args is None else self.args.to_mapping(args))
+
+    def call(self, *targs: Any, args: TensorMap | None = None) -> tuple[popxl.Tensor, ...]:
+        """Call the graph; `args` maps graph inputs to parent tensors."""
+        return self.bind().call(*targs, args=args)
+
+    def call_with_info(self, *targs: Any, args: TensorMap | None = None) -> CallSiteInfo:
+        """As `call`, and return the call site."""
+        return self.bind().call_with_info(*targs, args=args)
+
+    def autodiff(
+        self,
+        grads_provided: Iterable[popxl.Tensor] | None = None,
+        grads_required: Iterable[popxl.Tensor] | None = None,
+        called_graphs_grad_info: Mapping[GraphLike, GradGraphInfoLike] | None = None,
+        method: Literal["auto", "build_grad", "autodiff"] = "auto",
+        force: bool = False,
+    ) -> GraphWithNamedArgs:
+        """The gradient graph: by the module's own build_grad where it has one, else by autodiff.
+
+        Raises
+        ------
+        Exception
+            Already differentiated (pass `force`), or `method` is "build_grad" and the module has none.
+        ValueError
+            Unknown `method`.
+        """
+        from .transforms.autodiff import autodiff
+
+        if method not in ("auto", "build_grad", "autodiff"):
+            raise ValueError(f"method must be 'auto', 'build_grad' or 'autodiff', got {method!r}")
+        if self.autodiff_applied and not force:
+            raise Exception(
+                f"autodiff was applied to graph {self.graph.id!r} already; pass force=True to apply it again"
+            )
+        module = self._from_module
+        has_build_grad = module is not None and module.implements_grad_graph
+        if method == "build_grad" and not has_build_grad:
+            raise Exception(f"graph {self.graph.id!r} does not come from a module that implements build_grad")
+        self.autodiff_applied = True
+        if module is not None and has_build_grad and method != "autodiff":
+            return module.create_grad_graph(self, grads_provided, grads_required)
+        return autodiff(self, grads_provided, grads_required, called_graphs_grad_info)
+
+    def copy(self) -> GraphWithNamedArgs:
+        """The same graph with a copy of the names."""
+        other = GraphWithNamedArgs(self.graph, self.args.copy(), self._grad_graph_info, self._from_module, self._aux)
+        other.called_graphs_grad_info = dict(self.called_graphs_grad_info)
+        other.autodiff_applied = self.autodiff_applied
+        return other
+
+    def print_schedule(self) -> str:
+        """The operators in schedule order as text; named inputs carry their names."""
+        from .schedule import schedule_text
+
+        return schedule_text(self.graph, {tensor: name for name, tensor in self.args.to_dict().items()})

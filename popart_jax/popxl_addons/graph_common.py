@@ -1,0 +1,24 @@
+"""Type names shared by the graph modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .. import popxl
+from ..popxl.transforms.autodiff import GradGraphInfo
+from .graph import BoundGraph, GraphWithNamedArgs
+
+GraphLike = popxl.Graph | GraphWithNamedArgs | BoundGraph
+GradGraphInfoLike = GradGraphInfo | GraphWithNamedArgs
+CalledGraphsGradInfoLike = Mapping[GraphLike, GradGraphInfoLike]
+CalledGraphsGradInfo = Mapping[popxl.Graph, GradGraphInfo]
+
+
+def plain_grad_info(given: CalledGraphsGradInfoLike | None) -> dict[popxl.Graph, GradGraphInfo]:
+    """The mapping with plain graphs and plain gradient information on both sides."""
+    return {
+        (graph if isinstance(graph, popxl.Graph) else graph.graph): (
+            info.grad_graph_info if isinstance(info, GraphWithNamedArgs) else info
+        )
+        for graph, info in (given or {}).items()
+    }
