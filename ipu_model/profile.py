@@ -1,0 +1,137 @@
+"""The two ways in: a JAX function with example arguments, or a jaxpr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from ipu_model import target as targets
+from ipu_model.costs import Context, rules
+from ipu_model.memory import sweep
+from ipu_model.memory.code import code_by_tile
+from ipu_model.options import ModelOptions
+from ipu_model.placement import EVERYTHING_HERE, Argument, Placement
+from ipu_model.pricing import Priced, price
+from ipu_model.report.build import build
+from ipu_model.report.model import Report
+from ipu_model.schedule import timing
+from ipu_model.target import Target
+from ipu_model.walk import Program, walk
+
+
+def profile(
+    fn: Callable[..., Any],
+    *args: Any,
+    target: str | Target = "mk2",
+    placement: Placement = EVERYTHING_HERE,
+    options: ModelOptions | None = None,
+    inputs: Sequence[Argument] = (),
+    outputs: Sequence[Argument] = (),
+    **settings: Any,
+) -> Report:
+    """What one call of a JAX function would cost on an IPU.
+
+    Parameters
+    ----------
+    fn : callable
+        Any function that JAX can trace.
+    *args : arrays or jax.ShapeDtypeStruct
+        Example arguments; only shapes and types matter, nothing is computed.
+    target : str or Target
+        ``"mk1"``, ``"mk2"``, ``"bow"``, a registered name, or a target of your own.
+    placement, options, inputs, outputs
+        As for `profile_jaxpr`; inputs and outputs in the order of the flattened arguments and results.
+    **settings
+        Fields of `ModelOptions`, as keywords.
+
+    Returns
+    -------
+    Report
+    """
+    options = _options(options, settings)
+    if not settings.get("name") and options.name == ModelOptions.name:
+        options = _options(options, {"name": getattr(fn, "__name__", "program")})
+    closed = jax.make_jaxpr(fn)(*args)
+    return profile_jaxpr(closed, target=target, placement=placement, options=options, inputs=inputs, outputs=outputs)
+
+
+def profile_jaxpr(
+    jaxpr: Any,
+    *,
+    target: str | Target = "mk2",
+    placement: Placement | None = None,
+    options: ModelOptions | None = None,
+    inputs: Sequence[Argument] = (),
+    outputs: Sequence[Argument] = (),
+    levers: bool = True,
+) -> Report:
+    """What one run of a (closed) jaxpr would cost.
+
+    Parameters
+    ----------
+    placement : Placement, optional
+        IPU, pipeline stage and other attributes by node name.
+    inputs, outputs : sequences of Argument
+        Names and roles of the jaxpr's inputs and outputs, in order; those not described are resident inputs.
+    levers : bool
+        Compute what would help when the program does not fit (prices it a few more times).
+    """
+    chosen = targets.get(target)
+    options, placement = options or ModelOptions(), placement or EVERYTHING_HERE
+    whole_model = getattr(chosen, "profile_jaxpr", None)
+    if whole_model is not None:
+        return whole_model(jaxpr, placement=placement, options=options, inputs=inputs, outputs=outputs)
+    program = trace(jaxpr, placement=placement, options=options, inputs=inputs, outputs=outputs)
+    report = report_of(price(program, Context(chosen, options), placement))
+    if report.memory.max_tile > chosen.machine.tile_memory:
+        from ipu_model.memory.overflow import explain
+
+        report = explain(report, jaxpr, chosen, placement, options, inputs, outputs, levers)
+    return report
+
+
+def trace(
+    jaxpr: Any,
+    *,
+    placement: Placement = EVERYTHING_HERE,
+    options: ModelOptions | None = None,
+    inputs: Sequence[Argument] = (),
+    outputs: Sequence[Argument] = (),
+) -> Program:
+    """The linear program of a jaxpr."""
+    return walk(jaxpr, is_leaf=rules().__contains__, placement=placement, options=options, inputs=inputs, outputs=outputs)
+
+
+def report_of(priced: Priced) -> Report:
+    """Report of a priced program."""
+    tiles = priced.context.target.machine.tiles
+    code, types = code_by_tile(priced, tiles)
+    return build(priced, timing(priced), sweep(priced, tiles), code, types)
+
+
+def cycles(
+    program: Program, target: Target, *, placement: Placement = EVERYTHING_HERE, options: ModelOptions | None = None
+) -> Any:
+    """Predicted cycles of a program: a number, or a traced value that `jax.grad` takes with respect to `target`.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, ipu_model
+    >>> program = ipu_model.trace(jax.make_jaxpr(lambda x: jnp.tanh(x) @ x)(jnp.ones((64, 64))))
+    >>> gradient = jax.grad(lambda t: ipu_model.cycles(program, t))(ipu_model.get_target("mk2"))
+    >>> bool(gradient.sync_cycles > 0)
+    True
+    """
+    return timing(price(program, Context(target, options or ModelOptions()), placement)).cycles
+
+
+def _options(options: ModelOptions | None, settings: dict[str, Any]) -> ModelOptions:
+    import dataclasses
+
+    known = {f.name for f in dataclasses.fields(ModelOptions)}
+    unknown = sorted(set(settings) - known)
+    if unknown:
+        raise TypeError(f"unknown option(s) {unknown}; options are {sorted(known)}")
+    return dataclasses.replace(options or ModelOptions(), **settings)

@@ -1,0 +1,5 @@
+"""The report: one document of facts, and its renderings."""
+
+from ipu_model.report.model import Report
+
+__all__ = ["Report"]

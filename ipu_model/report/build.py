@@ -1,0 +1,151 @@
+"""From a priced program to the report."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from typing import Any
+
+from ipu_model.cost import FIELDS, ZERO, Cost
+from ipu_model.costs.rule import Superstep, nonzero, superstep_cost
+from ipu_model.memory import Liveness
+from ipu_model.pricing import Priced
+from ipu_model.report.memory import memory_of
+from ipu_model.report.model import (
+    Cycles,
+    FrameRow,
+    IpuRow,
+    OperationRow,
+    Part,
+    Report,
+    Schedule,
+    StepRow,
+    VertexRow,
+)
+from ipu_model.schedule import Timing
+from ipu_model.target import Target
+from ipu_model.walk.scope import PHASES
+
+
+def cycles(cost: Cost) -> Cycles:
+    return Cycles(*(float(getattr(cost, name)) for name in FIELDS))
+
+
+def build(priced: Priced, time: Timing, live: Liveness, code: dict[str, Any], types: list) -> Report:
+    """Put everything together; `code` are bytes per category, IPU and tile."""
+    steps = _steps(priced, live)
+    samples = priced.context.options.samples_per_step
+    seconds = float(priced.context.target.seconds(float(time.cycles)))
+    schedule = Schedule(
+        time.kind, float(time.cycles), float(time.bubbles), float(time.overlapped), seconds,
+        samples / seconds if seconds else 0.0, tuple(float(s) for s in time.stages),
+    )  # fmt: skip
+    memory = memory_of(priced, live, code)
+    return Report(
+        name=priced.context.options.name,
+        target=describe(priced.context.target, priced),
+        cycles=cycles(priced.total),
+        phases=_phases(priced),
+        ipus=_ipus(priced, schedule),
+        schedule=schedule,
+        operations=_operations(priced),
+        steps=steps,
+        frames=tuple(FrameRow(f.kind, f.name, f.parent, f.trips, f.begin, f.end) for f in priced.program.frames),
+        vertices=_vertices(types, steps),
+        memory=memory,
+        unpriced=dict(sorted(priced.unpriced.items())),
+        assumptions=tuple(dict.fromkeys(priced.program.assumptions)),
+    )
+
+
+def describe(target: Target, priced: Priced) -> dict[str, Any]:
+    """Facts of the target under Poplar's names."""
+    m, ipus = target.machine, max(1, priced.placement.ipus)
+    replicas = priced.context.options.replicas
+    return {
+        "name": target.name,
+        "type": "IPU_MODEL",
+        "architecture": target.architecture,
+        "tilesPerIPU": m.tiles,
+        "numIPUs": ipus * replicas,
+        "ipusPerReplica": ipus,
+        "numReplicas": replicas,
+        "numTiles": m.tiles * ipus * replicas,
+        "bytesPerTile": m.tile_memory,
+        "bytesPerIPU": m.tile_memory * m.tiles,
+        "totalMemory": m.tile_memory * m.tiles * ipus * replicas,
+        "clockFrequency": float(target.clock_hz),
+        "interleavedStart": m.interleaved_start,
+        "peakFlops": float(target.peak_flops()),
+    }
+
+
+def _steps(priced: Priced, live: Liveness) -> tuple[StepRow, ...]:
+    rows, clock, parts_of = [], 0.0, {}
+    memo: dict[int, Cycles] = {}
+    for at, step in enumerate(priced.program.steps):
+        cost, trips = priced.costs[at], priced.trips[at]
+        once = memo.setdefault(id(cost), None) or cycles(cost)  # type: ignore[arg-type]
+        memo[id(cost)] = once
+        fused = priced.into[at] >= 0
+        extra = priced.extras.get(at, ())
+        key = (id(priced.prices[at]), extra, fused)
+        parts = parts_of.get(key)
+        if parts is None:
+            own = () if fused else priced.prices[at].supersteps
+            parts = parts_of[key] = tuple(_part(s, priced.context.target) for s in (*extra, *own))
+        rows.append(
+            StepRow(
+                step.scope.name or "program", step.scope.node, step.scope.phase, step.op.primitive,
+                str(step.op.outputs[0]) if step.op.outputs else "", priced.ipus[at], trips, once, clock, parts,
+                step.frame, tuple(int(b) for b in live.steps[at]), fused,
+            )
+        )  # fmt: skip
+        clock += once.total * trips
+    return tuple(rows)
+
+
+def _part(s: Superstep, target: Target) -> Part:
+    one = superstep_cost(dataclasses.replace(s, times=1), target)
+    return Part(s.name, s.vertex, int(s.vertices), int(s.tiles), float(s.balance), float(s.received), cycles(one), float(s.times))
+
+
+def _phases(priced: Priced) -> dict[str, Cycles]:
+    sums = dict.fromkeys(PHASES, ZERO)
+    for at, step in enumerate(priced.program.steps):
+        sums[step.scope.phase] = sums[step.scope.phase] + priced.costs[at] * priced.trips[at]
+    return {phase: cycles(cost) for phase, cost in sums.items()}
+
+
+def _ipus(priced: Priced, schedule: Schedule) -> tuple[IpuRow, ...]:
+    sums = [ZERO] * max(1, priced.placement.ipus)
+    for at, cost in enumerate(priced.costs):
+        sums[priced.ipus[at]] = sums[priced.ipus[at]] + cost * priced.trips[at]
+    rows = [cycles(c) for c in sums]
+    return tuple(IpuRow(i, c, max(0.0, schedule.cycles - c.total)) for i, c in enumerate(rows))
+
+
+def _operations(priced: Priced) -> tuple[OperationRow, ...]:
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for at, step in enumerate(priced.program.steps):
+        groups[step.scope.node or step.scope.name or "(no scope)", step.scope.phase].append(at)
+    rows = []
+    for (node, phase), members in groups.items():
+        total, steps = ZERO, priced.program.steps
+        for at in members:
+            total = total + priced.costs[at] * priced.trips[at]
+        names = dict.fromkeys(steps[at].op.primitive for at in members if nonzero(priced.costs[at].cycles))
+        written = sum(t.nbytes for at in members if not priced.prices[at].view for t in steps[at].op.outputs)
+        temporary = max(int(priced.prices[at].temporary) for at in members)
+        rows.append(
+            OperationRow(node, phase, tuple(names), len(members), priced.ipus[members[0]], cycles(total), temporary, written)
+        )
+    return tuple(rows)
+
+
+def _vertices(types: list, steps: tuple[StepRow, ...]) -> tuple[VertexRow, ...]:
+    spent: dict[str, float] = defaultdict(float)
+    for row in steps:
+        for p in row.parts:
+            spent[p.vertex] += p.cycles.compute * p.times * row.trips
+    return tuple(VertexRow(t.name, t.instances, t.tiles, t.code_bytes, t.state_bytes, spent[t.name]) for t in types)

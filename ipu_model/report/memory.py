@@ -1,0 +1,113 @@
+"""The memory part of the report: tiles by category, the peak explained, variables."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from ipu_model.memory import Liveness
+from ipu_model.memory.code import CATEGORIES
+from ipu_model.pricing import Priced
+from ipu_model.report.model import Memory, Variable
+
+MOST_VARIABLES = 400
+KIND_BY_ROLE = {"weight": "weights", "optimizer_state": "optimizer state", "input": "inputs", "constant": "constants"}
+
+
+def memory_of(priced: Priced, live: Liveness, code: dict[str, Any]) -> Memory:
+    """Bytes by tile and category, and the variables that make the peak."""
+    m = priced.context.target.machine
+    fixed = sum(code.values(), np.zeros_like(live.always))
+    total = live.always + live.peak + fixed
+    start = m.interleaved_start
+    gaps = np.where(live.interleaved > 0, np.maximum(total, start + live.interleaved), total)
+    variables = _variables(priced, live)
+    peak = _peak_parts(priced, live)
+    peak["code, vertices and stack"] = int(fixed[live.peak_ipu, live.peak_tile])
+    step = live.peak_step if priced.program.steps else -1
+    return Memory(
+        bytes_per_tile=m.tile_memory,
+        tiles_per_ipu=m.tiles,
+        categories={"variables": _ints(live.always + live.peak), **{c: _ints(code[c]) for c in CATEGORIES[1:]}},
+        always_by_tile=_ints(live.always + fixed),
+        not_always_by_tile=_ints(live.peak),
+        total_by_tile=_ints(total),
+        including_gaps_by_tile=_ints(gaps),
+        peak_step=step,
+        peak_tile=live.peak_ipu * m.tiles + live.peak_tile,
+        peak_at=_where(priced, step),
+        peak_parts=peak,
+        variables=variables,
+    )
+
+
+def _ints(by_tile: np.ndarray) -> tuple[int, ...]:
+    return tuple(np.ceil(by_tile).astype(np.int64).ravel().tolist())
+
+
+def _where(priced: Priced, step: int) -> str:
+    if step < 0:
+        return ""
+    s = priced.program.steps[step]
+    return f"{s.scope.node or s.scope.name or s.op.primitive} ({s.scope.phase})"
+
+
+def kind_of(priced: Priced, value: int) -> str:
+    """What a variable is for: a role, or the phase that made it."""
+    v = priced.program.values[value]
+    if v.role in KIND_BY_ROLE:
+        return KIND_BY_ROLE[v.role]
+    maker = makers(priced).get(value)
+    if maker is None:
+        return "loop state"
+    phase = priced.program.steps[maker].scope.phase
+    return {"forward": "activations", "backward": "gradients", "update": "update temporaries"}[phase]
+
+
+def makers(priced: Priced) -> dict[int, int]:
+    cached = getattr(priced, "_makers", None)
+    if cached is None:
+        cached = {o: at for at, s in enumerate(priced.program.steps) for o in s.outputs}
+        priced._makers = cached  # type: ignore[attr-defined]
+    return cached
+
+
+def name_of(priced: Priced, value: int) -> str:
+    v = priced.program.values[value]
+    if v.name:
+        return v.name
+    at = makers(priced).get(value)
+    if at is None:
+        return f"loop value {value}"
+    s = priced.program.steps[at]
+    return f"{s.scope.name or 'program'}/{s.op.primitive}"
+
+
+def _peak_parts(priced: Priced, live: Liveness) -> dict[str, int]:
+    """Bytes on the fullest tile at the peak, by kind of variable."""
+    parts: dict[str, float] = defaultdict(float)
+    at = live.peak_step
+    for k, piece in enumerate(live.pieces):
+        if piece.ipu == live.peak_ipu and (piece.always or piece.first <= at <= piece.last):
+            parts[kind_of(priced, piece.value)] += live.bytes_on(k, live.peak_tile)
+    if priced.program.steps:
+        parts["temporaries of the operation"] = float(priced.prices[at].temporary)
+    return {k: int(v) for k, v in sorted(parts.items(), key=lambda kv: -kv[1]) if v >= 1}
+
+
+def _variables(priced: Priced, live: Liveness) -> tuple[Variable, ...]:
+    """The largest variables; those beyond the limit are left out, never those live at the peak's top."""
+    order = sorted(range(len(live.pieces)), key=lambda k: -live.total_bytes(k))[:MOST_VARIABLES]
+    rows = []
+    for k in order:
+        piece = live.pieces[k]
+        rows.append(
+            Variable(
+                name_of(priced, piece.value), kind_of(priced, piece.value),
+                str(priced.program.values[piece.value].tensor), int(live.total_bytes(k)), int(live.bytes_on(k, 0)),
+                piece.ipu, piece.always, piece.first, piece.last,
+            )
+        )  # fmt: skip
+    return tuple(rows)

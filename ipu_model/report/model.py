@@ -1,0 +1,327 @@
+"""The report as data. JSON of it is the truth; text, HTML, Poplar's trees and traces are renderings."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cycles:
+    """Tile cycles by kind (see `ipu_model.cost.Cost`), floating point operations and bytes moved."""
+
+    compute: float = 0.0
+    exchange: float = 0.0
+    sync: float = 0.0
+    inter_ipu: float = 0.0
+    host: float = 0.0
+    flops: float = 0.0
+    moved: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.compute + self.exchange + self.sync + self.inter_ipu + self.host
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One superstep of a step: cycles of a single run on the slowest tile."""
+
+    name: str
+    vertex: str
+    vertices: int
+    tiles: int
+    balance: float
+    received: float
+    cycles: Cycles
+    times: float = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One operation of the program. `cycles` is one run; it runs `trips` times. `start` is in cycles, loops folded."""
+
+    name: str
+    node: str
+    phase: str
+    primitive: str
+    shape: str
+    ipu: int
+    trips: float
+    cycles: Cycles
+    start: float
+    parts: tuple[Part, ...]
+    frame: int
+    not_always_live: tuple[int, ...] = ()
+    fused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRow:
+    """A loop, call or branch: steps `begin` to `end` (exclusive)."""
+
+    kind: str
+    name: str
+    parent: int
+    trips: float
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRow:
+    """All steps of one node in one phase, over the whole program."""
+
+    node: str
+    phase: str
+    primitives: tuple[str, ...]
+    steps: int
+    ipu: int
+    cycles: Cycles
+    peak_temporary: int
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A piece of memory: bytes over all tiles and on the fullest tile."""
+
+    name: str
+    kind: str
+    shape: str
+    bytes: int
+    bytes_on_fullest: int
+    ipu: int
+    always: bool
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class VertexRow:
+    name: str
+    instances: int
+    tiles: int
+    code_bytes: int
+    state_bytes: int
+    cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class IpuRow:
+    """One IPU: cycles of its steps, and how long it waits for others in a step of the program."""
+
+    ipu: int
+    cycles: Cycles
+    idle: float
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Time of one run of the program.
+
+    Attributes
+    ----------
+    cycles : from start to end on the slowest path
+    bubbles : cycles in which IPUs wait for each other in filling and draining pipelines, summed over IPUs
+    overlapped : host cycles hidden behind compute
+    seconds, samples_per_second : at the clock of the target; throughput 0 when the number of samples is unknown
+    """
+
+    kind: str
+    cycles: float
+    bubbles: float
+    overlapped: float
+    seconds: float
+    samples_per_second: float
+    stages: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes. Lists by tile run over all IPUs in turn.
+
+    `total_by_tile` adds always-live bytes and each tile's own highest not-always-live level;
+    `including_gaps_by_tile` is the highest address used.
+    """
+
+    bytes_per_tile: int
+    tiles_per_ipu: int
+    categories: dict[str, tuple[int, ...]]
+    always_by_tile: tuple[int, ...]
+    not_always_by_tile: tuple[int, ...]
+    total_by_tile: tuple[int, ...]
+    including_gaps_by_tile: tuple[int, ...]
+    peak_step: int
+    peak_tile: int
+    peak_at: str
+    peak_parts: dict[str, int]
+    variables: tuple[Variable, ...]
+
+    @property
+    def total(self) -> int:
+        return sum(self.total_by_tile)
+
+    @property
+    def max_tile(self) -> int:
+        return max(self.including_gaps_by_tile)
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """A change that would help: bytes of the worst tile that it frees, and whether it is enough alone."""
+
+    change: str
+    gain: int
+    enough: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """Why a program does not fit: the tile, how much it needs and has, the terms of the demand, and what would help."""
+
+    tile: int
+    ipu: int
+    needs: int
+    has: int
+    at: str
+    phase: str
+    always: dict[str, int]
+    not_always: dict[str, int]
+    levers: tuple[Lever, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a program would cost on an IPU.
+
+    Everything is modelled, nothing measured. `unpriced` counts primitives without a rule, priced by the stated
+    default; `assumptions` says what the program did not tell.
+    """
+
+    name: str
+    target: dict[str, Any]
+    cycles: Cycles
+    phases: dict[str, Cycles]
+    ipus: tuple[IpuRow, ...]
+    schedule: Schedule
+    operations: tuple[OperationRow, ...]
+    steps: tuple[StepRow, ...]
+    frames: tuple[FrameRow, ...]
+    vertices: tuple[VertexRow, ...]
+    memory: Memory
+    overflow: Overflow | None = None
+    unpriced: dict[str, int] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+    schema: int = SCHEMA_VERSION
+
+    @property
+    def fits(self) -> bool:
+        return self.overflow is None
+
+    @property
+    def total_cycles(self) -> float:
+        return self.schedule.cycles
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """The report as plain lists, dicts and numbers."""
+        return _plain(self)
+
+    def to_json(self, indent: int | None = None) -> str:
+        return json.dumps(self.document, indent=indent, sort_keys=False)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the JSON document."""
+        path = Path(path)
+        path.write_text(self.to_json())
+        return path
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        """Read a document of this schema version.
+
+        Raises
+        ------
+        ValueError
+            When the document has another schema version.
+        """
+        data = json.loads(text)
+        if data.get("schema") != SCHEMA_VERSION:
+            raise ValueError(f"report schema {data.get('schema')!r}, this version reads {SCHEMA_VERSION}")
+        return _build(cls, data)
+
+    def summary(self, **options: Any) -> str:
+        """Text for people and for programs that parse Poplar's summary; see `ipu_model.report.summary`."""
+        from ipu_model.report.summary import render
+
+        return render(self, **options)
+
+    def graph_report(self) -> dict[str, Any]:
+        """Poplar's graph profile tree."""
+        from ipu_model.report.graph import graph_profile
+
+        return graph_profile(self)
+
+    def execution_report(self) -> dict[str, Any]:
+        """Poplar's execution profile tree."""
+        from ipu_model.report.execution import execution_profile
+
+        return execution_profile(self)
+
+    def save_html(self, path: str | Path, compare: Report | None = None) -> Path:
+        """Write one self-contained page."""
+        from ipu_model.report.html import save
+
+        return save(self, path, compare)
+
+    def save_trace(self, path: str | Path) -> Path:
+        """Write a Chrome/Perfetto trace."""
+        from ipu_model.report.trace import save
+
+        return save(self, path)
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses to dicts; whole floats stay floats, so that a round trip is exact."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, (tuple, list)):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return value
+
+
+def _build(kind: Any, data: Any) -> Any:
+    """The inverse of `_plain`, led by the type annotations."""
+    if data is None:
+        return None
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _build(next(a for a in args if a is not type(None)), data)
+    if dataclasses.is_dataclass(kind):
+        hints = _hints(kind)
+        return kind(**{k: _build(hints[k], v) for k, v in data.items()})  # type: ignore[operator]
+    if origin is tuple:
+        return tuple(_build(args[0], v) for v in data)
+    if origin is dict:
+        return {k: _build(args[1], v) for k, v in data.items()}
+    return data
+
+
+_HINTS: dict[Any, dict[str, Any]] = {}
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    if kind not in _HINTS:
+        _HINTS[kind] = typing.get_type_hints(kind)
+    return _HINTS[kind]

@@ -1,0 +1,175 @@
+"""The report as text, in the shape of Poplar's summary, which programs also parse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ipu_model.report.model import Cycles, Report, StepRow
+
+KINDS = (("compute", "tile compute"), ("exchange", "on-chip exchange"), ("sync", "sync"),
+         ("inter_ipu", "inter-IPU exchange"), ("host", "host exchange"))  # fmt: skip
+
+
+def render(report: Report, *, show_execution_steps: bool = False, show_var_storage: bool = False) -> str:
+    """Text summary.
+
+    Parameters
+    ----------
+    show_execution_steps : bool
+        Add the nested program, one step per line.
+    show_var_storage : bool
+        Add the variables of the peak.
+    """
+    sections = [_target(report), _graph(report), _memory(report, show_var_storage), _execution(report)]
+    if show_execution_steps:
+        sections.append(_program(report))
+    if report.unpriced or report.assumptions:
+        sections.append(_notes(report))
+    return "\n".join("\n".join(s) + "\n" for s in sections)
+
+
+def _target(r: Report) -> list[str]:
+    t = r.target
+    return [
+        "Target:",
+        f"  Type:            {t['type']} ({t['name']}, {t['architecture']})",
+        f"  Number of IPUs:  {t['numIPUs']:,} ({t['ipusPerReplica']:,} per replica, {t['numReplicas']:,} replica(s))",
+        f"  Tiles per IPU:   {t['tilesPerIPU']:,}",
+        f"  Memory:          {t['totalMemory']:,} bytes in all, {t['bytesPerTile']:,} per tile",
+        f"  Clock:           {t['clockFrequency'] / 1e6:,.0f} MHz",
+    ]
+
+
+def _graph(r: Report) -> list[str]:
+    parts = [p for s in r.steps for p in s.parts]
+    return [
+        "Graph:",
+        f"  Number of vertices:      {sum(p.vertices for p in parts):,}",
+        f"  Number of edges:         {sum(p.vertices * 3 for p in parts):,}",
+        f"  Number of variables:     {len(r.memory.variables):,}",
+        f"  Number of compute sets:  {sum(1 for p in parts if p.vertices):,}",
+    ]
+
+
+def _memory(r: Report, show_variables: bool) -> list[str]:
+    m, t = r.memory, r.target
+    capacity = t["bytesPerIPU"] * t["ipusPerReplica"]
+    worst = m.including_gaps_by_tile.index(m.max_tile)
+    lines = [
+        "Memory Usage:",
+        f"  Total for {t['ipusPerReplica']} IPU(s), including gaps:  {sum(m.including_gaps_by_tile):,} bytes",
+        f"  Total for {t['ipusPerReplica']} IPU(s), excluding gaps:  {m.total:,} bytes "
+        f"({_percent(m.total, capacity)} of {capacity:,})",
+        f"  Fullest tile ({worst}):  {m.max_tile:,} of {m.bytes_per_tile:,} bytes including gaps, "
+        f"{m.total_by_tile[worst]:,} excluding gaps",
+        f"  Fits: {'yes' if r.fits else 'NO'}",
+        "  By category:",
+    ]
+    for name, by_tile in m.categories.items():
+        lines.append(f"    {name + ':':24} {sum(by_tile):>14,} bytes ({_percent(sum(by_tile), m.total)})")
+    lines += [
+        f"  Always live:      {sum(m.always_by_tile):,} bytes",
+        f"  Not always live:  {sum(m.not_always_by_tile):,} bytes, peak at {m.peak_at or 'the start'}",
+        "  Fullest tile at the peak:",
+        *(f"    {name}: {size:,} bytes" for name, size in m.peak_parts.items()),
+    ]
+    lines += _vertex_data(r)
+    if r.overflow:
+        from ipu_model.report.overflow import render as overflow_text
+
+        lines += ["", *overflow_text(r.overflow).splitlines()]
+    if show_variables:
+        lines += ["", "  Largest variables:"]
+        lines += [f"    {v.name} {v.shape} ({v.kind}): {v.bytes:,} bytes" for v in m.variables[:40]]
+    return lines
+
+
+def _vertex_data(r: Report) -> list[str]:
+    """The section programs look for: ``Vertex Data (<bytes>)``, ``By Type:``, one line per type, an empty line."""
+    total = sum(v.code_bytes + v.state_bytes for v in r.vertices)
+    lines = [f"  Vertex Data ({total:,}B):", "    By Type:"]
+    lines += [f"      {v.name} {v.code_bytes + v.state_bytes} bytes, {v.instances} vertices" for v in r.vertices]
+    return [*lines, ""]
+
+
+def _execution(r: Report) -> list[str]:
+    s = r.schedule
+    lines = [
+        "Execution:",
+        f"  Total cycles:   {s.cycles:,.0f} (approx {s.seconds * 1e6:,.1f} microseconds)",
+        f"  Schedule:       {s.kind}" + (f", {s.bubbles:,.0f} idle cycles over all IPUs" if s.bubbles else ""),
+    ]
+    if s.samples_per_second:
+        lines.append(f"  Throughput:     {s.samples_per_second:,.0f} samples per second")
+    lines += _kinds(r.cycles, s.cycles)
+    lines.append("  Cycles by phase:")
+    lines += [f"    {name + ':':10} {c.total:>16,.0f} ({_percent(c.total, r.cycles.total)})" for name, c in r.phases.items()]
+    if len(r.ipus) > 1:
+        lines.append("  Cycles by IPU:")
+        lines += [f"    IPU {i.ipu}: {i.cycles.total:,.0f} busy, {i.idle:,.0f} idle" for i in r.ipus]
+    lines.append("  Cycles by vertex type:")
+    spent = sorted(r.vertices, key=lambda v: -v.cycles)[:20]
+    lines += [f"    {v.name} ({v.instances} instances): {v.cycles:,.0f}" for v in spent]
+    return lines
+
+
+def _kinds(c: Cycles, total: float) -> list[str]:
+    return [
+        f"  {text + ':':22} {getattr(c, name):>16,.0f} cycles ({_percent(getattr(c, name), total)})" for name, text in KINDS
+    ]
+
+
+def _program(r: Report) -> list[str]:
+    """Nested program, one step per line."""
+    lines, depth = ["Program:", "  Sequence"], {0: 2}
+    for k, f in enumerate(r.frames[1:], 1):
+        depth[k] = depth[f.parent] + (1 if f.kind in ("repeat", "while", "branch") else 0)
+    opened = {0}
+    for step in r.steps:
+        lines += _open_frames(r, step.frame, opened, depth)
+        lines += ["  " * depth[step.frame] + text for text in step_lines(step)]
+    return lines
+
+
+def _open_frames(r: Report, frame: int, opened: set[int], depth: dict[int, int]) -> Iterator[str]:
+    chain = []
+    while frame not in opened:
+        chain.append(frame)
+        frame = r.frames[frame].parent
+    for k in reversed(chain):
+        opened.add(k)
+        f = r.frames[k]
+        word = {"repeat": f"Repeat: {f.trips:g} times", "while": f"RepeatWhile: {f.trips:g} times",
+                "branch": "Switch"}.get(f.kind)  # fmt: skip
+        if word:
+            yield "  " * (depth[k] - 1) + f"{word} ({f.name})"
+
+
+def step_lines(step: StepRow) -> list[str]:
+    """``DoExchange: <path>`` and ``OnTileExecute: <path>`` lines of a step."""
+    lines = []
+    for p in step.parts:
+        path = f"{step.name}/{p.name}"
+        if p.cycles.host:
+            lines.append(f"StreamCopy: {path}")
+        elif p.cycles.inter_ipu:
+            lines.append(f"GlobalExchange: {path}")
+        elif p.received:
+            lines.append(f"DoExchange: {path}")
+        if p.tiles:
+            lines.append(f"OnTileExecute: {path}")
+    return lines
+
+
+def _notes(r: Report) -> list[str]:
+    from ipu_model.costs.default import STATEMENT
+
+    lines = ["Notes:"]
+    if r.unpriced:
+        names = ", ".join(f"{n} x{c}" for n, c in r.unpriced.items())
+        lines.append(f"  {names}: {STATEMENT}")
+    return lines + [f"  {a}" for a in r.assumptions]
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f}%" if whole else "0.0%"

@@ -1,0 +1,5 @@
+"""When things happen: one IPU after another, or stages of a pipeline at the same time."""
+
+from ipu_model.schedule.schedule import Timing, timing
+
+__all__ = ["Timing", "timing"]
