@@ -1,0 +1,205 @@
+"""Regions and boxes: RoiAlign, MaxRoiPool, NonMaxSuppression, CenterCropPad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..errors import popart_exception, poplibs_exception
+from .pooling import lowest
+from .registry import PopartMode, Static, lowers
+
+
+def _concrete(x: Any) -> np.ndarray | None:
+    try:
+        return np.asarray(x)
+    except jax.errors.TracerArrayConversionError:
+        return None
+
+
+class _Samples:
+    """Sampling points of all regions along one axis: (R, bins, samples), with how many count per region."""
+
+    def __init__(self, begin: jax.Array, length: jax.Array, bins: int, ratio: int, size: int, clamp: bool) -> None:
+        step = length / bins
+        if ratio > 0:
+            most, self.counts = ratio, jnp.full(begin.shape, float(ratio), begin.dtype)
+        else:
+            known = _concrete(jnp.ceil(step))
+            if known is None:
+                raise popart_exception(
+                    "RoiAlign with sampling_ratio 0 takes as many samples as the regions are large, which is known "
+                    "only at run time: call it outside jit, or set sampling_ratio."
+                )
+            most = max(int(known.max(initial=1)), 1)
+            self.counts = lax.stop_gradient(jnp.ceil(step))
+        k = jnp.arange(most, dtype=begin.dtype)
+        share = (k + 0.5) / jnp.maximum(self.counts, 1)[:, None, None]
+        points = begin[:, None, None] + (jnp.arange(bins, dtype=begin.dtype)[:, None] + share) * step[:, None, None]
+        self.used = k < self.counts[:, None, None]
+        self.inside = self.used & (points <= size) & (True if clamp else points >= -1)
+        points = jnp.clip(points, 0, size - 1)
+        self.low = jnp.minimum(jnp.floor(points), size - 1).astype(jnp.int32)
+        self.high = jnp.minimum(self.low + 1, size - 1)
+        self.fraction = points - lax.stop_gradient(jnp.floor(points))
+        self.size = size
+
+    def matrix(self) -> jax.Array:
+        """Mean bilinear weights of every bin, (R, bins, size)."""
+        places = jnp.arange(self.size)
+        low = jnp.where(places == self.low[..., None], (1 - self.fraction)[..., None], 0)
+        high = jnp.where(places == self.high[..., None], self.fraction[..., None], 0)
+        total = jnp.where(self.inside[..., None], low + high, 0).sum(2)
+        return total / jnp.maximum(self.counts, 1)[:, None, None]
+
+
+def _region_axis(rois, column, scale, bins, ratio, size, half_pixel, clamp) -> _Samples:
+    offset = 0.5 if half_pixel else 0.0
+    begin, end = (rois[:, c] * scale - offset for c in (column, column + 2))
+    length = end - begin if half_pixel else jnp.maximum(end - begin, 1)
+    return _Samples(begin, length, bins, ratio, size, clamp)
+
+
+def _roi_align(x, rois, batch, mode, height, width, ratio, scale, half_pixel, clamp) -> jax.Array:
+    precise = jnp.promote_types(x.dtype, jnp.float32)
+    rois, data = rois.astype(precise), jnp.asarray(x).astype(precise)
+    ys = _region_axis(rois, 1, scale, height, ratio, x.shape[2], half_pixel, clamp)
+    xs = _region_axis(rois, 0, scale, width, ratio, x.shape[3], half_pixel, clamp)
+    if mode == "avg":
+        y = jnp.einsum("rpy,rcyx,rqx->rcpq", ys.matrix(), data[batch], xs.matrix())
+        return y.astype(x.dtype)
+    if mode != "max":
+        raise popart_exception(f"Unknown mode {mode!r} of RoiAlign; expected avg or max.")
+    best = None
+    inside = ys.inside[:, :, :, None, None] & xs.inside[:, None, None]
+    for y_at, y_weight in ((ys.low, 1 - ys.fraction), (ys.high, ys.fraction)):
+        for x_at, x_weight in ((xs.low, 1 - xs.fraction), (xs.high, xs.fraction)):
+            corner = data[batch[:, None, None, None, None], :, y_at[:, :, :, None, None], x_at[:, None, None]]
+            weight = jnp.where(inside, y_weight[:, :, :, None, None] * x_weight[:, None, None], 0)
+            value = corner * weight[..., None]
+            best = value if best is None else jnp.maximum(best, value)
+    used = (ys.used[:, :, :, None, None] & xs.used[:, None, None])[..., None]
+    pooled = jnp.where(used, best, -jnp.inf).max((2, 4))
+    return jnp.where(jnp.isneginf(pooled), 0, pooled).transpose(0, 3, 1, 2).astype(x.dtype)
+
+
+@lowers("RoiAlign", 10)
+def roi_align_10(
+    x, rois, batch_indices, /, *, mode="avg", output_height=1, output_width=1, sampling_ratio=0, spatial_scale=1.0,
+    popart: PopartMode = False,
+):  # fmt: skip
+    """PopART always averages, clamps coordinates below the data, and gives the regions no gradient."""
+    for name, value, rank in (("data", x, 4), ("rois", rois, 2), ("batch_index", batch_indices, 1)):
+        if popart and value.ndim != rank:
+            raise popart_exception(f"The size of input {name} must be {rank}, not {value.ndim}.")
+    if popart and sampling_ratio < 1:
+        raise poplibs_exception("samplingRatio must be greater than 0")
+    rois, mode = (lax.stop_gradient(rois), "avg") if popart else (rois, mode)
+    batch = jnp.asarray(batch_indices)
+    sizes = (output_height, output_width)
+    return _roi_align(x, rois, batch, mode, *sizes, sampling_ratio, spatial_scale, False, popart)
+
+
+@lowers("RoiAlign", 16, 22)
+def roi_align(
+    x, rois, batch_indices, /, *, coordinate_transformation_mode="half_pixel", mode="avg", output_height=1,
+    output_width=1, sampling_ratio=0, spatial_scale=1.0,
+):  # fmt: skip
+    half = coordinate_transformation_mode == "half_pixel"
+    batch = jnp.asarray(batch_indices)
+    return _roi_align(
+        x, rois, batch, mode, output_height, output_width, sampling_ratio, spatial_scale, half, clamp=False
+    )
+
+
+def _bins(begin: jax.Array, end: jax.Array, bins: int, size: int) -> jax.Array:
+    """Membership of every element in every bin, (R, bins, size)."""
+    begin, end = jnp.round(begin), jnp.round(end)
+    step = jnp.maximum(end - begin + 1, 1) / bins
+    k = jnp.arange(bins)
+    low = jnp.clip(jnp.floor(k * step[:, None]) + begin[:, None], 0, size)
+    high = jnp.clip(jnp.ceil((k + 1) * step[:, None]) + begin[:, None], 0, size)
+    places = jnp.arange(size)
+    return (places >= low[..., None]) & (places < high[..., None])
+
+
+@lowers("MaxRoiPool", 1, 22)
+def max_roi_pool(x, rois, /, *, pooled_shape, spatial_scale=1.0):
+    """Maximum over the bins of each region (batch, x1, y1, x2, y2); empty bins give 0."""
+    height, width = pooled_shape
+    data = jnp.asarray(x)[rois[:, 0].astype(jnp.int32)]
+    scaled = lax.stop_gradient(rois[:, 1:]) * spatial_scale
+    rows = _bins(scaled[:, 1], scaled[:, 3], height, x.shape[2])
+    columns = _bins(scaled[:, 0], scaled[:, 2], width, x.shape[3])
+    low = lowest(x.dtype)
+    y = jnp.where(rows[:, None, :, :, None], data[:, :, None], low).max(3)
+    y = jnp.where(columns[:, None, None], y[:, :, :, None], low).max(4)
+    return jnp.where(y == low, 0, y)
+
+
+def _corners(boxes: np.ndarray, center_point: bool) -> np.ndarray:
+    """Boxes (..., 4) as y1, x1, y2, x2 with y1 <= y2, x1 <= x2."""
+    if center_point:
+        cx, cy, w, h = np.moveaxis(boxes, -1, 0)
+        return np.stack([cy - h / 2, cx - w / 2, cy + h / 2, cx + w / 2], -1)
+    low, high = np.minimum(boxes[..., :2], boxes[..., 2:]), np.maximum(boxes[..., :2], boxes[..., 2:])
+    return np.concatenate([low, high], -1)
+
+
+def _overlap(one: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Intersection over union of one box with others; 0 where an area is not positive."""
+    sides = np.minimum(one[2:], others[:, 2:]) - np.maximum(one[:2], others[:, :2])
+    common = np.where((sides > 0).all(1), sides.prod(1), 0)
+    areas = [(b[..., 2] - b[..., 0]) * (b[..., 3] - b[..., 1]) for b in (one, others)]
+    union = areas[0] + areas[1] - common
+    valid = (common > 0) & (areas[0] > 0) & (areas[1] > 0) & (union > 0)
+    return np.where(valid, common / np.where(valid, union, 1), 0)
+
+
+def _suppress(boxes: np.ndarray, scores: np.ndarray, most: int, iou: float, least: float | None) -> list[int]:
+    """Greedy selection of one class of one batch, best score first."""
+    order = np.argsort(-scores, kind="stable")
+    order = order if least is None else order[scores[order] > least]
+    kept: list[int] = []
+    while len(order) and len(kept) < most:
+        best, order = int(order[0]), order[1:]
+        kept.append(best)
+        order = order[_overlap(boxes[best], boxes[order]) <= iou]
+    return kept
+
+
+@lowers("NonMaxSuppression", 10, 11)
+def non_max_suppression(boxes, scores, most=None, iou=None, least=None, /, *, center_point_box=0):
+    """Selected (batch, class, box) triples. Their number depends on the data: outside jit only."""
+    values = [None if v is None else _concrete(v) for v in (boxes, scores, most, iou, least)]
+    if any(v is None and given is not None for v, given in zip(values, (boxes, scores, most, iou, least), strict=True)):
+        raise popart_exception("The number of boxes that NonMaxSuppression selects is known only at run time; call it "
+                               "outside jit.")  # fmt: skip
+    found_boxes, found_scores, limit, overlap, threshold = values
+    corners = _corners(np.asarray(found_boxes), bool(center_point_box))
+    count = 0 if limit is None or not limit.size else max(int(limit.reshape(-1)[0]), 0)
+    bound = 0.0 if overlap is None or not overlap.size else float(overlap.reshape(-1)[0])
+    floor = None if threshold is None or not threshold.size else float(threshold.reshape(-1)[0])
+    triples = [
+        (b, c, i)
+        for b in range(found_scores.shape[0])
+        for c in range(found_scores.shape[1])
+        for i in _suppress(corners[b], found_scores[b, c], count, bound, floor)
+    ]
+    return np.asarray(triples, np.int64).reshape(-1, 3)
+
+
+@lowers("CenterCropPad", 18)
+def center_crop_pad(x, shape: Static, /, *, axes=()):
+    """Cut or pad with zeros around the centre."""
+    axes = [a % x.ndim for a in axes] or range(x.ndim)
+    widths = [(0, 0, 0)] * x.ndim
+    for axis, size in zip(axes, shape, strict=True):
+        extra = int(size) - x.shape[axis]
+        low = -(-extra // 2) if extra < 0 else extra // 2
+        widths[axis] = (low, extra - low, 0)
+    return lax.pad(jnp.asarray(x), jnp.zeros((), x.dtype), widths)

@@ -1,0 +1,260 @@
+"""Resize and Upsample: interpolation is separable, one index list or one small matrix per axis, known while tracing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import popart_exception
+from .registry import PopartMode, Static, Training, lowers
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The attributes that decide where a sample is taken and how it is weighted."""
+
+    mode: str = "nearest"
+    coordinates: str = "half_pixel"
+    nearest: str = "round_prefer_floor"
+    cubic_a: float = -0.75
+    exclude_outside: bool = False
+    antialias: bool = False
+    extrapolation: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One resized axis: sizes, scale, and its part of the region of interest."""
+
+    axis: int
+    size: int
+    out: int
+    scale: float
+    roi: tuple[float, float]
+
+
+def positions(rule: Rule, at: Axis) -> np.ndarray:
+    """Source coordinate of every output element.  Source: ONNX Resize-19, coordinate_transformation_mode."""
+    i, scale = np.arange(at.out, dtype=np.float64), at.scale
+    length = scale * at.size
+    match rule.coordinates:
+        case "half_pixel":
+            return (i + 0.5) / scale - 0.5
+        case "pytorch_half_pixel":
+            return (i + 0.5) / scale - 0.5 if length > 1 else np.full_like(i, -0.5)
+        case "half_pixel_symmetric":
+            return at.size / 2 * (1 - at.out / length) + (i + 0.5) / scale - 0.5
+        case "asymmetric":
+            return i / scale
+        case "align_corners":
+            return i * (at.size - 1) / (length - 1) if length != 1 else np.zeros_like(i)
+        case "tf_crop_and_resize":
+            begin, end = at.roi
+            if at.out == 1:
+                return np.full_like(i, 0.5 * (begin + end) * (at.size - 1))
+            return begin * (at.size - 1) + i * (end - begin) * (at.size - 1) / (length - 1)
+    raise popart_exception(f"Unrecognised resize coordinate transformation mode {rule.coordinates!r}")
+
+
+def nearest_indices(rule: Rule, at: Axis) -> np.ndarray:
+    """Index of the element that each output copies."""
+    x = positions(rule, at)
+    down = at.scale < 1
+    rounded = {
+        "round_prefer_floor": lambda: np.ceil(x - 0.5),
+        "round_prefer_ceil": lambda: np.floor(x + 0.5),
+        "floor": lambda: np.floor(x),
+        "ceil": lambda: np.ceil(x),
+        "pytorch": lambda: np.floor(np.arange(at.out) / at.scale),
+        "simple": lambda: np.ceil(x) if down else np.floor(x),  # opset 10, as implementations had it
+    }
+    if rule.nearest not in rounded:
+        raise popart_exception(f"Unrecognised resize nearest mode {rule.nearest!r}")
+    return np.clip(rounded[rule.nearest](), 0, at.size - 1).astype(np.int64)
+
+
+def _cubic(d: np.ndarray, a: float) -> np.ndarray:
+    """Keys' kernel."""
+    d = np.abs(d)
+    near = (a + 2) * d**3 - (a + 3) * d**2 + 1
+    return np.where(d <= 1, near, np.where(d < 2, a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a, 0))
+
+
+def weights(rule: Rule, at: Axis) -> np.ndarray:
+    """Interpolation matrix (out, in) of linear and cubic modes; taps outside the data fall on the border."""
+    x = positions(rule, at)
+    base = np.floor(x).astype(np.int64)
+    shrink = min(at.scale, 1.0) if rule.antialias else 1.0
+    radius = 1 if rule.mode == "linear" else 2
+    first = int(np.floor(-radius / shrink) + 1)
+    offsets = np.arange(first, 2 - first if rule.antialias or radius == 2 else 2)
+    distance = (offsets - (x - base)[:, None]) * shrink
+    values = np.clip(1 - np.abs(distance), 0, 1) if rule.mode == "linear" else _cubic(distance, rule.cubic_a)
+    if rule.antialias:
+        values = values / values.sum(1, keepdims=True)
+    taps = base[:, None] + offsets
+    if rule.exclude_outside:
+        values = np.where((taps < 0) | (taps >= at.size), 0, values)
+        values = values / values.sum(1, keepdims=True)
+    matrix = np.zeros((at.out, at.size))
+    np.add.at(matrix, (np.arange(at.out)[:, None], np.clip(taps, 0, at.size - 1)), values)
+    return matrix
+
+
+def _pick(x: jax.Array, index: np.ndarray, axis: int) -> jax.Array:
+    """Elements by index; whole-number enlargement is a repetition."""
+    factor = len(index) // x.shape[axis]
+    if factor and np.array_equal(index, np.repeat(np.arange(x.shape[axis]), factor)):
+        return jnp.repeat(x, factor, axis=axis)
+    return jnp.take(x, index, axis=axis)
+
+
+def _blend(x: jax.Array, matrix: np.ndarray, axis: int) -> jax.Array:
+    return jnp.moveaxis(jnp.tensordot(x, jnp.asarray(matrix, x.dtype), ((axis,), (1,))), -1, axis)
+
+
+def interpolate(x: jax.Array, axes: Sequence[Axis], rule: Rule) -> jax.Array:
+    """Resize the given axes, one after the other."""
+    if rule.mode not in ("nearest", "linear", "cubic"):
+        raise popart_exception(f"Unrecognised resize mode {rule.mode!r}")
+    dtype, outside = x.dtype, []
+    smooth = rule.mode != "nearest"
+    y = x.astype(jnp.promote_types(dtype, jnp.float32)) if smooth else x
+    for at in axes:
+        y = _blend(y, weights(rule, at), at.axis) if smooth else _pick(y, nearest_indices(rule, at), at.axis)
+        where = positions(rule, at)
+        outside.append((at.axis, (where < 0) | (where > at.size - 1)))
+    if rule.coordinates == "tf_crop_and_resize":
+        for axis, mask in outside:
+            shaped = mask.reshape([-1 if d == axis else 1 for d in range(y.ndim)])
+            y = jnp.where(shaped, jnp.asarray(rule.extrapolation, y.dtype), y)
+    if jnp.issubdtype(dtype, jnp.integer) and smooth:
+        limits = jnp.iinfo(dtype)
+        y = jnp.clip(y, limits.min, limits.max)
+    return y.astype(dtype)
+
+
+def _plan(shape, scales, sizes, axes, roi, policy) -> list[Axis]:
+    """Axes that change, with their sizes and scales.
+
+    Raises
+    ------
+    popart_exception
+        Neither or both of scales and sizes, or a list of wrong length.
+    """
+    axes = [a % len(shape) for a in axes] if axes else list(range(len(shape)))
+    scales, sizes = (None if v is None or np.size(v) == 0 else np.asarray(v) for v in (scales, sizes))
+    if scales is not None and sizes is not None:
+        raise popart_exception("Resize: Only one of these tensors should be present: scales or sizes.")
+    given = sizes if scales is None else scales
+    if given is None:
+        raise popart_exception("Resize has no input for `size` or `scales`, or none of them have data.")
+    if len(given) != len(axes):
+        raise popart_exception(
+            f"Resize: the length {len(given)} of scales or sizes must match the number of dimensions of the input, "
+            f"{len(axes)}."
+        )
+    if sizes is not None:
+        factors = [int(n) / shape[a] for n, a in zip(sizes, axes, strict=True)]
+        if policy != "stretch":
+            pick = {"not_larger": min, "not_smaller": max}[policy](factors)
+            factors, sizes = [pick] * len(axes), [int(pick * shape[a] + 0.5) for a in axes]
+        outs = [int(n) for n in sizes]
+    else:
+        factors = [float(s) for s in given]
+        outs = [int(np.float32(s) * np.float32(shape[a])) for s, a in zip(given, axes, strict=True)]
+    bounds = [(0.0, 1.0)] * len(axes) if roi is None or np.size(roi) == 0 else _pairs(roi)
+    found = [Axis(a, shape[a], n, f, r) for a, n, f, r in zip(axes, outs, factors, bounds, strict=True)]
+    return [at for at in found if at.out != at.size or at.scale != 1 or at.roi != (0.0, 1.0)]
+
+
+def _pairs(roi: np.ndarray) -> list[tuple[float, float]]:
+    half = len(roi) // 2
+    return [(float(a), float(b)) for a, b in zip(roi[:half], roi[half:], strict=True)]
+
+
+@jax.custom_vjp
+def gradient_of(value: jax.Array, surrogate: jax.Array) -> jax.Array:
+    """`value`, with the gradient of `surrogate`."""
+    return value
+
+
+gradient_of.defvjp(lambda value, surrogate: (value, None), lambda _, g: (jnp.zeros_like(g), g))
+
+
+@jax.custom_vjp
+def untrainable(x: jax.Array) -> jax.Array:
+    """The identity, whose gradient PopART refuses."""
+    return x
+
+
+def _refuse(_: Any, g: Any) -> Any:
+    raise popart_exception("Resize mode 'linear' is not supported when training")
+
+
+untrainable.defvjp(lambda x: (x, None), _refuse)
+
+
+def _popart(x: jax.Array, axes: Sequence[Axis], rule: Rule, training: bool) -> jax.Array:
+    """Resize with PopART's gradients: floor(i / scale) for nearest, half pixels for cubic, none for linear."""
+    if rule.exclude_outside:
+        raise popart_exception("Resize: Unsupported value for exclude_outside, only 0 is supported.")
+    if rule.coordinates == "tf_crop_and_resize":
+        raise popart_exception("Resize: coordinate transformation mode tf_crop_and_resize is not supported.")
+    y = interpolate(x, axes, rule)
+    if not training or not jnp.issubdtype(x.dtype, jnp.floating):
+        return y
+    if rule.mode == "linear":
+        return untrainable(y)
+    back = Rule("nearest", "asymmetric", "floor") if rule.mode == "nearest" else Rule(rule.mode)
+    return gradient_of(y, interpolate(x, axes, back))
+
+
+@lowers("Resize", 10)
+def resize_10(x, scales: Static, /, *, mode="nearest", popart: PopartMode = False, training: Training = False):
+    axes = _plan(x.shape, scales, None, (), None, "stretch")
+    if popart:
+        return _popart(x, axes, Rule(mode, "half_pixel" if mode != "nearest" else "asymmetric", "floor"), training)
+    return interpolate(x, axes, Rule(_mode(mode), "asymmetric", "simple"))
+
+
+@lowers("Resize", 11, 13, 18, 19)
+def resize(
+    x, roi: Static = None, scales: Static = None, sizes: Static = None, /, *, antialias=0, axes=(),
+    coordinate_transformation_mode="half_pixel", cubic_coeff_a=-0.75, exclude_outside=0, extrapolation_value=0.0,
+    keep_aspect_ratio_policy="stretch", mode="nearest", nearest_mode="round_prefer_floor",
+    popart: PopartMode = False, training: Training = False,
+):  # fmt: skip
+    crop = coordinate_transformation_mode == "tf_crop_and_resize" and not popart
+    where = _plan(x.shape, scales, sizes, axes, roi if crop else None, keep_aspect_ratio_policy)
+    rule = Rule(
+        _mode(mode), coordinate_transformation_mode, nearest_mode, -0.75 if popart else cubic_coeff_a,
+        bool(exclude_outside), bool(antialias), extrapolation_value,
+    )  # fmt: skip
+    return _popart(x, where, rule, training) if popart else interpolate(x, where, rule)
+
+
+def _mode(name: str) -> str:
+    return {"bilinear": "linear"}.get(name, name)
+
+
+@lowers("Upsample", 1)
+def upsample_1(x, /, *, height_scale, width_scale, mode="nearest"):
+    return upsample(x, np.asarray([1, 1, height_scale, width_scale], np.float32), mode=mode)
+
+
+@lowers("Upsample", 7)
+def upsample_7(x, /, *, scales, mode="nearest"):
+    return upsample(x, np.asarray(scales, np.float32), mode=mode)
+
+
+@lowers("Upsample", 9, 10)
+def upsample(x, scales: Static, /, *, mode="nearest", popart: PopartMode = False, training: Training = False):
+    if popart:
+        return resize_10(x, scales, mode=mode, popart=True, training=training)
+    return interpolate(x, _plan(x.shape, scales, None, (), None, "stretch"), Rule(_mode(mode), "asymmetric", "floor"))
