@@ -6,12 +6,21 @@ from collections.abc import Callable, Mapping
 from keyword import iskeyword
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from ..ops.registry import Lowering
 
 _PLAIN = {ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING, ir.AttributeType.TYPE_PROTO}
 _LISTS = {ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS}
+
+
+def array(tensor: ir.TensorProtocol) -> np.ndarray:
+    """Elements of a tensor; texts as Python strings."""
+    if tensor.dtype is ir.DataType.STRING:
+        texts = [t.decode() if isinstance(t, bytes) else t for t in tensor.numpy().reshape(-1).tolist()]
+        return np.asarray(texts, object).reshape(tensor.shape.numpy())
+    return tensor.numpy()
 
 
 def to_python(attr: ir.Attr, subgraph: Callable[[ir.Graph], Any]) -> Any:
@@ -21,9 +30,9 @@ def to_python(attr: ir.Attr, subgraph: Callable[[ir.Graph], Any]) -> Any:
     if attr.type in _LISTS:
         return tuple(attr.value)
     if attr.type is ir.AttributeType.TENSOR:
-        return attr.value.numpy()
+        return array(attr.value)
     if attr.type is ir.AttributeType.TENSORS:
-        return tuple(t.numpy() for t in attr.value)
+        return tuple(array(t) for t in attr.value)
     if attr.type is ir.AttributeType.GRAPH:
         return subgraph(attr.value)
     if attr.type is ir.AttributeType.GRAPHS:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from ..errors import popart_exception
 from . import static
-from .attributes import keywords
+from .attributes import array, keywords
 from .effects import Program, Storage, settle
 from .failure import described, explain
 from .resolve import Plan, Step, label, make_plan
@@ -71,10 +71,26 @@ class Walk:
                 return found.get() if isinstance(found, Storage) else found
             walk = walk.outer
         if value.const_value is not None:
-            return value.const_value.numpy()
+            return array(value.const_value)
         raise popart_exception(
             f"No value for tensor {value.name!r}: it is neither fed, nor an initializer, nor computed."
         )
+
+    def recompute(self, graph: ir.Graph, name: str, bound: Mapping[str, Any]) -> Any:
+        """A tensor of `graph` computed anew from other values of the tensors in `bound`.
+
+        Raises
+        ------
+        popart_exception
+            The graph has no tensor of one of the names.
+        """
+        known = names(graph)
+        missing = [n for n in (name, *bound) if n not in known]
+        if missing:
+            raise popart_exception(f"The graph has no tensor(s) {missing}")
+        inner = Walk(self.settings, {known[n]: v for n, v in bound.items()}, self)
+        run(make_plan(graph, (known[name],), self.settings.opsets, inner.env), inner)
+        return inner.read(known[name])
 
 
 def evaluate(graph: ir.Graph, bindings: Mapping[str, Any], want: Sequence[str], settings: Settings) -> dict[str, Any]:

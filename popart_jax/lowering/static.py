@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from .._compat.jax import Tracer
 from ..errors import NeedsConstantError
+from .attributes import array
 
 if TYPE_CHECKING:
     from .interpreter import Walk
@@ -47,9 +48,9 @@ def require(walk: Walk, node: ir.Node, position: int) -> Any:
     """
     value = node.inputs[position]
     assert value is not None
-    array = walk.read(value)
-    if not isinstance(array, Tracer):
-        return np.asarray(array)
+    held = walk.read(value)
+    if not isinstance(held, Tracer):
+        return np.asarray(held)
     known, chain = _fold_back(walk, value)
     if known is None:
         from .resolve import label
@@ -72,7 +73,7 @@ def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
             pending.pop()
             continue
         if top.const_value is not None:
-            fresh.env[top] = top.const_value.numpy()
+            fresh.env[top] = array(top.const_value)
             continue
         seen = _lookup(walk, top)
         if seen is not None and is_static(seen):

@@ -14,9 +14,11 @@ from .registry import Static, lowers
 
 
 def _complex(x: Array) -> Array:
-    """Last dimension of 1 (real) or 2 (real, imaginary) as complex numbers, in the widest type that JAX has now."""
-    wide = x.astype(device_dtype(np.float64))
-    return wide[..., 0] if x.shape[-1] == 1 else wide[..., 0] + 1j * wide[..., 1]
+    """Last dimension of 1 (real) or 2 (real, imaginary) as numbers; real ones in the widest type that JAX has now."""
+    if x.shape[-1] == 1:
+        return x[..., 0].astype(device_dtype(np.float64))
+    wide = x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
+    return wide[..., 0] + 1j * wide[..., 1]
 
 
 def _parts(x: Array, dtype: Any) -> Array:

@@ -34,19 +34,23 @@ def _compare(expected: Any, outputs: Any, case: Case) -> None:
             assert want.shape == got.shape
             assert want.dtype == got.dtype
         return
+    assert len(expected) == len(outputs), f"{len(outputs)} outputs, expected {len(expected)}"
     for want, got in zip(expected, outputs, strict=True):
-        if want is None:
-            assert got is None, "expected an empty optional"
-            continue
-        if isinstance(want, (list, tuple)):
-            assert isinstance(got, (list, tuple)), f"expected a sequence, got {type(got).__name__}"
-            assert len(want) == len(got), f"sequence of {len(got)}, expected {len(want)}"
-        if not isinstance(want, dict):
-            Runner.assert_similar_outputs([want], [_plain(got)], case.rtol, case.atol)
+        _compare_value(want, got, case)
 
 
-def _plain(x: Any) -> Any:
-    return [np.asarray(e) for e in x] if isinstance(x, (list, tuple)) else x
+def _compare_value(want: Any, got: Any, case: Case) -> None:
+    if want is None:
+        assert got is None, "expected an empty optional"
+    elif isinstance(want, (list, tuple)):
+        assert isinstance(got, (list, tuple)), f"expected a sequence, got {type(got).__name__}"
+        assert len(want) == len(got), f"sequence of {len(got)}, expected {len(want)}"
+        for w, g in zip(want, got, strict=True):
+            _compare_value(w, g, case)
+    elif isinstance(want, dict):
+        assert want == got
+    else:
+        Runner.assert_similar_outputs([np.asarray(want)], [np.asarray(got)], case.rtol, case.atol)
 
 
 def _draws(case: Case) -> bool:
