@@ -1,0 +1,205 @@
+"""Gradient graphs that a module writes itself: saved values, gradients of variables, and their bookkeeping."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .. import popxl
+from ..popxl.transforms.autodiff import GradGraphInfo
+
+if TYPE_CHECKING:
+    from .graph import GraphWithNamedArgs
+    from .module import Module
+
+
+class Aux:
+    """Values that `build` saves for `build_grad`; tensors become extra outputs of the forward graph, in storing order."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._outputs: list[popxl.Tensor] = []
+        self._reading: dict[str, popxl.Tensor] | None = None
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._values[key] = value
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __getitem__(self, key: str) -> Any:
+        if self._reading is None:
+            raise Exception(f"aux[{key!r}] can be read in build_grad only")
+        value = self._values[key]
+        if not isinstance(value, popxl.Tensor):
+            return value
+        if key not in self._reading:
+            self._reading[key] = popxl.graph_input(value.shape, value.dtype, key, meta_shape=value.meta_shape)
+        return self._reading[key]
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs that were added to the forward graph."""
+        return len(self._outputs)
+
+    def add_outputs(self, graph: popxl.Graph) -> None:
+        """Make the saved tensors outputs of the forward graph."""
+        self._outputs = [v for v in self._values.values() if isinstance(v, popxl.Tensor)]
+        with graph:
+            for tensor in self._outputs:
+                popxl.graph_output(tensor)
+
+    def copy(self) -> Aux:
+        """The same values, without what is being read."""
+        other = Aux()
+        other._values, other._outputs = dict(self._values), list(self._outputs)
+        return other
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._values, self._outputs, self._reading = {}, [], None
+
+    def take(self, other: Aux) -> None:
+        """Hold the values of another one, ready for reading."""
+        self._values, self._outputs, self._reading = other._values, other._outputs, {}
+
+    @property
+    def read_tensors(self) -> dict[popxl.Tensor, popxl.Tensor]:
+        """Inputs of the gradient graph to the forward tensors they stand for, in order of first reading."""
+        return {t: self._values[key] for key, t in (self._reading or {}).items()}
+
+
+class VarGrad:
+    """Gradients of variables by flat name, as `build_grad` assigns them."""
+
+    def __init__(self, variables: Mapping[str, popxl.Tensor]) -> None:
+        self._variables = dict(variables)
+        self.tensors: dict[str, popxl.Tensor] = {}
+
+    def __setitem__(self, key: str, value: popxl.Tensor) -> None:
+        if key not in self._variables:
+            raise KeyError(f"no variable {key!r}; there are {list(self._variables)}")
+        if not isinstance(value, popxl.Tensor):
+            raise TypeError(f"var_grad[{key!r}] must be a Tensor, got {type(value).__name__}")
+        expected = tuple(self._variables[key].shape)
+        if tuple(value.shape) != expected:
+            raise ValueError(
+                f"var_grad[{key!r}] must have the shape {expected} of its variable, got {tuple(value.shape)}"
+            )
+        self.tensors[key] = value
+
+    def __getitem__(self, key: str) -> popxl.Tensor:
+        return self.tensors[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.tensors
+
+
+class NoVarGrad:
+    """Stands in outside `build_grad`."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise Exception(f"var_grad[{key!r}] can be set in build_grad only")
+
+
+def create_grad_graph(
+    module: Module,
+    fwd: GraphWithNamedArgs,
+    grads_provided: Iterable[popxl.Tensor] | None,
+    grads_required: Iterable[popxl.Tensor] | None,
+) -> GraphWithNamedArgs:
+    """The gradient graph of a module's graph, made by its `build_grad`.
+
+    Raises
+    ------
+    TypeError
+        `build_grad` has parameters other than fixed positional ones.
+    Exception
+        Too many, too few or mis-shaped gradients, or the gradient of a required variable is missing.
+    """
+    from .graph import GraphWithNamedArgs
+
+    _check_parameters(module)
+    graph, aux = fwd.graph, fwd._aux
+    outputs = list(graph.outputs)[: len(graph.outputs) - aux.n_outputs]
+    provided = outputs if grads_provided is None else list(grads_provided)
+    named = fwd.args.to_dict()
+    variables = set(named.values())
+    required = list(graph.inputs) if grads_required is None else list(grads_required)
+    wanted_inputs = [t for t in required if t not in variables]
+    names = {t: name for name, t in named.items()}
+    wanted_variables = [names[t] for t in required if t in variables]
+
+    module.aux.take(aux)
+    module.__dict__["var_grad"] = var_grad = VarGrad(named)
+    try:
+        grad_graph = graph.ir.create_graph(module.build_grad, *(t.spec for t in provided))
+        read = module.aux.read_tensors
+        _check_outputs(grad_graph, wanted_inputs, wanted_variables, var_grad)
+        with grad_graph:
+            for name in wanted_variables:
+                popxl.graph_output(var_grad.tensors[name])
+    finally:
+        module.aux.clear()
+        module.__dict__["var_grad"] = NoVarGrad()
+    incoming = dict(zip(grad_graph.inputs, provided, strict=False))
+    results = [*wanted_inputs, *(named[n] for n in wanted_variables)]
+    outgoing = dict(zip(grad_graph.outputs, results, strict=True))
+    info = create_grad_graph_info(graph.ir, graph, grad_graph, incoming, outgoing, set(read.values()), read)
+    return GraphWithNamedArgs.from_grad_graph(info)
+
+
+def _check_parameters(module: Module) -> None:
+    fixed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    odd = [p.name for p in inspect.signature(module.build_grad).parameters.values() if p.kind not in fixed]
+    if odd:
+        raise TypeError(f"build_grad of {type(module).__name__} takes fixed positional parameters only, got {odd}")
+
+
+def _check_outputs(
+    grad_graph: popxl.Graph, inputs: list[popxl.Tensor], variables: list[str], var_grad: VarGrad
+) -> None:
+    if len(grad_graph.outputs) != len(inputs):
+        raise Exception(f"build_grad returned {len(grad_graph.outputs)} gradients, expected {len(inputs)}")
+    for got, forward in zip(grad_graph.outputs, inputs, strict=True):
+        if tuple(got.shape) != tuple(forward.shape):
+            raise Exception(f"gradient of {forward.name!r} must have shape {forward.shape}, got {got.shape}")
+    missing = [n for n in variables if n not in var_grad]
+    if missing:
+        raise Exception(f"build_grad left out the gradients of variables {missing}; assign self.var_grad[name]")
+
+
+def create_grad_graph_info(
+    ir: popxl.Ir,
+    fwd_graph: popxl.Graph,
+    grad_graph: popxl.Graph,
+    grad_input_to_fwd_output: Mapping[popxl.Tensor, popxl.Tensor],
+    grad_output_to_fwd_input: Mapping[popxl.Tensor, popxl.Tensor],
+    fwd_tensors: set[popxl.Tensor],
+    saved: Mapping[popxl.Tensor, popxl.Tensor] | None = None,
+) -> GradGraphInfo:
+    """Gradient information of a graph that was written by hand.
+
+    Parameters
+    ----------
+    grad_input_to_fwd_output, grad_output_to_fwd_input : mapping
+        Which forward tensor's gradient each input and output of the gradient graph is.
+    fwd_tensors : set of Tensor
+        Forward tensors whose values are inputs of the gradient graph.
+    saved : mapping, optional
+        Those inputs by gradient graph input; by default inputs of the same name.
+    """
+    by_name = {t.name: t for t in fwd_tensors}
+    values = saved if saved is not None else {t: by_name[t.name] for t in grad_graph.inputs if t.name in by_name}
+    inputs = []
+    for tensor in grad_graph.inputs:
+        if tensor in grad_input_to_fwd_output:
+            inputs.append(("FwdGrad", grad_input_to_fwd_output[tensor]))
+        elif tensor in values:
+            inputs.append(("Fwd", values[tensor]))
+    outputs = [("FwdGrad", grad_output_to_fwd_input[t]) for t in grad_graph.outputs]
+    return GradGraphInfo._make(fwd_graph, grad_graph, inputs, outputs)
