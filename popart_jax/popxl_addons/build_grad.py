@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Aux:
-    """Values that `build` saves for `build_grad`; tensors become extra outputs of the forward graph, in storing order."""
+    """Values that `build` saves for `build_grad`; tensors are extra outputs of the forward graph, in storing order."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from .. import popxl
 from ..popxl import ReplicaGrouping, dtypes
 from ..popxl.transforms.autodiff import GradGraphInfo
-from .build_grad import Aux, create_grad_graph
+from .build_grad import Aux, NoVarGrad, create_grad_graph
 from .build_grad import create_grad_graph_info as create_grad_graph_info
 from .graph import GraphWithNamedArgs
 from .graph_cache import get_function_hash
@@ -83,7 +83,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         state["_grad_inlining_error"] = grad_inlining_error
         state["_outlining"] = False
         state["_cached"] = {} if cache is not None and cache is not False else None
-        state["aux"], state["var_grad"] = Aux(), None
+        state["aux"], state["var_grad"] = Aux(), NoVarGrad()
         if state["_cached"] is not None and self.implements_grad_graph:
             raise ValueError(f"{type(self).__name__} implements build_grad and can't be cached; pass cache=False")
 
