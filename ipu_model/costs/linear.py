@@ -1,37 +1,151 @@
-"""Convolutions and matrix products."""
+"""Convolutions and matrix products: described to the planner, priced by its plan."""
 
 from __future__ import annotations
 
 import math
 
-from ipu_model.cost import cdiv
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
-from ipu_model.walk.program import Op
+from ipu_model.partition import Spread
+from ipu_model.planner.convolution import ConvParams, Options, Plan, plan_convolution, plan_matmul
+from ipu_model.walk.program import Op, Tensor
+
+# The planner's quantities, by the superstep that spends them.
+COPIES = ("moved_operands", "moved_outputs", "regrouped", "activations", "tile_padding", "serial")
+EXCHANGES = ("input_exchange", "weight_exchange")
 
 
 def dot_general(op: Op, ctx: Context) -> OpCost:
-    (lc, _), (lb, _) = op.params["dimension_numbers"]
-    lhs = op.inputs[0]
+    """A grouped product ``[g, m, k] x [g, k, n]``."""
+    lhs, rhs = op.inputs[:2]
+    (lc, rc), (lb, rb) = op.params["dimension_numbers"]
     k = math.prod(lhs.shape[d] for d in lc)
-    return _product(op, ctx, op.output.size * k, "matmulGrouped/Conv_1/Convolve")
+    groups = math.prod(lhs.shape[d] for d in lb)
+    m = math.prod(s for d, s in enumerate(lhs.shape) if d not in (*lc, *lb))
+    n = math.prod(s for d, s in enumerate(rhs.shape) if d not in (*rc, *rb))
+    if not (m and n and k and groups):
+        return OpCost(outputs=(ctx.spread(op.output),), layout="linear")
+    pass_ = _matmul_pass(op, ctx, groups, min((d for d in lc), default=0), lb)
+    if pass_.endswith("_wu"):
+        m, n = n, m  # JAX puts the gradient first; the library's update is [inputs, batch] x [batch, outputs]
+    data = _data(lhs)
+    plan = plan_matmul(m, k, n, ctx.target, groups, data, options=_options(op, ctx, pass_, data))
+    return _priced(op, ctx, plan, 2 * op.output.size * k, "matmulGrouped/Conv_1")
+
+
+def _matmul_pass(op: Op, ctx: Context, groups: int, contracted: int, batch: tuple[int, ...]) -> str:
+    """Which of a dense layer's three products this is; a gradient times weights contracts the gradient's last axis."""
+    if groups > 1 or not ctx.training:
+        return "none_matmul"
+    if op.phase != "backward":
+        return "fc_training_fwd"
+    return "fc_training_wu" if contracted == len(batch) and len(op.inputs[0].shape) > 1 else "fc_training_bwd"
 
 
 def convolution(op: Op, ctx: Context) -> OpCost:
-    spec = op.params["dimension_numbers"].rhs_spec
-    kernel = op.inputs[1].shape
-    macs = op.output.size * math.prod(kernel[d] for d in spec[1:])
-    return _product(op, ctx, macs, "convolution/Convolve")
+    """A convolution of any dimension, forward or one of the two that differentiation makes of it."""
+    p = op.params
+    spec = p["dimension_numbers"]
+    lhs, rhs = op.inputs[:2]
+    if not op.output.size or not lhs.size:
+        return OpCost(outputs=(ctx.spread(op.output),), layout="linear")
+    groups = p["feature_group_count"] * p["batch_group_count"]
+    data = _data(lhs)
+    params = ConvParams(
+        batch=lhs.shape[spec.lhs_spec[0]] // p["batch_group_count"],
+        field=tuple(lhs.shape[d] for d in spec.lhs_spec[2:]) or (1,),
+        kernel=tuple(rhs.shape[d] for d in spec.rhs_spec[2:]) or (1,),
+        in_channels=rhs.shape[spec.rhs_spec[1]],
+        out_channels=rhs.shape[spec.rhs_spec[0]] // groups,
+        groups=groups,
+        stride=tuple(p["window_strides"]),
+        pad_lower=tuple(a for a, _ in p["padding"]),
+        pad_upper=tuple(b for _, b in p["padding"]),
+        in_dilation=tuple(p["lhs_dilation"]),
+        kernel_dilation=tuple(p["rhs_dilation"]),
+        data=data,
+        output=data,
+    )
+    update = op.phase == "backward" and spec.lhs_spec[0] != 0
+    pass_ = "training_wu" if update else "training_bwd" if op.phase == "backward" else _forward(ctx)
+    plan = plan_convolution(params, ctx.target, _options(op, ctx, pass_, data))
+    window = op.output.shape if update else rhs.shape
+    spatial = spec.out_spec if update else spec.rhs_spec
+    size = "x".join(str(window[d]) for d in spatial[2:]) or "1"
+    name = f"{'weightDeltas' if update else 'convolution'}/Conv_{size}"
+    return _priced(op, ctx, plan, 2 * params.macs, name)
 
 
-def _product(op: Op, ctx: Context, macs: int, name: str) -> OpCost:
-    data = "half" if op.inputs[0].half else "float"
-    partials = (op.attributes.partials or ctx.options.partials) if data == "half" else "float"
-    rate = ctx.target.peak_flops(data, partials) / 2 / ctx.target.clock_hz
-    moved = sum(t.nbytes for t in op.inputs) * 4 / ctx.tiles
-    step = Superstep(name, macs / rate / 0.7 + 1300, exchange=ctx.move(moved), received=moved * ctx.tiles,
-                     tiles=min(ctx.tiles, cdiv(macs, 64)), vertices=ctx.tiles,
-                     vertex=f"poplin::ConvPartial1x1Out<{data},{partials}>")  # fmt: skip
-    return OpCost((step,), flops=2 * macs, temporary=moved, layout="new")
+def _forward(ctx: Context) -> str:
+    return "training_fwd" if ctx.training else "none"
+
+
+def _data(t: Tensor) -> str:
+    return "half" if t.half or t.width == 1 else "float"
+
+
+def _options(op: Op, ctx: Context, pass_: str, data: str) -> Options:
+    partials = op.attributes.partials or ctx.options.partials
+    proportion = op.attributes.available_memory
+    return Options(
+        pass_,  # type: ignore[arg-type]
+        partials if data == "half" else "float",
+        ctx.options.available_memory if proportion is None else proportion,
+        ctx.tiles if ctx.options.io_tiles else 0,
+    )
+
+
+def _priced(op: Op, ctx: Context, plan: Plan, flops: float, name: str) -> OpCost:
+    """The plan as supersteps: copies, then the product with its exchange, then the reduction of partials."""
+    cycles = plan.breakdown(ctx.target)
+    data, psz = _data(op.inputs[0]), 4
+    partials = _options(op, ctx, "none", data).partials
+    tiles, held = plan.tiles, plan.tile_bytes
+    moved = held["inputs"] + held["weights"]
+    steps = []
+    copies = sum(cycles[q] for q in COPIES)
+    if any(plan.quantities[q] for q in COPIES):
+        steps.append(Superstep(f"{name}/PreArrange", copies, tiles=tiles, vertices=tiles, vertex="poplar_rt::DstStridedCopy", settled=True))
+    # Sync and set-up of the pass are in the fitted constant per pass; the exchange is priced with them.
+    steps.append(
+        Superstep(
+            f"{name}/Convolve", cycles["compute"] + cycles["passes"],
+            exchange=sum(cycles[q] for q in EXCHANGES), received=moved * tiles, tiles=tiles, vertices=tiles,
+            vertex=_vertex(plan, data, partials), balance=_balance(plan, flops), settled=True,
+        )
+    )  # fmt: skip
+    if plan.quantities["reduce_stages"] or plan.quantities["cast"]:
+        steps.append(
+            Superstep(
+                f"{name}/{'Reduce' if plan.quantities['reduce_stages'] else 'Cast'}",
+                cycles["reduce"] + cycles["cast"] + cycles["reduce_stages"],
+                exchange=cycles["partial_exchange"], received=plan.quantities["partial_exchange"] * psz * tiles,
+                tiles=tiles, vertices=tiles, vertex=f"poplin::ReduceAdd<{data},{partials}>",
+                settled=True,
+            )
+        )  # fmt: skip
+    out = op.output
+    most = min(out.size, max(1, math.ceil(held["partials"] / psz / max(1, plan.detail.depth))))
+    used = min(ctx.target.tiles, max(1, min(tiles, math.ceil(out.size / most))))
+    return OpCost(
+        tuple(steps), flops=flops, temporary=plan.temporary_bytes, outputs=(Spread(used, most, out.size),),
+        layout="new", interleaved=plan.interleaved_bytes,
+    )  # fmt: skip
+
+
+def _vertex(plan: Plan, data: str, partials: str) -> str:
+    v = plan.detail.vertex
+    split = plan.detail
+    one = all(k == 1 for k in split.problem.params.kernel) and v.method == "amp"
+    kind = {"amp": "1x1Out" if one else "nx1", "slic": "1x4SLIC", "hmac": "HorizontalMac", "vmac": "VerticalMac",
+            "outer": "OuterProduct"}.get(v.method, v.method)  # fmt: skip
+    return f"poplin::ConvPartial{kind}<{data},{partials}>"
+
+
+def _balance(plan: Plan, flops: float) -> float:
+    """Useful multiplies over those that the busiest tile's padded share stands for."""
+    rate = max(1.0, float(plan.detail.vertex.rate))
+    padded = plan.quantities["compute"] * rate * plan.tiles
+    return min(1.0, flops / 2 / padded) if padded else 1.0
 
 
 RULES: dict[str, Rule] = {"dot_general": dot_general, "conv_general_dilated": convolution}

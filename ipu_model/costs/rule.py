@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ipu_model import partition
 from ipu_model.cost import Cost, Number
@@ -36,6 +35,8 @@ class Superstep:
         The superstep runs this often in a row (an inner loop of the library).
     overhead : cycles
         Part of `compute` that disappears when the vertex is fused into the next one.
+    settled : bool
+        Set-up and sync are in the figures already (planners with constants fitted to whole passes).
     """
 
     name: str
@@ -50,6 +51,7 @@ class Superstep:
     balance: float = 1.0
     times: float = 1
     overhead: Number = 0.0
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class OpCost:
     ----------
     temporary : bytes
         Needed on the fullest tile only while the operation runs.
+    interleaved : bytes
+        Part of it that must lie in interleaved memory.
     outputs : tuple of Spread
         Tile mapping of each output; empty for the linear mapping.
     view : bool
@@ -77,13 +81,13 @@ class OpCost:
     supersteps: tuple[Superstep, ...] = ()
     flops: float = 0.0
     temporary: float = 0.0
+    interleaved: float = 0.0
     outputs: tuple[Spread, ...] = ()
     view: bool = False
     elementwise: bool = False
     layout: str = "new"
     known: bool = True
     fixed_cycles: Number = 0.0
-    facts: tuple[tuple[str, Any], ...] = ()
 
     def fused(self) -> OpCost:
         """Price of the same work inside the vertex of its consumer."""
@@ -92,10 +96,11 @@ class OpCost:
 
 @dataclass(frozen=True)
 class Context:
-    """What rules may look at besides the operation."""
+    """What rules may look at besides the operation; `training` when the program has a backward pass."""
 
     target: Target
     options: ModelOptions = field(default_factory=ModelOptions)
+    training: bool = False
 
     @property
     def tiles(self) -> int:
@@ -119,6 +124,8 @@ class Context:
 
 def superstep_cost(s: Superstep, t: Target) -> Cost:
     """Cost of one superstep, all its repetitions."""
+    if s.settled:
+        return Cost(s.compute, s.exchange, 0.0, s.inter_ipu, s.host, 0.0, s.received) * s.times
     moves, runs = s.received > 0, s.tiles > 0
     exchange = s.exchange + (t.exchange_setup_cycles if moves and nonzero(s.exchange) else 0.0)
     outside = nonzero(s.inter_ipu) or nonzero(s.host)

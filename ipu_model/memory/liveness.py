@@ -92,8 +92,8 @@ def _run(priced, always, begin, end, edges, counts, ipus, n_steps, pieces, sprea
             upto = int(np.searchsorted(edges, min(max(1, used), edges[-1]))) + 1
             now = live.copy()
             now[ipu, :upto] += temporary
-            if any("Conv" in s.vertex for s in priced.prices[at].supersteps):
-                np.maximum(interleaved[ipu, :upto], temporary, out=interleaved[ipu, :upto])
+            pinned = float(priced.prices[at].interleaved)
+            np.maximum(interleaved[ipu, :upto], pinned, out=interleaved[ipu, :upto])
         np.maximum(peak, now, out=peak)
         steps[at] = now @ counts
         worst[at] = (now + always).max()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ipu_model.cost import ZERO, Cost
 from ipu_model.costs import Context, OpCost, Superstep, rules
@@ -66,6 +66,8 @@ class Priced:
 
 def price(program: Program, context: Context, placement: Placement) -> Priced:
     """Price all steps."""
+    training = any(s.scope.phase == "backward" for s in program.steps)
+    context = replace(context, training=training)
     op_prices, unpriced = _op_prices(program, context)
     prices = [op_prices[id(s.op)] for s in program.steps]
     uses = use_counts(program)
