@@ -1,0 +1,134 @@
+"""From a step program to an executable: trace, donate, compile, and the calls that feed it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+
+from . import layout
+from .program import SEED, Program
+from .replicas import mesh_for, replicate, spec
+from .step import make_step
+
+Tensors = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A step program as a jaxpr, before XLA sees it."""
+
+    program: Program
+    mesh: Mesh | None
+    traced: Any
+    hyper_size: int
+
+    @property
+    def jaxpr(self) -> Any:
+        """Closed jaxpr of the whole step, all replicas."""
+        return self.traced.jaxpr
+
+
+def trace(program: Program, hyper_size: int, *, single_device: bool = False) -> Traced:
+    """Trace the step of a program for the devices that are there.
+
+    Raises
+    ------
+    popart_exception
+        A node can't be translated; the message names it.
+    """
+    mesh = None if single_device else mesh_for(program.structure.replicas)
+    in_axes, out_axes = layout.axes(program)
+    whole = replicate(make_step(program), in_axes, out_axes, program.structure.replicas, mesh)
+    avals = _avals(program, hyper_size, in_axes, mesh)
+    jitted = jax.jit(whole, donate_argnums=(0,) if donates(program) else (), **_out_shardings(out_axes, mesh))
+    return Traced(program, mesh, jitted.trace(*avals), hyper_size)
+
+
+def donates(program: Program) -> bool:
+    """Whether the state's memory is reused; not where a host callback may fail in the middle of a run."""
+    return not any(node.op_type in _CALLBACKS for node in program.graph)
+
+
+_CALLBACKS = frozenset({"PrintTensor", "Abort"})
+
+
+def _out_shardings(out_axes: Any, mesh: Mesh | None) -> dict[str, Any]:
+    if mesh is None:
+        return {}
+    is_axis = lambda x: x is None or isinstance(x, int)  # noqa: E731
+    return {"out_shardings": jax.tree.map(lambda a: NamedSharding(mesh, spec(a)), out_axes, is_leaf=is_axis)}
+
+
+def _avals(program: Program, hyper_size: int, in_axes: Any, mesh: Mesh | None) -> tuple[Any, ...]:
+    replicas = program.structure.replicas
+    changing_axes, fixed_axes, _, stream_axes = in_axes
+
+    def aval(shape: Any, dtype: Any, axis: int | None) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=None if mesh is None else NamedSharding(mesh, spec(axis)))
+
+    def variable(name: str, axis: int | None) -> jax.ShapeDtypeStruct:
+        if name == SEED:
+            return aval((2,), np.uint32, None)
+        held = program.variables[name]
+        return aval(layout.device_shape(held, replicas), held.type.dtype, axis)
+
+    shapes = layout.input_shapes(program, replicas)
+    return (
+        {n: variable(n, a) for n, a in changing_axes.items()},
+        {n: variable(n, a) for n, a in fixed_axes.items()},
+        aval((hyper_size,), np.float32, None),
+        {n: aval(shapes[n], program.streams[n].dtype, a) for n, a in stream_axes.items()},
+    )
+
+
+class Executable:
+    """A compiled step; `put_*` bring host arrays to the device in the layout it expects."""
+
+    def __init__(self, traced: Traced, options: Mapping[str, Any] | None = None) -> None:
+        self.program, self.mesh = traced.program, traced.mesh
+        (self._changing, self._fixed, _, self._streams), _ = layout.axes(traced.program)
+        self.call = traced.traced.lower().compile(compiler_options=dict(options) if options else None)
+
+    def put_variable(self, name: str, host: np.ndarray) -> jax.Array:
+        """A variable, given with one value per group."""
+        variable = self.program.variables[name]
+        array = layout.to_device_layout(variable, host)
+        axis = self._changing.get(name, self._fixed.get(name))
+        return self._put(np.ascontiguousarray(array, variable.type.dtype), axis, name in self._changing)
+
+    def put_seed(self, words: np.ndarray) -> jax.Array:
+        """The random seed, low word first."""
+        return self._put(words, None, True)
+
+    def put_hyper(self, values: np.ndarray) -> jax.Array:
+        """The vector of hyperparameters."""
+        return self._put(values, None, False)
+
+    def stream(self, name: str, host: np.ndarray) -> Any:
+        """A fed array, of its full shape; handed to the call as it is where one device takes all."""
+        return host if self.mesh is None else self._put(host, self._streams[name], False)
+
+    def _put(self, host: np.ndarray, axis: int | None, owned: bool) -> jax.Array:
+        if self.mesh is None:
+            # an own copy: device_put may share memory with an aligned NumPy array, which donation would then reuse
+            return jax.numpy.array(host, copy=True) if owned else jax.numpy.asarray(host)
+        sharding = NamedSharding(self.mesh, spec(axis))
+        if jax.process_count() > 1:
+            return jax.make_array_from_process_local_data(sharding, host)
+        return jax.device_put(host, sharding, may_alias=False)
+
+
+def to_host(array: jax.Array) -> np.ndarray:
+    """Contents of a device array; of this process's replicas when several processes share it."""
+    if array.is_fully_addressable:
+        return np.asarray(array)
+    if array.is_fully_replicated:
+        return np.asarray(array.addressable_shards[0].data)
+    shards = sorted(array.addressable_shards, key=lambda s: [i.start or 0 for i in s.index])
+    axis = next(i for i, part in enumerate(shards[0].index) if part.start is not None)
+    return np.concatenate([np.asarray(s.data) for s in shards], axis)

@@ -1,0 +1,73 @@
+"""Where replicas, batches and micro-batches stand in the arrays of a step program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .program import SEED, Program, Structure, Type, Variable
+
+
+def stream_shape(kind: Type, structure: Structure, shared: bool, replicas: int) -> tuple[int, ...]:
+    """Shape of a fed array: [batches, micro-batches, replicas, *shape] without the leading dimensions that are 1."""
+    loops = tuple(n for n in (structure.batches, structure.accumulation) if n > 1)
+    return (*loops, *(() if shared or structure.replicas == 1 else (replicas,)), *kind.shape)
+
+
+def stream_axis(structure: Structure, shared: bool) -> int | None:
+    """Place of the replica dimension in a fed array."""
+    if shared or structure.replicas == 1:
+        return None
+    return sum(n > 1 for n in (structure.batches, structure.accumulation))
+
+
+def axes(program: Program) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Replica axes of the step's arguments and results."""
+    changing = {n: _axis(program.variables[n]) for n in program.changing}
+    if program.random:
+        changing[SEED] = None
+    fixed = {n: _axis(v) for n, v in program.variables.items() if n not in program.changing}
+    streams = {n: stream_axis(program.structure, n in program.broadcast) for n in program.streams}
+    return (changing, fixed, None, streams), (changing, {a.name: 1 for a in program.anchors})
+
+
+def _axis(variable: Variable) -> int | None:
+    return 0 if variable.individual else None
+
+
+def to_device_layout(variable: Variable, host: np.ndarray) -> np.ndarray:
+    """A variable as the host has it (one value per group) in the form the device keeps (one per replica, or just one)."""
+    if not variable.individual:
+        return host.reshape(variable.type.shape)
+    of_groups = host.reshape((len(variable.groups), *variable.type.shape))
+    rows = np.empty(sum(map(len, variable.groups)), np.intp)
+    for g, members in enumerate(variable.groups):
+        rows[list(members)] = g
+    return of_groups[rows]
+
+
+def group_values(variable: Variable, device: np.ndarray) -> np.ndarray:
+    """One value per group, that of its lowest replica; without the leading dimension for a single group."""
+    if not variable.individual:
+        return device
+    picked = device[[members[0] for members in variable.groups]]
+    return picked if len(variable.groups) > 1 else picked[0]
+
+
+def replica_values(variable: Variable, device: np.ndarray, replicas: int) -> np.ndarray:
+    """One value per replica."""
+    return device if variable.individual else np.broadcast_to(device, (replicas, *device.shape))
+
+
+def input_shapes(program: Program, replicas: int) -> Mapping[str, tuple[int, ...]]:
+    """Shape of every fed array."""
+    return {
+        n: stream_shape(kind, program.structure, n in program.broadcast, replicas) for n, kind in program.streams.items()
+    }
+
+
+def device_shape(variable: Variable, replicas: int) -> Sequence[int]:
+    """Shape of a variable on the device."""
+    return (replicas, *variable.type.shape) if variable.individual else variable.type.shape

@@ -1,0 +1,133 @@
+"""One micro-batch on one replica: forward, and for training backward."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..lowering.interpreter import Settings, evaluate, names
+from ..lowering.resolve import needs
+from .program import AXIS, Program, Training
+
+GRADIENT = "Gradient___"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a micro-batch yields: weight gradients, new values of copied variables, wanted tensors."""
+
+    gradients: Mapping[str, Any]
+    copied: Mapping[str, Any]
+    values: Mapping[str, Any]
+
+
+def wanted_tensors(program: Program) -> tuple[frozenset[str], frozenset[str]]:
+    """Graph tensors whose values are asked for, and those whose gradients are."""
+    sources = {a.source for a in program.anchors}
+    if program.training is not None and program.training.scaling is not None:
+        sources |= {GRADIENT + t for t in program.training.scaling.tracked}
+    known = names(program.graph)
+    gradients = {s[len(GRADIENT) :] for s in sources if s.startswith(GRADIENT) and s not in known}
+    return frozenset(s for s in sources if s in known), frozenset(gradients)
+
+
+def run_micro_batch(program: Program, bindings: Mapping[str, Any], loss_scale: Any, key: Any) -> Result:
+    """Values, and for a training program gradients, of one micro-batch.
+
+    Parameters
+    ----------
+    program : Program
+        What to compute.
+    bindings : mapping of str to array
+        Streams and variables.
+    loss_scale : scalar
+        Factor of all gradients; ignored for inference.
+    key : jax random key or None
+        Seed of this micro-batch and replica.
+    """
+    values, of_gradients = wanted_tensors(program)
+    settings = Settings(
+        program.opsets, program.training_mode, key, popart=True, options=program.options
+    )
+    want = sorted(values | set(program.copies.values()))
+    if program.training is None:
+        found = evaluate(program.graph, bindings, want, settings)
+        return Result({}, _pick(found, program.copies), found)
+    return _differentiate(program, program.training, bindings, want, of_gradients, loss_scale, settings)
+
+
+def _pick(found: Mapping[str, Any], copies: Mapping[str, str]) -> dict[str, Any]:
+    return {target: found[source] for target, source in copies.items()}
+
+
+def _differentiate(
+    program: Program,
+    training: Training,
+    bindings: Mapping[str, Any],
+    want: list[str],
+    of_gradients: Collection[str],
+    loss_scale: Any,
+    settings: Settings,
+) -> Result:
+    weights = {w: bindings[w] for w in training.rules}
+    others = {n: x for n, x in bindings.items() if n not in weights}
+    probed = {t: program.types[t] for t in of_gradients if t not in weights and t != training.loss}
+    probes = {t: jnp.zeros(kind.shape, kind.dtype) for t, kind in probed.items()}
+
+    def forward(weights: dict[str, Any], probes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        bound = {**others, **weights}
+        bound |= {t: bound[t] + p for t, p in probes.items() if t in bound}
+        inner = Settings(
+            settings.opsets, settings.training, settings.key, {t: p for t, p in probes.items() if t not in bound},
+            settings.popart, settings.options,
+        )  # fmt: skip
+        if training.wide_loss:
+            return _wide_loss(program, training, bound, want, inner)
+        found = evaluate(program.graph, bound, [*want, training.loss], inner)
+        return jnp.asarray(found[training.loss]), found
+
+    loss, pull, found = jax.vjp(forward, weights, probes, has_aux=True)
+    scale = jnp.asarray(loss_scale).astype(loss.dtype)
+    with jax.named_scope("backward"):
+        of_weights, of_probes = pull(jnp.broadcast_to(scale, loss.shape))
+    gradients = {**of_weights, **of_probes, training.loss: jnp.broadcast_to(scale, loss.shape)}
+    shown = {GRADIENT + t: gradients[t] for t in of_gradients}
+    return Result(of_weights, _pick(found, program.copies), {**found, **shown})
+
+
+def _wide_loss(
+    program: Program, training: Training, bound: dict[str, Any], want: list[str], settings: Settings
+) -> tuple[Any, dict[str, Any]]:
+    """The loss operator on float32 copies of its operands: its gradient is scaled before it is rounded to half."""
+    producer = names(program.graph)[training.loss].producer()
+    assert producer is not None
+    operands = sorted({v.name for v in needs(producer) if v.name and v.const_value is None or v.name in bound})
+    found = evaluate(program.graph, bound, [*(w for w in want if w != training.loss), *operands], settings)
+    widened = {n: _widen(found[n]) for n in operands}
+    loss = jnp.asarray(evaluate(program.graph, widened, [training.loss], settings)[training.loss])
+    return loss, {**found, training.loss: loss.astype(training.loss_type.dtype)}
+
+
+def _widen(x: Any) -> Any:
+    return x.astype(jnp.float32) if x.dtype in (np.float16, jnp.bfloat16) else x
+
+
+def micro_batch_key(program: Program, seed: Any) -> tuple[Any, Any]:
+    """The advanced seed (two words, low first) and the random key of this micro-batch and replica.
+
+    Before each micro-batch the low word grows by the number of replicas and the high word by one; a replica adds its
+    index to the low word.
+    """
+    if seed is None:
+        return None, None
+    seed = seed + jnp.asarray([program.structure.replicas, 1], jnp.uint32)
+    low, high = seed[0], seed[1]
+    if program.structure.replicas > 1:
+        low = low + lax.axis_index(AXIS).astype(jnp.uint32)
+    return seed, jax.random.wrap_key_data(jnp.stack([high, low]), impl="threefry2x32")

@@ -1,0 +1,190 @@
+"""What a session executes, as data: the graph, its streams and variables, how they are updated, what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ..lowering.interpreter import names
+from ..optimizers.rules import Rule
+
+AXIS = "replica"
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """Loops of one step: `batches` weight updates of `accumulation` micro-batches on `replicas` replicas (globally)."""
+
+    batches: int = 1
+    accumulation: int = 1
+    replicas: int = 1
+    accumulates: bool = False
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of a step on one replica."""
+        return self.batches * self.accumulation
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """Shape and NumPy type of a tensor on the device, for one replica."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A tensor that is returned.
+
+    Attributes
+    ----------
+    name : str
+        The anchored tensor.
+    source : str
+        The tensor whose value it shows; aliases such as stashed tensors differ from `name`.
+    period : int
+        Every how many micro-batches of a step a value is kept: 1 is all, the number of micro-batches the last one.
+    total : bool
+        The sum over the step instead.
+    """
+
+    name: str
+    source: str
+    period: int
+    total: bool = False
+
+    def slots(self, structure: Structure) -> int:
+        """How many values a step returns per replica."""
+        return 1 if self.total else structure.micro_batches // self.period
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A tensor that lives on the device between runs.
+
+    Attributes
+    ----------
+    type : Type
+        Of one replica's value.
+    groups : tuple of tuple of int
+        Replicas that share a value; one group holds them all for ordinary variables.
+    drifts : bool
+        Replicas change it each for themselves (running statistics).
+    """
+
+    type: Type
+    groups: tuple[tuple[int, ...], ...] = ((0,),)
+    drifts: bool = False
+
+    @property
+    def individual(self) -> bool:
+        """Whether replicas hold different values, so that the device keeps one per replica."""
+        return len(self.groups) > 1 or (self.drifts and len(self.groups[0]) > 1)
+
+
+@dataclass(frozen=True)
+class Training:
+    """What makes a program train.
+
+    Attributes
+    ----------
+    loss : str
+        Name of the scalar that is minimised.
+    loss_type : Type
+        Its type.
+    rules : mapping of str to Rule
+        Update of each trained weight.
+    hyper : mapping of str to (mapping of str to int)
+        Per weight, the place of each scalar in the vector of hyperparameters.
+    loss_scale : int
+        Place of the loss scale.
+    clips : tuple of (tuple of str, float)
+        Weights of each clip group and its largest norm.
+    wide_loss : bool
+        The loss operator works in float32, so that loss scales beyond the half range can enter.
+    """
+
+    loss: str
+    loss_type: Type
+    rules: Mapping[str, Rule]
+    hyper: Mapping[str, Mapping[str, int]]
+    loss_scale: int
+    clips: tuple[tuple[tuple[str, ...], float], ...] = ()
+    wide_loss: bool = False
+    scaling: Any = None
+    scaled_state: bool = False
+
+
+@dataclass(frozen=True)
+class Program:
+    """A step program before it is compiled.
+
+    Attributes
+    ----------
+    graph : onnx_ir.Graph
+        Main graph.
+    opsets, options, training_mode :
+        Facts for the interpreter.
+    structure : Structure
+        Loops.
+    streams : mapping of str to Type
+        Inputs fed by the host, per micro-batch and replica.
+    broadcast : frozenset of str
+        Streams that all replicas share.
+    variables : mapping of str to Variable
+        Tensors kept on the device.
+    copies : mapping of str to str
+        Variables that take the value of another tensor after each micro-batch.
+    anchors : tuple of Anchor
+        What comes back.
+    types : mapping of str to Type
+        Types of graph tensors that anchors and probes refer to.
+    training : Training or None
+        The update; None for inference.
+    random : bool
+        Whether the graph draws random numbers.
+    scalars : mapping of str to int
+        Places of scalars in the vector of hyperparameters, by tensor name.
+    """
+
+    graph: ir.Graph
+    opsets: Mapping[str, int]
+    structure: Structure
+    streams: Mapping[str, Type]
+    variables: Mapping[str, Variable]
+    anchors: tuple[Anchor, ...]
+    types: Mapping[str, Type]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    training_mode: bool = False
+    broadcast: frozenset[str] = frozenset()
+    copies: Mapping[str, str] = field(default_factory=dict)
+    training: Training | None = None
+    random: bool = False
+    scalars: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def bound(self) -> frozenset[str]:
+        """Streams and variables that are tensors of the graph."""
+        return frozenset(names(self.graph)) & (self.streams.keys() | self.variables.keys())
+
+    @property
+    def changing(self) -> frozenset[str]:
+        """Variables that a run changes."""
+        names = set(self.copies)
+        if self.training is not None:
+            for weight, rule in self.training.rules.items():
+                names |= {weight, *(slot.name for slot in rule.slots)}
+            names |= {n for n in self.variables if n in SESSION_STATE or n.endswith("_counter")}
+            names |= {n for n in self.variables if n.startswith("PreviousLossScaling_")}
+        return frozenset(n for n in names if n in self.variables)
+
+
+SESSION_STATE = frozenset({"lossScaleUpdateFactor"})
+SEED = "randomSeed___fromHost"

@@ -1,0 +1,97 @@
+"""Replicas as a named axis: `vmap` on one device, `shard_map` over several, the same function inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec
+
+from ..errors import popart_runtime_error
+from .program import AXIS
+
+Groups = Sequence[Sequence[int]]
+
+
+def group_reduce(groups: Groups, *, mean: bool = False) -> Callable[[Any], Any]:
+    """Sum or mean over the replicas that share a variable.
+
+    Collectives under `vmap` refuse sub-groups, so those gather everything and pick their members.
+    """
+    size = len(groups[0])
+    if size == 1:
+        return lambda x: x
+    if len(groups) == 1:
+        return (lambda x: lax.pmean(x, AXIS)) if mean else (lambda x: lax.psum(x, AXIS))
+    members = np.zeros((size * len(groups), size), np.int32)
+    for group in groups:
+        members[list(group)] = group
+
+    def reduce(x: Any) -> Any:
+        mine = jnp.asarray(members)[lax.axis_index(AXIS)]
+        picked = lax.all_gather(x, AXIS)[mine]
+        return picked.mean(0).astype(x.dtype) if mean else picked.sum(0)
+
+    return reduce
+
+
+def mesh_for(replicas: int, devices: Sequence[Any] | None = None) -> Mesh | None:
+    """A mesh with one device per replica, or None when one device takes them all.
+
+    Raises
+    ------
+    popart_runtime_error
+        Several processes, but not one device per replica.
+    """
+    found = list(jax.devices() if devices is None else devices)
+    if jax.process_count() > 1:
+        if len(found) < replicas or replicas % jax.process_count():
+            raise popart_runtime_error(
+                f"{replicas} replicas over {jax.process_count()} processes need one device each, found {len(found)}.\n"
+                "  fix: give each process as many devices as it has replicas (jax_num_cpu_devices on CPU)."
+            )
+        local = replicas // jax.process_count()
+        by_process = [[d for d in found if d.process_index == p][:local] for p in range(jax.process_count())]
+        return Mesh(np.asarray([d for row in by_process for d in row]), (AXIS,))
+    if replicas == 1 or len(found) < replicas:
+        return None
+    return Mesh(np.asarray(found[:replicas]), (AXIS,))
+
+
+def replicate(fn: Callable[..., Any], in_axes: Any, out_axes: Any, replicas: int, mesh: Mesh | None) -> Callable[..., Any]:
+    """`fn` of one replica as a function of all: axes say where the replica dimension is (None: no such dimension).
+
+    `in_axes` is a tuple of pytrees of int or None matching the arguments exactly, `out_axes` one for the result.
+    """
+    if replicas == 1:
+        return fn
+    if mesh is None:
+        return jax.vmap(fn, in_axes, out_axes, axis_name=AXIS, axis_size=replicas)
+
+    def one(*args: Any) -> Any:
+        local = _each(lambda axis, x: x if axis is None else jnp.squeeze(x, axis), in_axes, args)
+        return _each(lambda axis, x: x if axis is None else jnp.expand_dims(x, axis), out_axes, fn(*local))
+
+    return jax.shard_map(one, mesh=mesh, in_specs=specs(in_axes), out_specs=specs(out_axes), check_vma=False)
+
+
+def specs(axes: Any) -> Any:
+    """Partition specs of a pytree of axes."""
+    return jax.tree.map(spec, axes, is_leaf=_is_axis)
+
+
+def spec(axis: int | None) -> PartitionSpec:
+    """Partition spec of one array whose dimension `axis` is the replica."""
+    return PartitionSpec() if axis is None else PartitionSpec(*(None,) * axis, AXIS)
+
+
+def _is_axis(x: Any) -> bool:
+    return x is None or isinstance(x, int)
+
+
+def _each(fn: Callable[[Any, Any], Any], axes: Any, tree: Any) -> Any:
+    return jax.tree.map(fn, axes, tree, is_leaf=_is_axis)

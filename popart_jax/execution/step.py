@@ -1,0 +1,154 @@
+"""The step program: batches, micro-batches, updates and anchors as one function of one replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from . import anchors as buffers_of
+from . import loss_scaling, update
+from .micro import Result, micro_batch_key, run_micro_batch
+from .program import SEED, Program, Training, Type
+
+Tensors = dict[str, Any]
+StepFunction = Callable[[Tensors, Tensors, Any, Tensors], tuple[Tensors, Tensors]]
+
+
+def make_step(program: Program) -> StepFunction:
+    """The function ``(changing, fixed, hyper, streams) -> (changing, anchors)`` that one replica runs per step.
+
+    `changing` and `fixed` are the variables by name (with the seed among the changing ones), `hyper` is the vector of
+    hyperparameters, `streams` hold [batches, accumulation, *shape] without the dimensions that are 1, anchors
+    [slots, *shape].
+    """
+
+    def step(changing: Tensors, fixed: Tensors, hyper: Any, streams: Tensors) -> tuple[Tensors, Tensors]:
+        structure = program.structure
+        run = _Batch(program, fixed, hyper)
+        buffers = buffers_of.empty(program.anchors, program.types, structure)
+
+        def body(carry: tuple[Tensors, Tensors], x: tuple[Any, Tensors]) -> tuple[tuple[Tensors, Tensors], None]:
+            return run.batch(*carry, *x), None
+
+        changing, buffers = loop(body, (dict(changing), buffers), streams, structure.batches)
+        last = _at_the_end(program, changing, hyper)
+        finals = [a for a in program.anchors if _is_final(program, a) and a.source in last]
+        return changing, buffers_of.record(buffers, finals, last, 0)
+
+    return step
+
+
+def loop(body: Callable[..., Any], carry: Any, streams: Tensors, length: int) -> Any:
+    """Run `body(carry, (index, slice))` over the leading dimension of the streams; a single pass needs no loop."""
+    if length == 1:
+        return body(carry, (0, streams))[0]
+    return lax.scan(body, carry, (jnp.arange(length), streams))[0]
+
+
+def _is_final(program: Program, anchor: Any) -> bool:
+    return not anchor.total and anchor.period == program.structure.micro_batches
+
+
+class _Batch:
+    """One batch: its micro-batches and, in training, the update."""
+
+    def __init__(self, program: Program, fixed: Tensors, hyper: Any) -> None:
+        self.program, self.fixed, self.hyper = program, fixed, hyper
+        self.scalars_shown = {name: hyper[place] for name, place in program.scalars.items()}
+
+    def batch(self, carried: Tensors, buffers: Tensors, index: Any, streams: Tensors) -> tuple[Tensors, Tensors]:
+        program, training = self.program, self.program.training
+        counter = index * program.structure.accumulation
+        if training is None:
+            return self._forward_only(carried, buffers, counter, streams)
+        scaling = loss_scaling.begin(training, carried, self.hyper)
+        scalars = {w: update.hyper_of(training, w, self.hyper, scaling.factor) for w in training.rules}
+        scalars = _with_ratio(training, scalars, carried, self.hyper)
+        working = update.start(program, training, carried)
+        if not program.structure.accumulates:
+            carried, result = self._micro(carried, streams, scaling.scale)
+            counts = scaling.count(scaling.start(), result.values)
+            carried, shown = update.apply(program, training, carried, working, result.gradients, scalars)
+            carried = scaling.finish(counts, carried, program)
+            seen = {**result.values, **scaling.shown, **shown, **self.scalars_shown, **self.fixed, **carried}
+            return carried, buffers_of.record(buffers, program.anchors, seen, counter)
+
+        def body(carry: Any, x: tuple[Any, Tensors]) -> tuple[Any, None]:
+            carried, working, counts, buffers = carry
+            a, streams = x
+            carried, result = self._micro(carried, streams, scaling.scale)
+            counts = scaling.count(counts, result.values)
+            working = update.accumulate(training, working, result.gradients, scalars, a)
+            seen = {**result.values, **scaling.shown, **self.scalars_shown, **self.fixed, **carried}
+            seen |= _accumulators(training, working)
+            return (carried, working, counts, buffers_of.record(buffers, program.anchors, seen, counter + a)), None
+
+        start = (carried, working, scaling.start(), buffers)
+        carried, working, counts, buffers = loop(body, start, streams, program.structure.accumulation)
+        carried, shown = update.apply(program, training, carried, working, {}, scalars)
+        carried = scaling.finish(counts, carried, program)
+        return carried, buffers_of.record(buffers, program.anchors, shown, counter, program.structure.accumulation)
+
+    def _forward_only(
+        self, carried: Tensors, buffers: Tensors, counter: Any, streams: Tensors
+    ) -> tuple[Tensors, Tensors]:
+        program = self.program
+
+        def body(carry: tuple[Tensors, Tensors], x: tuple[Any, Tensors]) -> tuple[tuple[Tensors, Tensors], None]:
+            (carried, buffers), (a, streams) = carry, x
+            carried, result = self._micro(carried, streams, None)
+            seen = {**result.values, **self.fixed, **carried}
+            return (carried, buffers_of.record(buffers, program.anchors, seen, counter + a)), None
+
+        return loop(body, (carried, buffers), streams, program.structure.accumulation)
+
+    def _micro(self, carried: Tensors, streams: Tensors, scale: Any) -> tuple[Tensors, Result]:
+        program = self.program
+        seed, key = micro_batch_key(program, carried.get(SEED))
+        bindings = {n: x for n, x in {**self.fixed, **carried, **streams}.items() if n in program.bound}
+        result = run_micro_batch(program, bindings, scale, key)
+        carried = dict(carried)
+        for target, value in result.copied.items():
+            carried[target] = jnp.asarray(value).astype(carried[target].dtype).reshape(carried[target].shape)
+        if seed is not None:
+            carried[SEED] = seed
+        return carried, result
+
+
+def _with_ratio(training: Training, scalars: dict[str, Any], carried: Tensors, hyper: Any) -> dict[str, Any]:
+    """With scaled optimizer state: the change of the loss scale since the last update, for every rule."""
+    if not training.scaled_state:
+        return scalars
+    name = next((n for n in carried if n.startswith("PreviousLossScaling_")), None)
+    if name is None:
+        return scalars
+    ratio = hyper[training.loss_scale] / carried[name]
+    carried[name] = hyper[training.loss_scale]
+    return {w: {**h, "lossScalingRatio": ratio} for w, h in scalars.items()}
+
+
+def _accumulators(training: Training, working: update.Working) -> Tensors:
+    """Anchorable state inside a batch: accumulators and the velocity of Combined SGD."""
+    shown: Tensors = {}
+    for weight, state in working.items():
+        if "accum" in state:
+            shown["Accum___" + weight] = state["accum"]
+        shown |= {slot.name: state[slot.role] for slot in training.rules[weight].slots}
+    return shown
+
+
+def _at_the_end(program: Program, changing: Mapping[str, Any], hyper: Any) -> Tensors:
+    """What anchors of kind Final show of tensors that live longer than a micro-batch."""
+    last = dict(changing)
+    if program.training is not None and program.structure.accumulates:
+        kinds = {a.source: program.types[a.source] for a in program.anchors if a.source.startswith("Accum___")}
+        last |= {name: _zero(kind) for name, kind in kinds.items()}
+    return last
+
+
+def _zero(kind: Type) -> jax.Array:
+    return jnp.zeros(kind.shape, kind.dtype)

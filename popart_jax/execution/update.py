@@ -1,0 +1,93 @@
+"""The weight update at the end of a batch: reduction over replicas, clipping, the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .program import Program, Training
+from .replicas import group_reduce
+
+Working = dict[str, dict[str, Any]]
+
+
+def hyper_of(training: Training, weight: str, hyper: Any, factor: Any = None) -> dict[str, Any]:
+    """Scalars of one weight, out of the vector of hyperparameters.
+
+    `factor` is automatic loss scaling's: scalars that contain the loss scale follow it.
+    """
+    powers = {s.base: s.loss_power for s in training.rules[weight].scalars()} if factor is not None else {}
+    scalars = {base: hyper[place] for base, place in training.hyper[weight].items()}
+    for base, power in powers.items():
+        if power:
+            scalars[base] = scalars[base] * factor if power > 0 else scalars[base] / factor
+    return scalars
+
+
+def start(program: Program, training: Training, carried: Mapping[str, Any]) -> Working:
+    """State of every rule at the start of a batch."""
+    return {
+        weight: rule.start(carried[weight], {slot.role: carried[slot.name] for slot in rule.slots})
+        for weight, rule in training.rules.items()
+    }
+
+
+def accumulate(training: Training, working: Working, gradients: Mapping[str, Any], scalars: Any, index: Any) -> Working:
+    """Add a micro-batch's gradients."""
+    return {
+        weight: rule.accumulate(working[weight], gradients[weight], scalars[weight], index)
+        for weight, rule in training.rules.items()
+    }
+
+
+def apply(
+    program: Program,
+    training: Training,
+    carried: Mapping[str, Any],
+    working: Working,
+    gradients: Mapping[str, Any],
+    scalars: Mapping[str, Mapping[str, Any]],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """New variables, and the named intermediate tensors of the update."""
+    shown: dict[str, Any] = {}
+    directions: dict[str, Any] = {}
+    states: Working = {}
+    with jax.named_scope("update"):
+        for weight, rule in training.rules.items():
+            groups = program.variables[weight].groups
+            reduce = _reducer(groups)
+            q, states[weight], extras = rule.prepare(
+                carried[weight], working[weight], gradients.get(weight), scalars[weight], reduce
+            )
+            directions[weight] = q
+            shown |= {prefix + weight: value for prefix, value in extras.items()}
+        for i, (members, limit) in enumerate(training.clips):
+            shown[f"GlobalNorm___{i}"] = _clip(directions, members, limit)
+        changed = dict(carried)
+        for weight, rule in training.rules.items():
+            new, kept, extras = rule.apply(carried[weight], states[weight], directions[weight], scalars[weight])
+            changed[weight] = new
+            changed |= {slot.name: kept[slot.role] for slot in rule.slots}
+            shown |= {prefix + weight: value for prefix, value in extras.items()}
+            shown["UpdatedVar___" + weight] = new
+    return changed, shown
+
+
+def _reducer(groups: tuple[tuple[int, ...], ...]):
+    def reduce(x: Any, *, mean: bool = False) -> Any:
+        return group_reduce(groups, mean=mean)(x)
+
+    return reduce
+
+
+def _clip(directions: dict[str, Any], members: tuple[str, ...], limit: float) -> Any:
+    """Scale the members down together in place; returns their common norm before."""
+    squares = [jnp.sum(jnp.square(directions[m].astype(jnp.float32))) for m in members]
+    norm = jnp.sqrt(sum(squares[1:], start=squares[0]))
+    factor = jnp.float32(limit) / jnp.maximum(jnp.float32(limit), norm)
+    for m in members:
+        directions[m] = (directions[m].astype(jnp.float32) * factor).astype(directions[m].dtype)
+    return norm

@@ -1,0 +1,7 @@
+"""What a session's constructor does: from model, options and optimizer to a step program."""
+
+from __future__ import annotations
+
+from .prepared import Prepared as Prepared
+from .prepared import Request as Request
+from .prepared import prepare as prepare

@@ -1,0 +1,75 @@
+"""Anchors of a data flow as the step program records them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from ...enums import AnchorReturnTypeId
+from ...errors import popart_exception
+from ...execution import Anchor, Structure
+
+GRADIENT = "Gradient___"
+STASHES = ("Stashed___", "Restored___")
+_LISTED = 50
+
+
+def anchors_of(data_flow: Any, structure: Structure, known: Collection[str], forward: Collection[str]) -> tuple[Anchor, ...]:
+    """The anchors of a data flow.
+
+    Parameters
+    ----------
+    data_flow : DataFlow
+        Names and return types.
+    structure : Structure
+        Loops of the step.
+    known : collection of str
+        Everything that can be anchored.
+    forward : collection of str
+        Tensors of the forward graph, for the message about missing gradients.
+
+    Raises
+    ------
+    popart_exception
+        A name that is no tensor.
+    """
+    found = []
+    for name in data_flow.anchors():
+        source = source_of(name, known)
+        if source is None:
+            raise _unknown(name, known, forward)
+        kind = data_flow.art(name)
+        period = structure.micro_batches
+        if kind.id() is AnchorReturnTypeId.All:
+            period = 1
+        elif kind.id() is AnchorReturnTypeId.EveryN:
+            period = kind.rp()
+        found.append(Anchor(name, source, period, kind.id() is AnchorReturnTypeId.Sum))
+    return tuple(found)
+
+
+def source_of(name: str, known: Collection[str]) -> str | None:
+    """The tensor that shows the value of `name`: itself, or what it is a stash, copy or recomputation of."""
+    if name in known:
+        return name
+    for prefix in STASHES:
+        if name.startswith(prefix):
+            return source_of(name[len(prefix) :], known)
+    base = name.removesuffix("__re")
+    if base != name:
+        return source_of(base, known)
+    head, mark, number = name.rpartition("_c")
+    return source_of(head, known) if mark and number.isdigit() and head else None
+
+
+def _unknown(name: str, known: Collection[str], forward: Collection[str]) -> popart_exception:
+    text = f"Anchor tensor `{name}' not in Ir Tensors."
+    base = name.removeprefix(GRADIENT)
+    if base != name and base in forward:
+        text += (
+            f" The tensor '{base}' exists, but has no gradient: it does not lead to the loss"
+            " through differentiable operators (or the session does not train)."
+        )
+    listed = sorted(known)
+    more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
+    return popart_exception(f"{text} The tensors are: {', '.join(listed[:_LISTED])}{more}")

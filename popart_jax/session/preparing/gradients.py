@@ -1,0 +1,118 @@
+"""What has a gradient, what is trained, what is updated by copy.
+
+Source: the gradient column of PopART's operator list and section 8.3 of its documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import jax.numpy as jnp
+import onnx_ir as ir
+
+from ...errors import popart_exception
+from ...execution import Type
+from ...lowering.interpreter import names
+from ...lowering.resolve import captured, find, label
+
+STOPS = frozenset({
+    "Abort", "Bucketize", "CopyVarUpdate", "CtcBeamSearchDecoder", "Detach", "Histogram", "IncrementMod", "Init",
+    "LossScaleUpdate", "Nop", "NormalizeImage", "PackedDataBlock", "ScaledAdd", "SequenceSlice", "SplineBasis",
+    "SplineWeighting", "UnaryZeroGrad", "Zeros", "ZerosLike", "ArgMax", "ArgMin", "Constant", "ConstantOfShape", "IsInf",
+    "IsNaN", "Loop", "PRelu", "RandomNormal", "RandomUniform", "Scan", "Shape",
+})  # fmt: skip
+REFUSES = frozenset({"BinaryConstScalar", "Square", "RandomNormalLike", "RandomUniformLike"})
+_DATA_ONLY = {"BatchNormalization": 3, "Clip": 1, "Dropout": 1, "Pad": 1, "Resize": 1, "Upsample": 1, "Fmod": 1, "OneHot": 0}
+
+
+def with_gradient(graph: ir.Graph, loss: str, types: Mapping[str, Type]) -> frozenset[str]:
+    """Tensors of the main graph from which a differentiable path leads to the loss.
+
+    Raises
+    ------
+    popart_exception
+        The path crosses an operator without gradient that PopART refuses to train through.
+    """
+    known = names(graph)
+    reached: dict[ir.Value, None] = {known[loss]: None}
+    pending = [known[loss]]
+    while pending:
+        node = pending.pop().producer()
+        if node is None or node.op_type in STOPS:
+            continue
+        sources = [v for v in _differentiable_inputs(node) if v not in reached and _is_float(v, types)]
+        if sources and node.op_type in REFUSES:
+            raise popart_exception(f"Cannot create the gradient of node '{label(node)}': {node.op_type} has no gradient.")
+        for value in sources:
+            reached[value] = None
+            pending.append(value)
+    return frozenset(v.name for v in reached if v.name)
+
+
+def _differentiable_inputs(node: ir.Node) -> Iterable[ir.Value]:
+    limit = _DATA_ONLY.get(node.op_type, len(node.inputs))
+    yield from (v for v in node.inputs[:limit] if v is not None)
+    for attr in node.attributes.values():
+        if attr.type is ir.AttributeType.GRAPH:
+            yield from captured(attr.value)
+        elif attr.type is ir.AttributeType.GRAPHS:
+            for inner in attr.value:
+                yield from captured(inner)
+
+
+def _is_float(value: ir.Value, types: Mapping[str, Type]) -> bool:
+    kind = types.get(value.name or "")
+    return kind is not None and jnp.issubdtype(kind.dtype, jnp.floating)
+
+
+def check_loss(graph: ir.Graph, loss: str, types: Mapping[str, Type]) -> None:
+    """Raise unless the loss is a tensor with at most one element that some operator makes.
+
+    Raises
+    ------
+    popart_exception
+        It is not.
+    """
+    value = names(graph).get(loss)
+    if value is None:
+        raise popart_exception(f"Could not find loss tensor '{loss}' in main graph tensors")
+    if value.producer() is None:
+        raise popart_exception(f"Tensor loss '{loss}' does not have a producer Op")
+    shape = types[loss].shape if loss in types else ()
+    if len(shape) > 1 or any(d > 1 for d in shape):
+        raise popart_exception(
+            f"Invalid loss tensor '{loss}'. It must be a scalar tensor, but it has shape {list(shape)}.\n"
+            "  fix: reduce it, for instance with identityloss."
+        )
+
+
+def copied_variables(graph: ir.Graph, training: bool) -> dict[str, str]:
+    """Variables that take the value of another tensor: batch norm statistics and targets of copyvarupdate."""
+    copies: dict[str, str] = {}
+    for node in graph:
+        pairs: tuple[tuple[ir.Value | None, ir.Value | None], ...] = ()
+        if node.op_type == "CopyVarUpdate":
+            pairs = ((node.inputs[0], node.inputs[1]),)
+        elif node.op_type == "BatchNormalization" and training and _trains_statistics(node):
+            pairs = tuple(zip(node.inputs[3:5], node.outputs[1:3], strict=False))
+        for target, source in pairs:
+            if target is not None and source is not None and target.name in graph.initializers:
+                copies[target.name or ""] = source.name or ""
+    return copies
+
+
+def _trains_statistics(node: ir.Node) -> bool:
+    if len(node.outputs) < 3 or not all(v.name for v in node.outputs[1:3]):
+        return False
+    return len(node.outputs) == 5 or bool(node.attributes.get_int("training_mode", 0))
+
+
+def draws_numbers(graph: ir.Graph, opsets: Mapping[str, int], training: bool) -> bool:
+    """Whether some node, nested ones included, draws random numbers."""
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        row = find(node, opsets)
+        if row is None or "key" not in row.context.values():
+            continue
+        if node.op_type != "Dropout" or training or len(node.inputs) > 2:
+            return True
+    return False

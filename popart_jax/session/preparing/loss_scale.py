@@ -1,0 +1,128 @@
+"""Automatic loss scaling: checks and the gradients that are watched.  Source: section 8.12 of PopART's documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...enums import GradientTensorTrackingMethod
+from ...errors import popart_exception
+from ...execution import Structure, Type
+from ...execution.loss_scaling import Tracking
+from ...lowering.interpreter import names
+from ...optimizers import Adam, Optimizer
+
+PREFIX = "[AutomaticLossScale transform] "
+HALF_MAX = 65504.0
+_VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Slice", "Concat", "Split", "Expand"}
+
+
+def tracking(
+    options: Any,
+    graph: ir.Graph,
+    types: Mapping[str, Type],
+    differentiated: Collection[str],
+    structure: Structure,
+    optimizer: Optimizer,
+) -> Tracking | None:
+    """What the step program watches, None when the feature is off.
+
+    Raises
+    ------
+    popart_exception
+        The settings contradict each other or the session.
+    """
+    settings = options.automaticLossScalingSettings
+    if not settings.enabled:
+        return None
+    _check(options, settings, optimizer)
+    tracked = _tracked(settings, graph, types, differentiated)
+    if not tracked:
+        raise popart_exception(f"{PREFIX}No tracked gradient tensors of type fp16 were found.")
+    period = settings.updatePeriod
+    counters = tuple(f"Histogram_{i}_counter" for i in range(len(tracked))) if period > 1 else ()
+    return Tracking(
+        tracked,
+        float(np.float32(settings.binEdgeLocation) * np.float32(HALF_MAX)),
+        settings.thresholdUpperCountProportion,
+        period,
+        counters,
+        "LossScaleUpdate_counter" if period > 1 else "",
+    )
+
+
+def refuse_inference(options: Any) -> None:
+    """Raise if the feature is on in an inference session."""
+    if options.automaticLossScalingSettings.enabled:
+        raise popart_exception(f"{PREFIX}Only compatible when doing training")
+
+
+def check_threshold(options: Any) -> None:
+    """Raise for a threshold outside [0, 1]; upstream finds this when the device is prepared."""
+    settings = options.automaticLossScalingSettings
+    if settings.enabled and not 0 <= settings.thresholdUpperCountProportion <= 1:
+        raise popart_exception("Out of range value for 'thresholdUpperCountProportion'.")
+
+
+def _check(options: Any, settings: Any, optimizer: Optimizer) -> None:
+    if optimizer.value("lossScaling").isConst():
+        raise popart_exception(f"{PREFIX}The optimizer must have non-const loss scaling")
+    if options.enablePipelining and not options.enableGradientAccumulation:
+        raise popart_exception(
+            f"{PREFIX}Automatic loss scaling is not currently supported when the 'enablePipelining' SessionOption is set "
+            "to 'true', but the 'enableGradientAccumulation' SessionOption is set to 'false'"
+        )
+    if isinstance(optimizer, Adam) and optimizer.scaled_state:
+        raise popart_exception("scaledOptimizerState and automaticLossScaling are not compatible.")
+    if not 0 <= settings.binEdgeLocation <= 1:
+        raise popart_exception(f"{PREFIX}Out of range value for 'binEdgeLocation'.")
+    if settings.updatePeriod < 1:
+        raise popart_exception(f"{PREFIX}updatePeriod must be at least 1, got {settings.updatePeriod}.")
+    by_name = settings.gradientTensorTrackingMethod is GradientTensorTrackingMethod.GradientsOfUserSpecifiedTensors
+    if by_name != (settings.toTrackTensors is not None):
+        raise popart_exception(
+            f"{PREFIX}toTrackTensors must be set if and only if gradientTensorTrackingMethod is "
+            "GradientsOfUserSpecifiedTensors."
+        )
+
+
+def _tracked(
+    settings: Any, graph: ir.Graph, types: Mapping[str, Type], differentiated: Collection[str]
+) -> tuple[str, ...]:
+    known = names(graph)
+    method = settings.gradientTensorTrackingMethod
+    if method is GradientTensorTrackingMethod.GradientsOfUserSpecifiedTensors:
+        unknown = [t for t in settings.toTrackTensors if t not in known]
+        if unknown:
+            raise popart_exception(f"{PREFIX}toTrackTensors names {unknown}, which are no tensors of the model.")
+        candidates = [t for t in settings.toTrackTensors if t in differentiated]
+    else:
+        candidates = [n for n in known if n in differentiated and _is_candidate(known[n], method)]
+    return tuple(t for t in candidates if types[t].dtype == np.float16)
+
+
+def _is_candidate(value: ir.Value, method: GradientTensorTrackingMethod) -> bool:
+    """Whether some consumer's backward operator makes a gradient of `value` that the method counts."""
+    consumers = [use.node for use in value.uses()]
+    if method is GradientTensorTrackingMethod.ConvAndMatmulGradients:
+        return any(n.op_type in ("Conv", "MatMul", "Gemm", "ConvTranspose", "MultiConv") for n in consumers)
+    return any(n.op_type not in _VIEWS and not _reads_variable(n, value) for n in consumers)
+
+
+def _reads_variable(node: ir.Node, value: ir.Value) -> bool:
+    """Whether the backward operator of `node` for `value` would read a variable."""
+    if node.op_type in ("Add", "Sub", "Sum", "Relu", "Sigmoid", "Tanh", "Softmax", "Nll"):
+        return False
+    return any(v is not None and v is not value and v.const_value is not None for v in node.inputs)
+
+
+def initial_state(track: Tracking | None) -> dict[str, np.ndarray]:
+    """Variables of the feature and what they start with."""
+    if track is None:
+        return {}
+    state = {"lossScaleUpdateFactor": np.ones((), np.float32)}
+    names_ = (*track.histogram_counters, *((track.update_counter,) if track.update_counter else ()))
+    return state | {n: np.full((), -1, np.int32) for n in names_}

@@ -1,0 +1,337 @@
+"""The steps of preparing a session, in the order in which PopART's errors appear."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import onnx_ir as ir
+
+import patterns as rewrites
+
+from ...enums import MeanReductionStrategy, ReductionType
+from ...errors import popart_exception
+from ...execution import Program, Structure, Training, Type, Variable
+from ...execution.describe import graph_types, update_types
+from ...lowering.interpreter import names
+from ...lowering.resolve import check_supported, has_effect
+from ...model.input_shapes import InputShapeInfo, settle_input_shapes
+from ...model.load import load
+from ...model.reserved_names import reserved_prefix
+from ...optimizers import Adam, Optimizer
+from ...optimizers.rules import Reduction, Weight
+from ..patterns_api import Patterns, check_mandatory
+from . import gradients, hyper, loss_scale, source
+from .anchoring import GRADIENT, anchors_of
+from .clips import clip_groups
+from .infos import host_types
+from .source import Held
+from .state import state_of
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a program asks for; everything is the session's own copy. `loss` and `optimizer` are None for inference."""
+
+    model: Any
+    data_flow: Any
+    device: Any
+    options: Any
+    patterns: Patterns
+    shapes: InputShapeInfo
+    name: str
+    loss: str | None = None
+    optimizer: Optimizer | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A session's step program and what the host needs to know about it.
+
+    Attributes
+    ----------
+    original : onnx_ir.Model
+        The model as given, for saving.
+    program : Program
+        What runs (before layout passes).
+    held : mapping of str to Held
+        Variables as the host sees them.
+    initial : mapping of str to array
+        First host copy of every variable.
+    state : frozenset of str
+        Variables that are optimizer state.
+    hyper : HyperLayout or None
+        Places of hyperparameters.
+    infos : mapping of str to Type
+        Type of every tensor as the IR has it.
+    streams : mapping of str to Type
+        Host types of the inputs.
+    local_replicas : int
+        Replicas of this process.
+    """
+
+    request: Request
+    original: ir.Model
+    program: Program
+    held: Mapping[str, Held]
+    initial: Mapping[str, np.ndarray]
+    state: frozenset[str]
+    hyper: hyper.HyperLayout | None
+    infos: Mapping[str, Type]
+    streams: Mapping[str, Type]
+    local_replicas: int
+    constants: frozenset[str] = frozenset()
+
+
+def prepare(request: Request) -> Prepared:
+    """Check everything and build the step program.
+
+    Raises
+    ------
+    popart_exception
+        What a session's constructor can find wrong with model, options, anchors, loss or optimizer.
+    """
+    options, training = request.options, request.loss is not None
+    if not training and not request.data_flow.anchors():
+        raise popart_exception("User must specify an anchor tensor when doing inference.")
+    model = load(request.model)
+    original = model.clone()
+    graph = model.graph
+    _check_names(graph, request.shapes)
+    settle_input_shapes(graph, request.shapes)
+    if not training:
+        if options.enableGradientAccumulation:
+            raise popart_exception("Gradient Accumulation only available when training.")
+        loss_scale.refuse_inference(options)
+    check_supported(graph, model.opset_imports)
+    saved_state = _drop_unused_initializers(graph)
+    structure = _structure(request)
+    held, constants = _variables(model, request, structure)
+    base = _base_program(model, request, structure, held)
+    device_types = graph_types(base)
+    check_mandatory(request.patterns.selection)
+    if training:
+        return _prepare_training(request, original, model, base, held, saved_state, device_types)
+    initial = _host_values(graph, held)
+    return _finish(request, original, model, base, held, initial, None, device_types, frozenset(), constants)
+
+
+def _check_names(graph: ir.Graph, shapes: InputShapeInfo) -> None:
+    seen: set[str] = set()
+    for value in graph.inputs:
+        if value.name in seen:
+            raise popart_exception(f"Duplicate graph input name '{value.name}' in the model.")
+        seen.add(value.name or "")
+    used = {v.name or "" for v in source.used_values(graph)}
+    made = {v.name or "" for node in graph for v in node.outputs}
+    for name in sorted({*seen, *made, *shapes.names(), *(n for n in graph.initializers if n in used)}):
+        prefix = reserved_prefix(name)
+        if prefix is not None:
+            raise popart_exception(
+                f"Tensor '{name}' has an invalid name: clash with reserved prefix '{prefix}'. Rename it in the model."
+            )
+
+
+def _drop_unused_initializers(graph: ir.Graph) -> dict[str, np.ndarray]:
+    """Remove initializers that nobody reads; returns them, since saved optimizer state is among them."""
+    used = source.used_values(graph) | set(graph.outputs)
+    dropped = {}
+    for name, value in list(graph.initializers.items()):
+        if value not in used and value.const_value is not None:
+            if reserved_prefix(name) is not None:
+                dropped[name] = value.const_value.numpy()
+            graph.initializers.pop(name)
+            if value in graph.inputs:
+                graph.inputs.remove(value)
+    return dropped
+
+
+def _structure(request: Request) -> Structure:
+    options = request.options
+    return Structure(
+        request.data_flow.batchesPerStep(),
+        options.accumulationFactor if options.enableGradientAccumulation else 1,
+        options.getGlobalReplicationFactor(),
+        bool(options.enableGradientAccumulation),
+    )
+
+
+def _variables(model: ir.Model, request: Request, structure: Structure) -> tuple[dict[str, Held], frozenset[str]]:
+    """Initializers that live on the device, and those that are constants of the program."""
+    training, options = request.loss is not None, request.options
+    held: dict[str, Held] = {}
+    constants = set()
+    for name, value in model.graph.initializers.items():
+        if value.const_value is None:
+            continue
+        entry = source.held_variable(model, value, structure, narrow=options.enableSupportedDataTypeCasting)
+        floating = jnp.issubdtype(entry.variable.type.dtype, jnp.floating)
+        if training and not floating:
+            raise popart_exception(
+                f"Currently only floating point variable tensors are updatable: initializer '{name}' has type "
+                f"{entry.host_dtype}.\n  fix: make it a constant (aiOnnx.constant, or "
+                "GraphTransformer.convertInitializersToConstants)."
+            )
+        if len(entry.variable.groups) > 1:
+            value.shape = ir.Shape(entry.variable.type.shape)
+            if not training and options.constantWeights:
+                source.warn_grouped_constant(name)
+        elif not training and options.constantWeights:
+            constants.add(name)
+            if not floating:
+                continue
+        held[name] = entry
+    return held, frozenset(constants)
+
+
+def _base_program(model: ir.Model, request: Request, structure: Structure, held: Mapping[str, Held]) -> Program:
+    training = request.loss is not None
+    streams = source.stream_types(model.graph)
+    narrow = request.options.enableSupportedDataTypeCasting
+    fed = {n: Type(t.shape, source.device_dtype(t.dtype, n, narrow=narrow)) for n, t in streams.items()}
+    return Program(
+        graph=model.graph,
+        opsets=dict(model.opset_imports),
+        structure=structure,
+        streams=fed,
+        variables={n: h.variable for n, h in held.items()},
+        anchors=(),
+        types={},
+        options=_options_for_operators(request),
+        training_mode=training,
+        broadcast=source.broadcast_streams(model, streams),
+        copies=gradients.copied_variables(model.graph, training),
+        random=gradients.draws_numbers(model.graph, model.opset_imports, training),
+    )
+
+
+def _options_for_operators(request: Request) -> dict[str, Any]:
+    selection = request.patterns.selection
+    switches = {row.name: row.name in selection for row in rewrites.catalogue.rows()}
+    return {**switches, **vars(request.options)}
+
+
+def _prepare_training(
+    request: Request,
+    original: ir.Model,
+    model: ir.Model,
+    base: Program,
+    held: dict[str, Held],
+    saved_state: Mapping[str, np.ndarray],
+    types: Mapping[str, Type],
+) -> Prepared:
+    optimizer, loss, options, graph = request.optimizer, request.loss, request.options, model.graph
+    assert optimizer is not None and loss is not None
+    gradients.check_loss(graph, loss, types)
+    differentiated = gradients.with_gradient(graph, loss, types)
+    trained = [n for n in held if n in differentiated and n not in base.copies]
+    weights = {n: Weight(n, held[n].variable.type.dtype, len(held[n].variable.groups[0])) for n in trained}
+    track = loss_scale.tracking(options, graph, types, differentiated, base.structure, optimizer)
+    wide = types[loss].dtype == np.float16 and (options.ensureFp32LossScaleTensor or track is not None)
+    streamed = not optimizer.value("lossScaling").isConst()
+    layout = hyper.lay_out(optimizer, weights, _reduction(options, base.structure), types[loss], wide, streamed)
+    training = Training(
+        loss=loss,
+        loss_type=types[loss],
+        rules=layout.rules(optimizer),
+        hyper=layout.places,
+        loss_scale=layout.loss_scale,
+        clips=clip_groups(optimizer, weights),
+        wide_loss=wide,
+        scaling=track,
+        scaled_state=isinstance(optimizer, Adam) and optimizer.scaled_state and streamed,
+    )
+    values = _host_values(graph, held)
+    state = state_of(training, optimizer, held, {**saved_state, **values})
+    everything = {**held, **{n: s.held for n, s in state.items()}}
+    variables = {n: h.variable for n, h in everything.items()}
+    program = replace(base, training=training, scalars=layout.shown, variables=variables)
+    extra = {**layout.types, **update_types(program), **{n: s.held.variable.type for n, s in state.items()}}
+    if track is not None:
+        extra["finalLossScale"] = Type((), np.dtype(np.float32))
+    every = {**types, **{GRADIENT + t: types[t] for t in differentiated}, **extra}
+    initial = {**values, **{n: s.first for n, s in state.items()}}
+    return _finish(
+        request, original, model, program, everything, initial, layout, every, differentiated, frozenset()
+    )
+
+
+def _host_values(graph: ir.Graph, held: Mapping[str, Held]) -> dict[str, np.ndarray]:
+    """First host copies of the model's variables."""
+    found = {}
+    for name in held:
+        tensor = graph.initializers[name].const_value
+        assert tensor is not None
+        found[name] = tensor.numpy()
+    return found
+
+
+def _reduction(options: Any, structure: Structure) -> Reduction:
+    mean = options.accumulationAndReplicationReductionType is ReductionType.Mean
+    running = options.meanAccumulationAndReplicationReductionStrategy is MeanReductionStrategy.Running
+    return Reduction(structure.accumulates, structure.accumulation, structure.replicas, mean, running)
+
+
+def _finish(
+    request: Request,
+    original: ir.Model,
+    model: ir.Model,
+    program: Program,
+    held: Mapping[str, Held],
+    initial: Mapping[str, np.ndarray],
+    layout: hyper.HyperLayout | None,
+    types: Mapping[str, Type],
+    differentiated: Collection[str],
+    constants: frozenset[str],
+) -> Prepared:
+    """Check the anchors, apply the patterns, and put everything together."""
+    host = host_types(model.graph, types)
+    anchors = anchors_of(request.data_flow, program.structure, types, names(model.graph))
+    program = replace(program, anchors=anchors, types=types, variables=_drifting(program))
+    program = replace(program, graph=_rewritten(model, request, program, differentiated))
+    _check_work(program)
+    options = request.options
+    return Prepared(
+        request=request,
+        original=original,
+        program=program,
+        held={n: replace(h, variable=program.variables[n]) for n, h in held.items()},
+        initial=initial,
+        state=frozenset(n for n in initial if n not in model.graph.initializers),
+        hyper=layout,
+        infos=host,
+        streams=source.stream_types(model.graph),
+        local_replicas=options.replicatedGraphCount if options.enableReplicatedGraphs else 1,
+        constants=constants,
+    )
+
+
+def _drifting(program: Program) -> dict[str, Variable]:
+    """Variables, with those that replicas change each for themselves marked."""
+    return {n: replace(v, drifts=n in program.copies) for n, v in program.variables.items()}
+
+
+def _rewritten(model: ir.Model, request: Request, program: Program, differentiated: Collection[str]) -> ir.Graph:
+    """The graph after the patterns; anchors, variables and copied tensors keep their names."""
+    training = request.loss is not None
+    keep = {a.source for a in program.anchors} | {a.name for a in program.anchors}
+    keep |= set(program.variables) | {*program.copies.values()} | ({request.loss} if request.loss else set())
+    if program.training is not None and program.training.scaling is not None:
+        keep |= {GRADIENT + t for t in program.training.scaling.tracked}
+    protected = frozenset(n for n in keep if n)
+    rewrites.apply(model, request.patterns.selection, mode="training" if training else "inference", protected=protected)
+    return model.graph
+
+
+def _check_work(program: Program) -> None:
+    """Raise when no operator is needed by an anchor or an update."""
+    if program.training is not None and program.training.rules:
+        return
+    known = names(program.graph)
+    shown = [a.source.removeprefix(GRADIENT) for a in program.anchors]
+    needed = [n for n in (*shown, *program.copies.values()) if n in known and known[n].producer() is not None]
+    if not needed and not any(has_effect(node) for node in program.graph):
+        raise popart_exception("All operations in the main graph were pruned, nothing to compute")

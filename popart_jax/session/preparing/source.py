@@ -1,0 +1,127 @@
+"""Streams and variables of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ...enums import CommGroupType, ReplicatedStreamMode, VariableRetrievalMode
+from ...errors import popart_exception
+from ...execution import Structure, Type, Variable
+from ...logs import module_logger
+from ...lowering.resolve import captured
+from ...model.annotations import input_metadata, variable_metadata
+from ...model.dtypes import BY_ONNX
+from ...model.variable_settings import CommGroup, VariableSettings
+
+NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.uint64): np.dtype(np.uint32)}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A variable as the host sees it: its settings and how many values it takes."""
+
+    variable: Variable
+    settings: VariableSettings
+    host_dtype: np.dtype
+
+    @property
+    def host_shape(self) -> tuple[int, ...]:
+        """Shape of the host array: one value per group, no leading dimension for a single group."""
+        groups = len(self.variable.groups)
+        return (groups, *self.variable.type.shape) if groups > 1 else self.variable.type.shape
+
+
+def device_dtype(dtype: np.dtype, name: str, *, narrow: bool = True) -> np.dtype:
+    """Type that a tensor has on the device: 64-bit integers are held in 32 bits.
+
+    Raises
+    ------
+    popart_exception
+        DOUBLE and complex tensors; 64-bit integers when casting is switched off.
+    """
+    if dtype in (np.float64, np.complex64, np.complex128) or dtype == object:
+        raise popart_exception(
+            f"Tensor '{name}' has type {dtype}, which is not supported on the device.\n"
+            "  fix: convert the model, for instance with GraphTransformer.convertDoublesToFloats()."
+        )
+    if dtype in NARROW and not narrow:
+        raise popart_exception(
+            f"Tensor '{name}' has type {dtype}, and SessionOptions.enableSupportedDataTypeCasting is off: 64-bit integers "
+            "are not supported on the device."
+        )
+    return NARROW.get(dtype, dtype)
+
+
+def used_values(graph: ir.Graph) -> set[ir.Value]:
+    """Values that some node of the graph, or of a graph inside it, reads."""
+    used: set[ir.Value] = set()
+    for node in graph:
+        used.update(v for v in node.inputs if v is not None)
+        for attr in node.attributes.values():
+            if attr.type is ir.AttributeType.GRAPH:
+                used.update(captured(attr.value))
+            elif attr.type is ir.AttributeType.GRAPHS:
+                for inner in attr.value:
+                    used.update(captured(inner))
+    return used
+
+
+def stream_types(graph: ir.Graph) -> dict[str, Type]:
+    """Host types of the streamed inputs, per micro-batch and replica."""
+    found = {}
+    for value in graph.inputs:
+        if value.name and value.name not in graph.initializers:
+            row = BY_ONNX.get(value.dtype) if value.dtype is not None else None
+            if row is None or row.numpy is None:
+                raise popart_exception(f"Input tensor '{value.name}' has no usable element type ({value.dtype}).")
+            found[value.name] = Type(tuple(int(d) for d in value.shape or ()), row.numpy)
+    return found
+
+
+def broadcast_streams(model: ir.Model, names: Mapping[str, Type]) -> frozenset[str]:
+    """Streams whose data all replicas share."""
+    mode = str(int(ReplicatedStreamMode.Broadcast))
+    return frozenset(n for n in names if model.metadata_props.get(input_metadata(n)[2]) == mode)
+
+
+def variable_settings(model: ir.Model, name: str) -> VariableSettings:
+    """Groups and retrieval mode of an initializer, from the model's metadata."""
+    kind, size, mode = (model.metadata_props.get(key) for key in variable_metadata(name))
+    if kind is None:
+        return VariableSettings()
+    group = CommGroup(CommGroupType(int(kind)), int(size or 0))
+    return VariableSettings(group, VariableRetrievalMode(int(mode or 0)))
+
+
+def replica_groups(settings: VariableSettings, replicas: int) -> tuple[tuple[int, ...], ...]:
+    """Members of every group."""
+    return tuple(map(tuple, settings.groups(replicas)))
+
+
+def held_variable(model: ir.Model, value: ir.Value, structure: Structure, *, narrow: bool = True) -> Held:
+    """An initializer as a variable.
+
+    Raises
+    ------
+    popart_exception
+        Its type is not supported, or its leading dimension is not the number of groups.
+    """
+    tensor = value.const_value
+    assert tensor is not None
+    name = value.name or ""
+    settings = variable_settings(model, name)
+    host = np.dtype(tensor.dtype.numpy())
+    shape = settings.shapeOnReplica([int(d) for d in tensor.shape], structure.replicas, name)
+    kind = Type(tuple(shape), device_dtype(host, name, narrow=narrow))
+    return Held(Variable(kind, replica_groups(settings, structure.replicas)), settings, host)
+
+
+def warn_grouped_constant(name: str) -> None:
+    """A grouped variable can't be a constant."""
+    module_logger("session").warning(
+        "Variable %s has several groups of replicas and stays a variable although constantWeights is set.", name
+    )

@@ -1,0 +1,85 @@
+"""Optimizer state of a session: its variables and what they start with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import popart_exception
+from ...execution import Training, Type, Variable
+from ...model.variable_settings import VariableSettings
+from ...optimizers import Optimizer
+from . import hyper, loss_scale
+from .source import Held
+
+
+@dataclass(frozen=True, slots=True)
+class StateTensor:
+    """One state variable and its first host value."""
+
+    held: Held
+    first: np.ndarray
+
+
+def state_of(
+    training: Training, optimizer: Optimizer, held: Mapping[str, Held], known: Mapping[str, np.ndarray]
+) -> dict[str, StateTensor]:
+    """All optimizer state, from the model's initializers where it holds them.
+
+    Parameters
+    ----------
+    training : Training
+        Rules of the weights.
+    optimizer : Optimizer
+        For the first value of the previous loss scale.
+    held : mapping of str to Held
+        The weights; their state shares their groups.
+    known : mapping of str to array
+        Values of weights and of state saved with the model.
+
+    Raises
+    ------
+    popart_exception
+        Saved state whose shape does not fit.
+    """
+    found: dict[str, StateTensor] = {}
+    for weight, rule in training.rules.items():
+        owner = held[weight]
+        scalars = {s.base: s.value for s in rule.scalars()}
+        for slot in rule.slots:
+            shape = () if slot.is_scalar else owner.variable.type.shape
+            variable = Variable(Type(shape, slot.dtype), owner.variable.groups)
+            entry = Held(variable, owner.settings, slot.dtype)
+            like = np.zeros(entry.host_shape, np.float32) if slot.is_scalar else known[weight]
+            found[slot.name] = _tensor(slot.name, entry, known, slot.init(like, scalars))
+    for name, value in _session_state(training, optimizer).items():
+        entry = Held(Variable(Type((), value.dtype), (_everybody(held),)), VariableSettings(), value.dtype)
+        found[name] = _tensor(name, entry, known, value)
+    return found
+
+
+def _session_state(training: Training, optimizer: Optimizer) -> dict[str, np.ndarray]:
+    """State that belongs to no weight."""
+    state = loss_scale.initial_state(training.scaling)
+    if training.scaled_state:
+        kind = hyper.loss_scale_name(training.loss_type).removeprefix(hyper.LOSS_SCALE)
+        state[f"PreviousLossScaling_{kind}"] = np.asarray(optimizer.getLossScalingVal(), np.float32)
+    return state
+
+
+def _everybody(held: Mapping[str, Held]) -> tuple[int, ...]:
+    groups = next(iter(held.values())).variable.groups if held else ((0,),)
+    return tuple(range(sum(map(len, groups))))
+
+
+def _tensor(name: str, entry: Held, known: Mapping[str, np.ndarray], first: np.ndarray) -> StateTensor:
+    saved = known.get(name)
+    if saved is None:
+        return StateTensor(entry, np.asarray(first).astype(entry.host_dtype).reshape(entry.host_shape))
+    if saved.size != np.prod(entry.host_shape, dtype=int):
+        raise popart_exception(
+            f"Optimizer state '{name}' in the model has shape {list(saved.shape)}, expected {list(entry.host_shape)}."
+        )
+    return StateTensor(entry, saved.astype(entry.host_dtype).reshape(entry.host_shape))
