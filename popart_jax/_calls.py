@@ -194,3 +194,9 @@ def checked(fn: F) -> F:
         raise TypeError(_no_overload(fn, reasons, args, kwargs))
 
     return call  # type: ignore[return-value]
+
+
+def signatures(fn: Callable[..., Any]) -> list[inspect.Signature]:
+    """Every way in which a function may be called."""
+    declared = get_overloads(inspect.unwrap(fn))
+    return [inspect.signature(f) for f in declared] or [inspect.signature(fn)]

@@ -31,9 +31,7 @@ class AccumulateOuterFragmentSettings(Settings):
     @overload
     def __init__(self, schedule: AccumulateOuterFragmentSchedule, excludedVirtualGraphs: list[int] = []) -> None: ...  # noqa: B006
     @checked
-    def __init__(
-        self, schedule: Any = AccumulateOuterFragmentSchedule.Serial, excludedVirtualGraphs: Any = ()
-    ) -> None:
+    def __init__(self, schedule: Any = AccumulateOuterFragmentSchedule.Serial, excludedVirtualGraphs: Any = ()) -> None:
         self.schedule = schedule
         self.excludedVirtualGraphs = list(excludedVirtualGraphs)
 

@@ -54,7 +54,9 @@ class SessionOptions(OptionsBase):
     )
     enableReplicatedGraphs: bool = honoured(False, "data-parallel replicas, a named axis of the compiled program")
     replicatedGraphCount: int = honoured(1, "replicas of this process")
-    enableDistributedReplicatedGraphs: bool = honoured(False, "replicas in several processes of one jax.distributed job")
+    enableDistributedReplicatedGraphs: bool = honoured(
+        False, "replicas in several processes of one jax.distributed job"
+    )
     globalReplicationFactor: int = honoured(1, "replicas of all processes together")
     globalReplicaOffset: int = honoured(0, "first replica of this process")
     batchSerializationSettings: BatchSerializationSettings = modelled(
@@ -107,8 +109,12 @@ class SessionOptions(OptionsBase):
     separateCallOpPdfs: bool = honoured(True, "one dot file for each subgraph")
     firstDotOp: int = honoured(0, "first operator in dot files")
     finalDotOp: int = honoured(10000, "operators from here on are not in dot files")
-    exportPoplarComputationGraph: bool = accepted(False, "there is no Poplar graph; XLA's is written by XLA_FLAGS=--xla_dump_to")
-    exportPoplarVertexGraph: bool = accepted(False, "there are no vertices; XLA's graph is written by XLA_FLAGS=--xla_dump_to")
+    exportPoplarComputationGraph: bool = accepted(
+        False, "there is no Poplar graph; XLA's is written by XLA_FLAGS=--xla_dump_to"
+    )
+    exportPoplarVertexGraph: bool = accepted(
+        False, "there are no vertices; XLA's graph is written by XLA_FLAGS=--xla_dump_to"
+    )
 
     # -- placement
     virtualGraphMode: VirtualGraphMode = honoured(VirtualGraphMode.Off, "how operators get their IPU, with all checks")
@@ -179,16 +185,22 @@ class SessionOptions(OptionsBase):
     timeLimitScheduler: float = accepted(_LARGEST_TIME, "seconds for scheduling; XLA schedules here")
     swapLimitScheduler: int = accepted(1000000000, "steps of the scheduler; XLA schedules here")
     transitiveClosureOptimizationThreshold: int = accepted(100000, "size limit of a scheduler pass; XLA schedules here")
-    serializedPoprithmsShiftGraphsDir: str = accepted("", "directory of scheduler dumps; there is no such scheduler here")
+    serializedPoprithmsShiftGraphsDir: str = accepted(
+        "", "directory of scheduler dumps; there is no such scheduler here"
+    )
     serializedPoprithmsAnnealGraphsDir: str = accepted("", "older name of serializedPoprithmsShiftGraphsDir")
-    enableConstantFoldingOfMultipleConsumers: bool = modelled(True, "operators on constants with several readers are folded")
+    enableConstantFoldingOfMultipleConsumers: bool = modelled(
+        True, "operators on constants with several readers are folded"
+    )
     useLoopCandidateCreator: bool = accepted(False, "layout of loop inputs; XLA chooses layouts here")
 
     # -- checks and extensions without meaning here
     opxAliasChecking: bool = accepted(False, "arrays do not alias in this runtime")
     opxModifyChecking: bool = accepted(False, "arrays are not modified in this runtime; an error with replication")
     enableInplaceAmbiguityChecking: bool = accepted(False, "arrays are not modified in this runtime")
-    experimentalSettings: ExperimentalSettings = accepted(ExperimentalSettings, "names of compiled transforms; unknown raise")
+    experimentalSettings: ExperimentalSettings = accepted(
+        ExperimentalSettings, "names of compiled transforms; unknown raise"
+    )
     developerSettings: DeveloperSettings = accepted(DeveloperSettings, "switches of the original's developers")
     customCodelets: list[str] = accepted(list, "codelets run on IPUs only; register a Python operator instead")
     customCodeletCompileFlags: str = accepted("", "flags for codelets, which run on IPUs only")

@@ -1,0 +1,193 @@
+"""`install()`: programs written for PopART import this package without a change.
+
+After it, ``popart``, ``popart.session``, ``popart_core``, ``popxl``, ``popxl_addons``, ``pva``, ``poponnx`` and their
+submodules resolve to modules of this package, each when it is first imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+_PACKAGE = __package__ or "popart_jax"
+_OPSETS = range(6, 12)
+
+# Whole packages that are modules of ours under another name, submodules included.
+ALIASES = {
+    "popxl": f"{_PACKAGE}.popxl",
+    "popxl_addons": f"{_PACKAGE}.popxl_addons",
+    "poponnx": f"{_PACKAGE}.poponnx",
+    "pva": f"{_PACKAGE}.pva",
+    "popart._internal": f"{_PACKAGE}.popxl._internal",
+}
+
+# Modules that gather names from several of ours: name of the module -> {module of ours: names}.
+_CORE = {
+    "builder": "_BuilderCore",
+    "model.tensor_info": "_TensorInfoCore",
+    "session": "_InferenceSessionCore _TrainingSessionCore",
+    "_throw": (
+        "_throw_popart_error _throw_popart_internal_error _throw_popart_runtime_error _throw_poplibs_error "
+        "_throw_poplar_error _throw_poplar_runtime_error _throw_application_runtime_error _throw_system_runtime_error "
+        "_throw_recoverable_runtime_error _throw_unrecoverable_runtime_error _throw_unknown_runtime_error"
+    ),
+}
+FACES: dict[str, Mapping[str, str]] = {
+    "popart": {},
+    "popart_core": _CORE,
+    "popart.builder": {
+        "builder": "Builder",
+        "builder.opsets": (
+            "Opset AiOnnx AiOnnx6 AiOnnx7 AiOnnx8 AiOnnx9 AiOnnx10 AiOnnx11 AiOnnxMl AiGraphcore AiGraphcoreOpset1"
+        ),
+    },
+    "popart.session": {
+        "session": "InferenceSession TrainingSession _initAnchorArrays",
+        "session.memory": "OutOfMemoryException",
+        "session.files": "makedirsAndCheckWritable",
+    },
+    "popart.tensorinfo": {"model.tensor_info": "TensorInfo _get_popart_type"},
+    **{f"popart_opset{n}": {"builder.operators": f"AiOnnxOpset{n}"} for n in _OPSETS},
+}
+_WITH_EVERYTHING = ("popart", "popart_core")
+_ORIGINALS = ("popart", "popart_core", "poponnx", "popxl", "pva")
+
+
+class _Face(types.ModuleType):
+    """A module whose names come from other modules when they are asked for."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, f"PopART's module {name}, by {_PACKAGE}.")
+        self._sources = {n: f"{_PACKAGE}.{m}" for m, names in FACES[name].items() for n in names.split()}
+        public = importlib.import_module(_PACKAGE)
+        self._fallback = public if name in _WITH_EVERYTHING else None
+        every = [n for n in public.__all__ if not n.startswith("_")] if self._fallback is not None else []
+        self.__all__ = sorted({*every, *(n for n in self._sources if not n.startswith("_"))})
+
+    def __getattr__(self, name: str) -> Any:
+        source = self._sources.get(name)
+        if source is not None:
+            value = getattr(importlib.import_module(source), name)
+        elif f"{self.__name__}.{name}" in (*FACES, *ALIASES):
+            return importlib.import_module(f"{self.__name__}.{name}")
+        elif self._fallback is not None and not (name.startswith("_") and name != "__version__"):
+            value = getattr(self._fallback, name)
+        else:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        setattr(self, name, value)
+        return value
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self.__all__, *self._sources})
+
+
+class _Resolver(MetaPathFinder, Loader):
+    """Finds PopART's module names before anybody else does."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname in FACES:
+            return ModuleSpec(fullname, self, is_package=fullname == "popart")
+        ours = _aliased(fullname)
+        if ours is None or importlib.util.find_spec(ours) is None:
+            return None
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
+        if spec.name in FACES:
+            return _Face(spec.name)
+        ours = _aliased(spec.name)
+        assert ours is not None
+        found = importlib.import_module(ours)
+        self._own_specs[spec.name] = found.__spec__
+        return found
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        spec = module.__spec__
+        if spec is not None and spec.name in self._own_specs:
+            module.__spec__ = self._own_specs[spec.name]  # an alias is the module itself, with its own spec
+
+    _own_specs: dict[str, ModuleSpec | None] = {}  # noqa: RUF012 - one resolver per process
+
+
+def _aliased(name: str) -> str | None:
+    for theirs, ours in ALIASES.items():
+        if name == theirs or name.startswith(f"{theirs}."):
+            return ours + name[len(theirs) :]
+    return None
+
+
+_RESOLVER = _Resolver()
+
+
+def install() -> None:
+    """Make the modules of PopART and PopXL resolve to this package; calling it again does nothing.
+
+    Raises
+    ------
+    ImportError
+        The original packages are installed: one process cannot have both.
+    """
+    if _RESOLVER in sys.meta_path:
+        return
+    present = [name for name in _ORIGINALS if _is_original(name)]
+    if present:
+        raise ImportError(
+            f"{', '.join(present)} of Graphcore's SDK can be imported here; {_PACKAGE} does not take its place. "
+            f"Use an environment without it, or import {_PACKAGE} by its own name."
+        )
+    sys.meta_path.insert(0, _RESOLVER)
+
+
+def _is_original(name: str) -> bool:
+    if name in sys.modules:
+        return True
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def uninstall() -> None:
+    """Take back what `install` did."""
+    if _RESOLVER in sys.meta_path:
+        sys.meta_path.remove(_RESOLVER)
+    names = (*FACES, *ALIASES)
+    for name in list(sys.modules):
+        if any(name == n or name.startswith(f"{n}.") for n in names):
+            del sys.modules[name]
+
+
+def module(name: str) -> types.ModuleType:
+    """One of PopART's modules by its name, without installing anything.
+
+    Raises
+    ------
+    ImportError
+        PopART has no such module.
+    """
+    if name in FACES:
+        return _Face(name)
+    ours = _aliased(name)
+    if ours is None:
+        raise ImportError(f"PopART has no module {name!r}.")
+    return importlib.import_module(ours)
+
+
+def core_names() -> dict[str, Any]:
+    """The names that only `popart_core` has, those that exist."""
+    face = _Face("popart_core")
+    found = {}
+    for name in face._sources:
+        try:
+            found[name] = getattr(face, name)
+        except (AttributeError, ImportError):
+            continue
+    return found

@@ -1,0 +1,127 @@
+"""Reading a model for a session: PopART's rules for names, shapes, external data and unused initializers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from ..errors import popart_exception
+from .external import is_external, read_external
+from .input_shapes import InputShapeInfo, settle_input_shapes
+from .load import from_proto, load_proto
+from .reserved_names import EXPOSED, INTERNAL, reserved_prefix
+
+_STATE_KEYS = ("Accl", "Accl1", "Accl2", "Accl3", "Step", "LossScaleUpdateFactor", "PreviousLossScaling")
+OPTIMIZER_STATE = tuple({**EXPOSED, **INTERNAL}[key] for key in _STATE_KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionModel:
+    """A model as a session gets it.
+
+    Attributes
+    ----------
+    proto : onnx.ModelProto
+        As read; `modelToHost` writes a copy of it with new values.
+    model : onnx_ir.Model
+        What runs: shapes of inputs settled, functions inlined, initializers nobody reads left out.
+    optimizer_state : dict of str to tensor
+        Initializers under names of optimizer state.
+    """
+
+    proto: onnx.ModelProto
+    model: ir.Model
+    optimizer_state: dict[str, ir.TensorProtocol]
+
+
+def read_session_model(source: str | bytes | Path | onnx.ModelProto, shapes: InputShapeInfo) -> SessionModel:
+    """Read and check a model for a session.
+
+    Raises
+    ------
+    popart_exception
+        Unreadable model, duplicate input, a name that clashes with reserved ones, an input of unknown shape, or
+        external data that are not there.
+    """
+    proto = load_proto(source)
+    check_names(proto.graph, shapes)
+    model = from_proto(proto)
+    if model.functions:
+        InlinePass()(model)
+    settle_input_shapes(model.graph, shapes)
+    state = _take_optimizer_state(model.graph)
+    drop_unused_initializers(model.graph)
+    load_external(model.graph, proto)
+    return SessionModel(proto, model, state)
+
+
+def check_names(graph: onnx.GraphProto, shapes: InputShapeInfo) -> None:
+    """Refuse duplicate inputs and names that the runtime uses itself.
+
+    Raises
+    ------
+    popart_exception
+        The first such name.
+    """
+    inputs = [v.name for v in graph.input]
+    twice = [name for name, count in Counter(inputs).items() if count > 1]
+    if twice:
+        raise popart_exception(f"Duplicate graph input(s) {twice}: each input needs a name of its own.")
+    made = [name for node in graph.node for name in node.output if name]
+    for name in (*inputs, *shapes.names(), *made):
+        _refuse_reserved(name)
+    listed = set(inputs)
+    for tensor in graph.initializer:
+        if tensor.name not in listed and not is_state_name(tensor.name):
+            _refuse_reserved(tensor.name)
+
+
+def is_state_name(name: str) -> bool:
+    """Whether a name is one under which optimizer state is saved."""
+    return name.startswith(OPTIMIZER_STATE) or name.endswith("_counter")
+
+
+def _refuse_reserved(name: str) -> None:
+    prefix = reserved_prefix(name)
+    if prefix is not None:
+        raise popart_exception(
+            f"Tensor '{name}' has an invalid name: clash with reserved prefix {prefix}. Give the tensor another name."
+        )
+
+
+def _take_optimizer_state(graph: ir.Graph) -> dict[str, ir.TensorProtocol]:
+    listed = {v.name for v in graph.inputs}
+    found = {}
+    for name, value in list(graph.initializers.items()):
+        if name not in listed and is_state_name(name) and not value.uses() and value.const_value is not None:
+            found[name] = value.const_value
+    return found
+
+
+def drop_unused_initializers(graph: ir.Graph) -> None:
+    """Take out initializers that nothing reads (not even a subgraph), and the graph inputs of their names."""
+    outputs = set(graph.outputs)
+    for name, value in list(graph.initializers.items()):
+        if not value.uses() and value not in outputs:
+            del graph.initializers[name]
+            if value in graph.inputs:
+                graph.inputs.remove(value)
+
+
+def load_external(graph: ir.Graph, proto: onnx.ModelProto) -> None:
+    """Read externally stored initializers, from places relative to the current directory.
+
+    Raises
+    ------
+    popart_exception
+        Wrong or missing information, or no such file.
+    """
+    for tensor in proto.graph.initializer:
+        value = graph.initializers.get(tensor.name)
+        if value is not None and is_external(tensor):
+            value.const_value = ir.tensor(read_external(tensor), name=tensor.name)

@@ -1,0 +1,56 @@
+"""Running out of tile memory: the error object that a compilation fills, and the exception that programs catch."""
+
+from __future__ import annotations
+
+from ..errors import popart_exception
+
+_START = "Out of memory: Cannot fit all variable data onto one or more tiles"
+
+
+class OutOfMemoryError:
+    """Outcome of a compilation: successful, or out of memory with a report.
+
+    Not an exception, in spite of its name; `OutOfMemoryException` is the one.
+    """
+
+    def __init__(self) -> None:
+        self._message, self._report, self._profile = "", "", ""
+
+    def fill(self, detail: str, report: str = "", profile_path: str = "") -> None:
+        """Enter that memory did not suffice, and why."""
+        self._message = f"{_START}. {detail}".strip()
+        self._report, self._profile = report, profile_path
+
+    def isSuccessful(self) -> bool:
+        """Whether everything fits."""
+        return not self._message
+
+    def getSummaryReport(self) -> str:
+        """Which tile needs how much, and what would help."""
+        return self._report
+
+    def getProfilePath(self) -> str:
+        """File with the memory profile, empty if none was asked for."""
+        return self._profile
+
+    def __str__(self) -> str:
+        return self._message
+
+    def __repr__(self) -> str:
+        return f"OutOfMemoryError({self._message!r})"
+
+
+class OutOfMemoryException(popart_exception):
+    """A program does not fit into the memory of a tile; `error` tells more."""
+
+    def __init__(self, e: OutOfMemoryError) -> None:
+        super().__init__(str(e))
+        self.error = e
+
+    def getSummaryReport(self) -> str:
+        """Which tile needs how much, and what would help."""
+        return self.error.getSummaryReport()
+
+    def getProfilePath(self) -> str:
+        """File with the memory profile, empty if none was asked for."""
+        return self.error.getProfilePath()

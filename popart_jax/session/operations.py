@@ -1,0 +1,156 @@
+"""Which operators there are: read from the table of translations and ONNX's schemas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+
+import onnx
+
+from .._calls import checked
+from ..enums import DataType
+from ..model.dtypes import BY_NAME
+from ..ops.registry import Lowering, table
+
+_INTERNAL_DOMAINS = {"popxl", "popart"}
+
+
+class OperatorIdentifier:
+    """Domain, type and version of an operator."""
+
+    @checked
+    def __init__(self, domain: str, type: str, version: int) -> None:
+        self._key = (domain, type, version)
+
+    @property
+    def domain(self) -> str:
+        """Domain, such as ``ai.onnx``."""
+        return self._key[0]
+
+    @property
+    def type(self) -> str:
+        """Operator type."""
+        return self._key[1]
+
+    @property
+    def version(self) -> int:
+        """Opset version since which it is so."""
+        return self._key[2]
+
+    def __eq__(self, other: object) -> bool:
+        return self._key == other._key if isinstance(other, OperatorIdentifier) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __lt__(self, other: OperatorIdentifier) -> bool:
+        return self._key < other._key
+
+    def __repr__(self) -> str:
+        return f"{self._key[0]}.{self._key[1]}:{self._key[2]}"
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input: its name, the element types it may have, whether it must be a constant."""
+
+    name: str
+    supportedTensors: list[DataType]
+    constant: bool = False
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output: its name and the element types it may have."""
+
+    name: str
+    supportedTensors: list[DataType]
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """An attribute: a regular expression of the values it may have."""
+
+    supportedValuesRegex: str = "*"
+
+
+@dataclass(frozen=True)
+class OpDefinition:
+    """Inputs, outputs and attributes of an operator."""
+
+    inputs: list[Input] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)
+    attributes: dict[str, Attribute] = field(default_factory=dict)
+
+    Input = Input
+    Output = Output
+    Attribute = Attribute
+
+
+@checked
+def getSupportedOperations(includeInternal: bool) -> list[OperatorIdentifier]:
+    """All operators with a translation; with `includeInternal` also those that only the runtime makes."""
+    return sorted(_identify(row) for row in _rows() if includeInternal or row.domain not in _INTERNAL_DOMAINS)
+
+
+@checked
+def getUnsupportedOperations(opsetVersion: int) -> list[OperatorIdentifier]:
+    """Operators of an ai.onnx opset without a translation."""
+    supported = {(row.domain, row.op) for row in _rows()}
+    found = []
+    for schema in _schemas(opsetVersion):
+        if ("", schema.name) not in supported:
+            found.append(OperatorIdentifier("ai.onnx", schema.name, schema.since_version))
+    return sorted(found)
+
+
+@checked
+def getSupportedOperationsDefinition(includeInternal: bool) -> dict[OperatorIdentifier, OpDefinition]:
+    """Inputs, outputs and attributes of all operators with a translation."""
+    rows = [row for row in _rows() if includeInternal or row.domain not in _INTERNAL_DOMAINS]
+    return {_identify(row): _define(row) for row in rows}
+
+
+def _rows() -> list[Lowering]:
+    return [row for versions in table().values() for row in versions.values()]
+
+
+def _identify(row: Lowering) -> OperatorIdentifier:
+    return OperatorIdentifier(row.domain or "ai.onnx", row.op, row.since)
+
+
+@cache
+def _schemas(opset: int) -> list[onnx.defs.OpSchema]:
+    newest: dict[str, onnx.defs.OpSchema] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "" and schema.since_version <= opset:
+            known = newest.get(schema.name)
+            if known is None or known.since_version < schema.since_version:
+                newest[schema.name] = schema
+    return [schema for schema in newest.values() if not schema.deprecated]
+
+
+def _define(row: Lowering) -> OpDefinition:
+    attributes = {name: Attribute() for name in row.attributes}
+    schema = _schema(row)
+    if schema is None:
+        every = [kind for kind in DataType if kind is not DataType.UNDEFINED]
+        inputs = [Input(name, every, row.is_static(i)) for i, name in enumerate(row.inputs)]
+        return OpDefinition(inputs, [], attributes)
+    inputs = [Input(p.name, _types(p), row.is_static(i)) for i, p in enumerate(schema.inputs)]
+    return OpDefinition(inputs, [Output(p.name, _types(p)) for p in schema.outputs], attributes)
+
+
+def _schema(row: Lowering) -> onnx.defs.OpSchema | None:
+    if row.domain or not onnx.defs.has(row.op, row.since, ""):
+        return None
+    return onnx.defs.get_schema(row.op, row.since, "")
+
+
+def _types(parameter: onnx.defs.OpSchema.FormalParameter) -> list[DataType]:
+    found = []
+    for text in parameter.types:
+        name = text.removeprefix("tensor(").removesuffix(")").upper()
+        if name in BY_NAME:
+            found.append(DataType[name])
+    return sorted(found, key=int)

@@ -1,0 +1,168 @@
+"""Checks of virtual graphs and pipeline stages: which combinations PopART refuses, and in which words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..enums import VirtualGraphMode
+from .options import SessionOptions
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedOp:
+    """An operator of the forward graph as the checks see it.
+
+    Attributes
+    ----------
+    description : str
+        ``Op(<id>, inputs=[...], outputs=[...])``, as errors name it.
+    """
+
+    description: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    virtual_graph: int | None = None
+    stage: int | None = None
+
+
+def check_placement(options: SessionOptions, ops: Sequence[PlacedOp], ipus_per_replica: int) -> list[str]:
+    """Errors of the annotations, found when a session is made."""
+    errors = _check_virtual_graphs(options, ops)
+    if options.enablePipelining:
+        errors += _check_pipelining(options, ops, ipus_per_replica)
+    return errors
+
+
+def _check_virtual_graphs(options: SessionOptions, ops: Sequence[PlacedOp]) -> list[str]:
+    mode = options.virtualGraphMode
+    if mode is not VirtualGraphMode.Manual or not ops:
+        return []
+    without = [op for op in ops if op.virtual_graph is None]
+    if len(without) == len(ops):
+        return [
+            "VirtualGraphMode::Manual was chosen, but no op has a virtual graph id: set them with Builder.virtualGraph"
+        ]
+    if without:
+        return [
+            "Either all Ops must have their virtual graph ids set, or none must. "
+            f"Without one: {', '.join(op.description for op in without[:10])}"
+        ]
+    return []
+
+
+def explicit_pipelining(options: SessionOptions) -> bool:
+    """Whether the pipeline is written out in the IR."""
+    return options.enablePipelining and options.enableExplicitMainLoops
+
+
+def _check_pipelining(options: SessionOptions, ops: Sequence[PlacedOp], ipus: int) -> list[str]:
+    mode = options.virtualGraphMode
+    if not explicit_pipelining(options) and (ipus < 2 or mode is VirtualGraphMode.Off):
+        return [
+            f"Pipelining requires more than 1 IPU (currently {ipus}) and the 'virtualGraphMode' session option to not be "
+            f"VirtualGraphMode::Off (currently VirtualGraphMode::{mode.name})."
+        ]
+    with_stage = [op for op in ops if op.stage is not None]
+    if with_stage and len(with_stage) != len(ops):
+        return ["Only some ops have had their pipeline stage set."]
+    return _check_stage_graphs(with_stage) if with_stage else _check_order(ops)
+
+
+def _check_stage_graphs(ops: Sequence[PlacedOp]) -> list[str]:
+    errors = []
+    for stage in sorted({op.stage for op in ops if op.stage is not None}):
+        members = [op for op in ops if op.stage == stage]
+        graphs = sorted({op.virtual_graph for op in members if op.virtual_graph is not None})
+        if len(graphs) > 1:
+            shown = ", ".join(op.description for op in members)
+            ids = ", ".join(map(str, graphs))
+            errors.append(
+                f"Ops [{shown}] have the same pipeline stage {stage}, but different virtual graph ids {{{ids}}}"
+            )
+    return errors
+
+
+def _check_order(ops: Sequence[PlacedOp]) -> list[str]:
+    made = {name: op.virtual_graph for op in ops for name in op.outputs}
+    for op in ops:
+        for name in op.inputs:
+            source = made.get(name)
+            if source is not None and op.virtual_graph is not None and op.virtual_graph < source:
+                return [f"Tensor {name} is consumed in an earlier pipeline stage than it is produced"]
+    return []
+
+
+def stages_of(ops: Sequence[PlacedOp]) -> list[int]:
+    """Pipeline stages of the forward graph: as annotated, else the virtual graph numbers."""
+    found = {op.stage if op.stage is not None else op.virtual_graph for op in ops}
+    return sorted(s for s in found if s is not None)
+
+
+def pipeline_depth(ops: Sequence[PlacedOp], training: bool, forward_only_program: bool = False) -> int:
+    """Number of stages, backward ones included; consecutive stages on one IPU count once."""
+    graphs: dict[int, int | None] = {}
+    for op in ops:
+        stage = op.stage if op.stage is not None else op.virtual_graph
+        if stage is not None:
+            graphs.setdefault(stage, op.virtual_graph)
+    order = [graphs[s] for s in sorted(graphs)]
+    merged = [g for i, g in enumerate(order) if i == 0 or g is None or g != order[i - 1]]
+    forward = max(len(merged), 1)
+    if not training:
+        return forward
+    return 2 * forward if forward_only_program else 2 * forward - 1
+
+
+def check_depth(options: SessionOptions, ops: Sequence[PlacedOp], training: bool, batches_per_step: int) -> list[str]:
+    """Whether enough micro-batches fill the pipeline."""
+    stages = pipeline_depth(ops, training, options.createImplicitPipeliningFwdOnlyProgram)
+    if options.enableGradientAccumulation:
+        if options.accumulationFactor < stages:
+            return [
+                "For pipelining, depth (gradient accumulation factor) must equal at least the number of pipeline stages "
+                f"({stages}); it is {options.accumulationFactor}"
+            ]
+        return []
+    if batches_per_step < stages:
+        return [
+            f"For pipelining, depth (batchesPerStep) must equal at least the number of pipeline stages ({stages}); "
+            f"it is {batches_per_step}"
+        ]
+    return []
+
+
+def check_device_placement(options: SessionOptions, ops: Sequence[PlacedOp], ipus: int) -> list[str]:
+    """Errors of the device's size, found by `prepareDevice`."""
+    replicas = options.replicatedGraphCount if options.enableReplicatedGraphs else 1
+    if options.virtualGraphMode is VirtualGraphMode.Off:
+        if ipus // replicas > 1 and options.replicatedGraphCount != ipus:
+            return [
+                f"If virtual graphs are disabled, the replicated graph count ({options.replicatedGraphCount}) needs to be "
+                f"equal to the number of IPUs ({ipus})"
+            ]
+        return []
+    per_replica = max(ipus // replicas, 1)
+    return [
+        f"{op.description} has been assigned to an invalid virtual graph {op.virtual_graph}. numIPUs = {per_replica}."
+        for op in ops
+        if op.virtual_graph is not None and not 0 <= op.virtual_graph < per_replica
+    ]
+
+
+def check_split_ratios(options: SessionOptions, ipus_per_replica: int) -> list[str]:
+    """Whether the shares of the IPUs are shares."""
+    ratios = options.virtualGraphSplitRatios
+    if not ratios:
+        return []
+    errors = []
+    if len(ratios) != ipus_per_replica:
+        errors.append(
+            f"virtualGraphSplitRatios has {len(ratios)} values, but there are {ipus_per_replica} IPUs for one replica"
+        )
+    if not all(0 < r < 1 for r in ratios):
+        errors.append(f"virtualGraphSplitRatios must lie between 0 and 1, got {ratios}")
+    if not math.isclose(sum(ratios), 1, rel_tol=1e-5):
+        errors.append(f"virtualGraphSplitRatios must sum to 1, got {sum(ratios)}")
+    return errors
