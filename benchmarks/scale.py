@@ -61,7 +61,7 @@ def time_graph(count: int) -> list[float]:
 
 def graphs() -> Table:
     """Times by number of nodes."""
-    table = Table("nodes", "load [s]", "patterns [s]", "layout [s]", "trace [s]", "us per node")
+    table = Table("nodes", "load (s)", "patterns (s)", "layout (s)", "trace (s)", "us per node")
     for count in (25_000, 50_000, 100_000):
         times = time_graph(count)
         table.add_row(f"{count:,}", *(f"{t:.2f}" for t in times), f"{sum(times) / count * 1e6:.0f}")

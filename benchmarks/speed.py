@@ -1,6 +1,6 @@
 """Speed against hand-written JAX and the peers that are installed: ``python -m benchmarks.speed [--only NAME]``.
 
-Each row interleaves its engines in one process and prints medians [ms] and the ratio of ours over each other engine.
+Each row interleaves its engines in one process and prints medians (ms) and the ratio of ours over each other engine.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.tiny or every:
         rows += tiny_rows()
     console = Console(width=130)
-    table = Table("row", "ours [ms]", *(f"{n} [ms] (ours/{n})" for n in ENGINES), "difference", "")
+    table = Table("row", "ours (ms)", *(f"{n} (ms) (ours/{n})" for n in ENGINES), "difference", "")
     for label, make in rows:
         if args.only and args.only not in label:
             continue

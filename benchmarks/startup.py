@@ -72,7 +72,7 @@ def measure(program: str, folder: Path, cache: Path) -> tuple[float, float]:
 
 def compare(folder: Path, rounds: int) -> Table:
     """Interleave cold and warm starts of both programs."""
-    table = Table("start-up, ResNet-50", "ours [s]", "by hand [s]", "ours / by hand", "ours [MiB]", "by hand [MiB]")
+    table = Table("start-up, ResNet-50", "ours (s)", "by hand (s)", "ours / by hand", "ours (MiB)", "by hand (MiB)")
     results: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for i in range(rounds):
         for program in ("ours", "by_hand"):

@@ -1,0 +1,157 @@
+"""Modelled beside measured: what each node of a model costs on an IPU by the model, and takes here by the clock.
+
+``python -m popart_jax profile FILE.onnx`` prints the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import onnx_ir as ir
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import ipu_model
+
+from ._compat.jax import Tracer
+from .errors import popart_exception
+from .lowering.interpreter import Settings, evaluate
+from .lowering.resolve import check_supported, label
+from .model.load import ModelLike, load
+
+
+@dataclass(frozen=True)
+class Row:
+    """One node: cycles and time by the IPU model, time of its jitted translation alone on this machine."""
+
+    node: str
+    op: str
+    cycles: float
+    modelled_us: float
+    measured_us: float | None
+
+
+def profile_model(
+    model: ModelLike, inputs: Mapping[str, np.ndarray] | None = None, *, target: str = "mk2", repeats: int = 5
+) -> tuple[list[Row], ipu_model.Report]:
+    """Price a model's forward pass on an IPU and time each of its nodes here.
+
+    Parameters
+    ----------
+    model : path, bytes, onnx.ModelProto or onnx_ir.Model
+    inputs : mapping of str to ndarray, optional
+        Values of inputs; those left out are drawn at random, which needs a static shape.
+    target : str
+        Name of the IPU.
+    repeats : int
+        Timings of each node; the median counts.
+
+    Raises
+    ------
+    popart_exception
+        An input without value has a symbolic shape.
+    """
+    loaded = load(model)
+    graph, opsets = loaded.graph, dict(loaded.opset_imports)
+    check_supported(graph, opsets)
+    settings = Settings(opsets)
+    weights = {k: v.const_value.numpy() for k, v in graph.initializers.items() if v.const_value is not None}
+    floats = {k: jax.numpy.asarray(w) for k, w in weights.items() if w.dtype.kind == "f"}
+    fed = {k: jax.numpy.asarray(x) for k, x in (_draw(graph) | dict(inputs or {})).items()}
+    outputs = [v.name for v in graph.outputs if v.name]
+    traced = jax.make_jaxpr(lambda bound: evaluate(graph, bound, outputs, settings))({**floats, **fed})
+    report = ipu_model.profile_jaxpr(traced, target=target)
+    priced: dict[str, float] = {}
+    for row in report.operations:
+        priced[row.node] = priced.get(row.node, 0.0) + row.cycles.total
+    chip = ipu_model.get_target(target)
+    timed = measure_nodes(graph, {**floats, **fed}, settings, repeats)
+    rows = []
+    for node in graph:
+        cycles = priced.get(label(node), 0.0)
+        rows.append(Row(label(node), node.op_type, cycles, chip.seconds(cycles) * 1e6, timed.get(label(node))))
+    return rows, report
+
+
+def _draw(graph: ir.Graph) -> dict[str, np.ndarray]:
+    rng, drawn = np.random.default_rng(0), {}
+    for value in graph.inputs:
+        if value.name in graph.initializers or value.name is None:
+            continue
+        shape = [] if value.shape is None else [d if isinstance(d, int) else d.value for d in value.shape]
+        if value.shape is None or value.dtype is None or not all(isinstance(d, int) for d in shape):
+            raise popart_exception(
+                f"Input {value.name!r} has the shape {shape}, which is not known.\n"
+                f"  fix: give it with --input {value.name}=file.npy"
+            )
+        kind = value.dtype.numpy()
+        floating = np.issubdtype(kind, np.floating)
+        sample = rng.normal(size=shape) if floating else rng.integers(0, 2, size=shape)
+        drawn[value.name] = sample.astype(kind)
+    return drawn
+
+
+def measure_nodes(graph: ir.Graph, bound: dict[str, Any], settings: Settings, repeats: int) -> dict[str, float]:
+    """Median time [us] of each node alone, jitted, on its real operands; nodes that fold away are left out."""
+    every = [v.name for node in graph for v in node.outputs if v.name]
+    values = {**bound, **evaluate(graph, bound, every, settings)}
+    times = {}
+    for node in track(list(graph), "timing nodes", transient=True):
+        operands = {v.name: values[v.name] for v in node.inputs if v is not None and _is_device(values.get(v.name))}
+        names = [v.name for v in node.outputs if v.name]
+        if operands and names and all(_is_device(values[n]) for n in names):
+            times[label(node)] = _time(graph, operands, names, settings, repeats)
+    return times
+
+
+def _is_device(x: Any) -> bool:
+    return isinstance(x, jax.Array) and not isinstance(x, Tracer)
+
+
+def _time(graph: ir.Graph, operands: dict[Any, Any], names: list[str], settings: Settings, repeats: int) -> float:
+    call = jax.jit(lambda bound: evaluate(graph, bound, names, settings))
+    jax.block_until_ready(call(operands))
+    samples = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        jax.block_until_ready(call(operands))
+        samples.append(time.perf_counter() - started)
+    return statistics.median(samples) * 1e6
+
+
+def show(rows: Sequence[Row], top: int) -> Table:
+    """The costliest nodes by modelled cycles."""
+    table = Table("node", "operator", "IPU cycles", "IPU (us)", "here (us)", title="modelled beside measured")
+    for row in sorted(rows, key=lambda r: -r.cycles)[:top]:
+        measured = "" if row.measured_us is None else f"{row.measured_us:.1f}"
+        table.add_row(row.node, row.op, f"{row.cycles:,.0f}", f"{row.modelled_us:.2f}", measured)
+    total, here = sum(r.modelled_us for r in rows), sum(r.measured_us or 0 for r in rows)
+    table.add_row(f"all {len(rows)} nodes", "", f"{sum(r.cycles for r in rows):,.0f}", f"{total:.2f}", f"{here:.1f}")
+    return table
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line: ``profile FILE.onnx [--input name=file.npy] [--target mk2] [--html report.html]``."""
+    parser = argparse.ArgumentParser(prog="python -m popart_jax profile", description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy")
+    parser.add_argument("--target", default="mk2")
+    parser.add_argument("--top", type=int, default=30)
+    parser.add_argument("--html", help="write the IPU model's report")
+    args = parser.parse_args(argv)
+    fed = {name: np.load(path) for name, _, path in (pair.partition("=") for pair in args.input)}
+    rows, report = profile_model(args.model, fed, target=args.target)
+    console = Console()
+    console.print(show(rows, args.top))
+    console.print(report.summary(), markup=False, highlight=False)
+    if args.html:
+        report.save_html(args.html)
+    return 0
