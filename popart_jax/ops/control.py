@@ -8,6 +8,7 @@ skips the steps after the end (so that gradients flow), or `lax.while_loop` serv
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ import numpy as np
 from jax import lax
 
 from .._compat.jax import Tracer
-from ..errors import popart_exception
+from ..errors import popart_exception, popart_runtime_error
 from .registry import Context, PopartMode, Subgraph, lowers
 
 _UNROLL_LIMIT = 100_000
@@ -46,13 +47,40 @@ def if_(cond, /, *, then_branch, else_branch):
     value = known(cond)
     if value is not None:
         return then_branch() if value else else_branch()
+    flag = cond.reshape(()) != 0
     try:
-        return lax.cond(cond.reshape(()) != 0, lambda: _arrays(then_branch()), lambda: _arrays(else_branch()))
+        return lax.cond(flag, lambda: _arrays(then_branch()), lambda: _arrays(else_branch()))
+    except popart_exception:
+        return _only_sound_branch(flag, then_branch, else_branch)
     except TypeError as err:
         raise popart_exception(
             f"The branches of an If differ in number, shape or type of outputs, and its condition is known only at run "
             f"time; call it outside jit, or make the branches agree. {err}"
         ) from err
+
+
+def _only_sound_branch(flag: jax.Array, then_branch: Subgraph, else_branch: Subgraph) -> tuple[Any, ...]:
+    """One branch does not fit to the shapes of this call: run the other, and fail when the condition picks it."""
+    reasons = {True: _failure(then_branch), False: _failure(else_branch)}
+    if all(reasons.values()):
+        raise reasons[True]  # pyright: ignore[reportGeneralTypeIssues]
+    bad = reasons[True] is not None
+    jax.debug.callback(partial(_refuse_branch, bad, str(reasons[bad])), flag)
+    return _arrays(else_branch() if bad else then_branch())
+
+
+def _failure(branch: Subgraph) -> popart_exception | None:
+    """Why a branch can't be traced: its shapes do not fit, which matters only if the condition picks it."""
+    try:
+        jax.eval_shape(lambda: _arrays(branch()))
+    except popart_exception as err:
+        return err
+    return None
+
+
+def _refuse_branch(bad: bool, reason: str, flag: Any) -> None:
+    if bool(flag) is bad:
+        raise popart_runtime_error(f"An If took a branch that does not fit to the shapes of this call: {reason}")
 
 
 class _LoopCall:
