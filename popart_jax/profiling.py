@@ -65,7 +65,7 @@ def profile_model(
     settings = Settings(opsets)
     weights = {k: v.const_value.numpy() for k, v in graph.initializers.items() if v.const_value is not None}
     floats = {k: jax.numpy.asarray(w) for k, w in weights.items() if w.dtype.kind == "f"}
-    fed = {k: jax.numpy.asarray(x) for k, x in (_draw(graph) | dict(inputs or {})).items()}
+    fed = {k: jax.numpy.asarray(x) for k, x in _draw(graph, dict(inputs or {})).items()}
     outputs = [v.name for v in graph.outputs if v.name]
     traced = jax.make_jaxpr(lambda bound: evaluate(graph, bound, outputs, settings))({**floats, **fed})
     report = ipu_model.profile_jaxpr(traced, target=target)
@@ -81,10 +81,11 @@ def profile_model(
     return rows, report
 
 
-def _draw(graph: ir.Graph) -> dict[str, np.ndarray]:
-    rng, drawn = np.random.default_rng(0), {}
+def _draw(graph: ir.Graph, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The given inputs, and random ones for the rest."""
+    rng, drawn = np.random.default_rng(0), dict(given)
     for value in graph.inputs:
-        if value.name in graph.initializers or value.name is None:
+        if value.name in graph.initializers or value.name in given or value.name is None:
             continue
         shape = [] if value.shape is None else [d if isinstance(d, int) else d.value for d in value.shape]
         if value.shape is None or value.dtype is None or not all(isinstance(d, int) for d in shape):
