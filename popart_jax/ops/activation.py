@@ -20,6 +20,9 @@ direct({"Mish": jax.nn.mish}, 18)
 direct({"HardSwish": lambda x: x * jnp.clip(x / 6 + 0.5, 0, 1)}, 14)
 
 
+FLOAT_MAX = 3.4028234663852886e38
+
+
 def blend(x: Array, upper: Array, lower: Array, at: float = 0.0) -> Array:
     """`upper` above `at` and `lower` below; where they meet, the gradient is the mean of both."""
     half = jnp.asarray(0.5, x.dtype) * (upper + lower)
@@ -136,8 +139,14 @@ def clip(x: Array, low: Array | None = None, high: Array | None = None, /) -> Ar
     return clipped(jnp.asarray(x), lowest, highest)
 
 
-@lowers("Clip", 1, 6)
-def clip_6(x: Array, /, *, min: float | None = None, max: float | None = None) -> Array:  # noqa: A002
+@lowers("Clip", 6)
+def clip_6(x: Array, /, *, min: float = -FLOAT_MAX, max: float = FLOAT_MAX) -> Array:  # noqa: A002
+    with np.errstate(over="ignore"):  # a 16-bit bound becomes infinite
+        return clip(x, np.asarray(min).astype(x.dtype), np.asarray(max).astype(x.dtype))
+
+
+@lowers("Clip", 1)
+def clip_1(x: Array, /, *, min: float | None = None, max: float | None = None) -> Array:  # noqa: A002
     low, high = (None if b is None else np.asarray(b, x.dtype) for b in (min, max))
     return clip(x, low, high)
 

@@ -2,7 +2,7 @@
 
     python -m tests.conformance newest [pattern]
     python -m tests.conformance old [pattern] [--data FOLDER]
-    python -m tests.conformance gradients [pattern]
+    python -m tests.conformance gradients [pattern] [--old]
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite", choices=("newest", "old", "gradients"))
     parser.add_argument("pattern", nargs="?", default="")
+    parser.add_argument("--old", action="store_true", help="gradients of the onnx 1.6.0 cases")
     parser.add_argument("--data", type=Path, default=Path.home() / ".cache" / "popart_jax" / "onnx-1.6.0")
     args = parser.parse_args(argv)
     warnings.simplefilter("ignore")
     if args.suite == "gradients":
         from .gradients import sweep
 
-        return sweep(args.pattern)
+        return sweep(args.pattern, old(args.data) if args.old else None)
     cases = newest() if args.suite == "newest" else old(args.data)
     return run([c for c in cases if re.search(args.pattern, c.name)])
 

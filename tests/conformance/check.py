@@ -29,7 +29,7 @@ def check(case: Case, backend: Any) -> None:
 
 
 def _compare(expected: Any, outputs: Any, case: Case) -> None:
-    if _draws(case):
+    if is_random(case):
         for want, got in zip(expected, outputs, strict=True):
             assert want.shape == got.shape
             assert want.dtype == got.dtype
@@ -53,7 +53,7 @@ def _compare_value(want: Any, got: Any, case: Case) -> None:
         Runner.assert_similar_outputs([np.asarray(want)], [np.asarray(got)], case.rtol, case.atol)
 
 
-def _draws(case: Case) -> bool:
+def is_random(case: Case) -> bool:
     """Whether the outputs depend on random numbers (a seed does not make two implementations agree)."""
     return bool(_RANDOM.search(case.name)) and _has_random_node(case.model())
 
