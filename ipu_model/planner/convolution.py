@@ -114,17 +114,17 @@ def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options
         "conv",
         quantities,
         EXCHANGE,
-        split.vertex.method,
-        split.tiles,
-        split.temp,
-        interleaved + (SLIC_BUFFER if split.vertex.method == "slic" else 0),
-        {
+        method=split.vertex.method,
+        tiles=split.tiles,
+        temporary_bytes=split.temp,
+        interleaved_bytes=interleaved + (SLIC_BUFFER if split.vertex.method == "slic" else 0),
+        tile_bytes={
             "inputs": tile["inputs"] * size,
             "weights": tile["weights"] * size,
             "partials": tile["partials"] * psz,
             "moved": tile["moved_operands"] + tile["moved_output"],
         },
-        split,
+        detail=split,
     )
 
 

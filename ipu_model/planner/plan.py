@@ -21,6 +21,8 @@ class Plan:
         What is paid for: cycles of vertex code, cycles of exchange at the nominal rate, bytes copied, steps.
     exchange : frozenset of str
         The quantities that scale with the exchange rate of the target.
+    exact : frozenset of str
+        The quantities that need no constant: vertex formulas of the library.
     method : str
         How the inner loop runs.
     tiles : int
@@ -38,6 +40,7 @@ class Plan:
     family: str
     quantities: dict[str, float]
     exchange: frozenset[str] = frozenset()
+    exact: frozenset[str] = frozenset()
     method: str = ""
     tiles: int = 0
     temporary_bytes: float = 0.0
@@ -47,7 +50,7 @@ class Plan:
 
     def breakdown(self, target: Target) -> dict[str, float]:
         """Cycles by cause; differentiable in the leaves of `target`."""
-        return price(self.family, self.quantities, target, self.exchange)
+        return price(self.family, self.quantities, target, self.exchange, self.exact)
 
     def cycles(self, target: Target) -> float:
         """Cycles of the operation, with everything that its step costs."""
@@ -55,11 +58,17 @@ class Plan:
 
 
 def price(
-    family: str, quantities: Mapping[str, float], target: Target, exchange: frozenset[str] = frozenset()
+    family: str,
+    quantities: Mapping[str, float],
+    target: Target,
+    exchange: frozenset[str] = frozenset(),
+    exact: frozenset[str] = frozenset(),
 ) -> dict[str, float]:
-    """Quantities times the fitted constants ``family.name`` (1 where none was fitted)."""
+    """Quantities times the fitted constants ``family.name``, those in `exact` as they are."""
     slow = target.machine.exchange_bytes / target.exchange_bytes_per_cycle
     return {
-        name: value * target.fitted.get(f"{family}.{name}", 1.0) * (slow if name in exchange else 1.0)
+        name: value
+        * (1.0 if name in exact else target.fitted.get(f"{family}.{name}", 1.0))
+        * (slow if name in exchange else 1.0)
         for name, value in quantities.items()
     }

@@ -1,0 +1,220 @@
+"""Fit the constants of a target that no document gives to measured or published figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from scipy.optimize import nnls
+
+from ipu_model.published.formula import FIXED, Formula
+from ipu_model.target import Target
+
+Figure = Mapping[str, Any]
+Errors = dict[str, dict[str, float]]
+SOFTNESS = 0.03  # relative error above which a figure pulls linearly instead of quadratically
+PRIOR = 0.5  # weight of the squared logarithm by which a constant leaves its starting value
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Outcome of a fit.
+
+    Attributes
+    ----------
+    target : Target
+        The target with its fitted constants replaced.
+    constants : dict of str to float
+        Those that were fitted.
+    train, validation : dict
+        Errors by family on the figures that were fitted and on those held back: ``median``, ``p90``, ``bias``, ``count``.
+    """
+
+    target: Target
+    constants: dict[str, float]
+    train: Errors = field(default_factory=dict)
+    validation: Errors = field(default_factory=dict)
+
+    def save(self, path: Path, source: str) -> None:
+        """Store the constants as a data file, each with where it comes from."""
+        old = json.loads(path.read_text())["constants"] if path.exists() else {}
+        rows = {**old, **{k: {"value": _rounded(v), "source": source} for k, v in self.constants.items()}}
+        body = ",\n".join(f"  {json.dumps(k)}: {json.dumps(rows[k])}" for k in sorted(rows))
+        about = "constants that no document gives, found by ipu_model.calibrate; plans are never fitted"
+        path.write_text('{"about": ' + json.dumps(about) + ',\n "constants": {\n' + body + "\n }}\n")
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def split_by_case(figures: Sequence[Figure], keep: float = 0.5) -> tuple[list[Figure], list[Figure]]:
+    """Halves that share no workload: the same configuration on several chips or in several metrics stays together."""
+    keys = sorted({case_key(f) for f in figures})
+    order = np.random.default_rng(0).permutation(len(keys))
+    chosen = {keys[i] for i in order[: round(keep * len(keys))]}
+    return [f for f in figures if case_key(f) in chosen], [f for f in figures if case_key(f) not in chosen]
+
+
+def case_key(figure: Figure) -> str:
+    """What a figure was measured on, apart from chip and metric: the configuration without its label."""
+    config = {k: v for k, v in figure["config"].items() if k not in ("case", "caution", "note")}
+    return json.dumps([figure["family"], config], sort_keys=True)
+
+
+def calibrate(
+    figures: Iterable[Figure],
+    target: Target | Callable[[Figure], Target] | None = None,
+    *,
+    names: Iterable[str] = (),
+    keep: float = 0.5,
+    steps: int = 3000,
+    learning_rate: float = 0.02,
+) -> Calibration:
+    """Fit constants to figures with the plans frozen.
+
+    Parameters
+    ----------
+    figures : iterable of dict
+        Rows with their ``value``, in the form of the published table.
+    target : Target, or function of a figure, optional
+        Where the search starts, and the chip of each figure; the chip that each row names by default.
+    names : iterable of str
+        Prefixes of the constants to fit; all that the figures depend on by default.
+    keep : float
+        Fraction of the workloads used for the fit; the rest validates it. 1 fits on everything.
+    steps, learning_rate : int, float
+        Of Adam, on the logarithms of the constants.
+
+    Returns
+    -------
+    Calibration
+        Minimises a soft L1 norm of ``log(predicted / published)``.
+    """
+    from ipu_model import published
+
+    rows = [f for f in figures if isinstance(f.get("value"), int | float)]
+    chip = target if callable(target) else (lambda f: target or published.target_of(f))
+    models = [(f, published.model(f, chip(f)), chip(f)) for f in rows]
+    train, validation = split_by_case(rows, keep) if keep < 1 else (rows, [])
+    prefixes = tuple(names) or ("",)
+    fit_ids = {id(f) for f in train}
+    fitted = _fit([m for m in models if id(m[0]) in fit_ids], prefixes, steps, learning_rate)
+    errors = [_errors([m for m in models if (id(m[0]) in fit_ids) == first], fitted) for first in (True, False)]
+    base = target if isinstance(target, Target) else models[0][2]
+    return Calibration(base.with_fitted(fitted), fitted, errors[0], errors[1] if validation else {})
+
+
+def _fit(
+    models: list[tuple[Figure, Formula, Target]], prefixes: tuple[str, ...], steps: int, rate: float
+) -> dict[str, float]:
+    used = sorted({n for _, m, _ in models for n in m.constants() if n.startswith(prefixes)})
+    if not used:
+        return {}
+    columns = {n: i for i, n in enumerate(used)}
+    width = max(len(m.alternatives) for _, m, _ in models)
+    matrix = np.zeros((len(models), width, len(used) + 1))
+    scale = np.full(len(models), len(used))
+    goal = np.zeros(len(models))
+    for i, (figure, m, chip) in enumerate(models):
+        for j in range(width):
+            matrix[i, j] = _row(m, m.alternatives[min(j, len(m.alternatives) - 1)], chip, columns)
+        scale[i] = columns.get(m.scale, len(used))
+        goal[i] = _amount(m, chip, float(figure["value"]))
+
+    balance = np.array(_balance(models))
+    start = _start(models, used, matrix[:, 0], scale, goal, balance)
+    # scaled so that every logarithm starts at zero and single precision suffices
+    a, y = jnp.asarray(matrix * np.append(start, 1.0) / goal[:, None, None]), jnp.ones(len(goal))
+    weights = jnp.asarray(balance)
+
+    def loss(logs: jax.Array) -> jax.Array:
+        constants = jnp.append(jnp.exp(logs), 1.0)
+        stretch = constants[scale] * jnp.asarray(np.append(start, 1.0))[scale]
+        error = jnp.log(jnp.maximum(jnp.max(a @ constants, axis=1) * stretch, 1e-30) / y) / SOFTNESS
+        return jnp.sum(weights * (jnp.sqrt(1 + error**2) - 1)) + PRIOR * jnp.sum(logs**2)
+
+    schedule = optax.cosine_decay_schedule(rate, steps, 0.01)
+    optimizer = optax.adam(schedule)
+    logs = jnp.zeros(len(used))
+
+    def step(carry: tuple, _: None) -> tuple[tuple, None]:
+        logs, state = carry
+        updates, state = optimizer.update(jax.grad(loss)(logs), state)
+        return (optax.apply_updates(logs, updates), state), None
+
+    (logs, _), _ = jax.jit(lambda c: jax.lax.scan(step, c, None, length=steps))((logs, optimizer.init(logs)))
+    return dict(zip(used, (start * np.exp(np.asarray(logs, dtype=np.float64))).tolist(), strict=True))
+
+
+def _start(
+    models: list[tuple[Figure, Formula, Target]],
+    used: Sequence[str],
+    matrix: np.ndarray,
+    scale: np.ndarray,
+    goal: np.ndarray,
+    balance: np.ndarray,
+) -> np.ndarray:
+    """The value in use; for a constant without one, non-negative least squares of the relative errors."""
+    known = {n: t.fitted[n] for _, m, t in models for n in m.constants() if n in t.fitted}
+    new = np.array([n not in known for n in used])
+    start = np.array([known.get(n, 1.0) for n in used])
+    plain = np.array([len(m.alternatives) == 1 for _, m, _ in models]) & (scale == len(used))
+    if not new.any() or not plain.any():
+        return start
+    weight = (np.sqrt(balance) / goal)[plain]
+    rest = goal[plain] - matrix[plain][:, [*~new, True]] @ np.append(start[~new], 1.0)
+    found, _ = nnls(matrix[plain][:, [*new, False]] * weight[:, None], rest * weight)
+    typical = np.median(goal) / np.maximum(np.max(matrix[:, :-1], axis=0), 1e-30)
+    start[new] = np.maximum(found, 0.01 * typical[new])
+    return start
+
+
+def _row(m: Formula, quantities: Mapping[str, float], chip: Target, columns: Mapping[str, int]) -> np.ndarray:
+    row = np.zeros(len(columns) + 1)
+    slow = chip.machine.exchange_bytes / chip.exchange_bytes_per_cycle
+    for name, value in quantities.items():
+        amount = value * (slow if name in m.exchange else 1.0)
+        if name in columns:
+            row[columns[name]] += amount
+        else:
+            row[-1] += amount * (1.0 if name == FIXED else chip.fitted.get(name, 1.0))
+    return row
+
+
+def _amount(m: Formula, chip: Target, value: float) -> float:
+    """The sum that a formula must reach for its answer to be `value`."""
+    amount = m.numerator / (value * m.unit) if m.numerator else value * m.unit
+    return amount * chip.clock_hz if m.seconds else amount
+
+
+def _balance(models: list[tuple[Figure, Formula, Target]]) -> list[float]:
+    """Weights under which every operation of a family counts the same, whatever the number of its rows."""
+    kinds = [f["config"].get("op", f["family"]) for f, _, _ in models]
+    return [len(models) / (len(set(kinds)) * kinds.count(k)) for k in kinds]
+
+
+def _errors(models: list[tuple[Figure, Formula, Target]], constants: Mapping[str, float]) -> Errors:
+    by_family: dict[str, list[float]] = {}
+    for figure, m, chip in models:
+        error = float(m(chip.with_fitted(constants))) / float(figure["value"]) - 1
+        by_family.setdefault(f"{figure['family']} [{figure['unit']}]", []).append(error)
+    return {family: summary(errors) for family, errors in sorted(by_family.items())}
+
+
+def summary(errors: Sequence[float]) -> dict[str, float]:
+    """Median and 90th percentile of absolute errors, signed median, count."""
+    e = np.asarray(errors)
+    return {
+        "median": float(np.median(abs(e))),
+        "p90": float(np.percentile(abs(e), 90)),
+        "bias": float(np.median(e)),
+        "count": len(e),
+    }

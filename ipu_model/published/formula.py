@@ -1,0 +1,85 @@
+"""A prediction as a differentiable function of a target: quantities times constants, the largest of alternatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+
+import jax.numpy as jnp
+
+from ipu_model.planner.plan import Plan
+from ipu_model.target import Target
+
+FIXED = ""  # the constant of a quantity that is known exactly
+
+
+@dataclass(frozen=True)
+class Formula:
+    """``maximum over alternatives of sum(quantity * constant)``, turned into the unit of a figure.
+
+    Attributes
+    ----------
+    alternatives : tuple of dict
+        Each maps a fitted constant (or ``FIXED``) to its quantity.
+    exchange : frozenset of str
+        Constants whose quantity is exchange at the nominal rate.
+    scale : str
+        A fitted constant that multiplies everything.
+    numerator : float
+        When positive the figure is a rate: this much work per predicted time.
+    seconds : bool
+        Whether cycles become seconds.
+    unit : float
+        Divides the answer (1e12 for TFLOP/s, 1e-3 for milliseconds).
+    """
+
+    alternatives: tuple[Mapping[str, float], ...]
+    exchange: frozenset[str] = field(default_factory=frozenset)
+    scale: str = FIXED
+    numerator: float = 0.0
+    seconds: bool = False
+    unit: float = 1.0
+
+    def constants(self) -> set[str]:
+        """Fitted constants that the prediction depends on."""
+        names = {name for each in self.alternatives for name in each} | {self.scale}
+        return names - {FIXED}
+
+    def __call__(self, target: Target) -> float:
+        """The prediction for `target`, in the unit of the figure."""
+        slow = target.machine.exchange_bytes / target.exchange_bytes_per_cycle
+        sums = []
+        for each in self.alternatives:
+            total = 0.0
+            for name, value in each.items():
+                total = total + value * _constant(target, name) * (slow if name in self.exchange else 1.0)
+            sums.append(total)
+        amount = sums[0] if len(sums) == 1 else reduce(_largest, sums)
+        amount = amount * _constant(target, self.scale)
+        if self.seconds:
+            amount = amount / target.clock_hz
+        return (self.numerator / amount if self.numerator else amount) / self.unit
+
+
+def _constant(target: Target, name: str) -> float:
+    return 1.0 if name == FIXED else target.fitted.get(name, 1.0)
+
+
+def _largest(a: float, b: float) -> float:
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return max(a, b)
+    return jnp.maximum(a, b)
+
+
+def of_plans(plans: Iterable[Plan], family: str | None = None, extra: Mapping[str, float] | None = None) -> Formula:
+    """Cycles of plans that run one after another, `extra` being further fixed or fitted quantities."""
+    sums: dict[str, float] = dict(extra or {})
+    exchange: set[str] = set()
+    for plan in plans:
+        prefix = family or plan.family
+        for name, value in plan.quantities.items():
+            key = FIXED if name in plan.exact else f"{prefix}.{name}"
+            sums[key] = sums.get(key, 0.0) + value
+        exchange |= {f"{prefix}.{name}" for name in plan.exchange}
+    return Formula((sums,), frozenset(exchange))

@@ -1,0 +1,55 @@
+"""From a row of the published table to the formula that predicts it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ipu_model import target as targets
+from ipu_model.published import layers, tables
+from ipu_model.published.benchmark import Benchmark
+from ipu_model.published.formula import Formula
+from ipu_model.target import Target
+
+Row = Mapping[str, Any]
+Op = Callable[[dict[str, Any], str, Target], Benchmark]
+OPS: dict[str, Op] = {**layers.OPS, **tables.OPS}
+
+
+def target_of(row: Row) -> Target:
+    """The chip that a row names in its ``hardware``."""
+    hardware = str(row.get("hardware", ""))
+    for pattern, name in (("bow", "bow"), ("c600", "c600"), (r"gc200|mk2|m2000|pod", "mk2"), (r"gc2\b|mk1", "mk1")):
+        if re.search(pattern, hardware.lower()):
+            break
+    else:
+        name = "mk2"
+    target = targets.get(name)
+    used = re.search(r"(\d+) tiles used", hardware)
+    return target.replace(tiles=int(used.group(1))) if used else target
+
+
+def data_type(row: Row) -> str:
+    """``"float"`` for rows in fp32, else ``"half"``."""
+    return "float" if str(row.get("precision", "")).startswith("fp32") else "half"
+
+
+def model(row: Row, target: Target | None = None) -> Formula:
+    """The formula of a row; evaluate it on a target, or differentiate it.
+
+    Raises
+    ------
+    ValueError
+        When nothing here predicts such a row.
+    """
+    target = target or target_of(row)
+    config = dict(row["config"])
+    op = config.get("op")
+    if op in OPS and "params" in config:
+        params = config["params"]
+        data = params.get("data-type", params.get("type", data_type(row)))
+        # flags that decide what runs but are recorded beside the parameters
+        params = {**params, "pass": config.get("pass", "")}
+        return OPS[op](params, data, target).figure(str(row["what"]))
+    raise ValueError(f"no predictor for family {row.get('family')!r}, op {op!r}, {row.get('what')!r}")

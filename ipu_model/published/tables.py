@@ -1,0 +1,181 @@
+"""Benchmark rows that are not layers of products: pooling, reductions, embedding, solvers, CTC, recurrent layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ipu_model.planner.convolution import plan_matmul
+from ipu_model.planner.ctc import plan_ctc
+from ipu_model.planner.embedding import plan_embedding
+from ipu_model.planner.plan import Plan
+from ipu_model.planner.pooling import PoolParams, plan_pooling
+from ipu_model.planner.reduction import plan_reduction
+from ipu_model.planner.rnn import plan_gru, plan_lstm
+from ipu_model.planner.solver import plan_cholesky, plan_triangular_solve
+from ipu_model.published.benchmark import Benchmark
+from ipu_model.published.formula import FIXED, Formula, of_plans
+from ipu_model.target import Target
+
+SIZES = {"half": 2, "float": 4}
+BESIDE = 24  # bytes of interleaved memory beside the partial results
+Params = Mapping[str, Any]
+
+
+def _flag(p: Params, name: str, default: bool) -> bool:
+    value = p.get(name, default)
+    return value if isinstance(value, bool) else str(value).lower() == "true"
+
+
+def _pair(value: int | list[int]) -> tuple[int, ...]:
+    return tuple(value) if isinstance(value, list) else (value, value)
+
+
+def _linear(family: str, quantities: Mapping[str, float], fixed: float = 0.0) -> Formula:
+    terms = {f"{family}.{name}": float(value) for name, value in quantities.items()}
+    return Formula(({FIXED: fixed, **terms} if fixed else terms,))
+
+
+def pooling(p: Params, data: str, target: Target) -> Benchmark:
+    """Forward, then backward; each pass has a plan of its own."""
+    padding = p.get("padding", 0)
+    params = PoolParams(
+        p.get("batch-size", 1),
+        p["channels"],
+        _pair(p["field"]),
+        _pair(p["kernel"]),
+        _pair(p.get("stride", 1)),
+        _pair(p.get("padding-lower", padding)),
+        _pair(p.get("padding-upper", padding)),
+        {"avg": "average", "sum": "sum"}.get(p.get("pooling-type", "max"), "max"),
+        data,
+        p.get("fwd-chans-per-group", 0),
+    )
+    passes = [plan_pooling(params, target, backward) for backward in (False, True)]
+    size = SIZES[data] * params.batch * params.channels
+    inputs, outputs = math.prod(params.field) * size, math.prod(params.out) * size
+    temporary = max(q.temporary_bytes for q in passes)
+    memory = {
+        "variables": 2 * (inputs + outputs),
+        "temporary": max(q.temporary_bytes * q.tiles for q in passes),
+        "tiles": target.tiles,
+    }
+    spread = {"temporary": temporary, "variables": 2 * (inputs + outputs) / target.tiles}
+    cycles = of_plans(passes, extra={"pooling.passes": 2.0})
+    return Benchmark(
+        cycles,
+        _linear("pooling.memory", memory),
+        _linear("pooling.max_tile", spread, target.machine.memory_element),
+    )
+
+
+def reduction(p: Params, data: str, target: Target) -> Benchmark:
+    """One reduction of a linearly mapped tensor."""
+    shape = tuple(p["shape"])
+    dims = tuple(p["dims"]) if isinstance(p["dims"], list) else (p["dims"],)
+    if p.get("tiles-per-ipu"):
+        target = target.replace(tiles=int(p["tiles-per-ipu"]))
+    plan = plan_reduction(shape, dims, target, data)
+    partials = 4.0 * plan.detail["outputs"] * plan.detail["sources"]
+    memory = {"inputs": math.prod(shape) * SIZES[data], "partials": partials, "tiles": plan.tiles}
+    staged = plan.detail["stages"] > 2
+    start = {FIXED: target.machine.memory_element + 56.0} if staged else {}
+    spread = {} if staged else {"reduce.max_tile.inputs": plan.tile_bytes["inputs"], "reduce.max_tile.code": 1.0}
+    return Benchmark(of_plans([plan]), _linear("reduce.memory", memory), Formula(({**start, **spread},)))
+
+
+def embedding(p: Params, data: str, target: Target) -> Benchmark:
+    """Look-ups of all indices, then an update that adds scaled deltas to the same rows."""
+    rows, columns = p["shape"]
+    n = p["num-indices"]
+    plan = plan_embedding(rows, columns, n, target, data)
+    table = rows * columns * SIZES[data]
+    memory = {"table": table, "indices": n * target.tiles, "tiles": target.tiles}
+    spread = {"table": table / target.tiles, "indices": n, "code": 1.0}
+    return Benchmark(of_plans([plan]), _linear("embedding.memory", memory), _linear("embedding.max_tile", spread))
+
+
+def ctc(p: Params, data: str, target: Target) -> Benchmark:
+    """Log-softmax of the logits, loss and gradient."""
+    batch, time, classes = p.get("batch", 1), p["max-time"], p["num-classes"]
+    plan = plan_ctc(batch, time, p["max-label-length"], classes, target)
+    memory = {"base": 1e6, "tiles": target.tiles}
+    spread = {"logits": time * classes * 4.0, "code": 1000.0}
+    return Benchmark(of_plans([plan]), _linear("ctc.memory", memory), _linear("ctc.max_tile", spread))
+
+
+def solver(p: Params, data: str, target: Target) -> Benchmark:
+    """Cholesky in place with the other triangle masked, or a triangular solve."""
+    rank, batches, lower = p["a-rank"], p.get("batches", 1), _flag(p, "lower", True)
+    if _flag(p, "cholesky", False):
+        return _cholesky(rank, min(p.get("block-size", 64), rank), batches, lower, data, target)
+    columns = p.get("b-rank", 1)
+    block = p.get("block-size", 64)
+    plan = plan_triangular_solve(rank, columns, block, target, batches, _flag(p, "left-side", True), lower, data)
+    leaves = plan.detail["leaves"]
+    kind = "vector" if columns == 1 else "rows"
+    tiles = 1000 if columns == 1 else target.tiles  # a vector solve stays on a few tiles
+    memory = {kind: tiles * batches**0.6 * leaves**0.2}
+    half = max(1, rank // 2) if leaves > 1 else 1
+    product = plan_matmul(half, max(half, min(block, rank)), max(1, columns // 2), target, batches, data)
+    return Benchmark(
+        of_plans([plan]),
+        _linear("solver.memory", memory),
+        Formula(({FIXED: target.machine.interleaved_start + product.interleaved_bytes + BESIDE},)),
+    )
+
+
+def _cholesky(rank: int, block: int, batches: int, lower: bool, data: str, target: Target) -> Benchmark:
+    plan = plan_cholesky(rank, block, target, batches, lower, data)
+    blocks, machine, size = plan.detail["blocks"], target.machine, SIZES[data]
+    tile = block * block * size
+    if blocks == 1:
+        memory = {FIXED: batches * (machine.memory_element + tile + 250.0)}
+        highest = 2 * machine.memory_element + tile + BESIDE
+    else:
+        growth = batches * blocks**2.68 if data == "half" else batches**0.4 * blocks**2.4
+        memory = {f"solver.memory.{data}_blocks": growth * block * block * 16.0}
+        # half products run on the convolution units, which keep their results in interleaved memory
+        highest = machine.interleaved_start + 16 + BESIDE if data == "half" else 3 * machine.memory_element + 88
+    return Benchmark(of_plans([plan]), Formula((memory,)), Formula(({FIXED: float(highest)},)))
+
+
+def lstm(p: Params, data: str, target: Target) -> Benchmark:
+    """Forward only, or all passes."""
+    return _recurrent(plan_lstm, 4, p, data, target)
+
+
+def gru(p: Params, data: str, target: Target) -> Benchmark:
+    """Forward only, or all passes."""
+    return _recurrent(plan_gru, 3, p, data, target)
+
+
+def _recurrent(planner: Callable[..., Plan], gates: int, p: Params, data: str, target: Target) -> Benchmark:
+    batch, steps, ins, outs = p["batch-size"], p["sequence-size"], p["input-size"], p["output-size"]
+    training = p.get("phase") == "all" or "weight update" in p.get("pass", "")
+    plan = planner(batch, steps, ins, outs, target, data, training)
+    size = SIZES[data]
+    weights = (ins + outs) * gates * outs * size
+    memory = {
+        "weights": weights * (3 if training else 1),
+        "sequence": batch * steps * (ins + outs * (gates + 2 if training else 1)) * size,
+        "tiles": target.tiles,
+    }
+    start = target.machine.interleaved_start if plan.interleaved_bytes else 0
+    return Benchmark(
+        of_plans([plan]),
+        _linear("rnn.memory", memory),
+        Formula(({FIXED: start + plan.interleaved_bytes + BESIDE},)),
+    )
+
+
+OPS: dict[str, Callable[[Params, str, Target], Benchmark]] = {
+    "pooling": pooling,
+    "reduction": reduction,
+    "embedding": embedding,
+    "ctc_loss": ctc,
+    "matrix_solver": solver,
+    "lstm": lstm,
+    "gru": gru,
+}
