@@ -170,7 +170,7 @@ def remove_copy(node: ir.Node, context: Context) -> Outcome:
     return real_inputs(node)[0]
 
 
-@rewrites("PostNRepl", "AddArg0Grad", "AddArg1Grad", "SumArgGrad", "SubtractArg0Grad")
+@rewrites("PostNRepl", "AddArg0Grad", "AddArg1Grad", "SumArgGrad", "SubArg0Grad")
 def remove_copied_gradient(node: ir.Node, context: Context) -> Outcome:
     """The gradient of Add or Sum for an operand of full shape is the incoming gradient."""
     gradient = node.inputs[0]

@@ -40,7 +40,7 @@ def loss_with_added_epsilon(node: ir.Node, context: Context) -> Outcome:
 
 @rewrites("SoftmaxGradDirect", "SoftmaxGrad")
 def nll_grad_into_softmax_grad(node: ir.Node, context: Context) -> Outcome:
-    """SoftmaxGrad(NllGrad(g, p, label), p) becomes SoftmaxGradDirect(g, p, label)."""
+    """SoftmaxGrad(NllGrad(g, p, label), p) becomes SoftmaxGradDirect(p, label, g)."""
     gradient, probabilities = node.inputs[:2]
     loss_grad = None if gradient is None else gradient.producer()
     if gradient is None or loss_grad is None or loss_grad.op_type != "NllGrad":
@@ -53,15 +53,16 @@ def nll_grad_into_softmax_grad(node: ir.Node, context: Context) -> Outcome:
     why = None if softmax is None else _not_last_axis(softmax, context)
     if why:
         return Refused(why)
+    scale, _, labels = loss_grad.inputs
     return context.graphcore(
-        "SoftmaxGradDirect", *loss_grad.inputs, like=node.outputs[0], **_loss_attributes(loss_grad)
+        "SoftmaxGradDirect", probabilities, labels, scale, like=node.outputs[0], **_loss_attributes(loss_grad)
     )
 
 
 @rewrites("NlllWithSoftmaxGradDirect", "SoftmaxGradDirect")
 def loss_and_gradient_in_one(node: ir.Node, context: Context) -> Outcome:
     """Nll and the SoftmaxGradDirect of the same probabilities and labels become one op with both results."""
-    gradient, probabilities, labels = node.inputs
+    probabilities, labels, gradient = node.inputs
     assert gradient is not None
     assert probabilities is not None
     losses = [n for n in probabilities.consumers() if n.op_type == "Nll" and n.inputs[1] is labels]

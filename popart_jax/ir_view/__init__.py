@@ -1,0 +1,12 @@
+"""PopART's op-by-op picture of a session: what `_serializeIr` prints and which tensors exist to be anchored.
+
+The program that runs is another one (a traced JAX function). This view is built on demand from plain facts.
+"""
+
+from __future__ import annotations
+
+from .build import View, build
+from .facts import ClipGroup, IrFacts, OptimizerFacts, ViewOptions
+from .queries import serialize_ir, tensor_ids, unlowered
+
+__all__ = ["ClipGroup", "IrFacts", "OptimizerFacts", "View", "ViewOptions", "build", "serialize_ir", "tensor_ids", "unlowered"]

@@ -1,0 +1,110 @@
+"""The stages that turn a model into PopART's op list, in PopART's order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+import patterns
+from patterns.inplace import make_inplace
+from patterns.passes import remove_unused
+
+from . import hostio, nodes, outline, pipeline, placement, random_seeds, recompute, serial_matmul, training
+from .facts import IrFacts
+from .forward import forward_graph
+
+GRADIENT = "Gradient___"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The op list and what the pattern sweeps said about it."""
+
+    graph: ir.Graph
+    log: patterns.SweepLog
+
+
+def build(facts: IrFacts) -> View:
+    """PopART's view of the graph that a session with these facts would run.
+
+    Raises
+    ------
+    popart_exception
+        The loss is not produced by any op, or a clipped weight has no update.
+    """
+    graph = forward_graph(facts)
+    protected = _protected(facts)
+    log = _sweep(graph, facts, protected | _loss_inputs(graph, facts))
+    placement.prepare(graph, facts)
+    if facts.training:
+        _make_training(graph, facts, protected, log)
+    else:
+        _prune(graph, facts)
+    _schedule(graph, facts, protected)
+    return View(graph, log)
+
+
+def _make_training(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], log: patterns.SweepLog) -> None:
+    gradients = training.gradient_names(training.backward(graph, facts))
+    copied = training.copy_statistics(graph)
+    weights = {f"{GRADIENT}{w.name}" for w in training.variables_of(graph)}
+    _prune(graph, facts, frozenset(weights))
+    before = {name: g for name, g in gradients.items() if f"{GRADIENT}{name}" in weights}
+    log.extend(_sweep(graph, facts, protected | weights))
+    _prune(graph, facts, frozenset(weights))
+    produced = {o.name: o for n in graph for o in n.outputs}
+    current = {name: produced.get(f"{GRADIENT}{name}", g) for name, g in before.items()}
+    training.add_updates(graph, facts, current, copied)
+
+
+def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> None:
+    options, selection = facts.options, facts.selection
+    if options.serialized_matmuls:
+        serial_matmul.serialise(graph)
+    random_seeds.add_seeds(graph, options.stochastic_rounding)
+    recompute.annotate(graph, facts)
+    pipeline.add_stages(graph, facts)
+    placement.add_copies(graph, facts)
+    pipeline.add_stashes(graph, facts)
+    _prune(graph, facts)
+    graph.sort()
+    if options.host_copy_ops:
+        hostio.add_host_copies(graph, facts)
+    if options.outlining:
+        outline.outline(graph, options.outline_threshold)
+    if "InPlace" in selection:
+        prefer = "UpdateInplacePrioritiesForIpu" in selection
+        for each in all_graphs(graph):
+            make_inplace(each, protected, prefer)
+
+
+def all_graphs(graph: ir.Graph) -> list[ir.Graph]:
+    """The graph and every subgraph once, outermost first."""
+    found: dict[int, ir.Graph] = {id(graph): graph}
+    for node in graph.all_nodes():
+        for inner in nodes.subgraphs(node):
+            found.setdefault(id(inner), inner)
+    return list(found.values())
+
+
+def _sweep(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> patterns.SweepLog:
+    mode: patterns.Mode = "training" if facts.training else "inference"
+    rules = patterns.rules_of(facts.selection, "view", mode)
+    return patterns.sweep(graph, rules, mode=mode, protected=protected)
+
+
+def _protected(facts: IrFacts) -> frozenset[str]:
+    forward = {a.removeprefix(GRADIENT) for a in facts.anchors}
+    return facts.anchors | forward | (frozenset({facts.loss}) if facts.loss else frozenset())
+
+
+def _loss_inputs(graph: ir.Graph, facts: IrFacts) -> frozenset[str]:
+    names = {v.name or "" for n in graph for v in n.inputs if v is not None and any(o.name == facts.loss for o in n.outputs)}
+    return frozenset(names)
+
+
+def _prune(graph: ir.Graph, facts: IrFacts, also: frozenset[str] = frozenset()) -> None:
+    """Drop ops that no update, anchor or side effect needs."""
+    updated = {o.name or "" for n in graph if n.meta.get(nodes.PASS) == nodes.UPDATE for o in n.outputs}
+    remove_unused(graph, facts.anchors | also | updated)

@@ -1,0 +1,124 @@
+"""Everything the view needs to know, as plain immutable data: no session class is imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import onnx_ir as ir
+
+import patterns
+
+TensorType = tuple[ir.DataType, tuple[int, ...]]
+Family = Literal["SGD", "Adam", "Adaptive"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClipGroup:
+    """Weights whose updates share one norm; None stands for all of them."""
+
+    weights: tuple[str, ...] | None
+    max_norm: float
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerFacts:
+    """Structure of an optimizer: which ops and scalars an update has, not their values.
+
+    Attributes
+    ----------
+    family, mode
+        SGD with mode Combined or Separate; Adam with Adam, AdamNoBias, Lamb, LambNoBias or AdaMax; Adaptive with
+        AdaGrad, RMSProp, CenteredRMSProp or AdaDelta.
+    nonconst
+        Field of the optimizer ("learningRate", "momentum", "lossScaling", ...) to the weights whose value may change;
+        "" stands for the default value.
+    specific
+        Weights with values of their own.
+    momentum, nesterov
+        Weights with a velocity, and with Nesterov's form of it.
+    weight_decay
+        Weights with a weight decay that is not constant zero.
+    l2
+        Weight decay enters the gradient (L2Regularization) rather than the step.
+    scaled_state
+        Adam state stays multiplied by the loss scale.
+    trust_ratio
+        False when Lamb's maximum weight norm is constant zero.
+    """
+
+    family: Family
+    mode: str
+    nonconst: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    specific: frozenset[str] = frozenset()
+    momentum: frozenset[str] = frozenset()
+    nesterov: frozenset[str] = frozenset()
+    weight_decay: frozenset[str] = frozenset()
+    l2: bool = False
+    scaled_state: bool = False
+    trust_ratio: bool = True
+    clips: tuple[ClipGroup, ...] = ()
+
+    def is_const(self, field_name: str, weight: str) -> bool:
+        """Whether the value of a field can never change for a weight."""
+        return (weight if weight in self.specific else "") not in self.nonconst.get(field_name, frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOptions:
+    """The session options that the op list depends on, under their PopART names in snake case."""
+
+    accumulation_factor: int = 1
+    accumulate: bool = False
+    replicas: int = 1
+    mean_reduction: bool = False
+    running_mean: bool = False
+    outlining: bool = True
+    outline_threshold: float = 1.0
+    pipelining: bool = False
+    explicit_ir: bool = False
+    virtual_graphs: Literal["Off", "Manual", "Auto", "ExecutionPhases"] = "Off"
+    recomputation: Literal["NoRecompute", "Standard", "NormOnly", "RecomputeAll", "Pipeline"] = "NoRecompute"
+    explicit_recomputation: bool = False
+    host_copy_ops: bool = False
+    fully_connected_pass: bool = True
+    serialized_matmuls: bool = True
+    decompose_grad_sum: bool = False
+    stochastic_rounding: bool = False
+    automatic_loss_scaling: bool = False
+    loss_scale_period: int = 1
+    tracking: Literal["AllNonViewChanging", "ConvAndMatmul", "UserSpecified"] = "AllNonViewChanging"
+    tracked: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class IrFacts:
+    """Input of the view.
+
+    Attributes
+    ----------
+    graph
+        Main graph of the original model; it is not changed.
+    types
+        Dtype and shape of forward tensors, where the graph itself does not say.
+    variables
+        Initializers that can change; the others are constants.
+    anchors
+        Tensors that are returned.
+    loss
+        Name of the loss; None for inference.
+    """
+
+    graph: ir.Graph
+    types: Mapping[str, TensorType] = field(default_factory=dict)
+    variables: frozenset[str] = frozenset()
+    anchors: frozenset[str] = frozenset()
+    loss: str | None = None
+    optimizer: OptimizerFacts | None = None
+    selection: patterns.PatternSet = field(default_factory=patterns.at_level)
+    options: ViewOptions = field(default_factory=ViewOptions)
+
+    @property
+    def training(self) -> bool:
+        return self.loss is not None

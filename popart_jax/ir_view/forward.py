@@ -1,0 +1,154 @@
+"""The forward ops as PopART has them after reading a model."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+import patterns
+
+from . import nodes
+from .facts import IrFacts
+
+FOLDED = frozenset(
+    "Add Mul Sub Fmod Div Cast Scale Slice Transpose Concat Unsqueeze Squeeze Identity Detach Reshape Gather Flatten "
+    "Floor ReduceProd Constant ConstantOfShape Shape".split()
+)
+# Inputs that PopART reads when it makes the op: position -> attribute of the op.
+PARAMETERS: dict[str, dict[int, str]] = {
+    "Reshape": {1: "shape"},
+    "Expand": {1: "shape"},
+    "Slice": {1: "starts", 2: "ends", 3: "axes", 4: "steps"},
+    "Pad": {1: "pads"},
+    "Tile": {1: "repeats"},
+    "Squeeze": {1: "axes"},
+    "Unsqueeze": {1: "axes"},
+    "Split": {1: "split"},
+    "TopK": {1: "K"},
+    "Resize": {1: "roi", 2: "scales", 3: "sizes"},
+    "Upsample": {1: "scales"},
+    "Clip": {1: "min", 2: "max"},
+    **{f"Reduce{kind}": {1: "axes"} for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")},
+}
+
+
+def forward_graph(facts: IrFacts) -> ir.Graph:
+    """A copy of the model's graph with types filled in, tensor kinds marked, constants folded, parameters as attributes."""
+    graph = facts.graph.clone()
+    graph.outputs.clear()  # only anchors keep a tensor alive
+    _fill_types(graph, facts)
+    _mark_kinds(graph, facts)
+    _drop_absent_outputs(graph)
+    known: dict[ir.Value, np.ndarray] = {}
+    opset = graph.opset_imports.get("", 11)
+    for node in list(graph):
+        _absorb_parameters(node, known, facts)
+        if _is_constant(node, facts):
+            _fold(graph, node, known, opset)
+    for node in graph.all_nodes():
+        node.meta.setdefault(nodes.PASS, nodes.FORWARD)
+    return graph
+
+
+def _fill_types(graph: ir.Graph, facts: IrFacts) -> None:
+    values = [*graph.inputs, *graph.initializers.values(), *(o for n in graph.all_nodes() for o in n.outputs)]
+    for value in values:
+        if value.const_value is not None and value.shape is None:
+            value.dtype, value.shape = value.const_value.dtype, ir.Shape(value.const_value.shape)
+        if value.name in facts.types:
+            dtype, shape = facts.types[value.name]
+            value.type, value.shape = ir.TensorType(dtype), ir.Shape(shape)
+
+
+def _mark_kinds(graph: ir.Graph, facts: IrFacts) -> None:
+    for value in graph.inputs:
+        value.meta[nodes.KIND] = "stream"
+    for name, value in graph.initializers.items():
+        value.meta[nodes.KIND] = "variable" if name in facts.variables else "const"
+
+
+def _drop_absent_outputs(graph: ir.Graph) -> None:
+    """ONNX writes an output that is not asked for with an empty name; at the end of the list it is simply not there."""
+    for node in graph.all_nodes():
+        trailing = 0
+        for output in reversed(node.outputs):
+            if output.name:
+                break
+            trailing += 1
+        if trailing:
+            node.resize_outputs(len(node.outputs) - trailing)
+
+
+def _is_constant(node: ir.Node, facts: IrFacts) -> bool:
+    if node.op_type not in FOLDED or any(o.name in facts.anchors for o in node.outputs):
+        return False
+    if node.op_type in ("Constant", "Shape"):
+        return node.op_type == "Constant" or patterns.static_shape(node.inputs[0]) is not None
+    return all(v is None or v.meta.get(nodes.KIND) == "const" for v in node.inputs)
+
+
+def _fold(graph: ir.Graph, node: ir.Node, known: dict[ir.Value, np.ndarray], opset: int) -> None:
+    """Replace the node's outputs by constants; their data are kept when they are small and easy to have."""
+    arrays = _evaluate(node, known, opset)
+    for i, output in enumerate(node.outputs):
+        constant = nodes.source(output.name or "", "const", output.dtype, patterns.static_shape(output))
+        if arrays is not None:
+            known[constant] = arrays[i]
+            constant.const_value = ir.tensor(arrays[i], name=constant.name)
+            constant.dtype, constant.shape = ir.DataType.from_numpy(arrays[i].dtype), ir.Shape(arrays[i].shape)
+        output.replace_all_uses_with(constant, replace_graph_outputs=True)
+    graph.remove(node, safe=True)
+
+
+def _evaluate(node: ir.Node, known: dict[ir.Value, np.ndarray], opset: int) -> list[np.ndarray] | None:
+    if node.op_type == "Shape":
+        return [np.array(patterns.static_shape(node.inputs[0]), np.int64)]
+    inputs = [_data(v, known) for v in node.inputs if v is not None]
+    if node.domain not in ("", "ai.onnx") or any(a is None or a.size > 65536 for a in inputs):
+        return None
+    feeds = {v.name or "": a for v, a in zip((v for v in node.inputs if v is not None), inputs, strict=True)}
+    proto = ir.serde.serialize_node(node)
+    try:
+        evaluator = ReferenceEvaluator(_single(proto, feeds, opset))
+        return [np.asarray(a) for a in evaluator.run(None, feeds)]
+    except (NotImplementedError, TypeError, ValueError, RuntimeError):  # data stay unknown, the type does not
+        return None
+
+
+def _single(node: onnx.NodeProto, feeds: dict[str, np.ndarray], opset: int) -> onnx.ModelProto:
+    """A model of one node."""
+    inputs = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()
+    ]
+    outputs = [helper.make_empty_tensor_value_info(n) for n in node.output]
+    graph = helper.make_graph([node], "fold", inputs, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def _data(value: ir.Value, known: dict[ir.Value, np.ndarray]) -> np.ndarray | None:
+    if value in known:
+        return known[value]
+    return None if value.const_value is None else value.const_value.numpy()
+
+
+def _absorb_parameters(node: ir.Node, known: dict[ir.Value, np.ndarray], facts: IrFacts) -> None:
+    """Constant parameter inputs become attributes; the op then reads data only."""
+    table = PARAMETERS.get(node.op_type)
+    if table is None or node.domain not in ("", "ai.onnx") or _is_constant(node, facts):
+        return
+    for position, name in table.items():
+        value = node.inputs[position] if position < len(node.inputs) else None
+        array = None if value is None else _data(value, known)
+        if value is None or value.meta.get(nodes.KIND) != "const":
+            continue
+        if array is not None:
+            numbers = array.reshape(-1).tolist()
+            node.attributes[name] = ir.convenience.convert_attribute(name, numbers if array.ndim or not numbers else numbers[0])
+        node.replace_input_with(position, None)
+    while node.inputs and node.inputs[-1] is None:
+        node.resize_inputs(len(node.inputs) - 1)
+    if node.op_type in ("Reshape", "Slice"):  # the attribute forms are ai.graphcore's
+        node.domain = patterns.GRAPHCORE

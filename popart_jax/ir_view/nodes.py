@@ -1,0 +1,72 @@
+"""Making and describing nodes of the view. Facts about a node that ONNX has no place for live in its `meta`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from patterns import GRAPHCORE, static_shape
+
+CONTEXT = "execution_context"
+PASS = "pass"
+RECOMPUTE_TYPE = "recompute_type"
+PRIORITY = "schedule_priority"
+KIND = "tensor_kind"
+FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
+NORMAL, OUTER = "Normal", "AccumulateOuterFragment"
+
+PLACEMENT = ("__ipu_number", "__pipeline_stage", "__execution_phase", "__outline")
+
+
+def make(
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    outputs: Sequence[ir.Value],
+    *,
+    domain: str = GRAPHCORE,
+    like: ir.Node | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    name: str = "",
+    **meta: Any,
+) -> ir.Node:
+    """A node that is placed where `like` is; `meta` overrides what it takes over."""
+    placed = {} if like is None else {k: a for k, a in like.attributes.items() if k in PLACEMENT}
+    node = ir.node(op_type, list(inputs), {**placed, **(attributes or {})}, domain=domain, outputs=list(outputs))
+    node.name = name or ("" if like is None else like.name)
+    node.meta.update({} if like is None else {k: v for k, v in like.meta.items() if k != RECOMPUTE_TYPE})
+    node.meta.update(meta)
+    return node
+
+
+def tensor(name: str, like: ir.Value | None = None, *, dtype: ir.DataType | None = None, shape: Sequence[int] | None = None) -> ir.Value:
+    """A new value with the type of `like` or the one given."""
+    if like is not None:
+        dtype = like.dtype if dtype is None else dtype
+        shape = static_shape(like) if shape is None else shape
+    return ir.Value(
+        name=name,
+        type=None if dtype is None else ir.TensorType(dtype),
+        shape=None if shape is None else ir.Shape(list(shape)),
+    )
+
+
+def source(name: str, kind: str, dtype: ir.DataType | None, shape: Sequence[int] | None) -> ir.Value:
+    """A tensor without producer: "stream", "variable" or "const"."""
+    value = tensor(name, dtype=dtype, shape=shape)
+    value.meta[KIND] = kind
+    return value
+
+
+def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
+    found = node.attributes.get(name)
+    return default if found is None else found.value
+
+
+def subgraphs(node: ir.Node) -> list[ir.Graph]:
+    return [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
+
+
+def is_float(value: ir.Value | None) -> bool:
+    return value is not None and value.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)

@@ -1,0 +1,87 @@
+"""Pipeline stages of all ops, and the activations that wait for a later stage of the same IPU."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from . import nodes
+from .facts import IrFacts
+from .placement import IPU, STAGE, number
+
+STASH = ("Stash", "Restore")
+EXPLICIT_STASH = ("DynamicUpdate", "DynamicSlice")
+
+
+def add_stages(graph: ir.Graph, facts: IrFacts) -> None:
+    """Forward stages are the annotations, or the IPU numbers; with the loss on stage L a backward op of s is on 2L - s."""
+    if not facts.options.pipelining:
+        return
+    annotated = any(number(n, STAGE) is not None for n in graph)
+    for node in graph:
+        if not annotated and number(node, IPU) is not None:
+            node.attributes[STAGE] = ir.AttrInt64(STAGE, number(node, IPU) or 0)
+    last = max((number(n, STAGE) or 0 for n in graph if n.meta.get(nodes.PASS) == nodes.FORWARD), default=0)
+    for node in graph:
+        stage = number(node, STAGE)
+        if stage is not None and node.meta.get(nodes.PASS) != nodes.FORWARD:
+            node.attributes[STAGE] = ir.AttrInt64(STAGE, 2 * last - stage)
+
+
+def add_stashes(graph: ir.Graph, facts: IrFacts) -> None:
+    """Stash each tensor that a later stage of its IPU reads, and restore it once per such stage."""
+    if not facts.options.pipelining:
+        return
+    for value in _candidates(graph, facts):
+        stage = _stage_of(value)
+        later: dict[int, list[tuple[ir.Node, int]]] = {}
+        for use in value.uses():
+            at = number(use.node, STAGE)
+            if stage is not None and at is not None and at > stage and use.node.op_type != "IpuCopy":
+                later.setdefault(at, []).append((use.node, use.idx))
+        if later:
+            _stash(graph, value, stage or 0, later, EXPLICIT_STASH if facts.options.explicit_ir else STASH)
+
+
+def _candidates(graph: ir.Graph, facts: IrFacts) -> list[ir.Value]:
+    """Activations and streamed inputs; with RecomputationType.Pipeline only what enters an IPU, except in the last stage."""
+    streams = {v: None for n in graph for v in n.inputs if v is not None and v.meta.get(nodes.KIND) == "stream"}
+    produced = [(n, o) for n in graph if n.meta.get(nodes.PASS) == nodes.FORWARD for o in n.outputs]
+    if facts.options.recomputation != "Pipeline":
+        return [*streams, *(o for _, o in produced)]
+    last = max((number(n, STAGE) or 0 for n, _ in produced), default=0)
+    return [*streams, *(o for n, o in produced if n.op_type == "IpuCopy" or number(n, STAGE) == last)]
+
+
+def _stage_of(value: ir.Value) -> int | None:
+    """Stage at which a tensor is there: its producer's, or that of its first reader for copies and streams."""
+    producer = value.producer()
+    if producer is not None and producer.op_type != "IpuCopy":
+        return number(producer, STAGE)
+    stages = [s for n in value.consumers() if (s := number(n, STAGE)) is not None]
+    return min(stages, default=None)
+
+
+def _stash(
+    graph: ir.Graph, value: ir.Value, stage: int, later: dict[int, list[tuple[ir.Node, int]]], types: tuple[str, str]
+) -> None:
+    stashed = nodes.tensor(f"Stashed___{value.name}", value)
+    like = value.producer()
+    readers = [n for uses in later.values() for n, _ in uses]
+    place = number(readers[0], IPU)
+    stash = nodes.make(types[0], [value], [stashed], like=like, attributes=_at(stage, place))
+    first = next((n for n in value.consumers() if number(n, STAGE) == stage), None)
+    if like is not None and like.graph is graph:
+        graph.insert_after(like, stash)
+    else:
+        graph.insert_before(first or readers[0], stash)
+    for i, at in enumerate(sorted(later)):
+        restored = nodes.tensor(f"Restored___{value.name}" + (f"__stage{at}" if i else ""), value)
+        meta = {nodes.PASS: nodes.BACKWARD}
+        restore = nodes.make(types[1], [value, stashed], [restored], like=readers[0], attributes=_at(at, place), **meta)
+        graph.insert_before(later[at][0][0], restore)
+        for node, index in later[at]:
+            node.replace_input_with(index, restored)
+
+
+def _at(stage: int, place: int | None) -> dict[str, int]:
+    return {STAGE: stage} | ({} if place is None else {IPU: place})

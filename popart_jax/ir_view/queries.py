@@ -1,0 +1,77 @@
+"""Questions that a session asks the view."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from .build import build
+from .facts import IrFacts
+from .serialise import to_json
+
+# Ops that only exist to be rewritten, by the pattern that does it. {op} in a message is `domain.Type:version`.
+_MISSING = "Could not create opx for '{op}'. This op should have been removed by pattern {pattern}"
+_REQUIRED = '{op} should be optimised out, "{pattern}" pattern is required'
+UNLOWERED: dict[str, tuple[str, str]] = {
+    "Cosh": ("CoshOp", _MISSING),
+    "ConvTranspose": ("ConvTranspose", _MISSING),
+    "Upsample": ("UpsampleToResize", _MISSING),
+    "PackedDataBlock": ("PackedDataBlock", _MISSING),
+    "Atan2Arg0Grad": ("Atan2Arg0GradOp", _MISSING),
+    "Atan2Arg1Grad": ("Atan2Arg1GradOp", _MISSING),
+    "CosGrad": ("CosGradOp", _MISSING),
+    "ExpGrad": ("ExpGradOp", _MISSING),
+    "Expm1Grad": ("Expm1GradOp", _MISSING),
+    "Log1pGrad": ("Log1pGradOp", _MISSING),
+    "ReciprocalGrad": ("ReciprocalGradOp", _MISSING),
+    "SqrtGrad": ("SqrtGradOp", _MISSING),
+    "AbsGrad": ("AbsGradOp", _MISSING),
+    "SubArg1Grad": ("SubtractArg1GradOp", _MISSING),
+    "SplitGrad": ("SplitGradOpToConcat", _MISSING),
+    "ConvFlipWeightsGrad": ("ConvFlipWeightsGradOp", _MISSING),
+    "MulArg0Grad": ("MulArgGradOp", _REQUIRED),
+    "MulArg1Grad": ("MulArgGradOp", _REQUIRED),
+    "DivArg0Grad": ("DivArg0GradOp", _REQUIRED),
+    "DivArg1Grad": ("DivArg1GradOp", _REQUIRED),
+    "PowArg0Grad": ("PowArg0GradOp", _REQUIRED),
+    "PowArg1Grad": ("PowArg1GradOp", _REQUIRED),
+    "FmodArg0Grad": ("FmodArg0GradOp", _REQUIRED),
+    "LogGrad": ("LogGradOp", _REQUIRED),
+    "SinGrad": ("SinGradOp", _REQUIRED),
+}
+VERSIONS = {"Cosh": 9, "ConvTranspose": 1, "Upsample": 9}
+
+
+def serialize_ir(facts: IrFacts) -> str:
+    """The JSON text of `_serializeIr` for a session with these facts.
+
+    Notes
+    -----
+    Op types, counts, placement, names and order of dependent ops follow PopART; exact schedules and the names of
+    partial gradients do not, as upstream does not promise them either.
+    """
+    return to_json(build(facts).graph, facts.options.fully_connected_pass)
+
+
+def tensor_ids(facts: IrFacts) -> frozenset[str]:
+    """Names of all tensors of the main graph: what a session may anchor."""
+    graph = build(facts).graph
+    values = (v for node in graph for v in (*node.inputs, *node.outputs) if v is not None)
+    names = {v.name for v in values} | {v.name for v in graph.inputs}
+    return frozenset(name for name in names if name)
+
+
+def unlowered(facts: IrFacts) -> tuple[str, ...]:
+    """One message per op that cannot run because the pattern that rewrites it is off; empty when all is well."""
+    graph = build(facts).graph
+    return tuple(_message(node) for node in graph.all_nodes() if _is_stuck(node, facts))
+
+
+def _is_stuck(node: ir.Node, facts: IrFacts) -> bool:
+    entry = UNLOWERED.get(node.op_type)
+    return entry is not None and entry[0] not in facts.selection
+
+
+def _message(node: ir.Node) -> str:
+    pattern, text = UNLOWERED[node.op_type]
+    domain = "ai.onnx" if node.domain in ("", "ai.onnx") else node.domain
+    return text.format(op=f"{domain}.{node.op_type}:{VERSIONS.get(node.op_type, 1)}", pattern=pattern)

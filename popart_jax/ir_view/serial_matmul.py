@@ -1,0 +1,79 @@
+"""Serialised matmuls: one MatMul becomes `factor` of them on slices."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from patterns import static_shape
+
+from . import nodes
+
+MODE, FACTOR = "__serialize_matmul_mode", "__serialize_matmul_factor"
+KEPT = ("fully_connected_pass", "__partials_type", "__available_memory", "__output_type")
+# What the mode of the forward product means for its gradients; keys: fully_connected_pass.
+MODES = {
+    0: {"input_channels": "input_channels", "output_channels": "output_channels", "reducing_dim": "reducing_dim"},
+    1: {"input_channels": "input_channels", "output_channels": "reducing_dim", "reducing_dim": "output_channels"},
+    2: {"input_channels": "reducing_dim", "output_channels": "output_channels", "reducing_dim": "input_channels"},
+}
+# Axes of (lhs, rhs) that are sliced, and the axis along which the parts are joined; None: they are added up.
+AXES = {"input_channels": (1, None, 1), "output_channels": (None, 2, 2), "reducing_dim": (2, 1, None)}
+
+
+def serialise(graph: ir.Graph) -> None:
+    """Take apart every MatMul that asks for it."""
+    for node in [n for n in graph if n.op_type == "MatMul"]:
+        factor, mode = int(nodes.attribute(node, FACTOR, 0)), nodes.attribute(node, MODE, "none")
+        passes = int(nodes.attribute(node, "fully_connected_pass", 0))
+        if factor > 1 and mode in AXES and passes in MODES:
+            _split(graph, node, AXES[MODES[passes][mode]], factor)
+
+
+def _split(graph: ir.Graph, node: ir.Node, axes: tuple[int | None, int | None, int | None], factor: int) -> None:
+    lhs_axis, rhs_axis, join = axes
+    output = node.outputs[0]
+    parts = []
+    for i in range(factor):
+        operands = [
+            value if axis is None or value is None else _slice(graph, node, value, axis, i, factor)
+            for value, axis in zip(node.inputs[:2], (lhs_axis, rhs_axis), strict=True)
+        ]
+        part = nodes.tensor(f"{output.name}__part{i}", output, shape=_part_shape(output, join, factor))
+        kept = {k: a for k, a in node.attributes.items() if k in KEPT}
+        graph.insert_before(node, nodes.make("MatMul", operands, [part], domain="", like=node, attributes=kept))
+        parts.append(part)
+    name, output.name = output.name, f"{output.name}__whole"
+    result = _concat(graph, node, parts, join) if join is not None else _add_up(graph, node, parts)
+    result.name = name
+    output.replace_all_uses_with(result)
+    graph.remove(node, safe=True)
+
+
+def _part_shape(output: ir.Value, join: int | None, factor: int) -> list[int] | None:
+    shape = static_shape(output)
+    return None if shape is None else [d // factor if i == join else d for i, d in enumerate(shape)]
+
+
+def _slice(graph: ir.Graph, node: ir.Node, value: ir.Value, axis: int, index: int, factor: int) -> ir.Value:
+    shape = list(static_shape(value) or (0, 0, 0))
+    size = shape[axis] // factor
+    shape[axis] = size
+    part = nodes.tensor(f"{value.name}__{node.outputs[0].name}__slice{index}", value, shape=shape)
+    bounds = {"axes": (axis,), "starts": (index * size,), "ends": ((index + 1) * size,)}
+    graph.insert_before(node, nodes.make("Slice", [value], [part], like=node, attributes=bounds))
+    return part
+
+
+def _concat(graph: ir.Graph, node: ir.Node, parts: list[ir.Value], axis: int) -> ir.Value:
+    result = nodes.tensor(f"{node.outputs[0].name}__joined", node.outputs[0])
+    graph.insert_before(node, nodes.make("Concat", parts, [result], domain="", like=node, attributes={"axis": axis}))
+    return result
+
+
+def _add_up(graph: ir.Graph, node: ir.Node, parts: list[ir.Value]) -> ir.Value:
+    total = parts[0]
+    for i, part in enumerate(parts[1:], 1):
+        result = nodes.tensor(f"{node.outputs[0].name}__sum{i}", node.outputs[0])
+        graph.insert_before(node, nodes.make("Add", [total, part], [result], domain="", like=node))
+        total = result
+    return total

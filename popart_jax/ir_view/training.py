@@ -1,0 +1,102 @@
+"""From forward graph to training graph: loss gradient, backward ops, copied statistics, optimizer ops."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from patterns import static_shape
+
+from ..errors import popart_exception
+from . import nodes
+from .backward import Gradients, grow
+from .facts import IrFacts, OptimizerFacts
+from .updates import adam, adaptive, sgd
+from .updates.clip import clip
+from .updates.common import LOSS_SCALING, Updates
+
+FAMILIES = {"SGD": sgd.update, "Adam": adam.update, "Adaptive": adaptive.update}
+LAMB_MODES = ("Lamb", "LambNoBias")
+FACTOR = "lossScaleUpdateFactor"
+
+
+def backward(graph: ir.Graph, facts: IrFacts) -> Gradients:
+    """Append the gradient ops of the loss.
+
+    Raises
+    ------
+    popart_exception
+        No op makes the loss.
+    """
+    loss = next((o for n in graph for o in n.outputs if o.name == facts.loss), None)
+    if loss is None:
+        raise popart_exception(f"Could not find loss tensor '{facts.loss}': no op of the main graph produces it.")
+    return grow(graph, {loss: _loss_gradient(graph, loss, facts)}, facts.options.decompose_grad_sum)
+
+
+def _loss_gradient(graph: ir.Graph, loss: ir.Value, facts: IrFacts) -> ir.Value:
+    """The loss scale: a constant, a streamed scalar, or the product with the automatic factor."""
+    name = f"Gradient___{loss.name}"
+    optimizer = facts.optimizer
+    if optimizer is None or optimizer.is_const(LOSS_SCALING, ""):
+        return nodes.source(name, "const", loss.dtype, static_shape(loss))
+    dtype = loss.dtype or ir.DataType.FLOAT
+    scale = nodes.source(f"lossScaling_{dtype.name}", "stream", dtype, ())
+    meta = {nodes.PASS: nodes.BACKWARD}
+    if facts.options.automatic_loss_scaling:
+        factor = nodes.source(FACTOR, "variable", scale.dtype, ())
+        final = nodes.tensor("finalLossScale", scale)
+        graph.append(nodes.make("Mul", [scale, factor], [final], domain="", like=loss.producer(), **meta))
+        scale = final
+    gradient = nodes.tensor(name, loss)
+    graph.append(nodes.make("Identity", [scale], [gradient], domain="", like=loss.producer(), **meta))
+    return gradient
+
+
+def copy_statistics(graph: ir.Graph) -> set[ir.Value]:
+    """Running statistics of batch norm are written back by CopyVarUpdate; returns the variables updated by copy."""
+    copied: set[ir.Value] = set()
+    for node in list(graph):
+        if node.op_type == "CopyVarUpdate" and node.inputs[0] is not None:
+            copied.add(node.inputs[0])
+        if node.op_type != "BatchNormalization" or len(node.outputs) < 3:
+            continue
+        for position, output in ((3, 1), (4, 2)):
+            variable = _behind_detach(node.inputs[position])
+            if variable is not None and variable.meta.get(nodes.KIND) == "variable":
+                copied.add(variable)
+                updated = nodes.tensor(f"UpdatedVar___{variable.name}", variable)
+                meta = {nodes.PASS: nodes.UPDATE, nodes.CONTEXT: nodes.NORMAL}
+                graph.append(nodes.make("CopyVarUpdate", [variable, node.outputs[output]], [updated], like=node, **meta))
+    return copied
+
+
+def _behind_detach(value: ir.Value | None) -> ir.Value | None:
+    producer = None if value is None else value.producer()
+    return producer.inputs[0] if producer is not None and producer.op_type in ("Detach", "Identity") else value
+
+
+def add_updates(graph: ir.Graph, facts: IrFacts, gradients: dict[str, ir.Value], copied: set[ir.Value]) -> None:
+    """Append the optimizer ops of every variable that has a gradient, then the clipping."""
+    if facts.optimizer is None:
+        return
+    updates = Updates(graph, facts.optimizer, facts.options)
+    for weight in variables_of(graph):
+        gradient = gradients.get(weight.name or "")
+        if gradient is None or weight in copied or not nodes.is_float(weight):
+            continue
+        updates.weights.append(weight)
+        FAMILIES[facts.optimizer.family](updates, weight, gradient)
+    clip(updates)
+
+
+def variables_of(graph: ir.Graph) -> list[ir.Value]:
+    """The variables some op reads, in the order of the model."""
+    return [v for v in graph.initializers.values() if v.meta.get(nodes.KIND) == "variable" and v.uses()]
+
+
+def gradient_names(gradients: Gradients) -> dict[str, ir.Value]:
+    return {v.name or "": g for v, g in gradients.items()}
+
+
+def trains(optimizer: OptimizerFacts | None) -> bool:
+    return optimizer is not None

@@ -1,0 +1,1 @@
+"""Optimizer ops: one module per family."""

@@ -1,0 +1,79 @@
+"""Gradient clipping: one norm per group of weights, one product per weight."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ...errors import popart_exception
+from .. import nodes
+from ..facts import ClipGroup
+from .common import Updates
+
+STEP_OPS = ("SGD0VarUpdate", "SGD1VarUpdate", "SGD2VarUpdate")
+FLOAT = ir.DataType.FLOAT
+Point = tuple[ir.Value, list[tuple[ir.Node, int]]]
+
+
+def clip(u: Updates) -> None:
+    """Insert the norms and products of every clip group.
+
+    Raises
+    ------
+    popart_exception
+        A listed weight has no update that can be clipped.
+    """
+    points = _clip_points(u.graph)
+    for i, group in enumerate(u.optimizer.clips):
+        _clip_group(u, i, group, points)
+
+
+def _clip_points(graph: ir.Graph) -> dict[str, Point]:
+    """Per weight: the tensor that is clipped and who reads it clipped."""
+    points: dict[str, Point] = {}
+    for node in graph:
+        value: ir.Value | None = None
+        readers: list[tuple[ir.Node, int]] = []
+        if node.op_type in STEP_OPS:
+            value, readers = node.inputs[1], [(node, 1)]
+        elif node.op_type == "AdamVarUpdate":
+            updater = node.inputs[1]
+            first = None if updater is None else updater.producer()
+            moment = None if first is None or first.inputs[1] is None else first.inputs[1].producer()
+            value = None if moment is None else moment.inputs[1]
+            readers = [] if value is None else [(use.node, use.idx) for use in value.uses() if use.node.op_type == "Accumulate"]
+        weight = node.inputs[0] if value is not None else None
+        if value is not None and weight is not None:
+            points[weight.name or ""] = (value, readers)
+    return points
+
+
+def _clip_group(u: Updates, index: int, group: ClipGroup, points: dict[str, Point]) -> None:
+    names = list(points) if group.weights is None else list(group.weights)
+    for name in names:
+        if name not in points:
+            raise popart_exception(f"Could not find a varupdate op for tensor {name}")
+    weights = {w.name: w for w in u.weights}
+    first = weights[names[0]]
+    squares = []
+    for name in names:
+        output = nodes.tensor(f"GlobalNorm___{index}__square__{name}", dtype=FLOAT, shape=())
+        squares.append(u.emit("ReduceSumSquare", [points[name][0]], output, weight=weights[name], domain="", attributes={"keepdims": 0}))
+    scalars = [nodes.tensor(n, dtype=FLOAT, shape=()) for n in _names(index)]
+    limit = nodes.source(f"ConstValue___maxNorm_{index}", "const", FLOAT, ())
+    limit.const_value = ir.tensor(np.array(group.max_norm, np.float32), name=limit.name)
+    total, norm, largest, factor = scalars
+    u.emit("Sum", squares, total, weight=first, domain="")
+    u.emit("Sqrt", [total], norm, weight=first, domain="")
+    u.emit("Max", [norm, limit], largest, weight=first, domain="")
+    u.emit("Div", [limit, largest], factor, weight=first, domain="")
+    for name in names:
+        value, readers = points[name]
+        clipped = u.emit("Mul", [value, factor], nodes.tensor(f"{value.name}__clipped", value), weight=weights[name], domain="")
+        for reader, position in readers:
+            reader.replace_input_with(position, clipped)
+
+
+def _names(index: int) -> tuple[str, str, str, str]:
+    base = f"GlobalNorm___{index}"
+    return f"{base}__sum", base, f"{base}__max", f"ClipFactor___{index}"

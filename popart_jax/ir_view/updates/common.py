@@ -1,0 +1,123 @@
+"""What the update ops of all optimizers share: scalars, reduction over replicas, accumulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx_ir as ir
+
+from patterns import static_shape
+
+from .. import nodes
+from ..facts import OptimizerFacts, ViewOptions
+
+LOSS_SCALING = "lossScaling"
+# Streamed scalars whose dtype is that of the weight; the others are FLOAT.
+WEIGHT_TYPED = ("scaledMomentum", "scaledWeightDecay", "weightDecayScaleFactor", "sgdMomentum", "sgdWeightDecay")
+SUM = 0
+
+
+@dataclass
+class Updates:
+    """Collects update ops for one graph.
+
+    Attributes
+    ----------
+    sources
+        Scalars and state tensors by name, made on first use.
+    finished
+        Name of the last state of each weight.
+    """
+
+    graph: ir.Graph
+    optimizer: OptimizerFacts
+    options: ViewOptions
+    sources: dict[str, ir.Value] = field(default_factory=dict)
+    weights: list[ir.Value] = field(default_factory=list)
+
+    @property
+    def outer(self) -> str:
+        """Execution context of ops that run once per batch."""
+        return nodes.OUTER if self.options.accumulate else nodes.NORMAL
+
+    def emit(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        output: ir.Value,
+        *,
+        weight: ir.Value,
+        context: str | None = None,
+        attributes: dict[str, Any] | None = None,
+        domain: str = nodes.GRAPHCORE,
+    ) -> ir.Value:
+        """Append one update op, placed with the first reader of the weight."""
+        reader = next((n for n in weight.consumers() if n.meta.get(nodes.PASS) == nodes.FORWARD), None)
+        meta = {nodes.PASS: nodes.UPDATE, nodes.CONTEXT: context or self.outer}
+        node = nodes.make(op_type, inputs, [output], like=reader, attributes=attributes, domain=domain, name="", **meta)
+        self.graph.append(node)
+        return output
+
+    def state(self, prefix: str, weight: ir.Value, shape: Sequence[int] | None = None, dtype: ir.DataType | None = None) -> ir.Value:
+        """A state tensor of a weight (`Accl1___w`), a variable with the weight's type unless given."""
+        name = f"{prefix}{weight.name}"
+        if name not in self.sources:
+            shape = static_shape(weight) if shape is None else shape
+            self.sources[name] = nodes.source(name, "variable", dtype or weight.dtype, shape)
+        return self.sources[name]
+
+    def scalar(self, base: str, weight: ir.Value, *fields: str) -> ir.Value | None:
+        """The streamed scalar `base` when one of the fields it is made of may change, else None (an attribute)."""
+        name = weight.name or ""
+        if all(self.optimizer.is_const(f, "" if f == LOSS_SCALING else name) for f in fields):
+            return None
+        dtype = weight.dtype if base.startswith(WEIGHT_TYPED) else ir.DataType.FLOAT
+        label = f"___specific___{name}" if name in self.optimizer.specific else f"___default___{(dtype or ir.DataType.FLOAT).name}"
+        return self.stream(f"{base}{label}", dtype)
+
+    def stream(self, name: str, dtype: ir.DataType | None) -> ir.Value:
+        if name not in self.sources:
+            self.sources[name] = nodes.source(name, "stream", dtype, ())
+        return self.sources[name]
+
+    def reduced(self, gradient: ir.Value, weight: ir.Value, name: str, context: str) -> ir.Value:
+        """Sum (or mean) over the replicas; the tensor itself when there is only one."""
+        if self.options.replicas == 1:
+            return gradient
+        mean = self.options.mean_reduction and self.options.running_mean
+        attributes = {"__collectiveOperator": 1 if mean else SUM, "__collectiveReplicaGrouping": (self.options.replicas, 1, self.options.replicas)}
+        output = nodes.tensor(name, gradient)
+        return self.emit("ReplicatedAllReduce", [gradient], output, weight=weight, context=context, attributes=attributes)
+
+    def accumulated(self, gradient: ir.Value, weight: ir.Value) -> ir.Value:
+        """The gradient over the micro-batches of a batch and over the replicas, in `Accum___w` when accumulating."""
+        final = f"FinalReducedGradient___{weight.name}"
+        if not self.options.accumulate:
+            return self.reduced(gradient, weight, final, nodes.NORMAL)
+        accumulator = self.state("Accum___", weight)
+        mean = self.options.mean_reduction and self.options.running_mean
+        counter = self.counter() if mean else None
+        single = self.options.replicas == 1
+        total = nodes.tensor(final if single else f"UpdatedVar___Accum___{weight.name}", accumulator)
+        kind = {"accumulationType": "Mean" if mean else "Add"}
+        self.emit("Accumulate", [accumulator, gradient, counter], total, weight=weight, context=nodes.NORMAL, attributes=kind)
+        return self.reduced(total, weight, final, nodes.OUTER)
+
+    def counter(self) -> ir.Value:
+        """Number of micro-batches so far, for the running mean."""
+        name = "Counter___mean"
+        if name not in self.sources:
+            self.sources[name] = nodes.source(name, "variable", ir.DataType.FLOAT, ())
+        return self.sources[name]
+
+    def reset(self, weight: ir.Value, prefix: str = "Accum___") -> None:
+        """Zero the accumulator for the next batch; the running mean overwrites it instead."""
+        if self.options.accumulate and not (self.options.mean_reduction and self.options.running_mean):
+            accumulator = self.state(prefix, weight)
+            output = nodes.tensor(f"Zeroed___{accumulator.name}", accumulator)
+            self.emit("AccumulatorZero", [accumulator], output, weight=weight)
+
+    def updated(self, weight: ir.Value) -> ir.Value:
+        return nodes.tensor(f"UpdatedVar___{weight.name}", weight)
