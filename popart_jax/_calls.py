@@ -198,5 +198,5 @@ def checked(fn: F) -> F:
 
 def signatures(fn: Callable[..., Any]) -> list[inspect.Signature]:
     """Every way in which a function may be called."""
-    declared = get_overloads(inspect.unwrap(fn))
+    declared = get_overloads(inspect.unwrap(fn)) if hasattr(fn, "__module__") else []
     return [inspect.signature(f) for f in declared] or [inspect.signature(fn)]

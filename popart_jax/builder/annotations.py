@@ -135,12 +135,22 @@ class NodeAnnotations(GraphUnderConstruction):
         node = self._only(nodeOutputName, "getPartialsType", "Conv", "MatMul")
         return self._read(node, names.PARTIALS_TYPE) if names.PARTIALS_TYPE in node.attributes else "FLOAT"
 
+    @overload
+    def setAvailableMemoryProportion(self, nodeOutputName: str, availableMemoryProportion: float) -> None: ...
+    @overload
+    def setAvailableMemoryProportion(
+        self, nodeOutputNames: set[str] | list[str], availableMemoryProportion: float
+    ) -> None: ...
     @checked
-    def setAvailableMemoryProportion(self, nodeOutputName: Outputs, availableMemoryProportion: float) -> None:
+    def setAvailableMemoryProportion(
+        self, nodeOutputName: Any = None, availableMemoryProportion: float = 0.0, nodeOutputNames: Any = None
+    ) -> None:
         """Share of tile memory for temporary data of one operator, in (0, 1]."""
         if not 0 < availableMemoryProportion <= 1:
             raise popart_exception("availableMemoryProportion must be in (0,1]")
-        self._annotate(names.AVAILABLE_MEMORY, availableMemoryProportion, nodeOutputName, replace=True)
+        self._annotate(
+            names.AVAILABLE_MEMORY, availableMemoryProportion, nodeOutputName or nodeOutputNames, replace=True
+        )
 
     @checked
     def setEnableConvDithering(self, nodeOutputName: str, enableConvDithering: int) -> None:
@@ -175,17 +185,29 @@ class NodeAnnotations(GraphUnderConstruction):
         """Patterns that leave a node alone."""
         self._annotate(names.EXCLUDE_PATTERNS, patternNames, nodeOutputName)
 
+    @overload
+    def recomputeOutputInBackwardPass(
+        self, nodeOutputName: str, value: RecomputeType = RecomputeType.Recompute
+    ) -> None: ...
+    @overload
+    def recomputeOutputInBackwardPass(
+        self, nodeOutputNames: set[str] | list[str], value: RecomputeType = RecomputeType.Recompute
+    ) -> None: ...
     @checked
     def recomputeOutputInBackwardPass(
-        self, nodeOutputName: Outputs, value: RecomputeType = RecomputeType.Recompute
+        self, nodeOutputName: Any = None, value: Any = RecomputeType.Recompute, nodeOutputNames: Any = None
     ) -> None:
         """Whether outputs are computed again in the backward pass."""
-        self._annotate(names.RECOMPUTE, int(value), nodeOutputName)
+        self._annotate(names.RECOMPUTE, int(value), nodeOutputName or nodeOutputNames)
 
+    @overload
+    def getRecomputeOutputInBackwardPass(self, nodeOutputName: str) -> bool: ...
+    @overload
+    def getRecomputeOutputInBackwardPass(self, nodeOutputNames: set[str] | list[str]) -> bool: ...
     @checked
-    def getRecomputeOutputInBackwardPass(self, nodeOutputName: Outputs) -> bool:
+    def getRecomputeOutputInBackwardPass(self, nodeOutputName: Any = None, nodeOutputNames: Any = None) -> bool:
         """Whether outputs are computed again in the backward pass."""
-        node = self._node_of(nodeOutputName)
+        node = self._node_of(nodeOutputName or nodeOutputNames)
         return names.RECOMPUTE in node.attributes and bool(self._read(node, names.RECOMPUTE))
 
     def _locate(self, outputs: Any, location: TensorLocation) -> None:

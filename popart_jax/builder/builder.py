@@ -19,7 +19,8 @@ from .operators import (
     AiOnnxOpset10,
     AiOnnxOpset11,
 )
-from .opsets import AiGraphcore, AiOnnx, Opset, onnx_namespace
+from .opsets import AiGraphcoreOpset1 as GraphcoreNamespace
+from .opsets import AiOnnx, Opset, onnx_namespace
 
 _DEFAULT_ONNX, _DEFAULT_GRAPHCORE = 10, 1
 _DOMAINS = {"aiOnnx": ("ai.onnx", _DEFAULT_ONNX), "aiGraphcore": ("ai.graphcore", _DEFAULT_GRAPHCORE)}
@@ -69,7 +70,7 @@ class Builder(_BuilderCore):
         self._chosen: dict[str, Opset] = {}
         if opsets is not None:
             self.aiOnnxOpsetVersion(opsets["ai.onnx"])
-            self._chosen["aiGraphcore"] = AiGraphcore(self, opsets["ai.graphcore"])
+            self._chosen["aiGraphcore"] = GraphcoreNamespace(self, opsets["ai.graphcore"])
         loaded = self._model.opset_imports.get("") if modelProtoOrFilename is not None else None
         if loaded is not None and "aiOnnx" not in self._chosen:
             self.aiOnnxOpsetVersion(loaded)
@@ -105,7 +106,7 @@ class Builder(_BuilderCore):
                 raise KeyError(
                     f"'{asked}': there is no opset {wanted} of {domain}; there are {', '.join(map(str, known))}."
                 )
-            chosen = onnx_namespace(self, wanted) if family == "aiOnnx" else AiGraphcore(self, wanted)
+            chosen = onnx_namespace(self, wanted) if family == "aiOnnx" else GraphcoreNamespace(self, wanted)
             self._chosen[family] = chosen
         if version is not None and version != chosen.version:
             if family == "aiOnnx" and version not in ONNX_SETS:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .operators import ONNX_SETS, AiGraphcoreOpset1, OperatorSet
+from . import operators
+from .operators import ONNX_SETS, OperatorSet
 
 if TYPE_CHECKING:
     from .builder import Builder
 
-_GRAPHCORE_SETS: dict[int, type[OperatorSet]] = {1: AiGraphcoreOpset1}
+_GRAPHCORE_SETS: dict[int, type[OperatorSet]] = {1: operators.AiGraphcoreOpset1}
 
 
 class Opset:
@@ -148,6 +149,10 @@ class AiGraphcore(Opset):
         return self._operators.packedDataBlock(
             args, maxSequenceLengths, resultSize, callbackBatchSize, callback, debugName
         )
+
+
+class AiGraphcoreOpset1(AiGraphcore):
+    """Operators of ai.graphcore opset 1."""
 
 
 _ONNX_CLASSES = {6: AiOnnx6, 7: AiOnnx7, 8: AiOnnx8, 9: AiOnnx9, 10: AiOnnx10, 11: AiOnnx11}

@@ -42,7 +42,7 @@ def accepts(fn: Any, wanted: list[str]) -> bool:
         kinds = [p for n, p in signature.parameters.items() if n not in ("self", "cls")]
         if any(p.kind is p.VAR_POSITIONAL for p in kinds) and any(p.kind is p.VAR_KEYWORD for p in kinds):
             return True
-        have = [p.name for p in kinds]
+        have = [f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name for p in kinds]
         fits = len(have) >= len(wanted) and all(w in ("/", None, h) for w, h in zip(wanted, have, strict=False))
         if fits and all(p.default is not p.empty or p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in kinds[len(wanted) :]):
             return True

@@ -1,0 +1,9 @@
+"""The commands of ``python -m popart_jax``: one module each with `add_arguments` and `run`."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from . import compare, inspect, profile, run
+
+COMMANDS: dict[str, ModuleType] = {"run": run, "inspect": inspect, "compare": compare, "profile": profile}

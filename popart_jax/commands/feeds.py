@@ -1,0 +1,60 @@
+"""Inputs of a model from the command line: files, sizes of open dimensions, random values for the rest."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from ..errors import popart_exception
+
+_SEED = 1234
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options that say what a model is fed."""
+    parser.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy", help="value of an input")
+    parser.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="size of an open dimension (default 1)")
+    parser.add_argument("--seed", type=int, default=_SEED, help="seed of the random values of inputs not given")
+
+
+def feeds(graph: ir.Graph, options: argparse.Namespace) -> dict[str, np.ndarray]:
+    """Values of all inputs: those given, random ones for the others.
+
+    Raises
+    ------
+    popart_exception
+        An unknown input name, or an input without shape or type that was not given.
+    """
+    files = dict(_pair(text) for text in options.input)
+    sizes = {name: int(n) for name, n in map(_pair, options.dim)}
+    declared = {v.name: v for v in graph.inputs if v.name and v.name not in graph.initializers}
+    unknown = sorted(set(files) - set(declared))
+    if unknown:
+        raise popart_exception(f"The model has no input(s) {unknown}; it has {sorted(declared)}.")
+    generator = np.random.default_rng(options.seed)
+    return {
+        name: np.load(Path(files[name])) if name in files else _random(value, sizes, generator)
+        for name, value in declared.items()
+    }
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.rpartition("=")
+    if not equals:
+        raise popart_exception(f"'{text}' should be NAME=VALUE.")
+    return name, value
+
+
+def _random(value: ir.Value, sizes: dict[str, int], generator: np.random.Generator) -> np.ndarray:
+    if value.shape is None or value.dtype is None:
+        raise popart_exception(f"Input '{value.name}' has no declared shape or type; give it with --input {value.name}=FILE.npy")
+    shape = [d if isinstance(d, int) and d > 0 else sizes.get(str(getattr(d, "value", "")), 1) for d in value.shape]
+    dtype = value.dtype.numpy()
+    if np.issubdtype(dtype, np.floating) or dtype.kind == "V":
+        return generator.normal(size=shape).astype(dtype)
+    if dtype == np.bool_:
+        return generator.random(shape) < 0.5
+    return np.zeros(shape, dtype)
