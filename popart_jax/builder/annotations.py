@@ -9,7 +9,7 @@ import onnx_ir as ir
 from .._calls import checked
 from ..enums import RecomputeType
 from ..errors import popart_exception
-from ..model import annotations as names
+from ..model import attribute_names as names
 from ..model.tensor_location import TensorLocation
 from .graph import GraphUnderConstruction, to_attribute
 

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from ..enums import CollectiveOperator, ReductionType, ScatterReduction
 from ..errors import popart_exception
-from ..model import annotations, tensors
+from ..model import attribute_names, tensors
 from ..model.dtypes import element_type
 from .table import Method
 
@@ -110,10 +110,10 @@ def _reshape(parts: NodeParts) -> None:
 
 def _collective(parts: NodeParts) -> None:
     operator = parts.attributes.pop("collectiveOperator", CollectiveOperator.Add)
-    parts.attributes[annotations.COLLECTIVE_OPERATOR] = int(operator)
+    parts.attributes[attribute_names.COLLECTIVE_OPERATOR] = int(operator)
     group = parts.attributes.pop("commGroup", None)
     if group is not None:
-        parts.attributes[annotations.COMM_GROUP] = [int(group.type), group.replicaGroupSize]
+        parts.attributes[attribute_names.COMM_GROUP] = [int(group.type), group.replicaGroupSize]
 
 
 _CONV_LISTS = ("dilations", "inDilations", "pads", "outPads", "strides")
@@ -144,7 +144,7 @@ def _multi_conv(parts: NodeParts) -> None:
         proportions = parts.attributes.pop("availableMemoryProportions")
         if not all(0 < p <= 1 for p in proportions):
             raise popart_exception("availableMemoryProportion must be in (0,1]")
-        parts.attributes[annotations.AVAILABLE_MEMORY] = proportions
+        parts.attributes[attribute_names.AVAILABLE_MEMORY] = proportions
     parts.attributes["numConvs"] = len(groups)
     parts.outputs = len(groups)
     parts.inputs = [name for group in groups for name in (*group, "", "")[:3]]

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from .._calls import checked, convert
 from ..errors import popart_exception
-from ..model import annotations as names
+from ..model import attribute_names as names
 from ..model import tensors
 from ..model.check import check_model
 from ..model.debug import DebugContext, path_of

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import onnx
+
+from . import tensors
+from .external import information, is_external
 
 
 def check_model(proto: onnx.ModelProto) -> None:
@@ -13,7 +18,32 @@ def check_model(proto: onnx.ModelProto) -> None:
     RuntimeError
         The model breaks a rule of ONNX, or an external data file is missing (looked for from the current directory).
     """
+    _require_external_files(proto.graph)
     try:
-        onnx.checker.check_model(proto)
+        onnx.checker.check_model(_with_plain_halves(proto))
     except onnx.checker.ValidationError as err:
         raise RuntimeError(str(err)) from None
+
+
+def _require_external_files(graph: onnx.GraphProto) -> None:
+    for tensor in graph.initializer:
+        path = information(tensor).get("location") if is_external(tensor) else None
+        if path and not Path(path).is_file():
+            raise RuntimeError(
+                f"Data of TensorProto ( tensor name: {tensor.name}) should be stored in {path}, but it doesn't exist or is "
+                "not accessible."
+            )
+
+
+def _with_plain_halves(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, or a copy whose packed halves stand as ONNX wants them, for the checker."""
+    if not any(tensors.is_packed_half(t) for t in proto.graph.initializer):
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for tensor in copy.graph.initializer:
+        if tensors.is_packed_half(tensor):
+            array = tensors.read(tensor)
+            tensor.ClearField("int32_data")
+            tensor.raw_data = array.astype("<f2").tobytes()
+    return copy

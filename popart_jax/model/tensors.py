@@ -76,7 +76,8 @@ def write(proto: onnx.TensorProto, array: np.ndarray) -> None:
         padded[: values.size] = values
         proto.int32_data.extend(padded.view(np.int32).tolist())
     else:
-        getattr(proto, _FIELDS.get(kind.name, "int32_data")).extend(values.tolist())
+        numbers = values.astype(np.int32) if kind.name == "BOOL" else values
+        getattr(proto, _FIELDS.get(kind.name, "int32_data")).extend(numbers.tolist())
 
 
 def _varint(n: int) -> bytes:

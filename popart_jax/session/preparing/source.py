@@ -13,7 +13,7 @@ from ...errors import popart_exception
 from ...execution import Structure, Type, Variable
 from ...logs import module_logger
 from ...lowering.resolve import captured
-from ...model.annotations import input_metadata, variable_metadata
+from ...model.attribute_names import input_metadata, variable_metadata
 from ...model.dtypes import BY_ONNX
 from ...model.variable_settings import CommGroup, VariableSettings
 
