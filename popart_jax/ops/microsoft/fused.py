@@ -1,0 +1,247 @@
+"""Fused and older forms of ordinary operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...errors import popart_exception
+from ..convolution import conv
+from ..dropout import dropout_12
+from ..gather import gather_nd
+from ..join import pad as pad_11
+from ..linalg import gemm
+from ..pooling import max_pool
+from ..registry import Context, Key, Static, Training, direct, lowers
+from ..sampling import grid_sample
+from . import DOMAIN
+
+
+def gelu(x: jax.Array) -> jax.Array:
+    """x Phi(x)."""
+    return jax.nn.gelu(x, approximate=False)
+
+
+def activate(name: str, x: jax.Array, values: Sequence[float] = ()) -> jax.Array:
+    """Activation of a fused operator, by name, with its parameters in order (alpha, beta, gamma).
+
+    Raises
+    ------
+    popart_exception
+        Unknown name.
+    """
+    a, b, *_ = (*values, None, None)
+    known = {
+        "": lambda: x,
+        "Relu": lambda: jax.nn.relu(x),
+        "Sigmoid": lambda: jax.nn.sigmoid(x),
+        "Tanh": lambda: jnp.tanh(x),
+        "LeakyRelu": lambda: jnp.where(x < 0, x * (0.01 if a is None else a), x),
+        "Clip": lambda: jnp.clip(x, a, b),
+        "HardSigmoid": lambda: jnp.clip(x * (0.2 if a is None else a) + (0.5 if b is None else b), 0, 1),
+        "Elu": lambda: jax.nn.elu(x, 1.0 if a is None else a),
+        "Gelu": lambda: gelu(x),
+        "Silu": lambda: jax.nn.silu(x),
+        "QuickGelu": lambda: quick_gelu(x, alpha=1.702 if a is None else a),
+    }
+    if name not in known:
+        raise popart_exception(f"Unknown fused activation {name!r}; known are {sorted(known)[1:]}.")
+    return known[name]().astype(x.dtype)
+
+
+direct({"Gelu": gelu, "Inverse": jnp.linalg.inv}, domain=DOMAIN)
+
+
+@lowers("BiasGelu", domain=DOMAIN)
+def bias_gelu(x, bias, /):
+    return gelu(x + bias)
+
+
+@lowers("FastGelu", domain=DOMAIN)
+def fast_gelu(x, bias=None, /):
+    return jax.nn.gelu(x if bias is None else x + bias)
+
+
+@lowers("QuickGelu", domain=DOMAIN)
+def quick_gelu(x, /, *, alpha=1.702):
+    return x * jax.nn.sigmoid(jnp.asarray(alpha, x.dtype) * x)
+
+
+@lowers("BiasSplitGelu", domain=DOMAIN)
+def bias_split_gelu(x, bias, /):
+    left, right = jnp.split(x + bias, 2, axis=-1)
+    return left * gelu(right)
+
+
+@lowers("BiasAdd", domain=DOMAIN)
+def bias_add(x, bias, skip, /):
+    return x + bias + skip
+
+
+@lowers("BiasSoftmax", domain=DOMAIN)
+def bias_softmax(x, bias, /, *, is_inner_broadcast, axis=1):
+    """Softmax over all dimensions from `axis` on, of data plus a bias that is broadcast."""
+    axis %= x.ndim
+    if not is_inner_broadcast and bias.ndim == x.ndim - axis:
+        bias = bias.reshape((1,) * axis + bias.shape)
+    total = x + bias
+    return jax.nn.softmax(total, axis=tuple(range(axis, x.ndim)))
+
+
+@lowers("BiasDropout", domain=DOMAIN)
+def bias_dropout(
+    x, bias, residual=None, ratio=None, training_mode: Static = None, /, *, seed=None, key: Key,
+    training: Training = False, walk: Context,
+):  # fmt: skip
+    y, mask = dropout_12(x + bias, ratio, training_mode, seed=seed, key=key, training=training, walk=walk)
+    return (y if residual is None else y + residual), mask
+
+
+@lowers("FusedConv", domain=DOMAIN)
+def fused_conv(x, w, b=None, z=None, /, *, activation="", activation_params=(), auto_pad="NOTSET", dilations=(),
+               group=1, kernel_shape=(), pads=(), strides=()):  # fmt: skip
+    """Convolution, optional sum, activation."""
+    y = conv(
+        x,
+        w,
+        b,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    return activate(activation, y if z is None else y + z, activation_params)
+
+
+def _last(x: jax.Array) -> jax.Array:
+    return jnp.moveaxis(x, 1, -1)
+
+
+def _first(x: jax.Array) -> jax.Array:
+    return jnp.moveaxis(x, -1, 1)
+
+
+@lowers("NhwcConv", domain=DOMAIN)
+@lowers("NhwcFusedConv", domain=DOMAIN)
+def nhwc_fused_conv(x, w, b=None, z=None, /, *, activation="", activation_params=(), auto_pad="NOTSET", dilations=(),
+                    group=1, kernel_shape=(), pads=(), strides=()):  # fmt: skip
+    """Channels-last data with weights (M, C/group, ...)."""
+    return _last(fused_conv(
+        _first(x), w, b, None if z is None else _first(z), activation=activation, activation_params=activation_params,
+        auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides,
+    ))  # fmt: skip
+
+
+@lowers("NhwcMaxPool", domain=DOMAIN)
+def nhwc_max_pool(x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=(), pads=(), strides=()):
+    return _last(max_pool(
+        _first(x), kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode, dilations=dilations, pads=pads,
+        strides=strides,
+    ))  # fmt: skip
+
+
+def _turned(x: jax.Array, trans: int, batch: int) -> jax.Array:
+    """Operand of FusedMatMul: leading dimension moved before the last (batch), then the last two swapped."""
+    if batch and x.ndim > 2:
+        x = jnp.moveaxis(x, 0, -2)
+    return x.swapaxes(-1, -2) if trans and x.ndim > 1 else x
+
+
+@lowers("TransposeMatMul", domain=DOMAIN)
+@lowers("FusedMatMul", domain=DOMAIN)
+def fused_matmul(a, b, /, *, alpha=1.0, transA=0, transB=0, transBatchA=0, transBatchB=0):
+    product = jnp.matmul(_turned(a, transA, transBatchA), _turned(b, transB, transBatchB))
+    return product * jnp.asarray(alpha, product.dtype)
+
+
+@lowers("FusedMatMulActivation", domain=DOMAIN)
+def fused_matmul_activation(
+    a, b, /, *, activation, activation_alpha=None, activation_axis=None, activation_beta=None, activation_gamma=None,
+    alpha=1.0, transA=0, transB=0, transBatchA=0, transBatchB=0,
+):  # fmt: skip
+    y = fused_matmul(a, b, alpha=alpha, transA=transA, transB=transB, transBatchA=transBatchA, transBatchB=transBatchB)
+    if activation == "Softmax":
+        return jax.nn.softmax(y, axis=-1 if activation_axis is None else activation_axis)
+    return activate(activation, y, [v for v in (activation_alpha, activation_beta) if v is not None])
+
+
+@lowers("FusedGemm", domain=DOMAIN)
+def fused_gemm(
+    a, b, c=None, /, *, activation="", activation_alpha=None, activation_beta=None, activation_gamma=None, alpha=1.0,
+    beta=1.0, transA=0, transB=0,
+):  # fmt: skip
+    y = gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    return activate(activation, y, [v for v in (activation_alpha, activation_beta) if v is not None])
+
+
+@lowers("GemmFastGelu", domain=DOMAIN)
+def gemm_fast_gelu(x, w, bias=None, /):
+    return fast_gelu(jnp.matmul(x, w), bias)
+
+
+@lowers("GatherND", domain=DOMAIN)
+def gather_nd_1(data, indices, /):
+    return gather_nd(data, indices)
+
+
+@lowers("ExpandDims", domain=DOMAIN)
+def expand_dims(x, axis: Static, /):
+    return jnp.expand_dims(x, int(np.reshape(axis, ())))
+
+
+@lowers("Trilu", domain=DOMAIN)
+def trilu(x, k: Static = None, /, *, upper=1):
+    return (jnp.triu if upper else jnp.tril)(x, 0 if k is None else int(np.reshape(k, ())))
+
+
+@lowers("Pad", domain=DOMAIN)
+def pad(x, pads: Static, value=None, /, *, mode="constant"):
+    return pad_11(x, np.reshape(pads, (-1,)), value, mode=mode)
+
+
+@lowers("Range", domain=DOMAIN)
+def range_(start: Static, limit: Static, delta: Static = None, /):
+    step = np.ones((), start.dtype) if delta is None else delta
+    return np.arange(*(np.reshape(v, ()) for v in (start, limit, step)), dtype=start.dtype)
+
+
+@lowers("GridSample", domain=DOMAIN)
+def grid_sample_1(x, grid, /, *, align_corners=0, mode="bilinear", padding_mode="zeros"):
+    return grid_sample(x, grid, align_corners=align_corners, mode=mode, padding_mode=padding_mode)
+
+
+@lowers("CDist", domain=DOMAIN)
+def cdist(a, b, /, *, metric="sqeuclidean"):
+    """Distances of all rows."""
+    squares = jnp.square(a[:, None] - b[None]).sum(-1)
+    return squares if metric == "sqeuclidean" else jnp.sqrt(jnp.where(squares == 0, 1, squares)) * (squares != 0)
+
+
+def _complex(x: Any) -> jax.Array:
+    return jax.lax.complex(x[..., 0], x[..., 1])
+
+
+def _parts(z: jax.Array) -> jax.Array:
+    return jnp.stack([z.real, z.imag], -1)
+
+
+@lowers("ComplexMul", domain=DOMAIN)
+def complex_mul(a, b, /):
+    return _parts(_complex(a) * _complex(b)).astype(a.dtype)
+
+
+@lowers("ComplexMulConj", domain=DOMAIN)
+def complex_mul_conj(a, b, /):
+    return _parts(_complex(a) * _complex(b).conj()).astype(a.dtype)
+
+
+@lowers("IsAllFinite", domain=DOMAIN)
+def is_all_finite(*xs, isinf_only=0, isnan_only=0):
+    test = jnp.isinf if isinf_only else jnp.isnan if isnan_only else lambda x: ~jnp.isfinite(x)
+    return ~jnp.stack([test(x).any() for x in xs]).any()

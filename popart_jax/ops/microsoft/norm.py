@@ -1,0 +1,85 @@
+"""Layer and group normalisation with skip connections, and the embedding that starts a transformer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ..normalization import group_standardise, rms_norm, standardise, wide
+from ..registry import lowers
+from . import DOMAIN
+
+
+def _rms(x: jax.Array, epsilon: float) -> tuple[jax.Array, jax.Array]:
+    inverse = lax.rsqrt(jnp.square(wide(x)).mean(-1, keepdims=True) + epsilon)
+    return wide(x) * inverse, inverse
+
+
+@lowers("SimplifiedLayerNormalization")
+@lowers("SimplifiedLayerNormalization", domain=DOMAIN)
+def simplified_layer_norm(x, scale, /, *, axis=-1, epsilon=1e-5, stash_type=1):
+    return rms_norm(x, scale, axis=axis, epsilon=epsilon, stash_type=stash_type)
+
+
+def _sum(x: jax.Array, skip: Any, bias: Any) -> jax.Array:
+    total = x + jnp.broadcast_to(skip, x.shape)
+    return total if bias is None else total + bias
+
+
+@lowers("SkipLayerNormalization", domain=DOMAIN)
+def skip_layer_norm(x, skip, gamma, beta=None, bias=None, /, *, epsilon=1e-12):
+    """Outputs: normalised, mean, inverse deviation, the sum itself."""
+    total = _sum(x, skip, bias)
+    normal, mean, inverse = standardise(wide(total), (-1,), epsilon)
+    y = normal * wide(gamma) + (0 if beta is None else wide(beta))
+    return y.astype(x.dtype), mean, inverse, total
+
+
+@lowers("SkipSimplifiedLayerNormalization", domain=DOMAIN)
+def skip_simplified_layer_norm(x, skip, gamma, bias=None, /, *, epsilon=1e-12):
+    total = _sum(x, skip, bias)
+    normal, inverse = _rms(total, epsilon)
+    return (normal * wide(gamma)).astype(x.dtype), None, inverse, total
+
+
+def embed_layer_norm(ids, segments, words, positions, segment_table, gamma, beta, mask, position_ids, epsilon):
+    """Sum of the embeddings, its layer norm, and the number of unmasked tokens per row."""
+    places = jnp.arange(ids.shape[1])[None] if position_ids is None else jnp.asarray(position_ids)
+    total = jnp.asarray(words)[ids] + jnp.asarray(positions)[places]
+    total = total if segments is None else total + jnp.asarray(segment_table)[segments]
+    normal, _, _ = standardise(wide(total), (-1,), epsilon)
+    y = (normal * wide(gamma) + wide(beta)).astype(total.dtype)
+    counts = jnp.zeros(ids.shape[:1], jnp.int32) if mask is None else (mask != 0).sum(1).astype(jnp.int32)
+    return y, counts, total
+
+
+@lowers("EmbedLayerNormalization", domain=DOMAIN)
+def embed_layer_normalization(
+    ids, segments, words, positions, segment_table, gamma, beta, mask=None, position_ids=None, /, *, epsilon=1e-12,
+    mask_index_type=None,
+):  # fmt: skip
+    return embed_layer_norm(ids, segments, words, positions, segment_table, gamma, beta, mask, position_ids, epsilon)
+
+
+@lowers("GroupNorm", domain=DOMAIN)
+def group_norm(x, gamma, beta, /, *, activation, groups, channels_last=1, epsilon=1e-5):
+    """Group normalisation, optionally followed by SiLU."""
+    data = jnp.moveaxis(x, -1, 1) if channels_last else x
+    normal, _, _ = group_standardise(data, groups, epsilon)
+    normal = jnp.moveaxis(normal, 1, -1)
+    y = normal * wide(gamma) + wide(beta)
+    y = jax.nn.silu(y) if activation else y
+    return (y if channels_last else jnp.moveaxis(y, -1, 1)).astype(x.dtype)
+
+
+@lowers("SkipGroupNorm", domain=DOMAIN)
+def skip_group_norm(x, gamma, beta, skip, bias=None, /, *, activation, groups, channels_last=1, epsilon=1e-5):
+    shaped = skip.reshape(x.shape[0], 1, 1, -1) if skip.ndim == 2 else skip
+    total = x + shaped + (0 if bias is None else bias)
+    y = group_norm(
+        total, gamma, beta, activation=activation, groups=groups, channels_last=channels_last, epsilon=epsilon
+    )
+    return y, total

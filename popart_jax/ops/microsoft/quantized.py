@@ -1,0 +1,267 @@
+"""Quantised operators: QLinear*, dynamic quantisation, weights in 2 to 8 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...errors import popart_exception
+from ..pooling import average_pool
+from ..quantize import (
+    dequantize_linear_13,
+    dynamic_quantize_linear,
+    matmul_integer,
+    qlinear_conv,
+    quantize_linear_13,
+    quantized,
+)
+from ..recurrent import lstm
+from ..registry import lowers
+from . import DOMAIN
+from .attention import _FILTER, self_attention
+from .fused import _first, _last
+from .norm import embed_layer_norm
+
+
+def real(x: Any, scale: Any, zero: Any) -> jax.Array:
+    """(x - zero) * scale in float32, parameters broadcast."""
+    shifted = x.astype(jnp.int32) - (0 if zero is None else zero.astype(jnp.int32))
+    return shifted.astype(jnp.float32) * jnp.asarray(scale, jnp.float32)
+
+
+def whole(y: Any, scale: Any, zero: Any, dtype: Any) -> jax.Array:
+    """Quantise a result."""
+    return quantized(y, jnp.asarray(scale).reshape(()), None if zero is None else zero.reshape(()), np.dtype(dtype))
+
+
+@lowers("QuantizeLinear", domain=DOMAIN)
+def quantize_linear(x, scale, zero=None, /, *, axis=1):
+    return quantize_linear_13(x, scale, zero, axis=axis)
+
+
+@lowers("DequantizeLinear", domain=DOMAIN)
+def dequantize_linear(x, scale, zero=None, /, *, axis=1):
+    return dequantize_linear_13(x, scale, zero, axis=axis)
+
+
+def _binary(fn: Callable[[jax.Array, jax.Array], jax.Array]) -> Callable[..., jax.Array]:
+    def translated(a, a_scale, a_zero, b, b_scale, b_zero, c_scale, c_zero=None, /):
+        return whole(fn(real(a, a_scale, a_zero), real(b, b_scale, b_zero)), c_scale, c_zero, a.dtype)
+
+    return translated
+
+
+lowers("QLinearAdd", domain=DOMAIN)(_binary(jnp.add))
+lowers("QLinearMul", domain=DOMAIN)(_binary(jnp.multiply))
+
+
+@lowers("QLinearSigmoid", domain=DOMAIN)
+def qlinear_sigmoid(x, x_scale, x_zero, y_scale, y_zero=None, /):
+    return whole(jax.nn.sigmoid(real(x, x_scale, x_zero)), y_scale, y_zero, x.dtype)
+
+
+@lowers("QLinearLeakyRelu", domain=DOMAIN)
+def qlinear_leaky_relu(x, x_scale, x_zero, y_scale, y_zero=None, /, *, alpha=0.01):
+    return whole(jax.nn.leaky_relu(real(x, x_scale, x_zero), alpha), y_scale, y_zero, x.dtype)
+
+
+@lowers("QLinearSoftmax", domain=DOMAIN)
+def qlinear_softmax(x, x_scale, x_zero, y_scale, y_zero, /, *, opset, axis=-1):
+    """Before opset 13 the softmax runs over all dimensions from `axis` on."""
+    over = tuple(range(axis % x.ndim, x.ndim)) if opset < 13 else axis
+    return whole(jax.nn.softmax(real(x, x_scale, x_zero), axis=over), y_scale, y_zero, x.dtype)
+
+
+@lowers("QLinearAveragePool", domain=DOMAIN)
+def qlinear_average_pool(
+    x, x_scale, x_zero, y_scale, y_zero=None, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, channels_last=0,
+    count_include_pad=0, pads=(), strides=(),
+):  # fmt: skip
+    data = real(x, x_scale, x_zero)
+    y = average_pool(
+        _first(data) if channels_last else data, kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad, pads=pads, strides=strides,
+    )  # fmt: skip
+    return whole(_last(y) if channels_last else y, y_scale, y_zero, x.dtype)
+
+
+@lowers("QLinearGlobalAveragePool", domain=DOMAIN)
+def qlinear_global_average_pool(x, x_scale, x_zero, y_scale, y_zero, /, *, channels_last=0):
+    axes = tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim))
+    return whole(real(x, x_scale, x_zero).mean(axes, keepdims=True), y_scale, y_zero, x.dtype)
+
+
+@lowers("QLinearReduceMean", domain=DOMAIN)
+def qlinear_reduce_mean(x, x_scale, x_zero, y_scale, y_zero=None, /, *, axes, keepdims):
+    return whole(real(x, x_scale, x_zero).mean(tuple(axes), keepdims=bool(keepdims)), y_scale, y_zero, x.dtype)
+
+
+@lowers("ReduceSumInteger", domain=DOMAIN)
+def reduce_sum_integer(x, /, *, axes, keepdims):
+    dtype = jnp.int32 if jnp.issubdtype(x.dtype, jnp.signedinteger) else jnp.uint32
+    return x.astype(dtype).sum(tuple(axes), keepdims=bool(keepdims), dtype=dtype)
+
+
+@lowers("QLinearConcat", domain=DOMAIN)
+def qlinear_concat(y_scale, y_zero, /, *inputs, axis):
+    """Inputs come as data, scale, zero point."""
+    parts = [real(*inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
+    return whole(jnp.concatenate(parts, axis), y_scale, y_zero, inputs[0].dtype)
+
+
+@lowers("QLinearWhere", domain=DOMAIN)
+def qlinear_where(condition, x, x_scale, x_zero, y, y_scale, y_zero, z_scale, z_zero, /):
+    chosen = jnp.where(condition, real(x, x_scale, x_zero), real(y, y_scale, y_zero))
+    return whole(chosen, z_scale, z_zero, x.dtype)
+
+
+@lowers("QLinearConv", domain=DOMAIN)
+def qlinear_conv_1(
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b=None, /, *, auto_pad="NOTSET", channels_last=0,
+    dilations=(), group=1, kernel_shape=(), pads=(), strides=(),
+):  # fmt: skip
+    y = qlinear_conv(
+        _first(x) if channels_last else x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b, auto_pad=auto_pad,
+        dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides,
+    )  # fmt: skip
+    return _last(y) if channels_last else y
+
+
+@lowers("QGemm", domain=DOMAIN)
+def qgemm(
+    a, a_scale, a_zero, b, b_scale, b_zero, c=None, y_scale=None, y_zero=None, /, *, alpha=1.0, transA=0, transB=0
+):
+    """Integer product plus an INT32 bias in units of a_scale * b_scale; quantised where y_scale is given."""
+    left, right = a.astype(jnp.int32) - a_zero.astype(jnp.int32), b.astype(jnp.int32)
+    right = right - (b_zero.reshape(-1, 1) if transB and b_zero.size > 1 else b_zero).astype(jnp.int32)
+    product = (left.T if transA else left) @ (right.T if transB else right)
+    total = (product + (0 if c is None else c)).astype(jnp.float32) * (alpha * a_scale * b_scale)
+    return total if y_scale is None else whole(total, y_scale, y_zero, a.dtype)
+
+
+@lowers("MatMulInteger16", domain=DOMAIN)
+def matmul_integer_16(a, b, /):
+    return jnp.matmul(a.astype(jnp.int32), b.astype(jnp.int32))
+
+
+@lowers("MulInteger", domain=DOMAIN)
+def mul_integer(a, a_zero, b, b_zero=None, /):
+    left, right = (
+        x.astype(jnp.int32) - (0 if z is None else z.astype(jnp.int32)) for x, z in ((a, a_zero), (b, b_zero))
+    )
+    return left * right
+
+
+@lowers("MatMulIntegerToFloat", domain=DOMAIN)
+def matmul_integer_to_float(a, b, a_scale, b_scale, a_zero=None, b_zero=None, bias=None, /):
+    product = matmul_integer(a, b, a_zero, b_zero).astype(a_scale.dtype)
+    y = product * (a_scale.reshape(-1, 1) if a_scale.size > 1 else a_scale.reshape(())) * b_scale
+    return y if bias is None else y + bias
+
+
+@lowers("DynamicQuantizeMatMul", domain=DOMAIN)
+def dynamic_quantize_matmul(a, b, b_scale, b_zero=None, bias=None, /):
+    """The left factor is quantised to its own range first."""
+    q, scale, zero = dynamic_quantize_linear(a)
+    return matmul_integer_to_float(q, b, jnp.asarray(scale), b_scale, jnp.asarray(zero), b_zero, bias)
+
+
+@lowers("QAttention", domain=DOMAIN)
+def qattention(
+    x, weight, bias, x_scale, w_scale, mask_index=None, x_zero=None, w_zero=None, past=None, /, *, num_heads,
+    do_rotary=0, mask_filter_value=_FILTER, past_present_share_buffer=0, scale=None, unidirectional=0,
+):  # fmt: skip
+    """Attention whose projection is an integer product."""
+    if do_rotary or past_present_share_buffer:
+        raise popart_exception("QAttention with do_rotary or past_present_share_buffer is not supported.")
+    qkv = matmul_integer_to_float(x, weight, x_scale, w_scale, x_zero, w_zero, bias)
+    sizes = (weight.shape[1] // 3,) * 3
+    return self_attention(qkv, num_heads, sizes, mask_index, past, None, unidirectional, mask_filter_value, scale)
+
+
+@lowers("QEmbedLayerNormalization", domain=DOMAIN)
+def qembed_layer_norm(
+    ids, segments, words, positions, segment_table, gamma, beta, mask, word_scale, position_scale, segment_scale,
+    gamma_scale, beta_scale, word_zero, position_zero, segment_zero, gamma_zero, beta_zero, /, *, epsilon=1e-12,
+):  # fmt: skip
+    table = None if segments is None else real(segment_table, segment_scale, segment_zero)
+    y, counts, _ = embed_layer_norm(
+        ids, segments, real(words, word_scale, word_zero), real(positions, position_scale, position_zero), table,
+        real(gamma, gamma_scale, gamma_zero), real(beta, beta_scale, beta_zero), mask, None, epsilon,
+    )  # fmt: skip
+    return y, counts
+
+
+@lowers("DynamicQuantizeLSTM", domain=DOMAIN)
+def dynamic_quantize_lstm(
+    x, w, r, b, sequence_lens, initial_h, initial_c, p, w_scale, w_zero, r_scale, r_zero, /, *, activations=(),
+    activation_alpha=(), activation_beta=(), clip=None, direction="forward", hidden_size=None, input_forget=0,
+):  # fmt: skip
+    """LSTM with weights (directions, input, gates) in 8 bits, computed with the real weights they stand for."""
+
+    def weights(q, scale, zero):
+        expanded = (v.reshape(v.shape[0], 1, -1) if v.ndim > 1 else v.reshape(-1, 1, 1) for v in (scale, zero))
+        return real(q, *expanded).swapaxes(1, 2)
+
+    return lstm(
+        x, weights(w, w_scale, w_zero), weights(r, r_scale, r_zero), b, sequence_lens, initial_h, initial_c, p,
+        activations=activations, activation_alpha=activation_alpha, activation_beta=activation_beta, clip=clip,
+        direction=direction, hidden_size=hidden_size, input_forget=input_forget,
+    )  # fmt: skip
+
+
+def unpack_bits(packed: Any, bits: int) -> jax.Array:
+    """Unsigned integers of 2, 4 or 8 bits out of bytes, low bits first, along the last axis."""
+    if bits not in (2, 4, 8):
+        raise popart_exception(f"Weights of {bits} bits are not supported; expected 2, 4 or 8.")
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    values = (jnp.asarray(packed)[..., None] >> shifts) & np.uint8(2**bits - 1)
+    return values.reshape(*packed.shape[:-1], -1)
+
+
+@lowers("MatMulNBits", domain=DOMAIN)
+def matmul_nbits(
+    a, b, scales, zero_points=None, g_idx=None, bias=None, /, *, K, N, block_size, bits=4, accuracy_level=0,
+    weight_prepacked=0,
+):  # fmt: skip
+    """a times the transpose of block-quantised weights (N, blocks, packed block)."""
+    blocks = -(-K // block_size)
+    values = unpack_bits(b.reshape(N, blocks, -1), bits)[..., :block_size].astype(scales.dtype)
+    if zero_points is None:
+        zeros = jnp.full((N, blocks), 2 ** (bits - 1), scales.dtype)
+    elif zero_points.dtype == jnp.uint8:
+        zeros = unpack_bits(zero_points.reshape(N, -1), bits)[:, :blocks].astype(scales.dtype)
+    else:
+        zeros = zero_points.reshape(N, blocks)
+    factor = scales.reshape(N, blocks)
+    if g_idx is not None:
+        group = jnp.asarray(g_idx)[:K]
+        weights = (values.reshape(N, -1)[:, :K] - zeros[:, group]) * factor[:, group]
+    else:
+        weights = ((values - zeros[..., None]) * factor[..., None]).reshape(N, -1)[:, :K]
+    y = a @ weights.T.astype(a.dtype)
+    return y if bias is None else y + bias
+
+
+@lowers("GatherBlockQuantized", domain=DOMAIN)
+def gather_block_quantized(
+    data, indices, scales, zero_points=None, /, *, bits=4, block_size=128, gather_axis=0, quantize_axis=1
+):
+    """Rows of a block-quantised table; UINT8 data hold several values per byte along the last axis."""
+    packed = data.dtype == jnp.uint8 and bits < 8
+    values = unpack_bits(data, bits) if packed else jnp.asarray(data)
+    zeros = unpack_bits(zero_points, bits) if packed and zero_points is not None else zero_points
+    zeros = 2 ** (bits - 1) if zeros is None and data.dtype == jnp.uint8 else 0 if zeros is None else zeros
+    axis = quantize_axis % values.ndim
+
+    def spread(p: Any) -> Any:
+        if isinstance(p, int):
+            return p
+        return jnp.repeat(jnp.asarray(p), block_size, axis=axis)[tuple(slice(n) for n in values.shape)]
+
+    weights = (values.astype(scales.dtype) - jnp.asarray(spread(zeros)).astype(scales.dtype)) * spread(scales)
+    return jnp.take(weights, indices, axis=gather_axis)
