@@ -11,6 +11,7 @@ from .version import packageHash as packageHash
 from .version import versionNumber as versionNumber
 from .version import versionString as versionString
 from .lowering import to_jax as to_jax
+from .ops import custom_op as custom_op
 from .errors import popart_exception as popart_exception
 from .errors import PopartJaxError as PopartJaxError
 from .errors import popart_internal_exception as popart_internal_exception

@@ -1,10 +1,13 @@
-"""``compare``: a model here and in ONNX Runtime."""
+"""``compare``: a model here and in another runtime, node by node."""
 
 from __future__ import annotations
 
 import argparse
+from itertools import chain
+from pathlib import Path
 
 import numpy as np
+import onnx
 from rich.console import Console
 from rich.table import Table
 
@@ -14,34 +17,33 @@ from . import feeds
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     feeds.add_arguments(parser)
+    parser.add_argument("--with", dest="runtime", default="onnxruntime", choices=("onnxruntime", "reference"), help="other side")
     parser.add_argument("--rtol", type=float, default=1e-3, help="relative tolerance (default 1e-3)")
-    parser.add_argument("--atol", type=float, default=1e-4, help="absolute tolerance (default 1e-4)")
+    parser.add_argument("--atol", type=float, default=1e-5, help="absolute tolerance (default 1e-5)")
+    parser.add_argument("--all", action="store_true", help="list every node that differs, not only the first")
+    parser.add_argument("--minimal", type=Path, metavar="FILE", help="where the minimal model goes (default beside the model)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare the outputs with those of ONNX Runtime; the exit status is 1 if they differ."""
-    import onnxruntime
-
-    from ..backend import prepare
+    """Name the first node that differs, with its error and inputs; write a minimal model; exit status 1 if there is one."""
+    from ..compare import compare, minimal_model
     from ..model.load import load
 
-    given = feeds.feeds(load(options.model).graph, options)
-    ours = prepare(str(options.model)).run(given)
-    session = onnxruntime.InferenceSession(str(options.model), providers=["CPUExecutionProvider"])
-    theirs = session.run(None, given)
-    table = Table("output", "shape", "largest difference", "")
-    equal = True
-    for info, a, b in zip(session.get_outputs(), ours, theirs, strict=True):
-        close = np.shape(a) == np.shape(b) and np.allclose(a, b, options.rtol, options.atol, equal_nan=True)
-        equal &= bool(close)
-        table.add_row(info.name, str(list(np.shape(a))), _difference(np.asarray(a), np.asarray(b)), "ok" if close else "differs")
-    Console().print(table)
-    return 0 if equal else 1
-
-
-def _difference(a: np.ndarray, b: np.ndarray) -> str:
-    if a.shape != b.shape:
-        return f"shapes {list(a.shape)} and {list(b.shape)}"
-    if a.dtype.kind not in "biuf" or not a.size:
-        return ""
-    return f"{np.max(np.abs(a.astype(np.float64) - b.astype(np.float64))):.3g}"
+    console, path = Console(), str(options.model)
+    given = feeds.feeds(load(path).graph, options)
+    found = compare(path, given, options.runtime, options.rtol, options.atol)
+    first = next(found, None)
+    if first is None:
+        console.print(f"every node agrees with {options.runtime}")
+        return 0
+    table = Table("node", "operator", "output", "type", "largest error", "ulps")
+    for d in chain([first], found if options.all else ()):
+        table.add_row(d.node, d.op, d.tensor, f"{d.theirs.dtype}{list(d.theirs.shape)}", f"{d.absolute:.3g}", f"{d.ulps:.0f}")
+    console.print(table)
+    for name, x in first.inputs.items():
+        console.print(f"  input {name}: {getattr(x, 'dtype', type(x).__name__)}{list(np.shape(x))}", highlight=False)
+        console.print(f"    {np.array2string(np.asarray(x), threshold=12, edgeitems=3)}", highlight=False, markup=False)
+    target = options.minimal or options.model.with_suffix(".minimal.onnx")
+    onnx.save(minimal_model(path, first), target)
+    console.print(f"minimal model: {target}")
+    return 1

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from .._compat.jax import enable_x64
 from ..buffers import aligned_copy
 from ..model.load import ModelLike, load
+from ..ops.cast import HOST_ONLY
 from .interpreter import Settings, evaluate
 from .passes import channels_last
 from .resolve import check_supported
@@ -124,14 +125,15 @@ def check_inputs(graph: ir.Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
             f"Inputs do not match the model: missing {missing}, unknown {unknown}; it takes {needed}.\n"
             "  fix: pass a dictionary with exactly these names."
         )
-    return {n: _as_declared(declared.get(n), x) for n, x in inputs.items()}
+    return {n: as_declared(declared.get(n), x) for n, x in inputs.items()}
 
 
-def _as_declared(value: ir.Value | None, x: Any) -> Any:
+def as_declared(value: ir.Value | None, x: Any) -> Any:
+    """A fed value as the array the translations get: of the declared type; texts and types XLA lacks stay NumPy."""
     if isinstance(x, (list, dict)) or x is None:
         return x
     array = x if isinstance(x, jax.Array) else np.asarray(x)
-    if array.dtype.kind in "OUS":
+    if array.dtype.kind in "OUS" or array.dtype in HOST_ONLY:
         return array
     want = value.dtype.numpy() if value is not None and value.dtype is not None else array.dtype
     return jnp.asarray(array, want)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .custom import custom_op as custom_op
 from .registry import (
     Context as Context,
     Key as Key,

@@ -1,0 +1,186 @@
+"""Which node of a model computes something else than another runtime does.
+
+Every node is given the *other* runtime's inputs, so one wrong node is not counted again in all that follow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ._compat.jax import enable_x64
+from .errors import popart_exception
+from .lowering.attributes import array
+from .lowering.function import as_declared
+from .lowering.interpreter import Settings, evaluate
+from .lowering.resolve import check_supported, find, label, needs
+from .model.load import load
+
+RUNTIMES = ("onnxruntime", "reference")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One output of one node that differs.
+
+    Attributes
+    ----------
+    node, op, tensor : str
+        Name and operator type of the node, name of the output.
+    ulps : float
+        Largest distance in units in the last place of the output's type (inf: shape, type or NaN differ).
+    absolute : float
+        Largest absolute difference.
+    ours, theirs : array
+        Both values.
+    inputs : mapping of str to array
+        What the node was given.
+    """
+
+    node: str
+    op: str
+    tensor: str
+    ulps: float
+    absolute: float
+    ours: Any
+    theirs: Any
+    inputs: Mapping[str, Any]
+
+
+def compare(
+    model: Any, feeds: Mapping[str, Any], runtime: str = "onnxruntime", rtol: float = 1e-3, atol: float = 1e-5
+) -> Iterator[Difference]:
+    """Differences of node outputs, in the order of the graph.
+
+    Parameters
+    ----------
+    model : path, bytes, onnx.ModelProto or onnx_ir.Model
+        The model; its functions are inlined first.
+    feeds : mapping of str to array
+        Inputs by name.
+    runtime : {"onnxruntime", "reference"}
+        The other side; ``reference`` is `onnx.reference`.
+    rtol, atol : float
+        An element differs beyond ``atol + rtol * |theirs|``.
+
+    Raises
+    ------
+    popart_exception
+        Unknown runtime, or the model holds operators without a translation.
+    """
+    loaded = load(model)
+    check_supported(loaded.graph, loaded.opset_imports)
+    theirs = {**feeds, **intermediates(loaded, feeds, runtime)}
+    settings = Settings(dict(loaded.opset_imports))
+    constants = {n: array(v.const_value) for n, v in loaded.graph.initializers.items() if v.const_value is not None}
+    known = {**constants, **theirs}
+    for node in loaded.graph:
+        row = find(node, loaded.opset_imports)
+        wanted = [v.name for v in node.outputs if v.name and v.name in theirs]
+        if not wanted or (row is not None and "key" in row.context):
+            continue
+        read = dict.fromkeys(v.name for v in needs(node) if v.name)
+        inputs = {name: known[name] for name in read if name in known}
+        with enable_x64():
+            ours = evaluate(loaded.graph, {n: as_declared(None, x) for n, x in inputs.items()}, wanted, settings)
+        for name in wanted:
+            yield from _difference(label(node), node.op_type, name, ours[name], theirs[name], inputs, rtol, atol)
+
+
+def _difference(
+    node: str, op: str, name: str, ours: Any, theirs: Any, inputs: Mapping[str, Any], rtol: float, atol: float
+) -> Iterator[Difference]:
+    if isinstance(theirs, (list, tuple)):
+        for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            yield from _difference(node, op, f"{name}[{i}]", a, b, inputs, rtol, atol)
+        return
+    if theirs is None or isinstance(theirs, dict):
+        return
+    a, b = np.asarray(ours), np.asarray(theirs)
+    if not _close(a, b, rtol, atol):
+        yield Difference(node, op, name, *distance(a, b), a, b, inputs)
+
+
+def _close(a: np.ndarray, b: np.ndarray, rtol: float, atol: float) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.dtype.kind in "OUSb":
+        return bool(np.all(a == b))
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    return np.allclose(a.astype(wide), b.astype(wide), rtol, atol, equal_nan=True)
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+    """Largest difference of two arrays, in units in the last place of their type and as it is."""
+    if a.shape != b.shape or a.dtype != b.dtype or a.dtype.kind in "OUSbc":
+        return np.inf, np.inf
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    gap = np.where(same, 0.0, np.abs(x - y))
+    if a.dtype.kind in "iu" or not gap.size:
+        return float(gap.max(initial=0)), float(gap.max(initial=0))
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(a.dtype)
+    step = np.maximum(2.0 ** np.floor(np.log2(np.maximum(np.abs(y), float(info.tiny)))), float(info.tiny)) * float(info.eps)
+    ulps = np.where(np.isnan(gap), np.inf, gap / step)
+    return float(ulps.max()), float(np.nan_to_num(gap, nan=np.inf).max())
+
+
+def intermediates(model: ir.Model, feeds: Mapping[str, Any], runtime: str) -> dict[str, Any]:
+    """Every output of every node of the main graph, as the other runtime computes it without rewriting the graph."""
+    proto = ir.to_proto(model)
+    names = list(dict.fromkeys(name for node in proto.graph.node for name in node.output if name))
+    del proto.graph.output[:]
+    proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in names)
+    if runtime == "reference":
+        from onnx.reference import ReferenceEvaluator
+
+        return dict(zip(names, ReferenceEvaluator(proto).run(None, dict(feeds)), strict=True))
+    if runtime != "onnxruntime":
+        raise popart_exception(f"compare: {runtime!r} is none of {list(RUNTIMES)}")
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+
+
+def minimal_model(model: Any, difference: Difference) -> onnx.ModelProto:
+    """The node alone, its inputs as initializers: it shows the difference without any feed."""
+    loaded = load(model)
+    node = next(n for n in loaded.graph if label(n) == difference.node)
+    proto = ir.to_proto(node)
+    tensors = {n: np.asarray(x) for n, x in difference.inputs.items() if not isinstance(x, (list, tuple, dict)) and x is not None}
+    graph = onnx.helper.make_graph(
+        [proto],
+        f"minimal_{difference.op}",
+        [onnx.helper.make_empty_tensor_value_info(n) for n in difference.inputs if n not in tensors],
+        [onnx.helper.make_empty_tensor_value_info(n) for n in proto.output if n],
+        [onnx.numpy_helper.from_array(x, n) for n, x in tensors.items()],
+    )
+    opsets = [onnx.helper.make_opsetid(d, v) for d, v in loaded.opset_imports.items()]
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=loaded.ir_version)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """``compare FILE.onnx [...]`` as a command of its own; exit status 1 when a node differs."""
+    import argparse
+
+    from .commands import compare as command
+
+    parser = argparse.ArgumentParser("python -m popart_jax.compare", description=__doc__)
+    parser.add_argument("model", type=Path, help="an ONNX file")
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(argv))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,111 @@
+"""Operators of one's own, in Python."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from .registry import Lowering, add, describe
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def custom_op(
+    domain: str, op: str, version: int = 1, *, gradient: Callable[..., Any] | None = None
+) -> Callable[[F], F]:
+    """Register the decorated JAX function as operator `domain::op`.
+
+    It then runs wherever a node of that type stands: in an ONNX file, in `to_jax`, in `Builder.customOp` and the
+    sessions, in training, and in the IPU model (which reads the traced function). Shapes and types of its results come
+    from tracing it. Registering the same operator again replaces it.
+
+    Parameters
+    ----------
+    domain, op : str
+        As the node carries them.
+    version : int
+        Opset version of the domain from which the function holds.
+    gradient : callable, optional
+        ``gradient(cotangents, inputs, outputs, **attributes)`` gives one gradient per input (None: no gradient).
+        All three are tuples, in the order of the signature. Without it JAX differentiates the function.
+
+    Returns
+    -------
+    callable
+        The decorator; it returns the function unchanged.
+
+    Raises
+    ------
+    ValueError
+        The domain is empty: the operators of ONNX itself can't be replaced.
+
+    Notes
+    -----
+    Positional-only parameters are inputs (default None: optional; ``*args``: variadic), keyword-only ones attributes.
+    Annotations from `popart_jax.ops` ask for more: `Static` for an input known while tracing (NumPy), `Key` for a random
+    key, `Training` for the mode.
+
+    Examples
+    --------
+    >>> @custom_op("com.acme", "LeakySquare", 1)
+    ... def leaky_square(x, /, *, alpha: float = 0.1):
+    ...     return jax.numpy.where(x > 0, x * x, alpha * x)
+    """
+    if domain in ("", "ai.onnx"):
+        raise ValueError(f"custom_op({op!r}): give a domain of your own; ONNX's own operators can't be replaced")
+
+    def register(fn: F) -> F:
+        row = describe(fn, op, version, domain)
+        row = row if gradient is None else _with_gradient(row, gradient)
+        add(row, replace=True)
+        return fn
+
+    return register
+
+
+def _with_gradient(row: Lowering, gradient: Callable[..., Any]) -> Lowering:
+    """The row with its backward pass given by `gradient`; static inputs stay out of the differentiated function."""
+
+    @functools.wraps(row.fn)
+    def call(*inputs: Any, **attributes: Any) -> Any:
+        traced = [i for i, x in enumerate(inputs) if x is not None and not row.is_static(i)]
+        own = {k: v for k, v in attributes.items() if k in row.attributes}
+
+        def merged(values: tuple[Any, ...]) -> list[Any]:
+            full = list(inputs)
+            for i, value in zip(traced, values, strict=True):
+                full[i] = value
+            return full
+
+        @jax.custom_vjp
+        def run(*values: Any) -> Any:
+            return row.fn(*merged(values), **attributes)
+
+        def forward(*values: Any) -> Any:
+            out = run(*values)
+            return out, (values, out)
+
+        def backward(residuals: Any, cotangents: Any) -> tuple[Any, ...]:
+            values, out = residuals
+            outs, cots = ((out,), (cotangents,)) if not isinstance(out, tuple) else (out, cotangents)
+            found = gradient(cots, tuple(merged(values)), outs, **own)
+            found = found if isinstance(found, tuple) else (found,)
+            if len(found) != len(inputs):
+                raise ValueError(f"{row.op}: gradient gave {len(found)} results for {len(inputs)} inputs")
+            return tuple(_cotangent(found[i], values[n]) for n, i in enumerate(traced))
+
+        run.defvjp(forward, backward)
+        return run(*(inputs[i] for i in traced))
+
+    return replace(row, fn=call)
+
+
+def _cotangent(g: Any, x: Any) -> Any:
+    if not jax.numpy.issubdtype(x.dtype, jax.numpy.inexact):
+        return np.zeros(x.shape, jax.dtypes.float0)
+    return jax.numpy.zeros_like(x) if g is None else jax.numpy.asarray(g, x.dtype)
