@@ -74,8 +74,6 @@ class OpCost:
         Element order of the output over the tiles, relative to the first input.
     known : bool
         False for the default price of a primitive without a rule.
-    fixed_cycles : cycles
-        Program overhead that belongs to no superstep.
     """
 
     supersteps: tuple[Superstep, ...] = ()
@@ -87,7 +85,6 @@ class OpCost:
     elementwise: bool = False
     layout: str = "new"
     known: bool = True
-    fixed_cycles: Number = 0.0
 
     def fused(self) -> OpCost:
         """Price of the same work inside the vertex of its consumer."""
@@ -116,7 +113,7 @@ class Context:
     def cost(self, price: OpCost) -> Cost:
         """Sum of the supersteps, with set-up and sync of each exchange and each compute set."""
         t = self.target
-        total = Cost(compute=price.fixed_cycles, flops=price.flops)
+        total = Cost(flops=price.flops)
         for s in price.supersteps:
             total = total + superstep_cost(s, t)
         return total

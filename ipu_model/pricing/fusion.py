@@ -38,7 +38,7 @@ def fused_into(program: Program, prices: list[OpCost], uses: list[int]) -> list[
                 continue
             other = program.steps[source]
             same_place = other.frame == step.frame and other.scope is step.scope
-            if same_place and other.op.output.size == step.op.output.size and prices[source].fixed_cycles == 0:
+            if same_place and other.op.output.size == step.op.output.size:
                 into[source] = at
         maker[step.outputs[0]] = at
     return into

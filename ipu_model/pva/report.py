@@ -1,0 +1,88 @@
+"""`openReport` and the object it returns."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import ipu_model.report.model as model
+from ipu_model.pva.compilation import Compilation
+from ipu_model.pva.execution import Execution
+
+FORMAT = "ipu_model profile"
+
+
+class Report:
+    """A profile: ``compilation`` (what the compiler knows) and ``execution`` (the modelled run)."""
+
+    def __init__(self, graph: dict[str, Any], execution: dict[str, Any], name: str = "") -> None:
+        self._graph, self._execution = graph, execution
+        self.name = name
+
+    @property
+    def poplarVersion(self) -> SimpleNamespace:
+        return SimpleNamespace(string="0.0.0 (ipu_model)", major=0, minor=0, point=0)
+
+    @property
+    def packageHash(self) -> str:
+        return ""
+
+    @cached_property
+    def compilation(self) -> Compilation:
+        return Compilation(self._graph)
+
+    @cached_property
+    def execution(self) -> Execution:
+        return Execution(self._execution, self.compilation)
+
+
+def fromReport(report: model.Report) -> Report:
+    """The same view of a report in memory."""
+    return Report(report.graph_report(), report.execution_report(), report.name)
+
+
+def save_profile(report: model.Report, path: str | Path) -> Path:
+    """Write ``profile.pop``: graph and execution profile in one CBOR tree.
+
+    Parameters
+    ----------
+    path : str or Path
+        File to write; an existing folder gets a ``profile.pop``.
+    """
+    import cbor2
+
+    path = Path(path)
+    path = path / "profile.pop" if path.is_dir() else path
+    tree = {
+        "format": FORMAT,
+        "name": report.name,
+        "graphProfile": report.graph_report(),
+        "executionProfile": report.execution_report(),
+    }
+    path.write_bytes(cbor2.dumps(tree))
+    return path
+
+
+def openReport(path: str | Path) -> Report:
+    """Open a profile written by `save_profile`.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no such file.
+    ValueError
+        When the file is no such profile (files of Graphcore's own tools are not read).
+    """
+    import cbor2
+
+    path = Path(path)
+    path = path / "profile.pop" if path.is_dir() else path
+    try:
+        tree = cbor2.loads(path.read_bytes())
+    except cbor2.CBORDecodeError as err:
+        raise ValueError(f"{str(path)!r} is no profile of ipu_model: {err}") from err
+    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
+        raise ValueError(f"{str(path)!r} is no profile of ipu_model")
+    return Report(tree["graphProfile"], tree["executionProfile"], tree["name"])

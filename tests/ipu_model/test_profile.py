@@ -1,0 +1,204 @@
+"""Profiles of JAX functions: laws of the costs, phases, branches, plug-ins, differentiability."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+
+import ipu_model
+from ipu_model.costs import Context, rules
+from ipu_model.walk import Op, tensor
+
+
+def f32(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def f16(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float16)
+
+
+def mlp(p, x):
+    return jnp.tanh(x @ p[0]) @ p[1]
+
+
+@pytest.mark.parametrize("target", ["mk1", "mk2", "bow"])
+def test_profile_of_a_function_on_every_target(target):
+    r = ipu_model.profile(mlp, (f32(256, 512), f32(512, 64)), f32(128, 256), target=target)
+    assert r.fits
+    assert not r.unpriced
+    assert r.total_cycles == pytest.approx(r.cycles.total)
+    assert r.cycles.total == pytest.approx(sum(c.total for c in r.phases.values()))
+    assert r.cycles.total == pytest.approx(sum(o.cycles.total for o in r.operations))
+    assert r.cycles.total == pytest.approx(sum(s.cycles.total * s.trips for s in r.steps))
+    assert r.cycles.flops >= 2 * 128 * (256 * 512 + 512 * 64)
+
+
+def test_shapes_only_no_arrays_and_name():
+    assert ipu_model.profile(mlp, (f32(8, 8), f32(8, 8)), f32(8, 8)).name == "mlp"
+
+
+def test_unknown_option_is_an_error():
+    with pytest.raises(TypeError, match="unknown option"):
+        ipu_model.profile(mlp, (f32(8, 8), f32(8, 8)), f32(8, 8), recompute=True)
+
+
+UNARY = ("exp", "tanh", "sin", "sqrt", "abs", "negative", "floor")
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.sampled_from(UNARY), st.integers(1, 5), st.integers(50_000, 60_000), st.integers(1, 7))
+def test_cost_never_falls_when_a_tensor_grows(name, rows, columns, factor):
+    fn = getattr(jnp, name)
+    small = ipu_model.profile(fn, f32(rows, columns)).cycles.total
+    large = ipu_model.profile(fn, f32(rows * factor, columns)).cycles.total
+    assert large >= small
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(1, 9), st.integers(1, 9))
+def test_splitting_a_loop_adds_up(a, b):
+    def loop(n):
+        return lambda x: lax.fori_loop(0, n, lambda _, c: jnp.sin(c), x)
+
+    def cycles(n):
+        return ipu_model.profile(loop(n), f32(64)).cycles.total
+
+    assert cycles(a) + cycles(b) == pytest.approx(cycles(a + b))
+
+
+def test_only_the_dearest_branch_counts():
+    def fn(p, x):
+        return lax.cond(p, lambda v: jnp.sin(v), lambda v: v + 1.0, x)
+
+    r = ipu_model.profile(fn, jax.ShapeDtypeStruct((), bool), f32(4096))
+    assert any("branches" in a for a in r.assumptions)
+    trips = {s.primitive: s.trips for s in r.steps}
+    assert trips["sin"] == 1
+    assert trips["add"] == 0
+
+
+def test_a_primitive_without_rule_is_listed_and_not_free():
+    from jax.extend.core import Primitive
+
+    p = Primitive("mystery")
+    p.def_abstract_eval(lambda a: a)
+    r = ipu_model.profile(lambda x: p.bind(x), f32(4096))
+    assert r.unpriced == {"mystery": 1}
+    assert r.cycles.total > ipu_model.profile(jnp.abs, f32(4096)).cycles.total
+    assert "mystery x1" in r.summary()
+
+
+def test_fusion_within_one_node_saves_launches_and_memory():
+    def fn(x):
+        with jax.named_scope("onnx[gelu]"):
+            return jnp.tanh(x * 2.0) + 1.0
+
+    on = ipu_model.profile(fn, f32(100_000))
+    off = ipu_model.profile(fn, f32(100_000), fuse_elementwise=False)
+    assert on.cycles.total < off.cycles.total
+    assert sum(s.fused for s in on.steps) == 2
+
+
+def test_transposed_operand_costs_an_exchange_only_where_layouts_meet():
+    square = f32(256, 256)
+    same = ipu_model.profile(lambda x, y: x.T + y.T, square, square).cycles
+    mixed = ipu_model.profile(lambda x, y: x.T + y, square, square).cycles
+    back = ipu_model.profile(lambda x, y: x.T.T + y, square, square).cycles
+    assert same.exchange == 0
+    assert back.exchange == 0
+    assert mixed.exchange > 0
+
+
+def test_matmul_phases_and_passes():
+    def step(w, x, y):
+        return jax.grad(lambda w, x: ((x @ w - y) ** 2).sum(), argnums=(0, 1))(w, x)
+
+    r = ipu_model.profile(step, f16(256, 512), f16(64, 256), f16(64, 512))
+    dots = [s for s in r.steps if s.primitive == "dot_general"]
+    assert [d.phase for d in dots] == ["forward", "backward", "backward"]
+    assert {d.cycles.flops for d in dots} == {2 * 64 * 256 * 512}
+
+
+def test_convolution_names_follow_the_library():
+    def loss(w, x):
+        with jax.named_scope("onnx[conv]"):
+            return lax.conv_general_dilated(x, w, (1, 1), "SAME").sum()
+
+    r = ipu_model.profile(jax.grad(loss, argnums=(0, 1)), f16(32, 16, 3, 3), f16(2, 16, 14, 14))
+    text = r.summary(show_execution_steps=True)
+    assert "OnTileExecute: conv/convolution/Conv_3x3/Convolve" in text
+    assert "OnTileExecute: conv/weightDeltas/Conv_3x3/Convolve" in text
+    assert "poplin::ConvPartial" in text
+
+
+def test_gradient_of_cycles_with_respect_to_the_hardware():
+    program = ipu_model.trace(jax.make_jaxpr(mlp)((np.ones((64, 64)), np.ones((64, 64))), np.ones((64, 64))))
+    target = ipu_model.get_target("mk2")
+    total = ipu_model.cycles(program, target)
+    g = jax.grad(lambda t: ipu_model.cycles(program, t))(target)
+    for name in ("sync_cycles", "supervisor_cycles"):
+        step = 1e-2 * getattr(target, name)
+        moved = target.replace(**{name: getattr(target, name) + step})
+        assert float(getattr(g, name)) == pytest.approx((ipu_model.cycles(program, moved) - total) / step, rel=1e-3)
+    assert float(g.exchange_bytes_per_cycle) < 0
+
+
+def test_ten_thousand_equations_stay_quick():
+    def fn(x):
+        for _ in range(5000):
+            x = jnp.sin(x) + 1.0
+        return x
+
+    jaxpr = jax.make_jaxpr(fn)(f32(64))
+    import time
+
+    start = time.perf_counter()
+    r = ipu_model.profile_jaxpr(jaxpr)
+    assert len(r.steps) == 10_000
+    assert time.perf_counter() - start < 15
+
+
+def op(primitive, ins, outs, **params):
+    return Op(primitive, tuple(tensor(*i) for i in ins), tuple(tensor(*o) for o in outs), params)
+
+
+def test_ring_all_reduce_follows_its_formula():
+    target = ipu_model.get_target("mk2")
+    ctx = Context(target)
+    n, size = 8, 1 << 20
+    data = ((size,), "float32")
+    price = rules()["psum"](op("psum", [data], [data], axis_size=n), ctx)
+    wire = 2 * (n - 1) / n * size * 4 / (target.link_rate / target.clock_hz)
+    expected = wire + 2 * (n - 1) * target.external_sync_cycles
+    assert price.supersteps[0].inter_ipu == pytest.approx(expected)
+
+
+def test_collectives_of_a_traced_axis():
+    jaxpr = jax.make_jaxpr(lambda x: lax.psum(x, "replica"), axis_env=[("replica", 4)])(np.ones((1000,), np.float32))
+    alone = ipu_model.profile_jaxpr(jaxpr)
+    four = ipu_model.profile_jaxpr(jaxpr, options=ipu_model.ModelOptions(replicas=4))
+    assert alone.cycles.inter_ipu == 0
+    assert four.cycles.inter_ipu > 0
+
+
+def test_every_primitive_of_jax_lax_that_we_lower_to_has_a_rule():
+    x = np.abs(np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32))
+    i = np.arange(8, dtype=np.int32)
+    samples = [
+        (lambda a: jnp.sort(a, axis=0), x), (lambda a: lax.top_k(a, 3), x), (jnp.cumsum, x), (jnp.linalg.cholesky, x),
+        (lambda a: jnp.linalg.solve(a, a), x), (lambda a: a[i][:, i], x), (lambda a: a.at[i].add(1.0), x),
+        (lambda a: jnp.pad(a, 1), x), (lambda a: jnp.argmax(a, 1), x), (lambda a: jax.random.normal(jax.random.key(0), (8,)) + a, x),
+        (lambda a: lax.reduce_window(a, 0.0, lax.add, (2, 2), (2, 2), "VALID"), x), (jax.scipy.special.erf, x),
+        (lambda a: jnp.where(a > 0, a, -a), x), (lambda a: jnp.concatenate([a, a]), x), (lambda a: jnp.clip(a, 0, 1), x),
+        (lambda a: jax.nn.softmax(a), x), (lambda a: jnp.fft.fft(a), x), (lambda a: jnp.linalg.svd(a), x),
+        (lambda a: lax.dynamic_slice(a, (i[0], i[0]), (2, 2)), x), (lambda a: jax.image.resize(a, (16, 16), "linear"), x),
+        (lambda a: jnp.einsum("ij,kj->ik", a, a), x), (lambda a: jnp.prod(a), x), (lambda a: jax.scipy.special.gammaln(a), x),
+    ]  # fmt: skip
+    for fn, arg in samples:
+        assert not ipu_model.profile(fn, arg).unpriced

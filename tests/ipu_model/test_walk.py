@@ -1,0 +1,149 @@
+"""The walk: names, phases, trips, values; and the algebra of costs."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax import lax
+
+import ipu_model
+from ipu_model.cost import ZERO, Cost, Peak
+from ipu_model.partition import linear, split_regions
+from ipu_model.walk import scope
+
+
+def trace(fn, *args, **how):
+    return ipu_model.trace(jax.make_jaxpr(fn)(*args), **how)
+
+
+@pytest.mark.parametrize(
+    ("stack", "node", "phase", "path"),
+    [
+        ("onnx[fc1]", "fc1", "forward", ("fc1",)),
+        ("jvp(onnx[/enc/fc1])", "/enc/fc1", "forward", ("/enc/fc1",)),
+        ("transpose(jvp(onnx[a/b]))/onnx[c]", "c", "backward", ("a/b", "c")),
+        ("update/mul", "", "update", ("update", "mul")),
+        ("onnx[a(b)]", "a(b)", "forward", ("a(b)",)),
+        ("onnx[x[0]]", "x[0]", "forward", ("x[0]",)),
+        ("transpose(jvp(layer))/checkpoint/rematted_computation/onnx[y]", "y", "backward", ("layer", "y")),
+        ("", "", "forward", ()),
+    ],
+)
+def test_scope_of_a_name_stack(stack, node, phase, path):
+    read = scope.read(stack)
+    assert (read.node, read.phase, read.path) == (node, phase, path)
+
+
+def test_rematerialised_work_is_marked():
+    assert scope.read("transpose(jvp(f))/checkpoint/rematted_computation").recomputed
+
+
+def test_phases_of_a_training_step_with_a_loop_inside():
+    def loss(w, x):
+        def body(h, _):
+            with jax.named_scope("onnx[inner]"):
+                return jnp.tanh(h @ w), None
+
+        with jax.named_scope("onnx[Loop]"):
+            h, _ = lax.scan(body, x, None, length=5)
+        return h.sum()
+
+    def step(w, x):
+        g = jax.grad(loss)(w, x)
+        with jax.named_scope("update"):
+            return w - 0.1 * g
+
+    program = trace(step, jnp.ones((8, 8)), jnp.ones((4, 8)))
+    dots = [s for s in program.steps if s.op.primitive == "dot_general"]
+    assert [(s.scope.node, s.scope.phase, program.trips(s)) for s in dots] == [
+        ("inner", "forward", 5),
+        ("inner", "backward", 5),
+        ("inner", "backward", 5),
+    ]
+    assert {s.scope.phase for s in program.steps if s.op.primitive == "sub"} >= {"update"}
+
+
+def test_trips_multiply_through_nested_loops():
+    def fn(x):
+        return lax.fori_loop(0, 3, lambda _, a: lax.fori_loop(0, 4, lambda _, b: jnp.sin(b), a), x)
+
+    program = trace(fn, jnp.ones(8))
+    assert [program.trips(s) for s in program.steps if s.op.primitive == "sin"] == [12]
+    assert not program.assumptions
+
+
+def test_unknown_while_is_reported_and_can_be_told():
+    def fn(x):
+        return lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, x)
+
+    program = trace(fn, jnp.ones(8))
+    assert any("trip count not known" in a for a in program.assumptions)
+    told = trace(fn, jnp.ones(8), options=ipu_model.ModelOptions(trip_counts={"*": 7}))
+    assert {told.trips(s) for s in told.steps if s.op.primitive == "mul"} == {7}
+
+
+def test_equal_equations_share_one_operation():
+    def fn(x):
+        for _ in range(20):
+            x = jnp.sin(x)
+        return x
+
+    program = trace(fn, jnp.ones(8))
+    assert len(program.steps) == 20
+    assert len({id(s.op) for s in program.steps}) == 1
+
+
+def test_stream_inputs_are_read_per_trip_and_take_no_device_memory():
+    def fn(w, xs):
+        return lax.scan(lambda c, x: (c + (w * x).sum(), c * x), 0.0, xs)
+
+    A = ipu_model.Argument
+    program = trace(
+        fn, jnp.ones(16), jnp.ones((10, 16)),
+        inputs=[A("w", "weight"), A("x", "stream")], outputs=[A("c"), A("y", "stream")],
+    )  # fmt: skip
+    kinds = {s.op.primitive: program.trips(s) for s in program.steps}
+    assert kinds["host_read"] == 10
+    assert kinds["host_write"] == 10
+    assert "loop_slice" not in kinds
+
+
+numbers = st.integers(0, 1000).map(float)
+costs = st.builds(Cost, numbers, numbers, numbers, numbers, numbers, numbers, numbers)
+
+
+@given(costs, costs, costs, st.integers(0, 50))
+def test_cost_algebra(a, b, c, n):
+    assert a + ZERO == a
+    assert (a + b) + c == a + (b + c)
+    assert (a + b) * n == a * n + b * n
+    assert a | b == b | a
+    assert (a | b) | c == a | (b | c)
+    assert (a | b).cycles <= (a + b).cycles
+    assert (a + b).cycles == a.cycles + b.cycles
+
+
+@given(st.integers(0, 100), st.integers(0, 100), st.integers(1, 9))
+def test_peak_is_a_maximum(a, b, n):
+    assert Peak(a) + Peak(b) == Peak(max(a, b))
+    assert Peak(a) * n == Peak(a)
+    assert Peak(a) & Peak(b) == Peak(a + b)
+
+
+@given(st.integers(1, 10_000), st.sampled_from((1, 2, 4, 16)), st.integers(1, 1472), st.sampled_from((0, 32, 64)))
+def test_regions_cover_everything_evenly(n, grain, parts, minimum):
+    s = split_regions(n, grain, parts, minimum)
+    assert s.tiles * s.most >= n
+    assert s.tiles <= parts
+    assert (s.tiles - 1) * max(0, s.most - 2 * grain) <= n
+    assert s.tiles == 1 or s.most >= min(minimum, n)
+
+
+def test_linear_mapping_puts_at_least_128_bytes_on_a_tile():
+    assert linear(64, 2, 1472).tiles == 1
+    assert linear(1472 * 64, 2, 1472) == linear(1472 * 64, 2, 1472)
+    assert linear(1472 * 64, 2, 1472).tiles == 1472
+    assert linear(1472 * 64, 2, 1472).most == 64
