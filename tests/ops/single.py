@@ -16,7 +16,7 @@ from popart_jax.lowering import Settings, evaluate
 
 
 def model(
-    op: str, inputs: Sequence[Any], n_out: int = 1, *, domain: str = "", opset: int = 22, **attributes: Any
+    op: str, inputs: Sequence[Any], n_out: int = 1, *, domain: str = "", at: int = 22, **attributes: Any
 ) -> onnx.ModelProto:
     """A model of one node; an input of None is left out."""
     names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
@@ -29,7 +29,7 @@ def model(
     outputs = [helper.make_empty_tensor_value_info(f"y{i}") for i in range(n_out)]
     graph = helper.make_graph([node], "single", infos, outputs)
     imports = [
-        helper.make_opsetid("", opset if not domain else 22),
+        helper.make_opsetid("", 22 if domain else at),
         *([helper.make_opsetid(domain, 1)] if domain else []),
     ]
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
