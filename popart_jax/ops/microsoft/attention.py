@@ -195,10 +195,12 @@ def _turn(x: jax.Array, cos: Any, sin: Any, where: jax.Array, interleaved: bool)
 
 
 def _append(past: Any, new: jax.Array, before: jax.Array, total: int) -> jax.Array:
-    """The cache with the new entries of each row written after its valid ones."""
+    """The valid entries of the cache, then the new ones, then zeros."""
     room = max(total, 0 if past is None else past.shape[2])
     buffer = jnp.zeros((*new.shape[:2], room, new.shape[3]), new.dtype)
-    buffer = buffer if past is None else buffer.at[:, :, : past.shape[2]].set(past)
+    if past is not None:
+        valid = (jnp.arange(past.shape[2]) < before[:, None])[:, None, :, None]
+        buffer = buffer.at[:, :, : past.shape[2]].set(jnp.where(valid, past, 0))
     return jax.vmap(lambda b, n, at: jax.lax.dynamic_update_slice_in_dim(b, n, at, axis=1))(buffer, new, before)
 
 
