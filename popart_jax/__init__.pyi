@@ -162,6 +162,13 @@ from .session.option_groups import ReplicatedCollectivesSettings as ReplicatedCo
 from .session.options import SessionOptions as SessionOptions
 from .model.input_shapes import InputShapeInfo as InputShapeInfo
 from .model.transformer import GraphTransformer as GraphTransformer
+from .session.inference import InferenceSession as InferenceSession
+from .session.training import TrainingSession as TrainingSession
+from .session.stepio import IStepIO as IStepIO
+from .session.stepio import PyStepIO as PyStepIO
+from .session.stepio import PyStepIOCallback as PyStepIOCallback
+from .session.weightsio import IWeightsIO as IWeightsIO
+from .session.weightsio import PyWeightsIO as PyWeightsIO
 from .session.memory import OutOfMemoryError as OutOfMemoryError
 from .session.memory import OutOfMemoryException as OutOfMemoryException
 from .session.numerics import NumericsReport as NumericsReport

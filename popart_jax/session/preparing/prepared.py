@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 import patterns as rewrites
@@ -17,12 +18,13 @@ from ...errors import popart_exception
 from ...execution import Program, Structure, Training, Type, Variable
 from ...execution.describe import graph_types, update_types
 from ...lowering.interpreter import names
-from ...lowering.resolve import check_supported, has_effect
-from ...model.input_shapes import InputShapeInfo, settle_input_shapes
-from ...model.load import load
-from ...model.reserved_names import reserved_prefix
+from ...lowering.resolve import check_supported, has_effect, make_plan, needs
+from ...model.input_shapes import InputShapeInfo
+from ...model.session_model import read_session_model
 from ...optimizers import Adam, Optimizer
 from ...optimizers.rules import Reduction, Weight
+from ..facts import option_facts
+from ..option_checks import OptionFacts, announce, check_options, raise_all
 from ..patterns_api import Patterns, check_mandatory
 from . import gradients, hyper, loss_scale, source
 from .anchoring import GRADIENT, anchors_of
@@ -53,7 +55,7 @@ class Prepared:
 
     Attributes
     ----------
-    original : onnx_ir.Model
+    proto : onnx.ModelProto
         The model as given, for saving.
     program : Program
         What runs (before layout passes).
@@ -74,7 +76,7 @@ class Prepared:
     """
 
     request: Request
-    original: ir.Model
+    proto: onnx.ModelProto
     program: Program
     held: Mapping[str, Held]
     initial: Mapping[str, np.ndarray]
@@ -83,6 +85,7 @@ class Prepared:
     infos: Mapping[str, Type]
     streams: Mapping[str, Type]
     local_replicas: int
+    facts: OptionFacts
     constants: frozenset[str] = frozenset()
 
 
@@ -97,56 +100,26 @@ def prepare(request: Request) -> Prepared:
     options, training = request.options, request.loss is not None
     if not training and not request.data_flow.anchors():
         raise popart_exception("User must specify an anchor tensor when doing inference.")
-    model = load(request.model)
-    original = model.clone()
-    graph = model.graph
-    _check_names(graph, request.shapes)
-    settle_input_shapes(graph, request.shapes)
+    read = read_session_model(request.model, request.shapes)
+    model, graph = read.model, read.model.graph
     if not training:
         if options.enableGradientAccumulation:
             raise popart_exception("Gradient Accumulation only available when training.")
         loss_scale.refuse_inference(options)
     check_supported(graph, model.opset_imports)
-    saved_state = _drop_unused_initializers(graph)
+    facts = option_facts(model, request)
+    saved_state = {name: tensor.numpy() for name, tensor in read.optimizer_state.items()}
     structure = _structure(request)
     held, constants = _variables(model, request, structure)
     base = _base_program(model, request, structure, held)
     device_types = graph_types(base)
+    raise_all(check_options(options, facts))
+    announce(options, facts)
     check_mandatory(request.patterns.selection)
     if training:
-        return _prepare_training(request, original, model, base, held, saved_state, device_types)
+        return _prepare_training(request, read.proto, model, base, held, saved_state, device_types, facts)
     initial = _host_values(graph, held)
-    return _finish(request, original, model, base, held, initial, None, device_types, frozenset(), constants)
-
-
-def _check_names(graph: ir.Graph, shapes: InputShapeInfo) -> None:
-    seen: set[str] = set()
-    for value in graph.inputs:
-        if value.name in seen:
-            raise popart_exception(f"Duplicate graph input name '{value.name}' in the model.")
-        seen.add(value.name or "")
-    used = {v.name or "" for v in source.used_values(graph)}
-    made = {v.name or "" for node in graph for v in node.outputs}
-    for name in sorted({*seen, *made, *shapes.names(), *(n for n in graph.initializers if n in used)}):
-        prefix = reserved_prefix(name)
-        if prefix is not None:
-            raise popart_exception(
-                f"Tensor '{name}' has an invalid name: clash with reserved prefix '{prefix}'. Rename it in the model."
-            )
-
-
-def _drop_unused_initializers(graph: ir.Graph) -> dict[str, np.ndarray]:
-    """Remove initializers that nobody reads; returns them, since saved optimizer state is among them."""
-    used = source.used_values(graph) | set(graph.outputs)
-    dropped = {}
-    for name, value in list(graph.initializers.items()):
-        if value not in used and value.const_value is not None:
-            if reserved_prefix(name) is not None:
-                dropped[name] = value.const_value.numpy()
-            graph.initializers.pop(name)
-            if value in graph.inputs:
-                graph.inputs.remove(value)
-    return dropped
+    return _finish(request, read.proto, model, base, held, initial, None, device_types, frozenset(), constants, facts)
 
 
 def _structure(request: Request) -> Structure:
@@ -216,12 +189,13 @@ def _options_for_operators(request: Request) -> dict[str, Any]:
 
 def _prepare_training(
     request: Request,
-    original: ir.Model,
+    proto: onnx.ModelProto,
     model: ir.Model,
     base: Program,
     held: dict[str, Held],
     saved_state: Mapping[str, np.ndarray],
     types: Mapping[str, Type],
+    facts: OptionFacts,
 ) -> Prepared:
     optimizer, loss, options, graph = request.optimizer, request.loss, request.options, model.graph
     assert optimizer is not None and loss is not None
@@ -255,7 +229,7 @@ def _prepare_training(
     every = {**types, **{GRADIENT + t: types[t] for t in differentiated}, **extra}
     initial = {**values, **{n: s.first for n, s in state.items()}}
     return _finish(
-        request, original, model, program, everything, initial, layout, every, differentiated, frozenset()
+        request, proto, model, program, everything, initial, layout, every, differentiated, frozenset(), facts
     )
 
 
@@ -277,7 +251,7 @@ def _reduction(options: Any, structure: Structure) -> Reduction:
 
 def _finish(
     request: Request,
-    original: ir.Model,
+    proto: onnx.ModelProto,
     model: ir.Model,
     program: Program,
     held: Mapping[str, Held],
@@ -286,6 +260,7 @@ def _finish(
     types: Mapping[str, Type],
     differentiated: Collection[str],
     constants: frozenset[str],
+    facts: OptionFacts,
 ) -> Prepared:
     """Check the anchors, apply the patterns, and put everything together."""
     host = host_types(model.graph, types)
@@ -293,10 +268,11 @@ def _finish(
     program = replace(program, anchors=anchors, types=types, variables=_drifting(program))
     program = replace(program, graph=_rewritten(model, request, program, differentiated))
     _check_work(program)
+    program = replace(program, streams=_needed_streams(program))
     options = request.options
     return Prepared(
         request=request,
-        original=original,
+        proto=proto,
         program=program,
         held={n: replace(h, variable=program.variables[n]) for n, h in held.items()},
         initial=initial,
@@ -305,6 +281,7 @@ def _finish(
         infos=host,
         streams=source.stream_types(model.graph),
         local_replicas=options.replicatedGraphCount if options.enableReplicatedGraphs else 1,
+        facts=facts,
         constants=constants,
     )
 
@@ -324,6 +301,17 @@ def _rewritten(model: ir.Model, request: Request, program: Program, differentiat
     protected = frozenset(n for n in keep if n)
     rewrites.apply(model, request.patterns.selection, mode="training" if training else "inference", protected=protected)
     return model.graph
+
+
+def _needed_streams(program: Program) -> dict[str, Type]:
+    """Streams that anchors, updates or copies depend on."""
+    known = names(program.graph)
+    shown = {a.source.removeprefix(GRADIENT) for a in program.anchors}
+    want = shown | set(program.copies.values()) | ({program.training.loss} if program.training else set())
+    values = tuple(known[n] for n in sorted(want) if n in known)
+    plan = make_plan(program.graph, values, program.opsets)
+    read = {v.name for step in plan.steps for v in needs(step.node)} | {v.name for v in values}
+    return {n: t for n, t in program.streams.items() if n in read}
 
 
 def _check_work(program: Program) -> None:

@@ -1,0 +1,396 @@
+"""What training and inference sessions have in common; each method checks, converts and calls."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from typing import Any
+
+import numpy as np
+
+from .._calls import checked
+from ..enums import DeviceConnectionType, DeviceType, SyntheticDataMode
+from ..errors import popart_exception, popart_runtime_error
+from ..execution.compiled import to_host
+from ..logs import module_logger
+from ..model.dtypes import BY_NUMPY
+from ..model.input_shapes import InputShapeInfo
+from ..model.load import load_proto
+from ..model.tensor_info import _TensorInfoCore
+from ..optimizers import Optimizer
+from . import callbacks, feeding, option_checks, saving, seeds
+from .anchor_arrays import init_anchor_arrays
+from .dataflow import DataFlow
+from .engine import FORWARD_ONLY, MAIN, Engine
+from .options import SessionOptions
+from .patterns_api import Patterns
+from .preparing import Prepared, Request, prepare
+from .stepio import IStepIO, PyStepIO, PyStepIOCallback
+from .weights import HostWeights
+from .weightsio import IWeightsIO, PyWeightsIO
+
+_last_on_device: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+class SessionCore:
+    """A prepared model, its engine once there is one, and the host's side of weights and seed."""
+
+    _prepared: Prepared
+
+    def _start(self, request: Request) -> None:
+        self._request = request
+        self._prepared = prepare(request)
+        self._facts = self._prepared.facts
+        self._engine: Engine | None = None
+        self._weights = HostWeights(self._prepared)
+        self._optimizer = request.optimizer
+        self._seed = seeds.clock_seed()
+        self._loaded = False
+        self._first_run = True
+        self._has_run = False
+
+    # -- facts
+
+    @property
+    def dataFlow(self) -> DataFlow:
+        """The data flow (a copy)."""
+        return copy.deepcopy(self._request.data_flow)
+
+    @property
+    def replicationFactor(self) -> int:
+        """Replicas of this process."""
+        return self._prepared.local_replicas
+
+    @property
+    def accumulationFactor(self) -> int:
+        """Micro-batches per weight update."""
+        return self._prepared.program.structure.accumulation
+
+    def _getDataFlow(self) -> DataFlow:
+        return self.dataFlow
+
+    def _replicationFactor(self) -> int:
+        return self.replicationFactor
+
+    def _accumulationFactor(self) -> int:
+        return self.accumulationFactor
+
+    def initAnchorArrays(self) -> dict[str, np.ndarray]:
+        """An uninitialised array per anchor, in the shape that `run` fills.
+
+        Raises
+        ------
+        RuntimeError
+            The period of an EveryN anchor does not divide the batches.
+        """
+        return init_anchor_arrays(self)
+
+    @checked
+    def getInfo(self, id: str, /) -> _TensorInfoCore:
+        """Type and shape (of one replica) of any tensor.
+
+        Raises
+        ------
+        popart_exception
+            There is no such tensor.
+        """
+        kind = self._prepared.infos.get(id)
+        if kind is None:
+            raise popart_exception(f"No tensor named '{id}' in this session; there are {sorted(self._prepared.infos)[:50]}")
+        return _TensorInfoCore(BY_NUMPY[kind.dtype].data_type, list(kind.shape))
+
+    def _tensor_ids(self) -> set[str]:
+        return set(self._prepared.infos)
+
+    # -- compiling and loading
+
+    @checked
+    def prepareDevice(self, loadEngine: bool = True, err: Any = None) -> None:
+        """Compile the program for the device, and load it.
+
+        Raises
+        ------
+        popart_exception
+            The options do not fit the device.
+        popart_runtime_error
+            The device can't be attached.
+        """
+        options = self._request.options
+        option_checks.raise_all(option_checks.check_device_options(options, self._facts))
+        self._loaded = False
+        engine = Engine(self._prepared)
+        if options.compileEngine:
+            engine.compile((MAIN, FORWARD_ONLY) if options.createImplicitPipeliningFwdOnlyProgram else (MAIN,))
+            module_logger("devicex").info("Graph compiled")
+        self._engine = engine
+        if loadEngine and options.compileEngine:
+            self.loadEngineAndConnectStreams()
+
+    def loadEngineAndConnectStreams(self) -> None:
+        """Load the compiled program: send seed, optimizer values, and first weights.
+
+        Raises
+        ------
+        popart_runtime_error
+            Nothing was compiled, or the device can't be attached.
+        """
+        engine = self._engine
+        if engine is None or MAIN not in engine.programs:
+            raise popart_runtime_error(
+                "Trying to load an engine but no compiled engine. Did you forget to call prepareDevice()?"
+            )
+        self._attach()
+        self._loaded = True
+        _last_on_device[self._request.device] = weakref.ref(self)
+        module_logger("devicex").info("Engine loaded")
+        engine.load_variables(self._weights.copy)
+        engine.put_seed(seeds.to_words(self._seed))
+        self._send_optimizer()
+
+    def _attach(self) -> None:
+        device = self._request.device
+        if device.connectionType is DeviceConnectionType.OnDemand and not device.isAttached:
+            if not device.tryAttachUntilTimeout():
+                raise popart_runtime_error(f"Failed to attach to device: {device!r}")
+
+    def _send_optimizer(self) -> None:
+        layout = self._prepared.hyper
+        assert self._engine is not None
+        values = np.zeros(1, np.float32) if layout is None else layout.values(self._optimizer)  # type: ignore[arg-type]
+        self._engine.put_hyper(values)
+
+    def _ready(self, what: str) -> Engine:
+        """The engine, loaded; loads it now if it is only compiled."""
+        if self._engine is None:
+            raise popart_runtime_error(f"Must call prepareDevice before {what}")
+        if not self._loaded:
+            self.loadEngineAndConnectStreams()
+            return self._engine
+        last = _last_on_device.get(self._request.device)
+        if last is None or last() is not self:
+            _last_on_device[self._request.device] = weakref.ref(self)
+            module_logger("devicex").info("Engine loaded")
+        return self._engine
+
+    # -- running
+
+    def run(self, *args: Any, **kwargs: Any) -> None:
+        """Run one step: ``run(stepio, debugName="")`` or ``run(programHandle, stepio, debugName="")``.
+
+        Raises
+        ------
+        popart_runtime_error
+            The session is not ready, or the step I/O does not fit; weights are unchanged then.
+        popart_exception
+            Unknown program handle.
+        """
+        if len(args) == 1 and not kwargs and isinstance(args[0], IStepIO):
+            handle, stepio = MAIN, args[0]
+        else:
+            handle, stepio = _run_arguments(*args, **kwargs)
+        engine = self._engine
+        if engine is None or not self._loaded or self._needs_weights():
+            engine = self._check_runnable(handle)
+        elif handle and handle not in engine.programs:
+            raise _unknown_program(handle)
+        if self._request.options.syntheticDataMode is not SyntheticDataMode.Off:
+            self._run_synthetic(engine, handle)
+        elif type(stepio) is PyStepIO:
+            self._run_arrays(engine, handle, stepio)
+        elif isinstance(stepio, PyStepIOCallback):
+            loaded = engine.programs[handle]
+            feeds = callbacks.collect(stepio, loaded.laid_out.program, loaded.streams)
+            results = engine.step(handle, feeds)
+            callbacks.hand_out(stepio, loaded.anchors, {n: to_host(x) for n, x in results.items()})
+        else:
+            raise TypeError(f"run takes a PyStepIO or PyStepIOCallback, got {type(stepio).__name__}")
+        self._first_run = False
+        self._has_run = True
+
+    def _check_runnable(self, handle: str) -> Engine:
+        if self._request.device.connectionType is DeviceConnectionType.Never:
+            raise popart_runtime_error(
+                "The device was made with connection type Never: programs can be compiled for it but not run."
+            )
+        if self._needs_weights():
+            raise popart_runtime_error("Must call weightsFromHost before run as the model has initializers and is training")
+        engine = self._ready("run")
+        if handle not in engine.programs:
+            raise _unknown_program(handle)
+        return engine
+
+    def _needs_weights(self) -> bool:
+        return False
+
+    def _run_arrays(self, engine: Engine, handle: str, stepio: PyStepIO) -> None:
+        plan = stepio.plan
+        if plan is None or plan[0] is not engine or plan[1] != handle or plan[2] != stepio.asserts:
+            loaded = engine.programs[handle]
+            made = feeding.make_plan(stepio, self._prepared, loaded.streams, loaded.anchors, self._first_run)
+            plan = stepio.plan = (engine, handle, stepio.asserts, made)
+        results = engine.step(handle, plan[3].feeds())
+        plan[3].store(results, to_host)
+        if not results:
+            engine.wait()
+
+    def _run_synthetic(self, engine: Engine, handle: str) -> None:
+        loaded = engine.programs[handle]
+        mode = self._request.options.syntheticDataMode
+        rng = np.random.default_rng(0)
+        feeds = {}
+        for s in loaded.streams:
+            if mode is SyntheticDataMode.Zeros or s.device.kind not in "f":
+                feeds[s.name] = np.zeros(s.shape, s.device)
+            elif mode is SyntheticDataMode.RandomNormal:
+                feeds[s.name] = rng.normal(size=s.shape).astype(s.device)
+            else:
+                feeds[s.name] = rng.uniform(size=s.shape).astype(s.device)
+        engine.step(handle, feeds)
+        engine.wait()
+
+    # -- weights
+
+    def weightsFromHost(self) -> None:
+        """Send the host copy of weights and optimizer state to the device."""
+        self._weights.to_device(self._ready("weightsFromHost"))
+
+    def weightsToHost(self) -> None:
+        """Fetch weights and optimizer state from the device, for `readWeights`."""
+        if self._request.options.syntheticDataMode is SyntheticDataMode.Off:
+            self._weights.fetch(self._ready("weightsToHost"))
+
+    @checked
+    def readWeights(self, weightsIo: IWeightsIO, /) -> None:
+        """Copy what `weightsToHost` fetched into arrays."""
+        self._weights.read(_arrays(weightsIo))
+
+    @checked
+    def writeWeights(self, weightsIo: IWeightsIO, /) -> None:
+        """Set the host copy of some weights; `weightsFromHost` then sends it."""
+        self._weights.write(_arrays(weightsIo))
+
+    @checked
+    def modelToHost(self, fn: str, /) -> None:
+        """Write the model with current weights and optimizer state to a file, and make these the host copy."""
+        engine = self._ready("modelToHost")
+        values = self._weights.sync(engine)
+        state = frozenset(n for n in self._prepared.state if n in values)
+        saving.write_file(saving.saved_model(self._prepared.proto, values, state), fn)
+
+    def resetHostWeights(
+        self, modelProtoOrFilename: Any, ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False
+    ) -> None:
+        """Set the host copy from the initializers of a model.
+
+        Raises
+        ------
+        popart_runtime_error
+            Weights are constants, or an initializer does not fit a tensor of the session.
+        """
+        if self._request.loss is None and self._request.options.constantWeights:
+            raise popart_runtime_error("Cannot call resetHostWeights when constantWeights is set")
+        values = saving.initializer_values(load_proto(modelProtoOrFilename))
+        skip = ignoreWeightsInModelWithoutCorrespondingHostWeight
+        self._weights.replace(values, ignore_unknown=skip, where="resetHostWeights")
+        self._weights.loaded = False
+
+    # -- random numbers
+
+    @checked
+    def setRandomSeed(self, seedValue: int) -> None:
+        """Set the random seed.
+
+        Raises
+        ------
+        popart_runtime_error
+            Before `prepareDevice`.
+        """
+        if not self._prepared.program.random:
+            module_logger("session").warning("Trying to set the random seed, but this session has no random behaviour. Doing nothing.")
+            return
+        if self._engine is None:
+            raise popart_runtime_error("Must call prepareDevice before setRandomSeed")
+        self._seed = seedValue
+        if self._loaded:
+            self._engine.put_seed(seeds.to_words(seedValue))
+
+    def getRandomSeed(self) -> int:
+        """The current random seed, on replica 0.
+
+        Raises
+        ------
+        popart_runtime_error
+            Before `prepareDevice`.
+        """
+        if not self._prepared.program.random:
+            module_logger("session").warning("Trying to get the random seed, but this session has no random behaviour. Returning 0.")
+            return 0
+        return seeds.to_int(self._ready("getRandomSeed").seed())
+
+
+def make_request(
+    fnModel: Any, dataFlow: Any, deviceInfo: Any, inputShapeInfo: Any, patterns: Any, userOptions: Any, name: str,
+    loss: Any = None, optimizer: Optimizer | None = None,
+) -> Request:  # fmt: skip
+    """Arguments of a constructor, checked and copied.
+
+    Raises
+    ------
+    popart_exception
+        No device.
+    TypeError
+        An argument of a wrong type.
+    """
+    if deviceInfo is None:
+        raise popart_exception("Must pass a valid deviceInfo to the session constructor.")
+    flow = DataFlow(1, {}) if dataFlow is None else dataFlow
+    for value, kind, what in (
+        (flow, DataFlow, "dataFlow"),
+        (inputShapeInfo or InputShapeInfo(), InputShapeInfo, "inputShapeInfo"),
+        (patterns or Patterns(), Patterns, "patterns"),
+        (userOptions or SessionOptions(), SessionOptions, "userOptions"),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(f"{what} must be a {kind.__name__}, got {type(value).__name__}")
+    return Request(
+        model=fnModel,
+        data_flow=copy.deepcopy(flow),
+        device=deviceInfo,
+        options=copy.deepcopy(userOptions) if userOptions is not None else SessionOptions(),
+        patterns=copy.deepcopy(patterns) if patterns is not None else Patterns(),
+        shapes=copy.deepcopy(inputShapeInfo) if inputShapeInfo is not None else InputShapeInfo(),
+        name=name,
+        loss=loss,
+        optimizer=None if optimizer is None else optimizer.clone(),
+    )
+
+
+def _arrays(weights: IWeightsIO) -> PyWeightsIO:
+    if not isinstance(weights, PyWeightsIO):
+        raise TypeError(f"Expected a PyWeightsIO, got {type(weights).__name__}")
+    return weights
+
+
+@checked
+def _run_arguments(*args: Any, **kwargs: Any) -> tuple[str, Any]:
+    values = list(args)
+    handle = kwargs.pop("programHandle", None)
+    if handle is None and values and isinstance(values[0], str):
+        handle = values.pop(0)
+    stepio = kwargs.pop("stepio", None)
+    if stepio is None and values:
+        stepio = values.pop(0)
+    kwargs.pop("debugName", None)
+    if kwargs or len(values) > 1 or stepio is None:
+        raise TypeError("run(stepio, debugName='') or run(programHandle, stepio, debugName='')")
+    return handle or MAIN, stepio
+
+
+def _unknown_program(handle: str) -> popart_exception:
+    return popart_exception(
+        f"Unknown program handle '{handle}'. The only other program is '{FORWARD_ONLY}', which exists when "
+        "createImplicitPipeliningFwdOnlyProgram is set."
+    )
+
+
+__all__ = ["DeviceType", "SessionCore", "make_request"]

@@ -1,0 +1,169 @@
+"""A session's compiled programs and what lives on the device between runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..execution import Executable, Program, trace
+from ..execution.compiled import Traced, to_host
+from ..execution.graph_passes import LaidOut, lay_out
+from ..execution.layout import group_values, input_shapes, replica_values
+from ..execution.micro import GRADIENT
+from ..execution.program import SEED
+from ..lowering.interpreter import names
+from .feeding import AnchorFact, StreamFact
+from .preparing import Prepared
+
+MAIN = ""
+FORWARD_ONLY = "implicitPipeliningFwdOnly"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """One compiled program with the facts that feeding it needs."""
+
+    laid_out: LaidOut
+    executable: Executable
+    streams: list[StreamFact]
+    anchors: list[AnchorFact]
+
+
+class Engine:
+    """Compiled programs, variables on the device, the random seed and the hyperparameters."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self.prepared = prepared
+        self.programs: dict[str, Loaded] = {}
+        self.changing: dict[str, Any] = {}
+        self.fixed: dict[str, dict[str, Any]] = {}
+        self.hyper: Any = None
+        self._fixed_host: Mapping[str, np.ndarray] = {}
+
+    def compile(self, handles: tuple[str, ...]) -> None:
+        """Trace and compile the programs by these handles."""
+        for handle in handles:
+            self.programs[handle] = self._compile(program_of(self.prepared.program, handle))
+
+    def _compile(self, program: Program) -> Loaded:
+        laid_out = lay_out(program, jax.default_backend(), hoist=self.prepared.program.training is None)
+        traced = self.trace(laid_out.program)
+        executable = Executable(traced, laid_out.options)
+        return Loaded(laid_out, executable, self._stream_facts(program), self._anchor_facts(program))
+
+    def trace(self, program: Program, *, single_device: bool = False) -> Traced:
+        """The step as a jaxpr."""
+        layout = self.prepared.hyper
+        return trace(program, 1 if layout is None else layout.size, single_device=single_device)
+
+    def _stream_facts(self, program: Program) -> list[StreamFact]:
+        shapes = input_shapes(program, self.prepared.local_replicas)
+        return [
+            StreamFact(n, self.prepared.streams[n].dtype, kind.dtype, shapes[n]) for n, kind in program.streams.items()
+        ]
+
+    def _anchor_facts(self, program: Program) -> list[AnchorFact]:
+        facts = []
+        for anchor in program.anchors:
+            kind = self.prepared.infos.get(anchor.source) or program.types[anchor.source]
+            parts = anchor.slots(program.structure) * self.prepared.local_replicas
+            facts.append(AnchorFact(anchor.name, kind.dtype, parts * math.prod(kind.shape), parts))
+        return facts
+
+    def load_variables(self, host: Mapping[str, np.ndarray]) -> None:
+        """Bring the host copy of all variables to the device."""
+        main = self.programs[MAIN].executable
+        changing = main.program.changing
+        seed = self.changing.get(SEED)
+        self.changing = {n: main.put_variable(n, host[n]) for n in changing}
+        if seed is not None:
+            self.changing[SEED] = seed
+        self._fixed_host = {n: host[n] for n in self.prepared.held if n not in changing}
+        self.fixed[MAIN] = self._load_fixed(self.programs[MAIN])
+
+    def _load_fixed(self, loaded: Loaded) -> dict[str, Any]:
+        program, hoisted = loaded.laid_out.program, loaded.laid_out.hoisted
+        own = [n for n in program.variables if n not in program.changing and n not in hoisted]
+        needed = {n: h for n, h in self._fixed_host.items() if n in own}
+        put = {n: loaded.executable.put_variable(n, h) for n, h in needed.items()}
+        if not hoisted:
+            return put
+        flat = {n: h for n, h in self._fixed_host.items() if not self.prepared.program.variables[n].individual}
+        narrow = {n: np.asarray(h, self.prepared.program.variables[n].type.dtype) for n, h in flat.items()}
+        made = loaded.laid_out.compute(narrow)
+        if loaded.executable.mesh is None:
+            return put | made
+        return put | {n: loaded.executable.put_variable(n, np.asarray(x)) for n, x in made.items()}
+
+    def put_seed(self, words: np.ndarray) -> None:
+        """Set the random seed, two words with the low one first."""
+        if self.prepared.program.random:
+            self.changing[SEED] = self.programs[MAIN].executable.put_seed(words)
+
+    def seed(self) -> np.ndarray:
+        """The current seed."""
+        return to_host(self.changing[SEED])
+
+    def put_hyper(self, values: np.ndarray) -> None:
+        """Set the hyperparameters."""
+        self.hyper = self.programs[MAIN].executable.put_hyper(values)
+
+    def step(self, handle: str, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Run one step; returns the anchors as device arrays of shape [slots, (replicas,) *shape]."""
+        loaded = self.programs[handle]
+        executable = loaded.executable
+        if executable.mesh is not None:
+            feeds = {n: executable.stream(n, x) for n, x in feeds.items()}
+        if handle == MAIN:
+            self.changing, results = executable.call(self.changing, self.fixed[handle], self.hyper, feeds)
+            return results
+        state = {n: x for n, x in self.changing.items() if n == SEED}
+        fixed = {n: self.changing.get(n, self.fixed[MAIN].get(n)) for n in self._variables_of(loaded)}
+        return executable.call({n: x.copy() for n, x in state.items()}, fixed, self.hyper, feeds)[1]
+
+    @staticmethod
+    def _variables_of(loaded: Loaded) -> list[str]:
+        return list(loaded.executable.program.variables)
+
+    def wait(self) -> None:
+        """Return when the last step is done, so that its input arrays may be changed."""
+        for array in self.changing.values():
+            array.block_until_ready()
+            return
+
+    def read(self, name: str) -> np.ndarray:
+        """A variable's values on the device: [replicas, *shape] if replicas hold their own, else one value."""
+        if name in self.changing:
+            return to_host(self.changing[name])
+        variable = self.prepared.program.variables[name]
+        host = np.asarray(self._fixed_host[name])
+        if not variable.individual:
+            return host
+        rows = np.empty((sum(map(len, variable.groups)), *variable.type.shape), host.dtype)
+        for g, members in enumerate(variable.groups):
+            rows[list(members)] = host[g]
+        return rows
+
+    def read_groups(self, name: str) -> np.ndarray:
+        """One value per group."""
+        return group_values(self.prepared.program.variables[name], self.read(name))
+
+    def read_replicas(self, name: str) -> np.ndarray:
+        """One value per replica."""
+        replicas = self.prepared.program.structure.replicas
+        return replica_values(self.prepared.program.variables[name], self.read(name), replicas)
+
+
+def program_of(program: Program, handle: str) -> Program:
+    """The program behind a handle: the step itself, or its forward pass alone."""
+    if handle == MAIN:
+        return program
+    anchors = tuple(a for a in program.anchors if not a.source.startswith(GRADIENT) and a.source in {*names(program.graph), *program.variables})
+    shown = {a.source for a in anchors}
+    variables = {n: v for n, v in program.variables.items() if n in program.bound or n in shown}
+    return replace(program, training=None, copies={}, anchors=anchors, scalars={}, variables=variables)

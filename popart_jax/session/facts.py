@@ -1,0 +1,62 @@
+"""What the option checks know of a session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from ..enums import AnchorReturnTypeId
+from ..lowering.resolve import find
+from ..model.attribute_names import PIPELINE_STAGE, RECOMPUTE, VIRTUAL_GRAPH
+from .option_checks import OptionFacts
+from .placement_checks import PlacedOp
+
+
+def option_facts(model: ir.Model, request: Any) -> OptionFacts:
+    """Facts of a model and the arguments of a session."""
+    flow, device, optimizer = request.data_flow, request.device, request.optimizer
+    kinds = [flow.art(name) for name in flow.anchors()]
+    nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
+    return OptionFacts(
+        training=request.loss is not None,
+        device=device.type,
+        ipus=device.numIpus,
+        tiles=device.tilesPerIPU,
+        batches_per_step=flow.batchesPerStep(),
+        ops=[_placed(node, model) for node in model.graph if node.op_type != "Constant"],
+        user_recompute=any(RECOMPUTE in node.attributes for node in nodes),
+        clips_gradients=optimizer is not None and bool(optimizer.clip_norms()),
+        const_loss_scale=optimizer is None or optimizer.value("lossScaling").isConst(),
+        exchange=[kind.exchangeStrategy() for kind in kinds],
+        every_n=any(kind.id() is AnchorReturnTypeId.EveryN for kind in kinds),
+        op_types=frozenset(node.op_type for node in nodes),
+        variables=frozenset(model.graph.initializers),
+    )
+
+
+def _placed(node: ir.Node, model: ir.Model) -> PlacedOp:
+    return PlacedOp(
+        describe_op(node, model),
+        tuple(v.name or "" for v in node.inputs if v is not None),
+        tuple(v.name or "" for v in node.outputs),
+        _number(node, VIRTUAL_GRAPH),
+        _number(node, PIPELINE_STAGE),
+    )
+
+
+def _number(node: ir.Node, name: str) -> int | None:
+    return node.attributes.get_int(name) if name in node.attributes else None
+
+
+def describe_op(node: ir.Node, model: ir.Model) -> str:
+    """An operator as messages name it: ``name (Op(domain.Type:version, inputs=[...], outputs=[...]))``."""
+    row = find(node, model.opset_imports)
+    domain = node.domain or "ai.onnx"
+    version = row.since if row is not None else model.opset_imports.get(node.domain, 1)
+    inputs = ", ".join(v.name or "" for v in node.inputs if v is not None)
+    outputs = ", ".join(v.name or "" for v in node.outputs)
+    graphs = [a.value.name or "" for a in node.attributes.values() if a.type is ir.AttributeType.GRAPH]
+    inner = f"subgraphs=[{', '.join(graphs)}], " if graphs else ""
+    text = f"Op({domain}.{node.op_type}:{version}, {inner}inputs=[{inputs}], outputs=[{outputs}])"
+    return f"{node.name} ({text})" if node.name else text

@@ -1,0 +1,75 @@
+"""`InferenceSession`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .core import SessionCore, make_request
+
+
+class InferenceSession(SessionCore):
+    """Runs a model forward.
+
+    Parameters
+    ----------
+    fnModel : str or bytes
+        File name or serialised ModelProto.
+    dataFlow : DataFlow
+        Batches per step and anchors.
+    deviceInfo : DeviceInfo
+        Where to run.
+    inputShapeInfo : InputShapeInfo
+        Shapes of inputs that the model leaves open.
+    patterns : Patterns, optional
+        Graph rewrites.
+    userOptions : SessionOptions
+        Options.
+    name : str
+        Name of the session.
+
+    Raises
+    ------
+    popart_exception
+        Whatever is wrong with the model, options or anchors.
+    """
+
+    def __init__(
+        self,
+        fnModel: Any,
+        dataFlow: Any,
+        deviceInfo: Any,
+        inputShapeInfo: Any = None,
+        patterns: Any = None,
+        userOptions: Any = None,
+        name: str = "inference",
+    ) -> None:
+        self._start(make_request(fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name))
+        self._in_sync = True
+
+    def getAllTensorIds(self) -> set[str]:
+        """Names of all tensors."""
+        return self._tensor_ids()
+
+    def checkInplacingAmbiguity(self) -> None:
+        """Nothing to check: arrays are not modified in this runtime."""
+
+    def copyDeviceWeightsToHost(self) -> None:
+        """Fetch the weights and make them the host copy."""
+        self._weights.sync(self._ready("copyDeviceWeightsToHost"))
+        self._in_sync = True
+
+    def markHostWeightsOutOfSync(self) -> None:
+        """Note that the host copy is stale."""
+        self._in_sync = False
+
+    def markHostWeightsInSync(self) -> None:
+        """Note that the host copy is current."""
+        self._in_sync = True
+
+    def areHostWeightsInSync(self) -> bool:
+        """Whether the host copy is current."""
+        return self._in_sync
+
+    def setEngineIsLoaded(self, isLoaded: bool) -> None:
+        """Say whether the engine is on the device."""
+        self._loaded = bool(isLoaded)

@@ -1,0 +1,94 @@
+"""Writing a session's weights and optimizer state into an ONNX file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from ..errors import popart_exception
+from ..model import external, tensors
+from ..model.attribute_names import REPLICATION_FACTOR
+
+
+def saved_model(proto: onnx.ModelProto, values: Mapping[str, np.ndarray], state: frozenset[str]) -> onnx.ModelProto:
+    """A copy of the original model with current values.
+
+    Initializers keep their order and the field their data are in; optimizer state follows, sorted by name. Data of
+    externally stored initializers are written into their files.
+
+    Raises
+    ------
+    popart_exception
+        The file of an externally stored initializer is not found.
+    """
+    saved = onnx.ModelProto()
+    saved.CopyFrom(proto)
+    known = {t.name: t for t in saved.graph.initializer}
+    for name, tensor in known.items():
+        if name in values:
+            _store(tensor, values[name])
+    for name in sorted(state):
+        if name in values:
+            _add_state(saved.graph, known, name, values[name])
+    return saved
+
+
+def _store(tensor: onnx.TensorProto, value: np.ndarray) -> None:
+    if not external.is_external(tensor):
+        tensors.write(tensor, value)
+        return
+    place = external.locate(tensor)
+    with open(place.path, "r+b") as file:
+        file.seek(place.offset)
+        file.write(value.astype(value.dtype.newbyteorder("<")).tobytes())
+
+
+def _add_state(graph: onnx.GraphProto, known: Mapping[str, onnx.TensorProto], name: str, value: np.ndarray) -> None:
+    """State of an externally stored weight goes to the end of that weight's file, other state into the model."""
+    if name in known:
+        _store(known[name], value)
+        return
+    made = graph.initializer.add()
+    made.CopyFrom(tensors.make(name, value).raw)
+    owner = known.get(name.split("___", 1)[-1].removesuffix("_nesterovGrad"))
+    if owner is None or not external.is_external(owner):
+        return
+    path = external.locate(owner).path
+    data = value.astype(value.dtype.newbyteorder("<")).tobytes()
+    with open(path, "ab") as file:
+        offset = file.tell()
+        file.write(data)
+    external.mark_external(made, path, len(data), offset)
+
+
+def embed_replication(proto: onnx.ModelProto, replicas: int) -> None:
+    """Note in the model that grouped variables carry a leading dimension."""
+    for entry in proto.metadata_props:
+        if entry.key == REPLICATION_FACTOR:
+            entry.value = str(replicas)
+            return
+    proto.metadata_props.add(key=REPLICATION_FACTOR, value=str(replicas))
+
+
+def write_file(proto: onnx.ModelProto, path: str) -> None:
+    """Write a model.
+
+    Raises
+    ------
+    popart_exception
+        The file can't be written.
+    """
+    try:
+        with open(path, "wb") as file:
+            file.write(proto.SerializeToString())
+    except OSError as err:
+        raise popart_exception(f"Failed to write the model to '{path}': {err}") from err
+
+
+def initializer_values(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """Values of a model's initializers, external ones read from their files."""
+    return {
+        t.name: external.read_external(t) if external.is_external(t) else tensors.read(t) for t in proto.graph.initializer
+    }

@@ -1,0 +1,93 @@
+"""Step I/O: how a program hands inputs to a run and takes anchors from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._calls import checked
+from ..errors import popart_exception
+
+
+class IStepIO:
+    """Base of everything that `Session.run` takes."""
+
+
+def contiguous(array: Any, name: str) -> np.ndarray:
+    """The array.
+
+    Raises
+    ------
+    TypeError
+        It is no NumPy array.
+    popart_exception
+        It is not C-contiguous.
+    """
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"Array for tensor '{name}' must be a numpy.ndarray, got {type(array).__name__}")
+    if not array.flags.c_contiguous:
+        raise popart_exception(
+            f"Unable to use the numpy array for tensor '{name}' because it is not c-contiguous.\n"
+            "  fix: pass numpy.ascontiguousarray(array)."
+        )
+    return array
+
+
+class PyStepIO(IStepIO):
+    """Arrays for all inputs and anchors of a step.
+
+    Arrays are referenced, not copied: what is written into an input before `run` is seen, anchors are filled in place.
+    Each has a position that advances with every micro-batch and starts again when it reaches the end exactly.
+
+    Parameters
+    ----------
+    inputs, outputs : dict of str to numpy.ndarray
+        C-contiguous arrays by tensor name.
+
+    Raises
+    ------
+    popart_exception
+        An array is not C-contiguous.
+    """
+
+    @checked
+    def __init__(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+        self.inputs = {name: contiguous(a, name) for name, a in inputs.items()}
+        self.outputs = {name: contiguous(a, name) for name, a in outputs.items()}
+        self.asserts = True
+        self.positions: dict[tuple[str, str], int] = {}
+        self.plan: Any = None
+
+    @checked
+    def enableRuntimeAsserts(self, enable: bool, /) -> None:
+        """Switch the checks of element counts on or off."""
+        self.asserts = enable
+
+
+class PyStepIOCallback(IStepIO):
+    """Functions that are asked for inputs and for places to put anchors.
+
+    Parameters
+    ----------
+    input_callback : callable
+        ``(id, is_prefetch) -> array`` of one micro-batch of one replica.
+    input_complete_callback : callable
+        ``(id)`` once the data are taken.
+    output_callback : callable
+        ``(id) -> array`` to fill with one micro-batch of one replica.
+    output_complete_callback : callable
+        ``(id)`` once it is filled.
+    """
+
+    @checked
+    def __init__(
+        self,
+        input_callback: Callable[[str, bool], Any],
+        input_complete_callback: Callable[[str], None],
+        output_callback: Callable[[str], Any],
+        output_complete_callback: Callable[[str], None],
+    ) -> None:
+        self.input, self.input_complete = input_callback, input_complete_callback
+        self.output, self.output_complete = output_callback, output_complete_callback

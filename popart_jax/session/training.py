@@ -1,0 +1,83 @@
+"""`TrainingSession`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..optimizers import Optimizer
+from .core import SessionCore, make_request
+
+
+class TrainingSession(SessionCore):
+    """Trains a model.
+
+    Parameters
+    ----------
+    fnModel : str or bytes
+        File name or serialised ModelProto.
+    dataFlow : DataFlow
+        Batches per step and anchors.
+    loss : str
+        Name of the scalar to minimise.
+    optimizer : Optimizer
+        Update rule.
+    deviceInfo : DeviceInfo
+        Where to run.
+    inputShapeInfo : InputShapeInfo
+        Shapes of inputs that the model leaves open.
+    patterns : Patterns, optional
+        Graph rewrites.
+    userOptions : SessionOptions
+        Options.
+    name : str
+        Name of the session.
+
+    Raises
+    ------
+    popart_exception
+        Whatever is wrong with the model, options, anchors, loss or optimizer.
+    """
+
+    def __init__(
+        self,
+        fnModel: Any,
+        dataFlow: Any,
+        loss: str,
+        optimizer: Optimizer,
+        deviceInfo: Any,
+        inputShapeInfo: Any = None,
+        patterns: Any = None,
+        userOptions: Any = None,
+        name: str = "training",
+    ) -> None:
+        if not isinstance(loss, str):
+            raise TypeError(f"loss must be the name of a tensor, got {type(loss).__name__}")
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"optimizer must be an Optimizer, got {type(optimizer).__name__}")
+        request = make_request(
+            fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name, loss, optimizer
+        )
+        self._start(request)
+
+    def _needs_weights(self) -> bool:
+        return not self._weights.loaded and bool(self._prepared.held)
+
+    def getTensorIds(self) -> set[str]:
+        """Names of all tensors."""
+        return self._tensor_ids()
+
+    def updateOptimizerFromHost(self, optimizer: Optimizer, /) -> None:
+        """Use new values of the non-constant hyperparameters from the next run on; nothing is compiled anew.
+
+        Raises
+        ------
+        popart_exception
+            The new optimizer differs in more than that.
+        """
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"updateOptimizerFromHost takes an Optimizer, got {type(optimizer).__name__}")
+        assert self._optimizer is not None
+        self._optimizer.check_replacement(optimizer)
+        self._optimizer = optimizer.clone()
+        if self._engine is not None and self._loaded:
+            self._send_optimizer()
