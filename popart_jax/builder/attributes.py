@@ -138,8 +138,6 @@ def _multi_conv(parts: NodeParts) -> None:
             raise popart_exception(
                 f"MultiConv: number of {name} parameter sets ({len(sets)}) does not match the number of input sets ({len(groups)})"
             )
-        if sets:
-            parts.attributes[name] = [n for one in sets for n in one]
     if "availableMemoryProportions" in parts.attributes:
         proportions = parts.attributes.pop("availableMemoryProportions")
         if not all(0 < p <= 1 for p in proportions):

@@ -190,7 +190,6 @@ class _BuilderCore(Placement):
         """
         version = convert(opVersion, int)
         given = {convert(k, str): _plain(v) for k, v in attributes.items()}
-        given = {k: (list(v) if isinstance(v, tuple) else v) for k, v in given.items()}
         return self._add_node(
             convert(opName, str),
             convert(list(inputs), list[str]),
@@ -314,4 +313,6 @@ class _BuilderCore(Placement):
 def _plain(value: Any) -> Any:
     if isinstance(value, (np.integer, np.floating)):
         return value.item()
+    if isinstance(value, (list, tuple)) and any(isinstance(v, (list, tuple)) for v in value):
+        raise popart_exception(f"An attribute cannot be a list of lists: {value!r}")
     return list(value) if isinstance(value, tuple) else value

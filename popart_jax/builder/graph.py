@@ -102,9 +102,9 @@ class GraphUnderConstruction:
         if inferred:
             self._check_arity(domain, op, opset, len(inputs), outputs)
         operands = [None if name == "" else self._value(name) for name in inputs]
-        node_attributes = [*(to_attribute(k, v) for k, v in attributes.items()), *self._context_attributes()]
         if inferred:
             check_window(op, domain, operands, attributes)
+        node_attributes = [*(to_attribute(k, v) for k, v in attributes.items()), *self._context_attributes()]
         node = ir.Node(domain, op, operands, node_attributes, num_outputs=outputs, name=self._node_name(op, context))
         for i, value in enumerate(node.outputs):
             value.name = self._names.claim(op, i)
@@ -185,6 +185,9 @@ def to_attribute(name: str, value: Any) -> ir.Attr:
         kind = ir.AttributeType.GRAPH if isinstance(value, ir.Graph) else ir.AttributeType.TENSOR
         return ir.Attr(name, kind, value)
     if isinstance(value, (list, tuple)):
+        value = [
+            n for one in value for n in (one if isinstance(one, (list, tuple)) else [one])
+        ]  # lists of lists are flattened
         if not value:
             return ir.Attr(name, ir.AttributeType.INTS, ())
         kinds = {_scalar_type(v) for v in value}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -110,8 +110,32 @@ def _onnx(node: ir.Node, version: int) -> _Found:
     types = {v.name: _type_proto(v) for v in node.inputs if v is not None and v.dtype is not None and v.name}
     data = {v.name: _data(v) for v in node.inputs if v is not None and v.name and _is_known(v)}
     imports = [onnx.helper.make_opsetid("", version)]
+    added = _OWN_RULES.get(node.op_type)
+    if added is not None and (found := added(node)):
+        return found
     results = shape_inference.infer_node_outputs(schema(node.op_type, version), proto, types, data, {}, imports, 4)  # type: ignore[arg-type]
     return {name: _from_proto(result) for name, result in results.items()}
+
+
+def _batch_norm(node: ir.Node) -> _Found:
+    """ONNX says nothing about the statistics that training adds."""
+    dtype, shape = known(node.inputs[0])
+    if shape is None:
+        return {}
+    own = [(dtype, shape), *[(dtype, shape[1:2])] * 4]
+    return {v.name or "": t for v, t in zip(node.outputs, own, strict=False)}
+
+
+def _upsample(node: ir.Node) -> _Found:
+    """Opset 6 has no inference function."""
+    dtype, shape = known(node.inputs[0])
+    if shape is None or "height_scale" not in node.attributes:
+        return {}
+    scales = (1.0, 1.0, node.attributes["height_scale"].value, node.attributes["width_scale"].value)
+    return {node.outputs[0].name or "": (dtype, tuple(int(d * s) for d, s in zip(shape, scales, strict=True)))}
+
+
+_OWN_RULES: dict[str, Callable[[ir.Node], _Found]] = {"BatchNormalization": _batch_norm, "Upsample": _upsample}
 
 
 def _type_proto(value: ir.Value) -> onnx.TypeProto:

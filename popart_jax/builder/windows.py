@@ -21,6 +21,9 @@ def check_window(op: str, domain: str, operands: Sequence[ir.Value | None], attr
     popart_exception
         A parameter list of the wrong length, a kernel unlike the weights, or a negative output size.
     """
+    if op == "MultiConv":
+        _check_multi_conv(operands, attributes)
+        return
     if domain or op not in _WINDOWED or not operands or operands[0] is None:
         return
     weights = operands[_WEIGHTED[op]] if op in _WEIGHTED else None
@@ -43,6 +46,29 @@ def check_window(op: str, domain: str, operands: Sequence[ir.Value | None], attr
         pads=attributes.get("pads") or (),
         ceil=bool(attributes.get("ceil_mode", 0)),
     )
+
+
+_MULTI_CONV_LISTS = {
+    "strides": "strides",
+    "dilations": "dilations",
+    "inDilations": "in_dilations",
+    "pads": "pads",
+    "outPads": "out_pads",
+}
+
+
+def _check_multi_conv(operands: Sequence[ir.Value | None], attributes: Mapping[str, Any]) -> None:
+    """Check each convolution of a MultiConv; its parameter lists are still one list per convolution."""
+    for i in range(0, len(operands), 3):
+        data, weights = operands[i], operands[i + 1]
+        spatial = _sizes(data) if data is not None else None
+        if spatial is None:
+            continue
+        if not spatial:
+            raise popart_exception("Input tensor has no spatial dimensions")
+        given = {own: attributes[name][i // 3] for name, own in _MULTI_CONV_LISTS.items() if attributes.get(name)}
+        kernel = _sizes(weights) if weights is not None else None
+        check_parameters(spatial, list(kernel or ()), **given)
 
 
 def _sizes(value: ir.Value) -> tuple[int, ...] | None:

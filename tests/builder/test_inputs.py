@@ -117,7 +117,11 @@ def test_variable_settings_are_written():
     settings = VariableSettings(CommGroup(CommGroupType.Consecutive, 2), VariableRetrievalMode.AllReplicas)
     builder.addInitializedInputTensor(np.zeros((2, 3), np.float32), settings, "w")
     found = metadata(builder)
-    assert (found["__comm_group_type/w"], found["__comm_group_size/w"], found["__variable_settings/w"]) == ("1", "2", "2")
+    assert (found["__comm_group_type/w"], found["__comm_group_size/w"], found["__variable_settings/w"]) == (
+        "1",
+        "2",
+        "2",
+    )
     builder.embedReplicationFactor(4)
     assert metadata(builder)["__replicationFactor"] == "4"
 
@@ -168,7 +172,12 @@ def test_external_initializers(tmp_path, monkeypatch):
         builder.saveInitializersExternally(["nope"], "data.bin")
     builder.saveInitializersExternally([b, a, h], "data.bin")
     data = (tmp_path / "data.bin").read_bytes()
-    assert data == np.array([3, 4, 5], "<i4").tobytes() + np.array([1, 2], "<f4").tobytes() + np.array([6, 7, 8], "<f2").tobytes()
+    assert (
+        data
+        == np.array([3, 4, 5], "<i4").tobytes()
+        + np.array([1, 2], "<f4").tobytes()
+        + np.array([6, 7, 8], "<f2").tobytes()
+    )
     tensor = next(t for t in proto_of(builder).graph.initializer if t.name == "a")
     assert tensor.data_location == onnx.TensorProto.EXTERNAL
     assert {e.key: e.value for e in tensor.external_data} == {"location": "data.bin", "length": "8", "offset": "12"}
@@ -186,7 +195,7 @@ def test_wrong_attribute_values_of_custom_operators():
     node = proto_of(builder).graph.node[0]
     assert {a.name: a.type for a in node.attribute} == {"s": 3, "i": 2, "l": 7, "f": 1, "fl": 6, "e": 7}
     assert node.name == "named"
-    for bad in ([1, 2.5], {"a": 1}, None):
+    for bad in ([1, 2.5], [[1], [2]], {"a": 1}, None):
         with pytest.raises(popart_exception):
             builder.customOp("Foo", 1, "com.acme", [x], {"a": bad})
 

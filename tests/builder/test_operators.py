@@ -1,0 +1,229 @@
+"""Adding operators: argument conversion, checks, inferred shapes (semantics 2.3, 2.4)."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import onnx
+import pytest
+
+from popart_jax import Builder, ReductionType, ScatterReduction, popart_exception
+
+
+@pytest.fixture
+def builder() -> Builder:
+    return Builder()
+
+
+def attributes(builder: Builder) -> dict:
+    node = onnx.load_model_from_string(builder.getModelProto()).graph.node[-1]
+    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+def test_argument_conversions(builder):
+    x = builder.addInputTensor("FLOAT", (2, 3, 4))
+    builder.aiOnnx.transpose((x,), perm=(2, 0, 1))
+    assert attributes(builder)["perm"] == [2, 0, 1]
+    builder.aiOnnx.reducesum([x], [1], True)
+    assert attributes(builder) == {"axes": [1], "keepdims": 1}
+    builder.aiOnnx.elu([x], np.float32(0.5))
+    assert attributes(builder) == {"alpha": 0.5}
+    builder.aiOnnx.leakyrelu(args=[x], alpha=1, debugContext="d")
+    assert attributes(builder) == {"alpha": 1.0}
+    for bad in (lambda: builder.aiOnnx.transpose([x], perm=[1.5]), lambda: builder.aiOnnx.relu(x), lambda: builder.aiOnnx.relu([x], nothing=1),
+                lambda: builder.aiOnnx.relu(), lambda: builder.aiOnnx.relu([x], "", 3)):  # fmt: skip
+        with pytest.raises(TypeError):
+            bad()
+
+
+def test_lists_or_single_names(builder):
+    x = builder.addInputTensor("FLOAT", [4, 4])
+    assert isinstance(builder.aiOnnx.dropout([x], 1), list)
+    assert isinstance(builder.aiOnnx.split([x], 2, 0), list)
+    assert isinstance(builder.aiOnnx.relu([x]), str)
+    assert builder.aiGraphcore.abort() is None
+
+
+def test_checks_of_inputs(builder):
+    x = builder.addInputTensor("FLOAT", [2])
+    with pytest.raises(popart_exception, match=r"Add has invalid number of inputs 3\. Must be between 2\.\.2"):
+        builder.aiOnnx.add([x, x, x])
+    with pytest.raises(popart_exception, match=r"Unknown tensor 'q' \(valid tensors are input"):
+        builder.aiOnnx.relu(["q"])
+    with pytest.raises(popart_exception, match="outputs"):
+        builder.aiOnnx.dropout([x], 3)
+    with pytest.raises(popart_exception, match="Gelu has invalid number of inputs"):
+        builder.aiGraphcore.gelu([x, x])
+
+
+def test_optional_inputs_may_be_empty(builder):
+    x = builder.addInputTensor("FLOAT", [2])
+    low = builder.aiOnnxOpset11.constant(np.array(0, np.float32))
+    out = builder.aiOnnxOpset11.clip([x, low, ""])
+    assert builder.getTensorShape(out) == [2]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"strides": [1]}, "Length of strides vector 1 != number of spatial dimensions 2"),
+        ({"dilations": [1, 1, 1]}, "Length of dilations vector 3 != number of spatial dimensions 2"),
+        ({"pads": [1, 1]}, "does not have 2 values for each spatial dimension"),
+        ({"kernel_shape": [5, 5]}, "does not match inferred shape from weight input"),
+        ({"dilations": [9, 9]}, "Window parameter values combine to give invalid spatial output shape"),
+    ],
+)
+def test_window_checks(builder, parameters, text):
+    x = builder.addInputTensor("FLOAT", [1, 2, 8, 8])
+    w = builder.addInitializedInputTensor(np.zeros((4, 2, 3, 3), np.float32))
+    with pytest.raises(popart_exception, match=text):
+        builder.aiOnnx.conv([x, w], **parameters)
+
+
+def test_windows_need_spatial_dimensions(builder):
+    x = builder.addInputTensor("FLOAT", [1, 2])
+    w = builder.addInitializedInputTensor(np.zeros((4, 2), np.float32))
+    with pytest.raises(popart_exception, match="Input tensor has no spatial dimensions"):
+        builder.aiOnnx.conv([x, w])
+
+
+def test_negative_inferred_dimensions(builder):
+    x = builder.addInputTensor("FLOAT", [2, 3])
+    with pytest.raises(popart_exception, match="invalid shape"):
+        builder.aiOnnx.pad([x], [0, -2, 0, -2])
+
+
+def test_encoded_attributes(builder):
+    x = builder.addInputTensor("FLOAT", [4, 5])
+    labels = builder.addInputTensor("INT32", [4])
+    builder.aiOnnx.cast([x], "FLOAT16")
+    assert attributes(builder)["to"] == onnx.TensorProto.FLOAT16
+    builder.aiGraphcore.nllloss([x, labels], ReductionType.NoReduction, ignoreIndex=3, inputIsLogProbability=True)
+    assert attributes(builder) == {"reduction": b"None", "ignoreIndex": 3, "inputIsLogProbability": 1}
+    builder.aiGraphcore.l1loss([x], 0.25, ReductionType.Sum)
+    assert attributes(builder) == {"lambda": 0.25, "reduction": b"Sum"}
+    builder.aiGraphcore.l1loss([x], **{"lambda": 0.5})
+    assert attributes(builder)["lambda"] == 0.5
+    index = builder.addInputTensor("INT32", [4, 5])
+    builder.aiGraphcore.scatterreduce([x, index], axis_size=7, axis=0, reduction=ScatterReduction.NoReduction)
+    assert attributes(builder)["reduction"] == b"none"
+
+
+GRAPHCORE_SHAPES = {
+    "nllloss": (lambda g, t: g.nllloss([t["x"], t["labels"]]), [[]]),
+    "nllloss none": (lambda g, t: g.nllloss([t["x"], t["labels"]], ReductionType.NoReduction), [[4]]),
+    "l1loss none": (lambda g, t: g.l1loss([t["x"]], 1.0, ReductionType.NoReduction), [[4, 6]]),
+    "ctcloss": (lambda g, t: g.ctcloss([t["seq"], t["targets"], t["n"], t["n"]], ReductionType.NoReduction), [[3]]),
+    "beam": (lambda g, t: g.ctcbeamsearchdecoder([t["seq"], t["n"]], top_paths=2), [[3, 2], [3, 2], [3, 2, 7]]),
+    "group norm": (lambda g, t: g.groupnormalization([t["image"], t["c"], t["c"]], 2), [[2, 4, 8, 8], [4], [4]]),
+    "dynamic slice": (lambda g, t: g.dynamicslice([t["x"], t["o"]], [1], [2]), [[4, 2]]),
+    "reshape": (lambda g, t: g.reshape(t["x"], [0, 2, -1]), [[4, 2, 3]]),
+    "slice": (lambda g, t: g.slice([t["x"]], [3], [1], [0]), [[2, 6]]),
+    "subsample": (lambda g, t: g.subsample([t["x"]], [2, 4]), [[2, 2]]),
+    "init": (lambda g, t: g.init([2, 5], 11, 1), [[2, 5]]),
+    "init axis": (lambda g, t: g.init([2, 5], 11, 1, 0), [[2, 5]]),
+    "median": (lambda g, t: g.reducemedian([t["x"]], [1], 0), [[4], [4]]),
+    "sort": (lambda g, t: g.sort([t["x"]]), [[4, 6], [4, 6]]),
+    "scatter": (lambda g, t: g.scatterreduce([t["x"], t["i"]], 9, 0), [[9, 6]]),
+    "gather": (lambda g, t: g.groupedgather([t["x"], t["labels"]]), [[4, 6]]),
+    "depth to space": (lambda g, t: g.depthtospace([t["image"]], 2, "DCR"), [[2, 1, 16, 16]]),
+    "normalize": (lambda g, t: g.normalize_image([t["rgb"], t["c3"], t["c3"]]), [[5, 4]]),
+    "multiconv": (
+        lambda g, t: g.multiconv(
+            [[t["image"], t["w"]], [t["image"], t["w"]]], strides=[[1, 1], [2, 2]], pads=[[1] * 4, [0] * 4]
+        ),
+        [[2, 3, 8, 8], [2, 3, 3, 3]],
+    ),
+    "lstm": (lambda g, t: g.lstm([t["seq"], t["gates"]]), [[7, 3, 2], [3, 2]]),
+    "lstm last": (lambda g, t: g.lstm([t["seq"], t["gates"]], 0), [[3, 2], [3, 2]]),
+    "atan2": (lambda g, t: g.atan2([t["x"], t["row"]]), [[4, 6]]),
+    "swish": (lambda g, t: g.swish([t["x"]]), [[4, 6]]),
+}
+
+
+@pytest.mark.parametrize("case", GRAPHCORE_SHAPES)
+def test_shapes_of_graphcore_operators(builder, case):
+    def inp(dtype: str, *shape: int) -> str:
+        return builder.addInputTensor(dtype, list(shape))
+
+    tensors = {
+        "x": inp("FLOAT", 4, 6), "row": inp("FLOAT", 6), "labels": inp("INT32", 4), "o": inp("UINT32", 1),
+        "i": inp("INT32", 4, 6), "image": inp("FLOAT", 2, 4, 8, 8), "c": inp("FLOAT", 4), "seq": inp("FLOAT", 7, 3, 5),
+        "n": inp("UINT32", 3), "targets": inp("UINT32", 3, 4), "rgb": inp("FLOAT", 5, 3), "c3": inp("FLOAT", 3),
+        "w": inp("FLOAT", 3, 4, 3, 3), "gates": inp("FLOAT", 4, 7, 2),
+    }  # fmt: skip
+    call, shapes = GRAPHCORE_SHAPES[case]
+    out = call(builder.aiGraphcore, tensors)
+    assert [builder.getTensorShape(o) for o in ([out] if isinstance(out, str) else out)] == shapes
+
+
+def test_types_of_graphcore_operators(builder):
+    x = builder.addInputTensor("FLOAT16", [4])
+    assert builder.getTensorDtypeString(builder.aiGraphcore.bucketize([x, x])) == "int32"
+    assert [builder.getTensorDtypeString(o) for o in builder.aiGraphcore.sort([x])] == ["float16", "int32"]
+    logits = builder.addInputTensor("FLOAT16", [4, 2, 3])
+    ids = builder.addInputTensor("UINT32", [2, 1])
+    n = builder.addInputTensor("UINT32", [2])
+    loss = builder.aiGraphcore.ctcloss([logits, ids, n, n], outDataType="FLOAT")
+    assert builder.getTensorDtypeString(loss) == "float32"
+
+
+@pytest.mark.parametrize(
+    ("groups", "options", "text"),
+    [
+        ([], {}, "has no input tensors"),
+        ([["x"]], {}, "must have at least two inputs - data and weights"),
+        ([["x", "w", "b", "b"]], {}, "can have at most three inputs - data, weights, and bias"),
+        ([["x", "w"]], {"strides": [[1, 1], [1, 1]]}, r"number of strides parameter sets \(2\) does not match the number of input sets \(1\)"),
+        ([["x", "w"]], {"dilations": [[1]]}, "Length of dilations vector 1 != number of spatial dimensions 2"),
+        ([["x", "w"]], {"inDilations": [[1]]}, "Length of inDilations vector 1 != number of spatial dimensions 2"),
+    ],
+)  # fmt: skip
+def test_multiconv_checks(builder, groups, options, text):
+    builder.addInputTensor("FLOAT", [1, 2, 8, 8], "x")
+    builder.addInputTensor("FLOAT", [4, 2, 3, 3], "w")
+    builder.addInputTensor("FLOAT", [4], "b")
+    with pytest.raises(popart_exception, match=text):
+        builder.aiGraphcore.multiconv(groups, **options)
+
+
+@pytest.mark.parametrize("version", [6, 7, 8, 9, 10, 11])
+def test_split_and_batch_norm_shapes(version):
+    builder = Builder(opsets={"ai.onnx": version, "ai.graphcore": 1})
+    x = builder.addInputTensor("FLOAT", [2, 6, 4, 4])
+    c = [builder.addInitializedInputTensor(np.ones(6, np.float32)) for _ in range(4)]
+    assert [builder.getTensorShape(o) for o in builder.aiOnnx.split([x], 2, 1)] == [[2, 3, 4, 4]] * 2
+    assert [builder.getTensorShape(o) for o in builder.aiOnnx.split([x], 2, 1, [2, 4])] == [[2, 2, 4, 4], [2, 4, 4, 4]]
+    outs = builder.aiOnnx.batchnormalization([x, *c], 5)
+    assert [builder.getTensorShape(o) for o in outs] == [[2, 6, 4, 4], *[[6]] * 4]
+
+
+def test_computed_shapes_are_known_while_building(builder):
+    x = builder.addInputTensor("FLOAT", [2, 3, 4])
+    assert builder.getTensorShape(builder.reshape_const(builder.aiOnnx, [x], (6, 4))) == [6, 4]
+    shape = builder.aiOnnx.shape([x])
+    assert builder.getTensorShape(shape) == [3]
+    assert builder.getTensorDtypeString(shape) == "int64"
+
+
+@pytest.mark.parametrize("version", [6])
+def test_upsample_six(version):
+    builder = Builder(opsets={"ai.onnx": version, "ai.graphcore": 1})
+    x = builder.addInputTensor("FLOAT", [1, 1, 2, 3])
+    out = builder.aiOnnx.upsample([x], 2.0, 3.0)
+    assert builder.getTensorShape(out) == [1, 1, 4, 9]
+
+
+def test_building_is_linear():
+    def seconds(n: int) -> float:
+        builder = Builder()
+        x = builder.addInputTensor("FLOAT", [4])
+        start = time.perf_counter()
+        for _ in range(n):
+            x = builder.aiOnnx.add([x, x])
+        builder.getModelProto()
+        return time.perf_counter() - start
+
+    seconds(100)
+    assert seconds(8000) / seconds(1000) < 24
