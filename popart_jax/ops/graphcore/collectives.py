@@ -12,17 +12,24 @@ from .losses import DOMAIN
 
 @lowers("ReplicatedAllReduce", domain=DOMAIN)
 @lowers("ReplicatedAllReduceInplace", domain=DOMAIN)
-def replicated_all_reduce(x, /, *, __collectiveOperator=0, __collectiveReplicaGrouping=()):
-    groups = collectives.groups_from(tuple(__collectiveReplicaGrouping))
+def replicated_all_reduce(x, /, *, __collectiveOperator=0, __collectiveReplicaGrouping=(), __collectiveCommGroup=()):
+    groups = collectives.groups_from(tuple(__collectiveReplicaGrouping or __collectiveCommGroup))
     return lax.stop_gradient(collectives.all_reduce(x, __collectiveOperator, groups))
 
 
 @lowers("ReplicatedReduceScatter", domain=DOMAIN)
 def replicated_reduce_scatter(
-    x, linked=None, /, *, __collectiveOperator=0, __collectiveReplicaGrouping=(), __replicatedTensorSharding=0
+    x,
+    linked=None,
+    /,
+    *,
+    __collectiveOperator=0,
+    __collectiveReplicaGrouping=(),
+    __collectiveCommGroup=(),
+    __replicatedTensorSharding=0,
 ):
     """Differentiable only as a local slice, as upstream."""
-    groups = collectives.groups_from(tuple(__collectiveReplicaGrouping))
+    groups = collectives.groups_from(tuple(__collectiveReplicaGrouping or __collectiveCommGroup))
     y = collectives.reduce_scatter(jnp.asarray(x), __collectiveOperator, groups)
     return y if __collectiveOperator == collectives.LOCAL else lax.stop_gradient(y)
 
