@@ -56,7 +56,7 @@ class Context:
         node = value.producer()
         if node is not None:
             return _constant_node_value(node)
-        if value.const_value is None or value.is_graph_input() and value.name in self.protected:
+        if value.const_value is None or (value.is_graph_input() and value.name in self.protected):
             return None
         if self.mode == "training" or value.name in self.protected:
             return None

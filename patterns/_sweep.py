@@ -152,7 +152,9 @@ class _Sweep:
 
     def _limit_message(self) -> str:
         busiest = ", ".join(f"{name} ({count})" for name, count in self.log.counts().most_common(3))
-        return f"patterns still firing after {self.limit} rewrites; the busiest are {busiest}: two of them undo each other"
+        return (
+            f"patterns still firing after {self.limit} rewrites; the busiest are {busiest}: two of them undo each other"
+        )
 
     def _visit(self, node: ir.Node) -> bool:
         """Try the rules at one node; True when one fired."""

@@ -53,7 +53,12 @@ def real_inputs(node: ir.Node) -> list[ir.Value]:
 
 def same_type(a: ir.Value, b: ir.Value) -> bool:
     """Equal and known dtype and static shape."""
-    return a.dtype is not None and a.dtype == b.dtype and static_shape(a) is not None and static_shape(a) == static_shape(b)
+    return (
+        a.dtype is not None
+        and a.dtype == b.dtype
+        and static_shape(a) is not None
+        and static_shape(a) == static_shape(b)
+    )
 
 
 def element_count(shape: Sequence[int]) -> int:
@@ -87,7 +92,9 @@ def sum_to(context: Context, gradient: ir.Value, target: ir.Value) -> ir.Value:
         return gradient
     axes = broadcast_axes(shape, wide)
     reduced = tuple(d for i, d in enumerate(wide) if i not in axes)
-    result = context.op("ReduceSum", gradient, like=gradient, shape=reduced, axes=axes, keepdims=0) if axes else gradient
+    result = (
+        context.op("ReduceSum", gradient, like=gradient, shape=reduced, axes=axes, keepdims=0) if axes else gradient
+    )
     return result if reduced == shape else reshape(context, result, shape)
 
 
@@ -101,7 +108,9 @@ def known(node: ir.Node) -> bool:
     return all(static_shape(v) is not None for v in (*real_inputs(node), *node.outputs))
 
 
-def elementwise(context: Context, op_type: str, *operands: ir.Value, domain: str = "", **attributes: object) -> ir.Value:
+def elementwise(
+    context: Context, op_type: str, *operands: ir.Value, domain: str = "", **attributes: object
+) -> ir.Value:
     """An elementwise op; the output has the broadcast shape and the dtype of the first operand."""
     shapes = [static_shape(v) for v in operands]
     shape = None if None in shapes else reduce(broadcast, [s for s in shapes if s is not None])
@@ -119,10 +128,10 @@ def transpose(context: Context, value: ir.Value, perm: Sequence[int]) -> ir.Valu
     return context.op("Transpose", value, like=value, shape=[shape[p] for p in perm], perm=tuple(perm))
 
 
-def slice_of(
-    context: Context, value: ir.Value, axis: int, start: int, stop: int, **keywords: object
-) -> ir.Value:
+def slice_of(context: Context, value: ir.Value, axis: int, start: int, stop: int, **keywords: object) -> ir.Value:
     """Unit-step slice along one axis."""
     shape = list(static_shape(value) or ())
     shape[axis] = stop - start
-    return context.graphcore("Slice", value, like=value, shape=shape, axes=(axis,), starts=(start,), ends=(stop,), **keywords)
+    return context.graphcore(
+        "Slice", value, like=value, shape=shape, axes=(axis,), starts=(start,), ends=(stop,), **keywords
+    )

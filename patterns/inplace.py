@@ -27,11 +27,43 @@ VIEWS = {
     "Subsample": "SubsampleInplace",
     "Reverse": "ReverseInplace",
 }
-_UNARY = (
-    "Asin Atan Ceil Clip Elu Exp Expm1 Floor Gelu GeluErf HardSigmoid IncrementMod LeakyRelu Log1p LogSoftmax "
-    "NearbyInt Relu Round Scale Selu Shrink Sigmoid Sign Sinh Softmax Softplus Softsign Swish Tanh ThresholdedRelu "
-    "ReplicatedAllReduce Restore DynamicUpdate DynamicZero AddBias"
-).split()
+_UNARY = [
+    "Asin",
+    "Atan",
+    "Ceil",
+    "Clip",
+    "Elu",
+    "Exp",
+    "Expm1",
+    "Floor",
+    "Gelu",
+    "GeluErf",
+    "HardSigmoid",
+    "IncrementMod",
+    "LeakyRelu",
+    "Log1p",
+    "LogSoftmax",
+    "NearbyInt",
+    "Relu",
+    "Round",
+    "Scale",
+    "Selu",
+    "Shrink",
+    "Sigmoid",
+    "Sign",
+    "Sinh",
+    "Softmax",
+    "Softplus",
+    "Softsign",
+    "Swish",
+    "Tanh",
+    "ThresholdedRelu",
+    "ReplicatedAllReduce",
+    "Restore",
+    "DynamicUpdate",
+    "DynamicZero",
+    "AddBias",
+]
 OVERWRITES = {op: ((0, f"{op}Inplace"),) for op in _UNARY} | {
     "Add": ((0, "AddLhsInplace"), (1, "AddRhsInplace")),
     "Mul": ((0, "MulLhsInplace"), (1, "MulRhsInplace")),

@@ -42,9 +42,7 @@ def _backward_conv(node: ir.Node, context: Context) -> ir.Value | Refused:
     spans = tuple((k - 1) * d + 1 for k, d in zip(kernel[2:], dilations, strict=True))
     lower = _lower_pads(node, small[2:], large[2:], strides, spans)
     low = tuple(k - 1 - p for k, p in zip(spans, lower, strict=True))
-    high = tuple(
-        n - (m - 1) * s - 1 + p for n, m, s, p in zip(large[2:], small[2:], strides, lower, strict=True)
-    )
+    high = tuple(n - (m - 1) * s - 1 + p for n, m, s, p in zip(large[2:], small[2:], strides, lower, strict=True))
     flipped_shape = (kernel[1] * groups, kernel[0] // groups, *kernel[2:])
     flipped = context.graphcore("ConvFlipWeights", weights, like=weights, shape=flipped_shape, group=groups)
     return context.op(

@@ -122,7 +122,9 @@ def cancel_flips(node: ir.Node, context: Context) -> Outcome:
     return context.op("Identity", inner.inputs[0], like=node.outputs[0])
 
 
-@rewrites("OpToIdentity", "AddBiasDataGrad", "SubArg0Grad", "ReshapeGrad", "SqueezeGrad", "UnsqueezeGrad", "FlattenGrad")
+@rewrites(
+    "OpToIdentity", "AddBiasDataGrad", "SubArg0Grad", "ReshapeGrad", "SqueezeGrad", "UnsqueezeGrad", "FlattenGrad"
+)
 def plain_gradient(node: ir.Node, context: Context) -> Outcome:
     """Gradients that only restore a shape: nothing to do when it is the shape already."""
     gradient = node.inputs[0]

@@ -45,7 +45,9 @@ def _same_shape(node: ir.Node, context: Context) -> bool:
     if node.op_type == "Reshape" and target is None:
         wanted = ints_of(node, "shape", 1, context)
         keep_zero = attribute_int(node, "allowzero", 0)
-        target = wanted and tuple(shape[i] if d == 0 and not keep_zero else d for i, d in enumerate(wanted[: len(shape)]))
+        target = wanted and tuple(
+            shape[i] if d == 0 and not keep_zero else d for i, d in enumerate(wanted[: len(shape)])
+        )
         return target == shape and len(wanted or ()) == len(shape)
     return target == shape
 

@@ -33,9 +33,7 @@ def loss_with_added_epsilon(node: ir.Node, context: Context) -> Outcome:
     """The fused loss is -log(p + 1e-7) instead of -log(max(p, 1e-7))."""
     if attribute_int(node, "add_epsilon", 0):
         return None
-    return context.graphcore(
-        "SoftmaxNll", *node.inputs, like=node.outputs[0], **_loss_attributes(node), add_epsilon=1
-    )
+    return context.graphcore("SoftmaxNll", *node.inputs, like=node.outputs[0], **_loss_attributes(node), add_epsilon=1)
 
 
 @rewrites("SoftmaxGradDirect", "SoftmaxGrad")
@@ -92,9 +90,7 @@ def uncast_loss_scale(node: ir.Node, context: Context) -> Outcome:
     source = cast.inputs[0]
     if source is None or source.dtype != ir.DataType.FLOAT or gradient.dtype != ir.DataType.FLOAT16:
         return Refused("not a cast from FLOAT to FLOAT16")
-    return context.graphcore(
-        "NllGrad", source, *node.inputs[1:], like=node.outputs[0], **_loss_attributes(node)
-    )
+    return context.graphcore("NllGrad", source, *node.inputs[1:], like=node.outputs[0], **_loss_attributes(node))
 
 
 def _loss_attributes(node: ir.Node) -> dict[str, ir.Attr]:

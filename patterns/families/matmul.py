@@ -28,7 +28,9 @@ def grouped_matmul(node: ir.Node, context: Context) -> Outcome:
     columns = [i for i in range(rank - 2) if left[i] != right[i] and left[i] == 1]
     g, m, k, n = math.prod(left[i] for i in groups), left[-2], left[-1], right[-1]
     lhs3 = _arrange(context, lhs, left, [*groups, *columns, *rows, rank - 2, rank - 1], (g, _size(left, rows) * m, k))
-    rhs3 = _arrange(context, rhs, right, [*groups, *rows, rank - 2, *columns, rank - 1], (g, k, _size(right, columns) * n))
+    rhs3 = _arrange(
+        context, rhs, right, [*groups, *rows, rank - 2, *columns, rank - 1], (g, k, _size(right, columns) * n)
+    )
     product = (g, _size(left, rows) * m, _size(right, columns) * n)
     flat = context.op("MatMul", lhs3, rhs3, like=lhs, shape=product, attrs=_own_attributes(node))
     spread = [left[i] for i in groups] + [left[i] for i in rows] + [m] + [right[i] for i in columns] + [n]
@@ -84,7 +86,11 @@ def _gradient_product(
     context: Context, node: ir.Node, a: ir.Value, b: ir.Value, operand: ir.Value, passes: int
 ) -> ir.Value:
     left, right = static_shape(a) or (), static_shape(b) or ()
-    shape = (*broadcast(left[:-2], right[:-2]), left[-2], right[-1]) if len(left) > 2 or len(right) > 2 else (left[0], right[1])
+    shape = (
+        (*broadcast(left[:-2], right[:-2]), left[-2], right[-1])
+        if len(left) > 2 or len(right) > 2
+        else (left[0], right[1])
+    )
     attributes = {**_own_attributes(node), "fully_connected_pass": passes}
     product = context.op("MatMul", a, b, like=operand, shape=shape, attrs=attributes)
     return sum_to(context, product, operand)

@@ -9,4 +9,14 @@ from .build import View, build
 from .facts import ClipGroup, IrFacts, OptimizerFacts, ViewOptions
 from .queries import serialize_ir, tensor_ids, unlowered
 
-__all__ = ["ClipGroup", "IrFacts", "OptimizerFacts", "View", "ViewOptions", "build", "serialize_ir", "tensor_ids", "unlowered"]
+__all__ = [
+    "ClipGroup",
+    "IrFacts",
+    "OptimizerFacts",
+    "View",
+    "ViewOptions",
+    "build",
+    "serialize_ir",
+    "tensor_ids",
+    "unlowered",
+]

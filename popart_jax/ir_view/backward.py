@@ -68,7 +68,12 @@ class _Backward:
                 self._emit(node, number, gradient, tuple(operands), gradients)
 
     def _emit(
-        self, node: ir.Node, number: int, gradient: Gradient, operands: tuple[int, ...], gradients: list[ir.Value | None]
+        self,
+        node: ir.Node,
+        number: int,
+        gradient: Gradient,
+        operands: tuple[int, ...],
+        gradients: list[ir.Value | None],
     ) -> None:
         targets = [node.inputs[i] if i < len(node.inputs) else None for i in operands]
         if not any(t in self.wanted for t in targets if t is not None):
@@ -81,13 +86,17 @@ class _Backward:
             [o for o in outputs if o is not None],
             like=node,
             attributes=_attributes(node, gradient, targets[0]),
-            **{nodes.PASS: nodes.BACKWARD},
+            meta={nodes.PASS: nodes.BACKWARD, nodes.ORIGIN: node.outputs[0].name},
         )
         self.graph.append(made)
         self._collect(targets, outputs)
 
     def _partial(self, target: ir.Value | None, number: int, index: int) -> ir.Value | None:
-        return None if target is None or not nodes.is_float(target) else nodes.tensor(f"{GRADIENT}{number}_{index}", target)
+        return (
+            None
+            if target is None or not nodes.is_float(target)
+            else nodes.tensor(f"{GRADIENT}{number}_{index}", target)
+        )
 
     def _collect(self, targets: Iterable[ir.Value | None], outputs: Iterable[ir.Value | None]) -> None:
         for target, output in zip(targets, outputs, strict=True):
@@ -104,7 +113,9 @@ class _Backward:
         value = nodes.tensor(f"{GRADIENT}{like.name}__zeros", like)
         shape = static_shape(like)
         attributes = {"dtype": int(like.dtype or 1)} | ({} if shape is None else {"shape": shape})
-        self.graph.append(nodes.make("Zeros", [], [value], like=node, attributes=attributes, **{nodes.PASS: nodes.BACKWARD}))
+        self.graph.append(
+            nodes.make("Zeros", [], [value], like=node, attributes=attributes, meta={nodes.PASS: nodes.BACKWARD})
+        )
         return value
 
     def _total_of(self, value: ir.Value, producer: ir.Node | None) -> ir.Value | None:
@@ -127,13 +138,13 @@ class _Backward:
         meta = {nodes.PASS: nodes.BACKWARD}
         if not self.decompose_sum:
             total = nodes.tensor(name, value)
-            self.graph.append(nodes.make("Sum", parts, [total], domain="", like=like, **meta))
+            self.graph.append(nodes.make("Sum", parts, [total], domain="", like=like, meta=meta))
             return total
         total = parts[0]
         for i, part in enumerate(parts[1:], 1):
             last = i == len(parts) - 1
             result = nodes.tensor(name if last else f"{name}__{i}", value)
-            self.graph.append(nodes.make("Add", [total, part], [result], domain="", like=like, **meta))
+            self.graph.append(nodes.make("Add", [total, part], [result], domain="", like=like, meta=meta))
             total = result
         return total
 
@@ -146,14 +157,15 @@ class _Backward:
         if not targets:
             return
         graphs = {
-            name: _gradient_graph(body, explicit, targets, gradients, self.decompose_sum) for name, body in bodies.items()
+            name: _gradient_graph(body, explicit, targets, gradients, self.decompose_sum)
+            for name, body in bodies.items()
         }
         outputs = [nodes.tensor(f"{GRADIENT}{number}_{i}", t) for i, t in enumerate(targets)]
         attributes = {k: a for k, a in node.attributes.items() if k not in bodies and k not in nodes.PLACEMENT}
         inputs = [*node.inputs, *[g for g in gradients if g is not None]]
         made = nodes.make(
             node.op_type, inputs, outputs, domain=node.domain, like=node, attributes={**attributes, **graphs},
-            **{nodes.PASS: nodes.BACKWARD},
+            meta={nodes.PASS: nodes.BACKWARD},
         )  # fmt: skip
         self.graph.append(made)
         self._collect(targets, outputs)
@@ -215,7 +227,11 @@ def captures(body: ir.Graph) -> list[ir.Value]:
 
 
 def _gradient_graph(
-    body: ir.Graph, explicit: list[ir.Value], targets: list[ir.Value], gradients: list[ir.Value | None], decompose_sum: bool
+    body: ir.Graph,
+    explicit: list[ir.Value],
+    targets: list[ir.Value],
+    gradients: list[ir.Value | None],
+    decompose_sum: bool,
 ) -> ir.Graph:
     """The forward body computed again, then its gradient ops; outputs are the gradients of `targets`."""
     graph = body.clone(allow_outer_scope_values=True)
@@ -232,6 +248,6 @@ def _gradient_graph(
         found = totals.get(inner.get(target, target))
         if found is None:
             found = nodes.tensor(f"{GRADIENT}{target.name}__zeros", target)
-            graph.append(nodes.make("Zeros", [], [found], **{nodes.PASS: nodes.BACKWARD}))
+            graph.append(nodes.make("Zeros", [], [found], meta={nodes.PASS: nodes.BACKWARD}))
         graph.outputs.append(found)
     return graph

@@ -46,16 +46,20 @@ def build(facts: IrFacts) -> View:
 
 
 def _make_training(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], log: patterns.SweepLog) -> None:
-    gradients = training.gradient_names(training.backward(graph, facts))
+    variables = training.variables_of(graph)  # as read by the forward ops; some gradients do not read them any more
+    gradients = {v.name: g for v, g in training.backward(graph, facts).items()}
     copied = training.copy_statistics(graph)
-    weights = {f"{GRADIENT}{w.name}" for w in training.variables_of(graph)}
-    _prune(graph, facts, frozenset(weights))
-    before = {name: g for name, g in gradients.items() if f"{GRADIENT}{name}" in weights}
-    log.extend(_sweep(graph, facts, protected | weights))
-    _prune(graph, facts, frozenset(weights))
+    needed = frozenset(f"{GRADIENT}{v.name}" for v in variables)
+    _prune(graph, facts, needed)
+    log.extend(_sweep(graph, facts, protected | needed))
+    _prune(graph, facts, needed)
     produced = {o.name: o for n in graph for o in n.outputs}
-    current = {name: produced.get(f"{GRADIENT}{name}", g) for name, g in before.items()}
-    training.add_updates(graph, facts, current, copied)
+    trained = {
+        v: produced.get(f"{GRADIENT}{v.name}", gradients[v.name])
+        for v in variables
+        if v.name in gradients and v not in copied and nodes.is_float(v)
+    }
+    training.add_updates(graph, facts, trained)
 
 
 def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> None:
@@ -100,7 +104,9 @@ def _protected(facts: IrFacts) -> frozenset[str]:
 
 
 def _loss_inputs(graph: ir.Graph, facts: IrFacts) -> frozenset[str]:
-    names = {v.name or "" for n in graph for v in n.inputs if v is not None and any(o.name == facts.loss for o in n.outputs)}
+    names = {
+        v.name or "" for n in graph for v in n.inputs if v is not None and any(o.name == facts.loss for o in n.outputs)
+    }
     return frozenset(names)
 
 

@@ -14,8 +14,30 @@ from . import nodes
 from .facts import IrFacts
 
 FOLDED = frozenset(
-    "Add Mul Sub Fmod Div Cast Scale Slice Transpose Concat Unsqueeze Squeeze Identity Detach Reshape Gather Flatten "
-    "Floor ReduceProd Constant ConstantOfShape Shape".split()
+    [
+        "Add",
+        "Mul",
+        "Sub",
+        "Fmod",
+        "Div",
+        "Cast",
+        "Scale",
+        "Slice",
+        "Transpose",
+        "Concat",
+        "Unsqueeze",
+        "Squeeze",
+        "Identity",
+        "Detach",
+        "Reshape",
+        "Gather",
+        "Flatten",
+        "Floor",
+        "ReduceProd",
+        "Constant",
+        "ConstantOfShape",
+        "Shape",
+    ]
 )
 # Inputs that PopART reads when it makes the op: position -> attribute of the op.
 PARAMETERS: dict[str, dict[int, str]] = {
@@ -31,7 +53,10 @@ PARAMETERS: dict[str, dict[int, str]] = {
     "Resize": {1: "roi", 2: "scales", 3: "sizes"},
     "Upsample": {1: "scales"},
     "Clip": {1: "min", 2: "max"},
-    **{f"Reduce{kind}": {1: "axes"} for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")},
+    **{
+        f"Reduce{kind}": {1: "axes"}
+        for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
+    },
 }
 
 
@@ -146,7 +171,9 @@ def _absorb_parameters(node: ir.Node, known: dict[ir.Value, np.ndarray], facts: 
             continue
         if array is not None:
             numbers = array.reshape(-1).tolist()
-            node.attributes[name] = ir.convenience.convert_attribute(name, numbers if array.ndim or not numbers else numbers[0])
+            node.attributes[name] = ir.convenience.convert_attribute(
+                name, numbers if array.ndim or not numbers else numbers[0]
+            )
         node.replace_input_with(position, None)
     while node.inputs and node.inputs[-1] is None:
         node.resize_inputs(len(node.inputs) - 1)

@@ -139,11 +139,58 @@ Where WhereXGrad:1:g,x0 WhereYGrad:2:g,x0
 
 ZERO = frozenset({"Ceil", "Floor", "NearbyInt", "Round", "Sign"})
 NO_GRADIENT = frozenset(
-    "Abort And ArgMax ArgMin BitwiseAnd BitwiseNot BitwiseOr BitwiseXnor BitwiseXor Bucketize Constant ConstantOfShape "
-    "CopyVarUpdate CtcBeamSearchDecoder Detach Equal EyeLike Greater GreaterOrEqual Histogram IncrementMod Init IsInf "
-    "IsNaN Less LessOrEqual Loop NonZero Nop NormalizeImage Not Or PRelu PackedDataBlock RandomNormal "
-    "RandomNormalLike RandomUniform RandomUniformLike Range ReplicatedAllReduce Scan ScaledAdd SequenceSlice Shape "
-    "SplineBasis SplineWeighting UnaryZeroGrad Xor Zeros ZerosLike".split()
+    [
+        "Abort",
+        "And",
+        "ArgMax",
+        "ArgMin",
+        "BitwiseAnd",
+        "BitwiseNot",
+        "BitwiseOr",
+        "BitwiseXnor",
+        "BitwiseXor",
+        "Bucketize",
+        "Constant",
+        "ConstantOfShape",
+        "CopyVarUpdate",
+        "CtcBeamSearchDecoder",
+        "Detach",
+        "Equal",
+        "EyeLike",
+        "Greater",
+        "GreaterOrEqual",
+        "Histogram",
+        "IncrementMod",
+        "Init",
+        "IsInf",
+        "IsNaN",
+        "Less",
+        "LessOrEqual",
+        "Loop",
+        "NonZero",
+        "Nop",
+        "NormalizeImage",
+        "Not",
+        "Or",
+        "PRelu",
+        "PackedDataBlock",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Range",
+        "ReplicatedAllReduce",
+        "Scan",
+        "ScaledAdd",
+        "SequenceSlice",
+        "Shape",
+        "SplineBasis",
+        "SplineWeighting",
+        "UnaryZeroGrad",
+        "Xor",
+        "Zeros",
+        "ZerosLike",
+    ]
 )
 
 

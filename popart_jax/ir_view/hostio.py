@@ -22,10 +22,19 @@ def add_host_copies(graph: ir.Graph, facts: IrFacts) -> None:
         reader = value.consumers()[0]
         value.replace_all_uses_with(loaded)
         init = nodes.make("Init", [], [buffer], like=reader, attributes=attributes, name=f"{value.name}_init")
-        load = nodes.make("HostLoad", [buffer], [loaded], like=reader, attributes={"hostloadstream": value.name or ""}, name="HostLoad")
+        load = nodes.make(
+            "HostLoad",
+            [buffer],
+            [loaded],
+            like=reader,
+            attributes={"hostloadstream": value.name or ""},
+            name="HostLoad",
+        )
         graph.insert_before(first, [init, load])
     produced = {o.name: o for n in graph for o in n.outputs}
     for name in sorted(facts.anchors & produced.keys()):
         anchor = produced[name]
-        store = nodes.make("HostStore", [anchor], [], like=anchor.producer(), attributes={"hoststorestream": name}, name="HostStore")
+        store = nodes.make(
+            "HostStore", [anchor], [], like=anchor.producer(), attributes={"hoststorestream": name}, name="HostStore"
+        )
         graph.append(store)

@@ -14,6 +14,7 @@ PASS = "pass"
 RECOMPUTE_TYPE = "recompute_type"
 PRIORITY = "schedule_priority"
 KIND = "tensor_kind"
+ORIGIN = "origin"  # first output of the forward op that a gradient op belongs to
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 NORMAL, OUTER = "Normal", "AccumulateOuterFragment"
 
@@ -29,18 +30,20 @@ def make(
     like: ir.Node | None = None,
     attributes: Mapping[str, Any] | None = None,
     name: str = "",
-    **meta: Any,
+    meta: Mapping[str, Any] | None = None,
 ) -> ir.Node:
     """A node that is placed where `like` is; `meta` overrides what it takes over."""
     placed = {} if like is None else {k: a for k, a in like.attributes.items() if k in PLACEMENT}
     node = ir.node(op_type, list(inputs), {**placed, **(attributes or {})}, domain=domain, outputs=list(outputs))
     node.name = name or ("" if like is None else like.name)
     node.meta.update({} if like is None else {k: v for k, v in like.meta.items() if k != RECOMPUTE_TYPE})
-    node.meta.update(meta)
+    node.meta.update(meta or {})
     return node
 
 
-def tensor(name: str, like: ir.Value | None = None, *, dtype: ir.DataType | None = None, shape: Sequence[int] | None = None) -> ir.Value:
+def tensor(
+    name: str, like: ir.Value | None = None, *, dtype: ir.DataType | None = None, shape: Sequence[int] | None = None
+) -> ir.Value:
     """A new value with the type of `like` or the one given."""
     if like is not None:
         dtype = like.dtype if dtype is None else dtype
@@ -69,4 +72,9 @@ def subgraphs(node: ir.Node) -> list[ir.Graph]:
 
 
 def is_float(value: ir.Value | None) -> bool:
-    return value is not None and value.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
+    return value is not None and value.dtype in (
+        ir.DataType.FLOAT,
+        ir.DataType.FLOAT16,
+        ir.DataType.DOUBLE,
+        ir.DataType.BFLOAT16,
+    )

@@ -12,13 +12,36 @@ from patterns import static_shape
 from . import nodes
 
 EXPENSIVE = frozenset(
-    "Conv ConvWeightsGrad ConvDataGrad MultiConv MultiConvWeightsGrad MultiConvDataGrad MatMul LSTM LSTMGrad GRU GRUGrad "
-    "RNN RNNGrad BatchNormalization BatchNormalizationGrad GroupNormalization GroupNormalizationGrad "
-    "InstanceNormalization InstanceNormalizationGrad ReplicatedAllReduce ReplicatedReduceScatter ReplicatedAllGather "
-    "Histogram".split()
+    [
+        "Conv",
+        "ConvWeightsGrad",
+        "ConvDataGrad",
+        "MultiConv",
+        "MultiConvWeightsGrad",
+        "MultiConvDataGrad",
+        "MatMul",
+        "LSTM",
+        "LSTMGrad",
+        "GRU",
+        "GRUGrad",
+        "RNN",
+        "RNNGrad",
+        "BatchNormalization",
+        "BatchNormalizationGrad",
+        "GroupNormalization",
+        "GroupNormalizationGrad",
+        "InstanceNormalization",
+        "InstanceNormalizationGrad",
+        "ReplicatedAllReduce",
+        "ReplicatedReduceScatter",
+        "ReplicatedAllGather",
+        "Histogram",
+    ]
 )
 VALUE_OF_EXPENSIVE, VALUE_OF_CHEAP = 1000.0, 0.1
-NEVER = frozenset({"Call", "If", "Loop", "Scan", "IpuCopy", "Stash", "Restore", "Init", "HostLoad", "HostStore", "GetRandomSeed"})
+NEVER = frozenset(
+    {"Call", "If", "Loop", "Scan", "IpuCopy", "Stash", "Restore", "Init", "HostLoad", "HostStore", "GetRandomSeed"}
+)
 
 
 def outline(graph: ir.Graph, threshold: float) -> None:

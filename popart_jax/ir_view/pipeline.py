@@ -77,7 +77,7 @@ def _stash(
     for i, at in enumerate(sorted(later)):
         restored = nodes.tensor(f"Restored___{value.name}" + (f"__stage{at}" if i else ""), value)
         meta = {nodes.PASS: nodes.BACKWARD}
-        restore = nodes.make(types[1], [value, stashed], [restored], like=readers[0], attributes=_at(at, place), **meta)
+        restore = nodes.make(types[1], [value, stashed], [restored], like=readers[0], attributes=_at(at, place), meta=meta)
         graph.insert_before(later[at][0][0], restore)
         for node, index in later[at]:
             node.replace_input_with(index, restored)

@@ -98,7 +98,7 @@ def _copied(
         if (value, ipu) not in copies:
             copy = nodes.tensor(f"{value.name}_c{ipu}", value)
             attributes = {IPU: current_ipu, "__sourceIpus": (current_ipu,), "__destIpu": ipu}
-            made = nodes.make("IpuCopy", [current], [copy], attributes=attributes, **_meta(value, reader))
+            made = nodes.make("IpuCopy", [current], [copy], attributes=attributes, meta=_meta(value, reader))
             if at is not None:
                 made.attributes[STAGE] = ir.AttrInt64(STAGE, at)
             graph.insert_before(reader, made)

@@ -87,6 +87,8 @@ def _copy_node(graph: ir.Graph, node: ir.Node, copies: dict[ir.Value, ir.Value],
     outputs = [nodes.tensor(f"{o.name}{SUFFIX}", o) for o in node.outputs]
     inputs = [v if v is None else copies.get(v, v) for v in node.inputs]
     meta = {**node.meta, nodes.PASS: nodes.BACKWARD, nodes.RECOMPUTE_TYPE: RECOMPUTED}
-    made = nodes.make(node.op_type, inputs, outputs, domain=node.domain, like=node, attributes=dict(node.attributes), **meta)
+    made = nodes.make(
+        node.op_type, inputs, outputs, domain=node.domain, like=node, attributes=dict(node.attributes), meta=meta
+    )
     graph.insert_before(before, made)
     copies.update(zip(node.outputs, outputs, strict=True))

@@ -111,7 +111,11 @@ def _attribute(node: ir.Node, name: str, attribute: ir.Attr, names: Mapping[int,
         return {}
     if name in SHOWN_DUNDER:
         value = attribute.value
-        single = value[0] if name in ("__ipu_number", "__pipeline_stage", "__execution_phase") and isinstance(value, (list, tuple)) else value
+        single = (
+            value[0]
+            if name in ("__ipu_number", "__pipeline_stage", "__execution_phase") and isinstance(value, (list, tuple))
+            else value
+        )
         return {SHOWN_DUNDER[name]: text(single)}
     if name == "reduction" and attribute.value in REDUCTIONS:
         return {"reduction_type": REDUCTIONS[attribute.value]}

@@ -9,13 +9,12 @@ from patterns import static_shape
 from ..errors import popart_exception
 from . import nodes
 from .backward import Gradients, grow
-from .facts import IrFacts, OptimizerFacts
+from .facts import IrFacts
 from .updates import adam, adaptive, sgd
 from .updates.clip import clip
 from .updates.common import LOSS_SCALING, Updates
 
 FAMILIES = {"SGD": sgd.update, "Adam": adam.update, "Adaptive": adaptive.update}
-LAMB_MODES = ("Lamb", "LambNoBias")
 FACTOR = "lossScaleUpdateFactor"
 
 
@@ -45,10 +44,10 @@ def _loss_gradient(graph: ir.Graph, loss: ir.Value, facts: IrFacts) -> ir.Value:
     if facts.options.automatic_loss_scaling:
         factor = nodes.source(FACTOR, "variable", scale.dtype, ())
         final = nodes.tensor("finalLossScale", scale)
-        graph.append(nodes.make("Mul", [scale, factor], [final], domain="", like=loss.producer(), **meta))
+        graph.append(nodes.make("Mul", [scale, factor], [final], domain="", like=loss.producer(), meta=meta))
         scale = final
     gradient = nodes.tensor(name, loss)
-    graph.append(nodes.make("Identity", [scale], [gradient], domain="", like=loss.producer(), **meta))
+    graph.append(nodes.make("Identity", [scale], [gradient], domain="", like=loss.producer(), meta=meta))
     return gradient
 
 
@@ -66,7 +65,9 @@ def copy_statistics(graph: ir.Graph) -> set[ir.Value]:
                 copied.add(variable)
                 updated = nodes.tensor(f"UpdatedVar___{variable.name}", variable)
                 meta = {nodes.PASS: nodes.UPDATE, nodes.CONTEXT: nodes.NORMAL}
-                graph.append(nodes.make("CopyVarUpdate", [variable, node.outputs[output]], [updated], like=node, **meta))
+                graph.append(
+                    nodes.make("CopyVarUpdate", [variable, node.outputs[output]], [updated], like=node, meta=meta)
+                )
     return copied
 
 
@@ -75,15 +76,12 @@ def _behind_detach(value: ir.Value | None) -> ir.Value | None:
     return producer.inputs[0] if producer is not None and producer.op_type in ("Detach", "Identity") else value
 
 
-def add_updates(graph: ir.Graph, facts: IrFacts, gradients: dict[str, ir.Value], copied: set[ir.Value]) -> None:
-    """Append the optimizer ops of every variable that has a gradient, then the clipping."""
+def add_updates(graph: ir.Graph, facts: IrFacts, gradients: Gradients) -> None:
+    """Append the optimizer ops of every trained variable, then the clipping."""
     if facts.optimizer is None:
         return
     updates = Updates(graph, facts.optimizer, facts.options)
-    for weight in variables_of(graph):
-        gradient = gradients.get(weight.name or "")
-        if gradient is None or weight in copied or not nodes.is_float(weight):
-            continue
+    for weight, gradient in gradients.items():
         updates.weights.append(weight)
         FAMILIES[facts.optimizer.family](updates, weight, gradient)
     clip(updates)
@@ -92,11 +90,3 @@ def add_updates(graph: ir.Graph, facts: IrFacts, gradients: dict[str, ir.Value],
 def variables_of(graph: ir.Graph) -> list[ir.Value]:
     """The variables some op reads, in the order of the model."""
     return [v for v in graph.initializers.values() if v.meta.get(nodes.KIND) == "variable" and v.uses()]
-
-
-def gradient_names(gradients: Gradients) -> dict[str, ir.Value]:
-    return {v.name or "": g for v, g in gradients.items()}
-
-
-def trains(optimizer: OptimizerFacts | None) -> bool:
-    return optimizer is not None

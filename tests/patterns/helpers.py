@@ -72,7 +72,9 @@ def feeds_of(m: ir.Model, seed: int = 0) -> dict[str, np.ndarray]:
     return feeds
 
 
-def sweep_one(m: ir.Model, *names: str, mode: patterns.Mode = "inference", protected: tuple[str, ...] = ()) -> patterns.SweepLog:
+def sweep_one(
+    m: ir.Model, *names: str, mode: patterns.Mode = "inference", protected: tuple[str, ...] = ()
+) -> patterns.SweepLog:
     """Sweep with the rules of these patterns only, at every stage."""
     selection = patterns.from_names(names)
     rules = [r for s in ("model", "view") for r in patterns.rules_of(selection, s, mode)]
@@ -94,7 +96,9 @@ def assert_same_outputs(before: ir.Model, after: ir.Model, rtol: float = 1e-5, a
         np.testing.assert_allclose(got[name], value, rtol=rtol, atol=atol, err_msg=name)
 
 
-def check_fires(m: ir.Model, *names: str, expect: list[str] | None = None, mode: patterns.Mode = "inference") -> ir.Model:
+def check_fires(
+    m: ir.Model, *names: str, expect: list[str] | None = None, mode: patterns.Mode = "inference"
+) -> ir.Model:
     """The patterns fire, leave the op types `expect`, and keep every output."""
     before = m.clone()
     log = sweep_one(m, *names, mode=mode)

@@ -35,7 +35,7 @@ def nll_grad(g: np.ndarray, p: np.ndarray, labels: np.ndarray, reduction: str) -
     return (-one_hot / np.maximum(p, 1e-10) * g.astype(np.float32) * scale).astype(p.dtype)
 
 
-def softmax_grad_direct(g: np.ndarray, p: np.ndarray, labels: np.ndarray, reduction: str) -> np.ndarray:
+def softmax_grad_direct(p: np.ndarray, labels: np.ndarray, g: np.ndarray, reduction: str) -> np.ndarray:
     one_hot, scale = _nll_parts(labels, p.shape[-1], reduction)
     return (p - one_hot) * g * np.float32(scale)
 
@@ -52,7 +52,9 @@ def flip_weights(w: np.ndarray, group: int = 1) -> np.ndarray:
     return np.swapaxes(split, 1, 2).reshape(group * inner, out // group, *kernel)
 
 
-def dilated_conv(x: np.ndarray, w: np.ndarray, pads: list[int], in_dilations: list[int], group: int, dilations: list[int]) -> np.ndarray:
+def dilated_conv(
+    x: np.ndarray, w: np.ndarray, pads: list[int], in_dilations: list[int], group: int, dilations: list[int]
+) -> np.ndarray:
     """Two-dimensional Conv with unit stride and a dilated input, one output element at a time; pads may be negative."""
     n, channels, *size = x.shape
     spread = np.zeros((n, channels, *[(s - 1) * d + 1 for s, d in zip(size, in_dilations, strict=True)]), np.float64)
@@ -61,7 +63,9 @@ def dilated_conv(x: np.ndarray, w: np.ndarray, pads: list[int], in_dilations: li
     wide[:, :, :: dilations[0], :: dilations[1]] = w
     low, high = pads[:2], pads[2:]
     spread = np.pad(spread, [(0, 0), (0, 0), *[(max(a, 0), max(b, 0)) for a, b in zip(low, high, strict=True)]])
-    spread = spread[:, :, max(-low[0], 0) : spread.shape[2] - max(-high[0], 0), max(-low[1], 0) : spread.shape[3] - max(-high[1], 0)]
+    spread = spread[
+        :, :, max(-low[0], 0) : spread.shape[2] - max(-high[0], 0), max(-low[1], 0) : spread.shape[3] - max(-high[1], 0)
+    ]
     rows, columns = spread.shape[2] - wide.shape[2] + 1, spread.shape[3] - wide.shape[3] + 1
     out = np.zeros((n, w.shape[0], rows, columns))
     per_in, per_out = channels // group, w.shape[0] // group
@@ -74,7 +78,16 @@ def dilated_conv(x: np.ndarray, w: np.ndarray, pads: list[int], in_dilations: li
     return out.astype(x.dtype)
 
 
-def conv_data_grad(g: np.ndarray, w: np.ndarray, height: int, width: int, strides: list[int], pads: list[int], dilations: list[int], group: int) -> np.ndarray:
+def conv_data_grad(
+    g: np.ndarray,
+    w: np.ndarray,
+    height: int,
+    width: int,
+    strides: list[int],
+    pads: list[int],
+    dilations: list[int],
+    group: int,
+) -> np.ndarray:
     """Scatter every product back to where the forward convolution read it."""
     n, _, rows, columns = g.shape
     _, per_in, kh, kw = w.shape
@@ -91,7 +104,9 @@ def conv_data_grad(g: np.ndarray, w: np.ndarray, height: int, width: int, stride
     return x[:, :, pads[0] : pads[0] + height, pads[1] : pads[1] + width].astype(g.dtype)
 
 
-def _slice(x: np.ndarray, axes: list[int], starts: list[int], ends: list[int], steps: list[int] | None = None) -> np.ndarray:
+def _slice(
+    x: np.ndarray, axes: list[int], starts: list[int], ends: list[int], steps: list[int] | None = None
+) -> np.ndarray:
     index: list[slice] = [slice(None)] * x.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps or [1] * len(axes), strict=True):
         index[axis] = slice(start, None if step < 0 and end < -(2**30) else end, step)
@@ -107,9 +122,13 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
     "Zeros": lambda shape, dtype: np.zeros([int(d) for d in shape], np.float32),
     "ZerosLike": lambda x: np.zeros_like(x),
     "AddBias": lambda x, b: x + b.reshape(1, -1, *[1] * (x.ndim - 2)),
-    "BinaryConstScalar": lambda x, value=0.0, op=0, scalar_in_index=1: [np.add, np.subtract, np.multiply, np.divide, np.power][op](
-        *((x, np.float32(value)) if scalar_in_index else (np.float32(value), x))
-    ),
+    "BinaryConstScalar": lambda x, value=0.0, op=0, scalar_in_index=1: [
+        np.add,
+        np.subtract,
+        np.multiply,
+        np.divide,
+        np.power,
+    ][op](*((x, np.float32(value)) if scalar_in_index else (np.float32(value), x))),
     "SinGrad": lambda g, x: g * np.cos(x),
     "CosGrad": lambda g, x: -g * np.sin(x),
     "SqrtGrad": lambda g, y: g / (2 * y),
@@ -144,14 +163,19 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
 }
 DEFINITIONS["NlllWithSoftmaxGradDirect"] = lambda p, labels, g, reduction: (
     nll(p, labels, reduction, epsilon_added=True),
-    softmax_grad_direct(g, p, labels, reduction),
+    softmax_grad_direct(p, labels, g, reduction),
 )
 
 
 def _conv(x: np.ndarray, w: np.ndarray, **attributes: Any) -> np.ndarray:
     assert list(attributes["strides"]) == [1, 1]
     return dilated_conv(
-        x, w, list(attributes["pads"]), list(attributes["inDilations"]), attributes.get("group", 1), list(attributes["dilations"])
+        x,
+        w,
+        list(attributes["pads"]),
+        list(attributes["inDilations"]),
+        attributes.get("group", 1),
+        list(attributes["dilations"]),
     )
 
 

@@ -45,7 +45,9 @@ def test_binary(op, shapes):
 
 @pytest.mark.parametrize("op", BINARY)
 def test_binary_declines_unknown_shape(op):
-    m = model(f"f (float[N] g, float[N] a, float[1] b, float[N] y) => (float[N] d) {{ d = ai.graphcore.{op}(g, a, b, y) }}")
+    m = model(
+        f"f (float[N] g, float[N] a, float[1] b, float[N] y) => (float[N] d) {{ d = ai.graphcore.{op}(g, a, b, y) }}"
+    )
     check_declines(m, BINARY[op][0], why="not static")
 
 
@@ -86,10 +88,14 @@ def test_reshape_gradient_declines():
 
 
 def test_copied_gradient_of_add():
-    m = model("f (float[2] g, float[2] a, float[2] b) => (float[2] y) { c = ai.graphcore.AddArg0Grad(g, a, b) y = Neg(c) }")
+    m = model(
+        "f (float[2] g, float[2] a, float[2] b) => (float[2] y) { c = ai.graphcore.AddArg0Grad(g, a, b) y = Neg(c) }"
+    )
     check_fires(set_shapes(m, c=(2,)), "PostNRepl", expect=["Neg"])
 
 
 def test_copied_gradient_declines_broadcast():
-    m = model("f (float[3,2] g, float[2] a, float[3,2] b) => (float[2] y) { c = ai.graphcore.AddArg0Grad(g, a, b) y = Neg(c) }")
+    m = model(
+        "f (float[3,2] g, float[2] a, float[3,2] b) => (float[2] y) { c = ai.graphcore.AddArg0Grad(g, a, b) y = Neg(c) }"
+    )
     check_declines(set_shapes(m, c=(2,)), "PostNRepl", why="broadcast")

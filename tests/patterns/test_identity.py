@@ -88,7 +88,9 @@ def test_copy_declines_protected():
 
 
 def test_checkpoint_identity_stays():
-    m = model("f (float[2] x) => (float[2] y) { b = Neg(x) a = Identity<__recompute_output_in_backward_pass=1>(b) y = Neg(a) }")
+    m = model(
+        "f (float[2] x) => (float[2] y) { b = Neg(x) a = Identity<__recompute_output_in_backward_pass=1>(b) y = Neg(a) }"
+    )
     check_declines(m, "PostNRepl", "PreUniRepl", why="checkpoint")
 
 
@@ -120,7 +122,9 @@ def test_inside_subgraph():
 def test_transposes_cancel(perms, shape, expect):
     first, second = (str(list(p)) for p in perms)
     middle = "b = Identity(a)" if shape is None else f"b = ai.graphcore.Reshape<shape={list(shape)}>(a)"
-    m = model(f"f (float[2,3,4] x) => (float[N,M,K] y) {{ a = Transpose<perm={first}>(x) {middle} y = Transpose<perm={second}>(b) }}")
+    m = model(
+        f"f (float[2,3,4] x) => (float[N,M,K] y) {{ a = Transpose<perm={first}>(x) {middle} y = Transpose<perm={second}>(b) }}"
+    )
     mid = tuple((2, 3, 4)[p] for p in perms[0])
     last = shape or mid
     if shape and len(perms[1]) != len(shape):
@@ -130,13 +134,17 @@ def test_transposes_cancel(perms, shape, expect):
 
 
 def test_transposes_decline():
-    m = model("f (float[2,3,4] x) => (float[N,M,K] y) { a = Transpose<perm=[1,0,2]>(x) y = Transpose<perm=[0,2,1]>(a) }")
+    m = model(
+        "f (float[2,3,4] x) => (float[N,M,K] y) { a = Transpose<perm=[1,0,2]>(x) y = Transpose<perm=[0,2,1]>(a) }"
+    )
     set_shapes(m, a=(3, 2, 4), y=(3, 4, 2))
     check_declines(m, "TransposeToIdentityOrReshapePattern", why="do not undo")
 
 
 def test_views_collapse():
-    m = model("f (float[2,3] x) => (float[6] y) { a = ai.graphcore.Reshape<shape=[3,2]>(x) y = ai.graphcore.Reshape<shape=[6]>(a) }")
+    m = model(
+        "f (float[2,3] x) => (float[6] y) { a = ai.graphcore.Reshape<shape=[3,2]>(x) y = ai.graphcore.Reshape<shape=[6]>(a) }"
+    )
     check_fires(m, "ViewSimplifyPattern", expect=["Reshape"])
 
 

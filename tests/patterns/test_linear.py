@@ -8,7 +8,17 @@ import pytest
 
 import patterns
 
-from .helpers import assert_same_outputs, check_declines, check_fires, feeds_of, model, op_types, run, run_ort, sweep_one
+from .helpers import (
+    assert_same_outputs,
+    check_declines,
+    check_fires,
+    feeds_of,
+    model,
+    op_types,
+    run,
+    run_ort,
+    sweep_one,
+)
 
 MATMUL_SHAPES = [
     ((2, 3), (3, 4), (2, 4)),
@@ -44,7 +54,9 @@ def test_grouped_matmul_declines_grouped():
 @pytest.mark.parametrize(("a", "b", "y"), [s for s in MATMUL_SHAPES if len(s[0]) > 1 and len(s[1]) > 1])
 def test_matmul_gradient(side, a, b, y):
     target = a if side == "Lhs" else b
-    m = model(f"f ({dims(y)} g, {dims(a)} a, {dims(b)} b) => ({dims(target)} d) {{ d = ai.graphcore.MatMul{side}Grad(g, a, b) }}")
+    m = model(
+        f"f ({dims(y)} g, {dims(a)} a, {dims(b)} b) => ({dims(target)} d) {{ d = ai.graphcore.MatMul{side}Grad(g, a, b) }}"
+    )
     after = check_fires(m, f"MatMul{side}GradOp")
     product = next(n for n in after.graph if n.op_type == "MatMul")
     assert product.inputs[0 if side == "Lhs" else 1].name == "g"
@@ -52,21 +64,27 @@ def test_matmul_gradient(side, a, b, y):
 
 @pytest.mark.parametrize("side", ["Lhs", "Rhs"])
 def test_matmul_gradient_declines_vector(side):
-    m = model(f"f (float[4] g, float[3] a, float[3,4] b) => (float[3] d) {{ d = ai.graphcore.MatMul{side}Grad(g, a, b) }}")
+    m = model(
+        f"f (float[4] g, float[3] a, float[3,4] b) => (float[3] d) {{ d = ai.graphcore.MatMul{side}Grad(g, a, b) }}"
+    )
     check_declines(m, f"MatMul{side}GradOp", why="no matrix")
 
 
 def conv_gradient(stride, pad, dilation, group):
     height, width, k = 7, 6, 3
     rows, columns = ((s + 2 * pad - (k - 1) * dilation - 1) // stride + 1 for s in (height, width))
-    attributes = f"strides=[{stride},{stride}], pads=[{pad},{pad},{pad},{pad}], dilations=[{dilation},{dilation}], group={group}"
+    attributes = (
+        f"strides=[{stride},{stride}], pads=[{pad},{pad},{pad},{pad}], dilations=[{dilation},{dilation}], group={group}"
+    )
     return model(
         f"f (float[2,4,{rows},{columns}] g, float[4,{4 // group},3,3] w) => (float[2,4,{height},{width}] d) "
         f"{{ d = ai.graphcore.ConvDataGrad<{attributes}, height={height}, width={width}>(g, w) }}"
     )
 
 
-@pytest.mark.parametrize(("stride", "pad", "dilation", "group"), [(1, 1, 1, 1), (2, 1, 1, 1), (2, 0, 2, 2), (1, 3, 1, 4), (3, 1, 1, 1)])
+@pytest.mark.parametrize(
+    ("stride", "pad", "dilation", "group"), [(1, 1, 1, 1), (2, 1, 1, 1), (2, 0, 2, 2), (1, 3, 1, 4), (3, 1, 1, 1)]
+)
 def test_conv_data_gradient(stride, pad, dilation, group):
     m = conv_gradient(stride, pad, dilation, group)
     before = m.clone()
@@ -88,12 +106,15 @@ def test_conv_data_gradient_declines():
     check_declines(m, "ConvDataGrad", why="static")
 
 
-@pytest.mark.parametrize(("attributes", "size"), [
-    ("strides=[2,2], pads=[1,1,1,1]", 7),
-    ("strides=[2,2], pads=[0,1,1,0], output_padding=[1,1]", 9),
-    ("strides=[1,1], dilations=[2,2]", 8),
-    ("strides=[2,2], output_shape=[8,8]", 8),
-])
+@pytest.mark.parametrize(
+    ("attributes", "size"),
+    [
+        ("strides=[2,2], pads=[1,1,1,1]", 7),
+        ("strides=[2,2], pads=[0,1,1,0], output_padding=[1,1]", 9),
+        ("strides=[1,1], dilations=[2,2]", 8),
+        ("strides=[2,2], output_shape=[8,8]", 8),
+    ],
+)
 @pytest.mark.parametrize("bias", [False, True])
 def test_conv_transpose(attributes, size, bias):
     extra, argument = (", float[6] b", ", b") if bias else ("", "")
@@ -121,7 +142,9 @@ def conv_norm(bias: bool) -> ir.Model:
         f"{{ c = Conv(x, w{', b' if bias else ''}) y = BatchNormalization<epsilon=0.01>(c, s, h, m, v) }}"
     )
     for value in list(m.graph.inputs)[1:]:
-        value.const_value = ir.tensor(rng.uniform(0.2, 1, patterns.static_shape(value)).astype(np.float32), name=value.name)
+        value.const_value = ir.tensor(
+            rng.uniform(0.2, 1, patterns.static_shape(value)).astype(np.float32), name=value.name
+        )
         m.graph.register_initializer(value)
         m.graph.inputs.remove(value)
     return m

@@ -8,7 +8,17 @@ from onnx_ir import DataType
 
 import patterns
 
-from .helpers import assert_same_outputs, check_declines, check_fires, feeds_of, model, op_types, run, set_shapes, sweep_one
+from .helpers import (
+    assert_same_outputs,
+    check_declines,
+    check_fires,
+    feeds_of,
+    model,
+    op_types,
+    run,
+    set_shapes,
+    sweep_one,
+)
 
 FORWARD = """f (float[{rows},4] x, int64[{rows}] t) => (float l)
 {{ p = Softmax<axis={axis}>(x) l = ai.graphcore.Nll<reduction="{reduction}">(p, t) {tail} }}"""

@@ -18,7 +18,9 @@ def test_split_declines_unknown_shape():
     check_declines(m, "SplitOp", why="not static")
 
 
-@pytest.mark.parametrize(("start", "end", "step", "length"), [(0, 7, 2, 4), (1, 6, 3, 2), (6, -8, -2, 4), (5, 0, -3, 2)])
+@pytest.mark.parametrize(
+    ("start", "end", "step", "length"), [(0, 7, 2, 4), (1, 6, 3, 2), (6, -8, -2, 4), (5, 0, -3, 2)]
+)
 def test_strided_slice(start, end, step, length):
     m = model(
         f"f (float[7,2] x) => (float[{length},2] y) "
@@ -46,7 +48,9 @@ def test_expand_cast_declines_second_reader():
 
 
 def test_upsample():
-    m = model("f (float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {1., 1., 2., 2.}> { y = Upsample(x, s) }", opset=9)
+    m = model(
+        "f (float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {1., 1., 2., 2.}> { y = Upsample(x, s) }", opset=9
+    )
     feeds = {"x": np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)}
     wanted = run_ort(m, feeds)
     assert sweep_one(m, "UpsampleToResize").counts() == {"UpsampleToResize": 1}
@@ -65,7 +69,9 @@ def test_zeros_like():
 
 
 def test_zeros_like_declines():
-    check_declines(model("f (float[N] x) => (float[N] y) { y = ai.graphcore.ZerosLike(x) }"), "ZerosLikeOpPattern", why="static")
+    check_declines(
+        model("f (float[N] x) => (float[N] y) { y = ai.graphcore.ZerosLike(x) }"), "ZerosLikeOpPattern", why="static"
+    )
 
 
 @pytest.mark.parametrize("kind", ["Uniform", "Normal"])
@@ -84,7 +90,9 @@ def test_random_like(kind):
 @pytest.mark.parametrize("kind", ["Uniform", "Normal"])
 def test_random_like_declines(kind):
     check_declines(
-        model(f"f (float[N] x) => (float[N] y) {{ y = Random{kind}Like(x) }}"), f"Random{kind}LikeOpPattern", why="static"
+        model(f"f (float[N] x) => (float[N] y) {{ y = Random{kind}Like(x) }}"),
+        f"Random{kind}LikeOpPattern",
+        why="static",
     )
 
 

@@ -59,11 +59,16 @@ def moment(u: Updates, weight: ir.Value, step: ir.Value, prefix: str, kind: str,
 def _counted(u: Updates, weight: ir.Value) -> ir.Value:
     state = u.state("Step___", weight, shape=(), dtype=FLOAT)
     output = nodes.tensor(f"UpdatedVar___{state.name}", state)
-    return u.emit("Accumulate", [state, None], output, weight=weight, attributes={"accumulationType": "Add", "factor": 1.0})
+    return u.emit(
+        "Accumulate", [state, None], output, weight=weight, attributes={"accumulationType": "Add", "factor": 1.0}
+    )
 
 
 def _norms(u: Updates, weight: ir.Value, updater: ir.Value) -> list[ir.Value]:
     """Squared norms of the weight and of its update direction."""
     pairs = (("LambR1Sq___", weight), ("LambR2Sq___", updater))
     outputs = [nodes.tensor(f"{prefix}{weight.name}", dtype=FLOAT, shape=()) for prefix, _ in pairs]
-    return [u.emit("LambSquare", [source], output, weight=weight) for (_, source), output in zip(pairs, outputs, strict=True)]
+    return [
+        u.emit("LambSquare", [source], output, weight=weight)
+        for (_, source), output in zip(pairs, outputs, strict=True)
+    ]

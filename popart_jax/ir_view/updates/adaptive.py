@@ -28,6 +28,9 @@ def update(u: Updates, weight: ir.Value, gradient: ir.Value) -> None:
         u.emit("RMSPropUpdater", [step, first, centre, eps], updater, weight=weight)
     if name in u.optimizer.momentum:
         updater = moment(u, weight, updater, "Accl3___", "MovingAverage", u.scalar("adaptiveMomentum", weight, MM))
-    scalars = [u.scalar("learningRate", weight, LR), u.scalar("weightDecay", weight, WD) if decays and not u.optimizer.l2 else None]
+    scalars = [
+        u.scalar("learningRate", weight, LR),
+        u.scalar("weightDecay", weight, WD) if decays and not u.optimizer.l2 else None,
+    ]
     u.emit("ScaledVarUpdate", [weight, updater, *scalars], u.updated(weight), weight=weight)
     u.reset(weight)

@@ -41,7 +41,11 @@ def _clip_points(graph: ir.Graph) -> dict[str, Point]:
             first = None if updater is None else updater.producer()
             moment = None if first is None or first.inputs[1] is None else first.inputs[1].producer()
             value = None if moment is None else moment.inputs[1]
-            readers = [] if value is None else [(use.node, use.idx) for use in value.uses() if use.node.op_type == "Accumulate"]
+            readers = (
+                []
+                if value is None
+                else [(use.node, use.idx) for use in value.uses() if use.node.op_type == "Accumulate"]
+            )
         weight = node.inputs[0] if value is not None else None
         if value is not None and weight is not None:
             points[weight.name or ""] = (value, readers)
@@ -58,7 +62,16 @@ def _clip_group(u: Updates, index: int, group: ClipGroup, points: dict[str, Poin
     squares = []
     for name in names:
         output = nodes.tensor(f"GlobalNorm___{index}__square__{name}", dtype=FLOAT, shape=())
-        squares.append(u.emit("ReduceSumSquare", [points[name][0]], output, weight=weights[name], domain="", attributes={"keepdims": 0}))
+        squares.append(
+            u.emit(
+                "ReduceSumSquare",
+                [points[name][0]],
+                output,
+                weight=weights[name],
+                domain="",
+                attributes={"keepdims": 0},
+            )
+        )
     scalars = [nodes.tensor(n, dtype=FLOAT, shape=()) for n in _names(index)]
     limit = nodes.source(f"ConstValue___maxNorm_{index}", "const", FLOAT, ())
     limit.const_value = ir.tensor(np.array(group.max_norm, np.float32), name=limit.name)
@@ -69,7 +82,9 @@ def _clip_group(u: Updates, index: int, group: ClipGroup, points: dict[str, Poin
     u.emit("Div", [limit, largest], factor, weight=first, domain="")
     for name in names:
         value, readers = points[name]
-        clipped = u.emit("Mul", [value, factor], nodes.tensor(f"{value.name}__clipped", value), weight=weights[name], domain="")
+        clipped = u.emit(
+            "Mul", [value, factor], nodes.tensor(f"{value.name}__clipped", value), weight=weights[name], domain=""
+        )
         for reader, position in readers:
             reader.replace_input_with(position, clipped)
 

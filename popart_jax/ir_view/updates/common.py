@@ -56,11 +56,13 @@ class Updates:
         """Append one update op, placed with the first reader of the weight."""
         reader = next((n for n in weight.consumers() if n.meta.get(nodes.PASS) == nodes.FORWARD), None)
         meta = {nodes.PASS: nodes.UPDATE, nodes.CONTEXT: context or self.outer}
-        node = nodes.make(op_type, inputs, [output], like=reader, attributes=attributes, domain=domain, name="", **meta)
+        node = nodes.make(op_type, inputs, [output], like=reader, attributes=attributes, domain=domain, name="", meta=meta)
         self.graph.append(node)
         return output
 
-    def state(self, prefix: str, weight: ir.Value, shape: Sequence[int] | None = None, dtype: ir.DataType | None = None) -> ir.Value:
+    def state(
+        self, prefix: str, weight: ir.Value, shape: Sequence[int] | None = None, dtype: ir.DataType | None = None
+    ) -> ir.Value:
         """A state tensor of a weight (`Accl1___w`), a variable with the weight's type unless given."""
         name = f"{prefix}{weight.name}"
         if name not in self.sources:
@@ -74,7 +76,11 @@ class Updates:
         if all(self.optimizer.is_const(f, "" if f == LOSS_SCALING else name) for f in fields):
             return None
         dtype = weight.dtype if base.startswith(WEIGHT_TYPED) else ir.DataType.FLOAT
-        label = f"___specific___{name}" if name in self.optimizer.specific else f"___default___{(dtype or ir.DataType.FLOAT).name}"
+        label = (
+            f"___specific___{name}"
+            if name in self.optimizer.specific
+            else f"___default___{(dtype or ir.DataType.FLOAT).name}"
+        )
         return self.stream(f"{base}{label}", dtype)
 
     def stream(self, name: str, dtype: ir.DataType | None) -> ir.Value:
@@ -87,9 +93,14 @@ class Updates:
         if self.options.replicas == 1:
             return gradient
         mean = self.options.mean_reduction and self.options.running_mean
-        attributes = {"__collectiveOperator": 1 if mean else SUM, "__collectiveReplicaGrouping": (self.options.replicas, 1, self.options.replicas)}
+        attributes = {
+            "__collectiveOperator": 1 if mean else SUM,
+            "__collectiveReplicaGrouping": (self.options.replicas, 1, self.options.replicas),
+        }
         output = nodes.tensor(name, gradient)
-        return self.emit("ReplicatedAllReduce", [gradient], output, weight=weight, context=context, attributes=attributes)
+        return self.emit(
+            "ReplicatedAllReduce", [gradient], output, weight=weight, context=context, attributes=attributes
+        )
 
     def accumulated(self, gradient: ir.Value, weight: ir.Value) -> ir.Value:
         """The gradient over the micro-batches of a batch and over the replicas, in `Accum___w` when accumulating."""
@@ -102,7 +113,9 @@ class Updates:
         single = self.options.replicas == 1
         total = nodes.tensor(final if single else f"UpdatedVar___Accum___{weight.name}", accumulator)
         kind = {"accumulationType": "Mean" if mean else "Add"}
-        self.emit("Accumulate", [accumulator, gradient, counter], total, weight=weight, context=nodes.NORMAL, attributes=kind)
+        self.emit(
+            "Accumulate", [accumulator, gradient, counter], total, weight=weight, context=nodes.NORMAL, attributes=kind
+        )
         return self.reduced(total, weight, final, nodes.OUTER)
 
     def counter(self) -> ir.Value:

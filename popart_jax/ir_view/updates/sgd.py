@@ -48,7 +48,12 @@ def _combined(u: Updates, weight: ir.Value, gradient: ir.Value) -> None:
     step = total
     if raw is not None:
         step = _nesterov(u, weight, raw, total, "1")
-    u.emit("SGD1VarUpdate", [weight, step, u.scalar("scaledLearningRate1", weight, LR, VS)], u.updated(weight), weight=weight)
+    u.emit(
+        "SGD1VarUpdate",
+        [weight, step, u.scalar("scaledLearningRate1", weight, LR, VS)],
+        u.updated(weight),
+        weight=weight,
+    )
     scalars = [u.scalar("scaledMomentum1", weight, MM), u.scalar("scaledWeightDecay1", weight, DM, WD, VS)]
     decayed = nodes.tensor(f"AcclOutOfAcclUpdate___{name}", velocity)
     u.emit("SGD1AcclUpdate", [total, weight, *scalars], decayed, weight=weight)
@@ -60,9 +65,18 @@ def _raw_gradient(u: Updates, weight: ir.Value, gradient: ir.Value) -> ir.Value:
         return gradient
     name = f"Accl___{weight.name}_nesterovGrad"
     if name not in u.sources:
-        u.sources[name] = nodes.source(name, "variable", weight.dtype, None if weight.shape is None else weight.shape.numpy())
+        u.sources[name] = nodes.source(
+            name, "variable", weight.dtype, None if weight.shape is None else weight.shape.numpy()
+        )
     total = nodes.tensor(f"UpdatedVar___{name}", weight)
-    u.emit("Accumulate", [u.sources[name], gradient], total, weight=weight, context=nodes.NORMAL, attributes={"accumulationType": "Add"})
+    u.emit(
+        "Accumulate",
+        [u.sources[name], gradient],
+        total,
+        weight=weight,
+        context=nodes.NORMAL,
+        attributes={"accumulationType": "Add"},
+    )
     reduced = u.reduced(total, weight, f"FinalReducedGradient___{weight.name}", nodes.OUTER)
     zeroed = nodes.tensor(f"Zeroed___{name}", weight)
     u.emit("AccumulatorZero", [u.sources[name]], zeroed, weight=weight)
@@ -90,5 +104,10 @@ def _separate(u: Updates, weight: ir.Value, gradient: ir.Value) -> None:
     moved = nodes.tensor(f"UpdatedVar___Accl1___{weight.name}", velocity)
     u.emit("Accumulate", [decayed, total, factor], moved, weight=weight, attributes={"accumulationType": "DampenedAdd"})
     step = _nesterov(u, weight, total, moved, "2") if weight.name in u.optimizer.nesterov else moved
-    u.emit("SGD2VarUpdate", [weight, step, u.scalar("scaledLearningRate2", weight, LR, VS)], u.updated(weight), weight=weight)
+    u.emit(
+        "SGD2VarUpdate",
+        [weight, step, u.scalar("scaledLearningRate2", weight, LR, VS)],
+        u.updated(weight),
+        weight=weight,
+    )
     u.reset(weight)

@@ -1,0 +1,247 @@
+"""Forward, gradient and update ops of training graphs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from popart_jax.errors import popart_exception
+from popart_jax.ir_view import ClipGroup, OptimizerFacts, tensor_ids, unlowered
+
+from .helpers import conv, counts, find, inference, mlp, ops, parse, sgd, training, with_patterns
+
+
+def test_op_format():
+    op = find(mlp(), "ReluGrad")[0]
+    assert op["inputs"][0] == {"name": op["inputs"][0]["name"], "shape": "[2 4]", "type": "FLOAT", "index": "0"}
+    assert op["outputs"] == [{"name": "Gradient___c", "index": "0"}]
+    assert {
+        "recompute": "NO",
+        "tileSet": "0",
+        "__execution_context": "Normal",
+        "scope": "",
+        "recomputetype": "Checkpoint",
+        "schedulePriority": "0.000000",
+    }.items() <= op["attributes"].items()
+
+
+def test_forward_in_inference():
+    got = counts(inference(mlp(), "p"))
+    assert got["MatMul"] == 2
+    assert got["SoftmaxInplace"] == 0 or got["Softmax"] == 0
+    assert {"ReluInplace", "AddLhsInplace"} <= got.keys()
+    assert "Nll" not in got  # nothing needs it
+
+
+def test_matmuls_of_training():
+    products = find(mlp(), "MatMul")
+    passes = [op["attributes"]["fully_connected_pass"] for op in products]
+    assert sorted(passes) == ["0", "0", "1", "2", "2"]  # x needs no gradient
+    assert all(i["shape"].count(" ") == 2 for op in products for i in op["inputs"])
+    right = [op for op in products if op["attributes"]["fully_connected_pass"] == "2"]
+    assert all(op["inputs"][1]["name"].startswith("Gradient___") for op in right)
+
+
+def test_fully_connected_pass_switched_off():
+    products = find(mlp(fully_connected_pass=False), "MatMul")
+    assert {op["attributes"]["fully_connected_pass"] for op in products} == {"-1"}
+
+
+def test_loss_patterns():
+    facts = mlp(anchors="l")
+    assert "NlllWithSoftmaxGradDirect" in counts(facts)
+    assert {"Nll", "SoftmaxGradDirect"} <= counts(with_patterns(facts, NlllWithSoftmaxGradDirect=False)).keys()
+    neither = counts(with_patterns(facts, SoftmaxGradDirect=False))
+    assert {"NllGrad", "SoftmaxGrad"} <= neither.keys()
+
+
+def test_loss_patterns_keep_anchored_gradient():
+    assert {"NllGrad", "SoftmaxGrad"} <= counts(mlp(anchors="Gradient___p")).keys()
+
+
+def test_no_inplace():
+    assert not [t for t in counts(with_patterns(mlp(), InPlace=False)) if "Inplace" in t]
+
+
+def test_anchored_activation_is_not_overwritten():
+    assert counts(mlp(anchors="c"))["ReluInplace"] == 0
+    assert counts(mlp())["ReluInplace"] == 1
+
+
+def test_unused_branch_is_pruned():
+    assert counts(mlp())["Neg"] == 0
+    text = "BuilderGraph_1 (float[3] x, float[3] w) => () { a = Mul(x, w) n = Neg(a) l = ReduceSum<keepdims=0>(a) }"
+    facts = training(text, "w", {})
+    assert counts(facts)["Neg"] == 0
+    assert counts(training(text, "w", {}, anchors="n"))["Neg"] == 1
+
+
+def test_convolution_gradients():
+    got = counts(conv(anchors="l"))
+    assert got["ConvWeightsGrad"] == 3
+    assert got["Conv"] == 5  # three forward, two data gradients: x needs none
+    assert got["ConvFlipWeights"] == 2
+    assert got["AddBiasInplace"] == 1
+    assert got["AddBiasBiasGrad"] == 1
+    assert got["AddLhsInplace"] + got["Add"] + got["AddRhsInplace"] == 1  # v is read twice
+    attributes = find(conv(), "ConvWeightsGrad")[0]["attributes"]
+    assert attributes["__kernelShape"] == "[3 3]"
+    assert attributes["__batchsize"] == "2"
+
+
+def test_gradients_of_several_readers():
+    text = "BuilderGraph_1 (float[3] x, float[3] w) => () { a = Mul(x, w) b = Sin(w) c = Exp(w) d = Sum(a, b, c) l = ReduceSum<keepdims=0>(d) }"
+    got = counts(training(text, "w", {}, anchors="l"))
+    assert got["Sum"] == 2  # forward and gradient
+    chain = counts(training(text, "w", {}, anchors="l", decompose_grad_sum=True))
+    assert chain["Sum"] == 1
+    assert sum(chain[t] for t in ("Add", "AddLhsInplace", "AddRhsInplace")) == 2
+
+
+UPDATES = {
+    "plain": (sgd(), {"SGD0VarUpdate": 3}, set()),
+    "combined": (
+        sgd("w b v"),
+        {"Accumulate": 3, "SGD1VarUpdate": 3, "SGD1AcclUpdate": 3},
+        {"Accl___w", "AcclOutOfAcclUpdate___b"},
+    ),
+    "separate": (sgd("w b v", mode="Separate"), {"Accumulate": 3, "SGD2VarUpdate": 3}, {"Accl1___v"}),
+    "nesterov": (sgd("w b v", nesterov=frozenset("wbv")), {"SGD1Nesterov": 3}, set()),
+    "Adam": (
+        OptimizerFacts("Adam", "Adam"),
+        {"Accumulate": 9, "AdamUpdater": 3, "AdamVarUpdate": 3},
+        {"Step___w", "Accl1___w", "Accl2___w"},
+    ),
+    "AdamNoBias": (OptimizerFacts("Adam", "AdamNoBias"), {"Accumulate": 6, "AdamVarUpdate": 3}, {"Accl1___w"}),
+    "Lamb": (OptimizerFacts("Adam", "Lamb"), {"LambSquare": 6, "AdamVarUpdate": 3}, {"LambR1Sq___w", "LambR2Sq___w"}),
+    "RMSProp": (
+        OptimizerFacts("Adaptive", "RMSProp"),
+        {"Accumulate": 3, "ScaledVarUpdate": 3},
+        {"AdaptiveUpdater___w"},
+    ),
+    "AdaDelta": (OptimizerFacts("Adaptive", "AdaDelta"), {"Accumulate": 6, "ScaledVarUpdate": 3}, {"Accl2___w"}),
+}
+
+
+@pytest.mark.parametrize("kind", UPDATES)
+def test_updates(kind):
+    optimizer, wanted, tensors = UPDATES[kind]
+    facts = mlp(optimizer=optimizer)
+    got = counts(facts)
+    assert {t: got[t] for t in wanted} == wanted
+    assert tensors | {"UpdatedVar___w", "Gradient___w"} <= tensor_ids(facts)
+
+
+def test_accumulation_and_replicas():
+    facts = mlp(accumulate=True, accumulation_factor=4, replicas=2)
+    outer = {op["type"] for op in ops(facts) if op["attributes"]["__execution_context"] == "AccumulateOuterFragment"}
+    assert {"SGD0VarUpdate", "AccumulatorZero"} <= outer
+    assert "Accumulate" not in outer
+    reduce = [op for op in ops(facts) if op["type"].startswith("ReplicatedAllReduce")]
+    assert len(reduce) == 3
+    assert reduce[0]["attributes"]["__collectiveReplicaGrouping"] == "[2 1 2]"
+    assert {"Accum___w", "FinalReducedGradient___w"} <= tensor_ids(facts)
+
+
+def test_streamed_scalars():
+    optimizer = sgd(nonconst={"learningRate": frozenset({""}), "lossScaling": frozenset({""})})
+    names = tensor_ids(mlp(optimizer=optimizer))
+    assert {
+        "scaledLearningRate0___default___FLOAT",
+        "weightDecayScaleFactor0___default___FLOAT",
+        "lossScaling_FLOAT",
+    } <= names
+    assert not [n for n in tensor_ids(mlp()) if "___default___" in n]
+    specific = sgd(nonconst={"learningRate": frozenset({"w"})}, specific=frozenset({"w"}))
+    names = tensor_ids(mlp(optimizer=specific))
+    assert "scaledLearningRate0___specific___w" in names
+    assert "scaledLearningRate0___default___FLOAT" not in names
+
+
+def test_clipping():
+    optimizer = sgd(clips=(ClipGroup(("w", "b"), 1.0), ClipGroup(("v",), 2.0)))
+    facts = mlp(optimizer=optimizer)
+    got = counts(facts)
+    assert got["ReduceSumSquare"] == 3
+    assert (got["Sqrt"], got["Max"], got["Div"]) == (2, 2, 2)
+    assert {"GlobalNorm___0", "GlobalNorm___1"} <= tensor_ids(facts)
+    with pytest.raises(popart_exception, match="Could not find a varupdate op for tensor nobody"):
+        ops(mlp(optimizer=sgd(clips=(ClipGroup(("nobody",), 1.0),))))
+
+
+def test_clipping_of_adam_feeds_both_moments():
+    facts = mlp(optimizer=OptimizerFacts("Adam", "Adam", clips=(ClipGroup(None, 1.0),)))
+    readers = [op for op in find(facts, "Accumulate") if any("clipped" in i["name"] for i in op["inputs"])]
+    assert len(readers) == 6
+
+
+def test_batch_norm_copies_its_statistics():
+    text = """BuilderGraph_1 (float[2,3,4] x, float[3] s, float[3] h, float[3] m, float[3] v) => () {
+      y, m1, v1, bm, bv = BatchNormalization(x, s, h, m, v)
+      l = ReduceSum<keepdims=0>(y)
+    }"""
+    facts = training(text, "s h m v", {"y": (2, 3, 4), "m1": (3,), "v1": (3,), "bm": (3,), "bv": (3,)})
+    got = counts(facts)
+    assert got["CopyVarUpdate"] == 2
+    assert got["SGD0VarUpdate"] == 2
+    assert got["BatchNormalizationGrad"] == 1
+    assert {"UpdatedVar___m", "UpdatedVar___v"} <= tensor_ids(facts)
+
+
+def test_random_ops_have_seeds():
+    text = "BuilderGraph_1 (float[3] x, float[3] w) => () { a = Mul(x, w) d = Dropout<ratio=0.5>(a) l = ReduceSum<keepdims=0>(d) }"
+    got = counts(training(text, "w", {}, anchors="l"))
+    assert (got["GetRandomSeed"], got["ModifyRandomSeed"]) == (1, 1)
+    assert got["Dropout"] + got["DropoutInplace"] == 1
+    assert got["DropoutGrad"] == 1
+    assert "randomSeed___fromHost" in tensor_ids(training(text, "w", {}))
+
+
+def test_detached_path_has_no_gradient():
+    text = "BuilderGraph_1 (float[3] x, float[3] w) => () { a = Mul(x, w) d = ai.graphcore.Detach(a) b = Mul(d, x) l = ReduceSum<keepdims=0>(b) }"
+    facts = training(text, "w", {"d": (3,), "b": (3,), "l": ()})
+    assert "Gradient___w" not in tensor_ids(facts)
+    assert counts(facts)["SGD0VarUpdate"] == 0
+
+
+def test_unknown_loss():
+    facts = mlp()
+    with pytest.raises(popart_exception, match="Could not find loss tensor 'nothing'"):
+        ops(replace(facts, loss="nothing"))
+
+
+def test_graph_is_not_changed():
+    facts = mlp()
+    before = str(facts.graph)
+    ops(facts)
+    assert str(facts.graph) == before
+
+
+@pytest.mark.parametrize(
+    ("expression", "pattern", "text"),
+    [
+        (
+            "b = Exp(a)",
+            "ExpGradOp",
+            "Could not create opx for 'ai.graphcore.ExpGrad:1'. This op should have been removed by pattern ExpGradOp",
+        ),
+        ("b = Sin(a)", "SinGradOp", '"SinGradOp" pattern is required'),
+        ("b = Mul(a, x)", "MulArgGradOp", '"MulArgGradOp" pattern is required'),
+        ("b = Sub(x, a)", "SubtractArg1GradOp", "removed by pattern SubtractArg1GradOp"),
+        ("b = Cosh(a)", "CoshOp", "'ai.onnx.Cosh:9'"),
+    ],
+)
+def test_ops_that_need_their_pattern(expression, pattern, text):
+    graph = f"BuilderGraph_1 (float[3] x, float[3] w) => () {{ a = Neg(w) {expression} l = ReduceSum<keepdims=0>(b) }}"
+    facts = training(graph, "w", {})
+    assert unlowered(facts) == ()
+    messages = unlowered(with_patterns(facts, **{pattern: False}))
+    assert len(messages) >= 1
+    assert text in messages[0]
+
+
+def test_graph_name():
+    facts = mlp()
+    graph = parse("mine (float[2] x) => () { a = Neg(x) }")
+    assert [*counts(replace(inference(facts, "a"), graph=graph), "mine")] == ["Neg"]
