@@ -56,10 +56,28 @@ def gather_nd(data: Array, indices: Array, /, *, batch_dims: int = 0) -> Array:
     return _read(data, (*batch, *parts))
 
 
-_UPDATES: dict[str, Callable[[Any], Any]] = {
+@jax.custom_jvp
+def multiplied_at(data: Any, updates: Any, index: tuple[Any, ...]) -> jax.Array:
+    """Elements at an index multiplied by updates; the gradient holds for repeated indices and for zeros."""
+    return data.at[index].multiply(updates)
+
+
+@multiplied_at.defjvp
+def _multiplied_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+    (data, updates, index), (to_data, to_updates, _) = primals, tangents
+    zero = updates == 0
+    product = jnp.ones_like(data).at[index].multiply(jnp.where(zero, jnp.ones_like(updates), updates))
+    zeros = jnp.zeros(data.shape, jnp.int32).at[index].add(zero)
+    safe = jnp.where(zero, jnp.ones_like(updates), updates)
+    others = jnp.where(zeros[index] == zero, product[index] / safe, jnp.zeros_like(updates))
+    kept = jnp.where(zeros > 0, jnp.zeros_like(product), product)
+    return multiplied_at(data, updates, index), to_data * kept + data * jnp.zeros_like(data).at[index].add(to_updates * others)
+
+
+_UPDATES: dict[str, Callable[[Any], Callable[[Any], jax.Array]]] = {
     "none": lambda ref: ref.set,
     "add": lambda ref: ref.add,
-    "mul": lambda ref: ref.multiply,
+    "mul": lambda ref: lambda updates: multiplied_at(ref.array, updates, ref.index),
     "max": lambda ref: ref.max,
     "min": lambda ref: ref.min,
 }
@@ -68,7 +86,7 @@ _UPDATES: dict[str, Callable[[Any], Any]] = {
 def _write(data: Array, index: tuple[Any, ...], updates: Array, reduction: str) -> jax.Array:
     if reduction not in _UPDATES:
         raise popart_exception(f"unknown reduction {reduction!r}; {sorted(_UPDATES)} are known")
-    return _UPDATES[reduction](jnp.asarray(data).at[index])(updates)
+    return _UPDATES[reduction](jnp.asarray(data).at[index])(jnp.asarray(updates))
 
 
 @lowers("ScatterElements", 16)
