@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .canonical_convolution import canonical_convolution
 from .normalization import normalise, train_batch_norm
 from .pooling import _counts, max_pool_values, window_sum
-from .registry import OutputCount, lowers
+from .registry import OutputCount, PopartMode, Training, lowers
 from .windows import Window, taps, window
 
 DOMAIN = "popart_jax"
@@ -35,13 +36,18 @@ def with_channels(win: Window, channels: int) -> Window:
 
 
 @lowers("Conv", domain=DOMAIN)
-def conv(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), pads=(), strides=()):
+def conv(
+    x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), pads=(), strides=(),
+    training: Training = False, popart: PopartMode = False,
+):  # fmt: skip
     """Convolution of (N, H, W, C) with (kh, kw, C/group, M): a matmul, shifted multiply-adds or XLA's convolution."""
     win = window(x.shape[1:-1], w.shape[:-2], strides, dilations, pads, auto_pad)
     if set(win.kernel) == {1} and group == 1 and not any(map(any, win.pads)):
         y = _pointwise(x, w, win)
     elif _is_depthwise(x, w, group, win):
         y = _depthwise(x, w, win)
+    elif group == 1 and training and popart:
+        y = canonical_convolution(x, w, tuple(win.strides), tuple(win.pads), tuple(win.dilations))
     else:
         y = lax.conv_general_dilated(
             x, w, win.strides, win.pads, None, win.dilations, ("NHWC", "HWIO", "NHWC"), feature_group_count=group
