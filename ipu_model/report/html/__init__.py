@@ -1,0 +1,33 @@
+"""The report as one self-contained page: no network, charts as inline SVG, a little script of our own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ipu_model.report.html.view import view
+from ipu_model.report.model import Report
+
+FOLDER = Path(__file__).parent
+
+
+def render(report: Report, compare: Report | None = None) -> str:
+    """The page as text; `compare` is an earlier report to show the differences from."""
+    import jinja2
+
+    from ipu_model.report.html import charts, formats
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )  # fmt: skip
+    environment.filters.update(bytes=formats.size, count=formats.count, percent=formats.percent, signed=formats.signed)
+    page = environment.get_template("page.html.j2")
+    parts = {name: jinja2.utils.markupsafe.Markup((FOLDER / name).read_text()) for name in ("style.css", "script.js")}
+    return page.render(r=report, v=view(report, compare), charts=charts, style=parts["style.css"], script=parts["script.js"])
+
+
+def save(report: Report, path: str | Path, compare: Report | None = None) -> Path:
+    """Write the page to a file."""
+    path = Path(path)
+    path.write_text(render(report, compare), encoding="utf-8")
+    return path

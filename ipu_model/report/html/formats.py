@@ -1,0 +1,39 @@
+"""Numbers for people."""
+
+from __future__ import annotations
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def size(value: float) -> str:
+    """Bytes with a binary unit and three digits."""
+    sign, value, unit = "-" if value < 0 else "", abs(float(value)), 0
+    while value >= 1024 and unit < len(UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    text = f"{value:.0f}" if unit == 0 or value >= 100 else f"{value:.3g}"
+    return f"{sign}{text} {UNITS[unit]}"
+
+
+def count(value: float) -> str:
+    """A count with a decimal prefix."""
+    sign, value = "-" if value < 0 else "", abs(float(value))
+    for limit, suffix in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if value >= limit:
+            return f"{sign}{value / limit * (10 if suffix == ' k' else 1):.3g}{suffix}"
+    return f"{sign}{value:,.0f}" if value >= 100 or value == int(value) else f"{sign}{value:.3g}"
+
+
+def percent(part: float, whole: float = 1.0) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "0.0 %"
+
+
+def signed(value: float) -> str:
+    """Relative change as a percentage with its sign."""
+    return f"{100 * value:+.1f} %"
+
+
+def seconds(value: float) -> str:
+    for limit, factor, unit in ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs")):
+        if value >= limit:
+            return f"{value * factor:.3g} {unit}"
+    return "0 s"

@@ -1,0 +1,162 @@
+"""What the page shows, prepared: downsampled curves, grouped rows, comparisons."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import groupby
+from typing import Any
+
+from ipu_model.report.html import formats
+from ipu_model.report.model import Report, StepRow
+
+MOST_ROWS = 1500
+MOST_BARS = 1600
+CURVE_POINTS = 700
+KINDS = ("compute", "exchange", "sync", "inter_ipu", "host")
+KIND_NAMES = {"compute": "compute", "exchange": "exchange", "sync": "sync", "inter_ipu": "between IPUs", "host": "host"}
+
+
+def view(report: Report, compare: Report | None) -> dict[str, Any]:
+    """Everything the template needs that is not in the report as such."""
+    m = report.memory
+    return {
+        "cards": _cards(report),
+        "kinds": KINDS,
+        "kind_names": KIND_NAMES,
+        "phases": [(name, c) for name, c in report.phases.items() if c.total],
+        "sorted_tiles": _sorted_tiles(report),
+        "liveness": _liveness(report),
+        "groups": _groups(report),
+        "left_out": max(0, len(report.operations) - MOST_ROWS),
+        "bars": _bars(report),
+        "at_peak": [v for v in m.variables if v.always or v.first <= m.peak_step <= v.last][:25],
+        "compare": _compare(report, compare) if compare else None,
+        "data": _data(report),
+    }
+
+
+def _cards(r: Report) -> list[tuple[str, str, str]]:
+    peak = r.target["peakFlops"] * r.target["ipusPerReplica"] * r.schedule.seconds
+    worst = r.memory.max_tile
+    rate = f"{formats.count(r.schedule.samples_per_second)} samples/s" if r.schedule.samples_per_second else "per run"
+    return [
+        ("Cycles", formats.count(r.total_cycles), f"{formats.seconds(r.schedule.seconds)}, {rate}"),
+        ("Arithmetic", f"{formats.count(r.cycles.flops)}FLOP", f"{formats.percent(r.cycles.flops, peak)} of peak"),
+        ("Fullest tile", formats.size(worst), f"{formats.percent(worst, r.memory.bytes_per_tile)} of "
+         f"{formats.size(r.memory.bytes_per_tile)}"),
+        ("All tiles", formats.size(r.memory.total), f"{r.target['ipusPerReplica']} IPU(s) of {r.target['tilesPerIPU']} tiles"),
+        ("Steps", formats.count(len(r.steps)), f"{len(r.operations)} operations, {r.schedule.kind}"),
+    ]  # fmt: skip
+
+
+def _data(r: Report) -> dict[str, Any]:
+    """The figures behind the charts, for the script and for tests."""
+    m = r.memory
+    runs = [(k, len(list(g))) for k, g in groupby(zip(m.always_by_tile, m.including_gaps_by_tile, strict=True))]
+    return {
+        "name": r.name,
+        "cycles": r.total_cycles,
+        "clock": r.target["clockFrequency"],
+        "tilesPerIpu": m.tiles_per_ipu,
+        "bytesPerTile": m.bytes_per_tile,
+        "tiles": [[a, t, n] for (a, t), n in runs],
+        "categories": {name: sum(by) for name, by in m.categories.items()},
+    }
+
+
+def _sorted_tiles(r: Report) -> list[tuple[float, int, int]]:
+    """(share of tiles, always live, total), fullest first, at most `CURVE_POINTS` points."""
+    pairs = sorted(zip(r.memory.including_gaps_by_tile, r.memory.always_by_tile, strict=True), reverse=True)
+    step = max(1, len(pairs) // CURVE_POINTS)
+    picked = [*range(0, len(pairs), step), len(pairs) - 1]
+    return [(k / max(1, len(pairs) - 1), pairs[k][1], pairs[k][0]) for k in picked]
+
+
+def _liveness(r: Report) -> dict[str, Any]:
+    """Highest not-always-live bytes in each stretch of steps, and where the peak is."""
+    total = [sum(s.not_always_live) for s in r.steps]
+    width = max(1, -(-len(total) // CURVE_POINTS))
+    points = [(k, max(total[k : k + width])) for k in range(0, len(total), width)]
+    return {
+        "points": points,
+        "steps": len(total),
+        "always": sum(r.memory.always_by_tile),
+        "peak": r.memory.peak_step,
+        "peak_bytes": total[r.memory.peak_step] if total else 0,
+        "phases": _stretches(r.steps),
+    }
+
+
+def _stretches(steps: tuple[StepRow, ...]) -> list[tuple[str, int, int]]:
+    """Stretches of the program by phase, short interruptions left out."""
+    found, at = [], 0
+    for phase, rows in groupby(steps, key=lambda s: s.phase):
+        n = len(list(rows))
+        if n > len(steps) / 100:
+            found.append((phase, at, at + n))
+        at += n
+    return found
+
+
+def _groups(r: Report) -> list[dict[str, Any]]:
+    """Operations under their outermost scope, dearest scope first."""
+    by: dict[str, list[Any]] = defaultdict(list)
+    for o in sorted(r.operations, key=lambda o: -o.cycles.total)[:MOST_ROWS]:
+        by[_group_name(o.node)].append(o)
+    rows = []
+    for name, members in by.items():
+        rows.append(
+            {
+                "name": name,
+                "operations": members,
+                "cycles": sum(o.cycles.total for o in members),
+                "flops": sum(o.cycles.flops for o in members),
+                "bytes": sum(o.output_bytes for o in members),
+                "temporary": max(o.peak_temporary for o in members),
+            }
+        )
+    return sorted(rows, key=lambda g: -g["cycles"])
+
+
+def _group_name(node: str) -> str:
+    head, _, rest = node.strip("/").partition("/")
+    return head if rest else "(top)"
+
+
+def _bars(r: Report) -> dict[str, Any]:
+    """The timeline: neighbouring steps of one node as one bar, the shortest left out when there are too many."""
+    bars: list[list[Any]] = []
+    for s in r.steps:
+        length = s.cycles.total * s.trips
+        if not length:
+            continue
+        name = s.node or s.name
+        if bars and bars[-1][0] == name and bars[-1][1] == s.phase and bars[-1][2] == s.ipu:
+            bars[-1][4] = s.start + length - bars[-1][3]
+            bars[-1][5] = [a + getattr(s.cycles, k) * s.trips for a, k in zip(bars[-1][5], KINDS, strict=True)]
+        else:
+            bars.append([name, s.phase, s.ipu, s.start, length, [getattr(s.cycles, k) * s.trips for k in KINDS]])
+    longest = sorted(bars, key=lambda b: -b[4])[:MOST_BARS]
+    kept = {id(b) for b in longest}
+    end = max((b[3] + b[4] for b in bars), default=1.0)
+    return {"rows": [b for b in bars if id(b) in kept], "end": end, "left_out": len(bars) - len(longest)}
+
+
+def _compare(new: Report, old: Report) -> dict[str, Any]:
+    """Differences from an earlier report, by figure and by operation."""
+    figures = [
+        ("Cycles of a run", old.total_cycles, new.total_cycles, "count"),
+        *((f"... {KIND_NAMES[k]}", getattr(old.cycles, k), getattr(new.cycles, k), "count") for k in KINDS),
+        ("Fullest tile", old.memory.max_tile, new.memory.max_tile, "bytes"),
+        ("All tiles", old.memory.total, new.memory.total, "bytes"),
+    ]
+    before = {(o.node, o.phase): o.cycles.total for o in old.operations}
+    after = {(o.node, o.phase): o.cycles.total for o in new.operations}
+    moved = [(k, before.get(k, 0.0), after.get(k, 0.0)) for k in {**before, **after}]
+    moved.sort(key=lambda row: -abs(row[2] - row[1]))
+    return {
+        "name": old.name,
+        "figures": [f for f in figures if f[1] or f[2]],
+        "moved": [m for m in moved if m[1] != m[2]][:40],
+        "sorted_tiles": _sorted_tiles(old),
+    }

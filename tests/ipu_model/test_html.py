@@ -1,0 +1,155 @@
+"""The page: self-contained, consistent with the JSON, and alive in a browser where one is installed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import ipu_model
+from ipu_model.report.html import render
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def profile(width: int, **options) -> ipu_model.Report:
+    def loss(p, x):
+        for k, w in enumerate(p):
+            with jax.named_scope(f"onnx[block{k}/fc <&>]"):
+                x = jnp.tanh(x @ w)
+        return x.sum()
+
+    def step(p, x):
+        g = jax.grad(loss)(p, x)
+        with jax.named_scope("update"):
+            return [w - 0.1 * d for w, d in zip(p, g, strict=True)]
+
+    p = [jnp.ones((width, width))] * 4
+    return ipu_model.profile(step, p, jnp.ones((64, width)), name=f"mlp {width}", **options)
+
+
+@pytest.fixture(scope="module")
+def report():
+    return profile(256)
+
+
+@pytest.fixture(scope="module")
+def page(report):
+    return render(report, compare=profile(128))
+
+
+def marks(page: str, kind: str) -> list[ET.Element]:
+    """All marks of the charts of one class."""
+    found = re.findall(rf'<svg [^>]*class="{kind}">.*?</svg>', page, re.DOTALL)
+    assert found, f"no {kind} chart"
+    return [mark for svg in found for mark in ET.fromstring(svg).iter()]
+
+
+def test_page_is_self_contained(page):
+    assert "http://" not in page
+    assert "https://" not in page
+    assert "<link" not in page
+    assert "src=" not in page
+    assert len(page) < 500_000
+
+
+def test_names_are_escaped(page):
+    assert "<&>" not in page.split('id="data"')[0]
+    assert "fc &lt;&amp;&gt;" in page
+
+
+def test_phase_bars_sum_to_the_cycles(page, report):
+    bars = [float(m.get("data-value")) for m in marks(page, "phases") if m.get("data-value")]
+    assert sum(bars) == pytest.approx(report.cycles.total, abs=1)
+
+
+def test_heat_map_holds_every_tile(page, report):
+    cells = [m for m in marks(page, "heat") if m.get("data-tile")]
+    total = sum(int(c.get("data-bytes")) * int(c.get("data-tiles")) for c in cells)
+    assert sum(int(c.get("data-tiles")) for c in cells) == report.target["tilesPerIPU"]
+    assert total == sum(report.memory.including_gaps_by_tile)
+
+
+def test_categories_agree_with_the_embedded_data(page, report):
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL).group(1))
+    bars = {m.get("data-category"): int(m.get("data-bytes")) for m in marks(page, "categories") if m.get("data-category")}
+    assert bars == {k: v for k, v in data["categories"].items() if v}
+    assert sum(n for _, _, n in data["tiles"]) == report.target["tilesPerIPU"]
+    assert data["cycles"] == report.total_cycles
+
+
+def test_timeline_and_operations_cover_the_run(page, report):
+    bars = [float(m.get("data-cycles")) for m in marks(page, "timeline") if m.get("data-cycles")]
+    assert sum(bars) == pytest.approx(report.total_cycles, rel=1e-3)
+    rows = [float(c) for c in re.findall(r'class="op"[^>]*data-cycles="([^"]+)"', page)]
+    assert sum(rows) == pytest.approx(report.cycles.total)
+
+
+def test_comparison_lists_what_changed(page):
+    assert "Compared with mlp 128" in page
+    assert "Operations that changed most" in page
+
+
+PROBE = """
+<script>
+const out = {};
+const cycles = () => [...document.querySelectorAll("#ops tr.op")].map((r) => Number(r.dataset.cycles));
+document.getElementById("grouped").click();
+out.down = cycles();
+document.querySelector('#ops th[data-key="cycles"]').click();
+out.up = cycles();
+document.querySelector('#ops th[data-key="name"]').click();
+out.names = [...document.querySelectorAll("#ops tr.op")].map((r) => r.dataset.name);
+document.getElementById("grouped").click();
+out.groups = document.querySelectorAll("#ops tbody.group").length;
+const filter = document.getElementById("filter");
+filter.value = "block2"; filter.dispatchEvent(new Event("input"));
+out.shown = [...document.querySelectorAll("#ops tr.op:not(.hidden)")].map((r) => r.dataset.name);
+document.querySelector("#ops tr.head button").click();
+out.closed = document.querySelectorAll("tbody.closed").length;
+const before = document.documentElement.dataset.theme;
+document.getElementById("theme").click();
+out.themes = [before, document.documentElement.dataset.theme].sort();
+const map = document.querySelector(".map"), box = map.firstElementChild.getBoundingClientRect();
+map.dispatchEvent(new MouseEvent("mousemove", { clientX: box.left + 3, clientY: box.top + 3 }));
+out.tile = document.getElementById("tile-info").textContent;
+const line = document.querySelector("svg.timeline");
+line.dispatchEvent(new WheelEvent("wheel", { deltaY: -100, clientX: 300 }));
+out.zoomed = Number(line.getAttribute("viewBox").split(" ")[2]);
+document.body.innerHTML = "<pre id=probe></pre>";
+document.getElementById("probe").textContent = JSON.stringify(out);
+</script>
+"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+def test_page_works_in_a_browser(page, report, tmp_path):
+    file = tmp_path / "report.html"
+    file.write_text(page.replace("</body>", PROBE + "</body>"), encoding="utf-8")
+    done = subprocess.run(
+        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--window-size=1280,1600",
+         f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=4000", "--dump-dom", file.as_uri()],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert not console
+    found = re.search(r'<pre id="probe">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert found, done.stderr[-2000:]
+    out = json.loads(found.group(1).replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+    assert out["down"] == sorted(out["down"], reverse=True)
+    assert out["up"] == sorted(out["up"])
+    assert len(out["up"]) == len(report.operations)
+    assert out["names"] == sorted(out["names"])
+    assert out["groups"] >= 4
+    assert out["shown"]
+    assert all("block2" in n for n in out["shown"])
+    assert out["closed"] == 1
+    assert out["themes"] == ["dark", "light"]
+    assert out["tile"].startswith("Tile 0: ")
+    assert out["zoomed"] < 1160
