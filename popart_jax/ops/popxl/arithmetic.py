@@ -1,0 +1,245 @@
+"""Arithmetic that only PopXL has: accumulators, optimizer terms, seeds, scaled float8 products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..arrays import onnx_dtype
+from ..registry import lowers, resolve
+from . import DOMAIN
+
+
+def _as(x: Any, like: Any) -> Any:
+    return jnp.asarray(x).astype(like.dtype)
+
+
+def _wide(*xs: Any) -> tuple[Any, ...]:
+    """Operands in the widest of their types, at least float32 for floating point."""
+    kind = jnp.result_type(*(jnp.asarray(x).dtype for x in xs))
+    if jnp.issubdtype(kind, jnp.floating):
+        kind = jnp.promote_types(kind, jnp.float32)
+    return tuple(jnp.asarray(x).astype(kind) for x in xs)
+
+
+@lowers("LambSquare", domain=DOMAIN)
+def lamb_square(x, /):
+    x = x.astype(jnp.float32)
+    return jnp.sum(x * x)
+
+
+@lowers("ScaledAdd", domain=DOMAIN)
+def scaled_add(x, y, sa=None, sb=None, /, *, a=1.0, b=1.0):
+    """a x + b y in the type of x; tensors win over attributes."""
+    wide_x, wide_y = _wide(x, y)
+    a = a if sa is None else _as(sa, wide_x).reshape(())
+    b = b if sb is None else _as(sb, wide_x).reshape(())
+    return _as((wide_x if isinstance(a, float) and a == 1 else wide_x * a) + wide_y * b, x)
+
+
+@lowers("CopyVarUpdate", domain=DOMAIN)
+def copy_var_update(t, x, /):
+    return jnp.broadcast_to(_as(x, t), t.shape)
+
+
+@lowers("Accumulate", domain=DOMAIN)
+def accumulate(t, x, sf=None, /, *, kind, f=None):
+    """PopART's accumulation formulas; the factor is an attribute or a tensor."""
+    acc, new = _wide(t, x)
+    factor = (1.0 if f is None else f) if sf is None else _as(sf, acc).reshape(())
+    match kind:
+        case "Add":
+            out = acc + new
+        case "DampenedAdd":
+            out = acc + factor * new
+        case "DampenedAddSquare":
+            out = acc + factor * new * new
+        case "MovingAverage":
+            out = factor * acc + (1 - factor) * new
+        case "MovingAverageSquare":
+            out = factor * acc + (1 - factor) * new * new
+        case "DecayAdd":
+            out = factor * acc + new
+        case "DecayAddSquare":
+            out = factor * acc + new * new
+        case "Infinity":
+            out = jnp.maximum(factor * acc, jnp.abs(new))
+        case "Mean":
+            out = acc * (factor / (factor + 1)) + new * (1 / (factor + 1))
+        case _:
+            raise ValueError(f"unknown accumulation {kind!r}")
+    return _as(out, t)
+
+
+@lowers("AccumulatorScale", domain=DOMAIN)
+def accumulator_scale(t, _=None, sf=None, /, *, f=None):
+    if sf is None and f == 0:
+        return jnp.zeros_like(t)
+    (wide,) = _wide(t)
+    return _as(wide * (f if sf is None else _as(sf, wide).reshape(())), t)
+
+
+@lowers("PopartSparseAccumulate", domain=DOMAIN)
+def sparse_accumulate(t, x, sf=None, indices=None, original=None, /, *, axis=0, f=None):
+    """Scatter-add of slices along an axis; indices outside are dropped."""
+    acc, new = _wide(t, x)
+    factor = (1.0 if f is None else f) if sf is None else _as(sf, acc).reshape(())
+    flat = jnp.asarray(indices).reshape(-1)
+    inside = (flat < t.shape[axis]) if jnp.issubdtype(flat.dtype, jnp.unsignedinteger) else (flat >= 0) & (flat < t.shape[axis])
+    safe = jnp.where(inside, flat, t.shape[axis]).astype(jnp.int32)
+    moved = jnp.moveaxis(acc, axis, 0)
+    parts = jnp.moveaxis(new, axis, 0).reshape(flat.shape[0], *moved.shape[1:])
+    return _as(jnp.moveaxis(moved.at[safe].add(factor * parts, mode="drop"), 0, axis), t)
+
+
+@lowers("AdamUpdater", domain=DOMAIN)
+def adam_updater(
+    weight=None, m=None, v=None, step=None, swd=None, sb1=None, sb2=None, seps=None, /, *,
+    mode, weight_decay=0.0, beta1=0.0, beta2=0.0, epsilon=1e-7,
+):  # fmt: skip
+    """The update term, and the incremented time step when there is one."""
+    m_, v_ = (jnp.asarray(x).astype(jnp.float32) for x in (m, v))
+    wd, b1, b2, eps = (
+        jnp.float32(number) if tensor is None else _as(tensor, m_).reshape(())
+        for number, tensor in ((weight_decay, swd), (beta1, sb1), (beta2, sb2), (epsilon, seps))
+    )
+    new_step = None
+    if step is not None:
+        new_step = step + jnp.ones((), step.dtype)
+        t = new_step.astype(jnp.float32).reshape(())
+        m_ = m_ / (1 - b1**t)
+        v_ = v_ if mode == "AdaMax" else v_ / (1 - b2**t)
+    update = m_ / ((v_ if mode == "AdaMax" else jnp.sqrt(v_)) + eps)
+    if weight is not None:
+        update = update + wd * weight.astype(jnp.float32)
+    update = _as(update, m)
+    return update if new_step is None else (update, new_step)
+
+
+@lowers("AdamVarUpdate", domain=DOMAIN)
+def adam_var_update(t, x, r1, r2, slr=None, snorm=None, /, *, learning_rate=1.0, max_weight_norm=None):
+    """t - ratio lr x with LAMB's trust ratio."""
+    wide, update = _wide(t, x)
+    lr = learning_rate if slr is None else _as(slr, wide).reshape(())
+    limit = max_weight_norm if snorm is None else _as(snorm, wide).reshape(())
+    weight_norm, update_norm = (jnp.sqrt(r.astype(wide.dtype).reshape(())) for r in (r1, r2))
+    if limit is not None:
+        weight_norm = jnp.minimum(weight_norm, limit)
+    usable = (weight_norm != 0) & (update_norm != 0)
+    ratio = jnp.where(usable, weight_norm / jnp.where(usable, update_norm, 1), 1)
+    return _as(wide - ratio * lr * update, t)
+
+
+@lowers("ArgMax", domain=DOMAIN)
+def argmax(x, /, *, axis=0, keepdims=0):
+    return jnp.argmax(x, axis, keepdims=bool(keepdims)).astype(jnp.int32)
+
+
+@lowers("ArgMin", domain=DOMAIN)
+def argmin(x, /, *, axis=0, keepdims=0):
+    return jnp.argmin(x, axis, keepdims=bool(keepdims)).astype(jnp.int32)
+
+
+@lowers("CumSum", domain=DOMAIN)
+def cumsum(x, axis=None, /, *, dim):
+    return jnp.cumsum(x, dim, dtype=x.dtype)
+
+
+@lowers("TopK", domain=DOMAIN)
+def topk(x, /, *, k, axis, largest=1, sorted=1):  # noqa: A002
+    moved = jnp.moveaxis(x, axis, -1)
+    if largest:
+        values, indices = jax.lax.top_k(moved, k)
+    else:
+        indices = jnp.argsort(moved, -1, stable=True)[..., :k]
+        values = jnp.take_along_axis(moved, indices, -1)
+    return jnp.moveaxis(values, -1, axis), jnp.moveaxis(indices, -1, axis).astype(jnp.int32)
+
+
+def _scaled(product: Any, log2_scale: Any) -> Any:
+    return jnp.ldexp(product, jnp.asarray(log2_scale).astype(jnp.int32).reshape(())).astype(jnp.float16)
+
+
+@lowers("MatMulPow2Scaled", domain=DOMAIN)
+def matmul_pow2scaled(a, b, log2_scale, /):
+    return _scaled(jnp.matmul(a.astype(jnp.float32), b.astype(jnp.float32)), log2_scale)
+
+
+@lowers("MatMulTo", domain=DOMAIN)
+def matmul_to(a, b, /, *, to):
+    kind = onnx_dtype(to)
+    return jnp.matmul(a, b, preferred_element_type=jnp.promote_types(a.dtype, kind)).astype(kind)
+
+
+@lowers("ConvPow2Scaled", domain=DOMAIN)
+def conv_pow2scaled(x, w, log2_scale, /, *, strides, pads, dilations, group, auto_pad):
+    row = resolve("", "Conv", 11)
+    assert row is not None
+    kwargs = {"strides": strides, "pads": pads, "dilations": dilations, "group": group, "auto_pad": auto_pad}
+    return _scaled(row.fn(x.astype(jnp.float32), w.astype(jnp.float32), **kwargs), log2_scale)
+
+
+@lowers("ConvTransposePow2Scaled", domain=DOMAIN)
+def conv_transpose_pow2scaled(
+    x, w, log2_scale, /, *, strides, pads, dilations, group, auto_pad, output_padding=(), output_shape=()
+):
+    row = resolve("", "ConvTranspose", 11)
+    assert row is not None
+    kwargs = {"strides": strides, "pads": pads, "dilations": dilations, "group": group, "auto_pad": auto_pad,
+              "output_padding": output_padding, "output_shape": output_shape}  # fmt: skip
+    return _scaled(row.fn(x.astype(jnp.float32), w.astype(jnp.float32), **kwargs), log2_scale)
+
+
+@lowers("Pow2ScaleThenCast", domain=DOMAIN)
+def pow2scale_then_cast(x, log2_scale, /, *, to):
+    """cast(x * 2**scale); what does not fit becomes NaN."""
+    scaled = jnp.ldexp(x.astype(jnp.float32), jnp.asarray(log2_scale).astype(jnp.int32).reshape(()))
+    return scaled.astype(onnx_dtype(to))
+
+
+@lowers("CastThenPow2Scale", domain=DOMAIN)
+def cast_then_pow2scale(x, log2_scale, /, *, to):
+    wide = x.astype(jnp.float32)
+    return jnp.ldexp(wide, jnp.asarray(log2_scale).astype(jnp.int32).reshape(())).astype(onnx_dtype(to))
+
+
+def key_of(seed: Any) -> Any:
+    """JAX random key of a seed (high word, low word)."""
+    return jax.random.wrap_key_data(jnp.asarray(seed, jnp.uint32).reshape(2), impl="threefry2x32")
+
+
+@lowers("ModifyRandomSeed", domain=DOMAIN)
+def modify_random_seed(seed, modifier, /):
+    return jax.random.key_data(jax.random.fold_in(key_of(seed), jnp.asarray(modifier).astype(jnp.uint32).reshape(())))
+
+
+@lowers("RandomUniform", domain=DOMAIN)
+def random_uniform(seed, /, *, shape, dtype, low=0.0, high=1.0):
+    kind = onnx_dtype(dtype)
+    drawn = jax.random.uniform(key_of(seed), shape, jnp.float32, low, high)
+    top = np.nextafter(np.asarray(high, kind), np.asarray(low, kind))
+    return jnp.minimum(drawn.astype(kind), top) if high > low else drawn.astype(kind)
+
+
+@lowers("RandomNormal", domain=DOMAIN)
+def random_normal(seed, /, *, shape, dtype, mean=0.0, scale=1.0):
+    return (jax.random.normal(key_of(seed), shape, jnp.float32) * scale + mean).astype(onnx_dtype(dtype))
+
+
+@lowers("Dropout", domain=DOMAIN)
+def dropout(x, seed, /, *, ratio):
+    return _drop(x, seed, x.shape, ratio)
+
+
+@lowers("ShapedDropout", domain=DOMAIN)
+def shaped_dropout(x, seed, /, *, shape, ratio):
+    return _drop(x, seed, tuple(shape), ratio)
+
+
+def _drop(x: Any, seed: Any, shape: Any, ratio: float) -> Any:
+    kept = jax.random.bernoulli(key_of(seed), 1.0 - ratio, shape)
+    scale = 0.0 if ratio >= 1 else 1.0 / (1.0 - ratio)
+    return jnp.where(kept, x * jnp.asarray(scale, x.dtype), jnp.zeros((), x.dtype))

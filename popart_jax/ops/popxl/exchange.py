@@ -1,0 +1,128 @@
+"""Transfers: host streams and remote buffers are program state, copies between IPUs and tiles are identities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ...lowering import collectives
+from ..arrays import onnx_dtype
+from ..registry import NodeRef, ProgramState, lowers
+from . import DOMAIN
+
+
+@lowers("Init", domain=DOMAIN)
+def init(*, shape, dtype, program: ProgramState):
+    """Zeros; undefined content is zero as well."""
+    return jnp.zeros(shape, onnx_dtype(dtype))
+
+
+def load(program: Any, stream: str) -> Any:
+    """The next slot of a host-to-device stream."""
+    data, cursor = program.state[f"h2d:{stream}"], f"h2d#{stream}"
+    at = program.state.get(cursor)
+    if at is None:
+        return data[0]
+    program.state[cursor] = (at + 1) % data.shape[0]
+    return lax.dynamic_index_in_dim(data, at, keepdims=False)
+
+
+def store(program: Any, stream: str, x: Any) -> None:
+    """Fill the next slot of a device-to-host stream."""
+    data, cursor = program.state[f"d2h:{stream}"], f"d2h#{stream}"
+    at = program.state.get(cursor)
+    x = jnp.asarray(x).astype(data.dtype)
+    if at is None:
+        program.state[f"d2h:{stream}"] = x[None]
+        return
+    program.state[f"d2h:{stream}"] = lax.dynamic_update_index_in_dim(data, x, at, 0)
+    program.state[cursor] = (at + 1) % data.shape[0]
+
+
+@lowers("HostLoad", domain=DOMAIN)
+def host_load(start=None, /, *, stream, program: ProgramState):
+    return load(program, stream)
+
+
+@lowers("HostStore", domain=DOMAIN)
+def host_store(x, /, *, stream, program: ProgramState) -> tuple[Any, ...]:
+    store(program, stream, x)
+    return ()
+
+
+def _row(offset: Any) -> Any:
+    return jnp.asarray(offset).reshape(()).astype(jnp.int32)
+
+
+@lowers("RemoteLoad", domain=DOMAIN)
+def remote_load(start, offset, /, *, buffer, program: ProgramState):
+    return lax.dynamic_index_in_dim(program.state[f"remote:{buffer}"], _row(offset), keepdims=False)
+
+
+@lowers("RemoteStore", domain=DOMAIN)
+def remote_store(x, offset, /, *, buffer, program: ProgramState) -> tuple[Any, ...]:
+    name = f"remote:{buffer}"
+    held = program.state[name]
+    program.state[name] = lax.dynamic_update_index_in_dim(held, jnp.asarray(x).astype(held.dtype), _row(offset), 0)
+    return ()
+
+
+@lowers("MultiExchange", domain=DOMAIN)
+def multi_exchange(*args: Any, node: NodeRef, program: ProgramState) -> tuple[Any, ...]:
+    """Several exchanges at once, in their order; operands and results are concatenated."""
+    results: list[Any] = []
+    position = 0
+    rows = {"HostLoad": host_load, "HostStore": host_store, "RemoteLoad": remote_load, "RemoteStore": remote_store}
+    for part in node.meta["parts"]:
+        n = len(part.inputs)
+        name = "stream" if part.op_type.startswith("Host") else "buffer"
+        value = part.attributes[name].value
+        out = rows[part.op_type](*args[position : position + n], **{name: value}, program=program)
+        position += n
+        results.extend(out if isinstance(out, tuple) else (out,))
+    return tuple(results)
+
+
+@lowers("IpuCopy", domain=DOMAIN)
+@lowers("IoTileCopy", domain=DOMAIN)
+def copy(x, /):
+    return x
+
+
+@lowers("RemoteCodeLoad", domain=DOMAIN)
+def remote_code_load(*, graph_id="", program: ProgramState) -> tuple[Any, ...]:
+    """Code moves only in the cost model."""
+    return ()
+
+
+@lowers("AllReduce", domain=DOMAIN)
+def all_reduce(*xs: Any, op, identical_inputs=0, identical_grad_inputs=0) -> tuple[Any, ...]:
+    """Reduction across the IPUs of one replica; identical inputs are reduced already."""
+    if identical_inputs:
+        return tuple(xs)
+    total = collectives._REDUCERS[op](jnp.stack(xs))
+    return tuple(total for _ in xs)
+
+
+def _groups(groups: tuple[int, ...]) -> collectives.Groups:
+    return collectives.groups_from(groups)
+
+
+@lowers("ReplicatedAllReduce", domain=DOMAIN)
+def replicated_all_reduce(x, /, *, op, groups, program: ProgramState):
+    return collectives.all_reduce(jnp.asarray(x), op, _groups(groups))
+
+
+@lowers("ReplicatedReduceScatter", domain=DOMAIN)
+def replicated_reduce_scatter(x, /, *, op, groups, program: ProgramState):
+    return collectives.reduce_scatter(jnp.asarray(x), op, _groups(groups))
+
+
+@lowers("ReplicatedAllGather", domain=DOMAIN)
+def replicated_all_gather(x, /, *, groups, shape, program: ProgramState):
+    """The members' values one after the other; padding at the end is dropped."""
+    flat = collectives.all_gather(jnp.asarray(x), _groups(groups))
+    return flat[: int(np.prod(shape, dtype=np.int64))].reshape(shape)

@@ -1,0 +1,81 @@
+"""PopXL's forms of gathering, resampling and losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..graphcore.losses import clamped_nll, pick, reduce_loss
+from ..registry import lowers, resolve
+from . import DOMAIN
+
+
+def take(x: Any, indices: Any, axis: int) -> Any:
+    """Slices by index; what is out of range (negative indices too) gives zeros."""
+    size = x.shape[axis]
+    indices = jnp.asarray(indices)
+    inside = indices < size
+    if jnp.issubdtype(indices.dtype, jnp.signedinteger):
+        inside &= indices >= 0
+    places = jnp.where(inside, indices, size).astype(jnp.int32)
+    return jnp.take(x, places, axis, mode="fill", fill_value=0)
+
+
+@lowers("Gather", domain=DOMAIN)
+@lowers("PopartTiedGather", domain=DOMAIN)
+def gather(x, indices, /, *, axis=0, group_size=1, zero_oor=0):
+    x = jnp.asarray(x)
+    if group_size == 1:
+        return take(x, indices, axis)
+    import jax
+
+    return jax.vmap(lambda a, i: take(a, i, axis - 1))(x, jnp.asarray(indices))
+
+
+@lowers("Resize", domain=DOMAIN)
+def resize(x, /, *, scales, mode, nearest_mode, coordinate_transformation_mode):
+    """ONNX's Resize with factors as an attribute."""
+    row = resolve("", "Resize", 19)
+    assert row is not None
+    nearest = "floor" if nearest_mode == "pytorch" else nearest_mode
+    return row.fn(
+        jnp.asarray(x), None, np.asarray(scales, np.float32), None, mode=mode, nearest_mode=nearest,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+    )  # fmt: skip
+
+
+def _kept(losses: Any, labels: Any, ignore: int | None) -> tuple[Any, Any]:
+    """Losses with those of ignored labels set to 0, and the number that counts."""
+    if ignore is None:
+        return losses, None
+    counts = labels != np.asarray(ignore, labels.dtype)
+    return jnp.where(counts, losses, jnp.zeros((), losses.dtype)), counts.sum()
+
+
+@lowers("Nll", domain=DOMAIN)
+def nll(probs, labels, /, *, reduction, log_prob=0, ignore_index=None):
+    p = pick(probs, labels)
+    tiny = 6e-8 if probs.dtype == jnp.float16 else 1e-7
+    losses = -p if log_prob else clamped_nll(p, (tiny, tiny))
+    losses, count = _kept(losses, labels, ignore_index)
+    return reduce_loss(losses, reduction, count)
+
+
+@lowers("NlllWithSoftmaxGradDirect", domain=DOMAIN)
+def nll_with_softmax_grad(probs, labels, loss_grad, /, *, reduction, ignore_index=None):
+    """The loss of softmax probabilities, and its gradient with respect to the softmax's input."""
+    loss = nll(probs, labels, reduction=reduction, ignore_index=ignore_index)
+    onehot = (jnp.arange(probs.shape[-1]) == labels[..., None]).astype(jnp.float32)
+    dx = probs.astype(jnp.float32) - onehot
+    if ignore_index is not None:
+        counts = labels != np.asarray(ignore_index, labels.dtype)
+        dx = jnp.where(counts[..., None], dx, 0)
+    if reduction == "Mean":
+        n = labels.size if ignore_index is None else counts.sum()
+        dx = dx / n
+    grad = jnp.asarray(loss_grad).astype(jnp.float32)
+    if grad.ndim and grad.ndim < dx.ndim:
+        grad = grad.reshape(*grad.shape, *(1,) * (dx.ndim - grad.ndim)) if grad.size > 1 else grad.reshape(())
+    return loss, (dx * grad).astype(probs.dtype)

@@ -1,0 +1,121 @@
+"""PopXL: programs as graphs that the user builds operator by operator.
+
+Architecture
+------------
+One IR: a `Graph` is an `onnx_ir.Graph`, a `Tensor` an `onnx_ir.Value`, an operator an `onnx_ir.Node`. A subgraph is a graph
+attribute of the `Call`, `Loop` and `If` nodes that use it, the same object at every call site. One operator table: nodes
+name ONNX's rows, or rows of the domain ``popxl`` (`popart_jax.ops.popxl`). One interpreter: `popart_jax.lowering` runs it
+all; nodes that write or alias say so in the attributes ``__writes`` and ``__views`` (`lowering.effects`), program state
+(streams, remote buffers) in ``__state_reads`` and ``__state_writes``; called graphs are traced once (`lowering.calls`).
+
+| where | what |
+| --- | --- |
+| `context`, `_internal.sequence` | the context stack; `in_sequence` |
+| `ir`, `graph`, `_create_graph`, `tensor`, `_variables`, `streams`, `remote_buffer`, `replica_grouping` | what programs hold |
+| `_create` | **the one place where operators come into being** (`create`, `Out`, `result`) |
+| `ops` | operators in families; each checks, infers and calls `create` |
+| `transforms` | `autodiff` (gradient graphs), `decompose_sum`, `merge_exchange` |
+| `session`, `_run` | one compiled function per program, variables kept on the device |
+| `_internal` | operator classes and views of the internal IR (`popart._internal.ir`), schedule, patterns |
+| `custom_ops` | operators defined by users: names, shapes, a JAX function |
+
+For code on top of this package (`popxl_addons`)
+------------------------------------------------
+- Operators of one's own: `custom_ops.define(...)`, then ``_create.create(class_name, inputs, [Out(...)], attributes)``.
+- `graph._pb_graph.getOpSchedule(True)` gives the operators in printing order, `_internal.schedule.print_schedule(graph,
+  names)` the whole text with names for some tensors; an operator has `id`, `opType()`, `_inputs()`, `_outputs()` (index ->
+  Tensor) and `_called()` (graphs).
+- Gradient graphs: `transforms.autodiff`; patterns on a graph: `ir._pb_ir.applyPreAliasPatterns(graph._pb_graph)`, then
+  `applyInplacePattern`. A graph that must not be differentiated as it stands: `graph._pb_graph.
+  setCanBeRecursivelyAutodiffed(False)`.
+- Placement of copies: `graph._by_ref_inputs` (a set, may be extended before the graph is called), `CallSiteInfo.
+  set_parent_input_modified`.
+- Variables of other programs: `popxl.variable`, `remote_variable` ...; host data are `Variable._host`.
+"""
+
+from __future__ import annotations
+
+from . import dtypes as dtypes
+from .context import (
+    gcg as gcg,
+    get_current_graph as get_current_graph,
+    get_ir as get_ir,
+    get_main_graph as get_main_graph,
+    gir as gir,
+    gmg as gmg,
+    in_sequence as in_sequence,
+    io_tiles as io_tiles,
+    ipu as ipu,
+    name_scope as name_scope,
+)
+from .dtypes import (
+    bool as bool,
+    complex64 as complex64,
+    complex128 as complex128,
+    double as double,
+    dtype as dtype,
+    float as float,
+    float8_143 as float8_143,
+    float8_152 as float8_152,
+    float16 as float16,
+    float32 as float32,
+    float64 as float64,
+    half as half,
+    int8 as int8,
+    int16 as int16,
+    int32 as int32,
+    int64 as int64,
+    uint8 as uint8,
+    uint16 as uint16,
+    uint32 as uint32,
+    uint64 as uint64,
+)
+from .graph import Graph as Graph
+from .ir import Ir as Ir
+from .module import Module as Module
+from .random_seed import create_seeds as create_seeds
+from .remote_buffer import RemoteBuffer as RemoteBuffer
+from .remote_buffer import remote_buffer as remote_buffer
+from .replica_grouping import ReplicaGrouping as ReplicaGrouping
+from .streams import (
+    DeviceToHostStream as DeviceToHostStream,
+    HostToDeviceStream as HostToDeviceStream,
+    d2h_stream as d2h_stream,
+    h2d_stream as h2d_stream,
+)
+from .tensor import (
+    Tensor as Tensor,
+    TensorByRef as TensorByRef,
+    TensorSpec as TensorSpec,
+    constant as constant,
+    graph_input as graph_input,
+    graph_output as graph_output,
+    remote_replica_sharded_variable as remote_replica_sharded_variable,
+    remote_variable as remote_variable,
+    replica_sharded_buffer as replica_sharded_buffer,
+    replica_sharded_variable as replica_sharded_variable,
+    variable as variable,
+)
+from .tensorlocation import (
+    ExecutionContext as ExecutionContext,
+    ReplicatedTensorSharding as ReplicatedTensorSharding,
+    TensorLocation as TensorLocation,
+    TensorStorage as TensorStorage,
+    TileSet as TileSet,
+)
+
+# isort: split
+from . import ops as ops
+from . import transforms as transforms
+from .session import Session as Session
+
+__all__ = [
+    "DeviceToHostStream", "ExecutionContext", "Graph", "HostToDeviceStream", "Ir", "Module", "RemoteBuffer",
+    "ReplicaGrouping", "ReplicatedTensorSharding", "Session", "Tensor", "TensorByRef", "TensorLocation", "TensorSpec",
+    "TensorStorage", "TileSet", "bool", "complex128", "complex64", "constant", "create_seeds", "d2h_stream", "double",
+    "dtype", "float", "float16", "float32", "float64", "float8_143", "float8_152", "gcg", "get_current_graph", "get_ir",
+    "get_main_graph", "gir", "gmg", "graph_input", "graph_output", "h2d_stream", "half", "in_sequence", "int16", "int32",
+    "int64", "int8", "io_tiles", "ipu", "name_scope", "remote_buffer", "remote_replica_sharded_variable",
+    "remote_variable", "replica_sharded_buffer", "replica_sharded_variable", "uint16", "uint32", "uint64", "uint8",
+    "variable",
+]  # fmt: skip

@@ -1,0 +1,55 @@
+"""Checks that every operator makes on its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ._internal.enums import TileSet
+
+if TYPE_CHECKING:
+    from .graph import Graph
+
+
+def check_in_graph(graph: Graph, *args: Any, **tensors: Any) -> None:
+    """Every operand is a tensor of the graph.
+
+    Raises
+    ------
+    TypeError
+        An operand is no tensor; the parameter is named.
+    ValueError
+        It belongs to another graph.
+    """
+    from .tensor import Tensor
+
+    for name, t in [*((f"argument {i}", a) for i, a in enumerate(args)), *tensors.items()]:
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{name}={t!r} is not a Tensor. Type: {type(t)}")
+        if t not in graph:
+            raise ValueError(f"{name}={t!r} is not in the current Graph {graph!r}.")
+
+
+def check_tensor_ipu_and_tile_set(*args: Any, **tensors: Any) -> None:
+    """All operands whose placement is known are on one IPU and one tile set.
+
+    Raises
+    ------
+    ValueError
+        Two operands differ; both parameters are named.
+    """
+    from ._internal.placement import placement
+
+    named = [*((f"argument {i}", a) for i, a in enumerate(args)), *tensors.items()]
+    _same("IPUs", [(n, placement(t)[0]) for n, t in named], None)
+    _same("tile sets", [(n, placement(t)[1]) for n, t in named], TileSet.Undefined)
+
+
+def _same(what: str, found: Iterable[tuple[str, Any]], unknown: Any) -> None:
+    known = [(n, p) for n, p in found if p is not unknown and p is not None]
+    for name, place in known[1:]:
+        if place != known[0][1]:
+            raise ValueError(
+                f"Tensors `{known[0][0]}` and `{name}` are located on different {what}: {known[0][1]} and {place}. "
+                "Copy one of them first."
+            )

@@ -1,0 +1,209 @@
+"""How every operator comes into being: one node, its outputs, its view, its order, the hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ..errors import popart_exception
+from ..lowering.effects import VIEWS, WRITES
+from ._internal.node_rows import node_row
+from ._internal.op import Op
+from .context import gcg, get_current_context
+from .dtypes import dtype as Dtype
+from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from ._internal.settings import Settings
+    from .graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """One output to be: base name, shape, type, meta shape."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Dtype
+    meta_shape: tuple[int, ...] = ()
+
+
+def like(t: Tensor, name: str, dtype: Dtype | None = None) -> Out:
+    """An output with the shape (and type) of a tensor."""
+    return Out(name, t.shape, t.dtype if dtype is None else dtype)
+
+
+def create(
+    class_name: str,
+    inputs: Sequence[Tensor | None],
+    outs: Sequence[Out],
+    attributes: Mapping[str, Any] | None = None,
+    *,
+    writes: Sequence[tuple[int, int]] = (),
+    views: Sequence[int] = (),
+    options: Mapping[str, Any] | None = None,
+    reads_state: Iterable[str] = (),
+    writes_state: Iterable[str] = (),
+    graph: Graph | None = None,
+    settings: Settings | None = None,
+    row: tuple[str, str, int] | None = None,
+    output_ids: Sequence[str] | None = None,
+) -> Op:
+    """Append an operator to the current graph.
+
+    Parameters
+    ----------
+    class_name : str
+        Class of the operator in the internal IR.
+    inputs : sequence of Tensor or None
+        Operands by index.
+    outs : sequence of Out
+        Outputs; their names are made unique.
+    attributes : mapping, optional
+        Attributes of the node; None values are left out.
+    writes, views : sequences
+        Effects on storages, see `lowering.effects`.
+    options : mapping, optional
+        Facts for getters and the cost model that do not change values.
+    reads_state, writes_state : iterable of str
+        Program state that the operator uses.
+    row : (domain, operator, version), optional
+        Row of the operator table that runs it; default: the class's.
+    output_ids : sequence of str, optional
+        Full ids of the outputs, instead of names made here.
+    """
+    graph = gcg() if graph is None else graph
+    context = get_current_context()
+    domain, op_type, version = row or node_row(class_name)
+    settings = settings or context._get_op_settings(op_type)
+    number = graph.ir._next_op_id()
+    ids = output_ids or [graph._create_tensor_id(o.name) for o in outs]
+    node_attributes = _attributes(dict(attributes or {}), writes, views, tuple(reads_state), tuple(writes_state))
+    node = ir.Node(
+        domain,
+        op_type,
+        [None if t is None else t._value for t in inputs],
+        node_attributes,
+        outputs=[graph._new_value(i, o.shape, o.dtype) for i, o in zip(ids, outs, strict=True)],
+        version=version,
+        name=f"{graph.id + '/' if graph.id else ''}{settings.name}.{number}",
+    )
+    op = Op._attach(node, graph, number, class_name, settings, dict(options or {}))
+    graph._graph.append(node)
+    graph._ops[number] = op
+    for value, o in zip(node.outputs, outs, strict=True):
+        Tensor._make(graph, value, o.meta_shape)
+    return context._op_created(op)
+
+
+def result(op: Op, i: int = 0) -> Tensor:
+    """Output `i` as a tensor."""
+    return op._node.outputs[i].meta["tensor"]
+
+
+def _attributes(plain: dict[str, Any], writes: Any, views: Any, reads: Any, written: Any) -> list[ir.Attr]:
+    found = [attribute(name, value) for name, value in plain.items() if value is not None]
+    if writes:
+        found.append(ir.AttrInt64s(WRITES, [n for pair in writes for n in pair]))
+    if views:
+        found.append(ir.AttrInt64s(VIEWS, list(views)))
+    if reads:
+        found.append(ir.AttrStrings("__state_reads", list(reads)))
+    if written:
+        found.append(ir.AttrStrings("__state_writes", list(written)))
+    return found
+
+
+def attribute(name: str, value: Any) -> ir.Attr:
+    """A Python value as an attribute.
+
+    Raises
+    ------
+    TypeError
+        No attribute type fits.
+    """
+    from .graph import Graph
+
+    if isinstance(value, Graph):
+        return ir.AttrGraph(name, value._graph)
+    if isinstance(value, Dtype):
+        return ir.AttrInt64(name, int(value._onnx))
+    if isinstance(value, str):
+        return ir.AttrString(name, value)
+    if isinstance(value, (bool, int, np.integer)):
+        return ir.AttrInt64(name, int(value))
+    if isinstance(value, (float, np.floating)):
+        return ir.AttrFloat32(name, float(value))
+    if isinstance(value, np.ndarray):
+        return ir.AttrTensor(name, ir.tensor(value))
+    items = list(value)
+    if all(isinstance(v, (bool, int, np.integer)) for v in items):
+        return ir.AttrInt64s(name, [int(v) for v in items])
+    if all(isinstance(v, str) for v in items):
+        return ir.AttrStrings(name, items)
+    if all(isinstance(v, (int, float, np.floating)) for v in items):
+        return ir.AttrFloat32s(name, [float(v) for v in items])
+    raise TypeError(f"attribute {name!r} can't hold {value!r}")
+
+
+def infer(class_name: str, inputs: Sequence[Tensor | None], attributes: Mapping[str, Any], n: int = 1) -> list[Any]:
+    """Shapes and types that the operator's translation gives: (shape, dtype) per output.
+
+    Raises
+    ------
+    popart_exception
+        The operands do not fit together.
+    """
+    import jax
+
+    from ..lowering.attributes import keywords
+    from ..ops.registry import resolve
+
+    domain, op_type, version = node_row(class_name)
+    row = resolve(domain, op_type, version)
+    if row is None:
+        raise popart_exception(f"Operator {op_type} has no translation")
+    node = ir.Node(domain, op_type, [], _attributes(dict(attributes), (), (), (), ()), version=version)
+    facts = {"n_outputs": n, "training": False, "popart": True, "options": {}, "opset": version, "node": node,
+             "context": None, "program": None}  # fmt: skip
+    kwargs = {**keywords(node, row, lambda g: g), **{k: facts[w] for k, w in row.context.items()}}
+    operands = [None if t is None else jax.ShapeDtypeStruct(t.shape, t.dtype._device) for t in inputs]
+    try:
+        found = jax.eval_shape(lambda *xs: row.fn(*xs, **kwargs), *operands)
+    except popart_exception:
+        raise
+    except Exception as err:
+        types = ", ".join(repr(t) for t in inputs)
+        raise popart_exception(f"{op_type} can't take [{types}]: {err}") from err
+    found = found if isinstance(found, tuple) else (found,)
+    return [(tuple(x.shape), Dtype.as_dtype(x.dtype)) for x in found]
+
+
+def infer_outputs(op: Op) -> None:
+    """Give the outputs of an operator that was connected by hand their types."""
+    if op._class_name == "SumOp":
+        tensors = list(op._inputs().values())
+        found: list[Any] = [(np.broadcast_shapes(*(t.shape for t in tensors)), tensors[0].dtype)]
+    else:
+        plain = {a.name: a.value for a in op._node.attributes.values() if not a.name.startswith("__")}
+        found = infer(op._class_name, [op._inputs().get(i) for i in range(len(op._node.inputs))], plain)
+    for value, (shape, dtype) in zip(op._node.outputs, found, strict=False):
+        value.shape, value.type = ir.Shape(shape), ir.TensorType(dtype._onnx)
+
+
+def clone(op: Op, graph: Graph) -> Op:
+    """An unconnected copy of an operator in another graph, with a new id."""
+    number = graph.ir._next_op_id()
+    node = ir.Node(
+        op._node.domain, op._node.op_type, [None] * len(op._node.inputs), list(op._node.attributes.values()),
+        num_outputs=0, version=op._node.version, name=f"{graph.id}/{op._settings.name}.{number}",
+    )  # fmt: skip
+    node.meta.update((k, v) for k, v in op._node.meta.items() if k != "op")
+    new = Op._attach(node, graph, number, op._class_name, op._settings.copy(), dict(op._options))
+    graph._graph.append(node)
+    graph._ops[number] = new
+    return get_current_context()._op_created(new)

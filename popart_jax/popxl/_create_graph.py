@@ -1,0 +1,89 @@
+"""Graphs from Python functions: binding of arguments, inputs for tensors, outputs from what is returned."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, List, Tuple
+
+from .module import Module
+from .tensor import Tensor, TensorByRef, TensorSpec, graph_output
+
+if TYPE_CHECKING:
+    from .graph import Graph
+    from .ir import Ir
+
+_BY_REF_LISTS = (List[TensorByRef], Tuple[TensorByRef], list[TensorByRef], tuple[TensorByRef])  # type: ignore[valid-type]  # noqa: UP006
+_KINDS = inspect.Parameter
+
+
+def create_graph(owner: Ir, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
+    """See `Ir.create_graph`."""
+    name, target = _name_and_target(fn)
+    try:
+        signature = inspect.signature(target)
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as err:
+        raise ValueError(f"The arguments do not match the signature of the function `{name}`: {err}") from err
+    bound.apply_defaults()
+    graph = owner._new_graph(owner._subgraph_id(name.replace(".<locals>", "")))
+    with graph:
+        _make_inputs(graph, signature, bound)
+        returned = fn(*bound.args, **bound.kwargs)
+        for t in _returned_tensors(returned, name):
+            graph_output(t)
+    return graph
+
+
+def _name_and_target(fn: Any) -> tuple[str, Callable[..., Any]]:
+    if isinstance(fn, Module):
+        return type(fn).__qualname__, fn.build
+    name = getattr(fn, "__qualname__", None)
+    if not callable(fn) or name is None:
+        raise TypeError(
+            f"Callable {fn!r} of type {type(fn)} can't name a graph: pass a function, a method or a `popxl.Module`."
+        )
+    return name, fn
+
+
+def _make_inputs(graph: Graph, signature: inspect.Signature, bound: inspect.BoundArguments) -> None:
+    for name, value in bound.arguments.items():
+        parameter = signature.parameters[name]
+        annotation = parameter.annotation
+        if parameter.kind is _KINDS.VAR_KEYWORD:
+            if _all_tensors(list(value.values()), name):
+                bound.arguments[name] = {k: _input(graph, k, v, annotation is TensorByRef) for k, v in value.items()}
+        elif isinstance(value, (Tensor, TensorSpec)):
+            bound.arguments[name] = _input(graph, name, value, annotation is TensorByRef)
+        elif isinstance(value, (list, tuple)) and _all_tensors(value, name):
+            listed = annotation in _BY_REF_LISTS if annotation is not TensorByRef else True
+            by_ref = listed and (annotation is not TensorByRef or parameter.kind is _KINDS.VAR_POSITIONAL)
+            made = [_input(graph, f"{name}_{i}", v, by_ref) for i, v in enumerate(value)]
+            bound.arguments[name] = tuple(made) if parameter.kind is _KINDS.VAR_POSITIONAL else made
+
+
+def _all_tensors(values: Iterable[Any], name: str) -> bool:
+    """Whether there are tensors; TypeError when there are other things as well."""
+    flags = [isinstance(v, (Tensor, TensorSpec)) for v in values]
+    if any(flags) and not all(flags):
+        raise TypeError(f"Argument `{name}` mixes Tensors with other types; it must hold tensors only, or none.")
+    return bool(flags) and all(flags)
+
+
+def _input(graph: Graph, name: str, given: Tensor | TensorSpec, by_ref: bool) -> Tensor:
+    return graph._add_input(given.shape, given.dtype, name, by_ref, given.meta_shape)
+
+
+def _returned_tensors(returned: Any, name: str) -> list[Tensor]:
+    if returned is None:
+        return []
+    if isinstance(returned, Tensor):
+        return [returned]
+    try:
+        tensors = list(returned)
+    except TypeError:
+        tensors = [returned]
+    wrong = [t for t in tensors if not isinstance(t, Tensor)]
+    if wrong:
+        raise ValueError(f"Function `{name}` must return None, a Tensor or an iterable of Tensors. It returned: {wrong[0]!r}")
+    return tensors

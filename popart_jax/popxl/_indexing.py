@@ -1,0 +1,66 @@
+"""``t[key]``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .tensor import Tensor, as_tensor
+
+
+def index(t: Tensor, key: Any) -> Tensor:
+    """Slices and positions, gather by integers, masking by booleans.
+
+    Raises
+    ------
+    TypeError
+        Any other key.
+    """
+    from . import ops
+
+    if isinstance(key, (bool, str)):
+        raise TypeError(f"Invalid key type: {type(key)}. Key: {key}.")
+    if isinstance(key, (int, slice)) or (isinstance(key, tuple) and all(_is_position(k) for k in key)):
+        return _static(t, key if isinstance(key, tuple) else (key,))
+    if not isinstance(key, (Tensor, np.ndarray)) and not dtypes.is_torch(key) and not isinstance(key, Iterable):
+        raise TypeError(f"Invalid key type: {type(key)}. Key: {key}.")
+    chosen = as_tensor(key)
+    if chosen.dtype.is_int:
+        return ops.gather(t, chosen)
+    if chosen.dtype == dtypes.bool:
+        return ops.where(chosen, t, as_tensor(0, t.dtype))
+    raise TypeError(f"Tensors of {chosen.dtype!r} can't be an index; use integers or booleans.")
+
+
+def _is_position(k: Any) -> bool:
+    return isinstance(k, slice) or (isinstance(k, (int, np.integer)) and not isinstance(k, bool))
+
+
+def _static(t: Tensor, key: tuple[Any, ...]) -> Tensor:
+    from . import ops
+
+    if len(key) > t.rank:
+        raise TypeError(f"Too many indices for a tensor of rank {t.rank}: {key}.")
+    starts, stops, steps, strides, squeezed = [], [], [], [], []
+    for axis, k in enumerate(key):
+        if isinstance(k, slice):
+            step = 1 if k.step is None else k.step
+            starts.append(k.start)
+            stops.append(k.stop)
+            steps.append(1 if step > 0 else -1)
+            strides.append(abs(step))
+        else:
+            starts.append(int(k))
+            stops.append(None if k == -1 else int(k) + 1)
+            steps.append(1)
+            strides.append(1)
+            squeezed.append(axis)
+    out = ops.slice_op(t, starts, stops, steps, list(range(len(key))))
+    if any(s != 1 for s in strides):
+        out = ops.subsample(out, strides)
+    if squeezed:
+        out = ops.squeeze(out, squeezed)
+    return out

@@ -1,0 +1,41 @@
+"""Removal of what nobody uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .enums import TensorType
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+    from ..ir import Ir
+
+
+def remove_isolated_tensors(graph: Graph) -> None:
+    """Take out tensors without producer and consumer that are neither inputs nor outputs; streams and variables stay
+    reachable through their own objects."""
+    bound = {t.id for t in (*graph.inputs, *graph.outputs)}
+    for t in list(graph._tensors.values()):
+        if t._kind is TensorType.Stream or t.id in bound:
+            continue
+        if t._value.producer() is None and not t._value.uses():
+            graph._remove_tensor(t)
+
+
+def reachable(owner: Ir) -> list[Graph]:
+    """Graphs that the main graph calls, directly or not, and itself."""
+    found: dict[Graph, None] = {}
+    pending = [owner.main_graph]
+    while pending:
+        graph = pending.pop()
+        if graph not in found:
+            found[graph] = None
+            pending.extend(graph.called_graphs)
+    return list(found)
+
+
+def remove_unreachable_graphs(owner: Ir) -> None:
+    """Forget graphs that nothing calls."""
+    keep = {g.id for g in reachable(owner)}
+    for name in [n for n in owner._graphs if n not in keep]:
+        del owner._graphs[name]

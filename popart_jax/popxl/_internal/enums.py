@@ -1,0 +1,131 @@
+"""Enums of the internal IR; those that the public `popart` namespace has as well are the same classes."""
+
+from __future__ import annotations
+
+from ...enums import AdamMode as AdamMode
+from ...enums import AutodiffStitchStrategy as AutodiffStitchStrategy
+from ...enums import CollectiveOperator as CollectiveOperator
+from ...enums import CommGroupType as CommGroupType
+from ...enums import DataType as DataType
+from ...enums import InitType as InitType
+from ...enums import PatternsLevel as PatternsLevel
+from ...enums import PopartEnum
+from ...enums import ReductionType as ReductionType
+from ...enums import ReplicatedTensorSharding as ReplicatedTensorSharding
+from ...enums import TensorStorage as TensorStorage
+from ...enums import TensorType as TensorType
+from ...enums import VariableUpdateType as VariableUpdateType
+
+
+class ExpectedConnectionType(PopartEnum):
+    """What a gradient graph's input or output is: a forward tensor, or a gradient of one."""
+
+    Fwd = 0
+    FwdGrad = 1
+
+
+class ExecutionContext(PopartEnum):
+    """The program that an operator belongs to."""
+
+    Normal = 0
+    AccumulateOuterFragment = 1
+    WeightsFromHostFragment = 2
+    WeightsToHostFragment = 3
+    OptimizerFromHostFragment = 4
+    Subgraph = 5
+
+
+class AccumulationType(PopartEnum):
+    """Formula of an Accumulate operator."""
+
+    Add = 0
+    DampenedAdd = 1
+    DampenedAddSquare = 2
+    DecayAdd = 3
+    DecayAddSquare = 4
+    MovingAverage = 5
+    MovingAverageSquare = 6
+    Infinity = 7
+    Mean = 8
+
+
+class AutoPad(PopartEnum):
+    """Padding rule of convolutions and pools."""
+
+    NOTSET = 0
+    SAME_UPPER = 1
+    SAME_LOWER = 2
+    VALID = 3
+
+
+class MatMulPartialsType(PopartEnum):
+    """Type in which products are accumulated."""
+
+    HALF = 0
+    FLOAT = 1
+
+
+class SerialiseSettingsMode(PopartEnum):
+    """Dimension along which a matrix product is serialised."""
+
+    NoSerialisation = 0
+    InputChannels = 1
+    ReducingDim = 2
+    OutputChannels = 3
+
+
+class FloatFormat(PopartEnum):
+    """How printed numbers look."""
+
+    Auto = 0
+    Fixed = 1
+    Scientific = 2
+    None_ = 3
+
+
+class ResizeMode(PopartEnum):
+    """Interpolation."""
+
+    Nearest = 0
+    Linear = 1
+    Cubic = 2
+    N = 3
+
+
+class ResizeNearestMode(PopartEnum):
+    """Rounding of nearest interpolation."""
+
+    RoundPreferFloor = 0
+    RoundPreferCeil = 1
+    Floor = 2
+    Ceil = 3
+    Pytorch = 4
+    N = 5
+
+
+class ResizeCoordinateTransformationMode(PopartEnum):
+    """Which source coordinate an output element has."""
+
+    HalfPixel = 0
+    PytorchHalfPixel = 1
+    AlignCorners = 2
+    Asymmetric = 3
+    TfCropAndResize = 4
+    N = 5
+
+
+class CodeLocation(PopartEnum):
+    """Where a graph's code is."""
+
+    ExecutableMemory = 0
+    Buffer = 1
+    N = 2
+
+
+class TileSet(PopartEnum):
+    """Tiles that hold a tensor."""
+
+    Compute = 0
+    IO = 1
+    Undefined = 2
+    N = 3

@@ -1,0 +1,162 @@
+"""A graph as the internal IR shows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...errors import popart_exception
+from .create_op import creator
+from .enums import TensorType
+from .schedule import schedule
+from .values import GraphId, Scope
+
+if TYPE_CHECKING:
+    from ..graph import Graph as PopxlGraph
+
+
+def view(graph: PopxlGraph) -> Graph:
+    """The one view of a graph."""
+    found = graph.__dict__.get("_view")
+    if found is None:
+        found = graph.__dict__["_view"] = Graph(graph)
+    return found
+
+
+class Graph:
+    """View of one graph; the members that write change the graph itself."""
+
+    def __init__(self, graph: PopxlGraph) -> None:
+        self._graph = graph
+
+    @property
+    def id(self) -> GraphId:
+        return GraphId(self._graph.id)
+
+    def getIr(self) -> Any:
+        return self._graph.ir._pb_ir
+
+    def getScope(self) -> Scope:
+        return Scope((self._graph.id,) if self._graph.id else ())
+
+    def getGraphString(self) -> str:
+        return f"subgraph '{self._graph.id}'" if self._graph.id else "the main graph"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Graph) and self._graph is other._graph
+
+    def __hash__(self) -> int:
+        return hash(self._graph)
+
+    # --- operators ------------------------------------------------------------------------------------------------
+
+    def getOps(self) -> list[Any]:
+        return [self._graph._ops[i] for i in sorted(self._graph._ops)]
+
+    def getOpIds(self) -> list[int]:
+        return sorted(self._graph._ops)
+
+    def getOp(self, op_id: int) -> Any:
+        if op_id not in self._graph._ops:
+            raise popart_exception(f"No op with id {op_id} in {self.getGraphString()}")
+        return self._graph._ops[op_id]
+
+    def getOpSchedule(self, requireOptimalSchedule: Any = True) -> list[Any]:
+        return schedule(self._graph)
+
+    def eraseOp(self, op_id: int) -> None:
+        self._graph._erase(self.getOp(op_id))
+
+    def topoCons(self) -> Any:
+        return self._graph._topo_cons
+
+    def getCalledGraphs(self) -> list[Any]:
+        return [g._pb_graph for g in self._graph.called_graphs]
+
+    def __getattr__(self, name: str) -> Any:
+        for prefix in ("createConnectedOp_", "createOp_"):
+            if name.startswith(prefix):
+                return creator(self._graph, name.removeprefix(prefix), connected=prefix == "createConnectedOp_")
+        raise AttributeError(name)
+
+    # --- tensors --------------------------------------------------------------------------------------------------
+
+    def getTensor(self, tensor_id: str) -> Any:
+        return self._graph.get_tensor(tensor_id)._pb_tensor
+
+    def getTensors(self) -> list[Any]:
+        return [t._pb_tensor for t in self._graph.tensors]
+
+    def getTensorsOfType(self, kind: TensorType) -> list[Any]:
+        return [t._pb_tensor for t in self._graph.tensors if t._kind is kind]
+
+    def __contains__(self, tensor_id: str) -> bool:
+        return tensor_id in self._graph._tensors
+
+    def getInputIds(self) -> list[str]:
+        return [t.id for t in self._graph.inputs]
+
+    def getInputId(self, i: int) -> str:
+        return self._graph.inputs[i].id
+
+    def getInputIndex(self, tensor_id: str) -> int:
+        return self.getInputIds().index(tensor_id)
+
+    def getInputTensor(self, i: int) -> Any:
+        return self._graph.inputs[i]._pb_tensor
+
+    def hasInputId(self, tensor_id: str) -> bool:
+        return tensor_id in self.getInputIds()
+
+    def addInput(self, tensor_id: str, info: Any) -> None:
+        from ..dtypes import dtype as Dtype
+
+        kind = next(d for d in Dtype._all if d._pb_dtype is info.dataType())
+        name = tensor_id.removeprefix(f"{self._graph.id}/") if self._graph.id else tensor_id
+        self._graph._add_input(tuple(info.shape()), kind, name, False, tuple(info.metaShape()))
+
+    def removeInput(self, which: Any) -> None:
+        i = self.getInputIndex(which) if isinstance(which, str) else which
+        tensor = self._graph.inputs[i]
+        del self._graph._graph.inputs[i]
+        if not tensor._value.uses():
+            self._graph._remove_tensor(tensor)
+
+    def getOutputIds(self) -> list[str]:
+        return [t.id for t in self._graph.outputs]
+
+    def getOutputId(self, i: int) -> str:
+        return self._graph.outputs[i].id
+
+    def getOutputIndex(self, tensor_id: str) -> int:
+        return self.getOutputIds().index(tensor_id)
+
+    def getOutputTensor(self, i: int) -> Any:
+        return self._graph.outputs[i]._pb_tensor
+
+    def hasOutputId(self, tensor_id: str) -> bool:
+        return tensor_id in self.getOutputIds()
+
+    def markAsOutput(self, tensor_id: str, *index: int) -> None:
+        value = self._graph.get_tensor(tensor_id)._value
+        outputs = self._graph._graph.outputs
+        outputs.insert(index[0], value) if index else outputs.append(value)
+
+    def removeOutput(self, which: Any) -> None:
+        del self._graph._graph.outputs[self.getOutputIndex(which) if isinstance(which, str) else which]
+
+    # --- placement and marks --------------------------------------------------------------------------------------
+
+    def getAllVirtualGraphIds(self, include_invalid: bool = False) -> set[int]:
+        found = {op._settings.vgraphId for op in self._graph._ops.values()}
+        return {-1 if v is None else v for v in found if v is not None or include_invalid}
+
+    def canBeRecursivelyAutodiffed(self) -> bool:
+        return self._graph._can_autodiff
+
+    def setCanBeRecursivelyAutodiffed(self, value: bool) -> None:
+        self._graph._can_autodiff = value
+
+    def removeIsolatedTensors(self, retain_used_io: bool = False, retain_all_io: bool = False, *args: Any) -> None:
+        from .cleanup import remove_isolated_tensors
+
+        remove_isolated_tensors(self._graph)

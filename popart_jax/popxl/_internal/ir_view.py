@@ -1,0 +1,200 @@
+"""The Ir as the internal IR shows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...errors import popart_exception
+
+if TYPE_CHECKING:
+    from ..ir import Ir as PopxlIr
+
+
+def view(owner: PopxlIr) -> Ir:
+    """The one view of an Ir."""
+    found = owner.__dict__.get("_view")
+    if found is None:
+        found = owner.__dict__["_view"] = Ir(owner)
+    return found
+
+
+class Ir:
+    """View of one Ir."""
+
+    def __init__(self, owner: PopxlIr) -> None:
+        self._ir = owner
+        self._data_flow: Any = None
+        self._patterns: Any = None
+        self._anchors: set[str] = set()
+
+    def getId(self) -> int:
+        return self._ir.id
+
+    def getSessionOptions(self) -> Any:
+        return self._ir._options
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ir) and self._ir.id == other._ir.id
+
+    def __hash__(self) -> int:
+        return hash(self._ir.id)
+
+    # --- graphs ---------------------------------------------------------------------------------------------------
+
+    def getMainGraph(self) -> Any:
+        return self._ir.main_graph._pb_graph
+
+    def getAllGraphs(self) -> list[Any]:
+        return [g._pb_graph for g in self._ir._graphs.values()]
+
+    def hasGraph(self, graph_id: Any) -> bool:
+        return str.__str__(graph_id) in self._ir._graphs
+
+    def getGraph(self, graph_id: Any) -> Any:
+        if not self.hasGraph(graph_id):
+            raise popart_exception(f"No graph with id {graph_id!r}")
+        return self._ir._graphs[str.__str__(graph_id)]._pb_graph
+
+    def createGraph(self, name: Any) -> Any:
+        return self._ir._new_graph(str.__str__(name))._pb_graph
+
+    def createUniqueSubgraphId(self, base: Any) -> Any:
+        from .values import GraphId
+
+        return GraphId(self._ir._subgraph_id(str.__str__(base)))
+
+    def removeGraph(self, graph_id: Any) -> None:
+        self._ir._graphs.pop(str.__str__(graph_id), None)
+
+    def removeIsolatedGraphs(self) -> None:
+        from .cleanup import remove_unreachable_graphs
+
+        remove_unreachable_graphs(self._ir)
+
+    def removeIsolatedTensors(self, *args: Any) -> None:
+        from .cleanup import remove_isolated_tensors
+
+        for graph in self._ir._graphs.values():
+            remove_isolated_tensors(graph)
+
+    # --- tensors --------------------------------------------------------------------------------------------------
+
+    def getTensor(self, tensor_id: str) -> Any:
+        for graph in self._ir._graphs.values():
+            if tensor_id in graph._tensors:
+                return graph._tensors[tensor_id]._pb_tensor
+        raise popart_exception(f"No tensor with id {tensor_id!r}")
+
+    def createIntermediateTensorId(self, base_id: str) -> str:
+        return self._ir._suffixed(base_id)
+
+    def _exchanges(self, op_type: str) -> dict[str, list[Any]]:
+        from .exchange import parts
+
+        found: dict[str, list[Any]] = {}
+        for graph in self._ir._graphs.values():
+            for op in graph._ops.values():
+                for node in parts(op._node):
+                    if node.op_type == op_type:
+                        value = node.outputs[0] if op_type == "HostLoad" else node.inputs[0]
+                        found.setdefault(node.attributes["stream"].as_string(), []).append(value.meta["tensor"]._pb_tensor)
+        return found
+
+    def getHostLoadTensors(self) -> dict[str, list[Any]]:
+        return self._exchanges("HostLoad")
+
+    def getHostStoreTensors(self) -> dict[str, list[Any]]:
+        return self._exchanges("HostStore")
+
+    def dataStreamTensors(self) -> list[Any]:
+        return [s._stream_tensor._pb_tensor for s in self._ir._streams.values()]
+
+    # --- remote buffers -------------------------------------------------------------------------------------------
+
+    def getAllRemoteBufferInfos(self) -> dict[int, Any]:
+        from .tensor_view import buffer_info
+
+        return {i: buffer_info(b) for i, b in self._ir._buffers.items()}
+
+    def getRemoteBufferInfo(self, number: int) -> Any:
+        return self.getAllRemoteBufferInfos()[number]
+
+    def setRemoteBufferInfo(self, number: int, info: Any) -> None:
+        from ..dtypes import dtype as Dtype
+
+        kind = next(d for d in Dtype._all if d._pb_dtype is info.TensorInfo.dataType())
+        self._ir._buffers[number].set_remote_buffer_info(kind, tuple(info.TensorInfo.shape()), info.repeats)
+
+    # --- compilation ----------------------------------------------------------------------------------------------
+
+    def isPrepared(self) -> bool:
+        return self._ir._prepared
+
+    def setIsPrepared(self) -> None:
+        self._ir._prepared = True
+
+    def getDataFlow(self) -> Any:
+        return self._data_flow if self._data_flow is not None else _DataFlow(self._ir)
+
+    def setDataFlow(self, data_flow: Any) -> None:
+        self._data_flow = data_flow
+        self._ir.num_host_transfers = data_flow.batchesPerStep()
+
+    def setDeviceInfo(self, device: Any) -> None:
+        self._device = device
+
+    def updateVertices(self) -> None:
+        """Derived data are computed when they are needed."""
+
+    def finalizeOpDebugInfo(self) -> None:
+        """There is no debug information to close."""
+
+    def logIr(self) -> None:
+        from ...logs import getLogger
+        from .schedule import print_schedule
+
+        for graph in self._ir._graphs.values():
+            getLogger("ir").info(print_schedule(graph))
+
+    def setPatterns(self, patterns: Any) -> None:
+        self._patterns = patterns
+
+    def applyPreAliasPatterns(self, graph: Any) -> None:
+        from .patterns import Patterns, PatternsLevel, apply
+
+        apply(graph._graph, self._patterns or Patterns(PatternsLevel.Default))
+
+    def applyInplacePattern(self, graph: Any) -> None:
+        from .patterns import apply_inplace
+
+        apply_inplace(graph._graph)
+
+    def applyTransform(self, name: Any, graph: Any) -> None:
+        from .transforms import by_name
+
+        by_name(name)(graph)
+
+    def dotCheckpoint(self, ir: Any, name: str) -> None:
+        self._ir.dot_checkpoint(name)
+
+    def addAnchor(self, tensor_id: str) -> None:
+        self._anchors.add(tensor_id)
+
+    def serializeToJSON(self) -> str:
+        import json
+
+        graphs = {g.id: [op.debugName() for op in g._ops.values()] for g in self._ir._graphs.values()}
+        return json.dumps(graphs)
+
+
+class _DataFlow:
+    """Data flow of an Ir that was given none: its number of transfers."""
+
+    def __init__(self, owner: PopxlIr) -> None:
+        self._ir = owner
+
+    def batchesPerStep(self) -> int:
+        return self._ir.num_host_transfers
+
+    def setBatchesPerStep(self, n: int) -> None:
+        self._ir.num_host_transfers = n

@@ -1,0 +1,22 @@
+"""IPU and tile set of a tensor: its producer's, else what its consumers tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .enums import TileSet
+
+
+def placement(tensor: Any) -> tuple[int | None, TileSet]:
+    """(IPU or None, tile set); copies produce on their destination."""
+    producer = tensor._value.producer()
+    if producer is not None:
+        op = producer.meta["op"]
+        if "ipus" in op._options:
+            return op._options["ipus"][tensor._value.index()], op._settings.tileSet
+        return op._out_placement()
+    for node, i in tensor._value.uses():
+        op = node.meta.get("op")
+        if op is not None and op._settings.vgraphId is not None:
+            return op._in_placement(i)
+    return None, TileSet.Undefined

@@ -1,0 +1,150 @@
+"""Order of a graph's operators, and the text form of a graph."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...lowering.effects import effect_of
+from .alias import alias_sets
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+    from ..tensor import Tensor
+    from .op import Op
+
+
+def dependencies(graph: Graph, in_place: bool = True) -> dict[int, set[int]]:
+    """Op id -> ids of the operators that must run before it: producers, constraints, and (with `in_place`) the order of
+    operators around a write, as they were created."""
+    before: dict[int, set[int]] = {op.id: set() for op in graph._ops.values()}
+    for op in graph._ops.values():
+        for value in op._node.inputs:
+            producer = None if value is None else value.producer()
+            if producer is not None:
+                before[op.id].add(producer.meta["op"].id)
+        before[op.id].update(p.id for p in graph._topo_cons.after.get(op, []) if p.id in before)
+    if in_place:
+        for first, second in in_place_pairs(graph):
+            before[second].add(first)
+    return before
+
+
+def in_place_pairs(graph: Graph) -> list[tuple[int, int]]:
+    """(earlier, later) by creation, for each write and each other use of the same storage."""
+    shared = alias_sets(graph)
+    uses: dict[str, list[tuple[int, bool]]] = {}
+    for op in graph._ops.values():
+        effect = effect_of(op._node)
+        written = set() if effect is None else {i for i, _ in effect.writes}
+        for i, t in op._inputs().items():
+            key = min(shared.get(t.id, {t.id}))
+            uses.setdefault(key, []).append((op.id, i in written))
+    pairs = []
+    for found in uses.values():
+        if not any(w for _, w in found):
+            continue
+        for k, (a, writes_a) in enumerate(found):
+            pairs.extend((min(a, b), max(a, b)) for b, writes_b in found[:k] if a != b and (writes_a or writes_b))
+    return pairs
+
+
+def schedule(graph: Graph) -> list[Op]:
+    """Operators in schedule order: among those that are ready the one with the least memory growth, then the oldest."""
+    before = dependencies(graph)
+    after: dict[int, list[int]] = {i: [] for i in before}
+    for i, befores in before.items():
+        for b in befores:
+            after[b].append(i)
+    waiting = {i: len(b) for i, b in before.items()}
+    readers = {t.id: len(t._value.uses()) for t in graph._tensors.values()}
+    kept = {t.id for t in graph.outputs}
+    ready = {i for i, n in waiting.items() if n == 0}
+    order: list[Op] = []
+    heap: list[tuple[int, int]] = [(_growth(graph._ops[i], readers, kept), i) for i in ready]
+    heapq.heapify(heap)
+    while heap:
+        growth, i = heapq.heappop(heap)
+        op = graph._ops[i]
+        now = _growth(op, readers, kept)
+        if now != growth:  # an operand lost its other readers meanwhile
+            heapq.heappush(heap, (now, i))
+            continue
+        order.append(op)
+        for t in op._inputs().values():
+            readers[t.id] -= 1
+        _refresh(op, heap, graph, readers, kept)
+        for n in after[i]:
+            waiting[n] -= 1
+            if waiting[n] == 0:
+                heapq.heappush(heap, (_growth(graph._ops[n], readers, kept), n))
+    return order
+
+
+def _refresh(op: Op, heap: list[tuple[int, int]], graph: Graph, readers: dict[str, int], kept: set[str]) -> None:
+    """Ready operators that now free one of this operator's operands get their new growth."""
+    ready = {i for _, i in heap}
+    for t in op._inputs().values():
+        for node, _ in t._value.uses():
+            other = node.meta["op"]
+            if other.id in ready:
+                heapq.heappush(heap, (_growth(other, readers, kept), other.id))
+                ready.discard(other.id)
+    seen: set[int] = set()
+    unique = []
+    for growth, i in sorted(heap):
+        if i not in seen:
+            seen.add(i)
+            unique.append((growth, i))
+    heap[:] = unique
+
+
+def _growth(op: Op, readers: Mapping[str, int], kept: set[str]) -> int:
+    made = sum(_bytes(t) for t in op._outputs().values())
+    uses: dict[str, int] = {}
+    for t in op._inputs().values():
+        uses[t.id] = uses.get(t.id, 0) + 1
+    freed = sum(
+        _bytes(t)
+        for t in {t.id: t for t in op._inputs().values()}.values()
+        if readers[t.id] == uses[t.id] and t.id not in kept and t._value.producer() is not None
+    )
+    return made - freed
+
+
+def _bytes(t: Tensor) -> int:
+    return int(np.prod(t.shape, dtype=np.int64)) * t.dtype.as_numpy().itemsize
+
+
+def print_schedule(graph: Graph, names: Mapping[Any, str] | None = None) -> str:
+    """Text of a graph: inputs, outputs, operators with numbered tensors.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    names : mapping of Tensor to str, optional
+        Names shown for some inputs.
+    """
+    numbers: dict[str, int] = {}
+
+    def number(t: Tensor) -> str:
+        return f"%{numbers.setdefault(t.id, len(numbers) + 1)}"
+
+    def typed(t: Tensor) -> str:
+        return f"{number(t)} [{t.shape} {t.dtype.name}]"
+
+    named = names or {}
+    inputs = ", ".join(f"{named[t]}={number(t)}" if t in named else number(t) for t in graph.inputs)
+    lines = []
+    for op in schedule(graph):
+        called = f"({op._called()[0].id})" if op._class_name in ("CallOp", "LoopOp") else ""
+        operands = ", ".join(typed(t) for t in op._inputs().values())
+        results = ", ".join(typed(t) for t in op._outputs().values())
+        lines.append(f"    {op.opType()}.{op.id}{called} ({operands}) -> ({results})")
+    outputs = ", ".join(number(t) for t in graph.outputs)
+    body = "\n".join(lines or ["    "])
+    return f"Graph : {graph.name}\n  ({inputs}) -> ({outputs}) {{\n{body}\n  }}"

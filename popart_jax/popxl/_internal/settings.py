@@ -1,0 +1,38 @@
+"""Placement and scope of one operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .enums import ExecutionContext, TileSet
+
+
+@dataclass
+class Settings:
+    """What an operator gets from the context it is created in.
+
+    Attributes
+    ----------
+    name : str
+        Name scopes and the operator's own name.
+    vgraphId : int or None
+        IPU.
+    tileSet : TileSet
+        Compute or IO tiles.
+    executionContext : ExecutionContext
+        Program it belongs to.
+    pipelineStage : int or None
+        Pipeline stage.
+    """
+
+    name: str = ""
+    vgraphId: int | None = None  # noqa: N815 - names of the internal IR
+    tileSet: TileSet = TileSet.Compute  # noqa: N815
+    executionContext: ExecutionContext = ExecutionContext.Normal  # noqa: N815
+    pipelineStage: int | None = None  # noqa: N815
+    inferTensorMappingToFrom: dict[int, int] | None = None  # noqa: N815
+    debugInfoId: int = 0  # noqa: N815
+
+    def copy(self, name: str | None = None) -> Settings:
+        """An independent copy, under another name if given."""
+        return replace(self) if name is None else replace(self, name=name)

@@ -1,0 +1,188 @@
+"""A tensor as the internal IR shows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import popart_exception
+from ...model.tensor_info import TensorInfo
+from .enums import TensorType, TileSet
+from .placement import placement
+from .values import RemoteBufferInfo
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor as PopxlTensor
+
+_NAMES = {TensorType.ActGrad: "ActGrad", TensorType.Const: "Const", TensorType.Stream: "Stream",
+          TensorType.Variable: "Variable", TensorType.Unknown: "Unknown"}  # fmt: skip
+_TYPES = ("Float64", "Float32", "Float16", "Int64", "Int32", "Int16", "Int8", "UInt64", "UInt32", "UInt16", "UInt8", "Bool")
+
+
+def view(tensor: PopxlTensor) -> Tensor:
+    """The one view of a tensor."""
+    found = tensor.__dict__.get("_view")
+    if found is None:
+        found = tensor.__dict__["_view"] = Tensor(tensor)
+    return found
+
+
+class Consumers:
+    """Operators that read a tensor."""
+
+    def __init__(self, tensor: PopxlTensor) -> None:
+        self._tensor = tensor
+
+    def getOps(self) -> list[Any]:
+        nodes = dict.fromkeys(node for node, _ in self._tensor._value.uses())
+        return sorted((n.meta["op"] for n in nodes), key=lambda op: op.id)
+
+    def getTotal(self) -> int:
+        return len(self.getOps())
+
+
+
+class Tensor:
+    """View of one tensor."""
+
+    def __init__(self, tensor: PopxlTensor) -> None:
+        self._tensor = tensor
+
+    @property
+    def id(self) -> str:
+        return self._tensor.id
+
+    def str(self) -> str:
+        return self._tensor.id
+
+    @property
+    def info(self) -> Any:
+        info = TensorInfo(self._tensor.dtype._pb_dtype, list(self._tensor.shape), list(self._tensor.meta_shape))
+        return info
+
+    def tensorType(self) -> TensorType:
+        return self._tensor._kind
+
+    def tensor_type(self) -> str:
+        return _NAMES[self._tensor._kind]
+
+    def hasProducer(self) -> bool:
+        return self._tensor._value.producer() is not None
+
+    def getProducer(self) -> Any:
+        producer = self._tensor._value.producer()
+        if producer is None:
+            raise popart_exception(f"Tensor {self.id!r} has no producer")
+        return producer.meta["op"]
+
+    @property
+    def consumers(self) -> Consumers:
+        return Consumers(self._tensor)
+
+    def getGraph(self) -> Any:
+        return self._tensor._graph._pb_graph
+
+    getGraph_const = getGraph
+
+    def getIr(self) -> Any:
+        return self._tensor.ir._pb_ir
+
+    getIr_const = getIr
+
+    def hasVirtualGraphId(self) -> bool:
+        return placement(self._tensor)[0] is not None
+
+    def getVirtualGraphId(self) -> int:
+        found = placement(self._tensor)[0]
+        if found is None:
+            raise popart_exception(f"Invalid call to getVirtualGraphId: tensor {self.id!r} does not have one")
+        return found
+
+    def getVirtualGraphIdUnsafe(self) -> int:
+        found = placement(self._tensor)[0]
+        return -1 if found is None else found
+
+    def getVirtualGraphIdAndTileSetUnsafe(self) -> tuple[int, TileSet]:
+        return self.getVirtualGraphIdUnsafe(), placement(self._tensor)[1]
+
+    getVirtualGraphIdAndTileSet = getVirtualGraphIdAndTileSetUnsafe
+
+    def isInSyncWithIPU(self) -> bool:
+        return self._tensor.in_sync_with_ipu
+
+    def hasTensorData(self) -> bool:
+        return self._tensor._kind in (TensorType.Const, TensorType.Variable)
+
+    def writeTensorData(self, array: np.ndarray, session: Any = None) -> None:
+        self._tensor._host[...] = array  # type: ignore[attr-defined]
+
+    def _data(self) -> np.ndarray:
+        if not self.hasTensorData():
+            raise popart_exception(f"Tensor {self.id!r} has no data")
+        return self._tensor._host  # type: ignore[attr-defined]
+
+    def setTensorLocationInfo(self, location: Any, buffer: int, offset: int) -> None:
+        from .remote_place import RemotePlace
+
+        self._tensor._remote = RemotePlace(buffer, offset, None)  # type: ignore[attr-defined]
+
+    @property
+    def tensorLocationInfo(self) -> LocationInfo:
+        return LocationInfo(self._tensor)
+
+    def getVariableSettings(self) -> Any:
+        t: Any = self._tensor
+        return t.replica_grouping._to_variable_settings(t.retrieval_mode)
+
+    def isModified(self, considerLoopInput: bool = True) -> bool:
+        return any(op.modifiesIndex(i) for op in self.consumers.getOps() for i, t in op._inputs().items() if t == self._tensor)
+
+    def isAliased(self) -> bool:
+        return self.anyAlias(lambda t: t.id != self.id)
+
+    def anyAlias(self, predicate: Any = None) -> bool:
+        from .alias import aliases
+
+        return any(predicate is None or predicate(view(t)) for t in aliases(self._tensor))
+
+    def isHostLoadTensor(self) -> bool:
+        producer = self._tensor._value.producer()
+        return producer is not None and producer.op_type == "HostLoad"
+
+
+def _reader(kind: str) -> Any:
+    def read(self: Tensor) -> np.ndarray:
+        return np.asarray(self._data()).astype(np.dtype(kind.lower()), copy=False)
+
+    return read
+
+
+for _kind in _TYPES:
+    setattr(Tensor, f"dataAs{_kind}", _reader(_kind))
+
+
+class LocationInfo:
+    """Storage of a tensor."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def isRemote(self) -> bool:
+        return getattr(self._tensor, "_remote", None) is not None
+
+    def isSharded(self) -> bool:
+        return self.isRemote() and self._tensor._remote.shards is not None
+
+    def getRemoteBufferInfo(self) -> tuple[int, int]:
+        return self._tensor._remote.buffer, self._tensor._remote.offset
+
+    def setRemoteBufferInfo(self, buffer: int, offset: int) -> None:
+        from .remote_place import RemotePlace
+
+        self._tensor._remote = RemotePlace(buffer, offset, None)
+
+
+def buffer_info(buffer: Any) -> RemoteBufferInfo:
+    """A remote buffer's entry type and count."""
+    return RemoteBufferInfo(TensorInfo(buffer.tensor_dtype._pb_dtype, list(buffer.tensor_shape)), buffer.entries)

@@ -1,0 +1,92 @@
+"""What a run takes and gives: keys, shapes, types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .streams import Stream
+from .utils import to_numpy
+
+
+def full_shape(shape: Iterable[int], transfers: int, replicas: int) -> tuple[int, ...]:
+    """Shape of the host array of a stream: axes of transfers and replicas where there are several."""
+    lead = tuple(n for n in (transfers, replicas) if n > 1)
+    return (*lead, *shape)
+
+
+def check_keys(given: Iterable[Any], expected: Iterable[Stream], what: str) -> None:
+    """The keys are exactly the expected streams (ValueError)."""
+    keys, wanted = list(given), list(expected)
+    unexpected = [k for k in keys if k not in wanted]
+    missing = [s for s in wanted if s not in keys]
+    if unexpected or missing:
+        raise ValueError(
+            f"The {what} streams do not match the program.\n"
+            f"Unexpected: {[str(k) for k in unexpected]}\nMissing: {[str(s) for s in missing]}"
+        )
+
+
+def check_shape(stream: Stream, shape: tuple[int, ...], transfers: int, replicas: int) -> None:
+    """Leading axes of transfers and replicas, then the stream's shape (ValueError).
+
+    Scalar data may have additional axes of length 1.
+    """
+    expected = full_shape(stream.shape, transfers, replicas)
+    rest = list(shape)
+    fine = True
+    if transfers > 1:
+        fine = bool(rest) and rest[0] >= transfers
+        rest = rest[1:]
+    if fine and replicas > 1:
+        fine = bool(rest) and rest[0] == replicas
+        rest = rest[1:]
+    scalar = all(d == 1 for d in stream.shape) and all(d == 1 for d in rest)
+    if not fine or not (tuple(rest) == tuple(stream.shape) or scalar):
+        raise ValueError(
+            f"{stream}: shape {shape} does not match the expected shape {expected} "
+            f"(num_host_transfers={transfers}, replicas={replicas})."
+        )
+
+
+def to_stream(stream: Stream, data: Any, downcast: bool, transfers: int, replicas: int) -> np.ndarray:
+    """Fed data as an array (transfers[, replicas], ...) in the device's type.
+
+    Raises
+    ------
+    ValueError
+        Shape or type do not fit.
+    """
+    array = data if type(data) is np.ndarray else to_numpy(data, downcast=False, copy=False)
+    kind = stream.dtype
+    if kind._is_float8:
+        if array.dtype not in (kind.as_numpy(), np.uint8):
+            raise ValueError(f"{stream}: data of type {array.dtype} can't be fed, use {kind.as_numpy()}.")
+        array = np.ascontiguousarray(array).view(np.uint8).reshape(array.shape).view(kind._device)
+    elif array.dtype != kind.as_numpy():
+        array = _narrowed(stream, array, kind, downcast)
+    check_shape(stream, array.shape, transfers, replicas)
+    if transfers > 1 and array.shape[0] > transfers:
+        array = array[:transfers]
+    lead = (transfers, replicas) if replicas > 1 else (transfers,)
+    return array.reshape(*lead, *stream.shape)
+
+
+def _narrowed(stream: Stream, array: np.ndarray, kind: dtypes.dtype, downcast: bool) -> np.ndarray:
+    target = kind.as_numpy()
+    wide = array.dtype.itemsize == 8 and array.dtype.kind == target.kind
+    if (wide and downcast) or np.can_cast(array.dtype, target, "safe"):
+        return array.astype(target)
+    if downcast and array.dtype.kind in "iu" and target.kind in "iu":
+        info = np.iinfo(target)
+        if array.size == 0 or (array.min() >= info.min and array.max() <= info.max):
+            return array.astype(target)
+    raise ValueError(f"{stream}: data of type {array.dtype} do not match the stream's type {kind}.")
+
+
+def make_outputs(streams: Mapping[str, Stream], transfers: int, replicas: int) -> dict[Any, np.ndarray]:
+    """Empty arrays for everything that a run sends."""
+    return {s: np.zeros(full_shape(s.shape, transfers, replicas), s.dtype.as_numpy()) for s in streams.values()}

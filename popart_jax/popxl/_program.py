@@ -1,0 +1,269 @@
+"""The program of an Ir as one compiled function: state in, state and streams out.
+
+Per replica the device holds `State`: variables that some operator uses (``var:<id>``), remote buffers (``remote:<n>``)
+and tensors that the weight-loading program makes (``held:<id>``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx_ir as ir
+
+from ..execution.replicas import mesh_for, replicate, spec
+from ..lowering.calls import touched
+from ..lowering.effects import Program, effect_of
+from ..lowering.interpreter import Settings, Walk, run
+from ..lowering.resolve import Plan, forget, make_plan
+from ._internal.alias import alias_sets
+from ._internal.enums import ExecutionContext
+
+if TYPE_CHECKING:
+    from .ir import Ir
+    from .tensor import Variable
+
+FAULT = "fault:log2_scale"
+_SETTINGS = Settings(opsets={"": 17, "ai.graphcore": 1, "popxl": 1})
+_NORMAL = frozenset(ExecutionContext) - {ExecutionContext.WeightsFromHostFragment, ExecutionContext.WeightsToHostFragment}
+FROM_HOST = frozenset({ExecutionContext.WeightsFromHostFragment})
+TO_HOST = frozenset({ExecutionContext.WeightsToHostFragment})
+
+
+@dataclass
+class Layout:
+    """What the device holds, and what goes in and out.
+
+    Attributes
+    ----------
+    transfers, replicas : int
+        Micro-batches per stream and run; replicas of all processes.
+    """
+
+    owner: Ir
+    transfers: int
+    replicas: int
+    variables: dict[str, Variable] = field(default_factory=dict)
+    held: dict[str, ir.Value] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, owner: Ir) -> Layout:
+        """Layout of an Ir that is complete."""
+        main = owner.main_graph
+        self = cls(owner, owner.num_host_transfers, owner.replication_factor)
+        for t in main.variables:
+            if t._value.uses() or t._value.is_graph_output():
+                self.variables[t.id] = t
+        for op in main._ops.values():
+            if op._settings.executionContext is ExecutionContext.WeightsFromHostFragment:
+                for value in op._node.outputs:
+                    if any(n.meta["op"]._settings.executionContext not in FROM_HOST for n, _ in value.uses()):
+                        self.held[value.name or ""] = value
+        return self
+
+    @cached_property
+    def graph(self) -> ir.Graph:
+        """The main graph."""
+        return self.owner.main_graph._graph
+
+    @cached_property
+    def buffers(self) -> dict[str, Any]:
+        """Remote buffers that are used, by state name."""
+        used = touched(self.graph).reads
+        remote = [t._remote for t in self.owner.main_graph.variables if t._remote is not None]
+        numbers = {r.buffer for r in remote} | {int(n.split(":")[1]) for n in used if n.startswith("remote:")}
+        return {f"remote:{n}": self.owner._buffers[n] for n in sorted(numbers)}
+
+    @cached_property
+    def h2d(self) -> dict[str, Any]:
+        """Streams that some operator loads, by tensor id."""
+        return {s.tensor_id: s for s in sorted(self.owner.get_all_h2d_streams(), key=lambda s: s.tensor_id)}
+
+    @cached_property
+    def d2h(self) -> dict[str, Any]:
+        """Streams that some operator stores, by tensor id."""
+        return {s.tensor_id: s for s in sorted(self.owner.get_all_d2h_streams(), key=lambda s: s.tensor_id)}
+
+    def written(self, contexts: frozenset[ExecutionContext]) -> set[str]:
+        """Tensor ids of the main graph whose storage some operator of these contexts writes."""
+        main = self.owner.main_graph
+        shared = alias_sets(main)
+        found: set[str] = set()
+        for op in main._ops.values():
+            effect = effect_of(op._node)
+            if effect is None or op._settings.executionContext not in contexts:
+                continue
+            for i, _ in effect.writes:
+                value = op._node.inputs[i]
+                if value is not None:
+                    found |= shared.get(value.name or "", {value.name or ""})
+        return found
+
+    def state_shapes(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        """Shape and type of one replica's state, by name."""
+        shapes: dict[str, Any] = {f"var:{n}": (t.shape, t.dtype._device) for n, t in self.variables.items()}
+        shapes.update((n, ((b.entries, *b.tensor_shape), b.tensor_dtype._device)) for n, b in self.buffers.items())
+        shapes.update((f"held:{n}", (tuple(v.shape), v.dtype.numpy())) for n, v in self.held.items())  # type: ignore[arg-type, union-attr]
+        return {n: (s, np.dtype(jax.dtypes.canonicalize_dtype(d))) for n, (s, d) in shapes.items()}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of the three programs of an Ir: what changes, what is only read, and the function of one replica."""
+
+    layout: Layout
+    contexts: frozenset[ExecutionContext]
+
+    @cached_property
+    def names(self) -> tuple[list[str], list[str]]:
+        """State that changes, state that is only read."""
+        layout = self.layout
+        written = layout.written(self.contexts)
+        made = self.contexts == FROM_HOST
+        changing = [f"var:{n}" for n in layout.variables if n in written]
+        changing += [f"held:{n}" for n in layout.held if made or n in written]
+        stores = self._stored_buffers()
+        changing += [n for n in layout.buffers if n in stores]
+        fixed = [n for n in layout.state_shapes() if n not in changing]
+        return changing, fixed if not made else [n for n in fixed if not n.startswith("held:")]
+
+    def _stored_buffers(self) -> set[str]:
+        found: set[str] = set()
+        for op in self.layout.owner.main_graph._ops.values():
+            if op._settings.executionContext in self.contexts:
+                attr = op._node.attributes.get("__state_writes")
+                found.update(() if attr is None else attr.as_strings())
+                for g in op._called():
+                    found |= touched(g._graph).writes
+        return {n for n in found if n.startswith("remote:")}
+
+    def plan(self, wanted: tuple[ir.Value, ...], env: Mapping[ir.Value, Any]) -> Plan:
+        """Steps of this program's operators only."""
+        forget(self.layout.graph)
+        whole = make_plan(self.layout.graph, wanted, _SETTINGS.opsets, env)
+        mine = tuple(s for s in whole.steps if s.node.meta["op"]._settings.executionContext in self.contexts)
+        return Plan(mine, wanted)
+
+    def one_replica(self, changing: dict[str, Any], fixed: dict[str, Any], streams: dict[str, Any]) -> Any:
+        """The program on one replica: (new state, what it sent)."""
+        layout, everything = self.layout, {**changing, **fixed}
+        values = {f"var:{n}": t._value for n, t in layout.variables.items()}
+        values.update((f"held:{n}", v) for n, v in layout.held.items())
+        made = self.contexts == FROM_HOST
+        env = {v: everything[n] for n, v in values.items() if n in everything and not (made and n.startswith("held:"))}
+        state = {n: x for n, x in everything.items() if n.startswith("remote:")}
+        state.update(self._stream_state(streams))
+        program = Program(state, {}, {"replicas": layout.replicas})
+        walk = Walk(_SETTINGS, env, None, program)
+        results = [n for n in changing if n in values] + ([f"held:{n}" for n in layout.held] if made else [])
+        results = list(dict.fromkeys(results))
+        wanted = tuple(values[n] for n in results)
+        run(self.plan(wanted, env), walk)
+        new = {n: jnp.asarray(walk.read(values[n])) for n in results}
+        new.update((n, program.state[n]) for n in changing if n.startswith("remote:"))
+        sent = {n: program.state[f"d2h:{n}"] for n in layout.d2h} if self.contexts is _NORMAL else {}
+        if FAULT in program.state:
+            sent[FAULT] = program.state[FAULT][None]
+        return new, sent
+
+    def _stream_state(self, streams: Mapping[str, Any]) -> dict[str, Any]:
+        if self.contexts is not _NORMAL:
+            return {}
+        layout = self.layout
+        state: dict[str, Any] = {f"h2d:{n}": x for n, x in streams.items()}
+        for n, s in layout.d2h.items():
+            state[f"d2h:{n}"] = jnp.zeros((layout.transfers, *s.shape), s.dtype._device)
+        if layout.transfers > 1:
+            state.update((f"h2d#{n}", jnp.int32(0)) for n in layout.h2d)
+            state.update((f"d2h#{n}", jnp.int32(0)) for n in layout.d2h)
+        if layout.owner._options.throwIfLog2ScaleTensorNotInRange and FAULT in touched(layout.graph).writes:
+            state[FAULT] = jnp.zeros((), bool)
+        return state
+
+
+def compile_step(step: Step, donate: bool = True) -> Executable:
+    """Trace a program for all replicas; XLA compiles it when it is first needed or asked for."""
+    return Executable(step, donate)
+
+
+class Executable:
+    """A compiled program.
+
+    `changing` is donated: after a call the arrays that were passed are gone.
+    """
+
+    def __init__(self, step: Step, donate: bool = True) -> None:
+        self.step = step
+        layout = step.layout
+        self.changing, self.fixed = step.names
+        self.mesh = mesh_for(layout.replicas)
+        lead = 0 if layout.replicas > 1 else None
+        streams = layout.h2d if step.contexts is _NORMAL else {}
+        taken = [n for n in self.changing if not (step.contexts == FROM_HOST and n.startswith("held:"))]
+        self.taken = taken
+        in_axes = (dict.fromkeys(taken, lead), dict.fromkeys(self.fixed, lead), dict.fromkeys(streams, 1 if lead == 0 else None))
+        sent = [*(layout.d2h if step.contexts is _NORMAL else ()), *([FAULT] if self._watched else [])]
+        out_axes = (dict.fromkeys(self.changing, lead), {n: 1 if n != FAULT and lead == 0 else lead for n in sent})
+        whole = replicate(step.one_replica, in_axes, out_axes, layout.replicas, self.mesh)
+        self._in_axes = in_axes
+        self.traced = jax.jit(whole, donate_argnums=(0,) if donate else (), **self._shardings(out_axes)).trace(*self._avals())
+        self._lowered: Any = None
+
+    @property
+    def _watched(self) -> bool:
+        layout = self.step.layout
+        on = layout.owner._options.throwIfLog2ScaleTensorNotInRange
+        return bool(on) and self.step.contexts is _NORMAL and FAULT in touched(layout.graph).writes
+
+    def _shardings(self, out_axes: Any) -> dict[str, Any]:
+        if self.mesh is None:
+            return {}
+        named = lambda a: jax.sharding.NamedSharding(self.mesh, spec(a))  # noqa: E731
+        return {"out_shardings": jax.tree.map(named, out_axes, is_leaf=lambda x: x is None or isinstance(x, int))}
+
+    def _avals(self) -> tuple[Any, ...]:
+        layout, (changing, fixed, streams) = self.step.layout, self._in_axes
+        shapes = layout.state_shapes()
+        lead = (layout.replicas,) if layout.replicas > 1 else ()
+
+        def aval(shape: Any, dtype: Any, axis: int | None) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=self.sharding(axis))
+
+        return (
+            {n: aval((*lead, *shapes[n][0]), shapes[n][1], a) for n, a in changing.items()},
+            {n: aval((*lead, *shapes[n][0]), shapes[n][1], a) for n, a in fixed.items()},
+            {
+                n: aval((layout.transfers, *lead, *layout.h2d[n].shape), _canonical(layout.h2d[n].dtype._device), a)
+                for n, a in streams.items()
+            },
+        )
+
+    def sharding(self, axis: int | None) -> Any:
+        """Where an array with this replica axis lives; None on a single device."""
+        return None if self.mesh is None else jax.sharding.NamedSharding(self.mesh, spec(axis))
+
+    @property
+    def lowered(self) -> Any:
+        """The StableHLO of the program."""
+        if self._lowered is None:
+            self._lowered = self.traced.lower()
+        return self._lowered
+
+    @cached_property
+    def call(self) -> Any:
+        """The executable; compiled on first use."""
+        return self.lowered.compile()
+
+
+def _canonical(dtype: np.dtype) -> np.dtype:
+    return np.dtype(jax.dtypes.canonicalize_dtype(dtype))
+
+
+def normal_contexts() -> frozenset[ExecutionContext]:
+    """Contexts whose operators `session.run` executes."""
+    return _NORMAL

@@ -1,0 +1,257 @@
+"""Variables and constants: host data and where they live."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import onnx_ir as ir
+
+from . import dtypes
+from ._host_data import host_array
+from ._internal.enums import ExecutionContext
+from .context import _execution_context, gcg, get_current_context
+
+if TYPE_CHECKING:
+    from .remote_buffer import RemoteBuffer
+    from .replica_grouping import ReplicaGrouping
+    from .tensor import Constant, HostScalarTensor, Tensor, Variable
+
+Retrieval = Literal["one_per_group", "all_replicas"]
+
+
+def variable(
+    data: HostScalarTensor,
+    dtype: dtypes.dtype | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    replica_grouping: ReplicaGrouping | None = None,
+    retrieval_mode: Retrieval | None = None,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> Variable:
+    """A tensor of the main graph that outlives a run.
+
+    Parameters
+    ----------
+    data : scalar, sequence, ndarray, memmap or torch tensor
+        Initial value; with several groups a leading axis of groups. A memmap is the host buffer itself.
+    dtype : popxl.dtype, optional
+        Type to convert to.
+    downcast : bool
+        Without `dtype`, 64-bit data become 32-bit.
+    replica_grouping : ReplicaGrouping, optional
+        Replicas that share a value; default all.
+    retrieval_mode : {'one_per_group', 'all_replicas'}, optional
+        What reading returns.
+    log2_scale, nan_on_overflow : optional
+        For float8 only, see `fp8_utils.host_pow2scale_cast_to_fp8`.
+
+    Raises
+    ------
+    ValueError
+        The current graph is not the main graph; data and grouping do not fit; a memmap that can't be used as it is.
+    RuntimeError
+        Float8 arguments without a float8 type.
+    """
+    host = host_array(data, dtype, downcast, replica_grouping, log2_scale, nan_on_overflow)
+    grouping = replica_grouping or gcg().ir.replica_grouping()
+    return _make(host, grouping, retrieval_mode, name, _member_shape(host, grouping))
+
+
+def _member_shape(host: np.ndarray, grouping: ReplicaGrouping) -> tuple[int, ...]:
+    if grouping.num_groups == 1:
+        return host.shape
+    if not host.shape or host.shape[0] != grouping.num_groups:
+        raise ValueError(
+            f"The data must have a leading axis of {grouping.num_groups} groups for {grouping!r}, got shape {host.shape}."
+        )
+    return host.shape[1:]
+
+
+def _make(
+    host: np.ndarray, grouping: ReplicaGrouping, mode: Retrieval | None, name: str | None, shape: tuple[int, ...]
+) -> Variable:
+    from .tensor import Variable
+
+    graph = gcg()
+    if graph != graph.main_graph:
+        raise ValueError(f"Variables can only be created in the main graph; the current graph is {graph!r}.")
+    if mode not in (None, "one_per_group", "all_replicas"):
+        raise ValueError(f"Invalid retrieval_mode: {mode}. Use 'one_per_group' or 'all_replicas'.")
+    value = graph._new_value(graph._create_tensor_id(name), shape, dtypes.dtype.as_dtype(host.dtype))
+    self = Variable._make(graph, value)
+    self._host, self._grouping, self._retrieval_mode = host, grouping, mode or "one_per_group"
+    self._in_sync, self._remote = True, None
+    return self
+
+
+def constant(
+    data: HostScalarTensor,
+    dtype: dtypes.dtype | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> Constant:
+    """A tensor whose value is part of the program, in the current graph.
+
+    Raises
+    ------
+    TypeError
+        Structured float8 data without a type.
+    RuntimeError
+        Float8 arguments without a float8 type.
+    """
+    from .tensor import Constant
+
+    given = getattr(data, "dtype", None)
+    if dtype is None and isinstance(given, np.dtype) and given.fields is not None:
+        raise TypeError(f"Pass the dtype of structured float8 data explicitly, got an array of {given}.")
+    host = host_array(data, dtype, downcast, None, log2_scale, nan_on_overflow)
+    graph = gcg()
+    kind = dtypes.dtype.as_dtype(host.dtype)
+    value = graph._new_value(graph._create_tensor_id(name), host.shape, kind)
+    shown = host.view(np.uint8).reshape(host.shape).view(kind._device) if kind._is_float8 else host
+    value.const_value = ir.tensor(shown, name=value.name)
+    value.meta["host"] = host
+    graph._graph.register_initializer(value)
+    return Constant._make(graph, value)
+
+
+def remote_variable(
+    data: HostScalarTensor,
+    remote_buffer: RemoteBuffer,
+    offset: int = 0,
+    dtype: dtypes.dtype | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    replica_grouping: ReplicaGrouping | None = None,
+    retrieval_mode: Retrieval | None = "one_per_group",
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> Variable:
+    """A variable whose storage is entry `offset` of a remote buffer; programs load and store the buffer.
+
+    Raises
+    ------
+    ValueError
+        It does not fit the buffer, or the conditions of `variable` are not met.
+    """
+    made = variable(data, dtype, name, downcast, replica_grouping, retrieval_mode, log2_scale, nan_on_overflow)
+    remote_buffer.validate_tensor_matches_buffer(made)
+    _place(made, remote_buffer, offset, None)
+    return made
+
+
+def _place(made: Variable, buffer: RemoteBuffer, offset: int, shards: int | None) -> None:
+    if not 0 <= offset < buffer.entries:
+        raise ValueError(f"Offset {offset} is outside the {buffer.entries} entries of {buffer!r}.")
+    from ._internal.remote_place import RemotePlace
+
+    made._remote = RemotePlace(buffer.remote_buffer_id, offset, shards)
+
+
+def remote_replica_sharded_variable(
+    data: HostScalarTensor,
+    remote_buffer: RemoteBuffer,
+    offset: int = 0,
+    dtype: dtypes.dtype | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    replica_grouping: ReplicaGrouping | None = None,
+    retrieval_mode: Retrieval | None = "one_per_group",
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> Variable:
+    """A remote variable of which every replica stores one shard; the host sees the whole tensor.
+
+    Raises
+    ------
+    ValueError
+        There is one replica only, or the shards do not fit the buffer.
+    """
+    owner = gcg().ir
+    if owner.replication_factor <= 1:
+        raise ValueError("The ir.replication_factor must be > 1 for a replica sharded variable.")
+    grouping = replica_grouping or owner.replica_grouping()
+    host = host_array(data, dtype, downcast, grouping, log2_scale, nan_on_overflow)
+    shape = _member_shape(host, grouping)
+    shards = ceil(prod(shape) / max(1, prod(remote_buffer.tensor_shape)))
+    made = _make(host, grouping, retrieval_mode, name, shape)
+    if remote_buffer.meta_shape == ():
+        remote_buffer.meta_shape = shape
+    made._meta_shape = shape
+    remote_buffer.validate_tensor_matches_buffer(made, num_shards=max(2, shards))
+    _place(made, remote_buffer, offset, shards)
+    return made
+
+
+def replica_sharded_buffer(
+    shape: tuple[int, ...],
+    dtype: dtypes.dtype,
+    replica_grouping: ReplicaGrouping | None = None,
+    shard_over: int | None = None,
+    entries: int = 1,
+) -> RemoteBuffer:
+    """A remote buffer for shards of a tensor of this shape (as the host sees it).
+
+    Raises
+    ------
+    ValueError
+        `shard_over` exceeds or does not divide the group.
+    """
+    from .remote_buffer import remote_buffer
+
+    grouping = replica_grouping or gcg().ir.replica_grouping()
+    over = grouping.group_size if shard_over is None else shard_over
+    if not 0 < over <= grouping.group_size:
+        raise ValueError(f"shard_over must be in 1..{grouping.group_size} (the group size). Value: {over}")
+    if grouping.group_size % over:
+        raise ValueError(f"The group size {grouping.group_size} must be divisible by shard_over, {over}.")
+    whole = tuple(shape[1:] if grouping.num_groups > 1 else shape)
+    buffer = remote_buffer((ceil(prod(whole) / over),), dtype, entries)
+    buffer.meta_shape = whole
+    return buffer
+
+
+def replica_sharded_variable(
+    data: HostScalarTensor,
+    dtype: dtypes.dtype | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    replica_grouping: ReplicaGrouping | None = None,
+    shard_over: int | None = None,
+    retrieval_mode: Retrieval | None = "one_per_group",
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> tuple[Variable, Tensor]:
+    """A variable for the host and its shard on the device, loaded with the weights and stored back with them.
+
+    Returns
+    -------
+    (Variable, Tensor)
+        The variable, for reading and writing by the session; the shard, for the program.
+    """
+    from . import ops
+
+    owner = gcg().ir
+    grouping = replica_grouping or owner.replica_grouping()
+    host = host_array(data, dtype, downcast, grouping, log2_scale, nan_on_overflow)
+    kind = dtypes.dtype.as_dtype(host.dtype)
+    buffer = replica_sharded_buffer(host.shape, kind, grouping, shard_over)
+    made = remote_replica_sharded_variable(
+        data, buffer, 0, dtype, name, downcast, grouping, retrieval_mode, log2_scale, nan_on_overflow
+    )
+    made._shard_buffer = buffer
+    sequence = get_current_context()._sequencer
+    sequence.push("pass")
+    try:
+        with _execution_context(ExecutionContext.WeightsFromHostFragment):
+            shard = ops.remote_load(buffer, 0, name=f"{made.name}_rts")
+        with _execution_context(ExecutionContext.WeightsToHostFragment):
+            ops.remote_store(buffer, 0, shard)
+    finally:
+        sequence.pop()
+    return made, shard

@@ -1,0 +1,52 @@
+"""The device that a session was asked for."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+from ..logs import getLogger
+from ..session.devices import DeviceManager
+
+if TYPE_CHECKING:
+    from .ir import Ir
+
+_said: set[str] = set()
+
+
+def count(ir: Ir) -> int:
+    """Devices before rounding: IPUs of one replica times replicas of this process (RuntimeError without operators)."""
+    ops = [op for g in ir._graphs.values() for op in g._ops.values()]
+    if not ops:
+        raise RuntimeError("The Ir has no operators, so the number of devices is not known. Add operators first.")
+    ids = [op._settings.vgraphId or 0 for op in ops] + [op._options.get("destination", 0) for op in ops]
+    return (1 + max(ids)) * ir.instance_replication_factor
+
+
+def choose_device(ir: Ir, description: Any) -> Any:
+    """The device of that description.
+
+    Raises
+    ------
+    ValueError
+        Unknown description, or 'cpu' for several devices.
+    RuntimeError
+        The Ir has no operators.
+    """
+    n = 2 ** math.ceil(math.log2(count(ir)))
+    if not isinstance(description, str):
+        return description
+    manager = DeviceManager()
+    if description == "cpu":
+        if n > 1:
+            raise ValueError(f"A 'cpu' device can only be used for 1 device, the program needs {n}. Use 'ipu_hw' or 'ipu_model'.")
+        return manager.createCpuDevice()
+    if description == "ipu_model":
+        return manager.createIpuModelDevice({"numIPUs": n})
+    if description == "ipu_hw":
+        if "ipu_hw" not in _said:
+            _said.add("ipu_hw")
+            getLogger("session").info("No IPU is used: 'ipu_hw' runs on JAX's default device, with the IPU model's costs.")
+        return manager.createIpuModelDevice({"numIPUs": n})
+    raise ValueError(f"Invalid device_desc: {description!r}. Use 'cpu', 'ipu_model' or 'ipu_hw'.")

@@ -1,0 +1,201 @@
+"""Element types of PopXL tensors and what they are in NumPy, torch, Python and ONNX."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from ._internal.enums import DataType
+
+np_dtype_float8_143 = np.dtype([("float8_143", "u1")])
+np_dtype_float8_152 = np.dtype([("float8_152", "u1")])
+
+_STR_TO_POPXL: dict[str, dtype] = {}
+_NP_TO_POPXL: dict[np.dtype, dtype] = {}
+_PT_TO_POPXL: dict[str, dtype] = {}
+_PY_TO_POPXL: dict[type, dtype] = {}
+_ONNX_TO_POPXL: dict[ir.DataType, dtype] = {}
+
+
+class dtype:  # noqa: N801 - PopXL's own name
+    """An element type; the instances are singletons, found by name, Python, NumPy or torch type.
+
+    Raises
+    ------
+    TypeError
+        On construction: use the instances, such as `popxl.float32`.
+    """
+
+    _name: str
+    _is_complex: builtins.bool
+    _is_int: builtins.bool
+    _is_floating_point: builtins.bool
+    _is_signed: builtins.bool
+    _np_type: np.dtype
+    _pt_type: str | None
+    _pb_dtype: DataType
+    _onnx: ir.DataType
+    _all: ClassVar[list[dtype]] = []
+
+    def __init__(self) -> None:
+        raise TypeError(f"Cannot create {self.__module__}.dtype instances directly.")
+
+    @property
+    def name(self) -> str:
+        """Canonical name, such as ``float16``."""
+        return self._name
+
+    @property
+    def is_complex(self) -> builtins.bool:
+        """Whether values have a real and an imaginary part."""
+        return self._is_complex
+
+    @property
+    def is_int(self) -> builtins.bool:
+        """Whether values are whole numbers (bool is not)."""
+        return self._is_int
+
+    @property
+    def is_floating_point(self) -> builtins.bool:
+        """Whether values are real floating point numbers, float8 included."""
+        return self._is_floating_point
+
+    @property
+    def is_signed(self) -> builtins.bool:
+        """Whether negative values exist."""
+        return self._is_signed
+
+    @property
+    def _is_float8(self) -> builtins.bool:
+        return self._name.startswith("float8")
+
+    @property
+    def _device(self) -> np.dtype:
+        """The type that arrays of this type have while they are computed with (JAX's float8 types are NumPy scalars)."""
+        return self._onnx.numpy()
+
+    @classmethod
+    def as_dtype(cls, type_value: Any) -> dtype:
+        """The type that a name, a Python, NumPy or torch type, or anything with a `dtype` stands for.
+
+        Raises
+        ------
+        ValueError
+            There is none.
+        """
+        if isinstance(type_value, dtype):
+            return type_value
+        if isinstance(type_value, str) and type_value in _STR_TO_POPXL:
+            return _STR_TO_POPXL[type_value]
+        if isinstance(type_value, type) and type_value in _PY_TO_POPXL:
+            return _PY_TO_POPXL[type_value]
+        inner = getattr(type_value, "dtype", type_value)
+        if isinstance(inner, dtype):
+            return inner
+        named = str(inner)
+        if named.startswith("torch.") and named in _PT_TO_POPXL:
+            return _PT_TO_POPXL[named]
+        try:
+            return _NP_TO_POPXL[np.dtype(inner)]
+        except (TypeError, KeyError):
+            raise ValueError(f"There is not a `popxl.dtype` that is compatible with value: {type_value}.") from None
+
+    @classmethod
+    def from_name(cls, name: str) -> dtype:
+        """The type of that name or alias.
+
+        Raises
+        ------
+        ValueError
+            Unknown name.
+        """
+        if name not in _STR_TO_POPXL:
+            raise ValueError(f"Unknown dtype name: {name}. Known: {sorted(_STR_TO_POPXL)}")
+        return _STR_TO_POPXL[name]
+
+    def as_numpy(self) -> np.dtype:
+        """The NumPy type; the float8 types are structured, with one byte field named like the type."""
+        return self._np_type
+
+    def as_torch(self) -> Any:
+        """The torch type.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            torch is not installed.
+        TypeError
+            torch has no such type.
+        """
+        import importlib
+
+        torch = importlib.import_module("torch")
+        if self._pt_type is None:
+            raise TypeError(f"`{self._name}` does not have a corresponding torch type.")
+        return getattr(torch, self._pt_type)
+
+    @classmethod
+    def _from_onnx(cls, kind: ir.DataType | None) -> dtype:
+        assert kind is not None
+        return _ONNX_TO_POPXL[kind]
+
+    def __repr__(self) -> str:
+        return f"popxl.dtypes.{self._name}"
+
+    def __reduce__(self) -> Any:
+        return dtype.from_name, (self._name,)
+
+    def __copy__(self) -> dtype:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> dtype:
+        return self
+
+
+def _make(name: str, onnx: str, traits: str, numpy: Any, torch: str | None, python: type | None, *aliases: str) -> dtype:
+    """Enter a type in all tables; `traits` holds the letters i(nt), f(loat), s(igned), c(omplex)."""
+    self = object.__new__(dtype)
+    self._name, self._np_type, self._pt_type = name, np.dtype(numpy), torch
+    self._is_complex, self._is_int = "c" in traits, "i" in traits
+    self._is_floating_point, self._is_signed = "f" in traits, "s" in traits
+    self._onnx = ir.DataType[onnx]
+    self._pb_dtype = DataType[{"FLOAT8E4M3FNUZ": "FLOAT8_143", "FLOAT8E5M2FNUZ": "FLOAT8_152"}.get(onnx, onnx)]
+    for alias in (name, *aliases):
+        _STR_TO_POPXL[alias] = self
+    _NP_TO_POPXL[self._np_type] = self
+    _ONNX_TO_POPXL[self._onnx] = self
+    if torch is not None:
+        _PT_TO_POPXL[f"torch.{torch}"] = self
+    if python is not None:
+        _PY_TO_POPXL[python] = self
+    dtype._all.append(self)
+    return self
+
+
+bool = _make("bool", "BOOL", "", "bool", "bool", builtins.bool)
+int8 = _make("int8", "INT8", "is", "int8", "int8", None)
+int16 = _make("int16", "INT16", "is", "int16", "int16", None)
+int32 = _make("int32", "INT32", "is", "int32", "int32", None)
+int64 = _make("int64", "INT64", "is", "int64", "int64", None)
+uint8 = _make("uint8", "UINT8", "i", "uint8", "uint8", None)
+uint16 = _make("uint16", "UINT16", "i", "uint16", None, None)
+uint32 = _make("uint32", "UINT32", "i", "uint32", None, None)
+uint64 = _make("uint64", "UINT64", "i", "uint64", None, None)
+float8_143 = _make("float8_143", "FLOAT8E4M3FNUZ", "fs", np_dtype_float8_143, None, None)
+float8_152 = _make("float8_152", "FLOAT8E5M2FNUZ", "fs", np_dtype_float8_152, None, None)
+float16 = _make("float16", "FLOAT16", "fs", "float16", "float16", None, "half")
+float32 = _make("float32", "FLOAT", "fs", "float32", "float32", builtins.float, "float")
+float64 = _make("float64", "DOUBLE", "fs", "float64", "float64", None, "double")
+complex64 = _make("complex64", "COMPLEX64", "sc", "complex64", "complex64", None)
+complex128 = _make("complex128", "COMPLEX128", "sc", "complex128", "complex128", None)
+half, float, double = float16, float32, float64
+
+
+def is_torch(x: Any) -> builtins.bool:
+    """Whether `x` is a torch tensor, without importing torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)

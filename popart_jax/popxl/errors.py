@@ -1,0 +1,7 @@
+"""Errors of its own that PopXL has."""
+
+from __future__ import annotations
+
+
+class UndefinedValue(Exception):  # noqa: N818 - PopXL's own name
+    """A placement (IPU, tile set) was asked for that is not known."""

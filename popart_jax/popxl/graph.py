@@ -1,0 +1,248 @@
+"""Graphs: one `onnx_ir.Graph` each, with PopXL's names, order and hooks around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+from ._internal.enums import TensorType
+from ._internal.sequence import TopoCons
+from .context import get_current_context
+from .tensor import Constant, Tensor, Variable
+
+if TYPE_CHECKING:
+    from . import dtypes
+    from ._internal.op import Op
+    from .ir import Ir
+
+
+class Graph:
+    """A graph of an Ir; made by `Ir.create_graph` and `Ir.create_empty_graph`.
+
+    Raises
+    ------
+    TypeError
+        On construction.
+    """
+
+    _ir: Ir
+    _graph: ir.Graph
+
+    def __init__(self) -> None:
+        raise TypeError("Cannot create graphs directly. Use `ir.create_graph` or `ir.create_empty_graph`.")
+
+    @classmethod
+    def _make(cls, owner: Ir, graph_id: str) -> Graph:
+        self = object.__new__(cls)
+        self._ir = owner
+        self._graph = ir.Graph((), (), nodes=(), name=graph_id, opset_imports={"": 17, "ai.graphcore": 1, "popxl": 1})
+        self._graph.meta["graph"] = self
+        self._id = graph_id
+        self._tensors: dict[str, Tensor] = {}
+        self._ops: dict[int, Op] = {}
+        self._by_ref_inputs: set[Tensor] = set()
+        self._topo_cons = TopoCons()
+        self._hooks: dict[int, Callable[[Op], Any]] = {}
+        self._hook_count = 0
+        self._can_autodiff = True
+        return self
+
+    @classmethod
+    def _from_pb(cls, pb_graph: Any) -> Graph:
+        return pb_graph._graph
+
+    @property
+    def _pb_graph(self) -> Any:
+        from ._internal.graph_view import view
+
+        return view(self)
+
+    @property
+    def name(self) -> str:
+        """Scope of the graph's tensors; empty for the main graph."""
+        return self._id
+
+    @property
+    def id(self) -> str:
+        """The same as `name`."""
+        return self._id
+
+    @property
+    def ir(self) -> Ir:
+        """The Ir that owns the graph."""
+        return self._ir
+
+    @property
+    def main_graph(self) -> Graph:
+        """Main graph of that Ir."""
+        return self._ir.main_graph
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Inputs in order."""
+        return tuple(v.meta["tensor"] for v in self._graph.inputs)
+
+    @property
+    def inputs_by_name(self) -> dict[str, Tensor]:
+        """Inputs by their name in the graph."""
+        return {t.name: t for t in self.inputs}
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Outputs in order; one tensor may appear several times."""
+        return tuple(v.meta["tensor"] for v in self._graph.outputs)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors, streams included."""
+        return tuple(self._tensors.values())
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """All variables."""
+        return tuple(t for t in self._tensors.values() if isinstance(t, Variable))
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """All constants."""
+        return tuple(t for t in self._tensors.values() if isinstance(t, Constant))
+
+    @property
+    def called_graphs(self) -> tuple[Graph, ...]:
+        """Graphs that operators of this graph call, each once."""
+        return tuple(dict.fromkeys(g for op in self._ops.values() for g in op._called()))
+
+    def __contains__(self, value: Tensor) -> bool:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"Value must be of type `popxl.Tensor`. Type: {type(value)}. Value: {value}.")
+        return value.ir == self._ir and value.id in self._tensors
+
+    def __eq__(self, value: object) -> bool:
+        if not isinstance(value, Graph):
+            raise TypeError(f"Value must be of type `popxl.Graph`. Type: {type(value)}. Value: {value}.")
+        return self is value or (self._id == value._id and self._ir == value._ir)
+
+    def __hash__(self) -> int:
+        return hash((self._id, self._ir.id))
+
+    def __repr__(self) -> str:
+        return f"Graph[id={self._id} name={self.name}]"
+
+    def get_tensor(self, tensor_id: str) -> Tensor:
+        """The tensor of that full id.
+
+        Raises
+        ------
+        popart_exception
+            There is none.
+        """
+        if tensor_id not in self._tensors:
+            from ..errors import popart_exception
+
+            raise popart_exception(f"No tensor with id {tensor_id!r} in graph {self._id!r}")
+        return self._tensors[tensor_id]
+
+    def __enter__(self) -> Graph:
+        get_current_context().push_graph(self)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        get_current_context().pop_graph()
+
+    def register_op_created_hook(self, fn: Callable[[Op], Any]) -> int:
+        """Call `fn(op)` after each operator created in this graph; returns a handle."""
+        self._hook_count += 1
+        self._hooks[self._hook_count] = fn
+        return self._hook_count
+
+    def remove_op_created_hook(self, handle: int) -> None:
+        """Undo `register_op_created_hook`.
+
+        Raises
+        ------
+        ValueError
+            Unknown handle.
+        """
+        if handle not in self._hooks:
+            raise ValueError(f"Op created hook handle does not exist: {handle}")
+        del self._hooks[handle]
+
+    # --- for the rest of the package ------------------------------------------------------------------------------
+
+    def _create_tensor_id(self, name: str | None) -> str:
+        """Full id for a new tensor; a taken one gets the next suffix of the Ir."""
+        local = "/".join([*get_current_context().name_scopes, name or "t"])
+        full = f"{self._id}/{local}" if self._id else local
+        return self._ir._suffixed(full) if full in self._tensors else full
+
+    def _new_value(self, full_id: str, shape: Iterable[int], dtype: dtypes.dtype) -> ir.Value:
+        return ir.Value(name=full_id, shape=ir.Shape(tuple(shape)), type=ir.TensorType(dtype._onnx))
+
+    def _add_input(
+        self, shape: Iterable[int], dtype: dtypes.dtype, name: str | None, by_ref: bool, meta_shape: Iterable[int]
+    ) -> Tensor:
+        value = self._new_value(self._create_tensor_id(name), shape, dtype)
+        self._graph.inputs.append(value)
+        tensor = Tensor._make(self, value, meta_shape)
+        if by_ref:
+            self._by_ref_inputs.add(tensor)
+        return tensor
+
+    def _rename(self, tensor: Tensor, full_id: str) -> None:
+        del self._tensors[tensor.id]
+        tensor._value.name = full_id
+        self._tensors[full_id] = tensor
+
+    def _erase(self, op: Op) -> None:
+        """Take an operator out, with those of its outputs that nobody uses; its id stays a gap."""
+        outputs = list(op._outputs().values())
+        self._disconnect_outputs(op, [t for t in outputs if t._value.uses() or t._value.is_graph_output()])
+        self._graph.remove(op._node, safe=False)
+        op.disconnectAllInputs()
+        for t in op._outputs().values():
+            self._tensors.pop(t.id, None)
+        self._topo_cons.remove(op)
+        get_current_context()._sequencer.forget(op)
+        del self._ops[op.id]
+
+    def _connect_output(self, op: Op, i: int, tensor_id: str) -> None:
+        """Output `i` of `op` becomes the tensor of that id; a tensor that exists is taken over with its uses."""
+        tensor = self._tensors.get(tensor_id)
+        if i >= len(op._node.outputs):
+            op._node.resize_outputs(i + 1)
+        new = op._node.outputs[i]
+        if tensor is None:
+            new.name = tensor_id
+            Tensor._make(self, new)
+            return
+        old = tensor._value
+        new.name, new.shape, new.type = old.name, old.shape, old.type
+        _move_uses(self._graph, old, new)
+        new.meta["tensor"] = tensor
+        tensor._value = new
+
+    def _disconnect_outputs(self, op: Op, tensors: Iterable[Tensor]) -> None:
+        """The tensors live on without a producer, with all their uses."""
+        for tensor in tensors:
+            old = tensor._value
+            free = ir.Value(name=old.name, shape=old.shape, type=old.type)
+            _move_uses(self._graph, old, free)
+            old.meta.pop("tensor", None)
+            old.name = None
+            free.meta["tensor"] = tensor
+            tensor._value = free
+
+    def _remove_tensor(self, tensor: Tensor) -> None:
+        self._tensors.pop(tensor.id, None)
+        if tensor._kind is TensorType.Const:
+            self._graph.initializers.pop(tensor.id, None)
+
+
+def _move_uses(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
+    for node, i in list(old.uses()):
+        node.replace_input_with(i, new)
+    for i, output in enumerate(graph.outputs):
+        if output is old:
+            graph.outputs[i] = new

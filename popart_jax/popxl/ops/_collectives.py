@@ -1,0 +1,258 @@
+"""Communication between replicas and between IPUs."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING, Any, Literal
+
+from ...errors import popart_exception
+from ...model.variable_settings import CommGroup as CommGroup
+from .._create import Out, create, like, result
+from .._internal.enums import CollectiveOperator
+from .._internal.enums import CommGroupType as CommGroupType
+from .._internal.placement import placement
+from ..context import gcg
+from ..tensor import Tensor
+from .shaping import reshape, transpose
+from .utils import check_in_graph, check_operands, handle_negative_axis
+
+if TYPE_CHECKING:
+    from ..replica_grouping import ReplicaGrouping
+
+CollectiveOps = Literal["add", "mean", "mul", "min", "max", "and", "or", "square_add", "local"]
+OPERATORS = {
+    "add": CollectiveOperator.Add,
+    "mean": CollectiveOperator.Mean,
+    "mul": CollectiveOperator.Mul,  # upstream's table says Mean here; a product is what the name promises
+    "min": CollectiveOperator.Min,
+    "max": CollectiveOperator.Max,
+    "and": CollectiveOperator.LogicalAnd,
+    "or": CollectiveOperator.LogicalOr,
+    "square_add": CollectiveOperator.SquareAdd,
+    "local": CollectiveOperator.Local,
+}
+
+
+def operator_of(op: str) -> str:
+    """Check the name of a reduction; ValueError for an unknown one."""
+    if op not in OPERATORS:
+        raise ValueError(f"Not a valid op: {op!r}. Must choose from {list(OPERATORS)}.")
+    return op
+
+
+def group_of(group: ReplicaGrouping | None, strict: bool = True) -> ReplicaGrouping:
+    """The grouping of a collective; None means all replicas.
+
+    Raises
+    ------
+    NotImplementedError
+        The grouping has no constant stride.
+    ValueError
+        Neither the stride is 1 nor do the groups span all replicas.
+    """
+    grouping = group or gcg().ir.replica_grouping()
+    if not grouping.is_const:
+        raise NotImplementedError(f"Collectives need a grouping with a constant stride, got {grouping!r}.")
+    replicas = len(grouping.assignment)
+    if strict and grouping.stride != 1 and grouping.stride * grouping.group_size != replicas:
+        raise ValueError(
+            f"Collectives need a stride of 1, or groups that span all {replicas} replicas, got {grouping!r}."
+        )
+    return grouping
+
+
+def group_attributes(grouping: ReplicaGrouping) -> dict[str, Any]:
+    """A grouping as attributes of a node."""
+    return {"groups": [len(grouping.assignment), grouping.stride, grouping.group_size]}
+
+
+def _placed(t: Tensor, group: ReplicaGrouping | None) -> tuple[ReplicaGrouping, dict[str, Any]]:
+    check_operands(t=t)
+    grouping = group_of(group)
+    return grouping, {"group": grouping}
+
+
+def replicated_all_reduce(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None) -> Tensor:
+    """Reduction over the replicas of each group; every member gets the result.
+
+    Raises
+    ------
+    ValueError
+        Unknown `op`, or a grouping that collectives do not take.
+    """
+    return _all_reduce("ReplicatedAllReduceOp", t, op, group, ())
+
+
+def replicated_all_reduce_(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None) -> Tensor:
+    """`replicated_all_reduce` in place."""
+    return _all_reduce("ReplicatedAllReduceInplaceOp", t, op, group, [(0, 0)])
+
+
+def _all_reduce(class_name: str, t: Tensor, op: str, group: ReplicaGrouping | None, writes: Any) -> Tensor:
+    kind = operator_of(op)
+    grouping, options = _placed(t, group)
+    attributes = {"op": int(OPERATORS[kind]), **group_attributes(grouping)}
+    out = Out(f"{t.name}_all_reduce", t.shape, t.dtype, t.meta_shape)
+    return result(create(class_name, [t], [out], attributes, writes=writes, options={**options, "op": OPERATORS[kind]}))
+
+
+def replicated_reduce_scatter(
+    t: Tensor,
+    op: CollectiveOps = "add",
+    group: ReplicaGrouping | None = None,
+    configure_output_for_replicated_tensor_sharding: bool = False,
+) -> Tensor:
+    """Reduction of the flattened tensor, of which the k-th member of a group gets the k-th part, padded with zeros.
+
+    Parameters
+    ----------
+    configure_output_for_replicated_tensor_sharding : bool
+        The output is a shard: its meta shape is the shape of `t`.
+    """
+    name = f"{t.name}_reduce_scattered" if isinstance(t, Tensor) else ""
+    return reduce_scatter(t, op, group, configure_output_for_replicated_tensor_sharding, name)
+
+
+def reduce_scatter(t: Tensor, op: str, group: ReplicaGrouping | None, shard: bool, name: str) -> Tensor:
+    """One ReplicatedReduceScatter operator."""
+    kind = operator_of(op)
+    grouping, options = _placed(t, group)
+    attributes = {"op": int(OPERATORS[kind]), **group_attributes(grouping)}
+    meta = t.shape if shard else ()
+    out = Out(name, (ceil(t.nelms / grouping.group_size),), t.dtype, meta)
+    options = {**options, "op": OPERATORS[kind], "shard": shard}
+    return result(create("ReplicatedReduceScatterOp", [t], [out], attributes, options=options))
+
+
+def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Tensor:
+    """This replica's shard of `t`, without a reduction."""
+    return reduce_scatter(t, "local", group, True, f"{t.name}_sharded_slice" if isinstance(t, Tensor) else "")
+
+
+def replicated_slice(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = None) -> Tensor:
+    """This replica's slice along an axis; an axis of length 1 is dropped.
+
+    Raises
+    ------
+    ValueError
+        The group size does not divide the axis.
+    """
+    check_operands(t=t)
+    grouping = group_of(group)
+    axis = handle_negative_axis(t, axis)
+    size, n = t.shape[axis], grouping.group_size
+    if size % n:
+        raise ValueError(f"Axis {axis} of length {size} is not divisible by the group size {n}.")
+    front = _to_front(t, axis)
+    shape = (size // n, *front.shape[1:])
+    flat = reshape(front, (-1,))
+    part = reduce_scatter(flat, "local", group, False, f"{t.name}_replicated_slice")
+    if size == n:
+        out = reshape(part, shape[1:] if shape[1:] else ())
+        return transpose(out, tuple(range(out.rank))) if axis > 0 else out
+    out = reshape(part, shape)
+    return _from_front(out, axis)
+
+
+def _to_front(t: Tensor, axis: int) -> Tensor:
+    return transpose(t, (axis, *(i for i in range(t.rank) if i != axis))) if axis > 0 else t
+
+
+def _from_front(t: Tensor, axis: int) -> Tensor:
+    return transpose(t, (*range(1, axis + 1), 0, *range(axis + 1, t.rank))) if axis > 0 else t
+
+
+def replicated_all_gather(
+    t: Tensor, axis: int = 0, group: ReplicaGrouping | None = None, output_shape: str = "auto"
+) -> Tensor:
+    """`t` of every member of each group.
+
+    Parameters
+    ----------
+    axis : int
+        Where the tensors are joined.
+    output_shape : {'auto', 'new_axis', 'concat', 'meta_shape'}
+        A leading axis of members; joined along `axis`; the whole tensor of which `t` is a shard; 'auto' is 'meta_shape'
+        for shards, else 'concat'.
+
+    Raises
+    ------
+    ValueError
+        `axis` is no int; unknown `output_shape`.
+    NotImplementedError
+        A grouping without constant stride.
+    """
+    check_operands(t=t)
+    if not isinstance(axis, int):
+        raise ValueError(f"axis must be an int, got {axis!r}.")
+    if output_shape not in ("auto", "new_axis", "concat", "meta_shape"):
+        raise ValueError(f"output_shape must be 'new_axis', 'concat', 'meta_shape' or 'auto', got {output_shape!r}.")
+    grouping = group_of(group)
+    if output_shape == "auto":
+        output_shape = "meta_shape" if t.meta_shape else "concat"
+    if output_shape == "meta_shape":
+        return all_gather(t, grouping, t.meta_shape, f"{t.name}_all_gathered")
+    axis = handle_negative_axis(t, axis)
+    n = grouping.group_size
+    front = _to_front(t, axis)
+    gathered = all_gather(reshape(front, (-1,)), grouping, (n * t.nelms,), f"{t.name}_all_gathered")
+    if output_shape == "new_axis":
+        out = reshape(gathered, (n, *front.shape))
+        return transpose(out, (0, *(p + 1 for p in _back(axis, front.rank)))) if axis > 0 else out
+    if not t.shape:
+        return reshape(gathered, (n,))
+    out = reshape(gathered, (n * front.shape[0], *front.shape[1:]))
+    return _from_front(out, axis)
+
+
+def _back(axis: int, rank: int) -> tuple[int, ...]:
+    return (*range(1, axis + 1), 0, *range(axis + 1, rank))
+
+
+def all_gather(t: Tensor, grouping: ReplicaGrouping, shape: tuple[int, ...], name: str) -> Tensor:
+    """One ReplicatedAllGather operator with an output of this shape."""
+    attributes = {"shape": shape, **group_attributes(grouping)}
+    return result(create("ReplicatedAllGatherOp", [t], [Out(name, shape, t.dtype)], attributes, options={"group": grouping}))
+
+
+def all_reduce(ts: list[Tensor], ipus: list[int] | None = None, op: CollectiveOps = "add") -> list[Tensor]:
+    """Reduction of one tensor per IPU within a replica; every output is the reduced value on its IPU.
+
+    Raises
+    ------
+    ValueError
+        Unknown `op`, IPUs that are not known, or not one per tensor.
+    """
+    return _across_ipus(ts, ipus, op, {})
+
+
+def all_reduce_identical_inputs(ts: list[Tensor], ipus: list[int] | None = None, op: CollectiveOps = "add") -> list[Tensor]:
+    """Tensors that are identical already: forward nothing happens, backward the gradients are reduced."""
+    return _across_ipus(ts, ipus, op, {"identical_inputs": 1})
+
+
+def all_reduce_identical_grad_inputs(
+    ts: list[Tensor], ipus: list[int] | None = None, op: CollectiveOps = "add"
+) -> list[Tensor]:
+    """A reduction whose gradients are identical already: backward nothing happens."""
+    return _across_ipus(ts, ipus, op, {"identical_grad_inputs": 1})
+
+
+def _across_ipus(ts: list[Tensor], ipus: list[int] | None, op: str, extra: dict[str, int]) -> list[Tensor]:
+    check_in_graph(gcg(), **{f"ts_{i}": t for i, t in enumerate(ts)})
+    kind = operator_of(op)
+    if ipus is None:
+        ipus = []
+        for t in ts:
+            ipu = placement(t)[0] if t._value.producer() is not None else None
+            if ipu is None:
+                raise ValueError(f"Could not automatically infer the IPU of the tensor {t!r}. Please specify `ipus`.")
+            ipus.append(ipu)
+    if len(ipus) != len(ts):
+        raise ValueError(f"Specified number of input tensors and IPUs must be equal: {len(ts)} and {len(ipus)}.")
+    if len({t.shape for t in ts}) > 1 or len({t.dtype.name for t in ts}) > 1:
+        raise popart_exception(f"all_reduce: the tensors {ts} differ in shape or type")
+    outs = [like(t, f"all_reduce_out_{i}") for i, t in enumerate(ts)]
+    options = {"ipus": list(ipus), "op": OPERATORS[kind]}
+    made = create("AllReduceOp", ts, outs, {"op": int(OPERATORS[kind]), **extra}, options=options)
+    return [result(made, i) for i in range(len(ts))]

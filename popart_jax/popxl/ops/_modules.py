@@ -1,0 +1,47 @@
+"""The module of each operator under PopXL's own name, such as `popxl.ops.gelu`.
+
+Operators are written in families; programs import them by module as well (``from popxl.ops.add import add_``), so every
+such module exists and holds what its name promises.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+_SAME = """abs cast ceil cos cumsum detach div equal exp floor fmod gelu geluerf greater group_norm histogram
+increment_mod init interpolate io_tile_copy ipu_copy isfinite isinf isnan l1 l2 log logical_and logical_not logical_or
+logsum logsumexp matmul max mean median min mul negate onehot pow prod relu reshape scaled_add scatter scatter_reduce
+shaped_dropout sign sin slice softmax split sqrt squeeze sub subsample sum sumsquare swish tanh topk transpose where add
+clip concat dropout dynamic_slice dynamic_update gather host_load host_store identity remote_load remote_store code_copy"""
+_MORE = {
+    "add": "add_", "argminmax": "argmin argmax", "batch_norm": "batch_norm_inference",
+    "cast": "pow2scale_cast_to_fp8 pow2scale_cast_from_fp8", "clip": "clamp", "code_copy": "remote_code_load CODE_LOCATION",
+    "concat": "concat_", "detach": "detach_", "dynamic_update": "dynamic_update_", "exp": "exp_",
+    "gather": "tied_gather groupedgather", "gelu": "gelu_", "geluerf": "geluerf_", "group_norm": "layer_norm",
+    "identity": "rename", "increment_mod": "increment_mod_", "lamb": "lamb_square", "log": "log2",
+    "matmul": "matmul_pow2scaled", "max": "maximum", "negative_log_likelihood": "nll_loss nll_loss_with_softmax_grad",
+    "pool": "average_pool max_pool", "relu": "relu_", "remote_load": "remote_load_",
+    "reshape": "reshape_ flatten flatten_", "roialign": "roi_align", "scaled_add": "scaled_add_",
+    "scatter_reduce": "grouped_scatter_reduce", "slice": "slice_", "swish": "swish_", "transpose": "transpose_",
+}  # fmt: skip
+
+
+def register(package: str, families: list[ModuleType]) -> None:
+    """Enter the modules into Python's module table."""
+    names: dict[str, list[str]] = {name: [name] for name in _SAME.split()}
+    for module, more in _MORE.items():
+        names.setdefault(module, []).extend(more.split())
+    for module, members in names.items():
+        made = ModuleType(f"{package}.{module}", f"Operators {', '.join(members)}.")
+        made.__package__ = package
+        for member in members:
+            setattr(made, member, _lookup(member, families))
+        sys.modules[made.__name__] = made
+
+
+def _lookup(name: str, families: list[ModuleType]) -> object:
+    for family in families:
+        if name in vars(family):
+            return vars(family)[name]
+    raise AttributeError(name)

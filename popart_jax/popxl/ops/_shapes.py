@@ -1,0 +1,106 @@
+"""Shape and type rules, with PopART's words when they fail."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ...errors import popart_exception
+from ..tensor import Tensor
+
+
+def broadcast(op: str, *tensors: Tensor) -> tuple[int, ...]:
+    """NumPy broadcasting of operands of one type.
+
+    Raises
+    ------
+    popart_exception
+        Types differ or shapes are not aligned.
+    """
+    if len({t.dtype.name for t in tensors}) > 1:
+        types = " and ".join(t.dtype.name.upper() for t in tensors)
+        shapes = " and ".join(f"[{' '.join(map(str, t.shape))}]" for t in tensors)
+        raise popart_exception(f"np broadcasting failed on {op}, incompatible types {types} (shapes {shapes})")
+    try:
+        return tuple(int(d) for d in np.broadcast_shapes(*(t.shape for t in tensors)))
+    except ValueError:
+        frames = " and ".join(str(list(t.shape)) for t in tensors)
+        raise popart_exception(f"np broadcasting failed on '{op}', frames {frames} are not aligned") from None
+
+
+def matmul(lhs: Tensor, rhs: Tensor) -> tuple[int, ...]:
+    """NumPy's matrix product.
+
+    Raises
+    ------
+    popart_exception
+        Scalars, or contracted dimensions that differ.
+    """
+    a, b = lhs.shape, rhs.shape
+    if not a or not b:
+        raise popart_exception(f"MatMul does not take scalars: shapes {list(a)} and {list(b)}")
+    if a[-1] != b[-2 if len(b) > 1 else 0]:
+        raise popart_exception(f"MatMul: the contracting dimensions of {list(a)} and {list(b)} differ")
+    rows = (a[-2],) if len(a) > 1 else ()
+    columns = (b[-1],) if len(b) > 1 else ()
+    try:
+        batch = np.broadcast_shapes(a[:-2], b[:-2])
+    except ValueError:
+        raise popart_exception(f"MatMul: the batch dimensions of {list(a)} and {list(b)} do not broadcast") from None
+    return (*map(int, batch), *rows, *columns)
+
+
+def reduced(shape: Sequence[int], axes: Iterable[int], keepdims: bool) -> tuple[int, ...]:
+    """A shape after reducing some axes.
+
+    Raises
+    ------
+    popart_exception
+        An axis is out of range.
+    """
+    gone = set(axes)
+    if any(not 0 <= a < len(shape) for a in gone):
+        raise popart_exception(f"axes {sorted(gone)} are out of range for rank {len(shape)}")
+    if keepdims:
+        return tuple(1 if i in gone else d for i, d in enumerate(shape))
+    return tuple(d for i, d in enumerate(shape) if i not in gone)
+
+
+def reshaped(t: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
+    """A target shape with -1 resolved.
+
+    Raises
+    ------
+    ValueError
+        An entry is 0 or below -1, or -1 appears twice.
+    popart_exception
+        The number of elements differs.
+    """
+    if any(d == 0 or d < -1 for d in shape):
+        raise ValueError(f"Invalid shape for reshape: {tuple(shape)}. Entries must be positive or -1.")
+    if shape.count(-1) > 1:
+        raise ValueError(f"Invalid shape for reshape: {tuple(shape)}. Only one entry may be -1.")
+    known = math.prod(d for d in shape if d != -1)
+    full = tuple(int(t.nelms // known if d == -1 else d) for d in shape)
+    if math.prod(full) != t.nelms:
+        raise popart_exception(f"Reshape of {t.id!r}: {list(t.shape)} can't become {list(shape)}, the number of elements differs")
+    return full
+
+
+def window(t: Tensor, kernel: Sequence[int], stride: Sequence[int], pads: Sequence[int], dilation: Sequence[int],
+           auto_pad: str, ceil_mode: bool = False) -> tuple[int, ...]:  # fmt: skip
+    """Spatial output sizes of a convolution or pool."""
+    out = []
+    n = len(kernel)
+    for i, (size, k, s, d) in enumerate(zip(t.shape[2:], kernel, stride, dilation, strict=True)):
+        if auto_pad.startswith("SAME"):
+            out.append(-(-size // s))
+            continue
+        total = 0 if auto_pad == "VALID" else pads[i] + pads[i + n]
+        room = size + total - ((k - 1) * d + 1)
+        out.append((-(-room // s) if ceil_mode else room // s) + 1)
+    if any(d <= 0 for d in out):
+        raise popart_exception(f"window {list(kernel)} does not fit the tensor {t.id!r} of shape {list(t.shape)}")
+    return tuple(out)

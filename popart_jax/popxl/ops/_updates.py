@@ -1,0 +1,182 @@
+"""Variable updates: accumulation, Adam and copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from .._create import Out, create, like, result
+from .._internal.values import OptimizerValue
+from ..tensor import Tensor, constant
+from .utils import check_operands
+
+Number = float | Tensor | None
+
+
+def scalars(**given: Number) -> tuple[dict[str, Tensor], dict[str, float], dict[str, OptimizerValue]]:
+    """Arguments that are tensors, those that are numbers, and what getters tell about each."""
+    tensors = {k: v for k, v in given.items() if isinstance(v, Tensor)}
+    numbers = {k: dtypes.builtins.float(v) for k, v in given.items() if v is not None and not isinstance(v, Tensor)}
+    told = {
+        k: OptimizerValue(0.0, False) if k in tensors else OptimizerValue(numbers[k]) if k in numbers else OptimizerValue()
+        for k in given
+    }
+    return tensors, numbers, told
+
+
+def _trimmed(inputs: list[Tensor | None]) -> list[Tensor | None]:
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    return inputs
+
+
+def _accumulate(kind: str, t: Tensor, X: Tensor, f: Number, name: str) -> Tensor:
+    tensors, numbers, told = scalars(f=f)
+    check_operands(t=t, X=X, **tensors)
+    inputs = _trimmed([t, X, tensors.get("f")])
+    attributes = {"kind": kind, **numbers}
+    out = like(t, f"{name}__{t.name}")
+    return result(create("AccumulateOp", inputs, [out], attributes, writes=[(0, 0)], options={"factor": told["f"]}))
+
+
+def accumulate_(t: Tensor, X: Tensor, f: Number = None) -> Tensor:
+    """t <- t + f X."""
+    return _accumulate("Add" if f is None else "DampenedAdd", t, X, f, "accumulate")
+
+
+def accumulate_square_(t: Tensor, X: Tensor, f: Number = 1.0) -> Tensor:
+    """t <- t + f X^2."""
+    return _accumulate("DampenedAddSquare", t, X, f, "accumulate_square")
+
+
+def accumulate_mean_(t: Tensor, X: Tensor, step: float | Tensor) -> Tensor:
+    """t <- t step / (step + 1) + X / (step + 1)."""
+    counter = step if isinstance(step, Tensor) else constant(np.float32(step), dtypes.float32)
+    return _accumulate("Mean", t, X, counter, "accumulate_mean")
+
+
+def accumulate_moving_average_(t: Tensor, X: Tensor, f: float | Tensor) -> Tensor:
+    """t <- f t + (1 - f) X."""
+    return _accumulate("MovingAverage", t, X, f, "accumulate_moving_avg")
+
+
+def accumulate_moving_average_square_(t: Tensor, X: Tensor, f: float | Tensor) -> Tensor:
+    """t <- f t + (1 - f) X^2."""
+    return _accumulate("MovingAverageSquare", t, X, f, "accumulate_moving_avg_square")
+
+
+def accumulator_scale_(t: Tensor, f: float | Tensor) -> Tensor:
+    """t <- f t; a constant 0 clears NaN and infinities as well."""
+    tensors, numbers, told = scalars(f=f)
+    check_operands(t=t, **tensors)
+    inputs = _trimmed([t, None, tensors.get("f")])
+    out = like(t, f"accumulator_scale__{t.name}")
+    options = {"factor": told["f"]}
+    return result(create("AccumulatorScaleOp", inputs, [out], numbers, writes=[(0, 0)], options=options))
+
+
+def accumulator_zero_(t: Tensor) -> Tensor:
+    """t <- 0."""
+    return accumulator_scale_(t, 0.0)
+
+
+def sparse_accumulate_(
+    t: Tensor, X: Tensor, indices: Tensor, axis: int = 0, f: Number = None, W: Tensor | None = None
+) -> Tensor:
+    """t[indices] <- t[indices] + f X along an axis; `W` only tells the layout."""
+    tensors, numbers, told = scalars(f=f)
+    check_operands(t=t, X=X, indices=indices, **tensors, **({} if W is None else {"W": W}))
+    inputs = _trimmed([t, X, tensors.get("f"), indices, W])
+    out = like(t, f"sparse_accumulate__{t.name}")
+    options = {"factor": told["f"], "axis": axis}
+    attributes = {"axis": axis, **numbers}
+    return result(create("SparseAccumulateOp", inputs, [out], attributes, writes=[(0, 0)], options=options))
+
+
+def adam_updater(
+    acc_first_order: Tensor, acc_second_order: Tensor, weight: Tensor | None = None, time_step: Tensor | None = None,
+    weight_decay: Number = None, beta1: Number = None, beta2: Number = None, epsilon: float | Tensor = 1e-7,
+) -> Tensor:  # fmt: skip
+    """mc / (sqrt(vc) + epsilon) + weight_decay weight.
+
+    With a time step (which is first incremented in place) mc = m / (1 - beta1^t) and vc = v / (1 - beta2^t); without it
+    mc = m, vc = v.
+
+    Raises
+    ------
+    ValueError
+        Weight decay without weight; a time step without both betas.
+    """
+    mode = "Adam" if time_step is not None else "AdamNoBias"
+    return _adam(mode, acc_first_order, acc_second_order, weight, time_step, weight_decay, beta1, beta2, epsilon)
+
+
+def lamb_updater(
+    acc_first_order: Tensor, acc_second_order: Tensor, weight: Tensor | None = None, time_step: Tensor | None = None,
+    weight_decay: Number = None, beta1: Number = None, beta2: Number = None, epsilon: float | Tensor = 1e-7,
+) -> Tensor:  # fmt: skip
+    """The same term as `adam_updater`, for LAMB."""
+    mode = "Lamb" if time_step is not None else "LambNoBias"
+    return _adam(mode, acc_first_order, acc_second_order, weight, time_step, weight_decay, beta1, beta2, epsilon)
+
+
+def adamax_updater(
+    acc_first_order: Tensor, acc_second_order: Tensor, weight: Tensor | None = None, time_step: Tensor | None = None,
+    weight_decay: Number = None, beta1: float | Tensor = 0.9, epsilon: float | Tensor = 1e-7,
+) -> Tensor:  # fmt: skip
+    """mc / (v + epsilon) + weight_decay weight with mc = m / (1 - beta1^t).
+
+    Raises
+    ------
+    ValueError
+        Weight decay without weight; no time step.
+    """
+    if time_step is None:
+        raise ValueError("AdaMax requires time_step to not be None.")
+    return _adam("AdaMax", acc_first_order, acc_second_order, weight, time_step, weight_decay, beta1, 0.0, epsilon)
+
+
+def _adam(
+    mode: str, m: Tensor, v: Tensor, weight: Tensor | None, time_step: Tensor | None, weight_decay: Number, beta1: Number,
+    beta2: Number, epsilon: Number,
+) -> Tensor:  # fmt: skip
+    if time_step is not None and (beta1 is None or beta2 is None):
+        raise ValueError("Bias correction requires both beta1 and beta2 to not be None.")
+    decays = isinstance(weight_decay, Tensor) or (weight_decay is not None and weight_decay != 0)
+    if decays and weight is None:
+        raise ValueError("Weight decay requires weight to not be None.")
+    tensors, numbers, told = scalars(weight_decay=weight_decay, beta1=beta1, beta2=beta2, epsilon=epsilon)
+    operands: dict[str, Tensor] = {"acc_first_order": m, "acc_second_order": v, **tensors}
+    if decays and weight is not None:
+        operands["weight"] = weight
+    if time_step is not None:
+        operands["time_step"] = time_step
+    check_operands(**operands)
+    inputs = [weight if decays else None, m, v, time_step]
+    inputs += [tensors.get(k) for k in ("weight_decay", "beta1", "beta2", "epsilon")]
+    out = Out("Updater", m.shape, m.dtype)
+    writes = [(3, 1)] if time_step is not None else ()
+    attributes = {"mode": mode, **numbers}
+    return result(create("AdamUpdaterOp", _trimmed(inputs), [out], attributes, writes=writes, options=told))
+
+
+def adam_var_update(
+    t: Tensor, x: Tensor, r1: Tensor, r2: Tensor, learning_rate: Number = None, max_weight_norm: Number = None
+) -> Tensor:
+    """t <- t - phi(r1) / r2 lr x, for LAMB.
+
+    `r1` and `r2` are squared norms, phi(r1) = min(sqrt(r1), max_weight_norm); the ratio is 1 when one of them is 0.
+    """
+    tensors, numbers, told = scalars(learning_rate=learning_rate, max_weight_norm=max_weight_norm)
+    check_operands(t=t, x=x, r1=r1, r2=r2, **tensors)
+    inputs = _trimmed([t, x, r1, r2, tensors.get("learning_rate"), tensors.get("max_weight_norm")])
+    out = like(t, "adam_var_update_out")
+    return result(create("AdamVarUpdateOp", inputs, [out], numbers, writes=[(0, 0)], options=told))
+
+
+def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
+    """t <- X."""
+    check_operands(t=t, X=X)
+    return result(create("CopyVarUpdateOp", [t, X], [like(t, f"updated__{t.name}")], writes=[(0, 0)]))

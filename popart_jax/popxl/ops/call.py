@@ -1,0 +1,258 @@
+"""Calling a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+from ...errors import popart_exception
+from ...lowering.effects import WRITES
+from .._create import Out, create, result
+from ..context import gcg
+from ..tensor import Tensor, TensorLike, as_tensor
+from ..utils import table_to_string
+
+if TYPE_CHECKING:
+    from .._internal.op import Op
+    from ..graph import Graph
+
+
+class CallSiteInfo:
+    """One call of a graph: what was passed in, what came out, and how indices correspond."""
+
+    _offset_in = 0
+    _offset_out = 0
+
+    def __init__(self, subgraph_op: Any) -> None:
+        self._op: Op = subgraph_op
+        loop = subgraph_op._class_name == "LoopOp"
+        self._offset_in, self._offset_out = (2, 1) if loop else (0, 0)
+
+    @property
+    def called_graph(self) -> Graph:
+        """The graph that is called (for a repeat its wrapper)."""
+        return self._op._called()[0]
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Tensors passed in."""
+        return tuple(self._op._inputs().values())
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Tensors that came out."""
+        return tuple(self._op._outputs().values())
+
+    def graph_to_parent_input_index(self, idx: int) -> int:
+        """Operator input that feeds an input of the graph."""
+        return idx
+
+    def parent_to_graph_input_index(self, idx: int) -> int:
+        """Input of the graph that an operator input feeds."""
+        return idx
+
+    def graph_to_parent_output_index(self, idx: int) -> int:
+        """Operator output that an output of the graph becomes."""
+        return idx - self._offset_out
+
+    def parent_to_graph_output_index(self, idx: int) -> int:
+        """Output of the graph that an operator output is."""
+        return idx + self._offset_out
+
+    def graph_to_parent(self, graph_tensor: Tensor) -> Tensor:
+        """Parent tensor of an input or output of the graph.
+
+        Raises
+        ------
+        ValueError
+            It is neither.
+        """
+        graph = self.called_graph
+        if graph_tensor in graph.inputs:
+            return self.parent_input(self.graph_to_parent_input_index(graph.inputs.index(graph_tensor)))
+        if graph_tensor in graph.outputs:
+            return self.parent_output(self.graph_to_parent_output_index(graph.outputs.index(graph_tensor)))
+        raise ValueError(f"{graph_tensor!r} is not an input or output tensor of {graph!r}.")
+
+    def parent_to_graph(self, parent_tensor: Tensor) -> Tensor:
+        """First input of the graph that a parent tensor feeds.
+
+        Raises
+        ------
+        ValueError
+            It feeds none.
+        """
+        for i, t in self._op._inputs().items():
+            if t == parent_tensor:
+                return self.called_graph.inputs[self.parent_to_graph_input_index(i)]
+        raise ValueError(f"{parent_tensor!r} is not an input of the call.")
+
+    def parent_input(self, idx: int) -> Tensor:
+        """Tensor passed at an operator index; IndexError out of range."""
+        return _indexed(self._op._inputs(), idx, "input")
+
+    def parent_output(self, idx: int) -> Tensor:
+        """Tensor that came out at an operator index; IndexError out of range."""
+        return _indexed(self._op._outputs(), idx, "output")
+
+    def set_parent_input_modified(self, parent_tensor: Tensor, infer_modified_regions: bool = False) -> None:
+        """From now on this call writes its final value of that input back to the parent tensor.
+
+        Raises
+        ------
+        ValueError
+            The tensor is not passed to the call.
+        """
+        found = [i for i, t in self._op._inputs().items() if t == parent_tensor]
+        if not found:
+            raise ValueError(f"{parent_tensor!r} is not an input of the call.")
+        for i in found:
+            mark_modified(self._op, i)
+
+
+def _indexed(found: dict[int, Tensor], idx: int, what: str) -> Tensor:
+    if idx not in found:
+        raise IndexError(f"The call has no {what} at index {idx}; connected are {sorted(found)}.")
+    return found[idx]
+
+
+def modified_inputs(op: Op) -> list[int]:
+    """Inputs of a call or loop whose final values go back to the parent."""
+    attr = op._node.attributes.get(WRITES)
+    return [] if attr is None else list(attr.as_ints())[::2]
+
+
+def mark_modified(op: Op, *positions: int) -> None:
+    """Add inputs to those written back; results after the outputs hold their final values."""
+    every = sorted({*modified_inputs(op), *positions})
+    set_modified(op, every)
+
+
+def set_modified(op: Op, positions: Sequence[int]) -> None:
+    """The inputs that are written back, in order."""
+    n = len(op._node.outputs)
+    if positions:
+        pairs = [x for k, i in enumerate(positions) for x in (i, n + k)]
+        op._node.attributes[WRITES] = ir.AttrInt64s(WRITES, pairs)
+    else:
+        op._node.attributes.pop(WRITES, None)
+
+
+def call(
+    graph: Graph, *inputs: TensorLike | Iterable[TensorLike], inputs_dict: Mapping[Tensor, TensorLike] | None = None
+) -> tuple[Tensor, ...]:
+    """Call a graph; inputs are passed by value unless the graph takes them by reference.
+
+    Parameters
+    ----------
+    *inputs
+        Values for the graph's inputs in order; nested iterables are flattened once.
+    inputs_dict : mapping, optional
+        Values by graph input.
+
+    Returns
+    -------
+    tuple of Tensor
+        One tensor per output of the graph.
+
+    Raises
+    ------
+    ValueError
+        Inputs are missing, given twice, too many, or unknown.
+    TypeError
+        A value that can't become a tensor.
+    popart_exception
+        Shape or type differ from the graph input's.
+    """
+    return call_with_info(graph, *inputs, inputs_dict=inputs_dict).outputs
+
+
+def call_with_info(
+    graph: Graph,
+    *inputs: TensorLike | Iterable[TensorLike],
+    inputs_dict: Mapping[Tensor, TensorLike] | None = None,
+    check_inputs: bool = True,
+) -> CallSiteInfo:
+    """As `call`, returning what later questions and changes need; without `check_inputs` inputs may stay open."""
+    values = prepare_inputs(graph, inputs, inputs_dict, check_inputs, "graph")
+    check_types(graph, values)
+    outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in graph.outputs]
+    ordered: list[Tensor | None] = [values.get(i) for i in range(len(graph.inputs))]
+    by_ref = [i for i, t in enumerate(graph.inputs) if t in graph._by_ref_inputs and i in values]
+    writes = [(i, len(outs) + k) for k, i in enumerate(by_ref)]
+    return CallSiteInfo(create("CallOp", ordered, outs, {"callee": graph}, writes=writes))
+
+
+def prepare_inputs(
+    graph: Graph, inputs: Iterable[Any], inputs_dict: Mapping[Tensor, Any] | None, check_inputs: bool, name: str
+) -> dict[int, Tensor]:
+    """Parent tensors by index of the graph's inputs; host values become constants."""
+    flat: list[Any] = []
+    for x in inputs:
+        if isinstance(x, Tensor) or not _is_group(x):
+            flat.append(x)
+        else:
+            flat.extend(x)
+    targets = graph.inputs
+    if len(flat) > len(targets):
+        raise ValueError(f"Too many inputs: {len(flat)} were given, {name} {graph!r} takes {len(targets)}.")
+    given: dict[int, Any] = dict(enumerate(flat))
+    for key, value in (inputs_dict or {}).items():
+        if not isinstance(key, Tensor) or key not in targets:
+            raise ValueError(f"inputs_dict: {key!r} is not an input of {name} {graph!r}.")
+        i = targets.index(key)
+        if i in given:
+            raise ValueError(f"Input {i}, {key!r}, of {name} {graph!r} was given twice: {given[i]!r} and {value!r}.")
+        given[i] = value
+    values = {i: _as_parent(x, targets[i]) for i, x in sorted(given.items())}
+    missing = [i for i in range(len(targets)) if i not in values]
+    if missing and check_inputs:
+        raise ValueError(_missing(graph, missing, values, name))
+    return values
+
+
+def _is_group(x: Any) -> bool:
+    return isinstance(x, Iterable) and not isinstance(x, (str, bytes)) and any(isinstance(e, Tensor) for e in _peek(x))
+
+
+def _peek(x: Any) -> list[Any]:
+    return list(x) if isinstance(x, (list, tuple, dict, set, frozenset)) else []
+
+
+def _as_parent(x: Any, target: Tensor) -> Tensor:
+    if not isinstance(x, Tensor):
+        try:
+            return as_tensor(x, target.dtype)
+        except (TypeError, ValueError, RuntimeError) as err:
+            raise TypeError(f"{x!r} can't be converted to a tensor for the input {target!r}: {err}") from err
+    if x not in gcg():
+        raise ValueError(f"The input {x!r} is not in the current Graph {gcg()!r}.")
+    return x
+
+
+def _missing(graph: Graph, missing: list[int], values: dict[int, Tensor], name: str) -> str:
+    absent = table_to_string([("Index", "Graph tensor"), *((i, graph.inputs[i]) for i in missing)])
+    rows = [(i, graph.inputs[i], t) for i, t in values.items()]
+    present = table_to_string([("Index", "Graph tensor", "Parent tensor"), *rows])
+    return (
+        f"Not enough inputs have been provided for {name} {graph!r}: "
+        f"{len(graph.inputs)} required, {len(values)} provided.\n"
+        f"Missing inputs:\n{absent}\nConnected inputs:\n{present}"
+    )
+
+
+def check_types(graph: Graph, values: Mapping[int, Tensor]) -> None:
+    """Parent tensors have the graph inputs' shapes and types (popart_exception)."""
+    for i, t in values.items():
+        target = graph.inputs[i]
+        if t.shape != target.shape or t.dtype != target.dtype:
+            raise popart_exception(
+                f"Input {i} of {graph!r}: {t!r} does not have the shape and type of the graph input {target!r}"
+            )
+
+
+def op_results(op: Op) -> tuple[Tensor, ...]:
+    """All outputs of an operator."""
+    return tuple(result(op, i) for i in range(len(op._node.outputs)))

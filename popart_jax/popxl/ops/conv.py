@@ -1,0 +1,224 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ...errors import popart_exception
+from .. import dtypes
+from .._create import Out, create, result
+from .._internal.conv_options import MultiConvOptions
+from ..context import gir
+from ..tensor import Tensor
+from . import _shapes
+from .shaping import check_pow2scaled
+from .utils import check_operands
+
+PadType = Literal["not_set", "same_upper", "same_lower", "valid"]
+_PAD = {"not_set": "NOTSET", "same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
+
+
+def pad_name(pad_type: str | None) -> str:
+    """ONNX name of a padding rule; ValueError for an unknown one."""
+    if pad_type not in _PAD:
+        raise ValueError(f"pad_type must be one of {list(_PAD)}, got {pad_type!r}.")
+    return _PAD[pad_type]
+
+
+def multi_conv_options(
+    sess_opts: Any,
+    attr_param: Any,
+    available_memory_proportions: list[float] | None,
+    partials_types: list[str] | None,
+    enable_conv_dithering: list[int] | None,
+) -> MultiConvOptions:
+    """Options of a convolution for the cost model."""
+    return MultiConvOptions(
+        available_memory_proportions or [], partials_types or [], enableConvDithering=enable_conv_dithering or []
+    )
+
+
+def conv(
+    t: Tensor,
+    weight: Tensor,
+    stride: tuple[int, ...] | None = (1, 1),
+    padding: tuple[int, ...] | None = (0, 0, 0, 0),
+    dilation: tuple[int, ...] | None = (1, 1),
+    groups: int | None = 1,
+    pad_type: PadType | None = "not_set",
+    available_memory_proportions: list[float] | None = None,
+    partials_types: list[str] | None = None,
+    enable_conv_dithering: list[int] | None = None,
+) -> Tensor:
+    """Cross-correlation over 1 to 3 spatial axes.
+
+    Parameters
+    ----------
+    t : Tensor (N, C, spatial...)
+    weight : Tensor (M, C / groups, kernel...)
+    padding : tuple of int
+        All begins, then all ends.
+    pad_type : {'not_set', 'same_upper', 'same_lower', 'valid'}
+        ONNX's padding rules.
+    available_memory_proportions, partials_types, enable_conv_dithering
+        For the cost model.
+
+    Raises
+    ------
+    ValueError
+        Unknown `pad_type`.
+    popart_exception
+        The operands do not fit.
+    """
+    check_operands(t=t, weight=weight)
+    geometry = _geometry(t, weight, stride, padding, dilation, groups, pad_type)
+    out = Out("conv_out", _conv_shape(t, weight, geometry), t.dtype)
+    chosen = multi_conv_options(gir()._options, None, available_memory_proportions, partials_types, enable_conv_dithering)
+    return result(create("ConvOp", [t, weight], [out], geometry, options={"conv": chosen}))
+
+
+def conv_pow2scaled(
+    t: Tensor,
+    weight: Tensor,
+    log2_scale: Tensor,
+    stride: tuple[int, ...] | None = (1, 1),
+    padding: tuple[int, ...] | None = (0, 0, 0, 0),
+    dilation: tuple[int, ...] | None = (1, 1),
+    groups: int | None = 1,
+    pad_type: PadType | None = "not_set",
+    available_memory_proportions: list[float] | None = None,
+    enable_conv_dithering: list[int] | None = None,
+) -> Tensor:
+    """conv(t, weight) * 2**log2_scale of float8 operands, as float16; see `conv`.
+
+    Raises
+    ------
+    TypeError
+        An operand is not float8, or the scale not int32.
+    ValueError
+        The scale is no scalar.
+    """
+    check_operands(t=t, weight=weight, log2_scale=log2_scale)
+    check_pow2scaled(t, weight, log2_scale)
+    geometry = _geometry(t, weight, stride, padding, dilation, groups, pad_type)
+    out = Out("conv_out", _conv_shape(t, weight, geometry), dtypes.float16)
+    chosen = multi_conv_options(gir()._options, None, available_memory_proportions, None, enable_conv_dithering)
+    row = ("popxl", "ConvPow2Scaled", 1)
+    return result(create("ConvOp", [t, weight, log2_scale], [out], geometry, options={"conv": chosen}, row=row))
+
+
+def _geometry(
+    t: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: Any, pad_type: Any
+) -> dict[str, Any]:
+    n = t.rank - 2
+    if weight.rank != t.rank or n < 1:
+        raise popart_exception(f"Conv: data of rank {t.rank} and weights of rank {weight.rank} do not fit")
+    return {
+        "strides": _per_axis(stride, n, 1),
+        "pads": _per_axis(padding, 2 * n, 0),
+        "dilations": _per_axis(dilation, n, 1),
+        "group": int(groups or 1),
+        "auto_pad": pad_name(pad_type),
+    }
+
+
+def _per_axis(given: Sequence[int] | None, n: int, default: int) -> list[int]:
+    """A value per axis; the two-dimensional defaults are cut or stretched when all are alike."""
+    listed = [default] * n if given is None else [int(v) for v in given]
+    if len(listed) != n and len(set(listed)) == 1:
+        return [listed[0]] * n
+    return listed
+
+
+def _conv_shape(t: Tensor, weight: Tensor, g: dict[str, Any]) -> tuple[int, ...]:
+    if t.shape[1] != weight.shape[1] * g["group"]:
+        raise popart_exception(
+            f"Conv: {t.shape[1]} channels do not fit weights {list(weight.shape)} with {g['group']} groups"
+        )
+    return (
+        t.shape[0],
+        weight.shape[0],
+        *_shapes.window(t, weight.shape[2:], g["strides"], g["pads"], g["dilations"], g["auto_pad"]),
+    )
+
+
+def conv_transpose(
+    t: Tensor,
+    weight: Tensor,
+    stride: tuple[int, ...] | None = (1, 1),
+    padding: tuple[int, ...] | None = (0, 0, 0, 0),
+    dilation: tuple[int, ...] | None = (1, 1),
+    groups: int | None = 1,
+    pad_type: PadType | None = "not_set",
+    output_padding: tuple[int, ...] | None = (),
+    output_shape: tuple[int, ...] | None = (),
+    available_memory_proportions: list[float] | None = None,
+    partials_types: list[str] | None = None,
+    enable_conv_dithering: list[int] | None = None,
+) -> Tensor:
+    """ONNX's ConvTranspose; weights are (C, M / groups, kernel...).
+
+    `output_shape` determines the padding when given. See `conv` for the rest.
+    """
+    check_operands(t=t, weight=weight)
+    attributes = _transposed(t, weight, stride, padding, dilation, groups, pad_type, output_padding, output_shape)
+    out = Out("convtranspose_out", _transposed_shape(t, weight, attributes), t.dtype)
+    chosen = multi_conv_options(gir()._options, None, available_memory_proportions, partials_types, enable_conv_dithering)
+    return result(create("ConvTransposeOp", [t, weight], [out], attributes, options={"conv": chosen}))
+
+
+def conv_transpose_pow2scaled(
+    t: Tensor,
+    weight: Tensor,
+    log2_scale: Tensor,
+    stride: tuple[int, ...] | None = (1, 1),
+    padding: tuple[int, ...] | None = (0, 0, 0, 0),
+    dilation: tuple[int, ...] | None = (1, 1),
+    groups: int | None = 1,
+    pad_type: PadType | None = "not_set",
+    output_padding: tuple[int, ...] | None = (),
+    output_shape: tuple[int, ...] | None = (),
+    available_memory_proportions: list[float] | None = None,
+    enable_conv_dithering: list[int] | None = None,
+) -> Tensor:
+    """conv_transpose(t, weight) * 2**log2_scale of float8 operands, as float16; errors as `conv_pow2scaled`."""
+    check_operands(t=t, weight=weight, log2_scale=log2_scale)
+    check_pow2scaled(t, weight, log2_scale)
+    attributes = _transposed(t, weight, stride, padding, dilation, groups, pad_type, output_padding, output_shape)
+    out = Out("convtranspose_out", _transposed_shape(t, weight, attributes), dtypes.float16)
+    chosen = multi_conv_options(gir()._options, None, available_memory_proportions, None, enable_conv_dithering)
+    row = ("popxl", "ConvTransposePow2Scaled", 1)
+    return result(
+        create("ConvTransposeOp", [t, weight, log2_scale], [out], attributes, options={"conv": chosen}, row=row)
+    )
+
+
+def _transposed(
+    t: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: Any, pad_type: Any, extra: Any, shape: Any
+) -> dict[str, Any]:
+    return {
+        **_geometry(t, weight, stride, padding, dilation, groups, pad_type),
+        "output_padding": [int(p) for p in extra or ()],
+        "output_shape": [int(d) for d in shape or ()],
+    }
+
+
+def _transposed_shape(t: Tensor, weight: Tensor, a: dict[str, Any]) -> tuple[int, ...]:
+    if t.shape[1] != weight.shape[0]:
+        raise popart_exception(f"ConvTranspose: {t.shape[1]} channels do not fit weights {list(weight.shape)}")
+    n = t.rank - 2
+    channels = weight.shape[1] * a["group"]
+    if a["output_shape"]:
+        return (t.shape[0], channels, *a["output_shape"][-n:])
+    extra = a["output_padding"] or [0] * n
+    pads = [0] * (2 * n) if a["auto_pad"] != "NOTSET" else a["pads"]
+    sizes = [
+        s * (d - 1) + e + ((k - 1) * dil + 1) - pads[i] - pads[i + n]
+        for i, (d, s, e, k, dil) in enumerate(
+            zip(t.shape[2:], a["strides"], extra, weight.shape[2:], a["dilations"], strict=True)
+        )
+    ]
+    if a["auto_pad"].startswith("SAME"):
+        sizes = [d * s for d, s in zip(t.shape[2:], a["strides"], strict=True)]
+    return (t.shape[0], channels, *sizes)

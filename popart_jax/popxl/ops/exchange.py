@@ -1,0 +1,182 @@
+"""Transfers: host streams, remote buffers, other IPUs and tiles, code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from .. import dtypes
+from .._create import Out, create, like, result
+from .._internal.enums import TileSet
+from .._internal.placement import placement
+from ..context import gcg, get_current_context
+from ..remote_buffer import RemoteBuffer
+from ..tensor import Tensor, constant
+from .shaping import init
+from .utils import check_operands
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+    from ..streams import DeviceToHostStream, HostToDeviceStream
+
+CODE_LOCATION = Literal["executable", "io_buffer", "compute_buffer"]
+
+
+def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor:
+    """The next micro-batch of a stream, each time the operator runs.
+
+    Parameters
+    ----------
+    name : str, optional
+        Base of the tensors' names; default the stream's name.
+    """
+    base = name or h2d_stream._stream_tensor.name
+    start = init(h2d_stream.shape, h2d_stream.dtype, f"{base}_init", "undef")
+    stream = h2d_stream.tensor_id
+    out = Out(f"{base}_hostload", h2d_stream.shape, h2d_stream.dtype)
+    op = create("HostLoadOp", [start], [out], {"stream": stream}, **_stream_state("h2d", stream))
+    return result(op)
+
+
+def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
+    """Fill the next slot of a stream, each time the operator runs.
+
+    Raises
+    ------
+    ValueError
+        Shape or type differ from the stream's.
+    """
+    check_operands(t=t)
+    if t.dtype != d2h_stream.dtype:
+        raise ValueError(f"dtypes of stream and tensor do not match: {d2h_stream.dtype} != {t.dtype} of {t!r}.")
+    if t.shape != d2h_stream.shape:
+        raise ValueError(f"shapes of stream and tensor do not match: {d2h_stream.shape} != {t.shape} of {t!r}.")
+    stream = d2h_stream.tensor_id
+    create("HostStoreOp", [t], [], {"stream": stream}, **_stream_state("d2h", stream))
+
+
+def _stream_state(kind: str, stream: str) -> dict[str, Any]:
+    data, cursor = f"{kind}:{stream}", f"{kind}#{stream}"
+    return {"reads_state": [data], "writes_state": [cursor] if kind == "h2d" else [data, cursor]}
+
+
+def _offset(offset: int | Tensor) -> Tensor:
+    return offset if isinstance(offset, Tensor) else constant(np.uint32(offset), dtypes.uint32, "offset")
+
+
+def _state(buffer: RemoteBuffer) -> str:
+    return f"remote:{buffer.remote_buffer_id}"
+
+
+def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | None = None) -> Tensor:
+    """Entry `offset` of a remote buffer.
+
+    Parameters
+    ----------
+    offset : int or integer tensor of shape () or (1,)
+    name : str, optional
+        Base of the tensors' names.
+    """
+    at = _offset(offset)
+    check_operands(offset=at)
+    base = name or f"id_{remote_buffer.remote_buffer_id}_offset_{at.name}"
+    start = init(
+        remote_buffer.tensor_shape, remote_buffer.tensor_dtype, f"{base}_remote_load", "undef", remote_buffer.meta_shape
+    )
+    out = Out(f"{base}_remote_loaded", start.shape, start.dtype, remote_buffer.meta_shape)
+    attributes = {"buffer": remote_buffer.remote_buffer_id}
+    return result(create("RemoteLoadOp", [start, at], [out], attributes, reads_state=[_state(remote_buffer)]))
+
+
+def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
+    """Overwrite `t` with entry `offset` of a remote buffer.
+
+    Raises
+    ------
+    ValueError
+        `t` does not fit the buffer.
+    """
+    at = _offset(offset)
+    check_operands(offset=at, t=t)
+    remote_buffer.validate_tensor_matches_buffer(t)
+    t._meta_shape = remote_buffer.meta_shape
+    out = Out("remote_load_inplace_out", t.shape, t.dtype, remote_buffer.meta_shape)
+    attributes = {"buffer": remote_buffer.remote_buffer_id}
+    state = [_state(remote_buffer)]
+    return result(create("RemoteLoadInplaceOp", [t, at], [out], attributes, writes=[(0, 0)], reads_state=state))
+
+
+def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> None:
+    """Write `t` to entry `offset` of a remote buffer.
+
+    Raises
+    ------
+    ValueError
+        `t` does not fit the buffer.
+    """
+    at = _offset(offset)
+    check_operands(offset=at, t=t)
+    remote_buffer.validate_tensor_matches_buffer(t)
+    state = [_state(remote_buffer)]
+    attributes = {"buffer": remote_buffer.remote_buffer_id}
+    create("RemoteStoreOp", [t, at], [], attributes, reads_state=state, writes_state=state)
+
+
+def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
+    """The tensor on another IPU.
+
+    Parameters
+    ----------
+    source : int, optional
+        IPU that holds `t`; default its producer's.
+
+    Raises
+    ------
+    ValueError
+        No source is given and `t` has no placed producer.
+    """
+    check_operands(t=t)
+    if source is None:
+        producer = t._value.producer()
+        source = placement(t)[0] if producer is not None else None
+        if source is None:
+            raise ValueError(f"Could not infer the ipu of the tensor {t!r}. Please specify `source` when creating the copy.")
+    settings = get_current_context()._get_op_settings("IpuCopy")
+    settings.vgraphId = source
+    options = {"source": int(source), "destination": int(destination)}
+    out = like(t, f"{t.name}_c{destination}")
+    return result(create("IpuCopyOp", [t], [out], options=options, settings=settings))
+
+
+def io_tile_copy(t: Tensor) -> Tensor:
+    """The tensor on the other tile set."""
+    check_operands(t=t)
+    here = placement(t)[1]
+    settings = get_current_context()._get_op_settings("IoTileCopy")
+    settings.tileSet = TileSet.Compute if here is TileSet.IO else TileSet.IO
+    return result(create("IoTileCopyOp", [t], [like(t, f"{t.name}_iotilecopy")], settings=settings))
+
+
+def remote_code_load(graph: Graph, destination: CODE_LOCATION) -> None:
+    """Load the code of a graph from remote memory before it is called; values do not change.
+
+    Raises
+    ------
+    ValueError
+        `graph` is the current graph, or the destination is unknown.
+    NotImplementedError
+        A buffer as destination.
+    """
+    if graph == gcg():
+        raise ValueError("The remote_code_load op cannot load the code of the graph that it is in.")
+    if destination not in ("executable", "io_buffer", "compute_buffer"):
+        raise ValueError(f"Not a valid location: {destination!r}. Use 'executable'.")
+    if destination != "executable":
+        raise NotImplementedError(f"The destination {destination!r} is not supported by remote_code_load.")
+    create("RemoteCodeLoadOp", [], [], {"graph_id": graph.id}, options={"graph": graph})
+
+
+def code_copy(graph: Graph, source: CODE_LOCATION, destination: CODE_LOCATION) -> None:
+    """Not available (NotImplementedError)."""
+    raise NotImplementedError("code_copy is not implemented; use remote_code_load.")

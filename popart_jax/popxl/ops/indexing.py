@@ -1,0 +1,207 @@
+"""Reading and writing by run-time indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...errors import popart_exception
+from .. import dtypes
+from .._create import Out, create, like, result
+from ..tensor import Tensor
+from .utils import check_operands, handle_negative_axis
+
+
+def gather(t: Tensor, indices: Tensor, axis: int = 0, available_memory_proportion: float | None = None, zero_OOR: bool = False) -> Tensor:
+    """Slices of `t` along an axis; out-of-range indices (negative ones too) give zeros with `zero_OOR`."""
+    return groupedgather(t, indices, axis, 1, available_memory_proportion, zero_OOR)
+
+
+def groupedgather(
+    t: Tensor,
+    indices: Tensor,
+    axis: int = 0,
+    group_size: int | None = 1,
+    available_memory_proportion: float | None = None,
+    zero_OOR: bool = False,
+) -> Tensor:
+    """`gather`, independently for each of `group_size` leading groups."""
+    return _gather("GatherOp", t, indices, axis, group_size or 1, available_memory_proportion, zero_OOR, "gather_out")
+
+
+def tied_gather(t: Tensor, indices: Tensor, axis: int = 0, available_memory_proportion: float | None = None, zero_OOR: bool = False) -> Tensor:
+    """`gather` whose operand shares its layout with a matrix product (a matter of cost only)."""
+    return _gather("TiedGatherOp", t, indices, axis, 1, available_memory_proportion, zero_OOR, "tiedgather_out")
+
+
+def _gather(
+    class_name: str, t: Tensor, indices: Tensor, axis: int, groups: int, amp: float | None, zero: bool, name: str
+) -> Tensor:
+    check_operands(t=t, indices=indices)
+    lead = 1 if groups > 1 else 0
+    if not -t.rank <= axis < t.rank:
+        raise popart_exception(f"Gather axis {axis} is out of range for rank {t.rank}")
+    axis = handle_negative_axis(t, axis)
+    if lead and (t.shape[0] != groups or indices.shape[0] != groups):
+        raise popart_exception(f"groupedgather: leading axes of {list(t.shape)}, {list(indices.shape)} must be {groups}")
+    if lead and axis == 0:
+        axis = 1
+    shape = (*t.shape[:axis], *indices.shape[lead:], *t.shape[axis + 1 :])
+    attributes = {"axis": axis, "group_size": groups, "zero_oor": int(zero)}
+    options = {"available_memory_proportion": amp}
+    return result(create(class_name, [t, indices], [Out(name, shape, t.dtype)], attributes, options=options))
+
+
+def scatter(
+    t: Tensor, indices: Tensor, values: Tensor, axis: int = 0, available_memory_proportion: float | None = None
+) -> Tensor:
+    """A copy of `t` with elements replaced along an axis (ONNX's ScatterElements)."""
+    check_operands(t=t, indices=indices, values=values)
+    options = {"available_memory_proportion": available_memory_proportion}
+    attributes = {"axis": handle_negative_axis(t, axis)}
+    return result(create("ScatterOp", [t, indices, values], [like(t, "scatter_out")], attributes, options=options))
+
+
+_REDUCTIONS = ("sum", "max", "min", "none")
+
+
+def scatter_reduce(
+    data: Tensor,
+    indices: Tensor,
+    reduction: str,
+    initial_values: Tensor | None = None,
+    axis: int = 0,
+    axis_size: int | None = None,
+    enable_index_broadcast: int = True,
+    available_memory_proportion: float | None = None,
+) -> Tensor:
+    """Elements of `data` reduced into `axis_size` slots that the indices choose.
+
+    Parameters
+    ----------
+    reduction : {'sum', 'max', 'min', 'none'}
+    initial_values : Tensor, optional
+        What is reduced into; otherwise zeros.
+    enable_index_broadcast : bool
+        Indices of one axis hold for whole slices.
+
+    Raises
+    ------
+    ValueError
+        Neither `initial_values` nor `axis_size`; unknown reduction.
+    """
+    return grouped_scatter_reduce(
+        data, indices, reduction, initial_values, axis, axis_size, 1, bool(enable_index_broadcast), available_memory_proportion
+    )
+
+
+def grouped_scatter_reduce(
+    data: Tensor,
+    indices: Tensor,
+    reduction: str,
+    initial_values: Tensor | None = None,
+    axis: int = 0,
+    axis_size: int | None = None,
+    group_size: int = 1,
+    enable_index_broadcast: bool = True,
+    available_memory_proportion: float | None = None,
+) -> Tensor:
+    """`scatter_reduce`, independently for each of `group_size` leading groups."""
+    operands = {"data": data, "indices": indices}
+    if initial_values is not None:
+        operands["initial_values"] = initial_values
+    check_operands(**operands)
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"Not a valid reduction: {reduction!r}. Must be one of {list(_REDUCTIONS)}.")
+    axis = handle_negative_axis(data, axis)
+    if group_size > 1 and axis == 0:
+        axis = 1
+    if axis_size is None:
+        if initial_values is None:
+            raise ValueError("Either `axis_size` or `initial_values` must be given.")
+        axis_size = initial_values.shape[axis]
+    shape = (*data.shape[:axis], int(axis_size), *data.shape[axis + 1 :])
+    attributes: dict[str, Any] = {"axis": axis, "axis_size": int(axis_size), "reduction": reduction,
+                                  "group_size": int(group_size), "enable_index_broadcast": int(enable_index_broadcast)}  # fmt: skip
+    inputs = [data, indices] + ([] if initial_values is None else [initial_values])
+    options = {"available_memory_proportion": available_memory_proportion}
+    out = Out("scatterreduce_out", shape, data.dtype)
+    return result(create("ScatterReduceOp", inputs, [out], attributes, options=options))
+
+
+def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
+    """values[1] where the class index matches, values[0] elsewhere; `num_classes` is a constant.
+
+    Raises
+    ------
+    popart_exception
+        The number of classes is no constant.
+    """
+    from ..tensor import Constant
+
+    check_operands(t=t, num_classes=num_classes, values=values)
+    if not isinstance(num_classes, Constant):
+        raise popart_exception(f"onehot: num_classes must be a constant, {num_classes!r} is not")
+    depth = int(num_classes._host.reshape(()))
+    at = axis if axis >= 0 else t.rank + 1 + axis
+    shape = (*t.shape[:at], depth, *t.shape[at:])
+    return result(create("OnehotOp", [t, num_classes, values], [Out("onehot_out", shape, values.dtype)], {"axis": at}))
+
+
+def dynamic_slice(t: Tensor, index: Tensor, axes: list[int], sizes: list[int], no_overlap: bool) -> Tensor:
+    """The window of `sizes` along `axes` that starts at a run-time index."""
+    check_operands(t=t, index=index)
+    shape = list(t.shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        shape[axis] = int(size)
+    attributes = {"axes": list(axes), "sizes": list(sizes), "no_overlap": int(no_overlap)}
+    return result(create("DynamicSliceOp", [t, index], [Out("dynamic_slice_out", tuple(shape), t.dtype)], attributes))
+
+
+def dynamic_update(
+    t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int], no_overlap: bool
+) -> Tensor:
+    """A copy of `t` whose window at a run-time index is `t_update`."""
+    return _dynamic_update("DynamicUpdateOp", t, index, t_update, axes, sizes, no_overlap)
+
+
+def dynamic_update_(
+    t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int], no_overlap: bool
+) -> Tensor:
+    """`dynamic_update` in place."""
+    return _dynamic_update("DynamicUpdateInplaceOp", t, index, t_update, axes, sizes, no_overlap)
+
+
+def _dynamic_update(
+    class_name: str, t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int], no_overlap: bool
+) -> Tensor:
+    check_operands(t=t, index=index, t_update=t_update)
+    inplace = "Inplace" in class_name
+    attributes = {"axes": list(axes), "sizes": list(sizes), "no_overlap": int(no_overlap)}
+    out = like(t, "dynamicupdateinplace_out" if inplace else "dynamic_update_out")
+    return result(create(class_name, [t, index, t_update], [out], attributes, writes=[(0, 0)] if inplace else ()))
+
+
+def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:
+    """a X + b Y, without broadcasting, in the type of X."""
+    return _scaled_add("ScaledAddOp", X, Y, a, b)
+
+
+def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:
+    """X <- a X + b Y."""
+    return _scaled_add("ScaledAddLhsInplaceOp", X, Y, a, b)
+
+
+def _scaled_add(class_name: str, X: Tensor, Y: Tensor, a: float | Tensor, b: float | Tensor) -> Tensor:
+    inplace = "Inplace" in class_name
+    scales = {"a": a, "b": b}
+    tensors = {k: v for k, v in scales.items() if isinstance(v, Tensor)}
+    numbers = {k: dtypes.builtins.float(v) for k, v in scales.items() if not isinstance(v, Tensor)}
+    check_operands(X=X, Y=Y, **tensors)
+    if X.shape != Y.shape:
+        raise popart_exception(f"ScaledAdd: shapes {list(X.shape)} and {list(Y.shape)} differ")
+    out = like(X, f"scaled_add__{X.name}" if inplace else "scaled_add_out")
+    inputs = [X, Y, tensors.get("a"), tensors.get("b")]
+    while inputs[-1] is None:
+        inputs.pop()
+    return result(create(class_name, inputs, [out], numbers, writes=[(0, 0)] if inplace else ()))

@@ -1,0 +1,75 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from .. import dtypes
+from .._create import Out, create, result
+from ..context import gir
+from ..tensor import Tensor
+from . import _shapes
+from .shaping import check_pow2scaled
+from .utils import check_operands
+
+
+def matmul(
+    lhs: Tensor,
+    rhs: Tensor,
+    available_memory_proportion: float | None = None,
+    output_type: dtypes.dtype | None = None,
+    partials_type: dtypes.dtype | None = None,
+) -> Tensor:
+    """Matrix product by NumPy's rules.
+
+    Parameters
+    ----------
+    available_memory_proportion : float, optional
+        For the cost model.
+    output_type : popxl.dtype, optional
+        Type of the result.
+    partials_type : float16 or float32, optional
+        Type in which products are accumulated.
+
+    Raises
+    ------
+    ValueError
+        Another `partials_type`.
+    popart_exception
+        The operands do not fit.
+    """
+    check_operands(lhs=lhs, rhs=rhs)
+    if partials_type not in (None, dtypes.float16, dtypes.float32):
+        raise ValueError(f"partials_type must be float16 or float32, got {partials_type}.")
+    if lhs.dtype != rhs.dtype:
+        _shapes.broadcast("MatMul", lhs, rhs)
+    partials = _partials(partials_type)
+    options = {"available_memory_proportion": available_memory_proportion, "partials_type": partials}
+    out = Out("matmul_out", _shapes.matmul(lhs, rhs), output_type or lhs.dtype)
+    if output_type in (None, lhs.dtype):
+        return result(create("MatMulOp", [lhs, rhs], [out], options=options))
+    return result(create("MatMulOp", [lhs, rhs], [out], {"to": output_type}, options=options, row=("popxl", "MatMulTo", 1)))
+
+
+def _partials(given: dtypes.dtype | None) -> str:
+    if given is not None:
+        return "HALF" if given == dtypes.float16 else "FLOAT"
+    return "HALF" if str(getattr(gir()._options, "partialsTypeMatMuls", "")).lower() == "half" else "FLOAT"
+
+
+def matmul_pow2scaled(
+    lhs: Tensor, rhs: Tensor, log2_scale: Tensor, available_memory_proportion: float | None = None
+) -> Tensor:
+    """(lhs @ rhs) * 2**log2_scale of float8 operands, as float16.
+
+    Raises
+    ------
+    TypeError
+        An operand is not float8, or the scale not int32.
+    ValueError
+        The scale is no scalar.
+    """
+    check_operands(lhs=lhs, rhs=rhs, log2_scale=log2_scale)
+    check_pow2scaled(lhs, rhs, log2_scale)
+    out = Out("matmul_pow2scaled_out", _shapes.matmul(lhs, rhs), dtypes.float16)
+    options = {"available_memory_proportion": available_memory_proportion, "partials_type": "HALF"}
+    op = create("MatMulOp", [lhs, rhs, log2_scale], [out], options=options, row=("popxl", "MatMulPow2Scaled", 1))
+    return result(op)

@@ -1,0 +1,214 @@
+"""Pooling, normalisation, resampling, dropout and losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+
+from ...errors import popart_exception
+from .. import dtypes
+from .._create import Out, create, infer, like, result
+from ..tensor import Tensor, constant
+from .conv import PadType, pad_name
+from .utils import check_operands
+
+Ints = tuple[int, ...] | None
+
+
+def average_pool(
+    t: Tensor, kernel_size: tuple[int, ...], stride: Ints = None, padding: Ints = None, out_pads: Ints = None,
+    dilation: Ints = None, in_dilations: Ints = None, auto_pad: PadType | None = "not_set", ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    """Mean over windows; padding does not count."""
+    return _pool("AveragePoolOp", t, kernel_size, stride, padding, out_pads, dilation, in_dilations, auto_pad, ceil_mode)
+
+
+def max_pool(
+    t: Tensor, kernel_size: tuple[int, ...], stride: Ints = None, padding: Ints = None, out_pads: Ints = None,
+    dilation: Ints = None, in_dilations: Ints = None, auto_pad: PadType | None = "not_set", ceil_mode: bool = False,
+    storage_order: Literal["row", "column"] = "row",
+) -> Tensor:  # fmt: skip
+    """Maximum over windows; `storage_order` only concerns indices, which are not returned."""
+    if storage_order not in ("row", "column"):
+        raise ValueError(f"storage_order must be 'row' or 'column', got {storage_order!r}.")
+    return _pool("MaxPoolOp", t, kernel_size, stride, padding, out_pads, dilation, in_dilations, auto_pad, ceil_mode)
+
+
+def _pool(
+    class_name: str, t: Tensor, kernel: Any, stride: Any, padding: Any, out_pads: Any, dilation: Any, in_dilations: Any,
+    auto_pad: Any, ceil_mode: bool,
+) -> Tensor:  # fmt: skip
+    check_operands(t=t)
+    n = len(kernel)
+    rule = pad_name(auto_pad)
+    if any(out_pads or ()) or any(d != 1 for d in in_dilations or ()):
+        raise popart_exception(f"{class_name}: out_pads and in_dilations other than the default can't be run.")
+    attributes = {
+        "kernel_shape": [int(k) for k in kernel],
+        "strides": [int(s) for s in stride or (1,) * n],
+        "pads": [int(p) for p in padding or (0,) * (2 * n)],
+        "dilations": [int(d) for d in dilation or (1,) * n],
+        "auto_pad": rule,
+        "ceil_mode": int(ceil_mode),
+    }
+    sizes = infer(class_name, [t], attributes)[0][0]
+    name = class_name.removesuffix("Op").lower() + "_out"
+    return result(create(class_name, [t], [Out(name, sizes, t.dtype)], attributes))
+
+
+def batch_norm_inference(
+    t: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor, epsilon: float = 1e-5, momentum: float = 0.9
+) -> Tensor:
+    """scale (t - mean) / sqrt(var + epsilon) + bias per channel; the statistics are not changed."""
+    check_operands(t=t, scale=scale, bias=bias, mean=mean, var=var)
+    channels = (t.shape[1],)
+    if any(p.shape != channels for p in (scale, bias, mean, var)):
+        raise popart_exception(f"batch_norm_inference: parameters must have shape {list(channels)}")
+    attributes = {"epsilon": float(epsilon), "momentum": float(momentum)}
+    return result(create("BatchNormOp", [t, scale, bias, mean, var], [like(t, "batch_norm_out")], attributes))
+
+
+def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: float = 1e-5) -> Tensor:
+    """Normalisation of each sample within groups of channels (axis 1), with the biased variance.
+
+    The operator also gives mean and inverse standard deviation, shape (N * num_groups,), which are not returned.
+    """
+    check_operands(t=t, weight=weight, bias=bias)
+    if t.rank < 2 or t.shape[1] % num_groups:
+        raise popart_exception(f"group_norm: {num_groups} groups do not divide the channels of {list(t.shape)}")
+    stats = (t.shape[0] * num_groups,)
+    outs = [like(t, "group_norm_out"), Out("group_norm_mean", stats, dtypes.float32),
+            Out("group_norm_inv_std_dev", stats, dtypes.float32)]  # fmt: skip
+    attributes = {"num_groups": int(num_groups), "epsilon": float(eps)}
+    return result(create("GroupNormOp", [t, weight, bias], outs, attributes))
+
+
+def layer_norm(t: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    """`group_norm` with one group."""
+    return group_norm(t, weight, bias, 1, eps)
+
+
+def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
+    """Each element is 0 with probability p, else t / (1 - p); the seed determines which."""
+    check_operands(t=t, seed_tensor=seed_tensor)
+    return result(create("DropoutOp", [t, seed_tensor], [like(t, "dropout_out")], {"ratio": float(p)}))
+
+
+def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Iterable[int], ratio: float) -> Tensor:
+    """Dropout whose mask has `shape` and is broadcast to t."""
+    check_operands(t=t, seed_tensor=seed_tensor)
+    attributes = {"shape": [int(d) for d in shape], "ratio": float(ratio)}
+    return result(create("ShapedDropoutOp", [t, seed_tensor], [like(t, "shapeddropout_out")], attributes))
+
+
+def roi_align(
+    t: Tensor, rois: Tensor, batch_index: Tensor, output_size: tuple[int, ...], spatial_scale: float, sampling_ratio: int
+) -> Tensor:
+    """Averages of bilinear samples in regions (x1, y1, x2, y2) of feature maps, without half-pixel offset."""
+    check_operands(t=t, rois=rois, batch_index=batch_index)
+    height, width = (int(s) for s in output_size)
+    attributes = {"output_height": height, "output_width": width, "spatial_scale": float(spatial_scale),
+                  "sampling_ratio": int(sampling_ratio)}  # fmt: skip
+    out = Out("roi_align_out", (rois.shape[0], t.shape[1], height, width), t.dtype)
+    return result(create("RoiAlignOp", [t, rois, batch_index], [out], attributes))
+
+
+_MODES = ("nearest", "linear", "cubic")
+_NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "pytorch")
+_COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize")
+
+
+def interpolate(
+    t: Tensor,
+    scale_factor: tuple[float, ...] | None = (1.0, 1.0, 1.0, 1.0),
+    mode: str | None = "nearest",
+    nearest_mode: str | None = "round_prefer_floor",
+    coordinate_transformation_mode: str | None = "half_pixel",
+) -> Tensor:
+    """ONNX's Resize by one factor per axis; sizes are rounded down.
+
+    Raises
+    ------
+    ValueError
+        Unknown mode, or not one factor per axis.
+    """
+    check_operands(t=t)
+    for given, known, what in (
+        (mode, _MODES, "mode"),
+        (nearest_mode, _NEAREST, "nearest_mode"),
+        (coordinate_transformation_mode, _COORDINATES, "coordinate_transformation_mode"),
+    ):
+        if given not in known:
+            raise ValueError(f"{what} must be one of {known}, got {given!r}.")
+    scales = [float(s) for s in scale_factor or ()]
+    if len(scales) != t.rank:
+        raise ValueError(f"scale_factor must have one entry per axis: {len(scales)} entries for rank {t.rank}.")
+    shape = tuple(int(np.floor(d * s)) for d, s in zip(t.shape, scales, strict=True))
+    attributes = {"scales": scales, "mode": mode, "nearest_mode": nearest_mode,
+                  "coordinate_transformation_mode": coordinate_transformation_mode}  # fmt: skip
+    return result(create("ResizeOp", [t], [Out("interpolate_out", shape, t.dtype)], attributes))
+
+
+_REDUCTIONS = {"mean": "Mean", "sum": "Sum", "none": "NoReduction"}
+
+
+def _reduction(name: str) -> str:
+    if name not in _REDUCTIONS:
+        raise ValueError(f"Not a valid reduction: {name!r}. Must be one of {list(_REDUCTIONS)}.")
+    return _REDUCTIONS[name]
+
+
+def _check_labels(probs: Tensor, labels: Tensor) -> None:
+    if not labels.dtype.is_int:
+        raise popart_exception(f"nll_loss: labels must be whole numbers, {labels!r} is {labels.dtype.name}")
+    if probs.rank < 1 or probs.shape[:-1] != labels.shape:
+        raise popart_exception(f"nll_loss: labels of shape {list(labels.shape)} do not fit probs {list(probs.shape)}")
+
+
+def nll_loss(
+    probs: Tensor, labels: Tensor, ignore_index: int | None = None, reduction: str = "mean", log_prob: bool = False
+) -> Tensor:
+    """-log of the probability of each label, reduced.
+
+    Parameters
+    ----------
+    probs : Tensor (..., C)
+    labels : Tensor (...)
+    ignore_index : int, optional
+        Samples with this label count nothing.
+    reduction : {'mean', 'sum', 'none'}
+    log_prob : bool
+        `probs` are logarithms already.
+
+    Raises
+    ------
+    ValueError
+        Unknown reduction.
+    """
+    check_operands(probs=probs, labels=labels)
+    attributes: dict[str, Any] = {"reduction": _reduction(reduction), "log_prob": int(log_prob), "ignore_index": ignore_index}
+    _check_labels(probs, labels)
+    out = Out("loss", labels.shape if reduction == "none" else (), probs.dtype)
+    return result(create("NllOp", [probs, labels], [out], attributes))
+
+
+def nll_loss_with_softmax_grad(
+    probs: Tensor, labels: Tensor, loss_grad: float | Tensor = 1, ignore_index: int | None = None, reduction: str = "mean"
+) -> tuple[Tensor, Tensor]:
+    """The loss of softmax probabilities and its gradient with respect to the softmax's input.
+
+    Returns
+    -------
+    (loss, dx)
+        dx = (probs - onehot(labels)) * loss_grad, for 'mean' divided by the number of samples that count.
+    """
+    if not isinstance(loss_grad, Tensor):
+        loss_grad = constant(loss_grad, dtypes.float32)
+    check_operands(probs=probs, labels=labels, loss_grad=loss_grad)
+    attributes: dict[str, Any] = {"reduction": _reduction(reduction), "ignore_index": ignore_index}
+    _check_labels(probs, labels)
+    outs = [Out("loss", labels.shape if reduction == "none" else (), probs.dtype), like(probs, "dx")]
+    op = create("NlllWithSoftmaxGradDirectOp", [probs, labels, loss_grad], outs, attributes)
+    return result(op), result(op, 1)

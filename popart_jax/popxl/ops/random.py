@@ -1,0 +1,31 @@
+"""Random tensors, determined by their seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import dtypes
+from .._create import Out, create, result
+from ..tensor import Tensor
+from .utils import check_operands
+
+
+def random_uniform(
+    seed_tensor: Tensor, shape: tuple[int, ...], low: float = 0.0, high: float = 1.0, dtype: dtypes.dtype = dtypes.float32
+) -> Tensor:
+    """Uniform numbers in [low, high)."""
+    return _random("RandomUniformOp", seed_tensor, shape, dtype, "random_uniform_out", low=float(low), high=float(high))
+
+
+def random_normal(
+    seed_tensor: Tensor, shape: tuple[int, ...], mean: float = 0.0, std: float = 1.0, dtype: dtypes.dtype = dtypes.float32
+) -> Tensor:
+    """Normal numbers."""
+    return _random("RandomNormalOp", seed_tensor, shape, dtype, "random_normal_out", mean=float(mean), scale=float(std))
+
+
+def _random(class_name: str, seed: Tensor, shape: Any, dtype: dtypes.dtype, name: str, **attributes: float) -> Tensor:
+    check_operands(seed_tensor=seed)
+    dims = tuple(int(d) for d in shape)
+    out = Out(name, dims, dtype)
+    return result(create(class_name, [seed], [out], {"shape": dims, "dtype": dtype, **attributes}))

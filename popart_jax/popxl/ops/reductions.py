@@ -1,0 +1,150 @@
+"""Reductions along axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from .. import dtypes
+from .._create import Out, create, result
+from ..tensor import Tensor, constant
+from . import _shapes
+from ._base import unary
+from .utils import check_operands, handle_axes, handle_negative_axis
+
+Axes = int | Iterable[int] | None
+
+
+def _reduce(class_name: str, t: Tensor, axis: Axes, keepdims: bool, name: str) -> Tensor:
+    check_operands(t=t)
+    axes = handle_axes(t, axis)
+    out = Out(name, _shapes.reduced(t.shape, axes, keepdims), t.dtype)
+    if not axes and t.rank:
+        return result(create(class_name, [t], [out], row=("", "Identity", 16)))
+    return result(create(class_name, [t], [out], {"axes": axes, "keepdims": int(keepdims)}))
+
+
+def l1(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Sum of absolute values."""
+    return _reduce("ReduceL1Op", t, axis, keepdims, "l1_out")
+
+
+def l2(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Square root of the sum of squares."""
+    return _reduce("ReduceL2Op", t, axis, keepdims, "l2_out")
+
+
+def logsum(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Logarithm of the sum."""
+    return _reduce("ReduceLogSumOp", t, axis, keepdims, "logsum_out")
+
+
+def logsumexp(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Logarithm of the sum of exponentials, computed stably."""
+    return _reduce("ReduceLogSumExpOp", t, axis, keepdims, "logsumexp_out")
+
+
+def max(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Largest element."""
+    return _reduce("ReduceMaxOp", t, axis, keepdims, "max_out")
+
+
+def mean(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Arithmetic mean."""
+    return _reduce("ReduceMeanOp", t, axis, keepdims, "mean_out")
+
+
+def min(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Smallest element."""
+    return _reduce("ReduceMinOp", t, axis, keepdims, "min_out")
+
+
+def prod(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Product."""
+    return _reduce("ReduceProdOp", t, axis, keepdims, "prod_out")
+
+
+def sum(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Sum."""
+    return _reduce("ReduceSumOp", t, axis, keepdims, "sum_out")
+
+
+def sumsquare(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Sum of squares."""
+    return _reduce("ReduceSumSquareOp", t, axis, keepdims, "sumsquare_out")
+
+
+def median(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Lower median; the operator also gives the indices, which are not returned."""
+    check_operands(t=t)
+    axes = handle_axes(t, axis)
+    shape = _shapes.reduced(t.shape, axes, keepdims)
+    outs = [Out("median_out", shape, t.dtype), Out("median_indices_out", shape, dtypes.int32)]
+    return result(create("ReduceMedianOp", [t], outs, {"axes": axes, "keepdims": int(keepdims)}))
+
+
+def lamb_square(t: Tensor) -> Tensor:
+    """Sum of the squares of all elements, in float32."""
+    check_operands(t=t)
+    return result(create("LambSquareOp", [t], [Out("lamb_square_out", (), dtypes.float32)]))
+
+
+def argmax(t: Tensor, dim: int = 0, keepdim: bool = False) -> Tensor:
+    """Index of the largest element along an axis, the first one on ties; int32."""
+    return _arg("ArgMaxOp", t, dim, keepdim, "argmax_out")
+
+
+def argmin(t: Tensor, dim: int = 0, keepdim: bool = False) -> Tensor:
+    """Index of the smallest element along an axis, the first one on ties; int32."""
+    return _arg("ArgMinOp", t, dim, keepdim, "argmin_out")
+
+
+def _arg(class_name: str, t: Tensor, dim: int, keepdim: bool, name: str) -> Tensor:
+    check_operands(t=t)
+    axis = handle_negative_axis(t, dim)
+    out = Out(name, _shapes.reduced(t.shape, [axis], bool(keepdim)), dtypes.int32)
+    return result(create(class_name, [t], [out], {"axis": axis, "keepdims": int(bool(keepdim))}))
+
+
+def cumsum(t: Tensor, dim: int = 0) -> Tensor:
+    """Inclusive cumulative sum along an axis."""
+    check_operands(t=t)
+    axis = constant(np.asarray(handle_negative_axis(t, dim), np.int64), dtypes.int64, "dim")
+    out = Out("cumsum_out", t.shape, t.dtype)
+    return result(create("CumSumOp", [t, axis], [out], {"dim": handle_negative_axis(t, dim)}))
+
+
+def topk(
+    t: Tensor, k: int, axis: int, largest: bool, sorted: bool, available_memory_proportion: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """The k largest (or smallest) elements along an axis, and their indices (int32)."""
+    check_operands(t=t)
+    axis = handle_negative_axis(t, axis)
+    shape = (*t.shape[:axis], int(k), *t.shape[axis + 1 :])
+    outs = [Out("topk_out_value", shape, t.dtype), Out("topk_out_indices", shape, dtypes.int32)]
+    attributes = {"k": int(k), "axis": axis, "largest": int(largest), "sorted": int(sorted)}
+    op = create("TopKOp", [t], outs, attributes, options={"available_memory_proportion": available_memory_proportion})
+    return result(op), result(op, 1)
+
+
+def histogram(t: Tensor, levels: list[float], absolute_of_input: bool) -> Tensor:
+    """Number of elements between neighbouring levels; the last bin includes its end.
+
+    Raises
+    ------
+    ValueError
+        The levels do not increase.
+    """
+    check_operands(t=t)
+    if any(b <= a for a, b in zip(levels, levels[1:], strict=False)):
+        raise ValueError(f"levels must be strictly increasing, got {levels}.")
+    out = Out("histogram_out", (len(levels) - 1,), dtypes.uint32)
+    attributes = {"levels": [dtypes.builtins.float(x) for x in levels], "absoluteOfInput": int(absolute_of_input)}
+    return result(create("HistogramOp", [t], [out], attributes))
+
+
+def softmax(t: Tensor, axis: int) -> Tensor:
+    """Exponentials along an axis, normalised to sum 1."""
+    check_operands(t=t)
+    return unary("SoftmaxOp", t, "softmax_out", None, axis=handle_negative_axis(t, axis))

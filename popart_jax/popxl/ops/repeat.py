@@ -1,0 +1,90 @@
+"""Loops with a fixed number of passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ...errors import popart_exception
+from .. import dtypes
+from .._create import Out, create
+from ..context import get_current_context
+from ..tensor import Tensor
+from .call import CallSiteInfo, check_types, prepare_inputs
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+
+
+def repeat(
+    graph: Graph,
+    repeat_count: int,
+    *inputs: Tensor | Iterable[Tensor],
+    inputs_dict: Mapping[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, ...]:
+    """Run a graph `repeat_count` times; its N outputs feed its first N inputs at the next pass.
+
+    Raises
+    ------
+    ValueError
+        A negative count, fewer inputs than outputs, or wrong inputs (see `call`).
+    """
+    return repeat_with_info(graph, repeat_count, *inputs, inputs_dict=inputs_dict).outputs
+
+
+def repeat_with_info(
+    graph: Graph,
+    repeat_count: int,
+    *inputs: Tensor | Iterable[Tensor],
+    inputs_dict: Mapping[Tensor, Tensor] | None = None,
+    check_inputs: bool = True,
+) -> CallSiteInfo:
+    """As `repeat`, returning the site; its graph is a wrapper with two more inputs and one more output."""
+    if repeat_count < 0:
+        raise ValueError(f"Repeat count must be non-negative, got {repeat_count}.")
+    if len(graph.inputs) < len(graph.outputs):
+        raise ValueError(
+            f"To repeat {graph!r}, its number of inputs ({len(graph.inputs)}) must be at least its number of outputs "
+            f"({len(graph.outputs)})."
+        )
+    values = prepare_inputs(graph, inputs, inputs_dict, check_inputs, "graph")
+    check_types(graph, values)
+    for i, (out, carried) in enumerate(zip(graph.outputs, graph.inputs, strict=False)):
+        if (out.shape, out.dtype) != (carried.shape, carried.dtype):
+            raise popart_exception(f"repeat: output {i} {out!r} can't feed input {carried!r} of {graph!r}")
+    wrapper = _wrapper(graph)
+    ordered: list[Tensor | None] = [values.get(i) for i in range(len(graph.inputs))]
+    outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in graph.outputs]
+    here = get_current_context().graph
+    ids = [here.ir._suffixed(f"{here.id}/{o.name}" if here.id else o.name) for o in outs]
+    by_ref = [i + 2 for i, t in enumerate(graph.inputs) if t in graph._by_ref_inputs and i in values]
+    writes = [(i, len(outs) + k) for k, i in enumerate(by_ref)]
+    attributes = {"body": wrapper, "trip_count": int(repeat_count)}
+    return CallSiteInfo(create("LoopOp", [None, None, *ordered], outs, attributes, writes=writes, output_ids=ids))
+
+
+def _wrapper(graph: Graph) -> Graph:
+    """A graph (iterator, condition, inputs...) -> (condition, outputs...) that calls `graph` once."""
+    context = get_current_context()
+    owner = graph.ir
+    wrapper = owner._new_graph(owner._subgraph_id(f"{graph.id}__loop_wrapper"))
+    scopes, context._name_scopes = context._name_scopes, []
+    sequence, context._sequencer = context._sequencer, type(context._sequencer)()
+    try:
+        with wrapper:
+            wrapper._add_input((), dtypes.int32, "Iterator___", False, ())
+            condition = wrapper._add_input((), dtypes.bool, "LoopCond___", False, ())
+            made = [
+                wrapper._add_input(t.shape, t.dtype, t.name, t in graph._by_ref_inputs, t.meta_shape) for t in graph.inputs
+            ]
+            wrapper._graph.outputs.append(condition._value)
+            outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in graph.outputs]
+            ids = [owner._suffixed(f"{wrapper.id}/{o.name}") for o in outs]
+            by_ref = [i for i, t in enumerate(graph.inputs) if t in graph._by_ref_inputs]
+            writes = [(i, len(outs) + k) for k, i in enumerate(by_ref)]
+            op = create("CallOp", made, outs, {"callee": graph}, writes=writes, output_ids=ids)
+            for value in op._node.outputs:
+                wrapper._graph.outputs.append(value)
+    finally:
+        context._name_scopes, context._sequencer = scopes, sequence
+    return wrapper

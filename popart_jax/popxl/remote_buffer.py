@@ -1,0 +1,122 @@
+"""Remote buffers: arrays of tensors outside the chip, one per replica."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .context import gcg, gir
+from .dtypes import dtype as Dtype
+from .tensor import Tensor
+
+_READ_ONLY = {"tensor_shape", "tensor_dtype", "remote_buffer_id"}
+
+
+class RemoteBuffer:
+    """`entries` tensors of one shape and type in remote memory, per replica.
+
+    Parameters
+    ----------
+    tensor_shape, tensor_dtype
+        One entry.
+    entries : int
+        Number of entries, at least 1 (ValueError).
+    """
+
+    def __init__(self, tensor_shape: tuple[int, ...], tensor_dtype: Dtype, entries: int) -> None:
+        owner = gcg().ir
+        number = owner._next_buffer
+        for name, value in (("_ir", owner), ("_id", number), ("_meta_shape", ())):
+            object.__setattr__(self, name, value)
+        self.set_remote_buffer_info(tensor_dtype, tensor_shape, entries)
+        owner._next_buffer += 1
+        owner._buffers[number] = self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _READ_ONLY:
+            raise AttributeError(f"can't set attribute '{name}'")
+        object.__setattr__(self, name, value)
+
+    @property
+    def _current_ir(self) -> Any:
+        return self._ir._pb_ir
+
+    @property
+    def remote_buffer_id(self) -> int:
+        """Number of the buffer in its Ir, from 1."""
+        return self._id
+
+    @property
+    def tensor_shape(self) -> tuple[int, ...]:
+        """Shape of an entry."""
+        return self._shape
+
+    @property
+    def tensor_dtype(self) -> Dtype:
+        """Type of an entry."""
+        return self._dtype
+
+    @property
+    def entries(self) -> int:
+        """Number of entries."""
+        return self._entries
+
+    @entries.setter
+    def entries(self, value: int) -> None:
+        self._entries = _checked(value)
+
+    @property
+    def meta_shape(self) -> tuple[int, ...]:
+        """Shape of the whole tensor of which the entries are shards, else ``()``."""
+        return self._meta_shape
+
+    @meta_shape.setter
+    def meta_shape(self, value: tuple[int, ...]) -> None:
+        self._meta_shape = tuple(value)
+
+    def set_remote_buffer_info(self, tensor_dtype: Dtype, tensor_shape: tuple[int, ...], entries: int) -> None:
+        """Replace type, shape and number of entries."""
+        self._dtype, self._shape, self._entries = tensor_dtype, tuple(tensor_shape), _checked(entries)
+
+    def validate_tensor_matches_buffer(self, t: Tensor, num_shards: int = 1) -> None:
+        """Check that `t` can be an entry.
+
+        Parameters
+        ----------
+        num_shards : int
+            More than 1: `t` is the whole tensor and the meta shapes are compared.
+
+        Raises
+        ------
+        ValueError
+            Shape or type differ.
+        """
+        mine, theirs = (self.meta_shape, t.meta_shape) if num_shards > 1 else (self.tensor_shape, t.shape)
+        if tuple(mine) != tuple(theirs) or self.tensor_dtype != t.dtype:
+            raise ValueError(
+                f"Tensor {t.id} does not match buffer. "
+                f"Tensor: shape {tuple(theirs)}, {t.dtype!r}. Buffer: shape {tuple(mine)}, {self.tensor_dtype!r}."
+            )
+
+    def __hash__(self) -> int:
+        return hash((self._ir.id, self._id))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemoteBuffer) and (self._ir.id, self._id) == (other._ir.id, other._id)
+
+    def __repr__(self) -> str:
+        return (
+            f"RemoteBuffer[id={self._id} shape={self._shape} dtype={self._dtype!r} entries={self._entries} "
+            f"meta_shape={self._meta_shape}]"
+        )
+
+
+def _checked(entries: int) -> int:
+    if not isinstance(entries, int) or entries < 1:
+        raise ValueError(f"Entries must be a non-zero, positive integer. Value: {entries}")
+    return entries
+
+
+def remote_buffer(tensor_shape: tuple[int, ...], tensor_dtype: Dtype, entries: int = 1) -> RemoteBuffer:
+    """A new remote buffer of the current Ir."""
+    gir()
+    return RemoteBuffer(tensor_shape=tensor_shape, tensor_dtype=tensor_dtype, entries=entries)

@@ -1,0 +1,328 @@
+"""Running an Ir: the device, weights on both sides, and runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Union
+
+import numpy as np
+
+from ..execution.compiled import to_host
+from . import _io_checks as io
+from . import _weights as weights
+from ._device_state import DeviceState
+from ._internal.prepare import prepare
+from ._program import Layout
+from .devices import choose_device
+from .ir import Ir
+from .streams import DeviceToHostStream, HostToDeviceStream
+from .tensor import Constant, HostScalarTensor, Variable
+
+d2hStreamBufferMaps = Mapping[DeviceToHostStream, np.ndarray]
+h2dStreamBufferMaps = Mapping[HostToDeviceStream, HostScalarTensor]
+StreamBufferMaps = Union[h2dStreamBufferMaps, d2hStreamBufferMaps]
+
+
+class Session:
+    """A compiled program on a device; weights move and programs run inside ``with session:``.
+
+    Parameters
+    ----------
+    ir : Ir
+        The program; it can't change any more.
+    device_desc : {'cpu', 'ipu_model', 'ipu_hw'} or popart.DeviceInfo
+        Everything runs on JAX's default device; the IPU kinds bring the IPU model's reports.
+    weights_to_host_on_exit : bool
+        Leaving the context copies the weights to the host.
+
+    Raises
+    ------
+    ValueError
+        Unknown device, or 'cpu' for a program that needs several devices.
+    RuntimeError
+        The Ir has no operators.
+    popart_exception
+        In-place updates that are not ordered, or an operator that can't be run.
+    """
+
+    def __init__(
+        self, ir: Ir, device_desc: Literal["ipu_hw", "ipu_model", "cpu"] = "cpu", weights_to_host_on_exit: bool = True
+    ) -> None:
+        self._ir = ir
+        self._device = choose_device(ir, device_desc)
+        self.weights_to_host_on_exit = weights_to_host_on_exit
+        prepare(ir)
+        self._read_only = any(isinstance(t._host, np.memmap) and not t._host.flags.writeable for t in self._variables())
+        if self._read_only and weights_to_host_on_exit:
+            self.weights_to_host_on_exit = False
+        self._layout = Layout.of(ir)
+        self._state = DeviceState(self._layout)
+        self._compile()
+        self._replica_values: dict[str, np.ndarray] = {}
+        self._was_attached_stack: list[bool] = []
+        self._given_device = not isinstance(device_desc, str) and device_desc.isAttached
+        self._attached = False
+        if self._given_device:
+            self._attached = True
+            self._upload()
+
+    def _compile(self) -> None:
+        from ._cache import compile_cached
+
+        compile_cached(self._state)
+
+    def _variables(self) -> list[Variable]:
+        return list(self._ir.main_graph.variables)
+
+    # --- attachment -----------------------------------------------------------------------------------------------
+
+    @property
+    def ir(self) -> Ir:
+        """The program."""
+        return self._ir
+
+    ir_ = ir
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the weights are on the device."""
+        return self._attached
+
+    def __enter__(self) -> Session:
+        self._was_attached_stack.append(self._attached)
+        if not self._attached:
+            self._device.attach()
+            self._attached = True
+            self._upload()
+        return self
+
+    def __exit__(self, exc_type: Any, exc_value: Any, exc_tb: Any) -> None:
+        if self._was_attached_stack.pop():
+            return
+        try:
+            if exc_type is None and self.weights_to_host_on_exit:
+                self.weights_to_host()
+        finally:
+            self._attached = False
+            self._state.arrays = None
+            self._device.detach()
+
+    def _set_device(self, device: Any) -> None:
+        self._device = device
+
+    def _need_device(self) -> None:
+        if not self._attached:
+            raise ValueError(
+                "Must be attached to device before calling a runtime function. Use the session as a context: `with session:`."
+            )
+        if self._state.arrays is None:
+            self._upload()
+
+    # --- weights --------------------------------------------------------------------------------------------------
+
+    def _upload(self) -> None:
+        self._state.upload()
+        for t in self._variables():
+            t._in_sync = True
+
+    def weights_from_host(self) -> None:
+        """Copy all host buffers to the device; ValueError outside the context."""
+        self._need_device()
+        self._upload()
+
+    def weights_to_host(self) -> None:
+        """Copy all weights to their host buffers; ValueError outside the context.
+
+        Raises
+        ------
+        Exception
+            A variable is a read-only memory map.
+        """
+        self._need_device()
+        if self._read_only:
+            raise Exception("Weights can't be copied to the host: a variable is a read-only memory-mapped array.")
+        replicas = self._layout.replicas
+        values = self._state.download()
+        for t in self._variables():
+            if t.id not in values:
+                continue
+            self._replica_values[t.id] = values[t.id]
+            new = weights.from_replicas(t, values[t.id], replicas)
+            if isinstance(t._host, np.memmap):
+                t._host[...] = new
+                t._host.flush()
+            else:
+                t._host = np.array(new)
+            t._in_sync = True
+        for t in self._variables():
+            t._in_sync = True
+
+    def get_tensor_data(self, tensor: Variable | Constant) -> np.ndarray:
+        """Value of a variable or constant; copied from the device first when the host's copy is old.
+
+        Raises
+        ------
+        TypeError
+            Another kind of tensor.
+        """
+        return self.get_tensors_data([tensor])[tensor]
+
+    def get_tensors_data(self, tensors: Iterable[Variable | Constant]) -> dict[Constant | Variable, np.ndarray]:
+        """As `get_tensor_data`, for several tensors with one transfer."""
+        asked = list(tensors)
+        for t in asked:
+            if not isinstance(t, (Variable, Constant)):
+                raise TypeError(f"Tensor {t!r} is not of type Variable or Constant; its data can't be read.")
+        stale = any(isinstance(t, Variable) and not t._in_sync for t in asked)
+        if stale and self._attached and not self._read_only:
+            self.weights_to_host()
+        return {t: self._host_value(t) for t in asked}
+
+    def _host_value(self, t: Variable | Constant) -> np.ndarray:
+        if isinstance(t, Constant):
+            return np.array(t._host)
+        everyone = t.retrieval_mode == "all_replicas" and t.replica_grouping.group_size > 1 and self._layout.replicas > 1
+        if everyone:
+            values = self._replica_values.get(t.id)
+            if values is None:
+                values = weights.to_replicas(t, self._layout.replicas)
+            return weights.every_replica(t, values)
+        return t._host if isinstance(t._host, np.memmap) else np.array(t._host)
+
+    def write_variable_data(self, tensor: Variable, data: np.ndarray) -> None:
+        """Replace the host's copy of a variable, and the device's when attached.
+
+        Raises
+        ------
+        TypeError
+            No variable, or another type than the variable's.
+        ValueError
+            Another shape than `tensor.shape_on_host`.
+        NotImplementedError
+            A variable that is read for every replica.
+        """
+        self.write_variables_data({tensor: data})
+
+    def write_variables_data(self, tensors: dict[Variable, np.ndarray]) -> None:
+        """As `write_variable_data`, for several variables with one transfer."""
+        checked = {t: _checked_data(t, data) for t, data in tensors.items()}
+        if self._attached and self._state.arrays is not None and not self._read_only:
+            if any(not t._in_sync for t in self._variables()):
+                self.weights_to_host()  # what was trained on the device must not be lost
+        for t, array in checked.items():
+            if isinstance(t._host, np.memmap):
+                t._host[...] = array
+            else:
+                t._host = array
+            self._replica_values.pop(t.id, None)
+        if self._attached:
+            self.weights_from_host()
+
+    # --- running --------------------------------------------------------------------------------------------------
+
+    def _shape_facts(self) -> tuple[int, int]:
+        return self._layout.transfers, self._ir.instance_replication_factor
+
+    def _full_input_shape(self, shape: Iterable[int]) -> tuple[int, ...]:
+        return io.full_shape(shape, *self._shape_facts())
+
+    def expected_inputs(self) -> list[HostToDeviceStream]:
+        """Streams that a run must be given."""
+        return list(self._layout.h2d.values())
+
+    def _expected_outputs(self) -> list[DeviceToHostStream]:
+        return list(self._layout.d2h.values())
+
+    def create_host_outputs(self) -> dict[DeviceToHostStream, np.ndarray]:
+        """Arrays that `run_with_outputs` can fill."""
+        return io.make_outputs(self._layout.d2h, *self._shape_facts())
+
+    def _validate_run_inputs(self, inputs: Mapping[Any, Any]) -> None:
+        io.check_keys(inputs, self.expected_inputs(), "input")
+        for stream, data in inputs.items():
+            io.check_shape(stream, np.shape(data), *self._shape_facts())
+
+    def _validate_run_outputs(self, outputs: Mapping[Any, Any]) -> None:
+        io.check_keys(outputs, self._expected_outputs(), "output")
+        for stream, data in outputs.items():
+            io.check_shape(stream, np.shape(data), *self._shape_facts())
+
+    def run(self, inputs: h2dStreamBufferMaps | None = None, downcast_inputs: bool = True) -> d2hStreamBufferMaps:
+        """Run the program once.
+
+        Parameters
+        ----------
+        inputs : mapping of stream to array
+            For each input stream `num_host_transfers` micro-batches for each replica: shape (transfers, replicas, ...)
+            without axes of length 1 in front.
+        downcast_inputs : bool
+            64-bit data become 32-bit.
+
+        Returns
+        -------
+        dict of stream to ndarray
+            Fresh arrays of the same form.
+
+        Raises
+        ------
+        ValueError
+            Outside the context; unknown or missing streams; wrong shapes.
+        """
+        sent = self._run(inputs or {}, downcast_inputs)
+        transfers, replicas = self._shape_facts()
+        out = {}
+        for name, stream in self._layout.d2h.items():
+            array = weights.as_host(np.array(to_host(sent[name])), stream.dtype)
+            out[stream] = array.reshape(io.full_shape(stream.shape, transfers, replicas))
+        return out
+
+    def run_with_outputs(
+        self,
+        inputs: h2dStreamBufferMaps | None = None,
+        outputs: d2hStreamBufferMaps | None = None,
+        downcast_inputs: bool = True,
+    ) -> None:
+        """As `run`, writing into the given arrays."""
+        outputs = outputs or {}
+        self._need_device()
+        self._validate_run_outputs(outputs)
+        for stream, array in self.run(inputs, downcast_inputs).items():
+            outputs[stream][...] = array.reshape(outputs[stream].shape)
+
+    def _run(self, inputs: Mapping[Any, Any], downcast: bool) -> dict[str, Any]:
+        self._need_device()
+        expected = self._layout.h2d
+        if len(inputs) != len(expected) or any(s.tensor_id not in expected or s.ir != self._ir for s in inputs):
+            io.check_keys(inputs, expected.values(), "input")
+        transfers, replicas = self._shape_facts()
+        streams = {s.tensor_id: io.to_stream(s, x, downcast, transfers, replicas) for s, x in inputs.items()}
+        sent = self._state.run(streams)
+        for t in self._layout.owner.main_graph.variables:
+            t._in_sync = False
+        return sent
+
+
+def _checked_data(t: Variable, data: Any) -> np.ndarray:
+    if not isinstance(t, Variable):
+        raise TypeError(f"Tensor {t!r} is not a Variable; its data can't be written.")
+    if t.retrieval_mode == "all_replicas" and t.replica_grouping.group_size > 1:
+        raise NotImplementedError(f"Writing {t!r} with retrieval mode 'all_replicas' is not supported.")
+    wanted = t.dtype.as_numpy()
+    if isinstance(data, (int, float, bool)) and not t.dtype._is_float8:
+        data = np.asarray(data, wanted)
+    if hasattr(data, "detach"):
+        data = data.detach().cpu().numpy()
+    array = np.asarray(data)
+    if array.dtype != wanted:
+        raise TypeError(f"The dtype {array.dtype} of the data does not match the dtype {wanted} of {t!r}.")
+    if array.shape != t.shape_on_host:
+        raise ValueError(f"The shape {array.shape} of the data does not match the host shape {t.shape_on_host} of {t!r}.")
+    return np.array(array)
+
+
+def devices_needed(ir: Ir) -> int:
+    """Devices that a program occupies: a power of two."""
+    from .devices import count
+
+    return 2 ** math.ceil(math.log2(count(ir)))

@@ -1,0 +1,3 @@
+"""Functions that make graphs from graphs."""
+
+from __future__ import annotations

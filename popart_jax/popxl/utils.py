@@ -1,0 +1,101 @@
+"""Host data and text tables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .fp8_utils import host_pow2scale_cast_to_fp8 as host_pow2scale_cast_to_fp8
+
+torch_imported = "torch" in sys.modules
+HW_DEVICE_CONNECTION_TIMEOUT = int(1e4)
+downcast_np_dtypes = {
+    np.dtype("int64"): np.dtype("int32"),
+    np.dtype("uint64"): np.dtype("uint32"),
+    np.dtype("float64"): np.dtype("float32"),
+}
+
+
+def to_numpy(
+    x: Any,
+    dtype: dtypes.dtype | None = None,
+    downcast: bool = True,
+    copy: bool = True,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> np.ndarray:
+    """Host data as a C-ordered array.
+
+    Parameters
+    ----------
+    x : scalar, sequence, ndarray or torch tensor
+        The data.
+    dtype : popxl.dtype, optional
+        Type to convert to.
+    downcast : bool
+        Without `dtype`, 64-bit types become 32-bit ones.
+    copy : bool
+        True: the result shares no memory with `x`.
+    log2_scale : int, optional
+        For float8: the values are multiplied by 2 to this power first.
+    nan_on_overflow : bool, optional
+        For float8: too large values become NaN (default) instead of the largest number.
+
+    Raises
+    ------
+    RuntimeError
+        A float8 argument without a float8 type.
+    TypeError
+        Data that can't be converted to float8.
+    """
+    is_fp8 = dtype is not None and dtype._is_float8
+    if not is_fp8 and (log2_scale is not None or nan_on_overflow is not None):
+        raise RuntimeError("`log2_scale` and `nan_on_overflow` can only be used with a float8 dtype.")
+    array = _raw(x)
+    if dtype is None and (narrow := downcast_np_dtypes.get(array.dtype)) and downcast:
+        array = array.astype(narrow)
+    elif dtype is not None and is_fp8:
+        array = _to_fp8(array, x, dtype, log2_scale or 0, True if nan_on_overflow is None else nan_on_overflow)
+    elif dtype is not None and array.dtype != dtype.as_numpy():
+        array = array.astype(dtype.as_numpy())
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    if copy and isinstance(x, np.ndarray) and np.shares_memory(array, x):
+        array = array.copy()
+    elif copy and dtypes.is_torch(x):
+        array = array.copy()
+    return array
+
+
+def _raw(x: Any) -> np.ndarray:
+    if dtypes.is_torch(x):
+        return x.detach().cpu().numpy()
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (list, tuple)) and any(dtypes.is_torch(e) for e in x):
+        return np.stack([_raw(e) for e in x])
+    array = np.asarray(x)
+    if array.dtype == object:
+        raise TypeError(f"{x!r} can't become an array of numbers")
+    return array
+
+
+def _to_fp8(array: np.ndarray, source: Any, dtype: dtypes.dtype, scale: int, nan_on_overflow: bool) -> np.ndarray:
+    if array.dtype == dtype.as_numpy():
+        return array
+    if array.dtype not in (np.float16, np.float32, np.float64):
+        raise TypeError(f"Data of type {array.dtype} can't be converted to {dtype}: pass float16, float32 or float64.")
+    return host_pow2scale_cast_to_fp8(array, dtype, scale, nan_on_overflow)
+
+
+def table_to_string(rows: Sequence[Sequence[Any]], delimiter: str = " | ", header: bool = True) -> str:
+    """Rows as text with aligned columns; with `header` a line of dashes follows the first row."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    lines = [delimiter.join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in texts]
+    if header and lines:
+        lines.insert(1, "-" * (sum(widths) + len(delimiter) * (len(widths) - 1)))
+    return "\n".join(lines) + "\n"
