@@ -54,6 +54,10 @@ def _make_training(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], l
     log.extend(_sweep(graph, facts, protected | needed))
     _prune(graph, facts, needed)
     produced = {o.name: o for n in graph for o in n.outputs}
+    if facts.loss in produced:
+        loss = produced[facts.loss].producer()
+        assert loss is not None
+        loss.meta[nodes.PASS] = nodes.FORWARD  # also when it yields a gradient as well
     trained = {
         v: produced.get(f"{GRADIENT}{v.name}", gradients[v.name])
         for v in variables
@@ -67,11 +71,11 @@ def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> Non
     if options.serialized_matmuls:
         serial_matmul.serialise(graph)
     random_seeds.add_seeds(graph, options.stochastic_rounding)
-    recompute.annotate(graph, facts)
     pipeline.add_stages(graph, facts)
+    recompute.annotate(graph, facts)
     placement.add_copies(graph, facts)
-    pipeline.add_stashes(graph, facts)
     _prune(graph, facts)
+    pipeline.add_stashes(graph, facts)
     graph.sort()
     if options.host_copy_ops:
         hostio.add_host_copies(graph, facts)

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 import patterns
 
-from . import nodes
+from . import body_types, nodes
 from .facts import IrFacts
 
 FOLDED = frozenset(
@@ -86,6 +86,7 @@ def _fill_types(graph: ir.Graph, facts: IrFacts) -> None:
         if value.name in facts.types:
             dtype, shape = facts.types[value.name]
             value.type, value.shape = ir.TensorType(dtype), ir.Shape(shape)
+    body_types.fill(graph, graph.opset_imports.get("", 11))
 
 
 def _mark_kinds(graph: ir.Graph, facts: IrFacts) -> None:

@@ -28,18 +28,36 @@ def add_stages(graph: ir.Graph, facts: IrFacts) -> None:
 
 
 def add_stashes(graph: ir.Graph, facts: IrFacts) -> None:
-    """Stash each tensor that a later stage of its IPU reads, and restore it once per such stage."""
+    """Stash each tensor that a later stage of its IPU needs, and restore it once per such stage."""
     if not facts.options.pipelining:
         return
+    recomputes = facts.options.recomputation == "Pipeline"
+    types = EXPLICIT_STASH if facts.options.explicit_ir else STASH
     for value in _candidates(graph, facts):
         stage = _stage_of(value)
+        if stage is None:
+            continue
         later: dict[int, list[tuple[ir.Node, int]]] = {}
-        for use in value.uses():
-            at = number(use.node, STAGE)
-            if stage is not None and at is not None and at > stage and use.node.op_type != "IpuCopy":
-                later.setdefault(at, []).append((use.node, use.idx))
+        for needed in _recomputed_from(value, stage) if recomputes else [value]:
+            for use in needed.uses():
+                at = number(use.node, STAGE)
+                if at is not None and at > stage and use.node.op_type != "IpuCopy":
+                    later.setdefault(at, []).append((use.node, use.idx))
         if later:
-            _stash(graph, value, stage or 0, later, EXPLICIT_STASH if facts.options.explicit_ir else STASH)
+            _stash(graph, value, stage, later, types)
+
+
+def _recomputed_from(value: ir.Value, stage: int) -> list[ir.Value]:
+    """The tensor and all that its stage computes from it."""
+    found = {value: None}
+    pending = [value]
+    while pending:
+        for node in pending.pop().consumers():
+            if number(node, STAGE) == stage and node.op_type != "IpuCopy":
+                fresh = [o for o in node.outputs if o not in found]
+                found.update(dict.fromkeys(fresh))
+                pending.extend(fresh)
+    return list(found)
 
 
 def _candidates(graph: ir.Graph, facts: IrFacts) -> list[ir.Value]:
@@ -80,7 +98,8 @@ def _stash(
         restore = nodes.make(types[1], [value, stashed], [restored], like=readers[0], attributes=_at(at, place), meta=meta)
         graph.insert_before(later[at][0][0], restore)
         for node, index in later[at]:
-            node.replace_input_with(index, restored)
+            if node.inputs[index] is value:
+                node.replace_input_with(index, restored)
 
 
 def _at(stage: int, place: int | None) -> dict[str, int]:

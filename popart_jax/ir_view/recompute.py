@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from . import nodes
 from .facts import IrFacts
+from .placement import STAGE, number
 
 ANNOTATION = "__recompute_output_in_backward_pass"
 CHECKPOINT, RECOMPUTE, RECOMPUTED = "Checkpoint", "Recompute", "Recomputed"
@@ -18,23 +19,26 @@ SUFFIX = "__re"
 
 def annotate(graph: ir.Graph, facts: IrFacts) -> None:
     """Set the recompute type of every op, and copy the recomputed ones when recomputation is explicit."""
+    last = max((number(n, STAGE) or 0 for n in graph if n.meta.get(nodes.PASS) == nodes.FORWARD), default=0)
     for node in graph:
-        node.meta[nodes.RECOMPUTE_TYPE] = _kind(node, facts) if facts.training else CHECKPOINT
+        node.meta[nodes.RECOMPUTE_TYPE] = _kind(node, facts, last) if facts.training else CHECKPOINT
     if facts.training and facts.options.explicit_recomputation:
         _make_explicit(graph)
 
 
-def _kind(node: ir.Node, facts: IrFacts) -> str:
+def _kind(node: ir.Node, facts: IrFacts, last: int) -> str:
     if node.meta.get(nodes.PASS) != nodes.FORWARD or facts.loss in (o.name for o in node.outputs):
         return CHECKPOINT
     given = nodes.attribute(node, ANNOTATION)
     if given is not None:
         return _KINDS.get(int(given[0] if isinstance(given, (list, tuple)) else given), CHECKPOINT)
+    if facts.options.recomputation == "Pipeline":  # whole forward stages, but not the last
+        return RECOMPUTE if (number(node, STAGE) or 0) < last else CHECKPOINT
     return RECOMPUTE if _automatic(node, facts.options.recomputation) else CHECKPOINT
 
 
 def _automatic(node: ir.Node, mode: str) -> bool:
-    """RecomputeAll: every op. NormOnly: norms and what follows. Standard: all but the expensive ops. Pipeline: see stages."""
+    """RecomputeAll: every op. NormOnly: norms and what follows them. Standard: all but the expensive ops."""
     if mode == "RecomputeAll":
         return True
     if mode == "Standard":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def facts_of(prepared: Prepared) -> IrFacts:
     """Graph, types, variables, anchors, loss, optimizer, patterns and options of a session."""
     request = prepared.request
-    graph = prepared.original.graph
+    graph = ir.from_proto(prepared.proto).graph
     variables = frozenset(prepared.held) - prepared.state - prepared.constants
     optimizer = None if request.optimizer is None else optimizer_facts(request.optimizer, variables)
     return IrFacts(

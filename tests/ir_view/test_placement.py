@@ -1,0 +1,167 @@
+"""IPUs, copies, pipeline stages, stashes, recomputation, serialised matmuls, outlining, host transfers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from .helpers import MLP_TYPES, conv, counts, find, inference, mlp, ops, training, view
+
+PLACED = """BuilderGraph_1 (float[2,3] x, float[3,4] w, float[4,4] v, float[4,4] u, int32[2] t) => () {
+  a = MatMul<__ipu_number=0>(x, w)
+  r = Relu<__ipu_number=0>(a)
+  c = MatMul<__ipu_number=1>(r, v)
+  q = Relu<__ipu_number=1>(c)
+  d = MatMul<__ipu_number=2>(q, u)
+  p = Softmax<axis=1, __ipu_number=2>(d)
+  l = ai.graphcore.Nll<reduction="Sum", __ipu_number=2>(p, t)
+}"""
+TYPES = {"l": ()} | {name: (2, 4) for name in "arcqdp"}
+
+
+def placed(anchors="l", **options):
+    return training(PLACED, "w v u", TYPES, anchors, **{"virtual_graphs": "Manual", **options})
+
+
+def ipu(op):
+    return op["attributes"].get("__ipu_number")
+
+
+def stage(op):
+    return op["attributes"].get("__pipeline_stage")
+
+
+def test_copies_between_ipus():
+    copies = find(placed(), "IpuCopy")
+    names = {op["outputs"][0]["name"] for op in copies}
+    assert {"r_c1", "q_c2", "Gradient___q_c1", "Gradient___r_c0"} == names
+    first = next(op for op in copies if op["outputs"][0]["name"] == "r_c1")
+    assert first["attributes"]["__sourceIpus"] == "[0]"
+    assert first["attributes"]["__destIpu"] == "1"
+
+
+def test_every_op_is_placed():
+    assert all(ipu(op) in ("0", "1", "2") for op in ops(placed()) if op["type"] != "IpuCopy")
+    updates = {op["inputs"][0]["name"]: ipu(op) for op in find(placed(), "SGD0VarUpdate")}
+    assert updates == {"w": "0", "v": "1", "u": "2"}
+
+
+def test_off_ignores_annotations():
+    got = ops(placed(virtual_graphs="Off"))
+    assert not [op for op in got if op["type"] == "IpuCopy" or ipu(op) is not None]
+
+
+def test_pipeline_stages():
+    got = ops(placed(pipelining=True, accumulate=True, accumulation_factor=6))
+    stages = {stage(op) for op in got}
+    assert stages >= {"0", "1", "2", "3", "4"}
+    gradient = next(op for op in got if any(o["name"] == "Gradient___w" for o in op["outputs"]))
+    assert (ipu(gradient), stage(gradient)) == ("0", "4")
+
+
+def test_stashes():
+    facts = placed(pipelining=True, accumulate=True, accumulation_factor=6)
+    stashes, restores = find(facts, "Stash"), [op for op in ops(facts) if op["type"].startswith("Restore")]
+    assert len(stashes) == len(restores) > 0
+    assert all(op["outputs"][0]["name"].startswith("Stashed___") for op in stashes)
+    assert {stage(op) for op in stashes} == {"0", "1"}  # stage 2 runs forward and backward at once
+    assert {stage(op) for op in restores} == {"3", "4"}
+    order = [op["type"] for op in ops(facts)]
+    assert order.index("Stash") < len(order) - order[::-1].index(restores[-1]["type"])
+
+
+def test_inference_pipeline_has_no_stash():
+    facts = inference(placed(pipelining=True), "p")
+    assert not find(facts, "Stash")
+    assert len(find(facts, "IpuCopy")) == 2
+
+
+def test_recompute_pipeline_stashes_what_enters():
+    facts = placed(pipelining=True, accumulate=True, accumulation_factor=6, recomputation="Pipeline")
+    stashed = {op["inputs"][0]["name"] for op in find(facts, "Stash")}
+    assert stashed == {"x", "r_c1"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "types"),
+    [("RecomputeAll", {"MatMul", "ReluInplace"}), ("Standard", {"ReluInplace"}), ("NoRecompute", set()), ("NormOnly", set())],
+)
+def test_recompute_marks(mode, types):
+    marked = {op["type"] for op in ops(mlp(recomputation=mode)) if op["attributes"]["recompute"] == "YES"}
+    assert types <= marked
+    assert bool(types) == bool(marked)
+
+
+def test_explicit_recompute_copies():
+    facts = mlp(anchors="l", recomputation="RecomputeAll", explicit_recomputation=True)
+    copies = [op for op in ops(facts) if op["attributes"]["recomputetype"] == "Recomputed"]
+    assert copies
+    assert all(o["name"].endswith("__re") for op in copies for o in op["outputs"])
+    assert counts(facts)["ReluInplace"] + counts(facts)["Relu"] == 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "join"), [("output_channels", "Concat"), ("input_channels", "Concat"), ("reducing_dim", "Add")]
+)
+def test_serialised_matmul(mode, join):
+    text = f"""BuilderGraph_1 (float[4,6] x, float[6,8] w) => () {{
+      a = MatMul<__serialize_matmul_mode="{mode}", __serialize_matmul_factor=2>(x, w)
+      l = ReduceSum<keepdims=0>(a)
+    }}"""
+    facts = training(text, "w", {"a": (4, 8), "l": ()}, "l")
+    got = counts(facts)
+    assert got["MatMul"] == 4  # two forward, two for the gradient of w
+    assert any(t.startswith(join) for t in got)
+    shapes = {tuple(i["shape"] for i in op["inputs"]) for op in find(facts, "MatMul") if op["attributes"]["fully_connected_pass"] == "0"}
+    wanted = {
+        "output_channels": ("[1 4 6]", "[1 6 4]"),
+        "input_channels": ("[1 2 6]", "[1 6 8]"),
+        "reducing_dim": ("[1 4 3]", "[1 3 8]"),
+    }[mode]
+    assert shapes == {wanted}
+    assert [*counts(training(text, "w", {"a": (4, 8), "l": ()}, "l", outlining=True))].count("Call") == 1
+
+
+def test_outlining():
+    facts = conv(anchors="l", outlining=True)
+    graphs = view(facts)
+    total = sum(op["type"] == "Conv" for body in graphs.values() for op in body)
+    calls = [op for op in graphs["maingraph"] if op["type"] == "Call"]
+    assert len(calls) >= 4
+    assert {op["attributes"]["callee"] for op in calls} <= graphs.keys()
+    assert total < counts(conv(anchors="l"))["Conv"]
+    inner = next(op for name, body in graphs.items() if name != "maingraph" for op in body)
+    assert inner["attributes"]["__execution_context"] == "Subgraph"
+    assert inner["inputs"][0]["name"].startswith("call_subgraph(")
+
+
+def test_outline_attributes_keep_ops_apart():
+    text = """BuilderGraph_1 (float[2,4] x, float[4,4] w) => () {
+      a = MatMul<__outline=["part", "one"]>(x, w)
+      b = MatMul<__outline=["part", "two"]>(a, w)
+    }"""
+    facts = inference(training(text, "w", MLP_TYPES), "b")
+    facts = replace(facts, options=replace(facts.options, outlining=True))
+    assert counts(facts)["MatMul"] == 2
+    assert {op["attributes"]["part"] for op in find(facts, "MatMul")} == {"part:one", "part:two"}
+
+
+def test_host_copy_ops():
+    got = counts(mlp(anchors="l", host_copy_ops=True))
+    assert got["HostLoad"] == 2
+    assert got["HostStore"] == 1
+    assert got["Init"] == 2
+
+
+def test_user_subgraph():
+    text = """BuilderGraph_1 (float[3] x, float[3] w) => () {
+      a = ai.graphcore.Call<callee = BuilderGraph_2 (float[3] i, float[3] j) => (float[3] o) { m = Mul(i, j) o = Exp(m) }>(x, w)
+      l = ReduceSum<keepdims=0>(a)
+    }"""
+    facts = training(text, "w", {"a": (3,), "l": ()}, "l")
+    graphs = view(facts)
+    calls = [op for op in graphs["maingraph"] if op["type"] == "Call"]
+    assert [op["attributes"]["callee"] for op in calls] == ["BuilderGraph_2", "BuilderGraph_2_bwd"]
+    assert {op["type"].removesuffix("LhsInplace") for op in graphs["BuilderGraph_2"]} == {"Mul", "ExpInplace"}
+    assert any(o["name"] == "Gradient___w" for o in calls[1]["outputs"])
