@@ -104,7 +104,7 @@ class GraphUnderConstruction:
         operands = [None if name == "" else self._value(name) for name in inputs]
         if inferred:
             check_window(op, domain, operands, attributes)
-        node_attributes = [*(to_attribute(k, v) for k, v in attributes.items()), *self._context_attributes()]
+        node_attributes = [*(to_attribute(k, v) for k, v in attributes.items()), *self._context_attributes(attributes)]
         node = ir.Node(domain, op, operands, node_attributes, num_outputs=outputs, name=self._node_name(op, context))
         for i, value in enumerate(node.outputs):
             value.name = self._names.claim(op, i)
@@ -129,8 +129,9 @@ class GraphUnderConstruction:
             return f"{scope}{path}"
         return f"{scope}{op}" if scope else ""
 
-    def _context_attributes(self) -> list[ir.Attr]:
-        return [stack[-1] for stack in self._context.values() if stack]
+    def _context_attributes(self, own: Mapping[str, Any]) -> list[ir.Attr]:
+        """Attributes of the active contexts that the node does not have itself."""
+        return [stack[-1] for name, stack in self._context.items() if stack and name not in own]
 
     def _use_opset(self, domain: str, version: int | None) -> int:
         """The opset of a domain; the first operator decides it."""
