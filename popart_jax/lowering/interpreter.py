@@ -17,7 +17,7 @@ import onnx_ir as ir
 from ..errors import popart_exception
 from . import static
 from .attributes import array, keywords
-from .effects import Program, Storage, settle
+from .effects import Cell, Program, Storage, settle
 from .failure import described, explain
 from .resolve import Plan, Step, label, make_plan
 
@@ -91,6 +91,13 @@ class Walk:
         inner = Walk(self.settings, {known[n]: v for n, v in bound.items()}, self)
         run(make_plan(graph, (known[name],), self.settings.opsets, inner.env), inner)
         return inner.read(known[name])
+
+    def storage(self, value: ir.Value) -> Storage:
+        """The storage of a tensor of this graph, made when it is first written or viewed."""
+        found = self.env.get(value)
+        if not isinstance(found, Storage):
+            found = self.env[value] = Cell(self.read(value))
+        return found
 
 
 def evaluate(graph: ir.Graph, bindings: Mapping[str, Any], want: Sequence[str], settings: Settings) -> dict[str, Any]:
