@@ -92,7 +92,14 @@ class Executable:
     def __init__(self, traced: Traced, options: Mapping[str, Any] | None = None) -> None:
         self.program, self.mesh = traced.program, traced.mesh
         (self._changing, self._fixed, _, self._streams), _ = layout.axes(traced.program)
-        self.call = traced.traced.lower().compile(compiler_options=dict(options) if options else None)
+        lowered = traced.traced.lower()
+        self.lowered = lowered
+        self.call = lowered.compile(compiler_options=dict(options) if options else None)
+
+    @property
+    def text(self) -> str:
+        """StableHLO of the step."""
+        return self.lowered.as_text()
 
     def put_variable(self, name: str, host: np.ndarray) -> jax.Array:
         """A variable, given with one value per group."""

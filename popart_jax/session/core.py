@@ -25,6 +25,8 @@ from .engine import FORWARD_ONLY, MAIN, Engine
 from .options import SessionOptions
 from .patterns_api import Patterns
 from .preparing import Prepared, Request, prepare
+from .ir_methods import IrMethods
+from .reports import ReportMethods
 from .stepio import IStepIO, PyStepIO, PyStepIOCallback
 from .weights import HostWeights
 from .weightsio import IWeightsIO, PyWeightsIO
@@ -32,7 +34,7 @@ from .weightsio import IWeightsIO, PyWeightsIO
 _last_on_device: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
-class SessionCore:
+class SessionCore(ReportMethods, IrMethods):
     """A prepared model, its engine once there is one, and the host's side of weights and seed."""
 
     _prepared: Prepared
@@ -48,6 +50,7 @@ class SessionCore:
         self._loaded = False
         self._first_run = True
         self._has_run = False
+        self._from_cache = False
 
     # -- facts
 

@@ -130,6 +130,10 @@ class Engine:
     def _variables_of(loaded: Loaded) -> list[str]:
         return list(loaded.executable.program.variables)
 
+    def stable_hlo(self) -> str:
+        """The main program as it was handed to XLA."""
+        return self.programs[MAIN].executable.text
+
     def wait(self) -> None:
         """Return when the last step is done, so that its input arrays may be changed."""
         for array in self.changing.values():

@@ -1,60 +1,116 @@
-"""From a prepared session to the facts that `ir_view` works on."""
+"""What PopART's op-by-op picture of a session is built from."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
+import numpy as np
 import onnx_ir as ir
 
-from ..enums import MeanReductionStrategy, ReductionType
-from ..ir_view import IrFacts, ViewOptions
-from ..ir_view.optimizer_facts import optimizer_facts
+from ..enums import (
+    AdamMode,
+    GradientTensorTrackingMethod,
+    MeanReductionStrategy,
+    ReductionType,
+    WeightDecayMode,
+)
+from ..execution import Type
+from ..ir_view import ClipGroup, IrFacts, OptimizerFacts, ViewOptions
+from ..model.session_model import read_session_model
+from ..optimizers import SGD, Adam, Adaptive, Optimizer
+from .preparing import Prepared
 
-if TYPE_CHECKING:
-    from .preparing.prepared import Prepared
 
-
-def facts_of(prepared: Prepared) -> IrFacts:
-    """Graph, types, variables, anchors, loss, optimizer, patterns and options of a session."""
+def ir_facts(prepared: Prepared) -> IrFacts:
+    """Facts of a session; the model is read anew from its proto, since the session's own graph has been rewritten."""
     request = prepared.request
-    graph = ir.from_proto(prepared.proto).graph
-    variables = frozenset(prepared.held) - prepared.state - prepared.constants
-    optimizer = None if request.optimizer is None else optimizer_facts(request.optimizer, variables)
+    graph = read_session_model(prepared.proto, request.shapes).model.graph
     return IrFacts(
         graph=graph,
-        types={n: (ir.DataType.from_numpy(t.dtype), tuple(t.shape)) for n, t in prepared.infos.items()},
-        variables=variables,
+        types={n: _onnx_type(t) for n, t in prepared.infos.items()},
+        variables=frozenset(prepared.held) - prepared.constants - prepared.state,
         anchors=frozenset(request.data_flow.anchors()),
         loss=request.loss,
-        optimizer=optimizer,
+        optimizer=None if request.optimizer is None else optimizer_facts(request.optimizer, prepared),
         selection=request.patterns.selection,
-        options=view_options(request.options),
+        options=view_options(request.options, prepared),
     )
 
 
-def view_options(options: Any) -> ViewOptions:
-    """The options that the op list depends on."""
+def _onnx_type(kind: Type) -> tuple[ir.DataType, tuple[int, ...]]:
+    return ir.DataType.from_numpy(np.dtype(kind.dtype)), kind.shape
+
+
+def optimizer_facts(optimizer: Optimizer, prepared: Prepared) -> OptimizerFacts:
+    """Structure of an optimizer over the weights that are trained."""
+    weights = list(prepared.program.training.rules) if prepared.program.training is not None else []
+    fields = list(type(optimizer)._defaults)
+    nonconst = {f: _where(optimizer, f, weights, lambda v: not v.isConst()) for f in fields}
+    decays = _where(optimizer, "weightDecay", weights, lambda v: not v.isConst() or v.val() != 0)
+    family, mode = family_of(optimizer)
+    return OptimizerFacts(
+        family=family,
+        mode=mode,
+        nonconst=nonconst,
+        specific=frozenset(w for w in weights if optimizer.hasSpecific(w)),
+        momentum=frozenset(w for w in weights if isinstance(optimizer, (SGD, Adaptive)) and optimizer.has_momentum(w)),
+        nesterov=frozenset(w for w in weights if isinstance(optimizer, SGD) and optimizer.has_nesterov(w)),
+        weight_decay=frozenset(w for w in weights if (w if optimizer.hasSpecific(w) else "") in decays),
+        l2=isinstance(optimizer, (Adam, Adaptive)) and optimizer.decay_mode is WeightDecayMode.L2Regularization,
+        scaled_state=isinstance(optimizer, Adam) and optimizer.scaled_state,
+        trust_ratio=_trusts_ratio(optimizer),
+        clips=tuple(
+            ClipGroup(None if c.covers_all() else tuple(c.weightIds), c.maxNorm) for c in optimizer.clip_norms()
+        ),
+    )
+
+
+def _where(optimizer: Optimizer, field: str, weights: list[str], test: Any) -> frozenset[str]:
+    found = {w for w in weights if optimizer.hasSpecific(w) and test(optimizer.value(field, w))}
+    return frozenset(found | ({""} if test(optimizer.value(field)) else set()))
+
+
+def _trusts_ratio(optimizer: Optimizer) -> bool:
+    if not isinstance(optimizer, Adam) or optimizer.mode not in (AdamMode.Lamb, AdamMode.LambNoBias):
+        return True
+    limit = optimizer.value("maxWeightNorm")
+    return not (limit.isConst() and limit.val() == 0)
+
+
+def family_of(optimizer: Optimizer) -> tuple[Literal["SGD", "Adam", "Adaptive"], str]:
+    """Family and mode under PopART's names."""
+    if isinstance(optimizer, SGD):
+        return "SGD", optimizer.accumulator.name
+    if isinstance(optimizer, Adam):
+        return "Adam", optimizer.mode.name
+    assert isinstance(optimizer, Adaptive)
+    return "Adaptive", optimizer.mode.name
+
+
+def view_options(options: Any, prepared: Prepared) -> ViewOptions:
+    """The session options that the op list depends on."""
     scaling = options.automaticLossScalingSettings
-    tracking = scaling.gradientTensorTrackingMethod.name
+    method: GradientTensorTrackingMethod = scaling.gradientTensorTrackingMethod
     return ViewOptions(
-        accumulation_factor=options.accumulationFactor,
+        accumulation_factor=prepared.program.structure.accumulation,
         accumulate=options.enableGradientAccumulation,
-        replicas=options.getGlobalReplicationFactor(),
+        replicas=prepared.program.structure.replicas,
         mean_reduction=options.accumulationAndReplicationReductionType is ReductionType.Mean,
         running_mean=options.meanAccumulationAndReplicationReductionStrategy is MeanReductionStrategy.Running,
         outlining=options.enableOutlining,
         outline_threshold=options.outlineThreshold,
         pipelining=options.enablePipelining,
-        explicit_ir=options.enableExplicitMainLoops,
+        explicit_ir=options.enableExplicitMainLoops and options.explicitRecomputation,
         virtual_graphs=options.virtualGraphMode.name,
         recomputation=options.autoRecomputation.name,
         explicit_recomputation=options.explicitRecomputation,
         host_copy_ops=options.useHostCopyOps,
         fully_connected_pass=options.enableFullyConnectedPass,
+        serialized_matmuls=options.enableSerializedMatmuls,
         decompose_grad_sum=options.decomposeGradSum,
         stochastic_rounding=options.enableStochasticRounding,
         automatic_loss_scaling=scaling.enabled,
         loss_scale_period=scaling.updatePeriod,
-        tracking=tracking,
+        tracking=method.name,
         tracked=frozenset(scaling.toTrackTensors or ()),
     )

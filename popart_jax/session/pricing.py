@@ -1,0 +1,147 @@
+"""A session's step priced by the IPU model: the program as it is before layout passes, one replica, its roles named."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import numpy as np
+import onnx_ir as ir
+
+import ipu_model
+from ipu_model import Argument, Location, ModelOptions, NodePlacement, Placement
+
+from ..enums import VirtualGraphMode
+from ..execution import Program
+from ..execution.program import AXIS, SEED
+from ..execution.step import make_step
+from ..lowering.resolve import label
+from ..model.attribute_names import AVAILABLE_MEMORY, PARTIALS_TYPE, PIPELINE_STAGE, VIRTUAL_GRAPH
+from .preparing import Prepared
+from .tensor_locations import location_of
+
+_TARGETS = {"ipu1": "mk1", "ipu2": "mk2", "ipu21": "bow"}
+_SMALLEST_CHIP = 8
+
+
+def price(prepared: Prepared) -> ipu_model.Report:
+    """The modelled cost of one step."""
+    jaxpr, arguments, results = describe(prepared)
+    return ipu_model.profile_jaxpr(
+        jaxpr,
+        target=target_of(prepared.request.device),
+        placement=placement_of(prepared),
+        options=options_of(prepared),
+        inputs=arguments,
+        outputs=results,
+    )
+
+
+def target_of(device: Any) -> ipu_model.Target:
+    """The chip behind a device.
+
+    A model of a few tiles only (the default of `createIpuModelDevice` is 4) stands for the whole chip, because a
+    program that fits a real one does not fit those.
+    """
+    chip = ipu_model.get_target(_TARGETS.get(device.ipuVersion, "mk2"))
+    tiles = device.tilesPerIPU
+    if tiles < _SMALLEST_CHIP or tiles >= chip.machine.tiles:
+        return chip
+    return dataclasses.replace(chip, machine=dataclasses.replace(chip.machine, tiles=tiles))
+
+
+def describe(prepared: Prepared) -> tuple[Any, list[Argument], list[Argument]]:
+    """The step of one replica as a jaxpr, with the names and roles of its inputs and outputs."""
+    program = prepared.program
+    size = 1 if prepared.hyper is None else prepared.hyper.size
+    arguments = _arguments(program, size)
+    axes = [(AXIS, program.structure.replicas)] if program.structure.replicas > 1 else None
+    jaxpr, shape = jax.make_jaxpr(make_step(program), axis_env=axes, return_shape=True)(*arguments)
+    outputs = list(_names(shape))
+    changing = {name: i for i, (part, name) in enumerate(outputs) if part == 0}
+    inputs = [_argument(prepared, part, name, changing) for part, name in _names(arguments)]
+    results = [Argument(name, "stream" if part else _role(prepared, name)) for part, name in outputs]
+    return jaxpr, inputs, results
+
+
+def _arguments(program: Program, size: int) -> tuple[Any, ...]:
+    def struct(kind: Any, lead: tuple[int, ...] = ()) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((*lead, *kind.shape), kind.dtype)
+
+    structure = program.structure
+    loops = tuple(n for n in (structure.batches, structure.accumulation) if n > 1)
+    changing = {n: struct(v.type) for n, v in program.variables.items() if n in program.changing}
+    if program.random:
+        changing[SEED] = jax.ShapeDtypeStruct((2,), np.uint32)
+    fixed = {n: struct(v.type) for n, v in program.variables.items() if n not in program.changing}
+    streams = {n: struct(kind, loops) for n, kind in program.streams.items()}
+    return changing, fixed, jax.ShapeDtypeStruct((size,), np.float32), streams
+
+
+def _names(tree: tuple[Any, ...]) -> Iterable[tuple[int, str]]:
+    """Part and name of every leaf, in the order of the flattened tree."""
+    for part, entry in enumerate(tree):
+        if isinstance(entry, dict):
+            yield from ((part, name) for name in sorted(entry))
+        else:
+            yield part, "hyperparameters"
+
+
+def _argument(prepared: Prepared, part: int, name: str, changing: dict[str, int]) -> Argument:
+    if part == 3:
+        return Argument(name, "stream")
+    if part == 2 or name == SEED:
+        return Argument(name, "input")
+    chip, sharded = location_of(prepared, name)
+    return Argument(name, _role(prepared, name), Location(chip, sharded), changing.get(name))
+
+
+def _role(prepared: Prepared, name: str) -> Any:
+    if name in prepared.state:
+        return "optimizer_state"
+    return "constant" if name in prepared.constants else "weight"
+
+
+def placement_of(prepared: Prepared) -> Placement:
+    """Annotations of the nodes, as far as the session honours them."""
+    options, graph = prepared.request.options, prepared.program.graph
+    on = options.virtualGraphMode is not VirtualGraphMode.Off
+    nodes = {label(node): _placed(node, options, on) for node in graph}
+    ipus = max(prepared.request.device.numIpus // max(prepared.local_replicas, 1), 1)
+    return Placement(nodes, ipus if on else 1, options.enablePipelining)
+
+
+def _placed(node: ir.Node, options: Any, on: bool) -> NodePlacement:
+    attributes = node.attributes
+    ipu = attributes.get_int(VIRTUAL_GRAPH, 0) if on else 0
+    stage = attributes.get_int(PIPELINE_STAGE) if options.enablePipelining and PIPELINE_STAGE in attributes else None
+    partials = attributes[PARTIALS_TYPE].as_string().lower() if PARTIALS_TYPE in attributes else None
+    memory = attributes[AVAILABLE_MEMORY].as_float() if AVAILABLE_MEMORY in attributes else None
+    return NodePlacement(ipu or 0, stage, partials, memory)
+
+
+def options_of(prepared: Prepared) -> ModelOptions:
+    """Session options that the model knows."""
+    options, structure = prepared.request.options, prepared.program.structure
+    partials = options.partialsTypeMatMuls.lower() or options.convolutionOptions.get("partialsType", "float")
+    return ModelOptions(
+        name=prepared.request.name,
+        replicas=structure.replicas,
+        gradient_accumulation=structure.accumulation,
+        batches_per_step=structure.batches,
+        samples_per_step=structure.micro_batches * structure.replicas * _batch_size(prepared),
+        partials=partials if partials in ("half", "float") else "float",
+        outlining=options.enableOutlining,
+        io_tiles=options.numIOTiles,
+        overlap_io=options.numIOTiles > 0,
+        axis_sizes={AXIS: structure.replicas} if structure.replicas > 1 else {},
+    )
+
+
+def _batch_size(prepared: Prepared) -> int:
+    shapes = [kind.shape for kind in prepared.program.streams.values() if kind.shape]
+    return shapes[0][0] if shapes else 1
+
+
