@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,10 +57,17 @@ def _rounded(value: float) -> float:
 
 
 def split_by_case(figures: Sequence[Figure], keep: float = 0.5) -> tuple[list[Figure], list[Figure]]:
-    """Halves that share no workload: the same configuration on several chips or in several metrics stays together."""
-    keys = sorted({case_key(f) for f in figures})
-    order = np.random.default_rng(0).permutation(len(keys))
-    chosen = {keys[i] for i in order[: round(keep * len(keys))]}
+    """Two parts that share no workload: one configuration on several chips or in several metrics stays together.
+
+    The part of a workload depends on its family and configuration only, so that any selection of families splits alike.
+    """
+    families: dict[str, set[str]] = {}
+    for figure in figures:
+        families.setdefault(f"{figure['family']}/{figure['config'].get('op')}", set()).add(case_key(figure))
+    chosen: set[str] = set()
+    for keys in families.values():
+        order = sorted(keys, key=lambda key: hashlib.sha256(key.encode()).digest())
+        chosen.update(order[: max(1, round(keep * len(order)))])
     return [f for f in figures if case_key(f) in chosen], [f for f in figures if case_key(f) not in chosen]
 
 

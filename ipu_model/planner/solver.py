@@ -82,7 +82,14 @@ def plan_triangular_solve(
         # a solve from the right is the transposed problem, which turns a lower into an upper triangle
         vertex = triangular_vector(block, data, lower == left)
         quantities = {"vertices": target.workers * blocks * vertex, "vector_leaves": float(blocks)}
-        return Plan("solver", quantities, exact=EXACT, method="vector", tiles=blocks, detail={"leaves": blocks, "batches": batches})
+        return Plan(
+            "solver",
+            quantities,
+            exact=EXACT,
+            method="vector",
+            tiles=blocks,
+            detail={"leaves": blocks, "batches": batches},
+        )
     leaves = blocks * max(1, min(cdiv(columns, block), blocks))
     rows = float(leaves * (block - 1))
     quantities = {
@@ -90,6 +97,4 @@ def plan_triangular_solve(
         "row_tiles": rows * target.tiles,
         "leaf_products": float(leaves - 1),
     }
-    return Plan(
-        "solver", quantities, method="rows", tiles=target.tiles, detail={"leaves": leaves, "batches": batches}
-    )
+    return Plan("solver", quantities, method="rows", tiles=target.tiles, detail={"leaves": leaves, "batches": batches})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ipu_model import target as targets
-from ipu_model.published import layers, tables
+from ipu_model.published import kernels, layers, stencil, tables, throughput
 from ipu_model.published.benchmark import Benchmark
 from ipu_model.published.formula import Formula
 from ipu_model.target import Target
@@ -52,4 +52,8 @@ def model(row: Row, target: Target | None = None) -> Formula:
         # flags that decide what runs but are recorded beside the parameters
         params = {**params, "pass": config.get("pass", "")}
         return OPS[op](params, data, target).figure(str(row["what"]))
+    for source in (throughput, stencil, kernels):
+        found = source.formula(row, target)
+        if found is not None:
+            return found
     raise ValueError(f"no predictor for family {row.get('family')!r}, op {op!r}, {row.get('what')!r}")

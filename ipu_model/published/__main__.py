@@ -1,0 +1,69 @@
+"""``python -m ipu_model.published FILE.json``: score predictions of published figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ipu_model.calibrate import Calibration, split_by_case
+from ipu_model.published import score
+from ipu_model.target import get
+from ipu_model.targets import FOLDER
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print errors by kind, family, operation, quantity and chip, for all rows and for both halves of a split."""
+    parser = argparse.ArgumentParser(prog="python -m ipu_model.published", description=main.__doc__)
+    parser.add_argument("file", type=Path, help="rows in the form of the published table")
+    parser.add_argument("--refit", action="store_true", help="fit on one half of the workloads, score both")
+    parser.add_argument("--store", action="store_true", help="fit on all rows and store the constants as data")
+    parser.add_argument("--rows", action="store_true", help="print every row")
+    parser.add_argument("--markdown", action="store_true", help="plain tables for a document")
+    options = parser.parse_args(arguments)
+
+    data = json.loads(options.file.read_text())
+    rows, unknown = score.predictable(data["figures"] if isinstance(data, dict) else data)
+    if options.store:
+        found = score.fit_all(rows)
+        Calibration(get(), found).save(FOLDER / "fitted.json", f"fitted to {len(rows)} published figures")
+        print(f"stored {len(found)} constants")
+        return 0
+    constants = score.fit_all(rows, keep=0.5) if options.refit else None
+    train, held = split_by_case(rows)
+    how = "constants fitted on half A" if options.refit else "stored constants"
+    for title, part in ((f"all rows, {how}", rows), ("half A", train), ("half B, never fitted", held)):
+        title = title.replace(", never fitted", "") if not options.refit else title
+        _show(title, score.table(score.errors(part, constants)), options.markdown)
+    if options.rows:
+        for row, error in score.errors(rows, constants):
+            print(
+                f"{error:+8.1%}  {row['family']:12} {score.quantity(row):16} {row['hardware'][:24]:24} {row['config']}"
+            )
+    for row, reason in unknown:
+        print(f"not predicted: {row['family']}, {row['what'][:60]!r}: {reason}")
+    return 0
+
+
+def _show(title: str, rows: list[tuple[tuple[str, ...], dict[str, float]]], markdown: bool) -> None:
+    heads = ("kind", "family", "operation", "quantity", "chip", "rows", "median", "90 %", "bias")
+    lines: list[list[Any]] = [
+        [*key, str(int(s["count"])), f"{s['median']:.1%}", f"{s['p90']:.1%}", f"{s['bias']:+.1%}"] for key, s in rows
+    ]
+    if markdown:
+        print(f"\n### {title}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+        print("\n".join(f"| {' | '.join(line)} |" for line in lines))
+        return
+    table = Table(*heads, title=title)
+    for line in lines:
+        table.add_row(*line)
+    Console(width=130).print(table)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,164 @@
+"""Measured stencils on grids spread over tiles and IPUs: blur, heat equation, lattice Boltzmann."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ipu_model.published.formula import FIXED, Formula
+from ipu_model.target import Target
+
+BLUR_STEPS = 200
+WEAK_SIDE = 780.0  # pixels per side and IPU in the weak scaling runs, inferred from their times
+MIDDLE_SIDE = 980.0  # side of the test image whose size is not published, inferred likewise
+BYTES = {"half4": 8, "float2": 16, "scalar float": 16}  # of one pixel of four channels
+BLUR_FLOPS = 52  # per pixel: four channels, a symmetric 3x3 kernel
+HEAT = {2: (6.0, 20.1), 3: (8.0, 29.1)}  # operations and bytes per cell that the source counts
+LBM_BYTES = 32
+IPU_GRID = {1: (1, 1), 2: (2, 1), 4: (2, 2), 8: (4, 2), 16: (4, 4)}
+
+
+def ipus(hardware: str) -> int:
+    """Number of IPUs that a row names (1 when it names none)."""
+    found = re.search(r"(\d+)\s*IPU", hardware)
+    return int(found.group(1)) if found else 1
+
+
+def numbers(text: str) -> list[float]:
+    """The extents in ``"2200x1122"``."""
+    return [float(n) for n in re.findall(r"\d+(?:\.\d+)?", text)]
+
+
+def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
+    """The formula of a stencil row, None when the row is something else."""
+    config, what = row["config"], str(row["what"]).lower()
+    count = ipus(str(row["hardware"]))
+    if "equation" in config and "grid" in config:
+        return _heat(config, what, str(row["unit"]), count, target)
+    if "32 b per cell" in what and "grid" in config:
+        return _lbm(numbers(config["grid"]), count, target)
+    if "vector" in config and "blur" in what:
+        width, height = _image(config, count)
+        if "step:" in what:
+            return _blur_step(what, config["vector"], width, height, count, target)
+        return _blur(config["vector"], width, height, count, target)
+    return _shares(config, what, count, target)
+
+
+def _image(config: Mapping[str, Any], count: int) -> tuple[float, float]:
+    text = str(config.get("image", ""))
+    if re.match(r"\d+x\d+", text):
+        width, height = numbers(text)[:2]
+        return width, height
+    side = WEAK_SIDE * math.sqrt(count) if config.get("scaling") == "weak" else MIDDLE_SIDE
+    return side, side
+
+
+def _share(cells: float, count: int, target: Target) -> float:
+    return cells / count / target.tiles
+
+
+def _cut(width: float, height: float, count: int) -> float:
+    """Cells along the borders of one IPU that it sends to its neighbours."""
+    columns, rows = IPU_GRID.get(count, (count, 1))
+    return (width / rows if columns > 1 else 0.0) + (height / columns if rows > 1 else 0.0)
+
+
+def _blur_quantities(vector: str, width: float, height: float, count: int, target: Target) -> dict[str, float]:
+    pixels = _share(width * height, count, target)
+    size = BYTES.get(vector, 16)
+    kind = {"half4": "half4", "float2": "float2"}.get(vector, "float")
+    quantities = {
+        f"stencil.{kind}_pixel": pixels,
+        "stencil.halo_bytes": 4 * math.sqrt(pixels) * size,
+        "stencil.step": 1.0,
+    }
+    if count > 1:
+        quantities["stencil.links"] = 1.0
+        quantities["stencil.hops"] = math.log2(count)
+        quantities["stencil.cut_bytes"] = _cut(width, height, count) * size
+    return quantities
+
+
+def _blur(vector: str, width: float, height: float, count: int, target: Target) -> Formula:
+    quantities = _blur_quantities(vector, width, height, count, target)
+    return Formula(({k: v * BLUR_STEPS for k, v in quantities.items()},), seconds=True)
+
+
+def _blur_step(what: str, vector: str, width: float, height: float, count: int, target: Target) -> Formula:
+    pixels, size = _share(width * height, count, target), BYTES.get(vector, 16)
+    border = 4 * math.sqrt(pixels)
+    kind = {"half4": "half4", "float2": "float2"}.get(vector, "float")
+    part = what.split("step:")[1]
+    if "global" in part:
+        cut = _cut(width, height, count) * size
+        quantities = {"stencil.global_base": 1.0, "stencil.global_bytes": cut}
+    elif "sync" in part:
+        quantities = {"stencil.sync_external": 1.0} if count > 1 else {"stencil.sync_internal": 1.0}
+    elif "pre-exchange" in part:
+        quantities = {"stencil.pack_pixel": border, "stencil.pack_byte": border * size, "stencil.pack_base": 1.0}
+    elif "post-exchange" in part:
+        quantities = {"stencil.unpack_pixel": border, "stencil.unpack_square": border**2}
+    elif "compute" in part:
+        quantities = {f"stencil.compute_{kind}": pixels, "stencil.compute_base": 1.0}
+    else:
+        quantities = {"stencil.exchange_base": 1.0, "stencil.exchange_bytes": border * size}
+    return Formula((quantities,))
+
+
+def _heat(config: Mapping[str, Any], what: str, unit: str, count: int, target: Target) -> Formula:
+    extents = numbers(str(config["grid"]))
+    order = len(extents)
+    cells, steps = math.prod(extents), float(config.get("steps", 1000))
+    if "grid" in unit:
+        # the largest grid whose cells fit; several IPUs keep buffers for their borders
+        kind = "stencil.cell_bytes" if count == 1 else f"stencil.cell_bytes_{order}d"
+        need = target.fitted.get(kind, 16.0)
+        side = (count * target.memory / need) ** (1 / order)
+        return Formula(({FIXED: side},))
+    quantities = {f"stencil.heat_{order}d": _share(cells, count, target)}
+    if count > 1:
+        quantities["stencil.heat_links"] = 1.0
+        quantities["stencil.heat_cut_bytes"] = 4 * math.prod(extents[:-1])
+    operations, traffic = HEAT.get(order, HEAT[3])
+    if "flop" in unit.lower():
+        return Formula((quantities,), seconds=True, numerator=operations * cells, unit=1e12)
+    if "b/s" in unit.lower():
+        return Formula((quantities,), seconds=True, numerator=traffic * cells, unit=1e12)
+    return Formula(({k: v * steps for k, v in quantities.items()},), seconds=True)
+
+
+def _lbm_quantities(extents: list[float], count: int, target: Target) -> dict[str, float]:
+    cells = _share(math.prod(extents), count, target)
+    quantities = {"stencil.lbm_cell": cells, "stencil.lbm_halo": 4 * math.sqrt(cells) * LBM_BYTES}
+    if count > 1:
+        quantities["stencil.lbm_links"] = 1.0
+    return quantities
+
+
+def _lbm(extents: list[float], count: int, target: Target) -> Formula:
+    quantities = _lbm_quantities(extents, count, target)
+    return Formula(({k: 1000 * v for k, v in quantities.items()},), seconds=True)
+
+
+def _shares(config: Mapping[str, Any], what: str, count: int, target: Target) -> Formula | None:
+    """Fractions of a step that are not arithmetic, and of the arithmetic ceiling, on the largest published grid."""
+    largest = (2200.0, 1122.0)
+    fitted = target.fitted
+    if "share of run time" in what and "lbm" in what:
+        quantities = _lbm_quantities(list(largest), count, target)
+        total = sum(v * fitted.get(k, 1.0) for k, v in quantities.items())
+        return Formula(({FIXED: quantities["stencil.lbm_halo"] * fitted.get("stencil.lbm_halo", 1.0) / total},))
+    if "share of run time" in what or "roofline ceiling" in what:
+        pixels = _share(math.prod(largest), count, target)
+        compute = pixels * fitted.get("stencil.compute_half4", 1.0)
+        total = compute
+        for part in ("pre-exchange", "post-exchange", "exchange", "sync"):
+            total += _blur_step(f"step: {part}", "half4", *largest, count, target)(target)
+        if "share" in what:
+            return Formula(({FIXED: 1 - compute / total},))
+        rate = BLUR_FLOPS * math.prod(largest) / count / (total / target.clock_hz)
+        return Formula(({FIXED: rate / float(config.get("ceiling_tflops", 1.0)) / 1e12},))
+    return None
