@@ -66,6 +66,7 @@ def onnxruntime_inference(network: Network) -> Call:
     """ONNX Runtime with as many threads as cores."""
     import onnxruntime
 
+    onnxruntime.set_default_logger_severity(3)
     session = onnxruntime.InferenceSession(network.model, providers=["CPUExecutionProvider"])
     return lambda: np.asarray(session.run(None, network.feed)[0])
 

@@ -1,11 +1,15 @@
-"""Interleaved timing: every engine takes its turn in each round, medians and ratios come out."""
+"""Interleaved timing: every engine takes its turn in each round, in random order; medians and ratios come out."""
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+_SETTLE = 0.005
+"""Pause before each measurement [s]: thread pools of the engine before spin for a while after their work."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +46,13 @@ def interleave(
     """
     inner = {name: _repeats(call) for name, call in engines.items()}
     times: dict[str, list[float]] = {name: [] for name in engines}
+    rng = random.Random(0)
     started = time.perf_counter()
     while len(next(iter(times.values()))) < least or time.perf_counter() - started < budget:
-        for name, call in engines.items():
-            times[name].append(_time(call, inner[name]))
+        for name in rng.sample(list(engines), len(engines)):
+            time.sleep(_SETTLE)
+            engines[name]()
+            times[name].append(_time(engines[name], inner[name]))
     return {name: Timing(tuple(values)) for name, values in times.items()}
 
 

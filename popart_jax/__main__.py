@@ -13,6 +13,7 @@ from . import commands, dropin
 _USAGE = """\
 python -m popart_jax SCRIPT.py [ARGS ...]       run a PopART or PopXL program
 python -m popart_jax -m MODULE [ARGS ...]       the same for a module
+python -m popart_jax demo                       train, check and price a small network on real digits
 python -m popart_jax run FILE.onnx [...]        run a model once and show its outputs
 python -m popart_jax inspect FILE.onnx          show inputs, outputs, weights and operators
 python -m popart_jax compare FILE.onnx [...]    compare with ONNX Runtime
@@ -25,7 +26,8 @@ def parser() -> argparse.ArgumentParser:
     sub = top.add_subparsers(dest="command", required=True)
     for name, command in commands.COMMANDS.items():
         one = sub.add_parser(name, help=(command.run.__doc__ or "").splitlines()[0])
-        one.add_argument("model", type=Path, help="an ONNX file")
+        if getattr(command, "TAKES_MODEL", True):
+            one.add_argument("model", type=Path, help="an ONNX file")
         command.add_arguments(one)
         one.set_defaults(run=command.run)
     return top

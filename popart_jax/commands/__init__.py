@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import compare, inspect, profile, run
+from . import compare, demo, inspect, profile, run
 
-COMMANDS: dict[str, ModuleType] = {"run": run, "inspect": inspect, "compare": compare, "profile": profile}
+COMMANDS: dict[str, ModuleType] = {
+    "demo": demo,
+    "run": run,
+    "inspect": inspect,
+    "compare": compare,
+    "profile": profile,
+}

@@ -27,7 +27,7 @@ def inference_model(model: ModelLike, outputs: Sequence[str]) -> bytes:
     graph.outputs[:] = [values[n] for n in outputs]
     RemoveUnusedNodesPass()(loaded)
     used = {v for node in graph for v in node.inputs if v is not None} | set(graph.outputs)
-    graph.inputs[:] = [v for v in graph.inputs if v in used]
+    graph.inputs[:] = [v for v in graph.inputs if v in used and v.name not in graph.initializers]
     for name in [n for n, v in graph.initializers.items() if v not in used]:
         del graph.initializers[name]
     RemoveUnusedOpsetsPass()(loaded)
