@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -78,12 +79,7 @@ class _SpdlogFormatter(logging.Formatter):
             "^": lambda: "",
             "$": lambda: "",
         }
-        parts = self._pattern.split("%")
-        text = [parts[0]]
-        for part in parts[1:]:
-            make = fields.get(part[:1])
-            text.append(f"{make()}{part[1:]}" if make else f"{time.strftime('%' + part[:1], now)}{part[1:]}")
-        return "".join(text)
+        return re.sub(r"%(.)", lambda m: str(fields[m[1]]()) if m[1] in fields else time.strftime(m[0], now), self._pattern)
 
 
 class _Destination(logging.Handler):

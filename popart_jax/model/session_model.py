@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from ..errors import popart_exception
-from .external import is_external, read_external
+from .external import is_external, locate, read_external
 from .input_shapes import InputShapeInfo, settle_input_shapes
 from .load import from_proto, load_proto
 from .reserved_names import EXPOSED, INTERNAL, reserved_prefix
@@ -50,6 +50,8 @@ def read_session_model(source: str | bytes | Path | onnx.ModelProto, shapes: Inp
     """
     proto = load_proto(source)
     check_names(proto.graph, shapes)
+    for tensor in filter(is_external, proto.graph.initializer):
+        locate(tensor)
     model = from_proto(proto)
     if model.functions:
         InlinePass()(model)
