@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import onnx_ir as ir
 
-from ..errors import popart_exception
+from ..errors import popart_exception, poplibs_exception
 from . import static
 from .attributes import array, keywords
 from .effects import Cell, Program, Storage, settle
@@ -154,7 +154,7 @@ def run_step(step: Step, walk: Walk) -> None:
     operands = [None if v is None else walk.read(v) for v in node.inputs]
     try:
         results = _call(step, walk, operands)
-    except popart_exception as err:
+    except (popart_exception, poplibs_exception) as err:
         err.add_note(f"while lowering {described(node, operands)}")
         raise
     except Exception as err:

@@ -50,8 +50,8 @@ def if_(cond, /, *, then_branch, else_branch):
     flag = cond.reshape(()) != 0
     try:
         return lax.cond(flag, lambda: _arrays(then_branch()), lambda: _arrays(else_branch()))
-    except popart_exception:
-        return _only_sound_branch(flag, then_branch, else_branch)
+    except popart_exception as err:
+        return _only_sound_branch(flag, then_branch, else_branch, err)
     except TypeError as err:
         raise popart_exception(
             f"The branches of an If differ in number, shape or type of outputs, and its condition is known only at run "
@@ -59,11 +59,13 @@ def if_(cond, /, *, then_branch, else_branch):
         ) from err
 
 
-def _only_sound_branch(flag: jax.Array, then_branch: Subgraph, else_branch: Subgraph) -> tuple[Any, ...]:
+def _only_sound_branch(
+    flag: jax.Array, then_branch: Subgraph, else_branch: Subgraph, err: Exception
+) -> tuple[Any, ...]:
     """One branch does not fit to the shapes of this call: run the other, and fail when the condition picks it."""
     reasons = {True: _failure(then_branch), False: _failure(else_branch)}
-    if all(reasons.values()):
-        raise reasons[True]  # pyright: ignore[reportGeneralTypeIssues]
+    if (reasons[True] is None) == (reasons[False] is None):
+        raise err
     bad = reasons[True] is not None
     jax.debug.callback(partial(_refuse_branch, bad, str(reasons[bad])), flag)
     return _arrays(else_branch() if bad else then_branch())
