@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -15,14 +14,12 @@ from typing import Any
 import jax
 import numpy as np
 import onnx_ir as ir
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import ipu_model
 
 from ._compat.jax import Tracer
-from .errors import popart_exception
 from .lowering.interpreter import Settings, evaluate
 from .lowering.resolve import check_supported, label
 from .model.load import ModelLike, load
@@ -40,15 +37,15 @@ class Row:
 
 
 def profile_model(
-    model: ModelLike, inputs: Mapping[str, np.ndarray] | None = None, *, target: str = "mk2", repeats: int = 5
+    model: ModelLike, inputs: Mapping[str, np.ndarray], *, target: str = "mk2", repeats: int = 5
 ) -> tuple[list[Row], ipu_model.Report]:
     """Price a model's forward pass on an IPU and time each of its nodes here.
 
     Parameters
     ----------
     model : path, bytes, onnx.ModelProto or onnx_ir.Model
-    inputs : mapping of str to ndarray, optional
-        Values of inputs; those left out are drawn at random, which needs a static shape.
+    inputs : mapping of str to ndarray
+        Values of its inputs.
     target : str
         Name of the IPU.
     repeats : int
@@ -57,7 +54,7 @@ def profile_model(
     Raises
     ------
     popart_exception
-        An input without value has a symbolic shape.
+        Operators without a translation, or a node that fails on these inputs.
     """
     loaded = load(model)
     graph, opsets = loaded.graph, dict(loaded.opset_imports)
@@ -65,7 +62,7 @@ def profile_model(
     settings = Settings(opsets)
     weights = {k: v.const_value.numpy() for k, v in graph.initializers.items() if v.const_value is not None}
     floats = {k: jax.numpy.asarray(w) for k, w in weights.items() if w.dtype.kind == "f"}
-    fed = {k: jax.numpy.asarray(x) for k, x in _draw(graph, dict(inputs or {})).items()}
+    fed = {k: jax.numpy.asarray(x) for k, x in inputs.items()}
     outputs = [v.name for v in graph.outputs if v.name]
     traced = jax.make_jaxpr(lambda bound: evaluate(graph, bound, outputs, settings))({**floats, **fed})
     report = ipu_model.profile_jaxpr(traced, target=target)
@@ -79,25 +76,6 @@ def profile_model(
         cycles = priced.get(label(node), 0.0)
         rows.append(Row(label(node), node.op_type, cycles, chip.seconds(cycles) * 1e6, timed.get(label(node))))
     return rows, report
-
-
-def _draw(graph: ir.Graph, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The given inputs, and random ones for the rest."""
-    rng, drawn = np.random.default_rng(0), dict(given)
-    for value in graph.inputs:
-        if value.name in graph.initializers or value.name in given or value.name is None:
-            continue
-        shape = [] if value.shape is None else [d if isinstance(d, int) else d.value for d in value.shape]
-        if value.shape is None or value.dtype is None or not all(isinstance(d, int) for d in shape):
-            raise popart_exception(
-                f"Input {value.name!r} has the shape {shape}, which is not known.\n"
-                f"  fix: give it with --input {value.name}=file.npy"
-            )
-        kind = value.dtype.numpy()
-        floating = np.issubdtype(kind, np.floating)
-        sample = rng.normal(size=shape) if floating else rng.integers(0, 2, size=shape)
-        drawn[value.name] = sample.astype(kind)
-    return drawn
 
 
 def measure_nodes(graph: ir.Graph, bound: dict[str, Any], settings: Settings, repeats: int) -> dict[str, float]:
@@ -137,22 +115,3 @@ def show(rows: Sequence[Row], top: int) -> Table:
     total, here = sum(r.modelled_us for r in rows), sum(r.measured_us or 0 for r in rows)
     table.add_row(f"all {len(rows)} nodes", "", f"{sum(r.cycles for r in rows):,.0f}", f"{total:.2f}", f"{here:.1f}")
     return table
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Command line: ``profile FILE.onnx [--input name=file.npy] [--target mk2] [--html report.html]``."""
-    parser = argparse.ArgumentParser(prog="python -m popart_jax profile", description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy")
-    parser.add_argument("--target", default="mk2")
-    parser.add_argument("--top", type=int, default=30)
-    parser.add_argument("--html", help="write the IPU model's report")
-    args = parser.parse_args(argv)
-    fed = {name: np.load(path) for name, _, path in (pair.partition("=") for pair in args.input)}
-    rows, report = profile_model(args.model, fed, target=args.target)
-    console = Console()
-    console.print(show(rows, args.top))
-    console.print(report.summary(), markup=False, highlight=False)
-    if args.html:
-        report.save_html(args.html)
-    return 0
