@@ -1,13 +1,12 @@
-"""How data are spread over tiles and workers: the region splitting rule and the linear tile mapping built on it."""
+"""How tensors lie on tiles: the mapping that a tensor gets when nothing else decides it."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
 
-from ipu_model.cost import cdiv
-
-MIN_BYTES_PER_TILE = 128
+from ipu_model.planner.mapping import LINEAR_MINIMUM
+from ipu_model.planner.mapping import split_regions as _split
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +25,9 @@ class Spread:
 
 @functools.lru_cache(maxsize=100_000)
 def split_regions(elements: int, grain: int, parts: int, minimum: int = 0, maximum: int = 0) -> Spread:
-    """Divide `elements` in units of `grain` over at most `parts`; sizes differ by one grain at most.
-
-    Parameters
-    ----------
-    minimum, maximum : int
-        Smallest and largest part, in elements; 0 for none. The maximum may lead to more than `parts` parts.
-    """
-    if elements <= 0:
-        return Spread(1, 0, 0)
-    grains = cdiv(elements, grain)
-    per_part = cdiv(grains, max(1, parts))
-    if maximum:
-        per_part = max(1, min(per_part, maximum // grain))
-    if minimum:
-        per_part = max(per_part, cdiv(grains, max(1, grains // cdiv(minimum, grain))))
-    used = cdiv(grains, per_part)
-    return Spread(used, min(elements, cdiv(grains, used) * grain), elements)
+    """`elements` in units of `grain` over at most `parts`; sizes differ by one grain at most."""
+    used, most = _split(elements, grain, max(1, parts), minimum, maximum)
+    return Spread(max(1, used), min(elements, most), elements)
 
 
 def linear(elements: int, width: int, tiles: int, vector_bytes: int = 8) -> Spread:
@@ -54,4 +39,4 @@ def linear(elements: int, width: int, tiles: int, vector_bytes: int = 8) -> Spre
         Bytes per element.
     """
     grain = max(1, vector_bytes // width)
-    return split_regions(elements, grain, tiles, cdiv(MIN_BYTES_PER_TILE, width))
+    return split_regions(elements, grain, tiles, -(-LINEAR_MINIMUM // width))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ipu_model.cost import cdiv
-from ipu_model.costs.layout import rearranged
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
+from ipu_model.planner.embedding import plan_embedding
+from ipu_model.planner.plan import Plan
 from ipu_model.walk.program import Op, Tensor
 
 INDEX_BROADCAST_BYTES = 4
@@ -31,62 +32,54 @@ def dynamic_update(op: Op, ctx: Context) -> OpCost:
 
 
 def gather(op: Op, ctx: Context) -> OpCost:
-    """Rows of a table by index (multiSlice): columns spread over tiles, rows of one column range by a worker each.
-
-    Every tile looks at ``lookups`` indices: ``6 (16 + cdiv(lookups, 6) (19 + 3 cdiv(row, v)))`` cycles.
-    """
-    table, indices, out = op.inputs[0], op.inputs[1], op.output
-    lookups = _lookups(indices)
-    row = max(1, out.size // max(1, lookups))
-    if lookups == 1:
+    """Rows of a table by index (multiSlice), planned like an embedding; every tile looks at its share of the indices."""
+    table, out = op.inputs[0], op.output
+    lookups = _lookups(op.inputs[1])
+    if lookups == 1 or not out.size:
         return dynamic_slice(op, ctx)
-    columns = min(ctx.tiles, max(1, row * table.width // 4))
-    groups = min(lookups, max(1, ctx.tiles // columns))
-    per_tile, width = cdiv(lookups, groups), cdiv(row, columns)
-    v = max(1, 8 // table.width)
-    workers = ctx.target.workers
+    plan = _plan(table, out.size // lookups, lookups, ctx, update=False)
+    q = plan.quantities
     step = Superstep(
-        "multiSlice",
-        compute=workers * (16 + cdiv(per_tile, workers) * (19 + 3 * cdiv(width, v))),
-        exchange=ctx.move(per_tile * 4 + (cdiv(table.nbytes, ctx.tiles) if groups > 1 else 0)),
-        received=4.0 * per_tile * columns * groups,
-        tiles=columns * groups,
-        vertices=columns * groups * workers,
+        "multiSlice", q["slice"] + q.get("second_stage", 0.0), exchange=_index_cycles(plan, ctx),
+        received=4.0 * lookups * plan.tiles, tiles=plan.tiles, vertices=plan.tiles,
         vertex=f"popops::MultiSlice<{table.dtype}>",
-    )
-    return OpCost((step,), temporary=per_tile * 4, outputs=(ctx.spread(out),), layout="linear")
+    )  # fmt: skip
+    return OpCost((step,), temporary=plan.temporary_bytes, outputs=(ctx.spread(out),), layout="linear")
 
 
 def scatter(op: Op, ctx: Context) -> OpCost:
     """Updates of rows by index (multiUpdate, multiUpdateAdd): one worker per tile, every index in turn."""
-    table, indices, updates = op.inputs[0], op.inputs[1], op.inputs[2]
-    lookups = _lookups(indices)
-    row = max(1, updates.size // max(1, lookups))
-    if lookups == 1:
+    table, updates = op.inputs[0], op.inputs[2]
+    lookups = _lookups(op.inputs[1])
+    if lookups == 1 or not updates.size:
         return OpCost((slice_cost(updates, ctx, "dynamicUpdate"),), elementwise=True, layout="keep")
-    elements = max(1, 4 // table.width)
-    columns = min(ctx.tiles, max(1, row // elements))
-    groups = max(1, min(ctx.tiles // columns, lookups))
-    width = cdiv(row, columns)
+    plan = _plan(table, updates.size // lookups, lookups, ctx, update=True)
     step = Superstep(
-        "multiUpdate",
-        compute=ctx.target.workers * (18 + lookups * (12 + 3 * (cdiv(width, elements) - 1)) / 1),
-        exchange=ctx.move(lookups * 4 + lookups * width * table.width),
-        received=float(lookups * 4 * columns * groups + updates.nbytes),
-        tiles=columns * groups,
-        vertices=columns * groups,
+        "multiUpdate", plan.quantities["update"],
+        exchange=_index_cycles(plan, ctx) + ctx.move(updates.nbytes / plan.tiles),
+        received=4.0 * lookups * plan.tiles + updates.nbytes, tiles=plan.tiles, vertices=plan.tiles,
         vertex=f"popops::MultiUpdateAdd<{table.dtype}>",
-    )
-    return OpCost((step,), temporary=lookups * (4 + 4 * width), elementwise=True, layout="keep")
+    )  # fmt: skip
+    return OpCost((step,), temporary=plan.temporary_bytes, elementwise=True, layout="keep")
+
+
+def _plan(table: Tensor, row: int, lookups: int, ctx: Context, update: bool) -> Plan:
+    """The table as rows of what one index reads."""
+    row = max(1, row)
+    rows = max(1, table.size // row)
+    return plan_embedding(rows, row, lookups, ctx.target, "half" if table.width < 4 else "float", update)
+
+
+def _index_cycles(plan: Plan, ctx: Context) -> float:
+    """Broadcasting the indices: a fitted share of a cycle per index, scaled by the exchange rate."""
+    t = ctx.target
+    rate = t.machine.exchange_bytes / t.exchange_bytes_per_cycle
+    return plan.quantities["indices"] * t.fitted.get("embedding.indices", 1.0) * rate
 
 
 def _lookups(indices: Tensor) -> int:
     depth = indices.shape[-1] if indices.shape else 1
     return max(1, indices.size // max(1, depth))
-
-
-def copy_rows(op: Op, ctx: Context) -> OpCost:
-    return rearranged(op, ctx, op.primitive)
 
 
 RULES: dict[str, Rule] = {

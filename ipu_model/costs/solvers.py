@@ -1,27 +1,14 @@
-"""Factorisations and triangular solves: a few blocks in sequence, priced by the polynomials of their vertices."""
+"""Factorisations, triangular solves, Fourier transforms."""
 
 from __future__ import annotations
 
 from ipu_model.cost import cdiv
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
+from ipu_model.planner.plan import Plan
+from ipu_model.planner.solver import plan_cholesky, plan_triangular_solve
 from ipu_model.walk.program import Op
 
 BLOCK = 64
-CHOLESKY_STEP_CYCLES = 5600.0
-SOLVE_LEAF_CYCLES = 6000.0
-SOLVE_ROW_CYCLES = 2830.0
-
-
-def cholesky_block(n: int) -> float:
-    return n**3 + 102 * n**2 + 101 * n + 102
-
-
-def inverse_block(n: int) -> float:
-    return 6 * n**3 + 264 * n**2 + 78 * n - 120
-
-
-def solve_block(n: int) -> float:
-    return 1.5 * n**2 + 180 * n - 126
 
 
 def _batches(op: Op, ctx: Context) -> tuple[int, int, int]:
@@ -40,22 +27,30 @@ def _sequential(op: Op, ctx: Context, name: str, bundles: float, fixed: float, f
 
 
 def cholesky(op: Op, ctx: Context) -> OpCost:
-    n, _, _ = _batches(op, ctx)
-    b, blocks = min(n, BLOCK), cdiv(n, BLOCK)
-    bundles = blocks * cholesky_block(b) + (blocks - 1) * inverse_block(b)
-    return _sequential(op, ctx, "CholeskyBlock", bundles, 1000 + CHOLESKY_STEP_CYCLES * (blocks - 1), n**3 / 3)
+    n, batch, rounds = _batches(op, ctx)
+    plan = plan_cholesky(n, BLOCK, ctx.target, min(batch, ctx.tiles), data=_data(op))
+    return _planned(op, ctx, plan, "CholeskyBlock", rounds, batch * n**3 / 3)
 
 
 def triangular_solve(op: Op, ctx: Context) -> OpCost:
-    n, batch, _ = _batches(op, ctx)
-    b = min(n, BLOCK)
+    n, batch, rounds = _batches(op, ctx)
     columns = max(1, op.inputs[1].size // max(1, n * batch))
-    if columns == 1:
-        leaves = cdiv(n, b)
-        return _sequential(op, ctx, "TriangularSolve", leaves * solve_block(b), SOLVE_LEAF_CYCLES * leaves, n**2)
-    leaves = cdiv(n, b) * max(1, min(cdiv(columns, b), cdiv(n, b)))
-    fixed = leaves * (b - 1) * SOLVE_ROW_CYCLES + (leaves - 1) * 4000
-    return _sequential(op, ctx, "TriangularSolve", 0.0, fixed, n**2 * columns)
+    p = op.params
+    plan = plan_triangular_solve(n, columns, BLOCK, ctx.target, min(batch, ctx.tiles), p["left_side"], p["lower"], _data(op))
+    return _planned(op, ctx, plan, "TriangularSolve", rounds, batch * n**2 * columns)
+
+
+def _data(op: Op) -> str:
+    return "half" if op.inputs[0].half else "float"
+
+
+def _planned(op: Op, ctx: Context, plan: Plan, name: str, rounds: int, flops: float) -> OpCost:
+    """The plan's cycles without those of a whole program: here it is a step of one."""
+    cycles = sum(c for what, c in plan.breakdown(ctx.target).items() if what != "program")
+    tiles = max(1, min(plan.tiles, ctx.tiles))
+    step = Superstep(name, cycles, tiles=tiles, vertices=tiles, vertex=f"poplin::{name}<{op.inputs[0].dtype}>",
+                     settled=True, times=rounds)  # fmt: skip
+    return OpCost((step,), flops=flops, temporary=plan.temporary_bytes, outputs=(), layout="new")
 
 
 def dense(op: Op, ctx: Context) -> OpCost:

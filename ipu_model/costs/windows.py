@@ -1,50 +1,55 @@
-"""Pooling: windows that slide over an image, forward and backward."""
+"""Pooling: windows that slide over an image, forward and backward, as the pooling planner splits them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from ipu_model.cost import cdiv
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
+from ipu_model.planner.pooling import PoolParams, plan_pooling
 from ipu_model.walk.program import Op, Tensor
 
 
 def forward(op: Op, ctx: Context) -> OpCost:
-    window = op.params.get("window_dimensions", ())
-    strides = op.params.get("window_strides") or (1,) * len(window)
     source = op.inputs[-1] if op.primitive == "select_and_gather_add" else op.inputs[0]
-    base = 4 if "max" in op.primitive or "min" in op.primitive else 5
-    return pool(source, op.output, window, strides, ctx, base, 3, 1, op.primitive)
+    kind = "max" if "max" in op.primitive or "min" in op.primitive or "gather" in op.primitive else "sum"
+    return _pool(op, source, kind, ctx, backward=False)
 
 
 def backward(op: Op, ctx: Context) -> OpCost:
-    """Maximum pooling backward reads the input, the output and its gradient: ``7 + 5 m`` per piece."""
-    grad, source = op.inputs[0], op.inputs[1]
-    window, strides = op.params["window_dimensions"], op.params["window_strides"]
-    return pool(source, grad, window, strides, ctx, 7, 5, 2, op.primitive)
+    """Maximum pooling backward reads the input, the output and its gradient."""
+    return _pool(op, op.inputs[1], "max", ctx, backward=True)
 
 
-def pool(
-    source: Tensor, out: Tensor, window: Sequence[int], strides: Sequence[int], ctx: Context,
-    base: int, each: int, passes: int, name: str,
-) -> OpCost:  # fmt: skip
-    """Worker: per row and kernel position ``20 + cv (3 + base + each m)``; halos of ``kernel - stride`` travel."""
-    v = max(1, 8 // source.width)
-    positions = math.prod(window)
-    spread = ctx.spread(out)
-    vectors = cdiv(spread.most, v)
-    rows = max(1, cdiv(vectors, 8))
-    per_worker = cdiv(rows, ctx.target.workers)
-    piece = cdiv(vectors, rows)
-    worker = 33 + per_worker * (13 + positions * (20 + 5 + base + each * max(0, piece - 1) + 3) + 3)
-    overlap = math.prod((w / s for w, s in zip(window, strides, strict=True)), start=1.0)
-    received = spread.most * math.prod(strides) * min(overlap, 4.0) * source.width * passes
+def _pool(op: Op, source: Tensor, kind: str, ctx: Context, backward: bool) -> OpCost:
+    p = op.params
+    window = tuple(p.get("window_dimensions") or (1,) * len(source.shape))
+    strides = tuple(p.get("window_strides") or (1,) * len(window))
+    padding = tuple(p.get("padding") or ((0, 0),) * len(window))
+    if not source.size or not op.output.size:
+        return OpCost(outputs=(ctx.spread(op.output),), layout="linear")
+    field = [d for d, (w, s) in enumerate(zip(window, strides, strict=True)) if w > 1 or s > 1] or [len(window) - 1]
+    rest = [n for d, n in enumerate(source.shape) if d not in field]
+    channels = rest[-1] if rest else 1
+    params = PoolParams(
+        batch=math.prod(rest[:-1]),
+        channels=channels,
+        field=tuple(source.shape[d] for d in field),
+        kernel=tuple(window[d] for d in field),
+        stride=tuple(strides[d] for d in field),
+        pad_lower=tuple(padding[d][0] for d in field),
+        pad_upper=tuple(padding[d][1] for d in field),
+        kind=kind,
+        data="half" if source.width < 4 else "float",
+    )
+    plan = plan_pooling(params, ctx.target, backward)
+    cycles = plan.breakdown(ctx.target)
     step = Superstep(
-        "Pool", 13 + ctx.target.workers * worker, exchange=ctx.move(received), received=received * spread.tiles,
-        tiles=spread.tiles, vertices=spread.tiles, vertex=f"popnn::{name}<{source.dtype}>", balance=spread.balance,
+        "Pool", cycles["compute"], exchange=cycles["exchange"],
+        received=plan.quantities["exchange"] * ctx.target.machine.exchange_bytes * plan.tiles, tiles=plan.tiles,
+        vertices=plan.tiles, vertex=f"popnn::{'Pooling' if not backward else 'PoolingGrad'}<{kind},{source.dtype}>",
     )  # fmt: skip
-    return OpCost((step,), flops=out.size * positions, temporary=received, outputs=(), layout="new")
+    flops = op.output.size * math.prod(window)
+    return OpCost((step,), flops=flops, temporary=plan.temporary_bytes, outputs=(), layout="new")
 
 
 RULES: dict[str, Rule] = {
