@@ -126,10 +126,15 @@ class Context:
 
     # -- bookkeeping, called by the sweep
 
-    def detach(self, node: ir.Node) -> None:
-        """Make `node` stop reading its inputs."""
+    def detach(self, node: ir.Node, moved: frozenset[int] = frozenset()) -> None:
+        """Make `node` and the graphs inside it stop reading; graphs whose id is in `moved` live on elsewhere."""
         self._adjust(node, -1)
         node.resize_inputs(0)
+        for body in bodies(node):
+            if id(body) not in moved:
+                for inner in body.all_nodes():
+                    self._adjust(inner, -1)
+                    inner.resize_inputs(0)
 
     def discard(self) -> None:
         """Drop the nodes made by a rewrite that was declined in the end."""
@@ -146,6 +151,11 @@ class Context:
         moved = self._counts.pop(old, None)
         if new in self._counts:
             self._counts[new] += len(old.uses()) if moved is None else moved
+
+
+def bodies(node: ir.Node) -> list[ir.Graph]:
+    """Graphs among the node's attributes."""
+    return [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
 
 
 def _typed(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from ._context import Context
+from ._context import Context, bodies
 from ._core import ANY_OP, Fused, Mode, Refused, Renamed, Rule, Values
 
 Pairs = Sequence[tuple[ir.Node, Values]]
@@ -216,6 +216,7 @@ class _Sweep:
         for new_node in made:
             inherit(root, new_node)
         graph.insert_before(root, made)
+        moved = frozenset(id(body) for new_node in made for body in _all_bodies(new_node))
         touched: set[ir.Node | None] = set()
         for node, values in pairs:
             touched.update(v.producer() for v in node.inputs if v is not None)
@@ -223,8 +224,9 @@ class _Sweep:
                 touched.update(old.consumers())
                 if new is not None:
                     self._hand_over(old, new, rename or new.producer() in made)
-            self.context.detach(node)
-            self.dead[node] = None
+            self.context.detach(node, moved)
+            gone = (inner for body in bodies(node) if id(body) not in moved for inner in body.all_nodes())
+            self.dead.update(dict.fromkeys([node, *gone]))
         if len(pairs) > 1:
             self.unsorted[graph] = None
         self._enqueue(made)
@@ -271,6 +273,14 @@ def op_key(node: ir.Node) -> str:
 def label(node: ir.Node) -> str:
     """The node's name, or that of its first named output."""
     return node.name or next((o.name for o in node.outputs if o.name), node.op_type)
+
+
+def _all_bodies(node: ir.Node) -> list[ir.Graph]:
+    """Graphs inside a node, at any depth."""
+    found = bodies(node)
+    for body in found:  # grows while it is walked
+        found.extend(inner for each in body for inner in bodies(each))
+    return found
 
 
 def _excluded(node: ir.Node) -> Sequence[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
+from ._context import bodies
+
 EFFECTS = frozenset({"PrintTensor", "Abort", "CopyVarUpdate", "RemoteStore", "HostStore"})
 
 
@@ -21,7 +23,7 @@ def remove_unused(graph: ir.Graph, protected: frozenset[str] = frozenset()) -> i
     """
     count = 0
     for node in reversed(graph):
-        subgraphs = _subgraphs(node)
+        subgraphs = bodies(node)
         if not _needed(node, protected) and not any(n.op_type in EFFECTS for g in subgraphs for n in g.all_nodes()):
             node.resize_inputs(0)
             _release(subgraphs)
@@ -36,10 +38,6 @@ def _needed(node: ir.Node, protected: frozenset[str]) -> bool:
     if node.op_type in EFFECTS or not node.outputs:
         return True
     return any(o.is_graph_output() or o.name in protected or o.uses() for o in node.outputs)
-
-
-def _subgraphs(node: ir.Node) -> list[ir.Graph]:
-    return [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
 
 
 def _release(subgraphs: list[ir.Graph]) -> None:

@@ -1,5 +1,5 @@
 """The rewrites, by family. Importing this package registers all of them."""
 
-from . import conv, fold_norm, gradients, identity, loss, matmul, movement, onnx_forms, sums
+from . import conv, fold_norm, gradients, identity, loops, loss, matmul, movement, onnx_forms, recurrent, sums
 
-__all__ = ["conv", "fold_norm", "gradients", "identity", "loss", "matmul", "movement", "onnx_forms", "sums"]
+__all__ = ["conv", "fold_norm", "gradients", "identity", "loops", "loss", "matmul", "movement", "onnx_forms", "recurrent", "sums"]

@@ -47,13 +47,18 @@ def run(m: ir.Model, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return dict(zip(names, evaluator.run(None, dict(feeds)), strict=True))
 
 
-def run_ort(m: ir.Model, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
-    """First output of a model of plain ONNX ops, from ONNX Runtime."""
+def run_ort_all(m: ir.Model, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Outputs of a model of plain ONNX ops, from ONNX Runtime."""
     plain = m.clone()
     plain.graph.opset_imports.pop("ai.graphcore", None)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(ir.to_proto(plain).SerializeToString(), options).run(None, dict(feeds))[0]
+    return onnxruntime.InferenceSession(ir.to_proto(plain).SerializeToString(), options).run(None, dict(feeds))
+
+
+def run_ort(m: ir.Model, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The first output."""
+    return run_ort_all(m, feeds)[0]
 
 
 def feeds_of(m: ir.Model, seed: int = 0) -> dict[str, np.ndarray]:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from onnx.helper import get_attribute_value
+import onnx
+from onnx.helper import get_attribute_value, make_model, make_opsetid, tensor_dtype_to_np_dtype
+from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 
@@ -179,17 +181,97 @@ def _conv(x: np.ndarray, w: np.ndarray, **attributes: Any) -> np.ndarray:
     )
 
 
+def dynamic_slice(x: np.ndarray, offset: np.ndarray, axes: list[int], sizes: list[int]) -> np.ndarray:
+    index: list[slice] = [slice(None)] * x.ndim
+    for axis, start, size in zip(axes, np.atleast_1d(offset), sizes, strict=True):
+        index[axis] = slice(int(start), int(start) + size)
+    return x[tuple(index)]
+
+
+def dynamic_update(x: np.ndarray, offset: np.ndarray, part: np.ndarray, axes: list[int], sizes: list[int], noOverlap: int = 0) -> np.ndarray:
+    out = x.copy()
+    dynamic_slice(out, offset, axes, sizes)[...] = part
+    return out
+
+
+def sequence_slice(
+    source: np.ndarray, destination: np.ndarray, n: np.ndarray, read: np.ndarray, write: np.ndarray, zeroUnused: int = 0
+) -> np.ndarray:
+    out = np.zeros_like(destination) if zeroUnused else destination.copy()
+    for count, a, b in zip(n, read, write, strict=True):
+        out[b : b + count] = source[a : a + count]
+    return out
+
+
+def graphcore_lstm(x: np.ndarray, w: np.ndarray, bias: Any = None, state: Any = None, output_full_sequence: int = 1) -> Any:
+    sigmoid = lambda v: 1 / (1 + np.exp(-v))  # noqa: E731
+    steps, batch, _ = x.shape
+    hidden = w.shape[-1]
+    h, c = (np.zeros((batch, hidden), x.dtype),) * 2 if state is None else state
+    bias = np.zeros((4, hidden), x.dtype) if bias is None else bias
+    out = []
+    for t in range(steps):
+        f, i, g, o = (np.concatenate([x[t], h], 1) @ w[k] + bias[k] for k in range(4))
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        out.append(h)
+    return (np.stack(out) if output_full_sequence else h), c
+
+
+def packed_data_block(*inputs: np.ndarray, resultSize: int, callbackBatchSize: int, maxSequenceLengths: list[int], callback: Any) -> np.ndarray:
+    offsets, lengths = inputs[-2:]
+    result = None
+    for first in range(0, len(lengths) - callbackBatchSize + 1, callbackBatchSize):
+        arguments = []
+        for k, longest in enumerate(maxSequenceLengths):
+            data, starts, sizes = inputs[3 * k : 3 * k + 3]
+            block = np.zeros((callbackBatchSize, longest, *data.shape[1:]), data.dtype)
+            for j in range(callbackBatchSize):
+                a, n = starts[first + j], sizes[first + j]
+                block[j, :n] = data[a : a + n]
+            arguments.append(block)
+        out = callback(*arguments)[0]
+        if result is None:
+            result = np.zeros((resultSize, *out.shape[2:]), out.dtype)
+        for j in range(callbackBatchSize):
+            a, n = offsets[first + j], lengths[first + j]
+            result[a : a + n] = out[j, :n]
+    return result
+
+
+DEFINITIONS |= {
+    "DynamicSlice": dynamic_slice,
+    "DynamicUpdate": dynamic_update,
+    "SequenceSlice": sequence_slice,
+    "LSTM": graphcore_lstm,
+    "PackedDataBlock": packed_data_block,
+    "Call": lambda *inputs, callee: tuple(callee(*inputs)),
+    "AllReduce": lambda *inputs, **_: tuple(inputs),
+    "Reverse": lambda x, dimensions: np.flip(x, tuple(dimensions)),
+    "Init": lambda shape, data_type, init_type: np.zeros([int(d) for d in shape], tensor_dtype_to_np_dtype(data_type)),
+}
 DEFINITIONS["DilatedConv"] = _conv
 DEFINITIONS["ConvDataGrad"] = lambda g, w, height, width, strides, pads, dilations, group=1: conv_data_grad(
     g, w, height, width, list(strides), list(pads), list(dilations), group
 )
 
 
+def _value(attribute: Any) -> Any:
+    """A plain value; a graph becomes a function of its inputs."""
+    value = get_attribute_value(attribute)
+    if not isinstance(value, onnx.GraphProto):
+        return value
+    opsets = [make_opsetid("", 11), make_opsetid("ai.graphcore", 1)]
+    evaluator = ReferenceEvaluator(make_model(value, opset_imports=opsets), new_ops=list(CUSTOM_OPS))
+    names = [i.name for i in value.input]
+    return lambda *inputs: evaluator.run(None, dict(zip(names, inputs, strict=True)))
+
+
 def _op_class(name: str, function: Callable[..., Any]) -> type[OpRun]:
     """An OpRun for one definition; attributes come from the node, not from a schema."""
 
     def run(self: Any, *inputs: Any, **_: Any) -> tuple[Any, ...]:
-        attributes = {a.name: get_attribute_value(a) for a in self.onnx_node.attribute if not a.name.startswith("__")}
+        attributes = {a.name: _value(a) for a in self.onnx_node.attribute if not a.name.startswith("__")}
         attributes = {k: v.decode() if isinstance(v, bytes) else v for k, v in attributes.items()}
         result = function(*inputs, **attributes)
         return result if isinstance(result, tuple) else (np.asarray(result),)
