@@ -196,6 +196,11 @@ def checked(fn: F) -> F:
     return call  # type: ignore[return-value]
 
 
+def overloaded(fn: Callable[..., Any]) -> Any:
+    """As `checked`, for the implementation behind `typing.overload`s; type checkers do not compare it with them."""
+    return checked(fn)
+
+
 def signatures(fn: Callable[..., Any]) -> list[inspect.Signature]:
     """Every way in which a function may be called."""
     declared = get_overloads(inspect.unwrap(fn)) if hasattr(fn, "__module__") else []

@@ -34,5 +34,7 @@ _throw_poplar_error = _raiser("_throw_poplar_error", errors.poplar_exception)
 _throw_poplar_runtime_error = _raiser("_throw_poplar_runtime_error", errors.poplar_runtime_error)
 _throw_application_runtime_error = _raiser("_throw_application_runtime_error", errors.poplar_application_runtime_error)
 _throw_system_runtime_error = _raiser("_throw_system_runtime_error", errors.poplar_system_runtime_error)
-_throw_unrecoverable_runtime_error = _raiser("_throw_unrecoverable_runtime_error", errors.poplar_unrecoverable_runtime_error)
+_throw_unrecoverable_runtime_error = _raiser(
+    "_throw_unrecoverable_runtime_error", errors.poplar_unrecoverable_runtime_error
+)
 _throw_unknown_runtime_error = _raiser("_throw_unknown_runtime_error", errors.poplar_unknown_runtime_error)

@@ -79,7 +79,9 @@ class _SpdlogFormatter(logging.Formatter):
             "^": lambda: "",
             "$": lambda: "",
         }
-        return re.sub(r"%(.)", lambda m: str(fields[m[1]]()) if m[1] in fields else time.strftime(m[0], now), self._pattern)
+        return re.sub(
+            r"%(.)", lambda m: str(fields[m[1]]()) if m[1] in fields else time.strftime(m[0], now), self._pattern
+        )
 
 
 class _Destination(logging.Handler):

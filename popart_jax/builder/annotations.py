@@ -6,7 +6,7 @@ from typing import Any, overload
 
 import onnx_ir as ir
 
-from .._calls import checked
+from .._calls import checked, overloaded
 from ..enums import RecomputeType
 from ..errors import popart_exception
 from ..model import attribute_names as names
@@ -43,7 +43,7 @@ class NodeAnnotations(GraphUnderConstruction):
     def addNodeAttribute(self, attributeName: str, attributeValue: str, nodeOutputNames: Outputs) -> None: ...
     @overload
     def addNodeAttribute(self, attributeName: str, attributeValue: list[str], nodeOutputNames: Outputs) -> None: ...
-    @checked
+    @overloaded
     def addNodeAttribute(self, attributeName: str, attributeValue: Any, nodeOutputNames: Any) -> None:
         """Attach an attribute to the node that makes exactly these outputs.
 
@@ -141,7 +141,7 @@ class NodeAnnotations(GraphUnderConstruction):
     def setAvailableMemoryProportion(
         self, nodeOutputNames: set[str] | list[str], availableMemoryProportion: float
     ) -> None: ...
-    @checked
+    @overloaded
     def setAvailableMemoryProportion(
         self, nodeOutputName: Any = None, availableMemoryProportion: float = 0.0, nodeOutputNames: Any = None
     ) -> None:
@@ -166,7 +166,8 @@ class NodeAnnotations(GraphUnderConstruction):
         self._only(nodeOutputName, "setSerializeMatMul", "MatMul")
         if mode not in _SERIALIZATION_MODES:
             raise popart_exception(
-                f"Unsupported mat mul serialization mode '{mode}'. Supported modes are 'input_channels', 'reducing_dim', "
+                f"Unsupported mat mul serialization mode '{mode}'. Supported modes are 'input_channels', "
+                f"'reducing_dim', "
                 "'output_channels' or 'none'"
             )
         if mode != "none":
@@ -193,7 +194,7 @@ class NodeAnnotations(GraphUnderConstruction):
     def recomputeOutputInBackwardPass(
         self, nodeOutputNames: set[str] | list[str], value: RecomputeType = RecomputeType.Recompute
     ) -> None: ...
-    @checked
+    @overloaded
     def recomputeOutputInBackwardPass(
         self, nodeOutputName: Any = None, value: Any = RecomputeType.Recompute, nodeOutputNames: Any = None
     ) -> None:
@@ -204,7 +205,7 @@ class NodeAnnotations(GraphUnderConstruction):
     def getRecomputeOutputInBackwardPass(self, nodeOutputName: str) -> bool: ...
     @overload
     def getRecomputeOutputInBackwardPass(self, nodeOutputNames: set[str] | list[str]) -> bool: ...
-    @checked
+    @overloaded
     def getRecomputeOutputInBackwardPass(self, nodeOutputName: Any = None, nodeOutputNames: Any = None) -> bool:
         """Whether outputs are computed again in the backward pass."""
         node = self._node_of(nodeOutputName or nodeOutputNames)

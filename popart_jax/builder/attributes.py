@@ -136,7 +136,8 @@ def _multi_conv(parts: NodeParts) -> None:
         sets = parts.attributes.get(name, [])
         if sets and len(sets) != len(groups):
             raise popart_exception(
-                f"MultiConv: number of {name} parameter sets ({len(sets)}) does not match the number of input sets ({len(groups)})"
+                f"MultiConv: number of {name} parameter sets ({len(sets)}) does not match the number of input sets "
+                f"({len(groups)})"
             )
     if "availableMemoryProportions" in parts.attributes:
         proportions = parts.attributes.pop("availableMemoryProportions")

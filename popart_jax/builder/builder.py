@@ -112,7 +112,8 @@ class Builder(_BuilderCore):
             if family == "aiOnnx" and version not in ONNX_SETS:
                 raise KeyError(f"'{asked}' is no operator set of this builder.")
             raise RuntimeError(
-                f"{_DOMAINS[family][0]} opset is already defined as {chosen.version}; {asked} cannot be used in the same model."
+                f"{_DOMAINS[family][0]} opset is already defined as {chosen.version}; {asked} cannot be used in the "
+                f"same model."
             )
         return chosen
 

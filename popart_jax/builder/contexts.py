@@ -6,7 +6,7 @@ from typing import Any, overload
 
 import onnx_ir as ir
 
-from .._calls import checked
+from .._calls import checked, overloaded
 from ..enums import RecomputeType
 from ..errors import popart_exception
 from ..model import attribute_names as names
@@ -72,7 +72,7 @@ class Placement(NodeAnnotations):
     def virtualGraph(self, nodeOutputNames: Outputs, value: int = 0) -> None: ...
     @overload
     def virtualGraph(self, value: int) -> AttributeContextManager: ...
-    @checked
+    @overloaded
     def virtualGraph(self, nodeOutputNames: Any = None, value: int = 0) -> AttributeContextManager | None:
         """Place nodes on an IPU: the node with these outputs, or as a context manager all that follow."""
         if nodeOutputNames is None:
@@ -83,7 +83,7 @@ class Placement(NodeAnnotations):
     def executionPhase(self, nodeOutputNames: Outputs, value: int = 0) -> None: ...
     @overload
     def executionPhase(self, value: int = 0) -> AttributeContextManager: ...
-    @checked
+    @overloaded
     def executionPhase(self, nodeOutputNames: Any = None, value: int = 0) -> AttributeContextManager | None:
         """Put nodes in an execution phase."""
         if nodeOutputNames is None:
@@ -94,7 +94,7 @@ class Placement(NodeAnnotations):
     def pipelineStage(self, nodeOutputNames: Outputs, value: int = 0) -> None: ...
     @overload
     def pipelineStage(self, value: int) -> AttributeContextManager: ...
-    @checked
+    @overloaded
     def pipelineStage(self, nodeOutputNames: Any = None, value: int = 0) -> AttributeContextManager | None:
         """Put nodes in a pipeline stage."""
         if nodeOutputNames is None:
@@ -105,7 +105,7 @@ class Placement(NodeAnnotations):
     def recomputeOutput(self, nodeOutputNames: Outputs, value: RecomputeType = RecomputeType.Undefined) -> None: ...
     @overload
     def recomputeOutput(self, value: RecomputeType = RecomputeType.Undefined) -> AttributeContextManager: ...
-    @checked
+    @overloaded
     def recomputeOutput(
         self, nodeOutputNames: Any = None, value: Any = RecomputeType.Undefined
     ) -> AttributeContextManager | None:
@@ -118,7 +118,7 @@ class Placement(NodeAnnotations):
     def outputTensorLocation(self, nodeOutputNames: Outputs, value: TensorLocation = ...) -> None: ...
     @overload
     def outputTensorLocation(self, value: TensorLocation = ...) -> AttributeContextManager: ...
-    @checked
+    @overloaded
     def outputTensorLocation(self, nodeOutputNames: Any = None, value: Any = ...) -> AttributeContextManager | None:
         """Say where the outputs of nodes live."""
         location = TensorLocation() if value is ... else value
@@ -144,7 +144,7 @@ class Placement(NodeAnnotations):
     def getVirtualGraph(self) -> int: ...
     @overload
     def getVirtualGraph(self, nodeOutputNames: Outputs) -> int: ...
-    @checked
+    @overloaded
     def getVirtualGraph(self, nodeOutputNames: Any = None) -> int:
         """The active virtual graph, or that of a node.
 

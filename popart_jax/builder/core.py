@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 import onnx_ir as ir
 
-from .._calls import checked, convert
+from .._calls import checked, convert, overloaded
 from ..errors import popart_exception
 from ..model import attribute_names as names
 from ..model import tensors
@@ -50,7 +50,8 @@ class _BuilderCore(Placement):
         if modelProtoOrFilename is not None:
             if not isinstance(modelProtoOrFilename, (str, bytes, bytearray, Path)):
                 raise TypeError(
-                    f"modelProtoOrFilename is a file name or a serialised model, got {type(modelProtoOrFilename).__name__}"
+                    f"modelProtoOrFilename is a file name or a serialised model, got "
+                    f"{type(modelProtoOrFilename).__name__}"
                 )
             open_model(self, load_proto(modelProtoOrFilename))
 
@@ -76,7 +77,7 @@ class _BuilderCore(Placement):
     def addInputTensor(
         self, dataType: str, shape: list[int], settings: InputSettings = ..., debugContext: Context = ""
     ) -> str: ...
-    @checked
+    @overloaded
     def addInputTensor(
         self,
         tensorInfo: Any = None,
@@ -134,7 +135,7 @@ class _BuilderCore(Placement):
     def addInitializedInputTensor(
         self, initVal: np.ndarray, variableSettings: VariableSettings, debugContext: Context = ""
     ) -> str: ...
-    @checked
+    @overloaded
     def addInitializedInputTensor(self, initVal: Any, debugContext: Any = "", variableSettings: Any = None) -> str:
         """Add a variable with its initial value and return its name.
 

@@ -189,16 +189,16 @@ def _normalize_image(o: Operands) -> Sequence[Type]:
 
 def multi_conv_shapes(o: Operands) -> Sequence[Type]:
     """Output types of MultiConv: parameters are flattened, convolution by convolution."""
-    taken = dict.fromkeys(("strides", "dilations", "inDilations", "pads", "outPads"), 0)
+    taken: dict[str, int] = dict.fromkeys(("strides", "dilations", "inDilations", "pads", "outPads"), 0)
     results: list[Type] = []
     for i in range(0, len(o.inputs), 3):
         data, weights = o.shape(i), o.shape(i + 1)
         spatial = data[2:]
 
         def take(name: str, per_dim: int, fill: int, rank: int = len(spatial)) -> list[int]:
-            values = list(o.attribute(name) or ())
+            values: list[int] = list(o.attribute(name) or ())
             if not values:
-                return [fill] * rank * per_dim
+                return [fill] * (rank * per_dim)
             start = taken[name]
             taken[name] = start + rank * per_dim
             return values[start : taken[name]]
@@ -237,7 +237,24 @@ def _reduce_scatter(o: Operands) -> Sequence[Type]:
 
 _UNARY = OpRule(1, 1, _same)
 _BINARY = OpRule(2, 2, _broadcast)
-_UNARY_OPS = ["BitwiseNot", "Detach", "Expm1", "Gelu", "GeluErf", "IncrementMod", "Log1p", "NearbyInt", "Nop", "PrintTensor", "ReplicatedAllReduce", "Reverse", "Round", "Scale", "ShapedDropout", "Swish"]  # fmt: skip
+_UNARY_OPS = [
+    "BitwiseNot",
+    "Detach",
+    "Expm1",
+    "Gelu",
+    "GeluErf",
+    "IncrementMod",
+    "Log1p",
+    "NearbyInt",
+    "Nop",
+    "PrintTensor",
+    "ReplicatedAllReduce",
+    "Reverse",
+    "Round",
+    "Scale",
+    "ShapedDropout",
+    "Swish",
+]
 _BINARY_OPS = ["Atan2", "BitwiseAnd", "BitwiseOr", "BitwiseXnor", "BitwiseXor", "Fmod", "Remainder"]
 
 RULES: dict[str, OpRule] = {

@@ -78,7 +78,8 @@ def infer(node: ir.Node, version: int) -> None:
         dtype, shape = found.get(value.name or "", (None, None))
         if shape is not None and any(d < 0 for d in shape):
             raise popart_exception(
-                f"Node {node.op_type} (name '{node.name}') has an invalid shape {list(shape)} for output '{value.name}': "
+                f"Node {node.op_type} (name '{node.name}') has an invalid shape {list(shape)} for output "
+                f"'{value.name}': "
                 "dimensions cannot be negative"
             )
         set_type(value, dtype, shape)
@@ -102,7 +103,7 @@ def _onnx(node: ir.Node, version: int) -> _Found:
         node.outputs[0].const_value = tensor
         return {node.outputs[0].name or "": (tensor.dtype, tuple(tensor.shape.numpy()))}
     proto = onnx.NodeProto(op_type=node.op_type, name=node.name or "")
-    proto.input.extend([v.name if v is not None else "" for v in node.inputs])
+    proto.input.extend([(v.name or "") if v is not None else "" for v in node.inputs])
     proto.output.extend([v.name or "" for v in node.outputs])
     for attribute in node.attributes.values():
         if not attribute.name.startswith("__"):

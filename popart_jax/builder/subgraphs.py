@@ -79,7 +79,8 @@ def _if(core: _BuilderCore, method: Method, values: Values, context: Any, versio
     for name, graph in branches.items():
         if len(graph.outputs) != count:
             raise popart_exception(
-                f"If: {name} has {len(graph.outputs)} outputs, but num_outputs is {count}; list them with addOutputTensor"
+                f"If: {name} has {len(graph.outputs)} outputs, but num_outputs is {count}; list them with "
+                f"addOutputTensor"
             )
     names = _add(core, method, values["args"], branches, count, context, version)
     _enter(core, names, [known(v) for v in branches["then_branch"].outputs])

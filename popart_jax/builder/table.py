@@ -144,7 +144,7 @@ def methods(domain: str, version: int) -> dict[str, list[Method]]:
 @cache
 def _read() -> list[tuple[Method, int, int]]:
     rows, domain = [], ""
-    for line in files(__package__).joinpath("methods.txt").read_text(encoding="utf-8").splitlines():
+    for line in files("popart_jax.builder").joinpath("methods.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             domain = line.strip("[]")
         elif line and not line.startswith("#"):

@@ -102,7 +102,8 @@ def check_parameters(
     for name, values in (("pads", pads), ("outPads", out_pads)):
         if values and len(values) != 2 * rank:
             raise popart_exception(
-                f"Padding vector ({name}) of length {len(values)} does not have 2 values for each spatial dimension {rank}"
+                f"Padding vector ({name}) of length {len(values)} does not have 2 values for each spatial dimension "
+                f"{rank}"
             )
     if len(kernel) != rank:
         return

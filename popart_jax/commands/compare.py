@@ -17,15 +17,19 @@ from . import feeds
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     feeds.add_arguments(parser)
-    parser.add_argument("--with", dest="runtime", default="onnxruntime", choices=("onnxruntime", "reference"), help="other side")
+    parser.add_argument(
+        "--with", dest="runtime", default="onnxruntime", choices=("onnxruntime", "reference"), help="other side"
+    )
     parser.add_argument("--rtol", type=float, default=1e-3, help="relative tolerance (default 1e-3)")
     parser.add_argument("--atol", type=float, default=1e-5, help="absolute tolerance (default 1e-5)")
     parser.add_argument("--all", action="store_true", help="list every node that differs, not only the first")
-    parser.add_argument("--minimal", type=Path, metavar="FILE", help="where the minimal model goes (default beside the model)")
+    parser.add_argument(
+        "--minimal", type=Path, metavar="FILE", help="where the minimal model goes (default beside the model)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Name the first node that differs, with its error and inputs; write a minimal model; exit status 1 if there is one."""
+    """Name the first node that differs, with its error and inputs, and write a minimal model; the exit status is then 1."""
     from ..compare import compare, minimal_model
     from ..model.load import load
 
@@ -38,7 +42,9 @@ def run(options: argparse.Namespace) -> int:
         return 0
     table = Table("node", "operator", "output", "type", "largest error", "ulps")
     for d in chain([first], found if options.all else ()):
-        table.add_row(d.node, d.op, d.tensor, f"{d.theirs.dtype}{list(d.theirs.shape)}", f"{d.absolute:.3g}", f"{d.ulps:.0f}")
+        table.add_row(
+            d.node, d.op, d.tensor, f"{d.theirs.dtype}{list(d.theirs.shape)}", f"{d.absolute:.3g}", f"{d.ulps:.0f}"
+        )
     console.print(table)
     for name, x in first.inputs.items():
         console.print(f"  input {name}: {getattr(x, 'dtype', type(x).__name__)}{list(np.shape(x))}", highlight=False)

@@ -16,7 +16,9 @@ _SEED = 1234
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options that say what a model is fed."""
     parser.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy", help="value of an input")
-    parser.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="size of an open dimension (default 1)")
+    parser.add_argument(
+        "--dim", action="append", default=[], metavar="NAME=N", help="size of an open dimension (default 1)"
+    )
     parser.add_argument("--seed", type=int, default=_SEED, help="seed of the random values of inputs not given")
 
 
@@ -50,7 +52,9 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _random(value: ir.Value, sizes: dict[str, int], generator: np.random.Generator) -> np.ndarray:
     if value.shape is None or value.dtype is None:
-        raise popart_exception(f"Input '{value.name}' has no declared shape or type; give it with --input {value.name}=FILE.npy")
+        raise popart_exception(
+            f"Input '{value.name}' has no declared shape or type; give it with --input {value.name}=FILE.npy"
+        )
     shape = [d if isinstance(d, int) and d > 0 else sizes.get(str(getattr(d, "value", "")), 1) for d in value.shape]
     dtype = value.dtype.numpy()
     if np.issubdtype(dtype, np.floating) or dtype.kind == "V":

@@ -30,7 +30,8 @@ def _require_external_files(graph: onnx.GraphProto) -> None:
         path = information(tensor).get("location") if is_external(tensor) else None
         if path and not Path(path).is_file():
             raise RuntimeError(
-                f"Data of TensorProto ( tensor name: {tensor.name}) should be stored in {path}, but it doesn't exist or is "
+                f"Data of TensorProto ( tensor name: {tensor.name}) should be stored in {path}, but it doesn't "
+                f"exist or is "
                 "not accessible."
             )
 

@@ -8,7 +8,7 @@ import sys
 import weakref
 from typing import Any, overload
 
-from .._calls import checked
+from .._calls import checked, overloaded
 
 _ids = itertools.count(1)
 
@@ -45,7 +45,7 @@ class DebugContext:
     def __init__(self, name: str) -> None: ...
     @overload
     def __init__(self, debugInfo: DebugInfo, name: str) -> None: ...
-    @checked
+    @overloaded
     def __init__(self, name: str = "", loc: Any = None, debugInfo: Any = None) -> None:
         self._name, self._parent = name, debugInfo
         self._location = loc or caller_location()

@@ -91,6 +91,7 @@ def host_type(dtype: np.dtype) -> ElementType:
     dtype = np.dtype(dtype)
     if dtype.name not in _HOST:
         raise popart_exception(
-            f"Unrecognised numpy type {dtype.name!r}. PopART takes {', '.join(sorted(_HOST))}; convert the array with astype."
+            f"Unrecognised numpy type {dtype.name!r}. PopART takes {', '.join(sorted(_HOST))}; convert the array "
+            f"with astype."
         )
     return BY_NUMPY[dtype]

@@ -83,7 +83,8 @@ def locate(proto: onnx.TensorProto) -> Place:
     length = _number(given, "length", need, proto.name)
     if length != need:
         raise popart_exception(
-            f"Invalid 'length' information ({length}) for externally stored tensor '{proto.name}': its shape needs {need} bytes"
+            f"Invalid 'length' information ({length}) for externally stored tensor '{proto.name}': its shape needs "
+            f"{need} bytes"
         )
     return Place(path, _number(given, "offset", 0, proto.name), length)
 

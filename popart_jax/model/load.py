@@ -73,7 +73,7 @@ def load_proto(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
 
 
 def from_proto(proto: onnx.ModelProto) -> ir.Model:
-    """The model of a ModelProto. External data stay in files, found from the current directory; packed halves are known."""
+    """The model of a ModelProto; packed halves are known, external data are found from the current directory."""
     model = ir.from_proto(proto)
     for value in model.graph.initializers.values():
         tensor = value.const_value

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from .._calls import checked
+from .._calls import overloaded
 from ..enums import DataType
 from ..errors import popart_exception
 from .dtypes import BY_NUMPY, element_type, host_type
@@ -34,7 +34,7 @@ class _TensorInfoCore:
     def __init__(self, dataType: str, shape: str) -> None: ...
     @overload
     def __init__(self, dataType: str, shape: list[int]) -> None: ...
-    @checked
+    @overloaded
     def __init__(self, dataType: Any = DataType.UNDEFINED, shape: Any = (), metaShape: Any = ()) -> None:
         self._assign(dataType, shape, metaShape)
 
@@ -49,7 +49,7 @@ class _TensorInfoCore:
     def set(self, dataType: DataType, shape: list[int]) -> None: ...
     @overload
     def set(self, dataType: DataType, shape: list[int], metaShape: list[int]) -> None: ...
-    @checked
+    @overloaded
     def set(self, dataType: Any = None, shape: Any = None, metaShape: Any = None) -> None:
         """Change type, shape and meta shape."""
         self._assign(dataType, self._shape if shape is None else shape, self._meta if metaShape is None else metaShape)

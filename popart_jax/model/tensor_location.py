@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, overload
 
-from .._calls import checked
+from .._calls import overloaded
 from ..enums import ExchangeStrategy, ReplicatedStreamMode, ReplicatedTensorSharding, TensorStorage, TileSet
 from .settings import Settings
 from .variable_settings import CommGroup
@@ -46,7 +46,7 @@ class TensorLocation(Settings):
         replicatedTensorSharding: ReplicatedTensorSharding,
         shardingDomain: CommGroup,
     ) -> None: ...
-    @checked
+    @overloaded
     def __init__(
         self,
         storage: Any = TensorStorage.OnChip,
@@ -91,7 +91,7 @@ class TensorLocationSettings(Settings):
         minElementsForOffChip: int = 2,
         minElementsForReplicatedTensorSharding: int = 8192,
     ) -> None: ...
-    @checked
+    @overloaded
     def __init__(
         self,
         location: Any = None,
@@ -116,7 +116,7 @@ class InputSettings:
     ) -> None: ...
     @overload
     def __init__(self, relicatedStreamMode: ReplicatedStreamMode = ReplicatedStreamMode.Replicate) -> None: ...
-    @checked
+    @overloaded
     def __init__(
         self,
         tileSet: Any = TileSet.Compute,

@@ -1,4 +1,4 @@
-"""Initializer data as PopART lays them out in a TensorProto: typed fields, halves packed two to an ``int32_data`` entry."""
+"""Initializer data as PopART lays them out in a TensorProto: typed fields, two halves in one ``int32_data`` entry."""
 
 from __future__ import annotations
 

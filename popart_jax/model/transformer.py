@@ -184,7 +184,8 @@ def _tensor_attributes(graph: onnx.GraphProto) -> Iterator[TensorProto]:
         for attribute in node.attribute:
             if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
                 raise popart_exception(
-                    f"Cannot convert element types: node '{node.name}' ({node.op_type}) has the graph attribute '{attribute.name}'"
+                    f"Cannot convert element types: node '{node.name}' ({node.op_type}) has the graph attribute "
+                    f"'{attribute.name}'"
                 )
             if attribute.type == onnx.AttributeProto.TENSOR:
                 yield attribute.t
@@ -218,7 +219,7 @@ def _inline(tensor: TensorProto) -> TensorProto:
     return onnx.numpy_helper.from_array(_values(tensor), tensor.name)
 
 
-def _drop(field, names: set[str]) -> None:  # noqa: ANN001 - a repeated protobuf field
+def _drop(field, names: set[str]) -> None:
     kept = [entry for entry in field if entry.name not in names]
     del field[:]
     field.extend(kept)

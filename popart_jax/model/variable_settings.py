@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, overload
 
-from .._calls import checked
+from .._calls import overloaded
 from ..enums import CommGroupType, VariableRetrievalMode
 from ..errors import popart_exception, popart_internal_exception
 from .settings import Settings
@@ -80,7 +80,7 @@ class CommGroup(Settings):
     def __init__(self, type: CommGroupType, replicaGroupSize: int) -> None: ...
     @overload
     def __init__(self, grouping: ReplicaGrouping) -> None: ...
-    @checked
+    @overloaded
     def __init__(self, type: Any = CommGroupType.All, replicaGroupSize: int = 0, grouping: Any = None) -> None:
         if grouping is not None:
             type, replicaGroupSize = _as_group(grouping)
@@ -138,7 +138,7 @@ class VariableSettings:
     def __init__(self, sharedVariableDomain_: CommGroup, retrievalMode_: VariableRetrievalMode) -> None: ...
     @overload
     def __init__(self, stride: int, groupSize: int, mode: VariableRetrievalMode) -> None: ...
-    @checked
+    @overloaded
     def __init__(
         self,
         sharedVariableDomain_: Any = None,
@@ -234,7 +234,8 @@ class VariableSettings:
             return list(full_shape)
         if not full_shape or full_shape[0] != groups:
             raise popart_internal_exception(
-                f"Return mismatch: variable '{name}' has {groups} groups among {replicaCount} replicas, so its host shape "
+                f"Return mismatch: variable '{name}' has {groups} groups among {replicaCount} replicas, so its host "
+                f"shape "
                 f"{list(full_shape)} must have the leading dimension {groups}."
             )
         return list(full_shape[1:])

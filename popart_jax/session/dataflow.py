@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, overload
 
-from .._calls import checked
+from .._calls import overloaded
 from ..enums import AnchorReturnTypeId, ExchangeStrategy, TileSet
 from ..errors import popart_exception
 
@@ -36,7 +36,7 @@ class AnchorReturnType:
         tileSet: TileSet = TileSet.Compute,
         exchangeStrategy: ExchangeStrategy = ExchangeStrategy.JustInTime,
     ) -> None: ...
-    @checked
+    @overloaded
     def __init__(
         self,
         anchorReturnTypeString: Any,
@@ -124,16 +124,19 @@ class DataFlow:
         anchorIds: list[str],
         anchorReturnType: AnchorReturnType = AnchorReturnType("All"),  # noqa: B008 - immutable
     ) -> None: ...
-    @checked
+    @overloaded
     def __init__(
         self, batchesPerStep: int, anchorTensors: Any = None, anchorIds: Any = None, anchorReturnType: Any = None
     ) -> None:
         if anchorIds is None:
-            self._anchors = dict(sorted(anchorTensors.items()))
+            anchors = sorted(anchorTensors.items())
         else:
-            self._anchors = dict.fromkeys(anchorIds, anchorReturnType)
+            anchors = [(name, anchorReturnType) for name in anchorIds]
+        self._anchors = dict(anchors)
         self._check(batchesPerStep)
         self._batches = batchesPerStep
+
+    _anchors: dict[str, AnchorReturnType]
 
     def _check(self, batches: int) -> None:
         if batches <= 0:

@@ -184,7 +184,8 @@ class _Pool:
         if not self.announced:
             self.announced = True
             module_logger("devicex").warning(
-                "There is no IPU here: acquired devices are emulated, programs run on JAX (%d emulated IPUs, %s changes that).",
+                "There is no IPU here: acquired devices are emulated, programs run on JAX (%d emulated IPUs, %s "
+                "changes that).",
                 self.size,
                 _IPU_COUNT_VARIABLE,
             )
@@ -278,7 +279,7 @@ class DeviceManager:
 
     @checked
     def createOfflineIPUDevice(self, opts: dict[Any, Any]) -> DeviceInfo:
-        """IPUs to compile for only; options ``numIPUs``, ``tilesPerIPU``, ``ipuVersion``, ``syncPattern``, ``gatewayMode``.
+        """IPUs to compile for only; options numIPUs, tilesPerIPU, ipuVersion, syncPattern, gatewayMode.
 
         Raises
         ------

@@ -30,7 +30,9 @@ class NumericsReport:
 
     @checked
     def __init__(self, A0: str, A1: str, B0: str, B1: str) -> None:
-        models = [{t.name: read(t).astype(np.float64) for t in load_proto(m).graph.initializer} for m in (A0, A1, B0, B1)]
+        models = [
+            {t.name: read(t).astype(np.float64) for t in load_proto(m).graph.initializer} for m in (A0, A1, B0, B1)
+        ]
         names = set(models[0])
         if any(set(m) != names for m in models[1:]):
             raise popart_exception("The four models of a NumericsReport must have the same initializers.")

@@ -97,11 +97,8 @@ def getSupportedOperations(includeInternal: bool) -> list[OperatorIdentifier]:
 def getUnsupportedOperations(opsetVersion: int) -> list[OperatorIdentifier]:
     """Operators of an ai.onnx opset without a translation."""
     supported = {(row.domain, row.op) for row in _rows()}
-    found = []
-    for schema in _schemas(opsetVersion):
-        if ("", schema.name) not in supported:
-            found.append(OperatorIdentifier("ai.onnx", schema.name, schema.since_version))
-    return sorted(found)
+    missing = (s for s in _schemas(opsetVersion) if ("", s.name) not in supported)
+    return sorted(OperatorIdentifier("ai.onnx", s.name, s.since_version) for s in missing)
 
 
 @checked

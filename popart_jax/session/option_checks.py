@@ -112,7 +112,8 @@ def check_device_options(options: SessionOptions, facts: OptionFacts) -> list[st
     errors = []
     if options.replicatedGraphCount > 1 and not options.enableReplicatedGraphs:
         errors.append(
-            f"replicatedGraphCount is {options.replicatedGraphCount}, but enableReplicatedGraphs is false. Set it to true."
+            f"replicatedGraphCount is {options.replicatedGraphCount}, but enableReplicatedGraphs is false. Set it "
+            f"to true."
         )
     if facts.every_n and options.enablePipelining and not explicit_pipelining(options):
         errors.append(_EVERY_N)
@@ -203,7 +204,8 @@ def _overlap(options: SessionOptions, facts: OptionFacts) -> list[str]:
     if overlapped and not (ready and options.virtualGraphMode is not VirtualGraphMode.Off):
         names = ", ".join(sorted(f"ExchangeStrategy::{s.name}" for s in overlapped))
         errors.append(
-            f"{names} requires useHostCopyOps, enableExplicitMainLoops and a virtualGraphMode other than VirtualGraphMode::Off."
+            f"{names} requires useHostCopyOps, enableExplicitMainLoops and a virtualGraphMode other than "
+            f"VirtualGraphMode::Off."
         )
     return errors
 
@@ -213,7 +215,10 @@ def _phases(options: SessionOptions) -> list[str]:
     phased = mode is VirtualGraphMode.ExecutionPhases
     if phases > 1 and not phased:
         return [
-            f"> 1 execution phases ({phases}) requires VirtualGraphMode::ExecutionPhases, but it is VirtualGraphMode::{mode.name}."
+            (
+                f"> 1 execution phases ({phases}) requires VirtualGraphMode::ExecutionPhases, but it is "
+                f"VirtualGraphMode::{mode.name}."
+            )
         ]
     if phases <= 1 and phased:
         module_logger("session").warning("VirtualGraphMode::ExecutionPhases with %d phase(s) has no effect", phases)
@@ -269,7 +274,8 @@ def _loss_scaling(options: SessionOptions, facts: OptionFacts) -> list[str]:
         errors.append(f"{start}The optimizer must have non-const loss scaling")
     if options.enablePipelining and not options.enableGradientAccumulation:
         errors.append(
-            f"{start}Automatic loss scaling is not currently supported when the 'enablePipelining' SessionOption is set to "
+            f"{start}Automatic loss scaling is not currently supported when the 'enablePipelining' SessionOption is "
+            f"set to "
             "'true', but the 'enableGradientAccumulation' SessionOption is set to 'false'"
         )
     if not 0 <= settings.binEdgeLocation <= 1:
@@ -311,10 +317,11 @@ def _values(options: SessionOptions, facts: OptionFacts) -> list[str]:
     errors = []
     if options.virtualGraphMode is VirtualGraphMode.Auto:
         errors += check_split_ratios(options, facts.ipus_per_replica(options))
-    tiles = options.numIOTiles
+    tiles = int(options.numIOTiles)
     if tiles and (tiles % 2 or tiles < _LEAST_IO_TILES or tiles >= facts.tiles):
         errors.append(
-            f"numIOTiles must be even, at least {_LEAST_IO_TILES} and less than the {facts.tiles} tiles of an IPU, got {tiles}."
+            f"numIOTiles must be even, at least {_LEAST_IO_TILES} and less than the {facts.tiles} tiles of an IPU, "
+            f"got {tiles}."
         )
     depths = {"defaultBufferingDepth": options.defaultBufferingDepth, **options.bufferingDepthMap}
     for name, depth in depths.items():

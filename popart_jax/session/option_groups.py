@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, overload
 
-from .._calls import checked
+from .._calls import checked, overloaded
 from ..enums import (
     AccumulateOuterFragmentSchedule,
     AutodiffStitchStrategy,
@@ -30,7 +30,7 @@ class AccumulateOuterFragmentSettings(Settings):
     def __init__(self) -> None: ...
     @overload
     def __init__(self, schedule: AccumulateOuterFragmentSchedule, excludedVirtualGraphs: list[int] = []) -> None: ...  # noqa: B006
-    @checked
+    @overloaded
     def __init__(self, schedule: Any = AccumulateOuterFragmentSchedule.Serial, excludedVirtualGraphs: Any = ()) -> None:
         self.schedule = schedule
         self.excludedVirtualGraphs = list(excludedVirtualGraphs)
@@ -98,7 +98,7 @@ class BatchSerializationSettings(Settings):
         method: BatchSerializationMethod = BatchSerializationMethod.UnrollDynamic,
         batchSchedule: BatchSerializationBatchSchedule = BatchSerializationBatchSchedule.Isomorphic,
     ) -> None: ...
-    @checked
+    @overloaded
     def __init__(
         self,
         factor: int = 0,
@@ -145,7 +145,7 @@ class ExecutionPhaseSettings(Settings):
         accumulatorIOSchedule: ExecutionPhaseIOSchedule,
         optimizerSchedule: ExecutionPhaseSchedule,
     ) -> None: ...
-    @checked
+    @overloaded
     def __init__(
         self,
         phases: int = 0,
@@ -217,7 +217,7 @@ class NumIOTiles:
     def __init__(self) -> None: ...
     @overload
     def __init__(self, value: int, /) -> None: ...
-    @checked
+    @overloaded
     def __init__(self, value: int = 0) -> None:
         self._value = value
 

@@ -1,8 +1,8 @@
 """`SessionOptions`: every option with its type, default and what this runtime makes of it, one row each.
 
 Four things can happen to an option: it is *honoured* (results, shapes, errors or files change as PopART says),
-*modelled* (values do not change; the IPU model and the annotated IR take it into account), *accepted* (checked and kept,
-no effect here, said once in the log) or *refused* (other values than the default raise). ``python -m
+*modelled* (values do not change; the IPU model and the annotated IR take it into account), *accepted* (checked and
+kept, no effect here, said once in the log) or *refused* (other values than the default raise). ``python -m
 popart_jax.session.options_doc`` writes `docs/session_options.md` from these rows.
 """
 

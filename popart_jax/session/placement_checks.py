@@ -46,8 +46,10 @@ def _check_virtual_graphs(options: SessionOptions, ops: Sequence[PlacedOp]) -> l
         ]
     if without:
         return [
-            "Either all Ops must have their virtual graph ids set, or none must. "
-            f"Without one: {', '.join(op.description for op in without[:10])}"
+            (
+                "Either all Ops must have their virtual graph ids set, or none must. "
+                f"Without one: {', '.join(op.description for op in without[:10])}"
+            )
         ]
     return []
 
@@ -61,8 +63,11 @@ def _check_pipelining(options: SessionOptions, ops: Sequence[PlacedOp], ipus: in
     mode = options.virtualGraphMode
     if not explicit_pipelining(options) and (ipus < 2 or mode is VirtualGraphMode.Off):
         return [
-            f"Pipelining requires more than 1 IPU (currently {ipus}) and the 'virtualGraphMode' session option to not be "
-            f"VirtualGraphMode::Off (currently VirtualGraphMode::{mode.name})."
+            (
+                f"Pipelining requires more than 1 IPU (currently {ipus}) and the 'virtualGraphMode' session option to "
+                f"not be "
+                f"VirtualGraphMode::Off (currently VirtualGraphMode::{mode.name})."
+            )
         ]
     with_stage = [op for op in ops if op.stage is not None]
     if with_stage and len(with_stage) != len(ops):
@@ -121,14 +126,19 @@ def check_depth(options: SessionOptions, ops: Sequence[PlacedOp], training: bool
     if options.enableGradientAccumulation:
         if options.accumulationFactor < stages:
             return [
-                "For pipelining, depth (gradient accumulation factor) must equal at least the number of pipeline stages "
-                f"({stages}); it is {options.accumulationFactor}"
+                (
+                    "For pipelining, depth (gradient accumulation factor) must equal at least the number of pipeline "
+                    "stages "
+                    f"({stages}); it is {options.accumulationFactor}"
+                )
             ]
         return []
     if batches_per_step < stages:
         return [
-            f"For pipelining, depth (batchesPerStep) must equal at least the number of pipeline stages ({stages}); "
-            f"it is {batches_per_step}"
+            (
+                f"For pipelining, depth (batchesPerStep) must equal at least the number of pipeline stages ({stages}); "
+                f"it is {batches_per_step}"
+            )
         ]
     return []
 
@@ -139,8 +149,10 @@ def check_device_placement(options: SessionOptions, ops: Sequence[PlacedOp], ipu
     if options.virtualGraphMode is VirtualGraphMode.Off:
         if ipus // replicas > 1 and options.replicatedGraphCount != ipus:
             return [
-                f"If virtual graphs are disabled, the replicated graph count ({options.replicatedGraphCount}) needs to be "
-                f"equal to the number of IPUs ({ipus})"
+                (
+                    f"If virtual graphs are disabled, the replicated graph count ({options.replicatedGraphCount}) needs "
+                    f"to be equal to the number of IPUs ({ipus})"
+                )
             ]
         return []
     per_replica = max(ipus // replicas, 1)
