@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import popxl
-from ..popxl.transforms.autodiff import GradGraphInfo
+from ..popxl.transforms.autodiff import ExpectedConnection, ExpectedConnectionType, GradGraphInfo
 
 if TYPE_CHECKING:
     from .graph import GraphWithNamedArgs
@@ -195,11 +195,12 @@ def create_grad_graph_info(
     """
     by_name = {t.name: t for t in fwd_tensors}
     values = saved if saved is not None else {t: by_name[t.name] for t in grad_graph.inputs if t.name in by_name}
+    gradient, value = ExpectedConnectionType.FwdGrad, ExpectedConnectionType.Fwd
     inputs = []
     for tensor in grad_graph.inputs:
         if tensor in grad_input_to_fwd_output:
-            inputs.append(("FwdGrad", grad_input_to_fwd_output[tensor]))
+            inputs.append(ExpectedConnection._make(grad_input_to_fwd_output[tensor], gradient))
         elif tensor in values:
-            inputs.append(("Fwd", values[tensor]))
-    outputs = [("FwdGrad", grad_output_to_fwd_input[t]) for t in grad_graph.outputs]
-    return GradGraphInfo._make(fwd_graph, grad_graph, inputs, outputs)
+            inputs.append(ExpectedConnection._make(values[tensor], value))
+    outputs = [ExpectedConnection._make(grad_output_to_fwd_input[t], gradient) for t in grad_graph.outputs]
+    return GradGraphInfo._make(grad_graph, fwd_graph, inputs, outputs)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .. import popxl
 from ..popxl import ops
+from ..popxl._internal.schedule import print_schedule
 from ..popxl.context import debug_context_frame_offset
 from ..popxl.ops.call import CallSiteInfo
 from ..popxl.transforms.autodiff import GradGraphInfo
@@ -151,6 +152,4 @@ class GraphWithNamedArgs:
 
     def print_schedule(self) -> str:
         """The operators in schedule order as text; named inputs carry their names."""
-        from .schedule import schedule_text
-
-        return schedule_text(self.graph, {tensor: name for name, tensor in self.args.to_dict().items()})
+        return print_schedule(self.graph, {tensor: name for name, tensor in self.args.to_dict().items()})

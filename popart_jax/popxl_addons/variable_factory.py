@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -37,7 +38,7 @@ def _iterate(data_iter: DataIter) -> Iterator[Any]:
             data_iter()
         except Exception as err:
             raise ValueError(f"data_iter {data_iter!r} failed when it was called without arguments: {err}") from err
-        return iter(data_iter, object())
+        return (data_iter() for _ in itertools.count())
     if isinstance(data_iter, Iterable):
         return iter(data_iter)
     raise ValueError(f"data_iter must be a callable without arguments or an iterable, got {type(data_iter).__name__}")

@@ -1,0 +1,32 @@
+"""Modules, named tensors, factories and transforms on top of PopXL."""
+
+from __future__ import annotations
+
+from . import transforms as transforms
+from .array_munging import repeat as repeat
+from .dot_tree import DotTree as DotTree
+from .dot_tree import sanitise as sanitise
+from .dot_tree import to_mapping as to_mapping
+from .graph import BoundGraph as BoundGraph
+from .graph import GraphWithNamedArgs as GraphWithNamedArgs
+from .graph_cache import GraphCache as GraphCache
+from .graph_cache import function as function
+from .module import Module as Module
+from .named_replica_grouping import NamedReplicaGrouping as NamedReplicaGrouping
+from .named_tensors import NamedTensorData as NamedTensorData
+from .named_tensors import NamedTensors as NamedTensors
+from .named_tensors import print_named_tensors as print_named_tensors
+from .streams import InputStreams as InputStreams
+from .streams import OutputStreams as OutputStreams
+from .transforms import autodiff as autodiff
+from .transforms import autodiff_with_accumulation as autodiff_with_accumulation
+from .utils import OrderedDict as OrderedDict
+from .utils import WeightsDict as WeightsDict
+from .utils import timer as timer
+from .variable_factory import NamedVariableFactories as NamedVariableFactories
+from .variable_factory import VariableFactory as VariableFactory
+from .variable_factory import add_replica_sharded_variable_input as add_replica_sharded_variable_input
+from .variable_factory import add_variable_input as add_variable_input
+
+InputFactory, NamedInputFactories = VariableFactory, NamedVariableFactories
+GIT_COMMIT: str | None = None

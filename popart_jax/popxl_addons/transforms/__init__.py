@@ -1,0 +1,6 @@
+"""Functions that make graphs from graphs with named arguments."""
+
+from __future__ import annotations
+
+from .autodiff import autodiff as autodiff
+from .autodiff import autodiff_with_accumulation as autodiff_with_accumulation
