@@ -150,7 +150,13 @@ def attribute(name: str, value: Any) -> ir.Attr:
     raise TypeError(f"attribute {name!r} can't hold {value!r}")
 
 
-def infer(class_name: str, inputs: Sequence[Tensor | None], attributes: Mapping[str, Any], n: int = 1) -> list[Any]:
+def infer(
+    class_name: str,
+    inputs: Sequence[Tensor | None],
+    attributes: Mapping[str, Any],
+    n: int = 1,
+    row_key: tuple[str, str, int] | None = None,
+) -> list[Any]:
     """Shapes and types that the operator's translation gives: (shape, dtype) per output.
 
     Raises
@@ -163,12 +169,12 @@ def infer(class_name: str, inputs: Sequence[Tensor | None], attributes: Mapping[
     from ..lowering.attributes import keywords
     from ..ops.registry import resolve
 
-    domain, op_type, version = node_row(class_name)
+    domain, op_type, version = row_key or node_row(class_name)
     row = resolve(domain, op_type, version)
     if row is None:
         raise popart_exception(f"Operator {op_type} has no translation")
     node = ir.Node(domain, op_type, [], _attributes(dict(attributes), (), (), (), ()), version=version)
-    facts = {"n_outputs": n, "training": False, "popart": True, "options": {}, "opset": version, "node": node,
+    facts = {"n_outputs": n, "training": False, "popart": False, "options": {}, "opset": version, "node": node,
              "context": None, "program": None}  # fmt: skip
     kwargs = {**keywords(node, row, lambda g: g), **{k: facts[w] for k, w in row.context.items()}}
     operands = [None if t is None else jax.ShapeDtypeStruct(t.shape, t.dtype._device) for t in inputs]

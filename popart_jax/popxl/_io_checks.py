@@ -80,10 +80,10 @@ def _narrowed(stream: Stream, array: np.ndarray, kind: dtypes.dtype, downcast: b
     wide = array.dtype.itemsize == 8 and array.dtype.kind == target.kind
     if (wide and downcast) or np.can_cast(array.dtype, target, "safe"):
         return array.astype(target)
-    if downcast and array.dtype.kind in "iu" and target.kind in "iu":
-        info = np.iinfo(target)
-        if array.size == 0 or (array.min() >= info.min and array.max() <= info.max):
-            return array.astype(target)
+    if downcast and array.dtype.kind in "iu" and target.kind in "iuf":
+        cast = array.astype(target)
+        if np.array_equal(cast.astype(array.dtype), array):
+            return cast
     raise ValueError(f"{stream}: data of type {array.dtype} do not match the stream's type {kind}.")
 
 

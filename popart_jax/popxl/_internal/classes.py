@@ -40,8 +40,20 @@ def rows() -> dict[str, ClassRow]:
     return found
 
 
+_DEFINED: dict[str, Identifier] = {}
+DEFINED_ROWS: dict[str, tuple[str, str, int]] = {}
+
+
+def define(class_name: str, known: Identifier, node_row: tuple[str, str, int]) -> None:
+    """Enter the identifier (and the row of the operator table) of a class that the table does not have."""
+    _DEFINED[class_name] = known
+    DEFINED_ROWS[class_name] = node_row
+
+
 def identifier(class_name: str) -> Identifier:
     """Identifier of a class; classes without one are called like the class, without its suffix."""
+    if class_name in _DEFINED:
+        return _DEFINED[class_name]
     row = rows().get(class_name)
     if row is not None and row.identifier is not None:
         return row.identifier

@@ -6,7 +6,7 @@ say the rest); the others have a row of their own in the domain ``popxl``, named
 
 from __future__ import annotations
 
-from .classes import identifier
+from .classes import DEFINED_ROWS, identifier
 
 Row = tuple[str, str, int]
 
@@ -54,6 +54,8 @@ def pure_form(class_name: str) -> str:
 def node_row(class_name: str) -> Row:
     """Domain, operator and version of the row."""
     pure = pure_form(class_name)
+    if pure in DEFINED_ROWS:
+        return DEFINED_ROWS[pure]
     if pure in _ONNX:
         op_type, version = _ONNX[pure]
         return "", op_type, version

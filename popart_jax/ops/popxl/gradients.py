@@ -1,0 +1,71 @@
+"""Gradients that are computed from a forward output alone; operands are (output gradient, output)."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..registry import lowers
+from . import DOMAIN
+
+
+@lowers("ReluGrad", domain=DOMAIN)
+def relu_grad(dy, y, /):
+    return jnp.where(y > 0, dy, jnp.zeros((), dy.dtype))
+
+
+@lowers("TanhGrad", domain=DOMAIN)
+def tanh_grad(dy, y, /):
+    return dy * (1 - y * y)
+
+
+@lowers("ExpGrad", domain=DOMAIN)
+def exp_grad(dy, y, /):
+    return dy * y
+
+
+@lowers("SqrtGrad", domain=DOMAIN)
+def sqrt_grad(dy, y, /):
+    return dy / (2 * y)
+
+
+@lowers("SoftmaxGrad", domain=DOMAIN)
+def softmax_grad(dy, y, /, *, axis):
+    product = dy * y
+    return product - y * jnp.sum(product, axis, keepdims=True)
+
+
+@lowers("ClipGrad", domain=DOMAIN)
+def clip_grad(dy, y, /, *, min, max):  # noqa: A002
+    return jnp.where((y > min) & (y < max), dy, jnp.zeros((), dy.dtype))
+
+
+@lowers("ReduceLogSumGrad", domain=DOMAIN)
+def reduce_log_sum_grad(dy, y, /, *, x_shape, axes=(), keepdims=1):
+    over = tuple(axes) or tuple(range(len(x_shape)))
+    part = dy / jnp.exp(y)
+    return jnp.broadcast_to(part if keepdims else jnp.expand_dims(part, over), x_shape)
+
+
+@lowers("ReduceMedianGrad", domain=DOMAIN)
+def reduce_median_grad(dy, index, /, *, x_shape, axes=(), keepdims=1):
+    """The gradient goes to the element that was chosen; the index counts in the reduced axes, flattened."""
+    rank = len(x_shape)
+    over = sorted(axes) or list(range(rank))
+    kept = [d for d in range(rank) if d not in over]
+    lead = tuple(x_shape[d] for d in kept)
+    n = int(np.prod([x_shape[d] for d in over], dtype=np.int64))
+    hot = jnp.arange(n) == index.reshape(*lead, 1)
+    spread = jnp.where(hot, dy.reshape(*lead, 1), jnp.zeros((), dy.dtype))
+    order = kept + over
+    return jnp.transpose(spread.reshape([x_shape[d] for d in order]), np.argsort(order))
+
+
+@lowers("TopKGrad", domain=DOMAIN)
+def topk_grad(dy, index, /, *, x_shape, axis, k=0, largest=1, sorted=1):  # noqa: A002
+    moved, places = jnp.moveaxis(dy, axis, -1), jnp.moveaxis(index, axis, -1)
+    flat = moved.reshape(-1, moved.shape[-1])
+    rows = jnp.arange(flat.shape[0])[:, None]
+    lead = [d for i, d in enumerate(x_shape) if i != axis]
+    out = jnp.zeros((flat.shape[0], x_shape[axis]), dy.dtype).at[rows, places.reshape(flat.shape)].set(flat)
+    return jnp.moveaxis(out.reshape(*lead, x_shape[axis]), -1, axis)

@@ -1,0 +1,98 @@
+"""How a gradient graph gets the forward tensors it reads: as inputs, or by computing them again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+    from ..tensor import Tensor
+    from .grow_gradients import Plan
+    from .op import Op
+
+
+def provide(plan: Plan, builder: Any) -> list[Tensor]:
+    """Enter every forward tensor that the plan reads into ``builder.forward``; returns those that became inputs.
+
+    Tensors that are neither inputs nor outputs of the forward graph become outputs of it, and of all its calls; when the
+    graph is the body of a loop or a branch they are computed again instead.
+    """
+    forward = plan.graph
+    reads = plan.reads
+    sites = call_sites(forward)
+    if any(op._class_name != "CallOp" for op in sites):
+        return _recompute(plan, builder)
+    bound = {t.id for t in (*forward.inputs, *forward.outputs)}
+    for t in reads:
+        builder.forward[t.id] = _input(builder.graph, t)
+    for t in reads:
+        if t.id not in bound:
+            forward._graph.outputs.append(t._value)
+            bound.add(t.id)
+            for op in sites:
+                _extend(op, t)
+    return reads
+
+
+def _input(graph: Graph, t: Tensor) -> Tensor:
+    return graph._add_input(t.shape, t.dtype, t.name, False, t.meta_shape)
+
+
+def call_sites(graph: Graph) -> list[Op]:
+    """Operators of the whole Ir that call a graph."""
+    return [op for g in graph.ir._graphs.values() for op in g._ops.values() if graph in op._called()]
+
+
+def _extend(op: Op, t: Tensor) -> None:
+    """One more output of a call; the final values of modified inputs move one place further."""
+    from ..ops.call import modified_inputs, set_modified
+    from ..tensor import Tensor as TensorClass
+
+    modified = modified_inputs(op)
+    n = len(op._node.outputs)
+    op._node.resize_outputs(n + 1)
+    value = op._node.outputs[n]
+    parent = op._graph
+    value.name = parent.ir._suffixed(f"{parent.id}/autodiff_output" if parent.id else "autodiff_output")
+    value.shape, value.type = t._value.shape, t._value.type
+    TensorClass._make(parent, value, t.meta_shape)
+    set_modified(op, modified)
+
+
+def _recompute(plan: Plan, builder: Any) -> list[Tensor]:
+    """Copies of the forward operators that the read tensors depend on; only graph inputs are read."""
+    forward = plan.graph
+    needed: set[str] = {t.id for t in plan.reads}
+    again = []
+    for op in sorted(forward._ops.values(), key=lambda o: o.id, reverse=True):
+        if any(t.id in needed for t in op._outputs().values()):
+            again.append(op)
+            needed.update(t.id for t in op._inputs().values())
+    inputs = sorted((t for t in forward.inputs if t.id in needed), key=lambda t: t.id)
+    for t in inputs:
+        builder.forward[t.id] = _input(builder.graph, t)
+    for t in forward.constants:
+        if t.id in needed:
+            from ..tensor import constant
+
+            builder.forward[t.id] = constant(t._host, t.dtype, t.name)
+    for op in reversed(again):
+        copy_op(op, builder.graph, builder.forward)
+    return inputs
+
+
+def copy_op(op: Op, graph: Graph, tensors: dict[str, Tensor]) -> None:
+    """The operator once more, in another graph, on the tensors that stand for its operands; enters its outputs."""
+    from .._create import Out, create, result
+
+    operands = [None if v is None else tensors[v.name or ""] for v in op._node.inputs]
+    outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in op._outputs().values()]
+    row = (op._node.domain, op._node.op_type, op._node.version or 1)
+    made = create(
+        op._class_name, operands, outs, {}, graph=graph, settings=op._settings.copy(), options=op._options, row=row
+    )
+    for name, attr in op._node.attributes.items():
+        made._node.attributes[name] = attr
+    made._node.meta.update((k, v) for k, v in op._node.meta.items() if k != "op")
+    for i, t in enumerate(op._outputs().values()):
+        tensors[t.id] = result(made, i)

@@ -1,0 +1,115 @@
+"""Operators that users define in Python: what C++ classes are upstream.
+
+    def forward(x, *, alpha):
+        return jnp.where(x > 0, x, alpha * x)
+
+    leaky = custom_ops.define("LeakyRelu", forward, domain="custom.ops", gradient=True)
+    y = leaky(x, alpha=0.1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..ops import registry
+from . import _create
+from ._create import Out
+from ._internal import classes
+from ._internal.gradients import CUSTOM, Rule
+from .tensor import Tensor
+
+Shapes = Callable[..., Sequence[tuple[tuple[int, ...], Any]]]
+
+
+@dataclass(frozen=True)
+class CustomOp:
+    """An operator that can be called like those of `popxl.ops`; see `define`."""
+
+    class_name: str
+    names: tuple[str, ...]
+    shapes: Shapes | None
+    row: tuple[str, str, int]
+
+    def __call__(self, *inputs: Tensor | None, **attributes: Any) -> Tensor | tuple[Tensor, ...]:
+        """Append the operator to the current graph.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An operand is no tensor, of another graph, or on another IPU.
+        popart_exception
+            The operands do not fit.
+        """
+        op = self.create(*inputs, **attributes)
+        results = tuple(_create.result(op, i) for i in range(len(op._node.outputs)))
+        return results[0] if len(results) == 1 else results
+
+    def create(self, *inputs: Tensor | None, writes: Sequence[tuple[int, int]] = (), options: Any = None, **attributes: Any):
+        """As a call, returning the operator; `writes` pairs inputs with the results that overwrite them."""
+        from .ops.utils import check_operands
+
+        check_operands(**{f"input_{i}": t for i, t in enumerate(inputs) if t is not None})
+        found = self.shapes(*inputs, **attributes) if self.shapes else self._inferred(inputs, attributes)
+        outs = [Out(name, tuple(shape), dtype) for name, (shape, dtype) in zip(self.names, found, strict=True)]
+        return _create.create(
+            self.class_name, inputs, outs, attributes, writes=writes, options=options, row=self.row
+        )
+
+    def _inferred(self, inputs: Sequence[Tensor | None], attributes: Any) -> Any:
+        return _create.infer(self.class_name, inputs, attributes, len(self.names), self.row)
+
+
+def define(
+    op_type: str,
+    forward: Callable[..., Any],
+    *,
+    domain: str = "custom.ops",
+    version: int = 1,
+    class_name: str | None = None,
+    names: Sequence[str] | None = None,
+    shapes: Shapes | None = None,
+    gradient: bool | Callable[..., Any] = False,
+    gradient_of: Sequence[int] = (0,),
+    reads: Sequence[str] | None = None,
+) -> CustomOp:
+    """Define an operator.
+
+    Parameters
+    ----------
+    op_type, domain, version
+        Its identifier; schedules show `op_type`.
+    forward : callable
+        JAX function; positional-only parameters are inputs, keyword-only ones attributes. Several results as a tuple.
+    class_name : str, optional
+        Class name in the internal IR; default ``<op_type>Op``.
+    names : sequence of str, optional
+        Base names of the outputs; default ``<op_type in lower case>_out``.
+    shapes : callable, optional
+        ``shapes(*inputs, **attributes) -> [(shape, dtype), ...]``; default: from `forward`.
+    gradient : bool or callable
+        True: `jax.vjp` of `forward` (which may carry a custom rule); a callable replaces `forward` in the gradient.
+    gradient_of : sequence of int
+        Inputs that get a gradient.
+    reads : sequence of str, optional
+        Forward tensors that the gradient needs, ``i<n>`` or ``o<n>``; default all inputs.
+
+    Returns
+    -------
+    CustomOp
+        Call it with tensors and attributes.
+    """
+    name = class_name or f"{op_type}Op"
+    registry.add(registry.describe(forward, op_type, version, domain), replace=True)
+    row = (registry.normal_domain(domain), op_type, version)
+    classes.define(name, classes.Identifier(domain, op_type, version), row)
+    n_inputs = len(registry.describe(forward, op_type, version, domain).inputs)
+    if gradient:
+        wanted = tuple(f"i{i}" for i in range(n_inputs)) if reads is None else tuple(reads)
+        CUSTOM[name] = [Rule(f"{op_type}GradOp", tuple(gradient_of), wanted, each=False)]
+        if callable(gradient):
+            grad_row = f"{op_type}Grad"
+            registry.add(registry.describe(gradient, grad_row, 1, "popxl"), replace=True)
+            CUSTOM[name] = [Rule(f"{op_type}GradOp", tuple(gradient_of), wanted, row=grad_row)]
+    return CustomOp(name, tuple(names or (f"{op_type.lower()}_out",)), shapes, row)

@@ -1,0 +1,49 @@
+"""Sums of many tensors as chains of additions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._create import Out, create, result
+from ..context import get_current_context
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+
+__all__ = ["decompose_sum"]
+
+
+def decompose_sum(graph: Graph) -> Graph:
+    """Replace every Sum of more than two tensors by a zero tensor and one Add per operand.
+
+    The last Add gives the Sum's own output tensor.
+
+    Returns
+    -------
+    Graph
+        The same graph.
+    """
+    for op in [op for op in list(graph._ops.values()) if op._class_name == "SumOp" and len(op._inputs()) > 2]:
+        _decompose(graph, op)
+    return graph
+
+
+def _decompose(graph: Graph, op: object) -> None:
+    from .._internal.rewrite import insert_before, take_over
+
+    operands, out = list(op._inputs().values()), op._out(0)  # type: ignore[attr-defined]
+    context = get_current_context()
+    context._sequencer.push("pass")
+    try:
+        settings = op._settings  # type: ignore[attr-defined]
+        zero = Out(f"{out.name}_init", out.shape, out.dtype)
+        made = [create("InitOp", [], [zero], {"shape": out.shape, "dtype": out.dtype}, graph=graph, settings=settings.copy())]
+        total = result(made[0])
+        for k, t in enumerate(operands):
+            partial = Out(f"{out.name}_sum_{k}", out.shape, out.dtype)
+            made.append(create("AddOp", [total, t], [partial], graph=graph, settings=settings.copy()))
+            total = result(made[-1])
+        insert_before(op, made)
+        take_over(op, made[-1])
+    finally:
+        context._sequencer.pop()
