@@ -63,7 +63,7 @@ def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
     """Evaluate `value` from initializers' own data, or say which producers prevent it."""
     from .interpreter import Walk as NewWalk
     from .interpreter import run_step
-    from .resolve import Step, find
+    from .resolve import Step, find, needs
 
     fresh = NewWalk(walk.settings, {})
     pending, chain = [value], []
@@ -87,7 +87,7 @@ def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
             shaped = _lookup(walk, producer.inputs[0])
             if shaped is not None:
                 fresh.env[producer.inputs[0]] = np.broadcast_to(np.zeros((), np.float32), np.shape(shaped))
-        missing = [v for v in producer.inputs if v is not None and v not in fresh.env]
+        missing = [v for v in needs(producer) if v not in fresh.env]
         if missing:
             pending.extend(missing)
             continue
