@@ -18,6 +18,7 @@ def apply(
     *,
     mode: Mode = "inference",
     protected: frozenset[str] = frozenset(),
+    accumulates: bool = False,
 ) -> SweepLog:
     """Rewrite a model in place before it is lowered.
 
@@ -35,6 +36,9 @@ def apply(
         "training" treats initializers as variables; "inference" as constants, unless protected.
     protected
         Tensors that keep name and value: anchors, outputs, variables. `Gradient___x` protects x too.
+    accumulates
+        Whether training accumulates gradients; TiedGather needs that, and without TiedGatherAccumulate it then takes
+        the Gather's part out of the gradient of the table.
 
     Returns
     -------
@@ -46,6 +50,9 @@ def apply(
     graph = model.graph if isinstance(model, ir.Model) else model
     forward = {name.removeprefix(GRADIENT_PREFIX) for name in protected if name.startswith(GRADIENT_PREFIX)}
     protected = protected | forward
-    log = sweep(graph, rules_of(selection, "model", mode), mode=mode, protected=protected)
+    rules = rules_of(selection, "model", mode)
+    if not accumulates or "TiedGatherAccumulate" in selection:
+        rules = [rule for rule in rules if rule.pattern != "TiedGather"]
+    log = sweep(graph, rules, mode=mode, protected=protected)
     remove_unused(graph, protected)
     return log

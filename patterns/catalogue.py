@@ -135,7 +135,9 @@ _POPART = (
     Row("LSTMOp", "ai.onnx LSTM becomes ai.graphcore LSTM on rearranged weights.", "All", 0),
     _must("AllReduceToIdentity", None, "AllReduce of identical inputs becomes identities."),
     _must("ConvTranspose", None, "ConvTranspose becomes Conv on flipped weights with input dilation."),
-    Row("LambSerialisedWeight", "LAMB norms of a weight updated in slices are summed over the slices."),
+    Row("LambSerialisedWeight", "LAMB norms of a weight updated in slices are summed over the slices.",
+        no_op="No weight is updated in slices: gradient slices of a serialised matmul are joined before the update, so "
+        "both norms are those of the whole weight from the start."),
     _must("LoopScanOut", None, "Scan outputs of Loop become carried tensors and DynamicUpdate."),
     Row("PackedDataBlock", "PackedDataBlock becomes a Loop of SequenceSlice and Call."),
     Row("RemoveUnnecessaryLossGradCast", "Drops the fp16 cast of an fp32 loss scale in front of the Nll gradient."),

@@ -88,6 +88,7 @@ class _Backward:
             attributes=_attributes(node, gradient, targets[0]),
             meta={nodes.PASS: nodes.BACKWARD, nodes.ORIGIN: node.outputs[0].name},
         )
+        made.meta["data"] = node.inputs[0] if node.inputs else None
         self.graph.append(made)
         self._collect(targets, outputs)
 

@@ -10,7 +10,7 @@ import patterns
 from patterns.inplace import make_inplace
 from patterns.passes import remove_unused
 
-from . import hostio, nodes, outline, pipeline, placement, random_seeds, recompute, serial_matmul, training
+from . import hostio, nodes, outline, pipeline, placement, random_seeds, recompute, serial_matmul, tied_gather, training
 from .facts import IrFacts
 from .forward import forward_graph
 
@@ -49,7 +49,7 @@ def _make_training(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], l
     variables = training.variables_of(graph)  # as read by the forward ops; some gradients do not read them any more
     gradients = {v.name: g for v, g in training.backward(graph, facts).items()}
     copied = training.copy_statistics(graph)
-    needed = frozenset(f"{GRADIENT}{v.name}" for v in variables)
+    needed = frozenset(f"{GRADIENT}{v.name}" for v in variables) | tied_gather.wanted(graph, facts)
     _prune(graph, facts, needed)
     log.extend(_sweep(graph, facts, protected | needed))
     _prune(graph, facts, needed)
@@ -64,6 +64,7 @@ def _make_training(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], l
         if v.name in gradients and v not in copied and nodes.is_float(v)
     }
     training.add_updates(graph, facts, trained)
+    tied_gather.accumulate_rows(graph, facts)
 
 
 def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> None:
@@ -99,6 +100,8 @@ def all_graphs(graph: ir.Graph) -> list[ir.Graph]:
 def _sweep(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> patterns.SweepLog:
     mode: patterns.Mode = "training" if facts.training else "inference"
     rules = patterns.rules_of(facts.selection, "view", mode)
+    if facts.training and not facts.options.accumulate:
+        rules = [r for r in rules if r.pattern != "TiedGather"]  # it needs the accumulator
     return patterns.sweep(graph, rules, mode=mode, protected=protected)
 
 

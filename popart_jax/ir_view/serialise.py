@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from patterns import static_shape
+from patterns.families.tied_gather import FULLY_CONNECTED_OFF
 
 from . import nodes
 from .build import all_graphs
@@ -134,7 +135,8 @@ def _pairs(attribute: ir.Attr) -> list[str]:
 
 def _matmul(node: ir.Node, fully_connected_pass: bool) -> dict[str, str]:
     modes = {"none": "0", "input_channels": "1", "reducing_dim": "2", "output_channels": "3"}
-    passes = nodes.attribute(node, "fully_connected_pass", 0) if fully_connected_pass else -1
+    off = not fully_connected_pass or nodes.attribute(node, FULLY_CONNECTED_OFF, 0)
+    passes = -1 if off else nodes.attribute(node, "fully_connected_pass", 0)
     return {
         "fully_connected_pass": text(int(passes)),
         "serialization_mode": modes.get(nodes.attribute(node, "__serialize_matmul_mode", "none"), "0"),

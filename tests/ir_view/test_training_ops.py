@@ -245,3 +245,37 @@ def test_graph_name():
     facts = mlp()
     graph = parse("mine (float[2] x) => () { a = Neg(x) }")
     assert [*counts(replace(inference(facts, "a"), graph=graph), "mine")] == ["Neg"]
+
+
+TIED = """BuilderGraph_1 (float[6,4] w) => () {
+  i = Constant<value = int32[3] {0, 2, 5}>()
+  e = Gather<axis=0>(w, i)
+  t = Transpose<perm=[1,0]>(w)
+  y = MatMul(e, t)
+  l = ReduceSum<keepdims=0>(y)
+}"""
+TIED_TYPES = {"e": (3, 4), "t": (4, 6), "y": (3, 6), "l": ()}
+
+
+def tied(accumulate=True, **options):
+    facts = training(TIED, "w", TIED_TYPES, "l", accumulate=accumulate, accumulation_factor=2, **options)
+    return with_patterns(facts, "All")
+
+
+def test_tied_gather_accumulates_rows():
+    got = counts(tied())
+    assert (got["PopartTiedGather"], got["PopartSparseAccumulate"], got["TiedGatherGrad"]) == (1, 1, 0)
+    assert {op["attributes"]["fully_connected_pass"] for op in find(tied(), "MatMul")} == {"-1"}
+    assert [op["name"] for op in find(tied(mean_reduction=True, running_mean=True), "Div")] == ["mean_accumulate_inverse"]
+
+
+def test_tied_gather_alone_gives_no_gradient():
+    facts = with_patterns(tied(), "All", TiedGatherAccumulate=False)
+    got = counts(facts)
+    assert got["PopartTiedGather"] == 1
+    assert got["PopartSparseAccumulate"] + got["TiedGatherGrad"] == 0
+
+
+def test_tied_gather_needs_accumulation():
+    got = counts(tied(accumulate=False))
+    assert (got["Gather"], got["GatherGrad"], got["PopartTiedGather"]) == (1, 1, 0)

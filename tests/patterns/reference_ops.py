@@ -131,6 +131,7 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
         np.divide,
         np.power,
     ][op](*((x, np.float32(value)) if scalar_in_index else (np.float32(value), x))),
+    "Fmod": np.fmod,
     "SinGrad": lambda g, x: g * np.cos(x),
     "CosGrad": lambda g, x: -g * np.sin(x),
     "SqrtGrad": lambda g, y: g / (2 * y),
@@ -239,7 +240,14 @@ def packed_data_block(*inputs: np.ndarray, resultSize: int, callbackBatchSize: i
     return result
 
 
+def tied_gather(data: np.ndarray, indices: np.ndarray, axis: int = 0) -> np.ndarray:
+    inside = (indices >= 0) & (indices < data.shape[0])
+    return np.where(inside[..., None], data[np.where(inside, indices, 0)], 0).astype(data.dtype)
+
+
 DEFINITIONS |= {
+    "PopartTiedGather": tied_gather,
+    "Detach": lambda x: x,
     "DynamicSlice": dynamic_slice,
     "DynamicUpdate": dynamic_update,
     "SequenceSlice": sequence_slice,

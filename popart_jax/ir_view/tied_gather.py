@@ -1,0 +1,75 @@
+"""TiedGatherAccumulate: gradient rows of a tied Gather are added into the accumulator of the dense gradient."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from . import nodes
+from .facts import IrFacts
+
+PATTERN, GRADIENT_OP = "TiedGatherAccumulate", "TiedGatherGrad"
+
+
+def wanted(graph: ir.Graph, facts: IrFacts) -> frozenset[str]:
+    """Names of the row gradients that must outlive pruning."""
+    if PATTERN not in facts.selection or not facts.options.accumulate:
+        return frozenset()
+    return frozenset(n.outputs[0].name or "" for n in graph if n.op_type == GRADIENT_OP)
+
+
+def accumulate_rows(graph: ir.Graph, facts: IrFacts) -> None:
+    """Replace every TiedGatherGrad by PopartSparseAccumulate behind the Accumulate of its table."""
+    if not wanted(graph, facts):
+        return
+    dense = {n.inputs[0].name: n for n in graph if n.op_type == "Accumulate" and n.inputs[0] is not None}
+    for node in [n for n in graph if n.op_type == GRADIENT_OP]:
+        table, turned = _table(node)
+        accumulate = next((dense[p + (table.name or "")] for p in ("Accum___", "Accl___") if p + (table.name or "") in dense), None)
+        if accumulate is None:
+            graph.remove(node, safe=True)
+            continue
+        _add_rows(graph, node, accumulate, table, turned, facts)
+
+
+def _table(node: ir.Node) -> tuple[ir.Value, bool]:
+    """The variable behind the forward Gather's Detach, and whether it is read transposed."""
+    value: ir.Value = node.meta["data"]
+    turned = False
+    producer = value.producer()
+    while producer is not None and producer.inputs[0] is not None:
+        turned ^= producer.op_type == "Transpose"
+        value = producer.inputs[0]
+        producer = value.producer()
+    return value, turned
+
+
+def _add_rows(
+    graph: ir.Graph, node: ir.Node, accumulate: ir.Node, table: ir.Value, turned: bool, facts: IrFacts
+) -> None:
+    total = accumulate.outputs[0]
+    readers = list(total.uses())
+    meta = {nodes.PASS: nodes.UPDATE, nodes.CONTEXT: nodes.NORMAL}
+    target = total
+    if turned:
+        shape = list(reversed(total.shape.numpy())) if total.shape is not None else None
+        target = nodes.tensor(f"{total.name}__transposed", total, shape=shape)
+        graph.append(nodes.make("Transpose", [total], [target], domain="", like=accumulate, attributes={"perm": (1, 0)}, meta=meta))
+    factor = _factor(graph, accumulate, meta) if facts.options.mean_reduction and facts.options.running_mean else None
+    result = nodes.tensor(f"{total.name}__sparse", target)
+    gradient, indices = node.inputs[0], node.inputs[1]
+    graph.append(nodes.make("PopartSparseAccumulate", [target, gradient, factor, indices, table], [result], like=accumulate, meta=meta))
+    for reader, index in readers:
+        reader.replace_input_with(index, result)
+    graph.remove(node, safe=True)
+
+
+def _factor(graph: ir.Graph, accumulate: ir.Node, meta: dict[str, str]) -> ir.Value:
+    """One over the number of micro-batches so far: Div named mean_accumulate_inverse, shared by all."""
+    existing = next((n for n in graph if n.name == "mean_accumulate_inverse"), None)
+    if existing is not None:
+        return existing.outputs[0]
+    one = nodes.source("ConstValue___one", "const", ir.DataType.FLOAT, ())
+    output = nodes.tensor("mean_accumulate_inverse", one)
+    counter = accumulate.inputs[2] if len(accumulate.inputs) > 2 else None
+    graph.append(nodes.make("Div", [one, counter], [output], domain="", like=accumulate, name="mean_accumulate_inverse", meta=meta))
+    return output
