@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -28,21 +29,96 @@ def _padded(x: jax.Array, win: Window, value: Any) -> jax.Array:
     return lax.pad(x, jnp.asarray(value, x.dtype), (*lead, *((lo, hi, 0) for lo, hi in win.padding)))
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(1,))
-def max_pool_values(x: jax.Array, win: Window) -> jax.Array:
-    """Maxima of the windows; every element equal to its window's maximum gets the full gradient."""
+_FEW_TAPS = 16
+
+
+def _reduced(x: jax.Array, win: Window, neutral: Any, pair: Any, whole: Any) -> jax.Array:
+    """Fold the windows: small ones as shifted slices, which XLA fuses, large ones as one windowed reduction."""
+    if prod(win.kernel) <= _FEW_TAPS:
+        return reduce(pair, taps(_padded(x, win, neutral), win))
     lead = (1,) * (x.ndim - len(win.kernel))
     padding = ((0, 0),) * len(lead) + win.padding
     dims, steps, dils = lead + win.kernel, lead + win.strides, lead + win.dilations
-    return lax.reduce_window(x, lowest(x.dtype), lax.max, dims, steps, padding, window_dilation=dils)
+    return lax.reduce_window(x, np.asarray(neutral, x.dtype), whole, dims, steps, padding, window_dilation=dils)
 
 
-@max_pool_values.defjvp
-def _max_pool_jvp(win: Window, primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    (x,), (dx,) = primals, tangents
+def _share(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> jax.Array:
+    """Every element's sum of the gradients of those windows whose maximum it equals.
+
+    The elements are visited by residue of their position modulo the strides, so that each window is read once per tap
+    and nothing is dilated with zeros.
+    """
+    lead, sizes = x.ndim - len(win.kernel), x.shape[x.ndim - len(win.kernel) :]
+    begins = [lo for lo, _ in win.pads]
+    blocks = [
+        max(-(-(lo + size) // s), (r - 1) // s + n)
+        for lo, size, s, r, n in zip(begins, sizes, win.strides, win.reach, win.positions, strict=True)
+    ]
+    back = [(r - 1) // s for r, s in zip(win.reach, win.strides, strict=True)]
+    margins = ((0, 0),) * lead + tuple((b, n - p) for b, n, p in zip(back, blocks, win.positions, strict=True))
+    windows, gradients = jnp.pad(y, margins), jnp.pad(g, margins)
+    ends = [n * s - lo - size for n, s, lo, size in zip(blocks, win.strides, begins, sizes, strict=True)]
+    config = [(0, 0, 0)] * lead + [(lo, hi, 0) for lo, hi in zip(begins, ends, strict=True)]
+    data = lax.pad(x, jnp.asarray(lowest(x.dtype)), config)
+    parts: dict[tuple[int, ...], jax.Array] = {}
+    for index in product(*map(range, win.kernel)):
+        at = [i * d for i, d in zip(index, win.dilations, strict=True)]
+        phase = tuple(a % s for a, s in zip(at, win.strides, strict=True))
+        starts = [b - a // s for b, a, s in zip(back, at, win.strides, strict=True)]
+        cut = (..., *(slice(start, start + n) for start, n in zip(starts, blocks, strict=True)))
+        elements = data[(..., *(slice(p, None, s) for p, s in zip(phase, win.strides, strict=True)))]
+        share = jnp.where(elements == windows[cut], gradients[cut], 0)
+        parts[phase] = parts[phase] + share if phase in parts else share
+    nothing = jnp.zeros((*x.shape[:lead], *blocks), g.dtype)
+    whole = _interleave(parts, win.strides, nothing, lead)
+    return whole[(..., *(slice(lo, lo + size) for lo, size in zip(begins, sizes, strict=True)))]
+
+
+def _interleave(parts: Any, strides: tuple[int, ...], nothing: jax.Array, lead: int, at: tuple[int, ...] = ()) -> Any:
+    """Arrays by residue, put back in order."""
+    axis = len(at)
+    if axis == len(strides):
+        return parts.get(at, nothing)
+    pieces = [_interleave(parts, strides, nothing, lead, (*at, phase)) for phase in range(strides[axis])]
+    if len(pieces) == 1:
+        return pieces[0]
+    joined = jnp.stack(pieces, lead + axis + 1)
+    return joined.reshape(*joined.shape[: lead + axis], -1, *joined.shape[lead + axis + 2 :])
+
+
+def _tiles(win: Window, sizes: tuple[int, ...]) -> bool:
+    """Whether the windows cut the data into tiles without rest."""
+    plain = win.strides == win.kernel and set(win.dilations) == {1} and not any(map(any, win.padding))
+    return plain and all(n * k == size for n, k, size in zip(win.positions, win.kernel, sizes, strict=True))
+
+
+def _tiled(shape: tuple[int, ...], win: Window, inner: bool) -> tuple[int, ...]:
+    """Shape with every spatial axis split into position and place in the tile (or 1)."""
+    lead = shape[: len(shape) - len(win.kernel)]
+    split = ((n, k if inner else 1) for n, k in zip(win.positions, win.kernel, strict=True))
+    return (*lead, *(n for pair in split for n in pair))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def max_pool_values(x: jax.Array, win: Window) -> jax.Array:
+    """Maxima of the windows; every element equal to its window's maximum gets the full gradient."""
+    return _reduced(x, win, lowest(x.dtype), jnp.maximum, lax.max)
+
+
+def _max_pool_fwd(x: jax.Array, win: Window) -> tuple[jax.Array, Any]:
     y = max_pool_values(x, win)
-    shifted = zip(taps(_padded(x, win, lowest(x.dtype)), win), taps(_padded(dx, win, 0), win), strict=True)
-    return y, sum(jnp.where(a == y, da, 0) for a, da in shifted)
+    return y, (x, y)
+
+
+def _max_pool_bwd(win: Window, saved: Any, g: jax.Array) -> tuple[jax.Array]:
+    x, y = saved
+    if not _tiles(win, x.shape[x.ndim - len(win.kernel) :]):
+        return (_share(x, y, g, win),)
+    y, g = (v.reshape(_tiled(v.shape, win, False)) for v in (y, g))
+    return (jnp.where(x.reshape(_tiled(x.shape, win, True)) == y, g, 0).reshape(x.shape),)
+
+
+max_pool_values.defvjp(_max_pool_fwd, _max_pool_bwd)
 
 
 def max_pool_indices(x: jax.Array, y: jax.Array, win: Window, storage_order: int) -> jax.Array:
@@ -80,10 +156,7 @@ def max_pool(
 
 def window_sum(x: jax.Array, win: Window) -> jax.Array:
     """Sums of the windows, padding counting as zero."""
-    lead = (1,) * (x.ndim - len(win.kernel))
-    padding = ((0, 0),) * len(lead) + win.padding
-    dims, steps, dils = lead + win.kernel, lead + win.strides, lead + win.dilations
-    return lax.reduce_window(x, np.zeros((), x.dtype), lax.add, dims, steps, padding, window_dilation=dils)
+    return _reduced(x, win, 0, jnp.add, lax.add)
 
 
 def _counts(sizes: tuple[int, ...], win: Window, include_pad: int) -> np.ndarray:
