@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .build import View, build
 from .facts import ClipGroup, IrFacts, OptimizerFacts, ViewOptions
-from .queries import serialize_ir, tensor_ids, unlowered
+from .queries import may_be_unlowered, serialize_ir, tensor_ids, unlowered
 
 __all__ = [
     "ClipGroup",
@@ -16,6 +16,7 @@ __all__ = [
     "View",
     "ViewOptions",
     "build",
+    "may_be_unlowered",
     "serialize_ir",
     "tensor_ids",
     "unlowered",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+import patterns
+
 from .build import build
 from .facts import IrFacts
 from .serialise import to_json
@@ -58,6 +60,11 @@ def tensor_ids(facts: IrFacts) -> frozenset[str]:
     values = (v for node in graph for v in (*node.inputs, *node.outputs) if v is not None)
     names = {v.name for v in values} | {v.name for v in graph.inputs}
     return frozenset(name for name in names if name)
+
+
+def may_be_unlowered(selection: patterns.PatternSet) -> bool:
+    """Whether a pattern is off that some op needs; only then `unlowered` is worth its time."""
+    return any(pattern not in selection for pattern, _ in UNLOWERED.values())
 
 
 def unlowered(facts: IrFacts) -> tuple[str, ...]:

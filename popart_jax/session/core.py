@@ -12,6 +12,7 @@ from .._calls import checked
 from ..enums import DeviceConnectionType, DeviceType, SyntheticDataMode
 from ..errors import popart_exception, popart_runtime_error
 from ..execution.compiled import to_host
+from ..ir_view import may_be_unlowered, unlowered
 from ..logs import module_logger
 from ..model.dtypes import BY_NUMPY
 from ..model.input_shapes import InputShapeInfo
@@ -22,6 +23,7 @@ from . import callbacks, feeding, option_checks, saving, seeds
 from .anchor_arrays import init_anchor_arrays
 from .dataflow import DataFlow
 from .engine import FORWARD_ONLY, MAIN, Engine
+from .ir_facts import ir_facts
 from .options import SessionOptions
 from .patterns_api import Patterns
 from .preparing import Prepared, Request, prepare
@@ -120,6 +122,8 @@ class SessionCore(ReportMethods, IrMethods):
         """
         options = self._request.options
         option_checks.raise_all(option_checks.check_device_options(options, self._facts))
+        if may_be_unlowered(self._request.patterns.selection):
+            option_checks.raise_all(unlowered(ir_facts(self._prepared)))
         self._loaded = False
         engine = Engine(self._prepared)
         if options.compileEngine:
