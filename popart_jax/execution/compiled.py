@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
 from . import layout
@@ -106,6 +107,9 @@ class Executable:
         variable = self.program.variables[name]
         array = layout.to_device_layout(variable, host)
         axis = self._changing.get(name, self._fixed.get(name))
+        if variable.individual and jax.process_count() > 1:
+            local = len(array) // jax.process_count()
+            array = array[jax.process_index() * local :][:local]
         return self._put(np.ascontiguousarray(array, variable.type.dtype), axis, name in self._changing)
 
     def put_seed(self, words: np.ndarray) -> jax.Array:
@@ -126,8 +130,15 @@ class Executable:
             return jax.numpy.array(host, copy=True) if owned else jax.numpy.asarray(host)
         sharding = NamedSharding(self.mesh, spec(axis))
         if jax.process_count() > 1:
-            return jax.make_array_from_process_local_data(sharding, host)
+            return jax.make_array_from_process_local_data(sharding, host)  # streams and seeds are local already
         return jax.device_put(host, sharding, may_alias=False)
+
+
+def to_every_host(array: jax.Array) -> np.ndarray:
+    """Contents of a device array, those of other processes' replicas included; all processes must call it."""
+    if array.is_fully_addressable or array.is_fully_replicated:
+        return to_host(array)
+    return np.asarray(multihost_utils.process_allgather(array, tiled=True))
 
 
 def to_host(array: jax.Array) -> np.ndarray:

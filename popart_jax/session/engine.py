@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ..execution import Executable, Program, trace
-from ..execution.compiled import Traced, to_host
+from ..execution.compiled import Traced, to_every_host, to_host
 from ..execution.graph_passes import LaidOut, lay_out
 from ..execution.layout import group_values, input_shapes, replica_values
 from ..execution.micro import GRADIENT
@@ -143,7 +143,7 @@ class Engine:
     def read(self, name: str) -> np.ndarray:
         """A variable's values on the device: [replicas, *shape] if replicas hold their own, else one value."""
         if name in self.changing:
-            return to_host(self.changing[name])
+            return to_every_host(self.changing[name])
         variable = self.prepared.program.variables[name]
         host = np.asarray(self._fixed_host[name])
         if not variable.individual:

@@ -1,0 +1,70 @@
+"""Four replicas on one device, on eight devices, and on two processes: the same weights and anchors."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOLERANCE = {"rtol": 2e-5, "atol": 1e-6}
+
+
+def _start(*arguments: object) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "tests.execution.replica_worker", *map(str, arguments)]
+    return subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def _finish(process: subprocess.Popen[str]) -> None:
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output[-3000:]
+
+
+@pytest.fixture(scope="module")
+def one_device(tmp_path_factory) -> dict[str, np.ndarray]:
+    path = tmp_path_factory.mktemp("one") / "out.npz"
+    _finish(_start(path, 1))
+    return dict(np.load(path))
+
+
+def test_one_device_uses_vmap(one_device):
+    assert one_device["devices"] == 0
+    assert abs(one_device["anchor/loss"]).min() > 0
+    assert one_device["anchor/loss"].shape == (2, 2, 4)
+
+
+def test_eight_devices(one_device, tmp_path):
+    path = tmp_path / "eight.npz"
+    _finish(_start(path, 8))
+    eight = dict(np.load(path))
+    assert eight["devices"] == 4
+    for name, value in one_device.items():
+        if name != "devices":
+            np.testing.assert_allclose(eight[name], value, err_msg=name, **TOLERANCE)
+
+
+def test_two_processes(one_device, tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    paths = [tmp_path / f"{i}.npz" for i in range(2)]
+    processes = [_start(path, 2, 2, i, port) for i, path in enumerate(paths)]
+    for process in processes:
+        _finish(process)
+    parts = [dict(np.load(path)) for path in paths]
+    for name, value in one_device.items():
+        if name == "devices":
+            continue
+        if name.startswith("anchor/"):
+            axis = 2 if name == "anchor/loss" else 0
+            joined = np.concatenate([p[name] for p in parts], axis)
+            np.testing.assert_allclose(joined, value, err_msg=name, **TOLERANCE)
+        else:
+            for part in parts:
+                np.testing.assert_allclose(part[name], value, err_msg=name, **TOLERANCE)
