@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import ops as ops
 from . import transforms as transforms
 from .array_munging import repeat as repeat
 from .dot_tree import DotTree as DotTree
