@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from ipu_model import target as targets
 from ipu_model.costs import Context, rules
 from ipu_model.memory import sweep
 from ipu_model.memory.code import code_by_tile
+from ipu_model.memory.overflow import explain
 from ipu_model.options import ModelOptions
 from ipu_model.placement import EVERYTHING_HERE, Argument, Placement
 from ipu_model.pricing import Priced, price
@@ -84,12 +86,16 @@ def profile_jaxpr(
     if whole_model is not None:
         return whole_model(jaxpr, placement=placement, options=options, inputs=inputs, outputs=outputs)
     program = trace(jaxpr, placement=placement, options=options, inputs=inputs, outputs=outputs)
-    report = report_of(price(program, Context(chosen, options), placement))
-    if report.memory.max_tile > chosen.machine.tile_memory:
-        from ipu_model.memory.overflow import explain
+    priced = price(program, Context(chosen, options), placement)
+    report = report_of(priced)
+    if report.memory.max_tile <= chosen.machine.tile_memory:
+        return report
 
-        report = explain(report, jaxpr, chosen, placement, options, inputs, outputs, levers)
-    return report
+    def again(**changes: Any) -> Report:
+        how = {"placement": placement, "options": options, "inputs": inputs, "outputs": outputs, **changes}
+        return profile_jaxpr(jaxpr, target=chosen, levers=False, **how)
+
+    return dataclasses.replace(report, overflow=explain(report, priced, inputs, again if levers else None))
 
 
 def trace(
@@ -128,8 +134,6 @@ def cycles(
 
 
 def _options(options: ModelOptions | None, settings: dict[str, Any]) -> ModelOptions:
-    import dataclasses
-
     known = {f.name for f in dataclasses.fields(ModelOptions)}
     unknown = sorted(set(settings) - known)
     if unknown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,18 @@ class Liveness:
         return self.spreads[piece].size * self.widths[piece]
 
 
+@dataclass(frozen=True)
+class Change:
+    """A program that differs only in memory: nodes to recompute, sizes scaled by value, temporaries by step."""
+
+    recompute: frozenset[str] = frozenset()
+    scale: Callable[[int], float] | None = None
+    temporary: Callable[[int], float] | None = None
+
+
+NO_CHANGE = Change()
+
+
 def spread_of(priced: Priced, value: int, made: dict[int, Spread]) -> tuple[Spread, float]:
     """Tile mapping of a value and its bytes per element (less when sharded over replicas)."""
     v = priced.program.values[value]
@@ -55,29 +68,37 @@ def spread_of(priced: Priced, value: int, made: dict[int, Spread]) -> tuple[Spre
     return made.get(value) or priced.context.spread(v.tensor), width
 
 
-def sweep(priced: Priced, tiles: int) -> Liveness:
+def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE) -> Liveness:
     """Walk over the steps, adding what begins and removing what ends."""
     made = _made(priced)
-    pieces = storages(priced)
+    pieces = storages(priced, change.recompute)
     both = [spread_of(priced, p.value, made) for p in pieces]
     spreads, widths = [s for s, _ in both], [w for _, w in both]
+    if change.scale is not None:
+        widths = [w * change.scale(p.value) for w, p in zip(widths, pieces, strict=True)]
     edges = _classes([s.tiles for s in spreads] + [int(s.tiles) for c in priced.prices for s in c.supersteps], tiles)
     ipus, n_steps = max(1, priced.placement.ipus), len(priced.program.steps)
     counts = np.diff(np.concatenate([[0], edges]))
     always, begin, end = np.zeros((ipus, len(edges))), {}, {}
-    for k, (piece, spread, width) in enumerate(zip(pieces, spreads, widths, strict=True)):
+    for piece, spread, width in zip(pieces, spreads, widths, strict=True):
         upto = int(np.searchsorted(edges, min(spread.tiles, tiles))) + 1
-        change = (piece.ipu, upto, _level(spread, width, edges, upto, counts))
+        entry = (piece.ipu, upto, _level(spread, width, edges, upto, counts))
         if piece.always:
-            always[piece.ipu, :upto] += change[2]
+            always[piece.ipu, :upto] += entry[2]
         else:
-            begin.setdefault(piece.first, []).append(change)
-            end.setdefault(piece.last, []).append(change)
-        del k
-    return _run(priced, always, begin, end, edges, counts, ipus, n_steps, pieces, spreads, widths)
+            begin.setdefault(piece.first, []).append(entry)
+            end.setdefault(piece.last, []).append(entry)
+    temporary = _temporaries(priced, change)
+    return _run(priced, always, begin, end, edges, counts, ipus, n_steps, pieces, spreads, widths, temporary)
 
 
-def _run(priced, always, begin, end, edges, counts, ipus, n_steps, pieces, spreads, widths) -> Liveness:
+def _temporaries(priced: Priced, change: Change) -> list[float]:
+    """Bytes per tile that each step needs while it runs."""
+    own = [float(c.temporary) if i < 0 else 0.0 for c, i in zip(priced.prices, priced.into, strict=True)]
+    return own if change.temporary is None else [change.temporary(at) if t else 0.0 for at, t in enumerate(own)]
+
+
+def _run(priced, always, begin, end, edges, counts, ipus, n_steps, pieces, spreads, widths, temporaries) -> Liveness:
     live, peak = np.zeros_like(always), np.zeros_like(always)
     interleaved = np.zeros_like(always)
     steps, worst = np.zeros((n_steps, ipus)), np.zeros(n_steps)
@@ -85,7 +106,7 @@ def _run(priced, always, begin, end, edges, counts, ipus, n_steps, pieces, sprea
         for ipu, upto, level in begin.get(at, ()):
             live[ipu, :upto] += level
         now = live
-        temporary = float(priced.prices[at].temporary) if priced.into[at] < 0 else 0.0
+        temporary = temporaries[at]
         ipu = priced.ipus[at]
         if temporary:
             used = max((int(s.tiles) for s in priced.prices[at].supersteps), default=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ipu_model.pricing import Priced
 from ipu_model.walk.program import Program
@@ -21,7 +21,7 @@ class Storage:
     ipu: int
 
 
-def storages(priced: Priced) -> list[Storage]:
+def storages(priced: Priced, recompute: frozenset[str] = frozenset()) -> list[Storage]:
     """Every piece of memory of a program.
 
     Views share the memory of what they look at; an elementwise result takes the place of an operand that nobody reads
@@ -30,30 +30,41 @@ def storages(priced: Priced) -> list[Storage]:
     program = priced.program
     first, last = _spans(program)
     root = list(range(len(program.values)))
+    end = [last.get(v, -1) for v in root]  # last step that needs the storage a value is the root of
     hidden = set()
     for at, step in enumerate(program.steps):
         price = priced.prices[at]
-        source = next((i for i in step.inputs if i >= 0), -1)
-        if price.view and step.outputs and source >= 0:
-            root[step.outputs[0]] = root[source]
-        elif priced.into[at] >= 0:
+        if not step.outputs:
+            continue
+        out, source = step.outputs[0], next((i for i in step.inputs if i >= 0), -1)
+        if price.view and source >= 0:
+            home = root[source]
+        elif price.elementwise:
+            home = _free_place(program, step.inputs, out, at, root, end, hidden)
+        else:
+            home = out
+        if priced.into[at] >= 0 and home == out:
             hidden.update(step.outputs)
-        elif price.elementwise and step.outputs:
-            _in_place(program, step.inputs, step.outputs[0], at, first, last, root)
+        root[out] = home
+        end[home] = max(end[home], last.get(out, -1))
     for c in program.carries:
-        if root[c.new] == c.new and _last_read(program, c.old, c.frame) <= first.get(c.new, 0):
+        if root[c.new] == c.new and c.new not in hidden and _last_read(program, c.old, c.frame) <= first.get(c.new, 0):
             root[c.new] = root[c.old]
-    return _merge(priced, first, last, root, hidden)
+    pieces = _merge(priced, first, last, root, hidden)
+    return _dropped_between(priced, pieces, root, recompute) if recompute else pieces
 
 
-def _in_place(program: Program, inputs, out: int, at: int, first: dict, last: dict, root: list[int]) -> None:
+def _free_place(program: Program, inputs, out: int, at: int, root: list[int], end: list[int], hidden: set[int]) -> int:
+    """Storage of an operand of equal size that nobody needs after this step, or the output's own."""
     size = program.values[out].tensor.nbytes
     for i in inputs:
-        if i < 0 or program.values[i].tensor.nbytes != size or root[i] != i or program.values[i].role:
+        if i < 0:
             continue
-        if last.get(i, -1) == at and first.get(i, -1) >= 0:
-            root[out] = i
-            return
+        r = root[i]
+        free = end[r] <= at and r not in hidden and not program.values[r].role and program.values[r].on_device
+        if free and program.values[r].tensor.nbytes == size:
+            return r
+    return out
 
 
 def _spans(program: Program) -> tuple[dict[int, int], dict[int, int]]:
@@ -124,9 +135,7 @@ def _merge(priced: Priced, first: dict, last: dict, root: list[int], hidden: set
     for v, value in enumerate(program.values):
         if v in hidden or not value.on_device or (v not in first and not value.role):
             continue
-        r = v
-        while root[r] != r:
-            r = root[r]
+        r = _root(root, v)
         if not program.values[r].on_device or r in hidden:
             continue
         a, b = first.get(v, 0), last.get(v, 0)
@@ -136,4 +145,37 @@ def _merge(priced: Priced, first: dict, last: dict, root: list[int], hidden: set
     for r, (a, b) in spans.items():
         always = program.values[r].role in ALWAYS_LIVE_ROLES
         found.append(Storage(r, 0 if always else a, end if always else b, always, priced.homes[r]))
+    return found
+
+
+def _root(root: list[int], v: int) -> int:
+    while root[v] != v:
+        v = root[v]
+    return v
+
+
+def _dropped_between(priced: Priced, pieces: list[Storage], root: list[int], nodes: frozenset[str]) -> list[Storage]:
+    """Storages of recomputed nodes in two pieces: up to the last forward use, and from the first backward one."""
+    last_forward: dict[int, int] = {}
+    first_backward: dict[int, int] = {}
+    made_by: dict[int, str] = {}
+    for at, step in enumerate(priced.program.steps):
+        forward = step.scope.phase == "forward"
+        for v in (*step.inputs, *step.outputs):
+            if v < 0:
+                continue
+            r = _root(root, v)
+            if forward:
+                last_forward[r] = at
+            else:
+                first_backward.setdefault(r, at)
+        for v in step.outputs:
+            made_by.setdefault(_root(root, v), step.scope.node)
+    found = []
+    for p in pieces:
+        a, b = last_forward.get(p.value, p.last), first_backward.get(p.value, p.last)
+        if p.always or made_by.get(p.value) not in nodes or not a < b:
+            found.append(p)
+        else:
+            found += [replace(p, last=a), replace(p, first=b)]
     return found

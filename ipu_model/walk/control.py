@@ -41,6 +41,7 @@ def scan(w: Walker, eqn: Any, args: Sequence[int], stack: str, to_host: frozense
     body, consts = compat.open_jaxpr(p["jaxpr"])
     n_consts, n_carry = _scan_counts(p)
     first, last = n_consts + n_carry, len(body.outvars)
+    args = [*_here(w, args[:first], stack), *args[first:]]
     carried = [_settle(w, i, v) for i, v in zip(args[n_consts:first], body.invars[n_consts:first], strict=True)]
     stacks = [
         w.new(w.tensor(v.aval), role="stream" if n_carry + k in to_host else "")
@@ -68,15 +69,20 @@ def _settle(w: Walker, i: int, var: Any) -> int:
 
 
 def _slice(w: Walker, source: int, var: Any, stack: str) -> int:
+    """One trip's part of a stacked value; parts of a stream stay with the host until something reads them."""
     if source == NO_VALUE:
         return NO_VALUE
     value = w.values[source]
-    if value.role == "stream" and len(w.tensor(var.aval).shape) and not value.tensor.size:
-        return source
-    kind = "host_read" if value.role == "stream" else "loop_slice" if value.on_chip else "remote_read"
+    if value.role == "stream":
+        return w.new(w.tensor(var.aval), role="stream", name=value.name)
     here = w.new(w.tensor(var.aval), name=value.name)
-    w.emit(kind, stack, [source], [here])
+    w.emit("loop_slice" if value.on_chip else "remote_read", stack, [source], [here])
     return here
+
+
+def _here(w: Walker, values: Sequence[int], stack: str) -> list[int]:
+    """Values that a loop needs whole, brought to the device before it starts."""
+    return [w.fetch(i, stack) if i != NO_VALUE and w.values[i].role == "stream" else i for i in values]
 
 
 def _stack(w: Walker, out: int, var: Any, target: int, stack: str) -> None:
@@ -105,6 +111,7 @@ def while_loop(w: Walker, eqn: Any, args: Sequence[int], stack: str, _: frozense
     cond, cond_consts = compat.open_jaxpr(p["cond_jaxpr"])
     body, body_consts = compat.open_jaxpr(p["body_jaxpr"])
     name = node_of(stack, "while")
+    args = _here(w, args, stack)
     trips = known_trips(eqn, cond, body, n_cond, n_body)
     if trips is None:
         counts = w.options.trip_counts
@@ -159,6 +166,7 @@ def _increment(body: Any, out: Any, var: Any) -> int | None:
 
 def cond(w: Walker, eqn: Any, args: Sequence[int], stack: str, _: frozenset[int]) -> list[int]:
     results = [w.new(w.tensor(v.aval)) for v in eqn.outvars]
+    args = _here(w, args, stack)
     frames = []
     for k, branch in enumerate(eqn.params["branches"]):
         body, consts = compat.open_jaxpr(branch)

@@ -87,6 +87,7 @@ class Walker:
         self.frame = 0
         self._ops: dict[Any, Op] = {}
         self._kept: list[Any] = []
+        self._fetched: dict[int, int] = {}
 
     # -- values ---------------------------------------------------------------------------------------------------
     def new(self, t: Tensor, **facts: Any) -> int:
@@ -211,10 +212,19 @@ class Walker:
 
     def fetch(self, i: int, stack: str) -> int:
         """Bring a value from the host, or from streaming memory, onto the tiles."""
-        source = self.values[i]
-        here = self.new(source.tensor, name=source.name)
+        source, before = self.values[i], self._fetched.get(i)
+        if before is not None and self._within(self.values[before].made_in):
+            return before
+        here = self._fetched[i] = self.new(source.tensor, name=source.name)
         self.emit("host_read" if source.role == "stream" else "remote_read", stack, [i], [here])
         return here
+
+    def _within(self, frame: int) -> bool:
+        """Whether the walk is inside a frame."""
+        now = self.frame
+        while now not in (frame, -1):
+            now = self.frames[now].parent
+        return now == frame
 
     def finish(self, outs: list[int], results: Sequence[Argument]) -> list[int]:
         """Streamed results that were not sent from inside a loop are sent at the end."""

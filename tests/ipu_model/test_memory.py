@@ -1,0 +1,233 @@
+"""Memory: what shares storage, when it lives, the peak, and what happens when it does not fit."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+
+import ipu_model
+from ipu_model import Argument, ModelOptions, NodePlacement, Placement
+from ipu_model.report.overflow import render
+
+MK2 = ipu_model.get_target("mk2")
+SMALL = MK2.replace(tiles=32, tile_memory=256 * 1024, interleaved_start=0)
+BATCH = 1000
+BYTES = 4 * 1472 * 1024  # 4 KiB on each tile
+
+
+def f32(n):
+    return jax.ShapeDtypeStruct((n,), jnp.float32)
+
+
+WIDE = f32(BYTES // 4)
+
+
+def variables(fn, *args, **how):
+    return ipu_model.profile(fn, *args, **how).memory.categories["variables"][5]
+
+
+def test_a_view_takes_no_memory():
+    assert variables(lambda x: x.reshape(64, -1).T, WIDE) == variables(lambda x: x, WIDE)
+
+
+def test_elementwise_result_takes_the_place_of_a_dying_operand():
+    def chain(x):
+        with jax.named_scope("onnx[a]"):
+            y = jnp.sin(x)
+        with jax.named_scope("onnx[b]"):
+            z = jnp.cos(y)
+        with jax.named_scope("onnx[c]"):
+            return jnp.tan(z)
+
+    assert variables(chain, WIDE) == pytest.approx(2 * 4096, rel=0.01)
+
+
+def test_an_operand_that_is_read_later_is_kept():
+    def both(x):
+        with jax.named_scope("onnx[a]"):
+            y = jnp.sin(x)
+        with jax.named_scope("onnx[b]"):
+            z = jnp.cos(y)
+        with jax.named_scope("onnx[c]"):
+            return z + y
+
+    assert variables(both, WIDE) == pytest.approx(3 * 4096, rel=0.01)
+
+
+def test_a_value_fused_into_its_consumer_is_never_stored():
+    def fn(x):
+        return (jnp.sin(x) * 2.0).reshape(2, -1).sum()
+
+    assert variables(fn, WIDE) == pytest.approx(2 * 4096, rel=0.02)
+    assert variables(fn, WIDE, fuse_elementwise=False) >= variables(fn, WIDE)
+
+
+def test_loop_carry_is_updated_in_place():
+    def loop(x):
+        return lax.fori_loop(0, 9, lambda _, c: jnp.sin(c), x)
+
+    r = ipu_model.profile(loop, WIDE, inputs=[Argument("x", "weight")])
+    copies = [s for s in r.steps if s.primitive == "loop_carry"]
+    assert r.memory.categories["variables"][5] == pytest.approx(4096, rel=0.01)
+    assert copies
+
+
+def test_donated_weight_is_written_over():
+    def step(w, g):
+        return w - 0.1 * g
+
+    donated = [Argument("w", "weight", donated_to=0)]
+    assert variables(step, WIDE, WIDE, inputs=[Argument("w", "weight")], outputs=donated) == pytest.approx(2 * 4096, rel=0.01)
+    assert variables(step, WIDE, WIDE, inputs=[Argument("w", "weight")]) == pytest.approx(3 * 4096, rel=0.01)
+
+
+def test_streamed_data_is_not_always_live_and_stacks_stay_on_the_host():
+    def fn(xs):
+        return lax.scan(lambda c, x: (c, x * 2.0), 0.0, xs)[1]
+
+    data = jax.ShapeDtypeStruct((50, BYTES // 4), jnp.float32)
+    held = variables(fn, data, inputs=[Argument("x", "stream")], outputs=[Argument("y", "stream")])
+    assert held == pytest.approx(4096, rel=0.01)
+    assert variables(fn, data) == pytest.approx(100 * 4096, rel=0.05)
+
+
+def test_sharded_optimizer_state_is_divided_by_the_replicas():
+    def fn(m):
+        return m * 0.9
+
+    def held(sharded):
+        where = ipu_model.Location(sharded=sharded)
+        a = Argument("m", "optimizer_state", where)
+        return variables(fn, WIDE, inputs=[a], outputs=[Argument("m", donated_to=0)], options=ModelOptions(replicas=4))
+
+    assert held(True) == pytest.approx(held(False) / 4, rel=0.01)
+
+
+def test_values_outside_a_loop_live_until_it_ends():
+    def fn(w, x):
+        return lax.fori_loop(0, 3, lambda _, c: jnp.sin(c + w.sum()), x)
+
+    r = ipu_model.profile(fn, WIDE, WIDE, inputs=[Argument("w", "stream"), Argument("x", "stream")])
+    w = next(v for v in r.memory.variables if v.name == "w")
+    loop = next(f for f in r.frames if f.kind == "repeat")
+    assert w.last >= loop.end - 1
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.integers(1, 40), st.integers(1, 4))
+def test_memory_never_falls_when_tensors_grow(n, factor):
+    def total(rows):
+        fn = lambda x: jnp.sin(x).sum() + x.T  # noqa: E731
+        return ipu_model.profile(fn, jax.ShapeDtypeStruct((rows, 64), jnp.float32)).memory.total
+
+    assert total(256 * n * factor) >= total(256 * n)
+
+
+def test_tile_sums_equal_totals():
+    r = ipu_model.profile(lambda x: jnp.sin(x) @ x, jax.ShapeDtypeStruct((256, 256), jnp.float32))
+    m = r.memory
+    assert len(m.total_by_tile) == MK2.tiles
+    assert m.total == sum(m.total_by_tile)
+    both = [a + b for a, b in zip(m.always_by_tile, m.not_always_by_tile, strict=True)]
+    assert max(abs(a - b) for a, b in zip(both, m.total_by_tile, strict=True)) <= 1
+
+
+def training(width, depth):
+    def loss(p, x):
+        for k in range(depth):
+            with jax.named_scope(f"onnx[block{k}/fc]"):
+                x = jnp.tanh(x @ p[k])
+        return (x.astype(jnp.float32) ** 2).sum()
+
+    def step(p, m, x):
+        g = jax.grad(loss)(p, x)
+        with jax.named_scope("update"):
+            m = [0.9 * a + b for a, b in zip(m, g, strict=True)]
+            return [w - 0.1 * a for w, a in zip(p, m, strict=True)], m
+
+    p = [jax.ShapeDtypeStruct((width, width), jnp.float32)] * depth
+    roles = [Argument(f"w{i}", "weight") for i in range(depth)] + [Argument(f"m{i}", "optimizer_state") for i in range(depth)]
+    outs = [Argument(f"o{i}", a.role, donated_to=i) for i, a in enumerate(roles)]
+    return step, (p, p), [*roles, Argument("x", "stream")], outs
+
+
+@pytest.fixture(scope="module")
+def too_large():
+    step, state, inputs, outputs = training(128, 12)
+    x = jax.ShapeDtypeStruct((BATCH, 128), jnp.float32)
+    return ipu_model.profile(step, *state, x, inputs=inputs, outputs=outputs, target=SMALL)
+
+
+def test_does_not_fit_is_a_result_with_levers(too_large):
+    o = too_large.overflow
+    assert not too_large.fits
+    assert o.needs == too_large.memory.max_tile > o.has == SMALL.tile_memory
+    changes = " | ".join(lever.change for lever in o.levers)
+    for word in ("recomputation of", "float16", f"micro-batch {BATCH} ->", "2 IPUs"):
+        assert word in changes
+    assert all(lever.gain > 0 for lever in o.levers)
+    assert all(lever.enough == (o.needs - lever.gain <= o.has) for lever in o.levers)
+
+
+def test_overflow_text_names_tile_terms_and_levers(too_large):
+    text = render(too_large.overflow)
+    assert text.splitlines()[0].startswith(f"tile {too_large.overflow.tile} needs ")
+    assert "of 256 KiB" in text
+    assert "always live" in text
+    assert "levers (each alone is enough unless marked +):" in text
+    assert text.splitlines()[0] in too_large.summary()
+
+
+def test_smaller_batch_lever_agrees_with_a_smaller_batch(too_large):
+    lever = next(x for x in too_large.overflow.levers if x.change.startswith("micro-batch"))
+    smaller = int(lever.change.split("-> ")[1])
+    step, state, inputs, outputs = training(128, 12)
+    x = jax.ShapeDtypeStruct((smaller, 128), jnp.float32)
+    r = ipu_model.profile(step, *state, x, inputs=inputs, outputs=outputs, target=SMALL)
+    really = too_large.memory.max_tile - r.memory.max_tile
+    assert lever.gain == pytest.approx(really, rel=0.35)
+
+
+def test_two_ipus_hold_what_one_does_not():
+    def fn(x, a, b):
+        with jax.named_scope("onnx[first]"):
+            y = x @ a
+        with jax.named_scope("onnx[second]"):
+            return y @ b
+
+    w = jax.ShapeDtypeStruct((2048, 2048), jnp.float32)
+    x = jax.ShapeDtypeStruct((64, 2048), jnp.float32)
+    nodes = {"first": NodePlacement(ipu=0, stage=0), "second": NodePlacement(ipu=1, stage=1)}
+    one = ipu_model.profile(fn, x, w, w)
+    two = ipu_model.profile(fn, x, w, w, placement=Placement(nodes, 2))
+    assert len(two.memory.total_by_tile) == 2 * MK2.tiles
+    assert two.memory.max_tile <= one.memory.max_tile
+    assert two.cycles.inter_ipu > 0
+    assert {s.ipu for s in two.steps if s.primitive == "dot_general"} == {0, 1}
+
+
+def test_pipeline_overlaps_stages_and_counts_bubbles():
+    def fn(xs, a, b):
+        def micro(_, x):
+            with jax.named_scope("onnx[first]"):
+                y = jnp.tanh(x @ a)
+            with jax.named_scope("onnx[second]"):
+                return None, y @ b
+
+        return lax.scan(micro, None, xs)[1]
+
+    w = jax.ShapeDtypeStruct((512, 512), jnp.float32)
+    xs = jax.ShapeDtypeStruct((16, 256, 512), jnp.float32)
+    nodes = {"first": NodePlacement(ipu=0, stage=0), "second": NodePlacement(ipu=1, stage=1)}
+    how = {"inputs": [Argument("x", "stream")], "outputs": [Argument("y", "stream")], "batches_per_step": 16}
+    serial = ipu_model.profile(fn, xs, w, w, placement=Placement(nodes, 2), **how)
+    piped = ipu_model.profile(fn, xs, w, w, placement=Placement(nodes, 2, pipelined=True), **how)
+    busiest = max(i.cycles.total for i in piped.ipus)
+    assert busiest <= piped.total_cycles < serial.total_cycles
+    stages = piped.schedule.stages
+    assert piped.total_cycles == pytest.approx(sum(stages) + 15 * max(stages))
+    assert piped.schedule.bubbles == pytest.approx(2 * piped.total_cycles - sum(i.cycles.total for i in piped.ipus))
