@@ -44,10 +44,9 @@ class Ir:
         self._streams: dict[str, Any] = {}
         self._instances = 1
         if replication == "popdist":
-            from .._compat.jax import process_count
-            from ._distributed import replicas
+            from ._distributed import instances, replicas
 
-            self._instances, replication = process_count(), replicas()
+            self._instances, replication = instances(), replicas()
         elif isinstance(replication, str):
             raise ValueError(f"Unknown replication {replication!r}: pass a number or 'popdist'.")
         self._replication = int(replication)

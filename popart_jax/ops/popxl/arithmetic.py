@@ -243,3 +243,35 @@ def _drop(x: Any, seed: Any, shape: Any, ratio: float) -> Any:
     kept = jax.random.bernoulli(key_of(seed), 1.0 - ratio, shape)
     scale = 0.0 if ratio >= 1 else 1.0 / (1.0 - ratio)
     return jnp.where(kept, x * jnp.asarray(scale, x.dtype), jnp.zeros((), x.dtype))
+
+
+@lowers("ConvFlipWeights", domain=DOMAIN)
+def conv_flip_weights(w, /, *, group=1):
+    """Flip float8 weights (as bytes are moved, the type does not matter)."""
+    from ..convolution import flipped
+
+    return flipped(w, group)
+
+
+@lowers("ConvOfFlipped", domain=DOMAIN)
+def conv_of_flipped(x, w, /, *, strides, pads, dilations, group, auto_pad, output_padding=(), output_shape=()):
+    """Transposed convolution on weights that are flipped already; flipping twice is the identity."""
+    from ..convolution import flipped
+
+    row = resolve("", "ConvTranspose", 11)
+    assert row is not None
+    return row.fn(
+        x, flipped(w, group), strides=strides, pads=pads, dilations=dilations, group=group, auto_pad=auto_pad,
+        output_padding=output_padding, output_shape=output_shape,
+    )  # fmt: skip
+
+
+@lowers("ConvOfFlippedPow2Scaled", domain=DOMAIN)
+def conv_of_flipped_pow2scaled(
+    x, w, log2_scale, /, *, strides, pads, dilations, group, auto_pad, output_padding=(), output_shape=()
+):
+    wide = conv_of_flipped(
+        x.astype(jnp.float32), w.astype(jnp.float32), strides=strides, pads=pads, dilations=dilations, group=group,
+        auto_pad=auto_pad, output_padding=output_padding, output_shape=output_shape,
+    )  # fmt: skip
+    return _scaled(wide, log2_scale)

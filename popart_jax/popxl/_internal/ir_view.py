@@ -48,23 +48,23 @@ class Ir:
         return [g._pb_graph for g in self._ir._graphs.values()]
 
     def hasGraph(self, graph_id: Any) -> bool:
-        return str.__str__(graph_id) in self._ir._graphs
+        return str(graph_id) in self._ir._graphs
 
     def getGraph(self, graph_id: Any) -> Any:
         if not self.hasGraph(graph_id):
             raise popart_exception(f"No graph with id {graph_id!r}")
-        return self._ir._graphs[str.__str__(graph_id)]._pb_graph
+        return self._ir._graphs[str(graph_id)]._pb_graph
 
     def createGraph(self, name: Any) -> Any:
-        return self._ir._new_graph(str.__str__(name))._pb_graph
+        return self._ir._new_graph(str(name))._pb_graph
 
     def createUniqueSubgraphId(self, base: Any) -> Any:
         from .values import GraphId
 
-        return GraphId(self._ir._subgraph_id(str.__str__(base)))
+        return GraphId(self._ir._subgraph_id(str(base)))
 
     def removeGraph(self, graph_id: Any) -> None:
-        self._ir._graphs.pop(str.__str__(graph_id), None)
+        self._ir._graphs.pop(str(graph_id), None)
 
     def removeIsolatedGraphs(self) -> None:
         from .cleanup import remove_unreachable_graphs

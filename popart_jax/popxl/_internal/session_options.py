@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,12 +13,26 @@ _DEFAULTS: dict[str, Any] = {
     "enableExplicitMainLoops": True, "explicitRecomputation": True, "enableInplaceAmbiguityChecking": True,
     "decomposeGradSum": True, "enableVariablesCaching": False, "replicatedGraphCount": 1, "enableReplicatedGraphs": False,
     "throwIfLog2ScaleTensorNotInRange": True, "numIOTiles": 0, "partialsTypeMatMuls": "", "logDir": ".", "cachePath": "",
-    "enableEngineCaching": False, "enableStochasticRounding": False, "enableFullyConnectedPass": True,
+    "enableEngineCaching": False,
 }  # fmt: skip
 
 
 class PopxlOptions(SimpleNamespace):
     """Options by name; names that have no effect here are kept as they are written."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        value = getattr(_popart_defaults(), name)
+        setattr(self, name, value)
+        return value
+
+
+@cache
+def _popart_defaults() -> Any:
+    from ...session.options import SessionOptions
+
+    return SessionOptions()
 
 
 def popxl_options() -> PopxlOptions:

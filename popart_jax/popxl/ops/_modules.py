@@ -6,8 +6,9 @@ such module exists and holds what its name promises.
 
 from __future__ import annotations
 
-import sys
 from types import ModuleType
+
+from .._internal.virtual import module as make_module
 
 _SAME = """abs cast ceil cos cumsum detach div equal exp floor fmod gelu geluerf greater group_norm histogram
 increment_mod init interpolate io_tile_copy ipu_copy isfinite isinf isnan l1 l2 log logical_and logical_not logical_or
@@ -33,11 +34,8 @@ def register(package: str, families: list[ModuleType]) -> None:
     for module, more in _MORE.items():
         names.setdefault(module, []).extend(more.split())
     for module, members in names.items():
-        made = ModuleType(f"{package}.{module}", f"Operators {', '.join(members)}.")
-        made.__package__ = package
-        for member in members:
-            setattr(made, member, _lookup(member, families))
-        sys.modules[made.__name__] = made
+        found = {member: _lookup(member, families) for member in members}
+        make_module(f"{package}.{module}", f"Operators {', '.join(members)}.", found)
 
 
 def _lookup(name: str, families: list[ModuleType]) -> object:

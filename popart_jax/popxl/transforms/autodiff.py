@@ -217,7 +217,6 @@ def autodiff(
     popart_exception
         A required gradient can't be had; the graph changes tensors in place; a called graph must not be differentiated.
     """
-    from ..._compat import jax as _  # noqa: F401 - fail early when JAX is missing
     from .._internal.grow_gradients import differentiate
 
     infos = dict(called_graphs_grad_info or {})

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-
+from ..._internal.virtual import module as _make_module
 from .. import _collectives
 from .._collectives import (
     CommGroup as CommGroup,
@@ -35,6 +33,4 @@ __all__ = [
 ]
 
 for _name in ("all_reduce", "collectives", "replicated_all_gather", "replicated_all_reduce", "replicated_reduce_scatter"):
-    _module = ModuleType(f"{__name__}.{_name}", "Collective operators.")
-    vars(_module).update({k: v for k, v in vars(_collectives).items() if not k.startswith("__")})
-    sys.modules[_module.__name__] = _module
+    _make_module(f"{__name__}.{_name}", "Collective operators.", {k: v for k, v in vars(_collectives).items() if not k.startswith("__")})

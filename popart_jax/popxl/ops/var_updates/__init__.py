@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-
+from ..._internal.virtual import module as _make_module
 from .. import _updates
 from .._updates import (
     accumulate_ as accumulate_,
@@ -39,6 +37,4 @@ __all__ = [
 ]
 
 for _name in ("accumulate", "adam_updater", "adam_var_update", "copy_var_update", "utils"):
-    _module = ModuleType(f"{__name__}.{_name}", "Variable updates.")
-    vars(_module).update({k: v for k, v in vars(_updates).items() if not k.startswith("__")})
-    sys.modules[_module.__name__] = _module
+    _make_module(f"{__name__}.{_name}", "Variable updates.", {k: v for k, v in vars(_updates).items() if not k.startswith("__")})

@@ -1,0 +1,65 @@
+"""`popart._internal.ir.op`: the classes of operators, and option values of some of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...classes import rows as _rows
+from ...conv_options import MultiConvOptions as MultiConvOptions
+from ...enums import (
+    AutoPad as AutoPad,
+    MatMulPartialsType as MatMulPartialsType,
+    ResizeCoordinateTransformationMode as ResizeCoordinateTransformationMode,
+    ResizeMode as ResizeMode,
+    ResizeNearestMode as ResizeNearestMode,
+    SerialiseSettingsMode as SerialiseSettingsMode,
+)
+from ...op_classes import all_classes as _all_classes
+from ...virtual import module as _module
+
+
+class Attributes:
+    """Attributes by name; empty unless given."""
+
+    def __init__(self, values: Any = None) -> None:
+        self.values = dict(values or {})
+
+
+@dataclass
+class SerialiseSettings:
+    """How a matrix product is serialised."""
+
+    mode: Any = SerialiseSettingsMode.NoSerialisation
+    factor: int = 0
+    keep_precision: bool = False
+
+
+@dataclass
+class ReceptiveOpAttributes:
+    """Geometry of convolutions and pools."""
+
+    pads: list[int] = field(default_factory=list)
+    outPads: list[int] = field(default_factory=list)  # noqa: N815
+    strides: list[int] = field(default_factory=list)
+    dilations: list[int] = field(default_factory=list)
+    inDilations: list[int] = field(default_factory=list)  # noqa: N815
+    auto_pad: Any = AutoPad.NOTSET
+    ceil_mode: bool = False
+
+
+class BranchInfo:
+    """A branch of a conditional: graph and index maps."""
+
+    def __init__(self, graph_id: Any, input_indices: Any, output_indices: Any) -> None:
+        self.graphId, self.inputIndicesMap, self.outputIndicesMap = graph_id, input_indices, output_indices
+
+
+_by_module: dict[str, dict[str, type]] = {"": {}, "dynamic": {}, "exchange": {}, "collectives": {}}
+for _name, _row in _rows().items():
+    _by_module[_row.module][_name] = _all_classes()[_name]
+
+globals().update(_by_module[""])
+dynamic = _module(f"{__name__}.dynamic", "Operators on run-time slices.", _by_module["dynamic"])
+exchange = _module(f"{__name__}.exchange", "Operators that move data.", _by_module["exchange"])
+collectives = _module(f"{__name__}.collectives", "Operators across replicas and IPUs.", _by_module["collectives"])

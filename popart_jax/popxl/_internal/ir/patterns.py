@@ -1,0 +1,7 @@
+"""`popart._internal.ir.patterns`."""
+
+from __future__ import annotations
+
+from ..patterns import Pattern as Pattern
+from ..patterns import Patterns as Patterns
+from ..patterns import PatternsLevel as PatternsLevel

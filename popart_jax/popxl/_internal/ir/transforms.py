@@ -1,0 +1,10 @@
+"""`popart._internal.ir.transforms`."""
+
+from __future__ import annotations
+
+from ..enums import AutodiffStitchStrategy as AutodiffStitchStrategy
+from ..transforms import Autodiff as Autodiff
+from ..transforms import DecomposeSum as DecomposeSum
+from ..transforms import MergeExchange as MergeExchange
+from ..transforms import Prune as Prune
+from ..transforms import Transform as Transform

@@ -1,0 +1,18 @@
+"""Modules that exist under names of their own without a file each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+def module(name: str, doc: str, members: Mapping[str, object]) -> ModuleType:
+    """Make a module with these members and enter it into Python's module table."""
+    made = ModuleType(name, doc)
+    made.__package__ = name.rpartition(".")[0]
+    made.__spec__ = ModuleSpec(name, None)
+    vars(made).update(members)
+    sys.modules[name] = made
+    return made
