@@ -10,7 +10,7 @@ import patterns
 from patterns.inplace import make_inplace
 from patterns.passes import remove_unused
 
-from . import hostio, nodes, outline, pipeline, placement, random_seeds, recompute, serial_matmul, tied_gather, training
+from . import hostio, loss_scaling, nodes, outline, pipeline, placement, random_seeds, recompute, serial_matmul, sharing, tied_gather, training
 from .facts import IrFacts
 from .forward import forward_graph
 
@@ -65,6 +65,7 @@ def _make_training(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], l
     }
     training.add_updates(graph, facts, trained)
     tied_gather.accumulate_rows(graph, facts)
+    loss_scaling.add_histograms(graph, facts)
 
 
 def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> None:
@@ -77,24 +78,17 @@ def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> Non
     placement.add_copies(graph, facts)
     _prune(graph, facts)
     pipeline.add_stashes(graph, facts)
+    sharing.constants_to_tensors(graph)
     graph.sort()
+    sharing.share_callees(graph)
     if options.host_copy_ops:
         hostio.add_host_copies(graph, facts)
     if options.outlining:
         outline.outline(graph, options.outline_threshold)
     if "InPlace" in selection:
         prefer = "UpdateInplacePrioritiesForIpu" in selection
-        for each in all_graphs(graph):
+        for each in sharing.all_graphs(graph):
             make_inplace(each, protected, prefer)
-
-
-def all_graphs(graph: ir.Graph) -> list[ir.Graph]:
-    """The graph and every subgraph once, outermost first."""
-    found: dict[int, ir.Graph] = {id(graph): graph}
-    for node in graph.all_nodes():
-        for inner in nodes.subgraphs(node):
-            found.setdefault(id(inner), inner)
-    return list(found.values())
 
 
 def _sweep(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> patterns.SweepLog:
@@ -107,7 +101,8 @@ def _sweep(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> patter
 
 def _protected(facts: IrFacts) -> frozenset[str]:
     forward = {a.removeprefix(GRADIENT) for a in facts.anchors}
-    return facts.anchors | forward | (frozenset({facts.loss}) if facts.loss else frozenset())
+    scale = frozenset({"finalLossScale"}) if facts.options.automatic_loss_scaling else frozenset()
+    return facts.anchors | forward | scale | (frozenset({facts.loss}) if facts.loss else frozenset())
 
 
 def _loss_inputs(graph: ir.Graph, facts: IrFacts) -> frozenset[str]:

@@ -88,6 +88,7 @@ class ViewOptions:
     stochastic_rounding: bool = False
     automatic_loss_scaling: bool = False
     loss_scale_period: int = 1
+    histograms_first: bool = False
     tracking: str = "AllNonViewChangingGradientTensors"
     tracked: frozenset[str] = frozenset()
 

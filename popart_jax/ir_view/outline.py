@@ -10,6 +10,7 @@ import onnx_ir as ir
 from patterns import static_shape
 
 from . import nodes
+from .sharing import all_graphs
 
 EXPENSIVE = frozenset(
     [
@@ -47,7 +48,7 @@ NEVER = frozenset(
 def outline(graph: ir.Graph, threshold: float) -> None:
     """Outline repeated ops of the main graph and its subgraphs whose value exceeds the threshold."""
     groups: dict[Hashable, list[ir.Node]] = {}
-    for node in graph.all_nodes():
+    for node in (n for each in all_graphs(graph) for n in each):
         if node.op_type not in NEVER and not nodes.subgraphs(node) and _value(node) > threshold:
             groups.setdefault(_key(node), []).append(node)
     numbers = count()

@@ -9,6 +9,7 @@ import patterns
 from .build import build
 from .facts import IrFacts
 from .serialise import to_json
+from .sharing import all_graphs
 
 # Ops that only exist to be rewritten, by the pattern that does it. {op} in a message is `domain.Type:version`.
 _MISSING = "Could not create opx for '{op}'. This op should have been removed by pattern {pattern}"
@@ -70,7 +71,7 @@ def may_be_unlowered(selection: patterns.PatternSet) -> bool:
 def unlowered(facts: IrFacts) -> tuple[str, ...]:
     """One message per op that cannot run because the pattern that rewrites it is off; empty when all is well."""
     graph = build(facts).graph
-    return tuple(_message(node) for node in graph.all_nodes() if _is_stuck(node, facts))
+    return tuple(_message(node) for each in all_graphs(graph) for node in each if _is_stuck(node, facts))
 
 
 def _is_stuck(node: ir.Node, facts: IrFacts) -> bool:

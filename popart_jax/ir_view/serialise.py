@@ -12,8 +12,8 @@ from patterns import static_shape
 from patterns.families.tied_gather import FULLY_CONNECTED_OFF
 
 from . import nodes
-from .build import all_graphs
 from .recompute import RECOMPUTE
+from .sharing import all_graphs
 
 BUILDER_NAME = "BuilderGraph_"
 SHOWN_DUNDER = {

@@ -12,10 +12,9 @@ from .backward import Gradients, grow
 from .facts import IrFacts
 from .updates import adam, adaptive, sgd
 from .updates.clip import clip
-from .updates.common import LOSS_SCALING, Updates
+from .updates.common import FACTOR, LOSS_SCALING, Updates
 
 FAMILIES = {"SGD": sgd.update, "Adam": adam.update, "Adaptive": adaptive.update}
-FACTOR = "lossScaleUpdateFactor"
 
 
 def backward(graph: ir.Graph, facts: IrFacts) -> Gradients:

@@ -111,6 +111,9 @@ def view_options(options: Any, prepared: Prepared) -> ViewOptions:
         stochastic_rounding=options.enableStochasticRounding,
         automatic_loss_scaling=scaling.enabled,
         loss_scale_period=scaling.updatePeriod,
+        histograms_first=options.delayVarUpdates
+        and options.scheduleNonWeightUpdateGradientConsumersEarly
+        and not options.enableExplicitMainLoops,
         tracking=method.name,
         tracked=frozenset(scaling.toTrackTensors or ()),
     )

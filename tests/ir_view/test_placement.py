@@ -165,3 +165,14 @@ def test_user_subgraph():
     assert [op["attributes"]["callee"] for op in calls] == ["BuilderGraph_2", "BuilderGraph_2_bwd"]
     assert {op["type"].removesuffix("LhsInplace") for op in graphs["BuilderGraph_2"]} == {"Mul", "ExpInplace"}
     assert any(o["name"] == "Gradient___w" for o in calls[1]["outputs"])
+
+
+def test_calls_of_one_builder_share_their_graph():
+    callee = "callee = BuilderGraph_2 (float[3] i, float[3] j) => (float[3] o) { m = Mul(i, j) o = Exp(m) }"
+    text = f"""BuilderGraph_1 (float[3] x, float[3] w) => () {{
+      a = ai.graphcore.Call<{callee}>(x, w)
+      b = ai.graphcore.Call<{callee}>(a, w)
+    }}"""
+    graphs = view(inference(training(text, "w", {"a": (3,), "b": (3,)}), "b"))
+    assert list(graphs) == ["maingraph", "BuilderGraph_2"]
+    assert [op["type"] for op in graphs["maingraph"]] == ["Call", "Call"]

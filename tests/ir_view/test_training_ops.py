@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import onnx_ir as ir
 import pytest
 
 from popart_jax.errors import popart_exception
-from popart_jax.ir_view import ClipGroup, OptimizerFacts, tensor_ids, unlowered
+from popart_jax.ir_view import ClipGroup, IrFacts, OptimizerFacts, ViewOptions, tensor_ids, unlowered
 
 from .helpers import conv, counts, find, inference, mlp, ops, parse, sgd, training, with_patterns
 
@@ -279,3 +280,43 @@ def test_tied_gather_alone_gives_no_gradient():
 def test_tied_gather_needs_accumulation():
     got = counts(tied(accumulate=False))
     assert (got["Gather"], got["GatherGrad"], got["PopartTiedGather"]) == (1, 1, 0)
+
+
+HALF = """BuilderGraph_1 (float16[2,4] x, float16[4,4] w, float16[4,4] v) => () {
+  a = MatMul(x, w)
+  r = Relu(a)
+  d = MatMul(r, v)
+  l = ReduceSum<keepdims=0>(d)
+}"""
+
+
+def half(**options):
+    half_type = ir.DataType.FLOAT16
+    facts = IrFacts(
+        graph=parse(HALF, "w v"),
+        types={"l": (half_type, ()), **{n: (half_type, (2, 4)) for n in "ard"}},
+        variables=frozenset({"w", "v"}),
+        anchors=frozenset({"l"}),
+        loss="l",
+        optimizer=sgd(nonconst={"lossScaling": frozenset({""})}),
+    )
+    return replace(facts, options=ViewOptions(outlining=False, automatic_loss_scaling=True, **options))
+
+
+def test_automatic_loss_scaling():
+    got = counts(half())
+    assert got["LossScaleUpdate"] == 1
+    assert got["Histogram"] > 0
+    assert got["Div"] == 1
+    assert {"finalLossScale", "lossScaling_FLOAT16", "lossScaleUpdateFactor", "finalInverseLossScale_0"} <= tensor_ids(half())
+    products = counts(half(tracking="ConvAndMatmulGradients"))
+    assert products["Histogram"] == 3  # two weights and one activation
+    chosen = counts(half(tracking="GradientsOfUserSpecifiedTensors", tracked=frozenset({"r"})))
+    assert chosen["Histogram"] <= 1
+
+
+def test_histogram_priority_and_period():
+    assert {op["attributes"]["schedulePriority"] for op in find(half(histograms_first=True), "Histogram")} == {"inf"}
+    got = counts(half(loss_scale_period=2))
+    assert got["Histogram"] == 0
+    assert got["If"] == counts(half())["Histogram"] + 1

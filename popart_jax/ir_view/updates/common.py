@@ -14,9 +14,11 @@ from .. import nodes
 from ..facts import OptimizerFacts, ViewOptions
 
 LOSS_SCALING = "lossScaling"
+FACTOR = "lossScaleUpdateFactor"
 # Streamed scalars whose dtype is that of the weight; the others are FLOAT.
 WEIGHT_TYPED = ("scaledMomentum", "scaledWeightDecay", "weightDecayScaleFactor", "sgdMomentum", "sgdWeightDecay")
 SUM = 0
+FLOAT = ir.DataType.FLOAT
 
 
 @dataclass
@@ -75,13 +77,22 @@ class Updates:
         name = weight.name or ""
         if all(self.optimizer.is_const(f, "" if f == LOSS_SCALING else name) for f in fields):
             return None
-        dtype = weight.dtype if base.startswith(WEIGHT_TYPED) else ir.DataType.FLOAT
-        label = (
-            f"___specific___{name}"
-            if name in self.optimizer.specific
-            else f"___default___{(dtype or ir.DataType.FLOAT).name}"
-        )
-        return self.stream(f"{base}{label}", dtype)
+        dtype = weight.dtype if base.startswith(WEIGHT_TYPED) else FLOAT
+        kind = f"specific___{name}" if name in self.optimizer.specific else f"default___{(dtype or FLOAT).name}"
+        scalar = self.stream(f"{base}___{kind}", dtype)
+        return self._by_factor(scalar, weight) if LOSS_SCALING in fields else scalar
+
+    def _by_factor(self, scalar: ir.Value, weight: ir.Value) -> ir.Value:
+        """Automatic loss scaling divides every scalar that contains the inverse loss scale by its factor."""
+        factor = next((v for n in self.graph for v in n.inputs if v is not None and v.name == FACTOR), None)
+        if not self.options.automatic_loss_scaling or factor is None:
+            return scalar
+        key = f"{scalar.name}/{FACTOR}"
+        if key not in self.sources:
+            number = sum(1 for name in self.sources if name.endswith(f"/{FACTOR}"))
+            output = nodes.tensor(f"finalInverseLossScale_{number}", scalar)
+            self.sources[key] = self.emit("Div", [scalar, factor], output, weight=weight, domain="")
+        return self.sources[key]
 
     def stream(self, name: str, dtype: ir.DataType | None) -> ir.Value:
         if name not in self.sources:

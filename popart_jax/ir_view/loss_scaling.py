@@ -1,0 +1,78 @@
+"""Automatic loss scaling: histograms of fp16 gradients and the update of the loss scale factor."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from . import nodes
+from .facts import IrFacts, ViewOptions
+from .updates.common import FACTOR
+
+VIEW_CHANGES = frozenset(
+    "Identity IdentityGrad Reshape ReshapeGrad Transpose TransposeGrad Squeeze SqueezeGrad Unsqueeze UnsqueezeGrad Slice "
+    "Concat ConcatGrad Expand Flatten".split()
+)
+PRODUCTS = frozenset({"Conv", "ConvWeightsGrad", "MatMul", "MultiConvDataGrad", "MultiConvWeightsGrad"})
+UINT32 = ir.DataType.UINT32
+ALL, PRODUCTS_ONLY = "AllNonViewChangingGradientTensors", "ConvAndMatmulGradients"
+
+
+def add_histograms(graph: ir.Graph, facts: IrFacts) -> None:
+    """One Histogram per tracked gradient and one LossScaleUpdate behind them."""
+    options = facts.options
+    if not (options.automatic_loss_scaling and facts.training):
+        return
+    factor = next((v for n in graph for v in n.inputs if v is not None and v.name == FACTOR), None)
+    tracked = [v for v in _gradients(graph) if _is_tracked(v, options)]
+    if factor is None or not tracked:
+        return
+    statistics = [_histogram(graph, value, options) for value in tracked]
+    updated = nodes.tensor(f"UpdatedVar___{FACTOR}", factor)
+    meta = {nodes.PASS: nodes.UPDATE, nodes.CONTEXT: nodes.OUTER if options.accumulate else nodes.NORMAL}
+    update = nodes.make("LossScaleUpdate", [factor, *statistics], [updated], meta=meta)
+    graph.append(_every_period(update, options))
+
+
+def _gradients(graph: ir.Graph) -> list[ir.Value]:
+    backward = [n for n in graph if n.meta.get(nodes.PASS) == nodes.BACKWARD or n.op_type == "NlllWithSoftmaxGradDirect"]
+    return [o for n in backward for o in n.outputs if o.dtype == ir.DataType.FLOAT16 and o.uses()]
+
+
+def _is_tracked(value: ir.Value, options: ViewOptions) -> bool:
+    producer = value.producer()
+    assert producer is not None
+    if options.tracking == PRODUCTS_ONLY:
+        return producer.op_type in PRODUCTS
+    if options.tracking != ALL:
+        return (value.name or "").removeprefix("Gradient___") in options.tracked
+    reads_state = any(v is not None and v.meta.get(nodes.KIND) in ("variable", "stream") for v in producer.inputs)
+    return producer.op_type not in VIEW_CHANGES and not reads_state
+
+
+def _histogram(graph: ir.Graph, value: ir.Value, options: ViewOptions) -> ir.Value:
+    producer = value.producer()
+    assert producer is not None
+    counts = nodes.tensor(f"{value.name}_statistics", dtype=UINT32, shape=(2,))
+    meta = {nodes.PASS: nodes.BACKWARD} | ({nodes.PRIORITY: float("inf")} if options.histograms_first else {})
+    attributes = {"absoluteOfInput": 1, "levels": (0.0,)}
+    node = nodes.make("Histogram", [value], [counts], like=producer, attributes=attributes, name="Histogram", meta=meta)
+    graph.insert_after(producer, _every_period(node, options))
+    return counts if node.graph is graph else _output_of_wrapper(graph, f"{value.name}_statistics")
+
+
+def _output_of_wrapper(graph: ir.Graph, name: str) -> ir.Value:
+    return next(o for n in graph if n.op_type == "If" for o in n.outputs if o.name == name)
+
+
+def _every_period(node: ir.Node, options: ViewOptions) -> ir.Node:
+    """With an update period the op runs in the first batch of each period only: an If around it, with its counter."""
+    if options.loss_scale_period <= 1:
+        return node
+    output = node.outputs[0]
+    name, output.name = output.name or "", f"{output.name}__inner"
+    then = ir.Graph([], [output], nodes=[node], name=f"{node.op_type}_then")
+    idle = nodes.tensor(f"{name}__idle", output)
+    otherwise = ir.Graph([], [idle], nodes=[nodes.make("Init", [], [idle])], name=f"{node.op_type}_else")
+    counter = nodes.source(f"{node.op_type}_{name}_counter", "variable", ir.DataType.INT32, ())
+    attributes = {"then_branch": then, "else_branch": otherwise}
+    return nodes.make("If", [counter], [nodes.tensor(name, output)], domain="", like=node, attributes=attributes)
