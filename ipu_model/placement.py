@@ -50,6 +50,7 @@ class Argument:
 
     Roles: ``weight`` and ``optimizer_state`` rest on the device for the whole program; ``stream`` passes between host
     and device while it runs; ``input`` was put there by the host before; ``constant`` belongs to the executable.
+    `donated_to` of an input is the index of the output that may be written over it.
     """
 
     name: str

@@ -46,9 +46,10 @@ def walk(
     streamed = frozenset(i for i, a in enumerate(results) if a.role == "stream")
     outs = walker.body(opened, constants, ids, "", streamed)
     outs = walker.finish(outs, results)
-    for new, result in zip(outs, results, strict=True):
-        if result.donated_to is not None and new != NO_VALUE and new != ids[result.donated_to]:
-            walker.carries.append(Carry(0, ids[result.donated_to], new))
+    for old, argument in zip(ids, arguments, strict=True):
+        new = NO_VALUE if argument.donated_to is None else outs[argument.donated_to]
+        if new not in (old, NO_VALUE):
+            walker.carries.append(Carry(0, old, new))
     walker.close(0)
     return Program(
         walker.steps,

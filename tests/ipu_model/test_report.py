@@ -35,8 +35,7 @@ def report():
     A = ipu_model.Argument
     return ipu_model.profile(
         step, p, jnp.ones((16, 64)), samples_per_step=16,
-        inputs=[A("a", "weight"), A("b", "weight"), A("x", "stream")],
-        outputs=[A("a", "weight", donated_to=0), A("b", "weight", donated_to=1)],
+        inputs=[A("a", "weight", donated_to=0), A("b", "weight", donated_to=1), A("x", "stream")],
     )  # fmt: skip
 
 
