@@ -6,6 +6,7 @@ from . import popxl as popxl
 from . import popxl_addons as popxl_addons
 from . import backend as backend
 from . import dropin as dropin
+from . import poponnx as poponnx
 from .version import __version__ as __version__
 from .version import packageHash as packageHash
 from .version import versionNumber as versionNumber
@@ -186,3 +187,6 @@ from .optimizers import Optimizer as Optimizer
 from .optimizers import OptimizerValue as OptimizerValue
 from .optimizers import OptimizerValueMap as OptimizerValueMap
 from .session.patterns_api import Patterns as Patterns
+from .session.older import IdentityLoss as IdentityLoss
+from .session.older import L1Loss as L1Loss
+from .session.older import NllLoss as NllLoss

@@ -31,7 +31,7 @@ ALIASES = {
 _CORE = {
     "builder": "_BuilderCore",
     "model.tensor_info": "_TensorInfoCore",
-    "session": "_InferenceSessionCore _TrainingSessionCore",
+    "session.cores": "_InferenceSessionCore _TrainingSessionCore",
     "_throw": (
         "_throw_popart_error _throw_popart_internal_error _throw_popart_runtime_error _throw_poplibs_error "
         "_throw_poplar_error _throw_poplar_runtime_error _throw_application_runtime_error _throw_system_runtime_error "
@@ -48,7 +48,9 @@ FACES: dict[str, Mapping[str, str]] = {
         ),
     },
     "popart.session": {
-        "session": "InferenceSession TrainingSession _initAnchorArrays",
+        "session.inference": "InferenceSession",
+        "session.training": "TrainingSession",
+        "session.cores": "_initAnchorArrays",
         "session.memory": "OutOfMemoryException",
         "session.files": "makedirsAndCheckWritable",
     },

@@ -20,7 +20,8 @@ class SGD(Optimizer):
     ----------
     pyd : dict
         ``{name: (value, isConst)}`` of defaultLearningRate (0.1), defaultWeightDecay (0), defaultMomentum (0),
-        defaultDampening (0), defaultVelocityScaling (1), lossScaling (1), nesterov (0).
+        defaultDampening (0), defaultVelocityScaling (1), lossScaling (1), nesterov (0). A number stands for a learning
+        rate that may change (older spelling).
     clip_norm_settings : list of ClipNormSettings
         Groups of weights whose gradients are clipped by their norm.
     accumulatorAndMomentum : SGDAccumulatorAndMomentum
@@ -49,7 +50,7 @@ class SGD(Optimizer):
     @checked
     def __init__(
         self,
-        pyd: dict,
+        pyd: dict | float,
         clip_norm_settings: list[ClipNormSettings] = [],  # noqa: B006 - the public default
         accumulatorAndMomentum: SGDAccumulatorAndMomentum = SGDAccumulatorAndMomentum.Combined,
         accumType: DataType = DataType.UNDEFINED,
@@ -59,7 +60,8 @@ class SGD(Optimizer):
         self.accumulator = accumulatorAndMomentum
         self.accum_type = check_state_type(accumType, "accumType of SGD", undefined=True)
         self.accl1_type = check_state_type(accl1Type, "accl1Type of SGD", undefined=True)
-        self._set_values(pyd, clip_norm_settings)
+        values = pyd if isinstance(pyd, dict) else {"defaultLearningRate": (pyd, False)}
+        self._set_values(values, clip_norm_settings)
 
     def _check_values(self) -> None:
         super()._check_values()

@@ -23,11 +23,13 @@ from . import callbacks, feeding, option_checks, saving, seeds
 from .anchor_arrays import init_anchor_arrays
 from .dataflow import DataFlow
 from .engine import FORWARD_ONLY, MAIN, Engine
+from .executables import EngineCache, ExecutableMethods
 from .ir_facts import ir_facts
 from .options import SessionOptions
 from .patterns_api import Patterns
 from .preparing import Prepared, Request, prepare
 from .ir_methods import IrMethods
+from .remote import RemoteMethods
 from .reports import ReportMethods
 from .stepio import IStepIO, PyStepIO, PyStepIOCallback
 from .weights import HostWeights
@@ -36,7 +38,7 @@ from .weightsio import IWeightsIO, PyWeightsIO
 _last_on_device: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
-class SessionCore(ReportMethods, IrMethods):
+class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
     """A prepared model, its engine once there is one, and the host's side of weights and seed."""
 
     _prepared: Prepared
@@ -52,7 +54,9 @@ class SessionCore(ReportMethods, IrMethods):
         self._loaded = False
         self._first_run = True
         self._has_run = False
-        self._from_cache = False
+        self._cache = EngineCache(self._prepared)
+        self._stored = self._cache.find()
+        self._from_cache = self._stored is not None
 
     # -- facts
 
@@ -127,11 +131,27 @@ class SessionCore(ReportMethods, IrMethods):
         self._loaded = False
         engine = Engine(self._prepared)
         if options.compileEngine:
-            engine.compile((MAIN, FORWARD_ONLY) if options.createImplicitPipeliningFwdOnlyProgram else (MAIN,))
-            module_logger("devicex").info("Graph compiled")
+            self._compile(engine)
         self._engine = engine
         if loadEngine and options.compileEngine:
             self.loadEngineAndConnectStreams()
+
+    def _compile(self, engine: Engine) -> None:
+        """Fill the engine: from a stored executable, else by compiling (and storing)."""
+        handles = (MAIN, FORWARD_ONLY) if self._request.options.createImplicitPipeliningFwdOnlyProgram else (MAIN,)
+        if self._stored is not None:
+            log = module_logger("session")
+            try:
+                engine.compile(handles, self._stored)
+            except Exception as err:  # a damaged file, or one of another machine: XLA has no narrower class
+                log.warning("Failed to load cached PopART executable %s: %s", self._stored, err)
+                self._stored, self._from_cache = None, False
+            else:
+                log.info("Loading serialized PopART executable from %s", self._stored)
+                return
+        engine.compile(handles)
+        module_logger("devicex").info("Graph compiled")
+        self._cache.store(engine, self._weights.copy)
 
     def loadEngineAndConnectStreams(self) -> None:
         """Load the compiled program: send seed, optimizer values, and first weights.
@@ -230,6 +250,8 @@ class SessionCore(ReportMethods, IrMethods):
         return False
 
     def _run_arrays(self, engine: Engine, handle: str, stepio: PyStepIO) -> None:
+        if stepio.iterators:
+            stepio.draw(engine.programs[handle].streams)
         plan = stepio.plan
         if plan is None or plan[0] is not engine or plan[1] != handle or plan[2] != stepio.asserts:
             loaded = engine.programs[handle]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .core import SessionCore, make_request
+from .older import accepts_older_spellings
 
 
 class InferenceSession(SessionCore):
@@ -33,6 +34,7 @@ class InferenceSession(SessionCore):
         Whatever is wrong with the model, options or anchors.
     """
 
+    @accepts_older_spellings
     def __init__(
         self,
         fnModel: Any,

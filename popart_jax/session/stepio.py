@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from .._calls import checked
-from ..errors import popart_exception
+from ..errors import popart_exception, popart_runtime_error
 
 
 class IStepIO:
@@ -44,7 +44,7 @@ class PyStepIO(IStepIO):
     Parameters
     ----------
     inputs, outputs : dict of str to numpy.ndarray
-        C-contiguous arrays by tensor name.
+        C-contiguous arrays by tensor name. An input may be an iterator, from which each run takes its data.
 
     Raises
     ------
@@ -54,11 +54,38 @@ class PyStepIO(IStepIO):
 
     @checked
     def __init__(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
-        self.inputs = {name: contiguous(a, name) for name, a in inputs.items()}
+        self.iterators = {name: a for name, a in inputs.items() if isinstance(a, Iterator)}
+        self.inputs = {name: contiguous(a, name) for name, a in inputs.items() if name not in self.iterators}
         self.outputs = {name: contiguous(a, name) for name, a in outputs.items()}
         self.asserts = True
         self.positions: dict[tuple[str, str], int] = {}
         self.plan: Any = None
+
+    def draw(self, streams: Iterable[Any]) -> None:
+        """Take the data of one step from the iterators.
+
+        Raises
+        ------
+        popart_runtime_error
+            An iterator ends too early, or what it makes does not add up to a step.
+        """
+        for stream in streams:
+            source = self.iterators.get(stream.name)
+            if source is None:
+                continue
+            buffer = self.inputs.setdefault(stream.name, np.empty(stream.count, stream.host))
+            filled = 0
+            while filled < stream.count:
+                item = next(source, None)
+                part = None if item is None else np.asarray(item).ravel()
+                if part is None or filled + part.size > stream.count:
+                    raise popart_runtime_error(
+                        f"The iterator for tensor {stream.name} "
+                        + ("ended" if part is None else f"made {part.size} elements")
+                        + f" when {stream.count - filled} of {stream.count} elements of the step were missing"
+                    )
+                np.copyto(buffer[filled : filled + part.size], part, casting="same_kind")
+                filled += part.size
 
     @checked
     def enableRuntimeAsserts(self, enable: bool, /) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 from ..optimizers import Optimizer
 from .core import SessionCore, make_request
+from .older import OlderOptimizerMethods, accepts_older_spellings
 
 
-class TrainingSession(SessionCore):
+class TrainingSession(SessionCore, OlderOptimizerMethods):
     """Trains a model.
 
     Parameters
@@ -38,6 +39,7 @@ class TrainingSession(SessionCore):
         Whatever is wrong with the model, options, anchors, loss or optimizer.
     """
 
+    @accepts_older_spellings
     def __init__(
         self,
         fnModel: Any,
@@ -81,3 +83,12 @@ class TrainingSession(SessionCore):
         self._optimizer = optimizer.clone()
         if self._engine is not None and self._loaded:
             self._send_optimizer()
+
+    def updateEngineCache(self) -> None:
+        """Look for this session's executable in the cache directory again."""
+        self._stored = self._cache.find()
+        self._from_cache = self._stored is not None
+
+    def broadcastWeights(self, rootRank: int = 0) -> None:
+        """Give every process the host weights of one of them; with a single process there is nothing to do."""
+        self._weights.broadcast(rootRank)

@@ -1,0 +1,25 @@
+"""The oldest face of PopART: one `Session` that trains, evaluates and infers; operators directly on the `Builder`.
+
+Everything that PopART has is here too; what this package defines itself differs from it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import popart_jax as _popart
+
+from ..session.older import IdentityLoss as IdentityLoss
+from ..session.older import L1Loss as L1Loss
+from ..session.older import NllLoss as NllLoss
+from .builder import Builder as Builder
+from .dataflow import AnchorReturnType as AnchorReturnType
+from .dataflow import DataFlow as DataFlow
+from .session import Session as Session
+from .stepio import PyStepIO as PyStepIO
+
+__all__ = sorted({*_popart.__all__, *(n for n in dir() if n[0].isupper())} - {"Any"})
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_popart, name)
