@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
-from . import layout
+from . import container, layout
 from .program import SEED, Program
 from .replicas import mesh_for, replicate, spec
 from .step import make_step
@@ -87,20 +88,34 @@ def _avals(program: Program, hyper_size: int, in_axes: Any, mesh: Mesh | None) -
     )
 
 
+def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> Executable:
+    """Let XLA compile a traced step."""
+    lowered = traced.traced.lower()
+    call = lowered.compile(compiler_options=dict(options) if options else None)
+    return Executable(traced.program, traced.mesh, call, lowered)
+
+
+def from_container(program: Program, hyper_size: int, path: Path, handle: str) -> Executable:
+    """A step that was compiled before, from a file."""
+    mesh = mesh_for(program.structure.replicas)
+    in_axes, _ = layout.axes(program)
+    avals = _avals(program, hyper_size, in_axes, None)
+    results = (avals[0], {a.name: 0 for a in program.anchors})
+    trees = jax.tree.structure((avals, {})), jax.tree.structure(results)
+    return Executable(program, mesh, container.load(path, handle, *trees))
+
+
 class Executable:
     """A compiled step; `put_*` bring host arrays to the device in the layout it expects."""
 
-    def __init__(self, traced: Traced, options: Mapping[str, Any] | None = None) -> None:
-        self.program, self.mesh = traced.program, traced.mesh
-        (self._changing, self._fixed, _, self._streams), _ = layout.axes(traced.program)
-        lowered = traced.traced.lower()
-        self.lowered = lowered
-        self.call = lowered.compile(compiler_options=dict(options) if options else None)
+    def __init__(self, program: Program, mesh: Mesh | None, call: Any, lowered: Any = None) -> None:
+        self.program, self.mesh, self.call, self._lowered = program, mesh, call, lowered
+        (self._changing, self._fixed, _, self._streams), _ = layout.axes(program)
 
     @property
     def text(self) -> str:
-        """StableHLO of the step."""
-        return self.lowered.as_text()
+        """StableHLO of the step; empty when it came from a file."""
+        return "" if self._lowered is None else self._lowered.as_text()
 
     def put_variable(self, name: str, host: np.ndarray) -> jax.Array:
         """A variable, given with one value per group."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from ..execution import Executable, Program, trace
-from ..execution.compiled import Traced, to_every_host, to_host
+from ..execution import Executable, Program, compile_traced, from_container, trace
+from ..execution.compiled import to_every_host, to_host
 from ..execution.graph_passes import LaidOut, lay_out
 from ..execution.layout import group_values, input_shapes, replica_values
 from ..execution.micro import GRADIENT
@@ -43,23 +44,23 @@ class Engine:
         self.changing: dict[str, Any] = {}
         self.fixed: dict[str, dict[str, Any]] = {}
         self.hyper: Any = None
+        self.rng: np.ndarray | None = None
         self._fixed_host: Mapping[str, np.ndarray] = {}
 
-    def compile(self, handles: tuple[str, ...]) -> None:
-        """Trace and compile the programs by these handles."""
+    def compile(self, handles: tuple[str, ...], stored: Path | None = None) -> None:
+        """Trace and compile the programs by these handles, or load them from a container."""
         for handle in handles:
-            self.programs[handle] = self._compile(program_of(self.prepared.program, handle))
+            program = program_of(self.prepared.program, handle)
+            laid_out = lay_out(program, jax.default_backend(), hoist=self.prepared.program.training is None)
+            executable = self._executable(laid_out, handle, stored)
+            facts = self._stream_facts(program), self._anchor_facts(program)
+            self.programs[handle] = Loaded(laid_out, executable, *facts)
 
-    def _compile(self, program: Program) -> Loaded:
-        laid_out = lay_out(program, jax.default_backend(), hoist=self.prepared.program.training is None)
-        traced = self.trace(laid_out.program)
-        executable = Executable(traced, laid_out.options)
-        return Loaded(laid_out, executable, self._stream_facts(program), self._anchor_facts(program))
-
-    def trace(self, program: Program, *, single_device: bool = False) -> Traced:
-        """The step as a jaxpr."""
-        layout = self.prepared.hyper
-        return trace(program, 1 if layout is None else layout.size, single_device=single_device)
+    def _executable(self, laid_out: LaidOut, handle: str, stored: Path | None) -> Executable:
+        size = 1 if self.prepared.hyper is None else self.prepared.hyper.size
+        if stored is not None:
+            return from_container(laid_out.program, size, stored, handle)
+        return compile_traced(trace(laid_out.program, size), laid_out.options)
 
     def _stream_facts(self, program: Program) -> list[StreamFact]:
         shapes = input_shapes(program, self.prepared.local_replicas)

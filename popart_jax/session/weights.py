@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from ..enums import VariableRetrievalMode
 from ..errors import popart_runtime_error
@@ -106,3 +108,10 @@ class HostWeights:
                 fresh[name] = value.reshape(held.host_shape)
         self.copy.update(fresh)
         return fresh
+
+    def broadcast(self, root: int) -> None:
+        """(a) of process `root` to all processes of a distributed run."""
+        if jax.process_count() == 1:
+            return
+        everywhere = multihost_utils.broadcast_one_to_all(self.copy, is_source=jax.process_index() == root)
+        self.copy.update({n: np.asarray(x).astype(self.copy[n].dtype) for n, x in everywhere.items()})
