@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from . import layers as layers
 from . import ops as ops
+from . import optimizers as optimizers
 from . import transforms as transforms
 from .array_munging import repeat as repeat
 from .dot_tree import DotTree as DotTree

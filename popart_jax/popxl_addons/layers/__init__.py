@@ -1,0 +1,9 @@
+"""Layers."""
+
+from __future__ import annotations
+
+from .conv import Conv2D as Conv2D
+from .embedding import Embedding as Embedding
+from .group_norm import GroupNorm as GroupNorm
+from .layer_norm import LayerNorm as LayerNorm
+from .linear import Linear as Linear

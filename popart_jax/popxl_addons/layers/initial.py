@@ -1,0 +1,24 @@
+"""Initial values of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def truncated_normal(shape: Sequence[int], sigma: float = 0.02) -> np.ndarray:
+    """Normal values of deviation `sigma`, drawn again where they lie beyond two deviations; NumPy's global stream."""
+    values = np.random.normal(0.0, 1.0, shape)
+    outside = np.abs(values) > 2
+    while outside.any():
+        values[outside] = np.random.normal(0.0, 1.0, int(outside.sum()))
+        outside = np.abs(values) > 2
+    return (values * sigma).astype(np.float32)
+
+
+def host_array(parameter: object, dtype: object) -> np.ndarray:
+    """A torch parameter as an array of the NumPy type of a PopXL dtype."""
+    from ...popxl.utils import to_numpy
+
+    return to_numpy(parameter, dtype)  # type: ignore[arg-type]
