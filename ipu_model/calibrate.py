@@ -46,7 +46,9 @@ class Calibration:
     def save(self, path: Path, source: str) -> None:
         """Store the constants as a data file, each with where it comes from."""
         old = json.loads(path.read_text())["constants"] if path.exists() else {}
-        rows = {**old, **{k: {"value": _rounded(v), "source": source} for k, v in self.constants.items()}}
+        starts = {k: {"start": row["start"]} for k, row in old.items() if "start" in row}
+        new = {k: {"value": _rounded(v), "source": source, **starts.get(k, {})} for k, v in self.constants.items()}
+        rows = {**old, **new}
         body = ",\n".join(f"  {json.dumps(k)}: {json.dumps(rows[k])}" for k in sorted(rows))
         about = "constants that no document gives, found by ipu_model.calibrate; plans are never fitted"
         path.write_text('{"about": ' + json.dumps(about) + ',\n "constants": {\n' + body + "\n }}\n")

@@ -200,10 +200,28 @@ class Grid:
         parts = -(-self.parts * SIZES[self.v.partials] // rate)
         return -(-inputs * size // (rate * self.bus)), -(-weights * size // rate), parts
 
+    def quick_bound(self, copied: float) -> Array:
+        """A cheap lower bound of exchange and copies; `copied` is the least cycles of copying on one tile alone."""
+        size, rate, n = SIZES[self.v.data], self.machine.exchange_bytes, self.p.dims
+        spatial = np.prod([self.splits(d) for d in range(n + 1)], axis=0)
+        inputs = self.inputs * (1 - 1 / self.splits(n + 1)) / self.bus
+        weights = self.weights * (1 - 1 / spatial)
+        bytes_ = (inputs + weights) * size + self.parts * self.partial_bytes
+        return self.serial * (bytes_ / rate + copied / self.used)
+
     def exchange_bound(self) -> Array:
         """Cycles of exchange and copies, without later stages of a reduction."""
-        a, b, c = self._exchange()
-        return (a + b + c + sum(self._copies())) * self.serial
+
+        def make() -> Array:
+            a, b, c = self._exchange()
+            return (a + b + c + sum(self._copies())) * self.serial
+
+        return self._cached("bound", make)
+
+    def compute(self) -> Array:
+        """Cycles of the inner loops."""
+        make = lambda: self.serial * tile_cycles(self.v, self.p, self.tile, self.machine).astype(float)  # noqa: E731
+        return self._cached("compute", make)
 
     @property
     def partial_bytes(self) -> int:
@@ -221,6 +239,13 @@ class Grid:
 
     def moved(self) -> tuple[Array, Array, Array, Array]:
         """Bytes per tile rearranged on the input side, on the output side, regrouped weights and outputs."""
+        names = ("moved_in", "moved_out", "moved_weights", "moved_again")
+        if "moved_in" not in self.cache:
+            self.cache.update(zip(names, self._moved(), strict=True))
+        one, two, three, four = (self.cache[name] for name in names)
+        return one, two, three, four
+
+    def _moved(self) -> tuple[Array, Array, Array, Array]:
         rearranged = rearrangements(self.problem, self.v, self.options, self.joint)
         inputs, weights, outputs = self.operands()
         size, out_size = SIZES[self.v.data], SIZES[self.p.output]
@@ -294,7 +319,7 @@ class Grid:
         copy, copied = self._copies()
         s = self.serial
         return {
-            "compute": s * tile_cycles(v, p, self.tile, machine).astype(float),
+            "compute": self.compute(),
             "input_exchange": s * inputs.astype(float),
             "weight_exchange": s * weights.astype(float),
             "partial_exchange": s * (parts + np.ceil(later * self.partial_bytes / rate)),

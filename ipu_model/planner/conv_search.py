@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,7 +32,16 @@ def plan(params: ConvParams, machine: Machine, options: Options) -> Split:
     return best
 
 
-def _jobs(params: ConvParams, machine: Machine, options: Options) -> list[tuple[float, Problem, Vertex]]:
+class Job(NamedTuple):
+    """A problem for a vertex: a lower bound of its cycles, and of those beside arithmetic."""
+
+    lower: float
+    beside: float
+    problem: Problem
+    vertex: Vertex
+
+
+def _jobs(params: ConvParams, machine: Machine, options: Options) -> list[Job]:
     """Pairs of problem and vertex with a lower bound of their cycles, most promising first."""
     tiles = options.tiles or machine.tiles
     jobs = []
@@ -43,8 +53,10 @@ def _jobs(params: ConvParams, machine: Machine, options: Options) -> list[tuple[
             )
             work = padded * p.batch * math.prod(p.out) * math.prod(p.kernel[:-1])
             width = cdiv(p.kernel[-1], 4) * 4 if v.method == "slic" else p.kernel[-1]
-            jobs.append((0.9 * work * width / (v.rate * tiles) + _least_copy(problem, v, options, tiles), problem, v))
-    jobs.sort(key=lambda job: job[0])
+            each = work * width / tiles
+            beside = _least_copy(problem, v, options, tiles) + _least_exchange(p, v, each, machine)
+            jobs.append(Job(each / v.rate + beside, beside, problem, v))
+    jobs.sort(key=lambda job: job.lower)
     return jobs
 
 
@@ -58,19 +70,39 @@ def _least_copy(problem: Problem, v: Vertex, options: Options, tiles: int) -> fl
     return elements * (1.25 + SIZES[v.data] / 4) / tiles
 
 
-def _best(jobs, machine: Machine, options: Options, bound: float, serials) -> Split | None:
+def _least_exchange(p: ConvParams, v: Vertex, work: float, machine: Machine) -> float:
+    """A lower bound of exchange cycles for tiles that do `work` multiplies each.
+
+    With f outputs, i input and o output channels on a tile and a kernel of k positions, ``f k i o = work`` and the
+    exchange is at least ``a f i + b k i o + c f o``, where inputs (weights) stay at home only if the output channels
+    (the outputs) are not split. Each case is bounded by the inequality of means.
+    """
+    rate, size = machine.exchange_bytes, SIZES[v.data]
+    c = SIZES[v.partials] / rate
+    b = size / (2 * rate)
+    a = b / machine.bus_tiles / math.prod(p.in_dilation)
+    k = math.prod(p.kernel)
+    outputs = math.prod(p.out) * p.batch
+    everywhere = 3 * (a * b * c * work * work / k) ** (1 / 3)
+    no_output_split = 2 * math.sqrt(b * c * work * p.out_channels)
+    no_field_split = 2 * math.sqrt(a * c * outputs * work / k)
+    return min(everywhere, no_output_split, no_field_split, c * outputs * p.out_channels) if p.groups == 1 else 0.0
+
+
+def _best(jobs: list[Job], machine: Machine, options: Options, bound: float, serials) -> Split | None:
     best: Split | None = None
     limit = math.inf
-    for lower, problem, vertex in jobs:
-        if lower >= limit:
+    for job in jobs:
+        if job.lower >= limit:
             break
         for in_serial, out_serial in serials:
-            found = _search(problem, vertex, machine, options, bound, limit, in_serial, out_serial)
+            found = _search(job, machine, options, bound, limit, in_serial, out_serial)
             if found is not None and found.cycles < limit:
                 best, limit = found, found.cycles
     return best
 
 
+@functools.cache
 def useful_splits(n: int, most: int) -> Array:
     """Rows (split, share): the smallest split for each distinct share."""
     rows, s = [], 1
@@ -84,16 +116,10 @@ def useful_splits(n: int, most: int) -> Array:
 
 
 def _search(
-    problem: Problem,
-    v: Vertex,
-    machine: Machine,
-    options: Options,
-    bound: float,
-    limit: float,
-    in_serial: int,
-    out_serial: int,
+    job: Job, machine: Machine, options: Options, bound: float, limit: float, in_serial: int, out_serial: int
 ) -> Split | None:
     """The best split of one problem for one vertex, None when none is below `limit` and fits in `bound`."""
+    problem, v = job.problem, job.vertex
     p, tiles = problem.params, options.tiles or machine.tiles
     ins = cdiv(cdiv(p.in_channels, v.ipg), in_serial)
     outs = cdiv(cdiv(p.out_channels, v.opg), out_serial)
@@ -104,14 +130,14 @@ def _search(
     if v.method == "slic":
         lists[p.dims + 2] = lists[p.dims + 2][:, lists[p.dims + 2][1] == 1]
     unit = v.gpg * v.ipg * v.opg * in_serial * out_serial / v.rate
-    index = combinations(lists, sizes, tiles, limit / unit)
+    index = combinations(lists, sizes, tiles, (limit - job.beside) / unit)
     if index is None:
         return None
     grid = Grid(problem, v, machine, options, in_serial, out_serial, lists, index)
-    grid = grid.keep(grid.exchange_bound() + unit * grid.work() <= limit)
-    if grid is None:
-        return None
-    grid = grid.keep(grid.temporary() <= bound)
+    copied = _least_copy(problem, v, options, 1) / (in_serial * out_serial)
+    grid = grid.keep(grid.quick_bound(copied) + unit * grid.work() < limit)
+    grid = grid and grid.keep(grid.exchange_bound() + grid.compute() < limit)
+    grid = grid and grid.keep(grid.temporary() <= bound)
     if grid is None:
         return None
     terms = grid.terms()
@@ -122,8 +148,12 @@ def _search(
 
 def combinations(lists: list[Array], sizes: tuple[int, ...], tiles: int, limit: float) -> list[Array] | None:
     """All combinations of splits that use at most `tiles` tiles and may stay below `limit` multiplies per tile."""
-    order = sorted(range(len(lists)), key=lambda i: lists[i].shape[1])
-    used, loss = np.ones(1, dtype=np.int64), np.ones(1)
+    order = sorted((i for i, a in enumerate(lists) if a.shape[1] > 1), key=lambda i: lists[i].shape[1])
+    fixed = [i for i, a in enumerate(lists) if a.shape[1] == 1]
+    if any(a.shape[1] == 0 for a in lists):
+        return None
+    loss0 = math.prod(float(lists[i][0, 0] * lists[i][1, 0] / sizes[i]) for i in fixed)
+    used, loss = np.full(1, math.prod(int(lists[i][0, 0]) for i in fixed)), np.full(1, loss0)
     picked: dict[int, Array] = {}
     floor = math.prod(sizes) / tiles
     for i in order:
@@ -138,4 +168,5 @@ def combinations(lists: list[Array], sizes: tuple[int, ...], tiles: int, limit: 
     keep = np.nonzero(math.prod(sizes) * loss / used <= limit)[0]
     if len(keep) == 0:
         return None
-    return [picked[i][keep] for i in range(len(lists))]
+    nothing = np.zeros(len(keep), dtype=np.intp)
+    return [picked[i][keep] if i in picked else nothing for i in range(len(lists))]

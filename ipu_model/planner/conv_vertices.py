@@ -159,6 +159,11 @@ def slowest_fastest(rows: Array, width: Array, cost) -> tuple[Array, Array]:
     A run is cut at each row end; `cost` maps the length of a piece to bundles, and a worker without work costs
     ``cost(0)``.
     """
+    if rows.size > 1000:
+        # few distinct shapes occur among many splits
+        _, first, back = np.unique(rows * 2**31 + width, return_index=True, return_inverse=True)
+        slow, fast = slowest_fastest(rows[first], width[first], cost)
+        return slow[back], fast[back]
     total = rows * width
     slow, fast = None, None
     whole = cost(width)

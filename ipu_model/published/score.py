@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ipu_model.calibrate import calibrate, summary
 from ipu_model.published.rows import model, target_of
+from ipu_model.target import Target
+from ipu_model.targets import starting_constants
 
 Row = Mapping[str, Any]
 # Rows that are fitted together, and the constants that they may move. Later groups use what earlier ones found.
@@ -54,10 +58,15 @@ def fit_all(rows: Sequence[Row], keep: float = 1.0) -> dict[str, float]:
     for members, names in GROUPS:
         chosen = [row for row in rows if group_of(row) in members]
         if chosen:
-            base = dict(found)
-            fit = calibrate(chosen, lambda row, base=base: target_of(row).with_fitted(base), names=names, keep=keep)
+            base = {**starting_constants(), **found}
+            fit = calibrate(chosen, functools.partial(_chip, base), names=names, keep=keep)
             found.update(fit.constants)
     return found
+
+
+def _chip(constants: Mapping[str, float], row: Row) -> Target:
+    """The chip of a row with nothing fitted but `constants`."""
+    return dataclasses.replace(target_of(row), fitted=dict(constants))
 
 
 def errors(rows: Iterable[Row], constants: Mapping[str, float] | None = None) -> list[tuple[Row, float]]:

@@ -28,6 +28,13 @@ def fitted_constants() -> dict[str, float]:
 
 
 @functools.cache
+def starting_constants() -> dict[str, float]:
+    """Where a fit from scratch begins: published estimates, known before any figure here was fitted."""
+    rows = json.loads((FOLDER / "fitted.json").read_text())["constants"]
+    return {name: row["start"] for name, row in rows.items() if "start" in row}
+
+
+@functools.cache
 def _target(name: str) -> Target:
     data = _read(name)
     return from_constants(data["name"], data["architecture"], data["constants"], fitted_constants())
