@@ -203,7 +203,7 @@ def get(name: str | Target = "mk2") -> Target:
     KeyError
         When no such target is registered; the message lists those that are.
     """
-    if isinstance(name, Target):
+    if not isinstance(name, str):  # a target, or a whole cost model with its own `profile_jaxpr`
         return name
     from ipu_model import targets
 

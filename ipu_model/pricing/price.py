@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ipu_model.cost import ZERO, Cost
-from ipu_model.costs import Context, OpCost, Superstep, rules
+from ipu_model.costs import Context, OpCost, Rule, Superstep, rules
 from ipu_model.costs import default as default_rule
 from ipu_model.costs.rule import superstep_cost
 from ipu_model.placement import Placement
@@ -14,8 +15,6 @@ from ipu_model.pricing.fusion import fused_into, use_counts
 from ipu_model.pricing.layouts import Layouts
 from ipu_model.pricing.placing import ipus_of, transfers
 from ipu_model.walk.program import Op, Program
-
-IN_PLACE = frozenset(("loop_carry",))
 
 
 @dataclass
@@ -64,11 +63,13 @@ class Priced:
         return total
 
 
-def price(program: Program, context: Context, placement: Placement) -> Priced:
-    """Price all steps."""
+def price(
+    program: Program, context: Context, placement: Placement, rule_of: Callable[[str], Rule] | None = None
+) -> Priced:
+    """Price all steps; `rule_of` gives the rule of a primitive, for models that bring rules of their own."""
     training = any(s.scope.phase == "backward" for s in program.steps)
     context = replace(context, training=training)
-    op_prices, unpriced = _op_prices(program, context)
+    op_prices, unpriced = _op_prices(program, context, rule_of or known_rule)
     prices = [op_prices[id(s.op)] for s in program.steps]
     uses = use_counts(program)
     into = fused_into(program, prices, uses) if context.options.fuse_elementwise else [-1] * len(prices)
@@ -80,14 +81,20 @@ def price(program: Program, context: Context, placement: Placement) -> Priced:
     return priced
 
 
-def _op_prices(program: Program, context: Context) -> tuple[dict[int, OpCost], Counter[str]]:
-    table, found, unpriced = rules(), {}, Counter()
+def known_rule(primitive: str) -> Rule:
+    """The registered rule of a primitive, or the stated default."""
+    return rules().get(primitive, default_rule.price)
+
+
+def _op_prices(
+    program: Program, context: Context, rule_of: Callable[[str], Rule]
+) -> tuple[dict[int, OpCost], Counter[str]]:
+    found, unpriced = {}, Counter()
     for step in program.steps:
         op: Op = step.op
         known = found.get(id(op))
         if known is None:
-            rule = table.get(op.primitive, default_rule.price)
-            known = found[id(op)] = rule(op, context)
+            known = found[id(op)] = rule_of(op.primitive)(op, context)
         if not known.known:
             unpriced[op.primitive] += 1
     return found, unpriced

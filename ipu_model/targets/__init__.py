@@ -60,4 +60,11 @@ def c600() -> Target:
     return _target("c600")
 
 
-BUILTIN: dict[str, Callable[[], Target]] = {"mk1": mk1, "mk2": mk2, "bow": bow, "c600": c600}
+def roofline() -> Any:
+    """The machine that runs JAX here, as a whole cost model of its own (see `ipu_model.roofline`)."""
+    from ipu_model.roofline import this_machine
+
+    return this_machine()
+
+
+BUILTIN: dict[str, Callable[[], Any]] = {"mk1": mk1, "mk2": mk2, "bow": bow, "c600": c600, "roofline": roofline}

@@ -89,6 +89,7 @@ class Walker:
         self._ops: dict[Any, Op] = {}
         self._kept: list[Any] = []
         self._fetched: dict[int, int] = {}
+        self._viewed: dict[int, int] = {}
 
     # -- values ---------------------------------------------------------------------------------------------------
     def new(self, t: Tensor, **facts: Any) -> int:
@@ -188,8 +189,9 @@ class Walker:
                 env.update(zip(eqn.outvars, outs, strict=True))
                 return
         if name in VIEWS and args[0] != NO_VALUE and self.values[args[0]].role == "stream":
-            source = self.values[args[0]]
-            env[eqn.outvars[0]] = self.new(self.tensor(eqn.outvars[0].aval), role="stream", name=source.name)
+            seen = self.new(self.tensor(eqn.outvars[0].aval), role="stream", name=self.values[args[0]].name)
+            self._viewed[seen] = args[0]
+            env[eqn.outvars[0]] = seen
             return
         for atom, i in zip(eqn.invars, args, strict=True):
             if i != NO_VALUE and not self.values[i].on_device:
@@ -216,6 +218,11 @@ class Walker:
         source, before = self.values[i], self._fetched.get(i)
         if before is not None and self._within(self.values[before].made_in):
             return before
+        if i in self._viewed:
+            base = self.fetch(self._viewed[i], stack)
+            here = self._fetched[i] = self.new(source.tensor, name=source.name)
+            self.emit("reshape", stack, [base], [here])
+            return here
         here = self._fetched[i] = self.new(source.tensor, name=source.name)
         self.emit("host_read" if source.role == "stream" else "remote_read", stack, [i], [here])
         return here

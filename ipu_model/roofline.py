@@ -1,0 +1,146 @@
+"""A cost model from outside, as an example: the roofline of the machine that runs JAX here.
+
+It is found through the same entry point group as the IPUs (``popart_jax.targets``), takes the same walk, and answers
+with the same report, so that modelled and measured time can stand side by side. A cycle of its report is a nanosecond,
+its one tile is the whole memory of the device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipu_model import target as targets
+from ipu_model.costs import Context, OpCost, Rule, Superstep, rules
+from ipu_model.costs.layout import MARKS, VIEWS
+from ipu_model.options import ModelOptions
+from ipu_model.placement import Argument, Placement
+from ipu_model.pricing import price
+from ipu_model.report.model import Report
+from ipu_model.walk import Op, walk
+
+FREE = frozenset((*VIEWS, *MARKS))
+SLOW = {"exp": 10, "log": 10, "tanh": 15, "logistic": 12, "erf": 15, "sin": 15, "cos": 15, "pow": 20, "div": 4, "rsqrt": 4}
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Time of an operation: the longer of its arithmetic at peak rate and its memory traffic at full bandwidth.
+
+    Attributes
+    ----------
+    flops_per_second, bytes_per_second : measured or given rates
+    launch_seconds : what calling the device costs once per program
+    memory_bytes : device memory
+    """
+
+    name: str
+    flops_per_second: float
+    bytes_per_second: float
+    launch_seconds: float
+    memory_bytes: int
+
+    def profile_jaxpr(
+        self, jaxpr: Any, *, placement: Placement, options: ModelOptions, inputs: Sequence[Argument] = (),
+        outputs: Sequence[Argument] = (),
+    ) -> Report:  # fmt: skip
+        """Price a jaxpr on this machine."""
+        from ipu_model.profile import report_of
+
+        program = walk(
+            jaxpr, is_leaf=rules().__contains__, placement=placement, options=options, inputs=inputs, outputs=outputs
+        )
+        return report_of(price(program, Context(self.chip(), options), placement, self.rule_of))
+
+    def chip(self) -> targets.Target:
+        """The machine as a chip of one tile with a clock of 1 GHz, no sync and no exchange."""
+        none = dict.fromkeys(("sync_cycles", "exchange_setup_cycles", "external_sync_cycles", "supervisor_cycles"), 0.0)
+        return dataclasses.replace(
+            targets.get("mk2"), name=self.name, architecture="roofline", clock_hz=1e9,
+            machine=dataclasses.replace(
+                targets.get("mk2").machine, tiles=1, tile_memory=self.memory_bytes, interleaved_start=0,
+                usable_tile_memory=self.memory_bytes,
+            ),
+            host_in_bytes_per_second=self.bytes_per_second, host_out_bytes_per_second=self.bytes_per_second, **none,
+        )  # fmt: skip
+
+    def rule_of(self, primitive: str) -> Rule:
+        return _free if primitive in FREE or primitive in ("transpose", "rev") else self.roofline
+
+    def roofline(self, op: Op, ctx: Context) -> OpCost:
+        """``max(flops / peak, bytes / bandwidth)``; inside a fusion only the arithmetic is left."""
+        work = flops(op)
+        moved = sum(t.nbytes for t in (*op.inputs, *op.outputs))
+        arithmetic, traffic = work / self.flops_per_second * 1e9, moved / self.bytes_per_second * 1e9
+        elementwise = op.primitive in _elementwise()
+        step = Superstep(
+            op.primitive, max(arithmetic, traffic), tiles=1, vertices=1, vertex=f"xla::{op.primitive}",
+            overhead=max(arithmetic, traffic) - arithmetic, settled=True,
+        )  # fmt: skip
+        return OpCost((step,), flops=work, elementwise=elementwise, layout="keep")
+
+
+def flops(op: Op) -> float:
+    """Floating point operations of an equation; transcendental functions count as several."""
+    out = sum(t.size for t in op.outputs)
+    if op.primitive == "dot_general":
+        (contracted, _), _ = op.params["dimension_numbers"]
+        return 2.0 * out * math.prod(op.inputs[0].shape[d] for d in contracted)
+    if op.primitive == "conv_general_dilated":
+        spec = op.params["dimension_numbers"].rhs_spec
+        return 2.0 * out * math.prod(op.inputs[1].shape[d] for d in spec[1:])
+    if op.primitive in _elementwise():
+        return float(out * SLOW.get(op.primitive, 1))
+    return float(sum(t.size for t in op.inputs))
+
+
+def _free(op: Op, ctx: Context) -> OpCost:
+    return OpCost(view=bool(op.inputs), layout="keep")
+
+
+@functools.cache
+def _elementwise() -> frozenset[str]:
+    from ipu_model.costs import elementwise
+
+    return frozenset(elementwise.RULES)
+
+
+@functools.cache
+def this_machine() -> Roofline:
+    """The machine that JAX runs on, measured once per process (less than a second)."""
+    device = jax.devices()[0]
+    matrix = jnp.ones((1024, 1024), jnp.float32)
+    vector = jnp.ones((16 * 1024 * 1024,), jnp.float32)
+    product = _seconds(jax.jit(lambda a: a @ a), matrix)
+    copy = _seconds(jax.jit(lambda a: a + 1.0), vector)
+    launch = _seconds(jax.jit(lambda a: a + 1.0), jnp.ones(()))
+    return Roofline(
+        f"roofline_{device.platform}", 2 * 1024**3 / product, 2 * vector.nbytes / copy, launch, _memory(device)
+    )
+
+
+def _seconds(fn: Callable[[Any], Any], argument: Any, repeats: int = 7) -> float:
+    """Shortest of a few calls, the first one left out."""
+    jax.block_until_ready(fn(argument))
+    best = math.inf
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(fn(argument))
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def _memory(device: Any) -> int:
+    stats = device.memory_stats() if hasattr(device, "memory_stats") else None
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

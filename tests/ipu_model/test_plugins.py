@@ -1,0 +1,104 @@
+"""Cost rules and whole cost models come in by entry point: ours and anybody's through the same door."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import time
+import tomllib
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import ipu_model
+from ipu_model import costs
+from ipu_model.costs import OpCost, Superstep
+from ipu_model.target import available
+
+ROOT = Path(__file__).parents[2]
+
+
+def slow_sine(op, ctx):
+    return OpCost((Superstep("Slow", 12345.0, tiles=1, vertices=1, vertex="third::Party"),), elementwise=True)
+
+
+SINE = {"sin": slow_sine}
+REAL = importlib.metadata.entry_points
+
+
+@pytest.fixture
+def plugin(monkeypatch):
+    """Pretend that a distribution with these entry points is installed."""
+
+    def install(group, **entries):
+        extra = [importlib.metadata.EntryPoint(n, v, group) for n, v in entries.items()]
+        monkeypatch.setattr(
+            importlib.metadata, "entry_points", lambda **q: [*REAL(**q), *(extra if q.get("group") == group else [])]
+        )
+        costs.rules.cache_clear()
+
+    yield install
+    costs.rules.cache_clear()
+
+
+def test_our_own_rules_are_declared_as_entry_points():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert declared["popart_jax.cost_rules"] == costs.BUILTIN
+    assert set(available()) >= set(declared["popart_jax.targets"])
+
+
+def test_a_rule_from_outside_replaces_ours(plugin):
+    plugin("popart_jax.cost_rules", third="tests.ipu_model.test_plugins:SINE")
+    r = ipu_model.profile(jnp.sin, jnp.ones(8))
+    assert r.cycles.compute == 12345.0
+    assert r.vertices[0].name == "third::Party"
+
+
+def test_a_broken_plugin_is_named_and_left_out(plugin, caplog):
+    plugin("popart_jax.cost_rules", broken="no_such_module:RULES")
+    with caplog.at_level(logging.WARNING):
+        r = ipu_model.profile(jnp.sin, jnp.ones(8))
+    assert "'broken'" in caplog.text
+    assert not r.unpriced
+
+
+def test_unknown_target_lists_what_is_registered():
+    with pytest.raises(KeyError, match="mk2"):
+        ipu_model.profile(jnp.sin, jnp.ones(8), target="mk9")
+
+
+def chain(x, w):
+    for _ in range(8):
+        x = jnp.tanh(x @ w)
+    return x.sum()
+
+
+def test_roofline_of_this_machine_is_near_the_measured_time():
+    x = jnp.ones((768, 768), jnp.float32)
+    r = ipu_model.profile(chain, x, x, target="roofline")
+    assert r.target["architecture"] == "roofline"
+    assert r.cycles.exchange == r.cycles.sync == 0
+    fn = jax.jit(chain)
+    jax.block_until_ready(fn(x, x))
+    best = min(_timed(fn, x) for _ in range(5))
+    assert best / 8 < r.schedule.seconds < best * 8
+    assert "Total cycles" in r.summary()
+
+
+def _timed(fn, x):
+    start = time.perf_counter()
+    jax.block_until_ready(fn(x, x))
+    return time.perf_counter() - start
+
+
+def test_roofline_takes_the_longer_of_arithmetic_and_traffic():
+    from ipu_model.roofline import Roofline
+
+    machine = Roofline("toy", flops_per_second=1e9, bytes_per_second=1e9, launch_seconds=0.0, memory_bytes=1 << 30)
+    jaxpr = jax.make_jaxpr(lambda a: a @ a)(jnp.ones((64, 64)))
+    r = ipu_model.profile_jaxpr(jaxpr, target=machine)
+    assert r.total_cycles == pytest.approx(2 * 64**3)
+    jaxpr = jax.make_jaxpr(lambda a: a + a)(jnp.ones((1000,)))
+    assert ipu_model.profile_jaxpr(jaxpr, target=machine).total_cycles == pytest.approx(3 * 4000)
