@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from .._calls import checked
-from ..enums import DeviceConnectionType, DeviceType, SyntheticDataMode
+from ..enums import DeviceConnectionType, DeviceType, SyntheticDataMode, VirtualGraphMode
 from ..errors import popart_exception, popart_runtime_error
 from ..execution.compiled import to_host
-from ..ir_view import may_be_unlowered, unlowered
+from ..ir_view import build, may_be_unlowered, unlowered
 from ..logs import module_logger
 from ..model.dtypes import BY_NUMPY
 from ..model.input_shapes import InputShapeInfo
 from ..model.load import load_proto
 from ..model.tensor_info import _TensorInfoCore
 from ..optimizers import Optimizer
-from . import callbacks, feeding, option_checks, saving, seeds
+from . import callbacks, feeding, memory_check, option_checks, saving, seeds
 from .anchor_arrays import init_anchor_arrays
 from .dataflow import DataFlow
 from .engine import FORWARD_ONLY, MAIN, Engine
@@ -46,6 +46,8 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
     def _start(self, request: Request) -> None:
         self._request = request
         self._prepared = prepare(request)
+        if request.options.virtualGraphMode is VirtualGraphMode.Auto:
+            build(ir_facts(self._prepared))  # raises when the graph has too few parts for the IPUs
         self._facts = self._prepared.facts
         self._engine: Engine | None = None
         self._weights = HostWeights(self._prepared)
@@ -133,6 +135,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         if options.compileEngine:
             self._compile(engine)
         self._engine = engine
+        memory_check.check(self, self._prepared, err)
         if loadEngine and options.compileEngine:
             self.loadEngineAndConnectStreams()
 

@@ -1,0 +1,69 @@
+"""Whether a session's program fits into the memory of the modelled IPU, and the profile files that options ask for.
+
+The check costs a pricing of the program, so it is made where a program asks for it: with engine option
+``debug.allowOutOfMemory``, or with ``POPART_JAX_CHECK_MEMORY=1`` in the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import ipu_model
+from ipu_model import pva
+
+from ..enums import DeviceType
+from .memory import OutOfMemoryError, OutOfMemoryException
+from .preparing import Prepared
+
+VARIABLE = "POPART_JAX_CHECK_MEMORY"
+_ALLOW = "debug.allowOutOfMemory"
+_DIRECTORY = "autoReport.directory"
+_PROFILES = ("autoReport.all", "autoReport.outputGraphProfile", "autoReport.outputExecutionProfile")
+
+
+def wants_check(options: Any) -> bool:
+    """Whether the program asks for the memory check."""
+    return _ALLOW in options.engineOptions or os.environ.get(VARIABLE, "") not in ("", "0")
+
+
+def wants_profile(options: Any) -> bool:
+    """Whether the program asks for profile files."""
+    engine = options.engineOptions
+    return any(engine.get(key) == "true" for key in _PROFILES)
+
+
+def check(session: Any, prepared: Prepared, error: OutOfMemoryError | None) -> None:
+    """Write the profile and check the memory, as far as the options ask for them.
+
+    Raises
+    ------
+    OutOfMemoryException
+        The program does not fit, and no error object was given to be filled instead.
+    """
+    options = prepared.request.options
+    if prepared.request.device.type is DeviceType.Cpu:
+        return
+    if not (wants_check(options) or wants_profile(options)):
+        return
+    report: ipu_model.Report = session._priced
+    path = _write_profile(prepared, report) if wants_profile(options) else ""
+    if not wants_check(options) or report.overflow is None:
+        return
+    failure = OutOfMemoryError() if error is None else error
+    failure.fill(_explain(report), report.summary(), path)
+    if error is None:
+        raise OutOfMemoryException(failure)
+
+
+def _write_profile(prepared: Prepared, report: ipu_model.Report) -> str:
+    folder = Path(prepared.request.options.engineOptions.get(_DIRECTORY, ".")) / prepared.request.name
+    folder.mkdir(parents=True, exist_ok=True)
+    return str(pva.save_profile(report, folder / "profile.pop"))
+
+
+def _explain(report: ipu_model.Report) -> str:
+    tile = report.memory.max_tile
+    capacity = report.target["bytesPerTile"]
+    return f"The fullest tile needs {tile:,} bytes, a tile has {capacity:,} (modelled)."
