@@ -79,6 +79,8 @@ class ViewOptions:
     pipelining: bool = False
     explicit_ir: bool = False
     virtual_graphs: Literal["Off", "Manual", "Auto", "ExecutionPhases"] = "Off"
+    ipus: int = 1
+    split_ratios: tuple[float, ...] = ()
     recomputation: Literal["NoRecompute", "Standard", "NormOnly", "RecomputeAll", "Pipeline"] = "NoRecompute"
     explicit_recomputation: bool = False
     host_copy_ops: bool = False

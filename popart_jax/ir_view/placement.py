@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from . import nodes
+from .auto_placement import assign
 from .facts import IrFacts
 
 IPU, STAGE, PHASE = "__ipu_number", "__pipeline_stage", "__execution_phase"
@@ -19,6 +20,11 @@ def number(node: ir.Node, name: str) -> int | None:
 def prepare(graph: ir.Graph, facts: IrFacts) -> None:
     """Keep, drop or derive the annotations as the virtual graph mode says."""
     mode, pipelining = facts.options.virtual_graphs, facts.options.pipelining
+    if mode == "Auto":
+        options = facts.options
+        places = assign(graph, options.ipus, options.split_ratios, facts.training, options.accumulate)
+        for node, place in places.items():
+            node.attributes[IPU] = ir.AttrInt64(IPU, place)
     for node in graph.all_nodes():
         if mode == "Off":
             node.attributes.pop(IPU, None)

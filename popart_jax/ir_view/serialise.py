@@ -108,8 +108,6 @@ def _attribute(node: ir.Node, name: str, attribute: ir.Attr, names: Mapping[int,
         return {"callee" if node.op_type == "Call" else name: names[id(attribute.as_graph())]}
     if name == "__outline":
         return {pair.split(":", 1)[0]: pair for pair in _pairs(attribute)}
-    if name == "__ipu_number" and node.op_type == "IpuCopy":
-        return {}
     if name in SHOWN_DUNDER:
         value = attribute.value
         single = (

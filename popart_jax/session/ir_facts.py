@@ -102,6 +102,8 @@ def view_options(options: Any, prepared: Prepared) -> ViewOptions:
         pipelining=options.enablePipelining,
         explicit_ir=options.enableExplicitMainLoops and options.explicitRecomputation,
         virtual_graphs=options.virtualGraphMode.name,
+        ipus=max(1, prepared.request.device.numIpus // max(1, prepared.local_replicas)),
+        split_ratios=tuple(options.virtualGraphSplitRatios),
         recomputation=options.autoRecomputation.name,
         explicit_recomputation=options.explicitRecomputation,
         host_copy_ops=options.useHostCopyOps,
