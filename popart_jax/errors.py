@@ -9,52 +9,58 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 
-class popart_exception(Exception):  # noqa: N801, N818 - PopART's own name
-    """Base of every error raised on account of a program, a model or an option."""
+class popart_exception(Exception):
+    """Base of every error raised on account of a program, a model or an option; each is also logged at level error."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        from .logs import module_logger
+
+        module_logger("popart").error("%s", self)
 
 
 PopartJaxError = popart_exception
 
 
-class popart_internal_exception(popart_exception):  # noqa: N801
+class popart_internal_exception(popart_exception):
     """A rule inside the runtime was broken."""
 
 
-class popart_runtime_error(popart_exception):  # noqa: N801
+class popart_runtime_error(popart_exception):
     """Something went wrong while a prepared session was used."""
 
 
-class poplibs_exception(Exception):  # noqa: N801, N818
+class poplibs_exception(Exception):
     """Raised by the tensor libraries upstream."""
 
 
-class poplar_exception(Exception):  # noqa: N801, N818
+class poplar_exception(Exception):
     """Raised by the device layer upstream."""
 
 
-class poplar_runtime_error(poplar_exception):  # noqa: N801
+class poplar_runtime_error(poplar_exception):
     """Device layer error while running."""
 
 
-class poplar_application_runtime_error(poplar_runtime_error):  # noqa: N801
+class poplar_application_runtime_error(poplar_runtime_error):
     """Device layer error caused by the program."""
 
 
-class poplar_system_runtime_error(poplar_runtime_error):  # noqa: N801
+class poplar_system_runtime_error(poplar_runtime_error):
     """Device layer error caused by the system."""
 
 
-class poplar_recoverable_runtime_error(poplar_system_runtime_error):  # noqa: N801
+class poplar_recoverable_runtime_error(poplar_system_runtime_error):
     """System error after which the run may be tried again; `recoveryAction` says how."""
 
     recoveryAction: ClassVar[object] = None
 
 
-class poplar_unrecoverable_runtime_error(poplar_system_runtime_error):  # noqa: N801
+class poplar_unrecoverable_runtime_error(poplar_system_runtime_error):
     """System error that ends the use of the device."""
 
 
-class poplar_unknown_runtime_error(poplar_system_runtime_error):  # noqa: N801
+class poplar_unknown_runtime_error(poplar_system_runtime_error):
     """System error of unknown nature."""
 
 

@@ -59,6 +59,7 @@ class NodeAnnotations(GraphUnderConstruction):
         if name in node.attributes and not replace:
             raise popart_exception(f"Node already has attribute {name}.")
         node.attributes[name] = to_attribute(name, value)
+        self._changes += 1
 
     @checked
     def nodeHasAttribute(self, attributeName: str, nodeOutputNames: Outputs) -> bool:
@@ -71,6 +72,7 @@ class NodeAnnotations(GraphUnderConstruction):
         node = self._node_of(nodeOutputNames)
         self._read(node, attributeName)
         del node.attributes[attributeName]
+        self._changes += 1
 
     @checked
     def getAllNodeAttributeNames(self, nodeOutputNames: Outputs) -> list[str]:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from ..enums import CollectiveOperator, ReductionType, ScatterReduction
 from ..errors import popart_exception
 from ..model import attribute_names, tensors
-from ..model.dtypes import element_type
+from ..model.dtypes import element_type, is_host_type
 from .table import Method
 
 Values = dict[str, Any]
@@ -61,10 +61,7 @@ def _constant(parts: NodeParts) -> None:
 
 def _tensor(array: np.ndarray) -> ir.TensorProtocol:
     data = np.ascontiguousarray(array).reshape(array.shape)
-    try:
-        return tensors.make("", data)
-    except popart_exception:
-        return ir.tensor(data)
+    return tensors.make("", data) if is_host_type(data.dtype) else ir.tensor(data)
 
 
 def _constant_of_shape(parts: NodeParts) -> None:

@@ -92,12 +92,12 @@ class _BuilderCore(Placement):
         """
         info = _TensorInfoCore(dataType, shape) if tensorInfo is None else tensorInfo
         base = path_of(debugContext) or "input"
-        value = self._add_input(base, info.dataType(), info.shape(), "addInputTensor")
+        value = self._add_input(base, element_type(info.dataType()).onnx, info.shape())
         if tensorInfo is not None and isinstance(settings, InputSettings):
             modes = (settings.tileSet(), settings.exchangeStrategy(), settings.replicatedStreamMode())
             for key, mode in zip(names.input_metadata(value.name or ""), modes, strict=True):
                 self._model.metadata_props[key] = str(int(mode))
-        return value.name or ""
+        return self._note_input(debugContext, value, "addInputTensor")
 
     @checked
     def addUntypedInputTensor(self, debugContext: Context = "") -> str:
@@ -110,7 +110,8 @@ class _BuilderCore(Placement):
         """
         if self._parent is None:
             raise popart_exception("Can only add untyped inputs to a subgraph builder, this is the top-level graph.")
-        return self._add_input(path_of(debugContext) or "input", None, None, "addUntypedInputTensor").name or ""
+        value = self._add_input(path_of(debugContext) or "input", None, None)
+        return self._note_input(debugContext, value, "addUntypedInputTensor")
 
     @checked
     def addInputTensorFromParentGraph(self, tensorId: str) -> None:
@@ -142,13 +143,17 @@ class _BuilderCore(Placement):
         Raises
         ------
         popart_exception
-            PopART takes no arrays of this type.
+            PopART takes no arrays of this type, or this is a subgraph builder.
         """
+        if self._parent is not None:
+            raise popart_exception(
+                "Variables of subgraphs are not supported: add the initialized tensor to the top-level builder and use "
+                "its name here."
+            )
         array = np.ascontiguousarray(initVal).reshape(initVal.shape)
         data = tensors.make("", array)
-        kind = element_type(data.dtype).data_type
         base = path_of(debugContext) or "init_input"
-        value = self._add_input(base, kind, array.shape, "addInitializedInputTensor")
+        value = self._add_input(base, data.dtype, array.shape)
         data.raw.name = value.name or ""
         value.const_value = data
         self._graph.register_initializer(value)
@@ -157,7 +162,7 @@ class _BuilderCore(Placement):
             settings = (domain.type, domain.replicaGroupSize, variableSettings.getRetrievalMode())
             for key, setting in zip(names.variable_metadata(value.name or ""), settings, strict=True):
                 self._model.metadata_props[key] = str(int(setting))
-        return value.name or ""
+        return self._note_input(debugContext, value, "addInitializedInputTensor")
 
     @checked
     def addOutputTensor(self, outputName: str) -> None:
@@ -169,6 +174,7 @@ class _BuilderCore(Placement):
             There is no such tensor.
         """
         self._graph.outputs.append(self._value(outputName))
+        self._changes += 1
 
     # -- operators beyond the tables
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ..enums import DataType
 from ..errors import popart_exception
-from ..model.debug import DebugContext, path_of, record
+from ..model import attribute_names
+from ..model.debug import DebugContext, path_of
 from .infer import arity, infer, set_type
 from .names import Names, fresh_graph_name
+from .records import record_input, record_node
 from .windows import check_window
 
 DEFAULT_OPSET = 10
@@ -28,7 +29,14 @@ class GraphUnderConstruction:
         self._context: dict[str, list[ir.Attr]] = {}
         self._graph = ir.Graph([], [], nodes=[], name=fresh_graph_name())
         self._model = ir.Model(self._graph, ir_version=4) if parent is None else parent._model
-        self._hidden_domains: dict[str, int] = {}
+        self._changes = 0
+        self._copy: tuple[int, ir.Graph] | None = None
+
+    def _frozen(self) -> ir.Graph:
+        """A copy of the graph as it is now, for the node that holds it; later changes do not reach it."""
+        if self._copy is None or self._copy[0] != self._changes:
+            self._copy = (self._changes, self._graph.clone(allow_outer_scope_values=True))
+        return self._copy[1]
 
     # -- tensors
 
@@ -54,26 +62,19 @@ class GraphUnderConstruction:
     def _new_value(self, name: str) -> ir.Value:
         value = ir.Value(name=name)
         self._values[name] = value
+        self._changes += 1
         return value
 
-    def _add_input(self, base: str, kind: DataType | None, shape: Sequence[int] | None, api: str) -> ir.Value:
+    def _add_input(self, base: str, kind: ir.DataType | None, shape: Sequence[int] | None) -> ir.Value:
         value = self._new_value(self._names.claim(base))
-        if kind is not None:
-            from ..model.dtypes import BY_DATA_TYPE
-
-            set_type(value, BY_DATA_TYPE[kind].onnx, None if shape is None else tuple(shape))
+        set_type(value, kind, None if shape is None else tuple(shape))
         self._graph.inputs.append(value)
-        shown = None if shape is None else f"[{' '.join(map(str, shape))}]"
-        record(
-            base,
-            "popartbuilder",
-            category="variable",
-            api=api,
-            tensorId=value.name,
-            shape=shown,
-            type=kind and kind.name,
-        )
         return value
+
+    def _note_input(self, context: DebugContext | str, value: ir.Value, api: str) -> str:
+        number = record_input(context, value, api)
+        self._model.metadata_props[attribute_names.debug_id("input", value.name or "")] = str(number)
+        return value.name or ""
 
     # -- nodes
 
@@ -110,10 +111,11 @@ class GraphUnderConstruction:
             value.name = self._names.claim(op, i)
             self._values[value.name] = value
         self._graph.append(node)
+        self._changes += 1
         if inferred:
             infer(node, opset)
         names = [v.name or "" for v in node.outputs]
-        self._record_node(node, context, inputs, names, attributes, api)
+        record_node(node, context, inputs, names, attributes, api)
         return names
 
     def _check_arity(self, domain: str, op: str, version: int, inputs: int, outputs: int) -> None:
@@ -147,37 +149,6 @@ class GraphUnderConstruction:
                 f"defined as {used}"
             )
         return used
-
-    def _record_node(
-        self,
-        node: ir.Node,
-        context: DebugContext | str,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        attributes: Mapping[str, Any],
-        api: str,
-    ) -> None:
-        info = record(
-            context,
-            "popartbuilder",
-            category="api",
-            api=api or node.op_type.lower(),
-            inputs=list(inputs) or None,
-            outputs=list(outputs) or None,
-            attributes={k: str(v) for k, v in attributes.items()},
-        )
-        if info is not None:
-            record(
-                DebugContext(info, ""),
-                "onnx",
-                category="op",
-                input=list(inputs),
-                output=list(outputs),
-                opName=node.name,
-                opType=node.op_type,
-                domain=node.domain,
-                attribute=sorted(attributes),
-            )
 
 
 def to_attribute(name: str, value: Any) -> ir.Attr:

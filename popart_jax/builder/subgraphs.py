@@ -74,7 +74,7 @@ def bind_types(body: ir.Graph, arguments: Sequence[tuple[Any, Any]], opsets: dic
 
 
 def _if(core: _BuilderCore, method: Method, values: Values, context: Any, version: int) -> list[str]:
-    branches = {name: core_of(values[name])._graph for name in ("else_branch", "then_branch")}
+    branches = {name: core_of(values[name])._frozen() for name in ("else_branch", "then_branch")}
     count = values["num_outputs"]
     for name, graph in branches.items():
         if len(graph.outputs) != count:
@@ -88,13 +88,14 @@ def _if(core: _BuilderCore, method: Method, values: Values, context: Any, versio
 
 
 def _loop(core: _BuilderCore, method: Method, values: Values, context: Any, version: int) -> list[str]:
-    body = core_of(values["body"])._graph
+    inner = core_of(values["body"])
+    body = inner._graph
     args = values["args"]
     carried = len(args) - _ITERATION_AND_CONDITION
     arguments = [known(core._value(n)) if n else (None, None) for n in args]
     scalar: list[tuple[Any, Any]] = [(ir.DataType.INT64, ()), (ir.DataType.BOOL, ())]
     bind_types(body, [*scalar, *arguments[_ITERATION_AND_CONDITION:]], dict(core._model.opset_imports))
-    names = _add(core, method, args, {"body": body}, values["num_outputs"], context, version)
+    names = _add(core, method, args, {"body": inner._frozen()}, values["num_outputs"], context, version)
     trips = _trip_count(core, args[0]) if args else None
     types = [known(v) for v in body.outputs][1:]
     scanned = [(d, None if s is None or trips is None else (trips, *s)) for d, s in types[carried:]]
@@ -113,7 +114,8 @@ def _trip_count(core: _BuilderCore, name: str) -> int | None:
 
 
 def _scan(core: _BuilderCore, method: Method, values: Values, context: Any, version: int) -> list[str]:
-    body = core_of(values.pop("body"))._graph
+    inner = core_of(values.pop("body"))
+    body = inner._graph
     args, outputs = values.pop("args"), values.pop("num_outputs")
     attributes = {k: v for k, v in values.items() if v != []}
     carried = len(args) - values["num_scan_inputs"]
@@ -126,7 +128,7 @@ def _scan(core: _BuilderCore, method: Method, values: Values, context: Any, vers
             shape = tuple(d for i, d in enumerate(shape) if i != axis % len(shape))
         sliced.append((dtype, shape))
     bind_types(body, sliced, dict(core._model.opset_imports))
-    names = _add(core, method, args, {"body": body, **attributes}, outputs, context, version)
+    names = _add(core, method, args, {"body": inner._frozen(), **attributes}, outputs, context, version)
     results = [known(v) for v in body.outputs]
     out_axes = values.get("scan_output_axes") or [0] * (len(results) - carried)
     for i, axis in enumerate(out_axes, carried):
@@ -139,7 +141,8 @@ def _scan(core: _BuilderCore, method: Method, values: Values, context: Any, vers
 
 
 def _call(core: _BuilderCore, method: Method, values: Values, context: DebugContext | str, version: int) -> list[str]:
-    callee = core_of(values["callee"])._graph
+    inner = core_of(values["callee"])
+    callee = inner._graph
     for what, given, wanted in (
         ("inputs", len(values["args"]), len(callee.inputs)),
         ("outputs", values["num_outputs"], len(callee.outputs)),
@@ -150,20 +153,21 @@ def _call(core: _BuilderCore, method: Method, values: Values, context: DebugCont
                 f"subgraph ({wanted})"
             )
     bind_types(callee, [known(core._value(n)) for n in values["args"]], dict(core._model.opset_imports))
-    names = _add(core, method, values["args"], {"callee": callee}, values["num_outputs"], context, version)
+    names = _add(core, method, values["args"], {"callee": inner._frozen()}, values["num_outputs"], context, version)
     _enter(core, names, [known(v) for v in callee.outputs])
     return names
 
 
 def _packed(core: _BuilderCore, method: Method, values: Values, context: Any, version: int) -> list[str]:
-    callback = core_of(values.pop("callback"))._graph
+    inner = core_of(values.pop("callback"))
+    callback = inner._graph
     args = values.pop("args")
     shapes = []
     for i, longest in enumerate(values["maxSequenceLengths"]):
         dtype, shape = known(core._value(args[3 * i]))
         shapes.append((dtype, None if shape is None else (values["callbackBatchSize"], longest, *shape[1:])))
     bind_types(callback, shapes, dict(core._model.opset_imports))
-    names = _add(core, method, args, {**values, "callback": callback}, 1, context, version)
+    names = _add(core, method, args, {**values, "callback": inner._frozen()}, 1, context, version)
     dtype, shape = known(callback.outputs[0]) if callback.outputs else (None, None)
     _enter(core, names, [(dtype, None if shape is None else (values["resultSize"], *shape[2:]))])
     return names

@@ -80,6 +80,11 @@ def element_type(kind: DataType | str | ir.DataType) -> ElementType:
     return row
 
 
+def is_host_type(dtype: np.dtype) -> bool:
+    """Whether the runtime takes arrays of this NumPy type."""
+    return np.dtype(dtype).name in _HOST
+
+
 def host_type(dtype: np.dtype) -> ElementType:
     """Row of a NumPy type that may be handed to the runtime; float64 and others may not.
 
@@ -89,7 +94,7 @@ def host_type(dtype: np.dtype) -> ElementType:
         PopART takes no arrays of this type.
     """
     dtype = np.dtype(dtype)
-    if dtype.name not in _HOST:
+    if not is_host_type(dtype):
         raise popart_exception(
             f"Unrecognised numpy type {dtype.name!r}. PopART takes {', '.join(sorted(_HOST))}; convert the array "
             f"with astype."

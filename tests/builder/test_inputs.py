@@ -205,3 +205,19 @@ def test_sparse_constants_are_refused():
     builder.aiOnnxOpset11.constant(np.zeros(2, np.float32), False)
     with pytest.raises(popart_jax.popart_exception, match="sparse_value"):
         builder.aiOnnxOpset11.constant(np.zeros(2, np.float32), True)
+
+
+def test_debug_ids_and_subgraph_variables():
+    builder = Builder()
+    builder.addInputTensor("FLOAT", [2], "a")
+    builder.addInputTensor("FLOAT", [2], "b")
+    found = metadata(builder)
+    assert int(found["__debug_id/input/b"]) > int(found["__debug_id/input/a"])
+    with pytest.raises(popart_exception, match="top-level builder"):
+        builder.createSubgraphBuilder().addInitializedInputTensor(np.zeros(2, np.float32))
+
+
+def test_errors_are_logged(capsys):
+    with pytest.raises(popart_exception):
+        Builder().aiOnnx.relu(["nowhere"])
+    assert "Unknown tensor 'nowhere'" in capsys.readouterr().err

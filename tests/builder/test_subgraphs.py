@@ -169,3 +169,17 @@ def test_packed_data_block_shape():
     out = builder.aiGraphcore.packedDataBlock([data, *counts], [5], 12, 2, callback)
     assert isinstance(out, str)
     assert builder.getTensorShape(out) == [12, 3]
+
+
+def test_a_call_holds_the_callee_as_it_was():
+    builder = Builder()
+    x = builder.addInputTensor("FLOAT", [2], "x")
+    callee = builder.createSubgraphBuilder()
+    a = callee.addInputTensor("FLOAT", [2])
+    y = callee.aiOnnx.relu([a])
+    callee.addOutputTensor(y)
+    first = builder.aiGraphcore.call([x], 1, callee)
+    callee.addOutputTensor(callee.aiOnnx.neg([y]))
+    second = builder.aiGraphcore.call(first, 2, callee)
+    found = run(builder, [*first, *second], x=np.array([-1, 2], np.float32))
+    assert [f.tolist() for f in found] == [[0, 2], [0, 2], [0, -2]]
