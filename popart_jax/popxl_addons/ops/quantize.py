@@ -1,0 +1,98 @@
+"""Weights in groups of 4-bit numbers: four to a uint16, with a scale and a bias for each group."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from ... import popxl
+from ...popxl import custom_ops
+from .simple import DOMAIN
+
+_SHIFTS = (12, 8, 4, 0)
+
+
+def _decompress(t, scale, bias, /, *, dim=-1):
+    shifts = jnp.asarray(_SHIFTS, jnp.uint16)
+    nibbles = (t[..., None] >> shifts) & jnp.uint16(15)
+    values = nibbles.reshape(*t.shape[:2], -1).astype(jnp.float16) * scale + bias
+    flat = values.astype(jnp.float16).reshape(t.shape[0], -1)
+    return flat if dim in (-1, 1) else flat.T
+
+
+_GROUP_QUANTIZE_DECOMPRESS = custom_ops.define(
+    "GroupQuantizeDecompress", _decompress, domain=DOMAIN, names=("group_quantize_decompress_out",)
+)
+
+
+def group_quantize_decompress(
+    t: popxl.Tensor, group_scale: popxl.Tensor, group_bias: popxl.Tensor, dim: int = -1
+) -> popxl.Tensor:
+    """Unpack 4-bit values, most significant first: value * scale + bias as float16.
+
+    Parameters
+    ----------
+    t : Tensor (rows, groups, ids) uint16
+    group_scale, group_bias : Tensor (rows, groups, 1)
+    dim : int
+        Axis of the result on which the unpacked values lie.
+
+    Raises
+    ------
+    NotImplementedError
+        `t` has another rank than 3.
+    ValueError
+        Scale or bias does not fit.
+    """
+    if t.rank != 3:
+        raise NotImplementedError(f"group_quantize_decompress takes a tensor of rank 3, got shape {t.shape}")
+    for name, given in (("group_scale", group_scale), ("group_bias", group_bias)):
+        if given.rank != 3 or tuple(given.shape) != (*t.shape[:2], 1):
+            raise ValueError(f"{name} must have the shape {(*t.shape[:2], 1)}, got {given.shape}")
+    return _GROUP_QUANTIZE_DECOMPRESS(t, group_scale, group_bias, dim=dim)
+
+
+def group_quantize_compress_numpy(
+    x: np.ndarray, group_size: int, dim: int = -1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Compress a matrix on the host.
+
+    Parameters
+    ----------
+    x : ndarray, rank 2
+    group_size : int
+        Elements with a common scale and bias, a multiple of 4 that divides the axis.
+    dim : int
+        Axis along which groups lie.
+
+    Returns
+    -------
+    (packed, scale, bias)
+        uint16 (rows, groups, group_size/4), float16 (rows, groups, 1) twice.
+
+    Raises
+    ------
+    ValueError
+        `group_size` does not divide the axis or is no multiple of 4.
+    """
+    rows = np.moveaxis(x, dim, -1)
+    if group_size % 4 or rows.shape[-1] % group_size:
+        raise ValueError(f"group_size {group_size} must be a multiple of 4 that divides axis {dim} of shape {x.shape}")
+    groups = rows.reshape(rows.shape[0], -1, group_size).astype(np.float32)
+    low, high = groups.min(-1, keepdims=True), groups.max(-1, keepdims=True)
+    scale = (high - low) / 15
+    safe = np.where(scale == 0, 1, scale)
+    numbers = np.clip(np.rint((groups - low) / safe), 0, 15).astype(np.uint16)
+    quads = numbers.reshape(*numbers.shape[:2], -1, 4)
+    packed = sum((quads[..., i] << np.uint16(s) for i, s in enumerate(_SHIFTS)), start=np.zeros_like(quads[..., 0]))
+    return packed.astype(np.uint16), scale.astype(np.float16), low.astype(np.float16)
+
+
+def group_quantize_decompress_numpy(
+    t: np.ndarray, group_scale: np.ndarray, group_bias: np.ndarray, dim: int = -1
+) -> np.ndarray:
+    """The host's form of `group_quantize_decompress`."""
+    nibbles = (t[..., None] >> np.asarray(_SHIFTS, np.uint16)) & np.uint16(15)
+    values = nibbles.reshape(*t.shape[:2], -1).astype(np.float16) * group_scale + group_bias
+    flat = values.astype(np.float16).reshape(t.shape[0], -1)
+    return flat if dim in (-1, 1) else flat.T
