@@ -21,6 +21,8 @@ def softmax_into_nll(node: ir.Node, context: Context) -> Outcome:
     if attribute_int(node, "inputIsLogProbability", 0):
         return Refused("the loss reads its input as log-probabilities")
     why = _not_last_axis(softmax, context) or _other_gradient_path(probabilities, node)
+    if f"Gradient___{probabilities.name}" in context.protected:
+        why = f"the gradient of tensor '{probabilities.name}' is anchored"
     if why:
         return Refused(why)
     return context.graphcore(

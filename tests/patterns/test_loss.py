@@ -72,6 +72,13 @@ def test_reading_the_prediction_does_not_matter():
     assert sorted(op_types(m)) == ["ArgMax", "Softmax", "SoftmaxNll"]
 
 
+def test_anchored_gradient_of_the_probabilities_keeps_the_loss():
+    m = forward()
+    log = patterns.apply(m, patterns.at_level(), mode="training", protected=frozenset({"Gradient___p"}))
+    assert op_types(m) == ["Softmax", "Nll"]
+    assert "gradient of tensor 'p' is anchored" in log.declined[0].outcome
+
+
 BACKWARD = """f (float[5,4] x, int64[5] t, float g) => (float l, float[5,4] dx) {{
  p = Softmax<axis=1>(x)
  l = ai.graphcore.Nll<reduction="{reduction}">(p, t)
