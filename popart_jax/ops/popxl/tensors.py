@@ -79,3 +79,13 @@ def nll_with_softmax_grad(probs, labels, loss_grad, /, *, reduction, ignore_inde
     if grad.ndim and grad.ndim < dx.ndim:
         grad = grad.reshape(*grad.shape, *(1,) * (dx.ndim - grad.ndim)) if grad.size > 1 else grad.reshape(())
     return loss, (dx * grad).astype(probs.dtype)
+
+
+@lowers("Histogram", domain=DOMAIN)
+def histogram(x, /, *, levels, absoluteOfInput=0):
+    """Counts between neighbouring levels; the last bin includes its upper end, what lies outside is not counted."""
+    flat = (jnp.abs(x) if absoluteOfInput else x).reshape(-1).astype(jnp.float32)
+    edges = jnp.asarray(levels, jnp.float32)
+    upper = jnp.append(edges[1:-1], jnp.nextafter(edges[-1], jnp.float32(jnp.inf)))
+    inside = (flat[:, None] >= edges[:-1]) & (flat[:, None] < upper)
+    return inside.sum(0).astype(jnp.uint32)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from ...enums import AdamMode as AdamMode
-from ...enums import AutodiffStitchStrategy as AutodiffStitchStrategy
 from ...enums import CollectiveOperator as CollectiveOperator
 from ...enums import CommGroupType as CommGroupType
 from ...enums import DataType as DataType
 from ...enums import InitType as InitType
 from ...enums import PatternsLevel as PatternsLevel
 from ...enums import PopartEnum
-from ...enums import ReductionType as ReductionType
 from ...enums import ReplicatedTensorSharding as ReplicatedTensorSharding
 from ...enums import TensorStorage as TensorStorage
 from ...enums import TensorType as TensorType
@@ -128,4 +126,23 @@ class TileSet(PopartEnum):
     Compute = 0
     IO = 1
     Undefined = 2
+    N = 3
+
+
+class AutodiffStitchStrategy(PopartEnum):
+    """How a gradient graph gets forward tensors."""
+
+    RecomputeMinimal = 0
+    RecomputeAllNonInputs = 1
+    AddFwdOutputs = 2
+    SafeAddFwdOutputs = 3
+    N = 4
+
+
+class ReductionType(PopartEnum):
+    """How losses become one number."""
+
+    Sum = 0
+    Mean = 1
+    NoReduction = 2
     N = 3

@@ -30,7 +30,7 @@ _ONNX: dict[str, tuple[str, int]] = {
 _GRAPHCORE = {
     "GeluOp": "Gelu", "GeluErfOp": "GeluErf", "SwishOp": "Swish", "DetachOp": "Detach", "FmodOp": "Fmod",
     "IncrementModOp": "IncrementMod", "DynamicSliceOp": "DynamicSlice", "DynamicUpdateOp": "DynamicUpdate",
-    "GroupNormOp": "GroupNormalization", "HistogramOp": "Histogram", "ReduceMedianOp": "ReduceMedian", "SliceOp": "Slice",
+    "GroupNormOp": "GroupNormalization", "ReduceMedianOp": "ReduceMedian", "SliceOp": "Slice",
     "SubsampleOp": "Subsample", "ScatterReduceOp": "ScatterReduce", "PrintTensorOp": "PrintTensor",
 }  # fmt: skip
 

@@ -33,6 +33,14 @@ OPERATORS = {
 }
 
 
+OP_MAP = OPERATORS
+
+
+def to_collective_op(op: CollectiveOps) -> CollectiveOperator:
+    """Operator of that name; ValueError for an unknown one."""
+    return OPERATORS[operator_of(op)]
+
+
 def operator_of(op: str) -> str:
     """Check the name of a reduction; ValueError for an unknown one."""
     if op not in OPERATORS:

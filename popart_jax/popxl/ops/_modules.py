@@ -17,14 +17,15 @@ shaped_dropout sign sin slice softmax split sqrt squeeze sub subsample sum sumsq
 clip concat dropout dynamic_slice dynamic_update gather host_load host_store identity remote_load remote_store code_copy"""
 _MORE = {
     "add": "add_", "argminmax": "argmin argmax", "batch_norm": "batch_norm_inference",
-    "cast": "pow2scale_cast_to_fp8 pow2scale_cast_from_fp8", "clip": "clamp", "code_copy": "remote_code_load CODE_LOCATION",
-    "concat": "concat_", "detach": "detach_", "dynamic_update": "dynamic_update_", "exp": "exp_",
+    "cast": "pow2scale_cast_to_fp8 pow2scale_cast_from_fp8", "clip": "clamp", "code_copy": "remote_code_load CODE_LOCATION TO_IR_ENUM_MAP",
+    "concat": "concat_", "histogram": "check_increment",
+    "interpolate": "InterpolateType InterpolateNearestType InterpolateCoordinateTransformationType", "detach": "detach_", "dynamic_update": "dynamic_update_", "exp": "exp_",
     "gather": "tied_gather groupedgather", "gelu": "gelu_", "geluerf": "geluerf_", "group_norm": "layer_norm",
     "identity": "rename", "increment_mod": "increment_mod_", "lamb": "lamb_square", "log": "log2",
-    "matmul": "matmul_pow2scaled", "max": "maximum", "negative_log_likelihood": "nll_loss nll_loss_with_softmax_grad",
-    "pool": "average_pool max_pool", "relu": "relu_", "remote_load": "remote_load_",
-    "reshape": "reshape_ flatten flatten_", "roialign": "roi_align", "scaled_add": "scaled_add_",
-    "scatter_reduce": "grouped_scatter_reduce", "slice": "slice_", "swish": "swish_", "transpose": "transpose_",
+    "matmul": "matmul_pow2scaled", "max": "maximum", "negative_log_likelihood": "nll_loss nll_loss_with_softmax_grad REDUCTION_MAP REDUCTION_TYPE",
+    "pool": "average_pool max_pool receptive_attributes", "relu": "relu_", "remote_load": "remote_load_ multiply_tuple",
+    "reshape": "reshape_ flatten flatten_ reshape_handle_negative_axis", "roialign": "roi_align", "scaled_add": "scaled_add_",
+    "scatter_reduce": "grouped_scatter_reduce ScatterReductionType reduction_dict", "slice": "slice_ INT_MAX INT_MIN process_args", "swish": "swish_", "transpose": "transpose_",
 }  # fmt: skip
 
 

@@ -110,7 +110,7 @@ def adam_updater(
         Weight decay without weight; a time step without both betas.
     """
     mode = "Adam" if time_step is not None else "AdamNoBias"
-    return _adam(mode, acc_first_order, acc_second_order, weight, time_step, weight_decay, beta1, beta2, epsilon)
+    return create_adamupdater(acc_first_order, acc_second_order, {}, mode, weight, time_step, weight_decay, beta1, beta2, epsilon)
 
 
 def lamb_updater(
@@ -119,7 +119,7 @@ def lamb_updater(
 ) -> Tensor:  # fmt: skip
     """The same term as `adam_updater`, for LAMB."""
     mode = "Lamb" if time_step is not None else "LambNoBias"
-    return _adam(mode, acc_first_order, acc_second_order, weight, time_step, weight_decay, beta1, beta2, epsilon)
+    return create_adamupdater(acc_first_order, acc_second_order, {}, mode, weight, time_step, weight_decay, beta1, beta2, epsilon)
 
 
 def adamax_updater(
@@ -135,30 +135,47 @@ def adamax_updater(
     """
     if time_step is None:
         raise ValueError("AdaMax requires time_step to not be None.")
-    return _adam("AdaMax", acc_first_order, acc_second_order, weight, time_step, weight_decay, beta1, 0.0, epsilon)
+    return create_adamupdater(acc_first_order, acc_second_order, {}, "AdaMax", weight, time_step, weight_decay, beta1, 0.0, epsilon)
 
 
-def _adam(
-    mode: str, m: Tensor, v: Tensor, weight: Tensor | None, time_step: Tensor | None, weight_decay: Number, beta1: Number,
-    beta2: Number, epsilon: Number,
+def weight_decay_is_required(weight_decay: Number) -> bool:
+    """Whether there is weight decay: a tensor, or a number other than 0."""
+    return isinstance(weight_decay, Tensor) or (weight_decay is not None and weight_decay != 0)
+
+
+def handle_optimizer_value(f: Any, ins: dict[int, str], index: int) -> OptimizerValue:
+    """What getters tell about a factor; a tensor's id is entered into `ins`."""
+    if isinstance(f, Tensor):
+        ins[index] = f.id
+        return OptimizerValue(0.0, False)
+    return OptimizerValue() if f is None else OptimizerValue(f)
+
+
+def create_adamupdater(
+    acc_first_order: Tensor, acc_second_order: Tensor, ins: dict[int, str], mode: Any, weight: Tensor | None = None,
+    time_step: Tensor | None = None, weight_decay: Number = None, beta1: Number = None, beta2: Number = None,
+    epsilon: Number = 1e-7,
 ) -> Tensor:  # fmt: skip
+    """One AdamUpdater operator of a mode; the ids of its tensor operands are entered into `ins`."""
+    kind = getattr(mode, "name", mode)
     if time_step is not None and (beta1 is None or beta2 is None):
         raise ValueError("Bias correction requires both beta1 and beta2 to not be None.")
-    decays = isinstance(weight_decay, Tensor) or (weight_decay is not None and weight_decay != 0)
+    decays = weight_decay_is_required(weight_decay)
     if decays and weight is None:
         raise ValueError("Weight decay requires weight to not be None.")
     tensors, numbers, told = scalars(weight_decay=weight_decay, beta1=beta1, beta2=beta2, epsilon=epsilon)
-    operands: dict[str, Tensor] = {"acc_first_order": m, "acc_second_order": v, **tensors}
+    operands: dict[str, Tensor] = {"acc_first_order": acc_first_order, "acc_second_order": acc_second_order, **tensors}
     if decays and weight is not None:
         operands["weight"] = weight
     if time_step is not None:
         operands["time_step"] = time_step
     check_operands(**operands)
-    inputs = [weight if decays else None, m, v, time_step]
+    inputs = [weight if decays else None, acc_first_order, acc_second_order, time_step]
     inputs += [tensors.get(k) for k in ("weight_decay", "beta1", "beta2", "epsilon")]
-    out = Out("Updater", m.shape, m.dtype)
+    ins.update((i, t.id) for i, t in enumerate(inputs) if t is not None)
+    out = Out("Updater", acc_first_order.shape, acc_first_order.dtype)
     writes = [(3, 1)] if time_step is not None else ()
-    attributes = {"mode": mode, **numbers}
+    attributes = {"mode": kind, **numbers}
     return result(create("AdamUpdaterOp", _trimmed(inputs), [out], attributes, writes=writes, options=told))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from .. import dtypes
 from .._create import Out, create, like, result
-from .._internal.enums import TileSet
+from .._internal.enums import CodeLocation, TileSet
 from .._internal.placement import placement
 from ..context import gcg, get_current_context
 from ..remote_buffer import RemoteBuffer
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
     from ..streams import DeviceToHostStream, HostToDeviceStream
 
 CODE_LOCATION = Literal["executable", "io_buffer", "compute_buffer"]
+TO_IR_ENUM_MAP = {
+    "io_buffer": CodeLocation.Buffer,
+    "compute_buffer": CodeLocation.Buffer,
+    "executable": CodeLocation.ExecutableMemory,
+}
+
+
+def multiply_tuple(tup: tuple[int, ...]) -> int:
+    """Product of the entries."""
+    return math.prod(tup)
 
 
 def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor:
@@ -170,9 +181,9 @@ def remote_code_load(graph: Graph, destination: CODE_LOCATION) -> None:
     """
     if graph == gcg():
         raise ValueError("The remote_code_load op cannot load the code of the graph that it is in.")
-    if destination not in ("executable", "io_buffer", "compute_buffer"):
+    if destination not in TO_IR_ENUM_MAP:
         raise ValueError(f"Not a valid location: {destination!r}. Use 'executable'.")
-    if destination != "executable":
+    if TO_IR_ENUM_MAP[destination] is not CodeLocation.ExecutableMemory:
         raise NotImplementedError(f"The destination {destination!r} is not supported by remote_code_load.")
     create("RemoteCodeLoadOp", [], [], {"graph_id": graph.id}, options={"graph": graph})
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
+from ...enums import ScatterReduction
 from ...errors import popart_exception
 from .. import dtypes
 from .._create import Out, create, like, result
@@ -62,7 +63,13 @@ def scatter(
     return result(create("ScatterOp", [t, indices, values], [like(t, "scatter_out")], attributes, options=options))
 
 
-_REDUCTIONS = ("sum", "max", "min", "none")
+ScatterReductionType = Literal["sum", "min", "max", "none"]
+reduction_dict = {
+    "sum": ScatterReduction.Sum,
+    "min": ScatterReduction.Min,
+    "max": ScatterReduction.Max,
+    "none": ScatterReduction.NoReduction,
+}
 
 
 def scatter_reduce(
@@ -111,8 +118,8 @@ def grouped_scatter_reduce(
     if initial_values is not None:
         operands["initial_values"] = initial_values
     check_operands(**operands)
-    if reduction not in _REDUCTIONS:
-        raise ValueError(f"Not a valid reduction: {reduction!r}. Must be one of {list(_REDUCTIONS)}.")
+    if reduction not in reduction_dict:
+        raise ValueError(f"Not a valid reduction: {reduction!r}. Must be one of {list(reduction_dict)}.")
     axis = handle_negative_axis(data, axis)
     if group_size > 1 and axis == 0:
         axis = 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from ...errors import popart_exception
 from .. import dtypes
 from .._create import Out, create, infer, like, result
+from .._internal.enums import ReductionType
 from ..tensor import Tensor, constant
 from .conv import PadType, pad_name
 from .utils import check_operands
@@ -56,6 +57,17 @@ def _pool(
     sizes = infer(class_name, [t], attributes)[0][0]
     name = class_name.removesuffix("Op").lower() + "_out"
     return result(create(class_name, [t], [Out(name, sizes, t.dtype)], attributes))
+
+
+def receptive_attributes(
+    strides: Any, pads: Any, out_pads: Any, dilations: Any, in_dilations: Any, auto_pad: Any, ceil_mode: Any
+) -> Any:
+    """Geometry of a pool as the internal IR holds it."""
+    from .._internal.enums import AutoPad
+    from .._internal.ir.op import ReceptiveOpAttributes
+
+    lists = [list(x or ()) for x in (pads, out_pads, strides, dilations, in_dilations)]
+    return ReceptiveOpAttributes(*lists, AutoPad[pad_name(auto_pad)], bool(ceil_mode))
 
 
 def batch_norm_inference(
@@ -115,9 +127,11 @@ def roi_align(
     return result(create("RoiAlignOp", [t, rois, batch_index], [out], attributes))
 
 
-_MODES = ("nearest", "linear", "cubic")
-_NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "pytorch")
-_COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize")
+InterpolateType = Literal["nearest", "linear", "cubic"]
+InterpolateNearestType = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "pytorch"]
+InterpolateCoordinateTransformationType = Literal[
+    "half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize"
+]
 
 
 def interpolate(
@@ -136,9 +150,9 @@ def interpolate(
     """
     check_operands(t=t)
     for given, known, what in (
-        (mode, _MODES, "mode"),
-        (nearest_mode, _NEAREST, "nearest_mode"),
-        (coordinate_transformation_mode, _COORDINATES, "coordinate_transformation_mode"),
+        (mode, get_args(InterpolateType), "mode"),
+        (nearest_mode, get_args(InterpolateNearestType), "nearest_mode"),
+        (coordinate_transformation_mode, get_args(InterpolateCoordinateTransformationType), "coordinate_transformation_mode"),
     ):
         if given not in known:
             raise ValueError(f"{what} must be one of {known}, got {given!r}.")
@@ -151,13 +165,14 @@ def interpolate(
     return result(create("ResizeOp", [t], [Out("interpolate_out", shape, t.dtype)], attributes))
 
 
-_REDUCTIONS = {"mean": "Mean", "sum": "Sum", "none": "NoReduction"}
+REDUCTION_TYPE = Literal["mean", "sum", "none"]
+REDUCTION_MAP = {"mean": ReductionType.Mean, "sum": ReductionType.Sum, "none": ReductionType.NoReduction}
 
 
 def _reduction(name: str) -> str:
-    if name not in _REDUCTIONS:
-        raise ValueError(f"Not a valid reduction: {name!r}. Must be one of {list(_REDUCTIONS)}.")
-    return _REDUCTIONS[name]
+    if name not in REDUCTION_MAP:
+        raise ValueError(f"Not a valid reduction: {name!r}. Must be one of {list(REDUCTION_MAP)}.")
+    return REDUCTION_MAP[name].name
 
 
 def _check_labels(probs: Tensor, labels: Tensor) -> None:

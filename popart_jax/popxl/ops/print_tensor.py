@@ -6,11 +6,12 @@ from typing import Literal
 
 from .._create import create, like, result
 from .._internal.enums import FloatFormat as _FloatFormat
+from .._internal.values import PrintTensorFmt as PrintTensorFmt
 from ..tensor import Tensor
 from .utils import check_operands
 
 FloatFormat = Literal["auto", "fixed", "scientific", "none"]
-_FORMATS = {"auto": _FloatFormat.Auto, "fixed": _FloatFormat.Fixed, "scientific": _FloatFormat.Scientific,
+FLOAT_FORMAT_MAP = {"auto": _FloatFormat.Auto, "fixed": _FloatFormat.Fixed, "scientific": _FloatFormat.Scientific,
             "none": _FloatFormat.None_}  # fmt: skip
 
 
@@ -59,7 +60,7 @@ def print_tensor(
         "edgeItems": edge_items,
         "maxLineWidth": max_line_width,
         "digits": digits,
-        "floatFormat": int(_FORMATS[float_format]),
+        "floatFormat": int(FLOAT_FORMAT_MAP[float_format]),
         "separator": separator,
         "openBracket": open_bracket,
         "closeBracket": close_bracket,

@@ -137,11 +137,16 @@ def histogram(t: Tensor, levels: list[float], absolute_of_input: bool) -> Tensor
         The levels do not increase.
     """
     check_operands(t=t)
-    if any(b <= a for a, b in zip(levels, levels[1:], strict=False)):
-        raise ValueError(f"levels must be strictly increasing, got {levels}.")
+    check_increment(levels)
     out = Out("histogram_out", (len(levels) - 1,), dtypes.uint32)
     attributes = {"levels": [dtypes.builtins.float(x) for x in levels], "absoluteOfInput": int(absolute_of_input)}
     return result(create("HistogramOp", [t], [out], attributes))
+
+
+def check_increment(levels: list[float]) -> None:
+    """Levels increase strictly (ValueError)."""
+    if any(b <= a for a, b in zip(levels, levels[1:], strict=False)):
+        raise ValueError(f"levels must be strictly increasing, got {levels}.")
 
 
 def softmax(t: Tensor, axis: int) -> Tensor:

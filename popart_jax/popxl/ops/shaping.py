@@ -45,6 +45,11 @@ def _reshape(t: Tensor, shape: tuple[int, ...], view: bool) -> Tensor:
     return _view("ReshapeOp", t, Out(f"{t.name}_reshaped", full, t.dtype), view, shape=full)
 
 
+def reshape_handle_negative_axis(t: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A target shape with -1 resolved; errors as in `reshape`."""
+    return _shapes.reshaped(t, shape)
+
+
 def flatten(t: Tensor) -> Tensor:
     """A copy with one axis."""
     return reshape(t, (-1,))
@@ -104,6 +109,7 @@ def _transpose(t: Tensor, permutation: Iterable[int] | None, view: bool) -> Tens
     return _view("TransposeOp", t, out, view, perm=order)
 
 
+INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
 Bounds = int | list[int | None] | None
 
 
@@ -129,14 +135,26 @@ def _slice(t: Tensor, start: Bounds, stop: Bounds, step: Bounds, axis: int | lis
     check_operands(t=t)
     if start is None and stop is None and step is None:
         return t
+    return slice_op(t, *process_args(start, stop, step, axis), view)
+
+
+def process_args(
+    start: Bounds = None, stop: Bounds = None, step: Bounds = None, axis: int | list[int] | None = None
+) -> tuple[list, list, list, list]:
+    """Bounds as lists of one length, None where the whole axis is meant; axes default to the leading ones.
+
+    Raises
+    ------
+    ValueError
+        The lists have different lengths.
+    """
     lists = [[x] if isinstance(x, int) else None if x is None else list(x) for x in (start, stop, step, axis)]
     lengths = {len(x) for x in lists if x is not None}
     if len(lengths) > 1:
         raise ValueError(f"start, stop, step and axis must have the same length, got {start}, {stop}, {step}, {axis}.")
     n = lengths.pop()
     starts, stops, steps, axes = (x if x is not None else [None] * n for x in lists)
-    numbers = [i if a is None else int(a) for i, a in enumerate(axes)]
-    return slice_op(t, starts, stops, steps, numbers, view)
+    return starts, stops, steps, [i if a is None else int(a) for i, a in enumerate(axes)]
 
 
 def slice_op(t: Tensor, starts: list, stops: list, steps: list, axes: list[int], view: bool = False) -> Tensor:
@@ -154,7 +172,7 @@ def slice_op(t: Tensor, starts: list, stops: list, steps: list, axes: list[int],
         s, e, _ = dtypes.builtins.slice(start, stop, stride).indices(shape[a])
         shape[a] = len(range(s, e, stride))
         low.append(s)
-        high.append(e)
+        high.append(e if e >= 0 else -t.shape[a] - 1)
         by.append(stride)
     out = Out("slice_out", tuple(shape), t.dtype)
     return _view("SliceOp", t, out, view, starts=low, ends=high, steps=by, axes=numbers)
