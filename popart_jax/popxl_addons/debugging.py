@@ -20,11 +20,11 @@ MODEL_LOG_LEVEL_VAL = LEVELS[MODEL_LOG_LEVEL]
 @debug_context_frame_offset(1)
 def print_tensor(t: popxl.Tensor, *args: Any, level: LEVELS_TYPE = "DEBUG", **kwargs: Any) -> popxl.Tensor:
     """`ops.print_tensor` where MODEL_LOG_LEVEL is at or below `level`, else the tensor itself."""
-    return ops.print_tensor(t, *args, **kwargs) if MODEL_LOG_LEVEL_VAL <= LEVELS[level] else t
+    return ops.print_tensor(t, *args, **kwargs) if LEVELS[level] >= MODEL_LOG_LEVEL_VAL else t
 
 
 @debug_context_frame_offset(1)
 def print_text(text: str, num: popxl.Tensor | None = None, level: LEVELS_TYPE = "DEBUG") -> None:
     """Print a text, with a number if one is given, when the program runs."""
-    if MODEL_LOG_LEVEL_VAL <= LEVELS[level]:
+    if LEVELS[level] >= MODEL_LOG_LEVEL_VAL:
         ops.print_tensor(popxl.constant(0) if num is None else num, title=text)

@@ -17,6 +17,8 @@ def seed_variable(
     """
     ir = popxl.gcg().ir
     grouping = replica_grouping or ir.replica_grouping(group_size=1)
-    data = popxl.create_seeds(seed, replicas=grouping.num_groups) if grouping.num_groups > 1 else popxl.create_seeds(seed)
+    data = (
+        popxl.create_seeds(seed, replicas=grouping.num_groups) if grouping.num_groups > 1 else popxl.create_seeds(seed)
+    )
     variable = popxl.variable(data, popxl.uint32, name="seed", replica_grouping=grouping)
     return variable, variable
