@@ -125,7 +125,7 @@ class Executable:
         if variable.individual and jax.process_count() > 1:
             local = len(array) // jax.process_count()
             array = array[jax.process_index() * local :][:local]
-        return self._put(np.ascontiguousarray(array, variable.type.dtype), axis, name in self._changing)
+        return self._put(np.asarray(array, variable.type.dtype, order="C"), axis, name in self._changing)
 
     def put_seed(self, words: np.ndarray) -> jax.Array:
         """The random seed, low word first."""

@@ -28,7 +28,7 @@ def find(name: str) -> Any:
         if name.startswith("_throw"):
             return getattr(importlib.import_module("popart_jax._throw"), name)
         if name in CORE:
-            return getattr(importlib.import_module("popart_jax.dropin"), "core_names")()[name]
+            return importlib.import_module("popart_jax.dropin").core_names()[name]
         owner, _, rest = name.partition(".")
         found = getattr(popart_jax, owner)
         return getattr(found, rest) if rest else found
@@ -44,7 +44,9 @@ def accepts(fn: Any, wanted: list[str]) -> bool:
             return True
         have = [f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name for p in kinds]
         fits = len(have) >= len(wanted) and all(w in ("/", None, h) for w, h in zip(wanted, have, strict=False))
-        if fits and all(p.default is not p.empty or p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in kinds[len(wanted) :]):
+        if fits and all(
+            p.default is not p.empty or p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in kinds[len(wanted) :]
+        ):
             return True
     return False
 

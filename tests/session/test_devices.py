@@ -12,8 +12,8 @@ from popart_jax import (
     DeviceSelectionCriterion,
     DeviceType,
     SyncPattern,
-    poplar_exception,
     popart_exception,
+    poplar_exception,
     syncPatternFromString,
     syncPatternToString,
 )
