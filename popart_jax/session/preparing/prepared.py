@@ -299,7 +299,13 @@ def _rewritten(model: ir.Model, request: Request, program: Program, differentiat
     if program.training is not None and program.training.scaling is not None:
         keep |= {GRADIENT + t for t in program.training.scaling.tracked}
     protected = frozenset(n for n in keep if n)
-    rewrites.apply(model, request.patterns.selection, mode="training" if training else "inference", protected=protected)
+    rewrites.apply(
+        model,
+        request.patterns.selection,
+        mode="training" if training else "inference",
+        protected=protected,
+        accumulates=program.structure.accumulates,
+    )
     return model.graph
 
 
