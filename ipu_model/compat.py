@@ -19,7 +19,7 @@ def open_jaxpr(jaxpr: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def is_jaxpr(value: Any) -> bool:
-    return hasattr(value, "eqns") and hasattr(value, "invars") or hasattr(getattr(value, "jaxpr", None), "eqns")
+    return (hasattr(value, "eqns") and hasattr(value, "invars")) or hasattr(getattr(value, "jaxpr", None), "eqns")
 
 
 def inner_jaxprs(params: dict[str, Any]) -> Iterator[tuple[str, Any]]:

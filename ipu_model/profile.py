@@ -107,7 +107,9 @@ def trace(
     outputs: Sequence[Argument] = (),
 ) -> Program:
     """The linear program of a jaxpr."""
-    return walk(jaxpr, is_leaf=rules().__contains__, placement=placement, options=options, inputs=inputs, outputs=outputs)
+    return walk(
+        jaxpr, is_leaf=rules().__contains__, placement=placement, options=options, inputs=inputs, outputs=outputs
+    )
 
 
 def report_of(priced: Priced) -> Report:

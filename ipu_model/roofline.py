@@ -29,7 +29,18 @@ from ipu_model.report.model import Report
 from ipu_model.walk import Op, walk
 
 FREE = frozenset((*VIEWS, *MARKS))
-SLOW = {"exp": 10, "log": 10, "tanh": 15, "logistic": 12, "erf": 15, "sin": 15, "cos": 15, "pow": 20, "div": 4, "rsqrt": 4}
+SLOW = {
+    "exp": 10,
+    "log": 10,
+    "tanh": 15,
+    "logistic": 12,
+    "erf": 15,
+    "sin": 15,
+    "cos": 15,
+    "pow": 20,
+    "div": 4,
+    "rsqrt": 4,
+}
 
 
 @dataclass(frozen=True)

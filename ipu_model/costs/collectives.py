@@ -32,7 +32,7 @@ def price(op: Op, ctx: Context) -> OpCost:
     step = Superstep(
         f"Collective/{op.primitive}", compute=data / ctx.tiles / t.load_bytes_per_cycle,
         inter_ipu=wire / rate + steps * t.external_sync_cycles, received=wire, tiles=ctx.tiles, vertices=ctx.tiles,
-        vertex="gcl::Reduce", 
+        vertex="gcl::Reduce",
     )  # fmt: skip
     return OpCost((step,), flops=data / 4, temporary=data / ctx.tiles / n, layout="keep")
 
@@ -44,7 +44,9 @@ def permute(op: Op, ctx: Context) -> OpCost:
         return OpCost(view=True, layout="keep")
     rate = ctx.target.link_rate / ctx.target.clock_hz
     data = sum(t.nbytes for t in op.inputs)
-    step = Superstep("Collective/ppermute", inter_ipu=data / rate + ctx.target.external_sync_cycles, received=float(data))
+    step = Superstep(
+        "Collective/ppermute", inter_ipu=data / rate + ctx.target.external_sync_cycles, received=float(data)
+    )
     return OpCost((step,), temporary=data / ctx.tiles, layout="keep")
 
 

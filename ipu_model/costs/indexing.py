@@ -32,7 +32,7 @@ def dynamic_update(op: Op, ctx: Context) -> OpCost:
 
 
 def gather(op: Op, ctx: Context) -> OpCost:
-    """Rows of a table by index (multiSlice), planned like an embedding; every tile looks at its share of the indices."""
+    """Rows of a table by index (multiSlice), planned like an embedding."""
     table, out = op.inputs[0], op.output
     lookups = _lookups(op.inputs[1])
     if lookups == 1 or not out.size:
@@ -86,6 +86,6 @@ RULES: dict[str, Rule] = {
     "dynamic_slice": dynamic_slice,
     "dynamic_update_slice": dynamic_update,
     "gather": gather,
-    **dict.fromkeys(("scatter", "scatter-add", "scatter_add", "scatter-mul", "scatter_mul", "scatter-min", "scatter-max",
-                     "scatter_min", "scatter_max", "scatter-sub", "scatter_sub"), scatter),
+    "scatter": scatter,
+    **{f"scatter{sign}{how}": scatter for sign in "-_" for how in ("add", "sub", "mul", "min", "max")},
 }  # fmt: skip

@@ -104,7 +104,16 @@ def _priced(op: Op, ctx: Context, plan: Plan, flops: float, name: str) -> OpCost
     steps = []
     copies = sum(cycles[q] for q in COPIES)
     if any(plan.quantities[q] for q in COPIES):
-        steps.append(Superstep(f"{name}/PreArrange", copies, tiles=tiles, vertices=tiles, vertex="poplar_rt::DstStridedCopy", settled=True))
+        steps.append(
+            Superstep(
+                f"{name}/PreArrange",
+                copies,
+                tiles=tiles,
+                vertices=tiles,
+                vertex="poplar_rt::DstStridedCopy",
+                settled=True,
+            )
+        )
     # Sync and set-up of the pass are in the fitted constant per pass; the exchange is priced with them.
     steps.append(
         Superstep(
@@ -127,9 +136,18 @@ def _priced(op: Op, ctx: Context, plan: Plan, flops: float, name: str) -> OpCost
     most = min(out.size, max(1, math.ceil(held["partials"] / psz / max(1, plan.detail.depth))))
     used = min(ctx.target.tiles, max(1, min(tiles, math.ceil(out.size / most))))
     return OpCost(
-        tuple(steps), flops=flops, temporary=plan.temporary_bytes, outputs=(Spread(used, most, out.size),),
+        tuple(steps), flops=flops, temporary=_temporary(plan), outputs=(Spread(used, most, out.size),),
         layout="new", interleaved=plan.interleaved_bytes,
     )  # fmt: skip
+
+
+def _temporary(plan: Plan) -> float:
+    """Temporary bytes less the operands' shares that already lie on the tile that uses them."""
+    if plan.quantities["moved_operands"]:
+        return plan.temporary_bytes
+    split, held = plan.detail, plan.tile_bytes
+    here = held["weights"] / (math.prod(split.field) * split.batch) + held["inputs"] / split.out_parallel
+    return max(0.0, plan.temporary_bytes - here)
 
 
 def _vertex(plan: Plan, data: str, partials: str) -> str:

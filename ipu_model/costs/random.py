@@ -13,8 +13,8 @@ def bits(op: Op, ctx: Context) -> OpCost:
     spread = ctx.spread(out)
     compute = 4 + 4 * cdiv(spread.most, 32) + 22 * ctx.target.workers + 12
     step = Superstep(
-        "Uniform", compute, tiles=spread.tiles, vertices=spread.tiles, vertex=f"poprand::UniformSupervisor<{out.dtype}>",
-        balance=spread.balance,
+        "Uniform", compute, balance=spread.balance, tiles=spread.tiles, vertices=spread.tiles,
+        vertex=f"poprand::UniformSupervisor<{out.dtype}>",
     )  # fmt: skip
     return OpCost((step,), outputs=tuple(ctx.spread(t) for t in op.outputs), layout="linear")
 
@@ -26,7 +26,7 @@ def seeds(op: Op, ctx: Context) -> OpCost:
 
 
 def gamma(op: Op, ctx: Context) -> OpCost:
-    """Rejection sampling: about two rounds of a normal, a uniform, two logarithms and a dozen multiplies per element."""
+    """Rejection sampling: two rounds of a normal, a uniform, two logarithms and twelve multiplies per element."""
     spread = ctx.spread(op.output)
     n = cdiv(spread.most, ctx.target.workers)
     compute = ctx.target.workers * (60 + n * 2 * (16 + 4 + 2 * 7 + 12 * 2))

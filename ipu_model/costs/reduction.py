@@ -47,5 +47,14 @@ def argument(op: Op, ctx: Context) -> OpCost:
     return reduce_cost(op.inputs[0], tuple(op.params["axes"]), op.output, ctx, op.primitive)
 
 
-REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor", "reduce")
+REDUCTIONS = (
+    "reduce_sum",
+    "reduce_max",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_and",
+    "reduce_or",
+    "reduce_xor",
+    "reduce",
+)
 RULES: dict[str, Rule] = {**dict.fromkeys(REDUCTIONS, price), "argmax": argument, "argmin": argument}

@@ -36,7 +36,9 @@ def triangular_solve(op: Op, ctx: Context) -> OpCost:
     n, batch, rounds = _batches(op, ctx)
     columns = max(1, op.inputs[1].size // max(1, n * batch))
     p = op.params
-    plan = plan_triangular_solve(n, columns, BLOCK, ctx.target, min(batch, ctx.tiles), p["left_side"], p["lower"], _data(op))
+    plan = plan_triangular_solve(
+        n, columns, BLOCK, ctx.target, min(batch, ctx.tiles), p["left_side"], p["lower"], _data(op)
+    )
     return _planned(op, ctx, plan, "TriangularSolve", rounds, batch * n**2 * columns)
 
 

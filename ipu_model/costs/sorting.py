@@ -21,7 +21,8 @@ def network(source: Tensor, length: int, steps: int, arrays: int, ctx: Context) 
     moved = spread.most * source.width * arrays
     swap = Superstep(
         "CompareAndSwap", compute, tiles=spread.tiles, vertices=spread.tiles * ctx.target.workers,
-        vertex=f"popops::CompareAndSwapAtDistance<{source.dtype}>", balance=spread.balance, times=max(1, steps - remote),
+        vertex=f"popops::CompareAndSwapAtDistance<{source.dtype}>",
+        balance=spread.balance, times=max(1, steps - remote),
     )  # fmt: skip
     apart = Superstep(
         "CompareAndSwap/exchanged", compute, exchange=ctx.move(moved), received=source.nbytes * arrays,

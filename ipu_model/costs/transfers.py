@@ -42,7 +42,9 @@ def handed_over(op: Op, ctx: Context) -> OpCost:
     most = sum(ctx.spread(t).most * t.width for t in data)
     tiles = max((ctx.spread(t).tiles for t in data), default=1)
     compute = 100 + most / ctx.target.memcpy_bytes_per_cycle
-    return OpCost((Superstep("Copy", compute, tiles=tiles, vertices=tiles, vertex="poplar_rt::Memcpy64Bit"),), layout="keep")
+    return OpCost(
+        (Superstep("Copy", compute, tiles=tiles, vertices=tiles, vertex="poplar_rt::Memcpy64Bit"),), layout="keep"
+    )
 
 
 RULES: dict[str, Rule] = {

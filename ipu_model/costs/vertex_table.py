@@ -42,6 +42,7 @@ UNARY: dict[str, tuple[Loop, Loop, Loop]] = {
     "conj": ((3, 2), (3, 4), (2, 1)),
 }
 _COMPARE = ((14, 4), (9, 4), (22, 4))
+_INTEGER = ((7, 1), (7, 1), (7, 1))
 BINARY: dict[str, tuple[Loop, Loop, Loop]] = {
     "add": ((1, V), (1, V), (7, 1)),
     "sub": ((1, V), (1, V), (7, 1)),
@@ -55,8 +56,8 @@ BINARY: dict[str, tuple[Loop, Loop, Loop]] = {
     "eq": _COMPARE, "lt": _COMPARE, "gt": _COMPARE,
     "ne": ((20, 4), (11, 4), (22, 4)),
     "le": ((14, 4), (9, 4), (26, 4)), "ge": ((14, 4), (9, 4), (26, 4)),
-    "and": ((7, 1), (7, 1), (7, 1)), "or": ((7, 1), (7, 1), (7, 1)), "xor": ((7, 1), (7, 1), (7, 1)),
-    "shift_left": ((7, 1),) * 3, "shift_right_logical": ((7, 1),) * 3, "shift_right_arithmetic": ((7, 1),) * 3,
+    "and": _INTEGER, "or": _INTEGER, "xor": _INTEGER,
+    "shift_left": _INTEGER, "shift_right_logical": _INTEGER, "shift_right_arithmetic": _INTEGER,
     "complex": ((1, V), (1, V), (1, V)),
 }  # fmt: skip
 _SCALAR: dict[str, tuple[Loop, Loop, Loop]] = {

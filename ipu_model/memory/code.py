@@ -15,11 +15,13 @@ VERTEX_CODE_BYTES = {"ConvPartial": 1400, "Reduce": 600, "default": 350}
 VERTEX_STATE_BYTES = 28
 WORKLIST_BYTES = 36  # six entries
 MESSAGE_BYTES = 4
-CONTROL_BYTES_PER_STEP = 12
+CONTROL_BYTES = 24  # of the program itself
+CONTROL_BYTES_PER_STEP = 16
 CONTROL_BYTES_PER_CALL = 8
 HOST_EXCHANGE_BYTES = 120
 GLOBAL_EXCHANGE_BYTES = 160
 BYTES_PER_MESSAGE = 512
+BASE_MESSAGES = 16
 
 CATEGORIES = (
     "variables", "vertexCode", "vertexInstanceState", "vertexFieldData", "controlCode", "internalExchangeCode",
@@ -47,6 +49,7 @@ def code_by_tile(priced: Priced, tiles: int) -> tuple[dict[str, np.ndarray], lis
     ipus = max(1, priced.placement.ipus)
     by = {c: np.zeros((ipus, tiles)) for c in CATEGORIES[1:]}
     by["stack"] += STACK_BYTES
+    by["controlCode"] += CONTROL_BYTES
     types: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for step, ipu, outlined, control in _distinct(priced):
         by["controlCode"][ipu] += control
@@ -88,7 +91,7 @@ def _add(s: Superstep, by: dict[str, np.ndarray], types: dict, ipu: int, tiles: 
         if kind:
             by[kind][ipu] += HOST_EXCHANGE_BYTES if kind.startswith("host") else GLOBAL_EXCHANGE_BYTES
         else:
-            messages = 8 + min(256, float(s.received) / used / BYTES_PER_MESSAGE)
+            messages = BASE_MESSAGES + min(256, float(s.received) / used / BYTES_PER_MESSAGE)
             by["internalExchangeCode"][ipu, :used] += MESSAGE_BYTES * messages
 
 

@@ -103,7 +103,9 @@ def _smaller_proportion(report: Report, priced: Priced) -> tuple[str, Change] | 
         same = priced.program.steps[step].op is op
         return temporary if same else float(priced.prices[step].temporary)
 
-    return f"availableMemoryProportion {now:g} -> {less:g} on {report.steps[at].node or op.primitive}", Change(temporary=of)
+    return f"availableMemoryProportion {now:g} -> {less:g} on {report.steps[at].node or op.primitive}", Change(
+        temporary=of
+    )
 
 
 def _halved(priced: Priced) -> Change:
@@ -158,7 +160,10 @@ def _again(report: Report, priced: Priced, inputs: Sequence[Argument]) -> Iterat
     options, placement = priced.context.options, priced.placement
     if not options.outlining:
         yield "outlining", {"options": dataclasses.replace(options, outlining=True)}
-    for roles, text in ((("optimizer_state",), "optimizer state"), (("weight", "optimizer_state"), "weights and optimizer state")):
+    for roles, text in (
+        (("optimizer_state",), "optimizer state"),
+        (("weight", "optimizer_state"), "weights and optimizer state"),
+    ):
         here = [a for a in inputs if a.role == roles[0] and a.location.on_chip]
         if here:
             yield f"{text} in streaming memory", {"inputs": [_off_chip(a) if a.role in roles else a for a in inputs]}

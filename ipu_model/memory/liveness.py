@@ -135,8 +135,7 @@ def _made(priced: Priced) -> dict[int, Spread]:
     """Mappings that rules gave for their outputs."""
     found = {}
     for step, price in zip(priced.program.steps, priced.prices, strict=True):
-        for o, spread in zip(step.outputs, price.outputs, strict=False):
-            found[o] = spread
+        found.update(zip(step.outputs, price.outputs, strict=False))
     return found
 
 
@@ -157,5 +156,3 @@ def _level(spread: Spread, width: float, edges: np.ndarray, upto: int, counts: n
         rest = float(counts[1:upto].sum())
         level[1:] = max(0.0, (total - first * counts[0]) / rest)
     return level
-
-

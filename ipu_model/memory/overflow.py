@@ -12,9 +12,7 @@ from ipu_model.report.model import Overflow, Report
 ALWAYS = ("weights", "optimizer state", "inputs", "constants", "code, vertices and stack")
 
 
-def explain(
-    report: Report, priced: Priced, inputs: Sequence[Argument], again: Again | None
-) -> Overflow:
+def explain(report: Report, priced: Priced, inputs: Sequence[Argument], again: Again | None) -> Overflow:
     """The overflow of a report; `again` profiles the program with changes, None leaves the levers out."""
     m = report.memory
     parts = dict(m.peak_parts)
@@ -32,5 +30,3 @@ def explain(
         not_always=parts,
         levers=levers(report, priced, inputs, again) if again else (),
     )
-
-

@@ -89,9 +89,7 @@ class Compilation:
     @cached_property
     def livenessProgramSteps(self) -> list[ProgramStep]:
         steps = self._memory["liveness"]["notAlwaysLive"]["steps"]
-        return [
-            ProgramStep(SimpleNamespace(name=s["name"]), SimpleNamespace(bytes=s["bytes"])) for s in steps
-        ]
+        return [ProgramStep(SimpleNamespace(name=s["name"]), SimpleNamespace(bytes=s["bytes"])) for s in steps]
 
     @cached_property
     def programs(self) -> list[Program]:
@@ -100,4 +98,7 @@ class Compilation:
     @property
     def computeSets(self) -> list[SimpleNamespace]:
         sets = self._graph["computeSets"]
-        return [SimpleNamespace(name=n, numVertices=sum(c)) for n, c in zip(sets["names"], sets["vertexCounts"], strict=True)]
+        return [
+            SimpleNamespace(name=n, numVertices=sum(c))
+            for n, c in zip(sets["names"], sets["vertexCounts"], strict=True)
+        ]

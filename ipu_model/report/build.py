@@ -107,11 +107,20 @@ def _steps(priced: Priced, live: Liveness) -> tuple[StepRow, ...]:
 
 def _part(s: Superstep, target: Target) -> Part:
     one = superstep_cost(dataclasses.replace(s, times=1), target)
-    return Part(s.name, s.vertex, int(s.vertices), int(s.tiles), float(s.balance), float(s.received), cycles(one), float(s.times))
+    return Part(
+        s.name,
+        s.vertex,
+        int(s.vertices),
+        int(s.tiles),
+        float(s.balance),
+        float(s.received),
+        cycles(one),
+        float(s.times),
+    )
 
 
 def _phases(priced: Priced) -> dict[str, Cycles]:
-    sums = dict.fromkeys(PHASES, ZERO)
+    sums: dict[str, Cost] = dict.fromkeys(PHASES, ZERO)
     for at, step in enumerate(priced.program.steps):
         sums[step.scope.phase] = sums[step.scope.phase] + priced.costs[at] * priced.trips[at]
     return {phase: cycles(cost) for phase, cost in sums.items()}
@@ -138,7 +147,9 @@ def _operations(priced: Priced) -> tuple[OperationRow, ...]:
         written = sum(t.nbytes for at in members if not priced.prices[at].view for t in steps[at].op.outputs)
         temporary = max(int(priced.prices[at].temporary) for at in members)
         rows.append(
-            OperationRow(node, phase, tuple(names), len(members), priced.ipus[members[0]], cycles(total), temporary, written)
+            OperationRow(
+                node, phase, tuple(names), len(members), priced.ipus[members[0]], cycles(total), temporary, written
+            )
         )
     return tuple(rows)
 

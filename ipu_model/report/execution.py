@@ -10,7 +10,12 @@ from typing import Any
 from ipu_model.report.model import Report
 from ipu_model.report.programs import Leaf, programs
 
-TILE_CYCLES = {"DoExchange": "doExchange", "GlobalExchange": "globalExchange", "StreamCopy": "streamCopy", "Sync": "sync"}
+TILE_CYCLES = {
+    "DoExchange": "doExchange",
+    "GlobalExchange": "globalExchange",
+    "StreamCopy": "streamCopy",
+    "Sync": "sync",
+}
 
 
 def execution_profile(report: Report) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ipu_model.report.model import Part, Report, StepRow
 
+
 @dataclass
 class Leaf:
     """One exchange, sync or compute set: what runs at once on all tiles."""

@@ -58,10 +58,14 @@ def _memory(r: Report, show_variables: bool) -> list[str]:
     lines = [
         "Memory Usage:",
         f"  Total for {t['ipusPerReplica']} IPU(s), including gaps:  {sum(m.including_gaps_by_tile):,} bytes",
-        f"  Total for {t['ipusPerReplica']} IPU(s), excluding gaps:  {m.total:,} bytes "
-        f"({_percent(m.total, capacity)} of {capacity:,})",
-        f"  Fullest tile ({worst}):  {m.max_tile:,} of {m.bytes_per_tile:,} bytes including gaps, "
-        f"{m.total_by_tile[worst]:,} excluding gaps",
+        (
+            f"  Total for {t['ipusPerReplica']} IPU(s), excluding gaps:  {m.total:,} bytes "
+            f"({_percent(m.total, capacity)} of {capacity:,})"
+        ),
+        (
+            f"  Fullest tile ({worst}):  {m.max_tile:,} of {m.bytes_per_tile:,} bytes including gaps, "
+            f"{m.total_by_tile[worst]:,} excluding gaps"
+        ),
         f"  Fits: {'yes' if r.fits else 'NO'}",
         "  By category:",
     ]
@@ -103,7 +107,9 @@ def _execution(r: Report) -> list[str]:
         lines.append(f"  Throughput:     {s.samples_per_second:,.0f} samples per second")
     lines += _kinds(r.cycles, s.cycles)
     lines.append("  Cycles by phase:")
-    lines += [f"    {name + ':':10} {c.total:>16,.0f} ({_percent(c.total, r.cycles.total)})" for name, c in r.phases.items()]
+    lines += [
+        f"    {name + ':':10} {c.total:>16,.0f} ({_percent(c.total, r.cycles.total)})" for name, c in r.phases.items()
+    ]
     if len(r.ipus) > 1:
         lines.append("  Cycles by IPU:")
         lines += [f"    IPU {i.ipu}: {i.cycles.total:,.0f} busy, {i.idle:,.0f} idle" for i in r.ipus]
@@ -115,7 +121,8 @@ def _execution(r: Report) -> list[str]:
 
 def _kinds(c: Cycles, total: float) -> list[str]:
     return [
-        f"  {text + ':':22} {getattr(c, name):>16,.0f} cycles ({_percent(getattr(c, name), total)})" for name, text in KINDS
+        f"  {text + ':':22} {getattr(c, name):>16,.0f} cycles ({_percent(getattr(c, name), total)})"
+        for name, text in KINDS
     ]
 
 

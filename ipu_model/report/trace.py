@@ -18,22 +18,32 @@ def events(report: Report) -> list[dict[str, Any]]:
     per_cycle = 1e6 / report.target["clockFrequency"]
     for ipu in range(report.target["ipusPerReplica"]):
         found.append({"ph": "M", "pid": ipu, "name": "process_name", "args": {"name": f"IPU {ipu}"}})
-        found += [{"ph": "M", "pid": ipu, "tid": t, "name": "thread_name", "args": {"name": n}} for n, t in TRACKS.items()]
+        found += [
+            {"ph": "M", "pid": ipu, "tid": t, "name": "thread_name", "args": {"name": n}} for n, t in TRACKS.items()
+        ]
     for step in report.steps:
         if not step.trips or not step.cycles.total:
             continue
         at = step.start
-        found.append(_event(step.node or step.name, step.phase, step.ipu, 0, at, step.cycles.total * step.trips, per_cycle,
-                            {"primitive": step.primitive, "shape": step.shape, "trips": step.trips}))  # fmt: skip
+        args = {"primitive": step.primitive, "shape": step.shape, "trips": step.trips}
+        whole = step.cycles.total * step.trips
+        found.append(_event(step.node or step.name, step.phase, step.ipu, 0, at, whole, per_cycle, args))
         for leaf in leaves(step):
             whole = leaf.cycles * leaf.runs
-            args = {"vertex": leaf.part.vertex, "tiles": leaf.part.tiles, "bytes": leaf.part.received, "runs": leaf.runs}
+            args = {
+                "vertex": leaf.part.vertex,
+                "tiles": leaf.part.tiles,
+                "bytes": leaf.part.received,
+                "runs": leaf.runs,
+            }
             found.append(_event(leaf.name, leaf.type, step.ipu, TRACKS[leaf.type], at, whole, per_cycle, args))
             at += whole
     return found
 
 
-def _event(name: str, category: str, ipu: int, track: int, at: float, cycles: float, per_cycle: float, args: dict) -> dict:
+def _event(
+    name: str, category: str, ipu: int, track: int, at: float, cycles: float, per_cycle: float, args: dict
+) -> dict:
     return {"ph": "X", "name": name, "cat": category, "pid": ipu, "tid": track, "ts": at * per_cycle,
             "dur": cycles * per_cycle, "args": {"cycles": cycles, **args}}  # fmt: skip
 
@@ -41,6 +51,10 @@ def _event(name: str, category: str, ipu: int, track: int, at: float, cycles: fl
 def save(report: Report, path: str | Path) -> Path:
     """Write the trace as JSON that Perfetto and chrome://tracing open."""
     path = Path(path)
-    document = {"traceEvents": events(report), "displayTimeUnit": "ns", "otherData": {"name": report.name, "modelled": True}}
+    document = {
+        "traceEvents": events(report),
+        "displayTimeUnit": "ns",
+        "otherData": {"name": report.name, "modelled": True},
+    }
     path.write_text(json.dumps(document))
     return path

@@ -86,4 +86,3 @@ def _maximum(values) -> Number:
     for v in values:
         found = larger(found, v)
     return found
-

@@ -1,4 +1,4 @@
-"""What the walk of a jaxpr yields: values, steps that make them, and the frames (loops, calls, branches) around them."""
+"""What the walk of a jaxpr yields: values, steps that make them, and the frames around them."""
 
 from __future__ import annotations
 

@@ -98,9 +98,7 @@ class Walker:
 
     def argument(self, var: Any, a: Argument) -> int:
         shards = self.options.replicas if a.location.sharded else 1
-        return self.new(
-            self.tensor(var.aval), role=a.role, name=a.name, on_chip=a.location.on_chip, shards=shards
-        )
+        return self.new(self.tensor(var.aval), role=a.role, name=a.name, on_chip=a.location.on_chip, shards=shards)
 
     def constant(self, value: Any) -> int:
         shape, dtype = tuple(getattr(value, "shape", ())), str(getattr(value, "dtype", "float32"))
@@ -127,7 +125,12 @@ class Walker:
 
     # -- steps ----------------------------------------------------------------------------------------------------
     def emit(
-        self, primitive: str, stack: str, inputs: Sequence[int], outputs: Sequence[int], shapes: Sequence[Tensor] = (),
+        self,
+        primitive: str,
+        stack: str,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        shapes: Sequence[Tensor] = (),
         params: dict[str, Any] | None = None,
     ) -> None:
         """Add a step; `shapes` are the input tensors when some inputs are literals."""
@@ -137,7 +140,12 @@ class Walker:
         self.steps.append(Step(op, where, tuple(inputs), tuple(outputs), self.frame))
 
     def operation(
-        self, primitive: str, ins: tuple[Tensor, ...], outs: tuple[Tensor, ...], params: dict[str, Any], where: scope.Scope
+        self,
+        primitive: str,
+        ins: tuple[Tensor, ...],
+        outs: tuple[Tensor, ...],
+        params: dict[str, Any],
+        where: scope.Scope,
     ) -> Op:
         attributes = self.placement.of(where.node)
         key = (primitive, ins, outs, where.phase, attributes, self._params_key(params))

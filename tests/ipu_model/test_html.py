@@ -78,7 +78,9 @@ def test_heat_map_holds_every_tile(page, report):
 
 def test_categories_agree_with_the_embedded_data(page, report):
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL).group(1))
-    bars = {m.get("data-category"): int(m.get("data-bytes")) for m in marks(page, "categories") if m.get("data-category")}
+    bars = {
+        m.get("data-category"): int(m.get("data-bytes")) for m in marks(page, "categories") if m.get("data-category")
+    }
     assert bars == {k: v for k, v in data["categories"].items() if v}
     assert sum(n for _, _, n in data["tiles"]) == report.target["tilesPerIPU"]
     assert data["cycles"] == report.total_cycles

@@ -191,14 +191,29 @@ def test_every_primitive_of_jax_lax_that_we_lower_to_has_a_rule():
     x = np.abs(np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32))
     i = np.arange(8, dtype=np.int32)
     samples = [
-        (lambda a: jnp.sort(a, axis=0), x), (lambda a: lax.top_k(a, 3), x), (jnp.cumsum, x), (jnp.linalg.cholesky, x),
-        (lambda a: jnp.linalg.solve(a, a), x), (lambda a: a[i][:, i], x), (lambda a: a.at[i].add(1.0), x),
-        (lambda a: jnp.pad(a, 1), x), (lambda a: jnp.argmax(a, 1), x), (lambda a: jax.random.normal(jax.random.key(0), (8,)) + a, x),
-        (lambda a: lax.reduce_window(a, 0.0, lax.add, (2, 2), (2, 2), "VALID"), x), (jax.scipy.special.erf, x),
-        (lambda a: jnp.where(a > 0, a, -a), x), (lambda a: jnp.concatenate([a, a]), x), (lambda a: jnp.clip(a, 0, 1), x),
-        (lambda a: jax.nn.softmax(a), x), (lambda a: jnp.fft.fft(a), x), (lambda a: jnp.linalg.svd(a), x),
-        (lambda a: lax.dynamic_slice(a, (i[0], i[0]), (2, 2)), x), (lambda a: jax.image.resize(a, (16, 16), "linear"), x),
-        (lambda a: jnp.einsum("ij,kj->ik", a, a), x), (lambda a: jnp.prod(a), x), (lambda a: jax.scipy.special.gammaln(a), x),
-    ]  # fmt: skip
-    for fn, arg in samples:
-        assert not ipu_model.profile(fn, arg).unpriced
+        lambda a: jnp.sort(a, axis=0),
+        lambda a: lax.top_k(a, 3),
+        jnp.cumsum,
+        jnp.linalg.cholesky,
+        lambda a: jnp.linalg.solve(a, a),
+        lambda a: a[i][:, i],
+        lambda a: a.at[i].add(1.0),
+        lambda a: jnp.pad(a, 1),
+        lambda a: jnp.argmax(a, 1),
+        lambda a: jax.random.normal(jax.random.key(0), (8,)) + a,
+        lambda a: lax.reduce_window(a, 0.0, lax.add, (2, 2), (2, 2), "VALID"),
+        jax.scipy.special.erf,
+        lambda a: jnp.where(a > 0, a, -a),
+        lambda a: jnp.concatenate([a, a]),
+        lambda a: jnp.clip(a, 0, 1),
+        jax.nn.softmax,
+        jnp.fft.fft,
+        jnp.linalg.svd,
+        lambda a: lax.dynamic_slice(a, (i[0], i[0]), (2, 2)),
+        lambda a: jax.image.resize(a, (16, 16), "linear"),
+        lambda a: jnp.einsum("ij,kj->ik", a, a),
+        jnp.prod,
+        jax.scipy.special.gammaln,
+    ]
+    for fn in samples:
+        assert not ipu_model.profile(fn, x).unpriced

@@ -63,7 +63,11 @@ def test_graph_report_is_consistent(report):
     tiles = g["target"]["tilesPerIPU"] * g["target"]["numIPUs"]
     m = g["memory"]
     assert g["target"]["numTiles"] == tiles
-    for by_tile in (m["byTile"]["total"], m["byTile"]["totalIncludingGaps"], m["liveness"]["alwaysLive"]["bytesByTile"]):
+    for by_tile in (
+        m["byTile"]["total"],
+        m["byTile"]["totalIncludingGaps"],
+        m["liveness"]["alwaysLive"]["bytesByTile"],
+    ):
         assert len(by_tile) == tiles
     assert all(a <= b for a, b in zip(m["byTile"]["total"], m["byTile"]["totalIncludingGaps"], strict=True))
     sums = [0] * tiles

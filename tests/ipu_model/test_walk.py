@@ -113,7 +113,12 @@ def test_stream_inputs_are_read_per_trip_and_take_no_device_memory():
 
 def test_a_stream_is_read_once_however_often_it_is_used():
     def fn(x):
-        return jnp.sum(x) + jax.jit(jnp.max)(x) + jnp.sin(x.reshape(4, 4)).sum() + lax.fori_loop(0, 3, lambda _, c: c + x[0], 0.0)
+        return (
+            jnp.sum(x)
+            + jax.jit(jnp.max)(x)
+            + jnp.sin(x.reshape(4, 4)).sum()
+            + lax.fori_loop(0, 3, lambda _, c: c + x[0], 0.0)
+        )
 
     program = trace(fn, jnp.ones(16), inputs=[ipu_model.Argument("x", "stream")])
     assert [program.trips(s) for s in program.steps if s.op.primitive == "host_read"] == [1]

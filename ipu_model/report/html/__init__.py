@@ -13,6 +13,7 @@ FOLDER = Path(__file__).parent
 def render(report: Report, compare: Report | None = None) -> str:
     """The page as text; `compare` is an earlier report to show the differences from."""
     import jinja2
+    from markupsafe import Markup
 
     from ipu_model.report.html import charts, formats
 
@@ -22,8 +23,10 @@ def render(report: Report, compare: Report | None = None) -> str:
     )  # fmt: skip
     environment.filters.update(bytes=formats.size, count=formats.count, percent=formats.percent, signed=formats.signed)
     page = environment.get_template("page.html.j2")
-    parts = {name: jinja2.utils.markupsafe.Markup((FOLDER / name).read_text()) for name in ("style.css", "script.js")}
-    return page.render(r=report, v=view(report, compare), charts=charts, style=parts["style.css"], script=parts["script.js"])
+    parts = {name: Markup((FOLDER / name).read_text()) for name in ("style.css", "script.js")}
+    return page.render(
+        r=report, v=view(report, compare), charts=charts, style=parts["style.css"], script=parts["script.js"]
+    )
 
 
 def save(report: Report, path: str | Path, compare: Report | None = None) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -15,9 +15,17 @@ COLUMNS, CELL = 64, 13
 
 
 def _svg(width: float, height: float, body: str, label: str, kind: str) -> Markup:
-    return Markup(  # noqa: S704 - every text in `body` went through escape()
+    return Markup(
         f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}" class="{kind}">{body}</svg>'
     )
+
+
+def _rect(x: float, y: float, width: float, height: float, css: str, title: str = "", **data: object) -> str:
+    """A bar with its figures as data attributes, and a tooltip."""
+    facts = "".join(f' data-{name}="{escape(value)}"' for name, value in data.items())
+    tip = f"<title>{escape(title)}</title>" if title else ""
+    place = f'x="{x:.3f}" y="{y:.1f}" width="{width:.3f}" height="{height:.1f}"'
+    return f'<rect class="{css}" {place}{facts}>{tip}</rect>'
 
 
 def phases(report: Report, rows: Sequence[tuple[str, Cycles]], kinds: Sequence[str], names: dict[str, str]) -> Markup:
@@ -31,10 +39,8 @@ def phases(report: Report, rows: Sequence[tuple[str, Cycles]], kinds: Sequence[s
             value = getattr(c, kind)
             width = value / longest * 580
             if width > 0:
-                body.append(
-                    f'<rect class="k-{kind}" data-phase="{phase}" data-kind="{kind}" data-value="{value:.3f}" x="{x:.2f}" y="{y}" '
-                    f'width="{width:.2f}" height="26"><title>{phase}: {formats.count(value)} cycles {names[kind]}</title></rect>'
-                )
+                title = f"{phase}: {formats.count(value)} cycles {names[kind]}"
+                body.append(_rect(x, y, width, 26, f"k-{kind}", title, phase=phase, kind=kind, value=f"{value:.3f}"))
             x += width
         share = formats.percent(c.total, report.cycles.total)
         body.append(f'<text x="{x + 8:.1f}" y="{y + 18}" class="dim">{formats.count(c.total)} ({share})</text>')
@@ -52,13 +58,14 @@ def heat_map(report: Report, ipu: int) -> Markup:
         for value, cells in groupby(values[row : row + COLUMNS]):
             n = len(list(cells))
             x, y = (at - row) * CELL, row // COLUMNS * CELL
-            body.append(
-                f'<rect x="{x}" y="{y}" width="{n * CELL - 1}" height="{CELL - 1}" fill="{_heat(value / m.bytes_per_tile)}" '
-                f'data-tile="{at}" data-tiles="{n}" data-bytes="{value}"/>'
-            )
+            size = f'x="{x}" y="{y}" width="{n * CELL - 1}" height="{CELL - 1}"'
+            facts = f'data-tile="{at}" data-tiles="{n}" data-bytes="{value}"'
+            body.append(f'<rect {size} fill="{_heat(value / m.bytes_per_tile)}" {facts}/>')
             at += n
     height = -(-len(values) // COLUMNS) * CELL
-    lines = "".join(f'<line x1="{x - 0.5}" x2="{x - 0.5}" y1="0" y2="{height}"/>' for x in range(CELL, COLUMNS * CELL, CELL))
+    lines = "".join(
+        f'<line x1="{x - 0.5}" x2="{x - 0.5}" y1="0" y2="{height}"/>' for x in range(CELL, COLUMNS * CELL, CELL)
+    )
     body.append(f'<g class="cells">{lines}</g>')
     return _svg(COLUMNS * CELL, height, "".join(body), f"Memory of each tile of IPU {ipu}", "heat")
 
@@ -70,7 +77,7 @@ def _heat(share: float) -> str:
     """A perceptually even colour scale; red beyond the limit."""
     if share > 1:
         return "#e5484d"
-    for (a, low), (b, high) in zip(HEAT, HEAT[1:], strict=False):
+    for (a, low), (b, high) in pairwise(HEAT):
         if share <= b:
             t = (share - a) / (b - a)
             return "#" + "".join(f"{round(x + t * (y - x)):02x}" for x, y in zip(low, high, strict=True))
@@ -80,7 +87,8 @@ def _heat(share: float) -> str:
 def heat_scale() -> Markup:
     stops = "".join(f'<stop offset="{at:g}" stop-color="{_heat(at)}"/>' for at, _ in HEAT)
     body = (
-        f'<defs><linearGradient id="heat">{stops}</linearGradient></defs><rect width="220" height="10" rx="2" fill="url(#heat)"/>'
+        f'<defs><linearGradient id="heat">{stops}</linearGradient></defs>'
+        '<rect width="220" height="10" rx="2" fill="url(#heat)"/>'
         '<text x="0" y="24" class="dim">empty</text><text x="220" y="24" text-anchor="end" class="dim">full</text>'
     )
     return _svg(240, 28, body, "Colour scale of tile memory", "scale")
@@ -97,7 +105,9 @@ def _axis(top: float, limit: float, width: float, height: float, left: float) ->
     if 0 < limit <= top:
         y = 8 + height * (1 - limit / top)
         lines.append(f'<line x1="{left}" x2="{left + width}" y1="{y:.1f}" y2="{y:.1f}" class="limit"/>')
-        lines.append(f'<text x="{left + width}" y="{y - 5:.1f}" text-anchor="end" class="limit-text">tile memory</text>')
+        lines.append(
+            f'<text x="{left + width}" y="{y - 5:.1f}" text-anchor="end" class="limit-text">tile memory</text>'
+        )
     return "".join(lines)
 
 
@@ -108,10 +118,14 @@ def _path(points: Sequence[tuple[float, float]], close_to: float | None = None) 
     return text
 
 
-def sorted_profile(report: Report, points: Sequence[tuple[float, int, int]], other: Sequence[Any] | None = None) -> Markup:
+def sorted_profile(
+    report: Report, points: Sequence[tuple[float, int, int]], other: Sequence[Any] | None = None
+) -> Markup:
     """Bytes per tile, fullest first: always live below, the peak of the rest above."""
     left, width, height = 74, 740, 210
-    top = max(report.memory.bytes_per_tile, *(t for _, _, t in points), *(t for _, _, t in other or ((0, 0, 0),))) * 1.04
+    top = (
+        max(report.memory.bytes_per_tile, *(t for _, _, t in points), *(t for _, _, t in other or ((0, 0, 0),))) * 1.04
+    )
     bottom = 8 + height
 
     def place(row: int, rows: Sequence[Any]) -> list[tuple[float, float]]:
@@ -136,9 +150,7 @@ def categories(report: Report) -> Markup:
     for k, (name, n) in enumerate(rows):
         y, width = 4 + k * 28, n / longest * 420
         body.append(f'<text x="182" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
-        body.append(
-            f'<rect class="bar" data-category="{escape(name)}" data-bytes="{n}" x="190" y="{y}" width="{width:.2f}" height="20" rx="2"/>'
-        )
+        body.append(_rect(190, y, width, 20, "bar", category=name, bytes=n))
         share = formats.percent(n, report.memory.total)
         body.append(f'<text x="{198 + width:.1f}" y="{y + 15}" class="dim">{formats.size(n)} ({share})</text>')
     return _svg(820, 8 + 28 * len(rows), "".join(body), "Memory by category", "categories")
@@ -156,7 +168,7 @@ def liveness(report: Report, live: dict[str, Any]) -> Markup:
         curve.append((left + width, curve[-1][1]))
         body += f'<path d="{_path(curve, bottom)}" class="area-not-always" data-points="{len(points)}"/>'
     y = bottom - always / top * height
-    body += f'<rect x="{left}" y="{y:.1f}" width="{width}" height="{bottom - y:.1f}" class="area-always" data-bytes="{always}"/>'
+    body += _rect(left, y, width, bottom - y, "area-always", bytes=always)
     for phase, a, b in live["phases"]:
         x0, x1 = left + a / steps * width, left + b / steps * width
         body += f'<rect x="{x0:.1f}" y="{bottom + 4}" width="{x1 - x0:.1f}" height="5" class="p-{phase}"/>'
@@ -168,7 +180,10 @@ def liveness(report: Report, live: dict[str, Any]) -> Markup:
         anchor, shift = ("end", -8) if x > left + width / 2 else ("start", 8)
         body += f'<line x1="{x:.1f}" x2="{x:.1f}" y1="8" y2="{bottom}" class="peak"/>'
         body += f'<circle cx="{x:.1f}" cy="{high:.1f}" r="4" class="peak-dot"/>'
-        body += f'<text x="{x + shift:.1f}" y="20" text-anchor="{anchor}" class="peak-text">fullest tile: {escape(report.memory.peak_at)}</text>'
+        where = escape(report.memory.peak_at)
+        body += (
+            f'<text x="{x + shift:.1f}" y="20" text-anchor="{anchor}" class="peak-text">fullest tile: {where}</text>'
+        )
     return _svg(830, bottom + 30, body, "Live bytes over the program", "liveness")
 
 
@@ -178,8 +193,7 @@ def peak_parts(report: Report) -> Markup:
     total, x, body = max(1, sum(n for _, n in parts)), 0.0, []
     for k, (name, n) in enumerate(parts):
         width = n / total * 820
-        title = f"{escape(name)}: {formats.size(n)}"
-        body.append(f'<rect class="c{k % 8}" x="{x:.2f}" y="0" width="{width:.2f}" height="24" data-bytes="{n}"><title>{title}</title></rect>')
+        body.append(_rect(x, 0, width, 24, f"c{k % 8}", f"{name}: {formats.size(n)}", bytes=n))
         x += width
     return _svg(820, 24, "".join(body), "Fullest tile at the peak", "peak-parts")
 
@@ -194,16 +208,12 @@ def timeline(bars: dict[str, Any], ipus: int) -> Markup:
     for name, phase, ipu, start, length, kinds in bars["rows"]:
         x, w = start / bars["end"] * width, length / bars["end"] * width
         y = ipu * lane + 2
-        title = f"{escape(name)} ({phase}): {formats.count(length)} cycles"
-        body.append(
-            f'<rect class="p-{phase}" x="{x:.3f}" y="{y}" width="{max(w, 0.05):.3f}" height="{(lane - 8) * 0.62:.1f}" data-cycles="{length:.1f}">'
-            f"<title>{title}</title></rect>"
-        )
+        title = f"{name} ({phase}): {formats.count(length)} cycles"
+        high = lane - 8
+        body.append(_rect(x, y, max(w, 0.05), high * 0.62, f"p-{phase}", title, cycles=f"{length:.1f}"))
         for kind, value in zip(("compute", "exchange", "sync", "inter_ipu", "host"), kinds, strict=True):
             part = value / bars["end"] * width
             if part >= 0.04:
-                body.append(
-                    f'<rect class="k-{kind}" x="{x:.3f}" y="{y + (lane - 8) * 0.66:.1f}" width="{part:.3f}" height="{(lane - 8) * 0.34:.1f}"/>'
-                )
+                body.append(_rect(x, y + high * 0.66, part, high * 0.34, f"k-{kind}"))
             x += part
     return _svg(width, ipus * lane, "".join(body), "Timeline per IPU", "timeline")

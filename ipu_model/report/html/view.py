@@ -37,14 +37,14 @@ def view(report: Report, compare: Report | None) -> dict[str, Any]:
 
 def _cards(r: Report) -> list[tuple[str, str, str]]:
     peak = r.target["peakFlops"] * r.target["ipusPerReplica"] * r.schedule.seconds
-    worst = r.memory.max_tile
+    worst, limit = r.memory.max_tile, r.memory.bytes_per_tile
+    tiles = f"{r.target['ipusPerReplica']} IPU(s) of {r.target['tilesPerIPU']} tiles"
     rate = f"{formats.count(r.schedule.samples_per_second)} samples/s" if r.schedule.samples_per_second else "per run"
     return [
         ("Cycles", formats.count(r.total_cycles), f"{formats.seconds(r.schedule.seconds)}, {rate}"),
         ("Arithmetic", f"{formats.count(r.cycles.flops)}FLOP", f"{formats.percent(r.cycles.flops, peak)} of peak"),
-        ("Fullest tile", formats.size(worst), f"{formats.percent(worst, r.memory.bytes_per_tile)} of "
-         f"{formats.size(r.memory.bytes_per_tile)}"),
-        ("All tiles", formats.size(r.memory.total), f"{r.target['ipusPerReplica']} IPU(s) of {r.target['tilesPerIPU']} tiles"),
+        ("Fullest tile", formats.size(worst), f"{formats.percent(worst, limit)} of {formats.size(limit)}"),
+        ("All tiles", formats.size(r.memory.total), tiles),
         ("Steps", formats.count(len(r.steps)), f"{len(r.operations)} operations, {r.schedule.kind}"),
     ]  # fmt: skip
 
