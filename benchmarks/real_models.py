@@ -133,7 +133,8 @@ def compare(name: str, path: Path, shapes: Shapes, repeats: int = 10) -> Row:
     options.log_severity_level = 4
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     fed = random_inputs(session, shapes)
-    expected = dict(zip((o.name for o in session.get_outputs()), session.run(None, fed), strict=True))
+    results = map(np.asarray, session.run(None, fed))
+    expected = dict(zip((o.name for o in session.get_outputs()), results, strict=True))
     fn, params = to_jax(path)
     jitted = jax.jit(fn)
     found = {k: np.asarray(v) for k, v in jitted(params, fed).items()}

@@ -96,7 +96,7 @@ def export(name: str, path: Path) -> None:
     torch.manual_seed(0)
     network = NETWORKS[name]()
     for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):
+        if isinstance(module, nn.BatchNorm2d) and module.running_mean is not None and module.running_var is not None:
             nn.init.normal_(module.running_mean, std=0.1)
             nn.init.uniform_(module.running_var, 0.5, 1.5)
     torch.onnx.export(network.eval(), (torch.zeros(1, 3, 224, 224),), str(path), dynamo=True, external_data=False)

@@ -49,19 +49,12 @@ def captured(graph: ir.Graph) -> set[ir.Value]:
 def needs(node: ir.Node) -> Iterable[ir.Value]:
     """Everything a node reads: its inputs and what its subgraphs capture."""
     yield from (v for v in node.inputs if v is not None)
-    yield from (v for v in seen_through(node) if v is not None)
     for attr in node.attributes.values():
         if attr.type is ir.AttributeType.GRAPH:
             yield from captured(attr.value)
         elif attr.type is ir.AttributeType.GRAPHS:
             for graph in attr.value:
                 yield from captured(graph)
-
-
-def seen_through(node: ir.Node) -> tuple[ir.Value | None, ...]:
-    """What a fused translation reads besides its inputs: the logits, where an Nll follows a Softmax."""
-    source = node.inputs[0].producer() if node.op_type == "Nll" and node.inputs and node.inputs[0] else None
-    return source.inputs if source is not None and source.op_type == "Softmax" else ()
 
 
 def check_supported(graph: ir.Graph, opsets: Mapping[str, int]) -> None:

@@ -14,7 +14,7 @@ from .arrays import onnx_dtype
 from .registry import OutputCount, lowers
 
 
-def split_heads(x: jax.Array, heads: int | None) -> jax.Array:
+def split_heads(x: Any, heads: int | None) -> jax.Array:
     """(B, S, heads * D) to (B, heads, S, D); four-dimensional data stay."""
     if x.ndim == 4:
         return x

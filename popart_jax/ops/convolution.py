@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -42,7 +42,7 @@ def depthwise_convolution(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
     padded = jnp.repeat(padded, multiplier, axis=1) if multiplier > 1 else padded
     columns = w.reshape(w.shape[0], -1).T.reshape(-1, 1, w.shape[0], *(1,) * len(win.kernel))
     products = [tap * column for tap, column in zip(taps(padded, win), columns, strict=True)]
-    return sum(products[1:], start=products[0]).astype(x.dtype)
+    return reduce(jnp.add, products).astype(x.dtype)
 
 
 def add_bias(y: jax.Array, bias: Any) -> jax.Array:

@@ -100,12 +100,12 @@ def _tiled(shape: tuple[int, ...], win: Window, inner: bool) -> tuple[int, ...]:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
-def max_pool_values(x: jax.Array, win: Window) -> jax.Array:
+def max_pool_values(x: jax.Array, win: Window) -> Any:
     """Maxima of the windows; every element equal to its window's maximum gets the full gradient."""
     return _reduced(x, win, lowest(x.dtype), jnp.maximum, lax.max)
 
 
-def _max_pool_fwd(x: jax.Array, win: Window) -> tuple[jax.Array, Any]:
+def _max_pool_fwd(x: jax.Array, win: Window) -> tuple[Any, Any]:
     y = max_pool_values(x, win)
     return y, (x, y)
 
@@ -121,7 +121,7 @@ def _max_pool_bwd(win: Window, saved: Any, g: jax.Array) -> tuple[jax.Array]:
 max_pool_values.defvjp(_max_pool_fwd, _max_pool_bwd)
 
 
-def max_pool_indices(x: jax.Array, y: jax.Array, win: Window, storage_order: int) -> jax.Array:
+def max_pool_indices(x: jax.Array, y: Any, win: Window, storage_order: int) -> jax.Array:
     """Flat position in the whole tensor of each window's first maximum, INT64."""
     rank = len(win.kernel)
     sizes = x.shape[2:]

@@ -222,7 +222,7 @@ def _functions(names, default: Sequence[str], dirs: int, alphas, betas) -> list[
 
 def _halves(bias: Any, d: int) -> tuple[Any, Any]:
     """Input and recurrent bias of direction d."""
-    return (None, None) if bias is None else tuple(jnp.split(bias[d], 2))
+    return (None, None) if bias is None else (bias[d, : bias.shape[1] // 2], bias[d, bias.shape[1] // 2 :])
 
 
 @lowers("LSTM", 1, 7, 14, 22)
@@ -287,7 +287,7 @@ def gru(
         cell = gru_cell(functions[d], clip, bool(linear_before_reset))
         if linear_before_reset:
             inner = jnp.zeros((hidden,), x.dtype) if rb is None else rb[2 * hidden :]
-            bias = None if b is None else wb + jnp.pad(rb[: 2 * hidden], (0, hidden))
+            bias = None if rb is None else wb + jnp.pad(rb[: 2 * hidden], (0, hidden))
             return recur(cell, reverse, inner, [r[d].T], state, project(x, w[d], bias), mask)
         weights = [r[d, : 2 * hidden].T, r[d, 2 * hidden :].T]
         return recur(cell, reverse, None, weights, state, project(x, w[d], None if b is None else wb + rb), mask)

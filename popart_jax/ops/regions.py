@@ -175,15 +175,15 @@ def _suppress(boxes: np.ndarray, scores: np.ndarray, most: int, iou: float, leas
 @lowers("NonMaxSuppression", 10, 11)
 def non_max_suppression(boxes, scores, most=None, iou=None, least=None, /, *, center_point_box=0):
     """Selected (batch, class, box) triples. Their number depends on the data: outside jit only."""
-    values = [None if v is None else _concrete(v) for v in (boxes, scores, most, iou, least)]
-    if any(v is None and given is not None for v, given in zip(values, (boxes, scores, most, iou, least), strict=True)):
+    found_boxes, found_scores = _concrete(boxes), _concrete(scores)
+    limit, overlap, threshold = (np.zeros(0) if v is None else _concrete(v) for v in (most, iou, least))
+    if found_boxes is None or found_scores is None or limit is None or overlap is None or threshold is None:
         raise popart_exception("The number of boxes that NonMaxSuppression selects is known only at run time; call it "
                                "outside jit.")  # fmt: skip
-    found_boxes, found_scores, limit, overlap, threshold = values
-    corners = _corners(np.asarray(found_boxes), bool(center_point_box))
-    count = 0 if limit is None or not limit.size else max(int(limit.reshape(-1)[0]), 0)
-    bound = 0.0 if overlap is None or not overlap.size else float(overlap.reshape(-1)[0])
-    floor = None if threshold is None or not threshold.size else float(threshold.reshape(-1)[0])
+    corners = _corners(found_boxes, bool(center_point_box))
+    count = max(int(limit.reshape(-1)[0]), 0) if limit.size else 0
+    bound = float(overlap.reshape(-1)[0]) if overlap.size else 0.0
+    floor = float(threshold.reshape(-1)[0]) if threshold.size else None
     triples = [
         (b, c, i)
         for b in range(found_scores.shape[0])

@@ -18,7 +18,6 @@ from functools import cache
 from typing import Annotated, Any, Protocol, TypeVar, get_args, get_type_hints
 
 import jax
-import numpy as np
 import onnx_ir as ir
 
 
@@ -47,7 +46,8 @@ class Subgraph(Protocol):
     def __call__(self, *args: Any, iteration: Any = None) -> tuple[Any, ...]: ...
 
 
-Static = Annotated[np.ndarray, _StaticInput()]
+Static = Annotated[Any, _StaticInput()]
+"""A NumPy array (or None where the input is absent) while tracing."""
 Key = Annotated[jax.Array, FromContext("key")]
 OutputCount = Annotated[int, FromContext("n_outputs")]
 Training = Annotated[bool, FromContext("training")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from math import prod
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import popart_exception
-from ..registry import Context, NodeRef, Options, PopartMode, Training, lowers
+from ..registry import lowers
 
 DOMAIN = "ai.graphcore"
 _TINY_HALF = 6.104e-05
@@ -99,38 +98,15 @@ def _check_nll(probs: jax.Array, labels: Any) -> None:
         )
 
 
-def _logits(node: Any, walk: Any, probs: jax.Array) -> Any:
-    """Input of the Softmax that made the probabilities, if it normalises exactly the last axis."""
-    source = node.inputs[0].producer()
-    if source is None or source.op_type != "Softmax":
-        return None
-    legacy = walk.settings.opsets.get("", 1) < 13
-    given = source.attributes.get("axis")
-    axis = (given.value if given is not None else (1 if legacy else -1)) % probs.ndim
-    last = prod(probs.shape[axis:]) == probs.shape[-1] if legacy else axis == probs.ndim - 1
-    return walk.read(source.inputs[0]) if last else None
-
-
 @lowers("Nll", domain=DOMAIN)
-def nll(
-    probs, labels, /, *, reduction, inputIsLogProbability=0, ignoreIndex=None,
-    node: NodeRef, walk: Context, training: Training = False, popart: PopartMode = False, options: Options,
-):  # fmt: skip
+def nll(probs, labels, /, *, reduction, inputIsLogProbability=0, ignoreIndex=None):
     _check_nll(probs, labels)
-    plus_eps = options.get("NlllWithSoftmaxGradDirect", True)
-    may_fuse = training and popart and not inputIsLogProbability
-    wants_fused = may_fuse and (plus_eps or options.get("SoftmaxGradDirect", True))
-    logits = _logits(node, walk, probs) if wants_fused else None
-    if logits is not None:
-        losses = fused_nll(logits, jax.lax.stop_gradient(probs), labels, plus_eps)
-    elif inputIsLogProbability:
-        losses = -pick(probs, labels)
-    else:
-        losses = clamped_nll(pick(probs, labels), _clamps(probs.dtype))
+    p = pick(probs, labels)
+    losses = -p if inputIsLogProbability else clamped_nll(p, _clamps(probs.dtype))
     return _reduce_kept(losses, labels, reduction, ignoreIndex)
 
 
-def _reduce_kept(losses: jax.Array, labels: Any, reduction: str, ignore: int | None) -> jax.Array:
+def _reduce_kept(losses: Any, labels: Any, reduction: str, ignore: int | None) -> jax.Array:
     """Reduce the losses of the samples whose label is not `ignore`."""
     if ignore is None:
         return reduce_loss(losses, reduction)
@@ -140,7 +116,7 @@ def _reduce_kept(losses: jax.Array, labels: Any, reduction: str, ignore: int | N
 
 @lowers("SoftmaxNll", domain=DOMAIN)
 def softmax_nll(logits, labels, /, *, reduction, ignoreIndex=None, inputIsLogProbability=0, add_epsilon=1):
-    """Softmax over the last axis and Nll as one op; made by the patterns SoftmaxGradDirect and NlllWithSoftmaxGradDirect."""
+    """Softmax over the last axis and Nll as one op, made by patterns SoftmaxGradDirect, NlllWithSoftmaxGradDirect."""
     _check_nll(logits, labels)
     probs = jax.lax.stop_gradient(jax.nn.softmax(logits, -1))
     return _reduce_kept(fused_nll(logits, probs, labels, bool(add_epsilon)), labels, reduction, ignoreIndex)

@@ -34,5 +34,5 @@ def lstm(x, weights, bias=None, initial_state=None, seq_lengths=None, /, *, outp
     cell = lstm_cell((jax.nn.sigmoid, jnp.tanh, jnp.tanh), None, coupled=False)
     projected = project(x, flat[:size].T, bias)
     mask = time_mask(seq_lengths, steps)
-    (last_hidden, cell_state), ys = recur(cell, False, None, [flat[size:]], (state[0], state[1]), projected, mask)
-    return (ys if output_full_sequence else last_hidden), cell_state
+    last, ys = recur(cell, False, None, [flat[size:]], (state[0], state[1]), projected, mask)  # type: ignore[misc]
+    return (ys if output_full_sequence else last[0]), last[1]

@@ -98,7 +98,7 @@ def attention(
     )
 
 
-def _unpack(query, key, value, heads) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _unpack(query: Any, key: Any, value: Any, heads: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Query, key and value as (B, H, S, D), from separate or packed tensors."""
     if query.ndim == 5:
         return tuple(query[:, :, :, i].transpose(0, 2, 1, 3) for i in range(3))  # type: ignore[return-value]
@@ -184,8 +184,8 @@ def group_query_attention(
     allowed = allowed & (distance < local_window_size) if local_window_size > 0 else allowed
     bias = jnp.where(allowed, 0, -jnp.inf)[:, None]
     bias = bias if attention_bias is None else bias.at[..., : attention_bias.shape[-1]].add(attention_bias)
-    spread = (repeat_heads(x, num_heads) for x in (keys, values))
-    y = _capped(q, *spread, bias, scale, softcap, smooth_softmax > 0, head_sink)
+    k, v = repeat_heads(keys, num_heads), repeat_heads(values, num_heads)
+    y = _capped(q, k, v, bias, scale, softcap, smooth_softmax > 0, head_sink)
     return merge_heads(y), keys, values
 
 

@@ -26,7 +26,7 @@ def gelu(x: jax.Array) -> jax.Array:
     return jax.nn.gelu(x, approximate=False)
 
 
-def activate(name: str, x: jax.Array, values: Sequence[float] = ()) -> jax.Array:
+def activate(name: str, x: Any, values: Sequence[float] = ()) -> jax.Array:
     """Activation of a fused operator, by name, with its parameters in order (alpha, beta, gamma).
 
     Raises
@@ -119,11 +119,11 @@ def fused_conv(x, w, b=None, z=None, /, *, activation="", activation_params=(), 
     return activate(activation, y if z is None else y + z, activation_params)
 
 
-def _last(x: jax.Array) -> jax.Array:
+def _last(x: Any) -> jax.Array:
     return jnp.moveaxis(x, 1, -1)
 
 
-def _first(x: jax.Array) -> jax.Array:
+def _first(x: Any) -> jax.Array:
     return jnp.moveaxis(x, -1, 1)
 
 
@@ -208,7 +208,8 @@ def pad(x, pads: Static, value=None, /, *, mode="constant"):
 @lowers("Range", domain=DOMAIN)
 def range_(start: Static, limit: Static, delta: Static = None, /):
     step = np.ones((), start.dtype) if delta is None else delta
-    return np.arange(*(np.reshape(v, ()) for v in (start, limit, step)), dtype=start.dtype)
+    first, last, by = (np.reshape(v, ()).item() for v in (start, limit, step))
+    return np.arange(first, last, by, dtype=start.dtype)
 
 
 @lowers("GridSample", domain=DOMAIN)

@@ -33,7 +33,7 @@ def real(x: Any, scale: Any, zero: Any) -> jax.Array:
     return shifted.astype(jnp.float32) * jnp.asarray(scale, jnp.float32)
 
 
-def whole(y: Any, scale: Any, zero: Any, dtype: Any) -> jax.Array:
+def whole(y: Any, scale: Any, zero: Any, dtype: Any) -> Any:
     """Quantise a result."""
     return quantized(y, jnp.asarray(scale).reshape(()), None if zero is None else zero.reshape(()), np.dtype(dtype))
 
