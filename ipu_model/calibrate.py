@@ -35,7 +35,7 @@ class Calibration:
     constants : dict of str to float
         Those that were fitted.
     train, validation : dict
-        Errors by family on the figures that were fitted and on those held back: ``median``, ``p90``, ``bias``, ``count``.
+        Errors by family on the figures that were fitted and on those held back, as `summary` gives them.
     """
 
     target: Target

@@ -192,7 +192,7 @@ def available() -> dict[str, Callable[[], Target]]:
 
 def _load(load: Callable[[], Any]) -> Target:
     value = load()
-    return value() if callable(value) else value
+    return value if isinstance(value, Target) else value()
 
 
 def get(name: str | Target = "mk2") -> Target:

@@ -380,7 +380,7 @@ class Grid:
         one = dataclasses.replace(self, index=[a[i : i + 1] for a in self.index], cache={})
         n = self.p.dims
         moved = dict(zip(("operands", "output", "regrouped_weights", "regrouped_output"), one.moved(), strict=True))
-        tile = {
+        tile: dict[str, float] = {
             "inputs": int(one.inputs[0]),
             "weights": int(one.weights[0]),
             "partials": int(one.parts[0]),

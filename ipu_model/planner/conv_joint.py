@@ -83,7 +83,7 @@ def _cheapest(grids: list[Grid], bound: float) -> tuple[float, tuple[Split, Spli
     if any(g is None for g in kept):
         return None
     terms = [g.terms() for g in kept if g is not None]
-    total = sum(sum(t.values()) for t in terms)
+    total = np.sum([np.sum(list(t.values()), axis=0) for t in terms], axis=0)
     best = int(np.argmin(total))
     splits = tuple(g.split(best, t) for g, t in zip(kept, terms, strict=True) if g is not None)
     return float(total[best]), splits  # type: ignore[return-value]

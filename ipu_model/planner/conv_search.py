@@ -141,7 +141,7 @@ def _search(
     if grid is None:
         return None
     terms = grid.terms()
-    total = sum(terms.values())
+    total = np.sum(list(terms.values()), axis=0)
     best = int(np.argmin(total))
     return grid.split(best, terms) if total[best] < limit else None
 

@@ -153,17 +153,21 @@ def _pointwise(v: Vertex, p: ConvParams, t: Tile) -> bool:
     return v.height == 1 and kernel_one and outer_one and p.in_dilation == p.stride
 
 
+def _dealt(rows: Array, width: Array, cost) -> tuple[Array, Array]:
+    """`slowest_fastest` evaluated once for each distinct shape, of which many splits have few."""
+    if rows.size < 1000:
+        return slowest_fastest(rows, width, cost)
+    _, first, back = np.unique(rows * 2**31 + width, return_index=True, return_inverse=True)
+    slow, fast = slowest_fastest(rows[first], width[first], cost)
+    return slow[back], fast[back]
+
+
 def slowest_fastest(rows: Array, width: Array, cost) -> tuple[Array, Array]:
     """Slowest and fastest of six workers that share `rows` rows of `width` elements in contiguous runs.
 
     A run is cut at each row end; `cost` maps the length of a piece to bundles, and a worker without work costs
     ``cost(0)``.
     """
-    if rows.size > 1000:
-        # few distinct shapes occur among many splits
-        _, first, back = np.unique(rows * 2**31 + width, return_index=True, return_inverse=True)
-        slow, fast = slowest_fastest(rows[first], width[first], cost)
-        return slow[back], fast[back]
     total = rows * width
     slow, fast = None, None
     whole = cost(width)
@@ -238,7 +242,7 @@ def _amp_kernel(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Array:
         return np.where(n == 0, 17, np.where(n == 1, one, np.where(n == 2, two, more + (n - 3) * core))) - 6
 
     rows, width = _rows_width(p, t)
-    slow, fast = slowest_fastest(rows, width, piece)
+    slow, fast = _dealt(rows, width, piece)
     each = 17 + (1 if v.partials == "half" else 0)
     inner = np.maximum(6 * (slow + each), 6 * (fast + each) + 9)
     extra = {4: 60, 2: 46, 1: 15}.get(v.height, 20 * v.height) + 3
@@ -293,7 +297,7 @@ def _slic_cycles(v: Vertex, p: ConvParams, t: Tile) -> Array:
     tail = 2 if hh else 0
 
     def inner(first: bool) -> Array:
-        slow, _ = slowest_fastest(rows, width, piece(first))
+        slow, _ = _dealt(rows, width, piece(first))
         extra = 2 + 2 * rows * width if hh and first else 0
         return 6 * (17 + slow + tail) + extra
 

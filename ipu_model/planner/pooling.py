@@ -51,8 +51,7 @@ def plan_pooling(params: PoolParams, target: Target, backward: bool = False) -> 
 def _plan(p: PoolParams, machine: Machine, backward: bool) -> Plan:
     grain = 4 if p.data == "half" else 2
     most = min(8 * grain, cdiv(p.channels, grain) * grain)
-    groupings = [g for g in range(grain, most + 1, grain)]
-    found = [_search(p, machine, backward, g, grain) for g in groupings]
+    found = [_search(p, machine, backward, group, grain) for group in range(grain, most + 1, grain)]
     return min(found, key=lambda plan: plan[0])[1]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -136,8 +137,9 @@ def wide_and_deep(batch: int) -> Network:
 
 def mlp(batch: int, sizes: tuple[int, ...], kind: str = "mlp") -> Network:
     """Dense layers with nonlinearities."""
-    pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
-    return Network(kind, tuple(Product(1, batch, a, b) for a, b in pairs), float(batch * sum(sizes)), batch)
+    return Network(
+        kind, tuple(Product(1, batch, a, b) for a, b in itertools.pairwise(sizes)), float(batch * sum(sizes)), batch
+    )
 
 
 def cycles(network: Network, target: Target, partials: str = "half") -> tuple[float, float]:

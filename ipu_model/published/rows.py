@@ -16,15 +16,13 @@ Row = Mapping[str, Any]
 Op = Callable[[dict[str, Any], str, Target], Benchmark]
 OPS: dict[str, Op] = {**layers.OPS, **tables.OPS}
 
+CHIPS = (("bow", "bow"), ("c600", "c600"), (r"gc200|mk2|m2000|pod", "mk2"), (r"gc2\b|mk1", "mk1"))
+
 
 def target_of(row: Row) -> Target:
     """The chip that a row names in its ``hardware``."""
     hardware = str(row.get("hardware", ""))
-    for pattern, name in (("bow", "bow"), ("c600", "c600"), (r"gc200|mk2|m2000|pod", "mk2"), (r"gc2\b|mk1", "mk1")):
-        if re.search(pattern, hardware.lower()):
-            break
-    else:
-        name = "mk2"
+    name = next((name for pattern, name in CHIPS if re.search(pattern, hardware.lower())), "mk2")
     target = targets.get(name)
     used = re.search(r"(\d+) tiles used", hardware)
     return target.replace(tiles=int(used.group(1))) if used else target

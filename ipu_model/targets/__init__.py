@@ -24,7 +24,9 @@ def _read(name: str) -> dict[str, Any]:
 @functools.cache
 def fitted_constants() -> dict[str, float]:
     """Constants found by `ipu_model.calibrate`, by dotted name; the file holds how each was found."""
-    return {name: float(row["value"]) for name, row in json.loads((FOLDER / "fitted.json").read_text())["constants"].items()}
+    return {
+        name: float(row["value"]) for name, row in json.loads((FOLDER / "fitted.json").read_text())["constants"].items()
+    }
 
 
 @functools.cache

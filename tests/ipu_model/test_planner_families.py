@@ -1,0 +1,130 @@
+"""Planners of the other families against published vertex arithmetic and simple invariants."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipu_model import target
+from ipu_model.planner.ctc import plan_ctc
+from ipu_model.planner.embedding import plan_embedding, update_cycles
+from ipu_model.planner.mapping import linear_share, split_regions
+from ipu_model.planner.pooling import PoolParams, plan_pooling
+from ipu_model.planner.reduction import contributing_tiles, plan_reduction
+from ipu_model.planner.rnn import plan_gru, plan_lstm
+from ipu_model.planner.solver import cholesky_block, plan_cholesky, plan_triangular_solve, triangular_vector
+
+MK1, MK2 = target.get("mk1"), target.get("mk2")
+
+
+@given(st.integers(1, 10**6), st.sampled_from([1, 2, 4, 8]), st.integers(1, 1500), st.integers(0, 512))
+@settings(max_examples=200, deadline=None)
+def test_dealt_regions_cover_everything(elements, grain, parts, minimum):
+    used, largest = split_regions(elements, grain, parts, minimum)
+    assert 1 <= used <= parts
+    assert largest * used >= elements
+    assert (largest - grain) * used < elements + grain * used
+    if minimum and elements >= minimum:
+        assert largest >= min(minimum, elements)
+
+
+def test_linear_mapping_keeps_128_bytes_together():
+    assert linear_share(64 * 10, 2, MK2.machine) == 64
+    assert linear_share(1472 * 100, 4, MK2.machine) == 100
+
+
+def pool(batch=1, stride=1, channels=256):
+    return PoolParams(batch, channels, (35, 35), (3, 3), (stride,) * 2, (1, 1), (1, 1), group=8)
+
+
+def test_pooling_splits_fill_the_chip_and_grow_with_the_batch():
+    one, four = plan_pooling(pool(), MK1), plan_pooling(pool(batch=4), MK1)
+    assert one.tiles <= MK1.tiles
+    assert 2 < four.quantities["compute"] / one.quantities["compute"] < 5
+
+
+def test_pooling_backward_costs_more_than_forward():
+    assert plan_pooling(pool(), MK2, True).quantities["compute"] > plan_pooling(pool(), MK2).quantities["compute"]
+
+
+def test_pooling_with_a_stride_is_cheaper():
+    assert plan_pooling(pool(stride=2), MK2).quantities["compute"] < plan_pooling(pool(), MK2).quantities["compute"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "share", "tiles"),
+    [((16, 64), (1,), 64, 1), ((16, 64), (0,), 64, 16), ((4, 3136, 8), (1,), 84, 299), ((8, 64), (1,), 16, 4)],
+)
+def test_tiles_that_share_an_output(shape, dims, share, tiles):
+    assert contributing_tiles(shape, dims, share) == tiles
+
+
+def test_reduction_needs_more_stages_when_more_tiles_meet():
+    few = plan_reduction((16, 4, 16, 32, 8), (1, 3), MK1)
+    many = plan_reduction((4, 12544, 8), (1,), MK1)
+    assert few.detail["stages"] < many.detail["stages"]
+    assert few.cycles(MK1) < many.cycles(MK1)
+
+
+def test_embedding_plan_and_the_update_of_one_worker():
+    plan = plan_embedding(100000, 200, 1440, MK1)
+    assert plan.detail == {"columns": 100, "rows": 12, "lookups": 1}
+    assert plan_embedding(100000, 200, 1440, MK2).detail["rows"] == 14
+    per_index = (update_cycles(2000, 2, MK1.machine, "half") - update_cycles(1000, 2, MK1.machine, "half")) / 1000
+    assert per_index == 72
+
+
+def test_embedding_without_update_is_cheaper():
+    assert "update" not in plan_embedding(1000, 64, 100, MK2, update=False).quantities
+
+
+def test_cholesky_of_one_block_is_its_vertex():
+    plan = plan_cholesky(16, 16, MK1)
+    assert plan.quantities["vertices"] == 6 * cholesky_block(16, "float") == 191_556
+
+
+def test_cholesky_upper_and_lower_differ_only_with_several_blocks():
+    assert plan_cholesky(16, 16, MK1, lower=True).quantities == plan_cholesky(16, 16, MK1, lower=False).quantities
+    lower, upper = (plan_cholesky(64, 16, MK1, lower=flag).quantities["vertices"] for flag in (True, False))
+    assert lower > upper
+
+
+def test_triangular_solve_for_a_vector():
+    plan = plan_triangular_solve(256, 1, 64, MK2, left=True)
+    assert plan.quantities["vertices"] == 4 * 6 * triangular_vector(64, "float", True) == 4 * 105_228
+    right = plan_triangular_solve(256, 1, 64, MK2, left=False)
+    assert right.quantities["vertices"] == 4 * 228_996
+
+
+def test_triangular_solve_counts_its_leaves():
+    assert plan_triangular_solve(256, 256, 64, MK1).detail["leaves"] == 16
+    assert plan_triangular_solve(64, 64, 64, MK1).detail["leaves"] == 1
+
+
+def test_ctc_loops_of_the_published_shapes():
+    assert plan_ctc(1, 1200, 480, 5, MK1).quantities["loops"] == pytest.approx(694_000, rel=0.01)
+    assert plan_ctc(1, 375, 200, 36, MK1).quantities["loops"] == pytest.approx(217_000, rel=0.01)
+
+
+def test_ctc_needs_more_time_when_tiles_run_out():
+    assert plan_ctc(1, 100, 4000, 5, MK1).quantities["loops"] > plan_ctc(1, 100, 400, 5, MK1).quantities["loops"]
+
+
+@pytest.mark.parametrize("layer", [plan_lstm, plan_gru])
+def test_recurrent_layers_scale_with_steps_and_training(layer):
+    short = layer(8, 10, 256, 256, MK2)
+    long = layer(8, 20, 256, 256, MK2)
+    assert long.cycles(MK2) == pytest.approx(2 * short.cycles(MK2))
+    assert layer(8, 10, 256, 256, MK2, training=True).cycles(MK2) > 2 * short.cycles(MK2)
+    # what a step computes: input and state times all gates, in every product of the plan
+    gates = {plan_lstm: 4, plan_gru: 3}[layer]
+    work = sum(p.detail.problem.params.macs for p in short.detail)
+    assert work == 8 * 512 * gates * 256
+
+
+def test_quantities_are_finite_numbers():
+    plans = [plan_pooling(pool(), MK1), plan_ctc(2, 50, 20, 5, MK1), plan_reduction((64, 64), (0,), MK2)]
+    for plan in plans:
+        assert all(np.isfinite(v) and v >= 0 for v in plan.quantities.values())
