@@ -1,0 +1,287 @@
+"""Training structure: reductions, batch norm statistics, dropout and seeds, groups, clipping, optimizer changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import popart_jax as popart
+
+from . import nets
+from .nets import accumulated, linear, model, replicated, run, sgd, train, weights_of
+
+B, A, R = 2, 3, 2
+MEAN = {"accumulationAndReplicationReductionType": popart.ReductionType.Mean}
+RUNNING = {**MEAN, "meanAccumulationAndReplicationReductionStrategy": popart.MeanReductionStrategy.Running}
+
+
+def _x(*lead: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(*lead, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize("options", [{}, MEAN, RUNNING], ids=["sum", "post", "running"])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("mode", list(popart.SGDAccumulatorAndMomentum))
+def test_reductions(options, momentum, mode):
+    """Gradients of micro-batches and replicas combine by sum or mean; the loss scale cancels."""
+    proto, w = linear()
+    values = {"defaultLearningRate": (0.5, True), "defaultMomentum": (momentum, True), "lossScaling": (4.0, True)}
+    optimizer = popart.SGD(values, accumulatorAndMomentum=mode)
+    session = train(proto, {"loss": "Sum"}, optimizer, B, **accumulated(A), **replicated(R), **options)
+    x = _x(B, A, R)
+    run(session, x=x)
+    v, expected = 0, w
+    for b in range(B):
+        v = momentum * v + (x[b].mean((0, 1)) if options else x[b].sum((0, 1)))
+        expected = expected - 0.5 * v
+    np.testing.assert_allclose(weights_of(session, w=w)["w"], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_const_and_streamed_scalars_give_the_same_bits():
+    proto, w = linear()
+    got = []
+    for const in (True, False):
+        values = {n: (v, const) for n, v in {"defaultLearningRate": 0.3, "defaultWeightDecay": 0.07,
+                  "defaultMomentum": 0.83, "defaultDampening": 0.1, "lossScaling": 3.0}.items()}  # fmt: skip
+        session = train(proto, {"loss": "Sum"}, popart.SGD(values), 5)
+        run(session, x=_x(5))
+        got.append(weights_of(session, w=w)["w"])
+    np.testing.assert_array_equal(*got)
+
+
+def test_new_values_do_not_recompile():
+    proto, w = linear()
+    session = train(proto, {"loss": "Sum"}, sgd(0.5, False))
+    call = session._engine.programs[""].executable.call
+    x = _x()
+    run(session, x=x)
+    session.updateOptimizerFromHost(sgd(0.25, False))
+    run(session, x=x)
+    assert session._engine.programs[""].executable.call is call
+    np.testing.assert_allclose(weights_of(session, w=w)["w"], w - 0.75 * x, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("new", "text"),
+    [
+        (lambda: sgd(0.5, True), "Problem with learning rates"),
+        (lambda: popart.SGD({"defaultLearningRate": (0.5, False), "defaultWeightDecay": (0.1, True)}), "weight decays"),
+        (lambda: popart.SGD({"defaultLearningRate": (0.5, False), "lossScaling": (2, True)}), "loss scaling"),
+        (lambda: popart.SGD({"defaultLearningRate": (0.5, False), "defaultMomentum": (0.1, True)}), "momentums"),
+        (lambda: popart.Adam({}), "same class"),
+        (lambda: popart.SGD({"defaultLearningRate": (0.5, False)}, [popart.ClipNormSettings.clipAllWeights(1)]), "clip norm"),
+    ],
+)
+def test_refused_replacements(new, text):
+    proto, _ = linear()
+    session = train(proto, {"loss": "Sum"}, sgd(0.5, False))
+    with pytest.raises(popart.popart_exception, match=text):
+        session.updateOptimizerFromHost(new())
+
+
+def test_dampening_is_not_compared():
+    proto, _ = linear()
+    session = train(proto, {"loss": "Sum"}, sgd(0.5, False))
+    session.updateOptimizerFromHost(sgd(0.5, False, defaultDampening=(0.5, False)))
+
+
+BATCH_NORM = """g (float[4,3,5] x) => (float loss) {
+    y, m1, v1, sm, sv = BatchNormalization<momentum = 0.8>(x, scale, bias, mean, var)
+    loss = ai.graphcore.L1<lambda = 1.0, reduction = "Sum">(y)
+}"""
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_running_statistics(replicas):
+    """They move with every micro-batch and drift apart over replicas; the host sees replica 0."""
+    weights = {"scale": np.ones(3), "bias": np.zeros(3), "mean": np.zeros(3), "var": np.ones(3)}
+    weights = {n: v.astype(np.float32) for n, v in weights.items()}
+    options = {**accumulated(A), **(replicated(replicas) if replicas > 1 else {})}
+    session = train(model(BATCH_NORM, **weights), {"loss": "Sum"}, sgd(0.01), B, **options)
+    x = np.random.default_rng(0).normal(size=(B, A, replicas, 4, 3, 5)).astype(np.float32)
+    run(session, x=x)
+    mean, var = weights["mean"], weights["var"]
+    for part in x[:, :, 0].reshape(-1, 4, 3, 5):
+        mean = 0.8 * mean + 0.2 * part.mean((0, 2))
+        var = 0.8 * var + 0.2 * part.var((0, 2))
+    got = weights_of(session, **weights)
+    np.testing.assert_allclose(got["mean"], mean, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(got["var"], var, rtol=1e-4)
+
+
+DROPOUT = """g (float[64] x) => (float loss) {
+    y, mask = Dropout<ratio = 0.5>(x)
+    z = Mul(y, w)
+    loss = ai.graphcore.IdentityLoss<reduction = "Sum">(z)
+}"""
+
+
+def _dropout_session(batches=2, **options):
+    names = {"y": "All", "mask": "All", "Gradient___x": "All"}
+    return train(model(DROPOUT, w=np.ones(64, np.float32)), names, sgd(1e-30), batches, **options)
+
+
+def test_seeds_repeat_and_resume():
+    session = _dropout_session()
+    x = np.ones((2, 64), np.float32)
+    session.setRandomSeed(123)
+    assert session.getRandomSeed() == 123
+    first, second = (run(session, x=x)["y"] for _ in range(2))
+    assert (first[0] != first[1]).any()
+    assert (first != second).any()
+    session.setRandomSeed(123)
+    np.testing.assert_array_equal(run(session, x=x)["y"], first)
+    middle = session.getRandomSeed()
+    assert middle == 123 + 2 + (2 << 32), "two micro-batches: the low word by the replicas, the high word by one"
+    later = _dropout_session()
+    later.setRandomSeed(middle)
+    np.testing.assert_array_equal(run(later, x=x)["y"], second)
+
+
+def test_masks_agree_and_replicas_differ():
+    session = _dropout_session(1, **replicated(2))
+    session.setRandomSeed(5)
+    found = run(session, x=np.ones((2, 64), np.float32))
+    np.testing.assert_array_equal(found["y"], found["mask"] * 2.0)
+    np.testing.assert_array_equal(found["Gradient___x"], found["mask"] * 2.0)
+    assert (found["y"][0] != found["y"][1]).any()
+
+
+def test_seed_without_random_operators(caplog):
+    proto, _ = linear()
+    session = train(proto, {"loss": "Sum"}, sgd())
+    session.setRandomSeed(3)
+    assert session.getRandomSeed() == 0
+
+
+def test_seed_before_prepare():
+    session = popart.TrainingSession(
+        model(DROPOUT, w=np.ones(64, np.float32)), nets.flow(1, {"y": "All"}), "loss", sgd(), nets.device()
+    )
+    with pytest.raises(popart.popart_runtime_error, match="prepareDevice"):
+        session.setRandomSeed(1)
+
+
+GROUPS = [
+    (popart.CommGroupType.Consecutive, 2, [[0, 1], [2, 3]]),
+    (popart.CommGroupType.Orthogonal, 2, [[0, 2], [1, 3]]),
+    (popart.CommGroupType.Ungrouped, 0, [[0], [1], [2], [3]]),
+]
+
+
+@pytest.mark.parametrize(("kind", "size", "groups"), GROUPS)
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("factor", [1, 2])
+def test_grouped_weights(kind, size, groups, momentum, factor):
+    """Each group has its own value and sums its own gradients; optimizer state follows."""
+    count = len(groups)
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [3]))
+    w0 = np.arange(count * 3, dtype=np.float32).reshape(count, 3)
+    settings = popart.VariableSettings(popart.CommGroup(kind, size))
+    w = builder.addInitializedInputTensor(w0, settings, "w")
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([x, w])], reduction=popart.ReductionType.Sum)
+    options = {**replicated(4), **(accumulated(factor) if factor > 1 else {})}
+    optimizer = sgd(0.5, defaultMomentum=(momentum, True))
+    session = train(builder.getModelProto(), {"w": "Final"}, optimizer, 2, loss=loss, **options)
+    data = _x(2, factor, 4)
+    found = run(session, **{x: data})
+    expected, v = w0.astype(np.float64), np.zeros((count, 3))
+    for b in range(2):
+        for g, members in enumerate(groups):
+            v[g] = momentum * v[g] + data[b][:, members].sum((0, 1))
+        expected = expected - 0.5 * v
+    np.testing.assert_allclose(weights_of(session, w=w0)["w"], expected, rtol=1e-5, atol=1e-6)
+    for g, members in enumerate(groups):
+        for r in members:
+            np.testing.assert_allclose(found["w"][r], expected[g], rtol=1e-5, atol=1e-6)
+
+
+def test_all_replicas_retrieval():
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [3]))
+    mode = popart.VariableRetrievalMode.AllReplicas
+    w0 = np.arange(6, dtype=np.float32).reshape(2, 3)
+    settings = popart.VariableSettings(popart.CommGroup(popart.CommGroupType.Consecutive, 2), mode)
+    w = builder.addInitializedInputTensor(w0, settings, "w")
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([x, w])], reduction=popart.ReductionType.Sum)
+    session = train(builder.getModelProto(), {loss: "Sum"}, sgd(), 1, loss=loss, **replicated(4))
+    got = weights_of(session, w=np.empty((4, 3), np.float32))["w"]
+    np.testing.assert_array_equal(got, w0[[0, 0, 1, 1]])
+
+
+@pytest.mark.parametrize("which", ["all", "one"])
+def test_clipping(which):
+    """Plain SGD clips the reduced gradient, loss scale included."""
+    text = """g (float[3] x) => (float loss) {
+        y = Mul(x, w)
+        z = Mul(y, v)
+        loss = ai.graphcore.IdentityLoss<reduction = "Sum">(z)
+    }"""
+    w, v = np.asarray([1, 2, 3], np.float32), np.asarray([3, 1, 2], np.float32)
+    clip = popart.ClipNormSettings.clipAllWeights(1.5) if which == "all" else popart.ClipNormSettings.clipWeights(["w"], 1.5)
+    optimizer = popart.SGD({"defaultLearningRate": (0.5, True), "lossScaling": (2.0, True)}, [clip])
+    session = train(model(text, w=w, v=v), {"GlobalNorm___0": "All"}, optimizer)
+    x = _x()
+    gw, gv = 2 * x * v, 2 * x * w
+    norm = np.sqrt((gw**2).sum() + ((gv**2).sum() if which == "all" else 0))
+    found = run(session, x=x)
+    np.testing.assert_allclose(found["GlobalNorm___0"], norm, rtol=1e-6)
+    factor = 1.5 / max(1.5, norm)
+    got = weights_of(session, w=w, v=v)
+    np.testing.assert_allclose(got["w"], w - 0.25 * factor * gw, rtol=1e-5)
+    np.testing.assert_allclose(got["v"], v - 0.25 * (factor if which == "all" else 1) * gv, rtol=1e-5)
+
+
+def test_clip_of_an_unknown_weight():
+    proto, _ = linear()
+    clip = popart.ClipNormSettings.clipWeights(["nope"], 1.0)
+    with pytest.raises(popart.popart_exception, match="Could not find a varupdate op for tensor nope"):
+        train(proto, {"loss": "Sum"}, popart.SGD({}, [clip]))
+
+
+def test_weights_off_the_path_do_not_decay():
+    text = """g (float[3] x) => (float loss) {
+        d = ai.graphcore.Detach(v)
+        y = Mul(x, w)
+        z = Add(y, d)
+        loss = ai.graphcore.IdentityLoss<reduction = "Sum">(z)
+    }"""
+    w = np.ones(3, np.float32)
+    optimizer = sgd(0.5, defaultWeightDecay=(0.1, True))
+    session = train(model(text, w=w, v=2 * w), {"loss": "Sum"}, optimizer)
+    run(session, x=_x())
+    got = weights_of(session, w=w, v=w)
+    np.testing.assert_array_equal(got["v"], 2 * w)
+    assert (got["w"] != w).all()
+
+
+def test_integer_initializer_refused():
+    text = "g (float[3] x) => (float[3] loss) { i = Cast<to = 1>(n)\n y = Mul(x, i)\n loss = Mul(y, w) }"
+    proto = model(text, n=np.ones(3, np.int32), w=np.ones(3, np.float32))
+    with pytest.raises(popart.popart_exception, match="Currently only floating point variable tensors are updatable"):
+        train(proto, {"loss": "Sum"}, sgd())
+
+
+@pytest.mark.parametrize(("loss", "text"), [("nope", "Could not find loss tensor"), ("y", "must be a scalar tensor"), ("x", "does not have a producer")])
+def test_bad_losses(loss, text):
+    proto, _ = linear()
+    with pytest.raises(popart.popart_exception, match=text):
+        train(proto, {"y": "All"}, sgd(), loss=loss)
+
+
+def test_forward_only_program():
+    proto, w = linear()
+    session = train(
+        proto, {"y": "All", "loss": "Sum", "w": "Final"}, sgd(0.5), B, **accumulated(A)
+    )
+    from popart_jax.session.engine import FORWARD_ONLY
+
+    session._engine.compile((FORWARD_ONLY,))
+    x, found = _x(B, A), session.initAnchorArrays()
+    run(session, x=x)
+    after = weights_of(session, w=w)["w"]
+    session.run(FORWARD_ONLY, popart.PyStepIO({"x": x}, found))
+    np.testing.assert_allclose(found["y"], x * after, rtol=1e-6)
+    np.testing.assert_allclose(found["w"], after)
+    np.testing.assert_array_equal(weights_of(session, w=w)["w"], after)
