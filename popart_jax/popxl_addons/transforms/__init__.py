@@ -4,3 +4,4 @@ from __future__ import annotations
 
 from .autodiff import autodiff as autodiff
 from .autodiff import autodiff_with_accumulation as autodiff_with_accumulation
+from .recomputation import recompute_graph as recompute_graph

@@ -1,0 +1,163 @@
+"""Remote buffers by name, and the graphs that load from and store to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from .. import popxl
+from ..popxl import RemoteBuffer, ReplicaGrouping, TensorSpec, ops
+from .dot_tree import DotTree
+from .graph import GraphWithNamedArgs
+from .named_tensors import NamedTensors
+from .variable_factory import NamedVariableFactories, VariableFactory
+
+
+class NamedRemoteBuffers(DotTree[RemoteBuffer]):
+    """Remote buffers by name."""
+
+
+def create_remote_buffer(
+    spec: TensorSpec | popxl.Tensor,
+    entries: int = 1,
+    replica_group: ReplicaGrouping | None = None,
+    shard_over: int | None = None,
+) -> RemoteBuffer:
+    """A buffer for tensors of a spec; sharded when `shard_over` is more than 1, or when the spec is a shard.
+
+    Raises
+    ------
+    ValueError
+        The elements can't be divided among the shards.
+    """
+    shape, meta = tuple(spec.shape), tuple(spec.meta_shape or ())
+    shards = 1 if shard_over is None else shard_over
+    if not meta and shards > 1:
+        elements = math.prod(shape)
+        if elements % shards:
+            raise ValueError(f"{elements} elements of shape {shape} can't be divided into {shards} shards")
+        shape, meta = (elements // shards,), shape
+    buffer = popxl.remote_buffer(shape, spec.dtype, entries)
+    buffer.meta_shape = meta
+    return buffer
+
+
+def named_buffers(tensors: NamedTensors, entries: int = 1) -> NamedRemoteBuffers:
+    """One buffer for each tensor, shaped like it."""
+    return NamedRemoteBuffers.from_dict(
+        {k: create_remote_buffer(t.spec, entries) for k, t in tensors.to_dict().items()}
+    )
+
+
+def named_variable_buffers(
+    factories: NamedVariableFactories, entries: int = 1, shard_over_dict: Mapping[str, int] | int | bool = True
+) -> NamedRemoteBuffers:
+    """One buffer for each factory.
+
+    Parameters
+    ----------
+    shard_over_dict : bool, int or mapping
+        True shards over the factory's whole group, False or 1 not at all, a number over that many replicas, a mapping
+        says it by name (missing: the whole group).
+
+    Raises
+    ------
+    ValueError
+        Another type, or a number outside 1 to the size of the group.
+    """
+    made = {}
+    for name, factory in factories.to_dict().items():
+        shards = _shards(name, factory, shard_over_dict)
+        spec = TensorSpec(factory.shape, factory.dtype, factory.meta_shape or ())
+        made[name] = create_remote_buffer(spec, entries, factory.replica_grouping, shards)
+    return NamedRemoteBuffers.from_dict(made)
+
+
+def _shards(name: str, factory: VariableFactory, wanted: Mapping[str, int] | int | bool) -> int:
+    whole = factory.replica_grouping.group_size
+    if isinstance(wanted, bool):
+        return whole if wanted else 1
+    if not isinstance(wanted, (int, Mapping)):
+        raise ValueError(f"shard_over_dict must be a bool, an int or a mapping, got {type(wanted).__name__}")
+    count = wanted if isinstance(wanted, int) else wanted.get(name, whole)
+    if not 1 <= count <= whole:
+        raise ValueError(f"{name!r} can be sharded over 1 to {whole} replicas, got {count}")
+    return count
+
+
+def _grow(buffers: NamedRemoteBuffers, entries: int) -> None:
+    for buffer in buffers.values_flat():
+        buffer.entries = max(buffer.entries, entries)
+
+
+def _sorted(buffers: NamedRemoteBuffers) -> list[tuple[str, RemoteBuffer]]:
+    return sorted(buffers.to_dict().items(), key=lambda pair: pair[0])
+
+
+def _load(buffer: RemoteBuffer, entry: int | popxl.Tensor, name: str, use_io_tiles: bool) -> popxl.Tensor:
+    if not use_io_tiles:
+        return ops.remote_load(buffer, entry, name)
+    with popxl.io_tiles():
+        loaded = ops.remote_load(buffer, entry, name)
+    return ops.io_tile_copy(loaded)
+
+
+def _store(buffer: RemoteBuffer, entry: int | popxl.Tensor, t: popxl.Tensor, use_io_tiles: bool) -> None:
+    if not use_io_tiles:
+        ops.remote_store(buffer, entry, t)
+        return
+    copied = ops.io_tile_copy(t)
+    with popxl.io_tiles():
+        ops.remote_store(buffer, entry, copied)
+
+
+def load_remote(buffers: NamedRemoteBuffers, entry: int | popxl.Tensor = 0, use_io_tiles: bool = False) -> NamedTensors:
+    """Load one entry of every buffer in the current graph."""
+    with popxl.in_sequence(False):
+        loaded = {name: _load(buffer, entry, name, use_io_tiles) for name, buffer in _sorted(buffers)}
+    return NamedTensors.from_dict(loaded)
+
+
+def store_remote(
+    buffers: NamedRemoteBuffers, tensors: NamedTensors, entry: int | popxl.Tensor = 0, use_io_tiles: bool = False
+) -> None:
+    """Store tensors into an entry of the buffers of the same names, in the current graph."""
+    given = tensors.to_dict()
+    with popxl.in_sequence(False):
+        for name, buffer in _sorted(buffers):
+            _store(buffer, entry, given[name], use_io_tiles)
+
+
+def load_remote_graph(
+    buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False
+) -> tuple[GraphWithNamedArgs, list[str]]:
+    """A graph that loads an entry of every buffer; outputs in the order of the returned, sorted names."""
+    _grow(buffers, entries)
+    names = [name for name, _ in _sorted(buffers)]
+
+    def load_remote(load_index: popxl.Tensor) -> list[popxl.Tensor]:
+        with popxl.in_sequence(False):
+            return [_load(buffer, load_index, name, use_io_tiles) for name, buffer in _sorted(buffers)]
+
+    return GraphWithNamedArgs(_create("load_remote", load_remote)), names
+
+
+def store_remote_graph(buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False) -> GraphWithNamedArgs:
+    """A graph that stores its named inputs into an entry of the buffers of the same names."""
+    _grow(buffers, entries)
+    args = NamedTensors()
+
+    def store_remote(store_index: popxl.Tensor) -> None:
+        with popxl.in_sequence(False):
+            for name, buffer in _sorted(buffers):
+                meta = buffer.meta_shape
+                t = popxl.graph_input(buffer.tensor_shape, buffer.tensor_dtype, name, meta_shape=meta)
+                args.insert(name, t, overwrite=True)
+                _store(buffer, store_index, t, use_io_tiles)
+
+    return GraphWithNamedArgs(_create("store_remote", store_remote), args)
+
+
+def _create(name: str, fn) -> popxl.Graph:
+    fn.__qualname__ = name
+    return popxl.gcg().ir.create_graph(fn, TensorSpec((), popxl.int32))
