@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from .load import from_proto, load_proto
 from .reserved_names import EXPOSED, INTERNAL, reserved_prefix
 
 _STATE_KEYS = ("Accl", "Accl1", "Accl2", "Accl3", "Step", "LossScaleUpdateFactor", "PreviousLossScaling")
+_PRINT_VARIABLE = "POPART_PRINT_TENSORS"
+_GRAPHCORE = "ai.graphcore"
 OPTIMIZER_STATE = tuple({**EXPOSED, **INTERNAL}[key] for key in _STATE_KEYS)
 
 
@@ -56,10 +59,21 @@ def read_session_model(source: str | bytes | Path | onnx.ModelProto, shapes: Inp
     if model.functions:
         InlinePass()(model)
     settle_input_shapes(model.graph, shapes)
+    add_prints(model, os.environ.get(_PRINT_VARIABLE, "").split())
     state = _take_optimizer_state(model.graph)
     drop_unused_initializers(model.graph)
     load_external(model.graph, proto)
     return SessionModel(proto, model, state)
+
+
+def add_prints(model: ir.Model, names: list[str]) -> None:
+    """Print tensors while the model runs: a PrintTensor behind each of the names that exist."""
+    values = {v.name: v for v in (*model.graph.inputs, *(v for node in model.graph for v in node.outputs))}
+    for name in names:
+        if name in values:
+            attributes = [ir.AttrString("title", name), ir.AttrInt64("print_gradient", 0)]
+            model.graph.append(ir.Node(_GRAPHCORE, "PrintTensor", [values[name]], attributes, name=f"print_{name}"))
+            model.opset_imports.setdefault(_GRAPHCORE, 1)
 
 
 def check_names(graph: onnx.GraphProto, shapes: InputShapeInfo) -> None:

@@ -19,7 +19,7 @@ from ..model.input_shapes import InputShapeInfo
 from ..model.load import load_proto
 from ..model.tensor_info import _TensorInfoCore
 from ..optimizers import Optimizer
-from . import callbacks, feeding, memory_check, option_checks, saving, seeds
+from . import callbacks, developer_output, feeding, memory_check, option_checks, saving, seeds
 from .anchor_arrays import init_anchor_arrays
 from .dataflow import DataFlow
 from .engine import FORWARD_ONLY, MAIN, Engine
@@ -59,6 +59,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         self._cache = EngineCache(self._prepared)
         self._stored = self._cache.find()
         self._from_cache = self._stored is not None
+        developer_output.at_construction(request.options, self._ir_text)
 
     # -- facts
 
@@ -135,6 +136,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         if options.compileEngine:
             self._compile(engine)
         self._engine = engine
+        developer_output.at_prepare(options, self._ir_text)
         memory_check.check(self, self._prepared, err)
         if loadEngine and options.compileEngine:
             self.loadEngineAndConnectStreams()

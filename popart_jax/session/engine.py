@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ from ..execution.program import SEED
 from ..lowering.interpreter import names
 from .feeding import AnchorFact, StreamFact
 from .preparing import Prepared
+from .progress import reporter
 
 MAIN = ""
 FORWARD_ONLY = "implicitPipeliningFwdOnly"
+_PHASES = 3  # laying out, tracing, compiling
 
 
 @dataclass(frozen=True)
@@ -49,18 +51,26 @@ class Engine:
 
     def compile(self, handles: tuple[str, ...], stored: Path | None = None) -> None:
         """Trace and compile the programs by these handles, or load them from a container."""
+        advance = reporter(self.prepared.request.options, _PHASES * len(handles))
         for handle in handles:
             program = program_of(self.prepared.program, handle)
             laid_out = lay_out(program, jax.default_backend(), hoist=self.prepared.program.training is None)
-            executable = self._executable(laid_out, handle, stored)
+            advance()
+            executable = self._executable(laid_out, handle, stored, advance)
+            advance()
             facts = self._stream_facts(program), self._anchor_facts(program)
             self.programs[handle] = Loaded(laid_out, executable, *facts)
 
-    def _executable(self, laid_out: LaidOut, handle: str, stored: Path | None) -> Executable:
+    def _executable(
+        self, laid_out: LaidOut, handle: str, stored: Path | None, advance: Callable[[], None]
+    ) -> Executable:
         size = 1 if self.prepared.hyper is None else self.prepared.hyper.size
         if stored is not None:
+            advance()
             return from_container(laid_out.program, size, stored, handle)
-        return compile_traced(trace(laid_out.program, size), laid_out.options)
+        traced = trace(laid_out.program, size)
+        advance()
+        return compile_traced(traced, laid_out.options)
 
     def _stream_facts(self, program: Program) -> list[StreamFact]:
         shapes = input_shapes(program, self.prepared.local_replicas)

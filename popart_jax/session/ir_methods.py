@@ -30,8 +30,11 @@ class IrMethods:
         """A handle of the IR."""
         return Ir(ir_facts(self._prepared), self._prepared)
 
+    def _ir_text(self) -> str:
+        return serialize_ir(ir_facts(self._prepared))
+
     def _serializeIr(self, format: IrSerializationFormat) -> str:
         """The op list after the patterns, as JSON; empty for an executable from a file."""
         if not isinstance(format, IrSerializationFormat):
             raise TypeError(f"_serializeIr takes an IrSerializationFormat, got {format!r}")
-        return "" if self._from_cache else serialize_ir(ir_facts(self._prepared))
+        return "" if self._from_cache else self._ir_text()

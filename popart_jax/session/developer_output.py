@@ -1,0 +1,126 @@
+"""Files and lines that environment variables and options ask for: the IR, dot drawings, the planner's options.
+
+``POPART_IR_DUMP=<file>`` writes the serialised IR; ``POPART_DOT_CHECKS`` and the option `dotChecks` write
+``<Checkpoint>_<graph>.dot`` to `logDir`; ``POPLIBS_LOG_LEVEL=DEBUG`` prints how convolutions and matmuls are planned.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import popart_exception
+from ..logs import module_logger
+from .options import SessionOptions
+
+CHECKPOINTS = ("Fwd0", "Fwd1", "Bwd0", "PreAlias", "MainLoops", "Final")
+_FORWARD_CHECKS = ("Fwd0", "Fwd1")
+_PLANNED = {"Conv", "ConvData", "ConvDataGrad", "ConvWeightsGrad", "MultiConv", "MatMul"}
+_DEFAULT_PROPORTION = 0.6
+_Op = dict[str, Any]
+
+
+def at_construction(options: SessionOptions, serialize: Callable[[], str]) -> None:
+    """What is written when a session has been made; `serialize` gives its IR as JSON.
+
+    Raises
+    ------
+    popart_exception
+        `dotChecks` names a checkpoint that does not exist.
+    """
+    dump, checks = os.environ.get("POPART_IR_DUMP"), _checks(options)
+    if not dump and not checks:
+        return
+    text = serialize()
+    if dump:
+        Path(dump).write_text(text, encoding="utf-8")
+    if checks:
+        _draw(options, checks, json.loads(text))
+
+
+def at_prepare(options: SessionOptions, serialize: Callable[[], str]) -> None:
+    """What is printed when a session is compiled."""
+    if os.environ.get("POPLIBS_LOG_LEVEL") in ("DEBUG", "TRACE"):
+        from ipu_model import get_target
+
+        tile_memory = get_target("mk2").machine.tile_memory
+        for ops in json.loads(serialize() or "{}").values():
+            for op in ops:
+                if op["type"] in _PLANNED:
+                    sys.stderr.write(_planning(op, options, tile_memory))
+    if os.environ.get("POPART_OPX_TRACE") == "1":
+        module_logger("opx").warning("POPART_OPX_TRACE has no effect: XLA runs whole programs, not single operators.")
+
+
+# -- dot drawings
+
+
+def _checks(options: SessionOptions) -> list[str]:
+    asked = {*options.dotChecks, *filter(None, os.environ.get("POPART_DOT_CHECKS", "").split(":"))}
+    upper = {c.upper() for c in asked}
+    if "ALL" in upper:
+        return list(CHECKPOINTS)
+    known = {c.upper(): c for c in CHECKPOINTS}
+    unknown = sorted(upper - set(known))
+    if unknown:
+        raise popart_exception(f"Unknown dot checkpoint(s) {unknown}; there are {', '.join(CHECKPOINTS)} and ALL.")
+    return [known[c] for c in known if c in upper]
+
+
+def _draw(options: SessionOptions, checks: list[str], graphs: Mapping[str, list[_Op]]) -> None:
+    folder = Path(options.logDir or ".")
+    folder.mkdir(parents=True, exist_ok=True)
+    for check in checks:
+        for name, ops in graphs.items():
+            shown = [op for op in ops if check not in _FORWARD_CHECKS or not _is_backward(op)]
+            lines = _drawing(shown[options.firstDotOp : options.finalDotOp], options.dotOpNames)
+            (folder / f"{check}_{name.replace('/', '_')}.dot").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _is_backward(op: _Op) -> bool:
+    names = [t["name"] for t in (*op["inputs"], *op["outputs"])]
+    return any("___" in n for n in names)
+
+
+def _drawing(ops: list[_Op], with_names: bool) -> Iterator[str]:
+    yield "digraph ir {"
+    tensors: dict[str, None] = {}
+    for i, op in enumerate(ops):
+        label = f"{op['type']}\\n{op['name']}" if with_names and op["name"] else op["type"]
+        yield f"  op{i} [shape=box, label={json.dumps(label)}];"
+        for tensor in op["inputs"]:
+            tensors[tensor["name"]] = None
+            yield f"  {json.dumps(tensor['name'])} -> op{i};"
+        for tensor in op["outputs"]:
+            tensors[tensor["name"]] = None
+            yield f"  op{i} -> {json.dumps(tensor['name'])};"
+    for name in tensors:
+        yield f"  {json.dumps(name)} [shape=ellipse];"
+    yield "}"
+
+
+# -- the planner's options
+
+
+def _planning(op: _Op, options: SessionOptions, tile_memory: int) -> str:
+    """Lines about one convolution or matmul, as the planner prints them."""
+    given = options.matmulOptions if op["type"] == "MatMul" else options.convolutionOptions
+    attributes = op["attributes"]
+    proportion = float(
+        attributes.get("available_memory_proportion") or given.get("availableMemoryProportion") or _DEFAULT_PROPORTION
+    )
+    partials = attributes.get("partialsType") or given.get("partialsType") or "float"
+    dithering = attributes.get("__enable_conv_dithering") or given.get("enableConvDithering", "0")
+    shown = {
+        "availableMemoryProportion": f"{proportion:g}",
+        "partialsType": partials.lower(),
+        "enableConvDithering": "1" if dithering in ("1", "true") else "0",
+    }
+    width = max(map(len, shown)) + 3
+    lines = [f"Planning convolution with a per-tile memory limit of {math.floor(proportion * tile_memory)}", "Options:"]
+    return "\n".join([*lines, *(f"    {name:{width}}{value}" for name, value in shown.items())]) + "\n"

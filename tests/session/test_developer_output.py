@@ -1,0 +1,96 @@
+"""What options and the environment let a session write: IR, dot files, planner lines, tensors (semantics 16.2, 9 of 15)."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import popart_jax as popart
+
+
+def session(options: popart.SessionOptions | None = None) -> tuple[popart.TrainingSession, dict]:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2, 3], "x")
+    w = builder.addInitializedInputTensor(np.ones((3, 2), np.float32), "w")
+    product = builder.aiOnnx.matmul([x, w])
+    builder.setAvailableMemoryProportion(product, 0.5)
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.relu([product], "mine")])
+    made = popart.TrainingSession(
+        builder.getModelProto(),
+        popart.DataFlow(1, {loss: popart.AnchorReturnType("All")}),
+        loss,
+        popart.ConstSGD(0.1),
+        popart.DeviceManager().createIpuModelDevice({}),
+        userOptions=options or popart.SessionOptions(),
+    )
+    return made, {x: np.full((2, 3), 2, np.float32)}
+
+
+def test_ir_dump(monkeypatch, tmp_path):
+    path = tmp_path / "ir.json"
+    monkeypatch.setenv("POPART_IR_DUMP", str(path))
+    made, _ = session()
+    assert json.loads(path.read_text()) == json.loads(made._serializeIr(popart.IrSerializationFormat.JSON))
+
+
+@pytest.mark.parametrize("by_variable", [True, False])
+def test_dot_files(monkeypatch, tmp_path, by_variable):
+    options = popart.SessionOptions()
+    options.logDir, options.dotOpNames = str(tmp_path / "logs"), True
+    if by_variable:
+        monkeypatch.setenv("POPART_DOT_CHECKS", "Fwd0:Final")
+    else:
+        options.dotChecks = {"Fwd0", "Final"}
+    session(options)
+    files = {p.name: p.read_text() for p in (tmp_path / "logs").iterdir()}
+    assert sorted(files) == ["Final_maingraph.dot", "Fwd0_maingraph.dot"]
+    assert "mine" in files["Final_maingraph.dot"]
+    assert '"Gradient___' in files["Final_maingraph.dot"]
+    assert '"Gradient___' not in files["Fwd0_maingraph.dot"]
+    nodes = re.findall(r"op\d+ \[shape=box", files["Final_maingraph.dot"])
+    assert len(nodes) > 3
+
+
+def test_dot_range_and_unknown_checkpoints(tmp_path):
+    options = popart.SessionOptions()
+    options.logDir, options.dotChecks, options.firstDotOp, options.finalDotOp = str(tmp_path), {"ALL"}, 1, 2
+    session(options)
+    assert len(list(tmp_path.iterdir())) == 6
+    assert (tmp_path / "Bwd0_maingraph.dot").read_text().count("shape=box") == 1
+    options.dotChecks = {"Nowhere"}
+    with pytest.raises(popart.popart_exception, match="NOWHERE"):
+        session(options)
+
+
+def test_planner_lines(monkeypatch, capsys):
+    monkeypatch.setenv("POPLIBS_LOG_LEVEL", "DEBUG")
+    made, _ = session()
+    made.prepareDevice()
+    text = capsys.readouterr().err
+    assert f"Planning convolution with a per-tile memory limit of {638976 // 2}" in text
+    block = text.split("Options:")[1]
+    assert re.search(r"^ +availableMemoryProportion +0\.5$", block, re.M)
+    assert re.search(r"^ +partialsType +float$", block, re.M)
+    assert re.search(r"^ +enableConvDithering +0$", block, re.M)
+
+
+def test_printed_tensors(monkeypatch, capfd):
+    monkeypatch.setenv("POPART_PRINT_TENSORS", "MatMul:0 nothing")
+    made, feeds = session()
+    made.prepareDevice()
+    made.weightsFromHost()
+    made.run(popart.PyStepIO(feeds, made.initAnchorArrays()))
+    assert "MatMul:0: [[6.0000000 6.0000000]" in capfd.readouterr().err
+
+
+def test_compilation_progress():
+    options, seen = popart.SessionOptions(), []
+    options.compilationProgressLogger = lambda done, total: seen.append((done, total))
+    options.compilationProgressTotal = 30
+    made, _ = session(options)
+    assert seen == []
+    made.prepareDevice()
+    assert seen == [(0, 30), (10, 30), (20, 30), (30, 30)]
