@@ -40,6 +40,9 @@ class ModelOptions:
         Sizes of named axes that the program does not tell (collectives).
     all_reduce : {"ring", "tree"}
         How replicas exchange gradients.
+    smooth : cycles
+        Width over which a maximum between priced alternatives (slowest IPU, hidden host traffic) is smoothed, for
+        optimisers that need it; 0 for the exact maximum. What is rounded up depends on shapes only and stays exact.
     """
 
     name: str = "program"
@@ -57,3 +60,4 @@ class ModelOptions:
     trip_counts: Mapping[str, int] = field(default_factory=dict)
     axis_sizes: Mapping[str, int] = field(default_factory=dict)
     all_reduce: str = "ring"
+    smooth: float = 0.0

@@ -30,7 +30,7 @@ def reduce_cost(source: Tensor, axes: tuple[int, ...], out: Tensor, ctx: Context
     )  # fmt: skip
     steps = [held]
     spread = ctx.spread(out)
-    if cycles["stages"]:
+    if plan.quantities["stages"]:
         partials = plan.detail["outputs"] * 4.0 * plan.detail["stages"]
         steps.append(
             Superstep(

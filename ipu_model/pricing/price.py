@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ipu_model.cost import ZERO, Cost
+import jax.numpy as jnp
+
+from ipu_model.cost import ZERO, Cost, Number
 from ipu_model.costs import Context, OpCost, Rule, Superstep, rules
 from ipu_model.costs import default as default_rule
 from ipu_model.costs.rule import superstep_cost
@@ -149,18 +151,25 @@ def _fused(price_: OpCost) -> Cost:
 
 def _taken(program: Program, costs: list[Cost]) -> list[float]:
     """Trips of each step with only the most expensive branch of each conditional counted."""
-    factor = [1.0] * len(program.frames)
+    factor: list[Number] = [1.0] * len(program.frames)
     for group in program.branches:
-        price_of = {f: _frame_cycles(program, costs, f) for f in group}
-        best = max(group, key=price_of.__getitem__)
-        for f in group:
-            factor[f] = 1.0 if f == best else 0.0
+        for f, chosen in zip(group, _dearest([_frame_cycles(program, costs, f) for f in group]), strict=True):
+            factor[f] = chosen
     for at, frame in enumerate(program.frames):
         if frame.parent >= 0:
             factor[at] *= factor[frame.parent]
     return [program.frames[s.frame].total * factor[s.frame] for s in program.steps]
 
 
-def _frame_cycles(program: Program, costs: list[Cost], frame: int) -> float:
+def _dearest(prices: list[Number]) -> list[Number]:
+    """1 for the (first) largest, 0 for the others, of traced prices too."""
+    if all(isinstance(p, (int, float)) for p in prices):
+        best = prices.index(max(prices))
+        return [float(k == best) for k in range(len(prices))]
+    best = jnp.argmax(jnp.stack([jnp.asarray(p, float) for p in prices]))
+    return [jnp.where(best == k, 1.0, 0.0) for k in range(len(prices))]
+
+
+def _frame_cycles(program: Program, costs: list[Cost], frame: int) -> Number:
     f = program.frames[frame]
-    return sum(float(costs[at].cycles) * program.frames[program.steps[at].frame].total for at in range(f.begin, f.end))
+    return sum(costs[at].cycles * program.frames[program.steps[at].frame].total for at in range(f.begin, f.end))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ipu_model.cost import Number, larger
+from ipu_model.cost import Number, softer_larger
 from ipu_model.pricing import Priced
 
 
@@ -37,7 +39,7 @@ def sequential(priced: Priced) -> Timing:
 def _hidden(priced: Priced, host: Number, busy: Number) -> Number:
     if not priced.context.options.overlap_io:
         return 0.0
-    return -larger(-host, -busy)  # the smaller of the two
+    return -softer_larger(-host, -busy, priced.context.options.smooth)  # the smaller of the two
 
 
 def stage_of(priced: Priced, at: int) -> int:
@@ -72,7 +74,7 @@ def pipelined(priced: Priced) -> Timing:
             stage = stage_of(priced, at)
             per_stage[stage] = per_stage[stage] + cycles
             per_ipu[ipu] = per_ipu[ipu] + cycles
-    slowest, tail = _maximum(per_ipu.values()), _maximum(outside.values())
+    slowest, tail = (_maximum(v.values(), options.smooth) for v in (per_ipu, outside))
     count = flows * micro
     once = sum(per_stage.values()) / count
     cycles = flows * (once + (micro - 1) * slowest / count) + tail
@@ -81,8 +83,5 @@ def pipelined(priced: Priced) -> Timing:
     return Timing("pipelined", cycles, bubbles, 0.0, tuple(per_stage[s] / count for s in sorted(per_stage)))
 
 
-def _maximum(values) -> Number:
-    found: Number = 0.0
-    for v in values:
-        found = larger(found, v)
-    return found
+def _maximum(values: Iterable[Number], smooth: float) -> Number:
+    return functools.reduce(lambda a, b: softer_larger(a, b, smooth), values, 0.0)

@@ -137,16 +137,64 @@ def test_convolution_names_follow_the_library():
     assert "poplin::ConvPartial" in text
 
 
-def test_gradient_of_cycles_with_respect_to_the_hardware():
-    program = ipu_model.trace(jax.make_jaxpr(mlp)((np.ones((64, 64)), np.ones((64, 64))), np.ones((64, 64))))
+def convnet(w, x, p):
+    with jax.named_scope("onnx[conv]"):
+        x = lax.conv_general_dilated(x, w, (1, 1), "SAME")
+    with jax.named_scope("onnx[pool]"):
+        x = lax.reduce_window(x, -np.inf, lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
+    x = lax.cond(p, jnp.tanh, lambda v: v * 2.0, x)
+    x, _ = lax.scan(lambda c, _: (jnp.sin(c), None), x, None, length=2)
+    return (x.reshape(2, -1) @ jnp.ones((8 * 49, 10))).sum()
+
+
+LEAVES = ("sync_cycles", "supervisor_cycles", "exchange_bytes_per_cycle", "exchange_setup_cycles",
+          "memcpy_bytes_per_cycle", "host_in_bytes_per_second", "clock_hz", "links_per_ipu", "external_sync_cycles")  # fmt: skip
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_gradient_of_cycles_with_respect_to_the_hardware(pipelined):
+    def step(w, x, p):
+        g = jax.grad(convnet)(w, x, p)
+        with jax.named_scope("update"):
+            return w - 0.1 * lax.psum(g, "replica")
+
+    args = (np.ones((8, 4, 3, 3), np.float32), np.ones((2, 4, 14, 14), np.float32), True)
+    jaxpr = jax.make_jaxpr(step, axis_env=[("replica", 4)])(*args)
+    options = ipu_model.ModelOptions(replicas=4, batches_per_step=3)
+    nodes = {"conv": ipu_model.NodePlacement(0, 0), "pool": ipu_model.NodePlacement(1, 1)}
+    placement = ipu_model.Placement(nodes, 2, pipelined)
+    inputs = [ipu_model.Argument("w", "weight"), ipu_model.Argument("x", "stream")]
+    program = ipu_model.trace(jaxpr, options=options, inputs=inputs, placement=placement)
     target = ipu_model.get_target("mk2")
-    total = ipu_model.cycles(program, target)
-    g = jax.grad(lambda t: ipu_model.cycles(program, t))(target)
-    for name in ("sync_cycles", "supervisor_cycles"):
-        step = 1e-2 * getattr(target, name)
-        moved = target.replace(**{name: getattr(target, name) + step})
-        assert float(getattr(g, name)) == pytest.approx((ipu_model.cycles(program, moved) - total) / step, rel=1e-3)
-    assert float(g.exchange_bytes_per_cycle) < 0
+
+    def total(t):
+        return ipu_model.cycles(program, t, options=options, placement=placement)
+
+    g = jax.grad(total)(target)
+    for name in LEAVES:
+        step_size = 1e-4 * getattr(target, name)
+        up, down = (total(target.replace(**{name: getattr(target, name) + s})) for s in (step_size, -step_size))
+        assert float(getattr(g, name)) == pytest.approx((up - down) / (2 * step_size), rel=1e-3, abs=1e-12), name
+    for name in ("conv.compute", "conv.passes", "reduce.base", "pooling.compute"):
+        moved = [total(target.with_fitted({name: target.fitted[name] * f})) for f in (1.0001, 0.9999)]
+        slope = (moved[0] - moved[1]) / (2e-4 * target.fitted[name])
+        assert float(g.fitted[name]) == pytest.approx(slope, rel=1e-3)
+
+
+def test_smooth_maximum_is_an_upper_bound_that_tightens():
+    x = np.ones((64, 64))
+    program = ipu_model.trace(jax.make_jaxpr(mlp)((x, x), x))
+    target = ipu_model.get_target("mk2")
+    nodes = {"a": ipu_model.NodePlacement(0, 0)}
+    placement = ipu_model.Placement(nodes, 2, pipelined=True)
+
+    def total(width):
+        options = ipu_model.ModelOptions(smooth=width, batches_per_step=4)
+        return float(ipu_model.cycles(program, target, options=options, placement=placement))
+
+    assert total(0.0) <= total(1.0) * (1 + 1e-6)
+    assert total(1.0) < total(1000.0)
+    assert total(1e-3) == pytest.approx(total(0.0), rel=1e-6)
 
 
 def test_ten_thousand_equations_stay_quick():
