@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from .graph import Graph
 
 
+FAULT = "fault:log2_scale"
+SCALED = frozenset({"MatMulPow2Scaled", "ConvPow2Scaled", "ConvTransposePow2Scaled", "ConvOfFlippedPow2Scaled",
+                    "Pow2ScaleThenCast", "CastThenPow2Scale"})  # fmt: skip
+"""Rows of float8 operators, which note a scale out of range in the program state `FAULT`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Out:
     """One output to be: base name, shape, type, meta shape."""
@@ -81,6 +87,8 @@ def create(
     domain, op_type, version = row or node_row(class_name)
     settings = settings or context._get_op_settings(op_type)
     number = graph.ir._next_op_id()
+    if op_type in SCALED:
+        reads_state, writes_state = (*reads_state, FAULT), (*writes_state, FAULT)
     ids = output_ids or [graph._create_tensor_id(o.name) for o in outs]
     node_attributes = _attributes(dict(attributes or {}), writes, views, tuple(reads_state), tuple(writes_state))
     node = ir.Node(

@@ -12,7 +12,8 @@ from ..errors import poplar_application_runtime_error
 from ..execution.compiled import to_host
 from ..logs import getLogger
 from . import _weights as weights
-from ._program import FAULT, FROM_HOST, TO_HOST, Executable, Layout, Step, normal_contexts
+from ._create import FAULT
+from ._program import FROM_HOST, TO_HOST, Executable, Layout, Step, normal_contexts
 
 State = dict[str, Any]
 

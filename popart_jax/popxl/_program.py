@@ -21,6 +21,7 @@ from ..lowering.calls import touched
 from ..lowering.effects import Program, effect_of
 from ..lowering.interpreter import Settings, Walk, run
 from ..lowering.resolve import Plan, forget, make_plan
+from ._create import FAULT
 from ._internal.alias import alias_sets
 from ._internal.enums import ExecutionContext
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from .ir import Ir
     from .tensor import Variable
 
-FAULT = "fault:log2_scale"
 _SETTINGS = Settings(opsets={"": 17, "ai.graphcore": 1, "popxl": 1})
 _NORMAL = frozenset(ExecutionContext) - {ExecutionContext.WeightsFromHostFragment, ExecutionContext.WeightsToHostFragment}
 FROM_HOST = frozenset({ExecutionContext.WeightsFromHostFragment})

@@ -93,7 +93,7 @@ class dtype:  # noqa: N801 - PopXL's own name
             return _STR_TO_POPXL[type_value]
         if isinstance(type_value, type) and type_value in _PY_TO_POPXL:
             return _PY_TO_POPXL[type_value]
-        inner = getattr(type_value, "dtype", type_value)
+        inner = type_value if isinstance(type_value, type) else getattr(type_value, "dtype", type_value)
         if isinstance(inner, dtype):
             return inner
         named = str(inner)

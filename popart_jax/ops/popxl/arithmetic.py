@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..arrays import onnx_dtype
-from ..registry import lowers, resolve
+from ..registry import ProgramState, lowers, resolve
 from . import DOMAIN
 
 
@@ -159,13 +159,24 @@ def topk(x, /, *, k, axis, largest=1, sorted=1):  # noqa: A002
     return jnp.moveaxis(values, -1, axis), jnp.moveaxis(indices, -1, axis).astype(jnp.int32)
 
 
-def _scaled(product: Any, log2_scale: Any) -> Any:
-    return jnp.ldexp(product, jnp.asarray(log2_scale).astype(jnp.int32).reshape(())).astype(jnp.float16)
+FAULT = "fault:log2_scale"
+
+
+def _scale(log2_scale: Any, program: Any) -> Any:
+    """The scale as a number; one outside [-32, 32) is remembered where the program asks for it."""
+    number = jnp.asarray(log2_scale).astype(jnp.int32).reshape(())
+    if program is not None and FAULT in program.state:
+        program.state[FAULT] = program.state[FAULT] | (number < -32) | (number >= 32)
+    return number
+
+
+def _scaled(product: Any, log2_scale: Any, program: Any) -> Any:
+    return jnp.ldexp(product, _scale(log2_scale, program)).astype(jnp.float16)
 
 
 @lowers("MatMulPow2Scaled", domain=DOMAIN)
-def matmul_pow2scaled(a, b, log2_scale, /):
-    return _scaled(jnp.matmul(a.astype(jnp.float32), b.astype(jnp.float32)), log2_scale)
+def matmul_pow2scaled(a, b, log2_scale, /, *, program: ProgramState):
+    return _scaled(jnp.matmul(a.astype(jnp.float32), b.astype(jnp.float32)), log2_scale, program)
 
 
 @lowers("MatMulTo", domain=DOMAIN)
@@ -175,35 +186,35 @@ def matmul_to(a, b, /, *, to):
 
 
 @lowers("ConvPow2Scaled", domain=DOMAIN)
-def conv_pow2scaled(x, w, log2_scale, /, *, strides, pads, dilations, group, auto_pad):
+def conv_pow2scaled(x, w, log2_scale, /, *, strides, pads, dilations, group, auto_pad, program: ProgramState):
     row = resolve("", "Conv", 11)
     assert row is not None
     kwargs = {"strides": strides, "pads": pads, "dilations": dilations, "group": group, "auto_pad": auto_pad}
-    return _scaled(row.fn(x.astype(jnp.float32), w.astype(jnp.float32), **kwargs), log2_scale)
+    return _scaled(row.fn(x.astype(jnp.float32), w.astype(jnp.float32), **kwargs), log2_scale, program)
 
 
 @lowers("ConvTransposePow2Scaled", domain=DOMAIN)
 def conv_transpose_pow2scaled(
-    x, w, log2_scale, /, *, strides, pads, dilations, group, auto_pad, output_padding=(), output_shape=()
-):
+    x, w, log2_scale, /, *, strides, pads, dilations, group, auto_pad, output_padding=(), output_shape=(),
+    program: ProgramState,
+):  # fmt: skip
     row = resolve("", "ConvTranspose", 11)
     assert row is not None
     kwargs = {"strides": strides, "pads": pads, "dilations": dilations, "group": group, "auto_pad": auto_pad,
               "output_padding": output_padding, "output_shape": output_shape}  # fmt: skip
-    return _scaled(row.fn(x.astype(jnp.float32), w.astype(jnp.float32), **kwargs), log2_scale)
+    return _scaled(row.fn(x.astype(jnp.float32), w.astype(jnp.float32), **kwargs), log2_scale, program)
 
 
 @lowers("Pow2ScaleThenCast", domain=DOMAIN)
-def pow2scale_then_cast(x, log2_scale, /, *, to):
+def pow2scale_then_cast(x, log2_scale, /, *, to, program: ProgramState):
     """cast(x * 2**scale); what does not fit becomes NaN."""
-    scaled = jnp.ldexp(x.astype(jnp.float32), jnp.asarray(log2_scale).astype(jnp.int32).reshape(()))
+    scaled = jnp.ldexp(x.astype(jnp.float32), _scale(log2_scale, program))
     return scaled.astype(onnx_dtype(to))
 
 
 @lowers("CastThenPow2Scale", domain=DOMAIN)
-def cast_then_pow2scale(x, log2_scale, /, *, to):
-    wide = x.astype(jnp.float32)
-    return jnp.ldexp(wide, jnp.asarray(log2_scale).astype(jnp.int32).reshape(())).astype(onnx_dtype(to))
+def cast_then_pow2scale(x, log2_scale, /, *, to, program: ProgramState):
+    return jnp.ldexp(x.astype(jnp.float32), _scale(log2_scale, program)).astype(onnx_dtype(to))
 
 
 def key_of(seed: Any) -> Any:
@@ -268,10 +279,11 @@ def conv_of_flipped(x, w, /, *, strides, pads, dilations, group, auto_pad, outpu
 
 @lowers("ConvOfFlippedPow2Scaled", domain=DOMAIN)
 def conv_of_flipped_pow2scaled(
-    x, w, log2_scale, /, *, strides, pads, dilations, group, auto_pad, output_padding=(), output_shape=()
-):
+    x, w, log2_scale, /, *, strides, pads, dilations, group, auto_pad, output_padding=(), output_shape=(),
+    program: ProgramState,
+):  # fmt: skip
     wide = conv_of_flipped(
         x.astype(jnp.float32), w.astype(jnp.float32), strides=strides, pads=pads, dilations=dilations, group=group,
         auto_pad=auto_pad, output_padding=output_padding, output_shape=output_shape,
     )  # fmt: skip
-    return _scaled(wide, log2_scale)
+    return _scaled(wide, log2_scale, program)
