@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from . import catalogue, families, passes
 from ._apply import apply
+from ._attributes import make_node
 from ._context import Context, static_shape
 from ._core import ANY_OP, GRAPHCORE, Fused, Mode, Outcome, Refused, Renamed, Rule, rewrites
 from ._plugins import load_plugins
@@ -51,6 +52,7 @@ __all__ = [
     "families",
     "from_names",
     "load_plugins",
+    "make_node",
     "passes",
     "require_known",
     "rewrites",

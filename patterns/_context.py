@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ._attributes import make_node
 from ._core import GRAPHCORE, Mode
 
 Shape = tuple[int, ...]
@@ -104,7 +105,7 @@ class Context:
     ) -> Sequence[ir.Value]:
         """Create a node with one output per (dtype, shape) of `results`."""
         outputs = [self._value(dtype, shape) for dtype, shape in results]
-        node = ir.node(op_type, list(inputs), attributes, domain=domain, outputs=outputs)
+        node = make_node(op_type, inputs, outputs, attributes, domain)
         self.created.append(node)
         self._adjust(node, +1)
         return node.outputs

@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from patterns import GRAPHCORE, static_shape
+from patterns import GRAPHCORE, make_node, static_shape
 
 CONTEXT = "execution_context"
 PASS = "pass"
@@ -34,7 +34,7 @@ def make(
 ) -> ir.Node:
     """A node that is placed where `like` is; `meta` overrides what it takes over."""
     placed = {} if like is None else {k: a for k, a in like.attributes.items() if k in PLACEMENT}
-    node = ir.node(op_type, list(inputs), {**placed, **(attributes or {})}, domain=domain, outputs=list(outputs))
+    node = make_node(op_type, inputs, outputs, {**placed, **(attributes or {})}, domain)
     node.name = name or ("" if like is None else like.name)
     node.meta.update({} if like is None else {k: v for k, v in like.meta.items() if k != RECOMPUTE_TYPE})
     node.meta.update(meta or {})
