@@ -75,6 +75,8 @@ def _checks(options: SessionOptions) -> list[str]:
 def _draw(options: SessionOptions, checks: list[str], graphs: Mapping[str, list[_Op]]) -> None:
     folder = Path(options.logDir or ".")
     folder.mkdir(parents=True, exist_ok=True)
+    if not options.separateCallOpPdfs:
+        graphs = {next(iter(graphs)): [op for ops in graphs.values() for op in ops]}
     for check in checks:
         for name, ops in graphs.items():
             shown = [op for op in ops if check not in _FORWARD_CHECKS or not _is_backward(op)]

@@ -59,8 +59,8 @@ class SessionOptions(OptionsBase):
     )
     globalReplicationFactor: int = honoured(1, "replicas of all processes together")
     globalReplicaOffset: int = honoured(0, "first replica of this process")
-    batchSerializationSettings: BatchSerializationSettings = modelled(
-        BatchSerializationSettings, "the pieces of a batch give the values of the whole, so it runs as a whole"
+    batchSerializationSettings: BatchSerializationSettings = accepted(
+        BatchSerializationSettings, "checked; the pieces of a batch give the values of the whole, so it runs whole"
     )
     syntheticDataMode: SyntheticDataMode = honoured(
         SyntheticDataMode.Off, "inputs made on the device, nothing copied to or from the host"
@@ -68,9 +68,11 @@ class SessionOptions(OptionsBase):
 
     # -- numbers
     enableNonStableSoftmax: bool = honoured(False, "softmax without subtracting the maximum")
-    enableStableNorm: bool = honoured(False, "variances are always computed in two passes")
+    enableStableNorm: bool = accepted(False, "variances are always computed in two passes")
     groupNormStridedChannelGrouping: bool = honoured(False, "channel c belongs to group c modulo the number of groups")
-    enableFloatingPointChecks: bool = honoured(False, "NaN and infinities raise (on IPU-like devices, else a warning)")
+    enableFloatingPointChecks: bool = accepted(
+        False, "programs run to the end; JAX_DEBUG_NANS=1 finds the operator that makes a NaN"
+    )
     enableStochasticRounding: bool = honoured(
         False, "half precision updates round at random (on IPU-like devices, else a warning)"
     )
@@ -100,13 +102,13 @@ class SessionOptions(OptionsBase):
     )
     compilationProgressLogger: Callable[..., Any] | None = honoured(None, "called with (done, total) while compiling")
     compilationProgressTotal: int = honoured(100, "ticks that compilationProgressLogger gets")
-    strictOpVersions: bool = honoured(True, "each operator needs the version that the model's opset asks for")
+    strictOpVersions: bool = accepted(True, "every opset version of an operator has a translation")
     engineOptions: dict[str, str] = through("honoured", "autoReport.* and debug.* keys steer reports; others are kept")
     reportOptions: dict[str, str] = through("honoured", "showExecutionSteps and the like shape the summary report")
     logDir: str = honoured("", "directory of dot files")
     dotChecks: set[str] = honoured(set, "checkpoints at which dot files are written")
     dotOpNames: bool = honoured(False, "dot files show operator names")
-    separateCallOpPdfs: bool = honoured(True, "one dot file for each subgraph")
+    separateCallOpPdfs: bool = honoured(True, "each subgraph has a dot file of its own")
     firstDotOp: int = honoured(0, "first operator in dot files")
     finalDotOp: int = honoured(10000, "operators from here on are not in dot files")
     exportPoplarComputationGraph: bool = accepted(
@@ -121,20 +123,28 @@ class SessionOptions(OptionsBase):
     virtualGraphSplitRatios: list[float] = modelled(list, "shares of the IPUs for automatic placement")
     enablePipelining: bool = honoured(False, "depth checks and schedules; results are those without pipelining")
     createImplicitPipeliningFwdOnlyProgram: bool = honoured(False, "adds the program implicitPipeliningFwdOnly")
-    stashAllTensorsInferencePipeline: bool = modelled(False, "memory of pipelined inference")
-    executionPhaseSettings: ExecutionPhaseSettings = modelled(ExecutionPhaseSettings, "phases of streaming memory")
+    stashAllTensorsInferencePipeline: bool = accepted(
+        False, "what a pipelined inference keeps; there are no stashes at run time here"
+    )
+    executionPhaseSettings: ExecutionPhaseSettings = accepted(
+        ExecutionPhaseSettings, "checked; phases of streaming memory, which this runtime does not need"
+    )
     autoRecomputation: RecomputationType = modelled(
         RecomputationType.NoRecompute, "a jax.checkpoint policy; memory changes, values do not"
     )
     explicitRecomputation: bool = modelled(False, "recomputed operators stand in the IR")
-    autodiffSettings: AutodiffSettings = modelled(AutodiffSettings, "subgraphs save or recompute their forward tensors")
-    activationTensorLocationSettings: TensorLocationSettings = modelled(TensorLocationSettings, "memory of activations")
+    autodiffSettings: AutodiffSettings = accepted(
+        AutodiffSettings, "how subgraphs keep forward tensors; JAX differentiates them here"
+    )
+    activationTensorLocationSettings: TensorLocationSettings = accepted(
+        TensorLocationSettings, "memory of activations; XLA places them here"
+    )
     weightTensorLocationSettings: TensorLocationSettings = modelled(TensorLocationSettings, "memory of weights")
     optimizerStateTensorLocationSettings: TensorLocationSettings = modelled(
         TensorLocationSettings, "memory of optimizer state"
     )
-    accumulatorTensorLocationSettings: TensorLocationSettings = modelled(
-        TensorLocationSettings, "memory of gradient accumulators"
+    accumulatorTensorLocationSettings: TensorLocationSettings = accepted(
+        TensorLocationSettings, "memory of gradient accumulators; XLA places them here"
     )
     tensorLocationSettingsOverride: dict[str, TensorLocation] = through("modelled", "memory of single tensors")
     numIOTiles: int | NumIOTiles = modelled(0, "tiles kept for transfers: even, at least 32, fewer than all")
@@ -142,46 +152,54 @@ class SessionOptions(OptionsBase):
     # -- host transfers
     useHostCopyOps: bool = modelled(False, "transfers stand as operators in the IR")
     enableExplicitMainLoops: bool = modelled(False, "the loops of a step stand in the IR; needs useHostCopyOps")
-    enablePrefetchDatastreams: bool = honoured(True, "PyStepIOCallback may be asked ahead of time")
+    enablePrefetchDatastreams: bool = accepted(True, "callbacks are asked when data are needed, which PopART allows")
     defaultBufferingDepth: int = accepted(1, "buffers of a stream; transfers here have no queue")
     defaultPrefetchBufferingDepth: int = deprecated("defaultBufferingDepth")
     bufferingDepthMap: dict[str, int] = accepted(dict, "buffers of single streams; transfers here have no queue")
     prefetchBufferingDepthMap: dict[str, int] = deprecated("bufferingDepthMap")
-    rearrangeAnchorsOnHost: bool = modelled(True, "layout of anchors changes on the host")
-    rearrangeStreamsOnHost: bool = modelled(False, "layout of inputs changes on the host")
-    groupHostSync: bool = modelled(False, "all inputs first, all outputs last")
-    enableMergeExchange: bool = modelled(True, "transfers next to each other are merged")
+    rearrangeAnchorsOnHost: bool = accepted(True, "layout of anchors; XLA returns them in C order")
+    rearrangeStreamsOnHost: bool = accepted(False, "checked; layout of inputs, which XLA takes in C order")
+    groupHostSync: bool = accepted(
+        False, "order of transfers; a step takes all inputs first and returns all anchors last"
+    )
+    enableMergeExchange: bool = accepted(True, "merging of transfers; a step has one transfer in and one out")
     enableEfficientOverlapIOTopoCons: bool = accepted(False, "compile time of overlapped transfers; XLA schedules here")
 
     # -- graph and schedule
     enableOutlining: bool = modelled(True, "repeated sequences become calls, in the IR and in code size")
-    enableOutliningCopyCostPruning: bool = modelled(True, "copies count when sequences are outlined")
+    enableOutliningCopyCostPruning: bool = accepted(
+        True, "cost model of outlining; the outlined IR does not count copies"
+    )
     outlineThreshold: float = modelled(1.0, "least value of an outlined sequence")
-    outlineSequenceBreakCost: float = modelled(10000.0, "cost of cutting a sequence")
-    subgraphCopyingStrategy: SubgraphCopyingStrategy = modelled(
-        SubgraphCopyingStrategy.OnEnterAndExit, "when inputs and outputs of calls are copied"
+    outlineSequenceBreakCost: float = accepted(
+        10000.0, "cost model of outlining; the outlined IR does not count breaks"
     )
-    mergeVarUpdate: MergeVarUpdateType = modelled(MergeVarUpdateType.Off, "weight updates are merged")
-    mergeVarUpdateMemThreshold: int = modelled(1000000, "bytes up to which updates are merged")
-    looseThresholdAtPeak: int = modelled(8000, "memory slack of MergeVarUpdateType.AutoLoose")
-    accumulateOuterFragmentSettings: AccumulateOuterFragmentSettings = modelled(
-        AccumulateOuterFragmentSettings, "schedule of the updates"
+    subgraphCopyingStrategy: SubgraphCopyingStrategy = accepted(
+        SubgraphCopyingStrategy.OnEnterAndExit, "when calls copy tensors; XLA decides on copies here"
     )
-    replicatedCollectivesSettings: ReplicatedCollectivesSettings = modelled(
-        ReplicatedCollectivesSettings, "collectives are merged; XLA's combiner does so here"
+    mergeVarUpdate: MergeVarUpdateType = accepted(
+        MergeVarUpdateType.Off, "merging of weight updates; XLA fuses them here"
+    )
+    mergeVarUpdateMemThreshold: int = accepted(1000000, "limit of merged updates; XLA fuses them here")
+    looseThresholdAtPeak: int = accepted(8000, "limit of merged updates; XLA fuses them here")
+    accumulateOuterFragmentSettings: AccumulateOuterFragmentSettings = accepted(
+        AccumulateOuterFragmentSettings, "checked; order of the updates, which XLA schedules here"
+    )
+    replicatedCollectivesSettings: ReplicatedCollectivesSettings = accepted(
+        ReplicatedCollectivesSettings, "merging of collectives; XLA combines them here"
     )
     decomposeGradSum: bool = modelled(False, "a tree of additions instead of one sum")
     delayVarUpdates: bool = modelled(True, "updates come late in the schedule")
     scheduleNonWeightUpdateGradientConsumersEarly: bool = modelled(False, "other readers of gradients come early")
-    aliasZeroCopy: bool = modelled(False, "no copies at the borders of subgraphs; needs explicitRecomputation")
+    aliasZeroCopy: bool = accepted(False, "checked; copies at the borders of subgraphs, which XLA decides on here")
     enableFullyConnectedPass: bool = modelled(True, "matmuls know their pass: layouts and the IR")
     enableSerializedMatmuls: bool = modelled(True, "matmuls may be computed in pieces")
     partialsTypeMatMuls: str = modelled("", "type in which matmuls accumulate: half or float")
     matmulOptions: dict[str, str] = through("modelled", "options of matmuls, such as partialsType")
     convolutionOptions: dict[str, str] = through("modelled", "options of convolutions, such as partialsType")
-    lstmOptions: dict[str, str] = through("modelled", "options of LSTMs; recomputationMode is checked")
+    lstmOptions: dict[str, str] = through("accepted", "checked; how much an LSTM recomputes, which XLA decides here")
     gclOptions: dict[str, str] = through("accepted", "options of the collectives library; unknown keys raise")
-    kahnTieBreaker: str = modelled("greedy", "order of operators that may run at the same time")
+    kahnTieBreaker: str = accepted("greedy", "order of operators that may run at the same time; XLA schedules here")
     timeLimitScheduler: float = accepted(_LARGEST_TIME, "seconds for scheduling; XLA schedules here")
     swapLimitScheduler: int = accepted(1000000000, "steps of the scheduler; XLA schedules here")
     transitiveClosureOptimizationThreshold: int = accepted(100000, "size limit of a scheduler pass; XLA schedules here")
@@ -189,9 +207,7 @@ class SessionOptions(OptionsBase):
         "", "directory of scheduler dumps; there is no such scheduler here"
     )
     serializedPoprithmsAnnealGraphsDir: str = accepted("", "older name of serializedPoprithmsShiftGraphsDir")
-    enableConstantFoldingOfMultipleConsumers: bool = modelled(
-        True, "operators on constants with several readers are folded"
-    )
+    enableConstantFoldingOfMultipleConsumers: bool = accepted(True, "operators on constants are always folded")
     useLoopCandidateCreator: bool = accepted(False, "layout of loop inputs; XLA chooses layouts here")
 
     # -- checks and extensions without meaning here

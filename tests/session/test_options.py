@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import popart_jax
 from popart_jax import (
     AutomaticLossScalingSettings,
     BatchSerializationMethod,
@@ -184,3 +185,15 @@ def test_constructors_of_groups():
     phases = ExecutionPhaseSettings(2, 1, io, io, io, io, optimizerSchedule=ExecutionPhaseSchedule.Batch)
     assert phases.schedule is ExecutionPhaseSchedule.Batch
     assert int(BatchSerializationTransformContext.Forward) == int(BatchSerializationTransformContext.Fwd)
+
+
+def test_what_is_said_to_have_an_effect_is_read_somewhere():
+    package = Path(popart_jax.__file__).parent
+    own = ("options.py", "option_rows.py", "option_groups.py")
+    text = "\n".join(f.read_text(encoding="utf-8") for f in package.rglob("*.py") if f.name not in own)
+    idle = [
+        name
+        for name, row in rows(SessionOptions).items()
+        if row.treatment in ("honoured", "modelled") and f".{name}" not in text and f'"{name}"' not in text
+    ]
+    assert idle == [], idle
