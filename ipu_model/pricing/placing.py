@@ -26,14 +26,19 @@ def ipus_of(program: Program, placement: Placement) -> tuple[list[int], list[int
     where = []
     for step in program.steps:
         placed = placement.nodes.get(step.scope.node)
-        ipu = placed.ipu if placed else next((home[i] for i in step.inputs if i >= 0 and home[i] >= 0), 0)
-        where.append(min(ipu, placement.ipus - 1))
-        for o in step.outputs:
-            home[o] = where[-1]
-        for i in step.inputs:
+        ipu = placed.ipu if placed else next((home[i] for i in step.inputs if i >= 0 and home[i] >= 0), -1)
+        where.append(ipu)
+        if ipu < 0:
+            continue  # made from nothing: goes to its first reader
+        for i in (*step.inputs, *step.outputs):
             if i >= 0 and home[i] < 0:
-                home[i] = where[-1]
-    return where, [max(0, h) for h in home]
+                home[i] = ipu
+    last = placement.ipus - 1
+    found = [
+        min(last, max(0, ipu if ipu >= 0 else next((home[o] for o in step.outputs), 0)))
+        for step, ipu in zip(program.steps, where, strict=True)
+    ]
+    return found, [min(last, max(0, h)) for h in home]
 
 
 def transfers(program: Program, step_ipu: list[int], home: list[int]) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass
 
@@ -54,6 +55,12 @@ def read(stack: str) -> Scope:
     if UPDATE_SCOPE in path:
         phase = UPDATE
     return Scope(node, phase, tuple(path), recomputed)
+
+
+@functools.lru_cache(maxsize=10_000)
+def in_backward(where: Scope) -> Scope:
+    """The same place, counted to the backward pass."""
+    return dataclasses.replace(where, phase=BACKWARD)
 
 
 def join(outer: str, inner: str) -> str:

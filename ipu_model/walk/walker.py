@@ -89,6 +89,7 @@ class Walker:
         self._ops: dict[Any, Op] = {}
         self._kept: list[Any] = []
         self._fetched: dict[int, int] = {}
+        self._backward: set[int] = set()
         self._viewed: dict[int, int] = {}
 
     # -- values ---------------------------------------------------------------------------------------------------
@@ -134,10 +135,18 @@ class Walker:
         params: dict[str, Any] | None = None,
     ) -> None:
         """Add a step; `shapes` are the input tensors when some inputs are literals."""
-        where = scope.read(stack)
+        where = self.where(stack, inputs)
+        self._backward.update(outputs if where.phase == scope.BACKWARD else ())
         ins = tuple(shapes) or tuple(self.values[i].tensor for i in inputs if i != NO_VALUE)
         op = self.operation(primitive, ins, tuple(self.values[i].tensor for i in outputs), params or {}, where)
         self.steps.append(Step(op, where, tuple(inputs), tuple(outputs), self.frame))
+
+    def where(self, stack: str, inputs: Sequence[int]) -> scope.Scope:
+        """Scope of a step; glue without a node of its own belongs to the backward pass when it reads gradients."""
+        found = scope.read(stack)
+        if found.phase == scope.FORWARD and not found.node and not self._backward.isdisjoint(inputs):
+            return scope.in_backward(found)
+        return found
 
     def operation(
         self,

@@ -210,6 +210,26 @@ def test_two_ipus_hold_what_one_does_not():
     assert {s.ipu for s in two.steps if s.primitive == "dot_general"} == {0, 1}
 
 
+def test_accumulators_of_gradients_live_with_their_weights():
+    def step(a, b, xs):
+        def loss(p, x):
+            with jax.named_scope("onnx[first]"):
+                y = x @ p[0]
+            with jax.named_scope("onnx[second]"):
+                return (y @ p[1]).sum()
+
+        def micro(g, x):
+            return jax.tree.map(jnp.add, g, jax.grad(loss)((a, b), x)), None
+
+        return lax.scan(micro, (jnp.zeros_like(a), jnp.zeros_like(b)), xs)[0]
+
+    w = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    nodes = {"first": NodePlacement(ipu=0), "second": NodePlacement(ipu=1)}
+    r = ipu_model.profile(step, w, w, jax.ShapeDtypeStruct((4, 8, 64), jnp.float32), placement=Placement(nodes, 2))
+    adds = [(s.phase, s.ipu) for s in r.steps if s.primitive == "add" and s.shape == "float32[64,64]"]
+    assert sorted(adds) == [("backward", 0), ("backward", 1)]
+
+
 def test_pipeline_overlaps_stages_and_counts_bubbles():
     def fn(xs, a, b):
         def micro(_, x):

@@ -147,8 +147,17 @@ def convnet(w, x, p):
     return (x.reshape(2, -1) @ jnp.ones((8 * 49, 10))).sum()
 
 
-LEAVES = ("sync_cycles", "supervisor_cycles", "exchange_bytes_per_cycle", "exchange_setup_cycles",
-          "memcpy_bytes_per_cycle", "host_in_bytes_per_second", "clock_hz", "links_per_ipu", "external_sync_cycles")  # fmt: skip
+LEAVES = (
+    "sync_cycles",
+    "supervisor_cycles",
+    "exchange_bytes_per_cycle",
+    "exchange_setup_cycles",
+    "memcpy_bytes_per_cycle",
+    "host_in_bytes_per_second",
+    "clock_hz",
+    "links_per_ipu",
+    "external_sync_cycles",
+)
 
 
 @pytest.mark.parametrize("pipelined", [False, True])

@@ -37,6 +37,16 @@ def test_scope_of_a_name_stack(stack, node, phase, path):
     assert (read.node, read.phase, read.path) == (node, phase, path)
 
 
+def test_glue_that_reads_gradients_belongs_to_the_backward_pass():
+    def step(w, x):
+        g = jax.grad(lambda w: jnp.tanh(x @ w).sum())(w)
+        return w * 2.0, g + 1.0
+
+    program = trace(step, jnp.ones((8, 8)), jnp.ones((4, 8)))
+    assert [s.scope.phase for s in program.steps if s.op.primitive == "add"] == ["backward"]
+    assert program.steps[-2].scope.phase == "forward"
+
+
 def test_rematerialised_work_is_marked():
     assert scope.read("transpose(jvp(f))/checkpoint/rematted_computation").recomputed
 
