@@ -23,7 +23,7 @@ ALIASES = {
     "popxl": f"{_PACKAGE}.popxl",
     "popxl_addons": f"{_PACKAGE}.popxl_addons",
     "poponnx": f"{_PACKAGE}.poponnx",
-    "pva": f"{_PACKAGE}.pva",
+    "pva": "ipu_model.pva",
     "popart._internal": f"{_PACKAGE}.popxl._internal",
 }
 
