@@ -38,14 +38,8 @@ def masked_softmax(scores: jax.Array, bias: Any) -> jax.Array:
     dead = None if bias is None else jnp.isneginf(jnp.max(bias, axis=-1, keepdims=True))
     total = scores if bias is None else scores + bias.astype(scores.dtype)
     total = total if dead is None else jnp.where(dead, 0, total)
-    probs = _rounded_softmax(total) if total.dtype == jnp.bfloat16 else jax.nn.softmax(total, axis=-1)
+    probs = jax.nn.softmax(total, axis=-1)
     return probs if dead is None else jnp.where(dead, 0, probs)
-
-
-def _rounded_softmax(x: jax.Array) -> jax.Array:
-    """Softmax with every step in the type of x, as ONNX's function body spells it."""
-    e = jnp.exp(x - lax.stop_gradient(x.max(-1, keepdims=True)))
-    return e / e.sum(-1, keepdims=True)
 
 
 def additive(mask: jax.Array, dtype: Any) -> jax.Array:

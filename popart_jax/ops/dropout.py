@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import popart_exception
-from .registry import Context, Key, Static, Training, lowers
+from .registry import Context, Key, PopartMode, Static, Training, lowers
 
 
 def check_ratio(ratio: float) -> float:
@@ -37,12 +37,14 @@ def keep(x: jax.Array, mask: Any, ratio: Any) -> jax.Array:
 
 
 @lowers("Dropout", 1, 6)
-def dropout_1(x, /, *, ratio=0.5, is_test=0, key: Key, training: Training = False):
-    return dropout_7(x, ratio=ratio, key=key, training=training and not is_test)
+def dropout_1(x, /, *, ratio=0.5, is_test=0, key: Key, training: Training = False, popart: PopartMode = False):
+    return dropout_7(x, ratio=ratio, key=key, training=training and not is_test, popart=popart)
 
 
 @lowers("Dropout", 7, 10)
-def dropout_7(x, /, *, ratio=0.5, key: Key, training: Training = False):
+def dropout_7(x, /, *, ratio=0.5, key: Key, training: Training = False, popart: PopartMode = False):
+    if popart:
+        check_ratio(ratio)
     if not training or check_ratio(ratio) == 0:
         return x, jnp.ones(x.shape, bool)
     return drop(x, key, ratio, x.shape)

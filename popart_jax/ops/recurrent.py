@@ -235,6 +235,7 @@ def lstm(
     names = _popart_lstm_names(activations) if popart else activations
     if popart:
         _reject_popart_lstm(direction, input_forget, clip, activation_alpha, activation_beta, p)
+        _check_lengths(sequence_lens, x.shape[1])
     functions = _functions(names, ("Sigmoid", "Tanh", "Tanh"), dirs, activation_alpha, activation_beta)
 
     def one(d, x, state, reverse, mask):
@@ -248,8 +249,18 @@ def lstm(
     return y, (y[-1] if popart and sequence_lens is not None else y_h), y_c
 
 
+_POPART_ACTIVATIONS = {"Sigmoid", "Relu", "Tanh", "Gelu", "Swish", "Softmax", "SoftmaxStable", "SoftmaxScaled"}
+
+
+def _check_popart_names(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in _POPART_ACTIVATIONS:
+            raise popart_exception(f"Activation type '{name}' is not supported")
+
+
 def _popart_lstm_names(names: Sequence[str]) -> list[str]:
     """PopART's list: recurrent, cell, output; entries left out keep their default."""
+    _check_popart_names(names)
     if len(names) > 3:
         raise popart_exception("Too many activations")
     if len(names) == 3 and names[1] != names[2]:
@@ -269,6 +280,13 @@ def _reject_popart_lstm(direction, input_forget, clip, alpha, beta, peepholes) -
         raise popart_exception("LSTMOp does not support peephole connections")
 
 
+def _check_lengths(lengths: Any, batch: int) -> None:
+    if lengths is not None and lengths.ndim != 1:
+        raise popart_exception(f"Invalid rank for sequence length tensor: {lengths.ndim}, expected 1")
+    if lengths is not None and lengths.shape[0] != batch:
+        raise popart_exception(f"Incorrect sequence len shape: [{lengths.shape[0]}], expected [{batch}]")
+
+
 @lowers("GRU", 1, 3, 7, 14, 22)
 def gru(
     x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), activation_beta=(),
@@ -281,6 +299,10 @@ def gru(
         given = {"activations": activations, "activation_alpha": activation_alpha, "clip": clip}
         for name in [n for n, value in given.items() if value]:
             raise popart_exception(f"GRUOp attribute `{name}' is not supported")
+        if direction == "bidirectional":
+            raise popart_exception("Bidirectional GRU has not yet been implemented")
+        if direction == "backward":  # PopART's own value: the sequence reversed, outputs left in that order
+            x, direction = jnp.flip(x, 0), "forward"
 
     def one(d, x, state, reverse, mask):
         wb, rb = _halves(b, d)
@@ -307,6 +329,7 @@ def rnn(
             raise popart_exception("RNNOp only supports `forward' direction")
         if len(activations) > 1:
             raise popart_exception("RNNOp only supports 1 activation")
+        _check_popart_names(activations)
     functions = _functions(tuple(activations)[:dirs], ("Tanh",), dirs, activation_alpha, activation_beta)
 
     def one(d, x, state, reverse, mask):
