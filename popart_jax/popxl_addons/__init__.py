@@ -37,7 +37,9 @@ from .streams import OutputStreams as OutputStreams
 from .task_session import TaskSession as TaskSession
 from .transforms import autodiff as autodiff
 from .transforms import autodiff_with_accumulation as autodiff_with_accumulation
+from .transforms import pipelined_execution as pipelined_execution
 from .transforms import recompute_graph as recompute_graph
+from .transforms import repeat_graph as repeat_graph
 from .utils import OrderedDict as OrderedDict
 from .utils import WeightsDict as WeightsDict
 from .utils import timer as timer
