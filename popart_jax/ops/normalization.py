@@ -12,6 +12,7 @@ from jax import lax
 
 from ..errors import popart_exception
 from .arrays import onnx_dtype
+from .gradients import refuse_gradient
 from .pooling import lp_norm
 from .registry import OutputCount, PopartMode, Training, lowers
 
@@ -80,6 +81,12 @@ def _features(x: jax.Array, spatial: int) -> tuple[tuple[int, ...], tuple[int, .
     return (0,), (1, *x.shape[1:]), x.shape[1:]
 
 
+_INFERENCE_FORM = (
+    "The batch norm op has only one output, which means it is in inference mode, but its gradient Op is being created; "
+    "give it five outputs, or detach it."
+)
+
+
 @lowers("BatchNormalization", 1, 6, 7, 9)
 def batch_norm(
     x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=0,
@@ -92,7 +99,8 @@ def batch_norm(
     check_statistics(x, {"scale": scale, "B": bias, "mean": mean, "var": var}, params)
     if n_outputs > 1 and not is_test:
         return train_batch_norm(x, scale, bias, mean, var, momentum, epsilon, axes, shape)
-    return normalise(x, scale, bias, mean, var, epsilon, shape)
+    y = normalise(x, scale, bias, mean, var, epsilon, shape)
+    return refuse_gradient(y, _INFERENCE_FORM) if popart and training else y
 
 
 @lowers("BatchNormalization", 14, 15)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ..errors import popart_exception
+from .gradients import gradient_of, refuse_gradient
 from .registry import PopartMode, Static, Training, lowers
 
 
@@ -178,28 +178,6 @@ def _pairs(roi: np.ndarray) -> list[tuple[float, float]]:
     return [(float(a), float(b)) for a, b in zip(roi[:half], roi[half:], strict=True)]
 
 
-@jax.custom_vjp
-def gradient_of(value: jax.Array, surrogate: jax.Array) -> jax.Array:
-    """`value`, with the gradient of `surrogate`."""
-    return value
-
-
-gradient_of.defvjp(lambda value, surrogate: (value, None), lambda _, g: (jnp.zeros_like(g), g))
-
-
-@jax.custom_vjp
-def untrainable(x: jax.Array) -> jax.Array:
-    """The identity, whose gradient PopART refuses."""
-    return x
-
-
-def _refuse(_: Any, g: Any) -> Any:
-    raise popart_exception("Resize mode 'linear' is not supported when training")
-
-
-untrainable.defvjp(lambda x: (x, None), _refuse)
-
-
 def _popart(x: jax.Array, axes: Sequence[Axis], rule: Rule, training: bool) -> jax.Array:
     """Resize with PopART's gradients: floor(i / scale) for nearest, half pixels for cubic, none for linear."""
     if rule.exclude_outside:
@@ -210,7 +188,7 @@ def _popart(x: jax.Array, axes: Sequence[Axis], rule: Rule, training: bool) -> j
     if not training or not jnp.issubdtype(x.dtype, jnp.floating):
         return y
     if rule.mode == "linear":
-        return untrainable(y)
+        return refuse_gradient(y, "Resize mode 'linear' is not supported when training")
     back = Rule("nearest", "asymmetric", "floor") if rule.mode == "nearest" else Rule(rule.mode)
     return gradient_of(y, interpolate(x, axes, back))
 

@@ -52,6 +52,16 @@ def test_batch_norm_needs_rank_three_and_matching_statistics():
         run("BatchNormalization", [f32(4, 3, 2), *[f32(4)] * 4], at=9, settings=POPART)
 
 
+def test_inference_form_of_batch_norm_has_no_gradient_in_training():
+    inputs = [f32(4, 3, 2), *[abs(f32(3)) for _ in range(4)]]
+    fn = function("BatchNormalization", inputs, at=9, settings={**POPART, "training": True})
+    assert fn(*inputs)[0].shape == (4, 3, 2)
+    with pytest.raises(popart_exception, match="but its gradient Op is being created"):
+        jax.grad(lambda x: fn(x, *inputs[1:])[0].sum())(inputs[0])
+    fixed = function("BatchNormalization", inputs, at=9)
+    assert jax.grad(lambda x: fixed(x, *inputs[1:])[0].sum())(inputs[0]).shape == (4, 3, 2)
+
+
 def test_five_output_batch_norm_uses_batch_statistics():
     x, scale, bias, mean, var = f32(4, 3, 5), f32(3), f32(3), f32(3), abs(f32(3))
     _, new_mean, new_var, batch_mean, batch_var = run(
