@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,26 +11,51 @@ import jax.numpy as jnp
 import numpy as np
 
 from .arrays import Array, normal_axis
-from .registry import lowers
+from .registry import Options, lowers
+
+_NONE: dict[str, Any] = {}
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def softmax(x: Array, axis: int) -> Array:
+    """Softmax; a row that is -inf throughout (all masked) is NaN, but sends no NaN back."""
+    return jax.nn.softmax(x, axis)
+
+
+@softmax.defjvp
+def _softmax_jvp(axis: int, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    y, (t,) = softmax(*primals, axis), tangents
+    z = jnp.where(jnp.isnan(y), jnp.zeros_like(y), y)
+    return y, z * (t - jnp.sum(z * t, axis, keepdims=True))
 
 
 def _hardmax(x: Array, axis: int) -> Array:
     return jax.nn.one_hot(jnp.argmax(x, axis), x.shape[axis], axis=axis, dtype=x.dtype)
 
 
-def _register(op: str, fn: Callable[[Any, int], Any]) -> None:
-    def along_axis(x: Array, /, *, axis: int = -1) -> Array:
-        return fn(jnp.asarray(x), normal_axis(axis, x.ndim))
+def _without_maximum(x: Array, axis: int) -> Array:
+    """PopART's enableNonStableSoftmax."""
+    powers = jnp.exp(x)
+    return powers / jnp.sum(powers, axis, keepdims=True)
 
-    def flattened(x: Array, /, *, axis: int = 1) -> Array:
+
+def _register(op: str, stable: Callable[[Any, int], Any]) -> None:
+    def fn(x: Array, axis: int, options: Options) -> Array:
+        plain = op == "Softmax" and options.get("enableNonStableSoftmax")
+        return (_without_maximum if plain else stable)(jnp.asarray(x), axis)
+
+    def along_axis(x: Array, /, *, axis: int = -1, options: Options = _NONE) -> Array:
+        return fn(x, normal_axis(axis, x.ndim), options)
+
+    def flattened(x: Array, /, *, axis: int = 1, options: Options = _NONE) -> Array:
         split = axis if axis == x.ndim else normal_axis(axis, x.ndim)
         rows = jnp.reshape(x, (int(np.prod(x.shape[:split])), int(np.prod(x.shape[split:]))))
-        return fn(rows, 1).reshape(x.shape)
+        return fn(rows, 1, options).reshape(x.shape)
 
     lowers(op, 13)(along_axis)
     lowers(op, 1)(flattened)
 
 
-_register("Softmax", jax.nn.softmax)
+_register("Softmax", softmax)
 _register("LogSoftmax", jax.nn.log_softmax)
 _register("Hardmax", _hardmax)

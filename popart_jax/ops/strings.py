@@ -28,7 +28,7 @@ def _texts(x: Array) -> np.ndarray:
 
 @lowers("StringConcat", 20)
 def string_concat(x: Array, y: Array, /) -> np.ndarray:
-    return _texts(x) + _texts(y)
+    return np.asarray(_texts(x) + _texts(y), object)
 
 
 @lowers("StringSplit", 20)

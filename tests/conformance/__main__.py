@@ -15,10 +15,13 @@ import warnings
 from collections import defaultdict
 from pathlib import Path
 
+import jax
+
 from popart_jax import backend
 
 from .cases import Case, newest, old
 from .check import check
+from .gaps import gaps
 
 
 def main(argv: list[str]) -> int:
@@ -35,15 +38,17 @@ def main(argv: list[str]) -> int:
 
         return sweep(args.pattern, old(args.data) if args.old else None)
     cases = newest() if args.suite == "newest" else old(args.data)
-    return run([c for c in cases if re.search(args.pattern, c.name)])
+    return run([c for c in cases if re.search(args.pattern, c.name)], gaps(args.suite))
 
 
-def run(cases: list[Case]) -> int:
-    """Run the cases and print the table."""
+def run(cases: list[Case], known: dict[str, str]) -> int:
+    """Run the cases, print the table and every missing case; exit status 1 when one is not a known gap, or no gap."""
     passed: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     failures: list[tuple[Case, str]] = []
     start = time.time()
-    for case in cases:
+    for number, case in enumerate(cases):
+        if number % 300 == 299:
+            jax.clear_caches()
         try:
             check(case, backend)
             good = 1
@@ -56,9 +61,10 @@ def run(cases: list[Case]) -> int:
     for (what, name), (good, total) in sorted(passed.items()):
         print(f"{what:6} {name:18} {good:5} / {total}")
     for case, reason in failures:
-        print(f"missing {case.kind} {case.name}: {reason}")
+        print(f"missing {case.kind} {case.name}: {known.get(case.name) or reason}")
     print(f"passed {len(cases) - len(failures)} of {len(cases)} in {time.time() - start:.0f} s")
-    return 1 if failures else 0
+    ran, failed = {c.name for c in cases}, {c.name for c, _ in failures}
+    return 0 if failed == ran & set(known) else 1
 
 
 def _reason(err: Exception) -> str:
