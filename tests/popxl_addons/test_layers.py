@@ -1,0 +1,66 @@
+"""Layers and optimizer step beside PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from popart_jax import popxl
+from popart_jax.popxl_addons import layers
+from popart_jax.popxl_addons.optimizers import AdamOptimizerStep
+from popart_jax.popxl_addons.testing_utils import TensorInput, run_module
+
+torch = pytest.importorskip("torch")
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(4, 6)).astype(np.float32)
+IMAGES = RNG.normal(size=(2, 4, 6, 6)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "x"),
+    [
+        (layers.Linear(5), lambda: torch.nn.Linear(6, 5), ROWS),
+        (layers.Linear(5, bias=False), lambda: torch.nn.Linear(6, 5, bias=False), ROWS),
+        (layers.LayerNorm(), lambda: torch.nn.LayerNorm(6), ROWS),
+        (layers.GroupNorm(2), lambda: torch.nn.GroupNorm(2, 4), IMAGES),
+        (layers.Conv2D(6, 3, paddings=(1, 1, 1, 1)), lambda: torch.nn.Conv2d(4, 6, 3, padding=1), IMAGES),
+        (layers.Conv2D(4, (3, 1), (2, 1), groups=2), lambda: torch.nn.Conv2d(4, 4, (3, 1), (2, 1), groups=2), IMAGES),
+    ],
+    ids=["linear", "linear without bias", "layer norm", "group norm", "conv", "grouped conv"],
+)
+def test_a_layer_with_torch_weights_gives_torch_results(ours, theirs, x):
+    reference = theirs()
+    (y,) = run_module(ours, TensorInput(x), weights=lambda v: ours.torch_mapping(v, reference))
+    np.testing.assert_allclose(y, reference(torch.tensor(x)).detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_layer_norm_takes_matrices_only():
+    with pytest.raises(ValueError, match="rank 2"):
+        run_module(layers.LayerNorm(), TensorInput(IMAGES))
+
+
+def test_the_vocabulary_is_padded():
+    assert layers.Embedding.get_vocab_shard_size(20, 1) == 32
+    assert layers.Embedding.get_offsets(100, 4).tolist() == [0, 32, 64, 96]
+    (y,) = run_module(layers.Embedding(popxl.float32, 20, 8), TensorInput(np.array([1, 5], np.int32)))
+    assert y.shape == (2, 8)
+
+
+@pytest.mark.parametrize("as_tensor", [False, True], ids=["constant rate", "rate from a tensor"])
+def test_adam_steps_like_adamw(as_tensor):
+    start, gradient = (RNG.normal(size=(3, 4)).astype(np.float32) for _ in range(2))
+    ir = popxl.Ir()
+    with ir.main_graph:
+        w, g = popxl.variable(start, name="w"), popxl.variable(gradient, name="g")
+        rate = popxl.constant(0.1, popxl.float32) if as_tensor else 0.1
+        factories, graph = AdamOptimizerStep().create_graph(w, g, lr=rate, first_order_dtype=popxl.float32)
+        graph.bind(factories.init()).call(w, g, *([rate] if as_tensor else []))
+    with popxl.Session(ir, "ipu_hw") as session:
+        for _ in range(3):
+            session.run()
+    expected = torch.tensor(start, requires_grad=True)
+    optimizer = torch.optim.AdamW([expected], lr=0.1, eps=1e-5, weight_decay=1e-2)
+    for _ in range(3):
+        expected.grad = torch.tensor(gradient)
+        optimizer.step()
+    np.testing.assert_allclose(session.get_tensor_data(w), expected.detach().numpy(), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,131 @@
+"""Accumulation, recomputation, repetition, pipelining, remote buffers: results beside PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import popart_jax.popxl_addons.ops as addons_ops
+from popart_jax import popxl
+from popart_jax import popxl_addons as addons
+from popart_jax.popxl import ops
+
+torch = pytest.importorskip("torch")
+RNG = np.random.default_rng(0)
+WEIGHT = RNG.normal(size=(4, 4)).astype(np.float32)
+BATCHES = RNG.normal(size=(6, 3, 4)).astype(np.float32)
+
+
+class Layer(addons.Module):
+    """tanh(x @ w)."""
+
+    def build(self, x: popxl.Tensor) -> popxl.Tensor:
+        return ops.tanh(x @ self.add_variable_input("w", lambda: WEIGHT, popxl.float32))
+
+
+class Twice(addons.Module):
+    """The layer's weight used two times."""
+
+    def build(self, x: popxl.Tensor) -> popxl.Tensor:
+        w = self.add_variable_input("w", lambda: WEIGHT, popxl.float32)
+        return ops.tanh(ops.gelu(x @ w) @ w)
+
+
+def torch_gradients(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    w, t = torch.tensor(WEIGHT, requires_grad=True), torch.tensor(x, requires_grad=True)
+    torch.tanh(torch.nn.functional.gelu(t @ w, approximate="tanh") @ w).sum().backward()
+    return t.grad.numpy(), w.grad.numpy()
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_accumulated_means_with_weights_from_a_remote_buffer(recompute):
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        x = popxl.variable(BATCHES[0])
+        factories, graph = Twice().create_graph(x)
+        state, grad = addons.autodiff_with_accumulation(
+            graph, graph.args.tensors, grads_required=[graph.graph.inputs[0]]
+        )
+        grad = addons.recompute_graph(grad) if recompute else grad
+        buffers = addons.named_variable_buffers(factories)
+        addons.remote.store_remote(buffers, factories.init())
+        load, names = addons.load_remote_graph(buffers)
+        weights = addons.NamedTensors.pack(names, load.call(0))
+        accumulators = state.init()
+        site = graph.bind(weights).call_with_info(x)
+        seed = popxl.constant(np.ones((3, 4), np.float32))
+        for _ in range(2):
+            (dx,) = grad.bind(accumulators).call(seed, args=grad.grad_graph_info.inputs_dict(site))
+        out = addons_ops.host_store(dx)
+    with popxl.Session(ir, "ipu_hw") as session:
+        result = session.run()[out]
+    expected_x, expected_w = torch_gradients(BATCHES[0])
+    np.testing.assert_allclose(result, expected_x, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(session.get_tensor_data(accumulators.accum.w), expected_w, rtol=1e-4, atol=1e-5)
+    assert session.get_tensor_data(accumulators.mean_accum_counter) == 2
+
+
+def test_a_repeated_main_graph_keeps_updates():
+    ir = popxl.Ir()
+    ir.num_host_transfers = 4
+    with ir.main_graph, popxl.in_sequence():
+        total = popxl.variable(np.zeros(3, np.float32))
+        feed, out = popxl.h2d_stream((3,), popxl.float32), popxl.d2h_stream((3,), popxl.float32)
+        doubled = ops.host_load(feed) * 2.0
+        ops.scaled_add_(total, doubled, b=1.0)
+        ops.host_store(out, doubled)
+    body = addons.repeat_graph(ir.main_graph, 4)
+    assert [op.opType() for op in ir.main_graph._pb_graph.getOps()] == ["Loop"]
+    assert body.name.startswith("repeat_graph")
+    data = np.arange(12, dtype=np.float32).reshape(4, 3)
+    with popxl.Session(ir, "ipu_hw") as session:
+        np.testing.assert_array_equal(session.run({feed: data})[out], 2 * data)
+    np.testing.assert_array_equal(session.get_tensor_data(total), 2 * data.sum(0))
+
+
+def pipeline(steps: int):
+    """Two layers in three stages (the last one is backward), gradients accumulated, an update after the pipeline."""
+    ir = popxl.Ir()
+    ir.num_host_transfers = steps
+    spec = popxl.TensorSpec((3, 4), popxl.float32)
+    with ir.main_graph, popxl.in_sequence():
+        feed, out = popxl.h2d_stream((3, 4), popxl.float32), popxl.d2h_stream((), popxl.float32)
+        (f1, g1), (f2, g2) = Layer().create_graph(spec), Layer().create_graph(spec)
+        a1, b1 = addons.autodiff_with_accumulation(g1, g1.args.tensors)
+        a2, b2 = addons.autodiff_with_accumulation(g2, g2.args.tensors, grads_required=[g2.graph.inputs[0]])
+        v1, v2, c1, c2 = f1.init("a"), f2.init("b"), a1.init("ca"), a2.init("cb")
+        with addons.pipelined_execution(steps) as pipe:
+            with pipe.stage(0), popxl.ipu(0):
+                first = g1.bind(v1).call_with_info(ops.host_load(feed))
+                h = ops.ipu_copy(first.outputs[0], 1)
+            with pipe.stage(1), popxl.ipu(1):
+                second = g2.bind(v2).call_with_info(h)
+                ops.host_store(out, ops.sum(second.outputs[0]))
+                seed = popxl.constant(np.ones((3, 4), np.float32))
+                (dh,) = b2.bind(c2).call(seed, args=b2.grad_graph_info.inputs_dict(second))
+                dh = ops.ipu_copy(dh, 0)
+            with pipe.stage(2), popxl.ipu(0):
+                b1.bind(c1).call(dh, args=pipe.stash_and_restore_activations(first, b1.grad_graph_info))
+        ops.scaled_add_(v1.w, c1.accum.w, b=-0.1)
+    return ir, feed, out, c1.accum.w, v1.w
+
+
+def test_a_pipeline_gives_the_results_of_its_stages_in_order():
+    ir, feed, out, accumulated, weight = pipeline(6)
+    with popxl.Session(ir, "ipu_hw") as session:
+        losses = session.run({feed: BATCHES})[out]
+    w1, w2 = (torch.tensor(WEIGHT, requires_grad=True) for _ in range(2))
+    expected = torch.stack([torch.tanh(torch.tanh(torch.tensor(x) @ w1) @ w2).sum() for x in BATCHES])
+    expected.mean().backward()
+    np.testing.assert_allclose(losses, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(session.get_tensor_data(accumulated), w1.grad.numpy(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(session.get_tensor_data(weight), WEIGHT - 0.1 * w1.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_pipeline_mistakes():
+    with pytest.raises(ValueError, match="at least 6 steps, got 5"):
+        pipeline(5)
+    with popxl.Ir().main_graph, pytest.raises(RuntimeError, match="outside a pipeline stage"):
+        x = popxl.variable(np.zeros(2, np.float32))
+        with addons.pipelined_execution(4):
+            x + 1

@@ -1,0 +1,76 @@
+"""DotTree, named tensors, array helpers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from popart_jax import popxl
+from popart_jax import popxl_addons as addons
+from popart_jax.popxl_addons import array_munging as munging
+from popart_jax.popxl_addons.dot_tree import DotTree
+
+
+def test_dotted_and_numeric_keys():
+    tree = DotTree(a=1)
+    tree.insert("b.c", 2)
+    tree.insert(0, DotTree(x=5))
+    assert tree.b.c == tree["b.c"] == 2
+    assert tree[0].x == tree["-1.x"] == 5
+    assert tree.to_dict() == {"a": 1, "b.c": 2, "0.x": 5}
+    assert tree.unpack() == (("0.x", "a", "b.c"), (5, 1, 2))
+    assert "b.c" in tree
+    assert "b.z" not in tree
+    assert DotTree.from_dict(tree.to_dict()).to_dict() == tree.to_dict()
+    assert tree.map(lambda v: -v).to_dict() == {"a": -1, "b.c": -2, "0.x": -5}
+    assert DotTree().unpack() == ([], [])
+
+
+def test_inserting_under_a_taken_key_needs_overwrite_and_changes_nothing():
+    tree = DotTree()
+    tree.insert("b.c", 2)
+    with pytest.raises(ValueError, match="'b'"):
+        tree.insert("b.d", 3)
+    assert tree.to_dict() == {"b.c": 2}
+    tree.insert("b.d", 3, overwrite=True)
+    assert tree.to_dict() == {"b.c": 2, "b.d": 3}
+    for key in ("a b", -1, "x.1a"):
+        with pytest.raises(ValueError):
+            tree.insert(key, 0)
+    with pytest.raises(AttributeError, match=r"Available keys: \['b'\]"):
+        tree.missing  # noqa: B018
+
+
+def test_clear_keeps_linked_trees():
+    inner = DotTree(x=1)
+    outer = DotTree(a=2)
+    outer.insert("inner", inner)
+    outer._clear()
+    assert outer.to_dict() == {}
+    inner.insert("y", 3)
+    assert outer.to_dict() == {"inner.y": 3}
+
+
+def test_named_tensors_print_leaves_as_tensors():
+    with popxl.Ir().main_graph:
+        w, b = popxl.variable(np.zeros((2, 3), np.float32), name="w"), popxl.variable(np.zeros(3, np.float32), name="b")
+        tree = addons.NamedTensors.from_dict({"layer.weight": w, "layer.bias": b})
+    assert repr(w) == "Variable[w popxl.dtypes.float32 (2, 3)]"
+    assert repr(tree.layer) == (
+        "{'weight': Tensor[w popxl.dtypes.float32 (2, 3)], 'bias': Tensor[b popxl.dtypes.float32 (3,)]}"
+    )
+    assert tree.tensors == (b, w)
+    assert tree.tensors[:-1] == (b,)
+    assert tree.to_mapping(tree) == {w: w, b: b}
+
+
+def test_shards_and_repeats_are_undone():
+    x = np.arange(24).reshape(4, 6)
+    np.testing.assert_array_equal(munging.unshard(munging.shard(x, 3, 1), 1), x)
+    np.testing.assert_array_equal(munging.unshard2D(munging.shard2D(x, 2, 3, 0, 1), 2, 3, 0, 1), x)
+    assert munging.repeat(x, 2).shape == (2, 4, 6)
+    assert munging.repeat_axis(x, 2, 1).shape == (4, 12)
+    strided = munging.repeat_shard(x, 2, 2, 0, "strided")
+    np.testing.assert_array_equal(strided[0], strided[1])
+    with pytest.raises(IndexError):
+        munging.handle_negative_axis(x, 2)
