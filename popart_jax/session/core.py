@@ -198,11 +198,16 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         if not self._loaded:
             self.loadEngineAndConnectStreams()
             return self._engine
-        last = _last_on_device.get(self._request.device)
-        if last is None or last() is not self:
-            _last_on_device[self._request.device] = weakref.ref(self)
-            module_logger("devicex").info("Engine loaded")
+        self._note_use()
         return self._engine
+
+    def _note_use(self) -> None:
+        """Log a load where upstream would have to exchange the engines of two sessions; here both stay alive."""
+        device = self._request.device
+        last = _last_on_device.get(device)
+        if last is None or last() is not self:
+            _last_on_device[device] = weakref.ref(self)
+            module_logger("devicex").info("Engine loaded")
 
     # -- running
 
@@ -223,8 +228,10 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         engine = self._engine
         if engine is None or not self._loaded or self._needs_weights():
             engine = self._check_runnable(handle)
-        elif handle and handle not in engine.programs:
-            raise _unknown_program(handle)
+        else:
+            if handle and handle not in engine.programs:
+                raise _unknown_program(handle)
+            self._note_use()
         if self._request.options.syntheticDataMode is not SyntheticDataMode.Off:
             self._run_synthetic(engine, handle)
         elif type(stepio) is PyStepIO:

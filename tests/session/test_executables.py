@@ -1,0 +1,226 @@
+"""Executables on disk, the engine cache, reports, cycle counts, several sessions, device life."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import popart_jax as popart
+
+from . import nets
+from .nets import infer, linear, run, sgd
+
+X = np.ones(3, np.float32)
+
+
+def _training(device, **options) -> popart.TrainingSession:
+    proto, _ = linear()
+    flow = nets.flow(1, {"loss": "All"})
+    return popart.TrainingSession(proto, flow, "loss", sgd(), device, userOptions=nets.make_options(**options))
+
+
+@pytest.fixture
+def log(caplog):
+    """Messages of the session and device loggers, at level info."""
+    popart.getLogger().setLevel("INFO")
+    yield lambda: [r.getMessage() for r in caplog.records]
+    popart.getLogger().setLevel("WARN")
+
+
+def test_engine_cache(tmp_path, log, caplog):
+    for hit in (False, True):
+        caplog.clear()
+        with popart.DeviceManager().acquireAvailableDevice(1) as device:
+            session = _training(device, enableEngineCaching=True, cachePath=str(tmp_path))
+            session.prepareDevice()
+            session.weightsFromHost()
+            assert run(session, x=X)["loss"] == 6
+            assert run(session, x=X)["loss"] == 4.5
+            assert ("Graph compiled" in log()) != hit
+            assert any(m.startswith("Loading serialized PopART executable from ") for m in log()) == hit
+            assert "Engine loaded" in log()
+            if hit:
+                with pytest.raises(popart.popart_runtime_error, match="cached executable"):
+                    session.getSummaryReport()
+    (file,) = tmp_path.iterdir()
+    assert file.suffix == ".popef"
+    assert file.stem.isdecimal()
+
+
+def test_damaged_cache_file_only_warns(tmp_path, log):
+    with popart.DeviceManager().acquireAvailableDevice(1) as device:
+        session = _training(device, enableEngineCaching=True, cachePath=str(tmp_path))
+        session.prepareDevice()
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(b"nonsense")
+    with popart.DeviceManager().acquireAvailableDevice(1) as device:
+        session = _training(device, enableEngineCaching=True, cachePath=str(tmp_path))
+        session.prepareDevice()
+        assert any("Failed to load cached PopART executable" in m for m in log())
+        session.weightsFromHost()
+        assert run(session, x=X)["loss"] == 6
+
+
+def test_another_learning_rate_hits_the_cache_another_model_does_not(tmp_path):
+    with popart.DeviceManager().acquireAvailableDevice(1) as device:
+        options = {"enableEngineCaching": True, "cachePath": str(tmp_path)}
+        _training(device, **options).prepareDevice()
+        _training(device, enableStochasticRounding=True, **options).prepareDevice()
+        assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_cache_is_ignored_on_a_model_device(tmp_path):
+    session = _training(nets.device(), enableEngineCaching=True, cachePath=str(tmp_path))
+    session.prepareDevice()
+    assert not list(tmp_path.iterdir())
+
+
+def test_export_and_load(tmp_path):
+    device = popart.DeviceManager().createOfflineIPUDevice({})
+    _training(device).compileAndExport(str(tmp_path / "a" / "model.bin"))
+    session = _training(device)
+    session.loadExecutable(str(tmp_path / "a" / "model.bin"))
+    assert session._serializeIr(popart.IrSerializationFormat.JSON) == ""
+    session.prepareDevice()
+    session.weightsFromHost()
+    assert run(session, x=X)["loss"] == 6
+    session.saveExecutable(str(tmp_path))
+    session.saveVariables(str(tmp_path))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "executable.popef", "variables.popef"]
+
+
+def test_export_errors(tmp_path):
+    session = _training(nets.device())
+    with pytest.raises(popart.popart_exception, match="Executables for device type ipu-model cannot be saved"):
+        session.compileAndExport(str(tmp_path / "x"))
+    offline = _training(popart.DeviceManager().createOfflineIPUDevice({}))
+    with pytest.raises(popart.popart_exception, match="no such file"):
+        offline.loadExecutable(str(tmp_path / "nope"))
+
+
+def test_load_engine_before_prepare():
+    session = _training(nets.device())
+    with pytest.raises(popart.popart_runtime_error, match="no compiled engine"):
+        session.loadEngineAndConnectStreams()
+
+
+def test_prepare_without_loading():
+    session = _training(nets.device())
+    session.prepareDevice(loadEngine=False)
+    session.weightsFromHost()
+    assert run(session, x=X)["loss"] == 6
+
+
+def test_connection_never():
+    proto, _ = linear()
+    device = popart.DeviceManager().createOfflineIPUDevice({})
+    if device.connectionType is not popart.DeviceConnectionType.Never:
+        pytest.skip("offline devices connect here")
+    session = popart.InferenceSession(proto, nets.flow(1, {"y": "All"}), device)
+    session.prepareDevice(False)
+    with pytest.raises(popart.popart_runtime_error):
+        run(session, x=X)
+
+
+def test_reports():
+    session = _training(nets.device())
+    with pytest.raises(popart.popart_runtime_error, match="Session must have been prepared before a report can be fetched"):
+        session.getSummaryReport()
+    session.prepareDevice()
+    text = session.getSummaryReport()
+    assert "Memory Usage:" in text
+    assert "By Type:" in text
+    assert session.getReport().compilation is not None
+    assert b"stablehlo" in session.getSerializedGraph()
+    assert session.getGraphReport(True) != session.getGraphReport(False)
+
+
+def test_reports_on_the_cpu():
+    session = infer(linear()[0], {"y": "All"})
+    cpu = popart.InferenceSession(linear()[0], nets.flow(1, {"y": "All"}), popart.DeviceManager().createCpuDevice())
+    cpu.prepareDevice()
+    for call in (cpu.getSummaryReport, cpu.getReport):
+        with pytest.raises(popart.poplar_exception, match=r"Profiling is disabled for current device type\.$"):
+            call()
+    assert "Memory Usage:" in session.getSummaryReport()
+
+
+def test_cycle_count():
+    both = {popart.Instrumentation.Outer, popart.Instrumentation.Inner}
+    counts = []
+    for batches in (1, 4):
+        session = infer(linear()[0], {"y": "All"}, batches, instrumentWithHardwareCycleCounter=True,
+                        hardwareInstrumentations=both)  # fmt: skip
+        with pytest.raises(popart.popart_runtime_error, match="Must call run before getCycleCount."):
+            session.getCycleCount()
+        run(session, x=np.ones((batches, 3), np.float32))
+        counts.append(session.getCycleCount())
+        assert 0 < session.getCycleCount("inner_ipu_0") <= session.getCycleCount()
+        with pytest.raises(popart.popart_runtime_error, match="Invalid id for cycle counter, 'x'"):
+            session.getCycleCount("x")
+    assert counts[1] > 2 * counts[0]
+    with pytest.raises(popart.popart_runtime_error, match="instrumentWithHardwareCycleCounter"):
+        infer(linear()[0], {"y": "All"}).getCycleCount()
+
+
+def test_sessions_share_a_device(log):
+    """Each session keeps its own state; switching is logged as loading."""
+    device = nets.device()
+    one, two = _training(device), _training(device)
+    for session in (one, two):
+        session.prepareDevice()
+        session.weightsFromHost()
+    loaded = log().count("Engine loaded")
+    assert run(one, x=X)["loss"] == 6
+    assert run(two, x=X)["loss"] == 6
+    assert run(one, x=X)["loss"] == 4.5
+    assert log().count("Engine loaded") == loaded + 3
+
+
+def test_queries():
+    proto, _ = linear()
+    session = _training(nets.device())
+    assert session.getInfo("w").shape() == [3]
+    assert {"x", "w", "y", "loss", "Gradient___w"} <= session.getTensorIds()
+    assert "y" in infer(proto, {"y": "All"}).getAllTensorIds()
+    with pytest.raises(popart.popart_exception, match="nope"):
+        session.getInfo("nope")
+    assert session.replicationFactor == session.accumulationFactor == 1
+    assert session.dataFlow.anchors() == ["loss"]
+
+
+def test_constructor_arguments():
+    proto, _ = linear()
+    flow = nets.flow(1, {"y": "All"})
+    with pytest.raises(popart.popart_exception, match="Must pass a valid deviceInfo"):
+        popart.InferenceSession(proto, flow, None)
+    with pytest.raises(popart.popart_exception, match="User must specify an anchor tensor when doing inference"):
+        popart.InferenceSession(proto, popart.DataFlow(1, {}), nets.device())
+    with pytest.raises(popart.popart_exception, match="Gradient Accumulation only available when training"):
+        infer(proto, {"y": "All"}, **nets.accumulated(2))
+    with pytest.raises(TypeError):
+        popart.InferenceSession(proto, {"y": 1}, nets.device())
+    with pytest.raises(popart.popart_exception, match="All operations in the main graph were pruned, nothing to compute"):
+        infer(proto, {"x": "All"})
+
+
+def test_rng_state():
+    session = _training(nets.device(), enableLoadAndOffloadRNGState=True)
+    session.prepareDevice()
+    session.setRNGState([1, 2])
+    assert session.getRNGState() == [1, 2]
+    with pytest.raises(popart.popart_runtime_error, match="expected 2"):
+        session.setRNGState([1])
+    with pytest.raises(popart.popart_runtime_error, match="enableLoadAndOffloadRNGState"):
+        _training(nets.device()).getRNGState()
+
+
+def test_memory_check():
+    """Weights that do not fit on a chip of eight tiles, found when the program asks for it."""
+    text = "g (float[1500,1500] x) => (float[1500,1500] y) { y = Mul(x, w) }"
+    proto = nets.model(text, w=np.zeros((1500, 1500), np.float32))
+    options = nets.make_options(engineOptions={"debug.allowOutOfMemory": "true"})
+    device = popart.DeviceManager().createIpuModelDevice({"tilesPerIPU": 8})
+    session = popart.InferenceSession(proto, nets.flow(1, {"y": "All"}), device, userOptions=options)
+    with pytest.raises(popart.OutOfMemoryException, match="^Out of memory: Cannot fit all variable data onto one or more"):
+        session.prepareDevice()
