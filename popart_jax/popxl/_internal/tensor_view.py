@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import popart_exception
-from ...model.tensor_info import TensorInfo
+from ...model.tensor_info import _TensorInfoCore as TensorInfo
 from .enums import TensorType, TileSet
 from .placement import placement
 from .values import RemoteBufferInfo
