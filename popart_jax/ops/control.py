@@ -18,6 +18,7 @@ from jax import lax
 
 from .._compat.jax import Tracer
 from ..errors import popart_exception, popart_runtime_error
+from .arrays import device_dtype
 from .registry import Context, PopartMode, Subgraph, lowers
 
 _UNROLL_LIMIT = 100_000
@@ -93,6 +94,7 @@ class _LoopCall:
         self.n_carried, self.n_scans = len(start), body.n_outputs - 1 - len(start)
         self.zero_filled = zero_filled
         self.counter = np.dtype(np.int64) if trip is None else np.dtype(trip.dtype)
+        self.device_counter = device_dtype(self.counter)
         self.count = None if trip is None else known(trip)
         self.first = np.asarray(True) if cond is None else known(cond)
 
@@ -133,7 +135,7 @@ class _LoopCall:
             return _arrays(carried), _arrays(scans)
 
         assert self.count is not None
-        last, scans = lax.scan(body, _arrays(self.start), jnp.arange(int(self.count), dtype=self.counter))
+        last, scans = lax.scan(body, _arrays(self.start), jnp.arange(int(self.count), dtype=self.device_counter))
         return None if unknown else (*last, *scans)
 
     def skipping(self) -> tuple[Any, ...]:
@@ -150,7 +152,7 @@ class _LoopCall:
             return _arrays((_flag(going), carried, scans))
 
         start = (_flag(self._start_flag()), _arrays(self.start))
-        shapes = jax.eval_shape(run, (*start, jnp.zeros((), self.counter)))[2]
+        shapes = jax.eval_shape(run, (*start, jnp.zeros((), self.device_counter)))[2]
         idle = tuple(jnp.zeros(s.shape, s.dtype) for s in shapes)
 
         def body(state, i):
@@ -158,7 +160,7 @@ class _LoopCall:
             return (going, carried), scans
 
         assert self.count is not None
-        (_, last), scans = lax.scan(body, start, jnp.arange(int(self.count), dtype=self.counter))
+        (_, last), scans = lax.scan(body, start, jnp.arange(int(self.count), dtype=self.device_counter))
         return (*last, *scans)
 
     def open_ended(self) -> tuple[Any, ...]:
@@ -178,7 +180,7 @@ class _LoopCall:
             going, carried, _ = self.step(i, going, carried)
             return i + 1, _flag(going), _arrays(carried)
 
-        start = (jnp.zeros((), self.counter), _flag(self._start_flag()), _arrays(self.start))
+        start = (jnp.zeros((), self.device_counter), _flag(self._start_flag()), _arrays(self.start))
         return lax.while_loop(goes_on, body, start)[2]
 
     def _start_flag(self) -> Any:

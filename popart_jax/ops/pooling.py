@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception
+from .arrays import device_dtype
 from .registry import OutputCount, PopartMode, Static, lowers
 from .windows import Window, taps, window
 
@@ -133,7 +134,7 @@ def max_pool_indices(x: jax.Array, y: Any, win: Window, storage_order: int) -> j
     flat = sum(g * w for g, w in zip(grids, weights, strict=True))
     plane = np.arange(prod(x.shape[:2])).reshape(*x.shape[:2], *(1,) * rank) * prod(sizes)
     values = taps(_padded(x, win, lowest(x.dtype)), win)
-    places = taps(_padded(jnp.asarray(flat + plane, jnp.int64), win, -1), win)
+    places = taps(_padded(jnp.asarray(flat + plane, device_dtype(np.int64)), win, -1), win)
     found = jnp.full(y.shape, -1, places[0].dtype)
     for value, place in zip(values, places, strict=True):
         found = jnp.where((found < 0) & (value == y) & (place >= 0), place, found)

@@ -220,6 +220,13 @@ def _functions(names, default: Sequence[str], dirs: int, alphas, betas) -> list[
     return [tuple(found[d * len(default) : (d + 1) * len(default)]) for d in range(dirs)]
 
 
+def _check_hidden(hidden_size: int | None, r: Any) -> None:
+    if hidden_size is not None and hidden_size != r.shape[2]:
+        raise popart_exception(
+            f"hidden_size {hidden_size} does not match hidden size calculated from recurrenceWeights ({r.shape[2]})"
+        )
+
+
 def _halves(bias: Any, d: int) -> tuple[Any, Any]:
     """Input and recurrent bias of direction d."""
     return (None, None) if bias is None else (bias[d, : bias.shape[1] // 2], bias[d, bias.shape[1] // 2 :])
@@ -231,6 +238,7 @@ def lstm(
     activation_alpha=(), activation_beta=(), clip=None, direction="forward", hidden_size=None, input_forget=0, layout=0,
     popart: PopartMode = False,
 ):  # fmt: skip
+    _check_hidden(hidden_size, r)
     dirs, hidden = r.shape[0], r.shape[2]
     names = _popart_lstm_names(activations) if popart else activations
     if popart:
@@ -292,6 +300,7 @@ def gru(
     x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), activation_beta=(),
     clip=None, direction="forward", hidden_size=None, layout=0, linear_before_reset=0, popart: PopartMode = False,
 ):  # fmt: skip
+    _check_hidden(hidden_size, r)
     dirs, hidden = r.shape[0], r.shape[2]
     functions = _functions(activations, ("Sigmoid", "Tanh"), dirs, activation_alpha, activation_beta)
     if popart:
@@ -322,6 +331,7 @@ def rnn(
     x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), activation_beta=(),
     clip=None, direction="forward", hidden_size=None, layout=0, popart: PopartMode = False,
 ):  # fmt: skip
+    _check_hidden(hidden_size, r)
     dirs, hidden = r.shape[0], r.shape[2]
     if popart:
         sequence_lens = None
