@@ -27,6 +27,23 @@ ALIASES = {
     "popart._internal": f"{_PACKAGE}.popxl._internal",
 }
 
+# Modules of popxl_addons.ops that upstream keeps in folders of their own.
+_ADDONS_OPS = {
+    "rotary_pos_embed": "rotary",
+    "group_quantize_decompress": "quantize",
+    "grad_reduce_square_add": "simple",
+    "linear_layout": "simple",
+    "static_sparse_ops.dense_sparse_matmul": "simple",
+    "fp8_amax_scale": "fp8",
+    "fp8_mse_scale": "fp8",
+    "fp8_utils": "fp8",
+}
+RENAMED = {
+    f"popxl_addons.ops.{theirs}{inner}": f"{_PACKAGE}.popxl_addons.ops.{ours}"
+    for theirs, ours in _ADDONS_OPS.items()
+    for inner in ("", f".{theirs}")
+} | {"popxl_addons.ops.static_sparse_ops": f"{_PACKAGE}.popxl_addons.ops.simple"}
+
 # Modules that gather names from several of ours: name of the module -> {module of ours: names}.
 _CORE = {
     "builder": "_BuilderCore",
@@ -109,6 +126,7 @@ class _Resolver(MetaPathFinder, Loader):
         assert ours is not None
         found = importlib.import_module(ours)
         self._own_specs[spec.name] = found.__spec__
+        _enter_submodules(spec.name, ours)
         return found
 
     def exec_module(self, module: types.ModuleType) -> None:
@@ -119,7 +137,21 @@ class _Resolver(MetaPathFinder, Loader):
     _own_specs: dict[str, ModuleSpec | None] = {}  # noqa: RUF012 - one resolver per process
 
 
+def _enter_submodules(theirs: str, ours: str) -> None:
+    """Enter loaded submodules under their other names at once.
+
+    Importing them later would bind the module in its package, over a function of the same name.
+    """
+    for name in [n for n in sys.modules if n.startswith(f"{ours}.")]:
+        sys.modules.setdefault(theirs + name[len(ours) :], sys.modules[name])
+    for name, target in RENAMED.items():
+        if name.startswith(f"{theirs}.") and target in sys.modules:
+            sys.modules.setdefault(name, sys.modules[target])
+
+
 def _aliased(name: str) -> str | None:
+    if name in RENAMED:
+        return RENAMED[name]
     for theirs, ours in ALIASES.items():
         if name == theirs or name.startswith(f"{theirs}."):
             return ours + name[len(theirs) :]
