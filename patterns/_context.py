@@ -51,7 +51,7 @@ class Context:
         return self.use_count(value) == 1 and not self.is_protected(value)
 
     def constant(self, value: ir.Value | None) -> np.ndarray | None:
-        """The value as an array when nothing can change it: a Constant node, or an unprotected initializer in inference."""
+        """The value when nothing can change it: a Constant node, or an unprotected initializer in inference."""
         if value is None:
             return None
         node = value.producer()
@@ -185,5 +185,10 @@ def static_shape(value: ir.Value | None) -> Shape | None:
     """The shape as ints, or None when it or one of its dimensions is unknown."""
     if value is None or value.shape is None:
         return None
-    dims = tuple(value.shape)
-    return tuple(int(d) for d in dims) if all(isinstance(d, int) for d in dims) else None
+    found = tuple(d for d in value.shape if isinstance(d, int))
+    return found if len(found) == len(value.shape) else None
+
+
+def dims(value: ir.Value | None) -> Shape:
+    """The static shape of a value that is known to have one (empty otherwise)."""
+    return static_shape(value) or ()

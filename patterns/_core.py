@@ -56,7 +56,7 @@ class Rule:
     pattern
         Name by which a selection switches it on, one of the catalogue or a custom one.
     ops
-        Op types at the root of the match, `domain::Type` outside ai.onnx and ai.graphcore; `ANY_OP` looks at every node.
+        Op types at the root of the match, `domain::Type` outside ai.onnx and ai.graphcore; `ANY_OP` is every node.
     rewrite
         Returns the value(s) that replace the node's outputs (None for an output nobody reads), `Renamed`, `Fused`,
         `Refused(why)`, or None for "not mine".

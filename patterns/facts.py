@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ._context import Context, Shape, static_shape
+from ._context import Context, Shape, dims, static_shape
 
 
 def attribute_int(node: ir.Node, name: str, default: int) -> int:
@@ -108,9 +109,7 @@ def known(node: ir.Node) -> bool:
     return all(static_shape(v) is not None for v in (*real_inputs(node), *node.outputs))
 
 
-def elementwise(
-    context: Context, op_type: str, *operands: ir.Value, domain: str = "", **attributes: object
-) -> ir.Value:
+def elementwise(context: Context, op_type: str, *operands: ir.Value, domain: str = "", **attributes: Any) -> ir.Value:
     """An elementwise op; the output has the broadcast shape and the dtype of the first operand."""
     shapes = [static_shape(v) for v in operands]
     shape = None if None in shapes else reduce(broadcast, [s for s in shapes if s is not None])
@@ -124,13 +123,13 @@ def scalar(context: Context, number: float, like: ir.Value) -> ir.Value:
 
 
 def transpose(context: Context, value: ir.Value, perm: Sequence[int]) -> ir.Value:
-    shape = static_shape(value) or ()
+    shape = dims(value)
     return context.op("Transpose", value, like=value, shape=[shape[p] for p in perm], perm=tuple(perm))
 
 
-def slice_of(context: Context, value: ir.Value, axis: int, start: int, stop: int, **keywords: object) -> ir.Value:
+def slice_of(context: Context, value: ir.Value, axis: int, start: int, stop: int, **keywords: Any) -> ir.Value:
     """Unit-step slice along one axis."""
-    shape = list(static_shape(value) or ())
+    shape = list(dims(value))
     shape[axis] = stop - start
     return context.graphcore(
         "Slice", value, like=value, shape=shape, axes=(axis,), starts=(start,), ends=(stop,), **keywords

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from .._context import Context
+from .._context import Context, static_shape
 from .._core import GRAPHCORE, Outcome, Refused, Rewrite, rewrites
 from ..facts import elementwise, known, real_inputs, reshape, same_type, scalar, sum_to
 
@@ -139,7 +139,7 @@ def collapse_views(node: ir.Node, context: Context) -> Outcome:
     first = None if middle is None else middle.producer()
     if middle is None or first is None or first.op_type != "Reshape":
         return None
-    source, shape = first.inputs[0], node.outputs[0].shape
+    source, shape = first.inputs[0], static_shape(node.outputs[0])
     if source is None or shape is None or not context.only_used_once(middle):
         return Refused("the tensor in between is needed, or a shape is unknown")
-    return reshape(context, source, [int(d) for d in shape])
+    return reshape(context, source, shape)

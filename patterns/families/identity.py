@@ -110,6 +110,16 @@ def _tiles_once(node: ir.Node, context: Context) -> bool:
     return repeats is not None and all(r == 1 for r in repeats)
 
 
+def _whole_slice(node: ir.Node, context: Context) -> bool:
+    """A slice of full size is the whole input unless it runs backwards."""
+    source = node.inputs[0]
+    if source is None or not same_type(source, node.outputs[0]):
+        return False
+    steps = ints_of(node, "steps", 4, context)
+    has_steps = "steps" in node.attributes or len(node.inputs) > 4
+    return not has_steps or (steps is not None and all(s > 0 for s in steps))
+
+
 CHANGES_NOTHING: dict[str, Callable[[ir.Node, Context], bool]] = {
     "Cast": _same_dtype,
     "Dropout": _no_drop,
@@ -119,18 +129,11 @@ CHANGES_NOTHING: dict[str, Callable[[ir.Node, Context], bool]] = {
     "Scale": _unit_scale,
     "IdentityLoss": _loss_of_scalar,
     "Tile": _tiles_once,
-    "Slice": lambda node, context: same_type(node.inputs[0], node.outputs[0]) and _forward_slice(node, context),
+    "Slice": _whole_slice,
     **dict.fromkeys(RESHAPES, _same_shape),
     **dict.fromkeys(SINGLE_INPUT, _one_input),
     **dict.fromkeys(REDUCTIONS, _reduces_nothing),
 }
-
-
-def _forward_slice(node: ir.Node, context: Context) -> bool:
-    """A slice of full size is the whole input unless it runs backwards."""
-    steps = ints_of(node, "steps", 4, context)
-    has_steps = "steps" in node.attributes or len(node.inputs) > 4
-    return not has_steps or (steps is not None and all(s > 0 for s in steps))
 
 
 @rewrites("OpToIdentity", *CHANGES_NOTHING, stages=("model", "view"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from .._context import Context, Shape, static_shape
+from .._context import Context, Shape, dims, static_shape
 from .._core import Outcome, Refused, rewrites
 from ..facts import attribute_ints, reshape, transpose
 
@@ -71,7 +71,9 @@ def scan_to_loop(node: ir.Node, context: Context) -> Outcome:
     results = context.ops("Loop", [trips, _always(context), *node.inputs[:states]], results=loop, body=body.graph)
     tail = [
         _placed(context, v, o, a, b, shape or ())
-        for v, o, a, b, shape in zip(results[states:], node.outputs[states:], out_axes, out_backwards, outputs, strict=True)
+        for v, o, a, b, shape in zip(
+            results[states:], node.outputs[states:], out_axes, out_backwards, outputs, strict=True
+        )
     ]
     return [*results[:states], *tail]
 
@@ -97,12 +99,14 @@ def _slice_inputs(
     for element in elements:
         graph.inputs.remove(element)
     for element, source, axis, reverse in zip(elements, sources, axes, backwards, strict=True):
-        shape = static_shape(source) or ()
+        shape = dims(source)
         count = iteration
         if reverse:
             count = make.op("Sub", scalar_int(make, length - 1), iteration, dtype=INT64, shape=())
         one = tuple(1 if i == axis else d for i, d in enumerate(shape))
-        cut = make.graphcore("DynamicSlice", source, body.offset(count), like=source, shape=one, axes=(axis,), sizes=(1,))
+        cut = make.graphcore(
+            "DynamicSlice", source, body.offset(count), like=source, shape=one, axes=(axis,), sizes=(1,)
+        )
         piece = reshape(make, cut, [d for i, d in enumerate(shape) if i != axis])
         element.replace_all_uses_with(piece, replace_graph_outputs=True)
     body.flush(first=True)
@@ -112,12 +116,15 @@ def _slice_inputs(
     graph.outputs.insert(0, go)
 
 
-def _loop_results(node: ir.Node, states: int, outputs: Sequence[Shape | None], axes: Shape) -> list:
+def _loop_results(
+    node: ir.Node, states: int, outputs: Sequence[Shape | None], axes: Shape
+) -> list[tuple[ir.DataType | None, Sequence[int] | None]]:
+    results: list[tuple[ir.DataType | None, Sequence[int] | None]]
     results = [(o.dtype, static_shape(o)) for o in node.outputs[:states]]
     for output, shape, axis in zip(node.outputs[states:], outputs, axes, strict=True):
-        dims = list(shape or ())
-        dims.insert(0, dims.pop(axis % len(dims)))
-        results.append((output.dtype, dims))
+        sizes = list(shape or ())
+        sizes.insert(0, sizes.pop(axis % len(sizes)))
+        results.append((output.dtype, sizes))
     return results
 
 
@@ -178,7 +185,7 @@ def packed_data_to_loop(node: ir.Node, context: Context) -> Outcome:
         return Refused("shapes are not static")
     body = Body(context, ir.Graph([], [], nodes=[], name=f"{context.stem}__loop"))
     _packing_body(body, node, callback, lengths, group)
-    attributes = {"shape": static_shape(output) or (), "data_type": int(output.dtype), "init_type": 1}
+    attributes = {"shape": dims(output), "data_type": int(output.dtype), "init_type": 1}
     initial = context.graphcore("Init", like=output, attrs=attributes)
     trips = scalar_int(context, count[0] // group)
     return context.op("Loop", trips, _always(context), initial, like=output, body=body.graph)
@@ -195,7 +202,7 @@ def _packing_body(body: Body, node: ir.Node, callback: ir.Graph, lengths: Shape,
     arguments = []
     for i, length in enumerate(lengths):
         data, offsets, sizes = node.inputs[3 * i : 3 * i + 3]
-        rest = (static_shape(data) or ())[1:]
+        rest = dims(data)[1:]
         arguments.append(_unpacked(make, data, offsets, sizes, at, (group, length, *rest)))
     block = callback.outputs[0]
     called = make.graphcore("Call", *arguments, dtype=output.dtype, shape=static_shape(block), callee=callback)
@@ -227,9 +234,15 @@ def _unpacked(
 
 
 def _packed(
-    make: Context, block: ir.Value, offsets: ir.Value | None, sizes: ir.Value | None, at: ir.Value, buffer: ir.Value, group: int
+    make: Context,
+    block: ir.Value,
+    offsets: ir.Value | None,
+    sizes: ir.Value | None,
+    at: ir.Value,
+    buffer: ir.Value,
+    group: int,
 ) -> ir.Value:
-    shape = static_shape(block) or ()
+    shape = dims(block)
     rows = reshape(make, block, (shape[0] * shape[1], *shape[2:]))
     parts = [_group_of(make, sizes, at, group), _row_starts(make, group, shape[1]), _group_of(make, offsets, at, group)]
     return make.graphcore("SequenceSlice", rows, buffer, *parts, like=buffer, zeroUnused=0)

@@ -6,7 +6,7 @@ import math
 
 import onnx_ir as ir
 
-from .._context import Context, Shape, static_shape
+from .._context import Context, Shape, dims, static_shape
 from .._core import Outcome, Refused, rewrites
 from ..facts import broadcast, reshape, sum_to, transpose
 
@@ -50,7 +50,7 @@ def _size(shape: Shape, axes: list[int]) -> int:
 
 
 def _product_shape(a: Shape, b: Shape, left: Shape, right: Shape) -> Shape:
-    batch = broadcast(left[:-2], right[:-2]) if len(left) > 2 else ()
+    batch = broadcast(left[:-2], right[:-2])
     return (*batch, *([left[-2]] if len(a) > 1 else []), *([right[-1]] if len(b) > 1 else []))
 
 
@@ -85,12 +85,8 @@ def right_gradient(node: ir.Node, context: Context) -> Outcome:
 def _gradient_product(
     context: Context, node: ir.Node, a: ir.Value, b: ir.Value, operand: ir.Value, passes: int
 ) -> ir.Value:
-    left, right = static_shape(a) or (), static_shape(b) or ()
-    shape = (
-        (*broadcast(left[:-2], right[:-2]), left[-2], right[-1])
-        if len(left) > 2 or len(right) > 2
-        else (left[0], right[1])
-    )
+    left, right = dims(a), dims(b)
+    shape = (*broadcast(left[:-2], right[:-2]), left[-2], right[-1])
     attributes = {**_own_attributes(node), "fully_connected_pass": passes}
     product = context.op("MatMul", a, b, like=operand, shape=shape, attrs=attributes)
     return sum_to(context, product, operand)
@@ -106,5 +102,5 @@ def _matrices(*values: ir.Value) -> bool:
 
 
 def _swap(context: Context, value: ir.Value) -> ir.Value:
-    rank = len(static_shape(value) or ())
+    rank = len(dims(value))
     return transpose(context, value, [*range(rank - 2), rank - 1, rank - 2])

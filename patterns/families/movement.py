@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import onnx_ir as ir
 
-from .._context import Context, Shape, static_shape
+from .._context import Context, Shape, dims, static_shape
 from .._core import Outcome, Refused, rewrites
 from ..facts import attribute_int, attribute_string, ints_of, known, permutation, real_inputs, reshape, slice_of
 
@@ -93,7 +93,7 @@ def cancel_transposes(node: ir.Node, context: Context) -> Outcome:
     )
     if order is None:
         return Refused("the transposes do not undo each other")
-    out = static_shape(node.outputs[0]) or ()
+    out = dims(node.outputs[0])
     if out == static_shape(source):
         return context.op("Identity", source, like=source)
     return reshape(context, source, out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from .._context import Context, static_shape
+from .._context import Context, dims, static_shape
 from .._core import GRAPHCORE, Outcome, Refused, rewrites
 from ..facts import attribute_int, attribute_string, input_at, reshape, slice_of, transpose
 
@@ -29,8 +29,8 @@ def graphcore_lstm(node: ir.Node, context: Context) -> Outcome:
     why = _why_not(node)
     if data is None or weights is None or recurrent is None or why:
         return Refused(why or "shapes are not static")
-    steps, batch, width = static_shape(data) or ()
-    hidden = (static_shape(recurrent) or ())[2]
+    steps, batch, width = dims(data)
+    hidden = dims(recurrent)[2]
     joined = _joined(context, weights, recurrent, width, hidden)
     inputs = [data, joined, _bias(context, node, hidden), _state(context, node), input_at(node, 4)]
     while inputs[-1] is None:
@@ -84,5 +84,5 @@ def _state(context: Context, node: ir.Node) -> ir.Value | None:
     hidden, cell = input_at(node, 5), input_at(node, 6)
     if hidden is None or cell is None:
         return None
-    shape = (2, *(static_shape(hidden) or ())[1:])
+    shape = (2, *dims(hidden)[1:])
     return context.op("Concat", hidden, cell, like=hidden, shape=shape, axis=0)

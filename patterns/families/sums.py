@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from .._context import Context, Shape, static_shape
+from .._context import Context, Shape, dims, static_shape
 from .._core import Outcome, Refused, rewrites
 from ..facts import attribute_float, attribute_int, attribute_string, ints_of, real_inputs
 
@@ -65,7 +65,7 @@ def sum_of_pads(node: ir.Node, context: Context) -> Outcome:
     for source, _, start in found:
         if start != position:
             return Refused("the padded tensors overlap or leave a gap")
-        position += (static_shape(source) or ())[axis]
+        position += dims(source)[axis]
     if position != length[axis]:
         return Refused("the padded tensors leave a gap")
     return context.op("Concat", *(p[0] for p in found), like=node.outputs[0], axis=axis)

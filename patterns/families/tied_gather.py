@@ -38,9 +38,7 @@ def tied_gather(node: ir.Node, context: Context) -> Outcome:
     return reduce(lambda a, b: elementwise(context, "Add", a, b), parts)
 
 
-def _part(
-    context: Context, node: ir.Node, data: ir.Value, indices: ir.Value, start: int, size: int
-) -> ir.Value:
+def _part(context: Context, node: ir.Node, data: ir.Value, indices: ir.Value, start: int, size: int) -> ir.Value:
     """Rows of one slice of the table; an index outside of it gives zeros."""
     assert indices.dtype is not None
     piece = slice_of(context, data, 0, start, start + size)

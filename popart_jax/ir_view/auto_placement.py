@@ -29,7 +29,9 @@ class Piece:
         return sum(self.costs)
 
 
-def assign(graph: ir.Graph, ipus: int, ratios: Sequence[float], training: bool, accumulates: bool) -> dict[ir.Node, int]:
+def assign(
+    graph: ir.Graph, ipus: int, ratios: Sequence[float], training: bool, accumulates: bool
+) -> dict[ir.Node, int]:
     """IPU of every op of a forward graph.
 
     Parameters

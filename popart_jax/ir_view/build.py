@@ -10,7 +10,20 @@ import patterns
 from patterns.inplace import make_inplace
 from patterns.passes import remove_unused
 
-from . import hostio, loss_scaling, nodes, outline, pipeline, placement, random_seeds, recompute, serial_matmul, sharing, tied_gather, training
+from . import (
+    hostio,
+    loss_scaling,
+    nodes,
+    outline,
+    pipeline,
+    placement,
+    random_seeds,
+    recompute,
+    serial_matmul,
+    sharing,
+    tied_gather,
+    training,
+)
 from .facts import IrFacts
 from .forward import forward_graph
 

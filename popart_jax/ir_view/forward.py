@@ -40,6 +40,7 @@ FOLDED = frozenset(
     ]
 )
 # Inputs that PopART reads when it makes the op: position -> attribute of the op.
+LARGEST_FOLDED = 65536  # elements; the data of larger constants are not needed here
 PARAMETERS: dict[str, dict[int, str]] = {
     "Reshape": {1: "shape"},
     "Expand": {1: "shape"},
@@ -61,7 +62,7 @@ PARAMETERS: dict[str, dict[int, str]] = {
 
 
 def forward_graph(facts: IrFacts) -> ir.Graph:
-    """A copy of the model's graph with types filled in, tensor kinds marked, constants folded, parameters as attributes."""
+    """A copy of the graph: types filled in, tensor kinds marked, constants folded, parameters as attributes."""
     graph = facts.graph.clone()
     graph.outputs.clear()  # only anchors keep a tensor alive
     _fill_types(graph, facts)
@@ -82,8 +83,8 @@ def _fill_types(graph: ir.Graph, facts: IrFacts) -> None:
     values = [*graph.inputs, *graph.initializers.values(), *(o for n in graph.all_nodes() for o in n.outputs)]
     for value in values:
         if value.const_value is not None and value.shape is None:
-            value.dtype, value.shape = value.const_value.dtype, ir.Shape(value.const_value.shape)
-        if value.name in facts.types:
+            value.dtype, value.shape = value.const_value.dtype, ir.Shape(value.const_value.shape.numpy())
+        if value.name is not None and value.name in facts.types:
             dtype, shape = facts.types[value.name]
             value.type, value.shape = ir.TensorType(dtype), ir.Shape(shape)
     body_types.fill(graph, graph.opset_imports.get("", 11))
@@ -132,10 +133,10 @@ def _fold(graph: ir.Graph, node: ir.Node, known: dict[ir.Value, np.ndarray], ops
 def _evaluate(node: ir.Node, known: dict[ir.Value, np.ndarray], opset: int) -> list[np.ndarray] | None:
     if node.op_type == "Shape":
         return [np.array(patterns.static_shape(node.inputs[0]), np.int64)]
-    inputs = [_data(v, known) for v in node.inputs if v is not None]
-    if node.domain not in ("", "ai.onnx") or any(a is None or a.size > 65536 for a in inputs):
+    values = [v for v in node.inputs if v is not None]
+    feeds = {v.name or "": a for v in values if (a := _data(v, known)) is not None and a.size <= LARGEST_FOLDED}
+    if node.domain not in ("", "ai.onnx") or len(feeds) < len({v.name for v in values}):
         return None
-    feeds = {v.name or "": a for v, a in zip((v for v in node.inputs if v is not None), inputs, strict=True)}
     proto = ir.serde.serialize_node(node)
     try:
         evaluator = ReferenceEvaluator(_single(proto, feeds, opset))

@@ -11,7 +11,7 @@ from .facts import IrFacts
 
 
 def add_host_copies(graph: ir.Graph, facts: IrFacts) -> None:
-    """Streamed inputs are loaded into an initialised buffer before their first reader; anchors are stored at the end."""
+    """Streamed inputs are loaded into an initialised buffer at the start; anchors are stored at the end."""
     first = next(iter(graph), None)
     for value in graph.inputs:
         if value.meta.get(nodes.KIND) != "stream" or not value.uses() or first is None:

@@ -9,8 +9,23 @@ from .facts import IrFacts, ViewOptions
 from .updates.common import FACTOR
 
 VIEW_CHANGES = frozenset(
-    "Identity IdentityGrad Reshape ReshapeGrad Transpose TransposeGrad Squeeze SqueezeGrad Unsqueeze UnsqueezeGrad Slice "
-    "Concat ConcatGrad Expand Flatten".split()
+    [
+        "Identity",
+        "IdentityGrad",
+        "Reshape",
+        "ReshapeGrad",
+        "Transpose",
+        "TransposeGrad",
+        "Squeeze",
+        "SqueezeGrad",
+        "Unsqueeze",
+        "UnsqueezeGrad",
+        "Slice",
+        "Concat",
+        "ConcatGrad",
+        "Expand",
+        "Flatten",
+    ]
 )
 PRODUCTS = frozenset({"Conv", "ConvWeightsGrad", "MatMul", "MultiConvDataGrad", "MultiConvWeightsGrad"})
 UINT32 = ir.DataType.UINT32
@@ -34,7 +49,9 @@ def add_histograms(graph: ir.Graph, facts: IrFacts) -> None:
 
 
 def _gradients(graph: ir.Graph) -> list[ir.Value]:
-    backward = [n for n in graph if n.meta.get(nodes.PASS) == nodes.BACKWARD or n.op_type == "NlllWithSoftmaxGradDirect"]
+    backward = [
+        n for n in graph if n.meta.get(nodes.PASS) == nodes.BACKWARD or n.op_type == "NlllWithSoftmaxGradDirect"
+    ]
     return [o for n in backward for o in n.outputs if o.dtype == ir.DataType.FLOAT16 and o.uses()]
 
 

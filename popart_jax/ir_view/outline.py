@@ -1,4 +1,4 @@
-"""Outlining: an op that occurs several times with equal types lives once in a subgraph, and every occurrence calls it."""
+"""Outlining: an op that occurs several times with equal types lives once in a subgraph that every occurrence calls."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ EXPLICIT_STASH = ("DynamicUpdate", "DynamicSlice")
 
 
 def add_stages(graph: ir.Graph, facts: IrFacts) -> None:
-    """Forward stages are the annotations, or the IPU numbers; with the loss on stage L a backward op of s is on 2L - s."""
+    """Forward stages are annotations or IPU numbers; with the loss on stage L a backward op of s is on 2L - s."""
     if not facts.options.pipelining:
         return
     annotated = any(number(n, STAGE) is not None for n in graph)
@@ -61,7 +61,7 @@ def _recomputed_from(value: ir.Value, stage: int) -> list[ir.Value]:
 
 
 def _candidates(graph: ir.Graph, facts: IrFacts) -> list[ir.Value]:
-    """Activations and streamed inputs; with RecomputationType.Pipeline only what enters an IPU, except in the last stage."""
+    """Activations and streamed inputs; with recomputation of stages only what enters an IPU before the last."""
     streams = {v: None for n in graph for v in n.inputs if v is not None and v.meta.get(nodes.KIND) == "stream"}
     produced = [(n, o) for n in graph if n.meta.get(nodes.PASS) == nodes.FORWARD for o in n.outputs]
     if facts.options.recomputation != "Pipeline":
@@ -95,7 +95,9 @@ def _stash(
     for i, at in enumerate(sorted(later)):
         restored = nodes.tensor(f"Restored___{value.name}" + (f"__stage{at}" if i else ""), value)
         meta = {nodes.PASS: nodes.BACKWARD}
-        restore = nodes.make(types[1], [value, stashed], [restored], like=readers[0], attributes=_at(at, place), meta=meta)
+        restore = nodes.make(
+            types[1], [value, stashed], [restored], like=readers[0], attributes=_at(at, place), meta=meta
+        )
         graph.insert_before(later[at][0][0], restore)
         for node, index in later[at]:
             if node.inputs[index] is value:

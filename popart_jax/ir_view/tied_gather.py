@@ -24,7 +24,9 @@ def accumulate_rows(graph: ir.Graph, facts: IrFacts) -> None:
     dense = {n.inputs[0].name: n for n in graph if n.op_type == "Accumulate" and n.inputs[0] is not None}
     for node in [n for n in graph if n.op_type == GRADIENT_OP]:
         table, turned = _table(node)
-        accumulate = next((dense[p + (table.name or "")] for p in ("Accum___", "Accl___") if p + (table.name or "") in dense), None)
+        accumulate = next(
+            (dense[p + (table.name or "")] for p in ("Accum___", "Accl___") if p + (table.name or "") in dense), None
+        )
         if accumulate is None:
             graph.remove(node, safe=True)
             continue
@@ -33,7 +35,8 @@ def accumulate_rows(graph: ir.Graph, facts: IrFacts) -> None:
 
 def _table(node: ir.Node) -> tuple[ir.Value, bool]:
     """The variable behind the forward Gather's Detach, and whether it is read transposed."""
-    value: ir.Value = node.meta["data"]
+    value = node.meta["data"]
+    assert isinstance(value, ir.Value)
     turned = False
     producer = value.producer()
     while producer is not None and producer.inputs[0] is not None:
@@ -53,11 +56,19 @@ def _add_rows(
     if turned:
         shape = list(reversed(total.shape.numpy())) if total.shape is not None else None
         target = nodes.tensor(f"{total.name}__transposed", total, shape=shape)
-        graph.append(nodes.make("Transpose", [total], [target], domain="", like=accumulate, attributes={"perm": (1, 0)}, meta=meta))
+        graph.append(
+            nodes.make(
+                "Transpose", [total], [target], domain="", like=accumulate, attributes={"perm": (1, 0)}, meta=meta
+            )
+        )
     factor = _factor(graph, accumulate, meta) if facts.options.mean_reduction and facts.options.running_mean else None
     result = nodes.tensor(f"{total.name}__sparse", target)
     gradient, indices = node.inputs[0], node.inputs[1]
-    graph.append(nodes.make("PopartSparseAccumulate", [target, gradient, factor, indices, table], [result], like=accumulate, meta=meta))
+    graph.append(
+        nodes.make(
+            "PopartSparseAccumulate", [target, gradient, factor, indices, table], [result], like=accumulate, meta=meta
+        )
+    )
     for reader, index in readers:
         reader.replace_input_with(index, result)
     graph.remove(node, safe=True)
@@ -71,5 +82,9 @@ def _factor(graph: ir.Graph, accumulate: ir.Node, meta: dict[str, str]) -> ir.Va
     one = nodes.source("ConstValue___one", "const", ir.DataType.FLOAT, ())
     output = nodes.tensor("mean_accumulate_inverse", one)
     counter = accumulate.inputs[2] if len(accumulate.inputs) > 2 else None
-    graph.append(nodes.make("Div", [one, counter], [output], domain="", like=accumulate, name="mean_accumulate_inverse", meta=meta))
+    graph.append(
+        nodes.make(
+            "Div", [one, counter], [output], domain="", like=accumulate, name="mean_accumulate_inverse", meta=meta
+        )
+    )
     return output

@@ -55,7 +55,9 @@ def test_every_op_has_an_ipu_and_copies_are_made():
 
 
 def test_too_few_splits():
-    with pytest.raises(popart_exception, match=r"\[AutoVirtualGraph\] Couldn't find enough splits for 4 IPUs. Only found 2"):
+    with pytest.raises(
+        popart_exception, match=r"\[AutoVirtualGraph\] Couldn't find enough splits for 4 IPUs. Only found 2"
+    ):
         ops(chain(4, widths=(4, 4)))
 
 
@@ -68,6 +70,8 @@ def test_no_cut_through_a_residual():
     }"""
     types = dict.fromkeys("hijk", (2, 4))
     facts = inference(training(text, "a b c", types, virtual_graphs="Auto", ipus=2), "k")
-    by_output = {op["outputs"][0]["name"]: op["attributes"]["__ipu_number"] for op in ops(facts) if op["type"] != "IpuCopy"}
+    by_output = {
+        op["outputs"][0]["name"]: op["attributes"]["__ipu_number"] for op in ops(facts) if op["type"] != "IpuCopy"
+    }
     assert by_output["j"] == by_output["i"]
     assert len(find(facts, "IpuCopy")) == 1

@@ -17,7 +17,7 @@ PLACED = """BuilderGraph_1 (float[2,3] x, float[3,4] w, float[4,4] v, float[4,4]
   p = Softmax<axis=1, __ipu_number=2>(d)
   l = ai.graphcore.Nll<reduction="Sum", __ipu_number=2>(p, t)
 }"""
-TYPES = {"l": ()} | {name: (2, 4) for name in "arcqdp"}
+TYPES = {"l": ()} | dict.fromkeys("arcqdp", (2, 4))
 
 
 def placed(anchors="l", **options):
@@ -85,7 +85,12 @@ def test_recompute_pipeline_stashes_what_enters():
 
 @pytest.mark.parametrize(
     ("mode", "types"),
-    [("RecomputeAll", {"MatMul", "ReluInplace"}), ("Standard", {"ReluInplace"}), ("NoRecompute", set()), ("NormOnly", set())],
+    [
+        ("RecomputeAll", {"MatMul", "ReluInplace"}),
+        ("Standard", {"ReluInplace"}),
+        ("NoRecompute", set()),
+        ("NormOnly", set()),
+    ],
 )
 def test_recompute_marks(mode, types):
     marked = {op["type"] for op in ops(mlp(recomputation=mode)) if op["attributes"]["recompute"] == "YES"}
@@ -113,7 +118,11 @@ def test_serialised_matmul(mode, join):
     got = counts(facts)
     assert got["MatMul"] == 4  # two forward, two for the gradient of w
     assert any(t.startswith(join) for t in got)
-    shapes = {tuple(i["shape"] for i in op["inputs"]) for op in find(facts, "MatMul") if op["attributes"]["fully_connected_pass"] == "0"}
+    shapes = {
+        tuple(i["shape"] for i in op["inputs"])
+        for op in find(facts, "MatMul")
+        if op["attributes"]["fully_connected_pass"] == "0"
+    }
     wanted = {
         "output_channels": ("[1 4 6]", "[1 6 4]"),
         "input_channels": ("[1 2 6]", "[1 6 8]"),
@@ -156,7 +165,8 @@ def test_host_copy_ops():
 
 def test_user_subgraph():
     text = """BuilderGraph_1 (float[3] x, float[3] w) => () {
-      a = ai.graphcore.Call<callee = BuilderGraph_2 (float[3] i, float[3] j) => (float[3] o) { m = Mul(i, j) o = Exp(m) }>(x, w)
+      a = ai.graphcore.Call<callee = BuilderGraph_2 (float[3] i, float[3] j)
+        => (float[3] o) { m = Mul(i, j) o = Exp(m) }>(x, w)
       l = ReduceSum<keepdims=0>(a)
     }"""
     facts = training(text, "w", {"a": (3,), "l": ()}, "l")

@@ -92,7 +92,10 @@ def test_convolution_gradients():
 
 
 def test_gradients_of_several_readers():
-    text = "BuilderGraph_1 (float[3] x, float[3] w) => () { a = Mul(x, w) b = Sin(w) c = Exp(w) d = Sum(a, b, c) l = ReduceSum<keepdims=0>(d) }"
+    text = (
+        "BuilderGraph_1 (float[3] x, float[3] w) => () "
+        "{ a = Mul(x, w) b = Sin(w) c = Exp(w) d = Sum(a, b, c) l = ReduceSum<keepdims=0>(d) }"
+    )
     got = counts(training(text, "w", {}, anchors="l"))
     assert got["Sum"] == 2  # forward and gradient
     chain = counts(training(text, "w", {}, anchors="l", decompose_grad_sum=True))
@@ -191,7 +194,10 @@ def test_batch_norm_copies_its_statistics():
 
 
 def test_random_ops_have_seeds():
-    text = "BuilderGraph_1 (float[3] x, float[3] w) => () { a = Mul(x, w) d = Dropout<ratio=0.5>(a) l = ReduceSum<keepdims=0>(d) }"
+    text = (
+        "BuilderGraph_1 (float[3] x, float[3] w) => () "
+        "{ a = Mul(x, w) d = Dropout<ratio=0.5>(a) l = ReduceSum<keepdims=0>(d) }"
+    )
     got = counts(training(text, "w", {}, anchors="l"))
     assert (got["GetRandomSeed"], got["ModifyRandomSeed"]) == (1, 1)
     assert got["Dropout"] + got["DropoutInplace"] == 1
@@ -200,7 +206,10 @@ def test_random_ops_have_seeds():
 
 
 def test_detached_path_has_no_gradient():
-    text = "BuilderGraph_1 (float[3] x, float[3] w) => () { a = Mul(x, w) d = ai.graphcore.Detach(a) b = Mul(d, x) l = ReduceSum<keepdims=0>(b) }"
+    text = (
+        "BuilderGraph_1 (float[3] x, float[3] w) => () "
+        "{ a = Mul(x, w) d = ai.graphcore.Detach(a) b = Mul(d, x) l = ReduceSum<keepdims=0>(b) }"
+    )
     facts = training(text, "w", {"d": (3,), "b": (3,), "l": ()})
     assert "Gradient___w" not in tensor_ids(facts)
     assert counts(facts)["SGD0VarUpdate"] == 0
@@ -267,7 +276,9 @@ def test_tied_gather_accumulates_rows():
     got = counts(tied())
     assert (got["PopartTiedGather"], got["PopartSparseAccumulate"], got["TiedGatherGrad"]) == (1, 1, 0)
     assert {op["attributes"]["fully_connected_pass"] for op in find(tied(), "MatMul")} == {"-1"}
-    assert [op["name"] for op in find(tied(mean_reduction=True, running_mean=True), "Div")] == ["mean_accumulate_inverse"]
+    assert [op["name"] for op in find(tied(mean_reduction=True, running_mean=True), "Div")] == [
+        "mean_accumulate_inverse"
+    ]
 
 
 def test_tied_gather_alone_gives_no_gradient():
@@ -294,7 +305,7 @@ def half(**options):
     half_type = ir.DataType.FLOAT16
     facts = IrFacts(
         graph=parse(HALF, "w v"),
-        types={"l": (half_type, ()), **{n: (half_type, (2, 4)) for n in "ard"}},
+        types={"l": (half_type, ()), **dict.fromkeys("ard", (half_type, (2, 4)))},
         variables=frozenset({"w", "v"}),
         anchors=frozenset({"l"}),
         loss="l",
@@ -308,7 +319,9 @@ def test_automatic_loss_scaling():
     assert got["LossScaleUpdate"] == 1
     assert got["Histogram"] > 0
     assert got["Div"] == 1
-    assert {"finalLossScale", "lossScaling_FLOAT16", "lossScaleUpdateFactor", "finalInverseLossScale_0"} <= tensor_ids(half())
+    assert {"finalLossScale", "lossScaling_FLOAT16", "lossScaleUpdateFactor", "finalInverseLossScale_0"} <= tensor_ids(
+        half()
+    )
     products = counts(half(tracking="ConvAndMatmulGradients"))
     assert products["Histogram"] == 3  # two weights and one activation
     chosen = counts(half(tracking="GradientsOfUserSpecifiedTensors", tracked=frozenset({"r"})))

@@ -189,7 +189,9 @@ def dynamic_slice(x: np.ndarray, offset: np.ndarray, axes: list[int], sizes: lis
     return x[tuple(index)]
 
 
-def dynamic_update(x: np.ndarray, offset: np.ndarray, part: np.ndarray, axes: list[int], sizes: list[int], noOverlap: int = 0) -> np.ndarray:
+def dynamic_update(
+    x: np.ndarray, offset: np.ndarray, part: np.ndarray, axes: list[int], sizes: list[int], noOverlap: int = 0
+) -> np.ndarray:
     out = x.copy()
     dynamic_slice(out, offset, axes, sizes)[...] = part
     return out
@@ -204,7 +206,9 @@ def sequence_slice(
     return out
 
 
-def graphcore_lstm(x: np.ndarray, w: np.ndarray, bias: Any = None, state: Any = None, output_full_sequence: int = 1) -> Any:
+def graphcore_lstm(
+    x: np.ndarray, w: np.ndarray, bias: Any = None, state: Any = None, output_full_sequence: int = 1
+) -> Any:
     sigmoid = lambda v: 1 / (1 + np.exp(-v))  # noqa: E731
     steps, batch, _ = x.shape
     hidden = w.shape[-1]
@@ -219,7 +223,9 @@ def graphcore_lstm(x: np.ndarray, w: np.ndarray, bias: Any = None, state: Any = 
     return (np.stack(out) if output_full_sequence else h), c
 
 
-def packed_data_block(*inputs: np.ndarray, resultSize: int, callbackBatchSize: int, maxSequenceLengths: list[int], callback: Any) -> np.ndarray:
+def packed_data_block(
+    *inputs: np.ndarray, resultSize: int, callbackBatchSize: int, maxSequenceLengths: list[int], callback: Any
+) -> np.ndarray:
     offsets, lengths = inputs[-2:]
     result = None
     for first in range(0, len(lengths) - callbackBatchSize + 1, callbackBatchSize):

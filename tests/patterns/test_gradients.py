@@ -96,6 +96,7 @@ def test_copied_gradient_of_add():
 
 def test_copied_gradient_declines_broadcast():
     m = model(
-        "f (float[3,2] g, float[2] a, float[3,2] b) => (float[2] y) { c = ai.graphcore.AddArg0Grad(g, a, b) y = Neg(c) }"
+        "f (float[3,2] g, float[2] a, float[3,2] b) => (float[2] y) "
+        "{ c = ai.graphcore.AddArg0Grad(g, a, b) y = Neg(c) }"
     )
     check_declines(set_shapes(m, c=(2,)), "PostNRepl", why="broadcast")

@@ -32,7 +32,8 @@ NEAR_MISSES = {
     "Sum": "f (float[2,3] x, float[2,3] z) => (float[2,3] y) { y = Sum(x, z) }",
     "ReduceSum": "f (float[1,3] x) => (float[3] y) { y = ReduceSum<axes=[0], keepdims=0>(x) }",
     "Dropout": "f (float[2,3] x) => (float[2,3] y, bool[2,3] mask) { y, mask = Dropout<ratio=0.0>(x) }",
-    "Slice": "f (float[2] x) => (float[2] y) <int64[1] a = {-1}, int64[1] b = {-9}, int64[1] c = {0}, int64[1] d = {-1}>"
+    "Slice": "f (float[2] x) => "
+    "(float[2] y) <int64[1] a = {-1}, int64[1] b = {-9}, int64[1] c = {0}, int64[1] d = {-1}>"
     " { y = Slice(x, a, b, c, d) }",
     "Scale": "f (float[2,3] x) => (float[2,3] y) { y = ai.graphcore.Scale<scale=2.0>(x) }",
 }
@@ -89,7 +90,8 @@ def test_copy_declines_protected():
 
 def test_checkpoint_identity_stays():
     m = model(
-        "f (float[2] x) => (float[2] y) { b = Neg(x) a = Identity<__recompute_output_in_backward_pass=1>(b) y = Neg(a) }"
+        "f (float[2] x) => (float[2] y) "
+        "{ b = Neg(x) a = Identity<__recompute_output_in_backward_pass=1>(b) y = Neg(a) }"
     )
     check_declines(m, "PostNRepl", "PreUniRepl", why="checkpoint")
 
@@ -123,7 +125,8 @@ def test_transposes_cancel(perms, shape, expect):
     first, second = (str(list(p)) for p in perms)
     middle = "b = Identity(a)" if shape is None else f"b = ai.graphcore.Reshape<shape={list(shape)}>(a)"
     m = model(
-        f"f (float[2,3,4] x) => (float[N,M,K] y) {{ a = Transpose<perm={first}>(x) {middle} y = Transpose<perm={second}>(b) }}"
+        f"f (float[2,3,4] x) => (float[N,M,K] y) "
+        f"{{ a = Transpose<perm={first}>(x) {middle} y = Transpose<perm={second}>(b) }}"
     )
     mid = tuple((2, 3, 4)[p] for p in perms[0])
     last = shape or mid
@@ -143,7 +146,8 @@ def test_transposes_decline():
 
 def test_views_collapse():
     m = model(
-        "f (float[2,3] x) => (float[6] y) { a = ai.graphcore.Reshape<shape=[3,2]>(x) y = ai.graphcore.Reshape<shape=[6]>(a) }"
+        "f (float[2,3] x) => (float[6] y) "
+        "{ a = ai.graphcore.Reshape<shape=[3,2]>(x) y = ai.graphcore.Reshape<shape=[6]>(a) }"
     )
     check_fires(m, "ViewSimplifyPattern", expect=["Reshape"])
 

@@ -55,7 +55,8 @@ def test_grouped_matmul_declines_grouped():
 def test_matmul_gradient(side, a, b, y):
     target = a if side == "Lhs" else b
     m = model(
-        f"f ({dims(y)} g, {dims(a)} a, {dims(b)} b) => ({dims(target)} d) {{ d = ai.graphcore.MatMul{side}Grad(g, a, b) }}"
+        f"f ({dims(y)} g, {dims(a)} a, {dims(b)} b) => ({dims(target)} d) "
+        f"{{ d = ai.graphcore.MatMul{side}Grad(g, a, b) }}"
     )
     after = check_fires(m, f"MatMul{side}GradOp")
     product = next(n for n in after.graph if n.op_type == "MatMul")
@@ -138,7 +139,8 @@ def test_conv_transpose_declines():
 def conv_norm(bias: bool) -> ir.Model:
     rng = np.random.default_rng(3)
     m = model(
-        "f (float[2,3,5,5] x, float[4,3,3,3] w, float[4] b, float[4] s, float[4] h, float[4] m, float[4] v) => (float[2,4,3,3] y) "
+        "f (float[2,3,5,5] x, float[4,3,3,3] w, float[4] b, float[4] s, float[4] h, float[4] m, float[4] v)"
+        " => (float[2,4,3,3] y) "
         f"{{ c = Conv(x, w{', b' if bias else ''}) y = BatchNormalization<epsilon=0.01>(c, s, h, m, v) }}"
     )
     for value in list(m.graph.inputs)[1:]:

@@ -55,7 +55,8 @@ def test_scan_outputs_of_loop():
 
 def test_loop_without_scan_outputs_stays():
     text = """f (float[2] s) => (float[2] last) <int64 n = {3}, bool go = {1}>
-    { last = Loop<body = b (int64 i, bool c, float[2] a) => (bool d, float[2] r) { d = Identity(c) r = Add(a, a) }>(n, go, s) }"""
+    { last = Loop<body = b (int64 i, bool c, float[2] a)
+      => (bool d, float[2] r) { d = Identity(c) r = Add(a, a) }>(n, go, s) }"""
     check_declines(model(text), "LoopScanOut")
 
 
@@ -93,7 +94,8 @@ def test_packed_data_block_declines():
     check_declines(model(PACKED.format(size="N")), "PackedDataBlock", why="not static")
 
 
-LSTM = """f (float[5,2,3] x, float[1,16,3] w, float[1,16,4] r{more}) => (float[5,1,2,4] y, float[1,2,4] h, float[1,2,4] c)
+LSTM = """f (float[5,2,3] x, float[1,16,3] w, float[1,16,4] r{more})
+  => (float[5,1,2,4] y, float[1,2,4] h, float[1,2,4] c)
 {{ y, h, c = LSTM<hidden_size=4{attributes}>(x, w, r{arguments}) }}"""
 
 
@@ -116,10 +118,15 @@ def test_lstm(more, arguments):
 
 
 def test_lstm_declines():
-    check_declines(model(LSTM.format(more="", arguments="", attributes=", direction=\"reverse\"")), "LSTMOp", why="forward only")
+    check_declines(
+        model(LSTM.format(more="", arguments="", attributes=', direction="reverse"')), "LSTMOp", why="forward only"
+    )
 
 
-REDUCE = "f (float[2] a, float[2] b) => (float[2] x, float[2] y) {{ x, y = ai.graphcore.AllReduce<identicalInputs={same}>(a, b) }}"
+REDUCE = (
+    "f (float[2] a, float[2] b) => (float[2] x, float[2] y) "
+    "{{ x, y = ai.graphcore.AllReduce<identicalInputs={same}>(a, b) }}"
+)
 
 
 def test_all_reduce_of_equals():

@@ -34,7 +34,10 @@ def test_strided_slice_declines_unit_step():
     check_declines(m, "Slice2SliceSubsample")
 
 
-EXPAND = "f (float[1,3] x) => (float16[2,3] y{more}) <int64[2] s = {{2, 3}}> {{ a = Expand(x, s) y = Cast<to=10>(a) {tail} }}"
+EXPAND = (
+    "f (float[1,3] x) => (float16[2,3] y{more}) <int64[2] s = {{2, 3}}> "
+    "{{ a = Expand(x, s) y = Cast<to=10>(a) {tail} }}"
+)
 
 
 def test_expand_cast():
@@ -130,7 +133,8 @@ def test_binary_const_scalar_declines():
     check_declines(m, "DecomposeBinaryConstScalar", why="op number 9")
 
 
-PADS = """f (float[2,2] a, float[1,2] b) => (float[3,2] y) <int64[4] p = {{0, 0, 1, 0}}, int64[4] q = {{{start}, 0, {end}, 0}}>
+PADS = """f (float[2,2] a, float[1,2] b)
+  => (float[3,2] y) <int64[4] p = {{0, 0, 1, 0}}, int64[4] q = {{{start}, 0, {end}, 0}}>
 {{ c = Pad(a, p) d = Pad(b, q) y = Sum(d, c) }}"""
 
 

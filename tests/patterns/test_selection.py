@@ -124,7 +124,7 @@ def test_public_switches():
 
 def test_runtime_asserts():
     bare = Patterns([])
-    with pytest.raises(popart_exception, match="Pattern '.*' must be enabled"):
+    with pytest.raises(popart_exception, match=r"Pattern '.*' must be enabled"):
         check_mandatory(bare.selection)
     assert bare.enableRuntimeAsserts(False) is bare
     check_mandatory(bare.selection)

@@ -66,7 +66,8 @@ def test_annotations_are_inherited():
 
 def test_unused_nodes_and_effects():
     m = model(
-        "f (float[2] x) => (float[2] y) { a = Neg(x) b = Relu(a) c = ai.graphcore.PrintTensor(x) y = Relu(x) d = Abs(x) }"
+        "f (float[2] x) => (float[2] y) "
+        "{ a = Neg(x) b = Relu(a) c = ai.graphcore.PrintTensor(x) y = Relu(x) d = Abs(x) }"
     )
     assert patterns.passes.remove_unused(m.graph, frozenset({"d"})) == 2
     assert op_types(m) == ["PrintTensor", "Relu", "Abs"]
@@ -171,7 +172,9 @@ def test_mod(fmod):
         check_fires(m, "OnnxForms", expect=["Neg", "Fmod"])
 
 
-@pytest.mark.parametrize(("a", "b", "attributes"), [("2,3", "3,4", ""), ("3,2", "4,3", "<transA=1, transB=1, alpha=0.5, beta=2.0>")])
+@pytest.mark.parametrize(
+    ("a", "b", "attributes"), [("2,3", "3,4", ""), ("3,2", "4,3", "<transA=1, transB=1, alpha=0.5, beta=2.0>")]
+)
 def test_gemm(a, b, attributes):
     m = model(f"f (float[{a}] a, float[{b}] b, float[4] c) => (float[2,4] y) {{ y = Gemm{attributes}(a, b, c) }}")
     assert "Gemm" not in op_types(check_fires(m, "OnnxForms"))
@@ -200,4 +203,9 @@ def test_constants_are_known_to_rules():
     value = ir.Value(name="w", const_value=ir.tensor(np.ones(2, np.float32)))
     assert context.constant(value) is None
     assert patterns.Context("inference", frozenset()).constant(value) is not None
-    assert patterns.Context("training", frozenset()).static(ir.Value(name="s", const_value=ir.tensor(np.ones(2, np.int64)))) is not None
+    assert (
+        patterns.Context("training", frozenset()).static(
+            ir.Value(name="s", const_value=ir.tensor(np.ones(2, np.int64)))
+        )
+        is not None
+    )

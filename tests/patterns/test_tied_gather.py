@@ -21,7 +21,9 @@ def tied(transposed="MatMul", attributes=""):
     if transposed == "MatMul":
         m = model(TEXT.format(left=turned, gathered="w", multiplied="t", attributes=attributes))
     else:
-        m = model(TEXT.replace("[6,4] w", "[4,6] w").format(left=turned, gathered="t", multiplied="w", attributes=attributes))
+        m = model(
+            TEXT.replace("[6,4] w", "[4,6] w").format(left=turned, gathered="t", multiplied="w", attributes=attributes)
+        )
     return set_shapes(m, t=(4, 6) if transposed == "MatMul" else (6, 4), e=(3, 4))
 
 
@@ -68,11 +70,14 @@ def test_ordinary_gather():
     assert not view_sweep(m).entries
 
 
-@pytest.mark.parametrize(("names", "accumulates", "detaches"), [
-    (["TiedGather"], True, True),
-    (["TiedGather"], False, False),
-    (["TiedGather", "TiedGatherAccumulate"], True, False),
-])
+@pytest.mark.parametrize(
+    ("names", "accumulates", "detaches"),
+    [
+        (["TiedGather"], True, True),
+        (["TiedGather"], False, False),
+        (["TiedGather", "TiedGatherAccumulate"], True, False),
+    ],
+)
 def test_program(names, accumulates, detaches):
     m = tied()
     before = m.clone()

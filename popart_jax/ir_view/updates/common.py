@@ -58,7 +58,9 @@ class Updates:
         """Append one update op, placed with the first reader of the weight."""
         reader = next((n for n in weight.consumers() if n.meta.get(nodes.PASS) == nodes.FORWARD), None)
         meta = {nodes.PASS: nodes.UPDATE, nodes.CONTEXT: context or self.outer}
-        node = nodes.make(op_type, inputs, [output], like=reader, attributes=attributes, domain=domain, name="", meta=meta)
+        node = nodes.make(
+            op_type, inputs, [output], like=reader, attributes=attributes, domain=domain, name="", meta=meta
+        )
         self.graph.append(node)
         return output
 
