@@ -10,12 +10,13 @@ import numpy as np
 
 from ..errors import poplar_application_runtime_error
 from ..execution.compiled import to_host
-from ..logs import getLogger
+from ..logs import module_logger
 from . import _weights as weights
 from ._create import FAULT
 from ._program import FROM_HOST, TO_HOST, Executable, Layout, Step, normal_contexts
 
 State = dict[str, Any]
+_TRACE = 5
 
 
 class DeviceState:
@@ -27,6 +28,8 @@ class DeviceState:
         self.loading = self._fragment(FROM_HOST)
         self.storing = self._fragment(TO_HOST)
         self.arrays: State | None = None
+        for t in layout.owner.main_graph.variables:
+            module_logger("session").log(_TRACE, "Reusing TensorData for d2hWeightBuffer of tensor %s", t.id)
 
     def _fragment(self, contexts: Any) -> Executable | None:
         ops = self.layout.owner.main_graph._ops.values()
@@ -34,17 +37,22 @@ class DeviceState:
             return Executable(Step(self.layout, contexts), donate=False)
         return None
 
+    @property
+    def programs(self) -> dict[str, Executable]:
+        """Every program that exists, by name."""
+        every = {"main": self.normal, "weights_from_host": self.loading, "weights_to_host": self.storing}
+        return {name: program for name, program in every.items() if program is not None}
+
     def compile(self) -> None:
         """Compile every program now."""
-        for program in (self.normal, self.loading, self.storing):
-            if program is not None:
-                _ = program.call
+        for program in self.programs.values():
+            _ = program.call
 
     # --- weights --------------------------------------------------------------------------------------------------
 
     def upload(self) -> None:
         """Host to device: variables, remote entries, then the weight-loading program."""
-        getLogger("session").debug("Writing weights from host, " + str(len(self.layout.variables)) + " variables")
+        module_logger("session").debug("Writing weights from host, %d variables", len(self.layout.variables))
         layout, replicas = self.layout, self.layout.replicas
         arrays: State = {}
         for name, t in layout.variables.items():

@@ -6,7 +6,7 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..logs import getLogger
+from ..logs import module_logger
 from ..session.devices import DeviceManager
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def choose_device(ir: Ir, description: Any) -> Any:
     if description == "ipu_hw":
         if "ipu_hw" not in _said:
             _said.add("ipu_hw")
-            getLogger("session").info("No IPU is used: 'ipu_hw' runs on JAX's default device, with the IPU model's costs.")
+            text = "No IPU is used: 'ipu_hw' runs on JAX's default device, with the IPU model's costs."
+            module_logger("session").info(text)
         return manager.createIpuModelDevice({"numIPUs": n})
     raise ValueError(f"Invalid device_desc: {description!r}. Use 'cpu', 'ipu_model' or 'ipu_hw'.")

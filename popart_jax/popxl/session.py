@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, Literal, Union
 
 import numpy as np
@@ -69,11 +69,20 @@ class Session:
 
     def _compile(self) -> None:
         from ._cache import compile_cached
+        from ._dot import is_wanted, write
 
         compile_cached(self._state)
+        if is_wanted(self._ir._options, "Final"):
+            write(self._ir, "Final")
 
     def _variables(self) -> list[Variable]:
         return list(self._ir.main_graph.variables)
+
+    @cached_property
+    def _pb_session(self) -> Any:
+        from ._pb_session import PopxlInferenceSession
+
+        return PopxlInferenceSession(self._ir._pb_ir, self._device, self)
 
     # --- attachment -----------------------------------------------------------------------------------------------
 
@@ -319,10 +328,3 @@ def _checked_data(t: Variable, data: Any) -> np.ndarray:
     if array.shape != t.shape_on_host:
         raise ValueError(f"The shape {array.shape} of the data does not match the host shape {t.shape_on_host} of {t!r}.")
     return np.array(array)
-
-
-def devices_needed(ir: Ir) -> int:
-    """Devices that a program occupies: a power of two."""
-    from .devices import count
-
-    return 2 ** math.ceil(math.log2(count(ir)))

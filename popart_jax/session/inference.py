@@ -48,6 +48,21 @@ class InferenceSession(SessionCore):
         self._start(make_request(fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name))
         self._in_sync = True
 
+    @staticmethod
+    def fromIr(ir: Any, deviceInfo: Any, name: str = "fromIr") -> InferenceSession:
+        """A session of a PopXL program.
+
+        Parameters
+        ----------
+        ir : Ir or its view
+            The program.
+        deviceInfo : DeviceInfo
+            Where to run.
+        """
+        from ..popxl._pb_session import PopxlInferenceSession
+
+        return PopxlInferenceSession(ir, deviceInfo)
+
     def getAllTensorIds(self) -> set[str]:
         """Names of all tensors."""
         return self._tensor_ids()

@@ -150,11 +150,11 @@ class Ir:
         """There is no debug information to close."""
 
     def logIr(self) -> None:
-        from ...logs import getLogger
+        from ...logs import module_logger
         from .schedule import print_schedule
 
         for graph in self._ir._graphs.values():
-            getLogger("ir").info(print_schedule(graph))
+            module_logger("ir").info("%s", print_schedule(graph))
 
     def setPatterns(self, patterns: Any) -> None:
         self._patterns = patterns

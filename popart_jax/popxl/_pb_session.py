@@ -1,0 +1,101 @@
+"""A PopXL program driven by PopART's session interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..enums import DeviceType
+from ..errors import poplar_exception, popart_runtime_error
+from ..session.inference import InferenceSession
+
+
+class PopxlInferenceSession(InferenceSession):
+    """`InferenceSession.fromIr`: streams are inputs and anchors, by tensor id."""
+
+    def __init__(self, ir: Any, device: Any, session: Any = None) -> None:
+        self._ir, self._device, self._session = ir, device, session
+        self._entered = False
+        self._report: Any = None
+
+    def prepareDevice(self, loadEngine: bool = True, err: Any = None) -> None:
+        """Compile the program."""
+        if self._session is None:
+            from .ir import Ir
+            from .session import Session
+
+            self._session = Session(Ir._from_pb(self._ir) if not isinstance(self._ir, Ir) else self._ir, self._device)
+
+    def _ready(self, what: str = "") -> Any:
+        if self._session is None:
+            raise popart_runtime_error("The session must be prepared first: call prepareDevice().")
+        return self._session
+
+    def initAnchorArrays(self) -> dict[str, np.ndarray]:
+        """An array for each stream to the host."""
+        return {s.tensor_id: array for s, array in self._ready().create_host_outputs().items()}
+
+    def _attached(self) -> Any:
+        session = self._ready()
+        if not session.is_attached:
+            session.__enter__()
+            self._entered = True
+        return session
+
+    def weightsFromHost(self) -> None:
+        """Copy all weights to the device."""
+        session = self._ready()
+        if session.is_attached:
+            session.weights_from_host()
+        else:
+            self._attached()
+
+    def weightsToHost(self) -> None:
+        """Copy all weights to the host."""
+        self._attached().weights_to_host()
+
+    def run(self, stepio: Any, debugName: str = "") -> None:
+        """Run the program on the arrays of a PyStepIO."""
+        session = self._attached()
+        layout = session._layout
+        inputs = {s: np.reshape(stepio.inputs[n], session._full_input_shape(s.shape)) for n, s in layout.h2d.items()}
+        for stream, array in session.run(inputs).items():
+            target = stepio.outputs.get(stream.tensor_id)
+            if target is not None:
+                target[...] = array.reshape(target.shape)
+
+    def setEngineIsLoaded(self, isLoaded: bool) -> None:
+        """Whether the program is on the device; kept for programs that detach by hand."""
+        self._entered = bool(isLoaded) and self._entered
+
+    def writeWeights(self, weightsIo: Any) -> None:
+        """Host buffers are written with `Session.write_variables_data`; nothing is pending here."""
+
+    def readWeights(self, weightsIo: Any) -> None:
+        """Host buffers are read with `Session.get_tensors_data`; nothing is pending here."""
+
+    def _priced(self) -> Any:  # type: ignore[override]
+        from ._reports import price
+
+        if self._device.type is DeviceType.Cpu:
+            raise poplar_exception("Cannot fetch a report: Profiling is disabled for current device type.")
+        if self._report is None:
+            self._report = price(self._ready()._layout, self._device)
+        return self._report
+
+    def getReport(self) -> Any:
+        """The IPU model's profile of one run.
+
+        Raises
+        ------
+        poplar_exception
+            On a CPU device.
+        """
+        from ..session.reports import ProfileReport
+
+        return ProfileReport(self._priced())
+
+    def getSummaryReport(self, resetProfile: bool = True) -> str:
+        """Summary of the modelled run, as text; raises as `getReport`."""
+        return self._priced().summary()
