@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from ipu_model.cost import cdiv
+from ipu_model.cost import Number, cdiv
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
 from ipu_model.costs.vertex_table import BINARY, COMPOSED, UNARY, loop_cycles
-from ipu_model.walk.program import Op
+from ipu_model.walk.program import Op, Tensor
 
 
 def price(op: Op, ctx: Context) -> OpCost:
     """Cycles of ``launch + 6 (overhead + loop(elements per worker))`` on the fullest tile.
 
-    A primitive that the library composes of several operations (erf, logistic of another form, ...) pays the launch
-    once per operation and the loops of all.
+    A primitive that the library has no vertex for becomes one generated vertex, with the loops of all its parts.
     """
     name = op.primitive
     if name == "integer_pow":
@@ -23,8 +22,7 @@ def price(op: Op, ctx: Context) -> OpCost:
     per_worker = cdiv(spread.most, ctx.target.workers)
     source = next((t for t in op.inputs if t.size == out.size), out)
     loops = sum(loop_cycles(n, source, per_worker, scalar=binary and _has_scalar(op)) for n in names)
-    launch = ctx.target.supervisor_cycles * len(names)
-    overhead = launch + ctx.target.workers * (32 if binary else 28) * len(names)
+    overhead = _overhead(names[0], op, source, ctx)
     vertex = f"popops::{'Binary' if binary else 'Unary'}Op1D<{name.upper()},{source.dtype}>"
     step = Superstep(
         "Op/" + name.title().replace("_", ""),
@@ -39,6 +37,16 @@ def price(op: Op, ctx: Context) -> OpCost:
     return OpCost((step,), flops=flops, outputs=(spread,), elementwise=True, layout="keep")
 
 
+def _overhead(name: str, op: Op, source: Tensor, ctx: Context) -> Number:
+    """Launch and set-up of one vertex, out of place, on one contiguous region."""
+    workers, launch = ctx.target.workers, ctx.target.supervisor_cycles
+    if name in UNARY:
+        return launch + 9 + workers * 28
+    if _has_scalar(op) or name in ("select_n", "clamp"):
+        return launch + workers * 20
+    return launch + workers * (41 if source.dtype == "float32" else 32)
+
+
 def _has_scalar(op: Op) -> bool:
     return len(op.inputs) == 2 and min(t.size for t in op.inputs) == 1 < op.output.size
 
@@ -49,7 +57,7 @@ def _power(op: Op, ctx: Context) -> OpCost:
     count = max(1, n.bit_length() - 1 + n.bit_count() - 1) + (op.params["y"] < 0)
     spread = ctx.spread(op.output)
     loops = count * loop_cycles("square", op.output, cdiv(spread.most, ctx.target.workers))
-    overhead = count * (ctx.target.supervisor_cycles + ctx.target.workers * 28)
+    overhead = _overhead("square", op, op.output, ctx)
     step = Superstep(
         "Op/Pow", overhead + ctx.target.workers * loops, tiles=spread.tiles, vertices=spread.tiles,
         vertex=f"popops::UnaryOp1D<SQUARE,{op.output.dtype}>", balance=spread.balance, overhead=overhead,

@@ -54,9 +54,28 @@ def nothing(op: Op, ctx: Context) -> OpCost:
 
 
 VIEWS = ("reshape", "squeeze", "expand_dims", "broadcast_in_dim", "slice", "split", "bitcast_convert_type", "copy_p")
-MARKS = ("stop_gradient", "sharding_constraint", "device_put", "create_token", "after_all", "optimization_barrier",
-         "name", "pvary", "random_wrap", "random_unwrap", "axis_index", "copy", "empty", "empty2", "layout_constraint",
-         "split_group", "mark", "reduced_vary_cast", "pbroadcast")  # fmt: skip
+MARKS = (
+    "stop_gradient",
+    "sharding_constraint",
+    "device_put",
+    "create_token",
+    "after_all",
+    "optimization_barrier",
+    "name",
+    "platform_index",
+    "pvary",
+    "random_wrap",
+    "random_unwrap",
+    "axis_index",
+    "copy",
+    "empty",
+    "empty2",
+    "layout_constraint",
+    "split_group",
+    "mark",
+    "reduced_vary_cast",
+    "pbroadcast",
+)
 RULES: dict[str, Rule] = {
     **dict.fromkeys(VIEWS, view),
     **dict.fromkeys(MARKS, nothing),

@@ -72,6 +72,9 @@ _FORMS: dict[str, tuple[Loop, Loop, Loop]] = {
     "clamp": ((2, V), (2, V), (7, 1)),
     "add_any": BINARY["add"],
     "nextafter": ((7, 1), (7, 1), (7, 1)),
+    "eq_to": _COMPARE,
+    "lt_to": _COMPARE,
+    "le_to": BINARY["le"],
 }
 #: Primitives that the libraries build from several elementwise operations, as expressions of those above.
 COMPOSED: dict[str, tuple[str, ...]] = {

@@ -56,7 +56,11 @@ def _swept(
     batch = _batch(priced, inputs)
     if batch > 1:
         smaller = _smaller_batch(report, batch)
-        yield f"micro-batch {batch} -> {smaller}", worst(_scaled_batch(priced, batch, smaller))
+        after = worst(_scaled_batch(priced, batch, smaller))
+        while after > report.memory.bytes_per_tile and smaller > 1:
+            smaller //= 2
+            after = worst(_scaled_batch(priced, batch, smaller))
+        yield f"micro-batch {batch} -> {smaller}", after
 
 
 def _recomputable(report: Report, priced: Priced) -> Iterator[tuple[str, frozenset[str]]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ipu_model.costs.rule import Context, OpCost, Superstep
+from ipu_model.partition import Spread
 from ipu_model.walk.program import NO_VALUE, Op, Program, Step
 
 Token = tuple
@@ -19,6 +21,8 @@ class Layouts:
         self.program = program
         self.token: dict[int, Token] = {}
         self.stored: dict[int, int] = {}
+        self.spread: dict[int, Spread] = {}
+        self._stretched: dict[tuple[int, Spread], OpCost] = {}
         self.prices: dict[tuple, tuple[Superstep, ...]] = {}
 
     def of(self, value: int) -> Token:
@@ -39,6 +43,29 @@ class Layouts:
                 size = self.program.values[out].tensor.size
                 self.stored[out] = min(size, self.elements(source))
         return extra
+
+    def stretched(self, step: Step, price: OpCost) -> OpCost:
+        """The price over the mapping that the result takes from its operand, where that is uneven.
+
+        The work of an elementwise vertex follows the fullest tile, which after a convolution holds more than its
+        share; the result lies as the operand does.
+        """
+        if not step.outputs:
+            return price
+        source = self._reference(step, step.op) if price.elementwise else next(iter(step.inputs), NO_VALUE)
+        if price.layout == "new" and price.outputs:
+            self.spread[step.outputs[0]] = price.outputs[0]
+        here = self.spread.get(source)
+        same = here is not None and here.size == step.op.output.size
+        if here is None or not same or not (price.elementwise or price.view):
+            return price
+        self.spread[step.outputs[0]] = here
+        if price.view or not price.outputs or here.most <= price.outputs[0].most:
+            return price
+        key = (id(price), here)
+        if key not in self._stretched:
+            self._stretched[key] = _stretch(price, here)
+        return self._stretched[key]
 
     def _result(self, op: Op, price: OpCost, source: int, k: int) -> Token:
         size = op.outputs[k].size
@@ -89,6 +116,15 @@ class Layouts:
                 ),
             )
         return found
+
+
+def _stretch(price: OpCost, spread: Spread) -> OpCost:
+    factor = spread.most / price.outputs[0].most
+    steps = tuple(
+        replace(s, compute=s.overhead + (s.compute - s.overhead) * factor, tiles=spread.tiles, balance=spread.balance)
+        for s in price.supersteps
+    )
+    return replace(price, supersteps=steps, outputs=(spread,))
 
 
 def _permuted(before: Token, op: Op) -> Token:

@@ -105,10 +105,12 @@ def _op_prices(
 def _extras(
     program: Program, prices: list[OpCost], ctx: Context, step_ipus: list[int], homes: list[int], placement: Placement
 ) -> dict[int, tuple[Superstep, ...]]:
+    """Supersteps that layouts and placement add; prices are stretched in place where the mapping is uneven."""
     layouts, extras = Layouts(program), {}
     arriving = transfers(program, step_ipus, homes) if placement.ipus > 1 else {}
     rate = ctx.target.link_rate / ctx.target.clock_hz
     for at, step in enumerate(program.steps):
+        prices[at] = layouts.stretched(step, prices[at])
         extra = layouts.visit(step, prices[at], ctx)
         if at in arriving:
             extra = (Superstep("GlobalExchange", inter_ipu=arriving[at] / rate, received=float(arriving[at])), *extra)
