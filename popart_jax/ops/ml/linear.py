@@ -89,12 +89,15 @@ def coupled_probabilities(pairwise: Array, rounds: int = 100) -> Array:
     off = pairwise * (1 - jnp.eye(k, dtype=pairwise.dtype))
     q = -jnp.swapaxes(off, 1, 2) * off + jnp.sum(off**2, 1)[:, :, None] * jnp.eye(k, dtype=pairwise.dtype)
 
-    def improve(_: int, p: Array) -> Array:
+    def improve(_: int, start: Array) -> Array:
+        p = start
+        qp = jnp.einsum("nij,nj->ni", q, p)
+        off_balance = jnp.max(jnp.abs(qp - jnp.sum(p * qp, 1, keepdims=True)), 1, keepdims=True)
         for t in range(k):
             qp = jnp.einsum("nij,nj->ni", q, p)
             step = (jnp.sum(p * qp, 1) - qp[:, t]) / q[:, t, t]
             p = p.at[:, t].add(step) / (1 + step)[:, None]
-        return p
+        return jnp.where(off_balance < 0.005 / k, start, p)
 
     return lax.fori_loop(0, rounds, improve, jnp.full(pairwise.shape[:2], 1 / k, pairwise.dtype))
 

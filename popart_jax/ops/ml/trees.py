@@ -144,26 +144,35 @@ def tree_ensemble_classifier(
     nodes_truenodeids: Sequence[int] = (), nodes_values: Sequence[float] = (), nodes_values_as_tensor: Any = None,
     post_transform: str = "NONE",
 ) -> tuple[Any, Array]:  # fmt: skip
-    """Labels and scores; with weights of one class only, the other class of two gets what is left."""
     nodes = {"treeids": nodes_treeids, "nodeids": nodes_nodeids, "modes": nodes_modes, "truenodeids": nodes_truenodeids,
              "falsenodeids": nodes_falsenodeids, "featureids": nodes_featureids, "values": nodes_values,
              "values_as_tensor": nodes_values_as_tensor, "missing": nodes_missing_value_tracks_true}  # fmt: skip
     labels = classlabels_int64s or classlabels_strings
-    given = _first(class_weights_as_tensor, class_weights)
+    given, base = _first(class_weights_as_tensor, class_weights), _first(base_values_as_tensor, base_values)
     assert given is not None
-    single = len(set(class_ids)) == 1
-    columns = 1 if single else max(len(labels), max(class_ids) + 1)
-    ids = [0] * len(class_ids) if single else class_ids
-    forest = by_node_ids(nodes, (class_treeids, class_nodeids, ids, given), columns)
+    forest = by_node_ids(nodes, (class_treeids, class_nodeids, class_ids, given), max(len(labels), max(class_ids) + 1))
     scores = forest.predict(floating(jnp.asarray(x)), "SUM")
-    base = _first(base_values_as_tensor, base_values)
-    if base is not None:
-        scores = scores + base.astype(scores.dtype)[-columns:]
-    if single:
-        plain = post_transform in ("NONE", "PROBIT")
-        scores = jnp.concatenate([1 - scores if plain and bool(np.all(given >= 0)) else -scores, scores], 1)
-    final = post(scores, post_transform).astype(jnp.float32)
-    return named(jnp.argmax(scores, 1), labels if len(labels) != 1 else (0, *labels)), final
+    if len(labels) == 2 and len(set(class_ids)) == 1:
+        return _one_of_two(scores, class_ids[0], bool(np.all(given >= 0)), base, labels, post_transform)
+    scores = scores if base is None else scores + base.astype(scores.dtype)
+    found = jnp.argmax(scores, 1) if scores.shape[1] > 1 else scores[:, 0] > 0
+    return named(found.astype(jnp.int32), labels if len(labels) > 1 else ()), post(scores, post_transform).astype(jnp.float32)
+
+
+def _one_of_two(
+    scores: Array, weighted: int, positive: bool, base: np.ndarray | None, labels: Sequence[Any], transform: str
+) -> tuple[Any, Array]:
+    """Two classes, weights of one only. Weights of class 0 are then those of the second class, as runtimes have it:
+    sums of positive ones are probabilities, others count for the second and against the first.
+    """
+    shift = np.zeros(2) if base is None else np.broadcast_to(base, 2)
+    score = scores[:, weighted] + shift[1].astype(scores.dtype)
+    final = jnp.stack([jnp.full_like(score, shift[0]), score], 1)
+    if weighted == 0:
+        final = jnp.stack([1 - score if positive and np.size(base) < 2 else -score, score], 1)
+    if weighted == 1 or not positive:
+        final = post(final, transform)
+    return named((score > (0.5 if positive else 0)).astype(jnp.int32), labels), final.astype(jnp.float32)
 
 
 @lowers("TreeEnsemble", 5, domain=ML)

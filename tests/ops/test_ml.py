@@ -1,0 +1,165 @@
+"""ai.onnx.ml against ONNX Runtime, on models trained here by scikit-learn and written node by node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from sklearn import svm, tree
+from sklearn.datasets import make_classification
+
+from popart_jax import backend
+
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(40, 6)).astype(np.float32)
+FEATURES, LABELS = make_classification(120, 6, n_informative=4, n_classes=3, random_state=2)
+
+
+def model(op: str, x: np.ndarray, outputs: int = 1, at: int = 3, **attributes: Any) -> onnx.ModelProto:
+    node = helper.make_node(op, ["x"], [f"y{i}" for i in range(outputs)], domain="ai.onnx.ml", **attributes)
+    kind = TensorProto.STRING if x.dtype == object else helper.np_dtype_to_tensor_dtype(x.dtype)
+    graph = helper.make_graph(
+        [node], "ml", [helper.make_tensor_value_info("x", kind, x.shape)],
+        [helper.make_empty_tensor_value_info(f"y{i}") for i in range(outputs)],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", at)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def check(op: str, x: np.ndarray, outputs: int = 1, at: int = 3, **attributes: Any) -> None:
+    proto = model(op, x, outputs, at, **attributes)
+    wanted = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    for ours, theirs in zip(backend.prepare(proto).run({"x": x}), wanted, strict=True):
+        assert np.asarray(ours).dtype.kind == np.asarray(theirs).dtype.kind
+        if np.asarray(theirs).dtype.kind in "OUS":
+            assert np.asarray(ours).tolist() == theirs.tolist()
+        else:
+            np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-5)
+
+
+def nodes(trees: list[Any]) -> dict[str, Any]:
+    """Attributes of the older tree operators from scikit-learn trees; modes and missing values vary."""
+    out: dict[str, list] = {k: [] for k in ("treeids", "nodeids", "featureids", "modes", "values", "truenodeids", "falsenodeids",
+                                            "missing_value_tracks_true")}  # fmt: skip
+    for t, grown in enumerate(trees):
+        for n in range(grown.node_count):
+            leaf = grown.children_left[n] < 0
+            row = (t, n, max(grown.feature[n], 0), "LEAF" if leaf else ("BRANCH_LEQ", "BRANCH_LT")[n % 2], float(grown.threshold[n]),
+                   max(grown.children_left[n], 0), max(grown.children_right[n], 0), n % 2)  # fmt: skip
+            for column, value in zip(out.values(), row, strict=True):
+                column.append(value)
+    return {f"nodes_{k}": [int(v) if isinstance(v, np.integer) else v for v in values] for k, values in out.items()}
+
+
+def leaves(trees: list[Any]) -> list[tuple[int, int, np.ndarray]]:
+    return [
+        (t, n, g.value[n].ravel()) for t, g in enumerate(trees) for n in range(g.node_count) if g.children_left[n] < 0
+    ]
+
+
+def grown(kind: Any, target: Any, count: int = 3) -> list[Any]:
+    return [kind(max_depth=4, random_state=s).fit(FEATURES, target).tree_ for s in range(count)]
+
+
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+def test_tree_regressor(aggregate: str) -> None:
+    trees = grown(tree.DecisionTreeRegressor, FEATURES @ np.arange(6.0))
+    rows = leaves(trees)
+    x = X.copy()
+    x[::7, 2] = np.nan
+    check("TreeEnsembleRegressor", x, n_targets=1, aggregate_function=aggregate, base_values=[0.25], **nodes(trees),
+          target_treeids=[r[0] for r in rows], target_nodeids=[r[1] for r in rows], target_ids=[0] * len(rows),
+          target_weights=[float(r[2][0]) for r in rows])  # fmt: skip
+
+
+@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC"])
+def test_tree_classifier(transform: str) -> None:
+    trees = grown(tree.DecisionTreeClassifier, LABELS)
+    rows = [(t, n, c, float(w)) for t, n, weights in leaves(trees) for c, w in enumerate(weights)]
+    names, ids, classes, weights = (list(c) for c in zip(*rows, strict=True))
+    check("TreeEnsembleClassifier", X, 2, **nodes(trees), class_treeids=names, class_nodeids=ids, class_ids=classes,
+          class_weights=weights, classlabels_strings=["a", "b", "c"], post_transform=transform)  # fmt: skip
+
+
+@pytest.mark.parametrize("weighted", [0, 1])
+@pytest.mark.parametrize(("shift", "transform"), [(0.0, "NONE"), (0.4, "NONE"), (0.4, "LOGISTIC")])
+def test_tree_classifier_with_weights_of_one_class(weighted: int, shift: float, transform: str) -> None:
+    trees = grown(tree.DecisionTreeClassifier, LABELS > 0, 1)
+    rows = leaves(trees)
+    check("TreeEnsembleClassifier", X, 2, **nodes(trees), class_treeids=[r[0] for r in rows], class_nodeids=[r[1] for r in rows],
+          class_ids=[weighted] * len(rows), class_weights=[float(r[2][1] / r[2].sum()) - shift for r in rows],
+          classlabels_int64s=[5, 8], post_transform=transform)  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "poly", "sigmoid"])
+@pytest.mark.parametrize("probability", [False, True])
+def test_svm_classifier(kernel: str, probability: bool) -> None:
+    fitted = svm.SVC(kernel=kernel, gamma=0.2, coef0=0.5, degree=3).fit(FEATURES, LABELS)
+    pairs = len(fitted.intercept_)
+    fit = {"prob_a": [-1.0, -1.5, -0.5][:pairs], "prob_b": [0.1, -0.2, 0.0][:pairs]} if probability else {}
+    check("SVMClassifier", X, 2, coefficients=fitted.dual_coef_.ravel().tolist(), kernel_params=[0.2, 0.5, 3.0],
+          kernel_type=kernel.upper(), rho=fitted.intercept_.tolist(), support_vectors=fitted.support_vectors_.ravel().tolist(),
+          vectors_per_class=fitted.n_support_.tolist(), classlabels_ints=[0, 1, 2], **fit)  # fmt: skip
+
+
+def test_svm_regressor() -> None:
+    fitted = svm.SVR(gamma=0.3).fit(FEATURES, FEATURES[:, 0])
+    check("SVMRegressor", X, coefficients=fitted.dual_coef_.ravel().tolist(), kernel_params=[0.3, 0.0, 3.0], kernel_type="RBF",
+          rho=fitted.intercept_.tolist(), support_vectors=fitted.support_vectors_.ravel().tolist(),
+          n_supports=len(fitted.support_))  # fmt: skip
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_linear_classifier(transform: str, classes: int) -> None:
+    check("LinearClassifier", X, 2, coefficients=RNG.normal(size=6 * classes).tolist(), intercepts=RNG.normal(size=classes).tolist(),
+          classlabels_strings=list("abc")[:classes], post_transform=transform)  # fmt: skip
+
+
+def test_linear_regressor() -> None:
+    check("LinearRegressor", X, coefficients=RNG.normal(size=12).tolist(), intercepts=[0.5, -1.0], targets=2)
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("Scaler", {"offset": [0.5] * 6, "scale": [2.0] * 6}),
+        ("Normalizer", {"norm": "L1"}),
+        ("Normalizer", {"norm": "L2"}),
+        ("Binarizer", {"threshold": 0.2}),
+        ("Imputer", {"imputed_value_floats": [9.0], "replaced_value_float": float("nan")}),
+    ],
+)
+def test_features(op: str, attributes: dict[str, Any]) -> None:
+    x = X.copy()
+    if op == "Imputer":
+        x[3, 2] = np.nan
+    check(op, x, **attributes)
+
+
+def test_labels() -> None:
+    texts = np.array([["b", "x"], ["a", "b"]], object)
+    check("LabelEncoder", texts, keys_strings=["a", "b"], values_int64s=[4, 7], default_int64=-3)
+    check(
+        "LabelEncoder",
+        np.array([1, 5, 2], np.int64),
+        keys_int64s=[1, 2],
+        values_strings=["one", "two"],
+        default_string="?",
+    )
+    check("CategoryMapper", texts, cats_strings=["a", "b"], cats_int64s=[10, 20])
+    check("OneHotEncoder", texts.reshape(-1), cats_strings=["a", "b", "c"])
+    check("OneHotEncoder", np.array([3, 1, 3], np.int64), cats_int64s=[1, 2, 3])
+
+
+def test_dictionaries() -> None:
+    scores = np.array([[0.25, 0.75], [0.5, 0.5]], np.float32)
+    (rows,) = backend.run_model(model("ZipMap", scores, classlabels_strings=["no", "yes"]), {"x": scores})
+    assert rows == [{"no": 0.25, "yes": 0.75}, {"no": 0.5, "yes": 0.5}]
+    given = model("DictVectorizer", scores, string_vocabulary=["yes", "maybe", "no"])
+    (vector,) = backend.run_model(given, {"x": {"no": 2.0, "yes": 1.0}})
+    assert vector.tolist() == [[1.0, 0.0, 2.0]]
