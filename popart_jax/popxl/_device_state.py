@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import poplar_application_runtime_error
-from ..execution.compiled import to_host
+from ..execution.compiled import to_every_host, to_host
 from ..logs import module_logger
 from . import _weights as weights
 from ._create import FAULT
@@ -105,14 +105,14 @@ class DeviceState:
         if self.storing is not None:
             self._run_fragment(self.storing)
         layout = self.layout
-        found = {name: to_host(self.arrays[f"var:{name}"]) for name in layout.variables}
+        found = {name: to_every_host(self.arrays[f"var:{name}"]) for name in layout.variables}
         buffers: dict[str, np.ndarray] = {}
         for t in layout.owner.main_graph.variables:
             if t._remote is None:
                 continue
             name = f"remote:{t._remote.buffer}"
             if name not in buffers:
-                buffers[name] = to_host(self.arrays[name]).reshape(layout.replicas, *layout.state_shapes()[name][0])
+                buffers[name] = to_every_host(self.arrays[name]).reshape(layout.replicas, *layout.state_shapes()[name][0])
             entry = buffers[name][:, t._remote.offset]
             whole = entry if t._remote.shards is None else weights.shards_from_replicas(t, entry, t._remote.shards)
             found[t.id] = whole if layout.replicas > 1 else whole[0]

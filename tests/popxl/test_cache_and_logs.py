@@ -1,0 +1,161 @@
+"""Executable cache, log lines, dot files, reports, PopART's session interface."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import popart_jax as popart
+from popart_jax import popxl
+from popart_jax.popxl import ops
+
+
+def program(factor=2.0, initial=1.0):
+    ir = popxl.Ir()
+    with ir.main_graph:
+        v = popxl.variable(np.full((3,), initial, np.float32), name="v")
+        sink = popxl.d2h_stream((3,), popxl.float32, "out")
+        ops.host_store(sink, v * factor)
+    return ir, sink
+
+
+@pytest.fixture
+def info_log():
+    popart.getLogger().setLevel("INFO")
+    yield
+    popart.getLogger().setLevel("WARN")
+
+
+def test_cache(tmp_path, capfd, monkeypatch, info_log):
+    monkeypatch.setenv("POPXL_CACHE_DIR", str(tmp_path))
+
+    def run(**keywords):
+        ir, sink = program(**keywords)
+        with popxl.Session(ir) as session:
+            value = session.run()[sink]
+        return value, capfd.readouterr().err
+
+    value, log = run()
+    assert "Starting compilation" in log
+    (file,) = tmp_path.glob("*.popef")
+    value, log = run(initial=5.0)
+    np.testing.assert_array_equal(value, [10, 10, 10])
+    assert "Starting compilation" not in log
+    assert f"Loading serialized PopART executable from {file}" in log
+    assert f"PopEF file inferred to have hash '{file.stem}' has been found: {file}" in log
+    _, log = run(factor=3.0)
+    assert "Starting compilation" in log
+    assert len(list(tmp_path.glob("*.popef"))) == 2
+    monkeypatch.setenv("POPART_PRELOAD_POPEF", "full-preload")
+    _, log = run()
+    assert "Performing preload of popef file" in log
+    assert "Completed preload of popef file" in log
+    for path in tmp_path.glob("*.popef"):
+        path.write_bytes(b"nonsense")
+    _, log = run()
+    assert "Ignoring cache file because it does not contain" in log
+    assert "Starting compilation" in log
+
+
+def test_upload_is_logged_once(capfd):
+    ir, _ = program()
+    popart.getLogger().setLevel("TRACE")
+    try:
+        with popxl.Session(ir):
+            pass
+        log = capfd.readouterr().err
+    finally:
+        popart.getLogger().setLevel("WARN")
+    assert log.count("Writing weights from host, ") == 1
+    assert log.count("Reusing TensorData for d2hWeightBuffer of tensor v") == 1
+
+
+def test_dot_files(tmp_path, monkeypatch):
+    monkeypatch.delenv("POPART_DOT_CHECKS", raising=False)
+    ir, _ = program()
+    ir.dot_checkpoint("mine", tmp_path / "here")
+    assert len(list((tmp_path / "here").glob("*.dot"))) == 1
+    monkeypatch.setenv("POPART_DOT_CHECKS", "")
+    other, _ = program()
+    other.dot_checkpoint("mine", tmp_path / "there")
+    assert not list((tmp_path / "there").glob("*.dot"))
+
+
+def test_driven_by_the_popart_session():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        source, sink = popxl.h2d_stream((2,), popxl.float32, "x"), popxl.d2h_stream((2,), popxl.float32, "y")
+        ops.host_store(sink, ops.host_load(source) + 1.0)
+    ir._pb_ir.setDataFlow(popart.DataFlow(1, {sink.tensor_id: popart.AnchorReturnType("All")}))
+    ir._pb_ir.updateVertices()
+    device = popart.DeviceManager().createIpuModelDevice({})
+    session = popart.InferenceSession.fromIr(ir=ir._pb_ir, deviceInfo=device)
+    session.prepareDevice()
+    anchors = session.initAnchorArrays()
+    session.weightsFromHost()
+    session.run(popart.PyStepIO({source.tensor_id: np.ones(2, np.float32)}, anchors))
+    np.testing.assert_array_equal(anchors["y"], [2, 2])
+
+
+def test_report_of_a_modelled_device():
+    ir, _ = program()
+    session = popxl.Session(ir, "ipu_model")
+    assert "Total" in session._pb_session.getSummaryReport()
+    with pytest.raises(popart.poplar_exception):
+        popxl.Session(ir, "cpu")._pb_session.getReport()
+
+
+SCRIPT = """
+import jax, numpy as np
+from tests.popxl.transformer import program
+from popart_jax import popxl
+ir, source, sink = program(layers=2, replication=4)
+data = np.random.default_rng(0).normal(size=(4, 8, 16)).astype(np.float32)
+with popxl.Session(ir, "ipu_hw") as session:
+    print(len(jax.devices()), [session.run({source: data})[sink].tolist() for _ in range(3)])
+"""
+
+
+def test_replicas_over_several_devices_give_the_same():
+    found = []
+    for devices in (1, 8):
+        env = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
+        done = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        count, _, values = done.stdout.strip().splitlines()[-1].partition(" ")
+        assert int(count) == devices
+        found.append(np.asarray(eval(values)))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
+    assert found[0].shape == (3, 4)
+
+
+def _workers(processes):
+    import socket
+    from pathlib import Path
+
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    script = str(Path(__file__).with_name("process_worker.py"))
+    root = str(Path(__file__).parents[2])
+    env = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": root}
+    started = [
+        subprocess.Popen([sys.executable, script, str(processes), str(i), str(port)], env=env, stdout=subprocess.PIPE, text=True)
+        for i in range(processes)
+    ]
+    texts = [p.communicate(timeout=300)[0] for p in started]
+    assert all(p.returncode == 0 for p in started)
+    return [eval(next(line for line in t.splitlines() if line.startswith("RESULT"))[7:]) for t in texts]
+
+
+def test_two_processes_give_the_same():
+    ((whole, weight),) = _workers(1)
+    parts = _workers(2)
+    joined = np.concatenate([np.asarray(losses) for losses, _ in parts], 1)
+    np.testing.assert_allclose(joined, np.asarray(whole), rtol=1e-4)
+    for _, value in parts:
+        np.testing.assert_allclose(value, weight, rtol=1e-4)
