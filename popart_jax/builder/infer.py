@@ -17,7 +17,9 @@ from ..model.dtypes import element_type
 from ..model.tensor_info import _TensorInfoCore
 from .graphcore_rules import RULES, Operands
 
-_KNOWN_VALUE_LIMIT = 4096  # elements of a constant that inference may look at
+_SHAPE_TYPES = (ir.DataType.INT64, ir.DataType.INT32)
+_KNOWN_VALUE_LIMIT = 1024  # elements of an integer constant that inference may look at
+_KNOWN_SCALES_LIMIT = 8  # the same for other types, such as scales of Resize
 
 
 @cache
@@ -102,6 +104,9 @@ def _onnx(node: ir.Node, version: int) -> _Found:
         tensor = node.attributes["value"].value
         node.outputs[0].const_value = tensor
         return {node.outputs[0].name or "": (tensor.dtype, tuple(tensor.shape.numpy()))}
+    added = _OWN_RULES.get(node.op_type)
+    if added is not None and (found := added(node)):
+        return found
     proto = onnx.NodeProto(op_type=node.op_type, name=node.name or "")
     proto.input.extend([(v.name or "") if v is not None else "" for v in node.inputs])
     proto.output.extend([v.name or "" for v in node.outputs])
@@ -110,12 +115,25 @@ def _onnx(node: ir.Node, version: int) -> _Found:
             proto.attribute.append(ir.to_proto(attribute))  # type: ignore[arg-type]
     types = {v.name: _type_proto(v) for v in node.inputs if v is not None and v.dtype is not None and v.name}
     data = {v.name: _data(v) for v in node.inputs if v is not None and v.name and _is_known(v)}
-    imports = [onnx.helper.make_opsetid("", version)]
-    added = _OWN_RULES.get(node.op_type)
-    if added is not None and (found := added(node)):
-        return found
-    results = shape_inference.infer_node_outputs(schema(node.op_type, version), proto, types, data, {}, imports, 4)  # type: ignore[arg-type]
+    results = shape_inference.infer_node_outputs(  # type: ignore[arg-type]
+        schema(node.op_type, version), proto, types, data, {}, _imports(version), 4
+    )
     return {name: _from_proto(result) for name, result in results.items()}
+
+
+@cache
+def _imports(version: int) -> list[onnx.OperatorSetIdProto]:
+    return [onnx.helper.make_opsetid("", version)]
+
+
+def _same_as_input(node: ir.Node) -> _Found:
+    return {node.outputs[0].name or "": known(node.inputs[0])}
+
+
+def _same_as_both(node: ir.Node) -> _Found:
+    """Operands of one type and shape; everything else is left to ONNX."""
+    first, second = known(node.inputs[0]), known(node.inputs[1])
+    return {node.outputs[0].name or "": first} if first == second and None not in first else {}
 
 
 def _batch_norm(node: ir.Node) -> _Found:
@@ -136,7 +154,17 @@ def _upsample(node: ir.Node) -> _Found:
     return {node.outputs[0].name or "": (dtype, tuple(int(d * s) for d, s in zip(shape, scales, strict=True)))}
 
 
-_OWN_RULES: dict[str, Callable[[ir.Node], _Found]] = {"BatchNormalization": _batch_norm, "Upsample": _upsample}
+_UNARY = (
+    "Abs", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "Identity", "LeakyRelu", "Log", "LogSoftmax", "Neg",
+    "Reciprocal", "Relu", "Sigmoid", "Sign", "Sin", "Softmax", "Softplus", "Sqrt", "Tanh",
+)  # fmt: skip
+_BINARY = ("Add", "Div", "Mul", "Pow", "Sub")
+_OWN_RULES: dict[str, Callable[[ir.Node], _Found]] = {
+    "BatchNormalization": _batch_norm,
+    "Upsample": _upsample,
+    **dict.fromkeys(_UNARY, _same_as_input),  # these two only save time
+    **dict.fromkeys(_BINARY, _same_as_both),
+}
 
 
 def _type_proto(value: ir.Value) -> onnx.TypeProto:
@@ -155,7 +183,11 @@ def _type_proto(value: ir.Value) -> onnx.TypeProto:
 
 
 def _is_known(value: ir.Value) -> bool:
-    return value.const_value is not None and value.const_value.size <= _KNOWN_VALUE_LIMIT
+    """Whether inference may look at the value: shapes, axes, scales, not weights."""
+    tensor = value.const_value
+    if tensor is None:
+        return False
+    return tensor.size <= (_KNOWN_VALUE_LIMIT if tensor.dtype in _SHAPE_TYPES else _KNOWN_SCALES_LIMIT)
 
 
 def _data(value: ir.Value) -> onnx.TensorProto:

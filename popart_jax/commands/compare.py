@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Name the first node that differs, with its error and inputs, and write a minimal model; the exit status is then 1."""
+    """Name the first node that differs, with its error and inputs, and write a minimal model; exit status 1 if any."""
     from ..compare import compare, minimal_model
     from ..model.load import load
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from pathlib import Path
+from typing import Any, overload
 
+from .._calls import overloaded
 from .anchor_arrays import init_anchor_arrays
+from .devices import DeviceInfo
 from .inference import InferenceSession
 from .training import TrainingSession
 
 
 class _InferenceSessionCore(InferenceSession):
-    """An inference session made with the core's argument order."""
+    """An inference session made with the core's argument order, or one of a PopXL program."""
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        first = args[0] if args else kwargs.get("model", kwargs.get("ir"))
+        if isinstance(first, (str, bytes, Path)):
+            return super().__new__(cls)
+        return cls.fromIr(*args, **kwargs)
+
+    @overload
     def __init__(
         self,
         model: str | bytes,
@@ -21,8 +32,24 @@ class _InferenceSessionCore(InferenceSession):
         userOptions: Any,
         patterns: Any,
         name: str = "inference",
+    ) -> None: ...
+    @overload
+    def __init__(self, ir: Any, deviceInfo: Any, name: str = "fromIr") -> None: ...
+    @overloaded
+    def __init__(
+        self,
+        model: Any = None,
+        dataFlow: Any = None,
+        deviceInfo: Any = None,
+        inputShapeInfo: Any = None,
+        userOptions: Any = None,
+        patterns: Any = None,
+        name: str = "inference",
     ) -> None:
         super().__init__(model, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name)
+
+    def _setDeviceInfo(self, deviceInfo: DeviceInfo, /) -> None:
+        self._request = dataclasses.replace(self._request, device=deviceInfo)
 
 
 class _TrainingSessionCore(TrainingSession):

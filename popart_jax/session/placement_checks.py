@@ -150,8 +150,8 @@ def check_device_placement(options: SessionOptions, ops: Sequence[PlacedOp], ipu
         if ipus // replicas > 1 and options.replicatedGraphCount != ipus:
             return [
                 (
-                    f"If virtual graphs are disabled, the replicated graph count ({options.replicatedGraphCount}) needs "
-                    f"to be equal to the number of IPUs ({ipus})"
+                    f"If virtual graphs are disabled, the replicated graph count ({options.replicatedGraphCount}) "
+                    f"needs to be equal to the number of IPUs ({ipus})"
                 )
             ]
         return []

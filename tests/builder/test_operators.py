@@ -31,8 +31,13 @@ def test_argument_conversions(builder):
     assert attributes(builder) == {"alpha": 0.5}
     builder.aiOnnx.leakyrelu(args=[x], alpha=1, debugContext="d")
     assert attributes(builder) == {"alpha": 1.0}
-    for bad in (lambda: builder.aiOnnx.transpose([x], perm=[1.5]), lambda: builder.aiOnnx.relu(x), lambda: builder.aiOnnx.relu([x], nothing=1),
-                lambda: builder.aiOnnx.relu(), lambda: builder.aiOnnx.relu([x], "", 3)):  # fmt: skip
+    for bad in (
+        lambda: builder.aiOnnx.transpose([x], perm=[1.5]),
+        lambda: builder.aiOnnx.relu(x),
+        lambda: builder.aiOnnx.relu([x], nothing=1),
+        lambda: builder.aiOnnx.relu(),
+        lambda: builder.aiOnnx.relu([x], "", 3),
+    ):
         with pytest.raises(TypeError):
             bad()
 
@@ -148,11 +153,21 @@ def test_shapes_of_graphcore_operators(builder, case):
         return builder.addInputTensor(dtype, list(shape))
 
     tensors = {
-        "x": inp("FLOAT", 4, 6), "row": inp("FLOAT", 6), "labels": inp("INT32", 4), "o": inp("UINT32", 1),
-        "i": inp("INT32", 4, 6), "image": inp("FLOAT", 2, 4, 8, 8), "c": inp("FLOAT", 4), "seq": inp("FLOAT", 7, 3, 5),
-        "n": inp("UINT32", 3), "targets": inp("UINT32", 3, 4), "rgb": inp("FLOAT", 5, 3), "c3": inp("FLOAT", 3),
-        "w": inp("FLOAT", 3, 4, 3, 3), "gates": inp("FLOAT", 4, 7, 2),
-    }  # fmt: skip
+        "x": inp("FLOAT", 4, 6),
+        "row": inp("FLOAT", 6),
+        "labels": inp("INT32", 4),
+        "o": inp("UINT32", 1),
+        "i": inp("INT32", 4, 6),
+        "image": inp("FLOAT", 2, 4, 8, 8),
+        "c": inp("FLOAT", 4),
+        "seq": inp("FLOAT", 7, 3, 5),
+        "n": inp("UINT32", 3),
+        "targets": inp("UINT32", 3, 4),
+        "rgb": inp("FLOAT", 5, 3),
+        "c3": inp("FLOAT", 3),
+        "w": inp("FLOAT", 3, 4, 3, 3),
+        "gates": inp("FLOAT", 4, 7, 2),
+    }
     call, shapes = GRAPHCORE_SHAPES[case]
     out = call(builder.aiGraphcore, tensors)
     assert [builder.getTensorShape(o) for o in ([out] if isinstance(out, str) else out)] == shapes
@@ -175,11 +190,15 @@ def test_types_of_graphcore_operators(builder):
         ([], {}, "has no input tensors"),
         ([["x"]], {}, "must have at least two inputs - data and weights"),
         ([["x", "w", "b", "b"]], {}, "can have at most three inputs - data, weights, and bias"),
-        ([["x", "w"]], {"strides": [[1, 1], [1, 1]]}, r"number of strides parameter sets \(2\) does not match the number of input sets \(1\)"),
+        (
+            [["x", "w"]],
+            {"strides": [[1, 1], [1, 1]]},
+            r"number of strides parameter sets \(2\) does not match the number of input sets \(1\)",
+        ),
         ([["x", "w"]], {"dilations": [[1]]}, "Length of dilations vector 1 != number of spatial dimensions 2"),
         ([["x", "w"]], {"inDilations": [[1]]}, "Length of inDilations vector 1 != number of spatial dimensions 2"),
     ],
-)  # fmt: skip
+)
 def test_multiconv_checks(builder, groups, options, text):
     builder.addInputTensor("FLOAT", [1, 2, 8, 8], "x")
     builder.addInputTensor("FLOAT", [4, 2, 3, 3], "w")
@@ -227,3 +246,22 @@ def test_building_is_linear():
 
     seconds(100)
     assert seconds(8000) / seconds(1000) < 24
+
+
+@pytest.mark.parametrize("version", [6, 7, 9, 11])
+def test_own_shape_rules_agree_with_onnx(version):
+    """The rules that save time say what ONNX's inference of the finished model says."""
+    from popart_jax.builder.infer import _BINARY, _UNARY
+    from popart_jax.builder.table import methods
+
+    builder = Builder(opsets={"ai.onnx": version, "ai.graphcore": 1})
+    x = builder.addInputTensor("FLOAT", [3, 4])
+    available = {m.op: m.name for ms in methods("ai.onnx", version).values() for m in ms}
+    outs = [getattr(builder.aiOnnx, available[op])([x]) for op in _UNARY if op in available]
+    outs += [getattr(builder.aiOnnx, available[op])([x, x]) for op in _BINARY]
+    proto = onnx.load_model_from_string(builder.getModelProto())
+    del proto.graph.value_info[:]
+    inferred = {v.name: v.type.tensor_type for v in onnx.shape_inference.infer_shapes(proto).graph.value_info}
+    for out in outs:
+        assert [d.dim_value for d in inferred[out].shape.dim] == builder.getTensorShape(out), out
+        assert inferred[out].elem_type == onnx.TensorProto.FLOAT

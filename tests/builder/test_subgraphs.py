@@ -43,7 +43,7 @@ def test_branches_must_have_as_many_outputs_as_asked():
     builder = Builder()
     cond = builder.aiOnnx.constant(np.array(True))
     then, other = builder.createSubgraphBuilder(), builder.createSubgraphBuilder()
-    with pytest.raises(popart_exception, match="then_branch|else_branch"):
+    with pytest.raises(popart_exception, match=r"then_branch|else_branch"):
         builder.aiOnnx.logical_if([cond], 1, other, then)
     with pytest.raises(TypeError):
         builder.aiOnnx.logical_if([cond], 1, "x", then)

@@ -23,10 +23,22 @@ def model(shape=(2, 3), name: str = "x", out: str = "y", initializers=(), inputs
 @pytest.mark.parametrize(
     ("shape", "text"),
     [
-        (("N", 3), "Input tensor 'x' must be specified in InputShapeInfo, as it has shape [N, 3], which uses an unknown value 'N'."),
-        ((2, -1), "Input tensor 'x' must be specified in InputShapeInfo, as it has shape [2, -1], which uses an unknown value '-1'."),
+        (
+            ("N", 3),
+            (
+                "Input tensor 'x' must be specified in InputShapeInfo, as it has shape [N, 3], "
+                "which uses an unknown value 'N'."
+            ),
+        ),
+        (
+            (2, -1),
+            (
+                "Input tensor 'x' must be specified in InputShapeInfo, as it has shape [2, -1], "
+                "which uses an unknown value '-1'."
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_unknown_shapes(shape, text):
     with pytest.raises(popart_exception) as caught:
         read_session_model(model(shape), InputShapeInfo())
@@ -87,7 +99,7 @@ def test_external_data_are_found_from_the_current_directory(tmp_path, monkeypatc
     np.testing.assert_array_equal(value.const_value.numpy(), np.arange(6).reshape(2, 3))
     (tmp_path / "sub").mkdir()
     monkeypatch.chdir(tmp_path / "sub")
-    with pytest.raises(popart_exception, match="Unrecognised file name 'data.bin' for externally stored tensor 'w'"):
+    with pytest.raises(popart_exception, match=r"Unrecognised file name 'data.bin' for externally stored tensor 'w'"):
         read_session_model(data, InputShapeInfo())
 
 

@@ -36,14 +36,18 @@ def result(transformer: GraphTransformer) -> onnx.ModelProto:
         ("convertFloatsToHalfs", FLOATS, np.array([0.1, -np.inf, 65504, 0], np.float16)),
         ("convertDoublesToFloats", FLOATS.astype(np.float64), FLOATS),
         ("convertDoublesToHalfs", np.array([1e300, 0.1]), np.array([np.inf, 0.1], np.float16)),
-        ("convertBFloats16ToFloat32", FLOATS.astype(ml_dtypes.bfloat16), FLOATS.astype(ml_dtypes.bfloat16).astype(np.float32)),
+        (
+            "convertBFloats16ToFloat32",
+            FLOATS.astype(ml_dtypes.bfloat16),
+            FLOATS.astype(ml_dtypes.bfloat16).astype(np.float32),
+        ),
         ("convertUINT8ToINT32", np.array([0, 255], np.uint8), np.array([0, 255], np.int32)),
         ("convertUINT16ToINT32", np.array([0, 65535], np.uint16), np.array([0, 65535], np.int32)),
         ("convertINT8ToINT32", np.array([-128, 127], np.int8), np.array([-128, 127], np.int32)),
         ("convertINT16ToINT32", np.array([-3, 3], np.int16), np.array([-3, 3], np.int32)),
         ("convertINT64ToINT32", np.array([-3, 2**31 - 1]), np.array([-3, 2**31 - 1], np.int32)),
     ],
-)  # fmt: skip
+)
 def test_conversions(method, array, expected):
     if method == "convertBFloats16ToFloat32":
         pytest.importorskip("ml_dtypes")
@@ -63,7 +67,7 @@ def test_conversions(method, array, expected):
 
 def test_large_integers():
     array = np.array([2**31, -(2**31) - 1, 5])
-    with pytest.raises(popart_exception, match="^cannot cast int64 to int32: number is too large$"):
+    with pytest.raises(popart_exception, match=r"^cannot cast int64 to int32: number is too large$"):
         GraphTransformer(model(array)).convertINT64ToINT32()
     transformer = GraphTransformer(model(array))
     transformer.convertINT64ToINT32(clip=True)

@@ -1,4 +1,4 @@
-"""The package against the inventory of PopART's names, signatures and values; the message of a failure lists what lacks."""
+"""The package against an inventory of PopART's names, signatures and values; a failure lists what lacks."""
 
 from __future__ import annotations
 
@@ -148,3 +148,29 @@ def test_operator_methods_have_signatures_and_documentation():
                 assert shown[0] == "self"
                 assert len(shown) == len(overloads[0].parameters) + 1
                 assert overloads[0].op in fn.__doc__
+
+
+def test_core_sessions_take_the_cores_argument_order():
+    import numpy as np
+
+    popart = popart_jax
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2])
+    y = builder.aiOnnx.relu([x])
+    flow = popart.DataFlow(1, {y: popart.AnchorReturnType("All")})
+    device = popart.DeviceManager().createCpuDevice()
+    make = dropin_core("_InferenceSessionCore")
+    session = make(
+        builder.getModelProto(), flow, device, popart.InputShapeInfo(), popart.SessionOptions(), popart.Patterns()
+    )
+    assert isinstance(session, popart.InferenceSession)
+    session.prepareDevice()
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({x: np.array([-1, 2], np.float32)}, anchors))
+    assert anchors[y].tolist() == [0, 2]
+
+
+def dropin_core(name: str) -> Any:
+    from popart_jax import dropin
+
+    return dropin.core_names()[name]

@@ -1,4 +1,4 @@
-"""What options and the environment let a session write: IR, dot files, planner lines, tensors (semantics 16.2, 9 of 15)."""
+"""What options and the environment make a session write: IR, dot files, planner lines, tensors (semantics 16.2)."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_models(manager):
     assert (device.numIpus, device.tilesPerIpu, device.type) == (2, 1216, DeviceType.IpuModel)
     assert device.numWorkerContexts == 6
     assert manager.createSimDevice({"numIPUs": "2"}).type is DeviceType.Sim
-    with pytest.raises(popart_exception, match="Invalid option `foo' passed to createIpuModelDevice.*numIPUs"):
+    with pytest.raises(popart_exception, match=r"Invalid option `foo' passed to createIpuModelDevice.*numIPUs"):
         manager.createIpuModelDevice({"foo": 1})
 
 
@@ -72,7 +72,7 @@ def test_each_device_is_used_once_until_detached(manager):
     devices = [manager.acquireAvailableDevice(2) for _ in range(2)]
     assert {i for d in devices for i in d.driverIds} == {0, 1, 2, 3}
     with pytest.raises(
-        popart_exception, match="Failed to acquire device with 1 IPUs. Ensure that there are sufficient"
+        popart_exception, match=r"Failed to acquire device with 1 IPUs. Ensure that there are sufficient"
     ):
         manager.acquireAvailableDevice(1)
     assert manager.tryAcquireAvailableDevice() is None

@@ -34,7 +34,8 @@ import popart_jax
 assert popart.Builder is popart_jax.Builder
 import typing
 returned = typing.get_type_hints(popart.Builder.__getattr__)["return"]
-assert set(typing.get_args(returned)) == {popart.AiGraphcoreOpset1, *(getattr(popart, f"AiOnnxOpset{n}") for n in range(6, 12))}
+opsets = {getattr(popart, f"AiOnnxOpset{n}") for n in range(6, 12)}
+assert set(typing.get_args(returned)) == {popart.AiGraphcoreOpset1, *opsets}
 assert popart.__version__ == popart.versionString() == ".".join(map(str, popart.versionNumber()))
 int(popart.packageHash(), 16)
 try:
@@ -104,7 +105,9 @@ def test_scripts_run_unmodified(tmp_path):
     (tmp_path / "helper.py").write_text("value = 7")
     script = tmp_path / "script.py"
     script.write_text(
-        "import sys, helper, popart\nassert __name__ == '__main__'\nprint(helper.value, sys.argv[1:], popart.Builder.__name__)"
+        "import sys, helper, popart\n"
+        "assert __name__ == '__main__'\n"
+        "print(helper.value, sys.argv[1:], popart.Builder.__name__)"
     )
     done = subprocess.run(
         [sys.executable, "-m", "popart_jax", str(script), "a", "--b"], capture_output=True, text=True, check=True

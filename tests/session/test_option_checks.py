@@ -90,39 +90,140 @@ def _gcl(o):
 
 MANUAL = VirtualGraphMode.Manual
 CASES = {
-    "accumulation off": (options(accumulationFactor=2), {}, "enableGradientAccumulation is false, but accumulationFactor > 1"),
-    "accumulation in inference": (options(enableGradientAccumulation=True), {"training": False}, "Gradient Accumulation only available when training."),
+    "accumulation off": (
+        options(accumulationFactor=2),
+        {},
+        "enableGradientAccumulation is false, but accumulationFactor > 1",
+    ),
+    "accumulation in inference": (
+        options(enableGradientAccumulation=True),
+        {"training": False},
+        "Gradient Accumulation only available when training.",
+    ),
     "manual without": (options(virtualGraphMode=MANUAL), {"ops": (op("a"), op("b"))}, "Manual"),
-    "manual some": (options(virtualGraphMode=MANUAL), {"ops": (op("a", 0), op("b"))}, "Either all Ops must have their virtual graph ids set, or none must"),
+    "manual some": (
+        options(virtualGraphMode=MANUAL),
+        {"ops": (op("a", 0), op("b"))},
+        "Either all Ops must have their virtual graph ids set, or none must",
+    ),
     "pipelining one ipu": (pipelined(), {"ops": CHAIN}, r"Pipelining requires more than 1 IPU \(currently 1\)"),
-    "pipelining off": (options(enablePipelining=True), {"ops": CHAIN, **TWO}, r"to not be VirtualGraphMode::Off \(currently VirtualGraphMode::Off\)"),
-    "some stages": (pipelined(), {"ops": (op("a", 0, 0), op("b", 1)), **TWO}, "Only some ops have had their pipeline stage set."),
-    "one stage two ipus": (pipelined(), {"ops": (op("a", 0, 0), op("b", 1, 0)), **TWO}, r"have the same pipeline stage 0, but different virtual graph ids \{0, 1\}"),
-    "back edge": (pipelined(), {"ops": (op("a", 1), op("b", 0, None, "a")), **TWO}, "Tensor a is consumed in an earlier pipeline stage than it is produced"),
-    "depth of steps": (pipelined(), {"ops": CHAIN, "batches_per_step": 2, **TWO}, r"For pipelining, depth \(batchesPerStep\) must equal at least the number of pipeline stages \(3\)"),
-    "depth of accumulation": (pipelined(enableGradientAccumulation=True, accumulationFactor=2), {"ops": CHAIN, **TWO}, r"For pipelining, depth \(gradient accumulation factor\) must"),
+    "pipelining off": (
+        options(enablePipelining=True),
+        {"ops": CHAIN, **TWO},
+        r"to not be VirtualGraphMode::Off \(currently VirtualGraphMode::Off\)",
+    ),
+    "some stages": (
+        pipelined(),
+        {"ops": (op("a", 0, 0), op("b", 1)), **TWO},
+        "Only some ops have had their pipeline stage set.",
+    ),
+    "one stage two ipus": (
+        pipelined(),
+        {"ops": (op("a", 0, 0), op("b", 1, 0)), **TWO},
+        r"have the same pipeline stage 0, but different virtual graph ids \{0, 1\}",
+    ),
+    "back edge": (
+        pipelined(),
+        {"ops": (op("a", 1), op("b", 0, None, "a")), **TWO},
+        "Tensor a is consumed in an earlier pipeline stage than it is produced",
+    ),
+    "depth of steps": (
+        pipelined(),
+        {"ops": CHAIN, "batches_per_step": 2, **TWO},
+        r"For pipelining, depth \(batchesPerStep\) must equal at least the number of pipeline stages \(3\)",
+    ),
+    "depth of accumulation": (
+        pipelined(enableGradientAccumulation=True, accumulationFactor=2),
+        {"ops": CHAIN, **TWO},
+        r"For pipelining, depth \(gradient accumulation factor\) must",
+    ),
     "depth of inference": (pipelined(), {"ops": CHAIN, "training": False, **TWO}, r"stages \(2\)"),
-    "user recompute": (pipelined(), {"ops": CHAIN, "batches_per_step": 3, "user_recompute": True, **TWO}, "recompute annotations are not supported"),
+    "user recompute": (
+        pipelined(),
+        {"ops": CHAIN, "batches_per_step": 3, "user_recompute": True, **TWO},
+        "recompute annotations are not supported",
+    ),
     "clipping": (pipelined(), {"ops": CHAIN, "batches_per_step": 3, "clips_gradients": True, **TWO}, "Serial"),
-    "forward only explicit": (pipelined(createImplicitPipeliningFwdOnlyProgram=True, useHostCopyOps=True, enableExplicitMainLoops=True), {"ops": CHAIN, "batches_per_step": 9, **TWO}, "Implicit pipelining forward-only program is not supported with explicit pipelining."),
-    "forward only alone": (options(createImplicitPipeliningFwdOnlyProgram=True), {}, "Implicit pipelining forward-only program is not supported without implicit pipelining."),
-    "forward only accumulation": (pipelined(createImplicitPipeliningFwdOnlyProgram=True), {"ops": CHAIN, "batches_per_step": 9, **TWO}, "forward-only program is not supported without gradient accumulation."),
-    "every n": (pipelined(useHostCopyOps=True, enableExplicitMainLoops=True), {"ops": CHAIN, "batches_per_step": 9, "every_n": True, **TWO}, "AnchorReturnType::EVERYN is not valid for pipelined models"),
-    "scaling const": (with_group(_scaling), {}, r"^\[AutomaticLossScale transform\] The optimizer must have non-const loss scaling$"),
-    "scaling inference": (with_group(_scaling), {"training": False}, r"^\[AutomaticLossScale transform\] Only compatible when doing training$"),
-    "scaling pipelined": (with_group(_scaling, enablePipelining=True, virtualGraphMode=MANUAL), {"const_loss_scale": False, "ops": CHAIN, "batches_per_step": 9, **TWO}, "Automatic loss scaling is not currently supported when the 'enablePipelining'"),
-    "scaling edge": (with_group(_scaling_edge), {"const_loss_scale": False}, "Out of range value for 'binEdgeLocation'."),
+    "forward only explicit": (
+        pipelined(createImplicitPipeliningFwdOnlyProgram=True, useHostCopyOps=True, enableExplicitMainLoops=True),
+        {"ops": CHAIN, "batches_per_step": 9, **TWO},
+        "Implicit pipelining forward-only program is not supported with explicit pipelining.",
+    ),
+    "forward only alone": (
+        options(createImplicitPipeliningFwdOnlyProgram=True),
+        {},
+        "Implicit pipelining forward-only program is not supported without implicit pipelining.",
+    ),
+    "forward only accumulation": (
+        pipelined(createImplicitPipeliningFwdOnlyProgram=True),
+        {"ops": CHAIN, "batches_per_step": 9, **TWO},
+        "forward-only program is not supported without gradient accumulation.",
+    ),
+    "every n": (
+        pipelined(useHostCopyOps=True, enableExplicitMainLoops=True),
+        {"ops": CHAIN, "batches_per_step": 9, "every_n": True, **TWO},
+        "AnchorReturnType::EVERYN is not valid for pipelined models",
+    ),
+    "scaling const": (
+        with_group(_scaling),
+        {},
+        r"^\[AutomaticLossScale transform\] The optimizer must have non-const loss scaling$",
+    ),
+    "scaling inference": (
+        with_group(_scaling),
+        {"training": False},
+        r"^\[AutomaticLossScale transform\] Only compatible when doing training$",
+    ),
+    "scaling pipelined": (
+        with_group(_scaling, enablePipelining=True, virtualGraphMode=MANUAL),
+        {"const_loss_scale": False, "ops": CHAIN, "batches_per_step": 9, **TWO},
+        "Automatic loss scaling is not currently supported when the 'enablePipelining'",
+    ),
+    "scaling edge": (
+        with_group(_scaling_edge),
+        {"const_loss_scale": False},
+        "Out of range value for 'binEdgeLocation'.",
+    ),
     "scaling names": (with_group(_scaling_names), {"const_loss_scale": False}, "toTrackTensors"),
     "phases": (with_group(_phases), {}, "VirtualGraphMode::ExecutionPhases"),
     "main loops": (options(enableExplicitMainLoops=True), {}, "requires useHostCopyOps"),
     "zero copy": (options(aliasZeroCopy=True), {}, "requires explicitRecomputation"),
-    "recompute twice": (options(autoRecomputation=RecomputationType.Standard), {"user_recompute": True}, "auto and manual"),
+    "recompute twice": (
+        options(autoRecomputation=RecomputationType.Standard),
+        {"user_recompute": True},
+        "auto and manual",
+    ),
     "serialised loop": (with_group(_loop), {}, "requires BatchSerializationTransformContext::Bwd"),
-    "global factor": (options(enableDistributedReplicatedGraphs=True, globalReplicationFactor=0), {}, "globalReplicationFactor"),
-    "global offset": (options(enableDistributedReplicatedGraphs=True, globalReplicationFactor=2, globalReplicaOffset=3), {}, "globalReplicaOffset"),
-    "negative offset": (options(enableDistributedReplicatedGraphs=True, globalReplicaOffset=-1), {}, "globalReplicaOffset"),
-    "local one": (options(enableDistributedReplicatedGraphs=True, enableReplicatedGraphs=True), {}, "replicatedGraphCount is 1"),
-    "local more": (options(enableDistributedReplicatedGraphs=True, enableReplicatedGraphs=True, replicatedGraphCount=4, globalReplicationFactor=2), {}, "larger than globalReplicationFactor"),
+    "global factor": (
+        options(enableDistributedReplicatedGraphs=True, globalReplicationFactor=0),
+        {},
+        "globalReplicationFactor",
+    ),
+    "global offset": (
+        options(enableDistributedReplicatedGraphs=True, globalReplicationFactor=2, globalReplicaOffset=3),
+        {},
+        "globalReplicaOffset",
+    ),
+    "negative offset": (
+        options(enableDistributedReplicatedGraphs=True, globalReplicaOffset=-1),
+        {},
+        "globalReplicaOffset",
+    ),
+    "local one": (
+        options(enableDistributedReplicatedGraphs=True, enableReplicatedGraphs=True),
+        {},
+        "replicatedGraphCount is 1",
+    ),
+    "local more": (
+        options(
+            enableDistributedReplicatedGraphs=True,
+            enableReplicatedGraphs=True,
+            replicatedGraphCount=4,
+            globalReplicationFactor=2,
+        ),
+        {},
+        "larger than globalReplicationFactor",
+    ),
     "gcl": (with_group(_gcl), {}, "nonsense"),
     "io tiles odd": (options(numIOTiles=33), {"tiles": 1472}, "numIOTiles"),
     "io tiles few": (options(numIOTiles=16), {"tiles": 1472}, "numIOTiles"),
@@ -131,12 +232,28 @@ CASES = {
     "buffering rearranged": (options(bufferingDepthMap={"a": 2}, rearrangeStreamsOnHost=True), {}, "rearrangement"),
     "overlap step": (options(), {"exchange": {ExchangeStrategy.OverlapStep}}, "OverlapStep"),
     "overlap": (options(), {"exchange": {ExchangeStrategy.OverlapLoops}}, "useHostCopyOps, enableExplicitMainLoops"),
-    "ratios length": (options(virtualGraphMode=VirtualGraphMode.Auto, virtualGraphSplitRatios=[0.5, 0.5]), {}, "2 values"),
-    "ratios range": (options(virtualGraphMode=VirtualGraphMode.Auto, virtualGraphSplitRatios=[1.5, -0.5]), TWO, "between 0 and 1"),
-    "ratios sum": (options(virtualGraphMode=VirtualGraphMode.Auto, virtualGraphSplitRatios=[0.5, 0.2]), TWO, "sum to 1"),
+    "ratios length": (
+        options(virtualGraphMode=VirtualGraphMode.Auto, virtualGraphSplitRatios=[0.5, 0.5]),
+        {},
+        "2 values",
+    ),
+    "ratios range": (
+        options(virtualGraphMode=VirtualGraphMode.Auto, virtualGraphSplitRatios=[1.5, -0.5]),
+        TWO,
+        "between 0 and 1",
+    ),
+    "ratios sum": (
+        options(virtualGraphMode=VirtualGraphMode.Auto, virtualGraphSplitRatios=[0.5, 0.2]),
+        TWO,
+        "sum to 1",
+    ),
     "partials": (options(partialsTypeMatMuls="double"), {"op_types": {"MatMul"}}, "partialsTypeMatMuls"),
-    "lstm": (with_group(lambda o: o.lstmOptions.update(recomputationMode="some")), {"op_types": {"LSTM"}}, "recomputationMode"),
-}  # fmt: skip
+    "lstm": (
+        with_group(lambda o: o.lstmOptions.update(recomputationMode="some")),
+        {"op_types": {"LSTM"}},
+        "recomputationMode",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -155,17 +272,29 @@ ACCEPTED = {
     "off ignores annotations": (options(), {"ops": (op("a", 3), op("b"))}),
     "pipelining": (pipelined(), {"ops": CHAIN, "batches_per_step": 3, **TWO}),
     "pipelining inference": (pipelined(), {"ops": CHAIN, "batches_per_step": 2, "training": False, **TWO}),
-    "pipelining without stages": (pipelined(), {"ops": (op("a", 0), op("b", 1, None, "a")), "batches_per_step": 3, **TWO}),
-    "stages revisit": (pipelined(), {"ops": (op("a", 0, 0), op("b", 1, 1, "a"), op("c", 0, 2, "b")), "batches_per_step": 5, **TWO}),
+    "pipelining without stages": (
+        pipelined(),
+        {"ops": (op("a", 0), op("b", 1, None, "a")), "batches_per_step": 3, **TWO},
+    ),
+    "stages revisit": (
+        pipelined(),
+        {"ops": (op("a", 0, 0), op("b", 1, 1, "a"), op("c", 0, 2, "b")), "batches_per_step": 5, **TWO},
+    ),
     "scaling": (with_group(_scaling), {"const_loss_scale": False}),
     "scaling by name": (with_group(_scaling_method), {"const_loss_scale": False}),
     "serialised loop": (with_group(_loop_backward), {}),
     "io tiles": (options(numIOTiles=32), {"tiles": 1472}),
-    "overlap": (options(useHostCopyOps=True, enableExplicitMainLoops=True, virtualGraphMode=VirtualGraphMode.Auto), {"exchange": {ExchangeStrategy.OverlapLoops}}),
+    "overlap": (
+        options(useHostCopyOps=True, enableExplicitMainLoops=True, virtualGraphMode=VirtualGraphMode.Auto),
+        {"exchange": {ExchangeStrategy.OverlapLoops}},
+    ),
     "ratios": (options(virtualGraphMode=VirtualGraphMode.Auto, virtualGraphSplitRatios=[0.3, 0.7]), TWO),
     "partials unused": (options(partialsTypeMatMuls="double"), {}),
-    "recompute pipelined": (pipelined(autoRecomputation=RecomputationType.Pipeline), {"ops": CHAIN, "batches_per_step": 3, **TWO}),
-}  # fmt: skip
+    "recompute pipelined": (
+        pipelined(autoRecomputation=RecomputationType.Pipeline),
+        {"ops": CHAIN, "batches_per_step": 3, **TWO},
+    ),
+}
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
@@ -187,12 +316,22 @@ def test_several_contradictions_are_told_at_once():
     [
         (options(replicatedGraphCount=2), {}, "enableReplicatedGraphs"),
         (options(), {"ipus": 2}, r"the replicated graph count \(1\) needs to be equal to the number of IPUs \(2\)"),
-        (options(virtualGraphMode=MANUAL), {"ops": (op("a", 0), op("b", 2, reads="a")), "ipus": 2},
-         r"^Op\(ai.onnx.Relu:6, inputs=\[a\], outputs=\[b\]\) has been assigned to an invalid virtual graph 2. numIPUs = 2\.$"),
+        (
+            options(virtualGraphMode=MANUAL),
+            {"ops": (op("a", 0), op("b", 2, reads="a")), "ipus": 2},
+            (
+                r"^Op\(ai.onnx.Relu:6, inputs=\[a\], outputs=\[b\]\) has been assigned to an invalid virtual graph 2\. "
+                r"numIPUs = 2\.$"
+            ),
+        ),
         (options(updatableNamedBuffers=["q"]), {}, "updatableNamedBuffers"),
-        (pipelined(), {"ops": CHAIN, "ipus": 2, "every_n": True}, "^AnchorReturnType::EVERYN is not valid for pipelined models$"),
+        (
+            pipelined(),
+            {"ops": CHAIN, "ipus": 2, "every_n": True},
+            "^AnchorReturnType::EVERYN is not valid for pipelined models$",
+        ),
     ],
-)  # fmt: skip
+)
 def test_refused_by_the_device(made, facts, text):
     with pytest.raises(popart_exception, match=text):
         raise_all(check_device_options(made, OptionFacts(True, **facts)))
