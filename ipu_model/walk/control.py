@@ -235,7 +235,8 @@ HANDLERS: dict[str, Handler] = {
     "cond": cond,
     "custom_linear_solve": linear_solve,
     **dict.fromkeys(
-        ("jit", "pjit", "call", "closed_call", "core_call", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call",
+        ("jit", "pjit", "call", "closed_call", "core_call", "remat2", "checkpoint", "custom_jvp_call",
+         "custom_vjp_call",
          "custom_vjp_call_jaxpr", "shard_map", "custom_lin"), call,
     ),
 }  # fmt: skip
