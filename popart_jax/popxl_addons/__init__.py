@@ -26,6 +26,8 @@ from .remote import load_remote_graph as load_remote_graph
 from .remote import named_buffers as named_buffers
 from .remote import named_variable_buffers as named_variable_buffers
 from .remote import store_remote_graph as store_remote_graph
+from .route_tensor import is_subgraph as is_subgraph
+from .route_tensor import route_tensor_into_graph as route_tensor_into_graph
 from .rts import all_gather_replica_sharded_graph as all_gather_replica_sharded_graph
 from .rts import gather_replica_sharded_tensor as gather_replica_sharded_tensor
 from .rts import reduce_replica_sharded_graph as reduce_replica_sharded_graph
@@ -35,8 +37,13 @@ from .seed_variable import seed_variable as seed_variable
 from .streams import InputStreams as InputStreams
 from .streams import OutputStreams as OutputStreams
 from .task_session import TaskSession as TaskSession
+from .transforms import BatchSerialResult as BatchSerialResult
+from .transforms import RemoteHandle as RemoteHandle
 from .transforms import autodiff as autodiff
 from .transforms import autodiff_with_accumulation as autodiff_with_accumulation
+from .transforms import batch_serial_buffer as batch_serial_buffer
+from .transforms import batch_serialise as batch_serialise
+from .transforms import batch_serialise_fwd_and_grad as batch_serialise_fwd_and_grad
 from .transforms import pipelined_execution as pipelined_execution
 from .transforms import recompute_graph as recompute_graph
 from .transforms import repeat_graph as repeat_graph

@@ -129,3 +129,68 @@ def test_pipeline_mistakes():
         x = popxl.variable(np.zeros(2, np.float32))
         with addons.pipelined_execution(4):
             x + 1
+
+
+def test_batch_serialisation_passes_activations_through_buffers():
+    steps, x = 3, BATCHES[:3]
+    ir = popxl.Ir()
+    ir.num_host_transfers = steps
+    with ir.main_graph, popxl.in_sequence():
+        feed, seeds = (popxl.h2d_stream((3, 4), popxl.float32) for _ in range(2))
+        out = popxl.d2h_stream((3, 4), popxl.float32)
+        factories, graph = Twice().create_graph(popxl.TensorSpec((3, 4), popxl.float32))
+        state, grad = addons.autodiff_with_accumulation(graph, graph.args.tensors)
+        loads = {graph.graph.inputs[0]: feed, grad.graph.inputs[0]: seeds}
+        forward, backward = addons.batch_serialise_fwd_and_grad(
+            graph, grad, graph.args, steps, loads, {graph.graph.outputs[0]: out}, {}, io_mode="compute"
+        )
+        weights, accumulators = factories.init(), state.init()
+        forward.graph.bind(weights).call(0)
+        everything = addons.NamedTensors.from_dict({**weights.to_dict(), **accumulators.to_dict()})
+        backward.graph.bind(everything).call(0)
+    with popxl.Session(ir, "ipu_hw") as session:
+        session.run({feed: x, seeds: np.ones_like(x)})
+    expected = np.mean([torch_gradients(part)[1] for part in x], axis=0)
+    np.testing.assert_allclose(session.get_tensor_data(accumulators.accum.w), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_batch_serialisation_mistakes():
+    with popxl.Ir().main_graph:
+        _, graph = Layer().create_graph(popxl.TensorSpec((3, 4), popxl.float32))
+        with pytest.raises(ValueError, match="io_mode must be one of"):
+            addons.batch_serialise(graph, 2, {}, {}, {}, io_mode="nowhere")
+        with pytest.raises(ValueError, match="needs IO tiles"):
+            addons.batch_serialise(graph, 2, {}, {}, {})
+
+
+def test_a_routed_tensor_reaches_every_call_site_once():
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        w, x = (popxl.variable(v) for v in (np.full(3, 2.0, np.float32), np.arange(3, dtype=np.float32)))
+
+        def add_one(t: popxl.Tensor) -> popxl.Tensor:
+            return t + 1
+
+        inner = ir.create_graph(add_one, x)
+
+        def call_it(t: popxl.Tensor) -> popxl.Tensor:
+            return ops.call(inner, t)[0]
+
+        middle = ir.create_graph(call_it, x)
+        (once,), (thrice,) = ops.call(middle, x), ops.repeat(middle, 3, x)
+        with inner:
+            routed = addons.route_tensor_into_graph(w)
+            assert addons.route_tensor_into_graph(w) is routed
+            product = inner.outputs[0] * routed
+            inner._pb_graph.removeOutput(0)
+            popxl.graph_output(product)
+        assert (len(inner.inputs), len(middle.inputs)) == (2, 2)
+        assert addons.is_subgraph(ir.main_graph, inner)
+        other = ir.create_empty_graph("other")
+        with pytest.raises(ValueError, match="is not in a known parent graph"):
+            addons.route_tensor_into_graph(w, other)
+        streams = [addons_ops.host_store(t) for t in (once, thrice)]
+    with popxl.Session(ir, "ipu_hw") as session:
+        results = session.run()
+    np.testing.assert_array_equal(results[streams[0]], [2, 4, 6])
+    np.testing.assert_array_equal(results[streams[1]], [14, 22, 30])

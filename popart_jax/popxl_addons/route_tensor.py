@@ -1,0 +1,115 @@
+"""Bring a tensor of an outer graph into a graph that is called, directly or through others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .. import popxl
+from ..popxl.ops.call import mark_modified
+
+Path = tuple[str, ...]
+_ROUTED = "_routed_tensors"
+
+
+def is_subgraph(parent: popxl.Graph, subgraph: popxl.Graph) -> bool:
+    """Whether `subgraph` is called from `parent`, directly or through others."""
+    return bool(called_graph_paths(parent, subgraph))
+
+
+def called_graph_paths(parent_graph: popxl.Graph, subgraph: popxl.Graph) -> set[Path]:
+    """Every chain of graph ids from `parent_graph` to `subgraph`, along call and loop operators."""
+    found: set[Path] = set()
+    pending: list[tuple[popxl.Graph, Path]] = [(parent_graph, (parent_graph.id,))]
+    while pending:
+        graph, path = pending.pop()
+        for called in graph.called_graphs:
+            longer = (*path, called.id)
+            if called == subgraph:
+                found.add(longer)
+            pending.append((called, longer))
+    return found
+
+
+def route_tensor_into_graph(
+    tensor: popxl.Tensor, graph: popxl.Graph | None = None, modified: bool | Iterable[Any] = False
+) -> popxl.Tensor:
+    """The tensor of `graph` (default: the current one) that stands for `tensor` of an outer graph.
+
+    Each graph on the way gets one input and each of its call sites one operand; routing again reuses them.
+
+    Parameters
+    ----------
+    modified : bool or iterable
+        Changes inside are written back along the way.
+
+    Raises
+    ------
+    ValueError
+        No chain of calls leads from the tensor's graph to `graph`.
+    """
+    target = popxl.gcg() if graph is None else graph
+    if tensor in target:
+        return tensor
+    paths = called_graph_paths(tensor._graph, target)
+    if not paths:
+        raise ValueError(f"Tensor {tensor!r} is not in the graph {target!r} and is not in a known parent graph of it.")
+    writes = bool(modified) if isinstance(modified, bool) else bool(list(modified))
+    inner: dict[str, popxl.Tensor] = {tensor._graph.id: tensor}
+    for path in sorted(paths, key=len):
+        connect_tensor_to_ops_on_path(path, tensor, inner, writes)
+    return inner[target.id]
+
+
+def connect_tensor_to_ops_on_path(
+    path: Path, from_tensor: popxl.Tensor, input_tensors: dict[str, popxl.Tensor], modified: bool
+) -> None:
+    """Add the input to each graph of a chain and connect the operators that call it."""
+    owner = from_tensor.ir
+    for outer_id, inner_id in zip(path, path[1:], strict=False):
+        outer, called = (popxl.Graph._from_pb(owner._pb_ir.getGraph(i)) for i in (outer_id, inner_id))
+        stand_in = _input(called, from_tensor, input_tensors)
+        for op in outer._ops.values():
+            if called in op._called():
+                _connect(op, input_tensors[outer_id], called, stand_in, modified)
+
+
+def _input(graph: popxl.Graph, source: popxl.Tensor, known: dict[str, popxl.Tensor]) -> popxl.Tensor:
+    """The graph's input for the routed tensor; made once."""
+    routed: dict[str, popxl.Tensor] = graph.__dict__.setdefault(_ROUTED, {})
+    if source.id not in routed:
+        local = source.name.rpartition("/")[2]
+        routed[source.id] = graph._add_input(source.shape, source.dtype, local, False, source.meta_shape)
+    known[graph.id] = routed[source.id]
+    return routed[source.id]
+
+
+def _connect(op: Any, outer: popxl.Tensor, called: popxl.Graph, inner: popxl.Tensor, modified: bool) -> None:
+    """Feed an input of a called graph from `outer` at one call or loop.
+
+    Raises
+    ------
+    NotImplementedError
+        The operator is neither.
+    """
+    if op.opType() not in ("Call", "Loop"):
+        raise NotImplementedError(
+            f"tensors can't be routed through {op.debugName()}; only Call and Loop take more inputs"
+        )
+    position = called.inputs.index(inner)
+    node = op._node
+    if position >= len(node.inputs):
+        node.resize_inputs(position + 1)
+    if node.inputs[position] is None:
+        node.replace_input_with(position, outer._value)
+    if modified:
+        mark_modified(op, position)
+
+
+def connect_call_op(op: Any, tensor: popxl.Tensor, input_tensors: dict[str, popxl.Tensor], modified: Any) -> None:
+    """Feed the routed input of a call from `tensor`."""
+    called = popxl.Graph._from_pb(op.getCalledGraph())
+    _connect(op, tensor, called, input_tensors[called.id], bool(modified))
+
+
+connect_loop_op = connect_call_op
