@@ -29,6 +29,11 @@ def blend(x: Array, upper: Array, lower: Array, at: float = 0.0) -> Array:
     return jnp.where(x > at, upper, jnp.where(x < at, lower, half))
 
 
+def _below(x: Array) -> Array:
+    """The negative part, 0 counting as negative: exp of it neither overflows nor loses the slope at 0."""
+    return jnp.where(x > 0, jnp.zeros_like(x), x)
+
+
 @lowers("LeakyRelu", 1)
 def leaky_relu(x: Array, /, *, alpha: float = 0.01) -> Array:
     return jnp.where(x < 0, x * np.asarray(alpha, x.dtype), x)
@@ -48,13 +53,13 @@ def prelu_1(x: Array, slope: Array, /) -> Array:
 
 @lowers("Elu", 1)
 def elu(x: Array, /, *, alpha: float = 1.0) -> Array:
-    return blend(x, x, np.asarray(alpha, x.dtype) * jnp.expm1(jnp.minimum(x, 0)))
+    return blend(x, x, np.asarray(alpha, x.dtype) * jnp.expm1(_below(x)))
 
 
 @lowers("Celu", 12)
 def celu(x: Array, /, *, alpha: float = 1.0) -> Array:
     a = np.asarray(alpha, x.dtype)
-    return blend(x, x, a * jnp.expm1(jnp.minimum(x, 0) / a))
+    return blend(x, x, a * jnp.expm1(_below(x) / a))
 
 
 @lowers("Selu", 6)

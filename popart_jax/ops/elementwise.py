@@ -14,7 +14,19 @@ from ..errors import popart_exception
 from .arrays import Array, device_dtype, dtype_name, is_float, is_text, namespace
 from .registry import PopartMode, direct, lowers
 
-direct({"Abs": jnp.abs, "Ceil": jnp.ceil, "Exp": jnp.exp, "Floor": jnp.floor, "Log": jnp.log, "Reciprocal": jnp.reciprocal,
+
+@jax.custom_jvp
+def absolute(x: Array) -> Array:
+    """Magnitude, with gradient 0 at 0."""
+    return jnp.abs(x)
+
+
+@absolute.defjvp
+def _absolute_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return jnp.abs(*primals), tangents[0] * jnp.sign(*primals)
+
+
+direct({"Abs": absolute, "Ceil": jnp.ceil, "Exp": jnp.exp, "Floor": jnp.floor, "Log": jnp.log, "Reciprocal": jnp.reciprocal,
         "Sigmoid": jax.nn.sigmoid, "Sqrt": jnp.sqrt, "Tanh": jnp.tanh}, 1)  # fmt: skip
 direct({"Acos": jnp.arccos, "Asin": jnp.arcsin, "Atan": jnp.arctan, "Cos": jnp.cos, "Sin": jnp.sin, "Tan": jnp.tan}, 7)
 direct({"Acosh": jnp.arccosh, "Asinh": jnp.arcsinh, "Atanh": jnp.arctanh, "Cosh": jnp.cosh, "Sinh": jnp.sinh,
