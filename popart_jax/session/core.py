@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from .._calls import checked
-from ..enums import DeviceConnectionType, DeviceType, SyntheticDataMode, VirtualGraphMode
+from ..enums import DeviceConnectionType, SyntheticDataMode, VirtualGraphMode
 from ..errors import popart_exception, popart_runtime_error
 from ..execution.compiled import to_host
 from ..ir_view import build, may_be_unlowered, unlowered
 from ..logs import module_logger
+from ..model.debug import recording
 from ..model.dtypes import BY_NUMPY
 from ..model.input_shapes import InputShapeInfo
 from ..model.load import load_proto
@@ -25,17 +26,34 @@ from .dataflow import DataFlow
 from .engine import FORWARD_ONLY, MAIN, Engine
 from .executables import EngineCache, ExecutableMethods
 from .ir_facts import ir_facts
+from .ir_records import record_ir
 from .options import SessionOptions
 from .patterns_api import Patterns
 from .preparing import Prepared, Request, prepare
 from .ir_methods import IrMethods
 from .remote import RemoteMethods
 from .reports import ReportMethods
-from .stepio import IStepIO, PyStepIO, PyStepIOCallback
+from .stepio import PyStepIO, PyStepIOCallback
 from .weights import HostWeights
 from .weightsio import IWeightsIO, PyWeightsIO
 
-_last_on_device: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+class _DeviceUse:
+    """Which session used a device last."""
+
+    def __init__(self) -> None:
+        self._session: Any = None
+
+    @property
+    def session(self) -> Any:
+        """The session, None if it is gone."""
+        return self._session and self._session()
+
+    @session.setter
+    def session(self, session: Any) -> None:
+        self._session = None if session is None else weakref.ref(session)
+
+
+_uses: weakref.WeakKeyDictionary[Any, _DeviceUse] = weakref.WeakKeyDictionary()
 
 
 class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
@@ -48,6 +66,8 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         self._prepared = prepare(request)
         if request.options.virtualGraphMode is VirtualGraphMode.Auto:
             build(ir_facts(self._prepared))  # raises when the graph has too few parts for the IPUs
+        if recording():
+            record_ir(ir_facts(self._prepared))
         self._facts = self._prepared.facts
         self._engine: Engine | None = None
         self._weights = HostWeights(self._prepared)
@@ -55,6 +75,8 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         self._seed = seeds.clock_seed()
         self._loaded = False
         self._first_run = True
+        self._use = _uses.setdefault(request.device, _DeviceUse())
+        self._ready_token: object | None = None
         self._has_run = False
         self._cache = EngineCache(self._prepared)
         self._stored = self._cache.find()
@@ -131,7 +153,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         option_checks.raise_all(option_checks.check_device_options(options, self._facts))
         if may_be_unlowered(self._request.patterns.selection):
             option_checks.raise_all(unlowered(ir_facts(self._prepared)))
-        self._loaded = False
+        self._loaded, self._ready_token = False, None
         engine = Engine(self._prepared)
         if options.compileEngine:
             self._compile(engine)
@@ -173,8 +195,8 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
             )
         self._attach()
         self._loaded = True
-        _last_on_device[self._request.device] = weakref.ref(self)
-        module_logger("devicex").info("Engine loaded")
+        self._use.session = None
+        self._note_use()
         engine.load_variables(self._weights.copy)
         engine.put_seed(seeds.to_words(self._seed))
         self._send_optimizer()
@@ -203,10 +225,8 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
 
     def _note_use(self) -> None:
         """Log a load where upstream would have to exchange the engines of two sessions; here both stay alive."""
-        device = self._request.device
-        last = _last_on_device.get(device)
-        if last is None or last() is not self:
-            _last_on_device[device] = weakref.ref(self)
+        if self._use.session is not self:
+            self._use.session = self
             module_logger("devicex").info("Engine loaded")
 
     # -- running
@@ -221,17 +241,13 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         popart_exception
             Unknown program handle.
         """
-        if len(args) == 1 and not kwargs and isinstance(args[0], IStepIO):
-            handle, stepio = MAIN, args[0]
-        else:
-            handle, stepio = _run_arguments(*args, **kwargs)
-        engine = self._engine
-        if engine is None or not self._loaded or self._needs_weights():
-            engine = self._check_runnable(handle)
-        else:
-            if handle and handle not in engine.programs:
-                raise _unknown_program(handle)
-            self._note_use()
+        if len(args) == 1 and not kwargs and type(args[0]) is PyStepIO:
+            ready = args[0].plan
+            if ready is not None and ready[0] is self._ready_token and self._use.session is self:
+                self._engine.run_direct(*ready[1])  # type: ignore[union-attr]
+                return
+        handle, stepio = _run_arguments(*args, **kwargs)
+        engine = self._check_runnable(handle)
         if self._request.options.syntheticDataMode is not SyntheticDataMode.Off:
             self._run_synthetic(engine, handle)
         elif type(stepio) is PyStepIO:
@@ -262,17 +278,15 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         return False
 
     def _run_arrays(self, engine: Engine, handle: str, stepio: PyStepIO) -> None:
-        if stepio.iterators:
-            stepio.draw(engine.programs[handle].streams)
-        plan = stepio.plan
-        if plan is None or plan[0] is not engine or plan[1] != handle or plan[2] != stepio.asserts:
-            loaded = engine.programs[handle]
-            made = feeding.make_plan(stepio, self._prepared, loaded.streams, loaded.anchors, self._first_run)
-            plan = stepio.plan = (engine, handle, stepio.asserts, made)
-        results = engine.step(handle, plan[3].feeds())
-        plan[3].store(results, to_host)
+        loaded = engine.programs[handle]
+        plan = feeding.make_plan(stepio, self._prepared, loaded.streams, loaded.anchors, self._first_run)
+        results = engine.step(handle, plan.feeds())
+        plan.store(results, to_host)
         if not results:
             engine.wait()
+        if handle == MAIN and plan.direct is not None and loaded.executable.mesh is None:
+            self._ready_token = self._ready_token or object()
+            stepio.plan = (self._ready_token, plan.direct)
 
     def _run_synthetic(self, engine: Engine, handle: str) -> None:
         loaded = engine.programs[handle]
@@ -334,6 +348,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         skip = ignoreWeightsInModelWithoutCorrespondingHostWeight
         self._weights.replace(values, ignore_unknown=skip, where="resetHostWeights")
         self._weights.loaded = False
+        self._ready_token = None
 
     # -- random numbers
 
@@ -432,6 +447,3 @@ def _unknown_program(handle: str) -> popart_exception:
         f"Unknown program handle '{handle}'. The only other program is '{FORWARD_ONLY}', which exists when "
         "createImplicitPipeliningFwdOnlyProgram is set."
     )
-
-
-__all__ = ["DeviceType", "SessionCore", "make_request"]

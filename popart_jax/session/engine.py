@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,6 +46,7 @@ class Engine:
         self.fixed: dict[str, dict[str, Any]] = {}
         self.hyper: Any = None
         self.rng: np.ndarray | None = None
+        self.main: Any = None
         self._fixed_host: Mapping[str, np.ndarray] = {}
 
     def compile(self, handles: tuple[str, ...], stored: Path | None = None) -> None:
@@ -60,6 +60,7 @@ class Engine:
             advance()
             facts = self._stream_facts(program), self._anchor_facts(program)
             self.programs[handle] = Loaded(laid_out, executable, *facts)
+        self.main = self.programs[MAIN].executable.call if MAIN in self.programs else None
 
     def _executable(
         self, laid_out: LaidOut, handle: str, stored: Path | None, advance: Callable[[], None]
@@ -82,8 +83,9 @@ class Engine:
         facts = []
         for anchor in program.anchors:
             kind = self.prepared.infos.get(anchor.source) or program.types[anchor.source]
-            parts = anchor.slots(program.structure) * self.prepared.local_replicas
-            facts.append(AnchorFact(anchor.name, kind.dtype, parts * math.prod(kind.shape), parts))
+            slots, local = anchor.slots(program.structure), self.prepared.local_replicas
+            lead = (slots, local) if program.structure.replicas > 1 else (slots,)
+            facts.append(AnchorFact(anchor.name, kind.dtype, (*lead, *kind.shape), slots * local))
         return facts
 
     def load_variables(self, host: Mapping[str, np.ndarray]) -> None:
@@ -123,6 +125,12 @@ class Engine:
     def put_hyper(self, values: np.ndarray) -> None:
         """Set the hyperparameters."""
         self.hyper = self.programs[MAIN].executable.put_hyper(values)
+
+    def run_direct(self, feeds: Mapping[str, np.ndarray], places: list[tuple[str, np.ndarray]]) -> None:
+        """One step of the main program from and into arrays that fit exactly: the shortest way."""
+        self.changing, results = self.main(self.changing, self.fixed[MAIN], self.hyper, feeds)
+        for name, place in places:
+            place[...] = results[name]
 
     def step(self, handle: str, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Run one step; returns the anchors as device arrays of shape [slots, (replicas,) *shape]."""

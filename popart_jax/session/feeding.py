@@ -36,20 +36,30 @@ class StreamFact:
 
 @dataclass(frozen=True)
 class AnchorFact:
-    """One anchor: its name, type on the host, elements of one step, and in how many results of a replica they come."""
+    """One anchor: its name, type on the host, shape of a step's results, and how many single results these are."""
 
     name: str
     dtype: np.dtype
-    count: int
+    shape: tuple[int, ...]
     parts: int
+
+    @property
+    def count(self) -> int:
+        """Elements of one step."""
+        return math.prod(self.shape)
 
 
 class FeedPlan:
-    """What a run does with the arrays of one `PyStepIO`; made once, since the arrays of an object stay the same."""
+    """What a run does with the arrays of one `PyStepIO`; made once, since the arrays of an object stay the same.
 
-    def __init__(self, stepio: PyStepIO, prepared: Prepared, streams: list[StreamFact], anchors: list[AnchorFact]) -> None:
+    `direct` holds inputs and places for anchors where every array has exactly the step's size and type: then nothing
+    needs to be computed on the way.
+    """
+
+    def __init__(self, stepio: PyStepIO, streams: list[StreamFact], anchors: list[AnchorFact]) -> None:
         self.sources = {s.name: _source(stepio, s) for s in streams}
         self.sinks = [(a.name, _sink(stepio, a)) for a in anchors]
+        self.direct = _direct(stepio, streams, anchors)
 
     def feeds(self) -> dict[str, np.ndarray]:
         """Inputs of the next step."""
@@ -59,6 +69,20 @@ class FeedPlan:
         """Fill the anchors."""
         for name, sink in self.sinks:
             sink(fetch(results[name]))
+
+
+Direct = tuple[dict[str, np.ndarray], list[tuple[str, np.ndarray]]]
+
+
+def _direct(stepio: PyStepIO, streams: list[StreamFact], anchors: list[AnchorFact]) -> Direct | None:
+    """Views in the step's own shapes, None unless all arrays fit exactly (and there is an anchor to wait for)."""
+    inputs = {s.name: stepio.inputs[s.name] for s in streams}
+    outputs = [(a, stepio.outputs[a.name]) for a in anchors]
+    fits = all(inputs[s.name].dtype == s.device and inputs[s.name].size == s.count for s in streams)
+    if not fits or not anchors or any(o.dtype != a.dtype or o.size != a.count for a, o in outputs):
+        return None
+    feeds = {s.name: inputs[s.name].reshape(s.shape) for s in streams}
+    return feeds, [(a.name, o.reshape(a.shape)) for a, o in outputs]
 
 
 def make_plan(stepio: PyStepIO, prepared: Prepared, streams: list[StreamFact], anchors: list[AnchorFact], first: bool) -> FeedPlan:
@@ -74,7 +98,7 @@ def make_plan(stepio: PyStepIO, prepared: Prepared, streams: list[StreamFact], a
         _check_counts(stepio, prepared, streams, anchors)
     for s in streams:
         check_type(s, stepio.inputs[s.name].dtype)
-    return FeedPlan(stepio, prepared, streams, anchors)
+    return FeedPlan(stepio, streams, anchors)
 
 
 def check_type(stream: StreamFact, given: np.dtype) -> None:

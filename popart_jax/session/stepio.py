@@ -91,6 +91,7 @@ class PyStepIO(IStepIO):
     def enableRuntimeAsserts(self, enable: bool, /) -> None:
         """Switch the checks of element counts on or off."""
         self.asserts = enable
+        self.plan = None
 
 
 class PyStepIOCallback(IStepIO):

@@ -76,16 +76,16 @@ def test_cache_is_ignored_on_a_model_device(tmp_path):
 
 
 def test_export_and_load(tmp_path):
-    device = popart.DeviceManager().createOfflineIPUDevice({})
-    _training(device).compileAndExport(str(tmp_path / "a" / "model.bin"))
-    session = _training(device)
-    session.loadExecutable(str(tmp_path / "a" / "model.bin"))
-    assert session._serializeIr(popart.IrSerializationFormat.JSON) == ""
-    session.prepareDevice()
-    session.weightsFromHost()
-    assert run(session, x=X)["loss"] == 6
-    session.saveExecutable(str(tmp_path))
-    session.saveVariables(str(tmp_path))
+    with popart.DeviceManager().acquireAvailableDevice(1) as device:
+        _training(device).compileAndExport(str(tmp_path / "a" / "model.bin"))
+        session = _training(device)
+        session.loadExecutable(str(tmp_path / "a" / "model.bin"))
+        assert session._serializeIr(popart.IrSerializationFormat.JSON) == ""
+        session.prepareDevice()
+        session.weightsFromHost()
+        assert run(session, x=X)["loss"] == 6
+        session.saveExecutable(str(tmp_path))
+        session.saveVariables(str(tmp_path))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "executable.popef", "variables.popef"]
 
 
@@ -112,13 +112,11 @@ def test_prepare_without_loading():
 
 
 def test_connection_never():
-    proto, _ = linear()
+    """Offline devices compile and export, but do not run."""
     device = popart.DeviceManager().createOfflineIPUDevice({})
-    if device.connectionType is not popart.DeviceConnectionType.Never:
-        pytest.skip("offline devices connect here")
-    session = popart.InferenceSession(proto, nets.flow(1, {"y": "All"}), device)
+    session = popart.InferenceSession(linear()[0], nets.flow(1, {"y": "All"}), device)
     session.prepareDevice(False)
-    with pytest.raises(popart.popart_runtime_error):
+    with pytest.raises(popart.popart_runtime_error, match="connection type Never"):
         run(session, x=X)
 
 
