@@ -84,6 +84,8 @@ class Builder(_BuilderCore):
             There is no such opset.
         """
         self._chosen["aiOnnx"] = onnx_namespace(self, version)
+        for name in [n for n in self.__dict__ if n.startswith("aiOnnx")]:
+            del self.__dict__[name]
 
     def _selectOnnxVersion(self, version: int) -> None:
         self.aiOnnxOpsetVersion(version)
@@ -115,6 +117,7 @@ class Builder(_BuilderCore):
                 f"{_DOMAINS[family][0]} opset is already defined as {chosen.version}; {asked} cannot be used in the "
                 f"same model."
             )
+        self.__dict__[asked] = chosen  # found at once the next time
         return chosen
 
     def reshape_const(self, aiOnnx: AiOnnx, args: list[str], shape: Iterable[int], debugContext: str = "") -> str:

@@ -31,9 +31,11 @@ class Opset:
         if name.startswith("_"):
             raise AttributeError(name)
         try:
-            return getattr(self._operators, name)
+            method = getattr(self._operators, name)
         except AttributeError:
             raise AttributeError(f"{self._label} opset {self.version} has no operator '{name}'.") from None
+        self.__dict__[name] = method  # found at once the next time
+        return method
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *(n for n in dir(self._operators) if not n.startswith("_"))]

@@ -1,0 +1,128 @@
+"""Smaller public things: enums, errors, locations, operators there are, reports on numerics, files, versions."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+
+import numpy as np
+import onnx
+import pytest
+
+import popart_jax as popart
+from popart_jax.session.files import makedirsAndCheckWritable
+
+
+def test_enums_behave_like_the_originals():
+    assert repr(popart.DataType.FLOAT) == "<DataType.FLOAT: 11>"
+    assert str(popart.DataType.FLOAT) == "DataType.FLOAT"
+    assert int(popart.DataType.FLOAT) == popart.DataType.FLOAT.value == 11
+    assert popart.DataType(11) is popart.DataType.FLOAT
+    assert popart.DataType.FLOAT != 11
+    assert popart.DataType.FLOAT.name == "FLOAT"
+    assert popart.DataType.__members__["INT8"] is popart.DataType.INT8
+    assert pickle.loads(pickle.dumps(popart.ReductionType.Mean)) is popart.ReductionType.Mean
+    assert [10, 20][popart.TensorStorage.OffChip] == 20
+    assert popart.BatchSerializationTransformContext.Bwd is popart.BatchSerializationTransformContext.Backward
+
+
+def test_families_of_errors_are_unrelated():
+    assert not issubclass(popart.poplar_exception, popart.popart_exception)
+    assert not issubclass(popart.poplibs_exception, popart.popart_exception)
+    assert issubclass(popart.OutOfMemoryException, popart.popart_exception)
+
+
+def test_out_of_memory():
+    outcome = popart.OutOfMemoryError()
+    assert outcome.isSuccessful()
+    assert str(outcome) == ""
+    outcome.fill("tile 3 needs more", "the report", "profile.pop")
+    err = popart.OutOfMemoryException(outcome)
+    assert err.args[0].startswith("Out of memory: Cannot fit all variable data onto one or more tiles")
+    assert (err.getSummaryReport(), err.getProfilePath(), err.error) == ("the report", "profile.pop", outcome)
+    assert not outcome.isSuccessful()
+
+
+def test_tensor_locations():
+    location = popart.TensorLocation(
+        popart.TensorStorage.OffChip, popart.TileSet.IO, popart.TileSet.Compute, popart.ReplicatedTensorSharding.On
+    )
+    assert location.loadTileSet is popart.TileSet.IO
+    location.storage = popart.TensorStorage.OnChip
+    assert location == copy.deepcopy(location)
+    with pytest.raises(TypeError):
+        location.storage = 1
+    with pytest.raises(AttributeError):
+        location.tiles = 1
+    with pytest.raises(TypeError):
+        popart.TensorLocation("OffChip")
+    settings = popart.TensorLocationSettings(location, 10, minElementsForReplicatedTensorSharding=20)
+    assert (settings.minElementsForOffChip, settings.minElementsForReplicatedTensorSharding) == (10, 20)
+
+
+def test_operators_that_there_are():
+    supported = popart.getSupportedOperations(False)
+    names = {(o.domain, o.type) for o in supported}
+    assert ("ai.onnx", "Conv") in names
+    assert ("ai.graphcore", "Gelu") in names
+    assert len(popart.getSupportedOperations(True)) > len(supported)
+    missing = {o.type for o in popart.getUnsupportedOperations(11)}
+    assert missing.isdisjoint(o.type for o in supported)
+    definitions = popart.getSupportedOperationsDefinition(False)
+    reshape = next(d for o, d in definitions.items() if o.type == "Reshape" and o.domain == "ai.onnx")
+    assert reshape.inputs[1].constant
+    assert popart.DataType.FLOAT in reshape.inputs[0].supportedTensors
+    assert {o.type for o in definitions} == {o.type for o in supported}
+    one = popart.OperatorIdentifier("ai.onnx", "Add", 7)
+    assert one == popart.OperatorIdentifier(version=7, type="Add", domain="ai.onnx")
+    assert repr(one) == "ai.onnx.Add:7"
+
+
+def weights(path, values: np.ndarray) -> str:
+    tensor = onnx.numpy_helper.from_array(values.astype(np.float32), "w")
+    graph = onnx.helper.make_graph([], "g", [], [], [tensor])
+    onnx.save(onnx.helper.make_model(graph), path)
+    return str(path)
+
+
+def test_numerics_report(tmp_path):
+    start = np.array([1.0, 2, 3])
+    steps = {"a": np.array([0.1, 0, 0]), "b": np.array([0, 0.1, 0]), "none": np.zeros(3)}
+    files = {k: weights(tmp_path / f"{k}.onnx", start + v) for k, v in steps.items()}
+    report = popart.NumericsReport(files["none"], files["a"], files["none"], files["b"])
+    assert report.getRelativeErrors()["w"] == pytest.approx(np.sqrt(2), rel=1e-5)
+    assert "w" in report.fullReport()
+    assert report.report("w") == report.fullReport()
+    same = popart.NumericsReport(files["none"], files["a"], files["none"], files["a"])
+    assert same.getRelativeErrors() == {"w": 0.0}
+    with pytest.raises(popart.popart_exception):
+        report.report("q")
+    other = tmp_path / "other.onnx"
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [])), other)
+    with pytest.raises(popart.popart_exception, match="initializers"):
+        popart.NumericsReport(files["a"], files["a"], files["a"], str(other))
+
+
+def test_writable_places(tmp_path):
+    makedirsAndCheckWritable(str(tmp_path / "a" / "b" / "file.popef"))
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "plain").write_text("")
+    with pytest.raises(OSError):
+        makedirsAndCheckWritable(str(tmp_path / "plain" / "x" / "file"))
+
+
+def test_versions():
+    assert popart.versionString() == popart.__version__
+    assert ".".join(map(str, popart.versionNumber())) == popart.__version__
+    assert re.fullmatch("[0-9a-f]+", popart.packageHash())
+
+
+def test_input_settings():
+    settings = popart.InputSettings(popart.TileSet.IO)
+    assert (settings.tileSet(), settings.exchangeStrategy()) == (popart.TileSet.IO, popart.ExchangeStrategy.JustInTime)
+    assert settings.replicatedStreamMode() is popart.ReplicatedStreamMode.Replicate
+    mode = popart.ReplicatedStreamMode.Broadcast
+    assert popart.InputSettings(relicatedStreamMode=mode).replicatedStreamMode() is mode
+    with pytest.raises(TypeError):
+        popart.InputSettings(replicatedStreamMode=mode)
