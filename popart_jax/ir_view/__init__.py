@@ -5,6 +5,7 @@ The program that runs is another one (a traced JAX function). This view is built
 
 from __future__ import annotations
 
+from . import nodes
 from .build import View, build
 from .facts import ClipGroup, IrFacts, OptimizerFacts, ViewOptions
 from .queries import may_be_unlowered, serialize_ir, tensor_ids, unlowered
@@ -17,6 +18,7 @@ __all__ = [
     "ViewOptions",
     "build",
     "may_be_unlowered",
+    "nodes",
     "serialize_ir",
     "tensor_ids",
     "unlowered",

@@ -39,6 +39,7 @@ EXPENSIVE = frozenset(
         "Histogram",
     ]
 )
+REPLACED = "replaced"  # on a Call: type, inputs and name of the op it stands for
 VALUE_OF_EXPENSIVE, VALUE_OF_CHEAP = 1000.0, 0.1
 NEVER = frozenset(
     {"Call", "If", "Loop", "Scan", "IpuCopy", "Stash", "Restore", "Init", "HostLoad", "HostStore", "GetRandomSeed"}
@@ -79,6 +80,7 @@ def _outline(occurrences: list[ir.Node], name: str) -> None:
     for node in occurrences:
         call = nodes.make("Call", [v for v in node.inputs if v is not None], [], like=node, attributes={"callee": body})
         call.resize_outputs(len(node.outputs))
+        call.meta[REPLACED] = (node.op_type, [v.name or "" for v in node.inputs if v is not None], node.name)
         graph = node.graph
         assert isinstance(graph, ir.Graph)
         graph.insert_before(node, call)

@@ -67,7 +67,7 @@ def _op(node: ir.Node, names: Mapping[int, str], main: bool, fully_connected_pas
             if v is not None
         ],
         "outputs": [{"name": prefix + (o.name or ""), "index": str(i)} for i, o in enumerate(node.outputs)],
-        "attributes": _attributes(node, names, main, fully_connected_pass),
+        "attributes": op_attributes(node, names, main, fully_connected_pass),
     }
 
 
@@ -79,7 +79,7 @@ def _dtype(value: ir.Value) -> str:
     return "UNDEFINED" if value.dtype is None else value.dtype.name
 
 
-def _attributes(node: ir.Node, names: Mapping[int, str], main: bool, fully_connected_pass: bool) -> dict[str, str]:
+def op_attributes(node: ir.Node, names: Mapping[int, str], main: bool, fully_connected_pass: bool) -> dict[str, str]:
     kind = node.meta.get(nodes.RECOMPUTE_TYPE, "Checkpoint")
     result = {
         "recompute": "YES" if kind == RECOMPUTE else "NO",

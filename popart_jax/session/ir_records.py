@@ -1,0 +1,89 @@
+"""Debug records of the IR: one per op and one per tensor, in the layer `popart`."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import onnx_ir as ir
+
+from patterns import static_shape
+
+from ..ir_view import IrFacts, build, nodes
+from ..ir_view.outline import REPLACED
+from ..ir_view.serialise import graph_names, op_attributes
+from ..ir_view.sharing import all_graphs
+from ..model.debug import DebugInfo, record, recording
+
+_LAYER = "popart"
+_TYPES = {"variable": "Variable", "stream": "Stream", "const": "Const"}
+
+
+def record_ir(facts: IrFacts) -> None:
+    """Write the records of a session's IR, if a debug file is open."""
+    if not recording():
+        return
+    graph = build(facts).graph
+    names = graph_names(graph)
+    numbers = count()
+    inner: dict[int, DebugInfo | None] = {}
+    kept: list[DebugInfo | None] = []  # records are written when they die: children first, then these
+    for each in reversed(all_graphs(graph)):
+        for node in each:
+            attributes = op_attributes(node, names, each is graph, facts.options.fully_connected_pass)
+            extra = _outlined(node, inner, numbers) if REPLACED in node.meta else {}
+            info = _record_op(node, next(numbers), names[id(each)], attributes, extra)
+            inner.setdefault(id(each), info)
+            kept.append(info)
+    for value in _tensors(graph):
+        shape = static_shape(value)
+        record(
+            value.name or "",
+            _LAYER,
+            category="tensor",
+            tensorId=value.name,
+            shape=None if shape is None else f"[{' '.join(map(str, shape))}]",
+            elementType=None if value.dtype is None else value.dtype.name,
+            type=_TYPES.get(str(value.meta.get(nodes.KIND)), "ActGrad"),
+        )
+
+
+def _record_op(
+    node: ir.Node, number: int, graph: str, attributes: dict[str, str], extra: dict[str, str]
+) -> DebugInfo | None:
+    return record(
+        node.name or "",
+        _LAYER,
+        category="op",
+        instanceId=number,
+        opid=_identifier(node.domain, node.op_type),
+        inputs=[v.name for v in node.inputs if v is not None],
+        outputs=[v.name for v in node.outputs],
+        attributes=attributes,
+        graphId=graph,
+        discard=0,
+        **extra,
+    )
+
+
+def _identifier(domain: str, op_type: str) -> str:
+    return f"{'ai.onnx' if domain in ('', 'ai.onnx') else domain}.{op_type}:1"
+
+
+def _outlined(node: ir.Node, inner: dict[int, DebugInfo | None], numbers: count[int]) -> dict[str, str]:
+    """The op a Call replaced gets a record of its own, paired with that of its copy in the subgraph."""
+    op_type, inputs, name = node.meta[REPLACED]
+    replaced = record(
+        name or "", _LAYER, category="op", instanceId=next(numbers), opid=_identifier("", op_type), inputs=inputs,
+        outputs=[o.name for o in node.outputs], graphId="maingraph", discard=1,
+    )  # fmt: skip
+    body = nodes.subgraphs(node)[0]
+    copy = inner.get(id(body))
+    return {
+        "replacedDebugContextIds": f"[{replaced.getId() if replaced else ''}]",
+        "outlinedDebugContextIds": f"[{copy.getId() if copy else ''}]",
+    }
+
+
+def _tensors(graph: ir.Graph) -> list[ir.Value]:
+    values = [v for node in graph for v in (*node.inputs, *node.outputs) if v is not None]
+    return list(dict.fromkeys(values))
