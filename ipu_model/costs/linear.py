@@ -6,7 +6,14 @@ import math
 
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
 from ipu_model.partition import Spread
-from ipu_model.planner.convolution import ConvParams, Options, Plan, plan_convolution, plan_matmul
+from ipu_model.planner.convolution import (
+    ConvParams,
+    Options,
+    Plan,
+    fully_connected_passes,
+    plan_convolution,
+    plan_matmul,
+)
 from ipu_model.walk.program import Op, Tensor
 
 # The planner's quantities, by the superstep that spends them.
@@ -28,8 +35,19 @@ def dot_general(op: Op, ctx: Context) -> OpCost:
     if pass_.endswith("_wu"):
         m, n = n, m  # JAX puts the gradient first; the library's update is [inputs, batch] x [batch, outputs]
     data = _data(lhs)
-    plan = plan_matmul(m, k, n, ctx.target, groups, data, options=_options(op, ctx, pass_, data))
+    plan = _product(m, k, n, groups, data, _options(op, ctx, pass_, data), ctx)
     return _priced(op, ctx, plan, 2 * op.output.size * k, "matmulGrouped/Conv_1")
+
+
+def _product(m: int, k: int, n: int, groups: int, data: str, options: Options, ctx: Context) -> Plan:
+    """Plan of a product; the three of a dense layer are planned together, as the library does by default."""
+    if options == Options(options.pass_) and options.fully_connected:
+        if options.pass_ == "fc_training_fwd":
+            return fully_connected_passes(m, k, n, groups, data, ctx.target.machine)[0]
+        if options.pass_ == "fc_training_bwd":
+            return fully_connected_passes(m, n, k, groups, data, ctx.target.machine)[1]
+        return fully_connected_passes(k, m, n, groups, data, ctx.target.machine)[2]
+    return plan_matmul(m, k, n, ctx.target, groups, data, options=options)
 
 
 def _matmul_pass(op: Op, ctx: Context, groups: int, contracted: int, batch: tuple[int, ...]) -> str:

@@ -1,0 +1,76 @@
+"""A program's convolutions and products cost what the planner says: there is one price for each."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+import ipu_model
+from ipu_model.planner.convolution import ConvParams, Options, fully_connected_passes, plan_convolution, plan_matmul
+
+MK2 = ipu_model.get_target("mk2")
+
+
+def f16(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float16)
+
+
+def priced(report, primitive):
+    return [s.cycles.total for s in report.steps if s.primitive == primitive]
+
+
+def test_a_single_product():
+    report = ipu_model.profile(jnp.matmul, f16(200, 256), f16(256, 2000))
+    assert priced(report, "dot_general") == [pytest.approx(plan_matmul(200, 256, 2000, MK2).cycles(MK2))]
+
+
+def test_the_three_products_of_a_dense_layer():
+    def layer(x, w):
+        return jax.grad(lambda x, w: (x @ w).astype(jnp.float32).sum(), argnums=(0, 1))(x, w)
+
+    report = ipu_model.profile(lambda x, w: (layer(x, w), jnp.tanh(x @ w)), f16(64, 256), f16(256, 512))
+    forward, backward, update = (p.cycles(MK2) for p in fully_connected_passes(64, 256, 512, 1, "half", MK2.machine))
+    found = priced(report, "dot_general")
+    assert sorted(found) == pytest.approx(sorted([*[forward] * (len(found) - 2), backward, update]))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_the_three_convolutions_of_a_layer(stride):
+    def layer(x, w):
+        return lax.conv_general_dilated(x, w, (stride, stride), ((1, 1), (1, 1))).astype(jnp.float32)
+
+    def both(x, w):
+        return layer(x, w), jax.grad(lambda x, w: layer(x, w).sum(), argnums=(0, 1))(x, w)
+
+    report = ipu_model.profile(both, f16(4, 32, 14, 14), f16(48, 32, 3, 3))
+    side = (stride, stride)
+    params = ConvParams(4, (14, 14), (3, 3), 32, 48, stride=side, pad_lower=(1, 1), pad_upper=(1, 1))
+    wanted = {
+        plan_convolution(p, MK2, Options(pass_)).cycles(MK2)
+        for p, pass_ in (
+            (params, "training_fwd"),
+            (params.backward(), "training_bwd"),
+            (params.weight_update(), "training_wu"),
+        )
+    }
+    found = priced(report, "conv_general_dilated")
+    assert len(found) >= 3
+    assert sorted(set(found)) == pytest.approx(sorted(wanted), rel=0.02)
+
+
+def test_partials_and_available_memory_of_a_node_reach_the_planner():
+    def fn(a, b):
+        with jax.named_scope("onnx[mm]"):
+            return a @ b
+
+    def cycles(**how):
+        nodes = {"mm": ipu_model.NodePlacement(**how)}
+        placement = ipu_model.Placement(nodes)
+        return ipu_model.profile(fn, f16(1024, 1024), f16(1024, 4096), placement=placement)
+
+    assert cycles(partials="half").total_cycles < cycles().total_cycles
+    small, large = cycles(available_memory=0.3), cycles()
+    temporary = [max(o.peak_temporary for o in r.operations) for r in (small, large)]
+    assert temporary[0] < temporary[1]
