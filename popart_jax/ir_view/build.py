@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 
 import onnx_ir as ir
 
@@ -13,6 +14,7 @@ from patterns.passes import remove_unused
 from . import (
     hostio,
     loss_scaling,
+    main_loops,
     nodes,
     outline,
     pipeline,
@@ -96,8 +98,10 @@ def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> Non
     sharing.share_callees(graph)
     if options.host_copy_ops:
         hostio.add_host_copies(graph, facts)
+    numbers = count()  # of the graphs that the IR makes itself
+    main_loops.add_main_loops(graph, facts, numbers)
     if options.outlining:
-        outline.outline(graph, options.outline_threshold)
+        outline.outline(graph, options.outline_threshold, numbers)
     if "InPlace" in selection:
         prefer = "UpdateInplacePrioritiesForIpu" in selection
         for each in sharing.all_graphs(graph):

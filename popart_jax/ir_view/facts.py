@@ -84,6 +84,8 @@ class ViewOptions:
     recomputation: Literal["NoRecompute", "Standard", "NormOnly", "RecomputeAll", "Pipeline"] = "NoRecompute"
     explicit_recomputation: bool = False
     host_copy_ops: bool = False
+    main_loops: bool = False
+    batches: int = 1
     fully_connected_pass: bool = True
     serialized_matmuls: bool = True
     decompose_grad_sum: bool = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from itertools import count
 
 import onnx_ir as ir
 
@@ -46,13 +45,12 @@ NEVER = frozenset(
 )
 
 
-def outline(graph: ir.Graph, threshold: float) -> None:
+def outline(graph: ir.Graph, threshold: float, numbers: Iterator[int]) -> None:
     """Outline repeated ops of the main graph and its subgraphs whose value exceeds the threshold."""
     groups: dict[Hashable, list[ir.Node]] = {}
     for node in (n for each in all_graphs(graph) for n in each):
         if node.op_type not in NEVER and not nodes.subgraphs(node) and _value(node) > threshold:
             groups.setdefault(_key(node), []).append(node)
-    numbers = count()
     for occurrences in groups.values():
         if len(occurrences) > 1:
             _outline(occurrences, f"call_subgraph({next(numbers)})")

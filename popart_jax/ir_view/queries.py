@@ -8,6 +8,7 @@ import patterns
 
 from .build import build
 from .facts import IrFacts
+from .main_loops import LOOP
 from .serialise import to_json
 from .sharing import all_graphs
 
@@ -56,9 +57,10 @@ def serialize_ir(facts: IrFacts) -> str:
 
 
 def tensor_ids(facts: IrFacts) -> frozenset[str]:
-    """Names of all tensors of the main graph: what a session may anchor."""
+    """Names of all tensors of the main graph, explicit main loops included: what a session may anchor."""
     graph = build(facts).graph
-    values = (v for node in graph for v in (*node.inputs, *node.outputs) if v is not None)
+    graphs = [g for g in all_graphs(graph) if g is graph or (g.name or "").startswith(LOOP)]
+    values = (v for g in graphs for node in g for v in (*node.inputs, *node.outputs) if v is not None)
     names = {v.name for v in values} | {v.name for v in graph.inputs}
     return frozenset(name for name in names if name)
 

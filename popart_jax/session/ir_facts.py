@@ -107,6 +107,8 @@ def view_options(options: Any, prepared: Prepared) -> ViewOptions:
         recomputation=options.autoRecomputation.name,
         explicit_recomputation=options.explicitRecomputation,
         host_copy_ops=options.useHostCopyOps,
+        main_loops=options.enableExplicitMainLoops,
+        batches=prepared.request.data_flow.batchesPerStep(),
         fully_connected_pass=options.enableFullyConnectedPass,
         serialized_matmuls=options.enableSerializedMatmuls,
         decompose_grad_sum=options.decomposeGradSum,

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from popart_jax.ir_view import tensor_ids
+
 from .helpers import MLP_TYPES, conv, counts, find, inference, mlp, ops, training, view
 
 PLACED = """BuilderGraph_1 (float[2,3] x, float[3,4] w, float[4,4] v, float[4,4] u, int32[2] t) => () {
@@ -186,3 +188,22 @@ def test_calls_of_one_builder_share_their_graph():
     graphs = view(inference(training(text, "w", {"a": (3,), "b": (3,)}), "b"))
     assert list(graphs) == ["maingraph", "BuilderGraph_2"]
     assert [op["type"] for op in graphs["maingraph"]] == ["Call", "Call"]
+
+
+def test_explicit_main_loops():
+    facts = mlp(anchors="l", main_loops=True, batches=3, accumulate=True, accumulation_factor=2, host_copy_ops=True)
+    graphs = view(facts)
+    assert list(graphs)[:1] == ["maingraph"]
+    assert [op["type"] for op in graphs["maingraph"]] == ["Loop"]
+    outer, inner = graphs["loop_subgraph(1)"], graphs["loop_subgraph(0)"]
+    assert {"Loop", "SGD0VarUpdate", "AccumulatorZero"} == {op["type"] for op in outer}
+    assert {"HostLoad", "MatMul", "Accumulate", "HostStore"} <= {op["type"] for op in inner}
+    loop = next(op for op in outer if op["type"] == "Loop")
+    assert loop["attributes"]["tripCountValue"] == "2"
+    assert "loop_subgraph(1)/Accum___w" in {i["name"] for i in loop["inputs"]}
+    assert {"Gradient___w", "Accum___w"} <= tensor_ids(facts)
+
+
+def test_no_loops_for_single_batches():
+    assert counts(mlp(main_loops=True))["Loop"] == 0
+    assert counts(mlp(main_loops=True, batches=2))["Loop"] == 1
