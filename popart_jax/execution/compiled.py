@@ -71,7 +71,9 @@ def _avals(program: Program, hyper_size: int, in_axes: Any, mesh: Mesh | None) -
     changing_axes, fixed_axes, _, stream_axes = in_axes
 
     def aval(shape: Any, dtype: Any, axis: int | None) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=None if mesh is None else NamedSharding(mesh, spec(axis)))
+        return jax.ShapeDtypeStruct(
+            tuple(shape), dtype, sharding=None if mesh is None else NamedSharding(mesh, spec(axis))
+        )
 
     def variable(name: str, axis: int | None) -> jax.ShapeDtypeStruct:
         if name == SEED:

@@ -64,7 +64,8 @@ def replica_values(variable: Variable, device: np.ndarray, replicas: int) -> np.
 def input_shapes(program: Program, replicas: int) -> Mapping[str, tuple[int, ...]]:
     """Shape of every fed array."""
     return {
-        n: stream_shape(kind, program.structure, n in program.broadcast, replicas) for n, kind in program.streams.items()
+        n: stream_shape(kind, program.structure, n in program.broadcast, replicas)
+        for n, kind in program.streams.items()
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,9 +52,7 @@ def run_micro_batch(program: Program, bindings: Mapping[str, Any], loss_scale: A
         Seed of this micro-batch and replica.
     """
     values, of_gradients = wanted_tensors(program)
-    settings = Settings(
-        program.opsets, program.training_mode, key, popart=True, options=program.options
-    )
+    settings = Settings(program.opsets, program.training_mode, key, popart=True, options=program.options)
     want = sorted(values | set(program.copies.values()))
     if program.training is None:
         found = evaluate(program.graph, bindings, want, settings)
@@ -92,7 +90,7 @@ def _differentiate(
         found = evaluate(program.graph, bound, [*want, training.loss], inner)
         return jnp.asarray(found[training.loss]), found
 
-    loss, pull, found = jax.vjp(forward, weights, probes, has_aux=True)
+    loss, pull, found = jax.vjp(recomputing(forward, training.recompute), weights, probes, has_aux=True)
     scale = jnp.asarray(loss_scale).astype(loss.dtype)
     with jax.named_scope("backward"):
         of_weights, of_probes = pull(jnp.broadcast_to(scale, loss.shape))
@@ -101,13 +99,30 @@ def _differentiate(
     return Result(of_weights, _pick(found, program.copies), {**found, **shown})
 
 
+def recomputing(forward: Callable[..., Any], what: str) -> Callable[..., Any]:
+    """`forward` with fewer results kept for the backward pass.
+
+    ``RecomputeAll`` keeps none, ``Standard`` and ``Pipeline`` those of matmuls and convolutions. What normalisations and
+    nonlinearities keep, XLA decides itself (``NormOnly``).
+    """
+    if what == "RecomputeAll":
+        return jax.checkpoint(forward)
+    if what in ("Standard", "Pipeline"):
+        return jax.checkpoint(forward, policy=_keeps_products)
+    return forward
+
+
+def _keeps_products(primitive: Any, *_: Any, **__: Any) -> bool:
+    return primitive.name in ("dot_general", "conv_general_dilated")
+
+
 def _wide_loss(
     program: Program, training: Training, bound: dict[str, Any], want: list[str], settings: Settings
 ) -> tuple[Any, dict[str, Any]]:
     """The loss operator on float32 copies of its operands: its gradient is scaled before it is rounded to half."""
     producer = names(program.graph)[training.loss].producer()
     assert producer is not None
-    operands = sorted({v.name for v in needs(producer) if v.name and v.const_value is None or v.name in bound})
+    operands = sorted({v.name for v in needs(producer) if (v.name and v.const_value is None) or v.name in bound})
     found = evaluate(program.graph, bound, [*(w for w in want if w != training.loss), *operands], settings)
     widened = {n: _widen(found[n]) for n in operands}
     loss = jnp.asarray(evaluate(program.graph, widened, [training.loss], settings)[training.loss])

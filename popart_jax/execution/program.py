@@ -109,6 +109,12 @@ class Training:
         Weights of each clip group and its largest norm.
     wide_loss : bool
         The loss operator works in float32, so that loss scales beyond the half range can enter.
+    scaling : Tracking or None
+        Automatic loss scaling.
+    scaled_state : bool
+        Adam's moments follow a loss scale that may change.
+    recompute : str
+        Name of a RecomputationType: what is computed again for the backward pass.
     """
 
     loss: str
@@ -120,6 +126,7 @@ class Training:
     wide_loss: bool = False
     scaling: Any = None
     scaled_state: bool = False
+    recompute: str = "NoRecompute"
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,9 @@ def mesh_for(replicas: int, devices: Sequence[Any] | None = None) -> Mesh | None
     return Mesh(np.asarray(found[:replicas]), (AXIS,))
 
 
-def replicate(fn: Callable[..., Any], in_axes: Any, out_axes: Any, replicas: int, mesh: Mesh | None) -> Callable[..., Any]:
+def replicate(
+    fn: Callable[..., Any], in_axes: Any, out_axes: Any, replicas: int, mesh: Mesh | None
+) -> Callable[..., Any]:
     """`fn` of one replica as a function of all: axes say where the replica dimension is (None: no such dimension).
 
     `in_axes` is a tuple of pytrees of int or None matching the arguments exactly, `out_axes` one for the result.

@@ -11,9 +11,7 @@ from ..enums import AnchorReturnTypeId
 from ..model.tensor_info import _TensorInfoCore
 
 
-def anchor_shape(
-    kind: Any, batches: int, accumulation: int, replicas: int, shape: tuple[int, ...]
-) -> tuple[int, ...]:
+def anchor_shape(kind: Any, batches: int, accumulation: int, replicas: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Shape of one anchor's array; leading dimensions of one are dropped.
 
     Raises

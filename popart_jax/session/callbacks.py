@@ -31,7 +31,9 @@ def _collect_one(stepio: PyStepIOCallback, shape: tuple[int, ...], stream: Strea
     for part in step.reshape(-1, size) if size else ():
         array = stepio.input(stream.name, False)
         if array is None:
-            raise popart_runtime_error(f"The input callback returned no data for tensor {stream.name} outside a prefetch")
+            raise popart_runtime_error(
+                f"The input callback returned no data for tensor {stream.name} outside a prefetch"
+            )
         array = contiguous(array, stream.name)
         check_type(stream, array.dtype)
         if array.size != size:
@@ -44,9 +46,7 @@ def _collect_one(stepio: PyStepIOCallback, shape: tuple[int, ...], stream: Strea
     return step
 
 
-def hand_out(
-    stepio: PyStepIOCallback, facts: list[AnchorFact], results: Mapping[str, np.ndarray]
-) -> None:
+def hand_out(stepio: PyStepIOCallback, facts: list[AnchorFact], results: Mapping[str, np.ndarray]) -> None:
     """Give every anchored value to the program, in the order in which it was made.
 
     Raises

@@ -26,16 +26,18 @@ from .dataflow import DataFlow
 from .engine import FORWARD_ONLY, MAIN, Engine
 from .executables import EngineCache, ExecutableMethods
 from .ir_facts import ir_facts
+from .ir_methods import IrMethods
 from .ir_records import record_ir
 from .options import SessionOptions
 from .patterns_api import Patterns
 from .preparing import Prepared, Request, prepare
-from .ir_methods import IrMethods
+from .preparing.anchoring import source_of
 from .remote import RemoteMethods
 from .reports import ReportMethods
 from .stepio import PyStepIO, PyStepIOCallback
 from .weights import HostWeights
 from .weightsio import IWeightsIO, PyWeightsIO
+
 
 class _DeviceUse:
     """Which session used a device last."""
@@ -128,9 +130,12 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         popart_exception
             There is no such tensor.
         """
-        kind = self._prepared.infos.get(id)
+        source = source_of(id, self._prepared.infos)
+        kind = self._prepared.infos.get(source or "")
         if kind is None:
-            raise popart_exception(f"No tensor named '{id}' in this session; there are {sorted(self._prepared.infos)[:50]}")
+            raise popart_exception(
+                f"No tensor named '{id}' in this session; there are {sorted(self._prepared.infos)[:50]}"
+            )
         return _TensorInfoCore(BY_NUMPY[kind.dtype].data_type, list(kind.shape))
 
     def _tensor_ids(self) -> set[str]:
@@ -268,7 +273,9 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
                 "The device was made with connection type Never: programs can be compiled for it but not run."
             )
         if self._needs_weights():
-            raise popart_runtime_error("Must call weightsFromHost before run as the model has initializers and is training")
+            raise popart_runtime_error(
+                "Must call weightsFromHost before run as the model has initializers and is training"
+            )
         engine = self._ready("run")
         if handle not in engine.programs:
             raise _unknown_program(handle)
@@ -362,7 +369,9 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
             Before `prepareDevice`.
         """
         if not self._prepared.program.random:
-            module_logger("session").warning("Trying to set the random seed, but this session has no random behaviour. Doing nothing.")
+            module_logger("session").warning(
+                "Trying to set the random seed, but this session has no random behaviour. Doing nothing."
+            )
             return
         if self._engine is None:
             raise popart_runtime_error("Must call prepareDevice before setRandomSeed")
@@ -379,7 +388,9 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
             Before `prepareDevice`.
         """
         if not self._prepared.program.random:
-            module_logger("session").warning("Trying to get the random seed, but this session has no random behaviour. Returning 0.")
+            module_logger("session").warning(
+                "Trying to get the random seed, but this session has no random behaviour. Returning 0."
+            )
             return 0
         return seeds.to_int(self._ready("getRandomSeed").seed())
 

@@ -186,7 +186,11 @@ def program_of(program: Program, handle: str) -> Program:
     """The program behind a handle: the step itself, or its forward pass alone."""
     if handle == MAIN:
         return program
-    anchors = tuple(a for a in program.anchors if not a.source.startswith(GRADIENT) and a.source in {*names(program.graph), *program.variables})
+    anchors = tuple(
+        a
+        for a in program.anchors
+        if not a.source.startswith(GRADIENT) and a.source in {*names(program.graph), *program.variables}
+    )
     shown = {a.source for a in anchors}
     variables = {n: v for n, v in program.variables.items() if n in program.bound or n in shown}
     return replace(program, training=None, copies={}, anchors=anchors, scalars={}, variables=variables)

@@ -28,7 +28,9 @@ def executable_key(prepared: Prepared) -> str:
     request = prepared.request
     options = {k: v for k, v in sorted(vars(request.options).items()) if k not in _NOT_IN_KEY}
     hyper, optimizer = prepared.hyper, request.optimizer
-    constants = [] if optimizer is None or hyper is None else [hyper.places, sorted(hyper.shown), optimizer._structure()]
+    constants = (
+        [] if optimizer is None or hyper is None else [hyper.places, sorted(hyper.shown), optimizer._structure()]
+    )
     facts = (
         prepared.proto.SerializeToString(deterministic=True),
         repr(options),

@@ -85,7 +85,9 @@ def _direct(stepio: PyStepIO, streams: list[StreamFact], anchors: list[AnchorFac
     return feeds, [(a.name, o.reshape(a.shape)) for a, o in outputs]
 
 
-def make_plan(stepio: PyStepIO, prepared: Prepared, streams: list[StreamFact], anchors: list[AnchorFact], first: bool) -> FeedPlan:
+def make_plan(
+    stepio: PyStepIO, prepared: Prepared, streams: list[StreamFact], anchors: list[AnchorFact], first: bool
+) -> FeedPlan:
     """Check a `PyStepIO` against a session and plan its use.
 
     Raises
@@ -127,7 +129,9 @@ def _check_names(stepio: PyStepIO, prepared: Prepared, streams: list[StreamFact]
         if name in used:
             continue
         if name in prepared.streams:
-            module_logger("session").warning("Input %s is not needed any more (optimised away); its data are ignored.", name)
+            module_logger("session").warning(
+                "Input %s is not needed any more (optimised away); its data are ignored.", name
+            )
         elif name in prepared.infos:
             raise popart_runtime_error(
                 f"The tensor '{name}' has been provided as one of the inputs to the stepIO, but it is not registered as "

@@ -143,5 +143,3 @@ def options_of(prepared: Prepared) -> ModelOptions:
 def _batch_size(prepared: Prepared) -> int:
     shapes = [kind.shape for kind in prepared.program.streams.values() if kind.shape]
     return shapes[0][0] if shapes else 1
-
-

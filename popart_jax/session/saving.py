@@ -90,5 +90,6 @@ def write_file(proto: onnx.ModelProto, path: str) -> None:
 def initializer_values(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
     """Values of a model's initializers, external ones read from their files."""
     return {
-        t.name: external.read_external(t) if external.is_external(t) else tensors.read(t) for t in proto.graph.initializer
+        t.name: external.read_external(t) if external.is_external(t) else tensors.read(t)
+        for t in proto.graph.initializer
     }

@@ -14,7 +14,10 @@ def location_of(prepared: Prepared, name: str) -> tuple[bool, bool]:
     override = options.tensorLocationSettingsOverride.get(name)
     elements = math.prod(prepared.program.variables[name].type.shape)
     if override is not None:
-        return override.storage is TensorStorage.OnChip, override.replicatedTensorSharding is ReplicatedTensorSharding.On
+        return (
+            override.storage is TensorStorage.OnChip,
+            override.replicatedTensorSharding is ReplicatedTensorSharding.On,
+        )
     is_state = name in prepared.state
     settings = options.optimizerStateTensorLocationSettings if is_state else options.weightTensorLocationSettings
     off = settings.location.storage is TensorStorage.OffChip and elements >= settings.minElementsForOffChip

@@ -61,7 +61,9 @@ class HostWeights:
             if name not in self.prepared.held or not self._streamed(name):
                 continue
             if name not in self.fetched:
-                raise popart_runtime_error(f"No data for weight '{name}' on the host. Call weightsToHost before readWeights.")
+                raise popart_runtime_error(
+                    f"No data for weight '{name}' on the host. Call weightsToHost before readWeights."
+                )
             source = np.ascontiguousarray(self.fetched[name], self.prepared.held[name].host_dtype)
             if source.nbytes != target.nbytes:
                 raise popart_runtime_error(
@@ -89,7 +91,9 @@ class HostWeights:
             if held is None:
                 if ignore_unknown:
                     continue
-                raise popart_runtime_error(f"{where}: no tensor '{name}' in this session to take the initializer's value")
+                raise popart_runtime_error(
+                    f"{where}: no tensor '{name}' in this session to take the initializer's value"
+                )
             if array.dtype != held.host_dtype or tuple(array.shape) != held.host_shape:
                 raise popart_runtime_error(
                     f"{where}: tensor '{name}' is {held.host_dtype}{list(held.host_shape)}, "

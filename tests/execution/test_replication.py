@@ -18,7 +18,9 @@ TOLERANCE = {"rtol": 2e-5, "atol": 1e-6}
 def _start(*arguments: object) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "tests.execution.replica_worker", *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def _finish(process: subprocess.Popen[str]) -> None:

@@ -106,7 +106,11 @@ def test_adam(setting, mode, l2):
     _compare(optimizers, values, reference.adam, setting)
 
 
-ADAPTIVE = [*itertools.product(AdaptiveMode, [False]), (AdaptiveMode.RMSProp, True), (AdaptiveMode.CenteredRMSProp, True)]
+ADAPTIVE = [
+    *itertools.product(AdaptiveMode, [False]),
+    (AdaptiveMode.RMSProp, True),
+    (AdaptiveMode.CenteredRMSProp, True),
+]
 
 
 @structures
@@ -180,8 +184,6 @@ def test_scaled_state_gives_the_same_weights(mode, l2):
     grads = _gradients(reference.Setting()) * 64
     w0 = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
     plain, state = run_rule([Adam(values, mode, decay)] * STEPS, grads, w0, Reduction())
-    scaled, moments = run_rule(
-        [Adam(values, mode, decay, scaled_optimizer_state=True)] * STEPS, grads, w0, Reduction()
-    )
+    scaled, moments = run_rule([Adam(values, mode, decay, scaled_optimizer_state=True)] * STEPS, grads, w0, Reduction())
     np.testing.assert_allclose(scaled, plain, rtol=1e-5)
     np.testing.assert_allclose(moments["accl1"], state["accl1"] * 64, rtol=1e-5)

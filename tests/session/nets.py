@@ -35,7 +35,12 @@ def linear(dtype: type = np.float32) -> tuple[bytes, np.ndarray]:
 
 
 def train(
-    proto: bytes, anchors: dict[str, Any], optimizer: popart.Optimizer, batches: int = 1, loss: str = "loss", **options: Any
+    proto: bytes,
+    anchors: dict[str, Any],
+    optimizer: popart.Optimizer,
+    batches: int = 1,
+    loss: str = "loss",
+    **options: Any,
 ) -> popart.TrainingSession:
     """A prepared training session with its weights on the device."""
     session = popart.TrainingSession(

@@ -29,7 +29,9 @@ KINDS = {
 def test_kinds(kind):
     """Activation, loss, gradient and input, with batches, accumulation and replicas; weights do not change (x = 0 grad)."""
     proto, w = linear()
-    session = train(proto, {n: kind for n in ("y", "loss", "Gradient___y", "x")}, sgd(1e-30), B, **accumulated(A), **replicated(R))
+    session = train(
+        proto, dict.fromkeys(("y", "loss", "Gradient___y", "x"), kind), sgd(1e-30), B, **accumulated(A), **replicated(R)
+    )
     x = _steps()
     found = run(session, x=x)
     expected = {"y": x * w, "loss": (x * w).sum(-1), "Gradient___y": np.ones_like(x), "x": x}
@@ -39,7 +41,9 @@ def test_kinds(kind):
         np.testing.assert_allclose(found[name], want, rtol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize(("batches", "factor", "count", "lead"), [(1, 1, 1, ()), (3, 1, 1, (3,)), (1, 2, 1, (2,)), (3, 1, 2, (3, 2))])
+@pytest.mark.parametrize(
+    ("batches", "factor", "count", "lead"), [(1, 1, 1, ()), (3, 1, 1, (3,)), (1, 2, 1, (2,)), (3, 1, 2, (3, 2))]
+)
 def test_leading_dimensions_of_one_vanish(batches, factor, count, lead):
     proto, _ = linear()
     options = {**(accumulated(factor) if factor > 1 else {}), **(replicated(count) if count > 1 else {})}

@@ -122,7 +122,9 @@ def test_connection_never():
 
 def test_reports():
     session = _training(nets.device())
-    with pytest.raises(popart.popart_runtime_error, match="Session must have been prepared before a report can be fetched"):
+    with pytest.raises(
+        popart.popart_runtime_error, match="Session must have been prepared before a report can be fetched"
+    ):
         session.getSummaryReport()
     session.prepareDevice()
     text = session.getSummaryReport()
@@ -198,7 +200,9 @@ def test_constructor_arguments():
         infer(proto, {"y": "All"}, **nets.accumulated(2))
     with pytest.raises(TypeError):
         popart.InferenceSession(proto, {"y": 1}, nets.device())
-    with pytest.raises(popart.popart_exception, match="All operations in the main graph were pruned, nothing to compute"):
+    with pytest.raises(
+        popart.popart_exception, match="All operations in the main graph were pruned, nothing to compute"
+    ):
         infer(proto, {"x": "All"})
 
 
@@ -220,5 +224,7 @@ def test_memory_check():
     options = nets.make_options(engineOptions={"debug.allowOutOfMemory": "true"})
     device = popart.DeviceManager().createIpuModelDevice({"tilesPerIPU": 8})
     session = popart.InferenceSession(proto, nets.flow(1, {"y": "All"}), device, userOptions=options)
-    with pytest.raises(popart.OutOfMemoryException, match="^Out of memory: Cannot fit all variable data onto one or more"):
+    with pytest.raises(
+        popart.OutOfMemoryException, match="^Out of memory: Cannot fit all variable data onto one or more"
+    ):
         session.prepareDevice()

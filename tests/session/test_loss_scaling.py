@@ -43,7 +43,11 @@ def _session(anchors, scale, batches=1, options=None, **settings):
 def test_factor_follows_the_histogram(options):
     """Doubles while all tracked gradients are small, halves when one passes the edge."""
     session = _session({"finalLossScale": "All", "lossScaling_FLOAT16": "All"}, 2.0**14, 4, options)
-    shape = (4, *((2,) if "accumulationFactor" in options else ()), *((2,) if "replicatedGraphCount" in options else ()))
+    shape = (
+        4,
+        *((2,) if "accumulationFactor" in options else ()),
+        *((2,) if "replicatedGraphCount" in options else ()),
+    )
     found = run(session, x=np.broadcast_to(X, (*shape, 4)))
     scale, expected = 2.0**14, []
     for _ in range(4):
@@ -137,6 +141,7 @@ def test_scaled_adam_with_a_changing_loss_scale(mode):
     proto, w = nets.linear()
     got = []
     for scaled in (False, True):
+
         def adam(scale, scaled=scaled):
             return popart.Adam({"lossScaling": (scale, False), "defaultEps": (1e-3, True), "defaultLearningRate": (0.1, True)},
                                mode, scaled_optimizer_state=scaled)  # fmt: skip

@@ -69,7 +69,10 @@ def test_new_values_do_not_recompile():
         (lambda: popart.SGD({"defaultLearningRate": (0.5, False), "lossScaling": (2, True)}), "loss scaling"),
         (lambda: popart.SGD({"defaultLearningRate": (0.5, False), "defaultMomentum": (0.1, True)}), "momentums"),
         (lambda: popart.Adam({}), "same class"),
-        (lambda: popart.SGD({"defaultLearningRate": (0.5, False)}, [popart.ClipNormSettings.clipAllWeights(1)]), "clip norm"),
+        (
+            lambda: popart.SGD({"defaultLearningRate": (0.5, False)}, [popart.ClipNormSettings.clipAllWeights(1)]),
+            "clip norm",
+        ),
     ],
 )
 def test_refused_replacements(new, text):
@@ -219,7 +222,11 @@ def test_clipping(which):
         loss = ai.graphcore.IdentityLoss<reduction = "Sum">(z)
     }"""
     w, v = np.asarray([1, 2, 3], np.float32), np.asarray([3, 1, 2], np.float32)
-    clip = popart.ClipNormSettings.clipAllWeights(1.5) if which == "all" else popart.ClipNormSettings.clipWeights(["w"], 1.5)
+    clip = (
+        popart.ClipNormSettings.clipAllWeights(1.5)
+        if which == "all"
+        else popart.ClipNormSettings.clipWeights(["w"], 1.5)
+    )
     optimizer = popart.SGD({"defaultLearningRate": (0.5, True), "lossScaling": (2.0, True)}, [clip])
     session = train(model(text, w=w, v=v), {"GlobalNorm___0": "All"}, optimizer)
     x = _x()
@@ -263,7 +270,10 @@ def test_integer_initializer_refused():
         train(proto, {"loss": "Sum"}, sgd())
 
 
-@pytest.mark.parametrize(("loss", "text"), [("nope", "Could not find loss tensor"), ("y", "must be a scalar tensor"), ("x", "does not have a producer")])
+@pytest.mark.parametrize(
+    ("loss", "text"),
+    [("nope", "Could not find loss tensor"), ("y", "must be a scalar tensor"), ("x", "does not have a producer")],
+)
 def test_bad_losses(loss, text):
     proto, _ = linear()
     with pytest.raises(popart.popart_exception, match=text):
@@ -272,9 +282,7 @@ def test_bad_losses(loss, text):
 
 def test_forward_only_program():
     proto, w = linear()
-    session = train(
-        proto, {"y": "All", "loss": "Sum", "w": "Final"}, sgd(0.5), B, **accumulated(A)
-    )
+    session = train(proto, {"y": "All", "loss": "Sum", "w": "Final"}, sgd(0.5), B, **accumulated(A))
     from popart_jax.session.engine import FORWARD_ONLY
 
     session._engine.compile((FORWARD_ONLY,))

@@ -103,9 +103,7 @@ def test_reset_host_weights(tmp_path):
 
 def test_reset_with_unknown_weights():
     proto, _ = linear()
-    other = nets.model(
-        'g (float[3] x) => (float[3] y) { y = Mul(x, v) }', v=np.ones(3, np.float32)
-    )
+    other = nets.model("g (float[3] x) => (float[3] y) { y = Mul(x, v) }", v=np.ones(3, np.float32))
     session = train(proto, {"loss": "All"}, sgd())
     with pytest.raises(popart.popart_runtime_error, match="'v'"):
         session.resetHostWeights(other)
@@ -163,7 +161,9 @@ def test_external_weights(tmp_path, monkeypatch):
     loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([x, w])], reduction=popart.ReductionType.Sum)
     builder.saveInitializersExternally([w], "w.bin")
     optimizer = sgd(0.5, defaultMomentum=(0.9, True))
-    session = popart.TrainingSession(builder.getModelProto(), nets.flow(1, {loss: "All"}), loss, optimizer, nets.device())
+    session = popart.TrainingSession(
+        builder.getModelProto(), nets.flow(1, {loss: "All"}), loss, optimizer, nets.device()
+    )
     session.prepareDevice()
     session.weightsFromHost()
     run(session, **{x: X})

@@ -14,7 +14,9 @@ STASHES = ("Stashed___", "Restored___")
 _LISTED = 50
 
 
-def anchors_of(data_flow: Any, structure: Structure, known: Collection[str], forward: Collection[str]) -> tuple[Anchor, ...]:
+def anchors_of(
+    data_flow: Any, structure: Structure, known: Collection[str], forward: Collection[str]
+) -> tuple[Anchor, ...]:
     """The anchors of a data flow.
 
     Parameters

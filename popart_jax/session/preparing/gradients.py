@@ -22,7 +22,16 @@ STOPS = frozenset({
     "IsNaN", "Loop", "PRelu", "RandomNormal", "RandomUniform", "Scan", "Shape",
 })  # fmt: skip
 REFUSES = frozenset({"BinaryConstScalar", "Square", "RandomNormalLike", "RandomUniformLike"})
-_DATA_ONLY = {"BatchNormalization": 3, "Clip": 1, "Dropout": 1, "Pad": 1, "Resize": 1, "Upsample": 1, "Fmod": 1, "OneHot": 0}
+_DATA_ONLY = {
+    "BatchNormalization": 3,
+    "Clip": 1,
+    "Dropout": 1,
+    "Pad": 1,
+    "Resize": 1,
+    "Upsample": 1,
+    "Fmod": 1,
+    "OneHot": 0,
+}
 
 
 def with_gradient(graph: ir.Graph, loss: str, types: Mapping[str, Type]) -> frozenset[str]:
@@ -42,7 +51,9 @@ def with_gradient(graph: ir.Graph, loss: str, types: Mapping[str, Type]) -> froz
             continue
         sources = [v for v in _differentiable_inputs(node) if v not in reached and _is_float(v, types)]
         if sources and node.op_type in REFUSES:
-            raise popart_exception(f"Cannot create the gradient of node '{label(node)}': {node.op_type} has no gradient.")
+            raise popart_exception(
+                f"Cannot create the gradient of node '{label(node)}': {node.op_type} has no gradient."
+            )
         for value in sources:
             reached[value] = None
             pending.append(value)

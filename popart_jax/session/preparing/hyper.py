@@ -56,7 +56,12 @@ class HyperLayout:
 
 
 def lay_out(
-    optimizer: Optimizer, weights: Mapping[str, Weight], reduction: Reduction, loss: Type, wide_loss: bool, streamed: bool
+    optimizer: Optimizer,
+    weights: Mapping[str, Weight],
+    reduction: Reduction,
+    loss: Type,
+    wide_loss: bool,
+    streamed: bool,
 ) -> HyperLayout:
     """Give every scalar of every weight a place; weights that share a value share the place.
 

@@ -217,6 +217,7 @@ def _prepare_training(
         wide_loss=wide,
         scaling=track,
         scaled_state=isinstance(optimizer, Adam) and optimizer.scaled_state and streamed,
+        recompute=options.autoRecomputation.name,
     )
     values = _host_values(graph, held)
     state = state_of(training, optimizer, held, {**saved_state, **values})

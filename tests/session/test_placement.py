@@ -1,0 +1,112 @@
+"""Virtual graphs, pipelining, recomputation, batch serialisation, locations: values do not change, names exist."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import popart_jax as popart
+
+from . import nets
+
+B, A = 2, 6
+
+
+def _model() -> tuple[bytes, dict[str, str]]:
+    """Two dense layers on two IPUs."""
+    rng = np.random.default_rng(0)
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [4, 8]))
+    label = builder.addInputTensor(popart.TensorInfo("INT32", [4]))
+    w0 = builder.addInitializedInputTensor(rng.normal(size=(8, 8)).astype(np.float32), "w0")
+    w1 = builder.addInitializedInputTensor(rng.normal(size=(8, 3)).astype(np.float32), "w1")
+    onnx = builder.aiOnnx
+    with builder.virtualGraph(0), builder.pipelineStage(0):
+        h = onnx.relu([onnx.matmul([x, w0])])
+    with builder.virtualGraph(1), builder.pipelineStage(1):
+        p = onnx.softmax([onnx.matmul([h, w1])])
+        loss = builder.aiGraphcore.nllloss([p, label])
+    return builder.getModelProto(), {"x": x, "label": label, "h": h, "p": p, "loss": loss}
+
+
+def _train(anchors=(), **options):
+    proto, names = _model()
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+    flow = nets.flow(B, {names["loss"]: "All", **dict.fromkeys(anchors, "All")})
+    optimizer = popart.SGD({"defaultLearningRate": (0.1, True), "defaultMomentum": (0.9, True)})
+    session = popart.TrainingSession(
+        proto, flow, names["loss"], optimizer, device, userOptions=nets.make_options(**nets.accumulated(A), **options)
+    )
+    session.prepareDevice()
+    session.weightsFromHost()
+    rng = np.random.default_rng(1)
+    feed = {
+        names["x"]: rng.normal(size=(B, A, 4, 8)).astype(np.float32),
+        names["label"]: rng.integers(0, 3, (B, A, 4)).astype(np.int32),
+    }
+    found = nets.run(session, **feed)
+    weights = nets.weights_of(session, w0=np.empty((8, 8), np.float32), w1=np.empty((8, 3), np.float32))
+    return session, names, found, weights
+
+
+MANUAL = {"virtualGraphMode": popart.VirtualGraphMode.Manual}
+OPTIONS = {
+    "manual": MANUAL,
+    "pipelined": {**MANUAL, "enablePipelining": True},
+    "recompute all": {**MANUAL, "autoRecomputation": popart.RecomputationType.RecomputeAll},
+    "recompute standard": {**MANUAL, "autoRecomputation": popart.RecomputationType.Standard},
+    "pipelined recompute": {
+        **MANUAL, "enablePipelining": True, "autoRecomputation": popart.RecomputationType.Pipeline,
+    },
+    "auto": {"virtualGraphMode": popart.VirtualGraphMode.Auto},
+    "no outlining": {**MANUAL, "enableOutlining": False},
+    "main loops": {**MANUAL, "useHostCopyOps": True, "enableExplicitMainLoops": True},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return _train(**MANUAL)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_values_do_not_change(plain, name):
+    _, names, found, weights = plain
+    _, _, other, others = _train(**OPTIONS[name])
+    np.testing.assert_allclose(other[names["loss"]], found[names["loss"]], rtol=1e-6)
+    for weight, value in weights.items():
+        np.testing.assert_allclose(others[weight], value, rtol=1e-5, atol=1e-7)
+
+
+def test_stashes_show_the_activation():
+    _, names = _model()
+    stash = f"Stashed___{names['x']}"
+    _, names, found, _ = _train([names["x"], stash, names["h"]], **MANUAL, enablePipelining=True)
+    np.testing.assert_array_equal(found[stash], found[names["x"]])
+
+
+def test_forward_only_program():
+    session, names, _, weights = _train(
+        [], **MANUAL, enablePipelining=True, createImplicitPipeliningFwdOnlyProgram=True
+    )
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(B, A, 4, 8)).astype(np.float32)
+    label = rng.integers(0, 3, (B, A, 4)).astype(np.int32)
+    found = session.initAnchorArrays()
+    session.run("implicitPipeliningFwdOnly", popart.PyStepIO({names["x"]: x, names["label"]: label}, found))
+    logits = np.maximum(x @ weights["w0"], 0) @ weights["w1"]
+    e = np.exp(logits - logits.max(-1, keepdims=True))
+    p = e / e.sum(-1, keepdims=True)
+    expected = -np.log(np.take_along_axis(p, label[..., None], -1) + 1e-7).mean((-1, -2))
+    np.testing.assert_allclose(found[names["loss"]], expected, rtol=1e-4)
+    after = nets.weights_of(session, **weights)
+    np.testing.assert_array_equal(after["w0"], weights["w0"])
+
+
+def test_sharded_and_off_chip_variables():
+    proto, names = _model()
+    location = popart.TensorLocationSettings(popart.TensorLocation(popart.TensorStorage.OffChip), 0, 0)
+    options = {"optimizerStateTensorLocationSettings": location, "weightTensorLocationSettings": location}
+    _, _, _, weights = _train(**MANUAL, **options)
+    _, _, _, others = _train(**MANUAL)
+    np.testing.assert_array_equal(weights["w0"], others["w0"])
