@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 
 from ..errors import popart_exception
 from . import tensors
@@ -33,27 +34,25 @@ def read_external(proto: onnx.TensorProto) -> np.ndarray:
         Missing or wrong information, or a file that cannot be read.
     """
     place = locate(proto)
+    kind = element_type(onnx_type(proto)).numpy
+    assert kind is not None
     try:
-        with open(place.path, "rb") as file:
-            file.seek(place.offset)
-            data = file.read(place.length)
+        array = np.fromfile(place.path, kind.newbyteorder("<"), place.length // kind.itemsize, offset=place.offset)
     except OSError as err:
         raise popart_exception(
             f"Unable to open file '{place.path}' with the data of tensor '{proto.name}': {err}"
         ) from err
-    kind = element_type(onnx_type(proto)).numpy
-    if len(data) < place.length:
+    missing = place.length - array.nbytes
+    if missing:
         raise popart_exception(
             f"Invalid 'length' information ({place.length}) for externally stored tensor '{proto.name}': "
-            f"file '{place.path}' ends {place.length - len(data)} bytes early"
+            f"file '{place.path}' ends {missing} bytes early"
         )
-    assert kind is not None
-    return np.frombuffer(data, kind.newbyteorder("<")).astype(kind).reshape(tuple(proto.dims))
+    return array.astype(kind, copy=False).reshape(tuple(proto.dims))
 
 
 def onnx_type(proto: onnx.TensorProto):
     """Element type of a proto."""
-    import onnx_ir as ir
 
     return ir.DataType(proto.data_type)
 
