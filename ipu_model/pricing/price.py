@@ -16,7 +16,9 @@ from ipu_model.placement import Placement
 from ipu_model.pricing.fusion import fused_into, use_counts
 from ipu_model.pricing.layouts import Layouts
 from ipu_model.pricing.placing import ipus_of, transfers
-from ipu_model.walk.program import Op, Program
+from ipu_model.walk.program import Op, Program, Step
+
+TRANSFERS = frozenset(("host_read", "host_write", "remote_read", "remote_write"))
 
 
 @dataclass
@@ -72,7 +74,8 @@ def price(
     training = any(s.scope.phase == "backward" for s in program.steps)
     context = replace(context, training=training)
     op_prices, unpriced = _op_prices(program, context, rule_of or known_rule)
-    prices = [op_prices[id(s.op)] for s in program.steps]
+    counting = control_price(context)
+    prices = [counting if is_control(s) else op_prices[id(s.op)] for s in program.steps]
     uses = use_counts(program)
     into = fused_into(program, prices, uses) if context.options.fuse_elementwise else [-1] * len(prices)
     step_ipus, homes = ipus_of(program, placement)
@@ -86,6 +89,21 @@ def price(
 def known_rule(primitive: str) -> Rule:
     """The registered rule of a primitive, or the stated default."""
     return rules().get(primitive, default_rule.price)
+
+
+def is_control(step: Step) -> bool:
+    """Whether a step counts for the program instead of computing for a node: integer scalars outside all nodes."""
+    op = step.op
+    if step.scope.node or not op.outputs or op.primitive in TRANSFERS:
+        return False
+    sources = () if op.primitive == "loop_slice" else op.inputs
+    return all(t.size == 1 and not t.floating for t in (*sources, *op.outputs))
+
+
+def control_price(context: Context) -> OpCost:
+    """Counters are part of the control program: one supervisor instruction sequence, no vertex."""
+    step = Superstep("Control", context.target.supervisor_cycles, settled=True)
+    return OpCost((step,), layout="linear")
 
 
 def _op_prices(

@@ -190,6 +190,19 @@ def test_gradient_of_cycles_with_respect_to_the_hardware(pipelined):
         assert float(g.fitted[name]) == pytest.approx(slope, rel=1e-3)
 
 
+def test_counters_are_control_code_not_vertices():
+    def fn(x, i):
+        i = (i + 1) // 3
+        with jax.named_scope("onnx[node]"):
+            j = i // 3
+        return lax.dynamic_index_in_dim(x, i + j, keepdims=False)
+
+    r = ipu_model.profile(fn, f32(8, 64), jax.ShapeDtypeStruct((), jnp.int32))
+    counted = {(s.node, s.primitive): s.cycles.total for s in r.steps if s.primitive == "div"}
+    assert counted["", "div"] == ipu_model.get_target("mk2").supervisor_cycles
+    assert counted["node", "div"] > 1000
+
+
 def test_smooth_maximum_is_an_upper_bound_that_tightens():
     x = np.ones((64, 64))
     program = ipu_model.trace(jax.make_jaxpr(mlp)((x, x), x))
