@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, List, Tuple
+from typing import TYPE_CHECKING, Any, List, Tuple  # noqa: UP035 - annotations of programs are compared with these
 
 from .module import Module
 from .tensor import Tensor, TensorByRef, TensorSpec, graph_output
@@ -85,5 +85,7 @@ def _returned_tensors(returned: Any, name: str) -> list[Tensor]:
         tensors = [returned]
     wrong = [t for t in tensors if not isinstance(t, Tensor)]
     if wrong:
-        raise ValueError(f"Function `{name}` must return None, a Tensor or an iterable of Tensors. It returned: {wrong[0]!r}")
+        raise ValueError(
+            f"Function `{name}` must return None, a Tensor or an iterable of Tensors. It returned: {wrong[0]!r}"
+        )
     return tensors

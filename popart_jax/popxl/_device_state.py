@@ -112,7 +112,9 @@ class DeviceState:
                 continue
             name = f"remote:{t._remote.buffer}"
             if name not in buffers:
-                buffers[name] = to_every_host(self.arrays[name]).reshape(layout.replicas, *layout.state_shapes()[name][0])
+                buffers[name] = to_every_host(self.arrays[name]).reshape(
+                    layout.replicas, *layout.state_shapes()[name][0]
+                )
             entry = buffers[name][:, t._remote.offset]
             whole = entry if t._remote.shards is None else weights.shards_from_replicas(t, entry, t._remote.shards)
             found[t.id] = whole if layout.replicas > 1 else whole[0]
@@ -139,7 +141,9 @@ class DeviceState:
         arrays.update(new)
         fault = sent.pop(FAULT, None)
         if fault is not None and np.any(to_host(fault)):
-            raise poplar_application_runtime_error("The log2 scale of a float8 operator is outside the range [-32, 32).")
+            raise poplar_application_runtime_error(
+                "The log2 scale of a float8 operator is outside the range [-32, 32)."
+            )
         return sent
 
     def _stream(self, host: np.ndarray) -> Any:

@@ -13,5 +13,5 @@ def instances() -> int:
 
 
 def replicas() -> int:
-    """Number of replicas of a distributed run: one per process unless ``POPART_JAX_REPLICAS`` says how many there are."""
+    """Replicas of a distributed run: one per process unless ``POPART_JAX_REPLICAS`` says how many there are."""
     return int(os.environ.get("POPART_JAX_REPLICAS", instances()))

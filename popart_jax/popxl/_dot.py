@@ -28,7 +28,9 @@ def checkpoint(owner: Ir, check: str, save_dir: Path | str | None = None) -> Non
 
 def is_wanted(options: Any, check: str) -> bool:
     """Whether a checkpoint is among the option `dotChecks` or the environment's."""
-    asked = {str(c).upper() for c in options.dotChecks} | {c.upper() for c in os.environ.get(_VARIABLE, "").split(":") if c}
+    asked = {str(c).upper() for c in options.dotChecks} | {
+        c.upper() for c in os.environ.get(_VARIABLE, "").split(":") if c
+    }
     return "ALL" in asked or check.upper() in asked
 
 

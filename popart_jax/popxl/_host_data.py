@@ -47,7 +47,9 @@ def check_memmap(data: np.memmap, dtype: dtypes.dtype | None, downcast: bool) ->
     """A memory map is the buffer itself, so nothing about it may need a change (ValueError)."""
     what = "When passing a memory-mapped NumPy array,"
     if dtype is not None and dtype.as_numpy() != data.dtype:
-        raise ValueError(f"{what} the `dtype` parameter must be None or the array's own type {data.dtype}, got {dtype}.")
+        raise ValueError(
+            f"{what} the `dtype` parameter must be None or the array's own type {data.dtype}, got {dtype}."
+        )
     if not (data.flags.c_contiguous and data.flags.aligned):
         raise ValueError(f"{what} it must already be in C-ordered and aligned memory.")
     if dtype is None and downcast and data.dtype in downcast_np_dtypes:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..enums import DeviceType
-from ..errors import poplar_exception, popart_runtime_error
+from ..errors import popart_runtime_error, poplar_exception
 from ..session.inference import InferenceSession
 
 

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from .tensor import Variable
 
 _SETTINGS = Settings(opsets={"": 17, "ai.graphcore": 1, "popxl": 1})
-_NORMAL = frozenset(ExecutionContext) - {ExecutionContext.WeightsFromHostFragment, ExecutionContext.WeightsToHostFragment}
+_NORMAL = frozenset(ExecutionContext) - {
+    ExecutionContext.WeightsFromHostFragment,
+    ExecutionContext.WeightsToHostFragment,
+}
 FROM_HOST = frozenset({ExecutionContext.WeightsFromHostFragment})
 TO_HOST = frozenset({ExecutionContext.WeightsToHostFragment})
 
@@ -206,12 +209,18 @@ class Executable:
         streams = layout.h2d if step.contexts is _NORMAL else {}
         taken = [n for n in self.changing if not (step.contexts == FROM_HOST and n.startswith("held:"))]
         self.taken = taken
-        in_axes = (dict.fromkeys(taken, lead), dict.fromkeys(self.fixed, lead), dict.fromkeys(streams, 1 if lead == 0 else None))
+        in_axes = (
+            dict.fromkeys(taken, lead),
+            dict.fromkeys(self.fixed, lead),
+            dict.fromkeys(streams, 1 if lead == 0 else None),
+        )
         sent = [*(layout.d2h if step.contexts is _NORMAL else ()), *([FAULT] if self._watched else [])]
         out_axes = (dict.fromkeys(self.changing, lead), {n: 1 if n != FAULT and lead == 0 else lead for n in sent})
         whole = replicate(step.one_replica, in_axes, out_axes, layout.replicas, self.mesh)
         self._in_axes = in_axes
-        self.traced = jax.jit(whole, donate_argnums=(0,) if donate else (), **self._shardings(out_axes)).trace(*self._avals())
+        self.traced = jax.jit(whole, donate_argnums=(0,) if donate else (), **self._shardings(out_axes)).trace(
+            *self._avals()
+        )
         self._lowered: Any = None
 
     @property

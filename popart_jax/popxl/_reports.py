@@ -33,9 +33,7 @@ def price(layout: Layout, device: Any, name: str = "popxl") -> ipu_model.Report:
     jaxpr, out = jax.make_jaxpr(step.one_replica, axis_env=axes, return_shape=True)(*arguments)
     results = [(part, n) for part, entry in enumerate(out) for n in sorted(entry)]
     places = {n: i for i, (part, n) in enumerate(results) if part == 0}
-    inputs = [
-        _argument(part, n, places) for part, entry in enumerate(arguments) for n in sorted(entry)
-    ]
+    inputs = [_argument(part, n, places) for part, entry in enumerate(arguments) for n in sorted(entry)]
     outputs = [ipu_model.Argument(n.partition(":")[2] or n, "stream" if part else _role(n)) for part, n in results]
     return ipu_model.profile_jaxpr(
         jaxpr, target=target_of(device), placement=_placement(layout), options=_options(layout, name), inputs=inputs,
@@ -62,7 +60,10 @@ def _placement(layout: Layout) -> ipu_model.Placement:
             most = max(most, ipu)
             partials = op._options.get("partials_type")
             nodes[op._node.name or ""] = ipu_model.NodePlacement(
-                ipu, op._settings.pipelineStage, _PARTIALS.get(str(partials)), op._options.get("available_memory_proportion")
+                ipu,
+                op._settings.pipelineStage,
+                _PARTIALS.get(str(partials)),
+                op._options.get("available_memory_proportion"),
             )
     return ipu_model.Placement(nodes, most + 1, False)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import ceil, prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -65,7 +65,8 @@ def _member_shape(host: np.ndarray, grouping: ReplicaGrouping) -> tuple[int, ...
         return host.shape
     if not host.shape or host.shape[0] != grouping.num_groups:
         raise ValueError(
-            f"The data must have a leading axis of {grouping.num_groups} groups for {grouping!r}, got shape {host.shape}."
+            f"The data must have a leading axis of {grouping.num_groups} groups for {grouping!r}, "
+            f"got shape {host.shape}."
         )
     return host.shape[1:]
 

@@ -1,7 +1,7 @@
 """The context stack: which graph is built, and where and in which order its operators go.
 
-There is one stack per process. Entering a graph pushes it; `ipu`, `io_tiles`, `name_scope` and `in_sequence` change what
-operators created inside get.
+There is one stack per process. Entering a graph pushes it; `ipu`, `io_tiles`, `name_scope` and `in_sequence` change
+what operators created inside get.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Operators that users define in Python: what C++ classes are upstream.
 
-    def forward(x, *, alpha):
-        return jnp.where(x > 0, x, alpha * x)
+def forward(x, *, alpha):
+    return jnp.where(x > 0, x, alpha * x)
 
-    leaky = custom_ops.define("LeakyRelu", forward, domain="custom.ops", gradient=True)
-    y = leaky(x, alpha=0.1)
+leaky = custom_ops.define("LeakyRelu", forward, domain="custom.ops", gradient=True)
+y = leaky(x, alpha=0.1)
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class CustomOp:
         results = tuple(_create.result(op, i) for i in range(len(op._node.outputs)))
         return results[0] if len(results) == 1 else results
 
-    def create(self, *inputs: Tensor | None, writes: Sequence[tuple[int, int]] = (), options: Any = None, **attributes: Any):
+    def create(
+        self, *inputs: Tensor | None, writes: Sequence[tuple[int, int]] = (), options: Any = None, **attributes: Any
+    ):
         """As a call, returning the operator; `writes` pairs inputs with the results that overwrite them."""
         from .ops.utils import check_operands
 
         check_operands(**{f"input_{i}": t for i, t in enumerate(inputs) if t is not None})
         found = self.shapes(*inputs, **attributes) if self.shapes else self._inferred(inputs, attributes)
         outs = [Out(name, tuple(shape), dtype) for name, (shape, dtype) in zip(self.names, found, strict=True)]
-        return _create.create(
-            self.class_name, inputs, outs, attributes, writes=writes, options=options, row=self.row
-        )
+        return _create.create(self.class_name, inputs, outs, attributes, writes=writes, options=options, row=self.row)
 
     def _inferred(self, inputs: Sequence[Tensor | None], attributes: Any) -> Any:
         return _create.infer(self.class_name, inputs, attributes, len(self.names), self.row)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import TYPE_CHECKING, Any
 
 from ..logs import module_logger
@@ -40,7 +39,9 @@ def choose_device(ir: Ir, description: Any) -> Any:
     manager = DeviceManager()
     if description == "cpu":
         if n > 1:
-            raise ValueError(f"A 'cpu' device can only be used for 1 device, the program needs {n}. Use 'ipu_hw' or 'ipu_model'.")
+            raise ValueError(
+                f"A 'cpu' device can only be used for 1 device, the program needs {n}. Use 'ipu_hw' or 'ipu_model'."
+            )
         return manager.createCpuDevice()
     if description == "ipu_model":
         return manager.createIpuModelDevice({"numIPUs": n})

@@ -21,7 +21,7 @@ _PY_TO_POPXL: dict[type, dtype] = {}
 _ONNX_TO_POPXL: dict[ir.DataType, dtype] = {}
 
 
-class dtype:  # noqa: N801 - PopXL's own name
+class dtype:
     """An element type; the instances are singletons, found by name, Python, NumPy or torch type.
 
     Raises
@@ -75,7 +75,7 @@ class dtype:  # noqa: N801 - PopXL's own name
 
     @property
     def _device(self) -> np.dtype:
-        """The type that arrays of this type have while they are computed with (JAX's float8 types are NumPy scalars)."""
+        """The type that arrays of this type have on the device."""
         return self._onnx.numpy()
 
     @classmethod
@@ -156,7 +156,9 @@ class dtype:  # noqa: N801 - PopXL's own name
         return self
 
 
-def _make(name: str, onnx: str, traits: str, numpy: Any, torch: str | None, python: type | None, *aliases: str) -> dtype:
+def _make(
+    name: str, onnx: str, traits: str, numpy: Any, torch: str | None, python: type | None, *aliases: str
+) -> dtype:
     """Enter a type in all tables; `traits` holds the letters i(nt), f(loat), s(igned), c(omplex)."""
     self = object.__new__(dtype)
     self._name, self._np_type, self._pt_type = name, np.dtype(numpy), torch

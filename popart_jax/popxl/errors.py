@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 
-class UndefinedValue(Exception):  # noqa: N818 - PopXL's own name
+class UndefinedValue(Exception):
     """A placement (IPU, tile set) was asked for that is not known."""

@@ -1,7 +1,7 @@
 """Float8 on the host: casts with a power-of-two scale, and the scale that loses least.
 
-``float8_143`` is ML's e4m3fnuz (bias 8, largest 240), ``float8_152`` its e5m2fnuz (bias 16, largest 57344); both have one
-NaN (0x80) and no infinities.
+``float8_143`` is ML's e4m3fnuz (bias 8, largest 240), ``float8_152`` its e5m2fnuz (bias 16, largest 57344); both have
+one NaN (0x80) and no infinities.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ torch_imported = "torch" in sys.modules
 max_scaling_bias = 31
 min_scaling_bias = -31
 
-FpDef = namedtuple("FpDef", ["num_exp_bits", "num_mantissa_bits", "fix_exponent_bias", "include_denorm", "has_nans"])  # noqa: PYI024
+FpDef = namedtuple("FpDef", ["num_exp_bits", "num_mantissa_bits", "fix_exponent_bias", "include_denorm", "has_nans"])
 ieee_fp32_no_denorms = FpDef(8, 23, 127, False, True)
 ieee_fp16_denorms = FpDef(5, 10, 15, True, True)
 float8_152_def = FpDef(5, 2, 16, True, False)

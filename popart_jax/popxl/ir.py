@@ -98,7 +98,7 @@ class Ir:
         return self._replication // self._instances
 
     def create_graph(
-        self, fn: Callable[..., None | Tensor | Iterable[Tensor]] | Module, *args: Any, **kwargs: Any
+        self, fn: Callable[..., Tensor | Iterable[Tensor] | None] | Module, *args: Any, **kwargs: Any
     ) -> Graph:
         """A graph from a function that builds it.
 

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 class Module:
     """A callable with state of its own; `Ir.create_graph` uses the signature of `build`."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None | Tensor | Iterable[Tensor]:
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
         return self.build(*args, **kwargs)
 
-    def build(self, *args: Any, **kwargs: Any) -> None | Tensor | Iterable[Tensor]:
+    def build(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
         """Build the graph; subclasses implement it.
 
         Raises

@@ -28,7 +28,9 @@ def create_seeds(
     rng = np.random.default_rng(seed + offset)
     shape = (batches_per_step, gradient_accumulation_factor, replicas)
     words = rng.integers(low=0, high=MAX_UINT64, size=shape, dtype=np.uint64, endpoint=True)
-    pairs = np.stack([(words >> np.uint64(32)).astype(np.uint32), (words & np.uint64(_MAX_UINT32)).astype(np.uint32)], -1)
+    pairs = np.stack(
+        [(words >> np.uint64(32)).astype(np.uint32), (words & np.uint64(_MAX_UINT32)).astype(np.uint32)], -1
+    )
     return np.squeeze(pairs)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from itertools import pairwise
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ class ReplicaGrouping:
     @classmethod
     def _from_assignment(cls, owner: Ir, assignment: list[int]) -> ReplicaGrouping:
         groups = _checked_groups(list(assignment), owner.replication_factor)
-        gaps = {b - a for g in groups for a, b in zip(g, g[1:], strict=False)}
+        gaps = {b - a for g in groups for a, b in pairwise(g)}
         size = len(groups[0])
         if len(gaps) <= 1:
             stride = gaps.pop() if gaps else 1
@@ -101,11 +102,11 @@ class ReplicaGrouping:
         """Coarsest constant-stride grouping that refines this one."""
         if self.is_const:
             return self
-        least = min(b - a for g in self.groups for a, b in zip(g, g[1:], strict=False))
+        least = min(b - a for g in self.groups for a, b in pairwise(g))
         sizes = []
         for group in self.groups:
             run = 1
-            for a, b in zip(group, group[1:], strict=False):
+            for a, b in pairwise(group):
                 if b - a > least:
                     sizes.append(run)
                     run = 0
@@ -148,7 +149,9 @@ class ReplicaGrouping:
         from ..enums import VariableRetrievalMode
         from ..model.variable_settings import VariableSettings
 
-        mode = VariableRetrievalMode.AllReplicas if retrieval_mode == "all_replicas" else VariableRetrievalMode.OnePerGroup
+        mode = (
+            VariableRetrievalMode.AllReplicas if retrieval_mode == "all_replicas" else VariableRetrievalMode.OnePerGroup
+        )
         return VariableSettings(self.stride, self.group_size, mode)
 
     def __eq__(self, other: object) -> bool:
@@ -172,7 +175,9 @@ def _assign(replicas: int, stride: int, size: int) -> list[int]:
         for j in range(size):
             replica = first + j * stride
             if replica >= replicas or assignment[replica] != -1:
-                raise ValueError(f"Groups of {size} replicas with stride {stride} do not partition {replicas} replicas.")
+                raise ValueError(
+                    f"Groups of {size} replicas with stride {stride} do not partition {replicas} replicas."
+                )
             assignment[replica] = group
     return assignment
 

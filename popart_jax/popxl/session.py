@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any, Literal, Union
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from .tensor import Constant, HostScalarTensor, Variable
 
 d2hStreamBufferMaps = Mapping[DeviceToHostStream, np.ndarray]
 h2dStreamBufferMaps = Mapping[HostToDeviceStream, HostScalarTensor]
-StreamBufferMaps = Union[h2dStreamBufferMaps, d2hStreamBufferMaps]
+StreamBufferMaps = h2dStreamBufferMaps | d2hStreamBufferMaps
 
 
 class Session:
@@ -123,7 +123,8 @@ class Session:
     def _need_device(self) -> None:
         if not self._attached:
             raise ValueError(
-                "Must be attached to device before calling a runtime function. Use the session as a context: `with session:`."
+                "Must be attached to device before calling a runtime function. "
+                "Use the session as a context: `with session:`."
             )
         if self._state.arrays is None:
             self._upload()
@@ -191,7 +192,9 @@ class Session:
     def _host_value(self, t: Variable | Constant) -> np.ndarray:
         if isinstance(t, Constant):
             return np.array(t._host)
-        everyone = t.retrieval_mode == "all_replicas" and t.replica_grouping.group_size > 1 and self._layout.replicas > 1
+        everyone = (
+            t.retrieval_mode == "all_replicas" and t.replica_grouping.group_size > 1 and self._layout.replicas > 1
+        )
         if everyone:
             values = self._replica_values.get(t.id)
             if values is None:
@@ -216,9 +219,9 @@ class Session:
     def write_variables_data(self, tensors: dict[Variable, np.ndarray]) -> None:
         """As `write_variable_data`, for several variables with one transfer."""
         checked = {t: _checked_data(t, data) for t, data in tensors.items()}
-        if self._attached and self._state.arrays is not None and not self._read_only:
-            if any(not t._in_sync for t in self._variables()):
-                self.weights_to_host()  # what was trained on the device must not be lost
+        on_device = self._attached and self._state.arrays is not None and not self._read_only
+        if on_device and any(not t._in_sync for t in self._variables()):
+            self.weights_to_host()  # what was trained on the device must not be lost
         for t, array in checked.items():
             if isinstance(t._host, np.memmap):
                 t._host[...] = array
@@ -326,5 +329,7 @@ def _checked_data(t: Variable, data: Any) -> np.ndarray:
     if array.dtype != wanted:
         raise TypeError(f"The dtype {array.dtype} of the data does not match the dtype {wanted} of {t!r}.")
     if array.shape != t.shape_on_host:
-        raise ValueError(f"The shape {array.shape} of the data does not match the host shape {t.shape_on_host} of {t!r}.")
+        raise ValueError(
+            f"The shape {array.shape} of the data does not match the host shape {t.shape_on_host} of {t!r}."
+        )
     return np.array(array)

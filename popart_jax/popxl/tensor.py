@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from .ir import Ir
     from .replica_grouping import ReplicaGrouping
 
-ScalarType = Union[int, float, bool]
-HostTensor = Union[np.ndarray, Iterable[ScalarType]]
-HostScalarTensor = Union[ScalarType, HostTensor]
+ScalarType = int | float | bool
+HostTensor = np.ndarray | Iterable[ScalarType]
+HostScalarTensor = ScalarType | HostTensor
 TensorLike = Union["Tensor", HostScalarTensor]
 host_tensor_types = (np.ndarray, Iterable)
 TILE_SET_MAP = {TileSet.Compute: "compute", TileSet.IO: "io", TileSet.Undefined: "undefined"}
@@ -56,7 +56,9 @@ class Tensor:
             cls._tensor_type = TensorType[tensor_type]
 
     @classmethod
-    def _make(cls, graph: Graph, value: ir.Value, meta_shape: Iterable[int] = (), kind: TensorType | None = None) -> Any:
+    def _make(
+        cls, graph: Graph, value: ir.Value, meta_shape: Iterable[int] = (), kind: TensorType | None = None
+    ) -> Any:
         """Wrap a value of a graph's IR and enter it into the graph."""
         self = object.__new__(cls)
         self._value, self._graph = value, graph
@@ -477,6 +479,7 @@ def graph_output(t: Tensor) -> None:
     graph._graph.outputs.append(t._value)
 
 
+# isort: off
 from ._variables import (  # noqa: E402 - they make the classes above
     constant as constant,
     remote_replica_sharded_variable as remote_replica_sharded_variable,

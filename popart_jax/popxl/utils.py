@@ -63,9 +63,7 @@ def to_numpy(
     elif dtype is not None and array.dtype != dtype.as_numpy():
         array = array.astype(dtype.as_numpy())
     array = np.ascontiguousarray(array).reshape(array.shape)
-    if copy and isinstance(x, np.ndarray) and np.shares_memory(array, x):
-        array = array.copy()
-    elif copy and dtypes.is_torch(x):
+    if (copy and isinstance(x, np.ndarray) and np.shares_memory(array, x)) or (copy and dtypes.is_torch(x)):
         array = array.copy()
     return array
 

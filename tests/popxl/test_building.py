@@ -37,7 +37,9 @@ def test_print_schedule_example():
     ir = popxl.Ir()
     with ir.main_graph:
         g = ir.create_graph(
-            lambda x, b: ops.relu(x * 2.0) + b, popxl.TensorSpec((3, 2), popxl.float32), popxl.TensorSpec((2,), popxl.float32)
+            lambda x, b: ops.relu(x * 2.0) + b,
+            popxl.TensorSpec((3, 2), popxl.float32),
+            popxl.TensorSpec((2,), popxl.float32),
         )
     lines = print_schedule(g, {g.inputs[1]: "b"}).splitlines()
     assert lines[1:] == [
@@ -98,7 +100,7 @@ def test_operand_checks():
         with pytest.raises(TypeError):
             a["x"]
         with pytest.raises(ValueError):
-            a + []
+            a + []  # noqa: RUF005
 
 
 def test_placement():

@@ -144,7 +144,9 @@ def _workers(processes):
     root = str(Path(__file__).parents[2])
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": root}
     started = [
-        subprocess.Popen([sys.executable, script, str(processes), str(i), str(port)], env=env, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, script, str(processes), str(i), str(port)], env=env, stdout=subprocess.PIPE, text=True
+        )
         for i in range(processes)
     ]
     texts = [p.communicate(timeout=300)[0] for p in started]

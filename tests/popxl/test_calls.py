@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List
+from typing import List  # noqa: UP035 - programs write it so
 
 import numpy as np
 import pytest

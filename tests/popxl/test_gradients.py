@@ -134,7 +134,9 @@ def test_interface_of_a_linear_graph():
     kinds = [e.connection_type.name for e in info.expected_inputs]
     assert kinds == ["FwdGrad", "Fwd", "Fwd"]
     assert len(graph.outputs) == 1
-    assert repr(info).startswith(f"GradGraphInfo[\n  graph={info.graph.id}\n  expected_inputs=[\n    (ExpectedConnectionType.")
+    assert repr(info).startswith(
+        f"GradGraphInfo[\n  graph={info.graph.id}\n  expected_inputs=[\n    (ExpectedConnectionType."
+    )
 
 
 def test_inner_tensors_become_outputs_of_existing_calls():
@@ -152,7 +154,9 @@ def test_inner_tensors_become_outputs_of_existing_calls():
 def test_required_gradients_are_chosen_or_missing():
     ir = popxl.Ir()
     with ir.main_graph:
-        graph = ir.create_graph(lambda x, i: ops.gather(x, i), popxl.TensorSpec((3, 4), popxl.float32), popxl.TensorSpec((2,), popxl.int32))
+        graph = ir.create_graph(
+            lambda x, i: ops.gather(x, i), popxl.TensorSpec((3, 4), popxl.float32), popxl.TensorSpec((2,), popxl.int32)
+        )
         with pytest.raises(popart_exception, match="Unable to provide required gradient output"):
             popxl.transforms.autodiff(graph)
         info = popxl.transforms.autodiff(graph, grads_required=graph.inputs[:1])

@@ -124,7 +124,7 @@ def _call(name, w):
 
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - SKIPPED))
 def test_function_creates_the_listed_operators(name):
-    classes, types, names, version = FUNCTIONS[name]
+    classes, types, _names, version = FUNCTIONS[name]
     w = World()
     try:
         before = len(w.graph._pb_graph.getOps())
@@ -185,7 +185,7 @@ def test_tensor_counts():
     w = World()
     try:
         before = len(w.graph.tensors), len(w.graph.constants)
-        w.x + 1.0  # noqa: B018
+        w.x + 1.0
         ops.group_norm(w.x, w.v, w.v, 2)
         assert (len(w.graph.tensors) - before[0], len(w.graph.constants) - before[1]) == (5, 1)
     finally:

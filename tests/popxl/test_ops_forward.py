@@ -195,7 +195,9 @@ def test_onehot_and_cast():
     np.testing.assert_array_equal(forward(lambda a: ops.cast(a, popxl.int32), X), X.astype(np.int32))
 
 
-@pytest.mark.parametrize("shapes", [((3, 4), (4, 2)), ((2, 3, 4), (4, 2)), ((4,), (4, 2)), ((2, 3, 4), (2, 4, 5))], ids=str)
+@pytest.mark.parametrize(
+    "shapes", [((3, 4), (4, 2)), ((2, 3, 4), (4, 2)), ((4,), (4, 2)), ((2, 3, 4), (2, 4, 5))], ids=str
+)
 def test_matmul(shapes):
     a, b = data(*shapes[0]), data(*shapes[1], seed=1)
     np.testing.assert_allclose(forward(ops.matmul, a, b), a @ b, rtol=1e-4, atol=1e-5)
@@ -210,7 +212,9 @@ def test_convolutions_and_pools():
     want = F.conv_transpose2d(t(x), t(w), stride=2, padding=1, output_padding=1)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(forward(lambda a: ops.max_pool(a, (2, 2), (2, 2)), x), F.max_pool2d(t(x), 2))
-    np.testing.assert_allclose(forward(lambda a: ops.average_pool(a, (2, 2), (2, 2)), x), F.avg_pool2d(t(x), 2), rtol=1e-5)
+    np.testing.assert_allclose(
+        forward(lambda a: ops.average_pool(a, (2, 2), (2, 2)), x), F.avg_pool2d(t(x), 2), rtol=1e-5
+    )
 
 
 def test_normalisations_and_softmax():

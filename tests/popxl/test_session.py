@@ -129,7 +129,7 @@ def test_stream_shapes(transfers, replicas):
         ops.repeat(ir.create_graph(body), transfers)
     session = popxl.Session(ir, "ipu_hw")
     shape = session._full_input_shape(source.shape)
-    assert shape == tuple(n for n in (transfers, replicas) if n > 1) + (2,)
+    assert shape == (*tuple(n for n in (transfers, replicas) if n > 1), 2)
     data = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     with session:
         got = session.run({source: data})[sink]

@@ -56,7 +56,10 @@ def program(layers=2, tokens=8, hidden=16, heads=2, replication=1):
         info = popxl.transforms.autodiff(graph)
         sites, weights = [], []
         for i in range(layers):
-            mine = {t: popxl.variable(rng.normal(0, 0.1, t.shape).astype(np.float32), name=f"{t.name}{i}") for t in layer.weights}
+            mine = {
+                t: popxl.variable(rng.normal(0, 0.1, t.shape).astype(np.float32), name=f"{t.name}{i}")
+                for t in layer.weights
+            }
             sites.append(ops.call_with_info(graph, x, inputs_dict=mine))
             weights.append(mine)
             x = sites[-1].outputs[0]

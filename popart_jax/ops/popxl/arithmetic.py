@@ -88,7 +88,11 @@ def sparse_accumulate(t, x, sf=None, indices=None, original=None, /, *, axis=0, 
     acc, new = _wide(t, x)
     factor = (1.0 if f is None else f) if sf is None else _as(sf, acc).reshape(())
     flat = jnp.asarray(indices).reshape(-1)
-    inside = (flat < t.shape[axis]) if jnp.issubdtype(flat.dtype, jnp.unsignedinteger) else (flat >= 0) & (flat < t.shape[axis])
+    inside = (
+        (flat < t.shape[axis])
+        if jnp.issubdtype(flat.dtype, jnp.unsignedinteger)
+        else (flat >= 0) & (flat < t.shape[axis])
+    )
     safe = jnp.where(inside, flat, t.shape[axis]).astype(jnp.int32)
     moved = jnp.moveaxis(acc, axis, 0)
     parts = jnp.moveaxis(new, axis, 0).reshape(flat.shape[0], *moved.shape[1:])
@@ -149,7 +153,7 @@ def cumsum(x, axis=None, /, *, dim):
 
 
 @lowers("TopK", domain=DOMAIN)
-def topk(x, /, *, k, axis, largest=1, sorted=1):  # noqa: A002
+def topk(x, /, *, k, axis, largest=1, sorted=1):
     moved = jnp.moveaxis(x, axis, -1)
     if largest:
         values, indices = jax.lax.top_k(moved, k)

@@ -38,11 +38,15 @@ def _padded(args: tuple[Any, ...], node: ir.Node) -> tuple[Any, ...]:
 
 
 @lowers("Loop", domain=DOMAIN)
-def loop(count: Any = None, condition: Any = None, *args: Any, body: Subgraph, trip_count: int, node: NodeRef, walk: Context):
+def loop(
+    count: Any = None, condition: Any = None, *args: Any, body: Subgraph, trip_count: int, node: NodeRef, walk: Context
+):
     """`trip_count` passes of a wrapper graph; the first outputs feed the first inputs."""
     from ...lowering.calls import repeat
 
-    return repeat(walk, body.graph, trip_count, _padded(args, node)[: len(node.inputs) - 2], len(node.outputs), _modified(node))
+    return repeat(
+        walk, body.graph, trip_count, _padded(args, node)[: len(node.inputs) - 2], len(node.outputs), _modified(node)
+    )
 
 
 @lowers("If", domain=DOMAIN)

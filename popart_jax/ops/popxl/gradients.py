@@ -36,7 +36,7 @@ def softmax_grad(dy, y, /, *, axis):
 
 
 @lowers("ClipGrad", domain=DOMAIN)
-def clip_grad(dy, y, /, *, min, max):  # noqa: A002
+def clip_grad(dy, y, /, *, min, max):
     return jnp.where((y > min) & (y < max), dy, jnp.zeros((), dy.dtype))
 
 
@@ -62,7 +62,7 @@ def reduce_median_grad(dy, index, /, *, x_shape, axes=(), keepdims=1):
 
 
 @lowers("TopKGrad", domain=DOMAIN)
-def topk_grad(dy, index, /, *, x_shape, axis, k=0, largest=1, sorted=1):  # noqa: A002
+def topk_grad(dy, index, /, *, x_shape, axis, k=0, largest=1, sorted=1):
     moved, places = jnp.moveaxis(dy, axis, -1), jnp.moveaxis(index, axis, -1)
     flat = moved.reshape(-1, moved.shape[-1])
     rows = jnp.arange(flat.shape[0])[:, None]

@@ -32,8 +32,8 @@ def check_graph(graph: Graph) -> None:
         first, second = (graph._ops[i].debugName() for i in (a, b))
         where = f"graph {graph.id!r}" if graph.id else "the main graph"
         raise popart_exception(
-            f"Inplacing ambiguity detected. In {where}, {first} and {second} use the same data and at least one of them "
-            "changes it, but nothing says which runs first.\n"
+            f"Inplacing ambiguity detected. In {where}, {first} and {second} use the same data and at least one "
+            "of them changes it, but nothing says which runs first.\n"
             "  fix: put them in `with popxl.in_sequence():`, or use the output of the in-place op in the other one."
         )
 

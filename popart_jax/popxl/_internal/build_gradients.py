@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ..graph import Graph
     from ..tensor import Tensor
     from ..transforms.autodiff import GradGraphInfo
-    from .op import Op
 
 
 @dataclass(frozen=True)
@@ -75,14 +74,18 @@ class Builder:
         found = self.gradient(t)
         return self.zeros(t) if found is None else found
 
-    def create(self, step: Step, class_name: str, inputs: list[Any], outs: list[Any], attributes: Any = None, **more: Any):
+    def create(
+        self, step: Step, class_name: str, inputs: list[Any], outs: list[Any], attributes: Any = None, **more: Any
+    ):
         """A gradient operator placed like its forward operator."""
         settings = step.op._settings.copy(f"{step.op._settings.name}_grad")
         if step.op._class_name == "IpuCopyOp":
             settings.vgraphId = step.op._options["destination"]
         return self._create(class_name, inputs, outs, attributes, settings=settings, **more)
 
-    def _create(self, class_name: str, inputs: list[Any], outs: list[Any], attributes: Any = None, **more: Any) -> list[Tensor]:
+    def _create(
+        self, class_name: str, inputs: list[Any], outs: list[Any], attributes: Any = None, **more: Any
+    ) -> list[Tensor]:
         from .._create import create, result
 
         op = create(class_name, inputs, outs, attributes, graph=self.graph, **more)
@@ -109,8 +112,7 @@ def build(plan: Plan) -> GradGraphInfo:
             out = _grad_out(t)
             b.add(t, graph._add_input(out.shape, out.dtype, out.name, False, out.meta_shape))
             expected.append(make(t, kinds.FwdGrad))
-        for t in provide(plan, b):
-            expected.append(make(t, kinds.Fwd))
+        expected.extend(make(t, kinds.Fwd) for t in provide(plan, b))
         for step in plan.steps:
             _EMIT.get(step.op._class_name, _emit_rule)(b, step)
         for t in plan.required:
@@ -159,7 +161,13 @@ def _emit_vjp(b: Builder, step: Step, reads: list[Tensor], outs: list[Any], attr
     operands = [None if v is None else _operand(v.meta["tensor"], position, step) for v in op._node.inputs]
     node = op._node
     template = Template(
-        node.domain, node.op_type, node.version or 1, tuple(operands), step.of, tuple(i for i, _ in present), len(node.outputs)
+        node.domain,
+        node.op_type,
+        node.version or 1,
+        tuple(operands),
+        step.of,
+        tuple(i for i, _ in present),
+        len(node.outputs),
     )
     inputs = [g for _, g in present] + reads
     assert step.rule is not None
@@ -270,7 +278,9 @@ def _emit_scatter(b: Builder, step: Step) -> None:
     op, target = step.op, step.op._in(0)
     plain = {"groups": op._node.attributes["groups"].value, "shape": target.shape}
     out = Out(f"Gradient___{target.name}", target.shape, target.dtype)
-    made = b.create(step, "ReplicatedAllGatherOp", [b.given(op._out(0))], [out], plain, options={"group": op._options["group"]})
+    made = b.create(
+        step, "ReplicatedAllGatherOp", [b.given(op._out(0))], [out], plain, options={"group": op._options["group"]}
+    )
     b.add(target, made[0])
 
 

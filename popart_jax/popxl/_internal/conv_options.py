@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 class MultiConvOptions:
     """Memory proportions, partial types and the like; lists are empty when nothing was given."""
 
-    availableMemoryProportions: list[float] = field(default_factory=list)  # noqa: N815 - names of the internal IR
-    partialsTypes: list[str] = field(default_factory=list)  # noqa: N815
-    planType: str | None = None  # noqa: N815
-    perConvReservedTiles: int | None = None  # noqa: N815
-    cycleBackOff: float | None = None  # noqa: N815
-    enableConvDithering: list[int] = field(default_factory=list)  # noqa: N815
+    availableMemoryProportions: list[float] = field(default_factory=list)
+    partialsTypes: list[str] = field(default_factory=list)
+    planType: str | None = None
+    perConvReservedTiles: int | None = None
+    cycleBackOff: float | None = None
+    enableConvDithering: list[int] = field(default_factory=list)
 
     def copy(self) -> MultiConvOptions:
         """Independent lists."""

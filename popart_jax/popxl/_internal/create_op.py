@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def creator(graph: Graph, class_name: str, *, connected: bool) -> Callable[..., Any]:
     """A function that appends an operator of that class to the graph.
 
-    The positional arguments are ({index: tensor id}, {index: tensor id}, ...) when `connected`; of the rest, the settings
-    are used, and attributes of the operator may be given by keyword.
+    The positional arguments are ({index: tensor id}, {index: tensor id}, ...) when `connected`; of the rest, the
+    settings are used, and attributes of the operator may be given by keyword.
     """
     from .op_classes import all_classes
 

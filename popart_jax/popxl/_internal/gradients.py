@@ -1,8 +1,8 @@
 """Gradient operators of each class: which inputs they give gradients for, and which forward tensors they read.
 
-One `Rule` per gradient operator. `reads` are ``i<n>`` / ``o<n>`` (forward inputs and outputs); they become inputs of the
-gradient graph even where the formula does not need their values, as PopXL's interface promises. `row` is the operator of
-the table that computes the gradient; without it `jax.vjp` of the forward node does.
+One `Rule` per gradient operator. `reads` are ``i<n>`` / ``o<n>`` (forward inputs and outputs); they become inputs of
+the gradient graph even where the formula does not need their values, as PopXL's interface promises. `row` is the
+operator of the table that computes the gradient; without it `jax.vjp` of the forward node does.
 Source: the gradient operators that PopART declares.
 """
 
@@ -124,7 +124,8 @@ RULES: dict[str, list[Rule]] = {
 ZERO = frozenset({"CeilOp", "FloorOp", "SignOp"})
 """Operators whose gradient is zero everywhere."""
 
-BLOCKED = frozenset({"DetachOp", "DetachInplaceOp", "InitOp", "ArgMaxOp", "ArgMinOp", "RandomNormalOp", "RandomUniformOp",
+BLOCKED = frozenset({"DetachOp", "DetachInplaceOp", "InitOp", "ArgMaxOp", "ArgMinOp", "RandomNormalOp",
+                     "RandomUniformOp",
                      "HostLoadOp", "RemoteLoadOp", "ModifyRandomSeedOp"})  # fmt: skip
 """Operators through which no gradient flows, without that being an error."""
 

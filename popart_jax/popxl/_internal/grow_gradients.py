@@ -50,7 +50,11 @@ class Plan:
 
 
 def differentiate(
-    graph: Graph, provided: Sequence[Tensor] | None, required: Sequence[Tensor] | None, infos: Infos, lenient: bool = False
+    graph: Graph,
+    provided: Sequence[Tensor] | None,
+    required: Sequence[Tensor] | None,
+    infos: Infos,
+    lenient: bool = False,
 ) -> GradGraphInfo:
     """See `transforms.autodiff`; with `lenient` only gradients that can be had are required."""
     from .build_gradients import build
@@ -68,7 +72,7 @@ def differentiate(
     missing = [t for t in wanted if t.id not in reached]
     if missing and not lenient:
         raise popart_exception(
-            f"Unable to provide required gradient output for {missing[0]!r} of {graph!r}: no provided gradient reaches it.\n"
+            f"Unable to provide required gradient output for {missing[0]!r} of {graph!r}: no gradient reaches it.\n"
             "  fix: leave it out of `grads_required`."
         )
     plan.required = [t for t in wanted if t.id in reached]
@@ -162,7 +166,7 @@ def info_for(called: Graph, infos: Infos) -> GradGraphInfo:
                 "`called_graphs_grad_info`."
             )
         floating = [t for t in called.outputs if t.dtype.is_floating_point]
-        infos[called] = differentiate(called, floating, [t for t in called.inputs], infos, lenient=True)
+        infos[called] = differentiate(called, floating, list(called.inputs), infos, lenient=True)
     return infos[called]
 
 

@@ -46,7 +46,9 @@ def _branch(b: Any, op: Any, info: Any, start: int, forward: Any, of: list[int])
                 operands.append(b.given(op._out(forward.outputs.index(e.fwd_tensor))))
         outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in info.graph.outputs]
         call = create("CallOp", inputs, outs, {"callee": info.graph}, graph=graph)
-        given = {forward.inputs.index(e.fwd_tensor) + start: result(call, k) for k, e in enumerate(info.expected_outputs)}
+        given = {
+            forward.inputs.index(e.fwd_tensor) + start: result(call, k) for k, e in enumerate(info.expected_outputs)
+        }
         for i in of:
             t = op._in(i)
             if i in given:

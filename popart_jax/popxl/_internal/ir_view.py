@@ -97,7 +97,9 @@ class Ir:
                 for node in parts(op._node):
                     if node.op_type == op_type:
                         value = node.outputs[0] if op_type == "HostLoad" else node.inputs[0]
-                        found.setdefault(node.attributes["stream"].as_string(), []).append(value.meta["tensor"]._pb_tensor)
+                        found.setdefault(node.attributes["stream"].as_string(), []).append(
+                            value.meta["tensor"]._pb_tensor
+                        )
         return found
 
     def getHostLoadTensors(self) -> dict[str, list[Any]]:

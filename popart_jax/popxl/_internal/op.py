@@ -26,7 +26,9 @@ class Op:
     _class_name = "Op"
 
     @classmethod
-    def _attach(cls, node: ir.Node, graph: Graph, number: int, class_name: str, settings: Settings, options: dict) -> Op:
+    def _attach(
+        cls, node: ir.Node, graph: Graph, number: int, class_name: str, settings: Settings, options: dict
+    ) -> Op:
         from .op_classes import find
 
         self = object.__new__(find(class_name))
@@ -80,7 +82,7 @@ class Op:
     def getSettings(self) -> Settings:
         return self._settings
 
-    getInSettings = getOutSettings = lambda self, i=0: self._settings  # noqa: E731
+    getInSettings = getOutSettings = lambda self, i=0: self._settings
 
     # --- operands and results -----------------------------------------------------------------------------------
 
@@ -311,8 +313,8 @@ class Op:
 _RANDOM = {"DropoutOp": 1, "ShapedDropoutOp": 1, "RandomNormalOp": 0, "RandomUniformOp": 0}
 _OPTIMIZER = {"AccumulateOp", "AccumulatorScaleOp", "AccumulatorZeroOp", "SparseAccumulateOp", "AdamUpdaterOp",
               "AdamVarUpdateOp", "CopyVarUpdateOp"}  # fmt: skip
-_UNARY = {"AbsOp", "CastOp", "CeilOp", "CosOp", "ExpOp", "FloorOp", "GeluOp", "GeluErfOp", "IdentityOp", "IsInf", "IsNaN",
-          "LogOp", "NegateOp", "NotOp", "ReluOp", "SignOp", "SinOp", "SqrtOp", "SwishOp", "TanhOp", "ClipOp",
+_UNARY = {"AbsOp", "CastOp", "CeilOp", "CosOp", "ExpOp", "FloorOp", "GeluOp", "GeluErfOp", "IdentityOp", "IsInf",
+          "IsNaN", "LogOp", "NegateOp", "NotOp", "ReluOp", "SignOp", "SinOp", "SqrtOp", "SwishOp", "TanhOp", "ClipOp",
           "DetachOp", "ExpInplaceOp", "GeluInplaceOp", "ReluInplaceOp", "SwishInplaceOp"}  # fmt: skip
 
 

@@ -116,8 +116,8 @@ def split_gradient(op: Any) -> bool:
     return True
 
 
-_NO_OPS = {"ReshapeOp", "TransposeOp", "SliceOp", "SubsampleOp", "CastOp", "ReduceSumOp", "ReduceMeanOp", "SumOp", "ConcatOp",
-           "ReshapeGradOp", "AddArg0GradOp", "AddArg1GradOp", "SubtractArg0GradOp", "IdentityGradOp", "SumArgGradOp",
+_NO_OPS = {"ReshapeOp", "TransposeOp", "SliceOp", "SubsampleOp", "CastOp", "ReduceSumOp", "ReduceMeanOp", "SumOp",
+           "ConcatOp", "ReshapeGradOp", "AddArg0GradOp", "AddArg1GradOp", "SubtractArg0GradOp", "IdentityGradOp", "SumArgGradOp",
            "ReduceSumGradOp", "IdentityLossGradOp"}  # fmt: skip
 
 
@@ -210,7 +210,9 @@ def conv_transpose(op: Any) -> bool:
     shape = (weights.shape[1] * group, weights.shape[0] // group, *weights.shape[2:])
     scaled = len(op._node.inputs) > 2
     flip = ("popxl" if scaled else "ai.graphcore", "ConvFlipWeights", 1)
-    flipped = _create(op, "ConvFlipWeightsOp", [weights], [_out(weights, "_flipped", shape)], {"group": group}, row=flip)
+    flipped = _create(
+        op, "ConvFlipWeightsOp", [weights], [_out(weights, "_flipped", shape)], {"group": group}, row=flip
+    )
     row = ("popxl", "ConvOfFlippedPow2Scaled" if scaled else "ConvOfFlipped", 1)
     inputs = [data, _first(flipped), *([op._in(2)] if scaled else [])]
     made = _create(op, "ConvOp", inputs, [_out(op._out(0), "_conv")], plain, row=row, options=op._options)

@@ -1,8 +1,8 @@
 """Clean-up patterns on PopXL graphs, chosen by level.
 
 Mandatory ones give every operator an executable form; the default ones remove what computes nothing. Operators of other
-packages take part through their options: ``to_identity`` (the pattern OpToIdentity replaces the operator), ``unexecutable``
-(a reason; a session refuses the operator).
+packages take part through their options: ``to_identity`` (the pattern OpToIdentity replaces the operator),
+``unexecutable`` (a reason; a session refuses the operator).
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class Patterns:
 
 def apply(graph: Any, patterns: Any) -> None:
     """Apply the selected patterns to a graph until nothing changes."""
-    selected = [fn for name, fn in {**MANDATORY, **DECOMPOSITIONS, **DEFAULT}.items() if patterns.isPatternEnabled(name)]
+    selected = [
+        fn for name, fn in {**MANDATORY, **DECOMPOSITIONS, **DEFAULT}.items() if patterns.isPatternEnabled(name)
+    ]
     while any(_pass(graph, fn) for fn in selected):
         pass
 

@@ -13,7 +13,11 @@ class ReplicaGrouping:
 
         if group_size is None:
             stride, group_size = 1, num_replicas if stride is None else stride
-        self._n, self._stride, self._size = int(num_replicas), 1 if group_size == 1 else int(stride or 1), int(group_size)
+        self._n, self._stride, self._size = (
+            int(num_replicas),
+            1 if group_size == 1 else int(stride or 1),
+            int(group_size),
+        )
         self._assignment = _assign(self._n, self._stride, self._size)
 
     def getNumReplicas(self) -> int:
@@ -52,4 +56,4 @@ class ReplicaGrouping:
     def __hash__(self) -> int:
         return hash(tuple(self._assignment))
 
-    __str__ = __repr__ = lambda self: self.str()  # noqa: E731
+    __str__ = __repr__ = lambda self: self.str()

@@ -16,7 +16,7 @@ def insert_before(op: Any, others: Sequence[Any]) -> None:
 
 
 def take_over(old: Any, new: Any) -> None:
-    """`new` replaces `old`: it gives old's output tensors (the same objects), stands in its order, and `old` is erased."""
+    """`new` replaces `old`: it gives old's output tensors (the same objects) and stands in its order."""
     graph = old._graph
     keep = list(old._outputs().items())
     for i, tensor in keep:

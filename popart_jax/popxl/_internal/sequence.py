@@ -41,7 +41,7 @@ class TopoCons:
                 if other is not new:
                     self.insert(new, other)
 
-    def transferToSubgraph(self, *args: Any) -> None:  # noqa: N802 - a name of the internal IR
+    def transferToSubgraph(self, *args: Any) -> None:
         """Constraints move together with their operators here, so nothing is left to transfer."""
 
 

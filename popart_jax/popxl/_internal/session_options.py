@@ -11,8 +11,10 @@ from ...enums import VirtualGraphMode
 _DEFAULTS: dict[str, Any] = {
     "virtualGraphMode": VirtualGraphMode.Manual, "useHostCopyOps": True, "aliasZeroCopy": True,
     "enableExplicitMainLoops": True, "explicitRecomputation": True, "enableInplaceAmbiguityChecking": True,
-    "decomposeGradSum": True, "enableVariablesCaching": False, "replicatedGraphCount": 1, "enableReplicatedGraphs": False,
-    "throwIfLog2ScaleTensorNotInRange": True, "numIOTiles": 0, "partialsTypeMatMuls": "", "logDir": ".", "cachePath": "",
+    "decomposeGradSum": True,
+    "enableVariablesCaching": False, "replicatedGraphCount": 1, "enableReplicatedGraphs": False,
+    "throwIfLog2ScaleTensorNotInRange": True,
+    "numIOTiles": 0, "partialsTypeMatMuls": "", "logDir": ".", "cachePath": "",
     "enableEngineCaching": False,
 }  # fmt: skip
 

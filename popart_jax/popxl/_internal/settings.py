@@ -26,12 +26,12 @@ class Settings:
     """
 
     name: str = ""
-    vgraphId: int | None = None  # noqa: N815 - names of the internal IR
-    tileSet: TileSet = TileSet.Compute  # noqa: N815
-    executionContext: ExecutionContext = ExecutionContext.Normal  # noqa: N815
-    pipelineStage: int | None = None  # noqa: N815
-    inferTensorMappingToFrom: dict[int, int] | None = None  # noqa: N815
-    debugInfoId: int = 0  # noqa: N815
+    vgraphId: int | None = None
+    tileSet: TileSet = TileSet.Compute
+    executionContext: ExecutionContext = ExecutionContext.Normal
+    pipelineStage: int | None = None
+    inferTensorMappingToFrom: dict[int, int] | None = None
+    debugInfoId: int = 0
 
     def copy(self, name: str | None = None) -> Settings:
         """An independent copy, under another name if given."""

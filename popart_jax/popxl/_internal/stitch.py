@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def provide(plan: Plan, builder: Any) -> list[Tensor]:
     """Enter every forward tensor that the plan reads into ``builder.forward``; returns those that became inputs.
 
-    Tensors that are neither inputs nor outputs of the forward graph become outputs of it, and of all its calls; when the
-    graph is the body of a loop or a branch they are computed again instead.
+    Tensors that are neither inputs nor outputs of the forward graph become outputs of it, and of all its calls; when
+    the graph is the body of a loop or a branch they are computed again instead.
     """
     forward = plan.graph
     reads = plan.reads

@@ -17,7 +17,20 @@ if TYPE_CHECKING:
 
 _NAMES = {TensorType.ActGrad: "ActGrad", TensorType.Const: "Const", TensorType.Stream: "Stream",
           TensorType.Variable: "Variable", TensorType.Unknown: "Unknown"}  # fmt: skip
-_TYPES = ("Float64", "Float32", "Float16", "Int64", "Int32", "Int16", "Int8", "UInt64", "UInt32", "UInt16", "UInt8", "Bool")
+_TYPES = (
+    "Float64",
+    "Float32",
+    "Float16",
+    "Int64",
+    "Int32",
+    "Int16",
+    "Int8",
+    "UInt64",
+    "UInt32",
+    "UInt16",
+    "UInt8",
+    "Bool",
+)
 
 
 def view(tensor: PopxlTensor) -> Tensor:
@@ -42,7 +55,6 @@ class Consumers:
         return len(self.getOps())
 
 
-
 class Tensor:
     """View of one tensor."""
 
@@ -58,8 +70,8 @@ class Tensor:
 
     @property
     def info(self) -> Any:
-        info = TensorInfo(self._tensor.dtype._pb_dtype, list(self._tensor.shape), list(self._tensor.meta_shape))
-        return info
+        t = self._tensor
+        return TensorInfo(t.dtype._pb_dtype, list(t.shape), list(t.meta_shape))
 
     def tensorType(self) -> TensorType:
         return self._tensor._kind
@@ -136,7 +148,9 @@ class Tensor:
         return t.replica_grouping._to_variable_settings(t.retrieval_mode)
 
     def isModified(self, considerLoopInput: bool = True) -> bool:
-        return any(op.modifiesIndex(i) for op in self.consumers.getOps() for i, t in op._inputs().items() if t == self._tensor)
+        return any(
+            op.modifiesIndex(i) for op in self.consumers.getOps() for i, t in op._inputs().items() if t == self._tensor
+        )
 
     def isAliased(self) -> bool:
         return self.anyAlias(lambda t: t.id != self.id)

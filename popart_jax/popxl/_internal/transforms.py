@@ -59,7 +59,9 @@ class Autodiff(Transform):
 
     _name = "Autodiff"
 
-    def apply(self, ir: Any, graph_id: Any, provided: Any = None, required: Any = None, infos: Any = None, *_: Any) -> Any:
+    def apply(
+        self, ir: Any, graph_id: Any, provided: Any = None, required: Any = None, infos: Any = None, *_: Any
+    ) -> Any:
         """{graph id: BwdGraphInfo} of all gradient graphs."""
         from .enums import ExpectedConnectionType
         from .grow_gradients import differentiate
@@ -74,7 +76,9 @@ class Autodiff(Transform):
             return [ExpectedConnection(e.fwd_tensor.id, ExpectedConnectionType[e.connection_type.name]) for e in items]
 
         return {
-            GraphId(g.id): BwdGraphInfo(GraphId(i.graph.id), connections(i.expected_inputs), connections(i.expected_outputs))
+            GraphId(g.id): BwdGraphInfo(
+                GraphId(i.graph.id), connections(i.expected_inputs), connections(i.expected_outputs)
+            )
             for g, i in found.items()
         }
 

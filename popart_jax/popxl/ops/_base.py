@@ -24,7 +24,12 @@ def unary_(class_name: str, t: Tensor, name: str, **attributes: Any) -> Tensor:
 
 
 def binary(
-    class_name: str, lhs: Tensor, rhs: Tensor, name: str, dtype: dtypes.dtype | None = None, names: tuple[str, str] = ("lhs", "rhs")
+    class_name: str,
+    lhs: Tensor,
+    rhs: Tensor,
+    name: str,
+    dtype: dtypes.dtype | None = None,
+    names: tuple[str, str] = ("lhs", "rhs"),
 ) -> Tensor:
     """Two operands with NumPy broadcasting."""
     check_operands(**{names[0]: lhs, names[1]: rhs})

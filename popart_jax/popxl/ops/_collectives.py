@@ -220,7 +220,9 @@ def _back(axis: int, rank: int) -> tuple[int, ...]:
 def all_gather(t: Tensor, grouping: ReplicaGrouping, shape: tuple[int, ...], name: str) -> Tensor:
     """One ReplicatedAllGather operator with an output of this shape."""
     attributes = {"shape": shape, **group_attributes(grouping)}
-    return result(create("ReplicatedAllGatherOp", [t], [Out(name, shape, t.dtype)], attributes, options={"group": grouping}))
+    return result(
+        create("ReplicatedAllGatherOp", [t], [Out(name, shape, t.dtype)], attributes, options={"group": grouping})
+    )
 
 
 def all_reduce(ts: list[Tensor], ipus: list[int] | None = None, op: CollectiveOps = "add") -> list[Tensor]:
@@ -234,7 +236,9 @@ def all_reduce(ts: list[Tensor], ipus: list[int] | None = None, op: CollectiveOp
     return _across_ipus(ts, ipus, op, {})
 
 
-def all_reduce_identical_inputs(ts: list[Tensor], ipus: list[int] | None = None, op: CollectiveOps = "add") -> list[Tensor]:
+def all_reduce_identical_inputs(
+    ts: list[Tensor], ipus: list[int] | None = None, op: CollectiveOps = "add"
+) -> list[Tensor]:
     """Tensors that are identical already: forward nothing happens, backward the gradients are reduced."""
     return _across_ipus(ts, ipus, op, {"identical_inputs": 1})
 

@@ -85,7 +85,9 @@ def reshaped(t: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
     known = math.prod(d for d in shape if d != -1)
     full = tuple(int(t.nelms // known if d == -1 else d) for d in shape)
     if math.prod(full) != t.nelms:
-        raise popart_exception(f"Reshape of {t.id!r}: {list(t.shape)} can't become {list(shape)}, the number of elements differs")
+        raise popart_exception(
+            f"Reshape of {t.id!r}: {list(t.shape)} can't become {list(shape)}, the number of elements differs"
+        )
     return full
 
 

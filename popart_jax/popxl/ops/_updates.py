@@ -20,7 +20,11 @@ def scalars(**given: Number) -> tuple[dict[str, Tensor], dict[str, float], dict[
     tensors = {k: v for k, v in given.items() if isinstance(v, Tensor)}
     numbers = {k: dtypes.builtins.float(v) for k, v in given.items() if v is not None and not isinstance(v, Tensor)}
     told = {
-        k: OptimizerValue(0.0, False) if k in tensors else OptimizerValue(numbers[k]) if k in numbers else OptimizerValue()
+        k: OptimizerValue(0.0, False)
+        if k in tensors
+        else OptimizerValue(numbers[k])
+        if k in numbers
+        else OptimizerValue()
         for k in given
     }
     return tensors, numbers, told
@@ -110,7 +114,9 @@ def adam_updater(
         Weight decay without weight; a time step without both betas.
     """
     mode = "Adam" if time_step is not None else "AdamNoBias"
-    return create_adamupdater(acc_first_order, acc_second_order, {}, mode, weight, time_step, weight_decay, beta1, beta2, epsilon)
+    return create_adamupdater(
+        acc_first_order, acc_second_order, {}, mode, weight, time_step, weight_decay, beta1, beta2, epsilon
+    )
 
 
 def lamb_updater(
@@ -119,7 +125,9 @@ def lamb_updater(
 ) -> Tensor:  # fmt: skip
     """The same term as `adam_updater`, for LAMB."""
     mode = "Lamb" if time_step is not None else "LambNoBias"
-    return create_adamupdater(acc_first_order, acc_second_order, {}, mode, weight, time_step, weight_decay, beta1, beta2, epsilon)
+    return create_adamupdater(
+        acc_first_order, acc_second_order, {}, mode, weight, time_step, weight_decay, beta1, beta2, epsilon
+    )
 
 
 def adamax_updater(
@@ -135,7 +143,9 @@ def adamax_updater(
     """
     if time_step is None:
         raise ValueError("AdaMax requires time_step to not be None.")
-    return create_adamupdater(acc_first_order, acc_second_order, {}, "AdaMax", weight, time_step, weight_decay, beta1, 0.0, epsilon)
+    return create_adamupdater(
+        acc_first_order, acc_second_order, {}, "AdaMax", weight, time_step, weight_decay, beta1, 0.0, epsilon
+    )
 
 
 def weight_decay_is_required(weight_decay: Number) -> bool:

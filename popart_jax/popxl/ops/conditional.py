@@ -63,7 +63,9 @@ class ConditionalSiteInfo(CallSiteInfo):
         for then_branch in (True, False):
             graph = self._branch(then_branch)
             if graph_tensor in graph.inputs:
-                return self.parent_input(self.graph_to_parent_input_index(graph.inputs.index(graph_tensor), then_branch))
+                return self.parent_input(
+                    self.graph_to_parent_input_index(graph.inputs.index(graph_tensor), then_branch)
+                )
             if graph_tensor in graph.outputs:
                 return self.parent_output(graph.outputs.index(graph_tensor))
         raise ValueError(f"{graph_tensor!r} is not an input or output tensor of {self.called_graph!r}.")
@@ -141,7 +143,8 @@ def conditional_with_info(
 def _outputs(then_branch: Graph, else_branch: Graph) -> list[Out]:
     if len(then_branch.outputs) != len(else_branch.outputs):
         raise ValueError(
-            f"The branches must have equal numbers of outputs: {len(then_branch.outputs)} and {len(else_branch.outputs)}."
+            "The branches must have equal numbers of outputs: "
+            f"{len(then_branch.outputs)} and {len(else_branch.outputs)}."
         )
     outs = []
     for a, b in zip(then_branch.outputs, else_branch.outputs, strict=True):

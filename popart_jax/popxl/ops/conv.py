@@ -74,7 +74,9 @@ def conv(
     check_operands(t=t, weight=weight)
     geometry = _geometry(t, weight, stride, padding, dilation, groups, pad_type)
     out = Out("conv_out", _conv_shape(t, weight, geometry), t.dtype)
-    chosen = multi_conv_options(gir()._options, None, available_memory_proportions, partials_types, enable_conv_dithering)
+    chosen = multi_conv_options(
+        gir()._options, None, available_memory_proportions, partials_types, enable_conv_dithering
+    )
     return result(create("ConvOp", [t, weight], [out], geometry, options={"conv": chosen}))
 
 
@@ -164,7 +166,9 @@ def conv_transpose(
     check_operands(t=t, weight=weight)
     attributes = _transposed(t, weight, stride, padding, dilation, groups, pad_type, output_padding, output_shape)
     out = Out("convtranspose_out", _transposed_shape(t, weight, attributes), t.dtype)
-    chosen = multi_conv_options(gir()._options, None, available_memory_proportions, partials_types, enable_conv_dithering)
+    chosen = multi_conv_options(
+        gir()._options, None, available_memory_proportions, partials_types, enable_conv_dithering
+    )
     return result(create("ConvTransposeOp", [t, weight], [out], attributes, options={"conv": chosen}))
 
 
@@ -195,7 +199,15 @@ def conv_transpose_pow2scaled(
 
 
 def _transposed(
-    t: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: Any, pad_type: Any, extra: Any, shape: Any
+    t: Tensor,
+    weight: Tensor,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: Any,
+    pad_type: Any,
+    extra: Any,
+    shape: Any,
 ) -> dict[str, Any]:
     return {
         **_geometry(t, weight, stride, padding, dilation, groups, pad_type),

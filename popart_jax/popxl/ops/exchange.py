@@ -152,7 +152,9 @@ def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
         producer = t._value.producer()
         source = placement(t)[0] if producer is not None else None
         if source is None:
-            raise ValueError(f"Could not infer the ipu of the tensor {t!r}. Please specify `source` when creating the copy.")
+            raise ValueError(
+                f"Could not infer the ipu of the tensor {t!r}. Please specify `source` when creating the copy."
+            )
     settings = get_current_context()._get_op_settings("IpuCopy")
     settings.vgraphId = source
     options = {"source": int(source), "destination": int(destination)}

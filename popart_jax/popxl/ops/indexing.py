@@ -13,7 +13,9 @@ from ..tensor import Tensor
 from .utils import check_operands, handle_negative_axis
 
 
-def gather(t: Tensor, indices: Tensor, axis: int = 0, available_memory_proportion: float | None = None, zero_OOR: bool = False) -> Tensor:
+def gather(
+    t: Tensor, indices: Tensor, axis: int = 0, available_memory_proportion: float | None = None, zero_OOR: bool = False
+) -> Tensor:
     """Slices of `t` along an axis; out-of-range indices (negative ones too) give zeros with `zero_OOR`."""
     return groupedgather(t, indices, axis, 1, available_memory_proportion, zero_OOR)
 
@@ -30,7 +32,9 @@ def groupedgather(
     return _gather("GatherOp", t, indices, axis, group_size or 1, available_memory_proportion, zero_OOR, "gather_out")
 
 
-def tied_gather(t: Tensor, indices: Tensor, axis: int = 0, available_memory_proportion: float | None = None, zero_OOR: bool = False) -> Tensor:
+def tied_gather(
+    t: Tensor, indices: Tensor, axis: int = 0, available_memory_proportion: float | None = None, zero_OOR: bool = False
+) -> Tensor:
     """`gather` whose operand shares its layout with a matrix product (a matter of cost only)."""
     return _gather("TiedGatherOp", t, indices, axis, 1, available_memory_proportion, zero_OOR, "tiedgather_out")
 
@@ -44,7 +48,9 @@ def _gather(
         raise popart_exception(f"Gather axis {axis} is out of range for rank {t.rank}")
     axis = handle_negative_axis(t, axis)
     if lead and (t.shape[0] != groups or indices.shape[0] != groups):
-        raise popart_exception(f"groupedgather: leading axes of {list(t.shape)}, {list(indices.shape)} must be {groups}")
+        raise popart_exception(
+            f"groupedgather: leading axes of {list(t.shape)}, {list(indices.shape)} must be {groups}"
+        )
     if lead and axis == 0:
         axis = 1
     shape = (*t.shape[:axis], *indices.shape[lead:], *t.shape[axis + 1 :])
@@ -98,7 +104,15 @@ def scatter_reduce(
         Neither `initial_values` nor `axis_size`; unknown reduction.
     """
     return grouped_scatter_reduce(
-        data, indices, reduction, initial_values, axis, axis_size, 1, bool(enable_index_broadcast), available_memory_proportion
+        data,
+        indices,
+        reduction,
+        initial_values,
+        axis,
+        axis_size,
+        1,
+        bool(enable_index_broadcast),
+        available_memory_proportion,
     )
 
 
@@ -128,8 +142,13 @@ def grouped_scatter_reduce(
             raise ValueError("Either `axis_size` or `initial_values` must be given.")
         axis_size = initial_values.shape[axis]
     shape = (*data.shape[:axis], int(axis_size), *data.shape[axis + 1 :])
-    attributes: dict[str, Any] = {"axis": axis, "axis_size": int(axis_size), "reduction": reduction,
-                                  "group_size": int(group_size), "enable_index_broadcast": int(enable_index_broadcast)}  # fmt: skip
+    attributes: dict[str, Any] = {
+        "axis": axis,
+        "axis_size": int(axis_size),
+        "reduction": reduction,
+        "group_size": int(group_size),
+        "enable_index_broadcast": int(enable_index_broadcast),
+    }
     inputs = [data, indices] + ([] if initial_values is None else [initial_values])
     options = {"available_memory_proportion": available_memory_proportion}
     out = Out("scatterreduce_out", shape, data.dtype)
@@ -180,7 +199,13 @@ def dynamic_update_(
 
 
 def _dynamic_update(
-    class_name: str, t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int], no_overlap: bool
+    class_name: str,
+    t: Tensor,
+    index: Tensor,
+    t_update: Tensor,
+    axes: Iterable[int],
+    sizes: Iterable[int],
+    no_overlap: bool,
 ) -> Tensor:
     check_operands(t=t, index=index, t_update=t_update)
     inplace = "Inplace" in class_name

@@ -46,7 +46,9 @@ def matmul(
     out = Out("matmul_out", _shapes.matmul(lhs, rhs), output_type or lhs.dtype)
     if output_type in (None, lhs.dtype):
         return result(create("MatMulOp", [lhs, rhs], [out], options=options))
-    return result(create("MatMulOp", [lhs, rhs], [out], {"to": output_type}, options=options, row=("popxl", "MatMulTo", 1)))
+    return result(
+        create("MatMulOp", [lhs, rhs], [out], {"to": output_type}, options=options, row=("popxl", "MatMulTo", 1))
+    )
 
 
 def _partials(given: dtypes.dtype | None) -> str:

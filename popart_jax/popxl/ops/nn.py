@@ -23,7 +23,9 @@ def average_pool(
     dilation: Ints = None, in_dilations: Ints = None, auto_pad: PadType | None = "not_set", ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
     """Mean over windows; padding does not count."""
-    return _pool("AveragePoolOp", t, kernel_size, stride, padding, out_pads, dilation, in_dilations, auto_pad, ceil_mode)
+    return _pool(
+        "AveragePoolOp", t, kernel_size, stride, padding, out_pads, dilation, in_dilations, auto_pad, ceil_mode
+    )
 
 
 def max_pool(
@@ -116,7 +118,12 @@ def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Iterable[int], ratio: 
 
 
 def roi_align(
-    t: Tensor, rois: Tensor, batch_index: Tensor, output_size: tuple[int, ...], spatial_scale: float, sampling_ratio: int
+    t: Tensor,
+    rois: Tensor,
+    batch_index: Tensor,
+    output_size: tuple[int, ...],
+    spatial_scale: float,
+    sampling_ratio: int,
 ) -> Tensor:
     """Averages of bilinear samples in regions (x1, y1, x2, y2) of feature maps, without half-pixel offset."""
     check_operands(t=t, rois=rois, batch_index=batch_index)
@@ -152,7 +159,11 @@ def interpolate(
     for given, known, what in (
         (mode, get_args(InterpolateType), "mode"),
         (nearest_mode, get_args(InterpolateNearestType), "nearest_mode"),
-        (coordinate_transformation_mode, get_args(InterpolateCoordinateTransformationType), "coordinate_transformation_mode"),
+        (
+            coordinate_transformation_mode,
+            get_args(InterpolateCoordinateTransformationType),
+            "coordinate_transformation_mode",
+        ),
     ):
         if given not in known:
             raise ValueError(f"{what} must be one of {known}, got {given!r}.")
@@ -203,14 +214,22 @@ def nll_loss(
         Unknown reduction.
     """
     check_operands(probs=probs, labels=labels)
-    attributes: dict[str, Any] = {"reduction": _reduction(reduction), "log_prob": int(log_prob), "ignore_index": ignore_index}
+    attributes: dict[str, Any] = {
+        "reduction": _reduction(reduction),
+        "log_prob": int(log_prob),
+        "ignore_index": ignore_index,
+    }
     _check_labels(probs, labels)
     out = Out("loss", labels.shape if reduction == "none" else (), probs.dtype)
     return result(create("NllOp", [probs, labels], [out], attributes))
 
 
 def nll_loss_with_softmax_grad(
-    probs: Tensor, labels: Tensor, loss_grad: float | Tensor = 1, ignore_index: int | None = None, reduction: str = "mean"
+    probs: Tensor,
+    labels: Tensor,
+    loss_grad: float | Tensor = 1,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
 ) -> tuple[Tensor, Tensor]:
     """The loss of softmax probabilities and its gradient with respect to the softmax's input.
 

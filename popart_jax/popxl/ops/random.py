@@ -11,14 +11,22 @@ from .utils import check_operands
 
 
 def random_uniform(
-    seed_tensor: Tensor, shape: tuple[int, ...], low: float = 0.0, high: float = 1.0, dtype: dtypes.dtype = dtypes.float32
+    seed_tensor: Tensor,
+    shape: tuple[int, ...],
+    low: float = 0.0,
+    high: float = 1.0,
+    dtype: dtypes.dtype = dtypes.float32,
 ) -> Tensor:
     """Uniform numbers in [low, high)."""
     return _random("RandomUniformOp", seed_tensor, shape, dtype, "random_uniform_out", low=float(low), high=float(high))
 
 
 def random_normal(
-    seed_tensor: Tensor, shape: tuple[int, ...], mean: float = 0.0, std: float = 1.0, dtype: dtypes.dtype = dtypes.float32
+    seed_tensor: Tensor,
+    shape: tuple[int, ...],
+    mean: float = 0.0,
+    std: float = 1.0,
+    dtype: dtypes.dtype = dtypes.float32,
 ) -> Tensor:
     """Normal numbers."""
     return _random("RandomNormalOp", seed_tensor, shape, dtype, "random_normal_out", mean=float(mean), scale=float(std))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 
@@ -145,7 +146,7 @@ def histogram(t: Tensor, levels: list[float], absolute_of_input: bool) -> Tensor
 
 def check_increment(levels: list[float]) -> None:
     """Levels increase strictly (ValueError)."""
-    if any(b <= a for a, b in zip(levels, levels[1:], strict=False)):
+    if any(b <= a for a, b in pairwise(levels)):
         raise ValueError(f"levels must be strictly increasing, got {levels}.")
 
 

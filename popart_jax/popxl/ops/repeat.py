@@ -75,7 +75,8 @@ def _wrapper(graph: Graph) -> Graph:
             wrapper._add_input((), dtypes.int32, "Iterator___", False, ())
             condition = wrapper._add_input((), dtypes.bool, "LoopCond___", False, ())
             made = [
-                wrapper._add_input(t.shape, t.dtype, t.name, t in graph._by_ref_inputs, t.meta_shape) for t in graph.inputs
+                wrapper._add_input(t.shape, t.dtype, t.name, t in graph._by_ref_inputs, t.meta_shape)
+                for t in graph.inputs
             ]
             wrapper._graph.outputs.append(condition._value)
             outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in graph.outputs]

@@ -113,7 +113,9 @@ INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
 Bounds = int | list[int | None] | None
 
 
-def slice(t: Tensor, start: Bounds = None, stop: Bounds = None, step: Bounds = None, axis: int | list[int] | None = None) -> Tensor:
+def slice(
+    t: Tensor, start: Bounds = None, stop: Bounds = None, step: Bounds = None, axis: int | list[int] | None = None
+) -> Tensor:
     """Part of a tensor along leading (or the given) axes; steps are 1 or -1.
 
     Without any bound the tensor itself is returned.
@@ -126,7 +128,9 @@ def slice(t: Tensor, start: Bounds = None, stop: Bounds = None, step: Bounds = N
     return _slice(t, start, stop, step, axis, False)
 
 
-def slice_(t: Tensor, start: Bounds = None, stop: Bounds = None, step: Bounds = None, axis: int | list[int] | None = None) -> Tensor:
+def slice_(
+    t: Tensor, start: Bounds = None, stop: Bounds = None, step: Bounds = None, axis: int | list[int] | None = None
+) -> Tensor:
     """`slice` as a view."""
     return _slice(t, start, stop, step, axis, True)
 
@@ -213,7 +217,9 @@ def split(t: Tensor, splits: int | list[int], axis: int = 0) -> list[Tensor]:
         splits = [t.shape[axis] // splits] * splits
     if sum(splits) != t.shape[axis]:
         raise popart_exception(f"Split lengths {list(splits)} do not sum to {t.shape[axis]}, axis {axis} of {t.id!r}")
-    outs = [Out(f"{t.name}_split_{i}", (*t.shape[:axis], n, *t.shape[axis + 1 :]), t.dtype) for i, n in enumerate(splits)]
+    outs = [
+        Out(f"{t.name}_split_{i}", (*t.shape[:axis], n, *t.shape[axis + 1 :]), t.dtype) for i, n in enumerate(splits)
+    ]
     op = create("SplitOp", [t], outs, {"axis": axis, "split": list(splits)})
     return [result(op, i) for i in range(len(splits))]
 
@@ -342,7 +348,11 @@ def check_pow2scaled(lhs: Tensor, rhs: Tensor, log2_scale: Tensor) -> None:
 
 
 def init(
-    shape: Iterable[int], dtype: dtypes.dtype, name: str | None = None, init_type: str = "zero", meta_shape: Iterable[int] | None = None
+    shape: Iterable[int],
+    dtype: dtypes.dtype,
+    name: str | None = None,
+    init_type: str = "zero",
+    meta_shape: Iterable[int] | None = None,
 ) -> Tensor:
     """A fresh tensor: zeros, or of unspecified content ('undef').
 

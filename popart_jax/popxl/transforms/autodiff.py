@@ -168,7 +168,7 @@ class GradGraphInfo:
     def fwd_parent_ins_to_grad_parent_outs(
         self, fwd_call_info: CallSiteInfo, grad_call_info: CallSiteInfo
     ) -> dict[Tensor, Tensor]:
-        """Parent tensors passed to a forward call, with their gradients; the last one counts for a tensor passed twice."""
+        """Parent tensors passed to a forward call, with their gradients; for one passed twice the last one counts."""
         return {
             fwd_call_info.graph_to_parent(t): gradient
             for t, gradient in self.fwd_graph_ins_to_grad_parent_outs(grad_call_info).items()

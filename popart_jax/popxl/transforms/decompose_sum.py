@@ -37,7 +37,11 @@ def _decompose(graph: Graph, op: object) -> None:
     try:
         settings = op._settings  # type: ignore[attr-defined]
         zero = Out(f"{out.name}_init", out.shape, out.dtype)
-        made = [create("InitOp", [], [zero], {"shape": out.shape, "dtype": out.dtype}, graph=graph, settings=settings.copy())]
+        made = [
+            create(
+                "InitOp", [], [zero], {"shape": out.shape, "dtype": out.dtype}, graph=graph, settings=settings.copy()
+            )
+        ]
         total = result(made[0])
         for k, t in enumerate(operands):
             partial = Out(f"{out.name}_sum_{k}", out.shape, out.dtype)

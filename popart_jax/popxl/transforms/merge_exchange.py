@@ -147,4 +147,6 @@ def io_tile_exchange(verify_overlap: bool = True) -> Iterator[None]:
         yield
     left = [op for i, op in graph._ops.items() if i >= first and op._class_name != "InitOp"]
     if verify_overlap and len(left) > 1:
-        raise RuntimeError(f"Could not merge the exchanges into one operator: {[op.debugName() for op in left]} are left.")
+        raise RuntimeError(
+            f"Could not merge the exchanges into one operator: {[op.debugName() for op in left]} are left."
+        )

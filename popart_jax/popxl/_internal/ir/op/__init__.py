@@ -9,10 +9,20 @@ from ...classes import rows as _rows
 from ...conv_options import MultiConvOptions as MultiConvOptions
 from ...enums import (
     AutoPad as AutoPad,
+)
+from ...enums import (
     MatMulPartialsType as MatMulPartialsType,
+)
+from ...enums import (
     ResizeCoordinateTransformationMode as ResizeCoordinateTransformationMode,
+)
+from ...enums import (
     ResizeMode as ResizeMode,
+)
+from ...enums import (
     ResizeNearestMode as ResizeNearestMode,
+)
+from ...enums import (
     SerialiseSettingsMode as SerialiseSettingsMode,
 )
 from ...op_classes import all_classes as _all_classes
@@ -40,10 +50,10 @@ class ReceptiveOpAttributes:
     """Geometry of convolutions and pools."""
 
     pads: list[int] = field(default_factory=list)
-    outPads: list[int] = field(default_factory=list)  # noqa: N815
+    outPads: list[int] = field(default_factory=list)
     strides: list[int] = field(default_factory=list)
     dilations: list[int] = field(default_factory=list)
-    inDilations: list[int] = field(default_factory=list)  # noqa: N815
+    inDilations: list[int] = field(default_factory=list)
     auto_pad: Any = AutoPad.NOTSET
     ceil_mode: bool = False
 
