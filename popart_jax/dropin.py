@@ -34,6 +34,13 @@ _ADDONS_OPS = {
     "grad_reduce_square_add": "simple",
     "linear_layout": "simple",
     "static_sparse_ops.dense_sparse_matmul": "simple",
+    "replicated_all_reduce_TP": "collectives",
+    "replicated_strided_collectives.replicated_all_reduce_strided": "collectives",
+    "replicated_strided_collectives.replicated_all_gather_strided": "collectives",
+    "replicated_strided_collectives.replicated_reduce_scatter_strided": "collectives",
+    "cross_entropy_sharded_loss": "sharded",
+    "cross_entropy_sharded_wr_loss": "sharded",
+    "layer_norm_distributed": "sharded",
     "fp8_amax_scale": "fp8",
     "fp8_mse_scale": "fp8",
     "fp8_utils": "fp8",
@@ -42,7 +49,10 @@ RENAMED = {
     f"popxl_addons.ops.{theirs}{inner}": f"{_PACKAGE}.popxl_addons.ops.{ours}"
     for theirs, ours in _ADDONS_OPS.items()
     for inner in ("", f".{theirs}")
-} | {"popxl_addons.ops.static_sparse_ops": f"{_PACKAGE}.popxl_addons.ops.simple"}
+} | {
+    "popxl_addons.ops.static_sparse_ops": f"{_PACKAGE}.popxl_addons.ops.simple",
+    "popxl_addons.ops.replicated_strided_collectives": f"{_PACKAGE}.popxl_addons.ops.collectives",
+}
 
 # Modules that gather names from several of ours: name of the module -> {module of ours: names}.
 _CORE = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .. import popxl
 from ..popxl import ReplicaGrouping, TensorSpec, ops
 from .graph import GraphWithNamedArgs
@@ -68,7 +70,7 @@ def all_gather_replica_sharded_graph(
     def gather(name: str, t: popxl.Tensor) -> popxl.Tensor:
         return gather_replica_sharded_tensor(t, use_io_tiles, groups.get(name))
 
-    return _graph("all_gather_replica_sharded", tensors, gather)
+    return graph_over("all_gather_replica_sharded", tensors, gather)
 
 
 def reduce_replica_sharded_graph(
@@ -89,10 +91,12 @@ def reduce_replica_sharded_graph(
             reduced = reduce_replica_sharded_tensor(copied, op, replica_group, groups.get(name))
         return ops.io_tile_copy(reduced)
 
-    return _graph("reduce_replica_sharded", tensors, reduce)
+    return graph_over("reduce_replica_sharded", tensors, reduce)
 
 
-def _graph(title, tensors: NamedTensors, fn) -> tuple[GraphWithNamedArgs, list[str]]:
+def graph_over(
+    title: str, tensors: NamedTensors, fn: Callable[[str, popxl.Tensor], popxl.Tensor]
+) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph with one named input for each tensor and `fn` of it as output, in sorted order."""
     owner = popxl.gcg().ir
     graph = owner._new_graph(owner._subgraph_id(title))

@@ -6,4 +6,5 @@ from .conv import Conv2D as Conv2D
 from .embedding import Embedding as Embedding
 from .group_norm import GroupNorm as GroupNorm
 from .layer_norm import LayerNorm as LayerNorm
+from .layer_norm_distributed import LayerNormDistributed as LayerNormDistributed
 from .linear import Linear as Linear

@@ -37,7 +37,7 @@ class RemoteHandle:
     """
 
     buffer: popxl.RemoteBuffer
-    row_offset: int | None | Callable[[popxl.Tensor], popxl.Tensor] = 0
+    row_offset: int | Callable[[popxl.Tensor], popxl.Tensor] | None = 0
     shard_group: popxl.ReplicaGrouping | None = None
 
     def grow(self, steps: int, rows: int) -> None:

@@ -1,0 +1,200 @@
+"""Losses and normalisation over an axis that is sharded over replicas or IPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ... import popxl
+from ...lowering import collectives
+from ...popxl import ReplicaGrouping, custom_ops, ops
+from ...popxl.ops._collectives import group_attributes, group_of
+from .simple import DOMAIN
+
+REDUCTION_TYPE = Literal["mean", "sum", "none"]
+_ADD, _MAX = 0, 4
+
+
+def _picked(logits: Any, indices: Any) -> tuple[Any, Any]:
+    """One-hot rows of the labels that lie in this shard."""
+    indices = indices.astype(jnp.int32)[..., None]
+    hot = indices == jnp.arange(logits.shape[-1], dtype=jnp.int32)
+    return hot, hot.astype(logits.dtype)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _loss(logits: Any, indices: Any, groups: tuple[int, ...]) -> tuple[Any, Any]:
+    reduce = partial(collectives.all_reduce, groups=collectives.groups_from(groups))
+    wide = logits.astype(jnp.float32)
+    shifted = wide - reduce(wide.max(-1, keepdims=True), _MAX)
+    total = reduce(jnp.exp(shifted).sum(-1, keepdims=True), _ADD)
+    hot, _ = _picked(wide, indices)
+    chosen = reduce(jnp.where(hot, shifted, 0).sum(-1), _ADD)
+    softmax = jnp.exp(shifted) / total
+    return (jnp.log(total[..., 0]) - chosen).astype(logits.dtype), softmax.astype(logits.dtype)
+
+
+def _loss_fwd(logits: Any, indices: Any, groups: tuple[int, ...]) -> tuple[Any, Any]:
+    loss, softmax = _loss(logits, indices, groups)
+    return (loss, softmax), (softmax, indices)
+
+
+def _loss_bwd(groups: tuple[int, ...], kept: Any, gradients: Any) -> tuple[Any, Any]:
+    softmax, indices = kept
+    _, hot = _picked(softmax, indices)
+    return gradients[0][..., None] * (softmax - hot), np.zeros(indices.shape, jax.dtypes.float0)
+
+
+_loss.defvjp(_loss_fwd, _loss_bwd)
+
+
+def _cross_entropy(logits, indices, /, *, groups):
+    return _loss(logits, indices, groups)
+
+
+_CROSS_ENTROPY = custom_ops.define(
+    "CrossEntropySharded",
+    _cross_entropy,
+    domain=DOMAIN,
+    names=("cross_entropy_sharded_loss", "cross_entropy_sharded_softmax"),
+    shapes=lambda logits, indices, *, groups: [(indices.shape, logits.dtype), (logits.shape, logits.dtype)],
+    gradient=True,
+)
+
+
+def cross_entropy_sharded_loss(
+    logits: popxl.Tensor,
+    indices: popxl.Tensor,
+    ignore_index: popxl.Tensor | None = None,
+    replica_grouping: ReplicaGrouping | None = None,
+    reduction: REDUCTION_TYPE = "mean",
+    available_memory_proportion: float = 0.4,
+) -> popxl.Tensor:
+    """Cross entropy of logits whose classes are sharded over a group; the same on each member.
+
+    Parameters
+    ----------
+    logits : Tensor (n, classes / members)
+    indices : Tensor (n,)
+        Labels with the shard's offset taken off.
+    ignore_index : Tensor, optional
+        Samples with this label count nothing.
+
+    Raises
+    ------
+    ValueError
+        Unknown reduction.
+    """
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+    groups = group_attributes(group_of(replica_grouping, strict=False))
+    loss, _ = _CROSS_ENTROPY(logits, indices, **groups)
+    if ignore_index is None:
+        return {"mean": ops.mean, "sum": ops.sum, "none": lambda t: t}[reduction](loss)
+    mask = ops.cast(ops.logical_not(ops.equal(indices, ignore_index)), loss.dtype)
+    masked = loss * mask
+    if reduction == "none":
+        return masked
+    total = ops.sum(masked)
+    return total if reduction == "sum" else total / ops.sum(mask)
+
+
+def _cross_entropy_ipus(*tensors, shards):
+    logits, indices = jnp.concatenate(tensors[:shards], -1), tensors[shards].astype(jnp.int32)
+    wide = logits.astype(jnp.float32)
+    chosen = jnp.take_along_axis(wide, indices[..., None], -1)[..., 0]
+    return (jax.nn.logsumexp(wide, -1) - chosen).astype(logits.dtype)
+
+
+_ACROSS_IPUS: dict[int, Any] = {}
+
+
+def _across_ipus(shards: int) -> Any:
+    """The operator for a number of shards: its gradients are those of the logits."""
+    if shards not in _ACROSS_IPUS:
+        _ACROSS_IPUS[shards] = custom_ops.define(
+            "CrossEntropyShardedWR",
+            _cross_entropy_ipus,
+            domain=DOMAIN,
+            class_name=f"CrossEntropyShardedWR{shards}Op",
+            names=("cross_entropy_sharded_wr_loss",),
+            shapes=lambda *tensors, shards: [(tensors[shards].shape, tensors[0].dtype)],
+            gradient=True,
+            gradient_of=tuple(range(shards)),
+            reads=tuple(f"i{i}" for i in range(shards + 1)),
+        )
+    return _ACROSS_IPUS[shards]
+
+
+def handle_ipus(ts: list[popxl.Tensor], ipus: Iterable[int] | None) -> list[int]:
+    """IPU of each tensor, as given or as the tensors say.
+
+    Raises
+    ------
+    ValueError
+        Another number of IPUs than tensors.
+    """
+    found = [t.ipu for t in ts] if ipus is None else list(ipus)
+    if len(found) != len(ts):
+        raise ValueError(f"{len(ts)} tensors need as many IPUs, got {found}")
+    return found
+
+
+def cross_entropy_sharded_wr_loss(
+    logits: list[popxl.Tensor], indices: list[popxl.Tensor], ipus: Iterable[int] | None = None
+) -> popxl.Tensor:
+    """Unreduced cross entropy of logits whose classes are sharded over the IPUs of a replica, on the first one's IPU.
+
+    Raises
+    ------
+    ValueError
+        The lists differ in length, or from the IPUs.
+    """
+    if len(logits) != len(indices):
+        raise ValueError(f"one index tensor for each of {len(logits)} logits, got {len(indices)}")
+    first, *others = handle_ipus(logits, ipus)
+    here = [logits[0]]
+    for t, place in zip(logits[1:], others, strict=True):
+        here.append(t if place == first else ops.ipu_copy(t, first, place))
+    with popxl.ipu(first):
+        return _across_ipus(len(logits))(*here, indices[0], shards=len(logits))
+
+
+def _layer_norm(t, w, b, /, *, groups, epsilon):
+    reduce = partial(collectives.all_reduce, groups=collectives.groups_from(groups))
+    wide = t.astype(jnp.float32)
+    width = t.shape[-1] * groups[2]
+    mean = reduce(wide.sum(-1, keepdims=True), _ADD) / width
+    variance = reduce(jnp.square(wide - mean).sum(-1, keepdims=True), _ADD) / width
+    inverse = lax.rsqrt(variance + epsilon)
+    y = (wide - mean) * inverse * w + b
+    return y.astype(t.dtype), mean[..., 0], inverse[..., 0]
+
+
+_LAYER_NORM = custom_ops.define(
+    "LayerNormDistributed",
+    _layer_norm,
+    domain=DOMAIN,
+    names=("layer_norm_distributed_out", "layer_norm_distributed_mean", "layer_norm_distributed_inv_std"),
+    shapes=lambda t, w, b, *, groups, epsilon: [(t.shape, t.dtype), *[(t.shape[:-1], popxl.float32)] * 2],
+    gradient=True,
+    gradient_of=(0, 1, 2),
+)
+
+
+def layer_norm_distributed(
+    t: popxl.Tensor,
+    w: popxl.Tensor,
+    b: popxl.Tensor,
+    epsilon: float = 1e-5,
+    group: ReplicaGrouping | None = None,
+) -> popxl.Tensor:
+    """Layer normalisation of (rows, features / members) whose features are sharded over a group."""
+    groups = group_attributes(group_of(group, strict=False))
+    return _LAYER_NORM(t, w, b, epsilon=float(epsilon), **groups)[0]
