@@ -56,6 +56,8 @@ def scan_to_loop(node: ir.Node, context: Context) -> Outcome:
     sources = [v for v in node.inputs[states:] if v is not None]
     shapes = [static_shape(v) for v in sources]
     outputs = [static_shape(o) for o in node.outputs[states:]]
+    if len(old.inputs) != len(node.inputs):
+        return Refused("the Scan of opset 8, with sequence lengths and a batch axis")
     if len(sources) < scanned or None in shapes or None in outputs:
         return Refused("shapes are not static")
     axes = _listed(node, "scan_input_axes", scanned)

@@ -9,7 +9,17 @@ import onnx_ir as ir
 
 from .._context import Context, Shape, dims, static_shape
 from .._core import Outcome, Refused, rewrites
-from ..facts import attribute_int, attribute_string, ints_of, known, permutation, real_inputs, reshape, slice_of
+from ..facts import (
+    attribute_int,
+    attribute_string,
+    input_at,
+    ints_of,
+    known,
+    permutation,
+    real_inputs,
+    reshape,
+    slice_of,
+)
 
 
 @rewrites("SplitOp", "Split")
@@ -20,7 +30,10 @@ def split_to_slices(node: ir.Node, context: Context) -> Outcome:
     if source is None or shape is None:
         return Refused("shapes are not static")
     axis = attribute_int(node, "axis", 0) % len(shape)
-    sizes = ints_of(node, "split", 1, context) or _even(shape[axis], len(node.outputs))
+    sizes = ints_of(node, "split", 1, context)
+    if sizes is None and input_at(node, 1) is not None:
+        return Refused("the sizes are computed while running")
+    sizes = sizes or _even(shape[axis], len(node.outputs))
     bounds = np.cumsum([0, *sizes])
     return [slice_of(context, source, axis, int(a), int(b)) for a, b in pairwise(bounds)]
 

@@ -95,8 +95,8 @@ def space_to_depth(node: ir.Node, context: Context) -> Outcome:
     """Reshape, Transpose, Reshape."""
     source = node.inputs[0]
     shape, size = static_shape(source), attribute_int(node, "blocksize", 1)
-    if source is None or shape is None:
-        return Refused("the shape is not static")
+    if source is None or shape is None or attribute_string(node, "mode", "DCR") != "DCR":
+        return Refused("the shape is not static, or the mode is another one")
     n, c, h, w = shape
     blocks = reshape(context, source, (n, c, h // size, size, w // size, size))
     moved = transpose(context, blocks, (0, 3, 5, 1, 2, 4))

@@ -47,6 +47,8 @@ def _why_not(node: ir.Node) -> str | None:
         return "it does not run forward only"
     if input_at(node, 7) is not None or attribute_int(node, "input_forget", 0) or "activations" in node.attributes:
         return "peepholes, coupled gates or other activations"
+    if attribute_int(node, "layout", 0) or "clip" in node.attributes:
+        return "the batch axis comes first, or values are clipped"
     if any(static_shape(v) is None for v in node.inputs if v is not None):
         return "shapes are not static"
     if (input_at(node, 5) is None) != (input_at(node, 6) is None):

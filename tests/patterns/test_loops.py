@@ -117,10 +117,12 @@ def test_lstm(more, arguments):
     np.testing.assert_allclose(got["h"][0], got["y"][-1, 0], rtol=1e-6)
 
 
-def test_lstm_declines():
-    check_declines(
-        model(LSTM.format(more="", arguments="", attributes=', direction="reverse"')), "LSTMOp", why="forward only"
-    )
+@pytest.mark.parametrize(
+    ("attributes", "why"),
+    [(', direction="reverse"', "forward only"), (", layout=1", "batch axis"), (", clip=1.0", "clipped")],
+)
+def test_lstm_declines(attributes, why):
+    check_declines(model(LSTM.format(more="", arguments="", attributes=attributes)), "LSTMOp", why=why)
 
 
 REDUCE = (

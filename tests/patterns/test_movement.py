@@ -18,6 +18,11 @@ def test_split_declines_unknown_shape():
     check_declines(m, "SplitOp", why="not static")
 
 
+def test_split_declines_computed_sizes():
+    m = model("f (float[5,2] x, int64[2] s) => (float[A,2] a, float[B,2] b) { a, b = Split<axis=0>(x, s) }", opset=13)
+    check_declines(m, "SplitOp", why="computed while running")
+
+
 @pytest.mark.parametrize(
     ("start", "end", "step", "length"), [(0, 7, 2, 4), (1, 6, 3, 2), (6, -8, -2, 4), (5, 0, -3, 2)]
 )
