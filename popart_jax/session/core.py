@@ -208,9 +208,9 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
 
     def _attach(self) -> None:
         device = self._request.device
-        if device.connectionType is DeviceConnectionType.OnDemand and not device.isAttached:
-            if not device.tryAttachUntilTimeout():
-                raise popart_runtime_error(f"Failed to attach to device: {device!r}")
+        waits = device.connectionType is DeviceConnectionType.OnDemand and not device.isAttached
+        if waits and not device.tryAttachUntilTimeout():
+            raise popart_runtime_error(f"Failed to attach to device: {device!r}")
 
     def _send_optimizer(self) -> None:
         layout = self._prepared.hyper
@@ -286,12 +286,15 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
 
     def _run_arrays(self, engine: Engine, handle: str, stepio: PyStepIO) -> None:
         loaded = engine.programs[handle]
+        if stepio.iterators:
+            stepio.draw(loaded.streams)
         plan = feeding.make_plan(stepio, self._prepared, loaded.streams, loaded.anchors, self._first_run)
         results = engine.step(handle, plan.feeds())
         plan.store(results, to_host)
         if not results:
             engine.wait()
-        if handle == MAIN and plan.direct is not None and loaded.executable.mesh is None:
+        again = handle == MAIN and not stepio.iterators and loaded.executable.mesh is None
+        if again and plan.direct is not None:
             self._ready_token = self._ready_token or object()
             stepio.plan = (self._ready_token, plan.direct)
 
