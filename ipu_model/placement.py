@@ -24,6 +24,9 @@ class NodePlacement:
         Type of the partial sums of convolutions and matmuls.
     available_memory : float, optional
         availableMemoryProportion: share of tile memory a convolution or matmul may use for temporaries.
+    recompute : bool, optional
+        Results are dropped after the forward pass and computed again for the backward pass, although the program that
+        is priced keeps them (programs that use `jax.checkpoint` show it themselves).
     io_tiles : bool
         True when the node runs on the IO tiles.
     """

@@ -71,7 +71,7 @@ def spread_of(priced: Priced, value: int, made: dict[int, Spread]) -> tuple[Spre
 def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE) -> Liveness:
     """Walk over the steps, adding what begins and removing what ends."""
     made = _made(priced)
-    pieces = storages(priced, change.recompute)
+    pieces = storages(priced, change.recompute | priced.recomputed)
     both = [spread_of(priced, p.value, made) for p in pieces]
     spreads, widths = [s for s, _ in both], [w for _, w in both]
     if change.scale is not None:

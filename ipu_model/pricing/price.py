@@ -55,6 +55,13 @@ class Priced:
     unpriced: Counter[str]
 
     @property
+    def recomputed(self) -> frozenset[str]:
+        """Nodes whose results are computed again for the backward pass, as their placement asks."""
+        if not self.context.training:
+            return frozenset()
+        return frozenset(name for name, node in self.placement.nodes.items() if node.recompute)
+
+    @property
     def total(self) -> Cost:
         """All steps, all trips, one after another."""
         counted: dict[int, tuple[Cost, float]] = {}
@@ -83,7 +90,18 @@ def price(
     costs = _costs(program, prices, extras, into, context)
     priced = Priced(program, context, placement, prices, extras, costs, [], step_ipus, homes, into, uses, unpriced)
     priced.trips = _taken(program, costs)
+    _run_again(priced)
     return priced
+
+
+def _run_again(priced: Priced) -> None:
+    """Forward steps of nodes that are recomputed run once more, for the backward pass."""
+    nodes = priced.recomputed
+    for at, step in enumerate(priced.program.steps):
+        if step.scope.node in nodes and step.scope.phase == "forward":
+            priced.trips[at] = priced.trips[at] * 2
+    if nodes:
+        priced.program.assumptions.append(f"{len(nodes)} node(s) are recomputed for the backward pass, counted twice")
 
 
 def known_rule(primitive: str) -> Rule:

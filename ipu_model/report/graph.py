@@ -29,7 +29,7 @@ def graph_profile(report: Report) -> dict[str, Any]:
         "graph": {
             "numComputeSets": len(sets),
             "numEdges": sum(leaf.part.vertices * 3 for leaf in sets),
-            "numVars": len(report.memory.variables),
+            "numVars": report.memory.variable_count,
             "numVertices": sum(leaf.part.vertices for leaf in sets),
         },
         "vertexTypes": {

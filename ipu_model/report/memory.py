@@ -40,6 +40,7 @@ def memory_of(priced: Priced, live: Liveness, code: dict[str, Any]) -> Memory:
         peak_at=_where(priced, step),
         peak_parts=peak,
         variables=variables,
+        variable_count=len(live.pieces),
     )
 
 

@@ -150,7 +150,7 @@ class Memory:
     """Bytes. Lists by tile run over all IPUs in turn.
 
     `total_by_tile` adds always-live bytes and each tile's own highest not-always-live level;
-    `including_gaps_by_tile` is the highest address used.
+    `including_gaps_by_tile` is the highest address used. Of `variable_count` variables the largest are listed.
     """
 
     bytes_per_tile: int
@@ -165,6 +165,7 @@ class Memory:
     peak_at: str
     peak_parts: dict[str, int]
     variables: tuple[Variable, ...]
+    variable_count: int
 
     @property
     def total(self) -> int:

@@ -46,7 +46,7 @@ def _graph(r: Report) -> list[str]:
         "Graph:",
         f"  Number of vertices:      {sum(p.vertices for p in parts):,}",
         f"  Number of edges:         {sum(p.vertices * 3 for p in parts):,}",
-        f"  Number of variables:     {len(r.memory.variables):,}",
+        f"  Number of variables:     {r.memory.variable_count:,}",
         f"  Number of compute sets:  {sum(1 for p in parts if p.vertices):,}",
     ]
 

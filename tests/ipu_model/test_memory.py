@@ -192,6 +192,21 @@ def test_smaller_batch_lever_agrees_with_a_smaller_batch(too_large):
     assert lever.gain == pytest.approx(really, rel=0.35)
 
 
+def test_recomputed_nodes_free_memory_and_cost_cycles():
+    step, state, inputs = training(128, 12)
+    x = jax.ShapeDtypeStruct((BATCH, 128), jnp.float32)
+
+    def profile(recompute):
+        nodes = {f"block{k}/fc": NodePlacement(recompute=recompute) for k in range(1, 11)}
+        return ipu_model.profile(step, *state, x, inputs=inputs, target=SMALL, placement=Placement(nodes))
+
+    kept, dropped = profile(None), profile(True)
+    assert dropped.memory.max_tile < kept.memory.max_tile
+    assert dropped.phases["forward"].total > 1.5 * kept.phases["forward"].total
+    assert dropped.phases["backward"].total == pytest.approx(kept.phases["backward"].total)
+    assert any("recomputed" in a for a in dropped.assumptions)
+
+
 def test_two_ipus_hold_what_one_does_not():
     def fn(x, a, b):
         with jax.named_scope("onnx[first]"):
