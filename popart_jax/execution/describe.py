@@ -77,4 +77,4 @@ def _structs(program: Program) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 def _is_tensor(x: Any) -> bool:
-    return hasattr(x, "dtype") and hasattr(x, "shape") and getattr(x, "dtype", None) != object
+    return hasattr(x, "dtype") and hasattr(x, "shape") and np.dtype(x.dtype).kind != "O"

@@ -38,7 +38,7 @@ def _axis(variable: Variable) -> int | None:
 
 
 def to_device_layout(variable: Variable, host: np.ndarray) -> np.ndarray:
-    """A variable as the host has it (one value per group) in the form the device keeps (one per replica, or just one)."""
+    """A variable, given with one value per group, as the device keeps it: one value per replica, or just one."""
     if not variable.individual:
         return host.reshape(variable.type.shape)
     of_groups = host.reshape((len(variable.groups), *variable.type.shape))

@@ -1,4 +1,4 @@
-"""Automatic loss scaling inside the step program.  Source: section 8.12 of PopART's documentation."""
+"""Automatic loss scaling inside the step program.  Source: PopART's documentation."""
 
 from __future__ import annotations
 

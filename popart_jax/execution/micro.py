@@ -102,8 +102,8 @@ def _differentiate(
 def recomputing(forward: Callable[..., Any], what: str) -> Callable[..., Any]:
     """`forward` with fewer results kept for the backward pass.
 
-    ``RecomputeAll`` keeps none, ``Standard`` and ``Pipeline`` those of matmuls and convolutions. What normalisations and
-    nonlinearities keep, XLA decides itself (``NormOnly``).
+    ``RecomputeAll`` keeps none, ``Standard`` and ``Pipeline`` those of matmuls and convolutions. What is kept of
+    normalisations and nonlinearities (``NormOnly``), XLA decides itself.
     """
     if what == "RecomputeAll":
         return jax.checkpoint(forward)

@@ -1,7 +1,7 @@
 """A channels-last convolution whose gradients are written with the dimensions in the order that XLA's kernels want.
 
-Why: XLA:CPU brings convolutions into that order itself, but not inside loops; there the weight gradient that JAX derives
-runs 40 to 100 times slower (jaxlib 0.10), and sessions loop over the batches of a step.
+Why: XLA:CPU brings convolutions into that order itself, but not inside loops; there the weight gradient that JAX
+derives runs 40 to 100 times slower (jaxlib 0.10), and sessions loop over the batches of a step.
 """
 
 from __future__ import annotations

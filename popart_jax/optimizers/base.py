@@ -20,8 +20,8 @@ class Optimizer:
     """Base class: a description of an update rule and its hyperparameters; it computes nothing.
 
     Class attributes say what a subclass adds: `_defaults` (field -> default value), `_specific` (fields that single
-    weights may set), `_aliases` (dictionary keys that are not ``default<Field>``) and `_groups` (fields compared when an
-    optimizer replaces another, with the words used in messages).
+    weights may set), `_aliases` (dictionary keys that are not ``default<Field>``) and `_groups` (fields compared
+    when an optimizer replaces another, with the words used in messages).
     """
 
     _family: ClassVar[str] = ""
@@ -118,7 +118,8 @@ class Optimizer:
         for words, mine in self._structure().items():
             if mine != theirs[words]:
                 raise popart_exception(
-                    f"Problem with {words} of the {self._family} optimizer replacement: {mine} can't become {theirs[words]}"
+                    f"Problem with {words} of the {self._family} optimizer replacement: "
+                    f"{mine} can't become {theirs[words]}"
                 )
         if self._clips != other._clips:
             raise popart_exception(

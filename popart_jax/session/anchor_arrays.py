@@ -1,4 +1,4 @@
-"""Arrays for anchors, shaped as a run fills them.  Source: the table of section 4.3 of PopART's documentation."""
+"""Arrays for anchors, shaped as a run fills them.  Source: PopART's documentation."""
 
 from __future__ import annotations
 

@@ -69,6 +69,7 @@ def _fill(buffer: np.ndarray, part: np.ndarray, name: str) -> None:
     target = buffer.reshape(-1).view(np.uint8)
     if target.size != data.size:
         raise popart_runtime_error(
-            f"The output callback returned a buffer of {target.size} bytes for tensor {name}; one result has {data.size}"
+            f"The output callback returned a buffer of {target.size} bytes for tensor {name}; "
+            f"one result has {data.size}"
         )
     target[...] = data

@@ -21,7 +21,7 @@ _converted: set[str] = set()
 
 @dataclass(frozen=True)
 class StreamFact:
-    """One streamed input: its name, the type of a micro-batch, the shape the step takes, and how many elements that is."""
+    """One streamed input: its name, its types on host and device, and the shape that a step takes."""
 
     name: str
     host: np.dtype
@@ -118,7 +118,8 @@ def check_type(stream: StreamFact, given: np.dtype) -> None:
         return
     user = BY_NUMPY[given].name if given in BY_NUMPY else str(given)
     raise popart_runtime_error(
-        f"Type discrepancy for tensor {stream.name}. User provided : {user} and expected : {BY_NUMPY[stream.host].name}. "
+        f"Type discrepancy for tensor {stream.name}. User provided : {user} and "
+        f"expected : {BY_NUMPY[stream.host].name}. "
         "Consider a custom cast of the data before it is passed in."
     )
 
@@ -134,8 +135,8 @@ def _check_names(stepio: PyStepIO, prepared: Prepared, streams: list[StreamFact]
             )
         elif name in prepared.infos:
             raise popart_runtime_error(
-                f"The tensor '{name}' has been provided as one of the inputs to the stepIO, but it is not registered as "
-                "one of the inputs to the model"
+                f"The tensor '{name}' has been provided as one of the inputs to the stepIO, but it is not registered "
+                "as one of the inputs to the model"
             )
         else:
             raise popart_runtime_error(f"A stepIO input was given for '{name}', but there is no Tensor named {name}")

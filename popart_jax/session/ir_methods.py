@@ -12,8 +12,8 @@ from .ir_facts import ir_facts
 class Ir:
     """Handle of a session's intermediate representation."""
 
-    def __init__(self, facts: IrFacts, prepared: Any) -> None:
-        self._facts, self._prepared = facts, prepared
+    def __init__(self, facts: IrFacts, request: Any) -> None:
+        self._facts, self.request = facts, request
 
     def serialize(self) -> str:
         """The op list as JSON."""
@@ -28,7 +28,7 @@ class IrMethods:
 
     def getIr(self) -> Ir:
         """A handle of the IR."""
-        return Ir(ir_facts(self._prepared), self._prepared)
+        return Ir(ir_facts(self._prepared), self._prepared.request)
 
     def _ir_text(self) -> str:
         return serialize_ir(ir_facts(self._prepared))

@@ -120,7 +120,8 @@ class ReportMethods:
             batches = max(self._prepared.program.structure.batches, 1)
             return round(inner[id].cycles.total / batches)
         raise popart_runtime_error(
-            f"Invalid id for cycle counter, '{id}'. Make sure you have set SessionOption::hardwareInstrumentations correctly."
+            f"Invalid id for cycle counter, '{id}'. "
+            "Make sure you have set SessionOption::hardwareInstrumentations correctly."
         )
 
 

@@ -1,4 +1,4 @@
-"""Where the options put a variable: on chip or off, whole or sharded. Values do not depend on it; the IPU model does."""
+"""Where the options put a variable: on chip or off, whole or sharded. Only the IPU model cares."""
 
 from __future__ import annotations
 

@@ -67,7 +67,8 @@ class HostWeights:
             source = np.ascontiguousarray(self.fetched[name], self.prepared.held[name].host_dtype)
             if source.nbytes != target.nbytes:
                 raise popart_runtime_error(
-                    f"Reading weight '{name}': sizes (in bytes) of src ({source.nbytes}) and dst ({target.nbytes}) differ"
+                    f"Reading weight '{name}': "
+                    f"sizes (in bytes) of src ({source.nbytes}) and dst ({target.nbytes}) differ"
                 )
             target.reshape(-1).view(np.uint8)[...] = source.reshape(-1).view(np.uint8)
 

@@ -27,7 +27,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds(kind):
-    """Activation, loss, gradient and input, with batches, accumulation and replicas; weights do not change (x = 0 grad)."""
+    """Activation, loss, gradient and input, with batches, accumulation and replicas; the rate is next to zero."""
     proto, w = linear()
     session = train(
         proto, dict.fromkeys(("y", "loss", "Gradient___y", "x"), kind), sgd(1e-30), B, **accumulated(A), **replicated(R)

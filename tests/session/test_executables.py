@@ -151,7 +151,7 @@ def test_cycle_count():
     for batches in (1, 4):
         session = infer(linear()[0], {"y": "All"}, batches, instrumentWithHardwareCycleCounter=True,
                         hardwareInstrumentations=both)  # fmt: skip
-        with pytest.raises(popart.popart_runtime_error, match="Must call run before getCycleCount."):
+        with pytest.raises(popart.popart_runtime_error, match=r"Must call run before getCycleCount."):
             session.getCycleCount()
         run(session, x=np.ones((batches, 3), np.float32))
         counts.append(session.getCycleCount())
@@ -225,6 +225,6 @@ def test_memory_check():
     device = popart.DeviceManager().createIpuModelDevice({"tilesPerIPU": 8})
     session = popart.InferenceSession(proto, nets.flow(1, {"y": "All"}), device, userOptions=options)
     with pytest.raises(
-        popart.OutOfMemoryException, match="^Out of memory: Cannot fit all variable data onto one or more"
+        popart.OutOfMemoryException, match=r"^Out of memory: Cannot fit all variable data onto one or more"
     ):
         session.prepareDevice()

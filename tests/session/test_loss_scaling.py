@@ -113,7 +113,7 @@ def test_threshold_is_checked_by_prepare_device():
     session = popart.TrainingSession(
         model(HALF, w=W), nets.flow(1, {"loss": "Sum"}), "loss", _half_sgd(), nets.device(), userOptions=options
     )
-    with pytest.raises(popart.popart_exception, match="^Out of range value for 'thresholdUpperCountProportion'"):
+    with pytest.raises(popart.popart_exception, match=r"^Out of range value for 'thresholdUpperCountProportion'"):
         session.prepareDevice()
 
 
@@ -143,8 +143,8 @@ def test_scaled_adam_with_a_changing_loss_scale(mode):
     for scaled in (False, True):
 
         def adam(scale, scaled=scaled):
-            return popart.Adam({"lossScaling": (scale, False), "defaultEps": (1e-3, True), "defaultLearningRate": (0.1, True)},
-                               mode, scaled_optimizer_state=scaled)  # fmt: skip
+            values = {"lossScaling": (scale, False), "defaultEps": (1e-3, True), "defaultLearningRate": (0.1, True)}
+            return popart.Adam(values, mode, scaled_optimizer_state=scaled)
 
         session = train(proto, {"loss": "Sum"}, adam(2.0))
         for step, scale in enumerate((2.0, 16.0, 4.0)):

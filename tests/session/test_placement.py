@@ -104,7 +104,6 @@ def test_forward_only_program():
 
 
 def test_sharded_and_off_chip_variables():
-    proto, names = _model()
     location = popart.TensorLocationSettings(popart.TensorLocation(popart.TensorStorage.OffChip), 0, 0)
     options = {"optimizerStateTensorLocationSettings": location, "weightTensorLocationSettings": location}
     _, _, _, weights = _train(**MANUAL, **options)

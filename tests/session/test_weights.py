@@ -177,9 +177,9 @@ def test_external_weights(tmp_path, monkeypatch):
     got = weights_of(again, **both)
     np.testing.assert_allclose(got["w"], after)
     np.testing.assert_allclose(got["Accl___w"], 0.9 * X, rtol=1e-6)
-    with pytest.raises(popart.popart_runtime_error, match="but file 'v.bin' already exists"):
+    with pytest.raises(popart.popart_runtime_error, match=r"but file 'v.bin' already exists"):
         session.updateExternallySavedTensorLocations("w.bin", "v.bin")
-    with pytest.raises(popart.popart_runtime_error, match="but file 'u.bin' does not exist"):
+    with pytest.raises(popart.popart_runtime_error, match=r"but file 'u.bin' does not exist"):
         session.updateExternallySavedTensorLocations("u.bin", "t.bin")
     with pytest.raises(popart.popart_runtime_error, match="No ONNX model initializers"):
         session.updateExternallySavedTensorLocations("w.bin", "t.bin")

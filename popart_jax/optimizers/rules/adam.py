@@ -1,4 +1,4 @@
-"""The Adam family.  Source: PopART's update equations (section 8.8 of its documentation)."""
+"""The Adam family.  Source: PopART's update equations."""
 
 from __future__ import annotations
 

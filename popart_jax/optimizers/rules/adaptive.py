@@ -1,4 +1,4 @@
-"""AdaGrad, RMSProp, centred RMSProp, AdaDelta.  Source: PopART's update equations (section 8.8 of its documentation)."""
+"""AdaGrad, RMSProp, centred RMSProp, AdaDelta.  Source: PopART's update equations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the update rules share: facts of the reduction, optimizer state, scalars fed from the host.
 
 A rule is optax's pair of init and update, cut where gradient clipping and replica reduction come in between:
-``accumulate`` runs per micro-batch, ``prepare`` yields the tensor that clipping looks at, ``apply`` makes the new weight.
+``accumulate`` runs per micro-batch, ``prepare`` yields what clipping looks at, ``apply`` makes the new weight.
 Hyperparameters arrive as traced scalars. Arithmetic is in float32; what is stored is rounded to its own type.
 """
 

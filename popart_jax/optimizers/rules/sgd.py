@@ -1,6 +1,6 @@
 """SGD: without momentum, and with it in one tensor (Combined) or two (Separate).
 
-Source: PopART's update equations, sections 8.7 and 8.8 of its documentation; names follow them (mm momentum, dm
+Source: PopART's reduction factors and update equations; names follow them (mm momentum, dm
 dampening, vs velocity scaling, ls loss scale, q replicas summed in the velocity).
 """
 

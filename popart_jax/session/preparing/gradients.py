@@ -1,6 +1,6 @@
 """What has a gradient, what is trained, what is updated by copy.
 
-Source: the gradient column of PopART's operator list and section 8.3 of its documentation.
+Source: the gradients in PopART's operator list.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ...lowering.resolve import captured, find, label
 STOPS = frozenset({
     "Abort", "Bucketize", "CopyVarUpdate", "CtcBeamSearchDecoder", "Detach", "Histogram", "IncrementMod", "Init",
     "LossScaleUpdate", "Nop", "NormalizeImage", "PackedDataBlock", "ScaledAdd", "SequenceSlice", "SplineBasis",
-    "SplineWeighting", "UnaryZeroGrad", "Zeros", "ZerosLike", "ArgMax", "ArgMin", "Constant", "ConstantOfShape", "IsInf",
-    "IsNaN", "Loop", "PRelu", "RandomNormal", "RandomUniform", "Scan", "Shape",
+    "SplineWeighting", "UnaryZeroGrad", "Zeros", "ZerosLike", "ArgMax", "ArgMin", "Constant", "ConstantOfShape",
+    "IsInf", "IsNaN", "Loop", "PRelu", "RandomNormal", "RandomUniform", "Scan", "Shape",
 })  # fmt: skip
 REFUSES = frozenset({"BinaryConstScalar", "Square", "RandomNormalLike", "RandomUniformLike"})
 _DATA_ONLY = {

@@ -1,4 +1,4 @@
-"""Automatic loss scaling: checks and the gradients that are watched.  Source: section 8.12 of PopART's documentation."""
+"""Automatic loss scaling: checks, and the gradients that are watched.  Source: PopART's documentation."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def _check(options: Any, settings: Any, optimizer: Optimizer) -> None:
         raise popart_exception(f"{PREFIX}The optimizer must have non-const loss scaling")
     if options.enablePipelining and not options.enableGradientAccumulation:
         raise popart_exception(
-            f"{PREFIX}Automatic loss scaling is not currently supported when the 'enablePipelining' SessionOption is set "
-            "to 'true', but the 'enableGradientAccumulation' SessionOption is set to 'false'"
+            f"{PREFIX}Automatic loss scaling is not currently supported when the 'enablePipelining' SessionOption is "
+            "set to 'true', but the 'enableGradientAccumulation' SessionOption is set to 'false'"
         )
     if isinstance(optimizer, Adam) and optimizer.scaled_state:
         raise popart_exception("scaledOptimizerState and automaticLossScaling are not compatible.")

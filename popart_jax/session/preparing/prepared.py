@@ -198,7 +198,8 @@ def _prepare_training(
     facts: OptionFacts,
 ) -> Prepared:
     optimizer, loss, options, graph = request.optimizer, request.loss, request.options, model.graph
-    assert optimizer is not None and loss is not None
+    assert optimizer is not None
+    assert loss is not None
     gradients.check_loss(graph, loss, types)
     differentiated = gradients.with_gradient(graph, loss, types)
     trained = [n for n in held if n in differentiated and n not in base.copies]

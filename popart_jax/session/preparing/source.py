@@ -43,15 +43,15 @@ def device_dtype(dtype: np.dtype, name: str, *, narrow: bool = True) -> np.dtype
     popart_exception
         DOUBLE and complex tensors; 64-bit integers when casting is switched off.
     """
-    if dtype in (np.float64, np.complex64, np.complex128) or dtype == object:
+    if dtype in (np.float64, np.complex64, np.complex128) or dtype.kind == "O":
         raise popart_exception(
             f"Tensor '{name}' has type {dtype}, which is not supported on the device.\n"
             "  fix: convert the model, for instance with GraphTransformer.convertDoublesToFloats()."
         )
     if dtype in NARROW and not narrow:
         raise popart_exception(
-            f"Tensor '{name}' has type {dtype}, and SessionOptions.enableSupportedDataTypeCasting is off: 64-bit integers "
-            "are not supported on the device."
+            f"Tensor '{name}' has type {dtype}, and SessionOptions.enableSupportedDataTypeCasting is off: "
+            "64-bit integers are not supported on the device."
         )
     return NARROW.get(dtype, dtype)
 
@@ -78,8 +78,13 @@ def stream_types(graph: ir.Graph) -> dict[str, Type]:
             row = BY_ONNX.get(value.dtype) if value.dtype is not None else None
             if row is None or row.numpy is None:
                 raise popart_exception(f"Input tensor '{value.name}' has no usable element type ({value.dtype}).")
-            found[value.name] = Type(tuple(int(d) for d in value.shape or ()), row.numpy)
+            found[value.name] = Type(static_shape(value.shape), row.numpy)
     return found
+
+
+def static_shape(shape: ir.Shape | None) -> tuple[int, ...]:
+    """A shape whose sizes are known."""
+    return tuple(d for d in shape or () if isinstance(d, int))
 
 
 def broadcast_streams(model: ir.Model, names: Mapping[str, Type]) -> frozenset[str]:
@@ -115,7 +120,7 @@ def held_variable(model: ir.Model, value: ir.Value, structure: Structure, *, nar
     name = value.name or ""
     settings = variable_settings(model, name)
     host = np.dtype(tensor.dtype.numpy())
-    shape = settings.shapeOnReplica([int(d) for d in tensor.shape], structure.replicas, name)
+    shape = settings.shapeOnReplica(list(tensor.numpy().shape), structure.replicas, name)
     kind = Type(tuple(shape), device_dtype(host, name, narrow=narrow))
     return Held(Variable(kind, replica_groups(settings, structure.replicas)), settings, host)
 
