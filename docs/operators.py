@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - the page's lines
 """Write docs/operators.md from the table of operators: ``python docs/operators.py``."""
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def document() -> str:
     text = [HEADER.format(onnx=onnx.__version__, opset=onnx.defs.onnx_opset_version())]
     rows = table()
     for domain in sorted({d for d, _ in rows}):
-        text.append(f"## {domain or 'ai.onnx'}\n\n| operator | versions | types | gradient | static inputs | notes |\n| --- | --- | --- | --- | --- | --- |\n")
+        text.append(
+            f"## {domain or 'ai.onnx'}\n\n| operator | versions | types | gradient | static inputs | notes |\n| --- | --- | --- | --- | --- | --- |\n"
+        )
         text.extend(f"{line}\n" for line in _lines(domain, rows))
         text.append("\n")
     return "".join(text).rstrip() + "\n"
@@ -64,7 +67,14 @@ def _lines(domain: str, rows: Mapping[tuple[str, str], Mapping[int, Lowering]]) 
             newest = versions[max(versions)]
             schema = _schema(op, domain)
             static = ", ".join(_input_name(newest, i, schema) for i in sorted(newest.static))
-            cells = (f"`{op}`", ", ".join(map(str, sorted(versions))), _types(schema), _gradient(op, schema), static, _note(newest))
+            cells = (
+                f"`{op}`",
+                ", ".join(map(str, sorted(versions))),
+                _types(schema),
+                _gradient(op, schema),
+                static,
+                _note(newest),
+            )
             yield f"| {' | '.join(cells)} |"
 
 
@@ -78,7 +88,9 @@ def _schema(op: str, domain: str) -> Any:
 def _types(schema: Any) -> str:
     if schema is None:
         return ""
-    allowed = {t for c in schema.type_constraints for t in c.allowed_type_strs} | {i.type_str for i in (*schema.inputs, *schema.outputs)}
+    allowed = {t for c in schema.type_constraints for t in c.allowed_type_strs} | {
+        i.type_str for i in (*schema.inputs, *schema.outputs)
+    }
     names = {t[t.find("tensor(") + 7 :].rstrip(")") for t in allowed if "tensor(" in t}
     return " ".join(kind for kind, members in KINDS.items() if names & set(members))
 

@@ -128,7 +128,9 @@ def distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     import ml_dtypes
 
     info = ml_dtypes.finfo(a.dtype)
-    step = np.maximum(2.0 ** np.floor(np.log2(np.maximum(np.abs(y), float(info.tiny)))), float(info.tiny)) * float(info.eps)
+    step = np.maximum(2.0 ** np.floor(np.log2(np.maximum(np.abs(y), float(info.tiny)))), float(info.tiny)) * float(
+        info.eps
+    )
     ulps = np.where(np.isnan(gap), np.inf, gap / step)
     return float(ulps.max()), float(np.nan_to_num(gap, nan=np.inf).max())
 
@@ -158,7 +160,11 @@ def minimal_model(model: Any, difference: Difference) -> onnx.ModelProto:
     loaded = load(model)
     node = next(n for n in loaded.graph if label(n) == difference.node)
     proto = ir.to_proto(node)
-    tensors = {n: np.asarray(x) for n, x in difference.inputs.items() if not isinstance(x, (list, tuple, dict)) and x is not None}
+    tensors = {
+        n: np.asarray(x)
+        for n, x in difference.inputs.items()
+        if not isinstance(x, (list, tuple, dict)) and x is not None
+    }
     graph = onnx.helper.make_graph(
         [proto],
         f"minimal_{difference.op}",

@@ -21,7 +21,7 @@ _DOMAIN = "popart_jax.body"
 def lowering_from_schema(domain: str, op: str, opset: int) -> Lowering | None:
     """A table row that runs the operator's ONNX function body, or None if the schema has none."""
     try:
-        schema = defs.get_schema(op, opset, domain)
+        schema: Any = defs.get_schema(op, opset, domain)
     except defs.SchemaError:
         return None
     if not (schema.has_function or schema.has_context_dependent_function):
@@ -43,7 +43,9 @@ def run_body(*args: Any, node: NodeRef, walk: Context) -> tuple[Any, ...]:
 
 
 def _onnx_type(x: Any) -> int:
-    return ir.DataType.STRING.value if np.dtype(x.dtype).kind in "OUS" else ir.DataType.from_numpy(np.dtype(x.dtype)).value
+    return (
+        ir.DataType.STRING.value if np.dtype(x.dtype).kind in "OUS" else ir.DataType.from_numpy(np.dtype(x.dtype)).value
+    )
 
 
 _bodies: dict[tuple[int, tuple[int | None, ...]], tuple[ir.Node, ir.Model]] = {}
@@ -66,7 +68,9 @@ def _make_body(node: ir.Node, types: tuple[int | None, ...], walk: Any) -> ir.Mo
     call.input.extend(f"in{i}" if t is not None else "" for i, t in enumerate(types))
     call.output.extend(f"out{i}" if v.name else "" for i, v in enumerate(node.outputs))
     given = {a.name for a in call.attribute}
-    call.attribute.extend(a.default_value for a in schema.attributes.values() if a.default_value.type and a.name not in given)
+    call.attribute.extend(
+        a.default_value for a in schema.attributes.values() if a.default_value.type and a.name not in given
+    )
     function = _function(schema, call, types, opset, walk.settings.opsets.get("", 1))
     function.domain, call.domain, function.name = _DOMAIN, _DOMAIN, call.op_type
     made = {name for inner in function.node for name in inner.output}
@@ -84,7 +88,9 @@ def _make_body(node: ir.Node, types: tuple[int | None, ...], walk: Any) -> ir.Mo
     return load(onnx.helper.make_model(graph, functions=[function], opset_imports=opsets))
 
 
-def _function(schema: Any, call: onnx.NodeProto, types: tuple[int | None, ...], opset: int, main_opset: int) -> onnx.FunctionProto:
+def _function(
+    schema: Any, call: onnx.NodeProto, types: tuple[int | None, ...], opset: int, main_opset: int
+) -> onnx.FunctionProto:
     function = onnx.FunctionProto()
     if schema.has_context_dependent_function:
         protos = [onnx.helper.make_tensor_type_proto(t, None).SerializeToString() if t else b"" for t in types]

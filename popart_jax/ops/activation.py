@@ -137,7 +137,9 @@ def clip(x: Array, low: Array | None = None, high: Array | None = None, /) -> Ar
     """Bounds of one element each; an absent one (or one without elements) bounds nothing."""
     bounds = [None if b is None or np.size(b) == 0 else b.reshape(()) for b in (low, high)]
     if not is_float(x):
-        lowest, highest = (b if b is not None else np.asarray(d, x.dtype) for b, d in zip(bounds, _limits(x.dtype), strict=True))
+        lowest, highest = (
+            b if b is not None else np.asarray(d, x.dtype) for b, d in zip(bounds, _limits(x.dtype), strict=True)
+        )
         return namespace(x, lowest, highest).minimum(namespace(x, lowest, highest).maximum(x, lowest), highest)
     infinite = (-math.inf, math.inf)
     lowest, highest = (jnp.asarray(d if b is None else b, x.dtype) for b, d in zip(bounds, infinite, strict=True))
@@ -145,14 +147,12 @@ def clip(x: Array, low: Array | None = None, high: Array | None = None, /) -> Ar
 
 
 @lowers("Clip", 6)
-def clip_6(x: Array, /, *, min: float = -FLOAT_MAX, max: float = FLOAT_MAX) -> Array:  # noqa: A002
+def clip_6(x: Array, /, *, min: float = -FLOAT_MAX, max: float = FLOAT_MAX) -> Array:
     with np.errstate(over="ignore"):  # a 16-bit bound becomes infinite
         return clip(x, np.asarray(min).astype(x.dtype), np.asarray(max).astype(x.dtype))
 
 
 @lowers("Clip", 1)
-def clip_1(x: Array, /, *, min: float | None = None, max: float | None = None) -> Array:  # noqa: A002
+def clip_1(x: Array, /, *, min: float | None = None, max: float | None = None) -> Array:
     low, high = (None if b is None else np.asarray(b, x.dtype) for b in (min, max))
     return clip(x, low, high)
-
-

@@ -30,7 +30,7 @@ def to_text(x: Array) -> np.ndarray:
 
 def from_text(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Parsed elements; +INF, NaN and exponents as in C."""
-    if dtype == bool:
+    if dtype == np.bool_:
         return np.asarray([bool(int(t)) for t in x.reshape(-1)], bool).reshape(x.shape)
     wide = dtype if dtype.kind in "iu" else np.dtype(np.float64)
     return x.astype(np.str_).astype(wide).astype(dtype)
@@ -67,7 +67,7 @@ def convert(x: Any, dtype: np.dtype, saturate: bool = True, round_mode: str = "u
         return np.asarray(x).astype(dtype)
     if dtype == E8M0:
         return _power_of_two(x, saturate, round_mode)
-    if dtype == bool:
+    if dtype == np.bool_:
         return x != np.zeros((), x.dtype)
     if dtype in FLOAT8 and saturate:
         limit = np.asarray(ml_dtypes.finfo(dtype).max, np.float32)
@@ -132,7 +132,7 @@ def bit_cast(x: Array, /, *, to: int) -> Array:
     dtype = onnx_dtype(to)
     if is_text(x) or x.dtype.itemsize != dtype.itemsize:
         raise popart_exception(f"BitCast from {x.dtype} to {dtype}: both must have the same number of bits")
-    if bool in (x.dtype, dtype):
-        x = x.astype(jnp.uint8) if x.dtype == bool else lax.bitcast_convert_type(x, jnp.uint8)
-        return x != 0 if dtype == bool else lax.bitcast_convert_type(x, dtype)
+    if np.bool_ in (x.dtype, dtype):
+        x = x.astype(jnp.uint8) if x.dtype == np.bool_ else lax.bitcast_convert_type(x, jnp.uint8)
+        return x != 0 if dtype == np.bool_ else lax.bitcast_convert_type(x, dtype)
     return lax.bitcast_convert_type(jax.numpy.asarray(x), device_dtype(dtype))

@@ -47,8 +47,8 @@ def custom_op(
     Notes
     -----
     Positional-only parameters are inputs (default None: optional; ``*args``: variadic), keyword-only ones attributes.
-    Annotations from `popart_jax.ops` ask for more: `Static` for an input known while tracing (NumPy), `Key` for a random
-    key, `Training` for the mode.
+    Annotations from `popart_jax.ops` ask for more: `Static` for an input known while tracing (NumPy), `Key` for a
+    random key, `Training` for the mode.
 
     Examples
     --------

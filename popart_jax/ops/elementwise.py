@@ -26,8 +26,8 @@ def _absolute_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array,
     return jnp.abs(*primals), tangents[0] * jnp.sign(*primals)
 
 
-direct({"Abs": absolute, "Ceil": jnp.ceil, "Exp": jnp.exp, "Floor": jnp.floor, "Log": jnp.log, "Reciprocal": jnp.reciprocal,
-        "Sigmoid": jax.nn.sigmoid, "Sqrt": jnp.sqrt, "Tanh": jnp.tanh}, 1)  # fmt: skip
+direct({"Abs": absolute, "Ceil": jnp.ceil, "Exp": jnp.exp, "Floor": jnp.floor, "Log": jnp.log,
+        "Reciprocal": jnp.reciprocal, "Sigmoid": jax.nn.sigmoid, "Sqrt": jnp.sqrt, "Tanh": jnp.tanh}, 1)  # fmt: skip
 direct({"Acos": jnp.arccos, "Asin": jnp.arcsin, "Atan": jnp.arctan, "Cos": jnp.cos, "Sin": jnp.sin, "Tan": jnp.tan}, 7)
 direct({"Acosh": jnp.arccosh, "Asinh": jnp.arcsinh, "Atanh": jnp.arctanh, "Cosh": jnp.cosh, "Sinh": jnp.sinh,
         "Erf": lax.erf, "Sign": jnp.sign, "IsNaN": jnp.isnan}, 9)  # fmt: skip
@@ -80,7 +80,7 @@ def check_operands(op: str, *xs: Any) -> None:
 
 
 def legacy_align(x: Array, y: Array, broadcast: int, axis: int | None) -> Array:
-    """Opset 1 to 6: the second operand keeps its shape, or is aligned with the first at `axis` (default: at the end)."""
+    """Opset 1 to 6: the second operand keeps its shape, or is aligned with the first at `axis` (default: the end)."""
     if np.shape(x) == np.shape(y):
         return y
     if not broadcast:

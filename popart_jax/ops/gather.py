@@ -49,7 +49,9 @@ def _along(where: Array, axis: int) -> tuple[Any, ...]:
 @lowers("GatherND", 11)
 def gather_nd(data: Array, indices: Array, /, *, batch_dims: int = 0) -> Array:
     if not 1 <= indices.shape[-1] <= data.ndim - batch_dims:
-        raise popart_exception(f"GatherND: {indices.shape[-1]} indices per row into {data.ndim - batch_dims} dimensions")
+        raise popart_exception(
+            f"GatherND: {indices.shape[-1]} indices per row into {data.ndim - batch_dims} dimensions"
+        )
     parts = [wrap_indices(indices[..., i], data.shape[batch_dims + i]) for i in range(indices.shape[-1])]
     own = np.indices(indices.shape[:batch_dims], sparse=True)
     batch = tuple(p.reshape(p.shape + (1,) * (indices.ndim - 1 - batch_dims)) for p in own)
@@ -71,7 +73,9 @@ def _multiplied_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tupl
     safe = jnp.where(zero, jnp.ones_like(updates), updates)
     others = jnp.where(zeros[index] == zero, product[index] / safe, jnp.zeros_like(updates))
     kept = jnp.where(zeros > 0, jnp.zeros_like(product), product)
-    return multiplied_at(data, updates, index), to_data * kept + data * jnp.zeros_like(data).at[index].add(to_updates * others)
+    return multiplied_at(data, updates, index), to_data * kept + data * jnp.zeros_like(data).at[index].add(
+        to_updates * others
+    )
 
 
 _UPDATES: dict[str, Callable[[Any], Callable[[Any], jax.Array]]] = {
@@ -90,7 +94,9 @@ def _write(data: Array, index: tuple[Any, ...], updates: Array, reduction: str) 
 
 
 @lowers("ScatterElements", 16)
-def scatter_elements(data: Array, indices: Array, updates: Array, /, *, axis: int = 0, reduction: str = "none") -> Array:
+def scatter_elements(
+    data: Array, indices: Array, updates: Array, /, *, axis: int = 0, reduction: str = "none"
+) -> Array:
     along = normal_axis(axis, data.ndim)
     return _write(data, _along(wrap_indices(indices, data.shape[along]), along), updates, reduction)
 

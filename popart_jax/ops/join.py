@@ -24,9 +24,13 @@ def concat(*xs: Array, axis: int) -> Array:
     first = np.shape(xs[0])
     for i, x in enumerate(xs):
         if np.ndim(x) != len(first):
-            raise popart_exception(f"Input {i} to concat does not have matching output rank {len(first)}: {list(np.shape(x))}")
+            raise popart_exception(
+                f"Input {i} to concat does not have matching output rank {len(first)}: {list(np.shape(x))}"
+            )
         if [d for j, d in enumerate(np.shape(x)) if j != along] != [d for j, d in enumerate(first) if j != along]:
-            raise popart_exception(f"Input {i} to concat does not have matching shape: {list(np.shape(x))} against {list(first)}")
+            raise popart_exception(
+                f"Input {i} to concat does not have matching shape: {list(np.shape(x))} against {list(first)}"
+            )
     return namespace(*xs).concatenate(xs, along)
 
 
@@ -41,11 +45,15 @@ def split_at(x: Array, sizes: Sequence[int] | None, parts: int, axis: int, even:
     size = x.shape[along]
     if sizes is None:
         if even and size % parts:
-            raise popart_exception(f"Split: dimension of size {size} may not be split into equally sized parts ({parts})")
+            raise popart_exception(
+                f"Split: dimension of size {size} may not be split into equally sized parts ({parts})"
+            )
         chunk = -(-size // parts)
         sizes = [chunk] * (parts - 1) + [size - chunk * (parts - 1)]
     if len(sizes) != parts:
-        raise popart_exception(f"Number of outputs does not match number of requested splits: {parts} and {list(sizes)}")
+        raise popart_exception(
+            f"Number of outputs does not match number of requested splits: {parts} and {list(sizes)}"
+        )
     if sum(sizes) != size or min(sizes) < 0:
         raise popart_exception(f"Split: sizes {list(sizes)} are invalid for dimension of size {size}")
     ends = np.cumsum(sizes).tolist()
@@ -58,7 +66,9 @@ def split_at(x: Array, sizes: Sequence[int] | None, parts: int, axis: int, even:
 
 
 @lowers("Split", 18)
-def split(x: Array, split: Static = None, /, *, axis: int = 0, num_outputs: int | None = None, count: OutputCount = 1) -> Any:
+def split(
+    x: Array, split: Static = None, /, *, axis: int = 0, num_outputs: int | None = None, count: OutputCount = 1
+) -> Any:
     sizes = None if split is None else np.asarray(split).tolist()
     return split_at(x, sizes, len(sizes) if sizes is not None else num_outputs or count, axis, even=False)
 
@@ -109,7 +119,7 @@ def pad_all(x: Array, pads: Sequence[int], value: Any, mode: str) -> Array:
     """
     rank = np.ndim(x)
     if len(pads) != 2 * rank:
-        raise popart_exception(f"Padding vector (length {len(pads)}) doesn't contain 2 entries per input dimension {rank}. "
+        raise popart_exception(f"Padding vector (length {len(pads)}) doesn't contain 2 entries per input dimension. "
                                "Expected pads to be exactly 2x the rank")  # fmt: skip
     pairs = [(int(lo), int(hi)) for lo, hi in zip(pads[:rank], pads[rank:], strict=True)]
     if mode == "constant":
@@ -160,7 +170,9 @@ def trilu(x: Array, k: Array | None = None, /, *, upper: int = 1) -> Array:
 
 
 @lowers("TensorScatter", 24)
-def tensor_scatter(cache: Array, update: Array, at: Array | None = None, /, *, axis: int = -2, mode: str = "linear") -> Array:
+def tensor_scatter(
+    cache: Array, update: Array, at: Array | None = None, /, *, axis: int = -2, mode: str = "linear"
+) -> Array:
     """Write `update` along the sequence axis of `cache`, each batch entry at its own index."""
     if mode not in ("linear", "circular"):
         raise ValueError(f"mode must be linear or circular, got {mode!r}")
@@ -171,5 +183,3 @@ def tensor_scatter(cache: Array, update: Array, at: Array | None = None, /, *, a
         start[:, None] + jnp.arange(update.shape[along]))  # fmt: skip
     old, new = jnp.moveaxis(cache, along, 1), jnp.moveaxis(update, along, 1)
     return jnp.moveaxis(jnp.asarray(old).at[jnp.arange(batch)[:, None], where].set(new), 1, along)
-
-

@@ -40,7 +40,7 @@ def matmul(x: Array, y: Array, /) -> Array:
 @lowers("Gemm", 7)
 def gemm(
     a: Array, b: Array, c: Array | None = None, /, *,
-    alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,  # noqa: N803
+    alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
 ) -> Array:  # fmt: skip
     """alpha * A' B' + beta * C; factors of 1 cost nothing."""
     product = matmul(a.T if transA else a, b.T if transB else b)
@@ -53,7 +53,7 @@ def gemm(
 @lowers("Gemm", 1)
 def gemm_1(
     a: Array, b: Array, c: Array, /, *,
-    alpha: float = 1.0, beta: float = 1.0, broadcast: int = 0, transA: int = 0, transB: int = 0,  # noqa: N803
+    alpha: float = 1.0, beta: float = 1.0, broadcast: int = 0, transA: int = 0, transB: int = 0,
 ) -> Array:  # fmt: skip
     product = matmul(a.T if transA else a, b.T if transB else b)
     aligned = legacy_align(product, c, broadcast, None)

@@ -74,5 +74,7 @@ def bit_shift(x: Array, y: Array, /, *, direction: str) -> Array:
     if direction == "LEFT":
         return jnp.where(inside, lax.shift_left(x, shift), jnp.zeros_like(x))
     if jnp.issubdtype(x.dtype, jnp.signedinteger):
-        return jnp.where(inside, lax.shift_right_arithmetic(x, shift), jnp.where(x < 0, -jnp.ones_like(x), jnp.zeros_like(x)))
+        return jnp.where(
+            inside, lax.shift_right_arithmetic(x, shift), jnp.where(x < 0, -jnp.ones_like(x), jnp.zeros_like(x))
+        )
     return jnp.where(inside, lax.shift_right_logical(x, shift), jnp.zeros_like(x))

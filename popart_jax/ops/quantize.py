@@ -49,7 +49,9 @@ def quantized(x: Array, scale: Array, zero: Array | None, dtype: np.dtype, satur
     limits = ml_dtypes.iinfo(dtype)
     whole = jnp.rint(scaled)
     wide = device_dtype(np.int64) if jnp.issubdtype(dtype, jnp.signedinteger) and dtype.itemsize > 2 else jnp.int32
-    whole = jnp.nan_to_num(jnp.clip(whole.astype(jnp.float32) if whole.dtype.itemsize == 2 else whole, -(2.0**30), 2.0**30))
+    whole = jnp.nan_to_num(
+        jnp.clip(whole.astype(jnp.float32) if whole.dtype.itemsize == 2 else whole, -(2.0**30), 2.0**30)
+    )
     shifted = whole.astype(wide) + (0 if zero is None else zero.astype(wide))
     return jnp.clip(shifted, int(limits.min), int(limits.max)).astype(dtype)
 
@@ -60,7 +62,9 @@ def quantize_linear(
     axis: int = 1, block_size: int = 0, output_dtype: int = 0, precision: int = 0, saturate: int = 1,
 ) -> Array:  # fmt: skip
     if zero is not None and output_dtype and onnx_dtype(output_dtype) != zero.dtype:
-        raise popart_exception(f"QuantizeLinear: output_dtype {onnx_dtype(output_dtype)} and zero point type {zero.dtype} differ")
+        raise popart_exception(
+            f"QuantizeLinear: output_dtype {onnx_dtype(output_dtype)} and zero point type {zero.dtype} differ"
+        )
     dtype = zero.dtype if zero is not None else onnx_dtype(output_dtype) if output_dtype else np.dtype(np.uint8)
     kind = onnx_dtype(precision) if precision else x.dtype if is_float(x) else scale.dtype
     divisor = spread(_computable(scale), x.shape, axis, block_size).astype(kind)
@@ -79,7 +83,9 @@ def quantize_linear_21(
 
 
 @lowers("QuantizeLinear", 19)
-def quantize_linear_19(x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1, saturate: int = 1) -> Array:
+def quantize_linear_19(
+    x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1, saturate: int = 1
+) -> Array:
     return quantize_linear(x, scale, zero, axis=axis, saturate=saturate)
 
 
@@ -112,7 +118,9 @@ def dequantize_linear(
 
 
 @lowers("DequantizeLinear", 21)
-def dequantize_linear_21(x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1, block_size: int = 0) -> Array:
+def dequantize_linear_21(
+    x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1, block_size: int = 0
+) -> Array:
     return dequantize_linear(x, scale, zero, axis=axis, block_size=block_size)
 
 

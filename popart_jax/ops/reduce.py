@@ -19,13 +19,13 @@ Axes = tuple[int, ...]
 
 
 def _lowest(dtype: Any) -> Any:
-    if dtype == bool:
+    if dtype == np.bool_:
         return False
     return jnp.asarray(-jnp.inf, dtype) if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).min
 
 
 def _highest(dtype: Any) -> Any:
-    if dtype == bool:
+    if dtype == np.bool_:
         return True
     return jnp.asarray(jnp.inf, dtype) if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).max
 
@@ -105,11 +105,14 @@ def _register(op: str, reduction: Callable[[Array, Axes, bool], Array], axes_are
         kept = reduction(x, found, popart)
         return kept if keepdims else lax.squeeze(kept, found)
 
-    def with_attribute(x: Array, /, *, axes: Sequence[int] | None = None, keepdims: int = 1, popart: PopartMode = False) -> Array:
+    def with_attribute(
+        x: Array, /, *, axes: Sequence[int] | None = None, keepdims: int = 1, popart: PopartMode = False
+    ) -> Array:
         return over(x, axes or None, keepdims, popart)
 
     def with_input(
-        x: Array, axes: Static = None, /, *, keepdims: int = 1, noop_with_empty_axes: int = 0, popart: PopartMode = False
+        x: Array, axes: Static = None, /, *, keepdims: int = 1, noop_with_empty_axes: int = 0,
+        popart: PopartMode = False,
     ) -> Array:  # fmt: skip
         given = None if axes is None or np.size(axes) == 0 else axes
         return over(x, () if given is None and noop_with_empty_axes else given, keepdims, popart)

@@ -39,7 +39,7 @@ def _is_unsigned(x: Array) -> bool:
 
 
 @lowers("TopK", 11)
-def top_k(x: Array, k: Static, /, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:  # noqa: A002
+def top_k(x: Array, k: Static, /, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:
     """Always sorted, ties in order of the index."""
     count = int(np.asarray(k).reshape(()))
     if x.ndim == 0:
@@ -83,11 +83,9 @@ def compress(x: Any, condition: Static, /, *, axis: int | None = None) -> Any:
 
 
 @lowers("Unique", 11)
-def unique(x: Static, /, *, axis: int | None = None, sorted: int = 1) -> tuple[Any, ...]:  # noqa: A002
+def unique(x: Static, /, *, axis: int | None = None, sorted: int = 1) -> tuple[Any, ...]:
     """Distinct elements (or slices along `axis`), first positions, inverse and counts; unsorted: by first position."""
-    values, first, inverse, counts = np.unique(
-        x, return_index=True, return_inverse=True, return_counts=True, axis=axis
-    )
+    values, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
     if not sorted:
         order = np.argsort(first)
         place = np.argsort(order)

@@ -65,7 +65,7 @@ def split_to_sequence(x: Array, split: Static = None, /, *, axis: int = 0, keepd
     along = normal_axis(axis, x.ndim)
     size = x.shape[along]
     step = 1 if split is None else int(split) if np.ndim(split) == 0 else None
-    ends = np.cumsum(split) if step is None else np.asarray([*range(step, size, step), size])
+    ends = np.cumsum(np.asarray(split)) if step is None else np.asarray([*range(step, size, step), size])
     if len(ends) and ends[-1] != size:
         raise popart_exception(f"SplitToSequence: sizes {np.asarray(split).tolist()} do not add up to {size}")
     index = [slice(None)] * x.ndim
@@ -82,15 +82,13 @@ def split_to_sequence(x: Array, split: Static = None, /, *, axis: int = 0, keepd
 @lowers("SequenceMap", 17)
 def sequence_map(xs: Sequence, *others: Any, body: Subgraph) -> Any:
     """The body on every element; other sequences advance alongside, tensors stay."""
-    passes = [
-        body(x, *(o[i] if isinstance(o, list) else o for o in others), iteration=i) for i, x in enumerate(xs)
-    ]
+    passes = [body(x, *(o[i] if isinstance(o, list) else o for o in others), iteration=i) for i, x in enumerate(xs)]
     columns = zip(*passes, strict=True) if passes else ([] for _ in range(body.n_outputs))
     return tuple(list(column) for column in columns)
 
 
 @lowers("Optional", 15)
-def optional(x: Any = None, /, *, type: Any = None) -> Any:  # noqa: A002
+def optional(x: Any = None, /, *, type: Any = None) -> Any:
     return x
 
 
@@ -104,5 +102,3 @@ def optional_get_element(x: Any, /) -> Any:
     if x is None:
         raise popart_exception("OptionalGetElement: the optional holds nothing")
     return x
-
-

@@ -81,7 +81,7 @@ def flatten(x: Array, /, *, axis: int = 1) -> Array:
 @lowers("Squeeze", 13)
 def squeeze(x: Array, axes: Static = None, /) -> Array:
     empty = axes is None or np.size(axes) == 0
-    found = [i for i, d in enumerate(x.shape) if d == 1] if empty else normal_axes(axes, x.ndim)
+    found = [i for i, d in enumerate(x.shape) if d == 1] if empty else normal_axes(np.asarray(axes), x.ndim)
     if any(x.shape[a] != 1 for a in found):
         raise popart_exception(f"Squeeze of axes {list(found)}: shape {list(x.shape)} has a size other than 1 there")
     return x.reshape([d for i, d in enumerate(x.shape) if i not in found])
@@ -125,7 +125,9 @@ def expand(x: Array, shape: Static, /) -> Array:
 @lowers("Tile", 6)
 def tile(x: Array, repeats: Static, /) -> Array:
     if np.ndim(repeats) != 1 or len(repeats) != x.ndim:
-        raise popart_exception(f"Tile: repeats {np.asarray(repeats).tolist()} should have one element for each dimension")
+        raise popart_exception(
+            f"Tile: repeats {np.asarray(repeats).tolist()} should have one element for each dimension"
+        )
     if np.any(np.asarray(repeats) < 0):
         raise popart_exception(f"Tile: repeats {np.asarray(repeats).tolist()} has invalid value")
     return namespace(x).tile(x, tuple(int(r) for r in repeats))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import popart_exception
-from .arrays import Array, device_dtype, normal_axis, onnx_dtype, one_element
+from .arrays import Array, device_dtype, normal_axis, one_element, onnx_dtype
 from .registry import Static, lowers
 
 
@@ -22,7 +22,7 @@ def _complex(x: Array) -> Array:
 
 
 def _parts(x: Array, dtype: Any) -> Array:
-    return jnp.stack([x.real, x.imag], -1).astype(dtype)
+    return jnp.stack([jnp.real(x), jnp.imag(x)], -1).astype(dtype)
 
 
 def transform(x: Array, length: int | None, axis: int, inverse: bool, onesided: bool) -> Array:
@@ -58,7 +58,13 @@ def stft(x: Array, step: Static, window: Array | None = None, length: Static = N
     """Windowed transforms of frames `step` apart: (batch, frames, frequencies, 2)."""
     signal = x if x.ndim == 3 else x[..., None]
     samples = signal.shape[1]
-    size = int(one_element(length, "frame_length")) if length is not None else len(window) if window is not None else samples
+    size = (
+        int(one_element(length, "frame_length"))
+        if length is not None
+        else len(window)
+        if window is not None
+        else samples
+    )
     if not 0 < size <= samples:
         raise popart_exception(f"STFT: frame length {size} does not fit a signal of {samples}")
     hop = int(one_element(step, "frame_step"))
@@ -101,5 +107,3 @@ def mel_weight_matrix(
         out[centre:right, i] = (right - np.arange(centre, right)) / max(right - centre, 1)
         out[centre, i] = 1
     return out.astype(onnx_dtype(output_datatype))
-
-

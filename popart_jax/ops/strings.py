@@ -14,7 +14,7 @@ from .arrays import Array, is_text
 from .registry import Static, lowers
 
 
-def _each(fn, x: np.ndarray, kind: type = object) -> np.ndarray:  # noqa: ANN001 - any function of a text
+def _each(fn, x: np.ndarray, kind: type = object) -> np.ndarray:
     out = np.empty(x.shape, kind)
     out.reshape(-1)[:] = [fn(t) for t in x.reshape(-1).tolist()]
     return out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +16,9 @@ TRAINING = "ai.onnx.preview.training"
 
 
 @lowers("Gradient", 1, domain=TRAINING)
-def gradient(*args: Array, xs: Sequence[str], y: str, zs: Sequence[str] = (), node: NodeRef, walk: Context) -> tuple[Array, ...]:
+def gradient(
+    *args: Array, xs: Sequence[str], y: str, zs: Sequence[str] = (), node: NodeRef, walk: Context
+) -> tuple[Array, ...]:
     """Gradient of the sum of tensor `y` of the same graph in `xs`, at the given values of `xs` and `zs`."""
     if len(args) != len(xs) + len(zs):
         raise popart_exception(f"Gradient: {len(args)} inputs for xs {list(xs)} and zs {list(zs)}")
@@ -34,7 +35,9 @@ def _per_tensor(update: Callable[..., tuple[Array, ...]], tensors: Sequence[Arra
     count = len(tensors) // (2 + states)
     columns = [tensors[i * count : (i + 1) * count] for i in range(2 + states)]
     rows = [update(*row) for row in zip(*columns, strict=True)]
-    return tuple(new.astype(old.dtype) for group in zip(*rows, strict=True) for new, old in zip(group, tensors, strict=False))
+    return tuple(
+        new.astype(old.dtype) for group in zip(*rows, strict=True) for new, old in zip(group, tensors, strict=False)
+    )
 
 
 def _corrected(rate: Array, step: Array, alpha: float, beta: float) -> Array:
@@ -44,7 +47,13 @@ def _corrected(rate: Array, step: Array, alpha: float, beta: float) -> Array:
 
 @lowers("Adagrad", 1, domain=TRAINING)
 def adagrad(
-    rate: Array, step: Array, /, *tensors: Array, decay_factor: float = 0.0, epsilon: float = 1e-6, norm_coefficient: float = 0.0
+    rate: Array,
+    step: Array,
+    /,
+    *tensors: Array,
+    decay_factor: float = 0.0,
+    epsilon: float = 1e-6,
+    norm_coefficient: float = 0.0,
 ) -> tuple[Array, ...]:
     current = rate / (1 + step.astype(rate.dtype) * np.float32(decay_factor))
 
@@ -86,5 +95,3 @@ def momentum(
         return x - rate * (g + alpha * v if mode == "nesterov" else v), v
 
     return _per_tensor(update, tensors, 1)
-
-

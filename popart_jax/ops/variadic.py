@@ -30,10 +30,9 @@ def _extremum_jvp(pick: Callable[[Any, Any], Any], xs: tuple[Any, ...], tangents
 
 
 def _known_extremum(name: str, *xs: Array) -> Array:
-    xp = namespace(*xs)
-    if xp is np:
+    if namespace(*xs) is np:
         return reduce(getattr(np, name), xs)
-    return extremum(getattr(jnp, name), *map(jnp.asarray, xs)) if len(xs) > 1 else xs[0]
+    return xs[0] if len(xs) == 1 else extremum(getattr(jnp, name), *map(jnp.asarray, xs))
 
 
 def _sum(*xs: Array) -> Array:
@@ -45,7 +44,12 @@ def _mean(*xs: Array) -> Array:
     return total / np.asarray(len(xs), total.dtype)
 
 
-_VARIADIC = {"Sum": _sum, "Mean": _mean, "Max": partial(_known_extremum, "maximum"), "Min": partial(_known_extremum, "minimum")}
+_VARIADIC = {
+    "Sum": _sum,
+    "Mean": _mean,
+    "Max": partial(_known_extremum, "maximum"),
+    "Min": partial(_known_extremum, "minimum"),
+}
 
 
 def _register(op: str, fn: Callable[..., Any]) -> None:

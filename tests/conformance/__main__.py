@@ -1,8 +1,8 @@
 """Run an official suite whole, and print pass counts by kind and opset and what is missing.
 
-    python -m tests.conformance newest [pattern]
-    python -m tests.conformance old [pattern] [--data FOLDER]
-    python -m tests.conformance gradients [pattern] [--old]
+python -m tests.conformance newest [pattern]
+python -m tests.conformance old [pattern] [--data FOLDER]
+python -m tests.conformance gradients [pattern] [--old]
 """
 
 from __future__ import annotations

@@ -58,9 +58,7 @@ def newest(kinds: tuple[str, ...] = KINDS) -> list[Case]:
         from onnx.backend.test.loader import load_model_tests
 
         found = [(kind, case) for kind in kinds for case in load_model_tests(kind=kind)]
-    records = [
-        Case(c.name, kind, c.rtol, c.atol, Path(c.model_dir) if c.model_dir else c) for kind, c in found
-    ]
+    records = [Case(c.name, kind, c.rtol, c.atol, Path(c.model_dir) if c.model_dir else c) for kind, c in found]
     return sorted(records, key=lambda c: (KINDS.index(c.kind), c.name))
 
 
@@ -77,7 +75,8 @@ def _old_data(folder: Path) -> Path:
     if not data.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:",
-                   "--python-version", "3.7", "--platform", "manylinux1_x86_64", "--dest", str(folder), "onnx==1.6.0"]  # fmt: skip
+                   "--python-version", "3.7", "--platform", "manylinux1_x86_64", "--dest", str(folder),
+                   "onnx==1.6.0"]  # fmt: skip
         subprocess.run(command, check=True)
         with zipfile.ZipFile(next(folder.glob("onnx-1.6.0*.whl"))) as wheel:
             wheel.extractall(folder, [n for n in wheel.namelist() if n.startswith("onnx/backend/test/data/")])

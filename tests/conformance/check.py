@@ -59,4 +59,6 @@ def is_random(case: Case) -> bool:
 
 
 def _has_random_node(model: onnx.ModelProto) -> bool:
-    return any(n.op_type in {"Bernoulli", "RandomUniformLike", "RandomNormalLike", "Multinomial"} for n in model.graph.node)
+    return any(
+        n.op_type in {"Bernoulli", "RandomUniformLike", "RandomNormalLike", "Multinomial"} for n in model.graph.node
+    )

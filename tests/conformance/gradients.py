@@ -13,6 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -95,11 +96,17 @@ def _differentiable(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[str]:
         row = find(node, loaded.opset_imports)
         fixed |= {v.name for i, v in enumerate(node.inputs) if v is not None and row is not None and row.is_static(i)}
     kinds = (np.float32, np.float64)
-    return [n for n, x in feeds.items() if isinstance(x, np.ndarray) and x.dtype in kinds and n not in fixed and 0 < x.size <= LARGEST]
+    return [
+        n
+        for n, x in feeds.items()
+        if isinstance(x, np.ndarray) and x.dtype in kinds and n not in fixed and 0 < x.size <= LARGEST
+    ]
 
 
 def _noise(shape: tuple[int, ...], *seed: int) -> np.ndarray:
-    return np.random.default_rng([17, *seed]).uniform(0.5, 1.5, shape) * np.random.default_rng([3, *seed]).choice([-1, 1], shape)
+    return np.random.default_rng([17, *seed]).uniform(0.5, 1.5, shape) * np.random.default_rng([3, *seed]).choice(
+        [-1, 1], shape
+    )
 
 
 def _weighted(outputs: list[Any], masks: list[np.ndarray], xp: Any) -> Any:
@@ -117,7 +124,9 @@ def _floats(outputs: list[Any]) -> list[Any]:
 
 def _evaluator(model: onnx.ModelProto, feeds: dict[str, Any]) -> tuple[ReferenceEvaluator, dict[str, Any]]:
     """The reference in float64 throughout, or else fed with float64 where it refuses that."""
-    doubles = {n: x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x for n, x in feeds.items()}
+    doubles = {
+        n: x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x for n, x in feeds.items()
+    }
     try:
         evaluator = ReferenceEvaluator(widened(model))
         evaluator.run(None, doubles)
@@ -127,7 +136,9 @@ def _evaluator(model: onnx.ModelProto, feeds: dict[str, Any]) -> tuple[Reference
     return evaluator, doubles
 
 
-def _differences(model: onnx.ModelProto, feeds: dict[str, Any], names: list[str]) -> tuple[np.ndarray, list[np.ndarray]] | str:
+def _differences(
+    model: onnx.ModelProto, feeds: dict[str, Any], names: list[str]
+) -> tuple[np.ndarray, list[np.ndarray]] | str:
     """Directional derivatives and the masks of finite outputs, or why there are none."""
     evaluator, wide = _evaluator(model, feeds)
     masks = [np.isfinite(np.asarray(o, np.float64)) for o in _floats(evaluator.run(None, wide))]
@@ -144,7 +155,7 @@ def _differences(model: onnx.ModelProto, feeds: dict[str, Any], names: list[str]
             return "badly scaled"
         for k in range(DIRECTIONS):
             h = _noise(wide[name].shape, k, len(name))
-            slope = _slope(lambda t, name=name, h=h / np.sqrt(h.size): value(name, h, t), STEP * max(1.0, size / 10))
+            slope = _slope(partial(value, name, h / np.sqrt(h.size)), STEP * max(1.0, size / 10))
             if isinstance(slope, str):
                 return slope
             found.append(slope)
@@ -162,7 +173,9 @@ def _slope(f: Callable[[float], float], step: float) -> float | str:
     return "kinked" if kinked else near
 
 
-def _directional(model: onnx.ModelProto, feeds: dict[str, Any], names: list[str], masks: list[np.ndarray]) -> np.ndarray:
+def _directional(
+    model: onnx.ModelProto, feeds: dict[str, Any], names: list[str], masks: list[np.ndarray]
+) -> np.ndarray:
     loaded = load(model)
     outputs = [v.name or "" for v in loaded.graph.outputs]
     settings = Settings(dict(loaded.opset_imports), key=jax.random.key(0))
@@ -196,6 +209,7 @@ def sweep(pattern: str = "", cases: list[Case] | None = None) -> int:
     smooth = sum(counts[o] for o in ("right", "wrong", "nan", "error"))
     for outcome, count in counts.most_common():
         print(f"{outcome:18} {count}")
-    print(f"gradients right in {counts['right']} of {smooth} smooth cases ({100 * counts['right'] / max(smooth, 1):.1f} %), "
-          f"wrong {counts['wrong']}, nan {counts['nan']}, error {counts['error']}, {time.time() - start:.0f} s")  # fmt: skip
+    right, wrong = counts["right"], {o: counts[o] for o in ("wrong", "nan", "error")}
+    share = 100 * right / max(smooth, 1)
+    print(f"gradients right in {right} of {smooth} smooth cases ({share:.1f} %), {wrong}, {time.time() - start:.0f} s")
     return int(counts["right"] != smooth)

@@ -32,7 +32,9 @@ def one_per_operator() -> tuple[Case, ...]:
 def mark(cases: tuple[Case, ...], suite: str) -> list:
     known = gaps(suite)
     return [
-        pytest.param(c, id=c.name, marks=[pytest.mark.xfail(strict=True, reason=known[c.name])] if c.name in known else [])
+        pytest.param(
+            c, id=c.name, marks=[pytest.mark.xfail(strict=True, reason=known[c.name])] if c.name in known else []
+        )
         for c in cases
     ]
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables read better unwrapped
 """ai.onnx.ml against ONNX Runtime, on models trained here by scikit-learn and written node by node."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables read better unwrapped
 """Rules that the official suites leave out: kinks, old versions, known-bad values, types."""
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def at(*values: float) -> np.ndarray:
         ("Mish", [at(60.0, -200.0)], [1.0, 0.0], {}),
     ],
 )
-def test_gradient_at_a_kink_is_popart_s(op: str, inputs: list[Any], expected: list[float], attributes: dict[str, Any]) -> None:
+def test_gradient_at_a_kink_is_popart_s(
+    op: str, inputs: list[Any], expected: list[float], attributes: dict[str, Any]
+) -> None:
     np.testing.assert_allclose(gradient(op, inputs, **attributes), expected, rtol=1e-5)
 
 
@@ -134,14 +137,14 @@ def test_known_bad_values_are_refused(op: str, inputs: list[Any], match: str, kw
 
 def test_run_time_shape_names_the_node_and_the_chain() -> None:
     fn = function("Reshape", [np.zeros(6, F32), np.array([2, 3])])
-    with pytest.raises(NeedsConstantError, match="node 'node': input 1 .* must be a compile-time constant"):
+    with pytest.raises(NeedsConstantError, match=r"node 'node': input 1 .* must be a compile-time constant"):
         jax.jit(fn)(np.zeros(6, F32), np.array([2, 3]))
 
 
 def test_data_dependent_shapes_are_exact_outside_jit_and_named_inside() -> None:
     x = np.array([[0, 1], [2, 0]], F32)
     np.testing.assert_array_equal(function("NonZero", [x])(x)[0], [[0, 1], [1, 0]])
-    with pytest.raises(popart_exception, match="node 'node': NonZero failed .*known only at run time"):
+    with pytest.raises(popart_exception, match=r"node 'node': NonZero failed .*known only at run time"):
         jax.jit(function("NonZero", [x]))(x)
 
 
@@ -173,7 +176,9 @@ def test_softmax_before_13_runs_over_everything_from_the_axis(op: str, axis: int
     np.testing.assert_allclose(run(op, [x], at=11, axis=axis)[0], session.run(None, {"x0": x})[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("inputs", [[np.arange(6, dtype=F32).reshape(2, 3)], {"x": np.arange(6, dtype=F32).reshape(2, 3)}])
+@pytest.mark.parametrize(
+    "inputs", [[np.arange(6, dtype=F32).reshape(2, 3)], {"x": np.arange(6, dtype=F32).reshape(2, 3)}]
+)
 def test_run_node(inputs: Any) -> None:
     node = onnx.helper.make_node("ReduceSum", ["x"], ["y"], axes=[1])
     (got,) = run_node(node, inputs, opset_version=11)

@@ -51,7 +51,9 @@ def imputer(
     replaced_value_float: float = 0.0, replaced_value_int64: int = 0,
 ) -> Array:  # fmt: skip
     whole = not jnp.issubdtype(x.dtype, jnp.floating)
-    values, old = (imputed_value_int64s, replaced_value_int64) if whole else (imputed_value_floats, replaced_value_float)
+    values, old = (
+        (imputed_value_int64s, replaced_value_int64) if whole else (imputed_value_floats, replaced_value_float)
+    )
     if len(values) not in (1, x.shape[-1]):
         raise popart_exception(f"Imputer: {len(values)} values for {x.shape[-1]} features")
     missing = jnp.isnan(x) if not whole and np.isnan(old) else x == np.asarray(old, x.dtype)
@@ -68,7 +70,9 @@ def feature_vectorizer(*xs: Array, inputdimensions: Sequence[int] = ()) -> Array
 
 
 @lowers("OneHotEncoder", 1, domain=ML)
-def one_hot_encoder(x: Any, /, *, cats_int64s: Sequence[int] = (), cats_strings: Sequence[str] = (), zeros: int = 1) -> Array:
+def one_hot_encoder(
+    x: Any, /, *, cats_int64s: Sequence[int] = (), cats_strings: Sequence[str] = (), zeros: int = 1
+) -> Array:
     hot = x[..., None] == np.asarray(cats_strings, object) if is_text(x) else (
         jnp.asarray(x)[..., None] == np.asarray(cats_int64s).astype(x.dtype))  # fmt: skip
     if not zeros and not np.all(np.any(np.asarray(hot), -1)):
@@ -89,7 +93,9 @@ def _plain(key: Any) -> Any:
 
 
 def _one(*candidates: Any) -> np.ndarray | None:
-    return next((np.asarray(c) if not _holds_text(c) else np.asarray(c, object) for c in candidates if c is not None), None)
+    return next(
+        (np.asarray(c) if not _holds_text(c) else np.asarray(c, object) for c in candidates if c is not None), None
+    )
 
 
 def _holds_text(c: Any) -> bool:
@@ -104,7 +110,9 @@ def label_encoder(
     values_int64s: Sequence[int] | None = None, values_strings: Sequence[str] | None = None, values_tensor: Any = None,
 ) -> Any:  # fmt: skip
     floats = None if values_floats is None else np.asarray(values_floats, np.float32)
-    keys = _one(keys_tensor, keys_strings, keys_int64s, None if keys_floats is None else np.asarray(keys_floats, np.float32))
+    keys = _one(
+        keys_tensor, keys_strings, keys_int64s, None if keys_floats is None else np.asarray(keys_floats, np.float32)
+    )
     values = _one(values_tensor, values_strings, values_int64s, floats)
     if keys is None or values is None:
         raise popart_exception("LabelEncoder: keys and values must both be given")

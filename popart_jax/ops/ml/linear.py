@@ -27,7 +27,9 @@ def linear_regressor(
     x: Array, /, *, coefficients: Sequence[float] = (), intercepts: Sequence[float] = (), post_transform: str = "NONE",
     targets: int = 1,
 ) -> Array:  # fmt: skip
-    return post(_product(floating(jnp.asarray(x)), coefficients, intercepts, targets), post_transform).astype(jnp.float32)
+    return post(_product(floating(jnp.asarray(x)), coefficients, intercepts, targets), post_transform).astype(
+        jnp.float32
+    )
 
 
 @lowers("LinearClassifier", 1, domain=ML)
@@ -66,8 +68,9 @@ def kernel(kind: str, parameters: Sequence[float]) -> Callable[[Array, np.ndarra
 
 @lowers("SVMRegressor", 1, domain=ML)
 def svm_regressor(
-    x: Array, /, *, coefficients: Sequence[float] = (), kernel_params: Sequence[float] = (), kernel_type: str = "LINEAR",
-    n_supports: int = 0, one_class: int = 0, post_transform: str = "NONE", rho: Sequence[float] = (),
+    x: Array, /, *, coefficients: Sequence[float] = (), kernel_params: Sequence[float] = (),
+    kernel_type: str = "LINEAR", n_supports: int = 0, one_class: int = 0, post_transform: str = "NONE",
+    rho: Sequence[float] = (),
     support_vectors: Sequence[float] = (),
 ) -> Array:  # fmt: skip
     x = floating(jnp.asarray(x))
@@ -96,7 +99,7 @@ def coupled_probabilities(pairwise: Array, rounds: int = 100) -> Array:
         for t in range(k):
             qp = jnp.einsum("nij,nj->ni", q, p)
             step = (jnp.sum(p * qp, 1) - qp[:, t]) / q[:, t, t]
-            p = p.at[:, t].add(step) / (1 + step)[:, None]
+            p = (p + step[:, None] * np.eye(k, dtype=p.dtype)[t]) / (1 + step)[:, None]
         return jnp.where(off_balance < 0.005 / k, start, p)
 
     return lax.fori_loop(0, rounds, improve, jnp.full(pairwise.shape[:2], 1 / k, pairwise.dtype))
@@ -108,7 +111,9 @@ def _decisions(kernels: Array, coefficients: np.ndarray, counts: Sequence[int], 
     own = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
     pairs = combinations(range(len(counts)), 2)
     return [
-        kernels[:, own[i]] @ coefficients[j - 1, own[i]] + kernels[:, own[j]] @ coefficients[i, own[j]] + np.asarray(r, kernels.dtype)
+        kernels[:, own[i]] @ coefficients[j - 1, own[i]]
+        + kernels[:, own[j]] @ coefficients[i, own[j]]
+        + np.asarray(r, kernels.dtype)
         for (i, j), r in zip(pairs, rho, strict=False)
     ]
 

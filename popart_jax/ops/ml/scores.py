@@ -48,4 +48,6 @@ def named(index: Array, labels: Sequence[Any]) -> Any:
     """Class labels by position; texts need values that are known."""
     if labels and isinstance(labels[0], str):
         return np.asarray(labels, object)[np.asarray(index)]
-    return jnp.asarray(np.asarray(labels, np.int64)).astype(device_dtype(np.int64))[index] if labels else as_index(index)
+    return (
+        jnp.asarray(np.asarray(labels, np.int64)).astype(device_dtype(np.int64))[index] if labels else as_index(index)
+    )

@@ -53,7 +53,8 @@ class Forest:
     def leaves(self, x: Array) -> Array:
         """Index of the leaf that each row (first dimension) reaches in each tree (second)."""
         feature, threshold, mode, yes, no, missing = map(
-            jnp.asarray, (self.feature, self.threshold.astype(x.dtype), self.mode, self.yes, self.no, self.missing_is_yes)
+            jnp.asarray,
+            (self.feature, self.threshold.astype(x.dtype), self.mode, self.yes, self.no, self.missing_is_yes),
         )
         members = jnp.asarray(self.members.astype(x.dtype))
         rows = jnp.arange(x.shape[0])[:, None]
@@ -61,7 +62,15 @@ class Forest:
         def step(_: Any, at: Array) -> Array:
             value, bound, kind = x[rows, feature[at]], threshold[at], mode[at]
             inside = jnp.any(value[..., None] == members[at], -1) if members.shape[1] else jnp.zeros_like(value, bool)
-            tests = [value <= bound, value < bound, value >= bound, value > bound, value == bound, value != bound, inside]
+            tests = [
+                value <= bound,
+                value < bound,
+                value >= bound,
+                value > bound,
+                value == bound,
+                value != bound,
+                inside,
+            ]
             holds = jnp.select([kind == i for i in range(len(tests))], tests, False)
             return jnp.where(jnp.where(jnp.isnan(value), missing[at], holds), yes[at], no[at])
 
@@ -97,7 +106,12 @@ def by_node_ids(nodes: dict[str, Any], leaf: tuple[Any, Any, Any, Any], targets:
     mode = np.asarray([_MODES.index(m) for m in nodes["modes"]], np.int32)
     own = np.arange(len(names))
     ways = [
-        np.asarray([i if m == _LEAF else place[t, to] for i, (t, to, m) in enumerate(zip(nodes["treeids"], ids, mode, strict=True))])
+        np.asarray(
+            [
+                i if m == _LEAF else place[t, to]
+                for i, (t, to, m) in enumerate(zip(nodes["treeids"], ids, mode, strict=True))
+            ]
+        )
         for ids in (nodes["truenodeids"], nodes["falsenodeids"])
     ]
     roots = [int(own[np.asarray(nodes["treeids"]) == t][0]) for t in dict.fromkeys(nodes["treeids"])]
@@ -108,17 +122,21 @@ def by_node_ids(nodes: dict[str, Any], leaf: tuple[Any, Any, Any, Any], targets:
     missing = nodes["missing"] or np.zeros(len(names))
     values = _first(nodes["values_as_tensor"], nodes["values"])
     assert values is not None
-    return Forest(np.asarray(nodes["featureids"], np.int32), values, mode, *ways, np.asarray(missing, bool),
-                  np.zeros((len(names), 0)), np.asarray(roots), weights, voting)  # fmt: skip
+    return Forest(
+        np.asarray(nodes["featureids"], np.int32), values, mode, ways[0], ways[1], np.asarray(missing, bool),
+        np.zeros((len(names), 0)), np.asarray(roots), weights, voting,
+    )  # fmt: skip
 
 
 @lowers("TreeEnsembleRegressor", 1, 3, domain=ML)
 def tree_ensemble_regressor(
-    x: Array, /, *, aggregate_function: str = "SUM", base_values: Sequence[float] = (), base_values_as_tensor: Any = None,
-    n_targets: int | None = None, nodes_falsenodeids: Sequence[int] = (), nodes_featureids: Sequence[int] = (),
+    x: Array, /, *, aggregate_function: str = "SUM", base_values: Sequence[float] = (),
+    base_values_as_tensor: Any = None, n_targets: int | None = None, nodes_falsenodeids: Sequence[int] = (),
+    nodes_featureids: Sequence[int] = (),
     nodes_hitrates: Sequence[float] = (), nodes_hitrates_as_tensor: Any = None,
-    nodes_missing_value_tracks_true: Sequence[int] = (), nodes_modes: Sequence[str] = (), nodes_nodeids: Sequence[int] = (),
-    nodes_treeids: Sequence[int] = (), nodes_truenodeids: Sequence[int] = (), nodes_values: Sequence[float] = (),
+    nodes_missing_value_tracks_true: Sequence[int] = (), nodes_modes: Sequence[str] = (),
+    nodes_nodeids: Sequence[int] = (), nodes_treeids: Sequence[int] = (), nodes_truenodeids: Sequence[int] = (),
+    nodes_values: Sequence[float] = (),
     nodes_values_as_tensor: Any = None, post_transform: str = "NONE", target_ids: Sequence[int] = (),
     target_nodeids: Sequence[int] = (), target_treeids: Sequence[int] = (), target_weights: Sequence[float] = (),
     target_weights_as_tensor: Any = None,
@@ -137,7 +155,8 @@ def tree_ensemble_regressor(
 def tree_ensemble_classifier(
     x: Array, /, *, base_values: Sequence[float] = (), base_values_as_tensor: Any = None, class_ids: Sequence[int] = (),
     class_nodeids: Sequence[int] = (), class_treeids: Sequence[int] = (), class_weights: Sequence[float] = (),
-    class_weights_as_tensor: Any = None, classlabels_int64s: Sequence[int] = (), classlabels_strings: Sequence[str] = (),
+    class_weights_as_tensor: Any = None, classlabels_int64s: Sequence[int] = (),
+    classlabels_strings: Sequence[str] = (),
     nodes_falsenodeids: Sequence[int] = (), nodes_featureids: Sequence[int] = (), nodes_hitrates: Sequence[float] = (),
     nodes_hitrates_as_tensor: Any = None, nodes_missing_value_tracks_true: Sequence[int] = (),
     nodes_modes: Sequence[str] = (), nodes_nodeids: Sequence[int] = (), nodes_treeids: Sequence[int] = (),
@@ -156,7 +175,9 @@ def tree_ensemble_classifier(
         return _one_of_two(scores, class_ids[0], bool(np.all(given >= 0)), base, labels, post_transform)
     scores = scores if base is None else scores + base.astype(scores.dtype)
     found = jnp.argmax(scores, 1) if scores.shape[1] > 1 else scores[:, 0] > 0
-    return named(found.astype(jnp.int32), labels if len(labels) > 1 else ()), post(scores, post_transform).astype(jnp.float32)
+    return named(found.astype(jnp.int32), labels if len(labels) > 1 else ()), post(scores, post_transform).astype(
+        jnp.float32
+    )
 
 
 def _one_of_two(
@@ -169,7 +190,7 @@ def _one_of_two(
     score = scores[:, weighted] + shift[1].astype(scores.dtype)
     final = jnp.stack([jnp.full_like(score, shift[0]), score], 1)
     if weighted == 0:
-        final = jnp.stack([1 - score if positive and np.size(base) < 2 else -score, score], 1)
+        final = jnp.stack([1 - score if positive and (base is None or base.size < 2) else -score, score], 1)
     if weighted == 1 or not positive:
         final = post(final, transform)
     return named((score > (0.5 if positive else 0)).astype(jnp.int32), labels), final.astype(jnp.float32)
@@ -181,7 +202,8 @@ def tree_ensemble(
     membership_values: Any = None, n_targets: int | None = None, nodes_falseleafs: Sequence[int],
     nodes_falsenodeids: Sequence[int], nodes_featureids: Sequence[int], nodes_hitrates: Any = None,
     nodes_missing_value_tracks_true: Sequence[int] = (), nodes_modes: Any, nodes_splits: Any,
-    nodes_trueleafs: Sequence[int], nodes_truenodeids: Sequence[int], post_transform: int = 0, tree_roots: Sequence[int],
+    nodes_trueleafs: Sequence[int], nodes_truenodeids: Sequence[int], post_transform: int = 0,
+    tree_roots: Sequence[int],
 ) -> Array:  # fmt: skip
     inner, leaves = len(nodes_splits), len(leaf_weights)
     mode = np.concatenate([np.asarray(nodes_modes, np.int32), np.full(leaves, _LEAF, np.int32)])
@@ -193,8 +215,10 @@ def tree_ensemble(
     weights[own, list(leaf_targetids)], voting[own, list(leaf_targetids)] = leaf_weights, True
     filler = np.zeros(leaves)
     missing = np.concatenate([nodes_missing_value_tracks_true or np.zeros(inner), filler]).astype(bool)
-    forest = Forest(np.concatenate([nodes_featureids, filler]).astype(np.int32), np.concatenate([nodes_splits, filler]),
-                    mode, *way, missing, _members(mode, membership_values), np.asarray(tree_roots), weights, voting)  # fmt: skip
+    forest = Forest(
+        np.concatenate([nodes_featureids, filler]).astype(np.int32), np.concatenate([nodes_splits, filler]), mode,
+        way[0], way[1], missing, _members(mode, membership_values), np.asarray(tree_roots), weights, voting,
+    )  # fmt: skip
     return post(forest.predict(jnp.asarray(x), _AGGREGATES[aggregate_function]), _POSTS[post_transform])
 
 
@@ -205,7 +229,9 @@ def _members(mode: np.ndarray, values: Any) -> np.ndarray:
         return np.zeros((len(mode), 0))
     ends = np.flatnonzero(np.isnan(values)) if values is not None else np.zeros(0, int)
     if len(ends) != len(nodes):
-        raise popart_exception(f"TreeEnsemble: {len(nodes)} membership nodes, but {len(ends)} sets of membership_values")
+        raise popart_exception(
+            f"TreeEnsemble: {len(nodes)} membership nodes, but {len(ends)} sets of membership_values"
+        )
     sets = np.split(np.asarray(values, float), ends + 1)[: len(nodes)]
     rows = np.full((len(mode), max(map(len, sets))), np.nan)
     for node, members in zip(nodes, sets, strict=True):
