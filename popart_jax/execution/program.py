@@ -86,7 +86,7 @@ class Variable:
     @property
     def individual(self) -> bool:
         """Whether replicas hold different values, so that the device keeps one per replica."""
-        return len(self.groups) > 1 or (self.drifts and len(self.groups[0]) > 1)
+        return len(self.groups) > 1 or (self.drifts and sum(map(len, self.groups)) > 1)
 
 
 @dataclass(frozen=True)
