@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +14,18 @@ ARCHITECTURES = {"ipu1": "Ipu1", "ipu2": "Ipu2", "ipu21": "Ipu21"}
 
 @dataclass(frozen=True)
 class Variable:
+    """A variable by name and size in bytes; `ipu`, `tiles` and the steps it lives through are additions of ours."""
+
     name: str
     size: int
+    ipu: int = 0
+    tiles: int = 0
+    bytesOnFullestTile: int = 0
+    firstStep: int = 0
+    lastStep: int = 0
+
+    def on_tile(self, tile: int, tiles_per_ipu: int) -> bool:
+        return tile // tiles_per_ipu == self.ipu and tile % tiles_per_ipu < self.tiles
 
 
 @dataclass(frozen=True)
@@ -24,7 +34,13 @@ class ProgramStep:
 
     program: SimpleNamespace
     notAlwaysLiveMemory: SimpleNamespace
-    notAlwaysLiveVariables: tuple[Variable, ...] = ()
+    notAlwaysLiveVariables: tuple[Variable, ...]
+    tilesPerIpu: int
+
+    def notAlwaysLiveMemoryForTile(self, tile: int) -> SimpleNamespace:
+        """Bytes of the listed variables that lie on a tile."""
+        here = [v for v in self.notAlwaysLiveVariables if v.on_tile(tile, self.tilesPerIpu)]
+        return SimpleNamespace(bytes=sum(v.bytesOnFullestTile for v in here))
 
 
 class Compilation:
@@ -86,10 +102,22 @@ class Compilation:
     def alwaysLiveVariables(self) -> list[Variable]:
         return [Variable(**v) for v in self._memory["liveness"]["alwaysLive"]["variables"]]
 
+    def alwaysLiveVariablesForTile(self, tile: int) -> list[Variable]:
+        """Always-live variables with a part on a tile; their size is the part's."""
+        per = self.target.tilesPerIpu
+        here = (v for v in self.alwaysLiveVariables if v.on_tile(tile, per))
+        return [replace(v, size=v.bytesOnFullestTile) for v in here]
+
     @cached_property
     def livenessProgramSteps(self) -> list[ProgramStep]:
-        steps = self._memory["liveness"]["notAlwaysLive"]["steps"]
-        return [ProgramStep(SimpleNamespace(name=s["name"]), SimpleNamespace(bytes=s["bytes"])) for s in steps]
+        live = self._memory["liveness"]["notAlwaysLive"]
+        variables = [Variable(**v) for v in live["variables"]]
+        return [self._liveness(k, s, variables) for k, s in enumerate(live["steps"])]
+
+    def _liveness(self, k: int, step: dict[str, Any], variables: list[Variable]) -> ProgramStep:
+        alive = tuple(v for v in variables if v.firstStep <= k <= v.lastStep)
+        program, memory = SimpleNamespace(name=step["name"]), SimpleNamespace(bytes=step["bytes"])
+        return ProgramStep(program, memory, alive, self.target.tilesPerIpu)
 
     @cached_property
     def programs(self) -> list[Program]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ipu_model.report.model import Report
+from ipu_model.report.model import Report, Variable
 from ipu_model.report.programs import programs
 
 NON_INTERLEAVED, INTERLEAVED, OVERFLOWED = "nonInterleaved", "interleaved", "overflowed"
@@ -82,15 +82,28 @@ def _memory(report: Report) -> dict[str, Any]:
         "liveness": {
             "alwaysLive": {
                 "bytesByTile": list(m.always_by_tile),
-                "variables": [{"name": v.name, "size": v.bytes} for v in m.variables if v.always],
+                "variables": [_variable(v) for v in m.variables if v.always],
             },
             "notAlwaysLive": {
                 "maxBytesByTile": list(m.not_always_by_tile),
                 "maxBytesAtTile": max(m.not_always_by_tile, default=0),
                 "steps": [{"name": s.name, "bytes": sum(s.not_always_live)} for s in report.steps],
-                "variables": [{"name": v.name, "size": v.bytes} for v in m.variables if not v.always],
+                "variables": [_variable(v) for v in m.variables if not v.always],
             },
         },
+    }
+
+
+def _variable(v: Variable) -> dict[str, Any]:
+    """Name and size as Poplar has them; where and when it lives is ours."""
+    return {
+        "name": v.name,
+        "size": v.bytes,
+        "ipu": v.ipu,
+        "tiles": v.tiles,
+        "bytesOnFullestTile": v.bytes_on_fullest,
+        "firstStep": v.first,
+        "lastStep": v.last,
     }
 
 

@@ -109,6 +109,7 @@ def _variables(priced: Priced, live: Liveness) -> tuple[Variable, ...]:
                 name_of(priced, piece.value), kind_of(priced, piece.value),
                 str(priced.program.values[piece.value].tensor), int(live.total_bytes(k)), int(live.bytes_on(k, 0)),
                 piece.ipu, piece.always, piece.first, piece.last,
+                min(live.spreads[k].tiles, priced.context.target.machine.tiles),
             )
         )  # fmt: skip
     return tuple(rows)

@@ -92,7 +92,7 @@ class OperationRow:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A piece of memory: bytes over all tiles and on the fullest tile."""
+    """A piece of memory on the first `tiles` tiles of an IPU: bytes over all of them and on the fullest."""
 
     name: str
     kind: str
@@ -103,6 +103,7 @@ class Variable:
     always: bool
     first: int
     last: int
+    tiles: int
 
 
 @dataclass(frozen=True, slots=True)

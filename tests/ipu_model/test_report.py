@@ -132,6 +132,18 @@ def test_pva_reads_back_what_was_saved(report, tmp_path):
     assert visitor.executed == c.graph.numComputeSets
 
 
+def test_pva_liveness_names_what_is_alive(report):
+    c = pva.fromReport(report).compilation
+    steps = c.livenessProgramSteps
+    assert len(steps) == len(report.steps)
+    peak = steps[report.memory.peak_step]
+    assert peak.notAlwaysLiveMemory.bytes == sum(report.steps[report.memory.peak_step].not_always_live)
+    assert peak.notAlwaysLiveVariables
+    assert 0 < peak.notAlwaysLiveMemoryForTile(0).bytes <= report.memory.not_always_by_tile[0] + 8
+    assert peak.notAlwaysLiveMemoryForTile(1471).bytes <= peak.notAlwaysLiveMemoryForTile(0).bytes
+    assert {v.name for v in c.alwaysLiveVariablesForTile(0)} == {"a", "b"}
+
+
 def test_pva_refuses_other_files(tmp_path):
     other = tmp_path / "profile.pop"
     other.write_bytes(b"\x00\x01nonsense")
