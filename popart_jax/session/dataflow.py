@@ -169,7 +169,7 @@ class DataFlow:
         """Names of the anchored tensors."""
         return list(self._anchors)
 
-    def art(self, anchorId: str) -> AnchorReturnType:
+    def art(self, anchorId: str, /) -> AnchorReturnType:
         """Return type of an anchor.
 
         Raises

@@ -36,19 +36,25 @@ def find(name: str) -> Any:
         return None
 
 
-def accepts(fn: Any, wanted: list[str]) -> bool:
+def accepts(fn: Any, wanted: list[str], strict: bool = True) -> bool:
     """Whether `fn` can be called with these parameters, in order and by name ('/' marks positional ones)."""
     for signature in signatures(fn):
         kinds = [p for n, p in signature.parameters.items() if n not in ("self", "cls")]
         if any(p.kind is p.VAR_POSITIONAL for p in kinds) and any(p.kind is p.VAR_KEYWORD for p in kinds):
             return True
         have = [f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name for p in kinds]
-        fits = len(have) >= len(wanted) and all(w in ("/", None, h) for w, h in zip(wanted, have, strict=False))
+        fits = len(have) >= len(wanted) and all(map(_fits, wanted, kinds, have, [strict] * len(have)))
         if fits and all(
             p.default is not p.empty or p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in kinds[len(wanted) :]
         ):
             return True
     return False
+
+
+def _fits(wanted: str | None, parameter: inspect.Parameter, name: str, strict: bool) -> bool:
+    if wanted == "/":
+        return not strict or parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL)
+    return wanted in (None, name)
 
 
 def test_every_function_exists_with_its_parameters():
@@ -90,7 +96,7 @@ def test_every_class_has_its_constructors_methods_and_properties():
         wrong += [
             f"{name}{tuple(o)}: no such constructor in {signatures(cls.__init__)}"
             for o in wanted.get("init", [])
-            if not accepts(cls.__init__, o)
+            if not accepts(cls.__init__, o, strict=False)
         ]
         wrong += _method_errors(name, cls, wanted["methods"])
         wrong += _property_errors(name, cls, wanted["properties"])
