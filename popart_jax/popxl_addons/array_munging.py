@@ -128,8 +128,24 @@ def tensor_parallel_input(
 
 
 def tensor_parallel_output(
-    output_data: np.ndarray, num_host_transfers: int, tp: int, rf: int, data_shape: Sequence[int]
+    output_data: np.ndarray,
+    num_host_transfers: int,
+    tp: int,
+    rf: int,
+    data_shape: Sequence[int],
+    tp_identical: bool = True,
+    true_num_host_transfers: int | None = None,
 ) -> np.ndarray:
-    """The inverse of `tensor_parallel_input`: one version of each group of `tp` replicas, in sample order."""
-    arranged = output_data.reshape(num_host_transfers, rf // tp, tp, *data_shape)
-    return arranged[:, :, 0].reshape(num_host_transfers * (rf // tp), *data_shape)
+    """The inverse of `tensor_parallel_input`.
+
+    Parameters
+    ----------
+    tp_identical : bool
+        The `tp` replicas of a group returned the same: the first one's values are taken, in sample order. Otherwise a
+        leading axis of `tp` is kept.
+    true_num_host_transfers : int, optional
+        Transfers that hold data; the rest is dropped.
+    """
+    arranged = output_data.reshape(num_host_transfers, rf // tp, tp, *data_shape)[:true_num_host_transfers]
+    versions = np.moveaxis(arranged, 2, 0).reshape(tp, -1, *data_shape)
+    return versions[0] if tp_identical else versions

@@ -42,7 +42,7 @@ FLOPS_FNS: dict[str, Callable[[Any], int]] = {
 
 
 def evaluate_FLOPs(graph: popxl.Graph) -> dict[str, int]:
-    """Operations by operator ``<Type>_<id>``, called graphs expanded under the operator that calls; "TOT" is the sum."""
+    """Operations by operator ``<Type>_<id>``, called graphs expanded under their caller; "TOT" is the sum."""
     found: dict[str, int] = {}
     for op in graph._pb_graph.getOps():
         kind, key = op.opType(), f"{op.opType()}_{op.id}"

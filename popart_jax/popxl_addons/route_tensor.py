@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 from .. import popxl
@@ -66,7 +67,7 @@ def connect_tensor_to_ops_on_path(
 ) -> None:
     """Add the input to each graph of a chain and connect the operators that call it."""
     owner = from_tensor.ir
-    for outer_id, inner_id in zip(path, path[1:], strict=False):
+    for outer_id, inner_id in pairwise(path):
         outer, called = (popxl.Graph._from_pb(owner._pb_ir.getGraph(i)) for i in (outer_id, inner_id))
         stand_in = _input(called, from_tensor, input_tensors)
         for op in outer._ops.values():

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .remote import NamedRemoteBuffers
 
 logger = logging.getLogger(__name__)
+host_scalar_tensor_types = (float, int, bool, np.number, np.bool_, np.ndarray)
 DataIter = Callable[[], Any] | Iterable[Any]
 
 

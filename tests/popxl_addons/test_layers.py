@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from popart_jax import popxl
 from popart_jax.popxl_addons import layers
+from popart_jax.popxl_addons.layers.linear_fp8 import LinearFP8
+from popart_jax.popxl_addons.layers.linear_gq import LinearGQ
+from popart_jax.popxl_addons.ops import host_store
 from popart_jax.popxl_addons.optimizers import AdamOptimizerStep
 from popart_jax.popxl_addons.testing_utils import TensorInput, run_module
 
@@ -64,3 +69,39 @@ def test_adam_steps_like_adamw(as_tensor):
         expected.grad = torch.tensor(gradient)
         optimizer.step()
     np.testing.assert_allclose(session.get_tensor_data(w), expected.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("metric", ["amax", "mse", "manual_scale"])
+def test_float8_products_and_their_gradients_are_close(metric):
+    reference, x = torch.nn.Linear(6, 5), (0.1 * ROWS).astype(np.float16)
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        t = popxl.variable(x)
+        layer = LinearFP8(5, scale_metric=metric, scale=6)
+        factories, graph = layer.create_graph(t)
+        backward = graph.autodiff()
+        variables = factories.init()
+        site = graph.bind(variables).call_with_info(t)
+        seed = popxl.constant(np.ones((4, 5), np.float16))
+        results = backward.call(seed, args=backward.grad_graph_info.inputs_dict(site))
+        streams = [host_store(r) for r in (site.outputs[0], *results)]
+    with popxl.Session(ir, "ipu_hw") as session:
+        session.write_variables_data(dict(layer.torch_mapping(variables, reference)))
+        found = session.run()
+    y, dx, dw, db = (found[s].astype(np.float32) for s in streams)
+    inputs = torch.tensor(x.astype(np.float32), requires_grad=True)
+    expected = reference(inputs)
+    expected.sum().backward()
+    np.testing.assert_allclose(y, expected.detach(), atol=0.05)
+    np.testing.assert_allclose(dx, inputs.grad, atol=0.15)
+    np.testing.assert_allclose(dw, reference.weight.grad.T, atol=0.15)
+    np.testing.assert_allclose(db, reference.bias.grad, atol=0.01)
+
+
+def test_a_quantised_layer_is_close():
+    reference = torch.nn.Linear(6, 64)
+    layer = LinearGQ(64, group_size=16)
+    mapping = partial(layer.torch_mapping, nn_layer=reference, dtype=popxl.float16, group_size=16)
+    (y,) = run_module(layer, TensorInput(ROWS.astype(np.float16)), weights=mapping)
+    expected = reference(torch.tensor(ROWS)).detach().numpy()
+    np.testing.assert_allclose(y.astype(np.float32), expected, atol=0.15)

@@ -11,7 +11,8 @@ from ... import popxl
 from ...popxl import custom_ops, ops
 from .simple import DOMAIN
 
-LARGEST_SCALE = 31
+LARGEST_SCALE = max_scaling_bias = 31
+min_scaling_bias = -31
 
 
 class FpDef(NamedTuple):

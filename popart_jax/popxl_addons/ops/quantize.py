@@ -53,13 +53,13 @@ def group_quantize_decompress(
 
 
 def group_quantize_compress_numpy(
-    x: np.ndarray, group_size: int, dim: int = -1
+    t: np.ndarray, group_size: int, dim: int = -1
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Compress a matrix on the host.
 
     Parameters
     ----------
-    x : ndarray, rank 2
+    t : ndarray, rank 2
     group_size : int
         Elements with a common scale and bias, a multiple of 4 that divides the axis.
     dim : int
@@ -75,9 +75,9 @@ def group_quantize_compress_numpy(
     ValueError
         `group_size` does not divide the axis or is no multiple of 4.
     """
-    rows = np.moveaxis(x, dim, -1)
+    rows = np.moveaxis(t, dim, -1)
     if group_size % 4 or rows.shape[-1] % group_size:
-        raise ValueError(f"group_size {group_size} must be a multiple of 4 that divides axis {dim} of shape {x.shape}")
+        raise ValueError(f"group_size {group_size} must be a multiple of 4 that divides axis {dim} of shape {t.shape}")
     groups = rows.reshape(rows.shape[0], -1, group_size).astype(np.float32)
     low, high = groups.min(-1, keepdims=True), groups.max(-1, keepdims=True)
     scale = (high - low) / 15

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -45,11 +47,13 @@ def rotary_pos_embed(
     return _ROTARY_POS_EMBED(t, sin, cos, rotary_dim=int(rotary_dim or t.shape[-1]))
 
 
-def trig_tables(seq_len: int, rotary_dim: int, base: int = 10000) -> tuple[np.ndarray, np.ndarray]:
+def trig_tables(
+    seq_len: int, rotary_dim: int, base: int = 10000, np_dtype: Any = "float32"
+) -> tuple[np.ndarray, np.ndarray]:
     """sin and cos of position / base^(2i/rotary_dim), each (seq_len, rotary_dim/2)."""
     inverse = base ** -(np.arange(0, rotary_dim, 2) / rotary_dim)
     angles = np.outer(np.arange(seq_len), inverse)
-    return np.sin(angles).astype(np.float32), np.cos(angles).astype(np.float32)
+    return np.sin(angles).astype(np_dtype), np.cos(angles).astype(np_dtype)
 
 
 def trig_table_constants(

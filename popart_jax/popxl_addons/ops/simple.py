@@ -87,7 +87,7 @@ def dense_const_sparse_matmul(lhs: popxl.Tensor, rhs: Any, output_cols: int) -> 
     )
 
 
-def random_sparse(array: np.ndarray, density: float = 0.5) -> np.ndarray:
-    """Zero elements of `array`, in place, so that about `density` of them remain."""
-    array[np.random.random(array.shape) >= density] = 0
-    return array
+def random_sparse(dense: np.ndarray, density: float = 0.5) -> np.ndarray:
+    """Zero elements of `dense`, in place, so that about `density` of them remain."""
+    dense[np.random.random(dense.shape) >= density] = 0
+    return dense

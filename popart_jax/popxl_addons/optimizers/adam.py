@@ -38,7 +38,7 @@ class AdamOptimizerStep(Module):
         bias_correction: bool = True,
         loss_scaling: float | popxl.Tensor = 1,
         global_norm: popxl.Tensor | None = None,
-        global_norm_max: None | float | popxl.Tensor = None,
+        global_norm_max: float | popxl.Tensor | None = None,
     ) -> None:
         """Update `var` in place.
 
@@ -74,7 +74,7 @@ class AdamOptimizerStep(Module):
 
 
 def _unscaled(grad: Any, loss_scaling: Scalar, norm: Any, norm_max: Scalar) -> Any:
-    """The gradient in float32 without loss scale, clipped by the global norm; each factor only where it is asked for."""
+    """The gradient in float32 without loss scale, clipped by the global norm; each factor only where asked for."""
     is_one = not isinstance(loss_scaling, popxl.Tensor) and loss_scaling == 1
     if is_one and norm_max is None:
         return grad

@@ -20,6 +20,7 @@ from ..utils import suffix_graph_name
 INDEX, SEED = "batch_serial_loop_index", "batch_serial_random_seed"
 _MODES = ("compute", "io", "io_overlapped")
 _logger = logging.getLogger("popart.python.addons")
+RemoteBufferWithOffset = tuple[popxl.RemoteBuffer, int | None]
 IoMode = Literal["compute", "io", "io_overlapped"]
 
 

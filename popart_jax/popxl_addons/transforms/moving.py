@@ -50,8 +50,8 @@ class Extracted:
 def move_ops(ops: Sequence[Any], source: popxl.Graph, name: str) -> Extracted:
     """Take operators out of `source` into a new graph.
 
-    Tensors that they read from outside become by-reference inputs (so that updates of variables are kept), constants are
-    copied. Order constraints among the operators move along.
+    Tensors that they read from outside become by-reference inputs (so that updates of variables are kept), constants
+    are copied. Order constraints among the operators move along.
 
     Parameters
     ----------

@@ -17,6 +17,9 @@ from ...popxl.transforms.autodiff import GradGraphInfo
 from .moving import move_ops
 
 
+OpId = int
+
+
 class StageContext:
     """Collects the operators of each stage while a pipeline is written down."""
 
