@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from . import nodes
 from .build import View, build
-from .facts import ClipGroup, IrFacts, OptimizerFacts, ViewOptions
+from .facts import ClipGroup, IrFacts, Location, OptimizerFacts, ViewOptions
 from .queries import may_be_unlowered, serialize_ir, tensor_ids, unlowered
 
 __all__ = [
     "ClipGroup",
     "IrFacts",
+    "Location",
     "OptimizerFacts",
     "View",
     "ViewOptions",

@@ -13,6 +13,7 @@ from patterns.passes import remove_unused
 
 from . import (
     hostio,
+    locations,
     loss_scaling,
     main_loops,
     nodes,
@@ -92,6 +93,7 @@ def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> Non
     recompute.annotate(graph, facts)
     placement.add_copies(graph, facts)
     _prune(graph, facts)
+    locations.place_tensors(graph, facts)
     pipeline.add_stashes(graph, facts)
     sharing.constants_to_tensors(graph)
     graph.sort()

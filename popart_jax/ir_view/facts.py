@@ -66,6 +66,16 @@ class OptimizerFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Location:
+    """Where a kind of tensors lives, and the numbers of elements below which it does not."""
+
+    off_chip: bool = False
+    sharded: bool = False
+    least_off_chip: int = 2
+    least_sharded: int = 8192
+
+
+@dataclass(frozen=True, slots=True)
 class ViewOptions:
     """The session options that the op list depends on, under their PopART names in snake case."""
 
@@ -84,6 +94,10 @@ class ViewOptions:
     recomputation: Literal["NoRecompute", "Standard", "NormOnly", "RecomputeAll", "Pipeline"] = "NoRecompute"
     explicit_recomputation: bool = False
     host_copy_ops: bool = False
+    weights: Location = Location()
+    optimizer_state: Location = Location()
+    accumulators: Location = Location()
+    located: Mapping[str, Location] = field(default_factory=dict)
     main_loops: bool = False
     batches: int = 1
     fully_connected_pass: bool = True

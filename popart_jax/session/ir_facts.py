@@ -12,11 +12,14 @@ from ..enums import (
     GradientTensorTrackingMethod,
     MeanReductionStrategy,
     ReductionType,
+    ReplicatedTensorSharding,
+    TensorStorage,
     WeightDecayMode,
 )
 from ..execution import Type
-from ..ir_view import ClipGroup, IrFacts, OptimizerFacts, ViewOptions
+from ..ir_view import ClipGroup, IrFacts, Location, OptimizerFacts, ViewOptions
 from ..model.session_model import read_session_model
+from ..model.tensor_location import TensorLocation, TensorLocationSettings
 from ..optimizers import SGD, Adam, Adaptive, Optimizer
 from .preparing import Prepared
 
@@ -87,6 +90,19 @@ def family_of(optimizer: Optimizer) -> tuple[Literal["SGD", "Adam", "Adaptive"],
     return "Adaptive", optimizer.mode.name
 
 
+def _place(place: TensorLocation, off_chip: int = 0, sharded: int = 0) -> Location:
+    return Location(
+        place.storage is TensorStorage.OffChip,
+        place.replicatedTensorSharding is ReplicatedTensorSharding.On,
+        off_chip,
+        sharded,
+    )
+
+
+def _location(kind: TensorLocationSettings) -> Location:
+    return _place(kind.location, kind.minElementsForOffChip, kind.minElementsForReplicatedTensorSharding)
+
+
 def view_options(options: Any, prepared: Prepared) -> ViewOptions:
     """The session options that the op list depends on."""
     scaling = options.automaticLossScalingSettings
@@ -107,6 +123,10 @@ def view_options(options: Any, prepared: Prepared) -> ViewOptions:
         recomputation=options.autoRecomputation.name,
         explicit_recomputation=options.explicitRecomputation,
         host_copy_ops=options.useHostCopyOps,
+        weights=_location(options.weightTensorLocationSettings),
+        optimizer_state=_location(options.optimizerStateTensorLocationSettings),
+        accumulators=_location(options.accumulatorTensorLocationSettings),
+        located={name: _place(place) for name, place in options.tensorLocationSettingsOverride.items()},
         main_loops=options.enableExplicitMainLoops,
         batches=prepared.request.data_flow.batchesPerStep(),
         fully_connected_pass=options.enableFullyConnectedPass,

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from popart_jax.ir_view import tensor_ids
+from popart_jax.ir_view import Location, tensor_ids
 
-from .helpers import MLP_TYPES, conv, counts, find, inference, mlp, ops, training, view
+from .helpers import MLP_TYPES, conv, counts, find, inference, mlp, ops, sgd, training, view
 
 PLACED = """BuilderGraph_1 (float[2,3] x, float[3,4] w, float[4,4] v, float[4,4] u, int32[2] t) => () {
   a = MatMul<__ipu_number=0>(x, w)
@@ -207,3 +207,22 @@ def test_explicit_main_loops():
 def test_no_loops_for_single_batches():
     assert counts(mlp(main_loops=True))["Loop"] == 0
     assert counts(mlp(main_loops=True, batches=2))["Loop"] == 1
+
+
+def test_sharded_weights():
+    facts = mlp(replicas=2, weights=Location(sharded=True, least_sharded=10))
+    got = counts(facts)
+    assert got["ReplicatedAllGather"] == 2  # w and v; b is too small
+    assert got["ReplicatedReduceScatter"] == 2
+    assert got["ReplicatedAllReduce"] + got["ReplicatedAllReduceInplace"] == 1
+    readers = [op["type"] for op in ops(facts) for i in op["inputs"] if i["name"] == "w"]
+    assert sorted(readers) == ["ReplicatedAllGather", "SGD0VarUpdate"]
+    assert counts(mlp(weights=Location(sharded=True, least_sharded=0)))["ReplicatedAllGather"] == 0
+
+
+def test_off_chip_tensors():
+    facts = mlp(optimizer=sgd("w b v"), optimizer_state=Location(off_chip=True), located={"Accl___b": Location()})
+    got = counts(facts)
+    assert (got["RemoteLoad"], got["RemoteStore"], got["Init"]) == (2, 2, 2)
+    loaded = {op["attributes"]["bufferid"] for op in find(facts, "RemoteLoad")}
+    assert loaded == {"Accl___w", "Accl___v"}

@@ -1,0 +1,87 @@
+"""Tensors that live off chip or are shared out over the replicas."""
+
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+
+from patterns import static_shape
+
+from . import nodes
+from .facts import IrFacts, Location
+
+OPTIMIZER_STATE = ("Accl___", "Accl1___", "Accl2___", "Accl3___", "Step___")
+ACCUMULATOR = "Accum___"
+REDUCE, SCATTER, GATHER = "ReplicatedAllReduce", "ReplicatedReduceScatter", "ReplicatedAllGather"
+
+
+def place_tensors(graph: ir.Graph, facts: IrFacts) -> None:
+    """Gathers and scatters of sharded variables, loads and stores of those in remote memory."""
+    for value in _variables(graph):
+        location = _location(value, facts)
+        elements = math.prod(static_shape(value) or ())
+        if location.sharded and facts.options.replicas > 1 and elements >= location.least_sharded:
+            _shard(graph, value, facts.options.replicas)
+        if location.off_chip and elements >= location.least_off_chip:
+            _load_and_store(graph, value)
+
+
+def _variables(graph: ir.Graph) -> list[ir.Value]:
+    values = (v for n in graph for v in n.inputs if v is not None and v.meta.get(nodes.KIND) == "variable")
+    return list(dict.fromkeys(values))
+
+
+def _location(value: ir.Value, facts: IrFacts) -> Location:
+    name, options = value.name or "", facts.options
+    if name in options.located:
+        return options.located[name]
+    if name.startswith(ACCUMULATOR):
+        return options.accumulators
+    return options.optimizer_state if name.startswith(OPTIMIZER_STATE) else options.weights
+
+
+def _shard(graph: ir.Graph, value: ir.Value, replicas: int) -> None:
+    """Forward and backward ops read the gathered tensor, the update its shard; so the gradient is scattered."""
+    name = value.name or ""
+    readers = [u for u in value.uses() if u.node.meta.get(nodes.PASS) != nodes.UPDATE]
+    if readers:
+        full = nodes.tensor(f"{name}__gathered", value)
+        attributes = {"__collectiveReplicaGrouping": (replicas, 1, replicas)}
+        gather = nodes.make(GATHER, [value], [full], like=readers[0].node, attributes=attributes)
+        graph.insert_before(_first(graph, {u.node for u in readers}), gather)
+        for reader in readers:
+            reader.node.replace_input_with(reader.idx, full)
+    weight = name.split("___")[-1]
+    for node in graph:
+        if node.op_type == REDUCE and node.outputs[0].name in _reduced_names(weight):
+            node.op_type = SCATTER
+            shape = static_shape(node.outputs[0])
+            if shape is not None:
+                node.outputs[0].shape = ir.Shape([-(-math.prod(shape) // replicas)])
+
+
+def _reduced_names(weight: str) -> tuple[str, str]:
+    return f"FinalReducedGradient___{weight}", f"AcclIntoUpdate___{weight}"
+
+
+def _first(graph: ir.Graph, members: set[ir.Node]) -> ir.Node:
+    return next(n for n in graph if n in members)
+
+
+def _load_and_store(graph: ir.Graph, value: ir.Value) -> None:
+    """The tensor is loaded into a buffer before its first reader, and stored behind its last update."""
+    uses = list(value.uses())
+    first = _first(graph, {u.node for u in uses})
+    buffer, loaded = nodes.tensor(f"{value.name}__buffer", value), nodes.tensor(f"{value.name}__loaded", value)
+    offset = nodes.source(f"RemoteArg___{value.name}", "const", ir.DataType.INT32, ())
+    attributes = {"bufferid": value.name or ""}
+    init = nodes.make("Init", [], [buffer], like=first)
+    load = nodes.make("RemoteLoad", [buffer, offset], [loaded], like=first, attributes=attributes)
+    graph.insert_before(first, [init, load])
+    for use in uses:
+        use.node.replace_input_with(use.idx, loaded)
+    updates = [n for n in graph if n.meta.get(nodes.PASS) == nodes.UPDATE and n.inputs and n.inputs[0] is loaded]
+    if updates:
+        store = nodes.make("RemoteStore", [updates[-1].outputs[0], offset], [], like=updates[-1], attributes=attributes)
+        graph.append(store)
