@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import InlinePass
 
 from ..errors import popart_exception
+from .sparse import densified, holds_sparse
 from .tensors import StoredTensor, is_packed_half
 
 ModelLike: TypeAlias = "str | Path | bytes | onnx.ModelProto | ir.Model"
@@ -34,7 +35,7 @@ def _read(model: ModelLike) -> ir.Model:
     if isinstance(model, ir.Model):
         return model.clone()
     if isinstance(model, onnx.ModelProto):
-        return ir.from_proto(model)
+        return _deserialized(model)
     if isinstance(model, (str, Path)) and _is_file(model):
         return _parse_file(Path(model))
     data = model.encode("utf-8", "surrogateescape") if isinstance(model, str) else bytes(model)  # type: ignore[arg-type]
@@ -72,9 +73,21 @@ def load_proto(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
     return proto
 
 
+def _deserialized(proto: onnx.ModelProto) -> ir.Model:
+    """The IR knows no sparse tensors: they become dense."""
+    if proto.graph.sparse_initializer:
+        return ir.from_proto(densified(proto))
+    try:
+        return ir.from_proto(proto)
+    except ir.serde.SerdeError:
+        if not holds_sparse(proto):
+            raise
+        return ir.from_proto(densified(proto))
+
+
 def from_proto(proto: onnx.ModelProto) -> ir.Model:
     """The model of a ModelProto; packed halves are known, external data are found from the current directory."""
-    model = ir.from_proto(proto)
+    model = _deserialized(proto)
     for value in model.graph.initializers.values():
         tensor = value.const_value
         if isinstance(tensor, ir.TensorProtoTensor) and is_packed_half(tensor.raw):
@@ -87,6 +100,8 @@ def _parse_file(path: Path) -> ir.Model:
         return ir.load(path)
     except DecodeError as err:
         raise _unreadable(str(path)) from err
+    except ir.serde.SerdeError:
+        return _deserialized(onnx.load(path))
 
 
 def _parse_bytes(data: bytes) -> ir.Model:
