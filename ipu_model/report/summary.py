@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ipu_model.report.model import Cycles, Report, StepRow
+from ipu_model.report.model import Report, StepRow
 
-KINDS = (("compute", "tile compute"), ("exchange", "on-chip exchange"), ("sync", "sync"),
-         ("inter_ipu", "inter-IPU exchange"), ("host", "host exchange"))  # fmt: skip
+KINDS = (
+    ("compute", "compute cycles (including idle threads)"),
+    ("exchange", "IPU exchange cycles"),
+    ("inter_ipu", "global exchange cycles"),
+    ("host", "host exchange cycles"),
+    ("sync", "sync cycles"),
+)
 
 
 def render(report: Report, *, show_execution_steps: bool = False, show_var_storage: bool = False) -> str:
@@ -105,7 +110,8 @@ def _execution(r: Report) -> list[str]:
     ]
     if s.samples_per_second:
         lines.append(f"  Throughput:     {s.samples_per_second:,.0f} samples per second")
-    lines += _kinds(r.cycles, s.cycles)
+    lines.append(f"  Steps executed: {sum(x.trips * max(1, len(x.parts)) for x in r.steps):,.0f}")
+    lines += _kinds(r)
     lines.append("  Cycles by phase:")
     lines += [
         f"    {name + ':':10} {c.total:>16,.0f} ({_percent(c.total, r.cycles.total)})" for name, c in r.phases.items()
@@ -119,11 +125,20 @@ def _execution(r: Report) -> list[str]:
     return lines
 
 
-def _kinds(c: Cycles, total: float) -> list[str]:
-    return [
-        f"  {text + ':':22} {getattr(c, name):>16,.0f} cycles ({_percent(getattr(c, name), total)})"
-        for name, text in KINDS
-    ]
+def _kinds(r: Report) -> list[str]:
+    """Averages over tiles; in a step of compute all tiles wait for the slowest."""
+    rows = [(f"Tile average {text}", getattr(r.cycles, name)) for name, text in KINDS]
+    rows.insert(1, ("Tile average compute cycles (excluding idle threads)", _busy(r)))
+    return [f"  {text + ':':54} {n:>16,.0f} ({_percent(n, r.schedule.cycles)})" for text, n in rows]
+
+
+def _busy(r: Report) -> float:
+    """Compute cycles of a mean tile while it has work."""
+    tiles, busy = r.target["tilesPerIPU"], 0.0
+    for step in r.steps:
+        for p in step.parts:
+            busy += p.cycles.compute * p.times * step.trips * p.balance * min(1.0, p.tiles / tiles)
+    return busy
 
 
 def _program(r: Report) -> list[str]:

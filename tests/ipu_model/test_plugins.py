@@ -83,7 +83,7 @@ def test_roofline_of_this_machine_is_near_the_measured_time():
     fn = jax.jit(chain)
     jax.block_until_ready(fn(x, x))
     best = min(_timed(fn, x) for _ in range(5))
-    assert best / 8 < r.schedule.seconds < best * 8
+    assert best / 20 < r.schedule.seconds < best * 20
     assert "Total cycles" in r.summary()
 
 

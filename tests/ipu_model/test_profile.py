@@ -228,10 +228,10 @@ def test_ten_thousand_equations_stay_quick():
     jaxpr = jax.make_jaxpr(fn)(f32(64))
     import time
 
-    start = time.perf_counter()
+    start = time.process_time()
     r = ipu_model.profile_jaxpr(jaxpr)
     assert len(r.steps) == 10_000
-    assert time.perf_counter() - start < 15
+    assert time.process_time() - start < 15
 
 
 def op(primitive, ins, outs, **params):
