@@ -1,4 +1,4 @@
-"""Small models of operators that one node alone does not show: function bodies, sparse constants, sequences, training."""
+"""Small models of what one node alone does not show: function bodies, sparse constants, sequences, training."""
 
 from __future__ import annotations
 
