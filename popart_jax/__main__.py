@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import commands, dropin
+from .errors import popart_exception
 
 _USAGE = """\
 python -m popart_jax SCRIPT.py [ARGS ...]       run a PopART or PopXL program
@@ -23,7 +24,7 @@ python -m popart_jax profile FILE.onnx [...]    modelled IPU cycles beside measu
 def parser() -> argparse.ArgumentParser:
     """The parser of the commands."""
     top = argparse.ArgumentParser("python -m popart_jax", usage=_USAGE)
-    sub = top.add_subparsers(dest="command", required=True)
+    sub = top.add_subparsers(dest="command", required=True, prog="python -m popart_jax")
     for name, command in commands.COMMANDS.items():
         one = sub.add_parser(name, help=(command.run.__doc__ or "").splitlines()[0])
         if getattr(command, "TAKES_MODEL", True):
@@ -55,7 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     options = parser().parse_args(given)
     run: Callable[[argparse.Namespace], int] = options.run
-    return run(options)
+    try:
+        return run(options)
+    except popart_exception:  # its text has been logged
+        return 2
 
 
 if __name__ == "__main__":
