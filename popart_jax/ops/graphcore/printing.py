@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import io_callback
 
 from ...errors import popart_runtime_error
 from ..registry import NodeRef, lowers
@@ -45,28 +46,28 @@ class Format:
         return {"float_kind": lambda v: format(float(v), spec).rjust(width)}
 
 
-def _emit(title: str, layout: Format, x: Any) -> None:
+def _emit(title: str, layout: Format, x: Any, *_: Any) -> np.ndarray:
     print(f"{title}: {layout(np.asarray(x))}", file=sys.stderr, flush=True)
+    return np.zeros((), np.int32)
+
+
+def _show(title: str, layout: Format, x: jax.Array, *after: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Print in execution order: after what `after` stands for, before whatever uses the returned value."""
+    done = io_callback(partial(_emit, title, layout), jax.ShapeDtypeStruct((), jnp.int32), x, *after)
+    return jnp.where(done == 0, x, jnp.zeros_like(x)), done
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def printed(x: jax.Array, title: str, gradient_title: str, layout: Format) -> jax.Array:
     """The identity; values go to stderr, and those of the gradient when the backward pass comes by."""
-    jax.debug.callback(partial(_emit, title, layout), x, ordered=False)
-    return x
+    return _show(title, layout, x)[0]
 
 
-def _printed_fwd(x, title, gradient_title, layout):
-    return printed(x, title, gradient_title, layout), None
+def _printed_bwd(title, gradient_title, layout, done, g):
+    return (_show(gradient_title, layout, g, done)[0] if gradient_title else g,)
 
 
-def _printed_bwd(title, gradient_title, layout, _, g):
-    if gradient_title:
-        jax.debug.callback(partial(_emit, gradient_title, layout), g, ordered=False)
-    return (g,)
-
-
-printed.defvjp(_printed_fwd, _printed_bwd)
+printed.defvjp(lambda x, title, gradient_title, layout: _show(title, layout, x), _printed_bwd)
 
 
 @lowers("PrintTensor", domain=DOMAIN)
