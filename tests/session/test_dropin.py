@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from popart_jax import Builder
+from popart_jax.__main__ import main
 
 
 def python(code: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -125,28 +126,22 @@ def model(tmp_path):
     return tmp_path / "m.onnx"
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "popart_jax", *arguments], capture_output=True, text=True, check=False)
-
-
-def test_run_feeds_files_and_saves(model, tmp_path):
+def test_run_feeds_files_and_saves(model, tmp_path, capsys):
     value = np.array([[-1, 2, 3], [4, -5, 6]], np.float32)
     np.save(tmp_path / "x.npy", value)
-    done = command("run", str(model), "--input", f"x={tmp_path}/x.npy", "--output-dir", str(tmp_path / "out"))
-    assert done.returncode == 0, done.stderr
-    assert "Relu:0" in done.stdout
+    assert main(["run", str(model), "--input", f"x={tmp_path}/x.npy", "--output-dir", str(tmp_path / "out")]) == 0
+    assert "Relu:0" in capsys.readouterr().out
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "Relu:0.npy"), np.maximum(value, 0))
-    done = command("run", str(model), "--input", f"q={tmp_path}/x.npy")
-    assert done.returncode != 0
-    assert "'q'" in done.stderr
+    assert main(["run", str(model), "--input", f"q={tmp_path}/x.npy"]) != 0
+    assert "'q'" in capsys.readouterr().err
 
 
-def test_inspect_compare_profile(model):
-    done = command("inspect", str(model))
-    assert done.returncode == 0
-    assert "ai.onnx.MatMul" in done.stdout
-    assert command("compare", str(model)).returncode == 0
-    done = command("profile", str(model))
-    assert done.returncode == 0, done.stderr
-    assert "MatMul" in done.stdout
-    assert "cycles" in done.stdout
+def test_inspect_compare_profile(model, capsys):
+    assert main(["inspect", str(model)]) == 0
+    assert "ai.onnx.MatMul" in capsys.readouterr().out
+    assert main(["compare", str(model)]) == 0
+    capsys.readouterr()
+    assert main(["profile", str(model)]) == 0
+    text = capsys.readouterr().out
+    assert "MatMul" in text
+    assert "cycles" in text
