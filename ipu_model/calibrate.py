@@ -21,7 +21,7 @@ from ipu_model.target import Target
 Figure = Mapping[str, Any]
 Errors = dict[str, dict[str, float]]
 SOFTNESS = 0.03  # relative error above which a figure pulls linearly instead of quadratically
-PRIOR = 0.5  # weight of the squared logarithm by which a constant leaves its starting value
+PRIOR = 3.0  # weight of the squared logarithm by which a constant leaves its starting value
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,10 @@ def _start(
     weight = (np.sqrt(balance) / goal)[plain]
     rest = goal[plain] - matrix[plain][:, [*~new, True]] @ np.append(start[~new], 1.0)
     found, _ = nnls(matrix[plain][:, [*new, False]] * weight[:, None], rest * weight)
-    typical = np.median(goal) / np.maximum(np.max(matrix[:, :-1], axis=0), 1e-30)
-    start[new] = np.maximum(found, 0.01 * typical[new])
+    with np.errstate(divide="ignore"):
+        whole = np.min(np.where(matrix[:, :-1] > 0, goal[:, None] / matrix[:, :-1], np.inf), axis=0)
+    # a constant that least squares would drop starts at a thousandth of what would explain its smallest figure alone
+    start[new] = np.maximum(found, 1e-3 * whole[new])
     return start
 
 
@@ -206,9 +208,10 @@ def _amount(m: Formula, chip: Target, value: float) -> float:
 
 
 def _balance(models: list[tuple[Figure, Formula, Target]]) -> list[float]:
-    """Weights under which every operation of a family counts the same, whatever the number of its rows."""
+    """Weights between counting every row and counting every operation alike; they add up to the number of rows."""
     kinds = [f["config"].get("op", f["family"]) for f, _, _ in models]
-    return [len(models) / (len(set(kinds)) * kinds.count(k)) for k in kinds]
+    weights = [kinds.count(k) ** -0.5 for k in kinds]
+    return [w * len(weights) / sum(weights) for w in weights]
 
 
 def _errors(models: list[tuple[Figure, Formula, Target]], constants: Mapping[str, float]) -> Errors:

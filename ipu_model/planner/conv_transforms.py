@@ -22,7 +22,7 @@ class Problem:
     dilated_after: bool = False
 
 
-def transformed_problems(params: ConvParams, matmul: bool, slow_paths: bool = True) -> Iterator[Problem]:
+def transformed_problems(params: ConvParams, matmul: bool) -> Iterator[Problem]:
     """Every distinct rewriting of `params`, in the order in which PopLibs tries them."""
     base, dilated = _dilate_after(params.canonical())
     seen = set()

@@ -175,6 +175,11 @@ def _exchange(config: Mapping[str, Any], what: str, unit: str, target: Target) -
         return Formula(({"kernel.host_model": rows * columns * 4.0},))
     if "transfer rate" in what:
         return Formula(({FIXED: target.host_out_bytes_per_second / 1e9},))
+    if "small cnn" in what:
+        quantities = {"kernel.small_cnn": 1.0}
+        if "synchronous" in what.replace("asynchronous", ""):
+            quantities["kernel.host_item"] = 1.0
+        return Formula((quantities,), seconds=True, numerator=1.0)
     if "latency increase" in what and "chip" in what:
         return Formula(({"kernel.loaded_latency": 1.0},))
     return None

@@ -25,13 +25,16 @@ GROUPS: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
     (frozenset({"matrix_solver"}), ("solver.",)),
     (frozenset({"memory_bound", "exchange", "hardware gemm", "max_problem_size"}), ("stencil.", "kernel.", "memory.")),
     (frozenset({"inference"}), ("inference.",)),
+    (frozenset({"latency"}), ("latency.",)),
     (frozenset({"training"}), ("training.",)),
 )
 
 
 def group_of(row: Row) -> str:
-    """The operation of a benchmark row, else the family."""
+    """The operation of a benchmark row, else the family; times per batch are a group of their own."""
     op = row["config"].get("op")
+    if row["family"] == "inference" and row["unit"] == "ms":
+        return "latency"
     return op or ("hardware gemm" if row["family"] == "gemm" else str(row["family"]))
 
 

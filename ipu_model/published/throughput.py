@@ -57,7 +57,7 @@ def _inference(network: Network, row: Mapping[str, Any], target: Target) -> Form
     }
     if str(row["unit"]) == "ms":
         # hosts keep several batches in flight, so that a request waits for those before it
-        depth = "inference.queue_c600" if "c600, " in str(row["hardware"]).lower() else "inference.queue"
+        depth = "latency.queue_c600" if "c600, " in str(row["hardware"]).lower() else "latency.queue"
         return Formula((quantities,), scale=depth, seconds=True, unit=1e-3)
     return Formula((quantities,), seconds=True, numerator=network.items)
 
