@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ipu_model.cost import Number, cdiv
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
 from ipu_model.costs.vertex_table import BINARY, COMPOSED, UNARY, loop_cycles
@@ -16,6 +18,8 @@ def price(op: Op, ctx: Context) -> OpCost:
     name = op.primitive
     if name == "integer_pow":
         return _power(op, ctx)
+    if name == "div" and op.output.floating and 1 < op.inputs[1].size * FEW <= op.output.size:
+        return _divide_by_few(op, ctx)
     spread, out = ctx.spread(op.output), op.output
     binary = name in BINARY or name in ("add_any", "select_n", "clamp", "nextafter")
     names = COMPOSED.get(name, (name,))
@@ -35,6 +39,23 @@ def price(op: Op, ctx: Context) -> OpCost:
     )
     flops = out.size * len(names) if out.floating or source.floating else 0
     return OpCost((step,), flops=flops, outputs=(spread,), elementwise=True, layout="keep")
+
+
+def _divide_by_few(op: Op, ctx: Context) -> OpCost:
+    """Division by a broadcast operand, as softmax and normalisation do it: invert the few, then multiply."""
+    few = op.inputs[1]
+    product = price(Op("mul", op.inputs, op.outputs, {}), ctx)
+    spread, workers = ctx.spread(few), ctx.target.workers
+    loops = loop_cycles("inverse", few, cdiv(spread.most, workers))
+    inverse = Superstep(
+        "Op/Inverse",
+        ctx.target.supervisor_cycles + 9 + workers * (28 + loops),
+        tiles=spread.tiles,
+        vertices=spread.tiles,
+        vertex=f"popops::UnaryOp1D<INVERSE,{few.dtype}>",
+        balance=spread.balance,
+    )
+    return replace(product, supersteps=(inverse, *product.supersteps))
 
 
 def _overhead(name: str, op: Op, source: Tensor, ctx: Context) -> Number:
@@ -89,6 +110,7 @@ def _kind(dtype: str) -> str:
     return dtype.rstrip("0123456789")
 
 
+FEW = 8  # a divisor with at most one element for eight results is inverted first
 NAMES = (*UNARY, *BINARY, *COMPOSED, "add_any", "select_n", "clamp", "integer_pow", "nextafter", "mul", "eq_to",
          "le_to", "lt_to")  # fmt: skip
 RULES: dict[str, Rule] = {**dict.fromkeys(NAMES, price), "convert_element_type": cast, "reduce_precision": cast}

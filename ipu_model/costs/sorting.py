@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ipu_model.cost import cdiv
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
@@ -42,12 +43,25 @@ def sort(op: Op, ctx: Context) -> OpCost:
 
 
 def top_k(op: Op, ctx: Context) -> OpCost:
-    """Sort blocks of k, then merge pairs of blocks and keep the better half until one is left."""
+    """Sort blocks of k, then merge pairs of blocks and keep the better half until one is left.
+
+    Each round works on half of the data of the one before, so all rounds together cost two of the first, and the launch
+    of their steps.
+    """
     source, k = op.inputs[0], op.params.get("k", 1)
     n = source.shape[op.params.get("axis", -1)] if source.shape else 1
     block = max(1, math.ceil(math.log2(max(2, k))))
     rounds = max(0, math.ceil(math.log2(max(1, n / 2**block))))
-    return network(source, n, block * (block + 1) // 2 + rounds * (block + 1), 2, ctx)
+    blocks = network(source, n, block * (block + 1) // 2 + 2 * (block + 1) * (rounds > 0), 2, ctx)
+    launches = Superstep(
+        "CompareAndSwap/merge",
+        20 + ctx.target.workers * 35,
+        tiles=blocks.supersteps[0].tiles,
+        vertices=blocks.supersteps[0].vertices,
+        vertex=blocks.supersteps[0].vertex,
+        times=rounds * (block + 1),
+    )
+    return replace(blocks, supersteps=(*blocks.supersteps, launches)) if rounds else blocks
 
 
 RULES: dict[str, Rule] = {"sort": sort, "top_k": top_k, "approx_top_k": top_k}

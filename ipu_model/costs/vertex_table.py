@@ -71,6 +71,7 @@ _FORMS: dict[str, tuple[Loop, Loop, Loop]] = {
     "select_n": ((5, 1), (5, 1), (5, 1)),
     "clamp": ((2, V), (2, V), (7, 1)),
     "add_any": BINARY["add"],
+    "inverse": ((8, 2), (19, 4), (8, 2)),
     "nextafter": ((7, 1), (7, 1), (7, 1)),
     "eq_to": _COMPARE,
     "lt_to": _COMPARE,
