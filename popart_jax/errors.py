@@ -102,13 +102,18 @@ class NeedsConstantError(popart_exception, ValueError):
         Name of that input.
     chain : sequence of str
         The producers that lead to the run-time value, nearest last.
+    words : str
+        What PopART says of this operator.
     """
 
-    def __init__(self, node: str, op: str, position: int, tensor: str, chain: Sequence[str] = ()) -> None:
+    def __init__(
+        self, node: str, op: str, position: int, tensor: str, chain: Sequence[str] = (), words: str = ""
+    ) -> None:
         self.node, self.op, self.position, self.tensor, self.chain = node, op, position, tensor, tuple(chain)
         came = f", but it comes from the run-time chain {' -> '.join(chain)}" if chain else ""
         super().__init__(
-            f"node {node!r}: input {position} ({tensor!r}) of {op} must be a compile-time constant{came}.\n"
+            f"node {node!r}: input {position} ({tensor!r}) of {op} must be a compile-time constant{came}."
+            f"{' ' * bool(words)}{words}\n"
             "  fix: feed it from a Constant or an initializer, or call the function outside jit."
         )
 

@@ -55,8 +55,27 @@ def require(walk: Walk, node: ir.Node, position: int) -> Any:
     if known is None:
         from .resolve import label
 
-        raise NeedsConstantError(label(node), node.op_type, position, value.name or "", chain)
+        words = _popart_words(node, position) if walk.settings.popart else ""
+        raise NeedsConstantError(label(node), node.op_type, position, value.name or "", chain, words)
     return known
+
+
+_INPUT_NAMES = {
+    "Reshape": ("data", "shape"),
+    "Expand": ("input", "shape"),
+    "Slice": ("data", "starts", "ends", "axes", "steps"),
+}
+_WORDS = {"Tile": "must be of type Constant", "CumSum": "does not have data", "OneHot": "does not have data",
+          "Upsample": "Scales tensor has no data"}  # fmt: skip
+
+
+def _popart_words(node: ir.Node, position: int) -> str:
+    """PopART's complaint about an input that is no constant."""
+    if node.op_type in _INPUT_NAMES:
+        return f"Need the value of the {node.op_type} input '{_INPUT_NAMES[node.op_type][position]}'"
+    tensor = node.inputs[position]
+    said = _WORDS.get(node.op_type, "")
+    return f"The tensor '{tensor.name if tensor else ''}' {said}" if said else ""
 
 
 def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:

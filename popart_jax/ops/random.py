@@ -9,49 +9,60 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .arrays import Array, device_dtype
-from .registry import Key, lowers
+from ..errors import popart_exception
+from .arrays import Array, device_dtype, dtype_name
+from .registry import Key, PopartMode, lowers
 
 
-def _key(key: jax.Array, seed: float | None) -> jax.Array:
+def _key(key: jax.Array, seed: float | None, popart: bool = False) -> jax.Array:
+    if popart and seed is not None:
+        raise popart_exception("Optional seed attribute is not supported. Use session::setRandomSeed instead.")
     return key if seed is None else jax.random.key(struct.unpack("<I", struct.pack("<f", seed))[0])
 
 
-def _float(dtype: int | None, like: Array | None = None) -> np.dtype:
+def _float(dtype: int | None, like: Array | None = None, popart: bool = False) -> np.dtype:
+    if popart and dtype is None and like is not None and like.dtype not in (np.float32, np.float16):
+        raise popart_exception(f"Unsupported data type requested: {dtype_name(like)}")
     if dtype is not None:
         return device_dtype(dtype)
     assert like is not None
     return like.dtype if jnp.issubdtype(like.dtype, jnp.floating) else np.dtype(np.float32)
 
 
+def _normal(key: jax.Array, shape: Sequence[int], kind: np.dtype, mean: float, scale: float) -> Array:
+    return jax.random.normal(key, tuple(shape), kind) * np.asarray(scale, kind) + np.asarray(mean, kind)
+
+
 @lowers("RandomNormal", 1)
 def random_normal(
-    *, shape: Sequence[int], mean: float = 0.0, scale: float = 1.0, dtype: int = 1, seed: float | None = None, key: Key
-) -> Array:
-    kind = _float(dtype)
-    return jax.random.normal(_key(key, seed), tuple(shape), kind) * np.asarray(scale, kind) + np.asarray(mean, kind)
+    *, shape: Sequence[int], mean: float = 0.0, scale: float = 1.0, dtype: int = 1, seed: float | None = None,
+    key: Key, popart: PopartMode = False,
+) -> Array:  # fmt: skip
+    return _normal(_key(key, seed, popart), shape, _float(dtype), mean, scale)
 
 
 @lowers("RandomNormalLike", 1)
 def random_normal_like(
-    x: Array, /, *, mean: float = 0.0, scale: float = 1.0, dtype: int | None = None, seed: float | None = None, key: Key
-) -> Array:
-    kind = _float(dtype, x)
-    return jax.random.normal(_key(key, seed), np.shape(x), kind) * np.asarray(scale, kind) + np.asarray(mean, kind)
+    x: Array, /, *, mean: float = 0.0, scale: float = 1.0, dtype: int | None = None, seed: float | None = None,
+    key: Key, popart: PopartMode = False,
+) -> Array:  # fmt: skip
+    return _normal(_key(key, seed, popart), np.shape(x), _float(dtype, x, popart), mean, scale)
 
 
 @lowers("RandomUniform", 1)
 def random_uniform(
-    *, shape: Sequence[int], low: float = 0.0, high: float = 1.0, dtype: int = 1, seed: float | None = None, key: Key
-) -> Array:
-    return jax.random.uniform(_key(key, seed), tuple(shape), _float(dtype), low, high)
+    *, shape: Sequence[int], low: float = 0.0, high: float = 1.0, dtype: int = 1, seed: float | None = None,
+    key: Key, popart: PopartMode = False,
+) -> Array:  # fmt: skip
+    return jax.random.uniform(_key(key, seed, popart), tuple(shape), _float(dtype), low, high)
 
 
 @lowers("RandomUniformLike", 1)
 def random_uniform_like(
-    x: Array, /, *, low: float = 0.0, high: float = 1.0, dtype: int | None = None, seed: float | None = None, key: Key
-) -> Array:
-    return jax.random.uniform(_key(key, seed), np.shape(x), _float(dtype, x), low, high)
+    x: Array, /, *, low: float = 0.0, high: float = 1.0, dtype: int | None = None, seed: float | None = None,
+    key: Key, popart: PopartMode = False,
+) -> Array:  # fmt: skip
+    return jax.random.uniform(_key(key, seed, popart), np.shape(x), _float(dtype, x, popart), low, high)
 
 
 @lowers("Bernoulli", 15)

@@ -190,3 +190,29 @@ def test_64_bit_types_are_exact_in_the_backend() -> None:
     (got,) = run_node(onnx.helper.make_node("Add", ["x", "y"], ["z"]), [big, np.array([1, 1], np.int64)])
     assert got.dtype == np.int64
     np.testing.assert_array_equal(got, big + 1)
+
+
+POPART = {"popart": True}
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "position", "words"),
+    [
+        ("Reshape", [np.zeros(6, F32), np.array([2, 3])], 1, "Need the value of the Reshape input 'shape'"),
+        ("Slice", [np.zeros(6, F32), np.array([1]), np.array([3])], 1, "Need the value of the Slice input 'starts'"),
+        ("Tile", [np.zeros(2, F32), np.array([2])], 1, "The tensor 'x1' must be of type Constant"),
+        ("CumSum", [np.zeros(2, F32), np.array(0)], 1, "The tensor 'x1' does not have data"),
+    ],
+)
+def test_popart_s_words_for_a_missing_constant(op: str, inputs: list[Any], position: int, words: str) -> None:
+    with pytest.raises(NeedsConstantError, match=words) as caught:
+        run(op, inputs, settings=POPART, at=11)
+    assert (caught.value.node, caught.value.op, caught.value.position) == ("node", op, position)
+
+
+def test_popart_takes_no_seed_attribute() -> None:
+    assert run("RandomUniformLike", [np.zeros(3, F32)], seed=1.0)[0].shape == (3,)
+    with pytest.raises(popart_exception, match="Optional seed attribute is not supported"):
+        run("RandomUniformLike", [np.zeros(3, F32)], seed=1.0, settings=POPART)
+    with pytest.raises(popart_exception, match="Unsupported data type requested: INT32"):
+        run("RandomNormalLike", [np.zeros(3, np.int32)], settings=POPART)
