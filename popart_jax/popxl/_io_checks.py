@@ -30,7 +30,7 @@ def check_keys(given: Iterable[Any], expected: Iterable[Stream], what: str) -> N
         )
 
 
-def check_shape(stream: Stream, shape: tuple[int, ...], transfers: int, replicas: int) -> None:
+def check_shape(stream: Stream, shape: Any, transfers: int, replicas: int) -> None:
     """Leading axes of transfers and replicas, then the stream's shape (ValueError).
 
     Scalar data may have additional axes of length 1.
@@ -60,7 +60,7 @@ def to_stream(stream: Stream, data: Any, downcast: bool, transfers: int, replica
     ValueError
         Shape or type do not fit.
     """
-    array = data if type(data) is np.ndarray else to_numpy(data, downcast=False, copy=False)
+    array: Any = data if type(data) is np.ndarray else to_numpy(data, downcast=False, copy=False)
     kind = stream.dtype
     if kind._is_float8:
         if array.dtype not in (kind.as_numpy(), np.uint8):

@@ -232,7 +232,8 @@ class Executable:
     def _shardings(self, out_axes: Any) -> dict[str, Any]:
         if self.mesh is None:
             return {}
-        named = lambda a: jax.sharding.NamedSharding(self.mesh, spec(a))  # noqa: E731
+        mesh = self.mesh
+        named = lambda a: jax.sharding.NamedSharding(mesh, spec(a))  # noqa: E731
         return {"out_shardings": jax.tree.map(named, out_axes, is_leaf=lambda x: x is None or isinstance(x, int))}
 
     def _avals(self) -> tuple[Any, ...]:
@@ -254,7 +255,8 @@ class Executable:
 
     def sharding(self, axis: int | None) -> Any:
         """Where an array with this replica axis lives; None on a single device."""
-        return None if self.mesh is None else jax.sharding.NamedSharding(self.mesh, spec(axis))
+        mesh = self.mesh
+        return None if mesh is None else jax.sharding.NamedSharding(mesh, spec(axis))
 
     @property
     def lowered(self) -> Any:

@@ -245,7 +245,6 @@ def replica_sharded_variable(
     made = remote_replica_sharded_variable(
         data, buffer, 0, dtype, name, downcast, grouping, retrieval_mode, log2_scale, nan_on_overflow
     )
-    made._shard_buffer = buffer
     sequence = get_current_context()._sequencer
     sequence.push("pass")
     try:

@@ -201,3 +201,8 @@ def is_torch(x: Any) -> builtins.bool:
     """Whether `x` is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
+
+
+def untorched(x: Any) -> Any:
+    """A torch tensor as an array; anything else as it is."""
+    return x.detach().cpu().numpy() if is_torch(x) else x

@@ -62,7 +62,7 @@ def host_pow2scale_cast_to_fp8(
     RuntimeError
         Other types.
     """
-    src = np.asarray(src.detach().numpy() if dtypes.is_torch(src) else src)
+    src = np.asarray(dtypes.untorched(src))
     if dtype not in _MINIFLOAT or src.dtype not in _WIDE:
         raise RuntimeError(f"Can't cast {src.dtype} to {dtype}: float16/32/64 can be cast to a float8 type.")
     scaled = np.ldexp(src.astype(np.float64), log2_scale)
@@ -151,7 +151,7 @@ def host_fp8_mse_scale(src: np.ndarray, dtype: dtypes.dtype | None = None) -> tu
     RuntimeError
         The target is no float8 type, or the data are not floating point.
     """
-    src = np.asarray(src.detach().numpy() if dtypes.is_torch(src) else src)
+    src = np.asarray(dtypes.untorched(src))
     if dtype not in _DEFS or src.dtype not in _WIDE:
         raise RuntimeError(f"No scale for {src.dtype} to {dtype}: float16/32/64 can be scaled to a float8 type.")
     source = ieee_fp16_denorms if src.dtype == np.float16 else ieee_fp32_no_denorms

@@ -29,6 +29,14 @@ class Graph:
 
     _ir: Ir
     _graph: ir.Graph
+    _id: str
+    _tensors: dict[str, Tensor]
+    _ops: dict[int, Op]
+    _by_ref_inputs: set[Tensor]
+    _topo_cons: TopoCons
+    _hooks: dict[int, Callable[[Op], Any]]
+    _hook_count: int
+    _can_autodiff: bool
 
     def __init__(self) -> None:
         raise TypeError("Cannot create graphs directly. Use `ir.create_graph` or `ir.create_empty_graph`.")
@@ -40,12 +48,9 @@ class Graph:
         self._graph = ir.Graph((), (), nodes=(), name=graph_id, opset_imports={"": 17, "ai.graphcore": 1, "popxl": 1})
         self._graph.meta["graph"] = self
         self._id = graph_id
-        self._tensors: dict[str, Tensor] = {}
-        self._ops: dict[int, Op] = {}
-        self._by_ref_inputs: set[Tensor] = set()
+        self._tensors, self._ops, self._by_ref_inputs = {}, {}, set()
         self._topo_cons = TopoCons()
-        self._hooks: dict[int, Callable[[Op], Any]] = {}
-        self._hook_count = 0
+        self._hooks, self._hook_count = {}, 0
         self._can_autodiff = True
         return self
 

@@ -22,6 +22,13 @@ class RemoteBuffer:
         Number of entries, at least 1 (ValueError).
     """
 
+    _ir: Any
+    _id: int
+    _meta_shape: tuple[int, ...]
+    _shape: tuple[int, ...]
+    _dtype: Dtype
+    _entries: int
+
     def __init__(self, tensor_shape: tuple[int, ...], tensor_dtype: Dtype, entries: int) -> None:
         owner = gcg().ir
         number = owner._next_buffer

@@ -15,6 +15,7 @@ from ._device_state import DeviceState
 from ._internal.prepare import prepare
 from ._program import Layout
 from .devices import choose_device
+from .dtypes import untorched
 from .ir import Ir
 from .streams import DeviceToHostStream, HostToDeviceStream
 from .tensor import Constant, HostScalarTensor, Variable
@@ -323,9 +324,7 @@ def _checked_data(t: Variable, data: Any) -> np.ndarray:
     wanted = t.dtype.as_numpy()
     if isinstance(data, (int, float, bool)) and not t.dtype._is_float8:
         data = np.asarray(data, wanted)
-    if hasattr(data, "detach"):
-        data = data.detach().cpu().numpy()
-    array = np.asarray(data)
+    array = np.asarray(untorched(data))
     if array.dtype != wanted:
         raise TypeError(f"The dtype {array.dtype} of the data does not match the dtype {wanted} of {t!r}.")
     if array.shape != t.shape_on_host:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ScalarType = int | float | bool
 HostTensor = np.ndarray | Iterable[ScalarType]
-HostScalarTensor = ScalarType | HostTensor
+HostScalarTensor = ScalarType | np.generic | HostTensor
 TensorLike = Union["Tensor", HostScalarTensor]
 host_tensor_types = (np.ndarray, Iterable)
 TILE_SET_MAP = {TileSet.Compute: "compute", TileSet.IO: "io", TileSet.Undefined: "undefined"}
@@ -365,6 +365,7 @@ class Variable(Tensor, tensor_type="Variable"):
     _retrieval_mode: Literal["one_per_group", "all_replicas"]
     _grouping: ReplicaGrouping
     _in_sync: bool
+    _remote: Any
 
     @property
     def replica_grouping(self) -> ReplicaGrouping:
@@ -397,7 +398,7 @@ class Variable(Tensor, tensor_type="Variable"):
         return self._in_sync
 
     @debug_context_frame_offset(1)
-    def copy_to_ipu(self, dst: int, src: int) -> Tensor:
+    def copy_to_ipu(self, dst: int, src: int) -> Tensor:  # type: ignore[override]
         """See `ops.ipu_copy`; a variable has no producer, so the source must be given."""
         return _ops().ipu_copy(self, dst, src)
 
@@ -406,7 +407,7 @@ class Constant(Tensor, tensor_type="Const"):
     """A tensor whose value is part of the program."""
 
     @debug_context_frame_offset(1)
-    def copy_to_ipu(self, dst: int, src: int) -> Tensor:
+    def copy_to_ipu(self, dst: int, src: int) -> Tensor:  # type: ignore[override]
         """See `ops.ipu_copy`; a constant has no producer, so the source must be given."""
         return _ops().ipu_copy(self, dst, src)
 
@@ -436,7 +437,7 @@ def as_tensor(value: TensorLike, dtype: dtypes.dtype | None = None, raise_on_emp
     """
     if isinstance(value, Tensor):
         return value
-    if raise_on_empty and not isinstance(value, (np.ndarray, str)) and hasattr(value, "__len__") and len(value) == 0:
+    if raise_on_empty and not isinstance(value, (np.ndarray, str)) and getattr(value, "__len__", lambda: 1)() == 0:
         raise ValueError("Value is an empty container; it can't become a tensor.")
     return constant(value, dtype)
 

@@ -69,7 +69,12 @@ CASES = {
     "topk": (lambda a: ops.topk(a, 2, 1, True, True), lambda a: a.topk(2, 1).values, X),
     "cumsum": (lambda a: ops.cumsum(a, 1), lambda a: a.cumsum(1), X),
     "maximum": (ops.maximum, torch.maximum, X, Y),
-    "where": (lambda a, b: ops.where(popxl.constant(X > Y), a, b), lambda a, b: torch.where(torch.tensor(X > Y), a, b), X, Y),
+    "where": (
+        lambda a, b: ops.where(popxl.constant(X > Y), a, b),
+        lambda a, b: torch.where(torch.tensor(X > Y), a, b),
+        X,
+        Y,
+    ),
     "matmul": (lambda a, b: a @ b.T, lambda a, b: a @ b.T, X, Y),
     "reshape": (lambda a: ops.reshape_(a, (4, 3)), lambda a: a.reshape(4, 3), X),
     "slice": (lambda a: a[1:, 0:3:2], lambda a: a[1:, 0:3:2], X),
@@ -85,25 +90,30 @@ CASES = {
     "groupnorm": (
         lambda x, s, b: ops.group_norm(x, s, b, 2),
         lambda x, s, b: F.group_norm(x, 2, s, b),
-        data(3, 4, 5), data(4, seed=1), data(4, seed=2),
+        data(3, 4, 5),
+        data(4, seed=1),
+        data(4, seed=2),
     ),
     "conv": (
         lambda x, w: ops.conv(x, w, padding=(1, 1, 1, 1)),
         lambda x, w: F.conv2d(x, w, padding=1),
-        data(2, 3, 5, 5), data(4, 3, 3, 3, seed=1),
+        data(2, 3, 5, 5),
+        data(4, 3, 3, 3, seed=1),
     ),
     "max_pool": (lambda x: ops.max_pool(x, (2, 2), (2, 2)), lambda x: F.max_pool2d(x, 2), data(1, 2, 4, 4)),
     "average_pool": (lambda x: ops.average_pool(x, (2, 2), (2, 2)), lambda x: F.avg_pool2d(x, 2), data(1, 2, 4, 4)),
     "interpolate": (
         lambda x: ops.interpolate(x, (1.0, 1.0, 2.0, 2.0), "linear"),
-        lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), data(1, 2, 3, 3),
+        lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+        data(1, 2, 3, 3),
     ),
     "nll": (
         lambda x: ops.nll_loss(ops.softmax(x, -1), popxl.constant(INDEX)),
-        lambda x: F.cross_entropy(x, torch.tensor(INDEX).long()), X,
+        lambda x: F.cross_entropy(x, torch.tensor(INDEX).long()),
+        X,
     ),
     "many_uses": (lambda a: a * a + ops.exp(a) - a, lambda a: a * a + a.exp() - a, X),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", sorted(CASES))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
 
+from ..arrays import device_dtype
 from ..registry import Context, NodeRef, Subgraph, lowers, resolve
 from . import DOMAIN
 
@@ -99,7 +100,7 @@ def _operand(at: Any, args: tuple[Any, ...]) -> Any:
     if isinstance(at, int):
         return args[at]
     shape, dtype = at
-    return jnp.ones(shape, dtype)
+    return jnp.ones(shape, device_dtype(dtype))
 
 
 def _facts(row: Any, node: ir.Node, walk: Any, template: Any) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def reduce_median_grad(dy, index, /, *, x_shape, axes=(), keepdims=1):
     hot = jnp.arange(n) == index.reshape(*lead, 1)
     spread = jnp.where(hot, dy.reshape(*lead, 1), jnp.zeros((), dy.dtype))
     order = kept + over
-    return jnp.transpose(spread.reshape([x_shape[d] for d in order]), np.argsort(order))
+    return jnp.transpose(spread.reshape([x_shape[d] for d in order]), np.argsort(order).tolist())
 
 
 @lowers("TopKGrad", domain=DOMAIN)

@@ -69,12 +69,12 @@ def nll_with_softmax_grad(probs, labels, loss_grad, /, *, reduction, ignore_inde
     loss = nll(probs, labels, reduction=reduction, ignore_index=ignore_index)
     onehot = (jnp.arange(probs.shape[-1]) == labels[..., None]).astype(jnp.float32)
     dx = probs.astype(jnp.float32) - onehot
+    count: Any = labels.size
     if ignore_index is not None:
         counts = labels != np.asarray(ignore_index, labels.dtype)
-        dx = jnp.where(counts[..., None], dx, 0)
+        dx, count = jnp.where(counts[..., None], dx, 0), counts.sum()
     if reduction == "Mean":
-        n = labels.size if ignore_index is None else counts.sum()
-        dx = dx / n
+        dx = dx / count
     grad = jnp.asarray(loss_grad).astype(jnp.float32)
     if grad.ndim and grad.ndim < dx.ndim:
         grad = grad.reshape(*grad.shape, *(1,) * (dx.ndim - grad.ndim)) if grad.size > 1 else grad.reshape(())

@@ -96,7 +96,7 @@ class Ir:
             for op in graph._ops.values():
                 for node in parts(op._node):
                     if node.op_type == op_type:
-                        value = node.outputs[0] if op_type == "HostLoad" else node.inputs[0]
+                        value: Any = node.outputs[0] if op_type == "HostLoad" else node.inputs[0]
                         found.setdefault(node.attributes["stream"].as_string(), []).append(
                             value.meta["tensor"]._pb_tensor
                         )

@@ -23,7 +23,9 @@ class Op:
     _node: ir.Node
     _graph: Graph
     _settings: Settings
-    _class_name = "Op"
+    _class_name: str = "Op"
+    _options: dict[str, Any]
+    id: int
 
     @classmethod
     def _attach(

@@ -117,8 +117,8 @@ def split_gradient(op: Any) -> bool:
 
 
 _NO_OPS = {"ReshapeOp", "TransposeOp", "SliceOp", "SubsampleOp", "CastOp", "ReduceSumOp", "ReduceMeanOp", "SumOp",
-           "ConcatOp", "ReshapeGradOp", "AddArg0GradOp", "AddArg1GradOp", "SubtractArg0GradOp", "IdentityGradOp", "SumArgGradOp",
-           "ReduceSumGradOp", "IdentityLossGradOp"}  # fmt: skip
+           "ConcatOp", "ReshapeGradOp", "AddArg0GradOp", "AddArg1GradOp", "SubtractArg0GradOp", "IdentityGradOp",
+           "SumArgGradOp",            "ReduceSumGradOp", "IdentityLossGradOp"}  # fmt: skip
 
 
 def op_to_identity(op: Any) -> bool:

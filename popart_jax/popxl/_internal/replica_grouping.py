@@ -48,7 +48,7 @@ class ReplicaGrouping:
         return ReplicaGrouping(self._n, 1 if self._stride > 1 else self._size, self.getNumGroups())
 
     def str(self) -> str:
-        return f"ReplicaGrouping(numReplicas={self._n}, stride={self._stride}, groupSize={self._size})"
+        return repr(self)
 
     def __eq__(self, other: Any) -> bool:
         return isinstance(other, ReplicaGrouping) and self._assignment == other._assignment
@@ -56,4 +56,5 @@ class ReplicaGrouping:
     def __hash__(self) -> int:
         return hash(tuple(self._assignment))
 
-    __str__ = __repr__ = lambda self: self.str()
+    def __repr__(self) -> str:
+        return f"ReplicaGrouping(numReplicas={self._n}, stride={self._stride}, groupSize={self._size})"

@@ -68,8 +68,8 @@ def receptive_attributes(
     from .._internal.enums import AutoPad
     from .._internal.ir.op import ReceptiveOpAttributes
 
-    lists = [list(x or ()) for x in (pads, out_pads, strides, dilations, in_dilations)]
-    return ReceptiveOpAttributes(*lists, AutoPad[pad_name(auto_pad)], bool(ceil_mode))
+    lists: Any = [list(x or ()) for x in (pads, out_pads, strides, dilations, in_dilations)]
+    return ReceptiveOpAttributes(*lists, auto_pad=AutoPad[pad_name(auto_pad)], ceil_mode=bool(ceil_mode))
 
 
 def batch_norm_inference(

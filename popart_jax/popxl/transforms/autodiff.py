@@ -1,8 +1,8 @@
 """Gradient graphs: for each operator of a graph one or more gradient operators, grown in reverse order.
 
 A gradient operator reads the gradients of its forward operator's outputs and the forward tensors that the table
-`_internal.gradients` lists; its value is `jax.vjp` of the forward node, or a formula of its own where only the output is
-kept.
+`_internal.gradients` lists; its value is `jax.vjp` of the forward node, or a formula of its own where only the output
+is kept.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ class GradGraphInfo:
         """
         if fwd_call_info.called_graph != self._forward:
             raise TypeError(
-                f"The called graph does not match: the site calls {fwd_call_info.called_graph!r}, this is the gradient of "
-                f"{self._forward!r}."
+                f"The called graph does not match: the site calls {fwd_call_info.called_graph!r}, "
+                f"this is the gradient of {self._forward!r}."
             )
         return {
             g: fwd_call_info.graph_to_parent(e.fwd_tensor)
