@@ -85,6 +85,7 @@ FACES: dict[str, Mapping[str, str]] = {
     **{f"popart_opset{n}": {"builder.operators": f"AiOnnxOpset{n}"} for n in _OPSETS},
 }
 _WITH_EVERYTHING = ("popart", "popart_core")
+_OWN_MODULES = {"backend", "builder", "dropin", "poponnx", "popxl", "popxl_addons", "session"}
 _ORIGINALS = ("popart", "popart_core", "poponnx", "popxl", "pva")
 
 
@@ -96,7 +97,9 @@ class _Face(types.ModuleType):
         self._sources = {n: f"{_PACKAGE}.{m}" for m, names in FACES[name].items() for n in names.split()}
         public = importlib.import_module(_PACKAGE)
         self._fallback = public if name in _WITH_EVERYTHING else None
-        every = [n for n in public.__all__ if not n.startswith("_")] if self._fallback is not None else []
+        every = (
+            [n for n in public.__all__ if n[0] != "_" and n not in _OWN_MODULES] if self._fallback is not None else []
+        )
         self.__all__ = sorted({*every, *(n for n in self._sources if not n.startswith("_"))})
 
     def __getattr__(self, name: str) -> Any:
@@ -105,7 +108,7 @@ class _Face(types.ModuleType):
             value = getattr(importlib.import_module(source), name)
         elif f"{self.__name__}.{name}" in (*FACES, *ALIASES):
             return importlib.import_module(f"{self.__name__}.{name}")
-        elif self._fallback is not None and not (name.startswith("_") and name != "__version__"):
+        elif self._fallback is not None and name not in _OWN_MODULES and (name[0] != "_" or name == "__version__"):
             value = getattr(self._fallback, name)
         else:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
