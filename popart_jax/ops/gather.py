@@ -10,12 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import popart_exception
-from .arrays import Array, namespace, normal_axis, wrap_indices
+from .arrays import Array, is_text, namespace, normal_axis, wrap_indices
 from .registry import lowers
 
 
-def _read(data: Array, index: tuple[Any, ...]) -> jax.Array:
-    """XLA's own gather: nothing is added for indices out of range."""
+def _read(data: Array, index: tuple[Any, ...]) -> Array:
+    """XLA's own gather: nothing is added for indices out of range. Texts are read on the host."""
+    if is_text(data):
+        return np.asarray(data[_known(index)], object)
     return jnp.asarray(data).at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
@@ -87,9 +89,17 @@ _UPDATES: dict[str, Callable[[Any], Callable[[Any], jax.Array]]] = {
 }
 
 
-def _write(data: Array, index: tuple[Any, ...], updates: Array, reduction: str) -> jax.Array:
+def _known(index: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(i if isinstance(i, slice) else np.asarray(i) for i in index)
+
+
+def _write(data: Array, index: tuple[Any, ...], updates: Array, reduction: str) -> Array:
     if reduction not in _UPDATES:
         raise popart_exception(f"unknown reduction {reduction!r}; {sorted(_UPDATES)} are known")
+    if is_text(data):
+        copy = np.array(data, object)
+        copy[_known(index)] = updates
+        return copy
     return _UPDATES[reduction](jnp.asarray(data).at[index])(jnp.asarray(updates))
 
 

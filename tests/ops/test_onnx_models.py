@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
@@ -109,3 +110,44 @@ def test_random_operators_follow_their_seed_and_keys_differ_by_node() -> None:
     assert v.min() >= -1
     assert v.max() < 1
     assert not np.array_equal(v, w)
+
+
+TEXTS = np.array([["b", "a", "é"], ["c", "", "b"]], object)
+
+
+@pytest.mark.parametrize(
+    ("op", "more", "attributes"),
+    [
+        ("Identity", [], {}),
+        ("Gather", [np.array([1, -1], np.int64)], {"axis": 1}),
+        ("GatherElements", [np.array([[2, 0, 1]], np.int64)], {"axis": 1}),
+        ("GatherND", [np.array([[0, 1], [1, 0]], np.int64)], {}),
+        ("ScatterElements", [np.array([[1]], np.int64), np.array([["z"]], object)], {"axis": 1}),
+        ("ScatterND", [np.array([[1, 0]], np.int64), np.array(["z"], object)], {}),
+        ("Concat", [TEXTS], {"axis": 0}),
+        ("Slice", [np.array([1], np.int64), np.array([3], np.int64), np.array([1], np.int64)], {}),
+        ("Transpose", [], {"perm": [1, 0]}),
+        ("Reshape", [np.array([-1], np.int64)], {}),
+        ("Unsqueeze", [np.array([0], np.int64)], {}),
+        ("Expand", [np.array([2, 2, 3], np.int64)], {}),
+        ("Tile", [np.array([1, 2], np.int64)], {}),
+        ("Flatten", [], {}),
+        ("Equal", [TEXTS[:1]], {}),
+        ("Compress", [np.array([False, True])], {"axis": 0}),
+        ("Shape", [], {}),
+        ("Size", [], {}),
+    ],
+)
+def test_texts_pass_the_operators_that_take_them(op: str, more: list, attributes: dict) -> None:
+    inputs = [TEXTS, *more]
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node(op, [f"x{i}" for i in range(len(inputs))], ["y"], **attributes)], "g",
+            [helper.make_tensor_value_info(f"x{i}", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape) for i, x in enumerate(inputs)],
+            [helper.make_empty_tensor_value_info("y")],
+        ), opset_imports=[helper.make_opsetid("", 19)], ir_version=9,
+    )  # fmt: skip
+    feeds = {f"x{i}": x for i, x in enumerate(inputs)}
+    (theirs,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+    (ours,) = backend.run_model(model, feeds)
+    assert ours.tolist() == theirs.tolist()
