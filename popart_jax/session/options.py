@@ -70,11 +70,11 @@ class SessionOptions(OptionsBase):
     enableNonStableSoftmax: bool = honoured(False, "softmax without subtracting the maximum")
     enableStableNorm: bool = accepted(False, "variances are always computed in two passes")
     groupNormStridedChannelGrouping: bool = honoured(False, "channel c belongs to group c modulo the number of groups")
-    enableFloatingPointChecks: bool = accepted(
-        False, "programs run to the end; JAX_DEBUG_NANS=1 finds the operator that makes a NaN"
+    enableFloatingPointChecks: bool = honoured(
+        False, "a step that makes NaN or infinity raises (on IPU-like devices, else a warning)"
     )
-    enableStochasticRounding: bool = honoured(
-        False, "half precision updates round at random (on IPU-like devices, else a warning)"
+    enableStochasticRounding: bool = accepted(
+        False, "arithmetic rounds to nearest; the session has a seed as if it did not"
     )
     enableSupportedDataTypeCasting: bool = honoured(True, "64-bit integers become 32-bit; if off they raise")
     throwIfLog2ScaleTensorNotInRange: bool = honoured(True, "float8 scales outside [-32, 32) raise")
