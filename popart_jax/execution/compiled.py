@@ -47,16 +47,11 @@ def trace(program: Program, hyper_size: int, *, single_device: bool = False) -> 
     in_axes, out_axes = layout.axes(program)
     whole = replicate(make_step(program), in_axes, out_axes, program.structure.replicas, mesh)
     avals = _avals(program, hyper_size, in_axes, mesh)
-    jitted = jax.jit(whole, donate_argnums=(0,) if donates(program) else (), **_out_shardings(out_axes, mesh))
-    return Traced(program, mesh, jitted.trace(*avals), hyper_size)
-
-
-def donates(program: Program) -> bool:
-    """Whether the state's memory is reused; not where a host callback may fail in the middle of a run."""
-    return not any(node.op_type in _CALLBACKS for node in program.graph)
-
-
-_CALLBACKS = frozenset({"PrintTensor", "Abort"})
+    shardings = _out_shardings(out_axes, mesh)
+    traced = jax.jit(whole, donate_argnums=(0,), **shardings).trace(*avals)
+    if traced.jaxpr.effects:  # a host callback may fail in the middle of a run: the old state must survive then
+        traced = jax.jit(whole, **shardings).trace(*avals)
+    return Traced(program, mesh, traced, hyper_size)
 
 
 def _out_shardings(out_axes: Any, mesh: Mesh | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .adam import Adam as Adam
 from .adaptive import Adaptive as Adaptive
+from .as_optax import as_optax as as_optax
 from .base import Optimizer as Optimizer
 from .clip_norm import ClipNormSettings as ClipNormSettings
 from .sgd import SGD as SGD

@@ -20,7 +20,7 @@ from ..model.input_shapes import InputShapeInfo
 from ..model.load import load_proto
 from ..model.tensor_info import _TensorInfoCore
 from ..optimizers import Optimizer
-from . import callbacks, developer_output, feeding, memory_check, option_checks, saving, seeds
+from . import callbacks, developer_output, feeding, memory_check, numeric_checks, option_checks, saving, seeds
 from .anchor_arrays import init_anchor_arrays
 from .dataflow import DataFlow
 from .engine import FORWARD_ONLY, MAIN, Engine
@@ -79,6 +79,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         self._first_run = True
         self._use = _uses.setdefault(request.device, _DeviceUse())
         self._ready_token: object | None = None
+        self._checks_numbers = numeric_checks.wanted(request.options, request.device.type)
         self._has_run = False
         self._cache = EngineCache(self._prepared)
         self._stored = self._cache.find()
@@ -293,6 +294,10 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         plan.store(results, to_host)
         if not results:
             engine.wait()
+        if self._checks_numbers:
+            shown = {n: to_host(x) for n, x in (*results.items(), *engine.changing.items())}
+            numeric_checks.require_finite(shown)
+            return
         again = handle == MAIN and not stepio.iterators and loaded.executable.mesh is None
         if again and plan.direct is not None:
             self._ready_token = self._ready_token or object()

@@ -131,6 +131,7 @@ def view_options(options: Any, prepared: Prepared) -> ViewOptions:
         batches=prepared.request.data_flow.batchesPerStep(),
         fully_connected_pass=options.enableFullyConnectedPass,
         serialized_matmuls=options.enableSerializedMatmuls,
+        matmul_partials=(options.partialsTypeMatMuls or "float").upper(),
         decompose_grad_sum=options.decomposeGradSum,
         stochastic_rounding=options.enableStochasticRounding,
         automatic_loss_scaling=scaling.enabled,

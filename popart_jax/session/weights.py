@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from ..enums import VariableRetrievalMode
+from ..enums import SyntheticDataMode, VariableRetrievalMode
 from ..errors import popart_runtime_error
 from .engine import Engine
 from .preparing import Prepared
@@ -57,6 +57,8 @@ class HostWeights:
         popart_runtime_error
             Nothing was fetched yet, or an array has another size.
         """
+        if self.prepared.request.options.syntheticDataMode is not SyntheticDataMode.Off:
+            return
         for name, target in into.weights.items():
             if name not in self.prepared.held or not self._streamed(name):
                 continue

@@ -228,3 +228,16 @@ def test_memory_check():
         popart.OutOfMemoryException, match=r"^Out of memory: Cannot fit all variable data onto one or more"
     ):
         session.prepareDevice()
+
+
+def test_floating_point_checks():
+    """On emulated IPUs a step that makes infinity raises; elsewhere the option only warns."""
+    text = "g (float[2] x) => (float[2] y) { y = Reciprocal(x) }"
+    flow, options = nets.flow(1, {"y": "All"}), nets.make_options(enableFloatingPointChecks=True)
+    with popart.DeviceManager().acquireAvailableDevice(1) as device:
+        session = popart.InferenceSession(nets.model(text), flow, device, userOptions=options)
+        session.prepareDevice()
+        run(session, x=np.ones(2, np.float32))
+        with pytest.raises(popart.poplar_application_runtime_error, match="'y'"):
+            run(session, x=np.zeros(2, np.float32))
+    run(infer(nets.model(text), {"y": "All"}, enableFloatingPointChecks=True), x=np.zeros(2, np.float32))

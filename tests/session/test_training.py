@@ -293,3 +293,19 @@ def test_forward_only_program():
     np.testing.assert_allclose(found["y"], x * after, rtol=1e-6)
     np.testing.assert_allclose(found["w"], after)
     np.testing.assert_array_equal(weights_of(session, w=w)["w"], after)
+
+
+def test_failing_callback_leaves_weights():
+    """A program with host callbacks keeps its old state until the step is through."""
+    text = """g (float[3] x) => (float loss) {
+        y = Mul(x, w)
+        s = ai.graphcore.IdentityLoss<reduction = "Sum">(y)
+        z = ai.graphcore.PrintTensor(s)
+        loss = Identity(z)
+    }"""
+    w = np.ones(3, np.float32)
+    session = train(model(text, w=w), {"loss": "All"}, sgd(0.5))
+    before = dict(session._engine.changing)
+    run(session, x=_x())
+    assert not any(array.is_deleted() for array in before.values())
+    assert (weights_of(session, w=w)["w"] != w).all()

@@ -177,7 +177,8 @@ def _base_program(model: ir.Model, request: Request, structure: Structure, held:
         training_mode=training,
         broadcast=source.broadcast_streams(model, streams),
         copies=gradients.copied_variables(model.graph, training),
-        random=gradients.draws_numbers(model.graph, model.opset_imports, training),
+        random=request.options.enableStochasticRounding
+        or gradients.draws_numbers(model.graph, model.opset_imports, training),
     )
 
 
