@@ -45,7 +45,7 @@ KINDS = {
 }
 ZERO = {"Ceil", "Floor", "Round", "Sign", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike",
         "Bernoulli", "Binarizer", "EyeLike", "Constant", "ConstantOfShape", "Range", "TreeEnsemble", "TreeEnsembleRegressor",
-        "OneHotEncoder", "QuantizeLinear"}  # fmt: skip
+        "OneHotEncoder", "QuantizeLinear", "BitCast", "HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix"}  # fmt: skip
 
 
 def document() -> str:
