@@ -88,6 +88,7 @@ def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> Non
     options, selection = facts.options, facts.selection
     if options.serialized_matmuls:
         serial_matmul.serialise(graph)
+    serial_matmul.set_partials(graph, options.matmul_partials)
     random_seeds.add_seeds(graph, options.stochastic_rounding)
     pipeline.add_stages(graph, facts)
     recompute.annotate(graph, facts)

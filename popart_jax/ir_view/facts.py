@@ -102,6 +102,7 @@ class ViewOptions:
     batches: int = 1
     fully_connected_pass: bool = True
     serialized_matmuls: bool = True
+    matmul_partials: str = "FLOAT"
     decompose_grad_sum: bool = False
     stochastic_rounding: bool = False
     automatic_loss_scaling: bool = False

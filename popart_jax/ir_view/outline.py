@@ -10,6 +10,7 @@ from patterns import static_shape
 
 from . import nodes
 from .sharing import all_graphs
+from .versions import identifier
 
 EXPENSIVE = frozenset(
     [
@@ -38,7 +39,7 @@ EXPENSIVE = frozenset(
         "Histogram",
     ]
 )
-REPLACED = "replaced"  # on a Call: type, inputs and name of the op it stands for
+REPLACED = "replaced"  # on a Call: identifier, inputs and name of the op it stands for
 VALUE_OF_EXPENSIVE, VALUE_OF_CHEAP = 1000.0, 0.1
 NEVER = frozenset(
     {"Call", "If", "Loop", "Scan", "IpuCopy", "Stash", "Restore", "Init", "HostLoad", "HostStore", "GetRandomSeed"}
@@ -47,13 +48,14 @@ NEVER = frozenset(
 
 def outline(graph: ir.Graph, threshold: float, numbers: Iterator[int]) -> None:
     """Outline repeated ops of the main graph and its subgraphs whose value exceeds the threshold."""
+    opset = graph.opset_imports.get("", 11)
     groups: dict[Hashable, list[ir.Node]] = {}
     for node in (n for each in all_graphs(graph) for n in each):
         if node.op_type not in NEVER and not nodes.subgraphs(node) and _value(node) > threshold:
             groups.setdefault(_key(node), []).append(node)
     for occurrences in groups.values():
         if len(occurrences) > 1:
-            _outline(occurrences, f"call_subgraph({next(numbers)})")
+            _outline(occurrences, f"call_subgraph({next(numbers)})", opset)
 
 
 def _value(node: ir.Node) -> float:
@@ -73,12 +75,12 @@ def _plain(attribute: ir.Attr) -> str:
     return repr(tuple(value)) if isinstance(value, (list, tuple)) else repr(value)
 
 
-def _outline(occurrences: list[ir.Node], name: str) -> None:
+def _outline(occurrences: list[ir.Node], name: str, opset: int) -> None:
     body = _body(occurrences[0], name)
     for node in occurrences:
         call = nodes.make("Call", [v for v in node.inputs if v is not None], [], like=node, attributes={"callee": body})
         call.resize_outputs(len(node.outputs))
-        call.meta[REPLACED] = (node.op_type, [v.name or "" for v in node.inputs if v is not None], node.name)
+        call.meta[REPLACED] = (identifier(node, opset), [v.name or "" for v in node.inputs if v is not None], node.name)
         graph = node.graph
         assert isinstance(graph, ir.Graph)
         graph.insert_before(node, call)

@@ -11,6 +11,7 @@ from .facts import IrFacts
 from .main_loops import LOOP
 from .serialise import to_json
 from .sharing import all_graphs
+from .versions import identifier
 
 # Ops that only exist to be rewritten, by the pattern that does it. {op} in a message is `domain.Type:version`.
 _MISSING = "Could not create opx for '{op}'. This op should have been removed by pattern {pattern}"
@@ -42,7 +43,6 @@ UNLOWERED: dict[str, tuple[str, str]] = {
     "LogGrad": ("LogGradOp", _REQUIRED),
     "SinGrad": ("SinGradOp", _REQUIRED),
 }
-VERSIONS = {"Cosh": 9, "ConvTranspose": 1, "Upsample": 9}
 
 
 def serialize_ir(facts: IrFacts) -> str:
@@ -73,7 +73,8 @@ def may_be_unlowered(selection: patterns.PatternSet) -> bool:
 def unlowered(facts: IrFacts) -> tuple[str, ...]:
     """One message per op that cannot run because the pattern that rewrites it is off; empty when all is well."""
     graph = build(facts).graph
-    return tuple(_message(node) for each in all_graphs(graph) for node in each if _is_stuck(node, facts))
+    opset = facts.graph.opset_imports.get("", 11)
+    return tuple(_message(node, opset) for each in all_graphs(graph) for node in each if _is_stuck(node, facts))
 
 
 def _is_stuck(node: ir.Node, facts: IrFacts) -> bool:
@@ -81,7 +82,6 @@ def _is_stuck(node: ir.Node, facts: IrFacts) -> bool:
     return entry is not None and entry[0] not in facts.selection
 
 
-def _message(node: ir.Node) -> str:
+def _message(node: ir.Node, opset: int) -> str:
     pattern, text = UNLOWERED[node.op_type]
-    domain = "ai.onnx" if node.domain in ("", "ai.onnx") else node.domain
-    return text.format(op=f"{domain}.{node.op_type}:{VERSIONS.get(node.op_type, 1)}", pattern=pattern)
+    return text.format(op=identifier(node, opset), pattern=pattern)

@@ -8,8 +8,9 @@ from patterns import static_shape
 
 from . import nodes
 
+PARTIALS = "__partials_type"
 MODE, FACTOR = "__serialize_matmul_mode", "__serialize_matmul_factor"
-KEPT = ("fully_connected_pass", "__partials_type", "__available_memory", "__output_type")
+KEPT = ("fully_connected_pass", PARTIALS, "__available_memory", "__output_type")
 # What the mode of the forward product means for its gradients; keys: fully_connected_pass.
 MODES = {
     0: {"input_channels": "input_channels", "output_channels": "output_channels", "reducing_dim": "reducing_dim"},
@@ -18,6 +19,13 @@ MODES = {
 }
 # Axes of (lhs, rhs) that are sliced, and the axis along which the parts are joined; None: they are added up.
 AXES = {"input_channels": (1, None, 1), "output_channels": (None, 2, 2), "reducing_dim": (2, 1, None)}
+
+
+def set_partials(graph: ir.Graph, partials: str) -> None:
+    """Matmuls without a partials type of their own take that of the session."""
+    for node in graph.all_nodes():
+        if node.op_type == "MatMul" and PARTIALS not in node.attributes:
+            node.attributes[PARTIALS] = ir.AttrString(PARTIALS, partials)
 
 
 def serialise(graph: ir.Graph) -> None:

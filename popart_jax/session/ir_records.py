@@ -12,6 +12,7 @@ from ..ir_view import IrFacts, build, nodes
 from ..ir_view.outline import REPLACED
 from ..ir_view.serialise import graph_names, op_attributes
 from ..ir_view.sharing import all_graphs
+from ..ir_view.versions import identifier
 from ..model.debug import DebugInfo, record, recording
 
 _LAYER = "popart"
@@ -27,11 +28,13 @@ def record_ir(facts: IrFacts) -> None:
     numbers = count()
     inner: dict[int, DebugInfo | None] = {}
     kept: list[DebugInfo | None] = []  # records are written when they die: children first, then these
+    opset = facts.graph.opset_imports.get("", 11)
     for each in reversed(all_graphs(graph)):
         for node in each:
             attributes = op_attributes(node, names, each is graph, facts.options.fully_connected_pass)
             extra = _outlined(node, inner, numbers) if REPLACED in node.meta else {}
-            info = _record_op(node, next(numbers), names[id(each)], attributes, extra)
+            known = {"opid": identifier(node, opset), "graphId": names[id(each)], "attributes": attributes, **extra}
+            info = _record_op(node, next(numbers), known)
             inner.setdefault(id(each), info)
             kept.append(info)
     for value in _tensors(graph):
@@ -47,33 +50,24 @@ def record_ir(facts: IrFacts) -> None:
         )
 
 
-def _record_op(
-    node: ir.Node, number: int, graph: str, attributes: dict[str, str], extra: dict[str, str]
-) -> DebugInfo | None:
+def _record_op(node: ir.Node, number: int, known: dict[str, object]) -> DebugInfo | None:
     return record(
         node.name or "",
         _LAYER,
         category="op",
         instanceId=number,
-        opid=_identifier(node.domain, node.op_type),
         inputs=[v.name for v in node.inputs if v is not None],
         outputs=[v.name for v in node.outputs],
-        attributes=attributes,
-        graphId=graph,
         discard=0,
-        **extra,
+        **known,
     )
 
 
-def _identifier(domain: str, op_type: str) -> str:
-    return f"{'ai.onnx' if domain in ('', 'ai.onnx') else domain}.{op_type}:1"
-
-
 def _outlined(node: ir.Node, inner: dict[int, DebugInfo | None], numbers: count[int]) -> dict[str, str]:
-    """The op a Call replaced gets a record of its own, paired with that of its copy in the subgraph."""
-    op_type, inputs, name = node.meta[REPLACED]
+    """The op that a Call replaced gets a record of its own, paired with that of its copy in the subgraph."""
+    opid, inputs, name = node.meta[REPLACED]
     replaced = record(
-        name or "", _LAYER, category="op", instanceId=next(numbers), opid=_identifier("", op_type), inputs=inputs,
+        name or "", _LAYER, category="op", instanceId=next(numbers), opid=opid, inputs=inputs,
         outputs=[o.name for o in node.outputs], graphId="maingraph", discard=1,
     )  # fmt: skip
     body = nodes.subgraphs(node)[0]

@@ -333,3 +333,8 @@ def test_histogram_priority_and_period():
     got = counts(half(loss_scale_period=2))
     assert got["Histogram"] == 0
     assert got["If"] == counts(half())["Histogram"] + 1
+
+
+def test_partials_type():
+    assert {op["attributes"]["partialsType"] for op in find(mlp(), "MatMul")} == {"FLOAT"}
+    assert {op["attributes"]["partialsType"] for op in find(mlp(matmul_partials="HALF"), "MatMul")} == {"HALF"}

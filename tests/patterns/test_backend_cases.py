@@ -1,4 +1,4 @@
-"""Every ONNX backend node case before and after the patterns, with the reference evaluator (run by name: `-m sweep`)."""
+"""ONNX backend node cases before and after the patterns, with the reference evaluator (by name: `-m sweep`)."""
 
 from __future__ import annotations
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 import patterns
+from patterns import _plugins
 from patterns.__main__ import main, markdown
 from patterns._core import RULES
 from popart_jax.enums import PatternsLevel
@@ -133,3 +135,13 @@ def test_runtime_asserts():
 
 def test_repr_lists_all_names():
     assert repr(Patterns()).split() == [row.name for row in POPART] == repr(Patterns([])).split()
+
+
+def test_plugins_are_loaded_by_entry_point(monkeypatch):
+    found = [EntryPoint("mine", "json:dumps", _plugins.GROUP)]
+    monkeypatch.setattr(_plugins, "entry_points", lambda group: found if group == "popart_jax.patterns" else [])
+    _plugins.load_plugins.cache_clear()
+    try:
+        assert patterns.load_plugins() == ("mine",)
+    finally:
+        _plugins.load_plugins.cache_clear()

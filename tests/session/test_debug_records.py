@@ -32,7 +32,7 @@ def written(path, outlining=False):
 def test_ops_and_tensors(tmp_path):
     records, strings = written(tmp_path / "debug.json")
     ops = [r for r in records if r["category"] == "op"]
-    products = [r for r in ops if r["opid"] == "ai.onnx.MatMul:1"]
+    products = [r for r in ops if r["opid"] == "ai.onnx.MatMul:9"]
     assert [strings[r["name"]] for r in sorted(products, key=lambda r: r["instanceId"])] == ["first", "second"]
     assert {r["graphId"] for r in ops} == {"maingraph"}
     assert all(r["discard"] == 0 and r["attributes"]["tileSet"] == "0" for r in ops)

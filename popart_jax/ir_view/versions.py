@@ -1,0 +1,26 @@
+"""Op identifiers as messages and records print them: `domain.Type:version`."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import onnx_ir as ir
+from onnx import defs
+
+ONNX = ("", "ai.onnx")
+
+
+def identifier(node: ir.Node, opset: int) -> str:
+    """Domain, type and the version of the op that a model of this opset uses."""
+    domain = "ai.onnx" if node.domain in ONNX else node.domain
+    return f"{domain}.{node.op_type}:{_version(domain, node.op_type, opset)}"
+
+
+@cache
+def _version(domain: str, op_type: str, opset: int) -> int:
+    if domain != "ai.onnx":
+        return 1
+    try:
+        return defs.get_schema(op_type, opset).since_version
+    except defs.SchemaError:  # an op that PopART only has inside the IR
+        return 1
