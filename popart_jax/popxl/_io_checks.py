@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import jax
 import numpy as np
 
 from . import dtypes
+from ._weights import as_host
 from .streams import Stream
 from .utils import to_numpy
 
@@ -50,6 +54,52 @@ def check_shape(stream: Stream, shape: Any, transfers: int, replicas: int) -> No
             f"{stream}: shape {shape} does not match the expected shape {expected} "
             f"(num_host_transfers={transfers}, replicas={replicas})."
         )
+
+
+@dataclass(frozen=True)
+class Port:
+    """A stream as a session feeds or reads it: what needs no conversion is recognised at a glance."""
+
+    stream: Stream
+    transfers: int
+    replicas: int
+
+    @cached_property
+    def name(self) -> str:
+        """Id of the stream's tensor."""
+        return self.stream.tensor_id
+
+    @cached_property
+    def host_shape(self) -> tuple[int, ...]:
+        """Shape of the host's array."""
+        return full_shape(self.stream.shape, self.transfers, self.replicas)
+
+    @cached_property
+    def device_shape(self) -> tuple[int, ...]:
+        """Shape of the program's array: every axis is there."""
+        lead = (self.transfers, self.replicas) if self.replicas > 1 else (self.transfers,)
+        return (*lead, *self.stream.shape)
+
+    @cached_property
+    def dtype(self) -> np.dtype:
+        """Type of the host's array."""
+        return self.stream.dtype.as_numpy()
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether host and device have the same type."""
+        return self.dtype == jax.dtypes.canonicalize_dtype(self.stream.dtype._device)
+
+    def feed(self, data: Any, downcast: bool) -> np.ndarray:
+        """Host data as the program takes them."""
+        if type(data) is np.ndarray and data.shape == self.host_shape and data.dtype == self.dtype and self.plain:
+            return data.reshape(self.device_shape)
+        return to_stream(self.stream, data, downcast, self.transfers, self.replicas)
+
+    def read(self, array: np.ndarray) -> np.ndarray:
+        """What the program sent, as the host sees it; a fresh array."""
+        fresh = np.array(array).reshape(self.host_shape)
+        return fresh if self.plain else as_host(fresh, self.stream.dtype)
 
 
 def to_stream(stream: Stream, data: Any, downcast: bool, transfers: int, replicas: int) -> np.ndarray:

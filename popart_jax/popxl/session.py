@@ -59,6 +59,10 @@ class Session:
             self.weights_to_host_on_exit = False
         self._layout = Layout.of(ir)
         self._state = DeviceState(self._layout)
+        facts = self._shape_facts()
+        self._sources = {s: io.Port(s, *facts) for s in self._layout.h2d.values()}
+        self._sinks = [io.Port(s, *facts) for s in self._layout.d2h.values()]
+        self._host_is_current = True
         self._compile()
         self._replica_values: dict[str, np.ndarray] = {}
         self._was_attached_stack: list[bool] = []
@@ -134,8 +138,7 @@ class Session:
 
     def _upload(self) -> None:
         self._state.upload()
-        for t in self._variables():
-            t._in_sync = True
+        self._mark(True)
 
     def weights_from_host(self) -> None:
         """Copy all host buffers to the device; ValueError outside the context."""
@@ -165,9 +168,7 @@ class Session:
                 t._host.flush()
             else:
                 t._host = np.array(new)
-            t._in_sync = True
-        for t in self._variables():
-            t._in_sync = True
+        self._mark(True)
 
     def get_tensor_data(self, tensor: Variable | Constant) -> np.ndarray:
         """Value of a variable or constant; copied from the device first when the host's copy is old.
@@ -283,12 +284,7 @@ class Session:
             Outside the context; unknown or missing streams; wrong shapes.
         """
         sent = self._run(inputs or {}, downcast_inputs)
-        transfers, replicas = self._shape_facts()
-        out = {}
-        for name, stream in self._layout.d2h.items():
-            array = weights.as_host(np.array(to_host(sent[name])), stream.dtype)
-            out[stream] = array.reshape(io.full_shape(stream.shape, transfers, replicas))
-        return out
+        return {port.stream: port.read(to_host(sent[port.name])) for port in self._sinks}
 
     def run_with_outputs(
         self,
@@ -305,15 +301,19 @@ class Session:
 
     def _run(self, inputs: Mapping[Any, Any], downcast: bool) -> dict[str, Any]:
         self._need_device()
-        expected = self._layout.h2d
-        if len(inputs) != len(expected) or any(s.tensor_id not in expected or s.ir != self._ir for s in inputs):
-            io.check_keys(inputs, expected.values(), "input")
-        transfers, replicas = self._shape_facts()
-        streams = {s.tensor_id: io.to_stream(s, x, downcast, transfers, replicas) for s, x in inputs.items()}
+        if len(inputs) != len(self._sources) or any(s not in inputs for s in self._sources):
+            io.check_keys(inputs, self._sources, "input")
+        streams = {port.name: port.feed(inputs[s], downcast) for s, port in self._sources.items()}
         sent = self._state.run(streams)
-        for t in self._layout.owner.main_graph.variables:
-            t._in_sync = False
+        if self._host_is_current:
+            self._mark(False)
         return sent
+
+    def _mark(self, current: bool) -> None:
+        """Note whether the host's copies are the device's."""
+        self._host_is_current = current
+        for t in self._variables():
+            t._in_sync = current
 
 
 def _checked_data(t: Variable, data: Any) -> np.ndarray:

@@ -24,6 +24,7 @@ class Stream:
     """
 
     _stream_tensor: Tensor
+    _hash: int
     _default_name = ""
 
     def __init__(self) -> None:
@@ -37,6 +38,7 @@ class Stream:
         value = main._new_value(main._create_tensor_id(name or cls._default_name), tuple(shape), dtype)
         self._stream_tensor = Tensor._make(main, value, kind=TensorType.Stream)
         owner._streams[self.tensor_id] = self
+        self._hash = hash(self._stream_tensor)
         return self
 
     @property
@@ -65,10 +67,10 @@ class Stream:
         return self._stream_tensor.ir
 
     def __hash__(self) -> int:
-        return hash(self._stream_tensor)
+        return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and self._stream_tensor == other._stream_tensor
+        return self is other or isinstance(other, Stream) and self._stream_tensor == other._stream_tensor
 
     def __str__(self) -> str:
         return f"{type(self).__name__} {self._stream_tensor!r}"
