@@ -24,8 +24,17 @@ _KNOWN_SCALES_LIMIT = 8  # the same for other types, such as scales of Resize
 
 @cache
 def schema(op: str, version: int) -> onnx.defs.OpSchema:
-    """ONNX schema of an operator at an opset version."""
-    return onnx.defs.get_schema(op, version, "")
+    """ONNX schema of an operator at an opset version; of a deprecated one, the last before that."""
+    found = onnx.defs.get_schema(op, version, "")
+    return schema(op, found.since_version - 1) if found.deprecated else found
+
+
+@cache
+def _schema_in_force(op: str, version: int) -> tuple[onnx.defs.OpSchema, int]:
+    """Schema of an operator and an opset version in which it is not deprecated."""
+    found = schema(op, version)
+    deprecated = onnx.defs.get_schema(op, version, "").deprecated
+    return found, found.since_version if deprecated else version
 
 
 def arity(domain: str, op: str, version: int) -> tuple[int, int, int]:
@@ -71,7 +80,7 @@ def infer(node: ir.Node, version: int) -> None:
     """
     try:
         found = _graphcore(node) if node.domain == "ai.graphcore" else _onnx(node, version)
-    except (shape_inference.InferenceError, RuntimeError, ValueError, IndexError, TypeError, KeyError) as err:
+    except _FAILURES as err:
         module_logger("builder").info(
             "Shape inference of %s failed: %s", node.outputs[0].name if node.outputs else node, err
         )
@@ -87,6 +96,15 @@ def infer(node: ir.Node, version: int) -> None:
         set_type(value, dtype, shape)
 
 
+_FAILURES = (
+    shape_inference.InferenceError,
+    onnx.checker.ValidationError,
+    RuntimeError,
+    ValueError,
+    IndexError,
+    TypeError,
+    KeyError,
+)
 _Found = Mapping[str, tuple[ir.DataType | None, tuple[int, ...] | None]]
 
 
@@ -115,8 +133,9 @@ def _onnx(node: ir.Node, version: int) -> _Found:
             proto.attribute.append(ir.to_proto(attribute))  # type: ignore[arg-type]
     types = {v.name: _type_proto(v) for v in node.inputs if v is not None and v.dtype is not None and v.name}
     data = {v.name: _data(v) for v in node.inputs if v is not None and v.name and _is_known(v)}
+    found, valid = _schema_in_force(node.op_type, version)
     results = shape_inference.infer_node_outputs(  # type: ignore[arg-type]
-        schema(node.op_type, version), proto, types, data, {}, _imports(version), 4
+        found, proto, types, data, {}, _imports(valid), 4
     )
     return {name: _from_proto(result) for name, result in results.items()}
 

@@ -31,8 +31,7 @@ def _require_external_files(graph: onnx.GraphProto) -> None:
         if path and not Path(path).is_file():
             raise RuntimeError(
                 f"Data of TensorProto ( tensor name: {tensor.name}) should be stored in {path}, but it doesn't "
-                f"exist or is "
-                "not accessible."
+                "exist or is not accessible."
             )
 
 

@@ -265,3 +265,13 @@ def test_own_shape_rules_agree_with_onnx(version):
     for out in outs:
         assert [d.dim_value for d in inferred[out].shape.dim] == builder.getTensorShape(out), out
         assert inferred[out].elem_type == onnx.TensorProto.FLOAT
+
+
+@pytest.mark.parametrize("version", [9, 10, 11])
+def test_methods_of_operators_that_onnx_has_deprecated(version):
+    builder = Builder(opsets={"ai.onnx": version, "ai.graphcore": 1})
+    x = builder.addInputTensor("FLOAT", [1, 1, 2, 3])
+    scales = builder.aiOnnx.constant(np.array([1, 1, 2, 2], np.float32))
+    assert builder.getTensorShape(builder.aiOnnx.upsample([x, scales])) == [1, 1, 4, 6]
+    index = builder.addInputTensor("INT32", [1, 1, 2, 3])
+    assert builder.getTensorShape(builder.aiOnnx.scatter([x, index, x])) == [1, 1, 2, 3]
