@@ -82,6 +82,7 @@ RULES: dict[str, Rule] = {
     "transpose": permuted,
     "rev": permuted,
     "concatenate": copied,
+    "stack": copied,
     "pad": copied,
     "iota": filled,
 }
