@@ -85,3 +85,28 @@ def test_registering_again_replaces_and_onnx_operators_are_safe() -> None:
 def test_without_registration_the_operator_is_named() -> None:
     with pytest.raises(popart_jax.UnsupportedOpError, match=r"No class for test\.custom\.Absent:2"):
         backend.prepare(model("Absent"))
+
+
+def test_in_a_training_session_built_with_custom_op() -> None:
+    builder = popart_jax.Builder()
+    x = builder.addInputTensor(popart_jax.TensorInfo("FLOAT", [3]))
+    w = builder.addInitializedInputTensor(np.array([1.0, 2.0, 3.0], np.float32))
+    scaled = builder.aiOnnx.mul([x, w])
+    (y,) = builder.customOp("Polynomial", 1, DOMAIN, [scaled], {"alpha": 0.5}, 1)
+    loss = builder.aiGraphcore.l1loss([y], 1.0, popart_jax.ReductionType.Sum)
+    gradient = popart_jax.reservedGradientPrefix() + w
+    session = popart_jax.TrainingSession(
+        builder.getModelProto(),
+        dataFlow=popart_jax.DataFlow(1, {n: popart_jax.AnchorReturnType("All") for n in (y, gradient)}),
+        loss=loss,
+        optimizer=popart_jax.ConstSGD(0.0),
+        deviceInfo=popart_jax.DeviceManager().createCpuDevice(),
+    )
+    session.prepareDevice()
+    session.weightsFromHost()
+    anchors = session.initAnchorArrays()
+    given = np.array([1.0, 2.0, 0.5], np.float32)
+    session.run(popart_jax.PyStepIO({x: given}, anchors))
+    weights = np.array([1.0, 2.0, 3.0], np.float32)
+    np.testing.assert_allclose(anchors[y], 0.5 * (given * weights) ** 3, rtol=1e-6)
+    np.testing.assert_allclose(anchors[gradient], 1.5 * (given * weights) ** 2 * given, rtol=1e-6)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 
-from popart_jax.ops import table
+from popart_jax.ops import Lowering, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 
@@ -19,8 +20,12 @@ def test_the_page_lists_every_operator_and_version() -> None:
         for domain, body in zip(sections[1::2], sections[2::2], strict=True)
         for op, versions in re.findall(r"^\| `(\w+)` \| ([\d, ]+) \|", body, flags=re.MULTILINE)
     }
-    own = {key: sorted(versions) for key, versions in table().items() if not key[0].startswith("test")}
+    own = {key: sorted(versions) for key, versions in table().items() if not _registered_by_a_test(versions.values())}
     assert listed == own, "run: python docs/operators.py"
+
+
+def _registered_by_a_test(rows: Iterable[Lowering]) -> bool:
+    return all(inspect.unwrap(row.fn).__module__.split(".")[0] in ("tests", "__main__") for row in rows)
 
 
 def test_a_translation_has_ten_lines_on_average() -> None:
