@@ -99,7 +99,7 @@ def test_in_a_training_session_built_with_custom_op() -> None:
         builder.getModelProto(),
         dataFlow=popart_jax.DataFlow(1, {n: popart_jax.AnchorReturnType("All") for n in (y, gradient)}),
         loss=loss,
-        optimizer=popart_jax.ConstSGD(0.0),
+        optimizer=popart_jax.ConstSGD(0.1),
         deviceInfo=popart_jax.DeviceManager().createCpuDevice(),
     )
     session.prepareDevice()
