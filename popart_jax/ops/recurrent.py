@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..errors import popart_exception
+from .lstm_scan import lstm_scan
 from .registry import PopartMode, lowers
 
 Cell = Callable[..., tuple[Any, jax.Array]]
@@ -245,12 +246,17 @@ def lstm(
         _reject_popart_lstm(direction, input_forget, clip, activation_alpha, activation_beta, p)
         _check_lengths(sequence_lens, x.shape[1])
     functions = _functions(names, ("Sigmoid", "Tanh", "Tanh"), dirs, activation_alpha, activation_beta)
+    usual = [name.lower() for name in names] in ([], ["sigmoid", "tanh", "tanh"] * dirs)
+    ordinary = usual and p is None and clip is None and not input_forget
 
     def one(d, x, state, reverse, mask):
         bias = None if b is None else sum(_halves(b, d))
+        projected = project(x, w[d], bias)
+        if ordinary:
+            return lstm_scan(reverse, projected, jnp.asarray(r[d]), state, mask)
         peepholes = None if p is None else p[d].reshape(3, hidden)
         cell = lstm_cell(functions[d], clip, bool(input_forget))
-        return recur(cell, reverse, peepholes, [r[d].T], state, project(x, w[d], bias), mask)
+        return recur(cell, reverse, peepholes, [r[d].T], state, projected, mask)
 
     states = (_initial(initial_h, x, dirs, hidden, layout), _initial(initial_c, x, dirs, hidden, layout))
     y, y_h, y_c = _run(x, states, sequence_lens, direction, layout, one)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 
 from ...errors import popart_exception
-from ..recurrent import lstm_cell, project, recur, time_mask
+from ..lstm_scan import lstm_scan
+from ..recurrent import project, time_mask
 from ..registry import lowers
 from .losses import DOMAIN
 
@@ -31,8 +31,7 @@ def lstm(x, weights, bias=None, initial_state=None, seq_lengths=None, /, *, outp
     state = jnp.zeros((2, batch, hidden), x.dtype) if initial_state is None else jnp.asarray(initial_state)
     _check("initial state", state.shape, (2, batch, hidden))
     flat = jnp.concatenate([weights[g] for g in _TO_ONNX], axis=1)
-    cell = lstm_cell((jax.nn.sigmoid, jnp.tanh, jnp.tanh), None, coupled=False)
     projected = project(x, flat[:size].T, bias)
     mask = time_mask(seq_lengths, steps)
-    last, ys = recur(cell, False, None, [flat[size:]], (state[0], state[1]), projected, mask)  # type: ignore[misc]
+    last, ys = lstm_scan(False, projected, flat[size:].T, (state[0], state[1]), mask)
     return (ys if output_full_sequence else last[0]), last[1]

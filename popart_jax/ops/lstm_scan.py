@@ -1,0 +1,87 @@
+"""The ordinary LSTM (sigmoid gates, tanh) over time, with its backward pass written out.
+
+Written by hand it saves the gates instead of recomputing them, multiplies with the recurrent weights in the layout that
+they have, and gathers their gradient in one matmul after the scan: about 1.5 times as fast as differentiating the scan (CPU).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def lstm_scan(reverse: bool, xs: Any, r: Any, state: Any, mask: Any) -> Any:
+    """Scan over projected inputs.
+
+    Parameters
+    ----------
+    reverse : bool
+        From the last step to the first.
+    xs : (T, N, 4H)
+        Input part of the gates i, o, f, c with all biases.
+    r : (4H, H)
+        Recurrent weights.
+    state : pair of (N, H)
+        Initial hidden and cell state.
+    mask : (T, N, 1) of bool, or None
+        Where false the state stays and the output is 0.
+
+    Returns
+    -------
+    (state, ys)
+        Last state, and the hidden states (T, N, H).
+    """
+    return _forward(reverse, xs, r, state, mask)[0]
+
+
+def _forward(reverse, xs, r, state, mask):
+    turned = r.T
+
+    def step(old, inputs):
+        (h, c), (x, valid) = old, inputs
+        i, o, f, g = jnp.split(x + h @ turned, 4, axis=-1)
+        i, o, f, g = jax.nn.sigmoid(i), jax.nn.sigmoid(o), jax.nn.sigmoid(f), jnp.tanh(g)
+        new_c = f * c + i * g
+        t = jnp.tanh(new_c)
+        new_h = o * t
+        saved = (jnp.concatenate([i, o, f, g], axis=-1), h, c, t)
+        if valid is None:
+            return (new_h, new_c), (new_h, *saved)
+        kept = (jnp.where(valid, new_h, h), jnp.where(valid, new_c, c))
+        return kept, (jnp.where(valid, new_h, 0), *saved)
+
+    last, (ys, *saved) = lax.scan(step, state, (xs, mask), reverse=reverse)
+    return (last, ys), saved
+
+
+def _fwd(reverse, xs, r, state, mask):
+    results, saved = _forward(reverse, xs, r, state, mask)
+    return results, (saved, r, mask)
+
+
+def _bwd(reverse, residuals, cotangents):
+    (gates, hs, cs, ts), r, mask = residuals
+    (dh, dc), dys = cotangents
+
+    def step(carry, inputs):
+        (dh, dc), (gate, c, t, dy, valid) = carry, inputs
+        i, o, f, g = jnp.split(gate, 4, axis=-1)
+        dh_in = dh + dy if valid is None else jnp.where(valid, dh + dy, 0)
+        dc_in = (dc if valid is None else jnp.where(valid, dc, 0)) + dh_in * o * (1 - t * t)
+        parts = (dc_in * g * i * (1 - i), dh_in * t * o * (1 - o), dc_in * c * f * (1 - f), dc_in * i * (1 - g * g))
+        d = jnp.concatenate(parts, axis=-1)
+        before = (d @ r, dc_in * f)
+        if valid is not None:
+            before = tuple(jnp.where(valid, new, old) for new, old in zip(before, (dh, dc), strict=True))
+        return before, d
+
+    dstate, dxs = lax.scan(step, (dh, dc), (gates, cs, ts, dys, mask), reverse=not reverse)
+    return dxs, jnp.einsum("tng,tnh->gh", dxs, hs), dstate, None
+
+
+lstm_scan.defvjp(_fwd, _bwd)
