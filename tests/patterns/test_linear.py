@@ -156,20 +156,30 @@ def conv_norm(bias: bool) -> ir.Model:
 def test_batch_norm_folds(bias):
     m = conv_norm(bias)
     before = m.clone()
-    log = patterns.apply(m, patterns.at_level(), mode="inference")
+    log = patterns.apply(m, patterns.at_level(), mode="inference", protected=frozenset("wbshmv"))
     assert log.counts()["ConvBatchNormFold"] == 1
-    assert op_types(m) == ["Conv"]
+    assert "BatchNormalization" not in op_types(m)
+    weights = set(m.graph.initializers.values())
+    for node in m.graph:  # everything but the Conv follows from the weights
+        made = {o for n in m.graph for o in n.outputs}
+        assert node.op_type == "Conv" or all(v in weights | made for v in node.inputs)
     feeds = feeds_of(before)
     np.testing.assert_allclose(run_ort(m, feeds), run_ort(before, feeds), rtol=1e-5, atol=1e-5)
 
 
 def test_batch_norm_declines():
-    for mode, protected, why in (
-        ("inference", {"c"}, "must keep its name"),
-        ("inference", {"w"}, "may change"),
-        ("training", set(), None),
+    computed = conv_norm(True)
+    computed.graph.inputs.append(computed.graph.initializers.pop("v"))
+    computed.graph.inputs[-1].const_value = None
+    half = conv_norm(True)
+    for name in "wsv":
+        half.graph.initializers[name].dtype = ir.DataType.FLOAT16
+    for m, mode, protected, why in (
+        (conv_norm(True), "inference", {"c"}, "must keep its name"),
+        (computed, "inference", set(), "computed while running"),
+        (half, "inference", set(), "precision"),
+        (conv_norm(True), "training", set(), None),
     ):
-        m = conv_norm(True)
         log = patterns.apply(m, patterns.at_level(), mode=mode, protected=frozenset(protected))
         assert op_types(m) == ["Conv", "BatchNormalization"]
         assert why is None or any(why in e.outcome for e in log.declined)
