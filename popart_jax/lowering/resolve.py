@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -85,6 +86,12 @@ def label(node: ir.Node) -> str:
     return f"{node.op_type}:{next((v.name for v in node.outputs if v.name), '')}"
 
 
+def stable_number(node: ir.Node, position: int) -> int:
+    """A number for a node's random key that stays when other nodes come and go: from the name of its first output."""
+    name = next((v.name for v in node.outputs if v.name), "")
+    return zlib.crc32(name.encode()) & 0x7FFFFFFF if name else position
+
+
 def make_plan(
     graph: ir.Graph, wanted: tuple[ir.Value, ...], opsets: Mapping[str, int], bound: Iterable[ir.Value] = ()
 ) -> Plan:
@@ -117,7 +124,7 @@ def _make_plan(
         fresh = dict.fromkeys(v for v in needs(node) if v not in live)
         live.update(v for v in fresh if v not in given)
         dead = tuple(v for v in fresh if v not in given)
-        steps.append(Step(node, lowering, number, dead, effect_of(node)))
+        steps.append(Step(node, lowering, stable_number(node, number), dead, effect_of(node)))
     return Plan(tuple(reversed(steps)), wanted)
 
 

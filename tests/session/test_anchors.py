@@ -185,6 +185,25 @@ def test_anchors_change_no_values():
     np.testing.assert_array_equal(*results)
 
 
+def test_anchors_change_no_random_numbers():
+    """Layout passes work around anchors; dropout draws the same numbers all the same."""
+    text = """g (float[2,3,8,8] x) => (float loss) {
+        c = Conv<pads = [1, 1, 1, 1]>(x, k)
+        r = Relu(c)
+        f = Flatten(r)
+        d, m = Dropout<ratio = 0.5>(f)
+        loss = ai.graphcore.L1<lambda = 0.1, reduction = "Sum">(d)
+    }"""
+    rng = np.random.default_rng(0)
+    k, x = (rng.normal(size=s).astype(np.float32) for s in ((4, 3, 3, 3), (2, 3, 8, 8)))
+    masks = []
+    for names in ({"m": "All"}, {"m": "All", "c": "All", "r": "All", "Gradient___r": "All"}):
+        session = train(model(text, k=k), names, sgd(0.1))
+        session.setRandomSeed(7)
+        masks.append(run(session, x=x)["m"])
+    np.testing.assert_array_equal(*masks)
+
+
 def test_every_n_must_divide():
     with pytest.raises(popart.popart_exception, match="factor of the number of batches"):
         flow(4, {"x": ("EveryN", 3)})
