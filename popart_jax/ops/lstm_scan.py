@@ -1,7 +1,8 @@
 """The ordinary LSTM (sigmoid gates, tanh) over time, with its backward pass written out.
 
 Written by hand it saves the gates instead of recomputing them, multiplies with the recurrent weights in the layout that
-they have, and gathers their gradient in one matmul after the scan: about 1.5 times as fast as differentiating the scan (CPU).
+they have, and gathers their gradient in one matmul after the scan. On a CPU that is about 1.5 times as fast as
+differentiating the scan.
 """
 
 from __future__ import annotations

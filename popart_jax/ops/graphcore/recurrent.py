@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 
 from ...errors import popart_exception
@@ -33,5 +35,6 @@ def lstm(x, weights, bias=None, initial_state=None, seq_lengths=None, /, *, outp
     flat = jnp.concatenate([weights[g] for g in _TO_ONNX], axis=1)
     projected = project(x, flat[:size].T, bias)
     mask = time_mask(seq_lengths, steps)
-    last, ys = lstm_scan(False, projected, flat[size:].T, (state[0], state[1]), mask)
-    return (ys if output_full_sequence else last[0]), last[1]
+    results: Any = lstm_scan(False, projected, flat[size:].T, (state[0], state[1]), mask)
+    (last_hidden, cell_state), ys = results
+    return (ys if output_full_sequence else last_hidden), cell_state
