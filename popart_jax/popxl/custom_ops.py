@@ -46,6 +46,10 @@ class CustomOp:
         results = tuple(_create.result(op, i) for i in range(len(op._node.outputs)))
         return results[0] if len(results) == 1 else results
 
+    def single(self, *inputs: Tensor | None, **given: Any) -> Tensor:
+        """As `create`, returning the first output."""
+        return _create.result(self.create(*inputs, **given))
+
     def create(
         self, *inputs: Tensor | None, writes: Sequence[tuple[int, int]] = (), options: Any = None, **attributes: Any
     ):

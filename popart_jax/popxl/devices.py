@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import TYPE_CHECKING, Any
 
 from ..logs import module_logger
@@ -45,6 +46,9 @@ def choose_device(ir: Ir, description: Any) -> Any:
         return manager.createCpuDevice()
     if description == "ipu_model":
         return manager.createIpuModelDevice({"numIPUs": n})
+    offline = os.environ.get("POPXL_OFFLINE_DEVICE")
+    if description == "ipu_hw" and offline:
+        return manager.createOfflineIpuFromSystemString(offline, n)
     if description == "ipu_hw":
         if "ipu_hw" not in _said:
             _said.add("ipu_hw")

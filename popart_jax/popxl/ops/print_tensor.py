@@ -65,4 +65,5 @@ def print_tensor(
         "openBracket": open_bracket,
         "closeBracket": close_bracket,
     }
-    return result(create("PrintTensorOp", [t], [like(t, "print_out")], attributes))
+    row = None if print_self else ("", "Identity", 16)
+    return result(create("PrintTensorOp", [t], [like(t, "print_out")], attributes, row=row))
