@@ -257,6 +257,8 @@ class Report:
             When the document has another schema version.
         """
         data = json.loads(text)
+        if not isinstance(data, dict):
+            raise ValueError(f"a report is an object, this is a {type(data).__name__}")
         if data.get("schema") != SCHEMA_VERSION:
             raise ValueError(f"report schema {data.get('schema')!r}, this version reads {SCHEMA_VERSION}")
         return _build(cls, data)
