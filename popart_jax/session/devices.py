@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import threading
 import weakref
 from collections.abc import Mapping
 from typing import Any
@@ -12,12 +10,10 @@ from typing import Any
 from .._calls import checked
 from ..enums import DeviceConnectionType, DeviceSelectionCriterion, DeviceType, SyncPattern
 from ..errors import popart_exception, poplar_exception
-from ..logs import module_logger
+from .ipu_pool import IPU_COUNT_VARIABLE, POOL, Lease
 
-_ARCHITECTURES = {"ipu1": (1216, 6), "ipu2": (1472, 6), "ipu21": (1472, 6)}
+TARGETS = {"ipu1": "mk1", "ipu2": "mk2", "ipu21": "bow"}  # PopART's architecture names and the IPU model's
 _DRIVER = "emulated"
-_IPU_COUNT_VARIABLE = "POPART_JAX_NUM_IPUS"
-_DEFAULT_IPUS = 16
 
 
 class DeviceInfo:
@@ -37,7 +33,7 @@ class DeviceInfo:
         driver_ids: tuple[int, ...] = (),
         attached: bool = True,
         options: Mapping[str, str] | None = None,
-        lease: _Lease | None = None,
+        lease: Lease | None = None,
     ) -> None:
         self._kind, self._connection, self._number = kind, connection, number
         self._version, self._architecture = version, architecture
@@ -125,7 +121,7 @@ class DeviceInfo:
         """Attach, waiting at most the time of `DeviceManager.setOnDemandAttachTimeout`."""
         if self._lease is None or self._attached:
             return self.attach()
-        self._attached = self._lease.take(_POOL.attach_timeout)
+        self._attached = self._lease.take(POOL.attach_timeout)
         return self._attached
 
     def detach(self) -> None:
@@ -147,74 +143,6 @@ class DeviceInfo:
             f"Device Type:{self._kind} Connection Type:{connection} Id:{self._number} Version:{self.version} "
             f"NumIPUs:{self._ipus} NumTilesPerIPU:{self._tiles} DeviceIds: {{{ids}}}"
         )
-
-
-class _Pool:
-    """The emulated IPUs of this process: who has which."""
-
-    def __init__(self) -> None:
-        self.condition = threading.Condition()
-        self.taken: set[int] = set()
-        self.attach_timeout = 900
-        self.announced = False
-
-    @property
-    def size(self) -> int:
-        return int(os.environ.get(_IPU_COUNT_VARIABLE, _DEFAULT_IPUS))
-
-    def groups(self, n: int) -> list[tuple[int, tuple[int, ...]]]:
-        """Device numbers and IPUs of all devices with `n` IPUs: first the single ones, then pairs, ..."""
-        if n < 1 or n > self.size:
-            return []
-        first, width = 0, 1
-        while width < n:
-            first, width = first + self.size // width, width * 2
-        return [(first + i, tuple(range(i * n, i * n + n))) for i in range(self.size // n)]
-
-    def by_number(self, number: int) -> tuple[int, ...] | None:
-        n = 1
-        while n <= self.size:
-            for found, ipus in self.groups(n):
-                if found == number:
-                    return ipus
-            n *= 2
-        return None
-
-    def announce(self) -> None:
-        if not self.announced:
-            self.announced = True
-            module_logger("devicex").warning(
-                "There is no IPU here: acquired devices are emulated, programs run on JAX (%d emulated IPUs, %s "
-                "changes that).",
-                self.size,
-                _IPU_COUNT_VARIABLE,
-            )
-
-
-_POOL = _Pool()
-
-
-class _Lease:
-    """The right to use some emulated IPUs."""
-
-    def __init__(self, ipus: tuple[int, ...]) -> None:
-        self.ipus = ipus
-        self.held = False
-
-    def take(self, timeout: float = 0.0) -> bool:
-        with _POOL.condition:
-            if not _POOL.condition.wait_for(lambda: not _POOL.taken & set(self.ipus), timeout):
-                return False
-            _POOL.taken |= set(self.ipus)
-            self.held = True
-            return True
-
-    def give_back(self) -> None:
-        with _POOL.condition:
-            if self.held:
-                self.held = False
-                _POOL.taken -= set(self.ipus)
-                _POOL.condition.notify_all()
 
 
 def _options(given: Any, defaults: Mapping[str, str | None], where: str) -> dict[str, str]:
@@ -244,9 +172,13 @@ def _count(options: Mapping[str, str], key: str) -> int:
 
 
 def _architecture(name: str) -> tuple[int, int]:
-    if name not in _ARCHITECTURES:
-        raise popart_exception(f"Unknown ipuVersion '{name}'; there are {', '.join(_ARCHITECTURES)}.")
-    return _ARCHITECTURES[name]
+    """Tiles and worker threads of an architecture."""
+    if name not in TARGETS:
+        raise popart_exception(f"Unknown ipuVersion '{name}'; there are {', '.join(TARGETS)}.")
+    from ipu_model import get_target
+
+    machine = get_target(TARGETS[name]).machine
+    return machine.tiles, machine.workers
 
 
 class DeviceManager:
@@ -364,7 +296,7 @@ class DeviceManager:
         if found is None:
             raise popart_exception(
                 f"Failed to acquire device with {numIpus} IPUs. Ensure that there are sufficient IPUs available. "
-                f"({_POOL.size} are emulated, {len(_POOL.taken)} in use; set {_IPU_COUNT_VARIABLE} for more.)"
+                f"({POOL.size} are emulated, {len(POOL.taken)} in use; set {IPU_COUNT_VARIABLE} for more.)"
             )
         return found
 
@@ -383,12 +315,12 @@ class DeviceManager:
                 f"You have requested {numIpus} IPUs. The number of IPUs requested must be a power of two"
             )
         _refuse_never(connectionType)
-        candidates = _POOL.groups(max(numIpus, 1))
+        candidates = POOL.groups(max(numIpus, 1))
         if selectionCriterion is DeviceSelectionCriterion.Random:
             random.Random(1).shuffle(candidates)
         for number, ipus in candidates:
             device = _emulated(number, ipus, tilesPerIpu, connectionType)
-            if connectionType is DeviceConnectionType.OnDemand and not _POOL.taken & set(ipus):
+            if connectionType is DeviceConnectionType.OnDemand and not POOL.taken & set(ipus):
                 return device
             if connectionType is DeviceConnectionType.Always and device.attach():
                 return device
@@ -424,12 +356,12 @@ class DeviceManager:
     ) -> DeviceInfo | None:
         """As `acquireDeviceById`, but None if the device is in use."""
         _refuse_never(connectionType)
-        ipus = _POOL.by_number(id)
+        ipus = POOL.by_number(id)
         if ipus is None:
             raise poplar_exception(f"No such device set id: '{id}'")
         device = _emulated(id, ipus, 0, connectionType)
         if connectionType is DeviceConnectionType.OnDemand:
-            return None if _POOL.taken & set(ipus) else device
+            return None if POOL.taken & set(ipus) else device
         return device if device.attach() else None
 
     @checked
@@ -444,12 +376,12 @@ class DeviceManager:
         """All devices with exactly `numIpus` IPUs, in use or not; empty for other types than Ipu."""
         if deviceType is not DeviceType.Ipu or numIpus & (numIpus - 1):
             return []
-        return [_emulated(number, ipus, tilesPerIPU, connectionType) for number, ipus in _POOL.groups(numIpus)]
+        return [_emulated(number, ipus, tilesPerIPU, connectionType) for number, ipus in POOL.groups(numIpus)]
 
     @checked
     def setOnDemandAttachTimeout(self, attachTimeout: int) -> None:
         """Longest wait for a device of connection type OnDemand [seconds]."""
-        _POOL.attach_timeout = attachTimeout
+        POOL.attach_timeout = attachTimeout
 
 
 def _refuse_never(connection: DeviceConnectionType) -> None:
@@ -458,8 +390,8 @@ def _refuse_never(connection: DeviceConnectionType) -> None:
 
 
 def _emulated(number: int, ipus: tuple[int, ...], tiles: int, connection: DeviceConnectionType) -> DeviceInfo:
-    _POOL.announce()
-    all_tiles, workers = _ARCHITECTURES["ipu2"]
+    POOL.announce()
+    all_tiles, workers = _architecture("ipu2")
     return DeviceInfo(
         DeviceType.Ipu,
         connection=connection,
@@ -471,7 +403,7 @@ def _emulated(number: int, ipus: tuple[int, ...], tiles: int, connection: Device
         workers=workers,
         driver_ids=ipus,
         attached=False,
-        lease=_Lease(ipus),
+        lease=Lease(ipus),
     )
 
 

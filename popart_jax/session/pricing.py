@@ -19,10 +19,10 @@ from ..execution.program import AXIS, SEED
 from ..execution.step import make_step
 from ..lowering.resolve import label
 from ..model.attribute_names import AVAILABLE_MEMORY, PARTIALS_TYPE, PIPELINE_STAGE, VIRTUAL_GRAPH
+from .devices import TARGETS
 from .preparing import Prepared
 from .tensor_locations import location_of
 
-_TARGETS = {"ipu1": "mk1", "ipu2": "mk2", "ipu21": "bow"}
 _SMALLEST_CHIP = 8
 
 
@@ -45,7 +45,7 @@ def target_of(device: Any) -> ipu_model.Target:
     A model of a few tiles only (the default of `createIpuModelDevice` is 4) stands for the whole chip, because a
     program that fits a real one does not fit those.
     """
-    chip = ipu_model.get_target(_TARGETS.get(device.ipuVersion, "mk2"))
+    chip = ipu_model.get_target(TARGETS.get(device.ipuVersion, "mk2"))
     tiles = device.tilesPerIPU
     if tiles < _SMALLEST_CHIP or tiles >= chip.machine.tiles:
         return chip
