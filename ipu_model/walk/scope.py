@@ -40,7 +40,7 @@ class Scope:
 @functools.lru_cache(maxsize=200_000)
 def read(stack: str) -> Scope:
     """Scope of a name stack such as ``transpose(jvp(onnx[a/b]))/onnx[c]``."""
-    path, node, backward, recomputed = [], "", False, False
+    path, node, backward, recomputed, update = [], "", False, False, False
     for part in _split(stack):
         name, wrappers = _unwrap(part)
         backward |= "transpose" in wrappers
@@ -51,9 +51,8 @@ def read(stack: str) -> Scope:
                 path.append(node)
             elif piece and piece not in ("checkpoint", "rematted_computation"):
                 path.append(piece)
-    phase = BACKWARD if backward else FORWARD
-    if UPDATE_SCOPE in path:
-        phase = UPDATE
+                update |= piece == UPDATE_SCOPE
+    phase = UPDATE if update else BACKWARD if backward else FORWARD
     return Scope(node, phase, tuple(path), recomputed)
 
 

@@ -26,6 +26,7 @@ def trace(fn, *args, **how):
         ("jvp(onnx[/enc/fc1])", "/enc/fc1", "forward", ("/enc/fc1",)),
         ("transpose(jvp(onnx[a/b]))/onnx[c]", "c", "backward", ("a/b", "c")),
         ("update/mul", "", "update", ("update", "mul")),
+        ("onnx[update]", "update", "forward", ("update",)),
         ("onnx[a(b)]", "a(b)", "forward", ("a(b)",)),
         ("onnx[x[0]]", "x[0]", "forward", ("x[0]",)),
         ("transpose(jvp(layer))/checkpoint/rematted_computation/onnx[y]", "y", "backward", ("layer", "y")),
