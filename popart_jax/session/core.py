@@ -360,6 +360,8 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         if self._request.loss is None and self._request.options.constantWeights:
             raise popart_runtime_error("Cannot call resetHostWeights when constantWeights is set")
         values = saving.initializer_values(load_proto(modelProtoOrFilename))
+        unused = {t.name for t in self._prepared.proto.graph.initializer} - self._prepared.held.keys()
+        values = {n: v for n, v in values.items() if n not in unused}
         skip = ignoreWeightsInModelWithoutCorrespondingHostWeight
         self._weights.replace(values, ignore_unknown=skip, where="resetHostWeights")
         self._weights.loaded = False
