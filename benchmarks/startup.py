@@ -16,6 +16,7 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -58,7 +59,8 @@ def prepare(folder: Path) -> None:
     (folder / "model.onnx").write_bytes(network.model)
     (folder / "logits").write_text(network.logits)
     np.save(folder / "x.npy", network.feed["x"])
-    np.savez(folder / "weights.npz", **{k: np.asarray(v) for k, v in network.lay_out(network.params).items()})
+    arrays: dict[str, Any] = {k: np.asarray(v) for k, v in network.lay_out(network.params).items()}
+    np.savez(folder / "weights.npz", **arrays)
 
 
 def measure(program: str, folder: Path, cache: Path) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -42,7 +43,7 @@ def load_digits() -> Digits:
         from sklearn.datasets import load_digits as load
     except ImportError as err:
         raise ImportError("The demo reads scikit-learn's digits. fix: pip install 'popart-jax[demo]'") from err
-    data = load()
+    data: Any = load()
     x = (data["images"] / 16.0).astype(np.float32).reshape(-1, 1, SIDE, SIDE)
     y = data["target"].astype(np.int32)
     order = np.random.default_rng(0).permutation(len(y))
@@ -157,7 +158,7 @@ def reference(path: Path, names: Names, images: np.ndarray) -> tuple[str, np.nda
         from onnx.reference import ReferenceEvaluator
 
         evaluator = ReferenceEvaluator(model)
-        engine, call = "the onnx reference evaluator", lambda batch: evaluator.run(None, {names.image: batch})[0]
+        engine, call = "the onnx reference evaluator", lambda batch: evaluator.run(None, {names.image: batch})[0]  # type: ignore[index]
     return engine, np.concatenate([np.asarray(call(batch)) for batch in _batches(images)])[: len(images)]
 
 

@@ -84,7 +84,8 @@ def measure_nodes(graph: ir.Graph, bound: dict[str, Any], settings: Settings, re
     values = {**bound, **evaluate(graph, bound, every, settings)}
     times = {}
     for node in track(list(graph), "timing nodes", transient=True):
-        operands = {v.name: values[v.name] for v in node.inputs if v is not None and _is_device(values.get(v.name))}
+        read = [v.name for v in node.inputs if v is not None and v.name]
+        operands = {name: values[name] for name in read if _is_device(values.get(name))}
         names = [v.name for v in node.outputs if v.name]
         if operands and names and all(_is_device(values[n]) for n in names):
             times[label(node)] = _time(graph, operands, names, settings, repeats)

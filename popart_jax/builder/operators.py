@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import attributes, subgraphs
 from .core import _BuilderCore
@@ -15,6 +15,10 @@ class OperatorSet:
 
     _domain: str
     _version: int
+
+    if TYPE_CHECKING:  # the methods are generated
+
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
     def __init__(self, core: _BuilderCore) -> None:
         self._core = core

@@ -89,7 +89,10 @@ class View(Storage):
     def _sources(self) -> np.ndarray:
         """For each element of the view, its position in the concatenation of all bases."""
         starts = np.cumsum([0, *(int(np.prod(b.shape)) for b in self._bases)])
-        numbers = [np.arange(s, e, dtype=np.int32).reshape(b.shape) for s, e, b in zip(starts, starts[1:], self._bases, strict=False)]
+        numbers = [
+            np.arange(s, e, dtype=np.int32).reshape(b.shape)
+            for s, e, b in zip(starts, starts[1:], self._bases, strict=False)
+        ]
         with jax.ensure_compile_time_eval():
             return np.asarray(self._fn(*numbers))
 
@@ -114,7 +117,11 @@ def _scatter(base: Storage, positions: np.ndarray, values: Any) -> Any:
 
 
 def settle(
-    effect: Effect, node: ir.Node, results: Sequence[Any], storage: Callable[[ir.Value], Storage], fn: Callable[..., Any]
+    effect: Effect,
+    node: ir.Node,
+    results: Sequence[Any],
+    storage: Callable[[ir.Value], Storage],
+    fn: Callable[..., Any],
 ) -> dict[ir.Value, Any]:
     """Carry out an effect after its node ran; returns what the node's outputs are now (values or storages)."""
     outputs: dict[ir.Value, Any] = dict(zip(node.outputs, results, strict=False))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
 
@@ -33,7 +34,7 @@ def fold(fn: Callable[..., Any], operands: list[Any], kwargs: dict[str, Any]) ->
 
 
 def _to_numpy(x: Any) -> Any:
-    return np.asarray(x) if isinstance(x, jax.Array) and not jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+    return np.asarray(x) if isinstance(x, jax.Array) and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
 
 
 def require(walk: Walk, node: ir.Node, position: int) -> Any:

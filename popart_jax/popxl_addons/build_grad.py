@@ -135,7 +135,7 @@ def create_grad_graph(
     wanted_variables = [names[t] for t in required if t in variables]
 
     module.aux.take(aux)
-    module.__dict__["var_grad"] = var_grad = VarGrad(named)
+    module.var_grad = var_grad = VarGrad(named)
     try:
         grad_graph = graph.ir.create_graph(module.build_grad, *(t.spec for t in provided))
         read = module.aux.read_tensors
@@ -145,7 +145,7 @@ def create_grad_graph(
                 popxl.graph_output(var_grad.tensors[name])
     finally:
         module.aux.clear()
-        module.__dict__["var_grad"] = NoVarGrad()
+        module.var_grad = NoVarGrad()
     incoming = dict(zip(grad_graph.inputs, provided, strict=False))
     results = [*wanted_inputs, *(named[n] for n in wanted_variables)]
     outgoing = dict(zip(grad_graph.outputs, results, strict=True))

@@ -208,7 +208,7 @@ class DotTree(Generic[L]):
         return DictText(self._flat())
 
     @classmethod
-    def from_dict(cls: type[CLS], d: Mapping[str | int, Any]) -> CLS:
+    def from_dict(cls: type[CLS], d: Mapping[Any, Any]) -> CLS:
         """The tree whose entries stand at the (dotted or numeric) keys of a mapping."""
         tree = cls()
         for key, value in d.items():

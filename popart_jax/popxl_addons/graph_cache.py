@@ -43,7 +43,7 @@ def get_function_hash(fn: Any, *args: Any, **kwargs: Any) -> int:
     """Hash of a function, its arguments, and where its operators would be placed."""
     bound = bound_arguments(fn, *args, **kwargs)
     context = get_current_context()
-    return hash((fn, context.ipu_id, context.io_tiles, argument_hash(dict(bound.arguments))))
+    return hash((fn, context.ipu_id, context.io_tile_set, argument_hash(dict(bound.arguments))))
 
 
 class GraphCache:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from .. import popxl
 from ..popxl import ReplicaGrouping, dtypes
 from ..popxl.transforms.autodiff import GradGraphInfo
-from .build_grad import Aux, NoVarGrad, create_grad_graph
+from .build_grad import Aux, NoVarGrad, VarGrad, create_grad_graph
 from .build_grad import create_grad_graph_info as create_grad_graph_info
 from .graph import GraphWithNamedArgs
 from .graph_cache import get_function_hash
@@ -45,12 +45,12 @@ def _scoped(build: Callable[..., Any]) -> Callable[..., Any]:
         name = self.__dict__.get("_name_scope")
         if name is None or self.__dict__.get("_scope_open", False):
             return build(self, *args, **kwargs)
-        self.__dict__["_scope_open"] = True
+        self._scope_open = True
         try:
             with popxl.name_scope(name):
                 return build(self, *args, **kwargs)
         finally:
-            self.__dict__["_scope_open"] = False
+            self._scope_open = False
 
     return scoped
 
@@ -74,17 +74,17 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
     def __init__(self, cache: Any = False, grad_inlining_error: Literal["error", "warning", "none"] = "error") -> None:
         if grad_inlining_error not in _ON_INLINING:
             raise ValueError(f"grad_inlining_error must be one of {_ON_INLINING}, got {grad_inlining_error!r}")
-        state = self.__dict__
-        state["_variable_factories"] = NamedVariableFactories()
-        state["_named_inputs"] = NamedTensors()
-        state["_submodules"] = []
-        state["_called_graphs_grad_info"] = {}
-        state["_name_scope"] = None
-        state["_grad_inlining_error"] = grad_inlining_error
-        state["_outlining"] = False
-        state["_cached"] = {} if cache is not None and cache is not False else None
-        state["aux"], state["var_grad"] = Aux(), NoVarGrad()
-        if state["_cached"] is not None and self.implements_grad_graph:
+        self._variable_factories = NamedVariableFactories()
+        self._named_inputs = NamedTensors()
+        self._submodules = []
+        self._called_graphs_grad_info = {}
+        self._name_scope = None
+        self._grad_inlining_error = grad_inlining_error
+        self._outlining = False
+        self._cached = {} if cache is not None and cache is not False else None
+        self.aux = Aux()
+        self.var_grad = NoVarGrad()
+        if self._cached is not None and self.implements_grad_graph:
             raise ValueError(f"{type(self).__name__} implements build_grad and can't be cached; pass cache=False")
 
     def __setattr__(self, key: str, value: Any) -> None:
@@ -100,7 +100,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
 
     def set_name_scope(self, name: str) -> None:
         """Name under which tensors of an inlined `build` are made."""
-        self.__dict__["_name_scope"] = name
+        self._name_scope = name
 
     @property
     def implements_grad_graph(self) -> bool:
@@ -151,7 +151,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         return factories.copy(), graph.copy()
 
     def _create_graph(self, *args: Any, **kwargs: Any) -> tuple[NamedVariableFactories, GraphWithNamedArgs]:
-        self.__dict__["_outlining"] = True
+        self._outlining = True
         try:
             graph = popxl.gcg().ir.create_graph(self, *args, **kwargs)
             self.aux.add_outputs(graph)
@@ -160,11 +160,11 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
                 self._named_inputs.copy(),
                 from_module=self,
                 aux=self.aux.copy(),
-                called_graphs_grad_info=self._collected_grad_info(),
+                called_graphs_grad_info=cast(Any, self._collected_grad_info()),
             )
             return self._variable_factories.copy(), result
         finally:
-            self.__dict__["_outlining"] = False
+            self._outlining = False
             self._reset()
 
     def _collected_grad_info(self) -> dict[popxl.Graph, GradGraphInfo]:
@@ -258,7 +258,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
     def from_list(cls, sub_modules: list[Module]) -> Module:
         """A container whose submodules are named "0", "1", ..."""
         container = Module()
-        container.__dict__["_listed"] = list(sub_modules)
+        container._listed = list(sub_modules)
         for i, module in enumerate(sub_modules):
             container._register(str(i), module)
         return container

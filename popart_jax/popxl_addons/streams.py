@@ -26,6 +26,7 @@ class _StreamsBase(Generic[StreamType]):
     """
 
     stream_init: ClassVar[Callable[..., Any]]
+    _streams: dict[str, Any]
 
     def __init__(self, **spec: tuple[Iterable[int], Any]) -> None:
         made = {name: type(self).stream_init(tuple(shape), dtype, name) for name, (shape, dtype) in spec.items()}

@@ -8,7 +8,7 @@ import pickle
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -121,7 +121,7 @@ class TaskSession(popxl.Session):
                 data.flush()
                 shutil.copy(data.filename, partial / "model" / Path(data.filename).name)
             else:
-                np.savez(partial / "model" / f"{name}.npz", **{name: data})
+                np.savez(partial / "model" / f"{name}.npz", **cast(Any, {name: data}))
         if self._dataloader is not None:
             self._dataloader.save(str(partial / "dataloader.bin"))
         else:

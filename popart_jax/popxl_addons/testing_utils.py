@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -56,6 +56,6 @@ def run_module(
     values = weights(variables) if callable(weights) else weights
     with popxl.Session(ir, "ipu_hw") as session:
         if values:
-            session.write_variables_data(dict(values))
+            session.write_variables_data(cast(Any, dict(values)))
         outputs = session.run()
     return [outputs[s] for s in streams]

@@ -76,7 +76,8 @@ class WeightsDict(MutableMapping["Variable", np.ndarray]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._items: dict[Variable, np.ndarray] = {}
-        self.update(dict(*args, **kwargs))
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
 
     def __getitem__(self, key: Variable) -> np.ndarray:
         return self._items[key]

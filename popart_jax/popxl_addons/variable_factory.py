@@ -137,7 +137,7 @@ class VariableFactory:
         empty: bool = False,
         memmap_dir: str | None = None,
         read_only_if_exists: bool = False,
-    ) -> popxl.Variable:
+    ) -> popxl.Tensor:
         """A remote variable at `entry` of `buffer`, sharded when the buffer holds shards."""
         data = self._data(name, empty, memmap_dir, read_only_if_exists)
         make = popxl.remote_replica_sharded_variable if buffer.meta_shape else popxl.remote_variable

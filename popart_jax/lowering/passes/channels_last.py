@@ -42,7 +42,7 @@ class _Rewriter:
         """A transpose of `value`, inserted before `at`."""
         node = ir.node("Transpose", [value], {"perm": list(perm)}, version=1, name=self.name(value, tag))
         node.outputs[0].name = node.name
-        node.outputs[0].dtype = value.dtype
+        node.outputs[0].type = value.type
         self.graph.insert_before(at, node)
         return node.outputs[0]
 
@@ -63,7 +63,7 @@ class _Rewriter:
         """Put `new`, whose first output is channels last, in the place of `old`."""
         out = old.outputs[0]
         last = new.outputs[0]
-        last.name, last.dtype = self.name(out, "nhwc"), out.dtype
+        last.name, last.type = self.name(out, "nhwc"), out.type
         self.graph.insert_before(old, new)
         first = self.transpose(last, FIRST, old)
         name = out.name

@@ -89,4 +89,4 @@ def fp8_mse_scale(src: popxl.Tensor, dtype: popxl.dtype = popxl.float8_143) -> p
     _check_source(src)
     kind = format_of(dtype)
     flat = ops.reshape(src, (math.prod(src.shape),))
-    return _FP8_SCALE(flat, mantissa_bits=kind.num_mantissa_bits, max_value=kind.max_value, min_exp=kind.min_exp)
+    return _FP8_SCALE.single(flat, mantissa_bits=kind.num_mantissa_bits, max_value=kind.max_value, min_exp=kind.min_exp)

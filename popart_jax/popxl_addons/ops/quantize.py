@@ -49,7 +49,7 @@ def group_quantize_decompress(
     for name, given in (("group_scale", group_scale), ("group_bias", group_bias)):
         if given.rank != 3 or tuple(given.shape) != (*t.shape[:2], 1):
             raise ValueError(f"{name} must have the shape {(*t.shape[:2], 1)}, got {given.shape}")
-    return _GROUP_QUANTIZE_DECOMPRESS(t, group_scale, group_bias, dim=dim)
+    return _GROUP_QUANTIZE_DECOMPRESS.single(t, group_scale, group_bias, dim=dim)
 
 
 def group_quantize_compress_numpy(
@@ -84,7 +84,9 @@ def group_quantize_compress_numpy(
     safe = np.where(scale == 0, 1, scale)
     numbers = np.clip(np.rint((groups - low) / safe), 0, 15).astype(np.uint16)
     quads = numbers.reshape(*numbers.shape[:2], -1, 4)
-    packed = sum((quads[..., i] << np.uint16(s) for i, s in enumerate(_SHIFTS)), start=np.zeros_like(quads[..., 0]))
+    packed = np.zeros_like(quads[..., 0])
+    for i, shift in enumerate(_SHIFTS):
+        packed |= quads[..., i] << np.uint16(shift)
     return packed.astype(np.uint16), scale.astype(np.float16), low.astype(np.float16)
 
 

@@ -44,7 +44,7 @@ def rotary_pos_embed(
     """
     if t.rank != 4:
         raise ValueError(f"rotary_pos_embed takes a tensor of rank 4, got shape {t.shape}")
-    return _ROTARY_POS_EMBED(t, sin, cos, rotary_dim=int(rotary_dim or t.shape[-1]))
+    return _ROTARY_POS_EMBED.single(t, sin, cos, rotary_dim=int(rotary_dim or t.shape[-1]))
 
 
 def trig_tables(

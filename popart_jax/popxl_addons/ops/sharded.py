@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ def _loss(logits: Any, indices: Any, groups: tuple[int, ...]) -> tuple[Any, Any]
 
 
 def _loss_fwd(logits: Any, indices: Any, groups: tuple[int, ...]) -> tuple[Any, Any]:
-    loss, softmax = _loss(logits, indices, groups)
+    loss, softmax = cast(Any, _loss(logits, indices, groups))
     return (loss, softmax), (softmax, indices)
 
 
@@ -94,7 +94,7 @@ def cross_entropy_sharded_loss(
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
     groups = group_attributes(group_of(replica_grouping, strict=False))
-    loss, _ = _CROSS_ENTROPY(logits, indices, **groups)
+    loss = _CROSS_ENTROPY.single(logits, indices, **groups)
     if ignore_index is None:
         return {"mean": ops.mean, "sum": ops.sum, "none": lambda t: t}[reduction](loss)
     mask = ops.cast(ops.logical_not(ops.equal(indices, ignore_index)), loss.dtype)
@@ -163,7 +163,7 @@ def cross_entropy_sharded_wr_loss(
     for t, place in zip(logits[1:], others, strict=True):
         here.append(t if place == first else ops.ipu_copy(t, first, place))
     with popxl.ipu(first):
-        return _across_ipus(len(logits))(*here, indices[0], shards=len(logits))
+        return _across_ipus(len(logits)).single(*here, indices[0], shards=len(logits))
 
 
 def _layer_norm(t, w, b, /, *, groups, epsilon):
@@ -197,4 +197,4 @@ def layer_norm_distributed(
 ) -> popxl.Tensor:
     """Layer normalisation of (rows, features / members) whose features are sharded over a group."""
     groups = group_attributes(group_of(group, strict=False))
-    return _LAYER_NORM(t, w, b, epsilon=float(epsilon), **groups)[0]
+    return _LAYER_NORM.single(t, w, b, epsilon=float(epsilon), **groups)

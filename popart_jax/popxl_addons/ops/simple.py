@@ -34,7 +34,7 @@ def grad_reduce_square_add(t: popxl.Tensor, loss_scaling: int | float | popxl.Te
         inverse = 1 / (loss_scaling * loss_scaling)
     else:
         inverse = popxl.constant(1 / loss_scaling**2, popxl.float32)
-    return _GRAD_REDUCE_SQUARE_ADD(t, inverse)
+    return _GRAD_REDUCE_SQUARE_ADD.single(t, inverse)
 
 
 def _identity(x, /, *, bs=1):
@@ -48,7 +48,7 @@ _LINEAR_LAYOUT = custom_ops.define(
 
 def linear_layout(t: popxl.Tensor, bs: int = 1) -> popxl.Tensor:
     """The same values; on an IPU spread linearly over the tiles, `bs` elements together."""
-    return _LINEAR_LAYOUT(t, bs=bs)
+    return _LINEAR_LAYOUT.single(t, bs=bs)
 
 
 def _sparse_matmul(x, /, *, data, indices, indptr, cols):
@@ -78,7 +78,7 @@ def dense_const_sparse_matmul(lhs: popxl.Tensor, rhs: Any, output_cols: int) -> 
     """
     if lhs.dtype not in (popxl.float16, popxl.float32):
         raise RuntimeError(f"dense_const_sparse_matmul takes float16 or float32, got {lhs.dtype}")
-    return _SPARSE_MATMUL(
+    return _SPARSE_MATMUL.single(
         lhs,
         data=[float(v) for v in rhs.data],
         indices=[int(v) for v in rhs.indices],

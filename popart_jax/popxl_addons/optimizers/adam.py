@@ -25,7 +25,7 @@ class AdamOptimizerStep(Module):
     @popxl.in_sequence()
     def build(
         self,
-        var: popxl.TensorByRef,
+        var: popxl.TensorByRef,  # pyright: ignore[reportInvalidTypeForm] - an object that marks the parameter
         grad: popxl.Tensor,
         replica_grouping: popxl.ReplicaGrouping | None = None,
         *,

@@ -13,7 +13,7 @@ from ...popxl.transforms.autodiff import ExpectedConnection, GradGraphInfo
 from ...popxl.transforms.autodiff import autodiff as popxl_autodiff
 from ..dot_tree import sanitise
 from ..graph import GraphWithNamedArgs
-from ..graph_common import CalledGraphsGradInfo, CalledGraphsGradInfoLike, plain_grad_info
+from ..graph_common import CalledGraphsGradInfoLike, plain_grad_info
 from ..named_replica_grouping import NamedReplicaGrouping
 from ..named_tensors import NamedTensors
 from ..variable_factory import NamedVariableFactories, add_variable_input
@@ -60,7 +60,7 @@ def autodiff_with_accumulation(
     tensors_to_accumulate_grads: Iterable[popxl.Tensor],
     grads_provided: Iterable[popxl.Tensor] | None = None,
     grads_required: Iterable[popxl.Tensor] | None = None,
-    called_graphs_grad_info: CalledGraphsGradInfo | None = None,
+    called_graphs_grad_info: CalledGraphsGradInfoLike | None = None,
     replica_groupings: NamedReplicaGrouping | None = None,
 ) -> tuple[NamedVariableFactories, GraphWithNamedArgs]:
     """A gradient graph that keeps running means of some gradients.
