@@ -30,6 +30,15 @@ def inner_jaxprs(params: dict[str, Any]) -> Iterator[tuple[str, Any]]:
                 yield name, item
 
 
+def scan_counts(eqn: Any) -> tuple[int, int]:
+    """How many operands of a scan are constants, and how many are carried; slices are the rest."""
+    p = eqn.params
+    if "num_consts" in p:
+        return p["num_consts"], p["num_carry"]
+    constants, carried, _ = p["ft_in"].update(range(len(eqn.invars))).unpack()
+    return len(list(constants)), len(list(carried))
+
+
 def name_stack(eqn: Any) -> str:
     return str(eqn.source_info.name_stack)
 

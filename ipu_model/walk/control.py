@@ -39,7 +39,7 @@ def node_of(stack: str, default: str) -> str:
 def scan(w: Walker, eqn: Any, args: Sequence[int], stack: str, to_host: frozenset[int]) -> list[int]:
     p = eqn.params
     body, consts = compat.open_jaxpr(p["jaxpr"])
-    n_consts, n_carry = _scan_counts(p)
+    n_consts, n_carry = compat.scan_counts(eqn)
     first, last = n_consts + n_carry, len(body.outvars)
     args = [*_here(w, args[:first], stack), *args[first:]]
     carried = [_settle(w, i, v) for i, v in zip(args[n_consts:first], body.invars[n_consts:first], strict=True)]
@@ -57,10 +57,6 @@ def scan(w: Walker, eqn: Any, args: Sequence[int], stack: str, to_host: frozense
     _carry(w, frame, carried, outs[:n_carry], stack)
     w.close(frame)
     return [_last(new, old) for new, old in zip(outs[:n_carry], carried, strict=True)] + stacks
-
-
-def _scan_counts(params: dict[str, Any]) -> tuple[int, int]:
-    return params["num_consts"], params["num_carry"]
 
 
 def _settle(w: Walker, i: int, var: Any) -> int:
