@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -37,7 +38,7 @@ def run_body(*args: Any, node: NodeRef, walk: Context) -> tuple[Any, ...]:
     body = _body(node, types, walk)
     present = {f"in{i}": x for i, x in enumerate(args) if x is not None}
     wanted = [v.name or "" for v in body.graph.outputs]
-    settings = type(walk.settings)(dict(body.opset_imports), walk.settings.training, walk.settings.key)
+    settings = replace(walk.settings, opsets=dict(body.opset_imports), probes={})
     results = evaluate(body.graph, present, wanted, settings)
     return tuple(results.get(f"out{i}") for i in range(len(node.outputs)))
 

@@ -138,9 +138,11 @@ def clip(x: Array, low: Array | None = None, high: Array | None = None, /) -> Ar
     bounds = [None if b is None or np.size(b) == 0 else b.reshape(()) for b in (low, high)]
     if not is_float(x):
         lowest, highest = (
-            b if b is not None else np.asarray(d, x.dtype) for b, d in zip(bounds, _limits(x.dtype), strict=True)
+            np.asarray(d, x.dtype) if b is None else b.astype(x.dtype)
+            for b, d in zip(bounds, _limits(x.dtype), strict=True)
         )
-        return namespace(x, lowest, highest).minimum(namespace(x, lowest, highest).maximum(x, lowest), highest)
+        xp = namespace(x, lowest, highest)
+        return xp.minimum(xp.maximum(x, lowest), highest)
     infinite = (-math.inf, math.inf)
     lowest, highest = (jnp.asarray(d if b is None else b, x.dtype) for b, d in zip(bounds, infinite, strict=True))
     return clipped(jnp.asarray(x), lowest, highest)
