@@ -180,7 +180,7 @@ class Step:
         layout = self.layout
         state: dict[str, Any] = {f"h2d:{n}": x for n, x in streams.items()}
         for n, s in layout.d2h.items():
-            state[f"d2h:{n}"] = jnp.zeros((layout.transfers, *s.shape), s.dtype._device)
+            state[f"d2h:{n}"] = jnp.zeros((layout.transfers, *s.shape), _canonical(s.dtype._device))
         if layout.transfers > 1:
             state.update((f"h2d#{n}", jnp.int32(0)) for n in layout.h2d)
             state.update((f"d2h#{n}", jnp.int32(0)) for n in layout.d2h)

@@ -70,7 +70,7 @@ class Stream:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or isinstance(other, Stream) and self._stream_tensor == other._stream_tensor
+        return self is other or (isinstance(other, Stream) and self._stream_tensor == other._stream_tensor)
 
     def __str__(self) -> str:
         return f"{type(self).__name__} {self._stream_tensor!r}"

@@ -196,7 +196,9 @@ def test_views():
         assert y._pb_tensor.info.shape() == [2]
         assert w.ir._pb_ir.getGraph(w.sub.id)._graph is w.sub
         total = w.graph._pb_graph.createConnectedOp_SumOp(
-            {0: w.x.id, 1: w.y.id}, {0: w.graph._create_tensor_id("total")}, _ir.OperatorIdentifier("ai.onnx", "Sum", 6),
+            {0: w.x.id, 1: w.y.id},
+            {0: w.graph._create_tensor_id("total")},
+            _ir.OperatorIdentifier("ai.onnx", "Sum", 6),
             popxl.context.get_current_context()._get_op_settings("sum"),
         )  # fmt: skip
         assert total.opType() == "Sum"

@@ -272,7 +272,8 @@ def test_random_is_determined_by_the_seed():
         first, second = ops.split_random_seed(seed)
         outs = [
             ops.random_uniform(first, (1000,), -1.0, 1.0), ops.random_normal(second, (1000,), 2.0, 0.5),
-            ops.dropout(popxl.constant(np.ones(1000, np.float32)), seed, 0.25), ops.random_uniform(first, (1000,), -1.0, 1.0),
+            ops.dropout(popxl.constant(np.ones(1000, np.float32)), seed, 0.25),
+            ops.random_uniform(first, (1000,), -1.0, 1.0),
         ]  # fmt: skip
         sinks = [popxl.d2h_stream(t.shape, t.dtype) for t in outs]
         for sink, t in zip(sinks, outs, strict=True):

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from ...lowering import collectives
-from ..arrays import onnx_dtype
+from ..arrays import device_dtype
 from ..registry import NodeRef, ProgramState, lowers
 from . import DOMAIN
 
@@ -17,7 +17,7 @@ from . import DOMAIN
 @lowers("Init", domain=DOMAIN)
 def init(*, shape, dtype, program: ProgramState):
     """Zeros; undefined content is zero as well."""
-    return jnp.zeros(shape, onnx_dtype(dtype))
+    return jnp.zeros(shape, device_dtype(dtype))
 
 
 def load(program: Any, stream: str) -> Any:
