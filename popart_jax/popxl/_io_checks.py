@@ -60,7 +60,7 @@ def check_shape(stream: Stream, shape: Any, transfers: int, replicas: int) -> No
 class Port:
     """A stream as a session feeds or reads it: what needs no conversion is recognised at a glance."""
 
-    stream: Stream
+    stream: Any
     transfers: int
     replicas: int
 
