@@ -8,12 +8,12 @@ from . import popxl as popxl
 from . import popxl_addons as popxl_addons
 from . import session as session
 from .builder import AiGraphcoreOpset1 as AiGraphcoreOpset1
-from .builder import AiOnnxOpset10 as AiOnnxOpset10
-from .builder import AiOnnxOpset11 as AiOnnxOpset11
 from .builder import AiOnnxOpset6 as AiOnnxOpset6
 from .builder import AiOnnxOpset7 as AiOnnxOpset7
 from .builder import AiOnnxOpset8 as AiOnnxOpset8
 from .builder import AiOnnxOpset9 as AiOnnxOpset9
+from .builder import AiOnnxOpset10 as AiOnnxOpset10
+from .builder import AiOnnxOpset11 as AiOnnxOpset11
 from .builder import AttributeContextManager as AttributeContextManager
 from .builder import Builder as Builder
 from .builder import KeyValueContextManager as KeyValueContextManager
@@ -61,10 +61,11 @@ from .enums import VirtualGraphMode as VirtualGraphMode
 from .enums import WeightDecayMode as WeightDecayMode
 from .errors import NeedsConstantError as NeedsConstantError
 from .errors import NodeError as NodeError
+from .errors import PopartJaxError as PopartJaxError
+from .errors import UnsupportedOpError as UnsupportedOpError
 from .errors import popart_exception as popart_exception
 from .errors import popart_internal_exception as popart_internal_exception
 from .errors import popart_runtime_error as popart_runtime_error
-from .errors import PopartJaxError as PopartJaxError
 from .errors import poplar_application_runtime_error as poplar_application_runtime_error
 from .errors import poplar_exception as poplar_exception
 from .errors import poplar_recoverable_runtime_error as poplar_recoverable_runtime_error
@@ -73,15 +74,14 @@ from .errors import poplar_system_runtime_error as poplar_system_runtime_error
 from .errors import poplar_unknown_runtime_error as poplar_unknown_runtime_error
 from .errors import poplar_unrecoverable_runtime_error as poplar_unrecoverable_runtime_error
 from .errors import poplibs_exception as poplibs_exception
-from .errors import UnsupportedOpError as UnsupportedOpError
-from .logs import getLogger as getLogger
 from .logs import Logger as Logger
+from .logs import getLogger as getLogger
 from .lowering import to_jax as to_jax
-from .model.debug import closePoplarDebugInfo as closePoplarDebugInfo
 from .model.debug import DebugContext as DebugContext
 from .model.debug import DebugInfo as DebugInfo
-from .model.debug import initializePoplarDebugInfo as initializePoplarDebugInfo
 from .model.debug import SourceLocation as SourceLocation
+from .model.debug import closePoplarDebugInfo as closePoplarDebugInfo
+from .model.debug import initializePoplarDebugInfo as initializePoplarDebugInfo
 from .model.input_shapes import InputShapeInfo as InputShapeInfo
 from .model.reserved_names import reservedAccl1Prefix as reservedAccl1Prefix
 from .model.reserved_names import reservedAccl2Prefix as reservedAccl2Prefix
@@ -96,7 +96,9 @@ from .model.reserved_names import reservedAutomaticLossScalePrefix as reservedAu
 from .model.reserved_names import reservedDefaultAdamBeta1Prefix as reservedDefaultAdamBeta1Prefix
 from .model.reserved_names import reservedDefaultAdamBeta2Prefix as reservedDefaultAdamBeta2Prefix
 from .model.reserved_names import reservedDefaultAdamEpsPrefix as reservedDefaultAdamEpsPrefix
-from .model.reserved_names import reservedDefaultDampeningScaleFactor1Prefix as reservedDefaultDampeningScaleFactor1Prefix
+from .model.reserved_names import (
+    reservedDefaultDampeningScaleFactor1Prefix as reservedDefaultDampeningScaleFactor1Prefix,
+)
 from .model.reserved_names import reservedDefaultLearningRatePrefix as reservedDefaultLearningRatePrefix
 from .model.reserved_names import reservedDefaultLossScalingPrefix as reservedDefaultLossScalingPrefix
 from .model.reserved_names import reservedDefaultMaxWeightNormPrefix as reservedDefaultMaxWeightNormPrefix
@@ -106,7 +108,9 @@ from .model.reserved_names import reservedDefaultScaledMomentum1Prefix as reserv
 from .model.reserved_names import reservedDefaultScaledWeightDecay1Prefix as reservedDefaultScaledWeightDecay1Prefix
 from .model.reserved_names import reservedDefaultStepPrefix as reservedDefaultStepPrefix
 from .model.reserved_names import reservedDefaultWeightDecayPrefix as reservedDefaultWeightDecayPrefix
-from .model.reserved_names import reservedDefaultWeightDecayScaleFactor0Prefix as reservedDefaultWeightDecayScaleFactor0Prefix
+from .model.reserved_names import (
+    reservedDefaultWeightDecayScaleFactor0Prefix as reservedDefaultWeightDecayScaleFactor0Prefix,
+)
 from .model.reserved_names import reservedFinalReducedGradPrefix as reservedFinalReducedGradPrefix
 from .model.reserved_names import reservedGradientPrefix as reservedGradientPrefix
 from .model.reserved_names import reservedLambR1SqPrefix as reservedLambR1SqPrefix
@@ -119,7 +123,9 @@ from .model.reserved_names import reservedSeedModifierPrefix as reservedSeedModi
 from .model.reserved_names import reservedSpecificAdamBeta1Prefix as reservedSpecificAdamBeta1Prefix
 from .model.reserved_names import reservedSpecificAdamBeta2Prefix as reservedSpecificAdamBeta2Prefix
 from .model.reserved_names import reservedSpecificAdamEpsPrefix as reservedSpecificAdamEpsPrefix
-from .model.reserved_names import reservedSpecificDampeningScaleFactor1Prefix as reservedSpecificDampeningScaleFactor1Prefix
+from .model.reserved_names import (
+    reservedSpecificDampeningScaleFactor1Prefix as reservedSpecificDampeningScaleFactor1Prefix,
+)
 from .model.reserved_names import reservedSpecificLearningRatePrefix as reservedSpecificLearningRatePrefix
 from .model.reserved_names import reservedSpecificLossScalingPrefix as reservedSpecificLossScalingPrefix
 from .model.reserved_names import reservedSpecificMaxWeightNormPrefix as reservedSpecificMaxWeightNormPrefix
@@ -129,12 +135,14 @@ from .model.reserved_names import reservedSpecificScaledMomentum1Prefix as reser
 from .model.reserved_names import reservedSpecificScaledWeightDecay1Prefix as reservedSpecificScaledWeightDecay1Prefix
 from .model.reserved_names import reservedSpecificStepPrefix as reservedSpecificStepPrefix
 from .model.reserved_names import reservedSpecificWeightDecayPrefix as reservedSpecificWeightDecayPrefix
-from .model.reserved_names import reservedSpecificWeightDecayScaleFactor0Prefix as reservedSpecificWeightDecayScaleFactor0Prefix
+from .model.reserved_names import (
+    reservedSpecificWeightDecayScaleFactor0Prefix as reservedSpecificWeightDecayScaleFactor0Prefix,
+)
 from .model.reserved_names import reservedStashedPrefix as reservedStashedPrefix
 from .model.reserved_names import reservedStepPrefix as reservedStepPrefix
 from .model.reserved_names import reservedUpdatedVarPrefix as reservedUpdatedVarPrefix
-from .model.tensor_info import getTensorInfo as getTensorInfo
 from .model.tensor_info import TensorInfo as TensorInfo
+from .model.tensor_info import getTensorInfo as getTensorInfo
 from .model.tensor_location import InputSettings as InputSettings
 from .model.tensor_location import TensorLocation as TensorLocation
 from .model.tensor_location import TensorLocationSettings as TensorLocationSettings
@@ -143,6 +151,7 @@ from .model.variable_settings import CommGroup as CommGroup
 from .model.variable_settings import ReplicaGrouping as ReplicaGrouping
 from .model.variable_settings import VariableSettings as VariableSettings
 from .ops import custom_op as custom_op
+from .optimizers import SGD as SGD
 from .optimizers import Adam as Adam
 from .optimizers import Adaptive as Adaptive
 from .optimizers import ClipNormSettings as ClipNormSettings
@@ -150,7 +159,6 @@ from .optimizers import ConstSGD as ConstSGD
 from .optimizers import Optimizer as Optimizer
 from .optimizers import OptimizerValue as OptimizerValue
 from .optimizers import OptimizerValueMap as OptimizerValueMap
-from .optimizers import SGD as SGD
 from .session.dataflow import AnchorReturnType as AnchorReturnType
 from .session.dataflow import DataFlow as DataFlow
 from .session.devices import DeviceInfo as DeviceInfo
@@ -164,11 +172,11 @@ from .session.numerics import NumericsReport as NumericsReport
 from .session.older import IdentityLoss as IdentityLoss
 from .session.older import L1Loss as L1Loss
 from .session.older import NllLoss as NllLoss
+from .session.operations import OpDefinition as OpDefinition
+from .session.operations import OperatorIdentifier as OperatorIdentifier
 from .session.operations import getSupportedOperations as getSupportedOperations
 from .session.operations import getSupportedOperationsDefinition as getSupportedOperationsDefinition
 from .session.operations import getUnsupportedOperations as getUnsupportedOperations
-from .session.operations import OpDefinition as OpDefinition
-from .session.operations import OperatorIdentifier as OperatorIdentifier
 from .session.option_groups import AccumulateOuterFragmentSettings as AccumulateOuterFragmentSettings
 from .session.option_groups import AutodiffSettings as AutodiffSettings
 from .session.option_groups import AutomaticLossScalingSettings as AutomaticLossScalingSettings

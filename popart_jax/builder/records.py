@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import onnx_ir as ir
 
@@ -15,7 +15,7 @@ _LAYER, _ONNX_LAYER = "popartbuilder", "onnx"
 
 def record_input(context: DebugContext | str, value: ir.Value, api: str) -> int:
     """Record an input or initializer; returns the record's number, which goes into the model's metadata."""
-    info = DebugInfo(context, _LAYER)
+    info = DebugInfo(cast("DebugContext", context), _LAYER)  # the call itself converts a str
     if not recording():
         return info.getId()
     shape = None if value.shape is None else list(value.shape.numpy())

@@ -98,7 +98,7 @@ def _float_initializers(graph: ir.Graph, wide: bool) -> dict[str, jax.Array]:
 
 
 def to_device(tensor: ir.TensorProtocol) -> jax.Array:
-    """A copy on the device; an external tensor's file is unmapped at once, so that a large model is never held twice."""
+    """A copy on the device; an external tensor's file is unmapped at once, so a large model is never held twice."""
     if not isinstance(tensor, ir.ExternalTensor):
         return jnp.array(tensor.numpy())
     copied = aligned_copy(tensor.numpy())

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from .custom import custom_op as custom_op
-from .registry import (
-    Context as Context,
-    Key as Key,
-    Lowering as Lowering,
-    NodeRef as NodeRef,
-    Opset as Opset,
-    Options as Options,
-    OutputCount as OutputCount,
-    PopartMode as PopartMode,
-    Static as Static,
-    Subgraph as Subgraph,
-    Training as Training,
-    direct as direct,
-    lowers as lowers,
-    resolve as resolve,
-    table as table,
-)
+from .registry import Context as Context
+from .registry import Key as Key
+from .registry import Lowering as Lowering
+from .registry import NodeRef as NodeRef
+from .registry import Opset as Opset
+from .registry import Options as Options
+from .registry import OutputCount as OutputCount
+from .registry import PopartMode as PopartMode
+from .registry import Static as Static
+from .registry import Subgraph as Subgraph
+from .registry import Training as Training
+from .registry import direct as direct
+from .registry import lowers as lowers
+from .registry import resolve as resolve
+from .registry import table as table

@@ -7,6 +7,8 @@ so that the window arithmetic of the NCHW operators serves here as well.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from operator import add
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +72,7 @@ def _depthwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
     columns = w.reshape(-1, w.shape[-1])
     shifted = taps(padded, with_channels(win, x.shape[-1]))
     products = [tap * column for tap, column in zip(shifted, columns, strict=True)]
-    return sum(products[1:], start=products[0])
+    return reduce(add, products)
 
 
 @lowers("MaxPool", domain=DOMAIN)

@@ -164,8 +164,8 @@ def direct(functions: Mapping[str, Callable[..., Any]], *since: int, arity: int 
 @cache
 def _load_families() -> None:
     """Import every operator module of this package, so that the table is full."""
-    package = importlib.import_module(__package__)
-    for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
+    package = importlib.import_module(__name__.rpartition(".")[0])
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
 
 

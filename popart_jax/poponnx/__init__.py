@@ -18,7 +18,8 @@ from .dataflow import DataFlow as DataFlow
 from .session import Session as Session
 from .stepio import PyStepIO as PyStepIO
 
-__all__ = sorted({*(n for n in dir(_popart) if n[0] != "_"), *(n for n in dir() if n[0].isupper())} - {"Any"})
+_names = {*(n for n in dir(_popart) if n[0] != "_"), *(n for n in dir() if n[0].isupper())} - {"Any"}
+__all__ = sorted(_names)  # pyright: ignore[reportUnsupportedDunderAll] - all that PopART has
 
 
 def __getattr__(name: str) -> Any:

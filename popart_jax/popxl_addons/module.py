@@ -83,7 +83,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         self._outlining = False
         self._cached = {} if cache is not None and cache is not False else None
         self.aux = Aux()
-        self.var_grad = NoVarGrad()
+        self.var_grad: VarGrad | NoVarGrad = NoVarGrad()
         if self._cached is not None and self.implements_grad_graph:
             raise ValueError(f"{type(self).__name__} implements build_grad and can't be cached; pass cache=False")
 
@@ -284,7 +284,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
     def __iter__(self) -> Iterator[Module]:
         if "_listed" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__} is no list of modules; make one with Module.from_list")
-        return iter(self._listed)
+        return iter(self.__dict__["_listed"])
 
     def call_module(
         self,

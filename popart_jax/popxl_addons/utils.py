@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Hashable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -76,7 +76,8 @@ class WeightsDict(MutableMapping["Variable", np.ndarray]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._items: dict[Variable, np.ndarray] = {}
-        for key, value in dict(*args, **kwargs).items():
+        given = cast("dict[Variable, np.ndarray]", dict(*args, **kwargs))
+        for key, value in given.items():
             self[key] = value
 
     def __getitem__(self, key: Variable) -> np.ndarray:

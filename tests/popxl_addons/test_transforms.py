@@ -125,9 +125,9 @@ def test_a_pipeline_gives_the_results_of_its_stages_in_order():
 def test_pipeline_mistakes():
     with pytest.raises(ValueError, match="at least 6 steps, got 5"):
         pipeline(5)
-    with popxl.Ir().main_graph, pytest.raises(RuntimeError, match="outside a pipeline stage"):
+    with popxl.Ir().main_graph:
         x = popxl.variable(np.zeros(2, np.float32))
-        with addons.pipelined_execution(4):
+        with pytest.raises(RuntimeError, match="outside a pipeline stage"), addons.pipelined_execution(4):
             x + 1
 
 

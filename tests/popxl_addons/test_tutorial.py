@@ -1,4 +1,4 @@
-"""A network of modules trained and tested on handwritten digits, and the original tutorial where its text is at hand."""
+"""A network of modules trained and tested on digits, and the original tutorial where its text is at hand."""
 
 from __future__ import annotations
 

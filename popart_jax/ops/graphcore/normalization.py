@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from math import prod
+from typing import cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -42,7 +44,7 @@ def batch_normalization(
     )
     if n_outputs < 2:
         return results
-    y, running_mean, _, batch_mean, batch_var = results
+    y, running_mean, _, batch_mean, batch_var = cast("tuple[jax.Array, ...]", results)
     n = x.shape[0] * prod(x.shape[2:]) if spatial else x.shape[0]
     unbiased = (wide(batch_var) + epsilon) * (n / max(n - 1, 1)) - epsilon
     old = lax.stop_gradient(wide(var))

@@ -67,7 +67,7 @@ class LinearFP8(Module):
             y = y + self.add_variable_input("bias", zeros, popxl.float16, replica_grouping=group)
         return y
 
-    def build_grad(self, dLdy: popxl.Tensor) -> popxl.Tensor:  # noqa: N803 - the public name
+    def build_grad(self, dLdy: popxl.Tensor) -> popxl.Tensor:
         """Gradient of the input; those of weight and bias go to `var_grad`."""
         dy8, dy_scale = self._rounded(dLdy, _BACKWARD)
         weight = ops.transpose(self.aux["w"])

@@ -16,7 +16,6 @@ from ...popxl.ops.call import CallSiteInfo
 from ...popxl.transforms.autodiff import GradGraphInfo
 from .moving import move_ops
 
-
 OpId = int
 
 
