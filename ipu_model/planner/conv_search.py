@@ -15,6 +15,7 @@ from ipu_model.planner.conv_vertices import Vertex, candidates
 from ipu_model.target import Machine
 
 Array = np.ndarray
+MOST_COMBINATIONS = 5_000_000  # of splits of one problem, before those that need too many tiles are dropped
 SERIAL_SPLITS = ((1, 2), (1, 4), (1, 8), (2, 1), (4, 1))  # (input, output) channels
 
 
@@ -129,6 +130,7 @@ def _search(
         lists[p.dims + 1] = lists[p.dims + 1][:, lists[p.dims + 1][1] == 1]
     if v.method == "slic":
         lists[p.dims + 2] = lists[p.dims + 2][:, lists[p.dims + 2][1] == 1]
+    lists = _thinned(lists)
     unit = v.gpg * v.ipg * v.opg * in_serial * out_serial / v.rate
     index = combinations(lists, sizes, tiles, (limit - job.beside) / unit)
     if index is None:
@@ -144,6 +146,15 @@ def _search(
     total = np.sum(list(terms.values()), axis=0)
     best = int(np.argmin(total))
     return grid.split(best, terms) if total[best] < limit else None
+
+
+def _thinned(lists: list[Array]) -> list[Array]:
+    """Fewer values of the longest lists where all combinations would be too many to price."""
+    most = 64
+    while math.prod(a.shape[1] for a in lists) > MOST_COMBINATIONS and most > 8:
+        lists = [a if a.shape[1] <= most else a[:, np.linspace(0, a.shape[1] - 1, most).astype(int)] for a in lists]
+        most -= 8
+    return lists
 
 
 def combinations(lists: list[Array], sizes: tuple[int, ...], tiles: int, limit: float) -> list[Array] | None:

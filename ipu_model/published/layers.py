@@ -51,10 +51,10 @@ def conv_params(p: dict[str, Any], data: str) -> ConvParams:
     )
 
 
-def training_passes(params: ConvParams, target: Target) -> list[Plan]:
+def training_passes(params: ConvParams, target: Target, partials: str = "float") -> list[Plan]:
     """Forward, backward and weight update of a convolution."""
     convs = (params, params.backward(), params.weight_update())
-    return [plan_convolution(c, target, Options(o)) for c, o in zip(convs, PASSES, strict=True)]
+    return [plan_convolution(c, target, Options(o, partials)) for c, o in zip(convs, PASSES, strict=True)]
 
 
 def _operands(params: ConvParams) -> Operands:
@@ -70,7 +70,7 @@ def _operands(params: ConvParams) -> Operands:
 def conv(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     """Forward; then backward and weight update with the scaled add into the weights."""
     params = conv_params(p, data)
-    plans = training_passes(params, target)
+    plans = training_passes(params, target, p.get("partials-type", "float"))
     operands = _operands(params)
     update = scaled_add(operands.weights // SIZES[data], target.machine, data)
     return _benchmark("conv", plans, [*plans, update], operands, 2, target)
@@ -89,7 +89,8 @@ def fully_connected(p: dict[str, Any], data: str, target: Target) -> Benchmark:
 def gemm(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     """``C = beta*C + alpha*A*B``: one product and one scaled add."""
     m, k, n = p["m"], p["k"], p["n"]
-    plans = [plan_matmul(m, k, n, target, p.get("groups", 1), data)]
+    options = Options("none_matmul", p.get("partials-type", "float"))
+    plans = [plan_matmul(m, k, n, target, p.get("groups", 1), data, options=options)]
     size = SIZES[data]
     operands = Operands((m * k + k * n) * size, 0, m * n * size)
     return _benchmark("gemm", plans, [*plans, scaled_add(m * n, target.machine, data)], operands, 1, target)

@@ -101,6 +101,23 @@ def resnet50(batch: int, image: int = 224, groups: int = 1) -> Network:
     return Network("cnn", (*ops, Product(1, batch, 2048, 1000)), elements, batch)
 
 
+def unet(batch: int, image: int) -> Network:
+    """U-Net: four levels down and up again, two 3x3 convolutions each."""
+    ops: list[Product | Conv] = []
+    elements, ins = 0.0, 4
+    for level in range(5):
+        field, outs = image // 2**level, 64 * 2**level
+        times = 1 if level == 4 else 2
+        ops += [
+            Conv(1, batch, field, 3, ins, outs),
+            Conv(2 * times - 1, batch, field, 3, outs, outs),
+            Conv(times - 1, batch, field, 3, 2 * outs, outs),
+        ]
+        elements += batch * field**2 * outs * 6 * times
+        ins = outs
+    return Network("cnn", tuple(op for op in ops if op.count), elements, batch)
+
+
 def swin(batch: int, width: int, depths: tuple[int, ...], image: int = 224, window: int = 7) -> Network:
     """Swin transformer: attention in windows, width doubled from stage to stage."""
     ops: list[Product | Conv] = []
@@ -210,7 +227,7 @@ NETWORKS: tuple[tuple[str, Callable[[int, Mapping[str, Any]], Network]], ...] = 
     (r"efficientnet", lambda b, c: dataclasses.replace(resnet50(b, 380, 16), kind="grouped_cnn")),
     (r"dall-?e", lambda b, c: encoder(6, 1024, 4096, 1280, b)),
     (
-        r"gpt-?2|nanogpt",
+        r"nanogpt",
         lambda b, c: encoder(
             int(c.get("layers", 12)),
             int(c.get("d", 768)),
@@ -220,6 +237,11 @@ NETWORKS: tuple[tuple[str, Callable[[int, Mapping[str, Any]], Network]], ...] = 
             kind="single_ipu_lm",
         ),
     ),
+    (r"gpt-?2[- ]?l|gpt-?2 large", lambda b, c: encoder(36, 1280, 5120, int(c.get("seq", 1024)), b)),
+    (r"gpt-?2[- ]?m|gpt-?2 medium", lambda b, c: encoder(24, 1024, 4096, int(c.get("seq", 1024)), b)),
+    (r"gpt", lambda b, c: encoder(12, 768, 3072, int(c.get("seq", 1024)), b)),
+    (r"wav2vec|hubert", lambda b, c: encoder(12, 768, 3072, int(c.get("seq", 500)), b)),
+    (r"unet|u-net", lambda b, c: unet(b, int(c.get("image", 572)))),
     (r"gps", lambda b, c: encoder(16, 256, 1024, 32, b, 32, "graph")),
     (r"cnn", lambda b, c: Network("cnn", (Conv(1, b, 28, 3, 4, 32), Product(1, b, 6272, 128)), b * 60000.0, b)),
 )

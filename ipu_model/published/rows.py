@@ -47,6 +47,8 @@ def model(row: Row, target: Target | None = None) -> Formula:
     if op in OPS and "params" in config:
         params = config["params"]
         data = params.get("data-type", params.get("type", data_type(row)))
+        if params.get("tiles-per-ipu"):
+            target = target.replace(tiles=int(params["tiles-per-ipu"]))
         # flags that decide what runs but are recorded beside the parameters
         params = {**params, "pass": config.get("pass", "")}
         return OPS[op](params, data, target).figure(str(row["what"]))

@@ -74,8 +74,6 @@ def reduction(p: Params, data: str, target: Target) -> Benchmark:
     """One reduction of a linearly mapped tensor."""
     shape = tuple(p["shape"])
     dims = tuple(p["dims"]) if isinstance(p["dims"], list) else (p["dims"],)
-    if p.get("tiles-per-ipu"):
-        target = target.replace(tiles=int(p["tiles-per-ipu"]))
     plan = plan_reduction(shape, dims, target, data)
     partials = 4.0 * plan.detail["outputs"] * plan.detail["sources"]
     memory = {"inputs": math.prod(shape) * SIZES[data], "partials": partials, "tiles": plan.tiles}
