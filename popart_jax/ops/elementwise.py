@@ -26,8 +26,31 @@ def _absolute_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array,
     return jnp.abs(*primals), tangents[0] * jnp.sign(*primals)
 
 
-direct({"Abs": absolute, "Ceil": jnp.ceil, "Exp": jnp.exp, "Floor": jnp.floor, "Log": jnp.log,
-        "Reciprocal": jnp.reciprocal, "Sigmoid": jax.nn.sigmoid, "Sqrt": jnp.sqrt, "Tanh": jnp.tanh}, 1)  # fmt: skip
+def quiet(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` of arrays of one shape, whose gradient is 0 wherever no gradient arrives.
+
+    A masked branch then sends nothing back from where its slope is infinite or undefined (sqrt and log at 0).
+    """
+
+    @jax.custom_vjp
+    def run(*xs: Array) -> Array:
+        return fn(*xs)
+
+    def forward(*xs: Array) -> tuple[Array, tuple[Array, ...]]:
+        return fn(*xs), xs
+
+    def backward(xs: tuple[Array, ...], g: Array) -> tuple[Array, ...]:
+        _, pull = jax.vjp(fn, *xs)
+        return tuple(jnp.where(g == 0, jnp.zeros_like(d), d) for d in pull(g))
+
+    run.defvjp(forward, backward)
+    return run
+
+
+quiet_power = quiet(jnp.power)
+
+direct({"Abs": absolute, "Ceil": jnp.ceil, "Exp": jnp.exp, "Floor": jnp.floor, "Log": quiet(jnp.log),
+        "Reciprocal": jnp.reciprocal, "Sigmoid": jax.nn.sigmoid, "Sqrt": quiet(jnp.sqrt), "Tanh": jnp.tanh}, 1)  # fmt: skip
 direct({"Acos": jnp.arccos, "Asin": jnp.arcsin, "Atan": jnp.arctan, "Cos": jnp.cos, "Sin": jnp.sin, "Tan": jnp.tan}, 7)
 direct({"Acosh": jnp.arccosh, "Asinh": jnp.arcsinh, "Atanh": jnp.arctanh, "Cosh": jnp.cosh, "Sinh": jnp.sinh,
         "Erf": lax.erf, "Sign": jnp.sign, "IsNaN": jnp.isnan}, 9)  # fmt: skip
@@ -132,7 +155,8 @@ def power(x: Array, y: Array) -> Array:
             return lax.integer_pow(jnp.asarray(x), int(exponent))
     if not is_float(x) and is_float(y):
         return jnp.power(x.astype(y.dtype), y).astype(x.dtype)
-    return jnp.power(x, y.astype(x.dtype))
+    y = y.astype(x.dtype)
+    return quiet_power(*jnp.broadcast_arrays(x, y)) if is_float(x) else jnp.power(x, y)
 
 
 @lowers("Pow", 7)

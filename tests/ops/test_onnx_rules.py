@@ -73,6 +73,21 @@ def test_masked_rows_send_no_nan_back() -> None:
     assert np.all(np.isfinite(gradient("Softmax", [scores])))
 
 
+@pytest.mark.parametrize("op", ["Sqrt", "Log"])
+def test_masked_branches_send_nothing_back(op: str) -> None:
+    fn = function(op, [at(0.0, -1.0, 4.0)])
+    slope = jax.grad(lambda x: jnp.sum(jnp.where(x > 0, fn(x)[0], 0.0)))(at(0.0, -1.0, 4.0))
+    np.testing.assert_allclose(slope, [0, 0, 0.25], rtol=1e-6)
+
+
+def test_masked_power_sends_nothing_back() -> None:
+    x, y = at(-2.0, 4.0), at(0.5)
+    fn = function("Pow", [x, y])
+    dx, dy = jax.grad(lambda x, y: jnp.sum(jnp.where(x > 0, fn(x, y)[0], 0.0)), (0, 1))(x, y)
+    np.testing.assert_allclose(dx, [0, 0.25], rtol=1e-6)
+    np.testing.assert_allclose(dy, [2 * np.log(4)], rtol=1e-6)
+
+
 def test_full_gradient_reaches_every_operand_of_a_tie() -> None:
     x = at(1.0, 2.0)
     for which in (0, 1):
