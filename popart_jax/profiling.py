@@ -23,6 +23,7 @@ from ._compat.jax import Tracer
 from .lowering.interpreter import Settings, evaluate
 from .lowering.resolve import check_supported, label
 from .model.load import ModelLike, load
+from .ops.kernels import plain_operators
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ def profile_model(
     floats = {k: jax.numpy.asarray(w) for k, w in weights.items() if w.dtype.kind == "f"}
     fed = {k: jax.numpy.asarray(x) for k, x in inputs.items()}
     outputs = [v.name for v in graph.outputs if v.name]
-    traced = jax.make_jaxpr(lambda bound: evaluate(graph, bound, outputs, settings))({**floats, **fed})
+    with plain_operators():
+        traced = jax.make_jaxpr(lambda bound: evaluate(graph, bound, outputs, settings))({**floats, **fed})
     report = ipu_model.profile_jaxpr(traced, target=target)
     priced: dict[str, float] = {}
     for row in report.operations:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..errors import popart_exception
+from . import kernels
 from .registry import PopartMode, lowers
 from .windows import Pads, Window, pairs, per_dim, split_padding, taps, window
 
@@ -71,7 +72,7 @@ def conv(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_sh
     _check_groups(x.shape[1], w, group)
     _check_kernel(kernel_shape, w)
     win = window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
-    floating = jnp.issubdtype(x.dtype, jnp.floating)
+    floating = jnp.issubdtype(x.dtype, jnp.floating) and not kernels.plain()
     if group > 1 and w.shape[1] == 1 and floating and w[0, 0].size <= _MANY_TAPS and min(map(min, win.pads)) >= 0:
         return add_bias(depthwise_convolution(x, w, win), b)
     return add_bias(convolve(x, w, win.strides, win.pads, win.dilations, group), b)

@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception
+from . import kernels
 from .arrays import device_dtype
 from .registry import OutputCount, PopartMode, Static, lowers
 from .windows import Window, taps, window
@@ -35,7 +36,7 @@ _FEW_TAPS = 16
 
 def _reduced(x: jax.Array, win: Window, neutral: Any, pair: Any, whole: Any) -> jax.Array:
     """Fold the windows: small ones as shifted slices, which XLA fuses, large ones as one windowed reduction."""
-    if prod(win.kernel) <= _FEW_TAPS:
+    if prod(win.kernel) <= _FEW_TAPS and not kernels.plain():
         return reduce(pair, taps(_padded(x, win, neutral), win))
     lead = (1,) * (x.ndim - len(win.kernel))
     padding = ((0, 0),) * len(lead) + win.padding
@@ -113,6 +114,8 @@ def _max_pool_fwd(x: jax.Array, win: Window) -> tuple[Any, Any]:
 
 def _max_pool_bwd(win: Window, saved: Any, g: jax.Array) -> tuple[jax.Array]:
     x, y = saved
+    if kernels.plain():
+        return jax.vjp(lambda v: _reduced(v, win, lowest(v.dtype), jnp.maximum, lax.max), x)[1](g)
     if not _tiles(win, x.shape[x.ndim - len(win.kernel) :]):
         return (_share(x, y, g, win),)
     y, g = (v.reshape(_tiled(v.shape, win, False)) for v in (y, g))

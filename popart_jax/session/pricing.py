@@ -19,6 +19,7 @@ from ..execution.program import AXIS, SEED
 from ..execution.step import make_step
 from ..lowering.resolve import label
 from ..model.attribute_names import AVAILABLE_MEMORY, PARTIALS_TYPE, PIPELINE_STAGE, VIRTUAL_GRAPH
+from ..ops.kernels import plain_operators
 from .devices import TARGETS
 from .preparing import Prepared
 from .tensor_locations import location_of
@@ -58,7 +59,8 @@ def describe(prepared: Prepared) -> tuple[Any, list[Argument], list[Argument]]:
     size = 1 if prepared.hyper is None else prepared.hyper.size
     arguments = _arguments(program, size)
     axes = [(AXIS, program.structure.replicas)] if program.structure.replicas > 1 else None
-    jaxpr, shape = jax.make_jaxpr(make_step(program), axis_env=axes, return_shape=True)(*arguments)
+    with plain_operators():
+        jaxpr, shape = jax.make_jaxpr(make_step(program), axis_env=axes, return_shape=True)(*arguments)
     outputs = list(_names(shape))
     changing = {name: i for i, (part, name) in enumerate(outputs) if part == 0}
     inputs = [_argument(prepared, part, name, changing) for part, name in _names(arguments)]
