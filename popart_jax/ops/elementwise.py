@@ -49,8 +49,9 @@ def quiet(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 quiet_power = quiet(jnp.power)
 
-direct({"Abs": absolute, "Ceil": jnp.ceil, "Exp": jnp.exp, "Floor": jnp.floor, "Log": quiet(jnp.log),
-        "Reciprocal": jnp.reciprocal, "Sigmoid": jax.nn.sigmoid, "Sqrt": quiet(jnp.sqrt), "Tanh": jnp.tanh}, 1)  # fmt: skip
+direct({"Abs": absolute, "Ceil": jnp.ceil, "Exp": jnp.exp, "Floor": jnp.floor,
+        "Log": quiet(jnp.log), "Reciprocal": jnp.reciprocal, "Sigmoid": jax.nn.sigmoid,
+        "Sqrt": quiet(jnp.sqrt), "Tanh": jnp.tanh}, 1)  # fmt: skip
 direct({"Acos": jnp.arccos, "Asin": jnp.arcsin, "Atan": jnp.arctan, "Cos": jnp.cos, "Sin": jnp.sin, "Tan": jnp.tan}, 7)
 direct({"Acosh": jnp.arccosh, "Asinh": jnp.arcsinh, "Atanh": jnp.arctanh, "Cosh": jnp.cosh, "Sinh": jnp.sinh,
         "Erf": lax.erf, "Sign": jnp.sign, "IsNaN": jnp.isnan}, 9)  # fmt: skip
