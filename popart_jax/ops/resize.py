@@ -45,6 +45,8 @@ def positions(rule: Rule, at: Axis) -> np.ndarray:
     match rule.coordinates:
         case "half_pixel":
             return (i + 0.5) / scale - 0.5
+        case "tf_half_pixel_for_nn":  # opset 11 and 12 only
+            return (i + 0.5) / scale
         case "pytorch_half_pixel":
             return (i + 0.5) / scale - 0.5 if length > 1 else np.full_like(i, -0.5)
         case "half_pixel_symmetric":
