@@ -105,14 +105,12 @@ def make_plan(
 
 def check_type(stream: StreamFact, given: np.dtype) -> None:
     """Raise popart_runtime_error unless data of this type may be fed."""
-    if given in (stream.host, stream.device):
+    if given == stream.host:
         return
     if given == np.int64 and stream.device == np.int32:
         if stream.name not in _converted:
             _converted.add(stream.name)
             module_logger("session").warning("Data for tensor %s are converted from INT64 to INT32.", stream.name)
-        return
-    if given == np.uint64 and stream.device == np.uint32:
         return
     if given == np.uint8 and stream.device.itemsize == 1 and stream.device.kind == "V":
         return
