@@ -12,15 +12,13 @@ from ...enums import AdamMode, WeightDecayMode
 from ..adam import Adam
 from .common import (
     F32,
+    Accumulating,
     Extras,
     Hyper,
     Reduce,
-    Reduction,
     Scalar,
     Slot,
     State,
-    Weight,
-    add_gradient,
     reduced_gradient,
     type_of,
     wide,
@@ -31,25 +29,13 @@ HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
-class AdamRule:
+class AdamRule(Accumulating):
     """Adam, AdamNoBias, AdaMax, Lamb or LambNoBias for one weight.
 
     With scaled optimizer state `h` also holds ``lossScalingRatio``, the new loss scale over the previous one.
     """
 
     optimizer: Adam
-    weight: Weight
-    reduction: Reduction
-
-    def _value(self, field: str) -> np.float32:
-        return np.float32(self.optimizer.value(field, self.weight.name).val())
-
-    def _const(self, *fields: str) -> bool:
-        return all(self.optimizer.value(f, self.weight.name).isConst() for f in fields)
-
-    @property
-    def accum_type(self) -> np.dtype:
-        return type_of(self.optimizer.accum_type, self.weight.dtype)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -98,14 +84,6 @@ class AdamRule:
         if self.optimizer.is_lamb():
             fields.append(Scalar("maxWeightNorm", self._value("maxWeightNorm"), self._const("maxWeightNorm")))
         return tuple(fields)
-
-    def start(self, w: Any, state: State) -> State:
-        if not self.reduction.accumulate:
-            return state
-        return {**state, "accum": jnp.zeros_like(w, self.accum_type)}
-
-    def accumulate(self, state: State, grad: Any, h: Hyper, index: Any) -> State:
-        return {**state, "accum": add_gradient(state["accum"], grad, self.reduction, index)}
 
     def prepare(self, w: Any, state: State, grad: Any, h: Hyper, reduce: Reduce) -> tuple[Any, State, Extras]:
         g = reduced_gradient(state, grad, self.reduction, reduce)

@@ -11,15 +11,13 @@ import numpy as np
 from ...enums import AdaptiveMode, WeightDecayMode
 from ..adaptive import Adaptive
 from .common import (
+    Accumulating,
     Extras,
     Hyper,
     Reduce,
-    Reduction,
     Scalar,
     Slot,
     State,
-    Weight,
-    add_gradient,
     ones,
     reduced_gradient,
     type_of,
@@ -31,22 +29,10 @@ _SECOND = (AdaptiveMode.CenteredRMSProp, AdaptiveMode.AdaDelta)
 
 
 @dataclass(frozen=True)
-class AdaptiveRule:
+class AdaptiveRule(Accumulating):
     """One of the adaptive optimizers for one weight."""
 
     optimizer: Adaptive
-    weight: Weight
-    reduction: Reduction
-
-    def _value(self, field: str) -> np.float32:
-        return np.float32(self.optimizer.value(field, self.weight.name).val())
-
-    def _const(self, field: str) -> bool:
-        return self.optimizer.value(field, self.weight.name).isConst()
-
-    @property
-    def accum_type(self) -> np.dtype:
-        return type_of(self.optimizer.accum_type, self.weight.dtype)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -71,14 +57,6 @@ class AdaptiveRule:
             *(Scalar(base, self._value(field), self._const(field)) for base, field in plain.items()),
             Scalar("adaptiveGradientScaling", scale, self._const("lossScaling"), 1),
         )
-
-    def start(self, w: Any, state: State) -> State:
-        if not self.reduction.accumulate:
-            return state
-        return {**state, "accum": jnp.zeros_like(w, self.accum_type)}
-
-    def accumulate(self, state: State, grad: Any, h: Hyper, index: Any) -> State:
-        return {**state, "accum": add_gradient(state["accum"], grad, self.reduction, index)}
 
     def prepare(self, w: Any, state: State, grad: Any, h: Hyper, reduce: Reduce) -> tuple[Any, State, Extras]:
         g = reduced_gradient(state, grad, self.reduction, reduce)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...enums import DataType
+from ..values import OptimizerValue
 
 State = dict[str, Any]
 Hyper = Mapping[str, Any]
@@ -120,6 +121,36 @@ class Rule(Protocol):
     def apply(self, w: Any, state: State, q: Any, h: Hyper) -> tuple[Any, State, Extras]:
         """New weight, kept state, and named intermediate tensors."""
         ...
+
+
+@dataclass(frozen=True)
+class Accumulating:
+    """What every rule has: its hyperparameters' values, and an accumulator that lives within one batch."""
+
+    optimizer: Any
+    weight: Weight
+    reduction: Reduction
+
+    def _value(self, field: str) -> np.float32:
+        return np.float32(self._raw(field).val())
+
+    def _const(self, *fields: str) -> bool:
+        return all(self._raw(f).isConst() for f in fields)
+
+    def _raw(self, field: str) -> OptimizerValue:
+        return self.optimizer.value(field, self.weight.name)
+
+    @property
+    def accum_type(self) -> np.dtype:
+        return type_of(self.optimizer.accum_type, self.weight.dtype)
+
+    def start(self, w: Any, state: State) -> State:
+        if not self.reduction.accumulate:
+            return state
+        return {**state, "accum": jnp.zeros_like(w, self.accum_type)}
+
+    def accumulate(self, state: State, grad: Any, h: Hyper, index: Any) -> State:
+        return {**state, "accum": add_gradient(state["accum"], grad, self.reduction, index)}
 
 
 def zeros(w0: np.ndarray, _: Mapping[str, np.float32]) -> np.ndarray:

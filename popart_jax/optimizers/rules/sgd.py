@@ -15,8 +15,8 @@ import numpy as np
 
 from ...enums import SGDAccumulatorAndMomentum
 from ..sgd import SGD
-from ..values import OptimizerValue
 from .common import (
+    Accumulating,
     Extras,
     Hyper,
     Reduce,
@@ -26,7 +26,6 @@ from .common import (
     Slot,
     State,
     Weight,
-    add_gradient,
     reduced_gradient,
     type_of,
     wide,
@@ -43,35 +42,12 @@ def sgd_rule(optimizer: SGD, weight: Weight, reduction: Reduction) -> Rule:
 
 
 @dataclass(frozen=True)
-class _Base:
+class _Base(Accumulating):
     optimizer: SGD
-    weight: Weight
-    reduction: Reduction
-
-    def value(self, field: str) -> np.float32:
-        return np.float32(self._raw(field).val())
-
-    def const(self, *fields: str) -> bool:
-        return all(self._raw(f).isConst() for f in fields)
-
-    def _raw(self, field: str) -> OptimizerValue:
-        return self.optimizer.value(field, self.weight.name)
 
     @property
     def nesterov(self) -> bool:
         return self.optimizer.has_nesterov(self.weight.name)
-
-    @property
-    def accum_type(self) -> np.dtype:
-        return type_of(self.optimizer.accum_type, self.weight.dtype)
-
-    def start(self, w: Any, state: State) -> State:
-        if not self.reduction.accumulate:
-            return state
-        return {**state, "accum": jnp.zeros_like(w, self.accum_type)}
-
-    def accumulate(self, state: State, grad: Any, h: Hyper, index: Any) -> State:
-        return {**state, "accum": add_gradient(state["accum"], grad, self.reduction, index)}
 
 
 class PlainSGD(_Base):
@@ -80,15 +56,15 @@ class PlainSGD(_Base):
     slots: tuple[Slot, ...] = ()
 
     def scalars(self) -> tuple[Scalar, ...]:
-        lr, wd, dm, ls = (self.value(f) for f in ("learningRate", "weightDecay", "dampening", "lossScaling"))
+        lr, wd, dm, ls = (self._value(f) for f in ("learningRate", "weightDecay", "dampening", "lossScaling"))
         step = lr * (1 - dm)
         divisor = ls * np.float32(self.reduction.post_divisor)
         return (
-            Scalar("scaledLearningRate0", step / divisor, self.const("learningRate", "dampening", "lossScaling"), -1),
+            Scalar("scaledLearningRate0", step / divisor, self._const("learningRate", "dampening", "lossScaling"), -1),
             Scalar(
                 "weightDecayScaleFactor0",
                 1 - step * wd,
-                self.const("learningRate", "dampening", "weightDecay"),
+                self._const("learningRate", "dampening", "weightDecay"),
                 of_weight_type=True,
             ),
         )
@@ -112,24 +88,24 @@ class SeparateSGD(_Base):
 
     def scalars(self) -> tuple[Scalar, ...]:
         fields = ("learningRate", "weightDecay", "momentum", "dampening", "velocityScaling", "lossScaling")
-        lr, wd, mm, dm, vs, ls = (self.value(f) for f in fields)
+        lr, wd, mm, dm, vs, ls = (self._value(f) for f in fields)
         divisor = ls * np.float32(self.reduction.post_divisor)
-        gradient = self.const("dampening", "velocityScaling", "lossScaling")
-        decay = self.const("dampening", "weightDecay", "velocityScaling")
+        gradient = self._const("dampening", "velocityScaling", "lossScaling")
+        decay = self._const("dampening", "weightDecay", "velocityScaling")
         plain = (
-            Scalar("scaledLearningRate2", lr / vs, self.const("learningRate", "velocityScaling")),
+            Scalar("scaledLearningRate2", lr / vs, self._const("learningRate", "velocityScaling")),
             Scalar("dampeningScaleFactor2", (1 - dm) * vs / divisor, gradient, -1),
             Scalar("scaledWeightDecay1", (1 - dm) * wd * vs, decay, of_weight_type=True),
-            Scalar("scaledMomentum2", mm, self.const("momentum"), of_weight_type=True),
+            Scalar("scaledMomentum2", mm, self._const("momentum"), of_weight_type=True),
         )
         if not self.nesterov:
             return plain
         return (
             *plain,
-            Scalar("nesterovDampeningScaleFactor2", 1 / ls, self.const("lossScaling"), -1),
-            Scalar("nesterovGradScaleFactor2", vs, self.const("velocityScaling")),
-            Scalar("sgdMomentum", mm, self.const("momentum"), of_weight_type=True),
-            Scalar("sgdWeightDecay", wd, self.const("weightDecay"), of_weight_type=True),
+            Scalar("nesterovDampeningScaleFactor2", 1 / ls, self._const("lossScaling"), -1),
+            Scalar("nesterovGradScaleFactor2", vs, self._const("velocityScaling")),
+            Scalar("sgdMomentum", mm, self._const("momentum"), of_weight_type=True),
+            Scalar("sgdWeightDecay", wd, self._const("weightDecay"), of_weight_type=True),
         )
 
     def prepare(self, w: Any, state: State, grad: Any, h: Hyper, reduce: Reduce) -> tuple[Any, State, Extras]:
@@ -161,28 +137,28 @@ class CombinedSGD(_Base):
 
     def scalars(self) -> tuple[Scalar, ...]:
         fields = ("learningRate", "weightDecay", "momentum", "dampening", "velocityScaling", "lossScaling")
-        lr, wd, mm, dm, vs, ls = (self.value(f) for f in fields)
+        lr, wd, mm, dm, vs, ls = (self._value(f) for f in fields)
         r = self.reduction
         q = np.float32(self.weight.group if r.accumulate else 1)
         averaged = np.float32(r.factor if r.mean and r.accumulate else 1)
         c = q / np.float32(r.replicas) if r.mean else q
-        gradient = self.const("dampening", "velocityScaling", "lossScaling")
-        decay = self.const("dampening", "weightDecay", "velocityScaling")
+        gradient = self._const("dampening", "velocityScaling", "lossScaling")
+        decay = self._const("dampening", "weightDecay", "velocityScaling")
         plain = (
-            Scalar("scaledLearningRate1", lr / (vs * q), self.const("learningRate", "velocityScaling")),
+            Scalar("scaledLearningRate1", lr / (vs * q), self._const("learningRate", "velocityScaling")),
             Scalar("dampeningScaleFactor1", (1 - dm) * vs * c / (ls * averaged), gradient, -1),
             Scalar("scaledWeightDecay1", (1 - dm) * wd * vs, decay, of_weight_type=True),
-            Scalar("scaledMomentum1", mm / q, self.const("momentum"), of_weight_type=True),
+            Scalar("scaledMomentum1", mm / q, self._const("momentum"), of_weight_type=True),
         )
         if not self.nesterov:
             return plain
         running = np.float32(r.factor if r.mean and r.running and r.accumulate else 1)
         return (
             *plain,
-            Scalar("nesterovDampeningScaleFactor1", 1 / (ls * running), self.const("lossScaling"), -1),
-            Scalar("nesterovGradScaleFactor1", vs * q, self.const("velocityScaling")),
-            Scalar("sgdMomentum", mm, self.const("momentum"), of_weight_type=True),
-            Scalar("sgdWeightDecay", wd, self.const("weightDecay"), of_weight_type=True),
+            Scalar("nesterovDampeningScaleFactor1", 1 / (ls * running), self._const("lossScaling"), -1),
+            Scalar("nesterovGradScaleFactor1", vs * q, self._const("velocityScaling")),
+            Scalar("sgdMomentum", mm, self._const("momentum"), of_weight_type=True),
+            Scalar("sgdWeightDecay", wd, self._const("weightDecay"), of_weight_type=True),
         )
 
     def start(self, w: Any, state: State) -> State:

@@ -170,4 +170,6 @@ from . import view as view
 
 TensorLocationInfo = LocationInfo
 
-__all__ = sorted(n for n in globals() if not n.startswith("_"))
+__all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll] - whatever stands above
+    n for n in globals() if not n.startswith("_")
+)
