@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from ._internal.created_hooks import CreatedHooks
 from ._internal.enums import ExecutionContext, TileSet
 from ._internal.sequence import Sequencer
 from ._internal.settings import Settings
@@ -24,7 +25,7 @@ InSequenceKey = tuple[Any, ExecutionContext]
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
 
-class Context:
+class Context(CreatedHooks):
     """State of the building process."""
 
     def __init__(self) -> None:
@@ -37,8 +38,7 @@ class Context:
         self._io_tile_set = False
         self._execution_context = ExecutionContext.Normal
         self._sequencer = Sequencer()
-        self._hooks: dict[int, Callable[[Any], Any]] = {}
-        self._hook_count = 0
+        self._clear_hooks()
 
     @property
     def ipu_id(self) -> int | None:
@@ -106,24 +106,6 @@ class Context:
     def in_sequence(self) -> bool | str | None:
         """Mode of the innermost `in_sequence` block."""
         return self._sequencer.mode
-
-    def register_op_created_hook(self, fn: Callable[[Any], Any]) -> int:
-        """Call `fn(op)` for every operator created from now on; returns a handle."""
-        self._hook_count += 1
-        self._hooks[self._hook_count] = fn
-        return self._hook_count
-
-    def remove_op_created_hook(self, handle: int) -> None:
-        """Undo `register_op_created_hook`.
-
-        Raises
-        ------
-        ValueError
-            Unknown handle.
-        """
-        if handle not in self._hooks:
-            raise ValueError(f"Op created hook handle does not exist: {handle}")
-        del self._hooks[handle]
 
     def _get_op_settings(self, name: str = "") -> Settings:
         """Placement, execution context and scope that an operator created now gets."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
+from ._internal.created_hooks import CreatedHooks
 from ._internal.enums import TensorType
 from ._internal.sequence import TopoCons
 from .context import get_current_context
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from .ir import Ir
 
 
-class Graph:
+class Graph(CreatedHooks):
     """A graph of an Ir; made by `Ir.create_graph` and `Ir.create_empty_graph`.
 
     Raises
@@ -34,8 +35,6 @@ class Graph:
     _ops: dict[int, Op]
     _by_ref_inputs: set[Tensor]
     _topo_cons: TopoCons
-    _hooks: dict[int, Callable[[Op], Any]]
-    _hook_count: int
     _can_autodiff: bool
 
     def __init__(self) -> None:
@@ -50,7 +49,7 @@ class Graph:
         self._id = graph_id
         self._tensors, self._ops, self._by_ref_inputs = {}, {}, set()
         self._topo_cons = TopoCons()
-        self._hooks, self._hook_count = {}, 0
+        self._clear_hooks()
         self._can_autodiff = True
         return self
 
@@ -155,24 +154,6 @@ class Graph:
 
     def __exit__(self, *exc: Any) -> None:
         get_current_context().pop_graph()
-
-    def register_op_created_hook(self, fn: Callable[[Op], Any]) -> int:
-        """Call `fn(op)` after each operator created in this graph; returns a handle."""
-        self._hook_count += 1
-        self._hooks[self._hook_count] = fn
-        return self._hook_count
-
-    def remove_op_created_hook(self, handle: int) -> None:
-        """Undo `register_op_created_hook`.
-
-        Raises
-        ------
-        ValueError
-            Unknown handle.
-        """
-        if handle not in self._hooks:
-            raise ValueError(f"Op created hook handle does not exist: {handle}")
-        del self._hooks[handle]
 
     # --- for the rest of the package ------------------------------------------------------------------------------
 
