@@ -61,7 +61,8 @@ def _constant(parts: NodeParts) -> None:
 
 def _tensor(array: np.ndarray) -> ir.TensorProtocol:
     data = np.ascontiguousarray(array).reshape(array.shape)
-    return tensors.make("", data) if is_host_type(data.dtype) else ir.tensor(data)
+    packed = data.dtype == np.float16  # two halves per entry are for initializers, readers of nodes know nothing of it
+    return tensors.make("", data) if is_host_type(data.dtype) and not packed else ir.tensor(data)
 
 
 def _constant_of_shape(parts: NodeParts) -> None:

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from ..errors import popart_exception
+from .branches import bind_branch_inputs
 from .external import is_external, locate, read_external
 from .input_shapes import InputShapeInfo, settle_input_shapes
 from .load import from_proto, load_proto
@@ -58,6 +59,7 @@ def read_session_model(source: str | bytes | Path | onnx.ModelProto, shapes: Inp
     model = from_proto(proto)
     if model.functions:
         InlinePass()(model)
+    bind_branch_inputs(model.graph)
     settle_input_shapes(model.graph, shapes)
     add_prints(model, os.environ.get(_PRINT_VARIABLE, "").split())
     state = _take_optimizer_state(model.graph)

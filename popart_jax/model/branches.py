@@ -1,0 +1,47 @@
+"""Branches of If as PopART's builder writes them: declared inputs stand for the enclosing graph's tensors of that name.
+
+ONNX gives branches no inputs; they read tensors of the enclosing graphs by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+
+def bind_branch_inputs(graph: ir.Graph, outer: Mapping[str | None, ir.Value] | None = None) -> None:
+    """Let the branches of every If read the enclosing tensors that their inputs are named after."""
+    visible = dict(outer or {})
+    visible.update((v.name, v) for v in (*graph.inputs, *graph.initializers.values()))
+    for node in graph:
+        for attribute in node.attributes.values():
+            for inner in _graphs(attribute):
+                if node.op_type == "If" and node.domain == "":
+                    _bind(inner, visible)
+                bind_branch_inputs(inner, visible)
+        visible.update((v.name, v) for v in node.outputs)
+
+
+def _graphs(attribute: ir.Attr) -> list[ir.Graph]:
+    if attribute.type is ir.AttributeType.GRAPH:
+        return [attribute.as_graph()]
+    return list(attribute.as_graphs()) if attribute.type is ir.AttributeType.GRAPHS else []
+
+
+def _bind(branch: ir.Graph, visible: Mapping[str | None, ir.Value]) -> None:
+    for value in [v for v in branch.inputs if v.name in visible]:
+        source = visible[value.name]
+        branch.inputs.remove(value)
+        if value in branch.outputs:
+            _hand_through(branch, value, source)
+        ir.convenience.replace_all_uses_with(value, source)
+
+
+def _hand_through(branch: ir.Graph, value: ir.Value, source: ir.Value) -> None:
+    """An outer tensor as result of a branch: outputs have to be computed inside."""
+    passed = ir.Node("", "Identity", [source], outputs=[ir.Value(shape=source.shape, type=source.type)])
+    branch.append(passed)
+    for i, out in enumerate(branch.outputs):
+        if out is value:
+            branch.outputs[i] = passed.outputs[0]
