@@ -50,12 +50,13 @@ def captured(graph: ir.Graph) -> set[ir.Value]:
 def needs(node: ir.Node) -> Iterable[ir.Value]:
     """Everything a node reads: its inputs and what its subgraphs capture."""
     yield from (v for v in node.inputs if v is not None)
-    for attr in node.attributes.values():
-        if attr.type is ir.AttributeType.GRAPH:
-            yield from captured(attr.value)
-        elif attr.type is ir.AttributeType.GRAPHS:
-            for graph in attr.value:
-                yield from captured(graph)
+    yield from captures(node)
+
+
+def captures(node: ir.Node) -> Iterable[ir.Value]:
+    """Values of enclosing graphs that the subgraphs of a node use."""
+    for graph in _graphs(node):
+        yield from captured(graph)
 
 
 def check_supported(graph: ir.Graph, opsets: Mapping[str, int]) -> None:

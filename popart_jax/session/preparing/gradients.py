@@ -13,7 +13,7 @@ import onnx_ir as ir
 from ...errors import popart_exception
 from ...execution import Type
 from ...lowering.interpreter import names
-from ...lowering.resolve import captured, find, label
+from ...lowering.resolve import captures, find, label
 
 STOPS = frozenset({
     "Abort", "Bucketize", "CopyVarUpdate", "CtcBeamSearchDecoder", "Detach", "Histogram", "IncrementMod", "Init",
@@ -63,12 +63,7 @@ def with_gradient(graph: ir.Graph, loss: str, types: Mapping[str, Type]) -> froz
 def _differentiable_inputs(node: ir.Node) -> Iterable[ir.Value]:
     limit = _DATA_ONLY.get(node.op_type, len(node.inputs))
     yield from (v for v in node.inputs[:limit] if v is not None)
-    for attr in node.attributes.values():
-        if attr.type is ir.AttributeType.GRAPH:
-            yield from captured(attr.value)
-        elif attr.type is ir.AttributeType.GRAPHS:
-            for inner in attr.value:
-                yield from captured(inner)
+    yield from captures(node)
 
 
 def _is_float(value: ir.Value, types: Mapping[str, Type]) -> bool:

@@ -12,7 +12,7 @@ from ...enums import CommGroupType, ReplicatedStreamMode, VariableRetrievalMode
 from ...errors import popart_exception
 from ...execution import Structure, Type, Variable
 from ...logs import module_logger
-from ...lowering.resolve import captured
+from ...lowering.resolve import needs
 from ...model.attribute_names import input_metadata, variable_metadata
 from ...model.dtypes import BY_ONNX
 from ...model.variable_settings import CommGroup, VariableSettings
@@ -60,13 +60,7 @@ def used_values(graph: ir.Graph) -> set[ir.Value]:
     """Values that some node of the graph, or of a graph inside it, reads."""
     used: set[ir.Value] = set()
     for node in graph:
-        used.update(v for v in node.inputs if v is not None)
-        for attr in node.attributes.values():
-            if attr.type is ir.AttributeType.GRAPH:
-                used.update(captured(attr.value))
-            elif attr.type is ir.AttributeType.GRAPHS:
-                for inner in attr.value:
-                    used.update(captured(inner))
+        used.update(needs(node))
     return used
 
 
