@@ -232,7 +232,7 @@ def test_tensor_spec():
 
 
 def test_dtypes():
-    import torch
+    torch = pytest.importorskip("torch")
 
     assert popxl.dtype.as_dtype("half") is popxl.float16
     assert popxl.dtype.as_dtype(torch.float32) is popxl.float32
