@@ -79,10 +79,17 @@ def _deserialized(proto: onnx.ModelProto) -> ir.Model:
         return ir.from_proto(densified(proto))
     try:
         return ir.from_proto(proto)
-    except ir.serde.SerdeError:
+    except ir.serde.SerdeError as err:
         if not holds_sparse(proto):
-            raise
+            raise popart_exception(f"The model is invalid: {_innermost(err)}") from err
         return ir.from_proto(densified(proto))
+
+
+def _innermost(err: BaseException) -> BaseException:
+    """What went wrong, below the places where it did."""
+    while err.__cause__ is not None:
+        err = err.__cause__
+    return err
 
 
 def from_proto(proto: onnx.ModelProto) -> ir.Model:

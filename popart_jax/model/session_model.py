@@ -14,6 +14,7 @@ from onnx_ir.passes.common import InlinePass
 from ..errors import popart_exception
 from .branches import bind_branch_inputs
 from .external import is_external, locate, read_external
+from .initializers import check_initializers
 from .input_shapes import InputShapeInfo, settle_input_shapes
 from .load import from_proto, load_proto
 from .reserved_names import EXPOSED, INTERNAL, reserved_prefix
@@ -56,6 +57,7 @@ def read_session_model(source: str | bytes | Path | onnx.ModelProto, shapes: Inp
     check_names(proto.graph, shapes)
     for tensor in filter(is_external, proto.graph.initializer):
         locate(tensor)
+    check_initializers(proto.graph.initializer)
     model = from_proto(proto)
     if model.functions:
         InlinePass()(model)

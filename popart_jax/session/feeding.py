@@ -98,6 +98,7 @@ def make_plan(
     _check_names(stepio, prepared, streams, anchors)
     if stepio.asserts and first:
         _check_counts(stepio, prepared, streams, anchors)
+    _check_whole_results(stepio, prepared, streams, anchors)
     for s in streams:
         check_type(s, stepio.inputs[s.name].dtype)
     return FeedPlan(stepio, streams, anchors)
@@ -158,6 +159,24 @@ def _check_counts(stepio: PyStepIO, prepared: Prepared, streams: list[StreamFact
         _require_count("input", s.name, s.count, stepio.inputs[s.name].size, prepared)
     for a in anchors:
         _require_count("output", a.name, a.count, stepio.outputs[a.name].size, prepared)
+
+
+def _check_whole_results(
+    stepio: PyStepIO, prepared: Prepared, streams: list[StreamFact], anchors: list[AnchorFact]
+) -> None:
+    """Positions wrap where an array ends exactly, so it must hold whole micro-batches, also where counts are free."""
+    arrays = [("input", s, stepio.inputs[s.name]) for s in streams]
+    arrays += [("output", a, stepio.outputs[a.name]) for a in anchors]
+    for what, fact, array in arrays:
+        kind = prepared.infos.get(fact.name)
+        if (
+            kind is not None
+            and array.size != fact.count
+            and (not array.size or array.size % max(math.prod(kind.shape), 1))
+        ):
+            _require_count(what, fact.name, fact.count, array.size, prepared)
+        if what == "output" and not array.flags.writeable:
+            raise popart_runtime_error(f"The array for output tensor {fact.name} is read-only; pass a writable one.")
 
 
 def _require_count(what: str, name: str, expected: int, given: int, prepared: Prepared) -> None:

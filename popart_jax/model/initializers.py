@@ -1,0 +1,68 @@
+"""Initializers of a model file: whether what they say about themselves agrees with the data they hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import onnx
+
+from ..errors import popart_exception
+from .external import is_external
+from .tensors import is_packed_half
+
+_FIELDS = ("float_data", "int32_data", "int64_data", "uint64_data", "double_data", "string_data")
+_PAIRED = {onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128}
+
+
+def check_initializers(tensors: Iterable[onnx.TensorProto]) -> None:
+    """Refuse initializers with negative dimensions, an unknown type, or another number of elements than they hold.
+
+    Raises
+    ------
+    popart_exception
+        The first such initializer, what its shape asks for and what is there.
+    """
+    known = set(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
+    for tensor in tensors:
+        dims = list(tensor.dims)
+        if tensor.data_type not in known:
+            raise popart_exception(f"Initializer '{tensor.name}' has the unknown data type {tensor.data_type}.")
+        if any(d < 0 for d in dims):
+            raise popart_exception(f"Initializer '{tensor.name}' has the invalid shape {dims}.")
+        held = _held(tensor)
+        if held is not None and held != math.prod(dims):
+            raise popart_exception(
+                f"Initializer '{tensor.name}' of shape {dims} needs {math.prod(dims)} elements, but holds {held}."
+            )
+
+
+def _held(tensor: onnx.TensorProto) -> int | None:
+    """Elements in the data fields; None where that depends on the packing of a type, or data are elsewhere."""
+    if is_external(tensor) or is_packed_half(tensor):
+        return None
+    if tensor.HasField("raw_data"):
+        if tensor.data_type in _SIZES:
+            return len(tensor.raw_data) // _SIZES[tensor.data_type]
+        return None
+    entries = sum(len(getattr(tensor, field)) for field in _FIELDS)
+    if tensor.data_type in _PAIRED:
+        return entries // 2
+    return entries if entries == 0 or tensor.data_type in _SIZES else None
+
+
+_SIZES = {
+    onnx.TensorProto.FLOAT: 4,
+    onnx.TensorProto.FLOAT16: 2,
+    onnx.TensorProto.BFLOAT16: 2,
+    onnx.TensorProto.DOUBLE: 8,
+    onnx.TensorProto.INT8: 1,
+    onnx.TensorProto.UINT8: 1,
+    onnx.TensorProto.BOOL: 1,
+    onnx.TensorProto.INT16: 2,
+    onnx.TensorProto.UINT16: 2,
+    onnx.TensorProto.INT32: 4,
+    onnx.TensorProto.UINT32: 4,
+    onnx.TensorProto.INT64: 8,
+    onnx.TensorProto.UINT64: 8,
+}
