@@ -51,7 +51,7 @@ def _held(tensor: onnx.TensorProto) -> int | None:
     return entries if entries == 0 or tensor.data_type in _SIZES else None
 
 
-_SIZES = {
+_SIZES: dict[int, int] = {
     onnx.TensorProto.FLOAT: 4,
     onnx.TensorProto.FLOAT16: 2,
     onnx.TensorProto.BFLOAT16: 2,
