@@ -126,9 +126,12 @@ def by_hand_training(network: Network, data: Batches) -> Call:
             params = {**params, **statistics}
         return (params, velocity), loss
 
+    # XLA:CPU runs gradients of convolutions many times slower inside a loop: who knows that writes the steps out
+    unroll = any(v.ndim == 4 for v in network.params.values())
+
     @partial(jax.jit, donate_argnums=0)
     def run(state, x, y):
-        return jax.lax.scan(step, state, (x, y))
+        return jax.lax.scan(step, state, (x, y), unroll=unroll)
 
     params = network.lay_out(network.params)
     state = [(params, jax.tree.map(jnp.zeros_like, params))]
