@@ -193,7 +193,7 @@ def checked(fn: F) -> F:
             return fn(*values[:first], **dict(zip(names[first:], values[first:], strict=False)), **named)
         raise TypeError(_no_overload(fn, reasons, args, kwargs))
 
-    return call  # type: ignore[return-value]
+    return call  # pyright: ignore[reportReturnType]
 
 
 def overloaded(fn: Callable[..., Any]) -> Any:

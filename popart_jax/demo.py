@@ -158,7 +158,7 @@ def reference(path: Path, names: Names, images: np.ndarray) -> tuple[str, np.nda
         from onnx.reference import ReferenceEvaluator
 
         evaluator = ReferenceEvaluator(model)
-        engine, call = "the onnx reference evaluator", lambda batch: evaluator.run(None, {names.image: batch})[0]  # type: ignore[index]
+        engine, call = "the onnx reference evaluator", lambda batch: evaluator.run(None, {names.image: batch})[0]  # pyright: ignore[reportArgumentType]
     return engine, np.concatenate([np.asarray(call(batch)) for batch in _batches(images)])[: len(images)]
 
 

@@ -105,7 +105,7 @@ def _options(op: Op, ctx: Context, pass_: str, data: str) -> Options:
     partials = op.attributes.partials or ctx.options.partials
     proportion = op.attributes.available_memory
     return Options(
-        pass_,  # type: ignore[arg-type]
+        pass_,  # pyright: ignore[reportArgumentType]
         partials if data == "half" else "float",
         ctx.options.available_memory if proportion is None else proportion,
         ctx.tiles if ctx.options.io_tiles else 0,

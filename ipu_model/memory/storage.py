@@ -124,7 +124,7 @@ def _reads(program: Program) -> dict[int, list[int]]:
                 for i in step.inputs:
                     if i in watched:
                         cached.setdefault(i, []).append(at)
-        program._carry_reads = cached  # type: ignore[attr-defined]
+        program._carry_reads = cached  # pyright: ignore[reportAttributeAccessIssue]
     return cached
 
 

@@ -86,4 +86,4 @@ def _cheapest(grids: list[Grid], bound: float) -> tuple[float, tuple[Split, Spli
     total = np.sum([np.sum(list(t.values()), axis=0) for t in terms], axis=0)
     best = int(np.argmin(total))
     splits = tuple(g.split(best, t) for g, t in zip(kept, terms, strict=True) if g is not None)
-    return float(total[best]), splits  # type: ignore[return-value]
+    return float(total[best]), splits  # pyright: ignore[reportReturnType]

@@ -180,7 +180,7 @@ def slowest_fastest(rows: Array, width: Array, cost) -> tuple[Array, Array]:
         worker = cost(head) + np.where(split, (last - first - 1) * whole + cost(tail), 0)
         slow = worker if slow is None else np.maximum(slow, worker)
         fast = worker if fast is None else np.minimum(fast, worker)
-    return slow, fast  # type: ignore[return-value]
+    return slow, fast  # pyright: ignore[reportReturnType]
 
 
 def _rows_width(p: ConvParams, t: Tile) -> tuple[Array, Array]:

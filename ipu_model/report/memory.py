@@ -71,7 +71,7 @@ def makers(priced: Priced) -> dict[int, int]:
     cached = getattr(priced, "_makers", None)
     if cached is None:
         cached = {o: at for at, s in enumerate(priced.program.steps) for o in s.outputs}
-        priced._makers = cached  # type: ignore[attr-defined]
+        priced._makers = cached  # pyright: ignore[reportAttributeAccessIssue]
     return cached
 
 

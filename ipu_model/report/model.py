@@ -314,7 +314,7 @@ def _build(kind: Any, data: Any) -> Any:
         return _build(next(a for a in args if a is not type(None)), data)
     if dataclasses.is_dataclass(kind):
         hints = _hints(kind)
-        return kind(**{k: _build(hints[k], v) for k, v in data.items()})  # type: ignore[operator]
+        return kind(**{k: _build(hints[k], v) for k, v in data.items()})  # pyright: ignore[reportCallIssue]
     if origin is tuple:
         return tuple(_build(args[0], v) for v in data)
     if origin is dict:

@@ -96,7 +96,7 @@ class Builder(_BuilderCore):
             if name.startswith(("aiOnnx", "aiGraphcore")):
                 raise KeyError(f"'{name}' is no operator set of this builder.")
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        return self._namespace(match[1], int(match[2]) if match[2] else None, name)  # type: ignore[return-value]
+        return self._namespace(match[1], int(match[2]) if match[2] else None, name)  # pyright: ignore[reportReturnType]
 
     def _namespace(self, family: str, version: int | None, asked: str) -> Opset:
         chosen = self._chosen.get(family)

@@ -262,7 +262,7 @@ class _BuilderCore(Placement):
             raise popart_exception(
                 f"The shape of tensor '{id}' is not known. Known tensors are {self._known_tensors()}"
             )
-        return [int(d) for d in value.shape]  # type: ignore[arg-type]
+        return [int(d) for d in value.shape]  # pyright: ignore[reportArgumentType]
 
     @checked
     def getTensorDtypeString(self, id: str) -> str:

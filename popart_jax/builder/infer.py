@@ -60,7 +60,7 @@ def known(value: ir.Value | None) -> tuple[ir.DataType | None, tuple[int, ...] |
         return None, None
     shape = None
     if value.shape is not None and all(isinstance(d, int) for d in value.shape):
-        shape = tuple(int(d) for d in value.shape)  # type: ignore[arg-type]
+        shape = tuple(int(d) for d in value.shape)  # pyright: ignore[reportArgumentType]
     return value.dtype, shape
 
 
@@ -130,13 +130,11 @@ def _onnx(node: ir.Node, version: int) -> _Found:
     proto.output.extend([v.name or "" for v in node.outputs])
     for attribute in node.attributes.values():
         if not attribute.name.startswith("__"):
-            proto.attribute.append(ir.to_proto(attribute))  # type: ignore[arg-type]
+            proto.attribute.append(ir.to_proto(attribute))
     types = {v.name: _type_proto(v) for v in node.inputs if v is not None and v.dtype is not None and v.name}
     data = {v.name: _data(v) for v in node.inputs if v is not None and v.name and _is_known(v)}
     found, valid = _schema_in_force(node.op_type, version)
-    results = shape_inference.infer_node_outputs(  # type: ignore[arg-type]
-        found, proto, types, data, {}, _imports(valid), 4
-    )
+    results = shape_inference.infer_node_outputs(found, proto, types, data, {}, _imports(valid), 4)
     return {name: _from_proto(result) for name, result in results.items()}
 
 

@@ -88,7 +88,7 @@ class AiOnnx8(AiOnnx7):
 class AiOnnx9(AiOnnx8):
     """Operators of ai.onnx opset 9."""
 
-    def scan(  # type: ignore[override]
+    def scan(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         args: list[str],
         num_outputs: int,

@@ -185,7 +185,7 @@ def describe(method: Method, fn: Callable[..., Any]) -> None:
     fn.__name__ = method.name
     fn.__qualname__ = method.name
     fn.__doc__ = _documentation(method)
-    fn.__signature__ = method.signature  # type: ignore[attr-defined]
+    fn.__signature__ = method.signature
 
 
 def _documentation(method: Method) -> str:

@@ -41,7 +41,7 @@ def write(path: Path, key: str, executables: Mapping[str, Any], variables: Mappi
             archive.writestr(_CODE + (handle or _MAIN), serialize_executable.serialize(compiled)[0])
         if variables is not None:
             buffer = io.BytesIO()
-            np.savez(buffer, **{n: _storable(v) for n, v in variables.items()})  # type: ignore[arg-type]
+            np.savez(buffer, **{n: _storable(v) for n, v in variables.items()})  # pyright: ignore[reportArgumentType]
             archive.writestr(_VARIABLES, buffer.getvalue())
     temporary.replace(path)
 

@@ -82,7 +82,7 @@ class View(Storage):
         return self._fn(*(base.get() for base in self._bases))
 
     @cached_property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+    def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._sources.shape
 
     @cached_property

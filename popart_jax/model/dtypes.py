@@ -29,7 +29,7 @@ class ElementType:
 
 
 def _row(name: str, onnx: str, lower: str, size: int, numpy: object | None) -> ElementType:
-    kind = None if numpy is None else np.dtype(numpy)  # type: ignore[arg-type]
+    kind = None if numpy is None else np.dtype(numpy)  # pyright: ignore[reportArgumentType, reportCallIssue]
     return ElementType(DataType[name], ir.DataType[onnx], lower, size, kind)
 
 

@@ -38,7 +38,7 @@ def _read(model: ModelLike) -> ir.Model:
         return _deserialized(model)
     if isinstance(model, (str, Path)) and _is_file(model):
         return _parse_file(Path(model))
-    data = model.encode("utf-8", "surrogateescape") if isinstance(model, str) else bytes(model)  # type: ignore[arg-type]
+    data = model.encode("utf-8", "surrogateescape") if isinstance(model, str) else bytes(model)
     return _parse_bytes(data)
 
 
@@ -62,7 +62,7 @@ def load_proto(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
     if isinstance(model, (str, Path)) and _is_file(model):
         data, shown = Path(model).read_bytes(), str(model)
     else:
-        data = model.encode("utf-8", "surrogateescape") if isinstance(model, str) else bytes(model)  # type: ignore[arg-type]
+        data = model.encode("utf-8", "surrogateescape") if isinstance(model, str) else bytes(model)
         shown = data[:64].decode("utf-8", "replace")
     try:
         proto = onnx.load_model_from_string(data)

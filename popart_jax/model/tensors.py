@@ -64,7 +64,7 @@ def write(proto: onnx.TensorProto, array: np.ndarray) -> None:
     values = np.ascontiguousarray(array).ravel()
     raw = proto.HasField("raw_data")
     for field in ("float_data", "int32_data", "int64_data", "uint64_data", "double_data", "raw_data"):
-        proto.ClearField(field)  # type: ignore[arg-type]
+        proto.ClearField(field)
     kind = element_type(ir.DataType(proto.data_type))
     if raw or kind.name in ("BFLOAT16", "FLOAT8_143", "FLOAT8_152"):
         proto.raw_data = values.astype(values.dtype.newbyteorder("<")).tobytes()

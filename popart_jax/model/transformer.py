@@ -53,7 +53,7 @@ class GraphTransformer:
         for field in (graph.input, graph.initializer):
             kept = [entry for entry in field if entry.name in used]
             del field[:]
-            field.extend(kept)  # type: ignore[arg-type]
+            field.extend(kept)  # pyright: ignore[reportArgumentType]
 
     def prepareNodesForTraining(self) -> None:
         """Give each BatchNormalization five outputs, which training needs."""

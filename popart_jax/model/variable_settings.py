@@ -252,7 +252,7 @@ class VariableSettings:
     def __eq__(self, other: object) -> bool:
         return vars(self) == vars(other) if isinstance(other, VariableSettings) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __repr__(self) -> str:
         groups = (

@@ -67,7 +67,7 @@ def as_optax(optimizer: Optimizer) -> optax.GradientTransformation:
             steps[name] = new - w
         return steps, RuleState(slots, state.hyper)
 
-    return optax.GradientTransformation(init, update)  # type: ignore[arg-type]
+    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 
 
 def with_values(state: RuleState, optimizer: Optimizer, params: Params) -> RuleState:

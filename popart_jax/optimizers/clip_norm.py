@@ -40,7 +40,7 @@ class ClipNormSettings:
     def __eq__(self, other: object) -> bool:
         return vars(self) == vars(other) if isinstance(other, ClipNormSettings) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __repr__(self) -> str:
         which = "all weights" if self._all else self.weightIds

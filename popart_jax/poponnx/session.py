@@ -175,7 +175,7 @@ class Session:
     def optimizerFromHost(self) -> None:
         """Send the optimizer's values to the device."""
         if _TRAIN in self._sessions:
-            self._sessions[_TRAIN].optimizerFromHost()  # type: ignore[union-attr]
+            self._sessions[_TRAIN].optimizerFromHost()  # pyright: ignore[reportAttributeAccessIssue]
 
     def resetHostWeights(self, modelProtoOrFilename: str | bytes) -> None:
         """Take the weights of another model; `weightsFromHost` sends them."""

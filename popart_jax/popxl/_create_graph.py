@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .graph import Graph
     from .ir import Ir
 
-_BY_REF_LISTS = (List[TensorByRef], Tuple[TensorByRef], list[TensorByRef], tuple[TensorByRef])  # type: ignore[valid-type]  # noqa: UP006
+_BY_REF_LISTS = (List[TensorByRef], Tuple[TensorByRef], list[TensorByRef], tuple[TensorByRef])  # noqa: UP006
 _KINDS = inspect.Parameter
 
 

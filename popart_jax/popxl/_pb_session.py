@@ -75,7 +75,7 @@ class PopxlInferenceSession(InferenceSession):
     def readWeights(self, weightsIo: Any) -> None:
         """Host buffers are read with `Session.get_tensors_data`; nothing is pending here."""
 
-    def _priced(self) -> Any:  # type: ignore[override]
+    def _priced(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         from ._reports import price
 
         if self._device.type is DeviceType.Cpu:

@@ -111,7 +111,7 @@ class Layout:
         """Shape and type of one replica's state, by name."""
         shapes: dict[str, Any] = {f"var:{n}": (t.shape, t.dtype._device) for n, t in self.variables.items()}
         shapes.update((n, ((b.entries, *b.tensor_shape), b.tensor_dtype._device)) for n, b in self.buffers.items())
-        shapes.update((f"held:{n}", (tuple(v.shape), v.dtype.numpy())) for n, v in self.held.items())  # type: ignore[arg-type, union-attr]
+        shapes.update((f"held:{n}", (tuple(v.shape), v.dtype.numpy())) for n, v in self.held.items())  # pyright: ignore[reportArgumentType, reportOptionalMemberAccess]
         return {n: (s, np.dtype(jax.dtypes.canonicalize_dtype(d))) for n, (s, d) in shapes.items()}
 
 

@@ -236,6 +236,6 @@ def op_debug_context(name: str | Callable[..., Any]) -> Any:
         def inner(*args: Any, **kwargs: Any) -> Any:
             return fn(*args, **kwargs)
 
-        return inner  # type: ignore[return-value]
+        return inner  # pyright: ignore[reportReturnType]
 
     return decorate

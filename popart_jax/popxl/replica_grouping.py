@@ -25,7 +25,7 @@ class ReplicaGrouping:
     _stride: int | None
     _group_size: int
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __init__(self) -> None:
         raise RuntimeError("Cannot create ReplicaGrouping directly; use `ir.replica_grouping`.")

@@ -103,7 +103,7 @@ class Tensor:
     def shape(self) -> tuple[int, ...]:
         """Shape, as one replica sees it."""
         shape = self._value.shape
-        return () if shape is None else tuple(int(d) for d in shape)  # type: ignore[arg-type]
+        return () if shape is None else tuple(int(d) for d in shape)  # pyright: ignore[reportArgumentType]
 
     @property
     def meta_shape(self) -> tuple[int, ...]:
@@ -167,7 +167,7 @@ class Tensor:
         found = TILE_SET_MAP.get(self._placement()[1], "undefined")
         if found == "undefined":
             raise UndefinedValue(f"Tile set is undefined for tensor {self.id!r}.")
-        return found  # type: ignore[return-value]
+        return found  # pyright: ignore[reportReturnType]
 
     def _placement(self) -> tuple[int | None, TileSet]:
         from ._internal.placement import placement
@@ -398,7 +398,7 @@ class Variable(Tensor, tensor_type="Variable"):
         return self._in_sync
 
     @debug_context_frame_offset(1)
-    def copy_to_ipu(self, dst: int, src: int) -> Tensor:  # type: ignore[override]
+    def copy_to_ipu(self, dst: int, src: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """See `ops.ipu_copy`; a variable has no producer, so the source must be given."""
         return _ops().ipu_copy(self, dst, src)
 
@@ -407,7 +407,7 @@ class Constant(Tensor, tensor_type="Const"):
     """A tensor whose value is part of the program."""
 
     @debug_context_frame_offset(1)
-    def copy_to_ipu(self, dst: int, src: int) -> Tensor:  # type: ignore[override]
+    def copy_to_ipu(self, dst: int, src: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """See `ops.ipu_copy`; a constant has no producer, so the source must be given."""
         return _ops().ipu_copy(self, dst, src)
 

@@ -25,4 +25,4 @@ class _Alias:
 
 def NewAliasAnnotation(name: str, tp: T) -> T:
     """A new annotation that stands for the type `tp` and is equal only to itself."""
-    return _Alias(name, tp)  # type: ignore[return-value]
+    return _Alias(name, tp)  # pyright: ignore[reportReturnType]

@@ -71,7 +71,7 @@ def total_FLOPs(ir: popxl.Ir) -> int:
 def format_flops_scientific(val: float, format: Format = "nearest3") -> str:
     """A count with three significant decimals and a unit of 10^3, 10^6, ..."""
     if format == "nearest3":
-        format = max((u for u in _POWERS if val >= 10 ** _POWERS[u]), key=_POWERS.__getitem__, default="")  # type: ignore[assignment]
+        format = max((u for u in _POWERS if val >= 10 ** _POWERS[u]), key=_POWERS.__getitem__, default="")  # pyright: ignore[reportAssignmentType]
     return f"{val / 10 ** _POWERS[format]:.3f} {format}FLOPs"
 
 

@@ -56,8 +56,8 @@ def reduce_replica_sharded_tensor(
     shards = fill_none_group(shard_group, over)
     divisible = shards.group_size > 1 and t.nelms % shards.group_size == 0
     if divisible and shards == over:
-        return ops.collectives.replicated_reduce_scatter(t, op, over, True)  # type: ignore[arg-type]
-    reduced = ops.collectives.replicated_all_reduce(t, op, over)  # type: ignore[arg-type]
+        return ops.collectives.replicated_reduce_scatter(t, op, over, True)  # pyright: ignore[reportArgumentType]
+    reduced = ops.collectives.replicated_all_reduce(t, op, over)  # pyright: ignore[reportArgumentType]
     return ops.collectives.replica_sharded_slice(reduced, shards) if divisible else reduced
 
 

@@ -22,7 +22,7 @@ _logger = logging.getLogger("popart.python.addons")
 
 def write_variables_pb(session: popxl.Session, weights: Mapping[popxl.Tensor, np.ndarray]) -> None:
     """Write variables, all in one transfer."""
-    session.write_variables_data(dict(weights))  # type: ignore[arg-type]
+    session.write_variables_data(dict(weights))  # pyright: ignore[reportArgumentType]
 
 
 def initialise_memmap_dir_from_checkpoint(checkpoint_dir: str, memmap_dir: str) -> None:
@@ -89,8 +89,8 @@ class TaskSession(popxl.Session):
     def get_named_tensors_data(self) -> NamedTensorData:
         """Host arrays of the state, by name."""
         names = self.state.to_dict()
-        data = self.get_tensors_data(names.values())  # type: ignore[arg-type]
-        return NamedTensorData.from_dict({name: data[t] for name, t in names.items()})  # type: ignore[index]
+        data = self.get_tensors_data(names.values())  # pyright: ignore[reportArgumentType]
+        return NamedTensorData.from_dict({name: data[t] for name, t in names.items()})  # pyright: ignore[reportArgumentType]
 
     def load_from_session(self, src: TaskSession, report_missing: ReportMissingMethods = "none") -> None:
         """Take the state of another session, by name."""
@@ -154,7 +154,7 @@ class TaskSession(popxl.Session):
                 with np.load(stored) as file:
                     values[name] = file[name]
             elif mapped.exists() and not skip_memmap:
-                shape = tensor.shape_on_host  # type: ignore[attr-defined]
+                shape = tensor.shape_on_host  # pyright: ignore[reportAttributeAccessIssue]
                 values[name] = np.array(np.memmap(mapped, tensor.dtype.as_numpy(), "r", shape=shape))
         self._load(values, report_missing)
         if self._dataloader is not None and (source / "dataloader.bin").exists():

@@ -216,7 +216,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
     def _send_optimizer(self) -> None:
         layout = self._prepared.hyper
         assert self._engine is not None
-        values = np.zeros(1, np.float32) if layout is None else layout.values(self._optimizer)  # type: ignore[arg-type]
+        values = np.zeros(1, np.float32) if layout is None else layout.values(self._optimizer)  # pyright: ignore[reportArgumentType]
         self._engine.put_hyper(values)
 
     def _ready(self, what: str) -> Engine:
@@ -250,7 +250,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         if len(args) == 1 and not kwargs and type(args[0]) is PyStepIO:
             ready = args[0].plan
             if ready is not None and ready[0] is self._ready_token and self._use.session is self:
-                self._engine.run_direct(*ready[1])  # type: ignore[union-attr]
+                self._engine.run_direct(*ready[1])  # pyright: ignore[reportOptionalMemberAccess]
                 return
         handle, stepio = _run_arguments(*args, **kwargs)
         engine = self._check_runnable(handle)

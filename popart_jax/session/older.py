@@ -174,4 +174,4 @@ class OlderOptimizerMethods:
         """Send the values of the optimizer given to `updateOptimizer`; without one there is nothing to do."""
         if self._next_optimizer is not None:
             chosen, self._next_optimizer = self._next_optimizer, None
-            self.updateOptimizerFromHost(chosen)  # type: ignore[attr-defined]
+            self.updateOptimizerFromHost(chosen)  # pyright: ignore[reportAttributeAccessIssue]

@@ -45,7 +45,7 @@ class Patterns:
     @overload
     def __init__(self, patterns: list[str]) -> None: ...
     @checked
-    def __init__(self, level: Any = PatternsLevel.Default, patterns: Any = None) -> None:  # type: ignore[reportInconsistentOverload]
+    def __init__(self, level: Any = PatternsLevel.Default, patterns: Any = None) -> None:  # pyright: ignore[reportInconsistentOverload]
         self._selection = _at_level(level) if patterns is None else _from_names(patterns)
 
     PreUniRepl = _switch("PreUniRepl")

@@ -101,7 +101,7 @@ def attention(
 def _unpack(query: Any, key: Any, value: Any, heads: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Query, key and value as (B, H, S, D), from separate or packed tensors."""
     if query.ndim == 5:
-        return tuple(query[:, :, :, i].transpose(0, 2, 1, 3) for i in range(3))  # type: ignore[return-value]
+        return tuple(query[:, :, :, i].transpose(0, 2, 1, 3) for i in range(3))
     if key is not None and key.ndim == 5:
         k, v = (key[:, :, :, i].transpose(0, 2, 1, 3) for i in range(2))
         return split_heads(query, heads), k, v

@@ -19,7 +19,7 @@ def alias_sets(graph: object) -> dict[str, set[str]]:
             x = parent[x]
         return x
 
-    for op in graph._ops.values():  # type: ignore[attr-defined]
+    for op in graph._ops.values():  # pyright: ignore[reportAttributeAccessIssue]
         effect = effect_of(op._node)
         if effect is None:
             continue

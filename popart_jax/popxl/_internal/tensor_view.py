@@ -127,17 +127,17 @@ class Tensor:
         return self._tensor._kind in (TensorType.Const, TensorType.Variable)
 
     def writeTensorData(self, array: np.ndarray, session: Any = None) -> None:
-        self._tensor._host[...] = array  # type: ignore[attr-defined]
+        self._tensor._host[...] = array  # pyright: ignore[reportAttributeAccessIssue]
 
     def _data(self) -> np.ndarray:
         if not self.hasTensorData():
             raise popart_exception(f"Tensor {self.id!r} has no data")
-        return self._tensor._host  # type: ignore[attr-defined]
+        return self._tensor._host  # pyright: ignore[reportAttributeAccessIssue]
 
     def setTensorLocationInfo(self, location: Any, buffer: int, offset: int) -> None:
         from .remote_place import RemotePlace
 
-        self._tensor._remote = RemotePlace(buffer, offset, None)  # type: ignore[attr-defined]
+        self._tensor._remote = RemotePlace(buffer, offset, None)  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def tensorLocationInfo(self) -> LocationInfo:

@@ -59,7 +59,7 @@ class Autodiff(Transform):
 
     _name = "Autodiff"
 
-    def apply(  # type: ignore[override]
+    def apply(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, ir: Any, graph_id: Any, provided: Any = None, required: Any = None, infos: Any = None, *_: Any
     ) -> Any:
         """{graph id: BwdGraphInfo} of all gradient graphs."""

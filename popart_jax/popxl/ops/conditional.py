@@ -23,7 +23,7 @@ class ConditionalSiteInfo(CallSiteInfo):
     """One conditional: operator input 0 is the condition, then come the inputs of both graphs."""
 
     @property
-    def called_graph(self) -> tuple[Graph, Graph]:  # type: ignore[override]
+    def called_graph(self) -> tuple[Graph, Graph]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The graphs for true and false."""
         then, other = self._op._called()
         return then, other

@@ -31,11 +31,11 @@ def decompose_sum(graph: Graph) -> Graph:
 def _decompose(graph: Graph, op: object) -> None:
     from .._internal.rewrite import insert_before, take_over
 
-    operands, out = list(op._inputs().values()), op._out(0)  # type: ignore[attr-defined]
+    operands, out = list(op._inputs().values()), op._out(0)  # pyright: ignore[reportAttributeAccessIssue]
     context = get_current_context()
     context._sequencer.push("pass")
     try:
-        settings = op._settings  # type: ignore[attr-defined]
+        settings = op._settings  # pyright: ignore[reportAttributeAccessIssue]
         zero = Out(f"{out.name}_init", out.shape, out.dtype)
         made = [
             create(

@@ -21,4 +21,4 @@ def host_array(parameter: object, dtype: object) -> np.ndarray:
     """A torch parameter as an array of the NumPy type of a PopXL dtype."""
     from ...popxl.utils import to_numpy
 
-    return to_numpy(parameter, dtype)  # type: ignore[arg-type]
+    return to_numpy(parameter, dtype)  # pyright: ignore[reportArgumentType]

@@ -138,7 +138,7 @@ _GATHER = custom_ops.define(
 def replicated_all_gather_strided(t: popxl.Tensor, group: ReplicaGrouping | None = None) -> popxl.Tensor:
     """The members' elements one after the other; in the shape of the whole tensor where `t` is a shard."""
     gathered = _GATHER.single(t, **group_attributes(group_of(group, strict=False)))
-    return ops.reshape_(gathered, t.meta_shape) if t.meta_shape else gathered  # type: ignore[arg-type]
+    return ops.reshape_(gathered, t.meta_shape) if t.meta_shape else gathered
 
 
 def _scatter(x, /, *, groups):
