@@ -188,6 +188,8 @@ def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
         if folded and not has_bodies:
             results = static.fold(lowering.fn, operands, kwargs)
         else:
+            if walk.settings.popart and not has_bodies:
+                static.refuse_wide(node, operands, lowering.is_static)
             results = lowering.fn(*_trim(operands), **kwargs)
     return results if isinstance(results, tuple) else (results,)
 

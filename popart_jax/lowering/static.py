@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from .._compat.jax import Tracer
-from ..errors import NeedsConstantError
+from ..errors import NeedsConstantError, popart_exception
 from .attributes import array
 
 if TYPE_CHECKING:
@@ -31,6 +31,29 @@ def fold(fn: Callable[..., Any], operands: list[Any], kwargs: dict[str, Any]) ->
         operands = operands[:-1]
     with jax.ensure_compile_time_eval():
         return jax.tree.map(_to_numpy, fn(*operands, **kwargs))
+
+
+def refuse_wide(node: ir.Node, operands: list[Any], is_known: Callable[[int], bool]) -> None:
+    """PopART's device holds 64-bit whole numbers as 32-bit ones: constants among the operands must fit.
+
+    Raises
+    ------
+    popart_exception
+        A constant that would change its value.
+    """
+    for i, x in enumerate(operands):
+        if is_known(i) or not isinstance(x, (np.ndarray, np.generic)) or x.dtype not in _NARROW or not x.size:
+            continue
+        limits = np.iinfo(_NARROW[x.dtype])
+        if x.min() < limits.min or x.max() > limits.max:
+            value = node.inputs[i]
+            raise popart_exception(
+                f"Constant '{value.name if value is not None else i}' of type {x.dtype} holds values beyond "
+                f"{limits.dtype}, in which the device keeps it; {node.op_type} can't use them."
+            )
+
+
+_NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.uint64): np.dtype(np.uint32)}
 
 
 def _to_numpy(x: Any) -> Any:

@@ -167,6 +167,37 @@ def test_a_tensor_made_twice():
         _infer(proto, "y")
 
 
+def test_constants_that_the_device_can_not_hold():
+    wide = [helper.make_tensor("w", 7, [1], [1 << 40])]
+    numbers = [helper.make_tensor_value_info("x", 7, [1])]
+    proto = _onnx([helper.make_node("Add", ["x", "w"], ["y"])], numbers, Y2, wide)
+    with pytest.raises(popart.popart_exception, match="'w' of type int64 holds values beyond int32"):
+        _infer(proto, "y")
+    bounds = [helper.make_tensor("start", 7, [1], [0]), helper.make_tensor("end", 7, [1], [2**63 - 1])]
+    session = _infer(_onnx([helper.make_node("Slice", ["x", "start", "end"], ["y"])], initializers=bounds), "y")
+    assert _run(session, x=np.array([1, 2], np.float32))["y"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("output_channels", "output channels dim 6. output_channels"),
+        ("input_channels", "input channels dim 2. input_channels"),
+        ("reducing_dim", "reducing dimension 3. reducing_dim"),
+    ],
+)
+def test_serialisation_factor_that_does_not_divide(mode, words):
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [2, 3]), "x")
+    w = builder.addInitializedInputTensor(np.ones((3, 6), np.float32), "w")
+    out = builder.aiOnnx.matmul([x, w])
+    builder.setSerializeMatMul({out}, mode, 4)
+    text = f"Invalid serialisation factor 4 for {words} dim should be a multiple of the serialisation factor"
+    with pytest.raises(popart.popart_exception) as caught:
+        _infer(builder.getModelProto(), out)
+    assert caught.value.args[0] == text
+
+
 def _broken_feeds(out: str):
     read_only = np.zeros((2, 2), np.float32)
     read_only.flags.writeable = False

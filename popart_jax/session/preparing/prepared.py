@@ -24,6 +24,7 @@ from ...model.session_model import read_session_model
 from ...optimizers import Adam, Optimizer
 from ...optimizers.rules import Reduction, Weight
 from ..facts import option_facts
+from ..matmul_checks import check_serialised_matmuls
 from ..option_checks import OptionFacts, announce, check_options, raise_all
 from ..patterns_api import Patterns, check_mandatory
 from . import gradients, hyper, loss_scale, source
@@ -113,6 +114,7 @@ def prepare(request: Request) -> Prepared:
     held, constants = _variables(model, request, structure)
     base = _base_program(model, request, structure, held)
     device_types = graph_types(base)
+    check_serialised_matmuls(graph, device_types)
     raise_all(check_options(options, facts))
     announce(options, facts)
     check_mandatory(request.patterns.selection)

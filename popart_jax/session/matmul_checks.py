@@ -1,0 +1,50 @@
+"""`Builder.setSerializeMatMul`: whether the factor cuts the dimension into equal parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from ..errors import popart_exception
+from ..execution import Type
+from ..model.attribute_names import SERIALIZE_FACTOR, SERIALIZE_MODE
+
+# Mode: operand, its axis counted from the end, and what PopART calls that dimension.
+_DIMENSIONS = {
+    "input_channels": (0, -2, "input channels dim"),
+    "output_channels": (1, -1, "output channels dim"),
+    "reducing_dim": (0, -1, "reducing dimension"),
+}
+
+
+def check_serialised_matmuls(graph: ir.Graph, types: Mapping[str, Type]) -> None:
+    """Refuse factors that do not divide the dimension of their mode.
+
+    Raises
+    ------
+    popart_exception
+        The first such MatMul.
+    """
+    for node in graph:
+        mode = node.attributes.get(SERIALIZE_MODE)
+        factor = node.attributes.get(SERIALIZE_FACTOR)
+        if node.op_type != "MatMul" or mode is None or factor is None or mode.as_string() not in _DIMENSIONS:
+            continue
+        operand, axis, words = _DIMENSIONS[mode.as_string()]
+        value = node.inputs[operand]
+        kind = types.get(value.name or "") if value is not None else None
+        if kind is None:
+            continue
+        extent, parts = _extent(kind.shape, operand, axis), factor.as_int()
+        if parts < 1 or extent % parts:
+            raise popart_exception(
+                f"Invalid serialisation factor {parts} for {words} {extent}. {mode.as_string()} dim should be a "
+                "multiple of the serialisation factor"
+            )
+
+
+def _extent(shape: tuple[int, ...], operand: int, axis: int) -> int:
+    """Size of that dimension; a vector is a single row on the left and a single column on the right."""
+    matrix = ((1, *shape), (*shape, 1))[operand] if len(shape) < 2 else shape
+    return matrix[axis]
