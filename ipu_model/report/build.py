@@ -85,7 +85,7 @@ def _steps(priced: Priced, live: Liveness) -> tuple[StepRow, ...]:
     memo: dict[int, Cycles] = {}
     for at, step in enumerate(priced.program.steps):
         cost, trips = priced.costs[at], priced.trips[at]
-        once = memo.setdefault(id(cost), None) or cycles(cost)  # pyright: ignore[reportArgumentType]
+        once = memo.get(id(cost)) or cycles(cost)
         memo[id(cost)] = once
         fused = priced.into[at] >= 0
         extra = priced.extras.get(at, ())

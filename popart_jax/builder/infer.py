@@ -60,7 +60,7 @@ def known(value: ir.Value | None) -> tuple[ir.DataType | None, tuple[int, ...] |
         return None, None
     shape = None
     if value.shape is not None and all(isinstance(d, int) for d in value.shape):
-        shape = tuple(int(d) for d in value.shape)  # pyright: ignore[reportArgumentType]
+        shape = tuple(d for d in value.shape if isinstance(d, int))
     return value.dtype, shape
 
 

@@ -74,7 +74,7 @@ def _check_multi_conv(operands: Sequence[ir.Value | None], attributes: Mapping[s
 def _sizes(value: ir.Value) -> tuple[int, ...] | None:
     if value.shape is None or not all(isinstance(d, int) for d in value.shape):
         return None
-    return tuple(int(d) for d in value.shape)[2:]  # pyright: ignore[reportArgumentType]
+    return tuple(d for d in value.shape if isinstance(d, int))[2:]
 
 
 def check_parameters(

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from ...lowering.effects import effect_of
 
 if TYPE_CHECKING:
+    from ..graph import Graph
     from ..tensor import Tensor
 
 
-def alias_sets(graph: object) -> dict[str, set[str]]:
+def alias_sets(graph: Graph) -> dict[str, set[str]]:
     """Tensor id -> ids of all tensors on the same storage (itself included), for tensors that share any."""
     parent: dict[str, str] = {}
 
@@ -19,7 +20,7 @@ def alias_sets(graph: object) -> dict[str, set[str]]:
             x = parent[x]
         return x
 
-    for op in graph._ops.values():  # pyright: ignore[reportAttributeAccessIssue]
+    for op in graph._ops.values():
         effect = effect_of(op._node)
         if effect is None:
             continue
@@ -28,7 +29,7 @@ def alias_sets(graph: object) -> dict[str, set[str]]:
         for i, r in pairs:
             value = op._node.inputs[i]
             if value is not None:
-                parent[root(op._node.outputs[r].name)] = root(value.name)
+                parent[root(op._node.outputs[r].name or "")] = root(value.name or "")
     groups: dict[str, set[str]] = {}
     for name in list(parent):
         groups.setdefault(root(name), set()).add(name)

@@ -8,6 +8,7 @@ from .._create import Out, create, result
 from ..context import get_current_context
 
 if TYPE_CHECKING:
+    from .._internal.op import Op
     from ..graph import Graph
 
 __all__ = ["decompose_sum"]
@@ -28,14 +29,14 @@ def decompose_sum(graph: Graph) -> Graph:
     return graph
 
 
-def _decompose(graph: Graph, op: object) -> None:
+def _decompose(graph: Graph, op: Op) -> None:
     from .._internal.rewrite import insert_before, take_over
 
-    operands, out = list(op._inputs().values()), op._out(0)  # pyright: ignore[reportAttributeAccessIssue]
+    operands, out = list(op._inputs().values()), op._out(0)
     context = get_current_context()
     context._sequencer.push("pass")
     try:
-        settings = op._settings  # pyright: ignore[reportAttributeAccessIssue]
+        settings = op._settings
         zero = Out(f"{out.name}_init", out.shape, out.dtype)
         made = [
             create(
