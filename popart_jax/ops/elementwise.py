@@ -161,7 +161,10 @@ def power(x: Array, y: Array) -> Array:
 
 
 @lowers("Pow", 7)
-def pow_(x: Array, y: Array, /) -> Array:
+def pow_(x: Array, y: Array, /, *, popart: PopartMode = False) -> Array:
+    """ONNX mixes types from opset 12 on, PopART never."""
+    if popart:
+        check_operands("Pow", x, y)
     return power(x, y)
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import popart_exception
-from .arrays import Array
+from .arrays import Array, device_dtype, dtype_name
 from .elementwise import legacy_align
 from .registry import direct, lowers
 
@@ -25,8 +25,10 @@ def matmul(x: Array, y: Array, /) -> Array:
     Raises
     ------
     popart_exception
-        An operand is a scalar, or the contracted sizes differ.
+        An operand is a scalar, or the contracted sizes or the types differ.
     """
+    if device_dtype(x.dtype) != device_dtype(y.dtype):
+        raise popart_exception(f"MatMul takes operands of one type, not {dtype_name(x)} and {dtype_name(y)}; cast one.")
     for operand, side in ((x, "lhs"), (y, "rhs")):
         if np.ndim(operand) == 0:
             raise popart_exception(f"MatMul doesn't support scalar tensor as the {side} input")

@@ -198,6 +198,16 @@ def test_serialisation_factor_that_does_not_divide(mode, words):
     assert caught.value.args[0] == text
 
 
+@pytest.mark.parametrize("method", ["matmul", "pow", "sub"])
+def test_types_are_never_mixed(method):
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [2, 2]), "x")
+    y = builder.addInputTensor(popart.TensorInfo("FLOAT16", [2, 2]), "y")
+    out = getattr(builder.aiOnnx, method)([x, y])
+    with pytest.raises(popart.popart_exception, match="FLOAT and FLOAT16"):
+        _infer(builder.getModelProto(), out)
+
+
 def _broken_feeds(out: str):
     read_only = np.zeros((2, 2), np.float32)
     read_only.flags.writeable = False
