@@ -281,8 +281,13 @@ def _scan_rows(body: Subgraph, states: Sequence[Any], xs: Sequence[jax.Array]) -
 
 
 @lowers("Scan", 8)
-def scan_8(sequence_lens=None, /, *args, body, num_scan_inputs, directions=()):
-    """The first version: every tensor has a batch axis 0, the scan runs over axis 1."""
+def scan_8(sequence_lens=None, /, *args, body, num_scan_inputs, directions=(), popart: PopartMode = False):
+    """The first version, not in PopART: every tensor has a batch axis 0, the scan runs over axis 1."""
+    if popart:
+        raise popart_exception(
+            "For an opset 8 model, the ONNX spec stipulates that a Scan op must be version 8. Only version 9 and later "
+            "run; use opset 9 or above."
+        )
     n_states = len(args) - num_scan_inputs
     steps = args[-1].shape[1]
     lens = jnp.full(args[0].shape[0], steps) if sequence_lens is None else jnp.asarray(sequence_lens)

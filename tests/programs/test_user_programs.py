@@ -208,6 +208,17 @@ def test_types_are_never_mixed(method):
         _infer(builder.getModelProto(), out)
 
 
+def test_the_first_version_of_scan_does_not_run():
+    builder = popart.Builder(opsets={"ai.onnx": 8, "ai.graphcore": 1})
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [1, 2, 3]), "x")
+    body = builder.createSubgraphBuilder()
+    row = body.addInputTensor(popart.TensorInfo("FLOAT", [3]))
+    body.addOutputTensor(body.aiOnnx.relu([row]))
+    out = builder.aiOnnxOpset8.scan(["", x], 1, body, 1)[0]
+    with pytest.raises(popart.popart_exception, match="the ONNX spec stipulates that a"):
+        _infer(builder.getModelProto(), out)
+
+
 def _broken_feeds(out: str):
     read_only = np.zeros((2, 2), np.float32)
     read_only.flags.writeable = False
