@@ -21,11 +21,9 @@ REDUCTION_TYPE = Literal["mean", "sum", "none"]
 _ADD, _MAX = 0, 4
 
 
-def _picked(logits: Any, indices: Any) -> tuple[Any, Any]:
-    """One-hot rows of the labels that lie in this shard."""
-    indices = indices.astype(jnp.int32)[..., None]
-    hot = indices == jnp.arange(logits.shape[-1], dtype=jnp.int32)
-    return hot, hot.astype(logits.dtype)
+def _is_label(logits: Any, indices: Any) -> Any:
+    """Where a class of this shard is the sample's label."""
+    return indices.astype(jnp.int32)[..., None] == jnp.arange(logits.shape[-1], dtype=jnp.int32)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -34,8 +32,7 @@ def _loss(logits: Any, indices: Any, groups: tuple[int, ...]) -> tuple[Any, Any]
     wide = logits.astype(jnp.float32)
     shifted = wide - reduce(wide.max(-1, keepdims=True), _MAX)
     total = reduce(jnp.exp(shifted).sum(-1, keepdims=True), _ADD)
-    hot, _ = _picked(wide, indices)
-    chosen = reduce(jnp.where(hot, shifted, 0).sum(-1), _ADD)
+    chosen = reduce(jnp.where(_is_label(wide, indices), shifted, 0).sum(-1), _ADD)
     softmax = jnp.exp(shifted) / total
     return (jnp.log(total[..., 0]) - chosen).astype(logits.dtype), softmax.astype(logits.dtype)
 
@@ -47,7 +44,7 @@ def _loss_fwd(logits: Any, indices: Any, groups: tuple[int, ...]) -> tuple[Any, 
 
 def _loss_bwd(groups: tuple[int, ...], kept: Any, gradients: Any) -> tuple[Any, Any]:
     softmax, indices = kept
-    _, hot = _picked(softmax, indices)
+    hot = _is_label(softmax, indices).astype(softmax.dtype)
     return gradients[0][..., None] * (softmax - hot), np.zeros(indices.shape, jax.dtypes.float0)
 
 
