@@ -3,6 +3,8 @@
 python -m tests.conformance newest [pattern]
 python -m tests.conformance old [pattern] [--data FOLDER]
 python -m tests.conformance gradients [pattern] [--old]
+
+``--shard 1/4`` runs every fourth case, from the first: four such commands side by side are the whole suite.
 """
 
 from __future__ import annotations
@@ -31,14 +33,28 @@ def main(argv: list[str]) -> int:
     parser.add_argument("pattern", nargs="?", default="")
     parser.add_argument("--old", action="store_true", help="gradients of the onnx 1.6.0 cases")
     parser.add_argument("--data", type=Path, default=Path.home() / ".cache" / "popart_jax" / "onnx-1.6.0")
+    parser.add_argument("--shard", type=_shard, default=slice(None), help="i/n: every n-th case, from the i-th")
     args = parser.parse_args(argv)
     warnings.simplefilter("ignore")
     if args.suite == "gradients":
+        from .gradients import KINDS as SMOOTH_KINDS
         from .gradients import sweep
 
-        return sweep(args.pattern, old(args.data) if args.old else None)
+        cases = old(args.data) if args.old else newest(SMOOTH_KINDS)
+        return sweep(_chosen(cases, args))
     cases = newest() if args.suite == "newest" else old(args.data)
-    return run([c for c in cases if re.search(args.pattern, c.name)], gaps(args.suite))
+    return run(_chosen(cases, args), gaps(args.suite))
+
+
+def _shard(text: str) -> slice:
+    first, count = map(int, text.split("/"))
+    if not 1 <= first <= count:
+        raise argparse.ArgumentTypeError(f"expected i/n with 1 <= i <= n, got {text}")
+    return slice(first - 1, None, count)
+
+
+def _chosen(cases: list[Case], args: argparse.Namespace) -> list[Case]:
+    return [c for c in cases if re.search(args.pattern, c.name)][args.shard]
 
 
 def run(cases: list[Case], known: dict[str, str]) -> int:
