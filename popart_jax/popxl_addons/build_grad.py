@@ -33,7 +33,7 @@ class Aux:
 
     def __getitem__(self, key: str) -> Any:
         if self._reading is None:
-            raise Exception(f"aux[{key!r}] can be read in build_grad only")
+            raise Exception(f"aux[{key!r}]: you can only get items within the `build_graph` method of gradients")
         value = self._values[key]
         if not isinstance(value, popxl.Tensor):
             return value
@@ -82,13 +82,14 @@ class VarGrad:
 
     def __setitem__(self, key: str, value: popxl.Tensor) -> None:
         if key not in self._variables:
-            raise KeyError(f"no variable {key!r}; there are {list(self._variables)}")
+            raise KeyError(f"Not a variable: {key!r}. Variables: {list(self._variables)}")
         if not isinstance(value, popxl.Tensor):
-            raise TypeError(f"var_grad[{key!r}] must be a Tensor, got {type(value).__name__}")
-        expected = tuple(self._variables[key].shape)
-        if tuple(value.shape) != expected:
+            raise TypeError(f"Not a tensor: var_grad[{key!r}] was given a {type(value).__name__}")
+        expected = self._variables[key]
+        if not _same_shape(value, expected):
             raise ValueError(
-                f"var_grad[{key!r}] must have the shape {expected} of its variable, got {tuple(value.shape)}"
+                f"Shape or meta-shape of Tensor does not match variable. var_grad[{key!r}]: expected "
+                f"{_shapes(expected)}, got {_shapes(value)}"
             )
         self.tensors[key] = value
 
@@ -103,7 +104,21 @@ class NoVarGrad:
     """Stands in outside `build_grad`."""
 
     def __setitem__(self, key: str, value: Any) -> None:
-        raise Exception(f"var_grad[{key!r}] can be set in build_grad only")
+        raise Exception(f"var_grad[{key!r}] can be set only within the `build_graph` method of gradients")
+
+    def __getitem__(self, key: str) -> popxl.Tensor:
+        raise Exception(f"var_grad[{key!r}] can be read only within the `build_graph` method of gradients")
+
+    def __contains__(self, key: object) -> bool:
+        raise Exception(f"var_grad ({key!r}) can be asked only within the `build_graph` method of gradients")
+
+
+def _same_shape(a: popxl.Tensor, b: popxl.Tensor) -> bool:
+    return tuple(a.shape) == tuple(b.shape) and tuple(a.meta_shape or ()) == tuple(b.meta_shape or ())
+
+
+def _shapes(t: popxl.Tensor) -> str:
+    return f"shape {tuple(t.shape)}" + (f", meta-shape {tuple(t.meta_shape)}" if t.meta_shape else "")
 
 
 def create_grad_graph(
@@ -118,8 +133,10 @@ def create_grad_graph(
     ------
     TypeError
         `build_grad` has parameters other than fixed positional ones.
+    ValueError
+        A tensor of `grads_provided` or `grads_required` is not of the graph, or a gradient has another shape.
     Exception
-        Too many, too few or mis-shaped gradients, or the gradient of a required variable is missing.
+        Too many or too few gradients, or the gradient of a required variable is missing.
     """
     from .graph import GraphWithNamedArgs
 
@@ -130,6 +147,7 @@ def create_grad_graph(
     named = fwd.args.to_dict()
     variables = set(named.values())
     required = list(graph.inputs) if grads_required is None else list(grads_required)
+    _check_of_graph(graph, provided, required)
     wanted_inputs = [t for t in required if t not in variables]
     names = {t: name for name, t in named.items()}
     wanted_variables = [names[t] for t in required if t in variables]
@@ -153,24 +171,48 @@ def create_grad_graph(
     return GraphWithNamedArgs.from_grad_graph(info)
 
 
+def _check_of_graph(graph: popxl.Graph, provided: list[popxl.Tensor], required: list[popxl.Tensor]) -> None:
+    for word, given, known in (
+        ("`grads_provided` is not a output", provided, graph.outputs),
+        ("`grads_required` is not a input", required, graph.inputs),
+    ):
+        foreign = [t for t in given if t not in known]
+        if foreign:
+            raise ValueError(f"A Tensor specified in {word} of `fwd_graph` {graph.id!r}: {foreign}")
+
+
 def _check_parameters(module: Module) -> None:
     fixed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     odd = [p.name for p in inspect.signature(module.build_grad).parameters.values() if p.kind not in fixed]
     if odd:
-        raise TypeError(f"build_grad of {type(module).__name__} takes fixed positional parameters only, got {odd}")
+        raise TypeError(
+            f"build_grad of {type(module).__name__}: method signature must only have a fixed number of positional "
+            f"parameters as inputs. Others: {odd}"
+        )
 
 
 def _check_outputs(
     grad_graph: popxl.Graph, inputs: list[popxl.Tensor], variables: list[str], var_grad: VarGrad
 ) -> None:
-    if len(grad_graph.outputs) != len(inputs):
-        raise Exception(f"build_grad returned {len(grad_graph.outputs)} gradients, expected {len(inputs)}")
-    for got, forward in zip(grad_graph.outputs, inputs, strict=True):
-        if tuple(got.shape) != tuple(forward.shape):
-            raise Exception(f"gradient of {forward.name!r} must have shape {forward.shape}, got {got.shape}")
+    given = len(grad_graph.outputs)
+    if given > len(inputs):
+        raise Exception(f"Too many outputs in the grad graph: build_grad returned {given}, expected {len(inputs)}")
+    if given < len(inputs):
+        raise Exception(
+            f"Not all forward graph inputs have been specified: build_grad returned {given} gradients, expected "
+            f"{len(inputs)}, for {[t.name for t in inputs]}"
+        )
+    for i, (got, forward) in enumerate(zip(grad_graph.outputs, inputs, strict=True)):
+        if not _same_shape(got, forward):
+            raise ValueError(
+                f"Shape or meta-shape of output Tensor at position {i} does not match the input {forward.name!r}: "
+                f"expected {_shapes(forward)}, got {_shapes(got)}"
+            )
     missing = [n for n in variables if n not in var_grad]
     if missing:
-        raise Exception(f"build_grad left out the gradients of variables {missing}; assign self.var_grad[name]")
+        raise Exception(
+            f"Not all variable gradients have been specified: build_grad left out {missing}; assign self.var_grad[name]"
+        )
 
 
 def create_grad_graph_info(

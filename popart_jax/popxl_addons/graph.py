@@ -132,12 +132,15 @@ class GraphWithNamedArgs:
             raise ValueError(f"method must be 'auto', 'build_grad' or 'autodiff', got {method!r}")
         if self.autodiff_applied and not force:
             raise Exception(
-                f"autodiff was applied to graph {self.graph.id!r} already; pass force=True to apply it again"
+                f"Autodiff has already been applied to graph {self.graph.id!r}; pass force=True to apply it again"
             )
         module = self._from_module
         has_build_grad = module is not None and module.implements_grad_graph
         if method == "build_grad" and not has_build_grad:
-            raise Exception(f"graph {self.graph.id!r} does not come from a module that implements build_grad")
+            raise Exception(
+                f"method 'build_grad' can be used only if `from_module` is specified and that module implements "
+                f"build_grad; graph {self.graph.id!r} has no such module"
+            )
         self.autodiff_applied = True
         if module is not None and has_build_grad and method != "autodiff":
             return module.create_grad_graph(self, grads_provided, grads_required)

@@ -73,7 +73,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
 
     def __init__(self, cache: Any = False, grad_inlining_error: Literal["error", "warning", "none"] = "error") -> None:
         if grad_inlining_error not in _ON_INLINING:
-            raise ValueError(f"grad_inlining_error must be one of {_ON_INLINING}, got {grad_inlining_error!r}")
+            raise ValueError(f"grad_inlining_error should be one of {_ON_INLINING}, got {grad_inlining_error!r}")
         self._variable_factories = NamedVariableFactories()
         self._named_inputs = NamedTensors()
         self._submodules = []
@@ -85,7 +85,10 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         self.aux = Aux()
         self.var_grad: VarGrad | NoVarGrad = NoVarGrad()
         if self._cached is not None and self.implements_grad_graph:
-            raise ValueError(f"{type(self).__name__} implements build_grad and can't be cached; pass cache=False")
+            raise ValueError(
+                f"You cannot use graph caching if you have implemented `build_grad`, as {type(self).__name__} has; "
+                "pass cache=False"
+            )
 
     def __setattr__(self, key: str, value: Any) -> None:
         if isinstance(value, Module) and not key.startswith("_"):
@@ -117,7 +120,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         if how == "none" or not self.implements_grad_graph:
             return
         text = (
-            f"{type(self).__name__} implements build_grad, which is not used where the module is inlined. "
+            f"`build_grad` has been implemented by {type(self).__name__}, and is not used where the module is inlined. "
             "Call it through call_module, or pass grad_inlining_error='none'."
         )
         if how == "error":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import collectives, fp8, simple
 from .collectives import replicated_all_gather_strided as replicated_all_gather_strided
 from .collectives import replicated_all_reduce as replicated_all_reduce
 from .collectives import (
@@ -36,3 +37,7 @@ from .simple import linear_layout as linear_layout
 from .simple import random_sparse as random_sparse
 from .streams import host_load as host_load
 from .streams import host_store as host_store
+
+# Folders of upstream, as attributes of this package.
+replicated_all_reduce_TP = replicated_strided_collectives = collectives
+fp8_utils, static_sparse_ops = fp8, simple

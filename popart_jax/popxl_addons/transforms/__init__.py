@@ -16,6 +16,7 @@ from .batch_serialisation import batch_serial_buffer as batch_serial_buffer
 from .batch_serialisation import batch_serialise as batch_serialise
 from .batch_serialisation import batch_serialise_fwd_and_grad as batch_serialise_fwd_and_grad
 from .pipelining import pipelined_execution as pipelined_execution
+from .recomputation import add_recompute_inputs as add_recompute_inputs
 from .recomputation import recompute_graph as recompute_graph
 from .repeat_graph import repeat_graph as repeat_graph
 from .use_fc_pass import disable_fc_pass as disable_fc_pass
