@@ -131,6 +131,63 @@ def test_pipeline_mistakes():
             x + 1
 
 
+def test_a_variable_changed_in_one_stage_and_read_in_another_is_as_old_as_the_pipeline_is_deep():
+    steps, xs = 7, np.arange(1, 15, dtype=np.float32).reshape(2, 7)
+    ir = popxl.Ir()
+    ir.num_host_transfers = steps
+    with ir.main_graph, popxl.in_sequence():
+        feed, out = popxl.h2d_stream((), popxl.float32), popxl.d2h_stream((), popxl.float32)
+        w = popxl.variable(np.float32(1.0), name="w")
+        with addons.pipelined_execution(steps) as pipe:
+            with pipe.stage(0), popxl.ipu(0):
+                y = ops.host_load(feed) * w
+                there = ops.ipu_copy(y, 1)
+            with pipe.stage(1), popxl.ipu(1):
+                back = ops.ipu_copy(there * 2.0, 0)
+            with pipe.stage(2), popxl.ipu(0):
+                early = pipe.stash_and_restore_tensor(y)
+                ops.host_store(out, back + early)
+                ops.var_updates.accumulate_(w, early, 0.25)
+    names = [g.id.split("_subgraph")[0] for g in popxl_graphs(ir)]
+    wanted = {"loads_stage_0", "stage_0", "stage_1", "stage_2", "stores_stage_2", "ipu_copies", "pipeline_graph"}
+    assert wanted <= set(names)
+    with popxl.Session(ir, "ipu_hw") as session:
+        found = [session.run({feed: x})[out] for x in xs]
+        final = session.get_tensor_data(w)
+    weight, expected = 1.0, []
+    for x in xs:
+        made: dict[int, float] = {}
+        for cycle in range(steps + 2):
+            if cycle < steps:
+                made[cycle] = x[cycle] * weight
+            if cycle >= 2:
+                expected.append(3 * made[cycle - 2])
+                weight += 0.25 * made[cycle - 2]
+    np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-5)
+    np.testing.assert_allclose(final, weight, rtol=1e-5)
+
+
+def popxl_graphs(ir: popxl.Ir) -> list[popxl.Graph]:
+    """Every graph of a program."""
+    return [popxl.Graph._from_pb(g) for g in ir._pb_ir.getAllGraphs()]
+
+
+def test_a_tensor_read_one_stage_later_on_the_same_ipu_is_held_for_a_cycle():
+    steps, xs = 5, np.arange(1, 6, dtype=np.float32)
+    ir = popxl.Ir()
+    ir.num_host_transfers = steps
+    with ir.main_graph, popxl.in_sequence():
+        feed, out = popxl.h2d_stream((), popxl.float32), popxl.d2h_stream((), popxl.float32)
+        offset = popxl.variable(np.float32(100.0))
+        with addons.pipelined_execution(steps) as pipe:
+            with pipe.stage(0):
+                y = ops.host_load(feed) + offset
+            with pipe.stage(1):
+                ops.host_store(out, y * 2.0)
+    with popxl.Session(ir) as session:
+        np.testing.assert_array_equal(session.run({feed: xs})[out], (xs + 100) * 2)
+
+
 def test_batch_serialisation_passes_activations_through_buffers():
     steps, x = 3, BATCHES[:3]
     ir = popxl.Ir()

@@ -39,12 +39,17 @@ class Extracted:
 
     def order(self, source: popxl.Graph, site: Any) -> None:
         """The operator `site` of the old graph takes the place of the moved ones in its order."""
-        sequencer = get_current_context()._sequencer
-        for op in self.ops:
-            source._topo_cons.replace(op, site)
-            sequencer.forget(op, site)
-        for op in self.earlier:
-            source._topo_cons.insert(op, site)
+        take_place(site, self.ops, self.earlier, source)
+
+
+def take_place(site: Any, ops: Sequence[Any], earlier: Sequence[Any], source: popxl.Graph) -> None:
+    """`site` stands in the order of `source` where `ops` stood, after `earlier`."""
+    sequencer = get_current_context()._sequencer
+    for op in ops:
+        source._topo_cons.replace(op, site)
+        sequencer.forget(op, site)
+    for op in earlier:
+        source._topo_cons.insert(op, site)
 
 
 def move_ops(ops: Sequence[Any], source: popxl.Graph, name: str) -> Extracted:
@@ -75,11 +80,11 @@ def move_ops(ops: Sequence[Any], source: popxl.Graph, name: str) -> Extracted:
         for i, tensor in op._inputs().items():
             producer = tensor._value.producer()
             if producer is None or producer.meta["op"].id not in chosen:
-                inner = _stand_in(tensor, target, constants if isinstance(tensor, Constant) else inputs)
+                inner = stand_in(tensor, target, inputs, constants)
                 op._node.replace_input_with(i, inner._value)
     for op in ops:
-        _rehome(op, source, target)
-    return Extracted(target, inputs, tuple(ops), _move_constraints(ops, chosen, source, target))
+        rehome(op, source, target)
+    return Extracted(target, inputs, tuple(ops), move_constraints(ops, chosen, source, target))
 
 
 def _check_closed(ops: Sequence[Any], chosen: set[int], source: popxl.Graph) -> None:
@@ -93,18 +98,23 @@ def _check_closed(ops: Sequence[Any], chosen: set[int], source: popxl.Graph) -> 
                 )
 
 
-def _stand_in(tensor: popxl.Tensor, target: popxl.Graph, known: Moved) -> popxl.Tensor:
+def stand_in(
+    tensor: popxl.Tensor, target: popxl.Graph, inputs: Moved, constants: Moved, by_ref: bool = True
+) -> popxl.Tensor:
+    """What stands for an outer tensor in `target`: a copy of a constant, or an input made at the first request."""
+    known = constants if isinstance(tensor, Constant) else inputs
     if tensor not in known:
         if isinstance(tensor, Constant):
             with target:
                 known[tensor] = popxl.constant(tensor._host, tensor.dtype, tensor.name)
         else:
             local = tensor.name.rpartition("/")[2]
-            known[tensor] = target._add_input(tensor.shape, tensor.dtype, local, True, tensor.meta_shape)
+            known[tensor] = target._add_input(tensor.shape, tensor.dtype, local, by_ref, tensor.meta_shape)
     return known[tensor]
 
 
-def _rehome(op: Any, source: popxl.Graph, target: popxl.Graph) -> None:
+def rehome(op: Any, source: popxl.Graph, target: popxl.Graph) -> None:
+    """Move one operator and its outputs from one graph to another."""
     source._graph.remove(op._node, safe=False)
     target._graph.append(op._node)
     del source._ops[op.id]
@@ -118,9 +128,7 @@ def _rehome(op: Any, source: popxl.Graph, target: popxl.Graph) -> None:
         target._tensors[tensor._value.name] = tensor
 
 
-def _move_constraints(
-    ops: Sequence[Any], chosen: set[int], source: popxl.Graph, target: popxl.Graph
-) -> tuple[Any, ...]:
+def move_constraints(ops: Sequence[Any], chosen: set[int], source: popxl.Graph, target: popxl.Graph) -> tuple[Any, ...]:
     """Order among the moved operators moves along; returns what they waited for outside."""
     earlier: dict[int, Any] = {}
     for op in ops:

@@ -1,20 +1,24 @@
 """Pipelined execution: operators in stages, run for a number of micro-batches.
 
-One device runs the stages in order for each micro-batch, which is what the pipeline computes as long as no variable is
-changed in one stage and read in another within the block. Stage numbers are kept on the operators for the cost model.
+Stage `i` works on micro-batch ``k - i`` in cycle `k`; `pipeline_graphs` cuts the block into the graphs of the stages
+and writes the cycles down. Stage numbers are kept on the operators for the cost model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
+
+import numpy as np
 
 from ... import popxl
 from ...popxl import ops
+from ...popxl.errors import UndefinedValue
 from ...popxl.ops.call import CallSiteInfo
 from ...popxl.transforms.autodiff import GradGraphInfo
-from .moving import move_ops
+from .moving import take_place
+from .pipeline_graphs import Parts, pipeline_graph
 
 OpId = int
 
@@ -41,7 +45,7 @@ class StageContext:
             )
         self.ops.setdefault(self._stage, []).append(op)
         self._stage_of[op.id] = self._stage
-        op._settings.pipeline_stage = self._stage
+        op._settings.pipelineStage = self._stage
 
     @contextmanager
     def stage(self, i: int) -> Iterator[int]:
@@ -52,12 +56,19 @@ class StageContext:
         finally:
             self._stage = before
 
-    def _producing_stage(self, t: popxl.Tensor) -> int | None:
+    def _available_from(self, t: popxl.Tensor) -> int | None:
+        """First stage that has `t` in the cycle it is made; a copy arrives when its stage's cycle is over."""
         producer = t._value.producer()
-        return None if producer is None else self._stage_of.get(producer.meta["op"].id)
+        op = None if producer is None else producer.meta["op"]
+        if op is None or op.id not in self._stage_of:
+            return None
+        return self._stage_of[op.id] + (op._class_name == "IpuCopyOp")
 
     def stash_and_restore_tensor(self, t: popxl.Tensor, from_stage: int | None = None) -> popxl.Tensor:
         """The value of `t` for the micro-batch that the current stage works on.
+
+        Stage `from_stage` (default: the first that has `t`) writes into a queue of variables in the main graph, the
+        current stage reads from it.
 
         Raises
         ------
@@ -68,13 +79,21 @@ class StageContext:
         """
         if self._stage is None:
             raise RuntimeError("stash_and_restore_tensor must be called inside a pipeline stage")
-        start = self._producing_stage(t) if from_stage is None else from_stage
+        start = self._available_from(t) if from_stage is None else from_stage
         if start is None:
             raise RuntimeError(f"no pipeline stage makes tensor {t.id!r}; pass from_stage")
         size = self._stage - start + 1
         if size <= 1:
             raise TypeError(f"a stash needs at least 2 entries, got {size} from stage {start} to stage {self._stage}")
-        return t
+        stash, written, read = _stash_variables(t, size)
+        with self.stage(start), _placed_like(t), popxl.in_sequence():
+            entry = ops.reshape(t, (1, *t.shape))
+            ops.dynamic_update_(stash, written, entry, axes=[0], sizes=[1], no_overlap=True)
+            ops.increment_mod_(written, 1, size)
+        with popxl.in_sequence():
+            found = ops.dynamic_slice(stash, read, axes=[0], sizes=[1], no_overlap=True)
+            ops.increment_mod_(read, 1, size)
+            return ops.reshape(found, t.shape)
 
     def stash_and_restore_activations(
         self, call_info: CallSiteInfo, grad_info: GradGraphInfo
@@ -84,7 +103,7 @@ class StageContext:
         return {inner: self._restored(outer) for inner, outer in connected.items()}
 
     def _restored(self, t: popxl.Tensor) -> popxl.Tensor:
-        start = self._producing_stage(t)
+        start = self._available_from(t)
         if start is None or self._stage is None or start >= self._stage:
             return t
         return self.stash_and_restore_tensor(t, start)
@@ -97,7 +116,7 @@ class Pipelining:
         self.graph, self.steps = graph, steps
 
     def apply(self, include_ops: dict[int, list[Any]] | None = None) -> None:
-        """Move the operators of all stages into ``pipeline_graph`` and repeat it.
+        """Move the operators of all stages into the graphs of the pipeline, and call ``pipeline_graph``.
 
         Raises
         ------
@@ -105,16 +124,35 @@ class Pipelining:
             Fewer steps than twice the number of stages.
         """
         staged = include_ops or {}
-        if self.steps < 2 * len(staged):
+        parts = Parts(self.graph, staged)
+        if self.steps < 2 * parts.stages:
             raise ValueError(
-                f"a pipeline of {len(staged)} stages needs at least {2 * len(staged)} steps, got {self.steps}"
+                f"a pipeline of {parts.stages} stages needs at least {2 * parts.stages} steps, got {self.steps}"
             )
-        alive = self.graph._ops
-        every = sorted((op for found in staged.values() for op in found if op.id in alive), key=lambda op: op.id)
-        moved = move_ops(every, self.graph, "pipeline_graph")
+        earlier = parts.cut()
+        body, inputs = pipeline_graph(parts, self.steps)
         with self.graph, popxl.in_sequence("pass"):
-            site = ops.repeat_with_info(moved.graph, self.steps, inputs_dict=moved.connections())
-        moved.order(self.graph, site._op)
+            site = ops.call_with_info(body, inputs_dict={inner: outer for outer, inner in inputs.items()})
+        take_place(site._op, parts.ops, earlier, self.graph)
+
+
+def _stash_variables(t: popxl.Tensor, size: int) -> tuple[popxl.Tensor, popxl.Tensor, popxl.Tensor]:
+    """The queue and the counters of its writer and its reader."""
+    name = t.name.rpartition("/")[2]
+    with popxl.gmg():
+        queue = popxl.variable(np.zeros((size, *t.shape), t.dtype.as_numpy()), t.dtype, f"{name}_stash")
+        counters = [
+            popxl.variable(np.zeros(1, np.uint32), popxl.uint32, f"{name}_{what}_counter")
+            for what in ("stash", "restore")
+        ]
+    return queue, counters[0], counters[1]
+
+
+def _placed_like(t: popxl.Tensor) -> Any:
+    try:
+        return popxl.ipu(t.ipu)
+    except UndefinedValue:
+        return nullcontext()
 
 
 @contextmanager
