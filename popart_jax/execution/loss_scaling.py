@@ -46,16 +46,15 @@ Counts = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class Scaling:
-    """The loss scale of one batch; `factor` is None when automatic loss scaling is off."""
+    """The loss scale of one batch; `factor` is None when automatic loss scaling is off.
+
+    `shown` are the tensors of the feature that can be anchored.
+    """
 
     training: Training
     scale: Any
     factor: Any
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        """Tensors that can be anchored."""
-        return {"finalLossScale": self.scale}
+    shown: Mapping[str, Any]
 
     def start(self) -> Counts:
         """No elements counted."""
@@ -98,8 +97,10 @@ class Scaling:
 
 def begin(training: Training, carried: Mapping[str, Any], hyper: Any) -> Scaling:
     """Loss scale of a batch."""
-    scale, factor = hyper[training.loss_scale], None
-    if training.scaling is not None:
-        factor = carried[FACTOR]
-        scale = scale * factor.astype(jnp.float32)
-    return Scaling(training, scale, factor)
+    scale = hyper[training.loss_scale]
+    if training.scaling is None:
+        return Scaling(training, scale, None, {})
+    factor = carried[FACTOR]
+    scale = scale * factor.astype(jnp.float32)
+    inverse = {name: hyper[place] / factor for name, place in training.inverse_scales.items()}
+    return Scaling(training, scale, factor, {"finalLossScale": scale, **inverse})

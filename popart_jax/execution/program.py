@@ -115,6 +115,10 @@ class Training:
         Adam's moments follow a loss scale that may change.
     recompute : str
         Name of a RecomputationType: what is computed again for the backward pass.
+    inverse_scales : mapping of str to int
+        With automatic loss scaling: tensor name and place of each scalar that holds the inverse loss scale.
+    counter : str
+        Name of the tensor with the number of micro-batches of the running mean; empty without one.
     """
 
     loss: str
@@ -127,6 +131,8 @@ class Training:
     scaling: Any = None
     scaled_state: bool = False
     recompute: str = "NoRecompute"
+    inverse_scales: Mapping[str, int] = field(default_factory=dict)
+    counter: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,9 +195,10 @@ class Program:
             for weight, rule in self.training.rules.items():
                 names |= {weight, *(slot.name for slot in rule.slots)}
             names |= {n for n in self.variables if n in SESSION_STATE or n.endswith("_counter")}
-            names |= {n for n in self.variables if n.startswith("PreviousLossScaling_")}
+            names |= {n for n in self.variables if n.startswith(PREVIOUS_SCALE)}
         return frozenset(n for n in names if n in self.variables)
 
 
 SESSION_STATE = frozenset({"lossScaleUpdateFactor"})
+PREVIOUS_SCALE, SCALE_RATIO = "PreviousLossScaling_", "LossScalingRatio_"
 SEED = "randomSeed___fromHost"

@@ -12,7 +12,7 @@ from jax import lax
 from . import anchors as buffers_of
 from . import loss_scaling, update
 from .micro import Result, micro_batch_key, run_micro_batch
-from .program import SEED, Program, Training, Type
+from .program import PREVIOUS_SCALE, SCALE_RATIO, SEED, Program, Training, Type
 
 Tensors = dict[str, Any]
 StepFunction = Callable[[Tensors, Tensors, Any, Tensors], tuple[Tensors, Tensors]]
@@ -67,14 +67,15 @@ class _Batch:
             return self._forward_only(carried, buffers, counter, streams)
         scaling = loss_scaling.begin(training, carried, self.hyper)
         scalars = {w: update.hyper_of(training, w, self.hyper, scaling.factor) for w in training.rules}
-        scalars = _with_ratio(training, scalars, carried, self.hyper)
+        scalars, ratio = _with_ratio(training, scalars, carried, self.hyper)
+        always = {**scaling.shown, **ratio, **self.scalars_shown}
         working = update.start(program, training, carried)
         if not program.structure.accumulates:
             carried, result = self._micro(carried, streams, scaling.scale)
             counts = scaling.count(scaling.start(), result.values)
             carried, shown = update.apply(program, training, carried, working, result.gradients, scalars)
             carried = scaling.finish(counts, carried, program)
-            seen = {**result.values, **scaling.shown, **shown, **self.scalars_shown, **self.fixed, **carried}
+            seen = {**result.values, **always, **shown, **self.fixed, **carried}
             return carried, buffers_of.record(buffers, program.anchors, seen, counter)
 
         def body(carry: Any, x: tuple[Any, Tensors]) -> tuple[Any, None]:
@@ -83,8 +84,8 @@ class _Batch:
             carried, result = self._micro(carried, streams, scaling.scale)
             counts = scaling.count(counts, result.values)
             working = update.accumulate(training, working, result.gradients, scalars, a)
-            seen = {**result.values, **scaling.shown, **self.scalars_shown, **self.fixed, **carried}
-            seen |= _accumulators(training, working)
+            seen = {**result.values, **always, **self.fixed, **carried}
+            seen |= _accumulators(training, working, a)
             return (carried, working, counts, buffers_of.record(buffers, program.anchors, seen, counter + a)), None
 
         start = (carried, working, scaling.start(), buffers)
@@ -119,21 +120,24 @@ class _Batch:
         return carried, result
 
 
-def _with_ratio(training: Training, scalars: dict[str, Any], carried: Tensors, hyper: Any) -> dict[str, Any]:
-    """With scaled optimizer state: the change of the loss scale since the last update, for every rule."""
+def _with_ratio(
+    training: Training, scalars: dict[str, Any], carried: Tensors, hyper: Any
+) -> tuple[dict[str, Any], Tensors]:
+    """With scaled optimizer state: the change of the loss scale since the last update, for every rule and by name."""
     if not training.scaled_state:
-        return scalars
-    name = next((n for n in carried if n.startswith("PreviousLossScaling_")), None)
+        return scalars, {}
+    name = next((n for n in carried if n.startswith(PREVIOUS_SCALE)), None)
     if name is None:
-        return scalars
+        return scalars, {}
     ratio = hyper[training.loss_scale] / carried[name]
     carried[name] = hyper[training.loss_scale]
-    return {w: {**h, "lossScalingRatio": ratio} for w, h in scalars.items()}
+    shown = {name.replace(PREVIOUS_SCALE, SCALE_RATIO, 1): ratio}
+    return {w: {**h, "lossScalingRatio": ratio} for w, h in scalars.items()}, shown
 
 
-def _accumulators(training: Training, working: update.Working) -> Tensors:
-    """Anchorable state inside a batch: accumulators and the velocity of Combined SGD."""
-    shown: Tensors = {}
+def _accumulators(training: Training, working: update.Working, index: Any) -> Tensors:
+    """Anchorable state inside a batch: accumulators, the velocity of Combined SGD, and the running mean's counter."""
+    shown: Tensors = {training.counter: jnp.float32(index + 1)} if training.counter else {}
     for weight, state in working.items():
         if "accum" in state:
             shown["Accum___" + weight] = state["accum"]
@@ -145,7 +149,8 @@ def _at_the_end(program: Program, changing: Mapping[str, Any], hyper: Any) -> Te
     """What anchors of kind Final show of tensors that live longer than a micro-batch."""
     last = dict(changing)
     if program.training is not None and program.structure.accumulates:
-        kinds = {a.source: program.types[a.source] for a in program.anchors if a.source.startswith("Accum___")}
+        reset = ("Accum___", "Counter___")
+        kinds = {a.source: program.types[a.source] for a in program.anchors if a.source.startswith(reset)}
         last |= {name: _zero(kind) for name, kind in kinds.items()}
     return last
 

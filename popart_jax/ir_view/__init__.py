@@ -8,7 +8,7 @@ from __future__ import annotations
 from . import nodes
 from .build import View, build
 from .facts import ClipGroup, IrFacts, Location, OptimizerFacts, ViewOptions
-from .queries import may_be_unlowered, serialize_ir, tensor_ids, unlowered
+from .queries import may_be_unlowered, serialize_ir, tensor_types, unlowered
 
 __all__ = [
     "ClipGroup",
@@ -21,6 +21,6 @@ __all__ = [
     "may_be_unlowered",
     "nodes",
     "serialize_ir",
-    "tensor_ids",
+    "tensor_types",
     "unlowered",
 ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
@@ -41,6 +44,19 @@ class View:
     log: patterns.SweepLog
 
 
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Nodes and values refer to each other, so each pass of the collector walks the whole graph and finds nothing."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
+
+
+@without_collector()
 def build(facts: IrFacts) -> View:
     """PopART's view of the graph that a session with these facts would run.
 

@@ -6,8 +6,8 @@ import onnx_ir as ir
 
 import patterns
 
-from .build import build
-from .facts import IrFacts
+from .build import build, without_collector
+from .facts import IrFacts, TensorType
 from .main_loops import LOOP
 from .serialise import to_json
 from .sharing import all_graphs
@@ -45,6 +45,7 @@ UNLOWERED: dict[str, tuple[str, str]] = {
 }
 
 
+@without_collector()
 def serialize_ir(facts: IrFacts) -> str:
     """The JSON text of `_serializeIr` for a session with these facts.
 
@@ -56,13 +57,13 @@ def serialize_ir(facts: IrFacts) -> str:
     return to_json(build(facts).graph, facts.options.fully_connected_pass)
 
 
-def tensor_ids(facts: IrFacts) -> frozenset[str]:
-    """Names of all tensors of the main graph, explicit main loops included: what a session may anchor."""
+def tensor_types(facts: IrFacts) -> dict[str, TensorType]:
+    """Type of every tensor of the main graph, explicit main loops included; those of unknown type are left out."""
     graph = build(facts).graph
     graphs = [g for g in all_graphs(graph) if g is graph or (g.name or "").startswith(LOOP)]
-    values = (v for g in graphs for node in g for v in (*node.inputs, *node.outputs) if v is not None)
-    names = {v.name for v in values} | {v.name for v in graph.inputs}
-    return frozenset(name for name in names if name)
+    values = [v for g in graphs for node in g for v in (*node.inputs, *node.outputs) if v is not None]
+    typed = ((v.name, v.dtype, patterns.static_shape(v)) for v in (*values, *graph.inputs))
+    return {n: (dtype, shape) for n, dtype, shape in typed if n and dtype is not None and shape is not None}
 
 
 def may_be_unlowered(selection: patterns.PatternSet) -> bool:

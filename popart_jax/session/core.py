@@ -132,7 +132,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
             There is no such tensor.
         """
         source = source_of(id, self._prepared.infos)
-        kind = self._prepared.infos.get(source or "")
+        kind = self._prepared.infos.get(source or "") or self._ir_types.get(id)
         if kind is None:
             raise popart_exception(
                 f"No tensor named '{id}' in this session; there are {sorted(self._prepared.infos)[:50]}"
@@ -140,7 +140,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         return _TensorInfoCore(BY_NUMPY[kind.dtype].data_type, list(kind.shape))
 
     def _tensor_ids(self) -> set[str]:
-        return set(self._prepared.infos)
+        return self._prepared.infos.keys() | self._ir_types.keys()
 
     # -- compiling and loading
 

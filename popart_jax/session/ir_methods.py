@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from ..enums import IrSerializationFormat
-from ..ir_view import IrFacts, serialize_ir
+from ..execution import Type
+from ..ir_view import IrFacts, serialize_ir, tensor_types
 from .ir_facts import ir_facts
 
 
@@ -21,7 +25,7 @@ class Ir:
 
 
 class IrMethods:
-    """`getIr` and `_serializeIr`."""
+    """`getIr`, `_serializeIr` and the types of tensors that only the op list has."""
 
     _prepared: Any
     _from_cache: bool
@@ -29,6 +33,11 @@ class IrMethods:
     def getIr(self) -> Ir:
         """A handle of the IR."""
         return Ir(ir_facts(self._prepared), self._prepared.request)
+
+    @cached_property
+    def _ir_types(self) -> dict[str, Type]:
+        found = tensor_types(ir_facts(self._prepared))
+        return {n: Type(shape, np.dtype(dtype.numpy())) for n, (dtype, shape) in found.items()}
 
     def _ir_text(self) -> str:
         return serialize_ir(ir_facts(self._prepared))

@@ -106,12 +106,12 @@ class ReportMethods:
             Nothing ran yet, the counter option is off, or `id` is no counter that was asked for.
         """
         options = self._request.options
+        if not self._has_run:
+            raise popart_runtime_error("Must call run before getCycleCount.")
         if not options.instrumentWithHardwareCycleCounter:
             raise popart_runtime_error(
                 "SessionOption 'instrumentWithHardwareCycleCounter' must be set to true in order to measure cycle count"
             )
-        if not self._has_run:
-            raise popart_runtime_error("Must call run before getCycleCount.")
         kinds, report = options.hardwareInstrumentations, self._priced
         if id == "" and Instrumentation.Outer in kinds:
             return round(report.total_cycles)

@@ -12,7 +12,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common
 
 import patterns
-from popart_jax.ir_view import IrFacts, OptimizerFacts, ViewOptions, serialize_ir
+from popart_jax.ir_view import IrFacts, OptimizerFacts, ViewOptions, serialize_ir, tensor_types
 
 HEADER = '<ir_version: 8, opset_import: ["" : 11, "ai.graphcore": 1]>\n'
 FLOAT = ir.DataType.FLOAT
@@ -106,3 +106,8 @@ def counts(facts: IrFacts, graph: str = "maingraph") -> Counter[str]:
 
 def find(facts: IrFacts, op_type: str) -> list[dict[str, Any]]:
     return [op for op in ops(facts) if op["type"] == op_type]
+
+
+def tensor_ids(facts: IrFacts) -> set[str]:
+    """Names of all tensors of the main graph."""
+    return set(tensor_types(facts))

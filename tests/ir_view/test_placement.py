@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from popart_jax.ir_view import Location, tensor_ids
+from popart_jax.ir_view import Location
 
-from .helpers import MLP_TYPES, conv, counts, find, inference, mlp, ops, sgd, training, view
+from .helpers import MLP_TYPES, conv, counts, find, inference, mlp, ops, sgd, tensor_ids, training, view
 
 PLACED = """BuilderGraph_1 (float[2,3] x, float[3,4] w, float[4,4] v, float[4,4] u, int32[2] t) => () {
   a = MatMul<__ipu_number=0>(x, w)

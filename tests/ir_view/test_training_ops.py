@@ -8,9 +8,9 @@ import onnx_ir as ir
 import pytest
 
 from popart_jax.errors import popart_exception
-from popart_jax.ir_view import ClipGroup, IrFacts, OptimizerFacts, ViewOptions, tensor_ids, unlowered
+from popart_jax.ir_view import ClipGroup, IrFacts, OptimizerFacts, ViewOptions, unlowered
 
-from .helpers import conv, counts, find, inference, mlp, ops, parse, sgd, training, with_patterns
+from .helpers import conv, counts, find, inference, mlp, ops, parse, sgd, tensor_ids, training, with_patterns
 
 
 def test_op_format():

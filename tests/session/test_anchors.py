@@ -218,3 +218,17 @@ def test_integer_anchor_keeps_int64():
     found = run(session, x=np.asarray([1, -2, 3]))
     assert found["y"].dtype == np.int64
     np.testing.assert_array_equal(found["y"], [2, -4, 6])
+
+
+def test_counter_of_the_running_mean():
+    """The number of micro-batches that the mean holds; reset to zero with the accumulators."""
+    proto, _ = linear()
+    mean = {
+        "accumulationAndReplicationReductionType": popart.ReductionType.Mean,
+        "meanAccumulationAndReplicationReductionStrategy": popart.MeanReductionStrategy.Running,
+    }
+    for kind, expected in (("All", [[1, 2], [1, 2]]), ("Final", 0)):
+        session = train(proto, {"Counter___mean": kind}, sgd(), 2, **accumulated(2), **mean)
+        np.testing.assert_array_equal(run(session, x=np.ones((2, 2, 3), np.float32))["Counter___mean"], expected)
+    with pytest.raises(popart.popart_exception, match="not in Ir Tensors"):
+        train(proto, {"Counter___mean": "All"}, sgd(), 2, **accumulated(2))

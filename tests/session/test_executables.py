@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 import popart_jax as popart
 
 from . import nets
-from .nets import infer, linear, run, sgd
+from .nets import infer, linear, run, sgd, train
 
 X = np.ones(3, np.float32)
 
@@ -159,8 +161,12 @@ def test_cycle_count():
         with pytest.raises(popart.popart_runtime_error, match="Invalid id for cycle counter, 'x'"):
             session.getCycleCount("x")
     assert counts[1] > 2 * counts[0]
+    silent = infer(linear()[0], {"y": "All"})
+    with pytest.raises(popart.popart_runtime_error, match=r"Must call run before getCycleCount."):
+        silent.getCycleCount()
+    run(silent, x=np.ones(3, np.float32))
     with pytest.raises(popart.popart_runtime_error, match="instrumentWithHardwareCycleCounter"):
-        infer(linear()[0], {"y": "All"}).getCycleCount()
+        silent.getCycleCount()
 
 
 def test_sessions_share_a_device(log):
@@ -187,6 +193,18 @@ def test_queries():
         session.getInfo("nope")
     assert session.replicationFactor == session.accumulationFactor == 1
     assert session.dataFlow.anchors() == ["loss"]
+
+
+def test_every_tensor_of_the_serialised_ir_is_known():
+    """`getTensorIds` and `getInfo` know what the op list shows, gradients of patterns and optimizer included."""
+    proto, _ = linear()
+    session = train(proto, {"loss": "All"}, popart.Adam({"defaultLearningRate": (0.1, False)}))
+    ops = json.loads(session._serializeIr(popart.IrSerializationFormat.JSON))["g"]
+    shown = {t["name"]: t["shape"] for op in ops for t in op["inputs"]}
+    assert shown.keys() <= session.getTensorIds()
+    assert len(shown.keys() - session._prepared.infos.keys()) > 1
+    for name, shape in shown.items():
+        assert session.getInfo(name).shape() == [int(d) for d in shape.strip("[]").split()], name
 
 
 def test_constructor_arguments():

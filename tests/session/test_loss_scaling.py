@@ -59,6 +59,27 @@ def test_factor_follows_the_histogram(options):
     assert len(set(expected)) > 1
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "inverse"),
+    [
+        (_half_sgd(2.0), 0.5 / 2),
+        (popart.SGD({"lossScaling": (2.0, False), "defaultMomentum": (0.9, True)}), 1 / 2),
+        (popart.Adam({"lossScaling": (2.0, False)}), 1 / 2),
+        (popart.Adaptive({"lossScaling": (2.0, False)}), 1 / 2),
+    ],
+    ids=["sgd", "momentum", "adam", "adaptive"],
+)
+def test_inverse_loss_scale_follows_the_factor(optimizer, inverse):
+    """Every scalar that holds the inverse loss scale is shown after its division by the factor."""
+    anchors = {"finalLossScale": "All", "finalInverseLossScale_0": "All"}
+    session = train(
+        model(HALF, w=W), anchors, optimizer, 3, automaticLossScalingSettings=_automatic(binEdgeLocation=0.5)
+    )
+    found = run(session, x=np.broadcast_to(X, (3, 4)))
+    np.testing.assert_allclose(found["finalLossScale"], [2, 4, 8])
+    np.testing.assert_allclose(found["finalInverseLossScale_0"], np.float32(inverse) / np.asarray([1, 2, 4]), rtol=1e-6)
+
+
 def test_updates_do_not_depend_on_the_factor():
     plain = train(model(HALF, w=W), {"loss": "Sum"}, _half_sgd(64.0), 3)
     automatic = _session({"loss": "Sum"}, 64.0, 3)
@@ -153,3 +174,16 @@ def test_scaled_adam_with_a_changing_loss_scale(mode):
         got.append(weights_of(session, w=w)["w"])
     np.testing.assert_allclose(*got, rtol=1e-5)
     assert (got[0] != w).all()
+
+
+def test_ratio_of_loss_scales_is_shown():
+    """Scaled optimizer state: new loss scale over the previous one, 1 while it does not change."""
+
+    def adam(scale: float) -> popart.Adam:
+        return popart.Adam({"lossScaling": (scale, False)}, scaled_optimizer_state=True)
+
+    session = train(model(HALF, w=W), {"LossScalingRatio_FLOAT16": "All"}, adam(2.0))
+    assert run(session, x=X)["LossScalingRatio_FLOAT16"] == 1
+    session.updateOptimizerFromHost(adam(6.0))
+    assert run(session, x=X)["LossScalingRatio_FLOAT16"] == 3
+    assert run(session, x=X)["LossScalingRatio_FLOAT16"] == 1

@@ -76,9 +76,9 @@ class AdamRule(Accumulating):
             ),
             Scalar(
                 "adamGradientScaling",
-                post if scaled else ls * post,
+                1 / (post if scaled else ls * post),
                 scaled or self._const("lossScaling"),
-                int(not scaled),
+                -int(not scaled),
             ),
         ]
         if self.optimizer.is_lamb():
@@ -87,7 +87,7 @@ class AdamRule(Accumulating):
 
     def prepare(self, w: Any, state: State, grad: Any, h: Hyper, reduce: Reduce) -> tuple[Any, State, Extras]:
         g = reduced_gradient(state, grad, self.reduction, reduce)
-        s = (wide(g) / h["adamGradientScaling"]).astype(self._gradient_type())
+        s = (wide(g) * h["adamGradientScaling"]).astype(self._gradient_type())
         if self._l2:
             s = (wide(s) + h["weightDecay"] * wide(w)).astype(s.dtype)
         return s, {k: v for k, v in state.items() if k != "accum"}, {"FinalReducedGradient___": g}

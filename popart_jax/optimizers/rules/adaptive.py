@@ -52,15 +52,15 @@ class AdaptiveRule(Accumulating):
             "adaptiveMomentum": "momentum",
             "adaptiveEps": "eps",
         }
-        scale = self._value("lossScaling") * np.float32(self.reduction.post_divisor)
+        scale = 1 / (self._value("lossScaling") * np.float32(self.reduction.post_divisor))
         return (
             *(Scalar(base, self._value(field), self._const(field)) for base, field in plain.items()),
-            Scalar("adaptiveGradientScaling", scale, self._const("lossScaling"), 1),
+            Scalar("adaptiveGradientScaling", scale, self._const("lossScaling"), -1),
         )
 
     def prepare(self, w: Any, state: State, grad: Any, h: Hyper, reduce: Reduce) -> tuple[Any, State, Extras]:
         g = reduced_gradient(state, grad, self.reduction, reduce)
-        s = wide(g) / h["adaptiveGradientScaling"]
+        s = wide(g) * h["adaptiveGradientScaling"]
         if self.optimizer.decay_mode is WeightDecayMode.L2Regularization:
             s = s + h["weightDecay"] * wide(w)
         return s, {k: v for k, v in state.items() if k != "accum"}, {"FinalReducedGradient___": g}

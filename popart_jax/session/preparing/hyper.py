@@ -42,6 +42,12 @@ class HyperLayout:
         """The rule of every weight."""
         return {name: rule_for(optimizer, weight, self.reduction) for name, weight in self.weights.items()}
 
+    def inverse_scales(self, optimizer: Optimizer) -> dict[str, int]:
+        """Names that automatic loss scaling gives to the scalars with the inverse loss scale, and their places."""
+        rules = self.rules(optimizer).items()
+        found = [self.places[w][s.base] for w, rule in rules for s in rule.scalars() if s.loss_power < 0]
+        return {f"finalInverseLossScale_{i}": place for i, place in enumerate(dict.fromkeys(found))}
+
     def values(self, optimizer: Optimizer) -> np.ndarray:
         """Values of all scalars for an optimizer, float32."""
         vector = np.zeros(self.size, np.float32)

@@ -17,6 +17,7 @@ from ...enums import MeanReductionStrategy, ReductionType
 from ...errors import popart_exception
 from ...execution import Program, Structure, Training, Type, Variable
 from ...execution.describe import graph_types, update_types
+from ...execution.program import PREVIOUS_SCALE, SCALE_RATIO
 from ...lowering.interpreter import names
 from ...lowering.resolve import check_supported, has_effect, make_plan, needs
 from ...model.input_shapes import InputShapeInfo
@@ -222,6 +223,8 @@ def _prepare_training(
         scaling=track,
         scaled_state=isinstance(optimizer, Adam) and optimizer.scaled_state and streamed,
         recompute=options.autoRecomputation.name,
+        inverse_scales={} if track is None else layout.inverse_scales(optimizer),
+        counter=_counter(layout.reduction),
     )
     values = _host_values(graph, held)
     state = state_of(training, optimizer, held, {**saved_state, **values})
@@ -229,13 +232,24 @@ def _prepare_training(
     variables = {n: h.variable for n, h in everything.items()}
     program = replace(base, training=training, scalars=layout.shown, variables=variables)
     extra = {**layout.types, **update_types(program), **{n: s.held.variable.type for n, s in state.items()}}
-    if track is not None:
-        extra["finalLossScale"] = Type((), np.dtype(np.float32))
+    extra |= dict.fromkeys(_shown_scalars(training, state), Type((), np.dtype(np.float32)))
     every = {**types, **{GRADIENT + t: types[t] for t in differentiated}, **extra}
     initial = {**values, **{n: s.first for n, s in state.items()}}
     return _finish(
         request, proto, model, program, everything, initial, layout, every, differentiated, frozenset(), facts
     )
+
+
+def _counter(reduction: Reduction) -> str:
+    """Name of the counter of micro-batches, which only the running mean has."""
+    return "Counter___mean" if reduction.accumulate and reduction.mean and reduction.running else ""
+
+
+def _shown_scalars(training: Training, state: Collection[str]) -> list[str]:
+    """Scalars that exist beside state and hyperparameters: of loss scaling, and the running mean's counter."""
+    ratios = [n.replace(PREVIOUS_SCALE, SCALE_RATIO, 1) for n in state if n.startswith(PREVIOUS_SCALE)]
+    final = [] if training.scaling is None else ["finalLossScale", *training.inverse_scales]
+    return [*ratios, *final, *filter(None, [training.counter])]
 
 
 def _host_values(graph: ir.Graph, held: Mapping[str, Held]) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import popart_exception
 from ...execution import Training, Type, Variable
+from ...execution.program import PREVIOUS_SCALE
 from ...model.variable_settings import VariableSettings
 from ...optimizers import Optimizer
 from . import hyper, loss_scale
@@ -65,7 +66,7 @@ def _session_state(training: Training, optimizer: Optimizer) -> dict[str, np.nda
     state = loss_scale.initial_state(training.scaling)
     if training.scaled_state:
         kind = hyper.loss_scale_name(training.loss_type).removeprefix(hyper.LOSS_SCALE)
-        state[f"PreviousLossScaling_{kind}"] = np.asarray(optimizer.getLossScalingVal(), np.float32)
+        state[f"{PREVIOUS_SCALE}{kind}"] = np.asarray(optimizer.getLossScalingVal(), np.float32)
     return state
 
 
