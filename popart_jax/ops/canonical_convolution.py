@@ -13,15 +13,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .two_way import two_way
+
 Pads = tuple[tuple[int, int], ...]
 _LAYOUT = ("NHWC", "HWIO", "NHWC")
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
+@partial(two_way, nondiff_argnums=(2, 3, 4))
 def canonical_convolution(
     x: jax.Array, w: jax.Array, strides: tuple[int, ...], pads: Pads, dilations: tuple[int, ...]
 ) -> jax.Array:
-    """Correlation of x (N, H, W, C) with w (kh, kw, C, M); reverse-mode differentiable only."""
+    """Correlation of x (N, H, W, C) with w (kh, kw, C, M)."""
     return lax.conv_general_dilated(x, w, strides, pads, None, dilations, _LAYOUT)
 
 

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from .registry import Lowering, add, describe
+from .two_way import two_way
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -82,7 +83,7 @@ def _with_gradient(row: Lowering, gradient: Callable[..., Any]) -> Lowering:
                 full[i] = value
             return full
 
-        @jax.custom_vjp
+        @two_way
         def run(*values: Any) -> Any:
             return row.fn(*merged(values), **attributes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from jax import lax
 from ..errors import popart_exception
 from .arrays import Array, device_dtype, dtype_name, is_float, is_text, namespace
 from .registry import PopartMode, direct, lowers
+from .two_way import two_way
 
 
 @jax.custom_jvp
@@ -32,18 +34,22 @@ def quiet(fn: Callable[..., Any]) -> Callable[..., Any]:
     A masked branch then sends nothing back from where its slope is infinite or undefined (sqrt and log at 0).
     """
 
-    @jax.custom_vjp
+    @two_way
     def run(*xs: Array) -> Array:
         return fn(*xs)
 
-    def forward(*xs: Array) -> tuple[Array, tuple[Array, ...]]:
-        return fn(*xs), xs
+    def calm(xs: tuple[Array, ...], still: Array) -> tuple[Array, ...]:
+        """The operands, at 1 (where every slope is finite) if nothing comes along."""
+        return tuple(jnp.where(still, jnp.ones_like(x), x) for x in xs)
 
     def backward(xs: tuple[Array, ...], g: Array) -> tuple[Array, ...]:
-        _, pull = jax.vjp(fn, *xs)
-        return tuple(jnp.where(g == 0, jnp.zeros_like(d), d) for d in pull(g))
+        return jax.vjp(fn, *calm(xs, g == 0))[1](g)
 
-    run.defvjp(forward, backward)
+    def push(xs: tuple[Array, ...], tangents: tuple[Array, ...]) -> Array:
+        still = reduce(jnp.logical_and, (t == 0 for t in tangents))
+        return jax.jvp(fn, calm(xs, still), tangents)[1]
+
+    run.defvjp(lambda *xs: (run(*xs), xs), backward, push)
     return run
 
 

@@ -14,8 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .two_way import two_way
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
+
+@partial(two_way, nondiff_argnums=(0,))
 def lstm_scan(reverse: bool, xs: Any, r: Any, state: Any, mask: Any) -> Any:
     """Scan over projected inputs.
 

@@ -16,6 +16,7 @@ from ..errors import popart_exception
 from . import kernels
 from .arrays import device_dtype
 from .registry import OutputCount, PopartMode, Static, lowers
+from .two_way import two_way
 from .windows import Window, taps, window
 
 
@@ -101,7 +102,7 @@ def _tiled(shape: tuple[int, ...], win: Window, inner: bool) -> tuple[int, ...]:
     return (*lead, *(n for pair in split for n in pair))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
+@partial(two_way, nondiff_argnums=(1,))
 def max_pool_values(x: jax.Array, win: Window) -> Any:
     """Maxima of the windows; every element equal to its window's maximum gets the full gradient."""
     return _reduced(x, win, lowest(x.dtype), jnp.maximum, lax.max)

@@ -17,6 +17,7 @@ from jax import lax
 from ..errors import popart_exception
 from .lstm_scan import lstm_scan
 from .registry import PopartMode, lowers
+from .two_way import two_way
 
 Cell = Callable[..., tuple[Any, jax.Array]]
 Activation = Callable[[jax.Array], jax.Array]
@@ -64,7 +65,7 @@ def _apply(fn: Callable[..., jax.Array], values: tuple[float, ...], x: jax.Array
     return fn(x, *values)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+@partial(two_way, nondiff_argnums=(0, 1))
 def recur(cell: Cell, reverse: bool, params: Any, weights: Any, state: Any, xs: jax.Array, mask: Any) -> Any:
     """Scan `cell` over time.
 
