@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ... import popxl
+from ...popxl._internal.schedule import dependencies
 from ...popxl.context import get_current_context
 from ...popxl.tensor import Constant
 
@@ -39,13 +40,13 @@ class Extracted:
 
     def order(self, source: popxl.Graph, site: Any) -> None:
         """The operator `site` of the old graph takes the place of the moved ones in its order."""
-        take_place(site, self.ops, self.earlier, source)
+        take_place(source, self.ops, self.earlier, site)
 
 
-def take_place(site: Any, ops: Sequence[Any], earlier: Sequence[Any], source: popxl.Graph) -> None:
-    """`site` stands in the order of `source` where `ops` stood, after `earlier`."""
+def take_place(source: popxl.Graph, moved: Iterable[Any], earlier: Iterable[Any], site: Any) -> None:
+    """The operator `site` of `source` is ordered as the moved operators were."""
     sequencer = get_current_context()._sequencer
-    for op in ops:
+    for op in moved:
         source._topo_cons.replace(op, site)
         sequencer.forget(op, site)
     for op in earlier:
@@ -73,21 +74,29 @@ def move_ops(ops: Sequence[Any], source: popxl.Graph, name: str) -> Extracted:
     owner = source.ir
     target = owner._new_graph(owner._subgraph_id(name))
     chosen = {op.id for op in ops}
-    _check_closed(ops, chosen, source)
+    check_closed(ops, source)
     inputs: Moved = {}
     constants: Moved = {}
     for op in ops:
         for i, tensor in op._inputs().items():
             producer = tensor._value.producer()
             if producer is None or producer.meta["op"].id not in chosen:
-                inner = stand_in(tensor, target, inputs, constants)
+                inner = stand_in(tensor, target, constants if isinstance(tensor, Constant) else inputs)
                 op._node.replace_input_with(i, inner._value)
     for op in ops:
         rehome(op, source, target)
-    return Extracted(target, inputs, tuple(ops), move_constraints(ops, chosen, source, target))
+    return Extracted(target, inputs, tuple(ops), move_constraints(source, dict.fromkeys(ops, target)))
 
 
-def _check_closed(ops: Sequence[Any], chosen: set[int], source: popxl.Graph) -> None:
+def check_closed(ops: Sequence[Any], source: popxl.Graph) -> None:
+    """What the operators make is used among them only.
+
+    Raises
+    ------
+    ValueError
+        It is used elsewhere, or an output of `source`.
+    """
+    chosen = {op.id for op in ops}
     for op in ops:
         for tensor in op._outputs().values():
             outside = [n for n, _ in tensor._value.uses() if n.meta["op"].id not in chosen]
@@ -98,23 +107,24 @@ def _check_closed(ops: Sequence[Any], chosen: set[int], source: popxl.Graph) -> 
                 )
 
 
-def stand_in(
-    tensor: popxl.Tensor, target: popxl.Graph, inputs: Moved, constants: Moved, by_ref: bool = True
-) -> popxl.Tensor:
-    """What stands for an outer tensor in `target`: a copy of a constant, or an input made at the first request."""
-    known = constants if isinstance(tensor, Constant) else inputs
+def stand_in(tensor: popxl.Tensor, target: popxl.Graph, known: Moved, by_ref: bool = True) -> popxl.Tensor:
+    """What stands for a tensor of another graph in `target`: a copy of a constant, an input for anything else."""
     if tensor not in known:
         if isinstance(tensor, Constant):
             with target:
                 known[tensor] = popxl.constant(tensor._host, tensor.dtype, tensor.name)
         else:
-            local = tensor.name.rpartition("/")[2]
-            known[tensor] = target._add_input(tensor.shape, tensor.dtype, local, by_ref, tensor.meta_shape)
+            known[tensor] = target._add_input(tensor.shape, tensor.dtype, local_name(tensor), by_ref, tensor.meta_shape)
     return known[tensor]
 
 
+def local_name(tensor: popxl.Tensor) -> str:
+    """Name without scopes."""
+    return tensor.name.rpartition("/")[2]
+
+
 def rehome(op: Any, source: popxl.Graph, target: popxl.Graph) -> None:
-    """Move one operator and its outputs from one graph to another."""
+    """Move one operator; its operands must have been replaced."""
     source._graph.remove(op._node, safe=False)
     target._graph.append(op._node)
     del source._ops[op.id]
@@ -128,13 +138,32 @@ def rehome(op: Any, source: popxl.Graph, target: popxl.Graph) -> None:
         target._tensors[tensor._value.name] = tensor
 
 
-def move_constraints(ops: Sequence[Any], chosen: set[int], source: popxl.Graph, target: popxl.Graph) -> tuple[Any, ...]:
-    """Order among the moved operators moves along; returns what they waited for outside."""
+def move_constraints(source: popxl.Graph, home: Mapping[Any, popxl.Graph]) -> tuple[Any, ...]:
+    """Order among operators that have moved to the same graph; returns what they waited for outside."""
     earlier: dict[int, Any] = {}
-    for op in ops:
+    for op, target in home.items():
         for before in source._topo_cons.after.pop(op, []):
-            if before.id in chosen:
-                target._topo_cons.insert(before, op)
-            else:
+            if before not in home:
                 earlier[before.id] = before
+            elif home[before] is target:
+                target._topo_cons.insert(before, op)
     return tuple(earlier.values())
+
+
+def order_through_others(source: popxl.Graph, part_of: Mapping[int, Any]) -> list[tuple[int, int]]:
+    """Pairs (earlier, later) within one part, whose order follows from operators of other parts between them."""
+    before = dependencies(source, in_place=False)
+    reached: dict[int, dict[Any, set[int]]] = {}
+    pairs = []
+    for i in sorted(before):
+        nearest: dict[Any, set[int]] = {}
+        for b in before[i]:
+            for part, found in reached.get(b, {}).items():
+                nearest.setdefault(part, set()).update(found)
+        own = part_of.get(i)
+        direct = {b for b in before[i] if b in part_of and part_of[b] == own}
+        pairs.extend((b, i) for b in nearest.get(own, set()) - direct if own is not None)
+        if own is not None:
+            nearest[own] = {i}
+        reached[i] = nearest
+    return pairs

@@ -1,26 +1,32 @@
 """Pipelined execution: operators in stages, run for a number of micro-batches.
 
-Stage `i` works on micro-batch ``k - i`` in cycle `k`; `pipeline_graphs` cuts the block into the graphs of the stages
-and writes the cycles down. Stage numbers are kept on the operators for the cost model.
+In cycle k stage i works on micro-batch k - i. A cycle loads from the host, computes, stores to the host and then copies
+between IPUs; the first cycles run the first stages only, a loop runs the cycles in which all stages work, and the last
+cycles run the last stages. A value that crosses stages is kept for as many cycles as it crosses stages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-import numpy as np
-
 from ... import popxl
 from ...popxl import ops
+from ...popxl._internal.alias import alias_sets
 from ...popxl.errors import UndefinedValue
 from ...popxl.ops.call import CallSiteInfo
+from ...popxl.tensor import Constant
 from ...popxl.transforms.autodiff import GradGraphInfo
-from .moving import take_place
-from .pipeline_graphs import Parts, pipeline_graph
+from ..graph import BoundGraph
+from .moving import check_closed, local_name, move_constraints, order_through_others, rehome, stand_in, take_place
+from .pipeline_parts import PipelineBoundGraph, kind_of
+from .pipeline_parts import required_for_host_load as _required_for_host_load
+from .stash import Restore as Restore
+from .stash import Stash as Stash
 
 OpId = int
+_LOADS, _STAGE, _STORES, _COPIES = "loads", "stage", "stores", "copies"
 
 
 class StageContext:
@@ -85,15 +91,15 @@ class StageContext:
         size = self._stage - start + 1
         if size <= 1:
             raise TypeError(f"a stash needs at least 2 entries, got {size} from stage {start} to stage {self._stage}")
-        stash, written, read = _stash_variables(t, size)
-        with self.stage(start), _placed_like(t), popxl.in_sequence():
-            entry = ops.reshape(t, (1, *t.shape))
-            ops.dynamic_update_(stash, written, entry, axes=[0], sizes=[1], no_overlap=True)
-            ops.increment_mod_(written, 1, size)
-        with popxl.in_sequence():
-            found = ops.dynamic_slice(stash, read, axes=[0], sizes=[1], no_overlap=True)
-            ops.increment_mod_(read, 1, size)
-            return ops.reshape(found, t.shape)
+        if popxl.gcg() != popxl.gmg():
+            return t  # variables live in the main graph; the pipeline itself keeps what crosses stages
+        with _ipu_of(t):
+            with self.stage(start):
+                stash = _with_variables(f"{local_name(t)}_stash", Stash(), t, size)
+                stash.call(t)
+            queue = stash.args[stash.graph.inputs_by_name["stash"]]
+            (restored,) = _with_variables(f"{local_name(t)}_restore", Restore(), queue).call(queue)
+        return restored
 
     def stash_and_restore_activations(
         self, call_info: CallSiteInfo, grad_info: GradGraphInfo
@@ -109,50 +115,255 @@ class StageContext:
         return self.stash_and_restore_tensor(t, start)
 
 
-class Pipelining:
-    """The rearrangement of a graph's staged operators into a loop over micro-batches."""
-
-    def __init__(self, graph: popxl.Graph, steps: int) -> None:
-        self.graph, self.steps = graph, steps
-
-    def apply(self, include_ops: dict[int, list[Any]] | None = None) -> None:
-        """Move the operators of all stages into the graphs of the pipeline, and call ``pipeline_graph``.
-
-        Raises
-        ------
-        ValueError
-            Fewer steps than twice the number of stages.
-        """
-        staged = include_ops or {}
-        parts = Parts(self.graph, staged)
-        if self.steps < 2 * parts.stages:
-            raise ValueError(
-                f"a pipeline of {parts.stages} stages needs at least {2 * parts.stages} steps, got {self.steps}"
-            )
-        earlier = parts.cut()
-        body, inputs = pipeline_graph(parts, self.steps)
-        with self.graph, popxl.in_sequence("pass"):
-            site = ops.call_with_info(body, inputs_dict={inner: outer for outer, inner in inputs.items()})
-        take_place(site._op, parts.ops, earlier, self.graph)
-
-
-def _stash_variables(t: popxl.Tensor, size: int) -> tuple[popxl.Tensor, popxl.Tensor, popxl.Tensor]:
-    """The queue and the counters of its writer and its reader."""
-    name = t.name.rpartition("/")[2]
-    with popxl.gmg():
-        queue = popxl.variable(np.zeros((size, *t.shape), t.dtype.as_numpy()), t.dtype, f"{name}_stash")
-        counters = [
-            popxl.variable(np.zeros(1, np.uint32), popxl.uint32, f"{name}_{what}_counter")
-            for what in ("stash", "restore")
-        ]
-    return queue, counters[0], counters[1]
-
-
-def _placed_like(t: popxl.Tensor) -> Any:
+def _ipu_of(t: popxl.Tensor) -> Any:
+    """The context of the IPU that holds a tensor, where that is known."""
     try:
         return popxl.ipu(t.ipu)
     except UndefinedValue:
         return nullcontext()
+
+
+def _with_variables(prefix: str, module: Any, *args: Any) -> BoundGraph:
+    """The graph of a module, bound to new variables ``<prefix>.<key>``."""
+    factories, graph = module.create_graph(*args)
+    return graph.bind(factories.init(prefix))
+
+
+class Pipelining:
+    """The rearrangement of a graph's staged operators into a pipeline."""
+
+    def __init__(self, graph: popxl.Graph, steps: int) -> None:
+        self.original_graph, self.steps = graph, steps
+        self.parts: dict[tuple[str, int], PipelineBoundGraph] = {}
+        self.stages = 0
+        self.now = 0
+        self._values: dict[str, dict[int, popxl.Tensor]] = {}
+        self._ages: dict[str, int] = {}
+        self._outer: dict[popxl.Tensor, popxl.Tensor] = {}
+        self._written: set[str] = set()
+        self._made_in: dict[str, int] = {}
+
+    def apply(self, include_ops: dict[int, list[Any]] | None = None) -> None:
+        """Move the operators of all stages into ``pipeline_graph`` and call it.
+
+        Raises
+        ------
+        ValueError
+            Fewer steps than twice the number of stages; a stage reads what a later one makes; what a stage makes is
+            read outside.
+        """
+        staged, source = include_ops or {}, self.original_graph
+        count = self.stages = max(staged, default=-1) + 1
+        if self.steps < 2 * count:
+            raise ValueError(f"a pipeline of {count} stages needs at least {2 * count} steps, got {self.steps}")
+        if not staged:
+            return
+        moved, earlier = self.construct_graphs(staged)
+        owner = source.ir
+        self.graph = owner._new_graph(owner._subgraph_id("pipeline_graph"))
+        self.build()
+        with source, popxl.in_sequence("pass"):
+            site = ops.call_with_info(self.graph, inputs_dict={i: o for o, i in self._outer.items()})
+        take_place(source, moved, earlier, site._op)
+
+    def required_for_host_load(self, op: Any) -> bool:
+        """Whether an operator is a load from the host, or only prepares one."""
+        return _required_for_host_load(op)
+
+    def construct_graphs(self, include_ops: dict[int, list[Any]]) -> tuple[list[Any], tuple[Any, ...]]:
+        """Move the operators into the parts; returns them, and what they waited for outside."""
+        source = self.original_graph
+        place: dict[int, tuple[str, int]] = {}
+        every: list[Any] = []
+        for i, found in include_ops.items():
+            alive = [op for op in found if op.id in source._ops]
+            same = {op.id for op in alive}
+            place |= {op.id: (kind_of(op, same), i) for op in alive}
+            every.extend(alive)
+        every.sort(key=lambda op: op.id)
+        check_closed(every, source)
+        self._note_writes(every)
+        part_of = {i: (k, 0) if k == _COPIES else (k, stage) for i, (k, stage) in place.items()}
+        pairs = order_through_others(source, part_of)
+        self._create_parts(every, part_of)
+        self._connect(every, place, part_of)
+        homes = {op: self.parts[part_of[op.id]].graph for op in every}
+        for op in every:
+            self.move_op_into_graph(self.parts[part_of[op.id]], op)
+        earlier = move_constraints(source, homes)
+        alive_ops = {op.id: op for op in every}
+        for first, second in pairs:
+            homes[alive_ops[second]]._topo_cons.insert(alive_ops[first], alive_ops[second])
+        return every, earlier
+
+    def _note_writes(self, every: list[Any]) -> None:
+        shared = alias_sets(self.original_graph)
+        for op in every:
+            for i, t in op._inputs().items():
+                if op.modifiesIndex(i):
+                    self._written |= shared.get(t.id, {t.id})
+
+    def _create_parts(self, every: list[Any], part_of: dict[int, tuple[str, int]]) -> None:
+        owner = self.original_graph.ir
+        names = {_LOADS: "loads_stage_{}", _STAGE: "stage_{}", _STORES: "stores_stage_{}", _COPIES: "ipu_copies"}
+        for kind, i in sorted(set(part_of.values()), key=lambda part: (list(names).index(part[0]), part[1])):
+            name = names[kind].format(i)
+            first = next(op for op in every if part_of[op.id] == (kind, i))
+            self.parts[kind, i] = PipelineBoundGraph(owner._new_graph(owner._subgraph_id(name)))
+            self.parts[kind, i].ipu = first._settings.vgraphId
+
+    def _connect(self, every: list[Any], place: dict[int, tuple[str, int]], part_of: dict[int, Any]) -> None:
+        """Replace operands that come from outside of each operator's part."""
+        constants: dict[Any, dict[popxl.Tensor, popxl.Tensor]] = {}
+        for op in every:
+            part, stage = self.parts[part_of[op.id]], place[op.id][1]
+            for i, tensor in op._inputs().items():
+                producer = tensor._value.producer()
+                maker = None if producer is None else part_of.get(producer.meta["op"].id)
+                if maker == part_of[op.id]:
+                    continue
+                if producer is not None and maker is not None:
+                    made_in = place[producer.meta["op"].id][1]
+                    inner = self._crossing(part, tensor, made_in, stage)
+                    self.parts[maker].outputs.setdefault(tensor.id, tensor)
+                elif isinstance(tensor, Constant):
+                    inner = stand_in(tensor, part.graph, constants.setdefault(part_of[op.id], {}))
+                else:
+                    inner = part.add_variable_input(tensor, tensor.id in self._written)
+                op._node.replace_input_with(i, inner._value)
+
+    def _crossing(self, part: PipelineBoundGraph, tensor: popxl.Tensor, made_in: int, stage: int) -> popxl.Tensor:
+        age = stage - made_in
+        if age < 0:
+            raise ValueError(f"stage {stage} reads tensor {tensor.id!r} of the later stage {made_in}")
+        self._ages[tensor.id] = max(age, self._ages.get(tensor.id, 0))
+        self._made_in[tensor.id] = made_in
+        return part.add_crossing_input(tensor, tensor.id, stage)
+
+    def move_op_into_graph(self, graph: PipelineBoundGraph, op: Any) -> None:
+        """Move one operator, whose operands are of the new graph already."""
+        wanted = {id(t): name for name, t in graph.outputs.items()}
+        made = list(op._outputs().values())
+        rehome(op, self.original_graph, graph.graph)
+        for tensor in made:
+            if id(tensor) in wanted:
+                graph.outputs.pop(wanted[id(tensor)])
+                graph.add_output_tensor(tensor, wanted[id(tensor)])
+
+    def build(self) -> None:
+        """Write down all cycles in the pipeline's graph."""
+        last = self.stages
+        with self.graph, popxl.in_sequence(True):
+            for end in range(1, last):
+                self.cycle(0, end)
+            self.main_cycle()
+            for start in range(1, last):
+                self.cycle(start, last)
+
+    def cycle(self, start: int, end: int) -> None:
+        """One cycle of the stages from `start` up to, without, `end`."""
+        self.load(start, end)
+        self.compute(start, end)
+        self.store(start, end)
+        self._active = range(start, end)
+        self.copy()
+        self.now += 1
+
+    def load(self, start: int, end: int) -> None:
+        """Load from the host for some stages."""
+        self._run_parts(_LOADS, start, end)
+
+    def compute(self, start: int, end: int) -> None:
+        """Compute some stages."""
+        self._run_parts(_STAGE, start, end)
+
+    def store(self, start: int, end: int) -> None:
+        """Store to the host for some stages."""
+        self._run_parts(_STORES, start, end)
+
+    def _run_parts(self, kind: str, start: int, end: int) -> None:
+        for stage in range(start, end):
+            if (kind, stage) in self.parts:
+                self._run(self.parts[kind, stage])
+
+    def copy(self) -> None:
+        """Copy between IPUs; what idle stages would copy is not read by anybody."""
+        part = self.parts.get((_COPIES, 0))
+        if part is not None:
+            self._run(part)
+
+    def _run(self, part: PipelineBoundGraph) -> None:
+        for outer, inner in part.variables.values():
+            part.args[inner] = self._from_outside(outer, inner in part.graph._by_ref_inputs)
+        for (name, stage), inner in part.crossing.items():
+            part.args[inner] = self._value(name, inner, self.now - (stage - self._made_in[name]))
+        with part.placed():
+            self.remap_tensors(part.original_output_ids, part.call())
+
+    def _value(self, name: str, like: popxl.Tensor, cycle: int) -> popxl.Tensor:
+        """What was made of a tensor in a cycle; for a copy of an idle stage what there is, or nothing in particular."""
+        made = self._values.get(name, {})
+        if cycle in made:
+            return made[cycle]
+        if made:
+            return made[max(made)]
+        return ops.init(like.shape, like.dtype, like.name, "zero", like.meta_shape)
+
+    def remap_tensors(self, original_ids: Iterable[str], new_outputs: Iterable[popxl.Tensor]) -> None:
+        """Note what stands for tensors in this cycle."""
+        for name, tensor in zip(original_ids, new_outputs, strict=True):
+            self._values.setdefault(name, {})[self.now] = tensor
+
+    def _from_outside(self, tensor: popxl.Tensor, by_ref: bool) -> popxl.Tensor:
+        """A tensor from outside the pipeline, in the graph that is being written."""
+        return stand_in(tensor, popxl.gcg(), self._outer, tensor.id in self._written or by_ref)
+
+    def repeat_graph(self) -> tuple[popxl.Graph, list[tuple[str, int]], dict[popxl.Tensor, popxl.Tensor]]:
+        """The graph of one cycle of all stages.
+
+        Returns
+        -------
+        (graph, carried, outer)
+            Its first inputs and its outputs are the carried values (original id, age in cycles); `outer` maps tensors
+            from outside to its other inputs.
+        """
+        carried = [(name, age) for name, most in self._ages.items() for age in range(1, most + 1)]
+        owner, (values, outer) = self.original_graph.ir, (self._values, self._outer)
+        body = owner._new_graph(owner._subgraph_id("main_cycle"))
+        self._values, self._outer = {}, {}
+        with body, popxl.in_sequence(True):
+            for name, age in carried:
+                t = self._value_before(values, name, age)
+                like = body._add_input(t.shape, t.dtype, local_name(t), False, t.meta_shape)
+                self._values.setdefault(name, {})[self.now - age] = like
+            self.cycle(0, self.stages)
+            for name, age in carried:
+                popxl.graph_output(self._values[name][self.now - age])
+        inner, self._values, self._outer = self._outer, values, outer
+        self.now -= 1
+        return body, carried, inner
+
+    def _value_before(self, values: dict[str, dict[int, popxl.Tensor]], name: str, age: int) -> popxl.Tensor:
+        return values[name][self.now - age]
+
+    def main_cycle(self) -> None:
+        """The loop over the cycles in which every stage works."""
+        count = self.steps - self.stages + 1
+        body, carried, outer = self.repeat_graph()
+        given = [self._value_before(self._values, name, age) for name, age in carried]
+        rest = {inner: self._from_outside(t, inner in body._by_ref_inputs) for t, inner in outer.items()}
+        site = ops.repeat_with_info(body, count, *given, inputs_dict=rest)
+        self.now += count
+        self._values = {}
+        for i, (name, age) in enumerate(carried):
+            self.move_copied_tensor_out_of_nested_repeat_graph(i + 2, name, site._op, age)
+
+    def move_copied_tensor_out_of_nested_repeat_graph(
+        self, op_in_index: int, original: str, repeat_op: Any, age: int = 1
+    ) -> None:
+        """What the loop leaves of a carried tensor is its value for the cycles after the loop."""
+        left = repeat_op._outputs()[op_in_index - 2]
+        self._values.setdefault(original, {})[self.now - age] = left
 
 
 @contextmanager
