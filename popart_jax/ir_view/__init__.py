@@ -6,11 +6,12 @@ The program that runs is another one (a traced JAX function). This view is built
 from __future__ import annotations
 
 from . import nodes
-from .build import View, build
+from .build import CHECKPOINTS, View, build
 from .facts import ClipGroup, IrFacts, Location, OptimizerFacts, ViewOptions
-from .queries import may_be_unlowered, serialize_ir, tensor_types, unlowered
+from .queries import may_be_unlowered, serialize_forward, serialize_ir, serialize_stages, tensor_types, unlowered
 
 __all__ = [
+    "CHECKPOINTS",
     "ClipGroup",
     "IrFacts",
     "Location",
@@ -20,7 +21,9 @@ __all__ = [
     "build",
     "may_be_unlowered",
     "nodes",
+    "serialize_forward",
     "serialize_ir",
+    "serialize_stages",
     "tensor_types",
     "unlowered",
 ]

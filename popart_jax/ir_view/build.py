@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -34,6 +34,8 @@ from .facts import IrFacts
 from .forward import forward_graph
 
 GRADIENT = "Gradient___"
+CHECKPOINTS = ("Fwd0", "Fwd1", "Bwd0", "PreAlias", "MainLoops", "Final")  # stages that can be looked at
+Look = Callable[[str, ir.Graph], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,15 @@ def without_collector() -> Iterator[None]:
 
 
 @without_collector()
-def build(facts: IrFacts) -> View:
+def build(facts: IrFacts, look: Look = lambda checkpoint, graph: None) -> View:
     """PopART's view of the graph that a session with these facts would run.
+
+    Parameters
+    ----------
+    facts : IrFacts
+        The session.
+    look : callable
+        Called with the name of each of `CHECKPOINTS` and the graph as it is then.
 
     Raises
     ------
@@ -67,19 +76,25 @@ def build(facts: IrFacts) -> View:
     """
     graph = forward_graph(facts)
     protected = _protected(facts)
+    look("Fwd0", graph)
     log = _sweep(graph, facts, protected | _loss_inputs(graph, facts))
     placement.prepare(graph, facts)
+    look("Fwd1", graph)
     if facts.training:
-        _make_training(graph, facts, protected, log)
+        _make_training(graph, facts, protected, log, look)
     else:
         _prune(graph, facts)
-    _schedule(graph, facts, protected)
+    _schedule(graph, facts, protected, look)
+    look("Final", graph)
     return View(graph, log)
 
 
-def _make_training(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], log: patterns.SweepLog) -> None:
+def _make_training(
+    graph: ir.Graph, facts: IrFacts, protected: frozenset[str], log: patterns.SweepLog, look: Look
+) -> None:
     variables = training.variables_of(graph)  # as read by the forward ops; some gradients do not read them any more
     gradients = {v.name: g for v, g in training.backward(graph, facts).items()}
+    look("Bwd0", graph)
     copied = training.copy_statistics(graph)
     needed = frozenset(f"{GRADIENT}{v.name}" for v in variables) | tied_gather.wanted(graph, facts)
     _prune(graph, facts, needed)
@@ -100,7 +115,7 @@ def _make_training(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], l
     loss_scaling.add_histograms(graph, facts)
 
 
-def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> None:
+def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], look: Look) -> None:
     options, selection = facts.options, facts.selection
     if options.serialized_matmuls:
         serial_matmul.serialise(graph)
@@ -119,8 +134,10 @@ def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> Non
         hostio.add_host_copies(graph, facts)
     numbers = count()  # of the graphs that the IR makes itself
     main_loops.add_main_loops(graph, facts, numbers)
+    look("MainLoops", graph)
     if options.outlining:
         outline.outline(graph, options.outline_threshold, numbers)
+    look("PreAlias", graph)
     if "InPlace" in selection:
         prefer = "UpdateInplacePrioritiesForIpu" in selection
         for each in sharing.all_graphs(graph):

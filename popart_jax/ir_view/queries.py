@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import onnx_ir as ir
 
 import patterns
 
 from .build import build, without_collector
 from .facts import IrFacts, TensorType
+from .forward import forward_graph
 from .main_loops import LOOP
 from .serialise import to_json
 from .sharing import all_graphs
@@ -55,6 +58,24 @@ def serialize_ir(facts: IrFacts) -> str:
     partial gradients do not, as upstream does not promise them either.
     """
     return to_json(build(facts).graph, facts.options.fully_connected_pass)
+
+
+@without_collector()
+def serialize_stages(facts: IrFacts, checkpoints: Collection[str]) -> dict[str, str]:
+    """The JSON text at some of the `CHECKPOINTS`; inference has no ``Bwd0``."""
+    texts: dict[str, str] = {}
+
+    def look(checkpoint: str, graph: ir.Graph) -> None:
+        if checkpoint in checkpoints:
+            texts[checkpoint] = to_json(graph, facts.options.fully_connected_pass)
+
+    build(facts, look)
+    return texts
+
+
+def serialize_forward(facts: IrFacts) -> str:
+    """The JSON text of the operators as the model has them, in their order."""
+    return to_json(forward_graph(facts), facts.options.fully_connected_pass)
 
 
 def tensor_types(facts: IrFacts) -> dict[str, TensorType]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import weakref
 from typing import Any
@@ -26,7 +27,7 @@ from .dataflow import DataFlow
 from .engine import FORWARD_ONLY, MAIN, Engine
 from .executables import EngineCache, ExecutableMethods
 from .ir_facts import ir_facts
-from .ir_methods import IrMethods
+from .ir_methods import IrMethods, forward_text
 from .ir_records import record_ir
 from .options import SessionOptions
 from .patterns_api import Patterns
@@ -65,7 +66,12 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
 
     def _start(self, request: Request) -> None:
         self._request = request
-        self._prepared = prepare(request)
+        try:
+            self._prepared = prepare(request)
+        except popart_exception:
+            with contextlib.suppress(popart_exception):  # a model that can't even be read
+                developer_output.dump(lambda: forward_text(request))
+            raise
         if request.options.virtualGraphMode is VirtualGraphMode.Auto:
             build(ir_facts(self._prepared))  # raises when the graph has too few parts for the IPUs
         if recording():
@@ -84,7 +90,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         self._cache = EngineCache(self._prepared)
         self._stored = self._cache.find()
         self._from_cache = self._stored is not None
-        developer_output.at_construction(request.options, self._ir_text)
+        developer_output.at_construction(request.options, self._ir_text, self._ir_stages)
 
     # -- facts
 

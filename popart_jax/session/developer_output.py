@@ -15,32 +15,45 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import popart_exception
+from ..ir_view import CHECKPOINTS
 from ..logs import module_logger
 from .options import SessionOptions
 
-CHECKPOINTS = ("Fwd0", "Fwd1", "Bwd0", "PreAlias", "MainLoops", "Final")
-_FORWARD_CHECKS = ("Fwd0", "Fwd1")
 _PLANNED = {"Conv", "ConvData", "ConvDataGrad", "ConvWeightsGrad", "MultiConv", "MatMul"}
 _DEFAULT_PROPORTION = 0.6
 _Op = dict[str, Any]
+Stages = Callable[[list[str]], Mapping[str, str]]
 
 
-def at_construction(options: SessionOptions, serialize: Callable[[], str]) -> None:
-    """What is written when a session has been made; `serialize` gives its IR as JSON.
+def at_construction(options: SessionOptions, serialize: Callable[[], str], stages: Stages) -> None:
+    """What is written when a session has been made.
+
+    Parameters
+    ----------
+    options : SessionOptions
+        The session's.
+    serialize : callable
+        Gives its IR as JSON.
+    stages : callable
+        Gives, for names of checkpoints, the IR as JSON at each that was passed.
 
     Raises
     ------
     popart_exception
         `dotChecks` names a checkpoint that does not exist.
     """
-    dump, checks = os.environ.get("POPART_IR_DUMP"), _checks(options)
-    if not dump and not checks:
-        return
-    text = serialize()
-    if dump:
-        Path(dump).write_text(text, encoding="utf-8")
+    checks = _checks(options)
+    dump(serialize)
     if checks:
-        _draw(options, checks, json.loads(text))
+        for check, text in stages(checks).items():
+            _draw(options, check, json.loads(text))
+
+
+def dump(serialize: Callable[[], str]) -> None:
+    """Write the IR to the file that ``POPART_IR_DUMP`` names, if it does."""
+    path = os.environ.get("POPART_IR_DUMP")
+    if path:
+        Path(path).write_text(serialize(), encoding="utf-8")
 
 
 def at_prepare(options: SessionOptions, serialize: Callable[[], str]) -> None:
@@ -72,21 +85,14 @@ def _checks(options: SessionOptions) -> list[str]:
     return [known[c] for c in known if c in upper]
 
 
-def _draw(options: SessionOptions, checks: list[str], graphs: Mapping[str, list[_Op]]) -> None:
+def _draw(options: SessionOptions, check: str, graphs: Mapping[str, list[_Op]]) -> None:
     folder = Path(options.logDir or ".")
     folder.mkdir(parents=True, exist_ok=True)
     if not options.separateCallOpPdfs:
         graphs = {next(iter(graphs)): [op for ops in graphs.values() for op in ops]}
-    for check in checks:
-        for name, ops in graphs.items():
-            shown = [op for op in ops if check not in _FORWARD_CHECKS or not _is_backward(op)]
-            lines = _drawing(shown[options.firstDotOp : options.finalDotOp], options.dotOpNames)
-            (folder / f"{check}_{name.replace('/', '_')}.dot").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _is_backward(op: _Op) -> bool:
-    names = [t["name"] for t in (*op["inputs"], *op["outputs"])]
-    return any("___" in n for n in names)
+    for name, ops in graphs.items():
+        lines = _drawing(ops[options.firstDotOp : options.finalDotOp], options.dotOpNames)
+        (folder / f"{check}_{name.replace('/', '_')}.dot").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _drawing(ops: list[_Op], with_names: bool) -> Iterator[str]:

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..enums import IrSerializationFormat
 from ..execution import Type
-from ..ir_view import IrFacts, serialize_ir, tensor_types
+from ..ir_view import IrFacts, serialize_forward, serialize_ir, serialize_stages, tensor_types
+from ..model.session_model import read_session_model
 from .ir_facts import ir_facts
 
 
@@ -22,6 +23,13 @@ class Ir:
     def serialize(self) -> str:
         """The op list as JSON."""
         return serialize_ir(self._facts)
+
+
+def forward_text(request: Any) -> str:
+    """The operators of a request's model as JSON, for a session that could not be made."""
+    graph = read_session_model(request.model, request.shapes).model.graph
+    shown = frozenset(o.name or "" for node in graph for o in node.outputs)
+    return serialize_forward(IrFacts(graph, variables=frozenset(graph.initializers), anchors=shown))
 
 
 class IrMethods:
@@ -41,6 +49,9 @@ class IrMethods:
 
     def _ir_text(self) -> str:
         return serialize_ir(ir_facts(self._prepared))
+
+    def _ir_stages(self, checkpoints: list[str]) -> dict[str, str]:
+        return serialize_stages(ir_facts(self._prepared), checkpoints)
 
     def _serializeIr(self, format: IrSerializationFormat) -> str:
         """The op list after the patterns, as JSON; empty for an executable from a file."""

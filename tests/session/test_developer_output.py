@@ -11,7 +11,7 @@ import pytest
 import popart_jax as popart
 
 
-def session(options: popart.SessionOptions | None = None) -> tuple[popart.TrainingSession, dict]:
+def session(options: popart.SessionOptions | None = None, batches: int = 1) -> tuple[popart.TrainingSession, dict]:
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [2, 3], "x")
     w = builder.addInitializedInputTensor(np.ones((3, 2), np.float32), "w")
@@ -20,7 +20,7 @@ def session(options: popart.SessionOptions | None = None) -> tuple[popart.Traini
     loss = builder.aiGraphcore.identityloss([builder.aiOnnx.relu([product], "mine")])
     made = popart.TrainingSession(
         builder.getModelProto(),
-        popart.DataFlow(1, {loss: popart.AnchorReturnType("All")}),
+        popart.DataFlow(batches, {loss: popart.AnchorReturnType("All")}),
         loss,
         popart.ConstSGD(0.1),
         popart.DeviceManager().createIpuModelDevice({}),
@@ -52,6 +52,38 @@ def test_dot_files(monkeypatch, tmp_path, by_variable):
     assert '"Gradient___' not in files["Fwd0_maingraph.dot"]
     nodes = re.findall(r"op\d+ \[shape=box", files["Final_maingraph.dot"])
     assert len(nodes) > 3
+
+
+def test_dot_files_are_true_to_their_stage(tmp_path):
+    """Gradients come after the forward patterns, loops after the updates, in-place variants at the very end."""
+    options = popart.SessionOptions()
+    options.logDir, options.dotChecks = str(tmp_path), {"ALL"}
+    options.useHostCopyOps = options.enableExplicitMainLoops = True
+    session(options, batches=2)
+    drawn = {p.name: p.read_text() for p in tmp_path.iterdir()}
+    main = {name.split("_")[0]: text for name, text in drawn.items() if name.endswith("_maingraph.dot")}
+    assert main.keys() == {"Fwd0", "Fwd1", "Bwd0", "PreAlias", "MainLoops", "Final"}
+    ops = {check: re.findall(r'label="(\w+)', text) for check, text in main.items()}
+    assert ops["Fwd0"] == ["MatMul", "Relu", "IdentityLoss"]
+    assert "Reshape" in ops["Fwd1"]  # MatMulOp
+    assert "ReluGrad" not in ops["Fwd1"]
+    assert "ReluGrad" in ops["Bwd0"]
+    assert "SGD0VarUpdate" not in ops["Bwd0"]
+    assert ops["MainLoops"] == ["Loop"]
+    inner = {check: drawn[f"{check}_loop_subgraph(0).dot"] for check in ("MainLoops", "PreAlias", "Final")}
+    assert all("SGD0VarUpdate" in text for text in inner.values())
+    assert "ReluInplace" in inner["Final"]
+    assert "ReluInplace" not in inner["PreAlias"]
+
+
+def test_ir_dump_of_a_session_that_can_not_be_made(monkeypatch, tmp_path):
+    path = tmp_path / "ir.json"
+    monkeypatch.setenv("POPART_IR_DUMP", str(path))
+    options = popart.SessionOptions()
+    options.accumulationFactor = 2
+    with pytest.raises(popart.popart_exception, match="accumulationFactor"):
+        session(options)
+    assert [op["type"] for op in json.loads(path.read_text())["maingraph"]] == ["MatMul", "Relu", "IdentityLoss"]
 
 
 def test_dot_range_and_unknown_checkpoints(tmp_path):
