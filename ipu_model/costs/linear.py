@@ -17,7 +17,17 @@ from ipu_model.planner.convolution import (
 from ipu_model.walk.program import Op, Tensor
 
 # The planner's quantities, by the superstep that spends them.
-COPIES = ("moved_operands", "moved_outputs", "regrouped", "activations", "tile_padding", "serial")
+COPIES = (
+    "moved_operands",
+    "moved_outputs",
+    "regrouped",
+    "activations",
+    "tile_padding",
+    "serial",
+    "weight_transposes",
+    "scattered",
+    "paddings",
+)
 EXCHANGES = ("input_exchange", "weight_exchange")
 
 

@@ -33,12 +33,28 @@ def plan_joint(
     ]
     best, limit = None, math.inf
     for v in candidates(problems[0].params, machine, options.pass_, True, options.partials):
-        if v.method == "amp" and v.ipg % v.units == 0:
+        if _joinable(v, problems[2].params, machine):
             grids = _grids(problems, v, machine, options, limit)
             found = _cheapest(grids, options.available_memory * machine.tile_memory)
             if found is not None and found[0] < limit:
                 limit, best = found
     return best
+
+
+def _joinable(v: Vertex, update: ConvParams, machine: Machine) -> bool:
+    """Whether one partition can serve all passes: AMP, or dot products whose update is an outer product."""
+    if v.method == "amp":
+        return v.ipg % v.units == 0
+    whole = v.ipg == 1 or v.ipg % machine.units(v.data, v.partials) == 0
+    return v.method == "hmac" and whole and v.opg == 1 and update.in_channels == 1 and v.data == v.partials
+
+
+def _partners(v: Vertex) -> tuple[Vertex, Vertex]:
+    """Vertices of the backward pass and of the weight update that go with the forward one."""
+    if v.method == "hmac":
+        return v, Vertex("outer", 1, 1, v.ipg, 0, v.data, v.data, v.rate)
+    weights = v.ipg * v.height
+    return v, dataclasses.replace(v, ipg=v.opg, opg=v.ipg, height=max(1, weights // v.opg))
 
 
 def _grids(problems: list[Problem], v: Vertex, machine: Machine, options: Options, limit: float) -> list[Grid]:
@@ -51,9 +67,7 @@ def _grids(problems: list[Problem], v: Vertex, machine: Machine, options: Option
     index = combinations(lists, tuple(sizes), tiles, limit / unit)
     if index is None:
         return []
-    weights = v.ipg * v.height
-    back = dataclasses.replace(v, ipg=grain, height=weights // grain)
-    wu = dataclasses.replace(v, ipg=v.opg, opg=v.ipg, height=max(1, weights // v.opg))
+    back, wu = _partners(v)
     orders = [list(range(len(lists))) for _ in range(3)]
     orders[1][n - 1], orders[1][n + 2] = n + 2, n - 1
     orders[2][n + 1], orders[2][n + 2] = n + 2, n + 1

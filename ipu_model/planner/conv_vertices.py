@@ -17,6 +17,7 @@ from ipu_model.planner.conv_params import ConvParams, Pass, cdiv
 from ipu_model.target import Machine
 
 Array = np.ndarray
+FEWEST_OUTPUTS = 8  # output channels of a group; addresses used by dense layers in float show no smaller group
 Method = Literal["amp", "slic", "hmac", "vmac", "outer"]
 
 
@@ -87,7 +88,7 @@ def _amp(p: ConvParams, machine: Machine, pass_: Pass, partials: str) -> Iterato
                     continue
                 for opg in dict.fromkeys([every, weights] + ([8] if every == 16 else [])):
                     wide = opg in (units, weights * units // every) and opg % units == 0
-                    if not wide or (pass_ == "fc_inference_fwd" and opg != units):
+                    if not wide or opg < FEWEST_OUTPUTS or (pass_ == "fc_inference_fwd" and opg not in (units, 8)):
                         continue
                     core = 4 if half else (4 if units == 4 else 8)
                     rate = units * weights // core

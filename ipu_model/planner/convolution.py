@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Iterable
@@ -72,14 +73,31 @@ def fully_connected_passes(
     options = [Options(pass_) for pass_ in PASSES]
     splits = [conv_search.plan(p, machine, o) for p, o in zip(params, options, strict=True)]
     joint = plan_joint(*params, machine, options[0])
-    if joint is not None and sum(s.cycles for s in joint) < sum(s.cycles for s in splits):
-        splits = list(joint)
-    forward, backward, update = (as_plan(p, s, machine, o) for p, s, o in zip(params, splits, options, strict=True))
+    together = joint is not None and sum(s.cycles for s in joint) < sum(s.cycles for s in splits)
+    chosen = joint if joint is not None and together else splits
+    forward, backward, update = (
+        as_plan(p, s, machine, o, joint=together) for p, s, o in zip(params, chosen, options, strict=True)
+    )
+    scattered = scattered_elements(chosen[0], machine)
+    backward = dataclasses.replace(backward, quantities={**backward.quantities, "scattered": scattered})
     return forward, backward, update
 
 
-def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options) -> Plan:
-    """Quantities to be paid for by a chosen split.
+def scattered_elements(forward: Split, machine: Machine) -> float:
+    """Weights per tile that the transpose before a backward pass moves one by one.
+
+    Dot products keep weights as long rows; a tile that holds fewer rows than a group has no block to transpose.
+    """
+    if forward.vertex.method != "hmac":
+        return 0.0
+    p = forward.problem.params
+    rows, group = cdiv(p.out[-1], forward.field[-1]), 32 // SIZES[p.data]
+    few = p.data == "float" or rows < group
+    return p.out[-1] * p.in_channels * p.groups / machine.tiles if few else 0.0
+
+
+def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options, joint: bool = False) -> Plan:
+    """Quantities to be paid for by a chosen split; the passes of a `joint` plan share the order of the weights.
 
     The planner charges the exchange of partial results even where nothing is added up; what runs does not. The
     weight update also pays for bringing the activations into the order that it reads them in.
@@ -108,6 +126,9 @@ def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options
         "serial": terms["serial"],
         "passes": 1.0,
         "reduce_stages": float(stages),
+        "weight_transposes": float(options.pass_.endswith("_bwd") and not joint),
+        "scattered": 0.0,
+        "paddings": float(_padded(split)),
     }
     interleaved = {"amp": 1, "slic": 2}.get(split.vertex.method, 0) * tile["partials"] * psz
     return Plan(
@@ -126,6 +147,12 @@ def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options
         },
         detail=split,
     )
+
+
+def _padded(split: Split) -> bool:
+    """Whether half channels are padded to whole groups: zeros and parts of words are then copied in between."""
+    p, v = split.problem.params, split.vertex
+    return v.data == "half" and (p.in_channels % v.ipg != 0 or p.out_channels % v.opg != 0)
 
 
 def scaled_add(elements: int, machine: Machine, data: str = "half") -> Plan:

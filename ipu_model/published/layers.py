@@ -119,8 +119,9 @@ def _benchmark(
         "conv.max_tile.temporary": max(p.temporary_bytes for p in plans),
         "conv.max_tile.variables": variables,
     }
-    start = target.machine.interleaved_start if interleaved else 0
-    fixed = {"": start + interleaved + MAX_TILE_NOTE}
+    # vertices that need nothing interleaved still want their two operands in different memory elements
+    apart = 2 * target.machine.memory_element + max(p.tile_bytes["weights"] for p in plans[:1])
+    fixed = {"": MAX_TILE_NOTE + (target.machine.interleaved_start + interleaved if interleaved else apart)}
     return Benchmark(cycles, total, Formula((fixed, spread)))
 
 
