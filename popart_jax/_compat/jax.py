@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import jax
 from jax.core import Tracer as Tracer
+from jax.extend.core import Literal as Literal
 
 
 def enable_x64(on: bool = True):
@@ -21,3 +24,13 @@ def accepts_compiler_options(options: tuple[tuple[str, str], ...]) -> bool:
     except Exception:  # the error's class differs between releases
         return False
     return True
+
+
+def bind(equation: Any, operands: Sequence[Any], params: Mapping[str, Any] | None = None) -> Sequence[Any]:
+    """Do what one equation of a jaxpr does, on other operands and with other parameters if given."""
+    primitive = equation.primitive
+    found = primitive.get_bind_params(equation.params if params is None else dict(params))
+    functions, keywords = found if isinstance(found, tuple) else ((), found)
+    with equation.ctx.manager:
+        results = primitive.bind(*functions, *operands, **keywords)
+    return results if primitive.multiple_results else [results]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,22 +12,22 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
+from ..lowering.hoist import split
 from . import container, layout
 from .program import SEED, Program
 from .replicas import mesh_for, replicate, spec
+from .signature import Signature
 from .step import make_step
-
-Tensors = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A step program as a jaxpr, before XLA sees it."""
+    """A step program as a jaxpr, before XLA sees it; what depends on fixed weights alone may stand beside it."""
 
     program: Program
     mesh: Mesh | None
     traced: Any
-    hyper_size: int
+    prepare: Any = None
 
     @property
     def jaxpr(self) -> Any:
@@ -35,8 +35,10 @@ class Traced:
         return self.traced.jaxpr
 
 
-def trace(program: Program, hyper_size: int, *, single_device: bool = False) -> Traced:
+def trace(program: Program, hyper_size: int, *, single_device: bool = False, hoist: bool = False) -> Traced:
     """Trace the step of a program for the devices that are there.
+
+    With `hoist`, what follows from fixed variables alone is taken out, to be computed when they are loaded.
 
     Raises
     ------
@@ -45,20 +47,44 @@ def trace(program: Program, hyper_size: int, *, single_device: bool = False) -> 
     """
     mesh = None if single_device else mesh_for(program.structure.replicas)
     in_axes, out_axes = layout.axes(program)
-    whole = replicate(make_step(program), in_axes, out_axes, program.structure.replicas, mesh)
-    avals = _avals(program, hyper_size, in_axes, mesh)
-    shardings = _out_shardings(out_axes, mesh)
-    traced = jax.jit(whole, donate_argnums=(0,), **shardings).trace(*avals)
+    signature = Signature.of(program)
+    whole = signature.flat(replicate(make_step(program), in_axes, out_axes, program.structure.replicas, mesh))
+    avals = signature.pack(*_avals(program, hyper_size, in_axes, mesh))
+    shardings = _out_shardings(signature.pack_results(*out_axes), mesh)
+    state = tuple(range(len(signature.changing)))
+    traced = jax.jit(whole, donate_argnums=state, **shardings).trace(*avals)
     if traced.jaxpr.effects:  # a host callback may fail in the middle of a run: the old state must survive then
-        traced = jax.jit(whole, **shardings).trace(*avals)
-    return Traced(program, mesh, traced, hyper_size)
+        state, traced = (), jax.jit(whole, **shardings).trace(*avals)
+    if not hoist or mesh is not None:
+        return Traced(program, mesh, traced)
+    return _hoisted(program, signature, traced, avals, state)
+
+
+def _hoisted(
+    program: Program, signature: Signature, traced: Any, avals: Sequence[Any], state: tuple[int, ...]
+) -> Traced:
+    """The step in two halves: what it reads of the fixed variables, and the rest of it."""
+    begin, count = len(signature.changing), len(signature.fixed)
+    known = [begin <= i < begin + count for i in range(len(avals))]
+    halves = split(traced.jaxpr, known)
+    if halves is None:
+        return Traced(program, None, traced)
+    prepare = jax.jit(halves.early).trace(*avals[begin : begin + count])
+    made = jax.tree.leaves(prepare.out_info)
+    inner = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in made]
+
+    def step(*args: Any) -> tuple[Any, ...]:
+        changing, early, late = args[:begin], args[begin : begin + len(inner)], args[begin + len(inner) :]
+        return tuple(halves.late(*early, *changing, *late))
+
+    late = jax.jit(step, donate_argnums=state).trace(*avals[:begin], *inner, *avals[begin + count :])
+    return Traced(program, None, late, prepare)
 
 
 def _out_shardings(out_axes: Any, mesh: Mesh | None) -> dict[str, Any]:
     if mesh is None:
         return {}
-    is_axis = lambda x: x is None or isinstance(x, int)  # noqa: E731
-    return {"out_shardings": jax.tree.map(lambda a: NamedSharding(mesh, spec(a)), out_axes, is_leaf=is_axis)}
+    return {"out_shardings": tuple(NamedSharding(mesh, spec(a)) for a in out_axes)}
 
 
 def _avals(program: Program, hyper_size: int, in_axes: Any, mesh: Mesh | None) -> tuple[Any, ...]:
@@ -89,30 +115,62 @@ def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> 
     """Let XLA compile a traced step."""
     lowered = traced.traced.lower()
     call = lowered.compile(compiler_options=dict(options) if options else None)
-    return Executable(traced.program, traced.mesh, call, lowered)
+    prepare = None if traced.prepare is None else traced.prepare.lower().compile()
+    return Executable(traced.program, traced.mesh, call, prepare, lowered)
 
 
-def from_container(program: Program, hyper_size: int, path: Path, handle: str) -> Executable:
+def from_container(program: Program, path: Path, handle: str) -> Executable:
     """A step that was compiled before, from a file."""
-    mesh = mesh_for(program.structure.replicas)
-    in_axes, _ = layout.axes(program)
-    avals = _avals(program, hyper_size, in_axes, None)
-    results = (avals[0], {a.name: 0 for a in program.anchors})
-    trees = jax.tree.structure((avals, {})), jax.tree.structure(results)
-    return Executable(program, mesh, container.load(path, handle, *trees))
+    call, prepare = container.load(path, handle), container.load(path, handle + PREPARE)
+    assert call is not None
+    return Executable(program, mesh_for(program.structure.replicas), call, prepare)
+
+
+PREPARE = "/weights"
+"""Suffix of a handle: the program that makes what the step reads of its fixed variables."""
 
 
 class Executable:
-    """A compiled step; `put_*` bring host arrays to the device in the layout it expects."""
+    """A compiled step; `put_*` bring host arrays to the device in the layout it expects.
 
-    def __init__(self, program: Program, mesh: Mesh | None, call: Any, lowered: Any = None) -> None:
-        self.program, self.mesh, self.call, self._lowered = program, mesh, call, lowered
+    Attributes
+    ----------
+    signature : Signature
+        Order of the flat arguments and results of `call`, fixed variables before they are prepared.
+    call : jax.stages.Compiled
+        The step, on flat arguments.
+    prepare : jax.stages.Compiled or None
+        What is computed once from the fixed variables; its results take their place.
+    """
+
+    def __init__(
+        self, program: Program, mesh: Mesh | None, call: Any, prepare: Any = None, lowered: Any = None
+    ) -> None:
+        self.program, self.mesh, self.call, self.prepare, self._lowered = program, mesh, call, prepare, lowered
+        self.signature = Signature.of(program)
         (self._changing, self._fixed, _, self._streams), _ = layout.axes(program)
 
     @property
     def text(self) -> str:
         """StableHLO of the step; empty when it came from a file."""
         return "" if self._lowered is None else self._lowered.as_text()
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What a container keeps, by suffix of the handle."""
+        return {"": self.call} if self.prepare is None else {"": self.call, PREPARE: self.prepare}
+
+    def take(self, fixed: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The arguments that stand for the fixed variables."""
+        values = tuple(fixed[n] for n in self.signature.fixed)
+        return values if self.prepare is None else tuple(self.prepare(*values))
+
+    def step(self, changing: Mapping[str, Any], fixed: Sequence[Any], hyper: Any, feeds: Mapping[str, Any]) -> Any:
+        """Run once, with what `take` gave; returns the new variables and the anchors by name."""
+        signature = self.signature
+        state, streams = (changing[n] for n in signature.changing), (feeds[n] for n in signature.streams)
+        results = self.call(*state, *fixed, *((hyper,) if signature.hyper else ()), *streams)
+        return signature.unpack_results(results)
 
     def put_variable(self, name: str, host: np.ndarray) -> jax.Array:
         """A variable, given with one value per group."""

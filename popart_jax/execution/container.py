@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from jax.experimental import serialize_executable
 
@@ -30,15 +31,18 @@ def write(path: Path, key: str, executables: Mapping[str, Any], variables: Mappi
     key : str
         What the executables depend on, in short.
     executables : mapping of str to jax.stages.Compiled
-        By handle.
+        By handle; their arguments and results are flat.
     variables : mapping of str to array, optional
         Values to keep with them.
     """
     temporary = path.with_name(path.name + ".part")
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        archive.writestr(_META, json.dumps({"format": FORMAT, "key": key, "handles": sorted(executables)}))
+        counts = {}
         for handle, compiled in executables.items():
-            archive.writestr(_CODE + (handle or _MAIN), serialize_executable.serialize(compiled)[0])
+            code, arguments, results = serialize_executable.serialize(compiled)
+            counts[handle] = (arguments.num_leaves, results.num_leaves)
+            archive.writestr(_CODE + (handle or _MAIN), code)
+        archive.writestr(_META, json.dumps({"format": FORMAT, "key": key, "handles": counts}))
         if variables is not None:
             buffer = io.BytesIO()
             np.savez(buffer, **{n: _storable(v) for n, v in variables.items()})  # pyright: ignore[reportArgumentType]
@@ -60,8 +64,8 @@ def read_key(path: Path) -> str | None:
     return meta.get("key") if meta.get("format") == FORMAT else None
 
 
-def load(path: Path, handle: str, in_tree: Any, out_tree: Any) -> Any:
-    """A compiled step from a container.
+def load(path: Path, handle: str) -> Any:
+    """A compiled program from a container, None if it has none by this handle; its arguments and results are flat.
 
     Raises
     ------
@@ -69,8 +73,14 @@ def load(path: Path, handle: str, in_tree: Any, out_tree: Any) -> Any:
         Whatever zip or XLA raise for a damaged file or one of another machine.
     """
     with zipfile.ZipFile(path) as archive:
+        counts = json.loads(archive.read(_META))["handles"].get(handle)
+        if counts is None:
+            return None
         payload = archive.read(_CODE + (handle or _MAIN))
-    return serialize_executable.deserialize_and_load(payload, in_tree, out_tree)
+    arguments, results = (tuple(range(n)) for n in counts)
+    return serialize_executable.deserialize_and_load(
+        payload, jax.tree.structure((arguments, {})), jax.tree.structure(results)
+    )
 
 
 def load_variables(path: Path) -> dict[str, np.ndarray]:

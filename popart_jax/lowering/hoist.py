@@ -1,43 +1,182 @@
-"""Work that depends only on weights: found here, done once when weights are loaded instead of at each run."""
+"""Work that depends only on weights: found in a traced program, done once when weights are loaded.
+
+Graph passes and operators may turn, fold or widen weights wherever they like: `split` takes those equations out of the
+program, from inside loops as well, and what the rest of it reads of them becomes its arguments.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
 
-import onnx_ir as ir
+import jax
+import numpy as np
 
-from .interpreter import names
-from .resolve import Step, make_plan, needs
+from .._compat.jax import Literal, bind
 
-_GROWS = {"Expand", "Tile", "ConstantOfShape", "Pad", "Resize", "Upsample"}
+_INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_closed_call": "call_jaxpr",
+            "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}  # fmt: skip
+_CONSTANT, _EARLY, _LATE = range(3)
 
 
-def weight_only(
-    graph: ir.Graph, weights: Collection[str], want: Sequence[str], opsets: Mapping[str, int]
-) -> tuple[str, ...]:
-    """Names of tensors that follow from `weights` alone and that the rest of the graph reads.
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A program in two halves: ``late(*early(*known), *others)`` is ``program(*args)``.
 
-    Evaluate them once (``evaluate(graph, weights, names, settings)``) and bind the results in later walks: what leads
-    to them then does not run. Random and stateful nodes, and those whose results are larger than their operands, stay.
+    Attributes
+    ----------
+    early : callable
+        From the known arguments, in order, to what the other half reads.
+    late : callable
+        The rest: first what `early` made, then the other arguments in order.
     """
-    named = names(graph)
-    plan = make_plan(graph, tuple(named[n] for n in want), opsets)
-    known = {v for v in graph.initializers.values() if v.name in weights}
-    constant = {v for v in graph.initializers.values() if v.name not in weights}
-    rest: list[Step] = []
-    for step in plan.steps:
-        reads = list(needs(step.node))
-        if all(v in constant for v in reads):
-            constant.update(step.node.outputs)
-        elif all(v in known or v in constant for v in reads) and _may_move(step):
-            known.update(step.node.outputs)
-        else:
-            rest.append(step)
-    read = {v for step in rest for v in needs(step.node)} | set(plan.wanted)
-    return tuple(sorted(v.name for v in read & known if v.producer() is not None and v.name))
+
+    early: Callable[..., tuple[Any, ...]]
+    late: Callable[..., list[Any]]
 
 
-def _may_move(step: Step) -> bool:
-    graphs = {ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS}
-    plain = all(a.type not in graphs for a in step.node.attributes.values())
-    return plain and not step.lowering.context.keys() & {"key"} and step.node.op_type not in _GROWS
+def split(closed: Any, known: Sequence[bool]) -> Split | None:
+    """Split a program by which of its arguments are known early; None if nothing but those themselves is known.
+
+    Equations whose results have more elements than their operands stay, since reading what they make costs more than
+    making it; so do those with effects.
+
+    Parameters
+    ----------
+    closed : jax.extend.core.ClosedJaxpr
+        The program.
+    known : sequence of bool
+        For each argument, whether it is known early.
+    """
+    walk = _Walk()
+    args = [_Place(i, _EARLY if k else _LATE) for i, k in enumerate(known)]
+    walk.size = len(args)
+    outputs = walk.enter(closed, args, "")
+    if not walk.moved:
+        return None
+    frontier = tuple(walk.frontier(outputs))
+    early_args = [i for i, k in enumerate(known) if k]
+    late_args = [i for i, k in enumerate(known) if not k]
+
+    def early(*values: Any) -> tuple[Any, ...]:
+        env = dict(zip(early_args, values, strict=True))
+        walk.execute(env, late=False)
+        return tuple(env[place] for place in frontier)
+
+    def late(*values: Any) -> list[Any]:
+        env = dict(zip((*frontier, *late_args), values, strict=True))
+        walk.execute(env, late=True)
+        return [_read(env, x) for x in outputs]
+
+    return Split(early, late)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A value by number, and when it is known."""
+
+    number: int
+    when: int
+
+
+_Operand = Any
+"""A `_Place`, or a constant itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """One equation: what it does, on which operands, where its results go."""
+
+    fn: Callable[..., Sequence[Any]]
+    operands: tuple[_Operand, ...]
+    results: tuple[int, ...]
+    when: int
+    scope: str
+
+
+def _read(env: dict[int, Any], operand: _Operand) -> Any:
+    return env[operand.number] if isinstance(operand, _Place) else operand
+
+
+@dataclass
+class _Walk:
+    """The equations of a program in order, calls opened where they mix early and late operands."""
+
+    records: list[_Record] = field(default_factory=list)
+    size: int = 0
+    moved: bool = False
+
+    def enter(self, closed: Any, args: Sequence[_Operand], scope: str) -> list[_Operand]:
+        """Take down a program on these operands; returns its results."""
+        jaxpr = closed.jaxpr
+        env: dict[Any, _Operand] = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+        env.update(zip(jaxpr.invars, args, strict=True))
+        for eqn in jaxpr.eqns:
+            operands = [v.val if isinstance(v, Literal) else env[v] for v in eqn.invars]
+            inner = "/".join(filter(None, (scope, str(eqn.source_info.name_stack))))
+            env.update(zip(eqn.outvars, self._equation(eqn, operands, inner), strict=True))
+        return [v.val if isinstance(v, Literal) else env[v] for v in jaxpr.outvars]
+
+    def _equation(self, eqn: Any, operands: list[_Operand], scope: str) -> Sequence[_Operand]:
+        when = [x.when if isinstance(x, _Place) else _CONSTANT for x in operands]
+        mixed = _EARLY in when and _LATE in when
+        if mixed and eqn.primitive.name in _INLINED:
+            return self.enter(eqn.params[_INLINED[eqn.primitive.name]], operands, scope)
+        if mixed and eqn.primitive.name == "scan":
+            return self._scan(eqn, operands, scope)
+        latest = max(when, default=_CONSTANT)
+        if eqn.effects or (latest == _EARLY and _grows(eqn)):
+            latest = _LATE
+        return self._append(lambda *args: bind(eqn, args), operands, len(eqn.outvars), latest, scope)
+
+    def _append(
+        self, fn: Callable[..., Sequence[Any]], operands: Sequence[_Operand], count: int, when: int, scope: str
+    ) -> list[_Place]:
+        places = [_Place(self.size + i, when) for i in range(count)]
+        self.size += count
+        self.moved |= when == _EARLY
+        self.records.append(_Record(fn, tuple(operands), tuple(p.number for p in places), when, scope))
+        return places
+
+    def _scan(self, eqn: Any, operands: list[_Operand], scope: str) -> list[_Place]:
+        """A loop: what its body computes from early constants of the loop leaves it."""
+        body, count = eqn.params["jaxpr"], eqn.params["num_consts"]
+        early = [isinstance(x, _Place) and x.when == _EARLY for x in operands[:count]]
+        halves = split(body, [*early, *[False] * (len(operands) - count)])
+        if halves is None:
+            return self._append(lambda *args: bind(eqn, args), operands, len(eqn.outvars), _LATE, scope)
+        known = [x for x, k in zip(operands, early, strict=False) if k]
+        others = [x for x, k in zip(operands, [*early, *[False] * len(operands)], strict=False) if not k]
+        avals = [v.aval for v in body.jaxpr.invars]
+        made = jax.eval_shape(halves.early, *(a for a, k in zip(avals, early, strict=False) if k))
+        rest = [a for i, a in enumerate(avals) if i >= count or not early[i]]
+        inner = jax.make_jaxpr(halves.late)(*made, *rest)
+        params = {**eqn.params, "jaxpr": inner, "num_consts": len(made) + count - sum(early)}
+        places = self._append(halves.early, known, len(made), _EARLY, scope)
+        return self._append(lambda *args: bind(eqn, args, params), [*places, *others], len(eqn.outvars), _LATE, scope)
+
+    def frontier(self, outputs: Sequence[_Operand]) -> Iterator[int]:
+        """Early values that late equations or the results read, each once."""
+        read = [x for r in self.records if r.when == _LATE for x in r.operands]
+        early = (x.number for x in (*read, *outputs) if isinstance(x, _Place) and x.when == _EARLY)
+        return iter(dict.fromkeys(early))
+
+    def execute(self, env: dict[int, Any], *, late: bool) -> None:
+        """Run one half; constants are computed by both, and XLA drops those nobody reads."""
+        for record in self.records:
+            if record.when == _CONSTANT or (record.when == _LATE) == late:
+                with jax.named_scope(record.scope) if record.scope else nullcontext():
+                    results = record.fn(*(_read(env, x) for x in record.operands))
+                env.update(zip(record.results, results, strict=True))
+
+
+def _grows(eqn: Any) -> bool:
+    """Whether the results have more elements than the operands."""
+    inputs = sum(_elements(v) for v in eqn.invars)
+    return sum(_elements(v) for v in eqn.outvars) > inputs
+
+
+def _elements(atom: Any) -> int:
+    return int(np.prod(getattr(atom.aval, "shape", ())))

@@ -256,7 +256,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         if len(args) == 1 and not kwargs and type(args[0]) is PyStepIO:
             ready = args[0].plan
             if ready is not None and ready[0] is self._ready_token and self._use.session is self:
-                self._engine.run_direct(*ready[1])  # pyright: ignore[reportOptionalMemberAccess]
+                ready[1]()
                 return
         handle, stepio = _run_arguments(*args, **kwargs)
         engine = self._check_runnable(handle)
@@ -307,7 +307,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         again = handle == MAIN and not stepio.iterators and loaded.executable.mesh is None
         if again and plan.direct is not None:
             self._ready_token = self._ready_token or object()
-            stepio.plan = (self._ready_token, plan.direct)
+            stepio.plan = (self._ready_token, engine.direct(*plan.direct))
 
     def _run_synthetic(self, engine: Engine, handle: str) -> None:
         loaded = engine.programs[handle]

@@ -43,10 +43,10 @@ class Engine:
         self.prepared = prepared
         self.programs: dict[str, Loaded] = {}
         self.changing: dict[str, Any] = {}
-        self.fixed: dict[str, dict[str, Any]] = {}
+        self.fixed: tuple[Any, ...] = ()
         self.hyper: Any = None
         self.rng: np.ndarray | None = None
-        self.main: Any = None
+        self._held: dict[str, Any] = {}
         self._fixed_host: Mapping[str, np.ndarray] = {}
 
     def compile(self, handles: tuple[str, ...], stored: Path | None = None) -> None:
@@ -54,13 +54,17 @@ class Engine:
         advance = reporter(self.prepared.request.options, _PHASES * len(handles))
         for handle in handles:
             program = program_of(self.prepared.program, handle)
-            laid_out = lay_out(program, jax.default_backend(), hoist=self.prepared.program.training is None)
+            laid_out = lay_out(program, jax.default_backend(), hoist=self._hoists)
             advance()
             executable = self._executable(laid_out, handle, stored, advance)
             advance()
             facts = self._stream_facts(program), self._anchor_facts(program)
             self.programs[handle] = Loaded(laid_out, executable, *facts)
-        self.main = self.programs[MAIN].executable.call if MAIN in self.programs else None
+
+    @property
+    def _hoists(self) -> bool:
+        """Whether weights stay the same from run to run."""
+        return self.prepared.program.training is None
 
     def _executable(
         self, laid_out: LaidOut, handle: str, stored: Path | None, advance: Callable[[], None]
@@ -68,8 +72,8 @@ class Engine:
         size = 1 if self.prepared.hyper is None else self.prepared.hyper.size
         if stored is not None:
             advance()
-            return from_container(laid_out.program, size, stored, handle)
-        traced = trace(laid_out.program, size)
+            return from_container(laid_out.program, stored, handle)
+        traced = trace(laid_out.program, size, hoist=self._hoists)
         advance()
         return compile_traced(traced, laid_out.options)
 
@@ -97,21 +101,11 @@ class Engine:
         if seed is not None:
             self.changing[SEED] = seed
         self._fixed_host = {n: host[n] for n in self.prepared.held if n not in changing}
-        self.fixed[MAIN] = self._load_fixed(self.programs[MAIN])
-
-    def _load_fixed(self, loaded: Loaded) -> dict[str, Any]:
-        program, hoisted = loaded.laid_out.program, loaded.laid_out.hoisted
-        own = [n for n in program.variables if n not in program.changing and n not in hoisted]
-        needed = {n: h for n, h in self._fixed_host.items() if n in own}
-        put = {n: loaded.executable.put_variable(n, h) for n, h in needed.items()}
-        if not hoisted:
-            return put
-        flat = {n: h for n, h in self._fixed_host.items() if not self.prepared.program.variables[n].individual}
-        narrow = {n: np.asarray(h, self.prepared.program.variables[n].type.dtype) for n, h in flat.items()}
-        made = loaded.laid_out.compute(narrow)
-        if loaded.executable.mesh is None:
-            return put | made
-        return put | {n: loaded.executable.put_variable(n, np.asarray(x)) for n, x in made.items()}
+        program = main.program
+        own = [n for n in program.variables if n not in changing]
+        put = {n: main.put_variable(n, self._fixed_host[n]) for n in own}
+        self.fixed = main.take(put)
+        self._held = put if len(self.programs) > 1 else {}
 
     def put_seed(self, words: np.ndarray) -> None:
         """Set the random seed, two words with the low one first."""
@@ -126,11 +120,26 @@ class Engine:
         """Set the hyperparameters."""
         self.hyper = self.programs[MAIN].executable.put_hyper(values)
 
-    def run_direct(self, feeds: Mapping[str, np.ndarray], places: list[tuple[str, np.ndarray]]) -> None:
-        """One step of the main program from and into arrays that fit exactly: the shortest way."""
-        self.changing, results = self.main(self.changing, self.fixed[MAIN], self.hyper, feeds)
-        for name, place in places:
-            place[...] = results[name]
+    def direct(self, feeds: Mapping[str, np.ndarray], places: Mapping[str, np.ndarray]) -> Callable[[], None]:
+        """One step of the main program from and into arrays that fit exactly, as a call: the shortest way."""
+        executable = self.programs[MAIN].executable
+        signature, call = executable.signature, executable.call
+        streams = tuple(feeds[n] for n in signature.streams)
+        targets = [places[n] for n in signature.anchors]
+        if not signature.changing and not signature.hyper:
+
+            def forward() -> None:
+                for place, result in zip(targets, call(*self.fixed, *streams), strict=True):
+                    place[...] = result
+
+            return forward
+
+        def run() -> None:
+            self.changing, results = executable.step(self.changing, self.fixed, self.hyper, feeds)
+            for place, name in zip(targets, signature.anchors, strict=True):
+                place[...] = results[name]
+
+        return run
 
     def step(self, handle: str, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Run one step; returns the anchors as device arrays of shape [slots, (replicas,) *shape]."""
@@ -139,15 +148,11 @@ class Engine:
         if executable.mesh is not None:
             feeds = {n: executable.stream(n, x) for n, x in feeds.items()}
         if handle == MAIN:
-            self.changing, results = executable.call(self.changing, self.fixed[handle], self.hyper, feeds)
+            self.changing, results = executable.step(self.changing, self.fixed, self.hyper, feeds)
             return results
-        state = {n: x for n, x in self.changing.items() if n == SEED}
-        fixed = {n: self.changing.get(n, self.fixed[MAIN].get(n)) for n in self._variables_of(loaded)}
-        return executable.call({n: x.copy() for n, x in state.items()}, fixed, self.hyper, feeds)[1]
-
-    @staticmethod
-    def _variables_of(loaded: Loaded) -> list[str]:
-        return list(loaded.executable.program.variables)
+        state = {n: x.copy() for n, x in self.changing.items() if n == SEED}
+        fixed = executable.take({**self._held, **self.changing})
+        return executable.step(state, fixed, self.hyper, feeds)[1]
 
     def stable_hlo(self) -> str:
         """The main program as it was handed to XLA."""

@@ -92,7 +92,7 @@ def _could_be(path: Path, key: str) -> bool:
 
 
 def _calls(engine: Engine) -> dict[str, Any]:
-    return {handle: loaded.executable.call for handle, loaded in engine.programs.items()}
+    return {h + suffix: call for h, held in engine.programs.items() for suffix, call in held.executable.parts.items()}
 
 
 class ExecutableMethods:

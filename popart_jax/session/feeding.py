@@ -71,7 +71,7 @@ class FeedPlan:
             sink(fetch(results[name]))
 
 
-Direct = tuple[dict[str, np.ndarray], list[tuple[str, np.ndarray]]]
+Direct = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
 
 
 def _direct(stepio: PyStepIO, streams: list[StreamFact], anchors: list[AnchorFact]) -> Direct | None:
@@ -82,7 +82,7 @@ def _direct(stepio: PyStepIO, streams: list[StreamFact], anchors: list[AnchorFac
     if not fits or not anchors or any(o.dtype != a.dtype or o.size != a.count for a, o in outputs):
         return None
     feeds = {s.name: inputs[s.name].reshape(s.shape) for s in streams}
-    return feeds, [(a.name, o.reshape(a.shape)) for a, o in outputs]
+    return feeds, {a.name: o.reshape(a.shape) for a, o in outputs}
 
 
 def make_plan(

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 from popart_jax.lowering import Settings, evaluate
-from popart_jax.lowering.hoist import weight_only
+from popart_jax.lowering.hoist import split
 from popart_jax.lowering.passes import channels_last
 from popart_jax.model import load
 
@@ -73,11 +73,8 @@ def weights_of(graph) -> dict[str, np.ndarray]:
     return {k: v.const_value.numpy() for k, v in graph.initializers.items()}
 
 
-def run(graph, bindings, output, want_jaxpr=False):
-    def fn(b):
-        return evaluate(graph, b, [output], Settings(OPSETS))[output]
-
-    return (jax.make_jaxpr(fn) if want_jaxpr else jax.jit(fn))(bindings)
+def run(graph, bindings, output):
+    return jax.jit(lambda b: evaluate(graph, b, [output], Settings(OPSETS))[output])(bindings)
 
 
 def test_values_stay_and_inner_transposes_go(case):
@@ -87,11 +84,21 @@ def test_values_stay_and_inner_transposes_go(case):
     expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})[0]
     bindings = {**weights_of(graph), "x": x}
     np.testing.assert_allclose(run(graph, bindings, output), expected, rtol=1e-4, atol=1e-5)
-    fixed = weight_only(graph, weights_of(graph), [output], OPSETS)
-    bindings |= evaluate(graph, weights_of(graph), fixed, Settings(OPSETS))
-    np.testing.assert_allclose(run(graph, bindings, output), expected, rtol=1e-4, atol=1e-5)
-    big = [e for e in run(graph, bindings, output, True).eqns if e.primitive.name == "transpose"]
-    assert len([e for e in big if max(e.outvars[0].aval.shape) > 1 and e.outvars[0].aval.shape[0] == 2]) == 2
+    halves = split(two_arguments(graph, output, x), [True] * len(graph.initializers) + [False])
+    assert halves is not None
+    made = halves.early(*jax.tree.leaves(weights_of(graph)))
+    np.testing.assert_allclose(halves.late(*made, x)[0], expected, rtol=1e-4, atol=1e-5)
+    late = jax.make_jaxpr(halves.late)(*made, x)
+    transposed = [e.outvars[0].aval.shape for e in late.eqns if e.primitive.name == "transpose"]
+    assert len(transposed) == 2
+    assert all(shape[0] == len(x) for shape in transposed)
+
+
+def two_arguments(graph, output, x):
+    def fn(weights, x):
+        return evaluate(graph, {**weights, "x": x}, [output], Settings(OPSETS))[output]
+
+    return jax.make_jaxpr(fn)(weights_of(graph), x)
 
 
 def test_every_tensor_keeps_its_name_and_value(case):

@@ -1,0 +1,76 @@
+"""A program split in what its weights alone decide and the rest computes what it did."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from popart_jax.lowering.hoist import split
+
+RNG = np.random.default_rng(0)
+W, B, X = (RNG.normal(size=s).astype(np.float32) for s in ((3, 3), (3,), (5, 4, 3)))
+
+
+@jax.custom_vjp
+def turned(w, x):
+    return x @ w.T
+
+
+turned.defvjp(lambda w, x: (turned(w, x), None), lambda r, g: (g, g))
+
+
+def plain(w, b, x):
+    return jax.nn.relu(turned(w, x) * jnp.exp(w).sum() + jnp.where(b > 0, b, 0.0)), w
+
+
+def looped(w, b, x):
+    def body(total, row):
+        y = turned(w, row) + jnp.tanh(b)
+        return total + y.sum(), y
+
+    return jax.lax.scan(body, jnp.float32(0), x)
+
+
+def primitives(closed) -> list[str]:
+    found = []
+    for eqn in closed.jaxpr.eqns:
+        found.append(eqn.primitive.name)
+        for inner in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "jaxpr")):
+            found += primitives(inner) if hasattr(inner, "jaxpr") else []
+    return found
+
+
+@pytest.mark.parametrize("program", [plain, looped])
+def test_both_halves_together_are_the_program(program):
+    halves = split(jax.make_jaxpr(program)(W, B, X), [True, True, False])
+    assert halves is not None
+    made = jax.jit(halves.early)(W, B)
+    for found, expected in zip(jax.jit(halves.late)(*made, X), jax.tree.leaves(program(W, B, X)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    late = primitives(jax.make_jaxpr(halves.late)(*made, X))
+    assert "transpose" not in late
+    assert not {"exp", "tanh"} & set(late)
+
+
+def test_what_grows_stays():
+    program = jax.make_jaxpr(lambda b, x: x + jnp.broadcast_to(jnp.exp(b), x.shape))(B, X)
+    halves = split(program, [True, False])
+    assert halves is not None
+    assert max(np.size(v) for v in halves.early(B)) == B.size
+
+
+def test_effects_stay():
+    def program(b, x):
+        jax.debug.callback(lambda v: None, jnp.sin(b))
+        return x + jnp.sin(b)
+
+    halves = split(jax.make_jaxpr(program)(B, X), [True, False])
+    assert halves is not None
+    assert not jax.make_jaxpr(halves.early)(B).effects
+    assert jax.make_jaxpr(halves.late)(*halves.early(B), X).effects
+
+
+def test_nothing_to_move():
+    assert split(jax.make_jaxpr(lambda w, x: x @ w)(W, X), [True, False]) is None
