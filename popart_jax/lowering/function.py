@@ -15,6 +15,8 @@ from .._compat.jax import enable_x64
 from ..buffers import aligned_copy
 from ..model.load import ModelLike, load
 from ..ops.cast import HOST_ONLY
+from ..ops.control import staged
+from .feeds import check_fed
 from .interpreter import Settings, evaluate
 from .passes import channels_last
 from .resolve import check_supported
@@ -64,9 +66,15 @@ def to_jax(model: ModelLike, *, training: bool = False) -> tuple[Callable[..., d
         settings = Settings(dict(loaded.opset_imports), training, key)
         with _precision(wide):
             fed = check_inputs(graph, inputs)
-            return evaluate(graph, {**params, **fed}, outputs, settings)
+            results = evaluate(graph, {**params, **fed}, outputs, settings)
+            return {name: _traced(x) for name, x in results.items()} if staged() else results
 
     return fn, params
+
+
+def _traced(x: Any) -> Any:
+    """A folded output as an array of the device: leaving the x64 scope as NumPy, it would lose its 64 bits."""
+    return jnp.asarray(x) if isinstance(x, np.ndarray) and x.dtype.kind in "biufc" else x
 
 
 def _precision(wide: bool) -> contextlib.AbstractContextManager[Any]:
@@ -129,10 +137,18 @@ def check_inputs(graph: ir.Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_declared(value: ir.Value | None, x: Any) -> Any:
-    """A fed value as the array the translations get: of the declared type; texts and types XLA lacks stay NumPy."""
+    """A fed value as the array the translations get: of the declared type; texts and types XLA lacks stay NumPy.
+
+    Raises
+    ------
+    popart_exception
+        Another rank or size than declared, or elements that the declared type can't hold.
+    """
     if isinstance(x, (list, dict)) or x is None:
         return x
     array = x if isinstance(x, jax.Array) else np.asarray(x)
+    if value is not None:
+        check_fed(value, array)
     if array.dtype.kind in "OUS" or array.dtype in HOST_ONLY:
         return array
     want = value.dtype.numpy() if value is not None and value.dtype is not None else array.dtype

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +86,66 @@ def locate(proto: onnx.TensorProto) -> Place:
             f"{need} bytes"
         )
     return Place(path, _number(given, "offset", 0, proto.name), length)
+
+
+def check_numbers(proto: onnx.TensorProto) -> None:
+    """Whether offset and length of an external tensor are numbers.
+
+    Raises
+    ------
+    popart_exception
+        One is not.
+    """
+    for key in ("offset", "length"):
+        _number(information(proto), key, 0, proto.name)
+
+
+def check_external(model: ir.Model, folder: Path) -> None:
+    """Whether the external tensors of a model file are there: inside its folder, and long enough.
+
+    Raises
+    ------
+    popart_exception
+        The first that is not.
+    """
+    root = folder.resolve()
+    for tensor in held_tensors(model):
+        if isinstance(tensor, ir.ExternalTensor):
+            path = (root / tensor.location).resolve()
+            if not tensor.location:
+                raise popart_exception(f"No location information for externally stored tensor '{tensor.name}'")
+            if not path.is_relative_to(root):
+                raise popart_exception(
+                    f"Externally stored tensor '{tensor.name}' lies in '{tensor.location}', outside the folder of the "
+                    f"model, '{root}'.\n  fix: move the file beside the model and save the model again."
+                )
+            if not path.is_file():
+                raise popart_exception(f"Unrecognised file name '{path}' for externally stored tensor '{tensor.name}'")
+            _check_size(tensor, path.stat().st_size)
+
+
+def _check_size(tensor: ir.ExternalTensor, there: int) -> None:
+    need, offset = tensor.nbytes, tensor.offset or 0
+    if tensor.length not in (None, need):
+        raise popart_exception(
+            f"Invalid 'length' information ({tensor.length}) for externally stored tensor '{tensor.name}': its shape "
+            f"needs {need} bytes"
+        )
+    if offset + need > there:
+        raise popart_exception(
+            f"Invalid 'length' information ({need}) for externally stored tensor '{tensor.name}': file "
+            f"'{tensor.location}' ends {offset + need - there} bytes early"
+        )
+
+
+def held_tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    """Initializers of all graphs, and tensors in attributes."""
+    for graph in model.graphs():
+        yield from (v.const_value for v in graph.initializers.values() if v.const_value is not None)
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        for attribute in node.attributes.values():
+            if attribute.type is ir.AttributeType.TENSOR:
+                yield attribute.value
 
 
 def _number(given: Mapping[str, str], key: str, default: int, tensor: str) -> int:

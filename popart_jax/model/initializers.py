@@ -6,13 +6,25 @@ import math
 from collections.abc import Iterable
 
 import onnx
+import onnx_ir as ir
 
 from ..errors import popart_exception
-from .external import is_external
+from .external import held_tensors, is_external
 from .tensors import is_packed_half
 
 _FIELDS = ("float_data", "int32_data", "int64_data", "uint64_data", "double_data", "string_data")
 _PAIRED = {onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128}
+
+
+def check_tensors(model: ir.Model) -> None:
+    """`check_initializers` for every tensor inside a loaded model.
+
+    Raises
+    ------
+    popart_exception
+        The first whose data do not fit to its shape and type.
+    """
+    check_initializers(t.raw for t in held_tensors(model) if isinstance(t, ir.TensorProtoTensor))
 
 
 def check_initializers(tensors: Iterable[onnx.TensorProto]) -> None:
@@ -33,17 +45,17 @@ def check_initializers(tensors: Iterable[onnx.TensorProto]) -> None:
         held = _held(tensor)
         if held is not None and held != math.prod(dims):
             raise popart_exception(
-                f"Initializer '{tensor.name}' of shape {dims} needs {math.prod(dims)} elements, but holds {held}."
+                f"Initializer '{tensor.name}' of shape {dims} needs {math.prod(dims)} elements, but holds {held:g}."
             )
 
 
-def _held(tensor: onnx.TensorProto) -> int | None:
+def _held(tensor: onnx.TensorProto) -> float | None:
     """Elements in the data fields; None where that depends on the packing of a type, or data are elsewhere."""
     if is_external(tensor) or is_packed_half(tensor):
         return None
     if tensor.HasField("raw_data"):
         if tensor.data_type in _SIZES:
-            return len(tensor.raw_data) // _SIZES[tensor.data_type]
+            return len(tensor.raw_data) / _SIZES[tensor.data_type]
         return None
     entries = sum(len(getattr(tensor, field)) for field in _FIELDS)
     if tensor.data_type in _PAIRED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TypeAlias
 
@@ -11,7 +12,11 @@ from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import InlinePass
 
 from ..errors import popart_exception
+from .external import check_external, check_numbers, is_external
+from .initializers import check_tensors
+from .signatures import check_signatures
 from .sparse import densified, holds_sparse
+from .structure import check_structure
 from .tensors import StoredTensor, is_packed_half
 
 ModelLike: TypeAlias = "str | Path | bytes | onnx.ModelProto | ir.Model"
@@ -23,12 +28,29 @@ def load(model: ModelLike) -> ir.Model:
     Raises
     ------
     popart_exception
-        `model` is neither an existing file nor a serialised ModelProto.
+        `model` is neither an existing file nor a serialised ModelProto, or breaks a rule of ONNX.
     """
     read = _read(model)
-    if read.functions:
-        InlinePass()(read)
+    inline(read)
+    check_tensors(read)
+    check_structure(read)
+    check_signatures(read)
     return read
+
+
+def inline(model: ir.Model) -> None:
+    """Replace calls of model-local functions by their bodies, in place.
+
+    Raises
+    ------
+    popart_exception
+        A function that calls itself, or one that does not fit to its call.
+    """
+    if model.functions:
+        try:
+            InlinePass()(model)
+        except Exception as err:
+            raise popart_exception(f"The model's functions can't be inlined: {_innermost(err)}") from err
 
 
 def _read(model: ModelLike) -> ir.Model:
@@ -38,8 +60,19 @@ def _read(model: ModelLike) -> ir.Model:
         return _deserialized(model)
     if isinstance(model, (str, Path)) and _is_file(model):
         return _parse_file(Path(model))
-    data = model.encode("utf-8", "surrogateescape") if isinstance(model, str) else bytes(model)
-    return _parse_bytes(data)
+    return _parse_bytes(_as_bytes(model))
+
+
+def _as_bytes(model: str | bytes | Path) -> bytes:
+    if isinstance(model, Path):
+        raise _unreadable(str(model))
+    if isinstance(model, str):
+        return model.encode("utf-8", "surrogateescape")
+    if not isinstance(model, (bytes, bytearray, memoryview)):
+        raise popart_exception(
+            f"A model is a path, bytes, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}."
+        )
+    return bytes(model)
 
 
 def _is_file(name: str | Path) -> bool:
@@ -62,7 +95,7 @@ def load_proto(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
     if isinstance(model, (str, Path)) and _is_file(model):
         data, shown = Path(model).read_bytes(), str(model)
     else:
-        data = model.encode("utf-8", "surrogateescape") if isinstance(model, str) else bytes(model)
+        data = _as_bytes(model)
         shown = data[:64].decode("utf-8", "replace")
     try:
         proto = onnx.load_model_from_string(data)
@@ -75,14 +108,31 @@ def load_proto(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
 
 def _deserialized(proto: onnx.ModelProto) -> ir.Model:
     """The IR knows no sparse tensors: they become dense."""
+    _check_names(proto)
+    for tensor in filter(is_external, proto.graph.initializer):
+        check_numbers(tensor)
     if proto.graph.sparse_initializer:
         return ir.from_proto(densified(proto))
     try:
         return ir.from_proto(proto)
-    except ir.serde.SerdeError as err:
+    except (ir.serde.SerdeError, ValueError, TypeError) as err:
         if not holds_sparse(proto):
             raise popart_exception(f"The model is invalid: {_innermost(err)}") from err
         return ir.from_proto(densified(proto))
+
+
+def _check_names(proto: onnx.ModelProto) -> None:
+    """The IR would keep the last of several entries of one name."""
+    versions = {(entry.domain, entry.version) for entry in proto.opset_import}
+    named = {
+        "input": [v.name for v in proto.graph.input],
+        "initializer": [t.name for t in proto.graph.initializer],
+        "opset_import": [domain for domain, _ in versions],
+    }
+    for what, names in named.items():
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        if twice:
+            raise popart_exception(f"Duplicate graph {what}(s) {twice}: each {what} needs a name of its own.")
 
 
 def _innermost(err: BaseException) -> BaseException:
@@ -103,12 +153,21 @@ def from_proto(proto: onnx.ModelProto) -> ir.Model:
 
 
 def _parse_file(path: Path) -> ir.Model:
+    model = _deserialized(_proto_of_file(path))
+    ir.external_data.set_base_dir(model.graph, path.parent)
+    check_external(model, path.parent)
+    return model
+
+
+def _proto_of_file(path: Path) -> onnx.ModelProto:
+    """The binary form, or one of ONNX's text forms by the ending of the name."""
     try:
-        return ir.load(path)
-    except DecodeError as err:
+        proto = onnx.load(path, load_external_data=False)
+    except Exception as err:  # each form has errors of its own
         raise _unreadable(str(path)) from err
-    except ir.serde.SerdeError:
-        return _deserialized(onnx.load(path))
+    if not proto.HasField("graph"):
+        raise _unreadable(str(path))
+    return proto
 
 
 def _parse_bytes(data: bytes) -> ir.Model:
@@ -117,9 +176,29 @@ def _parse_bytes(data: bytes) -> ir.Model:
 
 def _unreadable(shown: str) -> popart_exception:
     return popart_exception(
-        f"Failed to load a ModelProto from the string '{shown}'. Check that it is either a valid path to an existing "
-        "onnx model file, or is a valid onnx ModelProto string."
+        f"Failed to load a ModelProto from the string '{_printable(shown)}'. Check that it is either a valid path to "
+        f"an existing onnx model file, or is a valid onnx ModelProto string.{_what_is_there(shown)}"
     )
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "." for c in text)
+
+
+def _what_is_there(shown: str) -> str:
+    """What stands at the path instead of a model, where `shown` is a path."""
+    try:
+        if Path(shown).is_dir():
+            return " It is a directory."
+        with open(shown, "rb") as file:
+            start = file.read(64)
+    except (OSError, ValueError):
+        return ""
+    if not start:
+        return " The file is empty."
+    if start.startswith(b"version https://git-lfs"):
+        return " The file is a Git LFS pointer; fetch the model itself with `git lfs pull`."
+    return " The file holds something else, or was cut short."
 
 
 def to_bytes(model: ir.Model) -> bytes:

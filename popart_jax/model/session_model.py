@@ -9,15 +9,16 @@ from pathlib import Path
 
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from ..errors import popart_exception
 from .branches import bind_branch_inputs
 from .external import is_external, locate, read_external
 from .initializers import check_initializers
 from .input_shapes import InputShapeInfo, settle_input_shapes
-from .load import from_proto, load_proto
+from .load import from_proto, inline, load_proto
 from .reserved_names import EXPOSED, INTERNAL, reserved_prefix
+from .signatures import check_signatures
+from .structure import check_structure
 
 _STATE_KEYS = ("Accl", "Accl1", "Accl2", "Accl3", "Step", "LossScaleUpdateFactor", "PreviousLossScaling")
 _PRINT_VARIABLE = "POPART_PRINT_TENSORS"
@@ -59,8 +60,9 @@ def read_session_model(source: str | bytes | Path | onnx.ModelProto, shapes: Inp
         locate(tensor)
     check_initializers(proto.graph.initializer)
     model = from_proto(proto)
-    if model.functions:
-        InlinePass()(model)
+    inline(model)
+    check_structure(model)
+    check_signatures(model, strict=False)
     bind_branch_inputs(model.graph)
     settle_input_shapes(model.graph, shapes)
     add_prints(model, os.environ.get(_PRINT_VARIABLE, "").split())

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
 
+from .._compat.jax import Tracer
 from ..errors import popart_exception
 
 Array = jax.Array | np.ndarray
@@ -87,7 +88,8 @@ def one_element(x: Any, what: str) -> Any:
 def wrap_indices(indices: Any, size: int) -> Any:
     """Indices counted from the front, ONNX's negative ones added up.
 
-    Known indices are checked; those known only on the device are not (XLA reads clamped and drops writes).
+    Known indices are checked, and all of them outside `jit`; inside it those known only on the device are not (XLA
+    reads clamped and drops writes).
 
     Raises
     ------
@@ -95,12 +97,23 @@ def wrap_indices(indices: Any, size: int) -> Any:
         A known index is outside [-size, size-1].
     """
     xp = namespace(indices)
-    if xp is np:
-        indices = np.asarray(indices)
-        if indices.size and (indices.min() < -size or indices.max() >= size):
+    if not isinstance(indices, Tracer):
+        known = np.asarray(indices)
+        indices = known if xp is np else indices
+        if known.size and (known.min() < -size or known.max() >= size):
             raise popart_exception(
-                f"index out of range: expected [{-size}, {size - 1}], got [{indices.min()}, {indices.max()}]"
+                f"index out of range: expected [{-size}, {size - 1}], got [{known.min()}, {known.max()}]"
             )
     if not jnp.issubdtype(indices.dtype, jnp.signedinteger):
         return indices
     return xp.where(indices < 0, indices + np.asarray(size, indices.dtype), indices)
+
+
+def first_extreme(x: Any, axis: int, largest: bool = True) -> jax.Array:
+    """INT32 index of the largest (or smallest) element along an axis, the first of equals.
+
+    JAX's own default is a 64-bit index inside the x64 scope, which `jit` outside of it can't lower.
+    """
+    data = jnp.asarray(x)
+    data = data.astype(jnp.uint8) if data.dtype == np.bool_ else data
+    return (jax.lax.argmax if largest else jax.lax.argmin)(data, axis, jnp.int32)

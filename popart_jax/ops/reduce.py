@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception
-from .arrays import Array, as_index, is_float, normal_axes, normal_axis, one_element
+from .arrays import Array, as_index, first_extreme, is_float, normal_axes, normal_axis, one_element
 from .registry import PopartMode, Static, lowers
 
 Axes = tuple[int, ...]
@@ -125,13 +125,14 @@ for _op, _reduction in _REDUCTIONS.items():
     _register(_op, _reduction, 13 if _op == "ReduceSum" else 18)
 
 
-def _arg(op: str, pick: Callable[..., Any]) -> None:
+def _arg(op: str, largest: bool) -> None:
     def arg(x: Array, /, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
         x = jnp.asarray(x)
         if x.ndim == 0:
             raise popart_exception(f"{op} input rank must be greater than 0")
         along = normal_axis(axis, x.ndim, f"Cannot compute ArgExtremaOp on axis: {op} axis")
-        found = pick(lax.rev(x, (along,)) if select_last_index else x, along, keepdims=bool(keepdims))
+        found = first_extreme(lax.rev(x, (along,)) if select_last_index else x, along, largest)
+        found = jnp.expand_dims(found, along) if keepdims else found
         return as_index(x.shape[along] - 1 - found if select_last_index else found)
 
     def first(x: Array, /, *, axis: int = 0, keepdims: int = 1) -> Array:
@@ -141,8 +142,8 @@ def _arg(op: str, pick: Callable[..., Any]) -> None:
     lowers(op, 1)(first)
 
 
-_arg("ArgMax", jnp.argmax)
-_arg("ArgMin", jnp.argmin)
+_arg("ArgMax", True)
+_arg("ArgMin", False)
 
 
 def _cumulative(op: str, since: int, run: Callable[..., Any], neutral: int) -> None:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .arrays import Array, normal_axis
+from .arrays import Array, first_extreme, normal_axis
 from .registry import Options, lowers
 
 _NONE: dict[str, Any] = {}
@@ -30,7 +30,7 @@ def _softmax_jvp(axis: int, primals: tuple[Array], tangents: tuple[Array]) -> tu
 
 
 def _hardmax(x: Array, axis: int) -> Array:
-    return jax.nn.one_hot(jnp.argmax(x, axis), x.shape[axis], axis=axis, dtype=x.dtype)
+    return jax.nn.one_hot(first_extreme(x, axis), x.shape[axis], axis=axis, dtype=x.dtype)
 
 
 def _without_maximum(x: Array, axis: int) -> Array:

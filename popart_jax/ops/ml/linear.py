@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from ...errors import popart_exception
-from ..arrays import Array
+from ..arrays import Array, first_extreme
 from ..registry import lowers
 from .scores import ML, floating, named, post
 
@@ -45,7 +45,7 @@ def linear_classifier(
         scores = jnp.concatenate([-scores, scores], 1)
     final = post(scores, post_transform).astype(jnp.float32)
     if scores.shape[1] > 1:
-        return named(jnp.argmax(final, 1), labels), final
+        return named(first_extreme(final, 1), labels), final
     above = final[:, 0] > (0 if post_transform == "NONE" else 0.5)
     other = "" if labels and isinstance(labels[0], str) else 0
     return named(above.astype(jnp.int32), (other, *labels) if labels else (0, 1)), final
@@ -138,11 +138,11 @@ def svm_classifier(
     classes, weights = max(len(labels), 1), np.asarray(coefficients, x.dtype)
     if not vectors_per_class:
         scores = x @ weights.reshape(classes, -1).T + np.asarray(rho[0], x.dtype)
-        return named(jnp.argmax(scores, 1), labels), post(scores, post_transform).astype(jnp.float32)
+        return named(first_extreme(scores, 1), labels), post(scores, post_transform).astype(jnp.float32)
     vectors = np.asarray(support_vectors, x.dtype).reshape(sum(vectors_per_class), -1)
     kernels = kernel(kernel_type, kernel_params)(x, vectors)
     decisions = _decisions(kernels, weights.reshape(-1, len(vectors)), vectors_per_class, rho)
-    winner = jnp.argmax(_votes(decisions, classes), 1)
+    winner = first_extreme(_votes(decisions, classes), 1)
     if prob_a:
         scores = coupled_probabilities(_pairwise(decisions, classes, prob_a, prob_b))
     else:

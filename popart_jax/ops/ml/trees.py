@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from ...errors import popart_exception
-from ..arrays import Array
+from ..arrays import Array, first_extreme
 from ..registry import lowers
 from .scores import ML, floating, named, post
 
@@ -174,7 +174,7 @@ def tree_ensemble_classifier(
     if len(labels) == 2 and len(set(class_ids)) == 1:
         return _one_of_two(scores, class_ids[0], bool(np.all(given >= 0)), base, labels, post_transform)
     scores = scores if base is None else scores + base.astype(scores.dtype)
-    found = jnp.argmax(scores, 1) if scores.shape[1] > 1 else scores[:, 0] > 0
+    found = first_extreme(scores, 1) if scores.shape[1] > 1 else scores[:, 0] > 0
     return named(found.astype(jnp.int32), labels if len(labels) > 1 else ()), post(scores, post_transform).astype(
         jnp.float32
     )

@@ -1,0 +1,79 @@
+"""Whether an array may be fed to an input: its shape as declared, its elements within the declared type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+
+from .._compat.jax import Tracer
+from ..errors import popart_exception
+
+_TEXT = "OUS"
+
+
+def check_fed(value: ir.Value, array: Any) -> None:
+    """Refuse an array that is not what a graph input is declared as.
+
+    Numbers of another width are fine (NumPy makes float64 and int64 unasked), a change of kind or value is not.
+
+    Raises
+    ------
+    popart_exception
+        Another rank, another size of a fixed dimension, or elements that the declared type can't hold.
+    """
+    _check_shape(value, array.shape)
+    if value.dtype is not None and isinstance(value.type, (ir.TensorType, type(None))):
+        _check_type(value, array)
+
+
+def _check_shape(value: ir.Value, given: tuple[int, ...]) -> None:
+    if value.shape is None or isinstance(value.type, (ir.SequenceType, ir.OptionalType)):
+        return
+    declared = [d if isinstance(d, int) and d >= 0 else None for d in value.shape]
+    fits = len(declared) == len(given) and all(d in (None, n) for d, n in zip(declared, given, strict=True))
+    if not fits:
+        shown = ", ".join(str(d if isinstance(d, int) else d.value or "?") for d in value.shape)
+        raise popart_exception(
+            f"Input '{value.name}' has shape {list(given)}; the model declares [{shown}].\n"
+            "  fix: feed an array of that shape, or give the model a symbolic dimension there."
+        )
+
+
+def _check_type(value: ir.Value, array: Any) -> None:
+    assert value.dtype is not None
+    want = np.dtype(object) if value.dtype is ir.DataType.STRING else value.dtype.numpy()
+    have = np.dtype(array.dtype)
+    if _fits(have, np.dtype(want), array):
+        return
+    raise popart_exception(
+        f"Input '{value.name}' has elements of type {have}; the model declares {value.dtype}, which can't hold them.\n"
+        f"  fix: convert the array yourself, for example with astype."
+    )
+
+
+def _fits(have: np.dtype, want: np.dtype, array: Any) -> bool:
+    texts = (have.kind in _TEXT, want.kind in _TEXT)
+    if have == want or all(texts):
+        return True
+    if any(texts):
+        return False
+    if want == np.bool_ or _rank(have) > _rank(want):
+        return False
+    if _rank(have) == _rank(want) == 1 and not isinstance(array, Tracer):
+        limits = ml_dtypes.iinfo(want)
+        numbers = np.asarray(array)
+        return not numbers.size or int(limits.min) <= int(numbers.min()) <= int(numbers.max()) <= int(limits.max)
+    return True
+
+
+def _rank(dtype: np.dtype) -> int:
+    """Booleans, integers, reals, complex numbers: each may stand for the ones before."""
+    if dtype == np.bool_:
+        return 0
+    if dtype.kind == "c":
+        return 3
+    return 2 if jnp.issubdtype(dtype, np.floating) else 1

@@ -1,0 +1,89 @@
+"""Nodes against the schemas of ONNX: numbers of inputs and outputs, names and types of attributes."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import onnx_ir as ir
+from onnx import defs
+
+from ..errors import popart_exception
+
+_PRIVATE = "__"  # PopART's own annotations
+
+
+def check_signatures(model: ir.Model, strict: bool = True) -> None:
+    """Refuse nodes that their operator's schema does not allow; operators without one are left to their translation.
+
+    Unknown attributes pass where not `strict`: PopART lets programs add attributes of their own to any node.
+
+    Raises
+    ------
+    popart_exception
+        The first such node, what the schema says and what is there.
+    """
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        schema = _schema(node.op_type, node.version or model.opset_imports.get(domain, 1), domain)
+        if schema is not None:
+            _check_counts(node, schema)
+            _check_attributes(node, schema, strict)
+        if node.op_type == "If" and not domain:
+            _check_branches(node)
+
+
+@cache
+def _schema(op: str, version: int, domain: str) -> Any:
+    try:
+        return defs.get_schema(op, version, domain)
+    except defs.SchemaError:
+        return None
+
+
+def _described(node: ir.Node) -> str:
+    first = next((v.name for v in node.outputs if v.name), "")
+    return f"node '{node.name or f'{node.op_type}:{first}'}': {node.op_type}"
+
+
+def _check_counts(node: ir.Node, schema: Any) -> None:
+    ends = (
+        ("inputs", [v is not None for v in node.inputs], schema.min_input, schema.max_input),
+        ("outputs", [bool(v.name) for v in node.outputs], schema.min_output, schema.max_output),
+    )
+    for what, present, least, most in ends:
+        count = max((i + 1 for i, there in enumerate(present) if there), default=0)
+        if not least <= count <= most and count != len(present):
+            count = len(present)
+        if not least <= count <= most:
+            allowed = f"{least}" if least == most else f"{least} to {most}" if most < 2**31 - 1 else f"{least} or more"
+            since = schema.since_version
+            raise popart_exception(f"{_described(node)} has {count} {what}; opset {since} has {allowed}.")
+
+
+def _check_attributes(node: ir.Node, schema: Any, strict: bool) -> None:
+    known = schema.attributes
+    for name, attribute in node.attributes.items():
+        if name not in known:
+            if not strict or name.startswith(_PRIVATE):
+                continue
+            raise popart_exception(
+                f"{_described(node)} has an unknown attribute '{name}'; opset {schema.since_version} has "
+                f"{sorted(known)}.\n  fix: take the attribute out, or import the opset that defines it."
+            )
+        wanted = int(known[name].type.value)
+        if attribute.type is not None and attribute.type.value != wanted:
+            raise popart_exception(
+                f"{_described(node)} has attribute '{name}' of type {attribute.type.name}; expected "
+                f"{ir.AttributeType(wanted).name}."
+            )
+    missing = [name for name, a in known.items() if a.required and name not in node.attributes]
+    if missing:
+        raise popart_exception(f"{_described(node)} lacks the required attribute(s) {missing}.")
+
+
+def _check_branches(node: ir.Node) -> None:
+    for name in ("then_branch", "else_branch"):
+        count = len(node.attributes[name].value.outputs)
+        if count != len(node.outputs):
+            raise popart_exception(f"{_described(node)} has {len(node.outputs)} outputs, but its {name} makes {count}.")

@@ -1,0 +1,93 @@
+"""Whether a model hangs together: versions we know, every tensor made once and before it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from ..errors import popart_exception
+
+NEWEST_IR = 14
+NEWEST_OPSETS = {"": 28, "ai.onnx.ml": 5}
+_OPSETS_SINCE_IR = 3
+
+Scope: TypeAlias = frozenset[ir.Value]
+
+
+def check_structure(model: ir.Model) -> None:
+    """Refuse a model whose meaning is unknown or undefined.
+
+    Raises
+    ------
+    popart_exception
+        A newer IR version or opset than we know, no opset, or a tensor that is read without being there.
+    """
+    _check_versions(model)
+    _check_graph(model.graph, frozenset(), "the graph")
+
+
+def _check_versions(model: ir.Model) -> None:
+    if model.ir_version > NEWEST_IR:
+        raise popart_exception(
+            f"The model has IR version {model.ir_version}; the newest known here is {NEWEST_IR}.\n"
+            "  fix: export it with an older onnx, or upgrade this package."
+        )
+    opsets = {"" if domain == "ai.onnx" else domain: v for domain, v in model.opset_imports.items()}
+    for domain, newest in NEWEST_OPSETS.items():
+        version = opsets.get(domain)
+        if version is not None and not 1 <= version <= newest:
+            raise popart_exception(
+                f"The model imports opset {version} of {domain or 'ai.onnx'}; known are 1 to {newest}.\n"
+                f"  fix: convert it with onnx.version_converter.convert_version(model, {newest})."
+            )
+    if "" not in opsets and model.ir_version >= _OPSETS_SINCE_IR:
+        plain = next((n for n in model.graph if n.domain in ("", "ai.onnx") and n.version is None), None)
+        if plain is not None:
+            raise popart_exception(
+                f"The model imports no opset of ai.onnx, so that the meaning of {plain.op_type} is unknown; it imports "
+                f"{opsets or 'none'}.\n  fix: add an opset_import of the version it was exported for."
+            )
+
+
+def _check_graph(graph: ir.Graph, outer: Scope, where: str) -> None:
+    """Every value that a node or a graph output reads is an input, an initializer, or made before."""
+    known = {*graph.inputs, *graph.initializers.values()}
+    for node in graph:
+        for value in node.inputs:
+            if value is not None and value not in known and value not in outer and value.const_value is None:
+                raise _unknown(value, f"node {node.name or node.op_type!r}", graph)
+        for name, body in _bodies(node):
+            _check_graph(body, outer | known, f"{name} of node {node.name or node.op_type!r}")
+        known.update(node.outputs)
+    for value in graph.outputs:
+        if value not in known and value not in outer and value.const_value is None:
+            raise _unknown(value, f"an output of {where}", graph)
+
+
+def _unknown(value: ir.Value, reader: str, graph: ir.Graph) -> popart_exception:
+    producer = value.producer()
+    if producer is None:
+        return popart_exception(
+            f"No value for tensor '{value.name}', read by {reader}: it is no input, no initializer, and no node makes "
+            "it.\n  fix: add the initializer or the node, or take the reader out."
+        )
+    if producer.graph is graph:
+        return popart_exception(
+            f"No value for tensor '{value.name}' when it is read by {reader}: the node that makes it, "
+            f"{producer.name or producer.op_type!r}, comes later or depends on it.\n"
+            "  fix: sort the nodes topologically (onnx_ir: model.graph.sort()); a cycle can't be run."
+        )
+    return popart_exception(
+        f"No value for tensor '{value.name}', read by {reader}: it belongs to another subgraph.\n"
+        "  fix: make it an output of that subgraph."
+    )
+
+
+def _bodies(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
+    for name, attribute in node.attributes.items():
+        if attribute.type is ir.AttributeType.GRAPH:
+            yield name, attribute.value
+        elif attribute.type is ir.AttributeType.GRAPHS:
+            yield from ((name, graph) for graph in attribute.value)
