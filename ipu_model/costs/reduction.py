@@ -7,6 +7,7 @@ from ipu_model.planner.reduction import plan_reduction
 from ipu_model.walk.program import Op, Tensor
 
 SLOWER = {"argmax": 3.0, "argmin": 3.0, "reduce_precision": 1.0}  # an index travels beside each value
+LAUNCH = 0.4  # of what a stage costs: its compute set without the exchange before it
 
 
 def price(op: Op, ctx: Context) -> OpCost:
@@ -22,9 +23,9 @@ def reduce_cost(source: Tensor, axes: tuple[int, ...], out: Tensor, ctx: Context
     """The plan's cycles less those that a whole program costs: here it is one step of a larger one."""
     plan = plan_reduction(source.shape, axes, ctx.target, "half" if source.width < 4 else "float")
     cycles = plan.breakdown(ctx.target)
-    launch = cycles["base"] - ctx.target.fitted.get("solver.program", 0.0)
+    launch = LAUNCH * ctx.target.fitted.get("reduce.stages", 0.0)
     held = Superstep(
-        "Reduce/onTile", launch + cycles["elements"] * SLOWER.get(name, 1.0), tiles=plan.tiles,
+        "Reduce/onTile", launch + cycles["rows"] * SLOWER.get(name, 1.0), tiles=plan.tiles,
         vertices=plan.tiles, vertex=f"popops::Reduce<{name},{source.dtype}>", settled=True,
         balance=min(1.0, source.nbytes / max(1.0, plan.tiles * plan.tile_bytes["inputs"])),
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -75,11 +76,13 @@ def reduction(p: Params, data: str, target: Target) -> Benchmark:
     shape = tuple(p["shape"])
     dims = tuple(p["dims"]) if isinstance(p["dims"], list) else (p["dims"],)
     plan = plan_reduction(shape, dims, target, data)
-    partials = 4.0 * plan.detail["outputs"] * plan.detail["sources"]
-    memory = {"inputs": math.prod(shape) * SIZES[data], "partials": partials, "tiles": plan.tiles}
-    staged = plan.detail["stages"] > 2
+    # the small strided vertex adds up one run of rows; several runs and squares take the general one, with its lists
+    contiguous = len(dims) == 1 or all(b - a == 1 for a, b in itertools.pairwise(sorted(dims)))
+    kind = "strided" if contiguous and p.get("operation", "ADD") == "ADD" else "general"
+    memory = {"inputs": math.prod(shape) * SIZES[data], kind: plan.tiles}
+    staged = plan.detail["stages"] > 1 and contiguous
     start = {FIXED: target.machine.memory_element + 56.0} if staged else {}
-    spread = {} if staged else {"reduce.max_tile.inputs": plan.tile_bytes["inputs"], "reduce.max_tile.code": 1.0}
+    spread = {} if staged else {"reduce.max_tile.inputs": plan.tile_bytes["inputs"], f"reduce.max_tile.{kind}": 1.0}
     return Benchmark(of_plans([plan]), _linear("reduce.memory", memory), Formula(({**start, **spread},)))
 
 
