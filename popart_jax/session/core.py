@@ -44,16 +44,16 @@ class _DeviceUse:
     """Which session used a device last."""
 
     def __init__(self) -> None:
-        self._session: Any = None
+        self.reference: Any = None
 
     @property
     def session(self) -> Any:
         """The session, None if it is gone."""
-        return self._session and self._session()
+        return self.reference and self.reference()
 
     @session.setter
     def session(self, session: Any) -> None:
-        self._session = None if session is None else weakref.ref(session)
+        self.reference = None if session is None else weakref.ref(session)
 
 
 _uses: weakref.WeakKeyDictionary[Any, _DeviceUse] = weakref.WeakKeyDictionary()
@@ -85,6 +85,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         self._first_run = True
         self._use = _uses.setdefault(request.device, _DeviceUse())
         self._ready_token: object | None = None
+        self._me = weakref.ref(self)
         self._checks_numbers = numeric_checks.wanted(request.options, request.device.type)
         self._has_run = False
         self._cache = EngineCache(self._prepared)
@@ -255,7 +256,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         """
         if len(args) == 1 and not kwargs and type(args[0]) is PyStepIO:
             ready = args[0].plan
-            if ready is not None and ready[0] is self._ready_token and self._use.session is self:
+            if ready is not None and ready[0] is self._ready_token and self._use.reference is self._me:
                 ready[1]()
                 return
         handle, stepio = _run_arguments(*args, **kwargs)

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._compat.jax import shortest_call
 from ..execution import Executable, Program, compile_traced, from_container, trace
 from ..execution.compiled import to_every_host, to_host
 from ..execution.graph_passes import LaidOut, lay_out
@@ -123,23 +124,28 @@ class Engine:
     def direct(self, feeds: Mapping[str, np.ndarray], places: Mapping[str, np.ndarray]) -> Callable[[], None]:
         """One step of the main program from and into arrays that fit exactly, as a call: the shortest way."""
         executable = self.programs[MAIN].executable
-        signature, call = executable.signature, executable.call
+        signature, call = executable.signature, shortest_call(executable.call)
         streams = tuple(feeds[n] for n in signature.streams)
         targets = [places[n] for n in signature.anchors]
-        if not signature.changing and not signature.hyper:
-
-            def forward() -> None:
-                for place, result in zip(targets, call(*self.fixed, *streams), strict=True):
-                    place[...] = result
-
-            return forward
+        count = len(signature.changing)
 
         def run() -> None:
-            self.changing, results = executable.step(self.changing, self.fixed, self.hyper, feeds)
-            for place, name in zip(targets, signature.anchors, strict=True):
-                place[...] = results[name]
+            changing = self.changing
+            hyper = (self.hyper,) if signature.hyper else ()
+            results = call(*(changing[n] for n in signature.changing), *self.fixed, *hyper, *streams)
+            self.changing = dict(zip(signature.changing, results, strict=False))
+            for place, result in zip(targets, results[count:], strict=True):
+                place[...] = result
 
-        return run
+        if count or signature.hyper or len(targets) != 1:
+            return run
+        target = targets[0]
+
+        def forward() -> None:
+            (result,) = call(*self.fixed, *streams)
+            target[...] = result
+
+        return forward
 
     def step(self, handle: str, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Run one step; returns the anchors as device arrays of shape [slots, (replicas,) *shape]."""
