@@ -13,6 +13,7 @@ from ipu_model.planner.convolution import (
     fully_connected_passes,
     plan_convolution,
     plan_matmul,
+    received_bytes,
 )
 from ipu_model.walk.program import Op, Tensor
 
@@ -173,9 +174,7 @@ def _temporary(plan: Plan) -> float:
     """Temporary bytes less the operands' shares that already lie on the tile that uses them."""
     if plan.quantities["moved_operands"]:
         return plan.temporary_bytes
-    split, held = plan.detail, plan.tile_bytes
-    here = held["weights"] / (math.prod(split.field) * split.batch) + held["inputs"] / split.out_parallel
-    return max(0.0, plan.temporary_bytes - here)
+    return received_bytes(plan)
 
 
 def _vertex(plan: Plan, data: str, partials: str) -> str:

@@ -149,6 +149,13 @@ def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options
     )
 
 
+def received_bytes(plan: Plan) -> float:
+    """Temporary bytes of the fullest tile less the operands' shares that already lie there."""
+    split, held = plan.detail, plan.tile_bytes
+    here = held["weights"] / (math.prod(split.field) * split.batch) + held["inputs"] / split.out_parallel
+    return max(0.0, plan.temporary_bytes - here)
+
+
 def _padded(split: Split) -> bool:
     """Whether half channels are padded to whole groups: zeros and parts of words are then copied in between."""
     p, v = split.problem.params, split.vertex

@@ -50,7 +50,11 @@ def _plan(rows: int, columns: int, indices: int, machine: Machine, data: str, up
         method="multiSlice",
         tiles=int(e[best] * s[best] * k[best]),
         temporary_bytes=float(peak[best]),
-        tile_bytes={"table": float(ge[best] * de[best] * 4), "lookups": float(lookups * elements * SIZES[data])},
+        tile_bytes={
+            "table": float(ge[best] * de[best] * 4),
+            "lookups": float(lookups * elements * SIZES[data]),
+            "update": _update_bytes(int(s[best]), int(k[best]), int(ge[best]), int(de[best]), lookups, grain, data),
+        },
         detail={"columns": int(e[best]), "rows": int(s[best]), "lookups": int(k[best])},
     )
 
@@ -76,6 +80,16 @@ def _memory(s, k, ge, de, lp, indices: int, machine: Machine, grain: int, data: 
         wide = many_lookups * de * ge * grain * 4
         temp = np.maximum.reduce([temp, cast + multicast, multicast + wide + 4 * lp, 2 * wide])
     return base, temp
+
+
+def _update_bytes(s: int, k: int, ge: int, de: int, lookups: int, grain: int, data: str) -> float:
+    """Bytes per tile of the deltas on their way into the table, and of the code that exchanges them."""
+    second, received = cdiv(lookups, s), cdiv(lookups, INDICES_PER_TILE)
+    cast = second * ge * 4 if data == "half" else 0
+    multicast = lookups * ge * grain * 4 if s > 1 else 0
+    wide = de * ge * grain * 4 if k > 1 else 0
+    code = 4 * ((s if s > 1 else 0) + (2 * k if k > 1 else 0) + 3 * received)
+    return float(cast + multicast + wide + code)
 
 
 def slice_cycles(lookups: int, elements: int, machine: Machine, data: str) -> float:

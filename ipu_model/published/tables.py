@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ipu_model.planner.convolution import plan_matmul
+from ipu_model.planner.convolution import plan_matmul, received_bytes
 from ipu_model.planner.ctc import plan_ctc
 from ipu_model.planner.embedding import plan_embedding
 from ipu_model.planner.plan import Plan
@@ -91,9 +91,9 @@ def embedding(p: Params, data: str, target: Target) -> Benchmark:
     rows, columns = p["shape"]
     n = p["num-indices"]
     plan = plan_embedding(rows, columns, n, target, data)
-    table = rows * columns * SIZES[data]
-    memory = {"table": table, "indices": n * target.tiles, "tiles": target.tiles}
-    spread = {"table": table / target.tiles, "indices": n, "code": 1.0}
+    held = {name: plan.tile_bytes[name] for name in ("table", "update")}
+    memory = {**{name: each * plan.tiles for name, each in held.items()}, "tiles": plan.tiles}
+    spread = {**held, "code": 1.0}
     return Benchmark(of_plans([plan]), _linear("embedding.memory", memory), _linear("embedding.max_tile", spread))
 
 
@@ -158,9 +158,12 @@ def _recurrent(planner: Callable[..., Plan], gates: int, p: Params, data: str, t
     plan = planner(batch, steps, ins, outs, target, data, training)
     size = SIZES[data]
     weights = (ins + outs) * gates * outs * size
+    # training keeps gradients and transposed weights, gates, cell and activation of every step
+    passes = plan.detail[len(plan.detail) // 3 : 2 * len(plan.detail) // 3] if training else plan.detail
     memory = {
         "weights": weights * (3 if training else 1),
         "sequence": batch * steps * (ins + outs * (gates + 2 if training else 1)) * size,
+        "temporary": max(received_bytes(each) * each.tiles for each in passes),
         "tiles": target.tiles,
     }
     start = target.machine.interleaved_start if plan.interleaved_bytes else 0
