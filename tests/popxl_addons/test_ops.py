@@ -58,6 +58,30 @@ def test_squares_layout_and_scales():
     assert {"GradReduceSquareAdd", "LinearLayout", "Fp8Scale"} <= set(kinds)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_float8_scales_are_those_of_the_host(dtype):
+    """Also where scales differ by what they do to the smallest values only, and where the ratio leaves float16."""
+    data = [(RNG.normal(0, sigma, 300) * np.exp(RNG.normal(0, 2, 300))).astype(dtype) for sigma in (1e-3, 1, 30)]
+    targets = (popxl.float8_143, popxl.float8_152)
+
+    def build():
+        tensors = [popxl.variable(d) for d in data]
+        return [
+            scale(t, k)
+            for t in tensors
+            for k in targets
+            for scale in (addons_ops.fp8_mse_scale, addons_ops.fp8_amax_scale)
+        ]
+
+    found, _ = run(build)
+    expected = []
+    for d in data:
+        for target, largest in zip(targets, (240, 57344), strict=True):
+            amax = np.floor(np.log2(largest / np.abs(d.astype(np.float64)).max()))
+            expected += [host_fp8_mse_scale(d, target)[1], int(np.clip(amax, -31, 31))]
+    assert [int(f) for f in found] == expected
+
+
 def test_sparse_matmul():
     sparse = pytest.importorskip("scipy.sparse")
     rhs = sparse.random(6, 7, 0.4, format="csr", dtype=np.float32, random_state=0)
