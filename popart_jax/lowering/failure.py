@@ -8,16 +8,49 @@ import jax
 import onnx_ir as ir
 
 from ..errors import NodeError
+from ..ops.registry import REQUIRED, Lowering
+from .operand_types import unlike
 from .resolve import label
 
 
-def explain(err: Exception, node: ir.Node, operands: list[Any]) -> NodeError:
+def node_error(node: ir.Node, operands: list[Any], reason: str) -> NodeError:
+    """An error that names the node and its operands."""
+    return NodeError(label(node), node.op_type, _operands(node, operands), reason)
+
+
+def unmade(node: ir.Node, results: tuple[Any, ...]) -> str:
+    """Which outputs of a node its operator did not make, '' if none."""
+    missing = [v.name for v in node.outputs[len(results) :] if v.name]
+    return f"it makes {len(results)} outputs; {missing} come from nothing" if missing else ""
+
+
+def explain(err: Exception, node: ir.Node, row: Lowering, operands: list[Any], opset: int) -> NodeError:
     """A foreign error inside a translation, as an error that names the node and its operands."""
-    if isinstance(err, (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)):
+    absent = _absent(node, row) if isinstance(err, TypeError) else []
+    if absent:
+        reason = f"it lacks {' and '.join(absent)}"
+    elif isinstance(err, (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)):
         reason = "it needs values that are known only at run time; call it outside jit, or give a bound"
     else:
-        reason = f"{type(err).__name__}: {err}"
-    return NodeError(label(node), node.op_type, _operands(node, operands), reason)
+        reason = unlike(node, operands, opset) or _in_words(err)
+    return node_error(node, operands, reason)
+
+
+def _in_words(err: Exception) -> str:
+    """A library's error; its class says something only where its text does not."""
+    if isinstance(err, (TypeError, ValueError, NotImplementedError, ZeroDivisionError)):
+        return f"operands or attributes do not fit: {err}"
+    return f"operands or attributes are outside of what the operator takes ({type(err).__name__}: {err})"
+
+
+def _absent(node: ir.Node, row: Lowering) -> list[str]:
+    """Required inputs and attributes that a node leaves out."""
+    given = [v is not None for v in node.inputs]
+    inputs = [i for i in range(row.least_inputs) if i not in row.optional and not (i < len(given) and given[i])]
+    attributes = [
+        n for n, default in row.attributes.items() if default is REQUIRED and n.rstrip("_") not in node.attributes
+    ]
+    return [f"input {i} ({row.inputs[i]})" for i in inputs] + [f"attribute {name!r}" for name in attributes]
 
 
 def described(node: ir.Node, operands: list[Any]) -> str:

@@ -15,11 +15,13 @@ import jax
 import onnx_ir as ir
 
 from ..errors import popart_exception, poplibs_exception
-from . import static
+from . import operand_types, static
 from .attributes import array, keywords
 from .effects import Cell, Program, Storage, settle
-from .failure import described, explain
+from .failure import described, explain, node_error, unmade
+from .operand_ranks import misranked
 from .resolve import Plan, Step, label, make_plan
+from .schema_body import run_body
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +155,14 @@ def run_step(step: Step, walk: Walk) -> None:
     node = step.node
     operands = [None if v is None else walk.read(v) for v in node.inputs]
     try:
-        results = _call(step, walk, operands)
+        results = _checked(step, walk, operands)
     except (popart_exception, poplibs_exception) as err:
+        if not walk.settings.popart and (type(err) is popart_exception or step.lowering.fn is run_body):
+            raise node_error(node, operands, str(err)) from err
         err.add_note(f"while lowering {described(node, operands)}")
         raise
     except Exception as err:
-        raise explain(err, node, operands) from err
+        raise explain(err, node, step.lowering, operands, _opset(step, walk)) from err
     if step.effect is not None:
         again = partial(step.lowering.fn, **keywords(node, step.lowering, lambda g: Body(g, walk, step.number)))
         walk.env.update(settle(step.effect, node, results, walk.storage, again))
@@ -170,6 +174,22 @@ def run_step(step: Step, walk: Walk) -> None:
 def _probe(walk: Walk, value: ir.Value, result: Any) -> Any:
     probe = walk.settings.probes.get(value.name or "")
     return result if probe is None or walk.outer is not None else result + probe
+
+
+def _checked(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
+    """The results, from operands of types that the operator takes; its own complaints come before differing types."""
+    if "popxl" in walk.settings.opsets:  # PopXL has rules of its own, applied when an operator is made
+        return _call(step, walk, operands)
+    popart, opset = walk.settings.popart, _opset(step, walk)
+    wrong = operand_types.complaint(step.node, operands, opset, popart)
+    if wrong or (wrong := "" if popart else misranked(step.node, operands, opset)):
+        raise node_error(step.node, operands, wrong)
+    results = _call(step, walk, operands)
+    wrong = "" if popart else operand_types.unlike(step.node, operands, opset)
+    wrong = wrong or unmade(step.node, results)
+    if wrong:
+        raise node_error(step.node, operands, wrong)
+    return results
 
 
 _NOT_FOLDED = frozenset({"key", "program"})
@@ -200,6 +220,11 @@ def _trim(operands: list[Any]) -> list[Any]:
     return operands
 
 
+def _opset(step: Step, walk: Walk) -> int:
+    node = step.node
+    return node.version or walk.settings.opsets.get("" if node.domain == "ai.onnx" else node.domain, 1)
+
+
 def _fact(what: str, step: Step, walk: Walk) -> Any:
     settings = walk.settings
     match what:
@@ -215,9 +240,7 @@ def _fact(what: str, step: Step, walk: Walk) -> Any:
         case "options":
             return settings.options
         case "opset":
-            return step.node.version or settings.opsets.get(
-                "" if step.node.domain == "ai.onnx" else step.node.domain, 1
-            )
+            return _opset(step, walk)
         case "node":
             return step.node
         case "context":

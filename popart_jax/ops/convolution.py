@@ -48,10 +48,14 @@ def depthwise_convolution(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
 
 def add_bias(y: jax.Array, bias: Any) -> jax.Array:
     """Add a bias of one value per channel (axis 1)."""
+    if bias is not None and bias.shape != (y.shape[1],):
+        raise popart_exception(
+            f"bias of shape {list(bias.shape)}; expected [{y.shape[1]}], one value per output channel"
+        )
     return y if bias is None else y + bias.reshape((-1,) + (1,) * (y.ndim - 2))
 
 
-def _check_groups(channels: int, weights: jax.Array, group: int) -> None:
+def check_groups(channels: int, weights: jax.Array, group: int) -> None:
     if group < 1:
         raise popart_exception(f"The group attribute ({group}) must be greater than zero.")
     if weights.shape[1] * group != channels or weights.shape[0] % group:
@@ -61,7 +65,7 @@ def _check_groups(channels: int, weights: jax.Array, group: int) -> None:
         )
 
 
-def _check_kernel(kernel_shape: Sequence[int], w: jax.Array) -> None:
+def check_kernel(kernel_shape: Sequence[int], w: jax.Array) -> None:
     if kernel_shape and tuple(kernel_shape) != w.shape[2:]:
         given, inferred = list(kernel_shape), list(w.shape[2:])
         raise popart_exception(f"kernel_shape {given} does not match inferred shape from weight input {inferred}")
@@ -69,8 +73,8 @@ def _check_kernel(kernel_shape: Sequence[int], w: jax.Array) -> None:
 
 @lowers("Conv", 1, 11, 22)
 def conv(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), pads=(), strides=()):
-    _check_groups(x.shape[1], w, group)
-    _check_kernel(kernel_shape, w)
+    check_groups(x.shape[1], w, group)
+    check_kernel(kernel_shape, w)
     win = window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     floating = jnp.issubdtype(x.dtype, jnp.floating) and not kernels.plain()
     if group > 1 and w.shape[1] == 1 and floating and w[0, 0].size <= _MANY_TAPS and min(map(min, win.pads)) >= 0:

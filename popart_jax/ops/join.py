@@ -11,6 +11,7 @@ from jax import lax
 
 from ..errors import popart_exception
 from .arrays import Array, device_dtype, dtype_name, namespace, normal_axes, normal_axis
+from .moving import moves_texts
 from .registry import OutputCount, Static, lowers
 
 
@@ -96,7 +97,12 @@ def slice_(x: Array, starts: Static, ends: Static, axes: Static = None, steps: S
     along = range(len(starts)) if axes is None or not np.size(axes) else normal_axes(axes, x.ndim)
     steps = np.ones(len(starts), np.int64) if steps is None or not np.size(steps) else steps
     index = [slice(None)] * x.ndim
-    for axis, start, end, step in zip(along, starts, ends, steps, strict=True):
+    if not len(starts) == len(ends) == len(along) == len(steps):
+        lengths = [len(starts), len(ends), len(along), len(steps)]
+        raise popart_exception(f"Slice: starts, ends, axes and steps must be equally long, got {lengths}")
+    if len(starts) > x.ndim:
+        raise popart_exception(f"Slice: {len(starts)} starts for {x.ndim} dimensions")
+    for axis, start, end, step in zip(along, starts, ends, steps, strict=False):
         if step == 0:
             raise popart_exception(f"Slice: step 0 on axis {axis}")
         start, end, step = int(start), int(end), int(step)
@@ -122,6 +128,8 @@ def pad_all(x: Array, pads: Sequence[int], value: Any, mode: str) -> Array:
         raise popart_exception(f"Padding vector (length {len(pads)}) doesn't contain 2 entries per input dimension. "
                                "Expected pads to be exactly 2x the rank")  # fmt: skip
     pairs = [(int(lo), int(hi)) for lo, hi in zip(pads[:rank], pads[rank:], strict=True)]
+    if any(lo + hi + d < 0 for (lo, hi), d in zip(pairs, np.shape(x), strict=True)):
+        raise popart_exception(f"Pad: pads {list(pads)} cut off more than shape {list(np.shape(x))} has")
     if mode == "constant":
         fill = jnp.zeros((), x.dtype) if value is None else jnp.asarray(value, x.dtype).reshape(())
         return lax.pad(jnp.asarray(x), fill, [(lo, hi, 0) for lo, hi in pairs])
@@ -132,9 +140,12 @@ def pad_all(x: Array, pads: Sequence[int], value: Any, mode: str) -> Array:
 
 
 @lowers("Pad", 11)
+@moves_texts
 def pad(x: Array, pads: Static, value: Array | None = None, axes: Static = None, /, *, mode: str = "constant") -> Array:
     pads = np.asarray(pads).reshape(-1)
     if axes is not None:
+        if pads.size != 2 * np.size(axes):
+            raise popart_exception(f"Pad: {pads.size} pads for {np.size(axes)} axes; expected two per axis")
         full = np.zeros((2, x.ndim), np.int64)
         full[:, list(normal_axes(axes, x.ndim))] = pads.reshape(2, -1)
         pads = full.reshape(-1)
@@ -152,6 +163,7 @@ def pad_1(x: Array, /, *, paddings: Sequence[int], value: float = 0.0, mode: str
 
 
 @lowers("ReverseSequence", 10)
+@moves_texts
 def reverse_sequence(x: Array, lengths: Array, /, *, batch_axis: int = 1, time_axis: int = 0) -> Array:
     """The first `lengths[b]` steps of every batch entry in opposite order."""
     moved = jnp.moveaxis(x, (time_axis, batch_axis), (0, 1))
@@ -162,6 +174,7 @@ def reverse_sequence(x: Array, lengths: Array, /, *, batch_axis: int = 1, time_a
 
 
 @lowers("Trilu", 14)
+@moves_texts
 def trilu(x: Array, k: Array | None = None, /, *, upper: int = 1) -> Array:
     """Upper or lower triangle; `k` may be known only at run time."""
     offset = 0 if k is None else jnp.reshape(k, ())
@@ -170,12 +183,13 @@ def trilu(x: Array, k: Array | None = None, /, *, upper: int = 1) -> Array:
 
 
 @lowers("TensorScatter", 24)
+@moves_texts
 def tensor_scatter(
     cache: Array, update: Array, at: Array | None = None, /, *, axis: int = -2, mode: str = "linear"
 ) -> Array:
     """Write `update` along the sequence axis of `cache`, each batch entry at its own index."""
     if mode not in ("linear", "circular"):
-        raise ValueError(f"mode must be linear or circular, got {mode!r}")
+        raise popart_exception(f"TensorScatter: mode must be linear or circular, got {mode!r}")
     along = normal_axis(axis, cache.ndim)
     longest, batch = cache.shape[along], cache.shape[0]
     start = jnp.zeros(batch, jnp.int32) if at is None else jnp.asarray(at)

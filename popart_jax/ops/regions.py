@@ -10,6 +10,8 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception, poplibs_exception
+from .arrays import normal_axes
+from .moving import moves_texts
 from .pooling import lowest
 from .registry import PopartMode, Static, lowers
 
@@ -194,11 +196,15 @@ def non_max_suppression(boxes, scores, most=None, iou=None, least=None, /, *, ce
 
 
 @lowers("CenterCropPad", 18)
+@moves_texts
 def center_crop_pad(x, shape: Static, /, *, axes=()):
     """Cut or pad with zeros around the centre."""
-    axes = [a % x.ndim for a in axes] or range(x.ndim)
+    sizes = np.atleast_1d(shape).tolist()
+    axes = normal_axes(axes, x.ndim) if axes else range(x.ndim)
+    if len(axes) != len(sizes) or min(sizes, default=0) < 0:
+        raise popart_exception(f"CenterCropPad: shape {sizes} must give a size for each of the axes {list(axes)}")
     widths = [(0, 0, 0)] * x.ndim
-    for axis, size in zip(axes, shape, strict=True):
+    for axis, size in zip(axes, sizes, strict=True):
         extra = int(size) - x.shape[axis]
         low = -(-extra // 2) if extra < 0 else extra // 2
         widths[axis] = (low, extra - low, 0)

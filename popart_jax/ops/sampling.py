@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import popart_exception
-from .convolution import add_bias
+from .convolution import add_bias, check_groups, check_kernel
 from .registry import Static, lowers
 from .windows import Window, taps, window
 
@@ -90,6 +90,8 @@ _KERNELS = {"linear": linear_taps, "bilinear": linear_taps, "cubic": cubic_taps,
 def grid_sample(x, grid, /, *, align_corners=0, mode="linear", padding_mode="zeros"):
     """Sample x (N, C, sizes...) at grid (N, outs..., D): normalised coordinates, last axis first."""
     sizes, outs = x.shape[2:], grid.shape[1:-1]
+    if grid.shape[-1] != len(sizes) or grid.shape[0] != x.shape[0]:
+        raise popart_exception(f"GridSample: a grid of shape {list(grid.shape)} does not fit data {list(x.shape)}")
     borders = [(0.0, n - 1.0) if align_corners else (-0.5, n - 0.5) for n in sizes]
     coords = []
     for axis, (size, border) in enumerate(zip(sizes, borders, strict=True)):
@@ -126,8 +128,14 @@ def deform_conv(
     x, w, offset, b=None, mask=None, /, *, dilations=(), group=1, kernel_shape=(), offset_group=1, pads=(), strides=()
 ):
     """Convolution whose taps are moved by `offset` (N, offset_group * taps * D, outs...) and scaled by `mask`."""
+    check_groups(x.shape[1], w, group)
+    check_kernel(kernel_shape, w)
     win = window(x.shape[2:], w.shape[2:], strides, dilations, pads)
     rank, taps_, outs = len(win.kernel), prod(win.kernel), win.positions
+    for name, given, each in (("offset", offset, rank), ("mask", mask, 1)):
+        wanted = (x.shape[0], offset_group * each * taps_, *outs)
+        if given is not None and given.shape != wanted:
+            raise popart_exception(f"DeformConv: {name} of shape {list(given.shape)}; expected {list(wanted)}")
     moved = offset.reshape(x.shape[0] * offset_group, taps_, rank, prod(outs))
     coords = [(moved[:, :, d] + _tap_positions(win, d)).reshape(moved.shape[0], -1) for d in range(rank)]
     split = x.reshape(x.shape[0] * offset_group, x.shape[1] // offset_group, *x.shape[2:])
@@ -153,6 +161,10 @@ def col2im(x, image_shape: Static, block_shape: Static, /, *, dilations=(), pads
     """Overlapping blocks summed into an image: the transpose of taking windows."""
     sizes = tuple(int(n) for n in image_shape)
     win = window(sizes, [int(n) for n in block_shape], strides, dilations, pads)
+    if x.ndim != 3 or x.shape[1] % prod(win.kernel) or x.shape[2] != prod(win.positions):
+        raise popart_exception(
+            f"Col2Im: {list(x.shape)} is not (N, channels * {prod(win.kernel)}, {prod(win.positions)}) as blocks say"
+        )
     channels = x.shape[1] // prod(win.kernel)
 
     def blocks(image: jax.Array) -> jax.Array:

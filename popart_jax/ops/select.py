@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception
-from .arrays import Array, as_index, is_text, namespace, normal_axis
+from .arrays import Array, as_index, is_text, namespace, normal_axis, one_element
 from .elementwise import check_operands
 from .registry import Static, lowers
 
@@ -26,6 +26,10 @@ def one_hot(indices: Array, depth: Static, values: Array, /, *, axis: int = -1) 
     if np.size(depth) != 1:
         raise popart_exception(f"The depth tensor should be rank 0 in OneHot, got shape {list(np.shape(depth))}")
     size, along = int(np.asarray(depth).item()), normal_axis(axis, np.ndim(indices) + 1)
+    if size < 0:
+        raise popart_exception(f"OneHot: depth must not be negative, got {size}")
+    if np.size(values) != 2:
+        raise popart_exception(f"OneHot: values must hold the off and the on value, got {np.size(values)} elements")
     wrapped = jnp.where(indices < 0, indices + size, indices) if not _is_unsigned(indices) else jnp.asarray(indices)
     places = jnp.arange(size).astype(wrapped.dtype).reshape([-1 if i == along else 1 for i in range(wrapped.ndim + 1)])
     hot = jnp.expand_dims(wrapped, along) == places
@@ -41,7 +45,7 @@ def _is_unsigned(x: Array) -> bool:
 @lowers("TopK", 11)
 def top_k(x: Array, k: Static, /, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:
     """Always sorted, ties in order of the index."""
-    count = int(np.asarray(k).reshape(()))
+    count = int(one_element(k, "TopK: k"))
     if x.ndim == 0:
         raise popart_exception("TopK input rank must be greater than 0")
     along = normal_axis(axis, x.ndim)
@@ -79,6 +83,8 @@ def compress(x: Any, condition: Static, /, *, axis: int | None = None) -> Any:
     xp = np if is_text(x) else namespace(x)
     flat = x.reshape(-1) if axis is None else x
     along = 0 if axis is None else normal_axis(axis, x.ndim)
+    if np.size(condition) > flat.shape[along]:
+        raise popart_exception(f"Compress: {np.size(condition)} conditions for {flat.shape[along]} elements")
     return xp.take(flat, np.flatnonzero(condition), along)
 
 

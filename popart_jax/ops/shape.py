@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import popart_exception
 from .arrays import Array, namespace, normal_axes, normal_axis
+from .moving import moves_texts
 from .registry import Static, lowers
 
 
@@ -107,6 +108,8 @@ def unsqueeze_1(x: Array, /, *, axes: Sequence[int]) -> Array:
 def transpose(x: Array, /, *, perm: Sequence[int] | None = None) -> Array:
     if perm and len(perm) != x.ndim:
         raise popart_exception(f"Transpose: length of perm {list(perm)} must be equal to rank of {list(x.shape)}")
+    if perm and sorted(perm) != list(range(x.ndim)):
+        raise popart_exception(f"Transpose: perm {list(perm)} must name each of the axes 0 to {x.ndim - 1} once")
     return namespace(x).transpose(x, perm or None)
 
 
@@ -141,10 +144,13 @@ def tile_1(x: Array, tiles: Static, axis: Static, /) -> Array:
 
 
 @lowers("DepthToSpace", 1)
+@moves_texts
 def depth_to_space(x: Array, /, *, blocksize: int, mode: str = "DCR") -> Array:
     if mode not in ("DCR", "CRD"):
         raise popart_exception(f"Unrecognised DepthToSpaceMode {mode!r}; DCR and CRD are known")
     n, c, h, w = x.shape
+    if blocksize < 1 or c % blocksize**2:
+        raise popart_exception(f"DepthToSpace: {c} channels can't be divided by the square of blocksize {blocksize}")
     b, rest = blocksize, c // blocksize**2
     if mode == "DCR":
         spread = jnp.transpose(x.reshape(n, b, b, rest, h, w), (0, 3, 4, 1, 5, 2))
@@ -154,9 +160,14 @@ def depth_to_space(x: Array, /, *, blocksize: int, mode: str = "DCR") -> Array:
 
 
 @lowers("SpaceToDepth", 1)
+@moves_texts
 def space_to_depth(x: Array, /, *, blocksize: int, mode: str = "DCR") -> Array:
+    if mode not in ("DCR", "CRD"):
+        raise popart_exception(f"SpaceToDepth: unknown mode {mode!r}; DCR and CRD are known")
     n, c, h, w = x.shape
     b = blocksize
+    if b < 1 or h % b or w % b:
+        raise popart_exception(f"SpaceToDepth: sizes {h} and {w} can't be divided by blocksize {b}")
     blocks = x.reshape(n, c, h // b, b, w // b, b)
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     return jnp.transpose(blocks, order).reshape(n, c * b * b, h // b, w // b)

@@ -32,6 +32,11 @@ def gradient(
 
 def _per_tensor(update: Callable[..., tuple[Array, ...]], tensors: Sequence[Array], states: int) -> tuple[Array, ...]:
     """Apply `update` to (x, gradient, state...) of each tensor; results are grouped as the inputs are."""
+    if len(tensors) % (2 + states):
+        raise popart_exception(
+            f"{len(tensors)} tensors after the rate and the step are no groups of {2 + states}: "
+            f"the tensors, their gradients, and {states} state(s) each"
+        )
     count = len(tensors) // (2 + states)
     columns = [tensors[i * count : (i + 1) * count] for i in range(2 + states)]
     rows = [update(*row) for row in zip(*columns, strict=True)]

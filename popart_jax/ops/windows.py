@@ -89,6 +89,9 @@ def window(
     if len(kernel) != rank:
         raise popart_exception(f"invalid kernel_shape {tuple(kernel)} for {rank} spatial dimensions")
     steps, dils = per_dim("strides", strides, rank), per_dim("dilations", dilations, rank)
+    for name, values in (("kernel_shape", kernel), ("strides", steps), ("dilations", dils)):
+        if min(values, default=1) < 1:
+            raise popart_exception(f"{name} {tuple(values)} must be positive")
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dils, strict=True)]
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         needed = [(-(-n // s) - 1) * s + r - n for n, s, r in zip(sizes, steps, spans, strict=True)]

@@ -1,0 +1,137 @@
+"""Types of operands against the schemas of ONNX, while tracing.
+
+A tensor passes where its type stands in the schema of the node's opset, or in another version of the operator and is of
+a kind (float, int, bool, ...) that this version takes: bfloat16 came later than most operators. PopART is broader: any
+type of a kind that some version takes. Operators without a schema are left to their translations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import onnx_ir as ir
+from onnx import defs
+
+from ..ops.arrays import device_dtype, dtype_name, is_text
+
+_KINDS = (("FLOAT", "float"), ("DOUBLE", "float"), ("BFLOAT", "float"), ("INT", "int"), ("UINT", "int"),
+          ("COMPLEX", "complex"))  # fmt: skip
+_NARROWED = {"INT32": "INT64", "UINT32": "UINT64", "FLOAT": "DOUBLE", "COMPLEX64": "COMPLEX128"}
+
+
+@dataclass(frozen=True, slots=True)
+class Formal:
+    """One input of a schema: its name, its type parameter, and what it takes.
+
+    `exact` holds types as the module's first rule has them, `kinds` what PopART's rule allows; `lists` are the element
+    types of sequences, and None stands for inputs of any type (optionals, maps). `parameter` is '' where operands of a
+    variadic input may differ.
+    """
+
+    name: str
+    parameter: str
+    own: tuple[str, ...]
+    exact: frozenset[str]
+    kinds: frozenset[str]
+    lists: frozenset[str]
+
+
+Signature = tuple[Formal | None, ...]
+
+
+@cache
+def kind(name: str) -> str:
+    """Kind of an ONNX type: float, int, complex, or the type itself."""
+    return next((k for stem, k in _KINDS if name.startswith(stem)), name)
+
+
+@cache
+def signature(domain: str, op: str, version: int) -> Signature:
+    """Inputs of the operator in this opset, () if ONNX has none such; a variadic input is the last."""
+    try:
+        schema = defs.get_schema(op, version, domain)
+    except defs.SchemaError:
+        return ()
+    family = _families()[domain, op]
+    return tuple(_formal(i, formal, family) for i, formal in enumerate(schema.inputs))
+
+
+@cache
+def _families() -> dict[tuple[str, str], list[Any]]:
+    found: dict[tuple[str, str], list[Any]] = {}
+    for schema in defs.get_all_schemas_with_history():
+        found.setdefault((schema.domain, schema.name), []).append(schema)
+    return found
+
+
+def _formal(position: int, formal: Any, family: list[Any]) -> Formal | None:
+    if any(t.startswith(("optional(", "map(", "seq(map")) for t in formal.types):
+        return None
+    own = _members(formal.types, "tensor(")
+    kinds = {kind(t) for t in own}
+    others = {t for s in family if position < len(s.inputs) for t in _members(s.inputs[position].types, "tensor(")}
+    later = {t for t in others if kind(t) in kinds}
+    parameter = formal.type_str if formal.is_homogeneous and "(" not in formal.type_str else ""
+    return Formal(
+        formal.name,
+        parameter,
+        tuple(sorted(own)),
+        frozenset(own | later),
+        frozenset(map(kind, own | others)),
+        frozenset(_members(formal.types, "seq(tensor(")),
+    )
+
+
+def _members(types: Sequence[str], wrapper: str) -> set[str]:
+    return {t[len(wrapper) :].rstrip(")").upper() for t in types if t.startswith(wrapper)}
+
+
+def complaint(node: ir.Node, operands: Sequence[Any], version: int, popart: bool) -> str:
+    """What is wrong with the type of an operand, '' if nothing."""
+    formals = signature(_domain(node), node.op_type, version)
+    for i, x in enumerate(operands if formals else ()):
+        formal = formals[min(i, len(formals) - 1)]
+        if x is not None and formal is not None and not _takes(formal, x, popart):
+            got = f"a sequence of {_name(x[0])}" if isinstance(x, list) and x else _name(x)
+            takes = [*formal.own, *(["sequences"] if formal.lists else [])]
+            return f"input {i} ({formal.name}) is {got}; opset {version} takes {', '.join(takes)}"
+    return ""
+
+
+def _takes(formal: Formal, x: Any, popart: bool) -> bool:
+    if isinstance(x, list):
+        return bool(formal.lists) and all(_fits(_name(e), formal.lists) for e in x)
+    if not hasattr(x, "dtype"):
+        return True
+    name = _name(x)
+    return kind(name) in formal.kinds if popart else _fits(name, formal.exact)
+
+
+def _fits(name: str, allowed: frozenset[str]) -> bool:
+    return name in allowed or (_NARROWED.get(name) in allowed and device_dtype("int64") != "int64")
+
+
+def _name(x: Any) -> str:
+    return "STRING" if is_text(x) else dtype_name(x)
+
+
+def unlike(node: ir.Node, operands: Sequence[Any], version: int) -> str:
+    """Which operands should have one type and have not, '' if none."""
+    formals = signature(_domain(node), node.op_type, version)
+    first: dict[str, tuple[Formal, Any]] = {}
+    for i, x in enumerate(operands if formals else ()):
+        formal = formals[min(i, len(formals) - 1)]
+        if formal is None or not formal.parameter or not hasattr(x, "dtype"):
+            continue
+        other, y = first.setdefault(formal.parameter, (formal, x))
+        if x.dtype != y.dtype and device_dtype(x.dtype) != device_dtype(y.dtype) and not (is_text(x) and is_text(y)):
+            names = f"{_name(y)} and {_name(x)}"
+            return f"inputs {other.name} and {formal.name} must have one type, got {names}"
+    return ""
+
+
+def _domain(node: ir.Node) -> str:
+    return "" if node.domain == "ai.onnx" else node.domain

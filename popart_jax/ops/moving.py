@@ -1,0 +1,33 @@
+"""Texts in operators that only move elements: the positions are moved, then looked up."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from .arrays import is_text
+
+
+def moves_texts(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A translation that moves elements of its operands and fills with zeros, made to take texts and fill with ''."""
+
+    @functools.wraps(fn)
+    def call(*operands: Any, **attributes: Any) -> Any:
+        if not any(is_text(x) for x in operands):
+            return fn(*operands, **attributes)
+        texts: list[Any] = [""]
+        places = []
+        for x in operands:
+            if is_text(x):
+                places.append(np.arange(len(texts), len(texts) + x.size, dtype=np.int32).reshape(x.shape))
+                texts.extend(x.reshape(-1).tolist())
+            else:
+                places.append(x)
+        held = np.asarray(texts, object)
+        return jax.tree.map(lambda at: held[np.asarray(at)], fn(*places, **attributes))
+
+    return call
