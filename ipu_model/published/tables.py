@@ -101,7 +101,8 @@ def ctc(p: Params, data: str, target: Target) -> Benchmark:
     """Log-softmax of the logits, loss and gradient."""
     batch, time, classes = p.get("batch", 1), p["max-time"], p["num-classes"]
     plan = plan_ctc(batch, time, p["max-label-length"], classes, target)
-    memory = {"base": 1e6, "tiles": target.tiles}
+    # every part of the label has the logits of its sequence and a gradient to be added up
+    memory = {"parts": 4.0 * plan.detail["parts"] * time * classes * batch, "tiles": target.tiles}
     spread = {"logits": time * classes * 4.0, "code": 1000.0}
     return Benchmark(of_plans([plan]), _linear("ctc.memory", memory), _linear("ctc.max_tile", spread))
 
