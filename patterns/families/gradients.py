@@ -29,6 +29,12 @@ class Algebra:
             self.context, op_type, *operands, domain=domain, **attributes
         )
 
+    def cast_like(self, value: ir.Value, other: ir.Value) -> ir.Value:
+        """`value` in the type of `other`: exponents may be whole numbers where bases are not."""
+        if value.dtype == other.dtype or other.dtype is None:
+            return value
+        return self.context.op("Cast", value, like=value, dtype=other.dtype, to=int(other.dtype))
+
     def plus(self, value: ir.Value, number: float) -> ir.Value:
         return self.Add(value, scalar(self.context, number, value))
 
@@ -54,11 +60,15 @@ BINARY: dict[str, tuple[str, int, Formula]] = {
     "DivArg0Grad": ("DivArg0GradOp", 1, lambda o, g, a, b: o.Div(g, b)),
     "DivArg1Grad": ("DivArg1GradOp", 2, lambda o, g, a, b: o.Neg(o.Div(o.Mul(g, a), o.Square(b)))),
     "FmodArg0Grad": ("FmodArg0GradOp", 1, lambda o, g, a, b: g),
-    "PowArg0Grad": ("PowArg0GradOp", 1, lambda o, g, a, b, y: o.Mul(g, o.Mul(b, o.Pow(a, o.plus(b, -1.0))))),
+    "PowArg0Grad": ("PowArg0GradOp", 1, lambda o, g, a, b, y: _base_gradient(o, g, a, b)),
     "PowArg1Grad": ("PowArg1GradOp", 2, lambda o, g, a, b, y: o.Mul(g, o.Mul(y, o.Log(a)))),
     "Atan2Arg0Grad": ("Atan2Arg0GradOp", 1, lambda o, g, y, x: o.Mul(g, o.Div(x, _square_norm(o, x, y)))),
     "Atan2Arg1Grad": ("Atan2Arg1GradOp", 2, lambda o, g, y, x: o.Neg(o.Mul(g, o.Div(y, _square_norm(o, x, y))))),
 }
+
+
+def _base_gradient(o: Algebra, g: ir.Value, base: ir.Value, exponent: ir.Value) -> ir.Value:
+    return o.Mul(g, o.Mul(o.cast_like(exponent, base), o.Pow(base, o.plus(exponent, -1.0))))
 
 
 def _square_norm(o: Algebra, x: ir.Value, y: ir.Value) -> ir.Value:

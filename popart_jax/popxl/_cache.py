@@ -79,8 +79,10 @@ def _load(state: DeviceState, path: Path) -> bool:
         log.info("Performing preload of popef file %s", path)
     try:
         for name, program in state.programs.items():
-            lowered = program.lowered
-            program.__dict__["call"] = container.load(path, name, lowered.in_tree, lowered.out_tree)
+            call = container.load(path, name)
+            if call is None:
+                raise ValueError(f"no program {name!r}")
+            program.__dict__["call"] = call
     except Exception as err:  # zip, pickle and XLA each have their own
         log.info("Ignoring cache file because it does not contain a usable executable: %s (%s)", path, err)
         for program in state.programs.values():

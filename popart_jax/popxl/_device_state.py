@@ -94,10 +94,7 @@ class DeviceState:
 
     def _run_fragment(self, program: Executable) -> None:
         assert self.arrays is not None
-        changing = {n: self.arrays[n] for n in program.taken}
-        fixed = {n: self.arrays[n] for n in program.fixed}
-        new, _ = program.call(changing, fixed, {})
-        self.arrays.update(new)
+        program.run(self.arrays, {})
 
     def download(self) -> dict[str, np.ndarray]:
         """Device to host, per variable id: a value for each replica (or the value, for one replica)."""
@@ -130,21 +127,16 @@ class DeviceState:
         poplar_application_runtime_error
             The scale of a float8 operator was out of range.
         """
-        arrays = self.arrays
+        arrays, program = self.arrays, self.normal
         assert arrays is not None
-        program = self.normal
-        changing = {n: arrays[n] for n in program.taken}
-        fixed = {n: arrays[n] for n in program.fixed}
         if program.mesh is not None:
             streams = {n: self._stream(x) for n, x in streams.items()}
-        new, sent = program.call(changing, fixed, streams)
-        arrays.update(new)
-        fault = sent.pop(FAULT, None)
-        if fault is not None and np.any(to_host(fault)):
+        sent = program.run(arrays, streams)
+        if FAULT in program.sent and np.any(to_host(sent[program.sent.index(FAULT)])):
             raise poplar_application_runtime_error(
                 "The log2 scale of a float8 operator is outside the range [-32, 32)."
             )
-        return sent
+        return dict(zip(program.sent, sent, strict=True))
 
     def _stream(self, host: np.ndarray) -> Any:
         sharding = self.normal.sharding(1)

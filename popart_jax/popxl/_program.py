@@ -189,15 +189,10 @@ class Step:
         return state
 
 
-def compile_step(step: Step, donate: bool = True) -> Executable:
-    """Trace a program for all replicas; XLA compiles it when it is first needed or asked for."""
-    return Executable(step, donate)
-
-
 class Executable:
-    """A compiled program.
+    """A compiled program; arguments and results are flat: what changes, what is only read, streams.
 
-    `changing` is donated: after a call the arrays that were passed are gone.
+    What changes is donated: after a call the arrays that were passed are gone.
     """
 
     def __init__(self, step: Step, donate: bool = True) -> None:
@@ -205,23 +200,27 @@ class Executable:
         layout = step.layout
         self.changing, self.fixed = step.names
         self.mesh = mesh_for(layout.replicas)
-        lead = 0 if layout.replicas > 1 else None
-        streams = layout.h2d if step.contexts is _NORMAL else {}
-        taken = [n for n in self.changing if not (step.contexts == FROM_HOST and n.startswith("held:"))]
-        self.taken = taken
-        in_axes = (
-            dict.fromkeys(taken, lead),
-            dict.fromkeys(self.fixed, lead),
-            dict.fromkeys(streams, 1 if lead == 0 else None),
-        )
-        sent = [*(layout.d2h if step.contexts is _NORMAL else ()), *([FAULT] if self._watched else [])]
-        out_axes = (dict.fromkeys(self.changing, lead), {n: 1 if n != FAULT and lead == 0 else lead for n in sent})
-        whole = replicate(step.one_replica, in_axes, out_axes, layout.replicas, self.mesh)
-        self._in_axes = in_axes
-        self.traced = jax.jit(whole, donate_argnums=(0,) if donate else (), **self._shardings(out_axes)).trace(
-            *self._avals()
-        )
+        self.taken = [n for n in self.changing if not (step.contexts == FROM_HOST and n.startswith("held:"))]
+        self.streams = list(layout.h2d) if step.contexts is _NORMAL else []
+        self.sent = [*(layout.d2h if step.contexts is _NORMAL else ()), *([FAULT] if self._watched else [])]
+        lead, inner = (0, 1) if layout.replicas > 1 else (None, None)
+        taken, fixed, streams = len(self.taken), len(self.fixed), len(self.streams)
+        in_axes = (lead,) * (taken + fixed) + (inner,) * streams
+        out_axes = (*(lead,) * len(self.changing), *(lead if n == FAULT else inner for n in self.sent))
+        whole = replicate(self._one_replica, in_axes, out_axes, layout.replicas, self.mesh)
+        state = tuple(range(taken)) if donate else ()
+        self.traced = jax.jit(whole, donate_argnums=state, **self._shardings(out_axes)).trace(*self._avals(in_axes))
         self._lowered: Any = None
+
+    def _one_replica(self, *args: Any) -> tuple[Any, ...]:
+        """The step on flat arguments."""
+        taken, fixed = len(self.taken), len(self.fixed)
+        new, sent = self.step.one_replica(
+            dict(zip(self.taken, args[:taken], strict=True)),
+            dict(zip(self.fixed, args[taken : taken + fixed], strict=True)),
+            dict(zip(self.streams, args[taken + fixed :], strict=True)),
+        )
+        return (*(new[n] for n in self.changing), *(sent[n] for n in self.sent))
 
     @property
     def _watched(self) -> bool:
@@ -229,29 +228,22 @@ class Executable:
         on = layout.owner._options.throwIfLog2ScaleTensorNotInRange
         return bool(on) and self.step.contexts is _NORMAL and FAULT in touched(layout.graph).writes
 
-    def _shardings(self, out_axes: Any) -> dict[str, Any]:
+    def _shardings(self, out_axes: tuple[Any, ...]) -> dict[str, Any]:
         if self.mesh is None:
             return {}
-        mesh = self.mesh
-        named = lambda a: jax.sharding.NamedSharding(mesh, spec(a))  # noqa: E731
-        return {"out_shardings": jax.tree.map(named, out_axes, is_leaf=lambda x: x is None or isinstance(x, int))}
+        return {"out_shardings": tuple(jax.sharding.NamedSharding(self.mesh, spec(a)) for a in out_axes)}
 
-    def _avals(self) -> tuple[Any, ...]:
-        layout, (changing, fixed, streams) = self.step.layout, self._in_axes
-        shapes = layout.state_shapes()
-        lead = (layout.replicas,) if layout.replicas > 1 else ()
-
-        def aval(shape: Any, dtype: Any, axis: int | None) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=self.sharding(axis))
-
-        return (
-            {n: aval((*lead, *shapes[n][0]), shapes[n][1], a) for n, a in changing.items()},
-            {n: aval((*lead, *shapes[n][0]), shapes[n][1], a) for n, a in fixed.items()},
-            {
-                n: aval((layout.transfers, *lead, *layout.h2d[n].shape), _canonical(layout.h2d[n].dtype._device), a)
-                for n, a in streams.items()
-            },
-        )
+    def _avals(self, axes: tuple[Any, ...]) -> list[jax.ShapeDtypeStruct]:
+        layout = self.step.layout
+        held, lead = layout.state_shapes(), ((layout.replicas,) if layout.replicas > 1 else ())
+        shapes = [((*lead, *held[n][0]), held[n][1]) for n in (*self.taken, *self.fixed)]
+        for n in self.streams:
+            stream = layout.h2d[n]
+            shapes.append(((layout.transfers, *lead, *stream.shape), _canonical(stream.dtype._device)))
+        return [
+            jax.ShapeDtypeStruct(shape, dtype, sharding=self.sharding(axis))
+            for (shape, dtype), axis in zip(shapes, axes, strict=True)
+        ]
 
     def sharding(self, axis: int | None) -> Any:
         """Where an array with this replica axis lives; None on a single device."""
@@ -269,6 +261,14 @@ class Executable:
     def call(self) -> Any:
         """The executable; compiled on first use."""
         return self.lowered.compile()
+
+    def run(self, arrays: dict[str, Any], streams: Mapping[str, Any]) -> list[Any]:
+        """Run once on the device's state, which is brought up to date; returns what was sent, in the order `sent`."""
+        fed = [streams[n] for n in self.streams]
+        results = self.call(*[arrays[n] for n in self.taken], *[arrays[n] for n in self.fixed], *fed)
+        count = len(self.changing)
+        arrays.update(zip(self.changing, results, strict=False))
+        return results[count:]
 
 
 def _canonical(dtype: np.dtype) -> np.dtype:

@@ -49,7 +49,7 @@ class Ir:
             self._instances, replication = instances(), replicas()
         elif isinstance(replication, str):
             raise ValueError(f"Unknown replication {replication!r}: pass a number or 'popdist'.")
-        self._replication = int(replication)
+        self._set_replicas(int(replication))
         self._main = self._new_graph("")
 
     @classmethod
@@ -84,18 +84,22 @@ class Ir:
     @property
     def replication_factor(self) -> int:
         """Number of replicas in all processes; fixed once a session was made (RuntimeError)."""
-        return self._replication
+        return int(self._options.replicatedGraphCount) if self._options.enableReplicatedGraphs else 1
 
     @replication_factor.setter
     def replication_factor(self, value: int) -> None:
         if self._prepared:
             raise RuntimeError("Cannot change the replication factor: the Ir has been prepared by a Session already.")
-        self._replication = int(value)
+        self._set_replicas(int(value))
+
+    def _set_replicas(self, count: int) -> None:
+        """The session options hold the number, for programs that read or write it there."""
+        self._options.replicatedGraphCount, self._options.enableReplicatedGraphs = count, count > 1
 
     @property
     def instance_replication_factor(self) -> int:
         """Number of replicas in this process."""
-        return self._replication // self._instances
+        return self.replication_factor // self._instances
 
     def create_graph(
         self, fn: Callable[..., Tensor | Iterable[Tensor] | None] | Module, *args: Any, **kwargs: Any

@@ -67,6 +67,12 @@ def nll(probs, labels, /, *, reduction, log_prob=0, ignore_index=None):
 def nll_with_softmax_grad(probs, labels, loss_grad, /, *, reduction, ignore_index=None):
     """The loss of softmax probabilities, and its gradient with respect to the softmax's input."""
     loss = nll(probs, labels, reduction=reduction, ignore_index=ignore_index)
+    return loss, softmax_grad_direct(probs, labels, loss_grad, reduction=reduction, ignore_index=ignore_index)
+
+
+@lowers("SoftmaxGradDirect", domain=DOMAIN)
+def softmax_grad_direct(probs, labels, loss_grad, /, *, reduction, ignore_index=None):
+    """The gradient of a negative log likelihood with respect to the input of the softmax before it."""
     onehot = (jnp.arange(probs.shape[-1]) == labels[..., None]).astype(jnp.float32)
     dx = probs.astype(jnp.float32) - onehot
     count: Any = labels.size
@@ -78,7 +84,7 @@ def nll_with_softmax_grad(probs, labels, loss_grad, /, *, reduction, ignore_inde
     grad = jnp.asarray(loss_grad).astype(jnp.float32)
     if grad.ndim and grad.ndim < dx.ndim:
         grad = grad.reshape(*grad.shape, *(1,) * (dx.ndim - grad.ndim)) if grad.size > 1 else grad.reshape(())
-    return loss, (dx * grad).astype(probs.dtype)
+    return (dx * grad).astype(probs.dtype)
 
 
 @lowers("Histogram", domain=DOMAIN)

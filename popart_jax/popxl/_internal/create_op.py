@@ -6,17 +6,33 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import popart_exception
+from .classes import identifier, rows
 from .settings import Settings
+from .values import OperatorIdentifier
 
 if TYPE_CHECKING:
     from ..graph import Graph
 
 
+_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+_POSITIONAL: dict[str, tuple[str, ...]] = {
+    "ReshapeOp": ("shape",),
+    "ReshapeInplaceOp": ("shape",),
+    "TransposeOp": ("perm",),
+    "TransposeInplaceOp": ("perm",),
+    "ConcatOp": ("axis",),
+    "ConcatInplaceOp": ("axis",),
+    "SoftmaxOp": ("axis",),
+    "GatherOp": ("axis",),
+} | {f"Reduce{kind}Op": ("axes", "keepdims") for kind in _REDUCTIONS}
+"""Attributes that may be given by position; those of other classes by name."""
+
+
 def creator(graph: Graph, class_name: str, *, connected: bool) -> Callable[..., Any]:
     """A function that appends an operator of that class to the graph.
 
-    The positional arguments are ({index: tensor id}, {index: tensor id}, ...) when `connected`; of the rest, the
-    settings are used, and attributes of the operator may be given by keyword.
+    The positional arguments are ({index: tensor id}, {index: tensor id}, ...) when `connected`; of the rest, identifier
+    and settings are used, then the attributes of `_POSITIONAL`. Attributes may be given by keyword.
     """
     from .op_classes import all_classes
 
@@ -26,10 +42,49 @@ def creator(graph: Graph, class_name: str, *, connected: bool) -> Callable[..., 
     def make(*args: Any, **attributes: Any) -> Any:
         inputs, outputs, rest = (args[0], args[1], args[2:]) if connected else ({}, {}, args)
         settings = attributes.pop("settings", next((a for a in rest if isinstance(a, Settings)), None))
-        plain = {k: v for k, v in attributes.items() if isinstance(v, (int, float, str, list, tuple))}
-        return _make(graph, class_name, inputs, outputs, settings, plain)
+        given = [attributes.pop("opid", None), *(a for a in rest if isinstance(a, OperatorIdentifier))]
+        _check_identifier(class_name, given)
+        plain = [a for a in rest if not isinstance(a, (Settings, OperatorIdentifier))]
+        return _make(graph, class_name, inputs, outputs, settings, {**_named(class_name, plain), **attributes})
 
     return make
+
+
+def _check_identifier(class_name: str, given: list[Any]) -> None:
+    known = identifier(class_name)
+    for found in given:
+        if found is not None and found.type != known.type:
+            raise popart_exception(f"createOp_{class_name}: the identifier is of {found}, expected type {known.type}")
+
+
+def _named(class_name: str, plain: list[Any]) -> dict[str, Any]:
+    names = _POSITIONAL.get(class_name, ())
+    if len(plain) > len(names):
+        raise popart_exception(
+            f"createOp_{class_name}: no attribute is known for the positional argument {plain[len(names)]!r}.\n"
+            "  fix: pass attributes by name, as the operator table calls them, for example axis=1."
+        )
+    return dict(zip(names, plain, strict=False))
+
+
+def _effects(class_name: str) -> dict[str, Any]:
+    """What an operator made by hand writes or aliases.
+
+    Raises
+    ------
+    popart_exception
+        An update whose kind only `popxl.ops.var_updates` tells.
+    """
+    from .pattern_rules import inplace_classes
+
+    if class_name in ("CopyVarUpdateOp", "AdamVarUpdateOp"):
+        return {"writes": [(0, 0)]}
+    if rows()[class_name].base in ("VarUpdateOp", "AccumulateBaseOp", "AccumulatorScaleOp"):
+        raise popart_exception(f"createOp_{class_name}: make updates with popxl.ops.var_updates")
+    position, view = inplace_classes().get(class_name, (None, False))
+    if position is None:
+        return {}
+    return {"views": [position]} if view else {"writes": [(position, 0)]}
 
 
 def _make(graph: Graph, class_name: str, inputs: Any, outputs: Any, settings: Any, attributes: dict[str, Any]) -> Any:
@@ -47,7 +102,8 @@ def _make(graph: Graph, class_name: str, inputs: Any, outputs: Any, settings: An
     outs = [Out("", (), float32) for _ in outputs]
     ids = [outputs[i] for i in sorted(outputs)]
     existing = {i: graph._tensors.pop(i) for i in ids if i in graph._tensors}
-    op = create(class_name, operands, outs, attributes, graph=graph, settings=settings, output_ids=ids)
+    op = create(class_name, operands, outs, attributes, graph=graph, settings=settings, output_ids=ids,
+                **_effects(class_name))  # fmt: skip
     for value in op._node.outputs:
         old = existing.get(value.name or "")
         if old is not None:

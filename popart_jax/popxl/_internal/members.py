@@ -55,6 +55,76 @@ def _loop_in(self: Any, index: int, parent_id: str, graph_id: str, overwrite: bo
         self._node.replace_input_with(i, value)
 
 
+def _loop_out(self: Any, index: int, parent_id: str, graph_id: str, overwrite: bool = False) -> None:
+    """A new output of the loop: an output of its graph leaves it as a new tensor."""
+    from ..ops.call import modified_inputs, set_modified
+    from ..tensor import Tensor
+
+    body, parent = self._called()[0], self._graph
+    inner = body.get_tensor(graph_id)
+    body._graph.outputs.insert(index + 1, inner._value)
+    kept, modified = list(self._outputs().values()), modified_inputs(self)
+    n = len(self._node.outputs)
+    self._node.resize_outputs(n + 1)
+    value = self._node.outputs[n]
+    value.name, value.shape, value.type = parent_id, inner._value.shape, inner._value.type
+    made = Tensor._make(parent, value, inner.meta_shape)
+    _reorder_outputs(self, [*kept[:index], made, *kept[index:]])
+    set_modified(self, modified)
+
+
+def _reorder_outputs(op: Any, tensors: list[Any]) -> None:
+    """Output `i` of an operator becomes tensor `i`; readers follow their tensors."""
+    uses = {t.id: list(t._value.uses()) for t in tensors}
+    types = {t.id: (t._value.shape, t._value.type) for t in tensors}
+    graph = op._graph._graph
+    bound = {i: v.meta["tensor"].id for i, v in enumerate(graph.outputs) if v.producer() is op._node}
+    names = [t.id for t in tensors]
+    for value in op._node.outputs:
+        value.name = None
+    for t, name, value in zip(tensors, names, op._node.outputs, strict=False):
+        value.name, value.meta["tensor"] = name, t
+        value.shape, value.type = types[name]
+        t._value = value
+    for t in tensors:
+        for node, i in uses[t.id]:
+            node.replace_input_with(i, t._value)
+    for i, name in bound.items():
+        graph.outputs[i] = op._graph._tensors[name]._value
+
+
+def _loop_drop_in(self: Any, index: int) -> None:
+    """Take out an input of the loop and of its graph."""
+    body = self._called()[0]
+    del body._graph.inputs[index]
+    kept = [v for i, v in enumerate(self._node.inputs) if i != index]
+    for i, value in enumerate(kept):
+        self._node.replace_input_with(i, value)
+    self._node.resize_inputs(len(kept))
+
+
+def _loop_drop_out(self: Any, index: int) -> None:
+    """Take out an output of the loop and of its graph."""
+    from ..ops.call import modified_inputs, set_modified
+
+    tensors, modified = list(self._outputs().values()), modified_inputs(self)
+    gone = tensors.pop(index)
+    del self._called()[0]._graph.outputs[index + 1]
+    self._graph._disconnect_outputs(self, [gone])
+    _reorder_outputs(self, tensors)
+    self._node.resize_outputs(len(tensors))
+    set_modified(self, modified)
+    if not gone._value.uses():
+        self._graph._remove_tensor(gone)
+
+
+def _written(self: Any, t: Any = None) -> Any:
+    """The input that an update writes, for each way the internal IR asks: whole regions, all of it."""
+    from .ir.view import Region
+
+    return [Region.getFull(list(self._in(0).shape))]
+
+
 _MATMUL = {
     "getAvailableMemoryProportion": _option("available_memory_proportion"),
     "setAvailableMemoryProportion": _setter("available_memory_proportion"),
@@ -90,6 +160,9 @@ MEMBERS: dict[str, dict[str, Any]] = {
         "setTripCountValue": _set_trip_count,
         "getNumExplicitInputs": lambda self: len(self._node.outputs),
         "addLoopInput": _loop_in,
+        "addLoopOutput": _loop_out,
+        "removeLoopInput": _loop_drop_in,
+        "removeLoopOutput": _loop_drop_out,
     },
     "IfOp": {"getConditionInIndex": staticmethod(lambda: 0)},
     "MatMulBaseOp": _MATMUL,
@@ -121,6 +194,12 @@ MEMBERS: dict[str, dict[str, Any]] = {
         "getFactor": lambda self: self._options.get("factor", OptimizerValue()),
     },
     "AccumulateOp": {"getFactor": lambda self: self._options.get("factor", OptimizerValue())},
+    "VarUpdateOp": {
+        "aliases": lambda self, i=0, o=0: _written(self),
+        "modifies": lambda self, i=0: _written(self) if i == 0 else [],
+        "optimizerInputs": lambda self: {i: t._pb_tensor for i, t in self._inputs().items() if i > 1 and t.shape == ()},
+        "growAliasModel": lambda self, model=None: None,
+    },
     "VarUpdateWithUpdaterOp": {"getUpdaterInIndex": staticmethod(lambda: 1)},
 }
 

@@ -10,25 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import pattern_rules as rules
-from .enums import PatternsLevel as PatternsLevel
+from patterns import catalogue
+from patterns._core import RULES, Rule
 
-MANDATORY: dict[str, Callable[[Any], bool]] = {
-    "ConvTranspose": rules.conv_transpose,
-    "AllReduceToIdentityPattern": rules.all_reduce_to_identity,
+from . import pattern_rules as own
+from .enums import PatternsLevel as PatternsLevel
+from .twin import rewrite
+
+OWN: dict[str, Callable[[Any], bool]] = {"ConvTranspose": own.conv_transpose}
+"""Patterns with a form for float8, and an executable one."""
+
+NOT_HERE = {
+    "MatMulOp": "three axes are a layout of Poplar's; here a product keeps its operands",
+    "ConvDataGrad": "the gradient operator runs as it is",
+    "ScanToLoop": "PopXL has no Scan",
+    "LoopScanOut": "PopXL's loops have no scan outputs",
+    "NlllWithSoftmaxGradDirect": "it joins loss and gradient, which PopXL keeps in two graphs",
+    "ViewSimplifyPattern": "views of PopXL are its own",
+    "TiedGather": "a form of sessions that train",
+    "TiedGatherAccumulate": "a form of sessions that train",
 }
-DECOMPOSITIONS: dict[str, Callable[[Any], bool]] = {
-    "MulArgGradOp": rules.mul_gradient,
-    "DivArg0GradOp": rules.div_gradient,
-    "SubtractArg1GradOp": rules.subtract_gradient,
-    "ExpGradOp": rules.exp_gradient,
-}
-DEFAULT: dict[str, Callable[[Any], bool]] = {
-    "SumToAdd": rules.sum_to_add,
-    "SplitGradOpToConcat": rules.split_gradient,
-    "OpToIdentity": rules.op_to_identity,
-    "PostNRepl": rules.remove_identity,
-}
+"""Patterns of the catalogue that leave PopXL graphs alone, and why."""
 
 
 class Pattern:
@@ -48,9 +50,8 @@ class Patterns:
         return self._switched.get(name, self._at_level(name))
 
     def _at_level(self, name: str) -> bool:
-        if self._level is PatternsLevel.NoPatterns:
-            return False
-        return self._level is not PatternsLevel.Minimal or name in MANDATORY
+        row = catalogue.find(name.removesuffix("Pattern"))
+        return row is not None and row.on_at(self._level.name)
 
     def enablePattern(self, name: str, on: bool) -> Patterns:
         self._switched[name] = on
@@ -61,44 +62,27 @@ class Patterns:
 
     @staticmethod
     def getAllPreAliasPatternNames() -> list[str]:
-        return [*MANDATORY, *DECOMPOSITIONS, *DEFAULT]
+        return [row.name for row in catalogue.rows() if row.kind == "pre-alias"]
 
     @staticmethod
     def isMandatory(pattern: Any) -> bool:
-        return str(pattern) in MANDATORY or str(pattern) in DECOMPOSITIONS
+        row = catalogue.find(str(pattern))
+        return row is not None and row.mandatory
+
+
+def selected_rules(patterns: Patterns) -> list[Rule]:
+    """Shared rewrites that are switched on, in order of application."""
+    names = [r.name for r in catalogue.rows() if r.name not in NOT_HERE and patterns.isPatternEnabled(r.name)]
+    return [rule for name in names if name not in OWN for rule in RULES.get(name, ()) if "view" in rule.stages]
 
 
 def apply(graph: Any, patterns: Any) -> None:
     """Apply the selected patterns to a graph until nothing changes."""
-    selected = [
-        fn for name, fn in {**MANDATORY, **DECOMPOSITIONS, **DEFAULT}.items() if patterns.isPatternEnabled(name)
-    ]
-    while any(_pass(graph, fn) for fn in selected):
-        pass
-
-
-def _pass(graph: Any, fn: Callable[[Any], bool]) -> bool:
-    changed = False
-    for op in [graph._ops[i] for i in sorted(graph._ops)]:
-        if op.id in graph._ops and fn(op):
-            changed = True
-    return changed
-
-
-_IN_PLACE: dict[str, tuple[tuple[str, int], ...]] = {
-    "AddOp": (("AddLhsInplaceOp", 0), ("AddRhsInplaceOp", 1)),
-    "MulOp": (("MulLhsInplaceOp", 0), ("MulRhsInplaceOp", 1)),
-    "ExpOp": (("ExpInplaceOp", 0),),
-    "ReluOp": (("ReluInplaceOp", 0),),
-    "GeluOp": (("GeluInplaceOp", 0),),
-    "GeluErfOp": (("GeluErfInplaceOp", 0),),
-    "SwishOp": (("SwishInplaceOp", 0),),
-    "CeilOp": (("CeilInplaceOp", 0),),
-    "FloorOp": (("FloorInplaceOp", 0),),
-    "ClipOp": (("ClipInplaceOp", 0),),
-    "SignOp": (("SignInplaceOp", 0),),
-    "SoftmaxOp": (("SoftmaxInplaceOp", 0),),
-}
+    for name, fn in OWN.items():
+        if patterns.isPatternEnabled(name):
+            for op in [graph._ops[i] for i in sorted(graph._ops)]:
+                fn(op)
+    rewrite(graph, selected_rules(patterns))
 
 
 def apply_inplace(graph: Any) -> None:
@@ -107,7 +91,7 @@ def apply_inplace(graph: Any) -> None:
 
     order = {op.id: k for k, op in enumerate(schedule(graph))}
     for op in sorted(graph._ops.values(), key=lambda o: order[o.id]):
-        for class_name, position in _IN_PLACE.get(op._class_name, ()):
-            if rules.may_overwrite(op, position, order):
-                rules.make_inplace(op, class_name, position)
+        for position, class_name in own.inplace_forms(op):
+            if own.may_overwrite(op, position, order):
+                own.make_inplace(op, class_name, position)
                 break

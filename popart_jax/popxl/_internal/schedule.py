@@ -34,10 +34,12 @@ def dependencies(graph: Graph, in_place: bool = True) -> dict[int, set[int]]:
 
 
 def in_place_pairs(graph: Graph) -> list[tuple[int, int]]:
-    """(earlier, later) by creation, for each write and each other use of the same storage."""
+    """(earlier, later) in node order, for each write and each other use of the same storage."""
     shared = alias_sets(graph)
     uses: dict[str, list[tuple[int, bool]]] = {}
-    for op in graph._ops.values():
+    ops = [node.meta["op"] for node in graph._graph]
+    place = {op.id: k for k, op in enumerate(ops)}
+    for op in ops:
         effect = effect_of(op._node)
         written = set() if effect is None else {i for i, _ in effect.writes}
         for i, t in op._inputs().items():
@@ -48,7 +50,10 @@ def in_place_pairs(graph: Graph) -> list[tuple[int, int]]:
         if not any(w for _, w in found):
             continue
         for k, (a, writes_a) in enumerate(found):
-            pairs.extend((min(a, b), max(a, b)) for b, writes_b in found[:k] if a != b and (writes_a or writes_b))
+            pairs.extend(
+                (min(a, b, key=place.__getitem__), max(a, b, key=place.__getitem__))
+                for b, writes_b in found[:k] if a != b and (writes_a or writes_b)
+            )  # fmt: skip
     return pairs
 
 
