@@ -67,7 +67,7 @@ def _named(class_name: str, plain: list[Any]) -> dict[str, Any]:
     return dict(zip(names, plain, strict=False))
 
 
-def _effects(class_name: str) -> dict[str, Any]:
+def _effects(class_name: str, inputs: Any) -> dict[str, Any]:
     """What an operator made by hand writes or aliases.
 
     Raises
@@ -84,6 +84,8 @@ def _effects(class_name: str) -> dict[str, Any]:
     position, view = inplace_classes().get(class_name, (None, False))
     if position is None:
         return {}
+    if class_name == "ConcatInplaceOp":
+        return {"views": sorted(inputs)}
     return {"views": [position]} if view else {"writes": [(position, 0)]}
 
 
@@ -103,7 +105,7 @@ def _make(graph: Graph, class_name: str, inputs: Any, outputs: Any, settings: An
     ids = [outputs[i] for i in sorted(outputs)]
     existing = {i: graph._tensors.pop(i) for i in ids if i in graph._tensors}
     op = create(class_name, operands, outs, attributes, graph=graph, settings=settings, output_ids=ids,
-                **_effects(class_name))  # fmt: skip
+                **_effects(class_name, inputs))  # fmt: skip
     for value in op._node.outputs:
         old = existing.get(value.name or "")
         if old is not None:

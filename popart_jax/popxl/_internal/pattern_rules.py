@@ -84,8 +84,17 @@ def is_view(op: Any) -> bool:
     return op.opType() in ALIASING
 
 
+def touched(op: Any, position: int) -> list[int]:
+    """Operands that the in-place form shares with its output: a concatenation is a view of all of them."""
+    return list(op._inputs()) if op.opType() == "Concat" else [position]
+
+
 def may_overwrite(op: Any, position: int, order: dict[int, int]) -> bool:
     """Whether an operand may be overwritten: it has the output's form and everybody else is done with it."""
+    return all(_is_free(op, i, order) for i in touched(op, position))
+
+
+def _is_free(op: Any, position: int, order: dict[int, int]) -> bool:
     from .alias import aliases
 
     t, out = op._in(position), op._out(0)
@@ -107,7 +116,8 @@ def make_inplace(op: Any, class_name: str, position: int) -> None:
     from .alias import aliases
     from .op_classes import find
 
-    for alias in aliases(op._in(position)):
+    shared = touched(op, position)
+    for alias in [a for i in shared for a in aliases(op._in(i))]:
         for node, _ in alias._value.uses():
             other = node.meta["op"]
             if other is not op:
@@ -116,7 +126,7 @@ def make_inplace(op: Any, class_name: str, position: int) -> None:
     if view:
         _without_template(op)
     op.__class__, op._class_name = find(class_name), class_name
-    name, effect = (VIEWS, [position]) if view else (WRITES, [position, 0])
+    name, effect = (VIEWS, shared) if view else (WRITES, [position, 0])
     op._node.attributes[name] = ir.AttrInt64s(name, effect)
 
 
