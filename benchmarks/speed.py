@@ -1,6 +1,7 @@
-"""Speed against hand-written JAX and the peers that are installed: ``python -m benchmarks.speed [--only NAME]``.
+"""The scoreboard: ``python -m benchmarks.speed [--budget SECONDS] [--only TEXT] [--inference] [--training] ...``.
 
-Each row interleaves its engines in one process and prints medians (ms) and the ratio of ours over each other engine.
+Each row interleaves its engines in one process, checks their results against each other, and prints medians (ms), the
+ratio of ours over each other engine, and whether the machine was too noisy to tell. Rows are written as they come.
 """
 
 from __future__ import annotations
@@ -8,34 +9,32 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 # peers' idle threads must not spin while another engine is timed; read when the libraries are loaded
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from . import engines, networks
-from .timing import Timing, interleave, ratio
+from . import engines, memory, networks, real, startup, training
+from .board import Board, Row
 from .tiny import tiny_rows
 
 INFERENCE = {
     "mlp": (1, 64),
     "lenet": (1, 64),
     "resnet18": (1, 8),
-    "resnet50": (1,),
+    "resnet50": (1, 8),
     "mobilenetv2": (1, 8),
     "lstm": (1, 8),
     "encoder": (1, 8),
-    "bert-base": (1,),
+    "bert-base": (1, 8),
     "gpt2-small": (1,),
 }
-TRAINING = {"mlp": (64, 4), "lenet": (64, 2), "resnet18": (8, 1), "lstm": (32, 2), "encoder": (8, 1)}
-ENGINES = ("by hand", "onnxruntime", "torch")
-NOISY = 0.3
+TRAINING = {"mlp": (64, 4), "lenet": (64, 2), "lstm": (32, 2), "encoder": (8, 1), "resnet18": (8, 1)}
+SECTIONS = ("inference", "real", "training", "tiny", "popxl", "startup", "memory")
 Calls = Mapping[str, Callable[[], np.ndarray]]
 
 
@@ -43,19 +42,21 @@ def inference_row(name: str, batch: int) -> Calls:
     """Engines for one inference row."""
     network = networks.NETWORKS[name](batch)
     calls = {"ours": engines.ours_inference(network), "by hand": engines.by_hand_inference(network)}
-    calls |= _peer("onnxruntime", lambda: engines.onnxruntime_inference(network))
+    calls |= _peer("onnxruntime", lambda: engines.onnxruntime_inference(network.model, network.feed))
+    calls |= _peer("openvino", lambda: engines.openvino_inference(network.model, network.feed))
     return calls | _peer("torch", lambda: engines.torch_inference(network))
 
 
-def training_row(name: str, batch: int, steps: int) -> Calls:
+def training_row(name: str, batch: int, steps: int, rule: str = "sgd-m") -> Calls:
     """Engines for one training row; a call makes `steps` steps."""
     make = functools.partial(networks.resnet18, training=True) if name == "resnet18" else networks.NETWORKS[name]
     network = make(batch)
-    data = engines.batches(network, steps)
-    calls = {"ours": engines.ours_training(network, data), "by hand": engines.by_hand_training(network, data)}
-    if name == "lstm":  # the column's functional LSTM trains 80 times slower than torch.nn.LSTM: no fair figure
-        return calls
-    return calls | _peer("torch", lambda: engines.torch_training(network, data))
+    data = training.batches(network, steps)
+    calls = {
+        "ours": training.ours_training(network, data, rule),
+        "by hand": training.by_hand_training(network, data, rule),
+    }
+    return calls | _peer("torch", lambda: training.torch_training(network, data, rule))
 
 
 def _peer(name: str, make: Callable[[], Callable[[], np.ndarray]]) -> dict[str, Callable[[], np.ndarray]]:
@@ -65,51 +66,46 @@ def _peer(name: str, make: Callable[[], Callable[[], np.ndarray]]) -> dict[str, 
         return {}
 
 
-def agree(calls: Mapping[str, Callable[[], np.ndarray]]) -> float:
-    """Largest relative difference of the engines' first results from ours."""
-    results = {name: np.array(call(), copy=True) for name, call in calls.items()}
-    ours = results.pop("ours")
-    scale = max(float(np.abs(ours).max()), 1e-6)
-    return max((float(np.abs(ours - r.reshape(ours.shape)).max()) / scale for r in results.values()), default=0.0)
-
-
-def show(table: Table, label: str, times: Mapping[str, Timing], difference: float) -> None:
-    """Add one row to the table."""
-    ours = times["ours"]
-    peers = {n: f"{t.median * 1e3:.3f} (x{ratio(ours, t):.2f})" for n, t in times.items() if n != "ours"}
-    noise = "noisy" if max(t.spread for t in times.values()) > NOISY else ""
-    cells = [peers.get(n, "") for n in ENGINES]
-    table.add_row(label, f"{ours.median * 1e3:.3f}", *cells, f"{difference:.0e}", noise)
+def rows(section: str) -> Iterator[Row]:
+    """Rows of one section, their engines not made yet."""
+    partial = functools.partial
+    if section == "inference":
+        yield from ((f"{n} b{b}", partial(inference_row, n, b)) for n, bs in INFERENCE.items() for b in bs)
+    elif section == "real":
+        yield from real.real_rows()
+    elif section == "training":
+        for rule in training.RULES:
+            for name, (batch, steps) in TRAINING.items():
+                yield f"train {name} b{batch} x{steps} {rule}", partial(training_row, name, batch, steps, rule)
+    elif section == "tiny":
+        yield from tiny_rows()
+        for steps in (1, 10, 100):
+            yield f"train small mlp b16 x{steps}", partial(training_row, "small mlp", 16, steps)
+    elif section == "popxl":
+        yield from ()
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", help="one network")
-    parser.add_argument("--inference", action="store_true")
-    parser.add_argument("--training", action="store_true")
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--budget", type=float, default=4.0, help="seconds a row")
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="rows whose label holds this text")
+    parser.add_argument("--budget", type=float, default=2.0, help="seconds of timing a row")
+    parser.add_argument("--output", type=Path, help="also append the rows to this Markdown file")
+    parser.add_argument("--priority", type=int, default=0, help="real-time priority of the timed phases (Linux, root)")
+    for section in SECTIONS:
+        parser.add_argument(f"--{section}", action="store_true")
     args = parser.parse_args(argv)
-    every = not (args.inference or args.training or args.tiny)
-    rows: list[tuple[str, Callable[[], Calls]]] = []
-    if args.inference or every:
-        rows += [(f"{n} b{b}", functools.partial(inference_row, n, b)) for n, bs in INFERENCE.items() for b in bs]
-    if args.training or every:
-        rows += [(f"train {n} b{b} x{s}", functools.partial(training_row, n, b, s)) for n, (b, s) in TRAINING.items()]
-    if args.tiny or every:
-        rows += tiny_rows()
-    console = Console(width=130)
-    table = Table("row", "ours (ms)", *(f"{n} (ms) (ours/{n})" for n in ENGINES), "difference", "")
-    for label, make in rows:
-        if args.only and args.only not in label:
-            continue
-        calls = make()
-        difference = agree(calls)
-        times = interleave(calls, budget=args.budget)
-        show(table, label, times, difference)
-        console.print(f"{label}: x{ratio(times['ours'], times['by hand']):.2f} of the hand-written one", style="dim")
-    console.print(table)
+    chosen = [s for s in SECTIONS if getattr(args, s)] or SECTIONS
+    board = Board(args.budget, args.priority, args.output)
+    for section in chosen:
+        for label, make in rows(section):
+            if args.only in label:
+                board.measure(label, make)
+        if section == "startup" and args.only in "startup":
+            board.show_table(startup.table(rounds=2))
+        if section == "memory" and args.only in "memory":
+            board.show_table(memory.table())
+    board.verdict()
     return 0
 
 

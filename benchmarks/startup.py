@@ -101,10 +101,15 @@ def main(argv: list[str] | None = None) -> int:
         {"ours": ours, "by_hand": by_hand}[args.program](args.folder)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         return 0
+    Console().print(table(args.rounds))
+    return 0
+
+
+def table(rounds: int) -> Table:
+    """Write the model and compare."""
     with tempfile.TemporaryDirectory() as name:
         prepare(Path(name))
-        Console().print(compare(Path(name), args.rounds))
-    return 0
+        return compare(Path(name), rounds)
 
 
 if __name__ == "__main__":

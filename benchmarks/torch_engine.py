@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from onnx import helper, numpy_helper
 
 from .networks import Network
+from .training import ADAM_RATE, BETA1, BETA2, EPSILON, MOMENTUM, RATE
 
 
 def _attributes(node: onnx.NodeProto) -> dict:
@@ -29,23 +30,8 @@ def _batch_norm(x, g, b, mean, var, *, outputs, epsilon=1e-5, **_):
     return F.batch_norm(x, mean, var, g, b, outputs > 1, 0.1, epsilon)
 
 
-def _lstm(x, w, r, b, *, hidden_size, **_):
-    """ONNX gates i, o, f, c to PyTorch's i, f, c, o."""
-
-    def turn(t):
-        i, o, f, c = t.chunk(4)
-        return torch.cat([i, f, c, o])
-
-    zero = x.new_zeros(1, x.shape[1], hidden_size)
-    wb, rb = b[0].chunk(2)
-    flat = [turn(w[0]), turn(r[0]), turn(wb), turn(rb)]
-    y, h, c = torch.lstm(x, (zero, zero), flat, True, 1, 0.0, False, False, False)
-    return y, h, c
-
-
 _OPS: dict[str, Callable] = {
     "Conv": _conv,
-    "LSTM": _lstm,
     "Relu": lambda x: F.relu(x),
     "Clip": lambda x, low, high: torch.clamp(x, float(low), float(high)),
     "MaxPool": lambda x, *, kernel_shape, strides, pads=(0, 0), **_: F.max_pool2d(
@@ -84,12 +70,28 @@ class Walk:
         self.weights = {k: torch.from_numpy(v.copy()) for k, v in network.params.items()}
         for name, w in self.weights.items():
             w.requires_grad_(training and not name.endswith((".m", ".v")))
+        self.lstms = {n.output[0]: self._lstm(n) for n in self.graph.node if n.op_type == "LSTM"}
+        self.trained = [w for w in self.weights.values() if w.requires_grad]
+
+    def _lstm(self, node: onnx.NodeProto) -> torch.nn.LSTM:
+        """The module with the weights of an LSTM node, which it takes over: gates i, o, f, c become i, f, c, o."""
+        w, r, b = (self.weights.pop(n).detach() for n in node.input[1:4])
+        order = [t.chunk(4) for t in (w[0], r[0], *b[0].chunk(2))]
+        module = torch.nn.LSTM(w.shape[2], r.shape[2])
+        with torch.no_grad():
+            for parameter, (i, o, f, c) in zip(module.parameters(), order, strict=True):
+                parameter.copy_(torch.cat([i, f, c, o]))
+        return module
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of one batch."""
         env = {**self.constants, **self.weights, "x": x}
         for node in self.graph.node:
             if node.op_type == "Constant":
+                continue
+            if node.op_type == "LSTM":
+                y, (h, c) = self.lstms[node.output[0]](env[node.input[0]])
+                env.update(zip(node.output, (y, h, c), strict=False))
                 continue
             extra = {"outputs": len(node.output)} if node.op_type == "BatchNormalization" else {}
             fn = _batch_norm if node.op_type == "BatchNormalization" else _OPS[node.op_type]
@@ -110,11 +112,14 @@ def torch_inference(network: Network) -> Callable[[], np.ndarray]:
     return call
 
 
-def torch_training(network: Network, xs: np.ndarray, ys: np.ndarray, rate: float, momentum: float):
-    """Eager training steps with momentum SGD; returns the losses."""
+def torch_training(network: Network, xs: np.ndarray, ys: np.ndarray, rule: str) -> Callable[[], np.ndarray]:
+    """Eager training steps; returns the losses."""
     walk = Walk(network, training=True)
-    trained = [w for w in walk.weights.values() if w.requires_grad]
-    optimizer = torch.optim.SGD(trained, lr=rate, momentum=momentum)
+    trained = walk.trained + [p for module in walk.lstms.values() for p in module.parameters()]
+    if rule == "adam":
+        optimizer: torch.optim.Optimizer = torch.optim.Adam(trained, lr=ADAM_RATE, betas=(BETA1, BETA2), eps=EPSILON)
+    else:
+        optimizer = torch.optim.SGD(trained, lr=RATE, momentum=MOMENTUM)
     x, y = torch.from_numpy(xs), torch.from_numpy(ys).long()
 
     def call() -> np.ndarray:

@@ -1,7 +1,8 @@
-"""Multi-layer perceptron, 784-512-512-10."""
+"""Multi-layer perceptrons: 784-512-512-10, and one whose step is all overhead."""
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import jax
@@ -10,16 +11,21 @@ import jax.numpy as jnp
 from .network import Author, Network, Params
 
 SIZES = (784, 512, 512, 10)
+SMALL = (64, 32, 32, 10)
 
 
-def mlp(batch: int) -> Network:
+def perceptron(name: str, sizes: tuple[int, ...], batch: int) -> Network:
     """Three dense layers with relu."""
     a = Author()
-    h = a.input([batch, SIZES[0]])
-    for i, (n, m) in enumerate(pairwise(SIZES)):
+    h = a.input([batch, sizes[0]])
+    for i, (n, m) in enumerate(pairwise(sizes)):
         h = a.onnx.gemm([h, a.weight(f"w{i}", m, n), a.weight(f"b{i}", m, scale=0.1)], transB=1)
         h = a.onnx.relu([h]) if i < 2 else h
-    return a.finish("mlp", [batch, SIZES[0]], h, _lay_out, _forward)
+    return a.finish(name, [batch, sizes[0]], h, _lay_out, _forward)
+
+
+mlp = partial(perceptron, "mlp", SIZES)
+small_mlp = partial(perceptron, "small mlp", SMALL)
 
 
 def _lay_out(params: Params):

@@ -1,0 +1,126 @@
+"""Measures rows, prints each as it comes, and says what the noise allows to conclude."""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from .timing import Timing, interleave, ratio
+
+ENGINES = ("by hand", "onnxruntime", "openvino", "torch")
+NOISY = 0.3
+Calls = Mapping[str, Callable[[], np.ndarray]]
+Row = tuple[str, Callable[[], Calls]]
+
+
+class Board:
+    """The scoreboard of one run.
+
+    Parameters
+    ----------
+    budget : float
+        Seconds of timing a row.
+    priority : int
+        Real-time priority of the timed phases; 0 leaves the scheduler alone.
+    output : Path or None
+        File that the rows are appended to, as a Markdown table.
+    """
+
+    def __init__(self, budget: float, priority: int = 0, output: Path | None = None) -> None:
+        self.budget, self.priority, self.output = budget, priority, output
+        self.console = Console(width=150)
+        self.ratios: dict[str, list[float]] = {}
+        self.noisy: list[str] = []
+        self.failed: list[str] = []
+        self._line(["row", "ours (ms)", *(f"{n} (ours/{n})" for n in ENGINES), "difference", "noise"])
+        self._write("|" + " --- |" * (len(ENGINES) + 4))
+
+    def measure(self, label: str, make: Callable[[], Calls]) -> None:
+        """Make the engines of one row, check, time and show them; a row that fails is shown as such."""
+        try:
+            calls = make()
+            difference = agree(calls)
+            with quiet(self.priority):
+                times = interleave(calls, budget=self.budget)
+        except Exception as err:  # whatever an engine raises costs its row, not the table
+            self.failed.append(label)
+            self._line([label, f"failed: {type(err).__name__}: {str(err).splitlines()[0][:90]}"])
+            return
+        self._show(label, times, difference)
+        del calls
+        gc.collect()
+
+    def _show(self, label: str, times: Mapping[str, Timing], difference: float) -> None:
+        ours, cells = times["ours"], []
+        for name in ENGINES:
+            if name in times:
+                found = ratio(ours, times[name])
+                self.ratios.setdefault(name, []).append(found)
+                cells.append(f"{times[name].median * 1e3:.3f} ({found:.2f})")
+            else:
+                cells.append("")
+        spread = max(t.spread for t in times.values())
+        if spread > NOISY:
+            self.noisy.append(label)
+        self._line([label, f"{ours.median * 1e3:.3f}", *cells, f"{difference:.0e}", f"{spread:.2f}"])
+
+    def show_table(self, table: Table) -> None:
+        """Show another kind of table."""
+        self.console.print(table)
+        if self.output is not None:
+            with self.output.open("a") as file:
+                Console(file=file, width=150).print(table)
+
+    def verdict(self) -> None:
+        """What the run says in all."""
+        for name, found in self.ratios.items():
+            self._write(f"ours / {name}: median {statistics.median(found):.2f}, largest {max(found):.2f}")
+        if self.noisy:
+            self._write(f"too noisy to tell differences below {NOISY:.0%}: {', '.join(self.noisy)}")
+        if self.failed:
+            self._write(f"failed: {', '.join(self.failed)}")
+
+    def _line(self, cells: list[str]) -> None:
+        self._write("| " + " | ".join(cells) + " |")
+
+    def _write(self, text: str) -> None:
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+        if self.output is not None:
+            with self.output.open("a") as file:
+                file.write(text + "\n")
+
+
+def agree(calls: Calls) -> float:
+    """Largest relative difference of the engines' first results from ours."""
+    results = {name: np.array(call(), copy=True) for name, call in calls.items()}
+    ours = results.pop("ours")
+    scale = max(float(np.abs(ours).max()), 1e-6)
+    return max((float(np.abs(ours - r.reshape(ours.shape)).max()) / scale for r in results.values()), default=0.0)
+
+
+@contextmanager
+def quiet(priority: int) -> Iterator[None]:
+    """Keep other processes off the cores: all threads of this one at a real-time priority (Linux, root)."""
+    if not priority:
+        yield
+        return
+    _schedule(os.SCHED_FIFO, priority)
+    try:
+        yield
+    finally:
+        _schedule(os.SCHED_OTHER, 0)
+        time.sleep(0.2)
+
+
+def _schedule(policy: int, priority: int) -> None:
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setscheduler(int(thread.name), policy, os.sched_param(priority))

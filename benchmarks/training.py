@@ -1,0 +1,129 @@
+"""The engines that stand side by side in training: ours, hand-written JAX and PyTorch, with two update rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import popart_jax as popart
+
+from .engines import Call
+from .networks import Network
+
+RATE, MOMENTUM = 0.01, 0.9
+ADAM_RATE, BETA1, BETA2, EPSILON = 1e-4, 0.9, 0.999, 1e-8
+RULES = ("sgd-m", "adam")
+
+
+@dataclass(frozen=True)
+class Batches:
+    """What one call consumes: images [steps, ...] and labels [steps, batch]."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+
+def batches(network: Network, steps: int) -> Batches:
+    """Random data for `steps` training steps."""
+    rng = np.random.default_rng(7)
+    shape = network.feed["x"].shape
+    batch = shape[1] if network.name == "lstm" else shape[0]
+    x = rng.normal(size=(steps, *shape)).astype(np.float32)
+    return Batches(x, rng.integers(0, network.classes, size=(steps, batch)).astype(np.int32))
+
+
+def _optimizer(rule: str) -> popart.Optimizer:
+    if rule == "sgd-m":
+        return popart.SGD({"defaultLearningRate": (RATE, False), "defaultMomentum": (MOMENTUM, True)})
+    values = {"defaultBeta1": BETA1, "defaultBeta2": BETA2, "defaultEps": EPSILON, "defaultWeightDecay": 0.0}
+    return popart.Adam({"defaultLearningRate": (ADAM_RATE, False)} | {k: (v, True) for k, v in values.items()})
+
+
+def ours_training(network: Network, data: Batches, rule: str) -> Call:
+    """`TrainingSession.run`; returns the loss of each step."""
+    builder = popart.Builder(network.model)
+    label = builder.addInputTensor(popart.TensorInfo("INT32", list(data.y.shape[1:])), "label")
+    probabilities = builder.aiOnnxOpset11.softmax([network.logits])
+    loss = builder.aiGraphcore.nllloss([probabilities, label])
+    flow = popart.DataFlow(len(data.y), {loss: popart.AnchorReturnType("All")})
+    device = popart.DeviceManager().createCpuDevice()
+    session = popart.TrainingSession(builder.getModelProto(), flow, loss, _optimizer(rule), device)
+    session.prepareDevice()
+    session.weightsFromHost()
+    anchors = session.initAnchorArrays()
+    stepio = popart.PyStepIO({"x": data.x, label: data.y}, anchors)
+
+    def call() -> np.ndarray:
+        session.run(stepio)
+        return anchors[loss]
+
+    return call
+
+
+def _momentum(velocity: Any, grads: Any, params: Any, count: Any) -> tuple[Any, Any]:
+    velocity = jax.tree.map(lambda v, g: MOMENTUM * v + g, velocity, grads)
+    return velocity, jax.tree.map(lambda p, v: p - RATE * v, params, velocity)
+
+
+def _adam(moments: Any, grads: Any, params: Any, count: Any) -> tuple[Any, Any]:
+    m = jax.tree.map(lambda m, g: BETA1 * m + (1 - BETA1) * g, moments[0], grads)
+    v = jax.tree.map(lambda v, g: BETA2 * v + (1 - BETA2) * g * g, moments[1], grads)
+    a, b = 1 - BETA1**count, 1 - BETA2**count
+    new = jax.tree.map(lambda p, m, v: p - ADAM_RATE * (m / a) / (jnp.sqrt(v / b) + EPSILON), params, m, v)
+    return (m, v), new
+
+
+def _loss(network: Network, params: Any, x: Any, y: Any) -> tuple[Any, dict[str, Any]]:
+    if network.forward_train:
+        logits, statistics = network.forward_train(params, x)
+    else:
+        logits, statistics = network.forward(params, x), {}
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1).mean(), statistics
+
+
+def by_hand_training(network: Network, data: Batches, rule: str) -> Call:
+    """The same step by hand: value_and_grad, the update written out, scan over the batches, donated state."""
+    update: Callable[..., tuple[Any, Any]] = {"sgd-m": _momentum, "adam": _adam}[rule]
+
+    def step(state, batch):
+        params, slots, count = state
+        (loss, statistics), grads = jax.value_and_grad(partial(_loss, network), has_aux=True)(params, *batch)
+        slots, params = update(slots, grads, params, count + 1)
+        return ({**params, **statistics} if statistics else params, slots, count + 1), loss
+
+    # XLA:CPU runs gradients of convolutions many times slower inside a loop, even one of a single pass: who knows that
+    # writes the steps out
+    convolutional = any(v.ndim == 4 for v in network.params.values())
+
+    @partial(jax.jit, donate_argnums=0)
+    def run(state, x, y):
+        if not convolutional:
+            return jax.lax.scan(step, state, (x, y))
+        losses = []
+        for i in range(len(x)):
+            state, loss = step(state, (x[i], y[i]))
+            losses.append(loss)
+        return state, jnp.stack(losses)
+
+    params = network.lay_out(network.params)
+    zeros = [jax.tree.map(jnp.zeros_like, params) for _ in range(2)]
+    state = [(params, tuple(zeros) if rule == "adam" else zeros[0], jnp.float32(0))]
+
+    def call() -> np.ndarray:
+        state[0], losses = run(state[0], data.x, data.y)
+        return np.asarray(losses)
+
+    return call
+
+
+def torch_training(network: Network, data: Batches, rule: str) -> Call:
+    """PyTorch eager."""
+    from .torch_engine import torch_training as make
+
+    return make(network, data.x, data.y, rule)
