@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ..errors import NodeError
 from ..ops.registry import REQUIRED, Lowering
+from .bounds import HOW
 from .operand_types import unlike
 from .resolve import label
 
@@ -30,7 +31,8 @@ def explain(err: Exception, node: ir.Node, row: Lowering, operands: list[Any], o
     if absent:
         reason = f"it lacks {' and '.join(absent)}"
     elif isinstance(err, (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)):
-        reason = "it needs values that are known only at run time; call it outside jit, or give a bound"
+        reason = "it needs values that are known only at run time; call it outside jit"
+        reason += f", or {HOW}" if row.takes_bound else ""
     else:
         reason = unlike(node, operands, opset) or _in_words(err)
     return node_error(node, operands, reason)

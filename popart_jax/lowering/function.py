@@ -16,6 +16,7 @@ from ..buffers import aligned_copy
 from ..model.load import ModelLike, load
 from ..ops.cast import HOST_ONLY
 from ..ops.control import staged
+from .bounds import set_bounds
 from .feeds import check_fed
 from .interpreter import Settings, evaluate
 from .passes import channels_last
@@ -24,7 +25,9 @@ from .resolve import check_supported
 _WIDE = {ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.DOUBLE, ir.DataType.COMPLEX128}
 
 
-def to_jax(model: ModelLike, *, training: bool = False) -> tuple[Callable[..., dict[str, Any]], dict[str, jax.Array]]:
+def to_jax(
+    model: ModelLike, *, training: bool = False, bounds: Mapping[str, Any] | None = None
+) -> tuple[Callable[..., dict[str, Any]], dict[str, jax.Array]]:
     """Turn an ONNX model into a pure function and its parameters.
 
     Parameters
@@ -33,6 +36,9 @@ def to_jax(model: ModelLike, *, training: bool = False) -> tuple[Callable[..., d
         The model; 64-bit types are kept exactly.
     training : bool
         Dropout and batch normalisation behave as in training.
+    bounds : mapping of str to int or (int, number), optional
+        For results whose size depends on data (NonZero, Unique, Compress, NonMaxSuppression, Loop), by name of an
+        output: that size while compiling, and what fills the rest. What is beyond the bound is lost.
 
     Returns
     -------
@@ -56,6 +62,7 @@ def to_jax(model: ModelLike, *, training: bool = False) -> tuple[Callable[..., d
     """
     loaded = load(model)
     graph = loaded.graph
+    set_bounds(graph, bounds or {})
     check_supported(graph, loaded.opset_imports)
     channels_last(graph)
     wide = _uses_wide_types(graph)

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from ..errors import popart_exception, poplibs_exception
 from . import operand_types, static
 from .attributes import array, keywords
+from .bounds import FILL, SIZE
 from .effects import Cell, Program, Storage, settle
 from .failure import described, explain, node_error, unmade
 from .operand_ranks import misranked
@@ -197,10 +198,11 @@ _NOT_FOLDED = frozenset({"key", "program"})
 
 def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     node, lowering = step.node, step.lowering
+    bounded = lowering.takes_bound and SIZE in node.attributes
     folded = all(static.is_static(x) for x in operands) and _NOT_FOLDED.isdisjoint(lowering.context.values())
     for i, value in enumerate(node.inputs):
-        if value is not None and lowering.is_static(i) and not static.is_static(operands[i]):
-            operands[i] = static.require(walk, node, i)
+        if value is not None and lowering.is_static(i) and not static.is_static(operands[i]) and not bounded:
+            operands[i] = static.require(walk, node, i, lowering)
     kwargs = dict(keywords(node, lowering, lambda g: Body(g, walk, step.number)))
     has_bodies = any(isinstance(v, Body) for v in kwargs.values())
     kwargs.update((name, _fact(what, step, walk)) for name, what in lowering.context.items())
@@ -241,6 +243,9 @@ def _fact(what: str, step: Step, walk: Walk) -> Any:
             return settings.options
         case "opset":
             return _opset(step, walk)
+        case "bound" | "fill":
+            found = step.node.attributes.get(SIZE if what == "bound" else FILL)
+            return None if found is None else found.value
         case "node":
             return step.node
         case "context":

@@ -12,7 +12,9 @@ import onnx_ir as ir
 
 from .._compat.jax import Tracer
 from ..errors import NeedsConstantError, popart_exception
+from ..ops.registry import Lowering
 from .attributes import array
+from .bounds import HOW
 
 if TYPE_CHECKING:
     from .interpreter import Walk
@@ -60,7 +62,7 @@ def _to_numpy(x: Any) -> Any:
     return np.asarray(x) if isinstance(x, jax.Array) and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
 
 
-def require(walk: Walk, node: ir.Node, position: int) -> Any:
+def require(walk: Walk, node: ir.Node, position: int, row: Lowering) -> Any:
     """The value of a static input that arrived as an array.
 
     Concrete arrays (outside a trace) are copied; a traced one is folded anew from the constants it was made of.
@@ -79,7 +81,7 @@ def require(walk: Walk, node: ir.Node, position: int) -> Any:
     if known is None:
         from .resolve import label
 
-        words = _popart_words(node, position) if walk.settings.popart else ""
+        words = f"Or {HOW}." if row.takes_bound else _popart_words(node, position) if walk.settings.popart else ""
         raise NeedsConstantError(label(node), node.op_type, position, value.name or "", chain, words)
     return known
 

@@ -19,11 +19,17 @@ from jax import lax
 from .._compat.jax import Tracer
 from ..errors import popart_exception, popart_runtime_error
 from .arrays import device_dtype
-from .registry import Context, PopartMode, Subgraph, lowers
+from .registry import Bound, Context, PopartMode, Subgraph, lowers
 
 _UNROLL_LIMIT = 100_000
 _SCAN_LIMIT = 4096
 _VERSIONS = (1, 11, 13, 16, 19, 21, 23, 24, 25)
+
+
+_UNBOUNDED = (
+    "The length of a Loop's scan outputs is known only at run time; call it outside jit, give the body a constant trip "
+    "count and condition, or bound the passes: to_jax(model, bounds={'OUTPUT': N}), or the attribute __size = N."
+)
 
 
 def known(x: Any) -> Any:
@@ -138,13 +144,14 @@ class _LoopCall:
         last, scans = lax.scan(body, _arrays(self.start), jnp.arange(int(self.count), dtype=self.device_counter))
         return None if unknown else (*last, *scans)
 
-    def skipping(self) -> tuple[Any, ...]:
-        """A scan over the largest number of passes that idles after the condition turned false; differentiable."""
-        if self.n_scans and not self.zero_filled:
-            raise popart_exception(
-                "The length of a Loop's scan outputs is known only at run time; call it outside jit, or give the "
-                "body a constant condition."
-            )
+    def skipping(self, bound: int | None = None) -> tuple[Any, ...]:
+        """A scan over the largest number of passes that idles after the condition turned false; differentiable.
+
+        With a bound that is the number of passes, whatever the trip count is.
+        """
+        if self.n_scans and not self.zero_filled and bound is None:
+            raise popart_exception(_UNBOUNDED)
+        limit = None if bound is None or self.trip is None else jnp.asarray(self.trip).reshape(())
 
         def run(operands):
             going, carried, i = operands
@@ -156,20 +163,19 @@ class _LoopCall:
         idle = tuple(jnp.zeros(s.shape, s.dtype) for s in shapes)
 
         def body(state, i):
-            going, carried, scans = lax.cond(state[0], run, lambda o: (o[0], o[1], idle), (*state, i))
+            live = state[0] if limit is None else state[0] & (i < limit)
+            going, carried, scans = lax.cond(live, run, lambda o: (o[0], o[1], idle), (*state, i))
             return (going, carried), scans
 
-        assert self.count is not None
-        (_, last), scans = lax.scan(body, start, jnp.arange(int(self.count), dtype=self.device_counter))
+        passes = bound if bound is not None else self.count
+        assert passes is not None
+        (_, last), scans = lax.scan(body, start, jnp.arange(int(passes), dtype=self.device_counter))
         return (*last, *scans)
 
     def open_ended(self) -> tuple[Any, ...]:
         """`lax.while_loop`: no scan outputs, no reverse-mode gradient."""
         if self.n_scans:
-            raise popart_exception(
-                "The length of a Loop's scan outputs is known only at run time; call it outside jit, or give a "
-                "constant trip count and condition."
-            )
+            raise popart_exception(_UNBOUNDED)
 
         def goes_on(state):
             i, going, _ = state
@@ -186,8 +192,10 @@ class _LoopCall:
     def _start_flag(self) -> Any:
         return self.first if self.first is not None else self.cond
 
-    def run(self, all_known: bool) -> tuple[Any, ...]:
+    def run(self, all_known: bool, bound: int | None) -> tuple[Any, ...]:
         """The first way that fits."""
+        if bound is not None:
+            return self.skipping(bound)
         settled = self.first is not None and (self.count is not None or self.trip is None)
         if settled and (all_known or not staged()) and (self.count is None or self.count <= _UNROLL_LIMIT):
             try:
@@ -224,12 +232,15 @@ def _stack(parts: Sequence[Any]) -> Any:
 
 
 @lowers("Loop", *_VERSIONS)
-def loop(trip=None, cond=None, /, *start, body, popart: PopartMode = False, walk: Context):
-    """Body inputs: iteration, condition, carried values; outputs: condition, carried values, scan outputs."""
+def loop(trip=None, cond=None, /, *start, body, popart: PopartMode = False, walk: Context, bound: Bound = None):
+    """Body inputs: iteration, condition, carried values; outputs: condition, carried values, scan outputs.
+
+    A bound is the most passes there may be; scan outputs get that length, with zeros at the end.
+    """
     if trip is not None and trip.dtype not in (np.int32, np.int64, np.uint32, np.uint64):
         raise popart_exception(f"Loop: unsupported trip count data type {trip.dtype}")
     call = _LoopCall(trip, cond, start, body, zero_filled=popart)
-    results = call.run(_all_known(start, body, walk))
+    results = call.run(_all_known(start, body, walk), bound)
     return lax.stop_gradient(results) if popart else results
 
 

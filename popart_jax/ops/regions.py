@@ -1,4 +1,4 @@
-"""Regions and boxes: RoiAlign, MaxRoiPool, NonMaxSuppression, CenterCropPad."""
+"""Regions of images: RoiAlign, MaxRoiPool, CenterCropPad."""
 
 from __future__ import annotations
 
@@ -141,58 +141,6 @@ def max_roi_pool(x, rois, /, *, pooled_shape, spatial_scale=1.0):
     y = jnp.where(rows[:, None, :, :, None], data[:, :, None], low).max(3)
     y = jnp.where(columns[:, None, None], y[:, :, :, None], low).max(4)
     return jnp.where(y == low, 0, y)
-
-
-def _corners(boxes: np.ndarray, center_point: bool) -> np.ndarray:
-    """Boxes (..., 4) as y1, x1, y2, x2 with y1 <= y2, x1 <= x2."""
-    if center_point:
-        cx, cy, w, h = np.moveaxis(boxes, -1, 0)
-        return np.stack([cy - h / 2, cx - w / 2, cy + h / 2, cx + w / 2], -1)
-    low, high = np.minimum(boxes[..., :2], boxes[..., 2:]), np.maximum(boxes[..., :2], boxes[..., 2:])
-    return np.concatenate([low, high], -1)
-
-
-def _overlap(one: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Intersection over union of one box with others; 0 where an area is not positive."""
-    sides = np.minimum(one[2:], others[:, 2:]) - np.maximum(one[:2], others[:, :2])
-    common = np.where((sides > 0).all(1), sides.prod(1), 0)
-    areas = [(b[..., 2] - b[..., 0]) * (b[..., 3] - b[..., 1]) for b in (one, others)]
-    union = areas[0] + areas[1] - common
-    valid = (common > 0) & (areas[0] > 0) & (areas[1] > 0) & (union > 0)
-    return np.where(valid, common / np.where(valid, union, 1), 0)
-
-
-def _suppress(boxes: np.ndarray, scores: np.ndarray, most: int, iou: float, least: float | None) -> list[int]:
-    """Greedy selection of one class of one batch, best score first."""
-    order = np.argsort(-scores, kind="stable")
-    order = order if least is None else order[scores[order] > least]
-    kept: list[int] = []
-    while len(order) and len(kept) < most:
-        best, order = int(order[0]), order[1:]
-        kept.append(best)
-        order = order[_overlap(boxes[best], boxes[order]) <= iou]
-    return kept
-
-
-@lowers("NonMaxSuppression", 10, 11)
-def non_max_suppression(boxes, scores, most=None, iou=None, least=None, /, *, center_point_box=0):
-    """Selected (batch, class, box) triples. Their number depends on the data: outside jit only."""
-    found_boxes, found_scores = _concrete(boxes), _concrete(scores)
-    limit, overlap, threshold = (np.zeros(0) if v is None else _concrete(v) for v in (most, iou, least))
-    if found_boxes is None or found_scores is None or limit is None or overlap is None or threshold is None:
-        raise popart_exception("The number of boxes that NonMaxSuppression selects is known only at run time; call it "
-                               "outside jit.")  # fmt: skip
-    corners = _corners(found_boxes, bool(center_point_box))
-    count = max(int(limit.reshape(-1)[0]), 0) if limit.size else 0
-    bound = float(overlap.reshape(-1)[0]) if overlap.size else 0.0
-    floor = float(threshold.reshape(-1)[0]) if threshold.size else None
-    triples = [
-        (b, c, i)
-        for b in range(found_scores.shape[0])
-        for c in range(found_scores.shape[1])
-        for i in _suppress(corners[b], found_scores[b, c], count, bound, floor)
-    ]
-    return np.asarray(triples, np.int64).reshape(-1, 3)
 
 
 @lowers("CenterCropPad", 18)

@@ -57,6 +57,11 @@ Context = Annotated[Any, FromContext("context")]
 PopartMode = Annotated[bool, FromContext("popart")]
 Options = Annotated[Mapping[str, Any], FromContext("options")]
 
+Bound = Annotated[int | None, FromContext("bound")]
+"""The size that the data-dependent dimension of the results is given, None where nobody gave one."""
+Fill = Annotated[Any, FromContext("fill")]
+"""What fills the results up to their `Bound`; None for the operator's own choice."""
+
 ProgramState = Annotated[Any, FromContext("program")]
 
 ONNX_DOMAIN = ""
@@ -77,6 +82,11 @@ class Lowering:
     static: frozenset[int]
     attributes: Mapping[str, Any] = field(repr=False)
     context: Mapping[str, str] = field(repr=False)
+
+    @property
+    def takes_bound(self) -> bool:
+        """Whether the size of the results depends on data and may be bounded."""
+        return "bound" in self.context.values()
 
     @property
     def least_inputs(self) -> int:

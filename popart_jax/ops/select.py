@@ -11,7 +11,7 @@ from jax import lax
 from ..errors import popart_exception
 from .arrays import Array, as_index, is_text, namespace, normal_axis, one_element
 from .elementwise import check_operands
-from .registry import Static, lowers
+from .registry import Bound, Fill, Static, lowers
 
 
 @lowers("Where", 9)
@@ -71,26 +71,38 @@ def top_k_1(x: Array, /, *, k: int, axis: int = -1) -> tuple[Array, Array]:
 
 
 @lowers("NonZero", 9)
-def non_zero(x: Array, /) -> Array:
-    """Result shape depends on data: exact outside jit."""
+def non_zero(x: Array, /, *, bound: Bound = None, fill: Fill = None) -> Array:
+    """Result shape depends on data: exact outside jit. A bound adds columns of 0."""
     if np.ndim(x) == 0:
-        return as_index(jnp.zeros((0, 1 if x else 0), np.int32))
-    return as_index(jnp.stack(jnp.nonzero(x)))
+        return as_index(jnp.zeros((0, bound or (1 if x else 0)), np.int32))
+    mask: Any = x != "" if is_text(x) else x
+    return as_index(jnp.stack(jnp.nonzero(mask, size=bound, fill_value=fill)))
 
 
 @lowers("Compress", 9)
-def compress(x: Any, condition: Static, /, *, axis: int | None = None) -> Any:
+def compress(x: Any, condition: Static, /, *, axis: int | None = None, bound: Bound = None, fill: Fill = None) -> Any:
+    """The selected elements, or slices along `axis`. A bound adds zeros."""
     xp = np if is_text(x) else namespace(x)
     flat = x.reshape(-1) if axis is None else x
     along = 0 if axis is None else normal_axis(axis, x.ndim)
     if np.size(condition) > flat.shape[along]:
         raise popart_exception(f"Compress: {np.size(condition)} conditions for {flat.shape[along]} elements")
-    return xp.take(flat, np.flatnonzero(condition), along)
+    if bound is None:
+        return xp.take(flat, np.flatnonzero(condition), along)
+    where = jnp.nonzero(condition, size=bound, fill_value=flat.shape[along])[0]
+    return jnp.take(jnp.asarray(flat), where, along, mode="fill", fill_value=0 if fill is None else fill)
 
 
 @lowers("Unique", 11)
-def unique(x: Static, /, *, axis: int | None = None, sorted: int = 1) -> tuple[Any, ...]:
-    """Distinct elements (or slices along `axis`), first positions, inverse and counts; unsorted: by first position."""
+def unique(
+    x: Static, /, *, axis: int | None = None, sorted: int = 1, bound: Bound = None, fill: Fill = None
+) -> tuple[Any, ...]:
+    """Distinct elements (or slices along `axis`), first positions, inverse and counts; unsorted: by first position.
+
+    A bound repeats the smallest element, with a count of 0.
+    """
+    if bound is not None:
+        return _bounded_unique(jnp.asarray(x), axis, bool(sorted), bound, fill)
     values, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
     if not sorted:
         order = np.argsort(first)
@@ -98,3 +110,13 @@ def unique(x: Static, /, *, axis: int | None = None, sorted: int = 1) -> tuple[A
         values, first, counts = np.take(values, order, axis or 0), first[order], counts[order]
         inverse = place[inverse]
     return (values, *(np.asarray(i, np.int64).reshape(-1) for i in (first, inverse, counts)))
+
+
+def _bounded_unique(x: Any, axis: int | None, sort: bool, size: int, fill: Any) -> tuple[Any, ...]:
+    values, first, inverse, counts = jnp.unique(x, True, True, True, axis, size=size, fill_value=fill)
+    inverse = inverse.reshape(-1)
+    if not sort:
+        order = jnp.argsort(jnp.where(counts > 0, first, np.iinfo(np.int32).max), stable=True)
+        values, first, counts = jnp.take(values, order, axis or 0), first[order], counts[order]
+        inverse = jnp.argsort(order)[inverse]
+    return (values, *map(as_index, (first, inverse, counts)))
