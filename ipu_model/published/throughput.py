@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ipu_model.published.formula import Formula
-from ipu_model.published.networks import NETWORKS, Network, cycles
+from ipu_model.published.catalogue import network, number
+from ipu_model.published.networks import Network, cycles
 from ipu_model.published.stencil import ipus
 from ipu_model.target import Target
 
@@ -21,24 +22,22 @@ PACKED = {128: 0.9, 512: 0.55}  # share of the tokens that remain when short seq
 
 
 def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
-    """The formula of a whole-model row, None when its network is not known."""
+    """The formula of a whole-model row, None for other rows."""
     if row["family"] not in ("inference", "training"):
         return None
     what, config = str(row["what"]).lower(), row["config"]
-    build = next((make for pattern, make in NETWORKS if re.search(pattern, what)), None)
-    if build is None:
-        return None
     training = row["family"] == "training"
-    tokens = int(config.get("seq", 384))
-    default = TRAINING_IMAGES if re.search("resnet|efficientnet", what) else max(1, TRAINING_TOKENS // tokens)
-    batch = int(config.get("batch", default if training else 1))
-    network = build(batch, config)
+    tokens = number(config, "seq", 384)
+    image = re.search("resnet|resnext|efficientnet|image|cnn|unet|u-net", what) or "image" in config
+    batch = number(config, "batch", (TRAINING_IMAGES if image else max(1, TRAINING_TOKENS // tokens)) if training else 1)
+    name = what.replace("inference", "").replace("training", "").replace("throughput", "").replace("pretrain", "")
+    net = network(f"{name} {config.get('model', '')}", batch, config)
     if training and "packed" in str(config.get("fw", "")):
         share = PACKED[128] if tokens <= 256 else PACKED[512]
-        network = dataclasses.replace(network, items=network.items / share)
+        net = dataclasses.replace(net, items=net.items / share)
     if training:
-        return _training(network, what, str(row["unit"]), str(row["hardware"]), target)
-    return _inference(network, row, target)
+        return _training(net, str(row["unit"]), str(row["hardware"]), target)
+    return _inference(net, row, target)
 
 
 def system_size(hardware: str) -> int:
@@ -57,12 +56,13 @@ def _inference(network: Network, row: Mapping[str, Any], target: Target) -> Form
     }
     if str(row["unit"]) == "ms":
         # hosts keep several batches in flight, so that a request waits for those before it
-        depth = "latency.queue_c600" if "c600, " in str(row["hardware"]).lower() else "latency.queue"
+        host = "card" if "c600, " in str(row["hardware"]).lower() else "server"
+        depth = f"latency.{host}_{network.served}"
         return Formula((quantities,), scale=depth, seconds=True, unit=1e-3)
     return Formula((quantities,), seconds=True, numerator=network.items)
 
 
-def _training(network: Network, what: str, unit: str, hardware: str, target: Target) -> Formula:
+def _training(network: Network, unit: str, hardware: str, target: Target) -> Formula:
     ops, _ = cycles(network, target)
     count = system_size(hardware)
     quantities = {f"training.{network.kind}": ops}
@@ -72,6 +72,8 @@ def _training(network: Network, what: str, unit: str, hardware: str, target: Tar
     if unit == "minutes":
         work = MLPERF_EPOCHS * IMAGENET_IMAGES
         scaled = {name: value * work / (count * network.items * 60) for name, value in quantities.items()}
+        # evaluation and start-up, which more IPUs do not shorten
+        scaled["training.minutes_beside"] = target.clock_hz
         return Formula((scaled,), seconds=True)
     items = 1.0 if unit.startswith("iteration") else network.items * count
     return Formula((quantities,), seconds=True, numerator=items)

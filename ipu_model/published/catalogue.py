@@ -1,0 +1,235 @@
+"""Which network a row means: patterns of names and the configuration beside them.
+
+A name picks an architecture, the configuration (batch, sequence, image, layers, width, parameters) its size. A name that
+nothing here matches is priced by its configuration; without one, as a transformer of base size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ipu_model.published import networks
+from ipu_model.published.networks import Conv, Network, Product
+
+Config = Mapping[str, Any]
+Build = Callable[[int, Config], Network]
+AVERAGE_TOKENS = 256  # of sequences up to 384 long, where a server packs them together
+SIZES = {  # layers, width and hidden width of encoders
+    "tiny": (2, 128, 512),
+    "mini": (4, 256, 1024),
+    "small": (4, 512, 2048),
+    "medium": (8, 512, 2048),
+    "base": (12, 768, 3072),
+    "large": (24, 1024, 4096),
+}
+VISION = {"tiny": (12, 192), "small": (12, 384), "base": (12, 768), "large": (24, 1024), "huge": (32, 1280)}
+LANGUAGE = {"small": (12, 768), "medium": (24, 1024), "large": (36, 1280), "xl": (48, 1600)}
+EFFICIENT = ((224, 1.0, 1.0), (240, 1.0, 1.1), (260, 1.1, 1.2), (300, 1.2, 1.4), (380, 1.4, 1.8), (456, 1.6, 2.2),
+             (528, 1.8, 2.6), (600, 2.0, 3.1))  # fmt: skip
+RESIDUAL = {18: (1, 1, 1, 1), 34: (2, 2, 3, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
+WINDOWS = {"tiny": (96, (2, 2, 6, 2)), "small": (96, (2, 2, 18, 2)), "base": (128, (2, 2, 18, 2)),
+           "large": (192, (2, 2, 18, 2))}  # fmt: skip
+RAY_SAMPLES = 192  # 64 coarse and 128 fine points on each ray
+VGG = ((2, 3, 64, 1), (2, 3, 128, 2), (3, 3, 256, 2), (3, 3, 512, 2), (3, 3, 512, 2))
+DETECTOR = ((1, 3, 32, 1), (2, 3, 64, 2), (4, 3, 128, 2), (8, 3, 256, 2), (8, 3, 512, 2), (4, 3, 1024, 2))
+
+
+def number(config: Config, name: str, default: int) -> int:
+    """A positive whole number of the configuration, however it is written (``8``, ``"512"``, ``"64x512"``: the last)."""
+    found = re.findall(r"\d+(?:\.\d+)?", str(config.get(name, "")))
+    return max(1, int(float(found[-1]))) if found else default
+
+
+def size_of(name: str, default: str) -> str:
+    """The size word in a name (``"large"``, ``"-l"``, ``"B"``, ...)."""
+    for word in ("tiny", "mini", "small", "medium", "base", "large", "huge", "xl"):
+        if re.search(rf"\b{word}|{word}\b", name):
+            return word
+    letter = re.search(r"[-_ /]([tsmbl])\b", name)
+    return {"t": "tiny", "s": "small", "m": "medium", "b": "base", "l": "large"}[letter[1]] if letter else default
+
+
+def _encoder(name: str, tokens: int, stretch: float = 1.0, layers: int = 0) -> Build:
+    def build(batch: int, config: Config) -> Network:
+        size = size_of(name, "base")
+        depth, width, hidden = SIZES.get(size, SIZES["large" if size in ("huge", "xl") else "base"])
+        base = SIZES["base"]
+        default = AVERAGE_TOKENS if (depth, width) == base[:2] else tokens
+        depth = number(config, "layers", layers or depth)
+        width = number(config, "d", number(config, "hidden", width))
+        hidden = 4 * width if "d" in config or "hidden" in config else hidden
+        seq = number(config, "seq", default)
+        net = networks.encoder(depth, width, hidden, seq, batch)
+        ops = tuple(dataclasses.replace(op, count=op.count * stretch) for op in net.ops)
+        return dataclasses.replace(net, ops=ops, elements=net.elements * stretch)
+
+    return build
+
+
+def _vision(name: str) -> Build:
+    def build(batch: int, config: Config) -> Network:
+        layers, width = VISION.get(size_of(name, "base"), VISION["base"])
+        found = re.search(r"/(\d+)|patch[- ]?(\d+)", name)
+        patch = number(config, "patch", int(next(g for g in found.groups() if g)) if found else 16)
+        tokens = (number(config, "image", 224) // max(1, patch)) ** 2 + 1
+        return dataclasses.replace(networks.encoder(layers, width, 4 * width, tokens, batch), served="vision")
+
+    return build
+
+
+def _swin(name: str) -> Build:
+    def build(batch: int, config: Config) -> Network:
+        size = size_of(name, "tiny")
+        width, depths = WINDOWS.get(size, WINDOWS["tiny"])
+        image = number(config, "image", 384 if size == "large" else 224)
+        return networks.swin(batch, width, depths, image, 12 if image == 384 else 7)
+
+    return build
+
+
+def _resnet(name: str) -> Build:
+    def build(batch: int, config: Config) -> Network:
+        layers = re.search(r"(?:resnet|resnext|rn)[a-z]*[- _]?(\d+)", name)
+        depths = RESIDUAL.get(int(layers[1]) if layers else 50, RESIDUAL[50])
+        image = number(config, "image", 224)
+        if "resnext" in name:
+            return networks.resnet(batch, image, depths, 32, 2)
+        return networks.resnet(batch, image, depths)
+
+    return build
+
+
+def _efficientnet(name: str) -> Build:
+    def build(batch: int, config: Config) -> Network:
+        which = re.search(r"b(\d)", name)
+        image, wide, deep = EFFICIENT[min(7, int(which[1])) if which else 0]
+        group = re.search(r"group[- ]?(?:size[- ]?)?(\d+)|g(\d+)\b", name)
+        each = int(next(g for g in group.groups() if g)) if group else 1
+        return networks.efficientnet(batch, number(config, "image", image), wide, deep, each)
+
+    return build
+
+
+def _language(name: str) -> Build:
+    def build(batch: int, config: Config) -> Network:
+        tokens = number(config, "seq", 1024)
+        billions = re.search(r"(\d+(?:\.\d+)?) ?b\b", name)
+        if billions or re.search(r"gpt-?j|llama|neox|bloom|\bopt\b|mistral", name):
+            return networks.of_parameters(float(billions[1] if billions else 6.0) * 1e9, tokens, batch)
+        layers, width = LANGUAGE.get(size_of(name, "small"), LANGUAGE["small"])
+        layers, width = number(config, "layers", layers), number(config, "d", width)
+        return networks.encoder(layers, width, 4 * width, tokens, batch)
+
+    return build
+
+
+def _conformer(name: str) -> Build:
+    def build(batch: int, config: Config) -> Network:
+        if "encoder" in name:
+            return networks.conformer(batch, number(config, "input", 512), 12, 256, 2048)
+        if size_of(name, "medium") == "large":
+            return networks.conformer(batch, 1200, 17, 512, 2048)
+        width = 144 if size_of(name, "medium") == "small" else 256
+        return networks.conformer(batch, number(config, "input", 600), 16, width, 4 * width)
+
+    return build
+
+
+def _speech(name: str) -> Build:
+    def build(batch: int, config: Config) -> Network:
+        size = SIZES["large" if "large" in name else "base"]
+        net = networks.encoder(*size, number(config, "seq", 500), batch)
+        return dataclasses.replace(net, served="speech")
+
+    return build
+
+
+def _plain(make: Callable[[int], Network]) -> Callable[[str], Build]:
+    return lambda name: lambda batch, config: make(batch)
+
+
+def _rays(name: str) -> Build:
+    sizes = (63, 256, 256, 256, 256, 256, 256, 256, 256, 4)
+    return lambda batch, config: dataclasses.replace(networks.mlp(batch * RAY_SAMPLES, sizes, "rays"), items=batch)
+
+
+def _nanogpt(name: str) -> Build:
+    def build(batch: int, config: Config) -> Network:
+        width, layers = number(config, "d", 768), number(config, "layers", 12)
+        return networks.encoder(layers, width, 4 * width, number(config, "seq", 1024), batch, kind="single_ipu_lm")
+
+    return build
+
+
+def _image(layers: tuple[tuple[int, int, int, int], ...], image: int) -> Callable[[str], Build]:
+    return lambda name: lambda batch, config: networks.stages(batch, number(config, "image", image), layers)
+
+
+def _small_cnn(batch: int) -> Network:
+    return Network("cnn", (Conv(1, batch, 28, 3, 4, 32), Product(1, batch, 6272, 128)), batch * 60000.0, batch, "image")
+
+
+def _rotary(name: str) -> Build:
+    size = (12, 384, 1536) if "v2" in name else SIZES["base"]
+
+    def build(batch: int, config: Config) -> Network:
+        tokens = number(config, "seq", 64 if "v2" in name else AVERAGE_TOKENS)
+        return dataclasses.replace(networks.encoder(*size, tokens, batch), served="rotary")
+
+    return build
+
+
+# What a row calls its model, as a pattern, with the maker of its network. The first that matches counts.
+NETWORKS: tuple[tuple[str, Callable[[str], Build]], ...] = (
+    (r"videobert|unified|clip|\bvit\b|\bvit-|vision transformer|deit|dino|\bmae\b|beit", _vision),
+    (r"roformer", _rotary),
+    (r"distil", lambda name: _encoder(name, 384, layers=6)),
+    (r"deberta", lambda name: _encoder(name, 384, 1.5)),
+    (r"bert|electra|ernie|xlnet|longformer|bigbird|squad", lambda name: _encoder(name, 384)),
+    (r"resnet|resnext|\brn\d+|unet.*resnet", _resnet),
+    (r"swin", _swin),
+    (r"conformer", _conformer),
+    (r"wide|dlrm|deep and wide|\bdin\b|\bdien\b|autoint|deepfm|recommend|\bncf\b", _plain(networks.wide_and_deep)),
+    (r"nerf|neural image|radiance", _rays),
+    (r"mnist.*(linear|mlp)|linear.*mnist|mnist linear", _plain(lambda b: networks.mlp(b, (784, 10)))),
+    (r"efficientnet", _efficientnet),
+    (r"efficientdet", lambda name: _efficientnet(name.replace("det-d", "net-b"))),
+    (r"mobilenet", lambda name: _efficientnet("b0")),
+    (r"vgg", _image(VGG, 224)),
+    (r"inception|densenet|googlenet|regnet|convnext", _image(((1, 7, 64, 2), (2, 3, 96, 2), (6, 3, 192, 2),
+                                                             (8, 3, 256, 2), (4, 3, 512, 2)), 299)),
+    (r"yolo|retinanet|\bssd\b|faster|mask r", _image(DETECTOR, 416)),
+    (r"dall-?e", lambda name: lambda b, c: networks.encoder(6, 1024, 4096, 1280, b)),
+    (r"stable diffusion|diffusion", lambda name: lambda b, c: networks.unet(b, number(c, "image", 512) // 2)),
+    (r"nanogpt", _nanogpt),
+    (r"gpt|llama|bloom|\bopt\b|language model|mistral", _language),
+    (r"\bt5\b|bart|pegasus|translation|transformer-big|marian", lambda name: _encoder(name, 512, 2.0)),
+    (r"wav2vec|hubert|whisper", _speech),
+    (r"fastspeech|fastpitch|tacotron", lambda name: lambda b, c: networks.encoder(12, 384, 1536, 600, b)),
+    (r"rnn-?t|transducer", lambda name: lambda b, c: networks.recurrent(b, 300, 5, 480, 1152)),
+    (r"deep ?speech|deep ?voice|lstm|gru|recurrent", lambda name: lambda b, c: networks.recurrent(b, 300, 4, 512, 1024)),
+    (r"unet|u-net|segmentation", lambda name: lambda b, c: networks.unet(b, number(c, "image", 572))),
+    (r"gps|gnn|graph|schnet|\bgcn\b|tgn|molec|nbfnet|shallow", lambda name: lambda b, c: networks.encoder(
+        number(c, "layers", 16), number(c, "d", 256), 4 * number(c, "d", 256), 32, b, 32, "graph")),
+    (r"transformer|attention", lambda name: _encoder(name, 384)),
+    (r"mlp|autoencoder|perceptron|dense", _plain(lambda b: networks.mlp(b, (1024, 4096, 4096, 1024)))),
+    (r"cnn|mnist|convolution|image", _plain(_small_cnn)),
+)  # fmt: skip
+
+
+def network(name: str, batch: int, config: Config) -> Network:
+    """The network that a row describes; one of unknown name is a transformer of the described size."""
+    name = name.lower()
+    make = next((make for pattern, make in NETWORKS if re.search(pattern, name)), None)
+    if make is not None:
+        return make(name)(batch, config)
+    parameters = re.match(r"([\d.]+) ?([kmb])", str(config.get("params", "")).lower())
+    if parameters:
+        count = float(parameters[1]) * {"k": 1e3, "m": 1e6, "b": 1e9}[parameters[2]]
+        return networks.of_parameters(count, number(config, "seq", AVERAGE_TOKENS), batch)
+    if "image" in config:
+        return networks.resnet(batch, number(config, "image", 224))
+    return _encoder(name, AVERAGE_TOKENS)(batch, config)
