@@ -27,6 +27,7 @@ class DeviceState:
         self.normal = Executable(Step(layout, normal_contexts()))
         self.loading = self._fragment(FROM_HOST)
         self.storing = self._fragment(TO_HOST)
+        self._watched = FAULT in self.normal.sent
         self.arrays: State | None = None
         for t in layout.owner.main_graph.variables:
             module_logger("session").log(_TRACE, "Reusing TensorData for d2hWeightBuffer of tensor %s", t.id)
@@ -94,7 +95,7 @@ class DeviceState:
 
     def _run_fragment(self, program: Executable) -> None:
         assert self.arrays is not None
-        program.run(self.arrays, {})
+        program.run(self.arrays, ())
 
     def download(self) -> dict[str, np.ndarray]:
         """Device to host, per variable id: a value for each replica (or the value, for one replica)."""
@@ -119,8 +120,8 @@ class DeviceState:
 
     # --- running --------------------------------------------------------------------------------------------------
 
-    def run(self, streams: dict[str, np.ndarray]) -> dict[str, Any]:
-        """One run; streams have shape (transfers[, replicas], ...) and so has what comes back.
+    def run(self, fed: list[Any]) -> list[Any]:
+        """One run; streams as the host has them, in the order of the layout, and so is what comes back.
 
         Raises
         ------
@@ -130,16 +131,16 @@ class DeviceState:
         arrays, program = self.arrays, self.normal
         assert arrays is not None
         if program.mesh is not None:
-            streams = {n: self._stream(x) for n, x in streams.items()}
-        sent = program.run(arrays, streams)
-        if FAULT in program.sent and np.any(to_host(sent[program.sent.index(FAULT)])):
+            fed = [self._stream(x) for x in fed]
+        sent = program.run(arrays, fed)
+        if self._watched and np.any(to_host(sent[-1])):
             raise poplar_application_runtime_error(
                 "The log2 scale of a float8 operator is outside the range [-32, 32)."
             )
-        return dict(zip(program.sent, sent, strict=True))
+        return sent
 
     def _stream(self, host: np.ndarray) -> Any:
-        sharding = self.normal.sharding(1)
+        sharding = self.normal.sharding(self.normal.stream_axis)
         if jax.process_count() > 1:
             return jax.make_array_from_process_local_data(sharding, host)
         return jax.device_put(host, sharding)

@@ -75,12 +75,6 @@ class Port:
         return full_shape(self.stream.shape, self.transfers, self.replicas)
 
     @cached_property
-    def device_shape(self) -> tuple[int, ...]:
-        """Shape of the program's array: every axis is there."""
-        lead = (self.transfers, self.replicas) if self.replicas > 1 else (self.transfers,)
-        return (*lead, *self.stream.shape)
-
-    @cached_property
     def dtype(self) -> np.dtype:
         """Type of the host's array."""
         return self.stream.dtype.as_numpy()
@@ -92,18 +86,18 @@ class Port:
 
     def feed(self, data: Any, downcast: bool) -> np.ndarray:
         """Host data as the program takes them."""
-        if type(data) is np.ndarray and data.shape == self.host_shape and data.dtype == self.dtype and self.plain:
-            return data.reshape(self.device_shape)
+        if type(data) is np.ndarray and data.dtype == self.dtype and data.shape == self.host_shape and self.plain:
+            return data
         return to_stream(self.stream, data, downcast, self.transfers, self.replicas)
 
     def read(self, array: np.ndarray) -> np.ndarray:
         """What the program sent, as the host sees it; a fresh array."""
-        fresh = np.array(array).reshape(self.host_shape)
+        fresh = np.array(array)
         return fresh if self.plain else as_host(fresh, self.stream.dtype)
 
 
 def to_stream(stream: Stream, data: Any, downcast: bool, transfers: int, replicas: int) -> np.ndarray:
-    """Fed data as an array (transfers[, replicas], ...) in the device's type.
+    """Fed data as an array of the stream's host shape, in the device's type.
 
     Raises
     ------
@@ -121,8 +115,7 @@ def to_stream(stream: Stream, data: Any, downcast: bool, transfers: int, replica
     check_shape(stream, array.shape, transfers, replicas)
     if transfers > 1 and array.shape[0] > transfers:
         array = array[:transfers]
-    lead = (transfers, replicas) if replicas > 1 else (transfers,)
-    return array.reshape(*lead, *stream.shape)
+    return array.reshape(full_shape(stream.shape, transfers, replicas))
 
 
 def _narrowed(stream: Stream, array: np.ndarray, kind: dtypes.dtype, downcast: bool) -> np.ndarray:

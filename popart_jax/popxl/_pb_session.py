@@ -92,7 +92,7 @@ class PopxlInferenceSession(InferenceSession):
         poplar_exception
             On a CPU device.
         """
-        from ..session.reports import ProfileReport
+        from ..session.profile_report import ProfileReport
 
         return ProfileReport(self._priced())
 

@@ -6,7 +6,7 @@ and tensors that the weight-loading program makes (``held:<id>``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -171,7 +171,7 @@ class Step:
         new.update((n, program.state[n]) for n in changing if n.startswith("remote:"))
         sent = {n: program.state[f"d2h:{n}"] for n in layout.d2h} if self.contexts is _NORMAL else {}
         if FAULT in program.state:
-            sent[FAULT] = program.state[FAULT][None]
+            sent[FAULT] = jnp.broadcast_to(program.state[FAULT], (layout.transfers,))
         return new, sent
 
     def _stream_state(self, streams: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,7 +203,8 @@ class Executable:
         self.taken = [n for n in self.changing if not (step.contexts == FROM_HOST and n.startswith("held:"))]
         self.streams = list(layout.h2d) if step.contexts is _NORMAL else []
         self.sent = [*(layout.d2h if step.contexts is _NORMAL else ()), *([FAULT] if self._watched else [])]
-        lead, inner = (0, 1) if layout.replicas > 1 else (None, None)
+        lead = 0 if layout.replicas > 1 else None
+        inner = self.stream_axis
         taken, fixed, streams = len(self.taken), len(self.fixed), len(self.streams)
         in_axes = (lead,) * (taken + fixed) + (inner,) * streams
         out_axes = (*(lead,) * len(self.changing), *(lead if n == FAULT else inner for n in self.sent))
@@ -218,9 +219,21 @@ class Executable:
         new, sent = self.step.one_replica(
             dict(zip(self.taken, args[:taken], strict=True)),
             dict(zip(self.fixed, args[taken : taken + fixed], strict=True)),
-            dict(zip(self.streams, args[taken + fixed :], strict=True)),
+            {n: self._every_transfer(n, x) for n, x in zip(self.streams, args[taken + fixed :], strict=True)},
         )
-        return (*(new[n] for n in self.changing), *(sent[n] for n in self.sent))
+        return (*(new[n] for n in self.changing), *(self._as_on_host(sent[n]) for n in self.sent))
+
+    @property
+    def stream_axis(self) -> int | None:
+        """Axis of the replicas in the host's arrays, whose axis of transfers is there only when there are several."""
+        layout = self.step.layout
+        return None if layout.replicas == 1 else int(layout.transfers > 1)
+
+    def _every_transfer(self, name: str, x: Any) -> Any:
+        return jnp.reshape(x, (self.step.layout.transfers, *self.step.layout.h2d[name].shape))
+
+    def _as_on_host(self, x: Any) -> Any:
+        return x[0] if self.step.layout.transfers == 1 else x
 
     @property
     def _watched(self) -> bool:
@@ -238,8 +251,8 @@ class Executable:
         held, lead = layout.state_shapes(), ((layout.replicas,) if layout.replicas > 1 else ())
         shapes = [((*lead, *held[n][0]), held[n][1]) for n in (*self.taken, *self.fixed)]
         for n in self.streams:
-            stream = layout.h2d[n]
-            shapes.append(((layout.transfers, *lead, *stream.shape), _canonical(stream.dtype._device)))
+            stream, transfers = layout.h2d[n], ((layout.transfers,) if layout.transfers > 1 else ())
+            shapes.append(((*transfers, *lead, *stream.shape), _canonical(stream.dtype._device)))
         return [
             jax.ShapeDtypeStruct(shape, dtype, sharding=self.sharding(axis))
             for (shape, dtype), axis in zip(shapes, axes, strict=True)
@@ -262,9 +275,11 @@ class Executable:
         """The executable; compiled on first use."""
         return self.lowered.compile()
 
-    def run(self, arrays: dict[str, Any], streams: Mapping[str, Any]) -> list[Any]:
-        """Run once on the device's state, which is brought up to date; returns what was sent, in the order `sent`."""
-        fed = [streams[n] for n in self.streams]
+    def run(self, arrays: dict[str, Any], fed: Sequence[Any]) -> list[Any]:
+        """Run once on the device's state, which is brought up to date.
+
+        Streams go in in the order `streams`; what was sent comes back in the order `sent`.
+        """
         results = self.call(*[arrays[n] for n in self.taken], *[arrays[n] for n in self.fixed], *fed)
         count = len(self.changing)
         arrays.update(zip(self.changing, results, strict=False))

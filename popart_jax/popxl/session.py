@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
+import jax
 import numpy as np
 
 from ..execution.compiled import to_host
@@ -60,7 +61,8 @@ class Session:
         self._layout = Layout.of(ir)
         self._state = DeviceState(self._layout)
         facts = self._shape_facts()
-        self._sources = {s: io.Port(s, *facts) for s in self._layout.h2d.values()}
+        self._sources = [io.Port(s, *facts) for s in self._layout.h2d.values()]
+        self._fetch = np.asarray if jax.process_count() == 1 else to_host
         self._sinks = [io.Port(s, *facts) for s in self._layout.d2h.values()]
         self._host_is_current = True
         self._compile()
@@ -283,8 +285,16 @@ class Session:
         ValueError
             Outside the context; unknown or missing streams; wrong shapes.
         """
-        sent = self._run(inputs or {}, downcast_inputs)
-        return {port.stream: port.read(to_host(sent[port.name])) for port in self._sinks}
+        if not self._attached or self._state.arrays is None:
+            self._need_device()
+        given = {} if inputs is None else inputs
+        if len(given) != len(self._sources) or any(port.stream not in given for port in self._sources):
+            io.check_keys(given, self.expected_inputs(), "input")
+        sent = self._state.run([port.feed(given[port.stream], downcast_inputs) for port in self._sources])
+        if self._host_is_current:
+            self._mark(False)
+        fetch = self._fetch
+        return {port.stream: port.read(fetch(x)) for port, x in zip(self._sinks, sent, strict=False)}
 
     def run_with_outputs(
         self,
@@ -298,16 +308,6 @@ class Session:
         self._validate_run_outputs(outputs)
         for stream, array in self.run(inputs, downcast_inputs).items():
             outputs[stream][...] = array.reshape(outputs[stream].shape)
-
-    def _run(self, inputs: Mapping[Any, Any], downcast: bool) -> dict[str, Any]:
-        self._need_device()
-        if len(inputs) != len(self._sources) or any(s not in inputs for s in self._sources):
-            io.check_keys(inputs, self._sources, "input")
-        streams = {port.name: port.feed(inputs[s], downcast) for s, port in self._sources.items()}
-        sent = self._state.run(streams)
-        if self._host_is_current:
-            self._mark(False)
-        return sent
 
     def _mark(self, current: bool) -> None:
         """Note whether the host's copies are the device's."""
