@@ -136,7 +136,7 @@ def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], look: 
     main_loops.add_main_loops(graph, facts, numbers)
     look("MainLoops", graph)
     if options.outlining:
-        outline.outline(graph, options.outline_threshold, numbers)
+        outline.outline(graph, options.outline_threshold, numbers, protected)
     look("PreAlias", graph)
     if "InPlace" in selection:
         prefer = "UpdateInplacePrioritiesForIpu" in selection

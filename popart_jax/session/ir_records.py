@@ -26,7 +26,7 @@ def record_ir(facts: IrFacts) -> None:
     graph = build(facts).graph
     names = graph_names(graph)
     numbers = count()
-    inner: dict[int, DebugInfo | None] = {}
+    inner: dict[ir.Node, DebugInfo | None] = {}
     kept: list[DebugInfo | None] = []  # records are written when they die: children first, then these
     opset = facts.graph.opset_imports.get("", 11)
     for each in reversed(all_graphs(graph)):
@@ -35,7 +35,7 @@ def record_ir(facts: IrFacts) -> None:
             extra = _outlined(node, inner, numbers) if REPLACED in node.meta else {}
             known = {"opid": identifier(node, opset), "graphId": names[id(each)], "attributes": attributes, **extra}
             info = _record_op(node, next(numbers), known)
-            inner.setdefault(id(each), info)
+            inner[node] = info
             kept.append(info)
     for value in _tensors(graph):
         shape = static_shape(value)
@@ -63,18 +63,20 @@ def _record_op(node: ir.Node, number: int, known: dict[str, object]) -> DebugInf
     )
 
 
-def _outlined(node: ir.Node, inner: dict[int, DebugInfo | None], numbers: count[int]) -> dict[str, str]:
-    """The op that a Call replaced gets a record of its own, paired with that of its copy in the subgraph."""
-    opid, inputs, name = node.meta[REPLACED]
-    replaced = record(
-        name or "", _LAYER, category="op", instanceId=next(numbers), opid=opid, inputs=inputs,
-        outputs=[o.name for o in node.outputs], graphId="maingraph", discard=1,
-    )  # fmt: skip
-    body = nodes.subgraphs(node)[0]
-    copy = inner.get(id(body))
+def _outlined(node: ir.Node, inner: dict[ir.Node, DebugInfo | None], numbers: count[int]) -> dict[str, str]:
+    """The ops that a Call replaced get records of their own, paired with those of their copies in the subgraph."""
+    pairs = []
+    for old in node.meta[REPLACED]:
+        replaced = record(
+            old.name, _LAYER, category="op", instanceId=next(numbers), opid=old.opid, inputs=old.inputs,
+            outputs=old.outputs, graphId="maingraph", discard=1,
+        )  # fmt: skip
+        copy = inner.get(old.copy)
+        if replaced and copy:
+            pairs.append((replaced.getId(), copy.getId()))
     return {
-        "replacedDebugContextIds": f"[{replaced.getId() if replaced else ''}]",
-        "outlinedDebugContextIds": f"[{copy.getId() if copy else ''}]",
+        "replacedDebugContextIds": f"[{','.join(str(old) for old, _ in pairs)}]",
+        "outlinedDebugContextIds": f"[{','.join(str(copy) for _, copy in pairs)}]",
     }
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from popart_jax.ir_view import Location
+from popart_jax.ir_view import Location, repeats
 
 from .helpers import MLP_TYPES, conv, counts, find, inference, mlp, ops, sgd, tensor_ids, training, view
 
@@ -145,6 +148,81 @@ def test_outlining():
     inner = next(op for name, body in graphs.items() if name != "maingraph" for op in body)
     assert inner["attributes"]["__execution_context"] == "Subgraph"
     assert inner["inputs"][0]["name"].startswith("call_subgraph(")
+
+
+LAYERS = """BuilderGraph_1 (float[4,4] x, float[4,4] w, float[4,4] v, float[4,4] u) => () {
+  a = MatMul(x, w)
+  b = Tanh(a)
+  c = MatMul(b, v)
+  d = Tanh(c)
+  e = MatMul(d, u)
+  f = Tanh(e)
+  l = ReduceSum<keepdims=0>(f)
+}"""
+LAYER_TYPES = {"l": ()} | dict.fromkeys("abcdef", (4, 4))
+
+
+def test_repeated_layers_become_one_subgraph():
+    """The whole sequence of a layer is outlined, forward and backward; what is left of the last layer calls inside."""
+    graphs = view(training(LAYERS, "w v u", LAYER_TYPES, "l", outlining=True))
+    types = {name: [op["type"].removesuffix("Inplace") for op in ops] for name, ops in graphs.items()}
+    called = Counter(op["attributes"]["callee"] for op in graphs["maingraph"] if op["type"] == "Call")
+    forward = next(name for name, ops in types.items() if "Tanh" in ops)
+    assert called[forward] == 3
+    assert [t for t in types[forward] if t != "Reshape"] == ["MatMul", "Tanh"]
+    assert not {"MatMul", "Tanh"} & set(types["maingraph"])
+    assert sum(ops.count("MatMul") for ops in types.values()) == 3  # forward, and the two gradients
+
+
+def test_outlined_tensors_keep_what_is_asked_for():
+    """Anchored tensors inside a repeated sequence stay tensors of the main graph."""
+    graphs = view(training(LAYERS, "w v u", LAYER_TYPES, "l a c", outlining=True))
+    shown = {t["name"] for op in graphs["maingraph"] for t in op["outputs"]}
+    assert {"a", "b", "c", "d", "f", "l"} <= shown
+    assert "e" in shown  # the callee has one list of outputs for all its calls
+
+
+def test_no_sequence_below_the_threshold():
+    assert len(view(training(LAYERS, "w v u", LAYER_TYPES, "l", outlining=True, outline_threshold=5000.0))) == 1
+
+
+def test_cheap_ops_alone_are_outlined_by_a_negative_threshold():
+    text = """BuilderGraph_1 (float[4] x) => () { a = Tanh(x) b = Exp(a) c = Tanh(b) d = Exp(c) }"""
+    facts = inference(training(text, "", {}, "d"), "d")
+    for threshold, calls in ((1.0, 0), (-1.0, 2)):
+        options = replace(facts.options, outlining=True, outline_threshold=threshold)
+        assert counts(replace(facts, options=options)).get("Call", 0) == calls
+
+
+def test_repeats_against_enumeration():
+    """All repeats of random words that can't be extended without losing an occurrence."""
+    rng = random.Random(1)
+    for _ in range(200):
+        word = [rng.randrange(3) for _ in range(rng.randrange(1, 25))]
+        places: dict[tuple[int, ...], list[int]] = {}
+        for n in range(1, len(word)):
+            for i in range(len(word) - n + 1):
+                places.setdefault(tuple(word[i : i + n]), []).append(i)
+        expected = {
+            part: at
+            for part, at in places.items()
+            if len(at) > 1 and all(len(places.get((*part, c), ())) < len(at) for c in range(3))
+        }
+        order = repeats.suffixes(np.asarray(word))
+        found = {}
+        for r in repeats.all_repeats(word, order):
+            at = sorted(order[r.left : r.right + 1].tolist())
+            found[tuple(word[at[0] : at[0] + r.length])] = at
+            assert (r.first, r.last) == (at[0], at[-1])
+        assert found == expected
+
+
+def test_best_repeats_share_nothing():
+    word = [9, *[1, 2, 3] * 5, 8, 1, 2]
+    found = list(repeats.best_repeats(word, lambda a, b: float(sum(word[a:b])), lambda n, starts: starts))
+    assert found == [(3, [1, 4, 7, 10, 13])]
+    unlike = list(repeats.best_repeats(word, lambda a, b: float(b - a), lambda n, starts: starts[::2]))
+    assert unlike[0] == (3, [1, 7, 13])
 
 
 def test_outline_attributes_keep_ops_apart():

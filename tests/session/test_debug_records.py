@@ -48,9 +48,11 @@ def test_outlined_calls_are_paired(tmp_path):
     assert len(calls) == 2
     numbers = {r["id"]: r for r in records}
     for call in calls:
-        replaced, copy = (int(call[k].strip("[]")) for k in ("replacedDebugContextIds", "outlinedDebugContextIds"))
-        assert numbers[replaced]["discard"] == 1
-        assert numbers[copy]["graphId"] == call["attributes"]["callee"]
+        pairs = [call[k].strip("[]").split(",") for k in ("replacedDebugContextIds", "outlinedDebugContextIds")]
+        for replaced, copy in zip(*(map(int, ids) for ids in pairs), strict=True):
+            assert numbers[replaced]["discard"] == 1
+            assert numbers[copy]["graphId"] == call["attributes"]["callee"]
+            assert numbers[replaced]["opid"] == numbers[copy]["opid"].replace("Inplace:", ":")
 
 
 def test_nothing_is_recorded_without_a_file(tmp_path):

@@ -1,0 +1,130 @@
+"""Repeated parts of a sequence of numbers: suffixes in order, and the parts that neighbouring suffixes begin with."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+Repeat = tuple[int, list[int]]  # length, and where it starts
+
+
+def best_repeats(
+    letters: Sequence[int], worth: Callable[[int, int], float], occurrences: Callable[[int, list[int]], list[int]]
+) -> Iterator[Repeat]:
+    """Repeats that share no letter, most valuable first; the value is that of all occurrences but one.
+
+    Parameters
+    ----------
+    letters : sequence of int
+        The sequence; a letter that is there once separates what stands on its two sides.
+    worth : callable
+        ``(start, stop)`` to the value of a part.
+    occurrences : callable
+        ``(length, starts)`` to the starts that may be treated as one and the same, in rising order.
+    """
+    order = suffixes(np.asarray(letters, np.int64))
+    found = all_repeats(letters, order)
+    taken = np.zeros(len(letters) + 1, np.int64)  # letters before each place that belong to a repeat already
+
+    checked: dict[int, list[int]] = {}  # occurrences that are alike, once that has been found out
+    heap = [(-r.count * worth(r.first, r.first + r.length), i) for i, r in enumerate(found)]
+    heapq.heapify(heap)
+    while heap and heap[0][0] < 0:
+        hoped, i = heapq.heappop(heap)
+        n, each = found[i].length, worth(found[i].first, found[i].first + found[i].length)
+        starts = np.asarray(checked.get(i) or np.sort(order[found[i].left : found[i].right + 1]))
+        apart = _apart(n, starts[taken[starts + n] == taken[starts]].tolist())
+        if -(len(apart) - 1) * each == hoped and i not in checked:
+            apart = checked[i] = _apart(n, occurrences(n, apart))
+        value = -(len(apart) - 1) * each
+        if value != hoped:  # fewer than hoped for: it waits for its turn
+            if len(apart) > 1:
+                heapq.heappush(heap, (value, i))
+            continue
+        new = np.zeros(len(letters), np.int64)
+        for s in apart:
+            new[s : s + n] = 1
+        taken[1:] += np.cumsum(new)
+        yield n, apart
+
+
+def _apart(n: int, starts: list[int]) -> list[int]:
+    """The first of the starts, and each that begins behind the end of the one before."""
+    chosen: list[int] = []
+    for s in starts:
+        if not chosen or s >= chosen[-1] + n:
+            chosen.append(s)
+    return chosen
+
+
+class _Repeat(NamedTuple):
+    """A part that can't be made longer without losing an occurrence; `order[left : right + 1]` are its starts."""
+
+    length: int
+    left: int
+    right: int
+    first: int
+    last: int
+
+    @property
+    def count(self) -> int:
+        """How many occurrences there can be beside the first without overlap."""
+        return min(self.right - self.left, (self.last - self.first) // self.length)
+
+
+def all_repeats(letters: Sequence[int], order: np.ndarray) -> list[_Repeat]:
+    """All repeats, from the lengths that neighbours in the order of suffixes have in common."""
+    found: list[_Repeat] = []
+    stack: list[tuple[int, int, int, int]] = []  # length, first suffix with it, lowest and highest start
+    for i, length in enumerate([*_common_prefixes(letters, order), 0]):
+        left, first, last = i, int(order[i]), int(order[i])
+        while stack and stack[-1][0] > length:
+            n, left, low, high = stack.pop()
+            first, last = min(first, low), max(last, high)
+            found.append(_Repeat(n, left, i, first, last))
+        if not length:
+            continue
+        if stack and stack[-1][0] == length:
+            n, left, low, high = stack.pop()
+            first, last = min(first, low), max(last, high)
+        stack.append((length, left, first, last))
+    return found
+
+
+def suffixes(letters: np.ndarray) -> np.ndarray:
+    """Starts of all suffixes in lexicographic order, by doubling the length that is compared."""
+    rank = np.unique(letters, return_inverse=True)[1].astype(np.int64)
+    step = 1
+    while True:
+        behind = np.full(len(rank), -1, np.int64)
+        behind[:-step] = rank[step:]
+        order = np.lexsort((behind, rank))
+        changes = (rank[order][1:] != rank[order][:-1]) | (behind[order][1:] != behind[order][:-1])
+        rank = np.empty_like(rank)
+        rank[order] = np.concatenate([[0], np.cumsum(changes)])
+        if step >= len(rank) or rank[order[-1]] == len(rank) - 1:
+            return order
+        step *= 2
+
+
+def _common_prefixes(letters: Sequence[int], order: np.ndarray) -> list[int]:
+    """How many letters neighbours in the order of suffixes have in common."""
+    total = len(letters)
+    place = np.empty_like(order)
+    place[order] = np.arange(total)
+    result, length = [0] * max(total - 1, 0), 0
+    for start in range(total):
+        rank = int(place[start])
+        if rank == 0:
+            length = 0
+            continue
+        other = int(order[rank - 1])
+        stop = total - max(start, other)
+        while length < stop and letters[start + length] == letters[other + length]:
+            length += 1
+        result[rank - 1] = length
+        length = max(length - 1, 0)
+    return result
