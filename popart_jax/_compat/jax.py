@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import jax
@@ -16,14 +16,12 @@ def enable_x64(on: bool = True):
     return jax.enable_x64(on)
 
 
-@cache
-def accepts_compiler_options(options: tuple[tuple[str, str], ...]) -> bool:
-    """Whether this XLA knows the options: names come and go between releases."""
-    try:
-        jax.jit(lambda: 0, compiler_options=dict(options)).lower().compile()
-    except Exception:  # the error's class differs between releases
-        return False
-    return True
+def compile_with(lowered: Any, options: Mapping[str, str]) -> Any:
+    """Compile with options where this XLA knows them (names come and go between releases), else without."""
+    if options:
+        with contextlib.suppress(Exception):  # the error's class differs between releases; a real one comes again below
+            return lowered.compile(compiler_options=dict(options))
+    return lowered.compile()
 
 
 def bind(equation: Any, operands: Sequence[Any], params: Mapping[str, Any] | None = None) -> Sequence[Any]:

@@ -12,6 +12,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
+from .._compat.jax import compile_with
+from ..buffers import aligned_copy
 from ..lowering.hoist import split
 from . import container, layout
 from .program import SEED, Program
@@ -114,7 +116,7 @@ def _avals(program: Program, hyper_size: int, in_axes: Any, mesh: Mesh | None) -
 def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> Executable:
     """Let XLA compile a traced step."""
     lowered = traced.traced.lower()
-    call = lowered.compile(compiler_options=dict(options) if options else None)
+    call = compile_with(lowered, options or {})
     prepare = None if traced.prepare is None else traced.prepare.lower().compile()
     return Executable(traced.program, traced.mesh, call, prepare, lowered)
 
@@ -197,7 +199,7 @@ class Executable:
     def _put(self, host: np.ndarray, axis: int | None, owned: bool) -> jax.Array:
         if self.mesh is None:
             # an own copy: device_put may share memory with an aligned NumPy array, which donation would then reuse
-            return jax.numpy.array(host, copy=True) if owned else jax.numpy.asarray(host)
+            return jax.numpy.array(host, copy=True) if owned else jax.device_put(aligned_copy(host))
         sharding = NamedSharding(self.mesh, spec(axis))
         if jax.process_count() > 1:
             return jax.make_array_from_process_local_data(sharding, host)  # streams and seeds are local already

@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx import helper
-from onnx.reference import ReferenceEvaluator
 
 import patterns
 
@@ -139,6 +138,8 @@ def _evaluate(node: ir.Node, known: dict[ir.Value, np.ndarray], opset: int) -> l
         return None
     proto = ir.serde.serialize_node(node)
     try:
+        from onnx.reference import ReferenceEvaluator  # imports every operator
+
         evaluator = ReferenceEvaluator(_single(proto, feeds, opset))
         return [np.asarray(a) for a in evaluator.run(None, feeds)]
     except (NotImplementedError, TypeError, ValueError, RuntimeError):  # data stay unknown, the type does not

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from .base import Optimizer
 from .rules import Reduction, Rule, Weight, rule_for
+
+if TYPE_CHECKING:
+    import optax
 
 Params = Mapping[str, Any]
 
@@ -66,6 +68,8 @@ def as_optax(optimizer: Optimizer) -> optax.GradientTransformation:
             new, slots[name], _ = rule.apply(w, working, q, h)
             steps[name] = new - w
         return steps, RuleState(slots, state.hyper)
+
+    import optax  # half a second that sessions need not spend
 
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
-
-import ipu_model
-from ipu_model import pva
+from typing import TYPE_CHECKING, Any
 
 from ..enums import DeviceType
 from .memory import OutOfMemoryError, OutOfMemoryException
 from .preparing import Prepared
+
+if TYPE_CHECKING:
+    import ipu_model
 
 VARIABLE = "POPART_JAX_CHECK_MEMORY"
 _ALLOW = "debug.allowOutOfMemory"
@@ -58,6 +58,8 @@ def check(session: Any, prepared: Prepared, error: OutOfMemoryError | None) -> N
 
 
 def _write_profile(prepared: Prepared, report: ipu_model.Report) -> str:
+    from ipu_model import pva
+
     folder = Path(prepared.request.options.engineOptions.get(_DIRECTORY, ".")) / prepared.request.name
     folder.mkdir(parents=True, exist_ok=True)
     return str(pva.save_profile(report, folder / "profile.pop"))

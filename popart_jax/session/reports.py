@@ -5,32 +5,17 @@ from __future__ import annotations
 import json
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cbor2
 
-import ipu_model
-from ipu_model import pva
-
 from ..enums import DeviceType, Instrumentation
 from ..errors import popart_runtime_error, poplar_exception
-from .pricing import price
 
+if TYPE_CHECKING:
+    import ipu_model
 
-class ProfileReport(pva.Report):
-    """`pva`'s view of a modelled profile, with the model's own report as `model`."""
-
-    def __init__(self, report: ipu_model.Report) -> None:
-        super().__init__(report.graph_report(), report.execution_report(), report.name)
-        self.model = report
-
-    def summary(self, **options: Any) -> str:
-        """The summary as text."""
-        return self.model.summary(**options)
-
-    def save_html(self, path: str | Path) -> Path:
-        """Write the report as one self-contained page."""
-        return self.model.save_html(path)
+    from .profile_report import ProfileReport
 
 
 class ReportMethods:
@@ -44,6 +29,8 @@ class ReportMethods:
 
     @cached_property
     def _priced(self) -> ipu_model.Report:
+        from .pricing import price  # the IPU model takes a while to import
+
         return price(self._prepared)
 
     def _report(self, *, profiles: bool = True) -> ipu_model.Report:
@@ -73,6 +60,8 @@ class ReportMethods:
 
     def getReport(self) -> ProfileReport:
         """The profile as an object; raises as `getSummaryReport` does."""
+        from .profile_report import ProfileReport
+
         return ProfileReport(self._report())
 
     def getGraphReport(self, useCbor: bool = False) -> bytes:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ..._compat.jax import accepts_compiler_options
-
 _EIGEN_CONVOLUTIONS = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
@@ -28,4 +26,4 @@ def compiler_options(graph: ir.Graph, *, training: bool, platform: str) -> dict[
     convolutional = any(node.op_type == "Conv" for node in graph)
     if platform != "cpu" or training or not convolutional:
         return {}
-    return dict(_EIGEN_CONVOLUTIONS) if accepts_compiler_options(tuple(_EIGEN_CONVOLUTIONS.items())) else {}
+    return dict(_EIGEN_CONVOLUTIONS)
