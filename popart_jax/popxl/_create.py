@@ -39,8 +39,8 @@ class Out:
 
 
 def like(t: Tensor, name: str, dtype: Dtype | None = None) -> Out:
-    """An output with the shape (and type) of a tensor."""
-    return Out(name, t.shape, t.dtype if dtype is None else dtype)
+    """An output with the shape, meta shape (and type) of a tensor: what is done to a shard gives a shard."""
+    return Out(name, t.shape, t.dtype if dtype is None else dtype, t.meta_shape)
 
 
 def create(

@@ -27,11 +27,17 @@ def tensor_hash(t: popxl.Tensor | popxl.TensorSpec) -> int:
 
 
 def argument_hash(arg: Any) -> int:
-    """Tensors by spec, sequences and mappings element by element, graphs by identity, anything else by `hash`."""
+    """Hash of an argument.
+
+    Tensors count by spec, sequences and mappings element by element, graphs by identity, groupings by their groups,
+    anything else by `hash`.
+    """
     if isinstance(arg, (popxl.Tensor, popxl.TensorSpec)):
         return tensor_hash(arg)
     if isinstance(arg, popxl.Graph):
         return hash(id(arg))
+    if isinstance(arg, popxl.ReplicaGrouping):
+        return hash(tuple(int(group) for group in arg.assignment))
     if isinstance(arg, Mapping):
         return hash(tuple((key, argument_hash(value)) for key, value in arg.items()))
     if isinstance(arg, Iterable) and not isinstance(arg, (str, bytes)):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from .. import popxl
 from ..popxl import RemoteBuffer, ReplicaGrouping, TensorSpec, ops
+from ..popxl.errors import UndefinedValue
 from .dot_tree import DotTree
 from .graph import GraphWithNamedArgs
 from .named_tensors import NamedTensors
@@ -106,9 +107,19 @@ def _store(buffer: RemoteBuffer, entry: int | popxl.Tensor, t: popxl.Tensor, use
     if not use_io_tiles:
         ops.remote_store(buffer, entry, t)
         return
-    copied = ops.io_tile_copy(t)
+    copied, place = ops.io_tile_copy(t), on_io_tiles(entry)
     with popxl.io_tiles():
-        ops.remote_store(buffer, entry, copied)
+        ops.remote_store(buffer, place, copied)
+
+
+def on_io_tiles(entry: int | popxl.Tensor) -> int | popxl.Tensor:
+    """An index that a transfer on IO tiles can take together with its tensor."""
+    if isinstance(entry, int):
+        return entry
+    try:
+        return ops.io_tile_copy(entry) if entry.tile_set == "compute" else entry
+    except UndefinedValue:  # an input, which takes the place of its users
+        return entry
 
 
 def load_remote(buffers: NamedRemoteBuffers, entry: int | popxl.Tensor = 0, use_io_tiles: bool = False) -> NamedTensors:

@@ -251,3 +251,51 @@ def test_a_routed_tensor_reaches_every_call_site_once():
         results = session.run()
     np.testing.assert_array_equal(results[streams[0]], [2, 4, 6])
     np.testing.assert_array_equal(results[streams[1]], [14, 22, 30])
+
+
+@pytest.mark.parametrize("mode", ["compute", "io", "io_overlapped"])
+def test_rows_of_sharded_buffers_pass_through_io_tiles(mode):
+    """Two layers share a graph: each step loads row i and stores row i + 1, in shards over the replicas."""
+    steps, layers = 2, 2
+    ir = popxl.Ir(replication=2)
+    ir._pb_ir.getSessionOptions().numIOTiles = 32
+    ir.num_host_transfers = steps
+    with ir.main_graph, popxl.in_sequence():
+        group = ir.replica_grouping()
+        feed, out = popxl.h2d_stream((3, 4), popxl.float32), popxl.d2h_stream((3, 4), popxl.float32)
+        spec = popxl.TensorSpec((3, 4), popxl.float32)
+        buffer = addons.batch_serial_buffer(spec, steps, layers + 1, group)
+        assert (buffer.tensor_shape, buffer.meta_shape, buffer.entries) == ((6,), (3, 4), steps * (layers + 1))
+
+        def row(offset):
+            return addons.RemoteHandle(buffer, offset, group)
+
+        def serialise(fn, loads, streams, stores, rows=1):
+            graph = addons.GraphWithNamedArgs(ir.create_graph(fn, spec))
+            x, y = graph.graph.inputs[0], graph.graph.outputs[0]
+            pick = [dict.fromkeys([t], *h) if h else {} for t, h in ((x, loads), (y, streams), (y, stores))]
+            return addons.batch_serialise(graph, steps, *pick, rows=rows, io_mode=mode).graph
+
+        first = serialise(lambda x: x + 1.0, [feed], [], [row(0)])
+        layer = serialise(lambda x: x * 2.0, [row(0)], [], [row(1)], layers)
+        last = serialise(lambda x: x - 3.0, [row(layers)], [out], [])
+        first.call(0)
+        for i in range(layers):
+            layer.call(i)
+        last.call(0)
+    data = np.random.RandomState(3).rand(steps, 2, 3, 4).astype(np.float32)
+    data[:, 1] = data[:, 0]  # a tensor that is stored in shards is the same everywhere
+    with popxl.Session(ir, "ipu_hw") as session:
+        np.testing.assert_allclose(session.run({feed: data})[out], (data + 1) * 4 - 3, rtol=1e-6)
+
+
+def test_copies_of_a_shard_are_shards():
+    ir = popxl.Ir(replication=2)
+    with ir.main_graph, popxl.in_sequence():
+        x = popxl.variable(np.arange(6, dtype=np.float32).reshape(2, 3))
+        shard = ops.collectives.replicated_reduce_scatter(x, configure_output_for_replicated_tensor_sharding=True)
+        moved = ops.io_tile_copy(ops.ipu_copy(shard, 0, 0))
+        assert (moved.shape, moved.meta_shape) == ((3,), (2, 3))
+        out = addons_ops.host_store(addons.gather_replica_sharded_tensor(moved, use_io_tiles=True))
+    with popxl.Session(ir, "ipu_hw") as session:
+        np.testing.assert_array_equal(session.run()[out][1], 2 * np.arange(6).reshape(2, 3))

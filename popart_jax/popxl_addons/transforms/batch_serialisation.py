@@ -13,7 +13,7 @@ from ...popxl import ops
 from ...popxl.transforms.autodiff import ExpectedConnectionType
 from ..graph import GraphWithNamedArgs
 from ..named_tensors import NamedTensors
-from ..remote import create_remote_buffer
+from ..remote import create_remote_buffer, on_io_tiles
 from ..rts import gather_replica_sharded_tensor
 from ..utils import suffix_graph_name
 
@@ -82,11 +82,14 @@ def null_context() -> Iterator[None]:
 
 
 def batch_serial_buffer(
-    t: popxl.Tensor, steps: int = 1, rows: int = 1, shard_group: popxl.ReplicaGrouping | None = None
+    t: popxl.Tensor | popxl.TensorSpec,
+    steps: int = 1,
+    rows: int = 1,
+    shard_group: popxl.ReplicaGrouping | None = None,
 ) -> popxl.RemoteBuffer:
     """A buffer for `steps` values of `t` in each of `rows` rows."""
     shards = None if shard_group is None else shard_group.group_size
-    return create_remote_buffer(t.spec, steps * rows, shard_group, shards)
+    return create_remote_buffer(t, steps * rows, shard_group, shards)
 
 
 def _handles(given: dict[popxl.Tensor, Any]) -> dict[popxl.Tensor, Any]:
@@ -249,6 +252,7 @@ class _Body:
         value = ops.collectives.replica_sharded_slice(value, handle.shard_group) if sharded else value
         value = ops.io_tile_copy(value) if self.io_tiles else value
         at = handle.entry(row, step, self.steps)
+        at = on_io_tiles(at) if self.io_tiles else at
         with self._tiles():
             ops.remote_store(handle.buffer, at, value)
 
