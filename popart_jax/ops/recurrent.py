@@ -240,15 +240,28 @@ def lstm(
     activation_alpha=(), activation_beta=(), clip=None, direction="forward", hidden_size=None, input_forget=0, layout=0,
     popart: PopartMode = False,
 ):  # fmt: skip
-    _check_hidden(hidden_size, r)
-    dirs, hidden = r.shape[0], r.shape[2]
-    names = _popart_lstm_names(activations) if popart else activations
     if popart:
+        activations = _popart_lstm_names(activations)
         _reject_popart_lstm(direction, input_forget, clip, activation_alpha, activation_beta, p)
         _check_lengths(sequence_lens, x.shape[1])
-    functions = _functions(names, ("Sigmoid", "Tanh", "Tanh"), dirs, activation_alpha, activation_beta)
-    usual = [name.lower() for name in names] in ([], ["sigmoid", "tanh", "tanh"] * dirs)
-    ordinary = usual and p is None and clip is None and not input_forget
+    y, y_h, y_c = lstm_steps(
+        x, w, r, b, sequence_lens, initial_h, initial_c, p, activations=activations, activation_alpha=activation_alpha,
+        activation_beta=activation_beta, clip=clip, direction=direction, hidden_size=hidden_size,
+        input_forget=input_forget, layout=layout,
+    )  # fmt: skip
+    return y, (y[-1] if popart and sequence_lens is not None else y_h), y_c
+
+
+def lstm_steps(
+    x, w, r, b, sequence_lens, initial_h, initial_c, p, *, activations, activation_alpha, activation_beta, clip,
+    direction, hidden_size, input_forget, layout=0, seen: Activation | None = None,
+):  # fmt: skip
+    """Outputs and last states of all directions; the recurrent weights see the hidden state through `seen`."""
+    _check_hidden(hidden_size, r)
+    dirs, hidden = r.shape[0], r.shape[2]
+    functions = _functions(activations, ("Sigmoid", "Tanh", "Tanh"), dirs, activation_alpha, activation_beta)
+    usual = [name.lower() for name in activations] in ([], ["sigmoid", "tanh", "tanh"] * dirs)
+    ordinary = usual and p is None and clip is None and not input_forget and seen is None
 
     def one(d, x, state, reverse, mask):
         bias = None if b is None else sum(_halves(b, d))
@@ -257,11 +270,15 @@ def lstm(
             return lstm_scan(reverse, projected, jnp.asarray(r[d]), state, mask)
         peepholes = None if p is None else p[d].reshape(3, hidden)
         cell = lstm_cell(functions[d], clip, bool(input_forget))
+        cell = cell if seen is None else partial(_seeing, seen, cell)
         return recur(cell, reverse, peepholes, [r[d].T], state, projected, mask)
 
     states = (_initial(initial_h, x, dirs, hidden, layout), _initial(initial_c, x, dirs, hidden, layout))
-    y, y_h, y_c = _run(x, states, sequence_lens, direction, layout, one)
-    return y, (y[-1] if popart and sequence_lens is not None else y_h), y_c
+    return _run(x, states, sequence_lens, direction, layout, one)
+
+
+def _seeing(seen: Activation, cell: Cell, dot: Callable[..., jax.Array], params: Any, state: Any, x: jax.Array) -> Any:
+    return cell(lambda i, a: dot(i, seen(a)), params, state, x)
 
 
 _POPART_ACTIVATIONS = {"Sigmoid", "Relu", "Tanh", "Gelu", "Swish", "Softmax", "SoftmaxStable", "SoftmaxScaled"}

@@ -1,4 +1,4 @@
-"""Attention of ONNX Runtime: Attention, MultiHeadAttention, GroupQueryAttention, RotaryEmbedding."""
+"""Attention of ONNX Runtime: Attention, MultiHeadAttention, RotaryEmbedding."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import popart_exception
-from ..attention import masked_softmax, merge_heads, repeat_heads, rotary, rotate, split_heads
-from ..registry import OutputCount, Static, lowers
+from ..attention import masked_softmax, merge_heads, rotary, split_heads
+from ..registry import OutputCount, lowers
 from . import DOMAIN
 
 _FILTER = -10000.0
@@ -27,7 +27,7 @@ def key_mask(mask: Any, batch: int, queries: int, keys: int, filter_value: float
     if mask is None:
         return None
     mask, places = jnp.asarray(mask), jnp.arange(keys)
-    if mask.ndim == 1 and mask.shape[0] in (batch, 2 * batch):
+    if mask.ndim == 1 and mask.shape[0] in (batch, 2 * batch, 3 * batch + 2):
         ends = mask[:batch, None]
         starts = mask[batch:, None] if mask.shape[0] == 2 * batch else 0
         allowed = ((places < ends) & (places >= starts))[:, None, None]
@@ -83,16 +83,54 @@ def self_attention(qkv, heads, sizes, mask, past, bias, unidirectional, filter_v
     return merge_heads(y), (jnp.stack([k, v]) if k.shape == v.shape else None)
 
 
+def cached(q, k, v, past, length, mask, bias, filter_value, scale, causal) -> tuple[jax.Array, ...]:
+    """Attention over a buffer of fixed size whose first `length` entries are filled; the new ones go behind them.
+
+    Returns output, both buffers, and the raw scores.
+    """
+    start = jnp.asarray(length).reshape(-1)[0]
+    keys, values = (
+        jax.lax.dynamic_update_slice_in_dim(jnp.asarray(buffer), new.astype(buffer.dtype), start, axis=2)
+        for buffer, new in zip(past, (k, v), strict=True)
+    )
+    room, steps = keys.shape[2], q.shape[2]
+    last = start + (jnp.arange(steps) if causal else steps - 1)
+    inside = jnp.arange(room) <= jnp.reshape(last, (-1, 1))
+    total = _total(
+        jnp.where(inside, jnp.zeros((), q.dtype), jnp.asarray(-jnp.inf, q.dtype)),
+        key_mask(_wide_mask(mask, room), q.shape[0], steps, room, filter_value, q.dtype),
+        None if bias is None else _wide_mask(bias, room),
+    )
+    y, scores = attend(q, keys, values, total, scale)
+    return y, keys, values, scores
+
+
+def _wide_mask(mask: Any, room: int) -> Any:
+    """A mask or bias over the keys so far, with zeros for the empty rest of the buffer."""
+    if mask is None or mask.ndim < 2:
+        return mask
+    missing = room - mask.shape[-1]
+    return jnp.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, missing)]) if missing > 0 else mask
+
+
 @lowers("Attention", domain=DOMAIN)
 def attention(
     x, weights, bias=None, mask_index=None, past=None, attention_bias=None, past_sequence_length=None, /, *, num_heads,
     do_rotary=0, mask_filter_value=_FILTER, past_present_share_buffer=0, qkv_hidden_sizes=(), rotary_embedding_dim=0,
     scale=None, unidirectional=0,
 ):  # fmt: skip
-    if do_rotary or past_present_share_buffer:
-        raise popart_exception("Attention with do_rotary or past_present_share_buffer is not supported.")
+    if do_rotary:
+        raise popart_exception(
+            "Attention with do_rotary is not supported.\n  fix: export RotaryEmbedding and MultiHeadAttention instead."
+        )
     sizes = qkv_hidden_sizes or (weights.shape[1] // 3,) * 3
     qkv = x @ weights + (0 if bias is None else bias)
+    if past_present_share_buffer:
+        q, k, v = (split_heads(p, num_heads) for p in jnp.split(qkv, np.cumsum(sizes)[:2].tolist(), axis=-1))
+        y, keys, values, _ = cached(
+            q, k, v, past, past_sequence_length, mask_index, attention_bias, mask_filter_value, scale, unidirectional
+        )
+        return merge_heads(y), jnp.stack([keys, values])
     return self_attention(
         qkv, num_heads, sizes, mask_index, past, attention_bias, unidirectional, mask_filter_value, scale
     )
@@ -114,11 +152,20 @@ def multi_head_attention(
     past_sequence_length=None, cache_indirection=None, /, *, num_heads, mask_filter_value=_FILTER, scale=None,
     unidirectional=0, n_outputs: OutputCount = 1,
 ):  # fmt: skip
-    if past_sequence_length is not None or cache_indirection is not None:
-        raise popart_exception("MultiHeadAttention with a shared cache buffer is not supported.")
+    if cache_indirection is not None:
+        raise popart_exception(
+            "MultiHeadAttention with cache_indirection is not supported.\n"
+            "  fix: export the decoder without beam search."
+        )
     if bias is not None:
         query, key, value = _add_bias(query, key, value, bias, num_heads)
     q, k, v = _unpack(query, key, value, num_heads)
+    if past_sequence_length is not None and past_key is not None:
+        y, *rest = cached(
+            q, k, v, (past_key, past_value), past_sequence_length, key_padding_mask, attention_bias, mask_filter_value,
+            scale, unidirectional,
+        )  # fmt: skip
+        return (merge_heads(y), *rest)[: max(n_outputs, 1)]
     k, v = with_past(past_key, k), with_past(past_value, v)
     shape = (q.shape[0], q.shape[2], k.shape[2])
     total = _total(
@@ -158,60 +205,22 @@ def rotary_embedding(
     return rotary(x, cos_cache, sin_cache, positions, bool(interleaved), rotary_embedding_dim, heads)
 
 
-@lowers("GroupQueryAttention", domain=DOMAIN)
-def group_query_attention(
-    query, key, value, past_key, past_value, seqlens_k, total_sequence_length: Static, cos_cache=None, sin_cache=None,
-    position_ids=None, attention_bias=None, head_sink=None, /, *, num_heads, kv_num_heads, do_rotary=0, causal=1,
-    local_window_size=-1, qk_output=0, rotary_interleaved=0, scale=None, smooth_softmax=0, softcap=0.0,
-    k_quant_type="NONE", v_quant_type="NONE",
+@lowers("MRotaryEmbedding", domain=DOMAIN)
+def m_rotary_embedding(
+    x, position_ids, cos_cache, sin_cache, /, *, mrope_section, interleaved=0, is_packed_batching=0, mrope_layout=0,
+    num_heads=0, rotary_embedding_dim=0, scale=1.0,
 ):  # fmt: skip
-    """Causal attention with grouped heads over a cache; row b holds seqlens_k[b] + 1 keys after this call."""
-    if qk_output or k_quant_type != "NONE" or v_quant_type != "NONE":
-        raise popart_exception("GroupQueryAttention with qk_output or a quantised cache is not supported.")
-    if key is None:
-        size = query.shape[-1] // (num_heads + 2 * kv_num_heads)
-        query, key, value = jnp.split(query, [num_heads * size, (num_heads + kv_num_heads) * size], axis=-1)
-    q, k, v = split_heads(query, num_heads), split_heads(key, kv_num_heads), split_heads(value, kv_num_heads)
-    steps, total = q.shape[2], int(np.reshape(total_sequence_length, ()))
-    before = jnp.zeros_like(jnp.asarray(seqlens_k)) if steps == total else jnp.asarray(seqlens_k) + 1 - steps
-    before = before.reshape(-1)
-    if do_rotary:
-        where = before[:, None] + jnp.arange(steps) if position_ids is None else jnp.asarray(position_ids)
-        q, k = (_turn(x, cos_cache, sin_cache, where, bool(rotary_interleaved)) for x in (q, k))
-    keys, values = _append(past_key, k, before, total), _append(past_value, v, before, total)
-    distance = (before[:, None] + jnp.arange(steps))[..., None] - jnp.arange(keys.shape[2])
-    allowed = distance >= 0 if causal else jnp.arange(keys.shape[2]) <= jnp.asarray(seqlens_k).reshape(-1, 1, 1)
-    allowed = allowed & (distance < local_window_size) if local_window_size > 0 else allowed
-    bias = jnp.where(allowed, 0, -jnp.inf)[:, None]
-    bias = bias if attention_bias is None else bias.at[..., : attention_bias.shape[-1]].add(attention_bias)
-    k, v = repeat_heads(keys, num_heads), repeat_heads(values, num_heads)
-    y = _capped(q, k, v, bias, scale, softcap, smooth_softmax > 0, head_sink)
-    return merge_heads(y), keys, values
-
-
-def _turn(x: jax.Array, cos: Any, sin: Any, where: jax.Array, interleaved: bool) -> jax.Array:
-    turned = rotate(x.transpose(0, 2, 1, 3), jnp.asarray(cos)[where], jnp.asarray(sin)[where], interleaved)
-    return turned.transpose(0, 2, 1, 3)
-
-
-def _append(past: Any, new: jax.Array, before: jax.Array, total: int) -> jax.Array:
-    """The valid entries of the cache, then the new ones, then zeros."""
-    room = max(total, 0 if past is None else past.shape[2])
-    buffer = jnp.zeros((*new.shape[:2], room, new.shape[3]), new.dtype)
-    if past is not None:
-        valid = (jnp.arange(past.shape[2]) < before[:, None])[:, None, :, None]
-        buffer = buffer.at[:, :, : past.shape[2]].set(jnp.where(valid, past, 0))
-    return jax.vmap(lambda b, n, at: jax.lax.dynamic_update_slice_in_dim(b, n, at, axis=1))(buffer, new, before)
-
-
-def _capped(q, k, v, bias, scale, softcap, smooth, sink) -> jax.Array:
-    """Attention with softcap and, for smooth softmax or a sink, one more term in the denominator."""
-    factor = jnp.asarray(scale or 1 / np.sqrt(q.shape[-1]), jnp.float32)
-    scores = jnp.einsum("bhqd,bhkd->bhqk", q, k).astype(jnp.float32) * factor
-    scores = softcap * jnp.tanh(scores / softcap) if softcap else scores
-    if not smooth and sink is None:
-        return masked_softmax(scores, bias).astype(q.dtype) @ v
-    extra = jnp.zeros(q.shape[1]) if sink is None else jnp.asarray(sink)
-    column = jnp.broadcast_to(extra.reshape(1, -1, 1, 1), (*scores.shape[:3], 1)).astype(scores.dtype)
-    probs = jax.nn.softmax(jnp.concatenate([scores + bias, column], -1), axis=-1)[..., :-1]
-    return probs.astype(q.dtype) @ v
+    """Three positions per token (time, row, column), each for its section of the frequencies."""
+    if sum(mrope_section) != cos_cache.shape[-1] or len(mrope_section) != 3:
+        raise popart_exception(
+            f"MRotaryEmbedding: mrope_section {list(mrope_section)}; expected 3 sizes of sum {cos_cache.shape[-1]}."
+        )
+    stream = np.repeat(np.arange(3), mrope_section)
+    if mrope_layout:
+        stream = np.zeros(cos_cache.shape[-1], int)
+        for which in (1, 2):
+            stream[which : 3 * mrope_section[which] : 3] = which
+    places = jnp.moveaxis(jnp.asarray(position_ids), 0, -1)[..., stream]
+    columns = np.arange(cos_cache.shape[-1])
+    cos, sin = (jnp.asarray(cache)[places, columns] for cache in (cos_cache, sin_cache))
+    return rotary(x, cos, sin, None, bool(interleaved), rotary_embedding_dim, num_heads or None)

@@ -53,7 +53,7 @@ def activate(name: str, x: Any, values: Sequence[float] = ()) -> jax.Array:
     return known[name]().astype(x.dtype)
 
 
-direct({"Gelu": gelu, "Inverse": jnp.linalg.inv}, domain=DOMAIN)
+direct({"Gelu": gelu, "Inverse": jnp.linalg.inv, "SampleOp": jnp.asarray}, domain=DOMAIN)
 
 
 @lowers("BiasGelu", domain=DOMAIN)
@@ -69,6 +69,23 @@ def fast_gelu(x, bias=None, /):
 @lowers("QuickGelu", domain=DOMAIN)
 def quick_gelu(x, /, *, alpha=1.702):
     return x * jax.nn.sigmoid(jnp.asarray(alpha, x.dtype) * x)
+
+
+@lowers("ScaledSiLU", domain=DOMAIN)
+def scaled_silu(x, scale=None, /, *, alpha=1.0):
+    z = x * (jnp.asarray(alpha, x.dtype) if scale is None else scale.reshape(()).astype(x.dtype))
+    return z * jax.nn.sigmoid(z)
+
+
+@lowers("GatedAdd", domain=DOMAIN)
+def gated_add(x, y, gate, /):
+    return x + y * gate
+
+
+@lowers("SparseToDenseMatMul", domain=DOMAIN)
+def sparse_to_dense_matmul(a, b, /, *, alpha=1.0, transA=0, transB=0):
+    """Sparse initializers are dense when a model is read."""
+    return fused_matmul(a, b, alpha=alpha, transA=transA, transB=transB)
 
 
 @lowers("BiasSplitGelu", domain=DOMAIN)

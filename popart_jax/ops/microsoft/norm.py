@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ...errors import popart_exception
 from ..normalization import group_standardise, rms_norm, standardise, wide
 from ..registry import lowers
 from . import DOMAIN
@@ -42,7 +43,7 @@ def skip_layer_norm(x, skip, gamma, beta=None, bias=None, /, *, epsilon=1e-12):
 def skip_simplified_layer_norm(x, skip, gamma, bias=None, /, *, epsilon=1e-12):
     total = _sum(x, skip, bias)
     normal, inverse = _rms(total, epsilon)
-    return (normal * wide(gamma)).astype(x.dtype), None, inverse, total
+    return (normal * wide(gamma)).astype(x.dtype), jnp.zeros_like(inverse), inverse, total
 
 
 def embed_layer_norm(ids, segments, words, positions, segment_table, gamma, beta, mask, position_ids, epsilon):
@@ -83,3 +84,23 @@ def skip_group_norm(x, gamma, beta, skip, bias=None, /, *, activation, groups, c
         total, gamma, beta, activation=activation, groups=groups, channels_last=channels_last, epsilon=epsilon
     )
     return y, total
+
+
+@lowers("GatedRMSNorm", domain=DOMAIN)
+def gated_rms_norm(x, scale, gate, /, *, activation="silu", epsilon=1e-5):
+    """RMS norm of each group of `scale`'s size, times the gate."""
+    known = {"silu": jax.nn.silu, "swish": jax.nn.silu, "sigmoid": jax.nn.sigmoid}
+    if activation not in known:
+        raise popart_exception(f"GatedRMSNorm activation {activation!r} is unknown; expected one of {sorted(known)}.")
+    normal, _ = _rms(x.reshape(*x.shape[:-1], -1, scale.shape[0]), epsilon)
+    return ((normal * wide(scale)).reshape(x.shape) * known[activation](wide(gate))).astype(x.dtype)
+
+
+@lowers("BranchwiseRMSNorm", domain=DOMAIN)
+def branchwise_rms_norm(x, scale=None, /, *, epsilon=1e-5, num_branches=0):
+    """RMS norm of every branch by itself: the last two axes are branch and feature, or one flat axis of both."""
+    grouped = x.reshape(*x.shape[:-1], num_branches, -1) if num_branches else x
+    normal, _ = _rms(grouped, epsilon)
+    if scale is not None:
+        normal = normal * wide(scale.reshape(grouped.shape[-2:] if scale.size > grouped.shape[-1] else -1))
+    return normal.reshape(x.shape).astype(x.dtype)

@@ -19,7 +19,6 @@ from ..quantize import (
     quantize_linear_13,
     quantized,
 )
-from ..recurrent import lstm
 from ..registry import lowers
 from . import DOMAIN
 from .attention import _FILTER, self_attention
@@ -196,24 +195,6 @@ def qembed_layer_norm(
     return y, counts
 
 
-@lowers("DynamicQuantizeLSTM", domain=DOMAIN)
-def dynamic_quantize_lstm(
-    x, w, r, b, sequence_lens, initial_h, initial_c, p, w_scale, w_zero, r_scale, r_zero, /, *, activations=(),
-    activation_alpha=(), activation_beta=(), clip=None, direction="forward", hidden_size=None, input_forget=0,
-):  # fmt: skip
-    """LSTM with weights (directions, input, gates) in 8 bits, computed with the real weights they stand for."""
-
-    def weights(q, scale, zero):
-        expanded = (v.reshape(v.shape[0], 1, -1) if v.ndim > 1 else v.reshape(-1, 1, 1) for v in (scale, zero))
-        return real(q, *expanded).swapaxes(1, 2)
-
-    return lstm(
-        x, weights(w, w_scale, w_zero), weights(r, r_scale, r_zero), b, sequence_lens, initial_h, initial_c, p,
-        activations=activations, activation_alpha=activation_alpha, activation_beta=activation_beta, clip=clip,
-        direction=direction, hidden_size=hidden_size, input_forget=input_forget,
-    )  # fmt: skip
-
-
 def unpack_bits(packed: Any, bits: int) -> jax.Array:
     """Unsigned integers of 2, 4 or 8 bits out of bytes, low bits first, along the last axis."""
     if bits not in (2, 4, 8):
@@ -245,6 +226,25 @@ def matmul_nbits(
         weights = ((values - zeros[..., None]) * factor[..., None]).reshape(N, -1)[:, :K]
     y = a @ weights.T.astype(a.dtype)
     return y if bias is None else y + bias
+
+
+_FP4 = (0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
+_NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+        -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634,
+        0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)  # fmt: skip
+_BNB4 = {0: (*_FP4, *(-v for v in _FP4)), 1: _NF4}
+
+
+@lowers("MatMulBnb4", domain=DOMAIN)
+def matmul_bnb4(a, b, absmax, /, *, K, N, block_size, quant_type, training_mode=0, transB=1):
+    """a times weights that are places in a table of 16 values (FP4 or NF4), scaled per block; high half byte first."""
+    if quant_type not in _BNB4:
+        raise popart_exception(f"MatMulBnb4: quant_type {quant_type} is unknown; expected 0 (FP4) or 1 (NF4).")
+    packed = jnp.asarray(b).reshape(-1)
+    places = jnp.stack([packed >> 4, packed & 15], -1).reshape(-1)[: N * K]
+    values = jnp.asarray(_BNB4[quant_type], absmax.dtype)[places]
+    weights = (values * jnp.repeat(jnp.asarray(absmax), block_size)[: N * K]).reshape(N, K)
+    return jnp.matmul(a, (weights.T if transB else weights).astype(a.dtype))
 
 
 @lowers("GatherBlockQuantized", domain=DOMAIN)

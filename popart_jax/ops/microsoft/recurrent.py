@@ -1,0 +1,44 @@
+"""LSTM with 8-bit weights, whose data are rounded to 8 bits in every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..quantize import dynamic_quantize_linear
+from ..recurrent import lstm_steps
+from ..registry import lowers
+from . import DOMAIN
+from .quantized import real
+
+
+@jax.custom_jvp
+def rounded(x: jax.Array) -> jax.Array:
+    """The values that 8 bits keep of x, over its own range; the gradient passes straight through."""
+    q, scale, zero = dynamic_quantize_linear(x)
+    return real(jnp.asarray(q), scale, jnp.asarray(zero))
+
+
+rounded.defjvp(lambda primals, tangents: (rounded(*primals), tangents[0]))
+
+
+@lowers("DynamicQuantizeLSTM", domain=DOMAIN)
+def dynamic_quantize_lstm(
+    x, w, r, b, sequence_lens, initial_h, initial_c, p, w_scale, w_zero, r_scale, r_zero, /, *, activations=(),
+    activation_alpha=(), activation_beta=(), clip=None, direction="forward", hidden_size=None, input_forget=0,
+):  # fmt: skip
+    """Weights (directions, input, gates) stand for real ones; so do the rounded input and hidden state."""
+    return lstm_steps(
+        rounded(jnp.asarray(x)), _weights(w, w_scale, w_zero), _weights(r, r_scale, r_zero), b, sequence_lens,
+        initial_h, initial_c, p, activations=activations, activation_alpha=activation_alpha,
+        activation_beta=activation_beta, clip=clip, direction=direction, hidden_size=hidden_size,
+        input_forget=input_forget, seen=rounded,
+    )  # fmt: skip
+
+
+def _weights(q: Any, scale: Any, zero: Any) -> jax.Array:
+    """Real weights (directions, gates, input); parameters are per direction, or per gate row as well."""
+    spread = (v.reshape(v.shape[0], 1, -1) if v.ndim > 1 else v.reshape(-1, 1, 1) for v in (scale, zero))
+    return real(q, *spread).swapaxes(1, 2)
