@@ -262,3 +262,24 @@ def test_clip_increment_scaled_add():
     np.testing.assert_array_equal(forward(lambda a: ops.clip(a, -1, 1), X), np.clip(X, -1, 1))
     np.testing.assert_allclose(forward(lambda a: ops.increment_mod(a, 1, 3), np.float32(2.5).reshape(1)), [0.5])
     np.testing.assert_allclose(forward(lambda a, b: ops.scaled_add(a, b, 2.0, -1.0), X, Y), 2 * X - Y, rtol=1e-6)
+
+
+def test_pools_over_spread_elements_with_a_border():
+    torch = pytest.importorskip("torch")
+    x = rng(3).normal(size=(1, 2, 4, 4)).astype(np.float32)
+    spread = np.full((1, 2, 7, 7), -np.inf, np.float32)
+    spread[:, :, ::2, ::2] = x
+    found = forward(lambda t: ops.max_pool(t, (3, 3), in_dilations=(2, 2), out_pads=(1, 0, 0, 2)), x)
+    np.testing.assert_array_equal(found[:, :, 1:, :-2], torch.max_pool2d(torch.tensor(spread), 3, 1))
+    assert not found[:, :, 0].any()
+    assert not found[:, :, :, -2:].any()
+    there = np.isfinite(spread[:, :, :, ::2]).astype(np.float32)
+    kept = np.where(there > 0, spread[:, :, :, ::2], 0)
+    mean = lambda a: torch.nn.functional.avg_pool2d(torch.tensor(a), 2, 1).numpy()  # noqa: E731
+    found = forward(lambda t: ops.average_pool(t, (2, 2), in_dilations=(2, 1)), x)
+    np.testing.assert_allclose(found, mean(kept) / mean(there), rtol=1e-5)
+
+
+def test_the_sign_of_nan_is_zero():
+    x = np.array([-2.0, 0.0, 3.0, np.nan], np.float32)
+    np.testing.assert_array_equal(forward(ops.sign, x), [-1, 0, 1, 0])

@@ -74,6 +74,13 @@ def accumulate(t, x, sf=None, /, *, kind, f=None):
     return _as(out, t)
 
 
+@lowers("Sign", domain=DOMAIN)
+def sign(x, /):
+    """-1, 0 or 1; NaN counts as 0."""
+    x = jnp.asarray(x)
+    return jnp.where(jnp.isnan(x), jnp.zeros((), x.dtype), jnp.sign(x))
+
+
 @lowers("AccumulatorScale", domain=DOMAIN)
 def accumulator_scale(t, _=None, sf=None, /, *, f=None):
     if sf is None and f == 0:

@@ -23,7 +23,7 @@ _ONNX: dict[str, tuple[str, int]] = {
     "ReduceMinOp": ("ReduceMin", 11), "ReduceProdOp": ("ReduceProd", 11), "ReduceSumOp": ("ReduceSum", 11),
     "ReduceSumSquareOp": ("ReduceSumSquare", 11), "ReluOp": ("Relu", 14), "ReshapeOp": ("Reshape", 1),
     "RoiAlignOp": ("RoiAlign", 10),
-    "ScatterOp": ("ScatterElements", 13), "SignOp": ("Sign", 13), "SinOp": ("Sin", 7), "SoftmaxOp": ("Softmax", 13),
+    "ScatterOp": ("ScatterElements", 13), "SinOp": ("Sin", 7), "SoftmaxOp": ("Softmax", 13),
     "SplitOp": ("Split", 2), "SqrtOp": ("Sqrt", 13), "SubtractOp": ("Sub", 14), "SumOp": ("Sum", 13),
     "TanhOp": ("Tanh", 13), "TransposeOp": ("Transpose", 13), "WhereOp": ("Where", 16), "MatMulOp": ("MatMul", 13),
 }  # fmt: skip

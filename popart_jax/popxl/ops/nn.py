@@ -22,7 +22,10 @@ def average_pool(
     t: Tensor, kernel_size: tuple[int, ...], stride: Ints = None, padding: Ints = None, out_pads: Ints = None,
     dilation: Ints = None, in_dilations: Ints = None, auto_pad: PadType | None = "not_set", ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Mean over windows; padding does not count."""
+    """Mean over windows; padding, and what `in_dilations` puts between elements, does not count.
+
+    `out_pads` (all begins, then all ends) is a border of zeros around the result.
+    """
     return _pool(
         "AveragePoolOp", t, kernel_size, stride, padding, out_pads, dilation, in_dilations, auto_pad, ceil_mode
     )
@@ -33,7 +36,7 @@ def max_pool(
     dilation: Ints = None, in_dilations: Ints = None, auto_pad: PadType | None = "not_set", ceil_mode: bool = False,
     storage_order: Literal["row", "column"] = "row",
 ) -> Tensor:  # fmt: skip
-    """Maximum over windows; `storage_order` only concerns indices, which are not returned."""
+    """Maximum over windows, see `average_pool`; `storage_order` only concerns indices, which are not returned."""
     if storage_order not in ("row", "column"):
         raise ValueError(f"storage_order must be 'row' or 'column', got {storage_order!r}.")
     return _pool("MaxPoolOp", t, kernel_size, stride, padding, out_pads, dilation, in_dilations, auto_pad, ceil_mode)
@@ -46,8 +49,6 @@ def _pool(
     check_operands(t=t)
     n = len(kernel)
     rule = pad_name(auto_pad)
-    if any(out_pads or ()) or any(d != 1 for d in in_dilations or ()):
-        raise popart_exception(f"{class_name}: out_pads and in_dilations other than the default can't be run.")
     attributes = {
         "kernel_shape": [int(k) for k in kernel],
         "strides": [int(s) for s in stride or (1,) * n],
@@ -56,9 +57,14 @@ def _pool(
         "auto_pad": rule,
         "ceil_mode": int(ceil_mode),
     }
-    sizes = infer(class_name, [t], attributes)[0][0]
+    row = None
+    if any(out_pads or ()) or any(d != 1 for d in in_dilations or ()):
+        row = ("popxl", f"Dilated{class_name.removesuffix('Op')}", 1)
+        attributes["in_dilations"] = [int(d) for d in in_dilations or (1,) * n]
+        attributes["out_pads"] = [int(p) for p in out_pads or (0,) * (2 * n)]
+    sizes = infer(class_name, [t], attributes, row_key=row)[0][0]
     name = class_name.removesuffix("Op").lower() + "_out"
-    return result(create(class_name, [t], [Out(name, sizes, t.dtype)], attributes))
+    return result(create(class_name, [t], [Out(name, sizes, t.dtype)], attributes, row=row))
 
 
 def receptive_attributes(
