@@ -26,8 +26,6 @@ def _bordered(x: Any, pads: Sequence[int]) -> Any:
 
 def _windows(
     kernel_shape: Any, strides: Any, pads: Any, dilations: Any, auto_pad: Any, ceil_mode: Any
-) -> dict[str, Any]:  # fmt: skip
-    kernel_shape: Any, strides: Any, pads: Any, dilations: Any, auto_pad: Any, ceil_mode: Any
 ) -> dict[str, Any]:
     return {"kernel_shape": kernel_shape, "strides": strides, "pads": pads, "dilations": dilations,
             "auto_pad": auto_pad, "ceil_mode": ceil_mode}  # fmt: skip
