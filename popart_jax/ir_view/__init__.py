@@ -8,7 +8,15 @@ from __future__ import annotations
 from . import nodes
 from .build import CHECKPOINTS, View, build
 from .facts import ClipGroup, IrFacts, Location, OptimizerFacts, ViewOptions
-from .queries import may_be_unlowered, serialize_forward, serialize_ir, serialize_stages, tensor_types, unlowered
+from .queries import (
+    may_be_unlowered,
+    misplaced,
+    serialize_forward,
+    serialize_ir,
+    serialize_stages,
+    tensor_types,
+    unlowered,
+)
 
 __all__ = [
     "CHECKPOINTS",
@@ -20,6 +28,7 @@ __all__ = [
     "ViewOptions",
     "build",
     "may_be_unlowered",
+    "misplaced",
     "nodes",
     "serialize_forward",
     "serialize_ir",

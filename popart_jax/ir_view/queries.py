@@ -12,9 +12,10 @@ from .build import build, without_collector
 from .facts import IrFacts, TensorType
 from .forward import forward_graph
 from .main_loops import LOOP
+from .placement import IPU, number
 from .serialise import to_json
 from .sharing import all_graphs
-from .versions import identifier
+from .versions import describe, identifier
 
 # Ops that only exist to be rewritten, by the pattern that does it. {op} in a message is `domain.Type:version`.
 _MISSING = "Could not create opx for '{op}'. This op should have been removed by pattern {pattern}"
@@ -85,6 +86,18 @@ def tensor_types(facts: IrFacts) -> dict[str, TensorType]:
     values = [v for g in graphs for node in g for v in (*node.inputs, *node.outputs) if v is not None]
     typed = ((v.name, v.dtype, patterns.static_shape(v)) for v in (*values, *graph.inputs))
     return {n: (dtype, shape) for n, dtype, shape in typed if n and dtype is not None and shape is not None}
+
+
+def misplaced(facts: IrFacts, ipus: int) -> tuple[str, ...]:
+    """The message about the first op on an IPU that does not exist, operands being named as on their own IPUs."""
+    opset = facts.graph.opset_imports.get("", 11)
+    for node in build(facts).graph:
+        place = number(node, IPU)
+        if node.op_type != "IpuCopy" and place is not None and not 0 <= place < ipus:
+            return (
+                f"{describe(node, opset)} has been assigned to an invalid virtual graph {place}. numIPUs = {ipus}.",
+            )
+    return ()
 
 
 def may_be_unlowered(selection: patterns.PatternSet) -> bool:

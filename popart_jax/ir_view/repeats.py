@@ -30,7 +30,7 @@ def best_repeats(
     taken = np.zeros(len(letters) + 1, np.int64)  # letters before each place that belong to a repeat already
 
     checked: dict[int, list[int]] = {}  # occurrences that are alike, once that has been found out
-    heap = [(-r.count * worth(r.first, r.first + r.length), i) for i, r in enumerate(found)]
+    heap = [(-r.beside * worth(r.first, r.first + r.length), i) for i, r in enumerate(found)]
     heapq.heapify(heap)
     while heap and heap[0][0] < 0:
         hoped, i = heapq.heappop(heap)
@@ -70,7 +70,7 @@ class _Repeat(NamedTuple):
     last: int
 
     @property
-    def count(self) -> int:
+    def beside(self) -> int:
         """How many occurrences there can be beside the first without overlap."""
         return min(self.right - self.left, (self.last - self.first) // self.length)
 

@@ -16,6 +16,16 @@ def identifier(node: ir.Node, opset: int) -> str:
     return f"{domain}.{node.op_type}:{_version(domain, node.op_type, opset)}"
 
 
+def describe(node: ir.Node, opset: int) -> str:
+    """An op as messages name it: ``name (Op(domain.Type:version, inputs=[...], outputs=[...]))``."""
+    inputs = ", ".join(v.name or "" for v in node.inputs if v is not None)
+    outputs = ", ".join(v.name or "" for v in node.outputs)
+    graphs = [a.value.name or "" for a in node.attributes.values() if a.type is ir.AttributeType.GRAPH]
+    inner = f"subgraphs=[{', '.join(graphs)}], " if graphs else ""
+    text = f"Op({identifier(node, opset)}, {inner}inputs=[{inputs}], outputs=[{outputs}])"
+    return f"{node.name} ({text})" if node.name else text
+
+
 @cache
 def _version(domain: str, op_type: str, opset: int) -> int:
     if domain != "ai.onnx":

@@ -13,7 +13,7 @@ from .._calls import checked
 from ..enums import DeviceConnectionType, SyntheticDataMode, VirtualGraphMode
 from ..errors import popart_exception, popart_runtime_error
 from ..execution.compiled import to_host
-from ..ir_view import build, may_be_unlowered, unlowered
+from ..ir_view import build, may_be_unlowered, misplaced, unlowered
 from ..logs import module_logger
 from ..model.debug import recording
 from ..model.dtypes import BY_NUMPY
@@ -31,6 +31,7 @@ from .ir_methods import IrMethods, forward_text
 from .ir_records import record_ir
 from .options import SessionOptions
 from .patterns_api import Patterns
+from .placement_checks import is_misplaced
 from .preparing import Prepared, Request, prepare
 from .preparing.anchoring import source_of
 from .remote import RemoteMethods
@@ -164,6 +165,9 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         """
         options = self._request.options
         option_checks.raise_all(option_checks.check_device_options(options, self._facts))
+        ipus = self._facts.ipus_per_replica(options)
+        if is_misplaced(options, self._facts.ops, ipus):
+            option_checks.raise_all(misplaced(ir_facts(self._prepared), ipus))
         if may_be_unlowered(self._request.patterns.selection):
             option_checks.raise_all(unlowered(ir_facts(self._prepared)))
         self._loaded, self._ready_token = False, None

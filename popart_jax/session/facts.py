@@ -7,7 +7,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ..enums import AnchorReturnTypeId
-from ..lowering.resolve import find
+from ..ir_view.versions import describe
 from ..model.attribute_names import PIPELINE_STAGE, RECOMPUTE, VIRTUAL_GRAPH
 from .option_checks import OptionFacts
 from .placement_checks import PlacedOp
@@ -37,7 +37,7 @@ def option_facts(model: ir.Model, request: Any) -> OptionFacts:
 
 def _placed(node: ir.Node, model: ir.Model) -> PlacedOp:
     return PlacedOp(
-        describe_op(node, model),
+        describe(node, model.opset_imports.get("", 11)),
         tuple(v.name or "" for v in node.inputs if v is not None),
         tuple(v.name or "" for v in node.outputs),
         _number(node, VIRTUAL_GRAPH),
@@ -47,16 +47,3 @@ def _placed(node: ir.Node, model: ir.Model) -> PlacedOp:
 
 def _number(node: ir.Node, name: str) -> int | None:
     return node.attributes.get_int(name) if name in node.attributes else None
-
-
-def describe_op(node: ir.Node, model: ir.Model) -> str:
-    """An operator as messages name it: ``name (Op(domain.Type:version, inputs=[...], outputs=[...]))``."""
-    row = find(node, model.opset_imports)
-    domain = node.domain or "ai.onnx"
-    version = row.since if row is not None else model.opset_imports.get(node.domain, 1)
-    inputs = ", ".join(v.name or "" for v in node.inputs if v is not None)
-    outputs = ", ".join(v.name or "" for v in node.outputs)
-    graphs = [a.value.name or "" for a in node.attributes.values() if a.type is ir.AttributeType.GRAPH]
-    inner = f"subgraphs=[{', '.join(graphs)}], " if graphs else ""
-    text = f"Op({domain}.{node.op_type}:{version}, {inner}inputs=[{inputs}], outputs=[{outputs}])"
-    return f"{node.name} ({text})" if node.name else text

@@ -123,7 +123,7 @@ def check_device_options(options: SessionOptions, facts: OptionFacts) -> list[st
     threshold = options.automaticLossScalingSettings.thresholdUpperCountProportion
     if options.automaticLossScalingSettings.enabled and not 0 <= threshold <= 1:
         errors.append("Out of range value for 'thresholdUpperCountProportion'.")
-    return errors + check_device_placement(options, facts.ops, facts.ipus)
+    return errors + check_device_placement(options, facts.ipus)
 
 
 def raise_all(errors: Sequence[str]) -> None:

@@ -143,7 +143,7 @@ def check_depth(options: SessionOptions, ops: Sequence[PlacedOp], training: bool
     return []
 
 
-def check_device_placement(options: SessionOptions, ops: Sequence[PlacedOp], ipus: int) -> list[str]:
+def check_device_placement(options: SessionOptions, ipus: int) -> list[str]:
     """Errors of the device's size, found by `prepareDevice`."""
     replicas = options.replicatedGraphCount if options.enableReplicatedGraphs else 1
     if options.virtualGraphMode is VirtualGraphMode.Off:
@@ -155,12 +155,13 @@ def check_device_placement(options: SessionOptions, ops: Sequence[PlacedOp], ipu
                 )
             ]
         return []
-    per_replica = max(ipus // replicas, 1)
-    return [
-        f"{op.description} has been assigned to an invalid virtual graph {op.virtual_graph}. numIPUs = {per_replica}."
-        for op in ops
-        if op.virtual_graph is not None and not 0 <= op.virtual_graph < per_replica
-    ]
+    return []
+
+
+def is_misplaced(options: SessionOptions, ops: Sequence[PlacedOp], ipus_per_replica: int) -> bool:
+    """Whether an operator is annotated with an IPU that does not exist."""
+    placed = [op.virtual_graph for op in ops if op.virtual_graph is not None]
+    return options.virtualGraphMode is not VirtualGraphMode.Off and any(not 0 <= n < ipus_per_replica for n in placed)
 
 
 def check_split_ratios(options: SessionOptions, ipus_per_replica: int) -> list[str]:

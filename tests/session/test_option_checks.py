@@ -316,14 +316,6 @@ def test_several_contradictions_are_told_at_once():
     [
         (options(replicatedGraphCount=2), {}, "enableReplicatedGraphs"),
         (options(), {"ipus": 2}, r"the replicated graph count \(1\) needs to be equal to the number of IPUs \(2\)"),
-        (
-            options(virtualGraphMode=MANUAL),
-            {"ops": (op("a", 0), op("b", 2, reads="a")), "ipus": 2},
-            (
-                r"^Op\(ai.onnx.Relu:6, inputs=\[a\], outputs=\[b\]\) has been assigned to an invalid virtual graph 2\. "
-                r"numIPUs = 2\.$"
-            ),
-        ),
         (options(updatableNamedBuffers=["q"]), {}, "updatableNamedBuffers"),
         (
             pipelined(),

@@ -109,3 +109,27 @@ def test_sharded_and_off_chip_variables():
     _, _, _, weights = _train(**MANUAL, **options)
     _, _, _, others = _train(**MANUAL)
     np.testing.assert_array_equal(weights["w0"], others["w0"])
+
+
+def test_an_ipu_that_does_not_exist():
+    """Found when the device is prepared, when the op works in place and reads a copy."""
+    builder = popart.Builder()
+    a, b, c = (builder.addInputTensor("FLOAT", [2], n) for n in "abc")
+    first = builder.aiOnnx.add([a, b])
+    second = builder.aiOnnx.add([first, c], "mine")
+    builder.virtualGraph(first, 0)
+    builder.virtualGraph(second, 2)
+    options = popart.SessionOptions()
+    options.virtualGraphMode = popart.VirtualGraphMode.Manual
+    session = popart.InferenceSession(
+        builder.getModelProto(),
+        popart.DataFlow(1, [second]),
+        popart.DeviceManager().createIpuModelDevice({"numIPUs": 2}),
+        userOptions=options,
+    )
+    with pytest.raises(popart.popart_exception) as caught:
+        session.prepareDevice()
+    assert caught.value.args[0] == (
+        "mine (Op(ai.graphcore.AddLhsInplace:1, inputs=[Add:0_c2, c], outputs=[Add:0/1])) "
+        "has been assigned to an invalid virtual graph 2. numIPUs = 2."
+    )
