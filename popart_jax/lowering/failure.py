@@ -27,9 +27,9 @@ def unmade(node: ir.Node, results: tuple[Any, ...]) -> str:
 
 def explain(err: Exception, node: ir.Node, row: Lowering, operands: list[Any], opset: int) -> NodeError:
     """A foreign error inside a translation, as an error that names the node and its operands."""
-    absent = _absent(node, row) if isinstance(err, TypeError) else []
+    absent = lacking(node, row) if isinstance(err, TypeError) else ""
     if absent:
-        reason = f"it lacks {' and '.join(absent)}"
+        reason = absent
     elif isinstance(err, (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)):
         reason = "it needs values that are known only at run time; call it outside jit"
         reason += f", or {HOW}" if row.takes_bound else ""
@@ -45,14 +45,15 @@ def _in_words(err: Exception) -> str:
     return f"operands or attributes are outside of what the operator takes ({type(err).__name__}: {err})"
 
 
-def _absent(node: ir.Node, row: Lowering) -> list[str]:
-    """Required inputs and attributes that a node leaves out."""
+def lacking(node: ir.Node, row: Lowering) -> str:
+    """Required inputs and attributes that a node leaves out, '' if none."""
     given = [v is not None for v in node.inputs]
     inputs = [i for i in range(row.least_inputs) if i not in row.optional and not (i < len(given) and given[i])]
     attributes = [
         n for n, default in row.attributes.items() if default is REQUIRED and n.rstrip("_") not in node.attributes
     ]
-    return [f"input {i} ({row.inputs[i]})" for i in inputs] + [f"attribute {name!r}" for name in attributes]
+    absent = [f"input {i} ({row.inputs[i]})" for i in inputs] + [f"attribute {name!r}" for name in attributes]
+    return f"it lacks {' and '.join(absent)}" if absent else ""
 
 
 def described(node: ir.Node, operands: list[Any]) -> str:

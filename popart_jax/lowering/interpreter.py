@@ -19,7 +19,7 @@ from . import operand_types, static
 from .attributes import array, keywords
 from .bounds import FILL, SIZE
 from .effects import Cell, Program, Storage, settle
-from .failure import described, explain, node_error, unmade
+from .failure import described, explain, lacking, node_error, unmade
 from .operand_ranks import misranked
 from .resolve import Plan, Step, label, make_plan
 from .schema_body import run_body
@@ -183,6 +183,8 @@ def _checked(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
         return _call(step, walk, operands)
     popart, opset = walk.settings.popart, _opset(step, walk)
     wrong = operand_types.complaint(step.node, operands, opset, popart)
+    if not wrong and (None in step.node.inputs or len(operands) < step.lowering.least_inputs):
+        wrong = lacking(step.node, step.lowering)
     if wrong or (wrong := "" if popart else misranked(step.node, operands, opset)):
         raise node_error(step.node, operands, wrong)
     results = _call(step, walk, operands)

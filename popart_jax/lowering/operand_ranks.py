@@ -12,10 +12,14 @@ import onnx_ir as ir
 from .operand_types import signature
 
 _POOLS = ("AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+_REDUCTIONS = tuple(
+    f"Reduce{how}" for how in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+)
 _GATED = "X 3 W 3 R 3 B 2 sequence_lens 1 initial_h 3 initial_c 3 P 2"
 _BY_ELEMENT = "data 1+ indices =data updates =data"
 _RANKS = {
     **dict.fromkeys(_POOLS, "X 3+"),
+    **dict.fromkeys(_REDUCTIONS, "axes 0-1"),
     "AffineGrid": "theta 3 size 1",
     "BatchNormalization": "scale 1 B 1 mean 1 var 1 input_mean 1 input_var 1",
     "CausalConvWithState": "input 3 weight 3 bias 1 past_state 3",
@@ -46,7 +50,7 @@ _RANKS = {
     "NonMaxSuppression": "boxes 3 scores 3",
     "OneHot": "values 1",
     "Pad": "pads 1 axes 1",
-    "QLinearConv": "x 3+ w =x B 1",
+    "QLinearConv": "x 3+ w =x w_scale 0-1 w_zero_point 0-1 B 1",
     "RNN": _GATED,
     "Reshape": "shape 1",
     "Resize": "roi 1 scales 1 sizes 1",
@@ -63,6 +67,7 @@ _RANKS = {
     "Squeeze": "axes 0-1",
     "TfIdfVectorizer": "X 1-2",
     "Tile": "repeats 1",
+    "TopK": "K 0-1",
     "Trilu": "input 2+",
     "Unsqueeze": "axes 0-1",
     "Upsample": "scales 1",

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
+from .._compat.jax import Tracer
 from ..errors import popart_exception
 from .arrays import Array, device_dtype, is_float, is_text, namespace, onnx_dtype
 from .registry import lowers
@@ -17,7 +18,7 @@ from .registry import lowers
 FLOAT8 = tuple(map(np.dtype, (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2,
                               ml_dtypes.float8_e5m2fnuz)))  # fmt: skip
 HOST_ONLY = tuple(map(np.dtype, (ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn)))
-"""Types of ONNX that XLA lacks: they stay NumPy arrays."""
+"""Types of ONNX that XLA lacks: they stay NumPy arrays; while tracing, their values are held as float8e4m3fn."""
 
 E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 _TEXT = 8
@@ -61,8 +62,20 @@ def _truncated(x: Array, dtype: np.dtype) -> Array:
     return (whole.astype(jnp.int32) if narrow else whole).astype(device_dtype(dtype))
 
 
+def _six_bits(x: Array, dtype: np.dtype) -> Array:
+    """Values of a 6-bit type, all of which float8e4m3fn has: rounded to even, saturated, NaN as ml_dtypes has it."""
+    info = ml_dtypes.finfo(dtype)
+    wide, largest = x.astype(jnp.float32), float(info.max)
+    _, exponent = jnp.frexp(jnp.abs(wide))
+    step = jnp.exp2((jnp.maximum(exponent - 1, info.minexp) - info.nmant).astype(jnp.float32))
+    kept = jnp.clip(jnp.rint(wide / step) * step, -largest, largest)
+    return jnp.where(jnp.isnan(wide), -0.0, kept).astype(ml_dtypes.float8_e4m3fn)
+
+
 def convert(x: Any, dtype: np.dtype, saturate: bool = True, round_mode: str = "up") -> Any:
     """Numbers to another type; 8-bit floats saturate (infinities too) unless told otherwise."""
+    if dtype in HOST_ONLY and isinstance(x, Tracer):
+        return _six_bits(x, dtype)
     if dtype in HOST_ONLY or x.dtype in HOST_ONLY:
         return np.asarray(x).astype(dtype)
     if dtype == E8M0:

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .._compat.jax import Tracer
 from ..errors import popart_exception
 from .arrays import Array, device_dtype, dtype_name, namespace, normal_axes, normal_axis
 from .moving import moves_texts
-from .registry import OutputCount, Static, lowers
+from .registry import OutputCount, PopartMode, Static, lowers
 
 
 @lowers("Concat", 4)
@@ -68,8 +69,11 @@ def split_at(x: Array, sizes: Sequence[int] | None, parts: int, axis: int, even:
 
 @lowers("Split", 18)
 def split(
-    x: Array, split: Static = None, /, *, axis: int = 0, num_outputs: int | None = None, count: OutputCount = 1
-) -> Any:
+    x: Array, split: Static = None, /, *, axis: int = 0, num_outputs: int | None = None, count: OutputCount = 1,
+    popart: PopartMode = False,
+) -> Any:  # fmt: skip
+    if (split is None) == (num_outputs is None) and not popart:
+        raise popart_exception("Split: either the input split or the attribute num_outputs must be given")
     sizes = None if split is None else np.asarray(split).tolist()
     return split_at(x, sizes, len(sizes) if sizes is not None else num_outputs or count, axis, even=False)
 
@@ -166,6 +170,12 @@ def pad_1(x: Array, /, *, paddings: Sequence[int], value: float = 0.0, mode: str
 @moves_texts
 def reverse_sequence(x: Array, lengths: Array, /, *, batch_axis: int = 1, time_axis: int = 0) -> Array:
     """The first `lengths[b]` steps of every batch entry in opposite order."""
+    if sorted((batch_axis, time_axis)) != [0, 1]:
+        raise popart_exception(f"ReverseSequence: batch_axis {batch_axis} and time_axis {time_axis} must be 0 and 1")
+    batch, steps = x.shape[batch_axis], x.shape[time_axis]
+    known = np.zeros(0) if isinstance(lengths, Tracer) else np.asarray(lengths)
+    if lengths.shape != (batch,) or np.any(known < 0) or np.any(known > steps):
+        raise popart_exception(f"ReverseSequence: expected {batch} lengths of 0 to {steps}, got {lengths}")
     moved = jnp.moveaxis(x, (time_axis, batch_axis), (0, 1))
     step = jnp.arange(moved.shape[0])[:, None]
     order = jnp.where(step < lengths, lengths - 1 - step, step)

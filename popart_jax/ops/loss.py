@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from .._compat.jax import Tracer
 from ..errors import popart_exception
 from .registry import OutputCount, lowers
 
@@ -25,6 +26,10 @@ def weighted_nll(log_prob: jax.Array, target: Any, weight: Any, reduction: str, 
     target = jnp.asarray(target)
     kept = jnp.ones(target.shape, bool) if ignore_index is None else target != ignore_index
     index = jnp.where(kept, target, 0)
+    if not isinstance(index, Tracer) and index.size and not 0 <= index.min() <= index.max() < log_prob.shape[1]:
+        raise popart_exception(
+            f"target out of range: expected [0, {log_prob.shape[1] - 1}], got [{index.min()}, {index.max()}]"
+        )
     picked = jnp.take_along_axis(log_prob, jnp.expand_dims(index, 1), axis=1).squeeze(1)
     weights = kept.astype(log_prob.dtype) if weight is None else jnp.where(kept, jnp.asarray(weight)[index], 0)
     return _reduce(jnp.where(kept, -picked, 0) * weights, weights, reduction)

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception
-from .arrays import onnx_dtype
+from .arrays import normal_axes, normal_axis, onnx_dtype
 from .gradients import refuse_gradient
 from .pooling import lp_norm
 from .registry import OutputCount, PopartMode, Training, lowers
@@ -144,7 +144,7 @@ def group_norm_21(x, scale, bias, /, *, num_groups, epsilon=1e-5, stash_type=1):
 
 def trailing(x: jax.Array, axis: int) -> tuple[int, ...]:
     """All axes from `axis` on."""
-    return tuple(range(axis % x.ndim, x.ndim))
+    return tuple(range(normal_axis(axis, x.ndim), x.ndim))
 
 
 def _stash(x: jax.Array, stash_type: int) -> jax.Array:
@@ -170,15 +170,17 @@ def rms_norm(x, scale, /, *, axis=-1, epsilon=1e-5, stash_type=1):
 @lowers("LpNormalization", 1, 22)
 def lp_normalization(x, /, *, axis=-1, p=2):
     """Division by the norm; an all-zero slice gives zeros."""
+    if p not in (1, 2):
+        raise popart_exception(f"LpNormalization: p must be 1 or 2, got {p}")
     powers = jnp.abs(x) if p == 1 else jnp.square(x)
-    norm = lp_norm(powers.sum(axis, keepdims=True), p)
+    norm = lp_norm(powers.sum(normal_axis(axis, x.ndim), keepdims=True), p)
     return x / jnp.where(norm == 0, jnp.ones((), x.dtype), norm)
 
 
 @lowers("MeanVarianceNormalization", 9, 13)
 def mean_variance_normalization(x, /, *, axes=(0, 2, 3)):
     """(x - mean) / (deviation + 1e-9), as ONNX's function body."""
-    mean, var = moments(wide(x), tuple(axes))
+    mean, var = moments(wide(x), normal_axes(axes, x.ndim))
     deviation = jnp.sqrt(jnp.where(var == 0, 1, var)) * (var != 0)
     return ((wide(x) - mean) / (deviation + 1e-9)).astype(x.dtype)
 

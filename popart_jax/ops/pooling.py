@@ -14,10 +14,10 @@ from jax import lax
 
 from ..errors import popart_exception
 from . import kernels
-from .arrays import device_dtype
+from .arrays import device_dtype, wrap_indices
 from .registry import OutputCount, PopartMode, Static, lowers
 from .two_way import two_way
-from .windows import Window, taps, window
+from .windows import Window, pairs, per_dim, positive, taps, window
 
 
 def lowest(dtype: Any) -> Any:
@@ -240,11 +240,13 @@ def global_lp_pool(x, /, *, p=2):
 def max_unpool(x, indices, output_shape: Static = None, /, *, kernel_shape, pads=(), strides=()):
     """Values back at their flat positions, zeros elsewhere; positions refer to the shape that the window gives."""
     rank = x.ndim - 2
-    steps, padded = strides or (1,) * rank, pads or (0,) * (2 * rank)
-    inferred = [(n - 1) * s + k for n, s, k in zip(x.shape[2:], steps, kernel_shape, strict=True)]
-    inferred = [n - padded[i] - padded[i + rank] for i, n in enumerate(inferred)]
-    shape = (*x.shape[:2], *inferred)
-    flat = jnp.zeros(prod(shape), x.dtype).at[indices.reshape(-1)].set(x.reshape(-1)).reshape(shape)
+    steps = positive("strides", per_dim("strides", strides, rank))
+    spans = zip(x.shape[2:], steps, positive("kernel_shape", kernel_shape), pairs(pads, rank), strict=True)
+    shape = (*x.shape[:2], *((n - 1) * s + k - lo - hi for n, s, k, (lo, hi) in spans))
+    where = wrap_indices(indices.reshape(-1), prod(shape))
+    flat = jnp.zeros(prod(shape), x.dtype).at[where].set(x.reshape(-1)).reshape(shape)
     if output_shape is None:
         return flat
+    if len(output_shape) != x.ndim or any(int(w) < n for w, n in zip(output_shape, shape, strict=True)):
+        raise popart_exception(f"MaxUnpool: output_shape {list(output_shape)} is smaller than {list(shape)}")
     return lax.pad(flat, jnp.zeros((), x.dtype), [(0, int(w) - n, 0) for w, n in zip(output_shape, shape, strict=True)])

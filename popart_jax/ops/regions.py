@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception, poplibs_exception
-from .arrays import normal_axes
+from .arrays import normal_axes, wrap_indices
 from .moving import moves_texts
 from .pooling import lowest
 from .registry import PopartMode, Static, lowers
@@ -112,7 +112,7 @@ def roi_align(
     output_width=1, sampling_ratio=0, spatial_scale=1.0,
 ):  # fmt: skip
     half = coordinate_transformation_mode == "half_pixel"
-    batch = jnp.asarray(batch_indices)
+    batch = wrap_indices(jnp.asarray(batch_indices), x.shape[0])
     return _roi_align(
         x, rois, batch, mode, output_height, output_width, sampling_ratio, spatial_scale, half, clamp=False
     )

@@ -45,8 +45,10 @@ def string_split(x: Array, /, *, delimiter: str = "", maxsplit: int | None = Non
 @lowers("RegexFullMatch", 20)
 def regex_full_match(x: Array, /, *, pattern: str | None = None) -> np.ndarray:
     """Python's `re`, which covers the syntax of RE2 that ONNX asks for."""
+    if pattern is None:
+        raise popart_exception("RegexFullMatch: the attribute pattern is missing")
     try:
-        compiled = re.compile(pattern or "")
+        compiled = re.compile(pattern)
     except re.error as err:
         raise popart_exception(f"RegexFullMatch: invalid pattern {pattern!r}: {err}") from err
     return _each(lambda t: compiled.fullmatch(t) is not None, _texts(x), bool)

@@ -61,6 +61,13 @@ def per_dim(name: str, values: Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(values) or (1,) * rank
 
 
+def positive(name: str, values: Sequence[int]) -> tuple[int, ...]:
+    """A list of sizes or steps, each at least 1."""
+    if min(values, default=1) < 1:
+        raise popart_exception(f"{name} {list(values)} must be positive")
+    return tuple(values)
+
+
 def split_padding(total: int, auto_pad: str) -> tuple[int, int]:
     """Padding in halves; the odd one goes to the end for SAME_UPPER, to the start for SAME_LOWER."""
     small, large = total // 2, total - total // 2
@@ -90,8 +97,7 @@ def window(
         raise popart_exception(f"invalid kernel_shape {tuple(kernel)} for {rank} spatial dimensions")
     steps, dils = per_dim("strides", strides, rank), per_dim("dilations", dilations, rank)
     for name, values in (("kernel_shape", kernel), ("strides", steps), ("dilations", dils)):
-        if min(values, default=1) < 1:
-            raise popart_exception(f"{name} {tuple(values)} must be positive")
+        positive(name, values)
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dils, strict=True)]
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         needed = [(-(-n // s) - 1) * s + r - n for n, s, r in zip(sizes, steps, spans, strict=True)]
