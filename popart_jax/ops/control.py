@@ -14,12 +14,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import onnx_ir as ir
 from jax import lax
 
 from .._compat.jax import Tracer
 from ..errors import popart_exception, popart_runtime_error
 from .arrays import device_dtype
-from .registry import Bound, Context, PopartMode, Subgraph, lowers
+from .gradients import refuse_gradient
+from .registry import Bound, Context, NodeRef, PopartMode, Subgraph, lowers
 
 _UNROLL_LIMIT = 100_000
 _SCAN_LIMIT = 4096
@@ -29,6 +31,10 @@ _VERSIONS = (1, 11, 13, 16, 19, 21, 23, 24, 25)
 _UNBOUNDED = (
     "The length of a Loop's scan outputs is known only at run time; call it outside jit, give the body a constant trip "
     "count and condition, or bound the passes: to_jax(model, bounds={'OUTPUT': N}), or the attribute __size = N."
+)
+_UNBOUNDED_GRADIENT = (
+    "The passes of a Loop are known only at run time, so it has no gradient (forward mode works); bound them: "
+    "to_jax(model, bounds={'OUTPUT': N}), or the attribute __size = N."
 )
 
 
@@ -95,7 +101,9 @@ def _refuse_branch(bad: bool, reason: str, flag: Any) -> None:
 class _LoopCall:
     """One Loop node: trip count, condition, start values, and the ways to run its body."""
 
-    def __init__(self, trip: Any, cond: Any, start: Sequence[Any], body: Subgraph, zero_filled: bool) -> None:
+    def __init__(
+        self, trip: Any, cond: Any, start: Sequence[Any], body: Subgraph, zero_filled: bool, node: ir.Node
+    ) -> None:
         self.trip, self.cond, self.start, self.body = trip, cond, tuple(start), body
         self.n_carried, self.n_scans = len(start), body.n_outputs - 1 - len(start)
         self.zero_filled = zero_filled
@@ -103,6 +111,7 @@ class _LoopCall:
         self.device_counter = device_dtype(self.counter)
         self.count = None if trip is None else known(trip)
         self.first = np.asarray(True) if cond is None else known(cond)
+        self.counted, self.node = False, node
 
     def step(self, i: Any, going: Any, carried: Sequence[Any]) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
         """One pass: the condition to go on, carried values, scan outputs."""
@@ -136,7 +145,7 @@ class _LoopCall:
 
         def body(carried, i):
             going, carried, scans = self.step(i, np.asarray(True), carried)
-            if known(going) is None or not known(going):
+            if not self.counted and (known(going) is None or not known(going)):
                 unknown.append(going)
             return _arrays(carried), _arrays(scans)
 
@@ -187,7 +196,7 @@ class _LoopCall:
             return i + 1, _flag(going), _arrays(carried)
 
         start = (jnp.zeros((), self.device_counter), _flag(self._start_flag()), _arrays(self.start))
-        return lax.while_loop(goes_on, body, start)[2]
+        return jax.tree.map(_without_gradient, lax.while_loop(goes_on, body, start)[2])
 
     def _start_flag(self) -> Any:
         return self.first if self.first is not None else self.cond
@@ -202,6 +211,8 @@ class _LoopCall:
                 return self.in_python()
             except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
                 pass
+        if self.first is not None and self.first:
+            self._settle_count()
         if self.count is None:
             return self.open_ended()
         if self.first is not None and (not self.first or self.count < 1):
@@ -210,6 +221,15 @@ class _LoopCall:
         if fixed is not None:
             return fixed
         return self.skipping() if self.count <= _SCAN_LIMIT or self.n_scans else self.open_ended()
+
+    def _settle_count(self) -> None:
+        """The number of passes, where the condition follows from constants."""
+        from ..lowering.loop_count import passes
+
+        most = _SCAN_LIMIT if self.count is None else min(int(self.count), _SCAN_LIMIT)
+        found = passes(self.node, self.body, self.start, most) if self.trip is None or self.count is not None else None
+        if found is not None and (found < most or found == self.count):
+            self.count, self.counted = np.asarray(found, self.counter), True
 
     def _fixed_or_unrolled(self) -> tuple[Any, ...] | None:
         try:
@@ -223,6 +243,11 @@ class _LoopCall:
                 raise err from None
 
 
+def _without_gradient(x: jax.Array) -> jax.Array:
+    floating = jnp.issubdtype(x.dtype, jnp.floating)
+    return refuse_gradient(x, _UNBOUNDED_GRADIENT) if floating else x
+
+
 def _flag(x: Any) -> jax.Array:
     return jnp.asarray(x).reshape(()) != 0
 
@@ -232,16 +257,28 @@ def _stack(parts: Sequence[Any]) -> Any:
 
 
 @lowers("Loop", *_VERSIONS)
-def loop(trip=None, cond=None, /, *start, body, popart: PopartMode = False, walk: Context, bound: Bound = None):
+def loop(
+    trip=None, cond=None, /, *start, body, popart: PopartMode = False, walk: Context, bound: Bound = None, node: NodeRef
+):
     """Body inputs: iteration, condition, carried values; outputs: condition, carried values, scan outputs.
 
     A bound is the most passes there may be; scan outputs get that length, with zeros at the end.
     """
     if trip is not None and trip.dtype not in (np.int32, np.int64, np.uint32, np.uint64):
         raise popart_exception(f"Loop: unsupported trip count data type {trip.dtype}")
-    call = _LoopCall(trip, cond, start, body, zero_filled=popart)
+    call = _LoopCall(trip, _condition(cond, node, walk), start, body, popart, node)
     results = call.run(_all_known(start, body, walk), bound)
     return lax.stop_gradient(results) if popart else results
+
+
+def _condition(cond: Any, node: ir.Node, walk: Any) -> Any:
+    """The first condition, as NumPy where it follows from constants of the model."""
+    from ..lowering.static import from_constants
+
+    if cond is None or known(cond) is not None or node.inputs[1] is None:
+        return cond
+    found = from_constants(walk, node.inputs[1])
+    return cond if found is None else found
 
 
 def _all_known(values: Sequence[Any], body: Subgraph, walk: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from ..errors import popart_exception
+from .two_way import two_way
 
 
 @jax.custom_jvp
@@ -19,9 +20,9 @@ def gradient_of(value: jax.Array, surrogate: jax.Array) -> jax.Array:
 gradient_of.defjvps(None, lambda tangent, out, value, surrogate: tangent)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
+@partial(two_way, nondiff_argnums=(1,))
 def refuse_gradient(x: jax.Array, message: str) -> jax.Array:
-    """The identity; differentiating through it raises popart_exception with `message`."""
+    """The identity; a backward pass through it raises popart_exception with `message`."""
     return x
 
 
@@ -29,4 +30,4 @@ def _refuse(message: str, saved: Any, g: Any) -> Any:
     raise popart_exception(message)
 
 
-refuse_gradient.defvjp(lambda x, message: (x, None), _refuse)
+refuse_gradient.defvjp(lambda x, message: (x, None), _refuse, lambda message, saved, tangents: tangents[0])
