@@ -100,7 +100,7 @@ class dtype:
         if named.startswith("torch.") and named in _PT_TO_POPXL:
             return _PT_TO_POPXL[named]
         try:
-            return _NP_TO_POPXL[np.dtype(inner)]
+            return _NP_TO_POPXL[np.dtype("V" if inner is None else inner)]  # NumPy reads None as float64
         except (TypeError, KeyError):
             raise ValueError(f"There is not a `popxl.dtype` that is compatible with value: {type_value}.") from None
 
