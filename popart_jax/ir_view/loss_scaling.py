@@ -41,11 +41,11 @@ def add_histograms(graph: ir.Graph, facts: IrFacts) -> None:
     tracked = [v for v in _gradients(graph) if _is_tracked(v, options)]
     if factor is None or not tracked:
         return
-    statistics = [_histogram(graph, value, options) for value in tracked]
+    statistics = [_histogram(graph, value, options, f"Histogram_{i}") for i, value in enumerate(tracked)]
     updated = nodes.tensor(f"UpdatedVar___{FACTOR}", factor)
     meta = {nodes.PASS: nodes.UPDATE, nodes.CONTEXT: nodes.OUTER if options.accumulate else nodes.NORMAL}
     update = nodes.make("LossScaleUpdate", [factor, *statistics], [updated], meta=meta)
-    graph.append(_every_period(update, options))
+    graph.append(_every_period(update, options, "LossScaleUpdate"))
 
 
 def _gradients(graph: ir.Graph) -> list[ir.Value]:
@@ -66,14 +66,14 @@ def _is_tracked(value: ir.Value, options: ViewOptions) -> bool:
     return producer.op_type not in VIEW_CHANGES and not reads_state
 
 
-def _histogram(graph: ir.Graph, value: ir.Value, options: ViewOptions) -> ir.Value:
+def _histogram(graph: ir.Graph, value: ir.Value, options: ViewOptions, name: str) -> ir.Value:
     producer = value.producer()
     assert producer is not None
     counts = nodes.tensor(f"{value.name}_statistics", dtype=UINT32, shape=(2,))
     meta = {nodes.PASS: nodes.BACKWARD} | ({nodes.PRIORITY: float("inf")} if options.histograms_first else {})
     attributes = {"absoluteOfInput": 1, "levels": (0.0,)}
     node = nodes.make("Histogram", [value], [counts], like=producer, attributes=attributes, name="Histogram", meta=meta)
-    graph.insert_after(producer, _every_period(node, options))
+    graph.insert_after(producer, _every_period(node, options, name))
     return counts if node.graph is graph else _output_of_wrapper(graph, f"{value.name}_statistics")
 
 
@@ -81,7 +81,7 @@ def _output_of_wrapper(graph: ir.Graph, name: str) -> ir.Value:
     return next(o for n in graph if n.op_type == "If" for o in n.outputs if o.name == name)
 
 
-def _every_period(node: ir.Node, options: ViewOptions) -> ir.Node:
+def _every_period(node: ir.Node, options: ViewOptions, op: str) -> ir.Node:
     """With an update period the op runs in the first batch of each period only: an If around it, with its counter."""
     if options.loss_scale_period <= 1:
         return node
@@ -90,6 +90,6 @@ def _every_period(node: ir.Node, options: ViewOptions) -> ir.Node:
     then = ir.Graph([], [output], nodes=[node], name=f"{node.op_type}_then")
     idle = nodes.tensor(f"{name}__idle", output)
     otherwise = ir.Graph([], [idle], nodes=[nodes.make("Init", [], [idle])], name=f"{node.op_type}_else")
-    counter = nodes.source(f"{node.op_type}_{name}_counter", "variable", ir.DataType.INT32, ())
+    counter = nodes.source(f"{op}_counter", "variable", ir.DataType.INT32, ())
     attributes = {"then_branch": then, "else_branch": otherwise}
     return nodes.make("If", [counter], [nodes.tensor(name, output)], domain="", like=node, attributes=attributes)

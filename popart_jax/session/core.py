@@ -81,6 +81,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         self._engine: Engine | None = None
         self._weights = HostWeights(self._prepared)
         self._optimizer = request.optimizer
+        self._placed_state = {}
         self._seed = seeds.clock_seed()
         self._loaded = False
         self._first_run = True
@@ -356,7 +357,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         engine = self._ready("modelToHost")
         values = self._weights.sync(engine)
         state = frozenset(n for n in self._prepared.state if n in values)
-        saving.write_file(saving.saved_model(self._prepared.proto, values, state), fn)
+        saving.write_file(saving.saved_model(self._prepared.proto, values, state, self._placed_state), fn)
 
     def resetHostWeights(
         self, modelProtoOrFilename: Any, ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False

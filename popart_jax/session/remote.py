@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from ..model import external
 RNG_WORDS = 2
 
 
-def move_external_data(proto: onnx.ModelProto, source: str, target: str) -> None:
-    """Copy external data to a new file and let the model refer to that.
+def move_external_data(tensors: Iterable[onnx.TensorProto], source: str, target: str) -> None:
+    """Copy external data to a new file and let the tensors refer to that.
 
     Raises
     ------
@@ -32,7 +32,7 @@ def move_external_data(proto: onnx.ModelProto, source: str, target: str) -> None
         raise popart_runtime_error(f"{start}but file '{source}' does not exist")
     moved = [
         entry
-        for tensor in proto.graph.initializer
+        for tensor in tensors
         if external.is_external(tensor)
         for entry in tensor.external_data
         if entry.key == "location" and entry.value == source
@@ -50,12 +50,14 @@ class RemoteMethods:
     _prepared: Any
     _request: Any
     _engine: Any
+    _placed_state: dict[str, onnx.TensorProto]
     _ready: Callable[[str], Any]
 
     @checked
     def updateExternallySavedTensorLocations(self, fromLocation: str, toLocation: str, /) -> None:
         """Copy external data to another file, where `modelToHost` then writes."""
-        move_external_data(self._prepared.proto, fromLocation, toLocation)
+        tensors = (*self._prepared.proto.graph.initializer, *self._placed_state.values())
+        move_external_data(tensors, fromLocation, toLocation)
 
     def getRNGState(self) -> list[int]:
         """State of the random number generators, `RNG_WORDS` numbers per replica.

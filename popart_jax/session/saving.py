@@ -12,11 +12,14 @@ from ..model import external, tensors
 from ..model.attribute_names import REPLICATION_FACTOR
 
 
-def saved_model(proto: onnx.ModelProto, values: Mapping[str, np.ndarray], state: frozenset[str]) -> onnx.ModelProto:
+def saved_model(
+    proto: onnx.ModelProto, values: Mapping[str, np.ndarray], state: frozenset[str], placed: dict[str, onnx.TensorProto]
+) -> onnx.ModelProto:
     """A copy of the original model with current values.
 
     Initializers keep their order and the field their data are in; optimizer state follows, sorted by name. Data of
-    externally stored initializers are written into their files.
+    externally stored initializers are written into their files. `placed` keeps where state was put in such files, so
+    that they grow once only.
 
     Raises
     ------
@@ -31,7 +34,7 @@ def saved_model(proto: onnx.ModelProto, values: Mapping[str, np.ndarray], state:
             _store(tensor, values[name])
     for name in sorted(state):
         if name in values:
-            _add_state(saved.graph, known, name, values[name])
+            _add_state(saved.graph, {**known, **placed}, name, values[name], placed)
     return saved
 
 
@@ -45,10 +48,18 @@ def _store(tensor: onnx.TensorProto, value: np.ndarray) -> None:
         file.write(value.astype(value.dtype.newbyteorder("<")).tobytes())
 
 
-def _add_state(graph: onnx.GraphProto, known: Mapping[str, onnx.TensorProto], name: str, value: np.ndarray) -> None:
+def _add_state(
+    graph: onnx.GraphProto,
+    known: Mapping[str, onnx.TensorProto],
+    name: str,
+    value: np.ndarray,
+    placed: dict[str, onnx.TensorProto],
+) -> None:
     """State of an externally stored weight goes to the end of that weight's file, other state into the model."""
     if name in known:
         _store(known[name], value)
+        if name in placed:
+            graph.initializer.add().CopyFrom(placed[name])
         return
     made = graph.initializer.add()
     made.CopyFrom(tensors.make(name, value).raw)
@@ -61,6 +72,8 @@ def _add_state(graph: onnx.GraphProto, known: Mapping[str, onnx.TensorProto], na
         offset = file.tell()
         file.write(data)
     external.mark_external(made, path, len(data), offset)
+    placed[name] = onnx.TensorProto()
+    placed[name].CopyFrom(made)
 
 
 def embed_replication(proto: onnx.ModelProto, replicas: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -172,6 +174,12 @@ def test_external_weights(tmp_path, monkeypatch):
     np.testing.assert_array_equal(np.fromfile("w.bin", np.float32), w0)
     after = w0 - 0.5 * X
     np.testing.assert_allclose(np.fromfile("v.bin", np.float32), [*after, *(0.9 * X)], rtol=1e-6)
+    session.modelToHost("m.onnx")  # the state is written where it was put the first time
+    assert Path("v.bin").stat().st_size == 6 * 4
+    session.updateExternallySavedTensorLocations("v.bin", "moved.bin")
+    session.modelToHost("m.onnx")
+    assert {e.value for t in onnx.load("m.onnx", load_external_data=False).graph.initializer
+            for e in t.external_data if e.key == "location"} == {"moved.bin"}  # fmt: skip
     again = train("m.onnx", {loss: "All"}, optimizer, loss=loss)
     both = {"w": np.empty(3, np.float32), "Accl___w": np.empty(3, np.float32)}
     got = weights_of(again, **both)

@@ -100,8 +100,14 @@ def _tracked(
             raise popart_exception(f"{PREFIX}toTrackTensors names {unknown}, which are no tensors of the model.")
         candidates = [t for t in settings.toTrackTensors if t in differentiated]
     else:
-        candidates = [n for n in known if n in differentiated and _is_candidate(known[n], method)]
+        computed = [n for n in known if n in differentiated and not _is_stream(known[n])]
+        candidates = [n for n in computed if _is_candidate(known[n], method)]
     return tuple(t for t in candidates if types[t].dtype == np.float16)
+
+
+def _is_stream(value: ir.Value) -> bool:
+    """Whether the host feeds it; nobody reads the gradient of such a tensor, so upstream does not compute it."""
+    return value.producer() is None and value.const_value is None
 
 
 def _is_candidate(value: ir.Value, method: GradientTensorTrackingMethod) -> bool:
