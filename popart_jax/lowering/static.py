@@ -104,6 +104,12 @@ def _popart_words(node: ir.Node, position: int) -> str:
     return f"The tensor '{tensor.name if tensor else ''}' {said}" if said else ""
 
 
+def from_constants(walk: Walk, value: ir.Value) -> Any:
+    """A value computed anew from initializers' own data and static shapes, as NumPy; None where that can't be."""
+    found = _fold_back(walk, value)[0]
+    return found if is_static(found) else None
+
+
 def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
     """Evaluate `value` from initializers' own data, or say which producers prevent it."""
     from .interpreter import Walk as NewWalk

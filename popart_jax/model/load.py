@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import InlinePass
 
 from ..errors import popart_exception
+from .classic import without_maps
 from .external import check_external, check_numbers, is_external
 from .initializers import check_tensors
 from .signatures import check_signatures
@@ -47,10 +48,21 @@ def inline(model: ir.Model) -> None:
         A function that calls itself, or one that does not fit to its call.
     """
     if model.functions:
+        _share_opsets(model)
         try:
             InlinePass()(model)
         except Exception as err:
             raise popart_exception(f"The model's functions can't be inlined: {_innermost(err)}") from err
+
+
+def _share_opsets(model: ir.Model) -> None:
+    """Functions that import other opsets than the model: their nodes say so themselves, the inliner wants one list."""
+    for function in model.functions.values():
+        other = {d: v for d, v in function.opset_imports.items() if model.opset_imports.setdefault(d, v) != v}
+        for node in ir.traversal.RecursiveGraphIterator(function) if other else ():
+            if node.domain in other and node.version is None:
+                node.version = other[node.domain]
+        function.opset_imports.update({domain: model.opset_imports[domain] for domain in other})
 
 
 def _read(model: ModelLike) -> ir.Model:
@@ -113,6 +125,7 @@ def _deserialized(proto: onnx.ModelProto) -> ir.Model:
         check_numbers(tensor)
     if proto.graph.sparse_initializer:
         return ir.from_proto(densified(proto))
+    proto = without_maps(proto)
     try:
         return ir.from_proto(proto)
     except (ir.serde.SerdeError, ValueError, TypeError) as err:

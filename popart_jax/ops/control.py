@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -227,7 +227,11 @@ class _LoopCall:
         from ..lowering.loop_count import passes
 
         most = _SCAN_LIMIT if self.count is None else min(int(self.count), _SCAN_LIMIT)
-        found = passes(self.node, self.body, self.start, most) if self.trip is None or self.count is not None else None
+        found = (
+            passes(self.node, cast("Any", self.body), self.start, most)
+            if self.trip is None or self.count is not None
+            else None
+        )
         if found is not None and (found < most or found == self.count):
             self.count, self.counted = np.asarray(found, self.counter), True
 

@@ -141,7 +141,7 @@ def decoder_masked_multi_head_attention(
         past = (past_key, past_value)
         grown = [new if old is None else jnp.concatenate([old, new], 2) for old, new in zip(past, (k, v), strict=True)]
         mask = key_mask(mask_index, q.shape[0], 1, grown[0].shape[2], mask_filter_value, q.dtype)
-        y, scores = attend(q, *grown, _plus(mask, attention_bias), scale)
+        y, scores = attend(q, grown[0], grown[1], _plus(mask, attention_bias), scale)
         return (merge_heads(y), *grown, scores)[: max(n_outputs, 1)]
     past = (past_key, past_value) if cache_indirection is None else _of_beams((past_key, past_value), cache_indirection)
     y, keys, values, scores = cached(

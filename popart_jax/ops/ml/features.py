@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ..._compat.jax import Tracer
 from ...errors import popart_exception
 from ..arrays import Array, is_text, wrap_indices
 from ..registry import Static, lowers
@@ -180,10 +181,11 @@ def cast_map(x: Any, /, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", m
 
 @lowers("ZipMap", 1, domain=ML)
 def zip_map(
-    x: Static, /, *, classlabels_int64s: Sequence[int] = (), classlabels_strings: Sequence[str] = ()
+    x: Array, /, *, classlabels_int64s: Sequence[int] = (), classlabels_strings: Sequence[str] = ()
 ) -> list[dict[Any, Any]]:
-    """Rows as dictionaries."""
+    """Rows as dictionaries, of numbers or, under jit, of scalar arrays."""
     labels = classlabels_int64s or classlabels_strings
     if np.shape(x)[-1] != len(labels):
         raise popart_exception(f"ZipMap: {len(labels)} labels for {np.shape(x)[-1]} columns")
-    return [dict(zip(labels, row, strict=True)) for row in np.atleast_2d(x)]
+    rows = x if isinstance(x, Tracer) else np.asarray(x)
+    return [dict(zip(labels, row, strict=True)) for row in rows.reshape(-1, len(labels))]

@@ -71,7 +71,9 @@ class Forest:
                 value != bound,
                 inside,
             ]
-            holds = jnp.select([kind == i for i in range(len(tests))], tests, False)
+            holds = jnp.zeros_like(value, bool)
+            for i, test in enumerate(tests):
+                holds = jnp.where(kind == i, test, holds)
             return jnp.where(jnp.where(jnp.isnan(value), missing[at], holds), yes[at], no[at])
 
         start = jnp.broadcast_to(jnp.asarray(self.roots), (x.shape[0], len(self.roots)))

@@ -1,0 +1,100 @@
+"""How often a Loop runs whose condition follows from constants, although its data are known only at run time.
+
+Exported recurrent networks loop ``while time < steps``: the counter and the bound are constants of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from .resolve import make_plan, needs
+from .static import from_constants, is_static
+
+if TYPE_CHECKING:
+    from .interpreter import Body, Walk
+
+
+def passes(node: ir.Node, body: Body, start: Sequence[Any], most: int) -> int | None:
+    """Number of passes until the body's condition turns false, at most `most`; None where that takes run-time values.
+
+    Parameters
+    ----------
+    node : onnx_ir.Node
+        The Loop.
+    body : Body
+        Inputs: iteration, condition, carried values; outputs: condition, carried values, scan outputs.
+    start : sequence of array
+        Carried values before the first pass.
+    most : int
+        Where to stop counting.
+    """
+    from .interpreter import Walk, run
+
+    carried = _that_decide(body.graph, len(start))
+    if carried is None:
+        return None
+    values = [_constant(body.walk, node.inputs[2 + j], start[j]) for j in carried]
+    outer = {v: _constant(body.walk, v, None) for v in _captured(body.graph, carried)}
+    if any(v is None for v in (*values, *outer.values())):
+        return None
+    inputs, wanted = body.graph.inputs, tuple(body.graph.outputs[j] for j in (0, *(1 + j for j in carried)))
+    settings = replace(body.walk.settings, probes={})
+    for i in range(most):
+        env = {**outer, inputs[0]: np.asarray(i, np.int64), inputs[1]: np.asarray(True)}
+        env.update((inputs[2 + j], value) for j, value in zip(carried, values, strict=True))
+        walk = Walk(settings, env, body.walk)
+        run(make_plan(body.graph, wanted, settings.opsets), walk)
+        going, *values = (walk.read(v) for v in wanted)
+        if not all(is_static(v) for v in (going, *values)):
+            return None
+        if not np.asarray(going).reshape(()):
+            return i + 1
+    return most
+
+
+def _that_decide(graph: ir.Graph, n_carried: int) -> list[int] | None:
+    """Carried values on which the condition of some pass depends; None if the graph has no ordinary signature."""
+    if len(graph.inputs) != n_carried + 2:
+        return None
+    found: list[int] = []
+    reached = _ancestors({graph.outputs[0]})
+    while True:
+        fresh = [j for j in range(n_carried) if j not in found and graph.inputs[2 + j] in reached]
+        if not fresh:
+            return sorted(found)
+        found += fresh
+        reached = _ancestors({graph.outputs[0], *(graph.outputs[1 + j] for j in found)})
+
+
+def _ancestors(values: set[ir.Value]) -> set[ir.Value]:
+    """Values and all that they are computed from, those of enclosing graphs included but not followed."""
+    graphs = {v.graph for v in values if v.graph is not None}
+    seen, pending = set(values), list(values)
+    while pending:
+        producer = pending.pop().producer()
+        if producer is None or producer.graph not in graphs:
+            continue
+        fresh = [v for v in needs(producer) if v not in seen]
+        seen.update(fresh)
+        pending += fresh
+    return seen
+
+
+def _captured(graph: ir.Graph, carried: Sequence[int]) -> list[ir.Value]:
+    """What the condition reads of enclosing graphs."""
+    own = {*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)}
+    reached = _ancestors({graph.outputs[0], *(graph.outputs[1 + j] for j in carried)})
+    return [v for v in reached if v not in own]
+
+
+def _constant(walk: Walk, value: ir.Value | None, held: Any) -> Any:
+    """A value as NumPy: as it is, or, if it became an array of the device, from the constants it was made of."""
+    if value is None:
+        return held if is_static(held) else None
+    held = walk.read(value)
+    return held if is_static(held) else from_constants(walk, value)

@@ -1,0 +1,186 @@
+"""Models that break a rule of ONNX, files that hold no model, external data that are not there: clear errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import popart_jax as popart
+from popart_jax import backend, popart_exception, to_jax
+
+X = np.ones((2, 3), np.float32)
+node = helper.make_node
+
+
+def info(name: str, shape: tuple[int, ...] = (2, 3), kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(*nodes: onnx.NodeProto, weights=(), opsets=(("", 13),), ir_version: int = 8, inputs=None) -> onnx.ModelProto:
+    graph = helper.make_graph(list(nodes), "g", inputs or [info("x")], [info("y")], list(weights))
+    imports = [helper.make_opsetid(d, v) for d, v in opsets]
+    made = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
+    del made.opset_import[len(imports) :]
+    return made
+
+
+def weight(**fields) -> onnx.TensorProto:
+    return onnx.TensorProto(**{"name": "w", "data_type": TensorProto.FLOAT, "dims": [2, 3], **fields})
+
+
+RELU, ADD = node("Relu", ["x"], ["y"]), node("Add", ["x", "w"], ["y"])
+ONE = numpy_helper.from_array(X, "w")
+BODY = helper.make_graph([node("Relu", ["x"], ["t"])], "t", [], [info("t")])
+TWO = helper.make_graph([node("Neg", ["x"], ["e"]), node("Neg", ["e"], ["f"])], "e", [], [info("e"), info("f")])
+FLAG = [info("x"), info("c", (), TensorProto.BOOL)]
+
+
+def recursive() -> onnx.ModelProto:
+    made = model(node("F", ["x"], ["y"], domain="l"), opsets=(("", 13), ("l", 1)))
+    calls = [node("F", ["a"], ["b"], domain="l")]
+    made.functions.append(helper.make_function("l", "F", ["a"], ["b"], calls, list(made.opset_import)))
+    return made
+
+
+BROKEN: dict[str, tuple[onnx.ModelProto, str]] = {
+    "newer opset": (model(RELU, opsets=(("", 99),)), "imports opset 99 of ai.onnx; known are 1 to 28"),
+    "no such opset": (model(RELU, opsets=(("", 0),)), "imports opset 0 of ai.onnx"),
+    "newer IR": (model(RELU, ir_version=99), "IR version 99; the newest known here is"),
+    "no opset": (model(RELU, opsets=()), "imports no opset of ai.onnx"),
+    "two opsets": (model(RELU, opsets=(("", 13), ("", 11))), "Duplicate graph opset_import"),
+    "cycle": (model(node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"]), RELU), "comes later or depends on it"),
+    "unsorted": (model(node("Relu", ["a"], ["y"]), node("Neg", ["x"], ["a"])), "'a' when it is read by node 'Relu'"),
+    "made twice": (model(RELU, node("Neg", ["x"], ["y"])), "The model is invalid: Output 'y' is redeclared"),
+    "inputs of one name": (model(RELU, inputs=[info("x"), info("x")]), r"Duplicate graph input\(s\) \['x'\]"),
+    "weights of one name": (model(ADD, weights=[ONE, ONE]), r"Duplicate graph initializer\(s\) \['w'\]"),
+    "no such tensor": (model(node("Add", ["x", "w"], ["y"])), "'w', read by node 'Add': it is no input"),
+    "output of nothing": (model(node("Relu", ["x"], ["z"])), "'y', read by an output of the graph"),
+    "too few inputs": (model(node("Add", ["x"], ["y"])), "Add has 1 inputs; opset 13 has 2"),
+    "too many inputs": (model(node("Relu", ["x", "x"], ["y"])), "Relu has 2 inputs; opset 13 has 1"),
+    "too many outputs": (model(node("Relu", ["x"], ["y", "z"])), "Relu has 2 outputs; opset 13 has 1"),
+    "type of attribute": (model(node("Softmax", ["x"], ["y"], axis=1.5)), "'axis' of type FLOAT; expected INT"),
+    "no attribute": (model(node("Cast", ["x"], ["y"])), r"lacks the required attribute\(s\) \['to'\]"),
+    "short typed data": (model(ADD, weights=[weight(float_data=[1, 2])]), "needs 6 elements, but holds 2"),
+    "short raw data": (model(ADD, weights=[weight(raw_data=b"1234567")]), "needs 6 elements, but holds 1.75"),
+    "negative size": (model(ADD, weights=[weight(dims=[2, -3])]), r"invalid shape \[2, -3\]"),
+    "branches": (
+        model(node("If", ["c"], ["y"], then_branch=BODY, else_branch=TWO), inputs=FLAG),
+        "If has 1 outputs, but its else_branch makes 2",
+    ),
+    "recursion": (recursive(), "functions can't be inlined: Cyclic dependency"),
+}
+
+
+def session(source: onnx.ModelProto) -> None:
+    flow = popart.DataFlow(1, {"y": popart.AnchorReturnType("All")})
+    popart.InferenceSession(source.SerializeToString(), flow, popart.DeviceManager().createIpuModelDevice({}))
+
+
+@pytest.mark.parametrize("reader", [to_jax, backend.prepare, session])
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_models(name: str, reader: Callable[[onnx.ModelProto], object]) -> None:
+    proto, message = BROKEN[name]
+    with pytest.raises(popart_exception, match=message):
+        reader(proto)
+
+
+def test_attributes_that_the_operator_does_not_have() -> None:
+    with pytest.raises(popart_exception, match="unknown attribute 'alhpa'"):
+        to_jax(model(node("LeakyRelu", ["x"], ["y"], alhpa=0.5)))
+    session(model(node("LeakyRelu", ["x"], ["y"], mine=0.5)))  # PopART's programs add attributes of their own
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "The file is empty"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS pointer"),
+        (model(ADD, weights=[ONE]).SerializeToString()[:-9], "cut short"),
+        (b"PK\x03\x04" + bytes(99), "holds something else"),
+    ],
+)
+def test_files_without_a_model(tmp_path: Path, content: bytes, why: str) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(popart_exception, match=why):
+        to_jax(path)
+    with pytest.raises(popart_exception, match="It is a directory"):
+        to_jax(tmp_path)
+    with pytest.raises(popart_exception, match="Failed to load a ModelProto from the string"):
+        to_jax(tmp_path / "none.onnx")
+    with pytest.raises(popart_exception, match="not int"):
+        to_jax(3)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"location": "none.bin"}, "Unrecognised file name '.*none.bin'"),
+        ({"location": ""}, "No location information"),
+        ({"location": "../w.bin"}, "outside the folder of the model"),
+        ({"location": "/etc/hostname"}, "outside the folder of the model"),
+        ({"location": "w.bin", "offset": "8"}, "ends 8 bytes early"),
+        ({"location": "w.bin", "offset": "x"}, r"Invalid 'offset' information \(x\)"),
+        ({"location": "w.bin", "offset": "-4"}, r"Invalid 'offset' information \(-4\)"),
+        ({"location": "w.bin", "length": "8"}, "its shape needs 24 bytes"),
+    ],
+)
+def test_external_data(tmp_path: Path, entries: dict[str, str], message: str) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    for place in (folder / "w.bin", tmp_path / "w.bin"):
+        X.tofile(place)
+    outside = weight(data_location=TensorProto.EXTERNAL)
+    for key, value in entries.items():
+        outside.external_data.add(key=key, value=value)
+    path = folder / "m.onnx"
+    path.write_bytes(model(ADD, weights=[outside]).SerializeToString())
+    with pytest.raises(popart_exception, match=message):
+        to_jax(path)
+
+
+def test_functions_of_another_opset_keep_its_rules() -> None:
+    """Softmax of opset 11 runs over all dimensions from `axis` on, that of opset 13 over one."""
+    made = model(node("F", ["x"], ["y"], domain="l"), opsets=(("", 13), ("l", 1)))
+    old = [helper.make_opsetid("", 11)]
+    calls = [node("Softmax", ["a"], ["b"], axis=0)]
+    made.functions.append(helper.make_function("l", "F", ["a"], ["b"], calls, old))
+    fn, params = to_jax(made)
+    np.testing.assert_allclose(fn(params, {"x": X})["y"], np.full((2, 3), 1 / 6), rtol=1e-6)
+
+
+FED = [
+    (np.ones((2, 4), np.float32), r"shape \[2, 4\]; the model declares \[2, 3\]"),
+    (np.ones(3, np.float32), r"shape \[3\]; the model declares"),
+    (np.ones((2, 3), complex), "elements of type complex128"),
+    (np.full((2, 3), "a", object), "elements of type object"),
+]
+
+
+@pytest.mark.parametrize(("array", "message"), FED)
+def test_feeds_that_do_not_fit(array: np.ndarray, message: str) -> None:
+    fn, params = to_jax(model(RELU))
+    with pytest.raises(popart_exception, match=message):
+        fn(params, {"x": array})
+
+
+def test_whole_numbers_must_fit() -> None:
+    fn, params = to_jax(model(RELU, opsets=(("", 14),), inputs=[info("x", kind=TensorProto.INT8)]))
+    assert fn(params, {"x": np.full((2, 3), 7)})["y"].dtype == np.int8
+    for bad in (np.full((2, 3), 300), np.full((2, 3), 0.5)):
+        with pytest.raises(popart_exception, match="declares INT8, which can't hold them"):
+            fn(params, {"x": bad})
+
+
+def test_any_memory_layout_is_fine() -> None:
+    fn, params = to_jax(model(RELU))
+    values = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
+    frozen = values.copy()
+    frozen.flags.writeable = False
+    for x in (values.astype(">f4"), np.asfortranarray(values), np.repeat(values, 2, 0)[::2], frozen):
+        np.testing.assert_array_equal(fn(params, {"x": x})["y"], np.maximum(values, 0))
