@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import onnx_ir as ir
+
 from ..lowering.passes import channels_last, compiler_options, untranspose_weights
 from .micro import GRADIENT
-from .program import Program
+from .program import Program, Training
 
 
 @dataclass(frozen=True)
@@ -18,17 +20,42 @@ class LaidOut:
     options: Mapping[str, str]
 
 
-def lay_out(program: Program, platform: str, *, hoist: bool) -> LaidOut:
+def lay_out(program: Program, platform: str, training: Training | None) -> LaidOut:
     """Choose layouts for a platform; the given program and its graph stay as they are.
 
-    With `hoist`, weights are fixed and what follows from them alone costs nothing at run time.
+    Where the session trains, its `training` says which weights change: those that the graph begins by transposing
+    (and their optimizer state) are kept transposed on the device.
     """
     graph = program.graph.clone(allow_outer_scope_values=True)
     channels_last(graph, _protected(program))
-    if hoist:
-        untranspose_weights(graph)
+    untranspose_weights(graph)
     options = compiler_options(program.graph, training=program.training is not None, platform=platform)
-    return LaidOut(replace(program, graph=graph), options)
+    variables = dict(program.variables)
+    for name, order in _orders(graph, program, training).items():
+        if name in variables:
+            variables[name] = replace(variables[name], order=order)
+    return LaidOut(replace(program, graph=graph, variables=variables), options)
+
+
+def _orders(graph: ir.Graph, program: Program, training: Training | None) -> dict[str, tuple[int, ...]]:
+    """The order of dimensions in which the only reader of each trained weight wants it, also for its slots."""
+    orders: dict[str, tuple[int, ...]] = {}
+    for weight, rule in {} if training is None else training.rules.items():
+        value = graph.initializers.get(weight)
+        order = None if value is None or weight in program.copies else _wanted_order(value)
+        if order is None:
+            continue
+        names = (weight, *(s.name for s in rule.slots if not s.is_scalar))
+        orders |= dict.fromkeys(names, order)
+    return orders
+
+
+def _wanted_order(value: ir.Value) -> tuple[int, ...] | None:
+    readers = list(value.consumers())
+    if len(readers) != 1 or readers[0].op_type != "Transpose" or value.is_graph_output():
+        return None
+    perm = readers[0].attributes.get_ints("perm")
+    return None if perm is None else tuple(perm)
 
 
 def _protected(program: Program) -> frozenset[str]:

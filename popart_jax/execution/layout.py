@@ -39,6 +39,26 @@ def _axis(variable: Variable) -> int | None:
 
 def to_device_layout(variable: Variable, host: np.ndarray) -> np.ndarray:
     """A variable, given with one value per group, as the device keeps it: one value per replica, or just one."""
+    return _turned(variable, _one_per_replica(variable, host))
+
+
+def _turned(variable: Variable, array: np.ndarray) -> np.ndarray:
+    """With the dimensions of each value in the order of the device."""
+    if variable.order is None:
+        return array
+    lead = array.ndim - len(variable.order)
+    return array.transpose(*range(lead), *(lead + i for i in variable.order))
+
+
+def from_device_order(variable: Variable, array: Any) -> Any:
+    """A variable as the device keeps it, NumPy or traced, with the dimensions of each value in their own order."""
+    if variable.order is None:
+        return array
+    lead = array.ndim - len(variable.order)
+    return array.transpose(*range(lead), *(lead + variable.order.index(i) for i in range(len(variable.order))))
+
+
+def _one_per_replica(variable: Variable, host: np.ndarray) -> np.ndarray:
     if not variable.individual:
         return host.reshape(variable.type.shape)
     of_groups = host.reshape((len(variable.groups), *variable.type.shape))
@@ -71,4 +91,6 @@ def input_shapes(program: Program, replicas: int) -> Mapping[str, tuple[int, ...
 
 def device_shape(variable: Variable, replicas: int) -> Sequence[int]:
     """Shape of a variable on the device."""
-    return (replicas, *variable.type.shape) if variable.individual else variable.type.shape
+    shape = variable.type.shape
+    turned = shape if variable.order is None else tuple(shape[i] for i in variable.order)
+    return (replicas, *turned) if variable.individual else turned

@@ -13,6 +13,7 @@ from jax import lax
 
 from ..lowering.interpreter import Settings, evaluate, names
 from ..lowering.resolve import needs
+from .layout import from_device_order
 from .program import AXIS, Program, Training
 
 GRADIENT = "Gradient___"
@@ -55,9 +56,27 @@ def run_micro_batch(program: Program, bindings: Mapping[str, Any], loss_scale: A
     settings = Settings(program.opsets, program.training_mode, key, popart=True, options=program.options)
     want = sorted(values | set(program.copies.values()))
     if program.training is None:
-        found = evaluate(program.graph, bindings, want, settings)
+        found = evaluate(program.graph, in_own_order(program, bindings), want, settings)
         return Result({}, _pick(found, program.copies), found)
     return _differentiate(program, program.training, bindings, want, of_gradients, loss_scale, settings)
+
+
+def in_own_order(program: Program, bindings: Mapping[str, Any]) -> dict[str, Any]:
+    """Variables, and tensors of the update shaped like them, with their dimensions as the graph has them.
+
+    XLA cancels these transposes against those that the graph begins with.
+    """
+    if not program.reordered:
+        return dict(bindings)
+    return {n: _in_own_order(program, n, x) for n, x in bindings.items()}
+
+
+def _in_own_order(program: Program, name: str, x: Any) -> Any:
+    held = program.variables.get(name)
+    if held is None:
+        held = next((program.variables[w] for w in program.reordered if name.endswith("___" + w)), None)
+    ordered = held is not None and held.order is not None and jnp.ndim(x) == len(held.order)
+    return from_device_order(held, x) if ordered and held is not None else x
 
 
 def _pick(found: Mapping[str, Any], copies: Mapping[str, str]) -> dict[str, Any]:
@@ -79,7 +98,7 @@ def _differentiate(
     probes = {t: jnp.zeros(kind.shape, kind.dtype) for t, kind in probed.items()}
 
     def forward(weights: dict[str, Any], probes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        bound = {**others, **weights}
+        bound = {**others, **in_own_order(program, weights)}
         bound |= {t: bound[t] + p for t, p in probes.items() if t in bound}
         inner = Settings(
             settings.opsets, settings.training, settings.key, {t: p for t, p in probes.items() if t not in bound},
@@ -95,7 +114,7 @@ def _differentiate(
     with jax.named_scope("backward"):
         of_weights, of_probes = pull(jnp.broadcast_to(scale, loss.shape))
     gradients = {**of_weights, **of_probes, training.loss: jnp.broadcast_to(scale, loss.shape)}
-    shown = {GRADIENT + t: gradients[t] for t in of_gradients}
+    shown = {GRADIENT + t: x for t, x in in_own_order(program, {t: gradients[t] for t in of_gradients}).items()}
     return Result(of_weights, _pick(found, program.copies), {**found, **shown})
 
 

@@ -77,11 +77,14 @@ class Variable:
         Replicas that share a value; one group holds them all for ordinary variables.
     drifts : bool
         Replicas change it each for themselves (running statistics).
+    order : tuple of int or None
+        Order of the dimensions in which the device keeps it, where that is not their own.
     """
 
     type: Type
     groups: tuple[tuple[int, ...], ...] = ((0,),)
     drifts: bool = False
+    order: tuple[int, ...] | None = None
 
     @property
     def individual(self) -> bool:
@@ -186,6 +189,11 @@ class Program:
     def bound(self) -> frozenset[str]:
         """Streams and variables that are tensors of the graph."""
         return frozenset(names(self.graph)) & (self.streams.keys() | self.variables.keys())
+
+    @cached_property
+    def reordered(self) -> tuple[str, ...]:
+        """Variables of which the device keeps the dimensions in another order, longest names first."""
+        return tuple(sorted((n for n, v in self.variables.items() if v.order is not None), key=len, reverse=True))
 
     @property
     def changing(self) -> frozenset[str]:

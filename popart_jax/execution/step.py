@@ -11,7 +11,7 @@ from jax import lax
 
 from . import anchors as buffers_of
 from . import loss_scaling, update
-from .micro import Result, micro_batch_key, run_micro_batch
+from .micro import Result, in_own_order, micro_batch_key, run_micro_batch
 from .program import PREVIOUS_SCALE, SCALE_RATIO, SEED, Program, Training, Type
 
 Tensors = dict[str, Any]
@@ -35,7 +35,7 @@ def make_step(program: Program) -> StepFunction:
             return run.batch(*carry, *x), None
 
         changing, buffers = loop(body, (dict(changing), buffers), streams, structure.batches)
-        last = _at_the_end(program, changing, hyper)
+        last = _at_the_end(program, in_own_order(program, changing), hyper)
         finals = [a for a in program.anchors if _is_final(program, a) and a.source in last]
         return changing, buffers_of.record(buffers, finals, last, 0)
 
@@ -75,7 +75,7 @@ class _Batch:
             counts = scaling.count(scaling.start(), result.values)
             carried, shown = update.apply(program, training, carried, working, result.gradients, scalars)
             carried = scaling.finish(counts, carried, program)
-            seen = {**result.values, **always, **shown, **self.fixed, **carried}
+            seen = {**result.values, **always, **self._plain({**shown, **self.fixed, **carried})}
             return carried, buffers_of.record(buffers, program.anchors, seen, counter)
 
         def body(carry: Any, x: tuple[Any, Tensors]) -> tuple[Any, None]:
@@ -84,15 +84,16 @@ class _Batch:
             carried, result = self._micro(carried, streams, scaling.scale)
             counts = scaling.count(counts, result.values)
             working = update.accumulate(training, working, result.gradients, scalars, a)
-            seen = {**result.values, **always, **self.fixed, **carried}
-            seen |= _accumulators(training, working, a)
+            state = {**self.fixed, **carried, **_accumulators(training, working, a)}
+            seen = {**result.values, **always, **self._plain(state)}
             return (carried, working, counts, buffers_of.record(buffers, program.anchors, seen, counter + a)), None
 
         start = (carried, working, scaling.start(), buffers)
         carried, working, counts, buffers = loop(body, start, streams, program.structure.accumulation)
         carried, shown = update.apply(program, training, carried, working, {}, scalars)
         carried = scaling.finish(counts, carried, program)
-        return carried, buffers_of.record(buffers, program.anchors, shown, counter, program.structure.accumulation)
+        shown, repeat = self._plain(shown), program.structure.accumulation
+        return carried, buffers_of.record(buffers, program.anchors, shown, counter, repeat)
 
     def _forward_only(
         self, carried: Tensors, buffers: Tensors, counter: Any, streams: Tensors
@@ -102,10 +103,14 @@ class _Batch:
         def body(carry: tuple[Tensors, Tensors], x: tuple[Any, Tensors]) -> tuple[tuple[Tensors, Tensors], None]:
             (carried, buffers), (a, streams) = carry, x
             carried, result = self._micro(carried, streams, None)
-            seen = {**result.values, **self.fixed, **carried}
+            seen = {**result.values, **self._plain({**self.fixed, **carried})}
             return (carried, buffers_of.record(buffers, program.anchors, seen, counter + a)), None
 
         return loop(body, (carried, buffers), streams, program.structure.accumulation)
+
+    def _plain(self, state: Tensors) -> Tensors:
+        """Variables, and tensors of the update that are shaped like them, in their own order."""
+        return in_own_order(self.program, state)
 
     def _micro(self, carried: Tensors, streams: Tensors, scale: Any) -> tuple[Tensors, Result]:
         program = self.program
@@ -113,7 +118,7 @@ class _Batch:
         bindings = {n: x for n, x in {**self.fixed, **carried, **streams}.items() if n in program.bound}
         result = run_micro_batch(program, bindings, scale, key)
         carried = dict(carried)
-        for target, value in result.copied.items():
+        for target, value in result.copied.items():  # their targets are never kept in another order
             carried[target] = jnp.asarray(value).astype(carried[target].dtype).reshape(carried[target].shape)
         if seed is not None:
             carried[SEED] = seed

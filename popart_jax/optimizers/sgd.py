@@ -85,6 +85,7 @@ class SGD(Optimizer):
         momentum = self._maps["momentum"]
         facts: dict[str, Any] = {
             "velocity tensors": [not v.isConst() or v.val() != 0 for v in momentum],
+            "weight decay": [not v.isConst() or v.val() != 0 for v in self._maps["weightDecay"]],
             "accumulatorAndMomentum": self.accumulator,
         }
         if self.accumulator is SGDAccumulatorAndMomentum.Separate:

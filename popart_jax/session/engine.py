@@ -14,7 +14,7 @@ from .._compat.jax import shortest_call
 from ..execution import Executable, Program, compile_traced, from_container, trace
 from ..execution.compiled import to_every_host, to_host
 from ..execution.graph_passes import LaidOut, lay_out
-from ..execution.layout import group_values, input_shapes, replica_values
+from ..execution.layout import from_device_order, group_values, input_shapes, replica_values
 from ..execution.micro import GRADIENT
 from ..execution.program import SEED
 from ..lowering.interpreter import names
@@ -55,7 +55,7 @@ class Engine:
         advance = reporter(self.prepared.request.options, _PHASES * len(handles))
         for handle in handles:
             program = program_of(self.prepared.program, handle)
-            laid_out = lay_out(program, jax.default_backend(), hoist=self._hoists)
+            laid_out = lay_out(program, jax.default_backend(), self.prepared.program.training)
             advance()
             executable = self._executable(laid_out, handle, stored, advance)
             advance()
@@ -173,7 +173,9 @@ class Engine:
     def read(self, name: str) -> np.ndarray:
         """A variable's values on the device: [replicas, *shape] if replicas hold their own, else one value."""
         if name in self.changing:
-            return to_every_host(self.changing[name])
+            kept = self.programs[MAIN].laid_out.program.variables.get(name)
+            array = to_every_host(self.changing[name])
+            return array if kept is None else from_device_order(kept, array)
         variable = self.prepared.program.variables[name]
         host = np.asarray(self._fixed_host[name])
         if not variable.individual:

@@ -137,6 +137,10 @@ class Accumulating:
     def _const(self, *fields: str) -> bool:
         return all(self._raw(f).isConst() for f in fields)
 
+    def _is_zero(self, field: str) -> bool:
+        """Whether a value is the constant 0."""
+        return self._const(field) and self._raw(field).val() == 0
+
     def _raw(self, field: str) -> OptimizerValue:
         return self.optimizer.value(field, self.weight.name)
 
