@@ -87,6 +87,26 @@ class UnsupportedOpError(popart_exception, NotImplementedError):
         )
 
 
+class OpError(popart_exception):
+    """An operator refuses its inputs in a message that names it and them.
+
+    Parameters
+    ----------
+    text : str
+        `{op}` in it stands for the operator, `{0}`, `{1}` ... for its inputs.
+    op : str
+        Operator type, shown until `name` is called.
+    """
+
+    def __init__(self, text: str, op: str) -> None:
+        self.text = text
+        super().__init__(text.format(*(f"input {i}" for i in range(text.count("{"))), op=op))
+
+    def name(self, op: str, inputs: Sequence[str]) -> None:
+        """Fill in the operator and the names of its inputs."""
+        self.args = (self.text.format(*inputs, op=op),)
+
+
 class NeedsConstantError(popart_exception, ValueError):
     """An operator needs a value while tracing that is known only when the program runs.
 
@@ -103,17 +123,26 @@ class NeedsConstantError(popart_exception, ValueError):
     chain : sequence of str
         The producers that lead to the run-time value, nearest last.
     words : str
-        What PopART says of this operator.
+        What PopART says of this operator; the message begins with it.
+    way : str
+        One more way out.
     """
 
     def __init__(
-        self, node: str, op: str, position: int, tensor: str, chain: Sequence[str] = (), words: str = ""
+        self,
+        node: str,
+        op: str,
+        position: int,
+        tensor: str,
+        chain: Sequence[str] = (),
+        words: str = "",
+        way: str = "",
     ) -> None:
         self.node, self.op, self.position, self.tensor, self.chain = node, op, position, tensor, tuple(chain)
         came = f", but it comes from the run-time chain {' -> '.join(chain)}" if chain else ""
         super().__init__(
-            f"node {node!r}: input {position} ({tensor!r}) of {op} must be a compile-time constant{came}."
-            f"{' ' * bool(words)}{words}\n"
+            f"{words}{': ' * bool(words)}node {node!r}: input {position} ({tensor!r}) of {op} must be a compile-time "
+            f"constant{came}.{' ' * bool(way)}{way}\n"
             "  fix: feed it from a Constant or an initializer, or call the function outside jit."
         )
 

@@ -124,6 +124,8 @@ def _dynamic_slice(o: Operands) -> Sequence[Type]:
 def _reshape(o: Operands) -> Sequence[Type]:
     old, new = o.shape(), list(o.attribute("shape"))
     new = [old[i] if d == 0 else d for i, d in enumerate(new)]
+    if min(new, default=0) < -1 or new.count(-1) > 1:
+        raise ValueError(f"{new} is no shape; the session says why")
     if -1 in new:
         new[new.index(-1)] = math.prod(old) // -math.prod(new)
     return [(o.dtype(), tuple(new))]

@@ -16,6 +16,8 @@ from ..logs import module_logger
 from ..model.dtypes import element_type
 from ..model.tensor_info import _TensorInfoCore
 from .graphcore_rules import RULES, Operands
+from .traced import known as known
+from .traced import traced
 
 _SHAPE_TYPES = (ir.DataType.INT64, ir.DataType.INT32)
 _KNOWN_VALUE_LIMIT = 1024  # elements of an integer constant that inference may look at
@@ -54,16 +56,6 @@ def set_type(value: ir.Value, dtype: ir.DataType | None, shape: tuple[int, ...] 
         value.shape = ir.Shape(shape)
 
 
-def known(value: ir.Value | None) -> tuple[ir.DataType | None, tuple[int, ...] | None]:
-    """Element type and shape of a tensor, as far as they are known numbers."""
-    if value is None:
-        return None, None
-    shape = None
-    if value.shape is not None and all(isinstance(d, int) for d in value.shape):
-        shape = tuple(d for d in value.shape if isinstance(d, int))
-    return value.dtype, shape
-
-
 def tensor_info(value: ir.Value) -> _TensorInfoCore | None:
     """Tensor info of a value, None if it is not known."""
     dtype, shape = known(value)
@@ -84,9 +76,11 @@ def infer(node: ir.Node, version: int) -> None:
         module_logger("builder").info(
             "Shape inference of %s failed: %s", node.outputs[0].name if node.outputs else node, err
         )
-        return
+        found = {}
+    if node.domain == "" and any(found.get(v.name or "", _UNKNOWN)[1] is None for v in node.outputs):
+        found = {**found, **{name: _merged(found.get(name), kind) for name, kind in traced(node, version).items()}}
     for value in node.outputs:
-        dtype, shape = found.get(value.name or "", (None, None))
+        dtype, shape = found.get(value.name or "", _UNKNOWN)
         if shape is not None and any(d < 0 for d in shape):
             raise popart_exception(
                 f"Node {node.op_type} (name '{node.name}') has an invalid shape {list(shape)} for output "
@@ -104,8 +98,17 @@ _FAILURES = (
     IndexError,
     TypeError,
     KeyError,
+    ZeroDivisionError,
 )
-_Found = Mapping[str, tuple[ir.DataType | None, tuple[int, ...] | None]]
+_Type = tuple[ir.DataType | None, tuple[int, ...] | None]
+_Found = Mapping[str, _Type]
+_UNKNOWN: _Type = (None, None)
+
+
+def _merged(stated: _Type | None, found: _Type) -> _Type:
+    """What ONNX states, completed by what tracing found."""
+    dtype, shape = stated or _UNKNOWN
+    return dtype or found[0], found[1] if shape is None else shape
 
 
 def _graphcore(node: ir.Node) -> _Found:
@@ -130,12 +133,33 @@ def _onnx(node: ir.Node, version: int) -> _Found:
     proto.output.extend([v.name or "" for v in node.outputs])
     for attribute in node.attributes.values():
         if not attribute.name.startswith("__"):
-            proto.attribute.append(ir.to_proto(attribute))
+            proto.attribute.append(ir.to_proto(_from_the_front(attribute, node)))
     types = {v.name: _type_proto(v) for v in node.inputs if v is not None and v.dtype is not None and v.name}
     data = {v.name: _data(v) for v in node.inputs if v is not None and v.name and _is_known(v)}
     found, valid = _schema_in_force(node.op_type, version)
     results = shape_inference.infer_node_outputs(found, proto, types, data, {}, _imports(valid), 4)
     return {name: _from_proto(result) for name, result in results.items()}
+
+
+def _from_the_front(attribute: ir.Attr, node: ir.Node) -> ir.Attr:
+    """Axes counted from the front: ONNX's rules of the old opsets know no others."""
+    rank = _rank_of_axes(node)
+    if attribute.name not in ("axis", "axes") or rank is None:
+        return attribute
+    counted = np.asarray(attribute.value)
+    if counted.size == 0 or counted.min() >= 0:
+        return attribute
+    counted = np.where(counted < 0, counted + rank, counted).tolist()
+    return ir.Attr(attribute.name, attribute.type, counted)
+
+
+def _rank_of_axes(node: ir.Node) -> int | None:
+    """Rank of the tensor that the axes of a node refer to."""
+    first = node.inputs[0] if node.inputs else None
+    if first is None or first.shape is None or node.op_type == "OneHot":
+        return None
+    rank = len(first.shape)
+    return rank + len(node.attributes["axes"].value) if node.op_type == "Unsqueeze" else rank
 
 
 @cache
@@ -162,6 +186,12 @@ def _batch_norm(node: ir.Node) -> _Found:
     return {v.name or "": t for v, t in zip(node.outputs, own, strict=False)}
 
 
+def _dropout(node: ir.Node) -> _Found:
+    """The mask is BOOL in every opset."""
+    data = known(node.inputs[0])
+    return {v.name or "": t for v, t in zip(node.outputs, (data, (ir.DataType.BOOL, data[1])), strict=False)}
+
+
 def _upsample(node: ir.Node) -> _Found:
     """Opset 6 has no inference function."""
     dtype, shape = known(node.inputs[0])
@@ -178,6 +208,7 @@ _UNARY = (
 _BINARY = ("Add", "Div", "Mul", "Pow", "Sub")
 _OWN_RULES: dict[str, Callable[[ir.Node], _Found]] = {
     "BatchNormalization": _batch_norm,
+    "Dropout": _dropout,
     "Upsample": _upsample,
     **dict.fromkeys(_UNARY, _same_as_input),  # these two only save time
     **dict.fromkeys(_BINARY, _same_as_both),

@@ -14,11 +14,11 @@ import onnx_ir as ir
 
 from patterns import static_shape
 
+from ..model.op_names import identifier
 from . import nodes
 from .placement import IPU, STAGE, number
 from .repeats import best_repeats
 from .sharing import all_graphs
-from .versions import identifier
 
 EXPENSIVE = frozenset(
     [

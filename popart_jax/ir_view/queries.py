@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 import patterns
 
+from ..model.op_names import describe, identifier
 from .build import build, without_collector
 from .facts import IrFacts, TensorType
 from .forward import forward_graph
@@ -15,7 +16,6 @@ from .main_loops import LOOP
 from .placement import IPU, number
 from .serialise import to_json
 from .sharing import all_graphs
-from .versions import describe, identifier
 
 # Ops that only exist to be rewritten, by the pattern that does it. {op} in a message is `domain.Type:version`.
 _MISSING = "Could not create opx for '{op}'. This op should have been removed by pattern {pattern}"

@@ -14,7 +14,8 @@ from typing import Any
 import jax
 import onnx_ir as ir
 
-from ..errors import popart_exception, poplibs_exception
+from ..errors import OpError, popart_exception, poplibs_exception
+from ..model.op_names import describe
 from . import operand_types, static
 from .attributes import array, keywords
 from .bounds import FILL, SIZE
@@ -158,7 +159,10 @@ def run_step(step: Step, walk: Walk) -> None:
     try:
         results = _checked(step, walk, operands)
     except (popart_exception, poplibs_exception) as err:
-        if not walk.settings.popart and (type(err) is popart_exception or step.lowering.fn is run_body):
+        if isinstance(err, OpError) and walk.settings.popart:
+            inputs = ["" if v is None else v.name or "" for v in node.inputs]
+            err.name(describe(node, _opset(step, walk)), inputs)
+        if not walk.settings.popart and (type(err) in (popart_exception, OpError) or step.lowering.fn is run_body):
             raise node_error(node, operands, str(err)) from err
         err.add_note(f"while lowering {described(node, operands)}")
         raise
@@ -203,7 +207,8 @@ def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     bounded = lowering.takes_bound and SIZE in node.attributes
     folded = all(static.is_static(x) for x in operands) and _NOT_FOLDED.isdisjoint(lowering.context.values())
     for i, value in enumerate(node.inputs):
-        if value is not None and lowering.is_static(i) and not static.is_static(operands[i]) and not bounded:
+        wanted = value is not None and static.wants_constant(step, i, walk) and not bounded
+        if wanted and not static.is_static(operands[i]):
             operands[i] = static.require(walk, node, i, lowering)
     kwargs = dict(keywords(node, lowering, lambda g: Body(g, walk, step.number)))
     has_bodies = any(isinstance(v, Body) for v in kwargs.values())

@@ -12,12 +12,14 @@ import onnx_ir as ir
 
 from .._compat.jax import Tracer
 from ..errors import NeedsConstantError, popart_exception
+from ..model.op_names import identifier
 from ..ops.registry import Lowering
 from .attributes import array
 from .bounds import HOW
 
 if TYPE_CHECKING:
     from .interpreter import Walk
+    from .resolve import Step
 
 
 def is_static(x: Any) -> bool:
@@ -81,9 +83,19 @@ def require(walk: Walk, node: ir.Node, position: int, row: Lowering) -> Any:
     if known is None:
         from .resolve import label
 
-        words = f"Or {HOW}." if row.takes_bound else _popart_words(node, position) if walk.settings.popart else ""
-        raise NeedsConstantError(label(node), node.op_type, position, value.name or "", chain, words)
+        words = _popart_words(node, position, walk) if walk.settings.popart else ""
+        way = f"Or {HOW}." if row.takes_bound else ""
+        raise NeedsConstantError(label(node), node.op_type, position, value.name or "", chain, words, way)
     return known
+
+
+_CONSTANT_FOR_POPART = {"Clip": (1, 2)}
+
+
+def wants_constant(step: Step, position: int, walk: Walk) -> bool:
+    """Whether an input must be known while tracing: the translation says so, or PopART is stricter."""
+    strict = _CONSTANT_FOR_POPART.get(step.node.op_type, ()) if walk.settings.popart else ()
+    return position in strict or step.lowering.is_static(position)
 
 
 _INPUT_NAMES = {
@@ -92,13 +104,15 @@ _INPUT_NAMES = {
     "Slice": ("data", "starts", "ends", "axes", "steps"),
 }
 _WORDS = {"Tile": "must be of type Constant", "CumSum": "does not have data", "OneHot": "does not have data",
-          "Upsample": "Scales tensor has no data"}  # fmt: skip
+          "Upsample": "Scales tensor has no data",
+          "Clip": "is no constant, but clip currently only supports constant min/max parameters"}  # fmt: skip
 
 
-def _popart_words(node: ir.Node, position: int) -> str:
+def _popart_words(node: ir.Node, position: int, walk: Walk) -> str:
     """PopART's complaint about an input that is no constant."""
     if node.op_type in _INPUT_NAMES:
-        return f"Need the value of the {node.op_type} input '{_INPUT_NAMES[node.op_type][position]}'"
+        known_as = identifier(node, walk.settings.opsets.get("", 11))
+        return f"Need the value of the {known_as} input '{_INPUT_NAMES[node.op_type][position]}'"
     tensor = node.inputs[position]
     said = _WORDS.get(node.op_type, "")
     return f"The tensor '{tensor.name if tensor else ''}' {said}" if said else ""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..errors import popart_exception
+from ..errors import OpError, popart_exception
 from .arrays import Array, device_dtype, dtype_name, is_float, is_text, namespace
 from .registry import PopartMode, direct, lowers
 from .two_way import two_way
@@ -101,12 +101,12 @@ def check_operands(op: str, *xs: Any) -> None:
     shapes = " and ".join(f"[{' '.join(map(str, np.shape(x)))}]" for x in xs)
     if len({device_dtype(x.dtype) for x in xs}) > 1:
         types = " and ".join(dtype_name(x) for x in xs)
-        raise popart_exception(f"np broadcasting failed on {op}, incompatible types {types} (shapes {shapes})")
+        raise OpError(f"np broadcasting failed on {{op}}, incompatible types {types} (shapes {shapes})", op)
     try:
         np.broadcast_shapes(*(np.shape(x) for x in xs))
     except ValueError:
         frames = " and ".join(str(list(np.shape(x))) for x in xs)
-        raise popart_exception(f"np broadcasting failed on '{op}', frames {frames} are not aligned") from None
+        raise OpError(f"np broadcasting failed on '{{op}}', frames {frames} are not aligned", op) from None
 
 
 def legacy_align(x: Array, y: Array, broadcast: int, axis: int | None) -> Array:
@@ -179,11 +179,29 @@ def pow_1(x: Array, y: Array, /, *, axis: int | None = None, broadcast: int = 0)
     return power(x, legacy_align(x, y, broadcast, axis))
 
 
+def popart_fmod(a: Array, b: Array) -> jax.Array:
+    """C's fmod; the gradient goes to the first operand only."""
+    return lax.rem(*_broadcast(a, lax.stop_gradient(b)))
+
+
+def popart_remainder(a: Array, b: Array) -> jax.Array:
+    """fmod(fmod(a, b) + b, b): the sign of the divisor; both operands of the sum get the gradient."""
+    a, b = _broadcast(a, b)
+    return popart_fmod(popart_fmod(a, b) + b, b)
+
+
+def _broadcast(a: Array, b: Array) -> tuple[jax.Array, jax.Array]:
+    shape = np.broadcast_shapes(np.shape(a), np.shape(b))
+    return jnp.broadcast_to(a, shape), jnp.broadcast_to(b, shape)
+
+
 @lowers("Mod", 10)
-def mod(x: Array, y: Array, /, *, fmod: int = 0) -> Array:
-    """Sign of the divisor, or with `fmod` that of the dividend."""
+def mod(x: Array, y: Array, /, *, fmod: int = 0, popart: PopartMode = False) -> Array:
+    """Sign of the divisor, or with `fmod` that of the dividend; in PopART what Remainder and Fmod do."""
     check_operands("Mod", x, y)
     xp = namespace(x, y)
     if xp is np and not is_float(x) and not np.all(y):
         raise ZeroDivisionError("integer remainder of a constant zero")
+    if popart and is_float(x) and xp is not np:
+        return popart_fmod(x, y) if fmod else popart_remainder(x, y)
     return xp.fmod(x, y) if fmod else xp.mod(x, y)

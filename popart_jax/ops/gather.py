@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import popart_exception
 from .arrays import Array, is_text, namespace, normal_axis, wrap_indices
-from .registry import lowers
+from .registry import PopartMode, lowers
 
 
 def _read(data: Array, index: tuple[Any, ...]) -> Array:
@@ -112,12 +112,17 @@ def scatter_elements(
 
 
 @lowers("ScatterElements", 11)
-def scatter_elements_11(data: Array, indices: Array, updates: Array, /, *, axis: int = 0) -> Array:
-    return scatter_elements(data, indices, updates, axis=axis)
+def scatter_elements_11(
+    data: Array, indices: Array, updates: Array, /, *, axis: int = 0, popart: PopartMode = False
+) -> Array:
+    return scatter(data, indices, updates, axis=axis, popart=popart)
 
 
 @lowers("Scatter", 9)
-def scatter(data: Array, indices: Array, updates: Array, /, *, axis: int = 0) -> Array:
+def scatter(data: Array, indices: Array, updates: Array, /, *, axis: int = 0, popart: PopartMode = False) -> Array:
+    """In PopART negative indices are out of range like those past the end, and dropped."""
+    if popart:
+        indices = jnp.where(indices < 0, data.shape[normal_axis(axis, data.ndim)], indices)
     return scatter_elements(data, indices, updates, axis=axis)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from .._compat.jax import Tracer
 from ..errors import popart_exception
 from .arrays import Array, device_dtype, dtype_name, namespace, normal_axes, normal_axis
 from .moving import moves_texts
-from .registry import OutputCount, PopartMode, Static, lowers
+from .registry import Options, OutputCount, PopartMode, Static, lowers
 
 
 @lowers("Concat", 4)
@@ -95,9 +95,16 @@ def split_1(
     return split_at(x, split or (None if sizes is None else np.asarray(sizes).tolist()), count, axis)
 
 
+_PLAIN: Mapping[str, Any] = {}
+
+
 @lowers("Slice", 10)
-def slice_(x: Array, starts: Static, ends: Static, axes: Static = None, steps: Static = None, /) -> Array:
+def slice_(
+    x: Array, starts: Static, ends: Static, axes: Static = None, steps: Static = None, /, *, options: Options = _PLAIN,
+) -> Array:  # fmt: skip
     """NumPy's rules: bounds are clamped, negative ones count from the end."""
+    if steps is not None and np.any(np.abs(steps) > 1) and not options.get("Slice2SliceSubsample", True):
+        raise popart_exception('Slice with a step. Please enable pattern "Slice2SliceSubsample" first')
     along = range(len(starts)) if axes is None or not np.size(axes) else normal_axes(axes, x.ndim)
     steps = np.ones(len(starts), np.int64) if steps is None or not np.size(steps) else steps
     index = [slice(None)] * x.ndim

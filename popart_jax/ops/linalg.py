@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import popart_exception
+from ..errors import OpError, popart_exception
 from .arrays import Array, device_dtype, dtype_name
 from .elementwise import legacy_align
 from .registry import direct, lowers
@@ -29,12 +29,14 @@ def matmul(x: Array, y: Array, /) -> Array:
     """
     if device_dtype(x.dtype) != device_dtype(y.dtype):
         raise popart_exception(f"MatMul takes operands of one type, not {dtype_name(x)} and {dtype_name(y)}; cast one.")
-    for operand, side in ((x, "lhs"), (y, "rhs")):
+    for i, (operand, side) in enumerate(((x, "lhs"), (y, "rhs"))):
         if np.ndim(operand) == 0:
-            raise popart_exception(f"MatMul doesn't support scalar tensor as the {side} input")
+            raise OpError(f"{{op}} doesn't support scalar tensor {{{i}}} as the {side} input", "MatMul")
     if x.shape[-1] != y.shape[-2 if y.ndim > 1 else 0]:
-        raise popart_exception(
-            f"MatMul contracting dimensions unequal: lhs {_promoted(x.shape, True)}, rhs {_promoted(y.shape, False)}"
+        raise OpError(
+            f"{{op}} contracting dimensions unequal: lhs '{{0}}' {_promoted(x.shape, True)}, rhs '{{1}}' "
+            f"{_promoted(y.shape, False)}",
+            "MatMul",
         )
     return jnp.matmul(x, y)
 

@@ -20,9 +20,16 @@ def _key(key: jax.Array, seed: float | None, popart: bool = False) -> jax.Array:
     return key if seed is None else jax.random.key(struct.unpack("<I", struct.pack("<f", seed))[0])
 
 
+_DOUBLE = 11
+
+
 def _float(dtype: int | None, like: Array | None = None, popart: bool = False) -> np.dtype:
     if popart and dtype is None and like is not None and like.dtype not in (np.float32, np.float16):
         raise popart_exception(f"Unsupported data type requested: {dtype_name(like)}")
+    if popart and dtype == _DOUBLE:
+        raise popart_exception("The data type DOUBLE is not supported in Poplar")
+    if popart and like is not None and jnp.issubdtype(like.dtype, jnp.floating):
+        return like.dtype  # PopART makes RandomNormal or RandomUniform of it and looks at the input alone
     if dtype is not None:
         return device_dtype(dtype)
     assert like is not None
@@ -38,7 +45,7 @@ def random_normal(
     *, shape: Sequence[int], mean: float = 0.0, scale: float = 1.0, dtype: int = 1, seed: float | None = None,
     key: Key, popart: PopartMode = False,
 ) -> Array:  # fmt: skip
-    return _normal(_key(key, seed, popart), shape, _float(dtype), mean, scale)
+    return _normal(_key(key, seed, popart), shape, _float(dtype, None, popart), mean, scale)
 
 
 @lowers("RandomNormalLike", 1)
@@ -54,7 +61,7 @@ def random_uniform(
     *, shape: Sequence[int], low: float = 0.0, high: float = 1.0, dtype: int = 1, seed: float | None = None,
     key: Key, popart: PopartMode = False,
 ) -> Array:  # fmt: skip
-    return jax.random.uniform(_key(key, seed, popart), tuple(shape), _float(dtype), low, high)
+    return jax.random.uniform(_key(key, seed, popart), tuple(shape), _float(dtype, None, popart), low, high)
 
 
 @lowers("RandomUniformLike", 1)

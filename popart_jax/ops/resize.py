@@ -180,8 +180,17 @@ def _pairs(roi: np.ndarray) -> list[tuple[float, float]]:
     return [(float(a), float(b)) for a, b in zip(roi[:half], roi[half:], strict=True)]
 
 
+_MODES = ("nearest", "linear", "cubic")
+_NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "pytorch")
+_COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize")
+
+
 def _popart(x: jax.Array, axes: Sequence[Axis], rule: Rule, training: bool) -> jax.Array:
     """Resize with PopART's gradients: floor(i / scale) for nearest, half pixels for cubic, none for linear."""
+    for what, name, known in (("mode", rule.mode, _MODES), ("nearest mode", rule.nearest, _NEAREST),
+                              ("coordinate transformation mode", rule.coordinates, _COORDINATES)):  # fmt: skip
+        if name not in known:
+            raise popart_exception(f"Unrecognised resize {what} {name}; PopART has {', '.join(known)}.")
     if rule.exclude_outside:
         raise popart_exception("Resize: Unsupported value for exclude_outside, only 0 is supported.")
     if rule.coordinates == "tf_crop_and_resize":
@@ -211,6 +220,8 @@ def resize(
     popart: PopartMode = False, training: Training = False,
 ):  # fmt: skip
     crop = coordinate_transformation_mode == "tf_crop_and_resize" and not popart
+    if popart and sizes is not None and np.size(sizes) not in (0, x.ndim):
+        raise popart_exception(f"Resize: the length {np.size(sizes)} of sizes does not match the rank of {x.shape}")
     where = _plan(x.shape, scales, sizes, axes, roi if crop else None, keep_aspect_ratio_policy)
     rule = Rule(
         _mode(mode), coordinate_transformation_mode, nearest_mode, -0.75 if popart else cubic_coeff_a,

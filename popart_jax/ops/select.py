@@ -11,7 +11,7 @@ from jax import lax
 from ..errors import popart_exception
 from .arrays import Array, as_index, is_text, namespace, normal_axis, one_element
 from .elementwise import check_operands
-from .registry import Bound, Fill, Static, lowers
+from .registry import Bound, Fill, PopartMode, Static, lowers
 
 
 @lowers("Where", 9)
@@ -21,8 +21,8 @@ def where(condition: Array, x: Array, y: Array, /) -> Array:
 
 
 @lowers("OneHot", 9)
-def one_hot(indices: Array, depth: Static, values: Array, /, *, axis: int = -1) -> Array:
-    """Rows of `values[0]` with `values[1]` at the index; an index out of range leaves the row off."""
+def one_hot(indices: Array, depth: Static, values: Array, /, *, axis: int = -1, popart: PopartMode = False) -> Array:
+    """Rows of `values[0]` with `values[1]` at the index; an index out of range (PopART: or below 0) leaves it off."""
     if np.size(depth) != 1:
         raise popart_exception(f"The depth tensor should be rank 0 in OneHot, got shape {list(np.shape(depth))}")
     size, along = int(np.asarray(depth).item()), normal_axis(axis, np.ndim(indices) + 1)
@@ -30,7 +30,8 @@ def one_hot(indices: Array, depth: Static, values: Array, /, *, axis: int = -1) 
         raise popart_exception(f"OneHot: depth must not be negative, got {size}")
     if np.size(values) != 2:
         raise popart_exception(f"OneHot: values must hold the off and the on value, got {np.size(values)} elements")
-    wrapped = jnp.where(indices < 0, indices + size, indices) if not _is_unsigned(indices) else jnp.asarray(indices)
+    counts_back = not popart and not _is_unsigned(indices)
+    wrapped = jnp.where(indices < 0, indices + size, indices) if counts_back else jnp.asarray(indices)
     places = jnp.arange(size).astype(wrapped.dtype).reshape([-1 if i == along else 1 for i in range(wrapped.ndim + 1)])
     hot = jnp.expand_dims(wrapped, along) == places
     if is_text(values):

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import popart_exception
-from .arrays import Array, namespace, normal_axes, normal_axis
+from .arrays import Array, dtype_name, namespace, normal_axes, normal_axis
 from .moving import moves_texts
-from .registry import Static, lowers
+from .registry import PopartMode, Static, lowers
 
 
 @lowers("Shape", 15)
@@ -126,13 +126,17 @@ def expand(x: Array, shape: Static, /) -> Array:
 
 
 @lowers("Tile", 6)
-def tile(x: Array, repeats: Static, /) -> Array:
-    if np.ndim(repeats) != 1 or len(repeats) != x.ndim:
-        raise popart_exception(
-            f"Tile: repeats {np.asarray(repeats).tolist()} should have one element for each dimension"
-        )
-    if np.any(np.asarray(repeats) < 0):
-        raise popart_exception(f"Tile: repeats {np.asarray(repeats).tolist()} has invalid value")
+def tile(x: Array, repeats: Static, /, *, popart: PopartMode = False) -> Array:
+    """PopART takes INT64 repeats only, and none of 0."""
+    given = f"Tile: the repeats tensor {np.asarray(repeats).tolist()}"
+    if popart and np.asarray(repeats).dtype != np.int64:
+        raise popart_exception(f"{given} is not INT64 but {dtype_name(repeats)}")
+    if np.ndim(repeats) != 1:
+        raise popart_exception(f"{given} should be rank 1")
+    if len(repeats) != x.ndim:
+        raise popart_exception(f"{given} should have one element for each dimension of {list(x.shape)}")
+    if np.any(np.asarray(repeats) < int(popart)):
+        raise popart_exception(f"{given} has invalid value")
     return namespace(x).tile(x, tuple(int(r) for r in repeats))
 
 

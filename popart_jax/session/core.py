@@ -417,6 +417,11 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         return seeds.to_int(self._ready("getRandomSeed").seed())
 
 
+def _patterns_by_default() -> Patterns:
+    """What a session without the argument applies: PopART's default, and strided slices, which that refuses."""
+    return Patterns().enablePattern("Slice2SliceSubsample", True)
+
+
 def make_request(
     fnModel: Any, dataFlow: Any, deviceInfo: Any, inputShapeInfo: Any, patterns: Any, userOptions: Any, name: str,
     loss: Any = None, optimizer: Optimizer | None = None,
@@ -446,7 +451,7 @@ def make_request(
         data_flow=copy.deepcopy(flow),
         device=deviceInfo,
         options=copy.deepcopy(userOptions) if userOptions is not None else SessionOptions(),
-        patterns=copy.deepcopy(patterns) if patterns is not None else Patterns(),
+        patterns=copy.deepcopy(patterns) if patterns is not None else _patterns_by_default(),
         shapes=copy.deepcopy(inputShapeInfo) if inputShapeInfo is not None else InputShapeInfo(),
         name=name,
         loss=loss,

@@ -7,8 +7,8 @@ from typing import Any
 import onnx_ir as ir
 
 from ..enums import AnchorReturnTypeId
-from ..ir_view.versions import describe
 from ..model.attribute_names import PIPELINE_STAGE, RECOMPUTE, VIRTUAL_GRAPH
+from ..model.op_names import describe
 from .option_checks import OptionFacts
 from .placement_checks import PlacedOp
 

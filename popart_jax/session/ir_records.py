@@ -12,8 +12,8 @@ from ..ir_view import IrFacts, build, nodes
 from ..ir_view.outline import REPLACED
 from ..ir_view.serialise import graph_names, op_attributes
 from ..ir_view.sharing import all_graphs
-from ..ir_view.versions import identifier
 from ..model.debug import DebugInfo, record, recording
+from ..model.op_names import identifier
 
 _LAYER = "popart"
 _TYPES = {"variable": "Variable", "stream": "Stream", "const": "Const"}

@@ -121,7 +121,7 @@ def test_opset_6_without_broadcast_refuses_other_shapes() -> None:
          r"np broadcasting failed on Add, incompatible types FLOAT and FLOAT16 \(shapes \[2 3\] and \[2 3\]\)", {}),
         ("Mul", [np.zeros((2, 3), F32), np.zeros(4, F32)], r"np broadcasting failed on 'Mul', frames \[2, 3\] and \[4\] are not aligned", {}),
         ("Sum", [np.zeros(2, F32), np.zeros((1, 2), F32)], "Inputs to ai.onnx.Sum:6 do not all the same type & shape", {"at": 7}),
-        ("MatMul", [np.zeros((2, 3), F32), np.zeros((4, 5), F32)], r"contracting dimensions unequal: lhs \[2 3\], rhs \[4 5\]", {}),
+        ("MatMul", [np.zeros((2, 3), F32), np.zeros((4, 5), F32)], r"contracting dimensions unequal: lhs 'input 0' \[2 3\], rhs 'input 1' \[4 5\]", {}),
         ("MatMul", [np.zeros((), F32), np.zeros((4, 5), F32)], "doesn't support scalar tensor", {}),
         ("Reshape", [np.zeros(6, F32), np.array([-1, -1])], "can only use -1 to specify one unknown dimension", {"static": [1]}),
         ("Reshape", [np.zeros(6, F32), np.array([4, -1])], "Incompatible inferred dimension", {"static": [1]}),
@@ -213,8 +213,13 @@ POPART = {"popart": True}
 @pytest.mark.parametrize(
     ("op", "inputs", "position", "words"),
     [
-        ("Reshape", [np.zeros(6, F32), np.array([2, 3])], 1, "Need the value of the Reshape input 'shape'"),
-        ("Slice", [np.zeros(6, F32), np.array([1]), np.array([3])], 1, "Need the value of the Slice input 'starts'"),
+        ("Reshape", [np.zeros(6, F32), np.array([2, 3])], 1, "Need the value of the ai.onnx.Reshape:5 input 'shape'"),
+        (
+            "Slice",
+            [np.zeros(6, F32), np.array([1]), np.array([3])],
+            1,
+            "Need the value of the ai.onnx.Slice:11 input 'starts'",
+        ),
         ("Tile", [np.zeros(2, F32), np.array([2])], 1, "The tensor 'x1' must be of type Constant"),
         ("CumSum", [np.zeros(2, F32), np.array(0)], 1, "The tensor 'x1' does not have data"),
     ],

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
-from ..arrays import onnx_dtype
+from ..arrays import dtype_name, onnx_dtype
 from ..registry import OutputCount, lowers
 from .losses import DOMAIN, reduce_loss
 
 _LOG_ZERO = -1e30
 _UNDEFINED = {"", "UNDEFINED", 0}
+_COUNTS = (jnp.int32, jnp.uint32, jnp.int64, jnp.uint64)
 
 
 def ctc_losses(
@@ -71,6 +72,9 @@ def _check(log_probs, targets, input_lengths, target_lengths) -> None:
     for name, lengths in (("input lengths", input_lengths), ("target lengths", target_lengths)):
         if lengths.shape != (batch,):
             raise popart_exception(f"Ctc expected an '{name}' tensor of shape [{batch}], got {list(lengths.shape)}")
+    for name, x in (("targets", targets), ("input lengths", input_lengths), ("target lengths", target_lengths)):
+        if x.dtype not in _COUNTS:
+            raise popart_exception(f"Unsupported data type for Ctc '{name}': {dtype_name(x)}, not INT32 or UINT32.")
 
 
 @lowers("Ctc", domain=DOMAIN)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from ...errors import popart_exception
+from ..elementwise import popart_fmod, popart_remainder
 from ..registry import direct, lowers
 from .losses import DOMAIN
 
@@ -51,28 +49,12 @@ direct(
         "BitwiseXor": jnp.bitwise_xor,
         "BitwiseXnor": _xnor,
         "Atan2": jnp.arctan2,
+        "Fmod": popart_fmod,
+        "Remainder": popart_remainder,
     },
     arity=2,
     domain=DOMAIN,
 )
-
-
-@lowers("Fmod", domain=DOMAIN)
-def fmod(a, b, /):
-    """C's fmod; the gradient goes to the first argument only."""
-    return lax.rem(*_promoted(a, lax.stop_gradient(b)))
-
-
-@lowers("Remainder", domain=DOMAIN)
-def remainder(a, b, /):
-    """fmod(fmod(a, b) + b, b): the sign of the divisor."""
-    a, b = _promoted(a, lax.stop_gradient(b))
-    return lax.rem(lax.rem(a, b) + b, b)
-
-
-def _promoted(a: Any, b: Any) -> tuple[jax.Array, jax.Array]:
-    shape = np.broadcast_shapes(np.shape(a), np.shape(b))
-    return jnp.broadcast_to(a, shape), jnp.broadcast_to(b, shape)
 
 
 @lowers("IncrementMod", domain=DOMAIN)

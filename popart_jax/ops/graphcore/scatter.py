@@ -52,6 +52,10 @@ class _Place:
     def into(self, base: jax.Array, method: str, src: Any) -> jax.Array:
         return getattr(base.at[self._key()], method)(src, mode="drop")
 
+    def landed(self, shape: tuple[int, ...]) -> jax.Array:
+        """Which elements of the result an index refers to."""
+        return self.into(jnp.zeros(shape, bool), "set", True)
+
     def of(self, out: jax.Array) -> jax.Array:
         return out.at[self._key()].get(mode="fill", fill_value=0)
 
@@ -77,8 +81,7 @@ def scatter_reduce(src: Any, initial: Any, index: Any, axis: int, reduction: str
     base = _start(reduction, shape, src.dtype) if initial is None else initial
     out = place.into(base, _METHODS[reduction], src)
     if initial is None and reduction in ("max", "min"):
-        landed = place.into(jnp.zeros(shape, bool), "set", True)
-        return jnp.where(landed, out, 0)
+        return jnp.where(place.landed(shape), out, 0)
     return out
 
 
@@ -97,7 +100,7 @@ def _scatter_reduce_jvp(axis, reduction, shape, primals, tangents):
     if initial is None:
         return out, dout
     if reduction == "none":
-        dinitial = place.into(dinitial, "set", 0)
+        dinitial = jnp.where(place.landed(shape), 0, dinitial)
     elif reduction in ("max", "min"):
         dinitial = jnp.where(out == initial, dinitial, 0)
     elif reduction == "mul":

@@ -22,15 +22,21 @@ STOPS = frozenset({
     "IsInf", "IsNaN", "Loop", "PRelu", "RandomNormal", "RandomUniform", "Scan", "Shape",
 })  # fmt: skip
 REFUSES = frozenset({"BinaryConstScalar", "Square", "RandomNormalLike", "RandomUniformLike"})
-_DATA_ONLY = {
-    "BatchNormalization": 3,
-    "Clip": 1,
-    "Dropout": 1,
-    "Pad": 1,
-    "Resize": 1,
-    "Upsample": 1,
-    "Fmod": 1,
-    "OneHot": 0,
+_WITHOUT_GRADIENT = frozenset({
+    "And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXnor", "BitwiseXor", "CastThenPow2Scale", "Equal",
+    "Greater", "Less", "Not", "Or", "Pow2ScaleThenCast",
+})  # fmt: skip
+_LOSSES_OF_ANY_TYPE = frozenset({"IdentityLoss", "L1"})
+_DIFFERENTIABLE = {
+    "BatchNormalization": slice(3),
+    "Clip": slice(1),
+    "Dropout": slice(1),
+    "Pad": slice(1),
+    "Resize": slice(1),
+    "RoiAlign": slice(1),
+    "Upsample": slice(1),
+    "Fmod": slice(1),
+    "OneHot": slice(2, 3),
 }
 
 
@@ -50,19 +56,32 @@ def with_gradient(graph: ir.Graph, loss: str, types: Mapping[str, Type]) -> froz
         if node is None or node.op_type in STOPS:
             continue
         sources = [v for v in _differentiable_inputs(node) if v not in reached and _is_float(v, types)]
-        if sources and node.op_type in REFUSES:
-            raise popart_exception(
-                f"Cannot create the gradient of node '{label(node)}': {node.op_type} has no gradient."
-            )
+        _refuse(node, sources)
         for value in sources:
             reached[value] = None
             pending.append(value)
     return frozenset(v.name for v in reached if v.name)
 
 
+def _refuse(node: ir.Node, sources: list[ir.Value]) -> None:
+    """Raise where a gradient is asked of an operator that has none and does not just end the path."""
+    if sources and node.op_type == "Pad" and node.attributes.get_string("mode", "constant") != "constant":
+        raise popart_exception(f"Node '{label(node)}' does not support PadGradOp when mode is not \"constant\"")
+    asked = [node] if sources and node.op_type in REFUSES else []
+    if node.op_type in _LOSSES_OF_ANY_TYPE:
+        producer = node.inputs[0].producer() if node.inputs[0] is not None else None
+        asked += [producer] if producer is not None and producer.op_type in _WITHOUT_GRADIENT else []
+    for one in asked:
+        raise popart_exception(
+            f"The loss needs the gradient of node '{label(one)}', but {one.op_type} does not have a valid grad op "
+            f"corresponding to its output {one.outputs[0].name}"
+        )
+
+
 def _differentiable_inputs(node: ir.Node) -> Iterable[ir.Value]:
-    limit = _DATA_ONLY.get(node.op_type, len(node.inputs))
-    yield from (v for v in node.inputs[:limit] if v is not None)
+    op_type = "Fmod" if node.op_type == "Mod" and node.attributes.get_int("fmod", 0) else node.op_type
+    read = _DIFFERENTIABLE.get(op_type, slice(None))
+    yield from (v for v in node.inputs[read] if v is not None)
     yield from captures(node)
 
 

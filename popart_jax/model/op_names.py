@@ -1,4 +1,4 @@
-"""Op identifiers as messages and records print them: `domain.Type:version`."""
+"""How messages and records name an operator: `domain.Type:version`, and with its node name and tensors."""
 
 from __future__ import annotations
 
