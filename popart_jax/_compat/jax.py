@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import jax
+import jax.monitoring
 from jax.core import Tracer as Tracer
+from jax.experimental.compilation_cache import compilation_cache as persistent_cache
 from jax.extend.core import Literal as Literal
 
 
@@ -37,3 +40,43 @@ def bind(equation: Any, operands: Sequence[Any], params: Mapping[str, Any] | Non
 def shortest_call(compiled: Any) -> Callable[..., Any]:
     """What calls a compiled program that has run before with the least work in Python."""
     return getattr(compiled, "_call", None) or compiled
+
+
+@cache
+def _hits() -> list[str]:
+    """Events of programs that came out of JAX's persistent compilation cache; listening starts with the first call."""
+    found: list[str] = []
+
+    def listen(event: str, **_: Any) -> None:
+        if event.endswith("/cache_hits"):
+            found.append(event)
+
+    jax.monitoring.register_event_listener(listen)
+    return found
+
+
+def cache_hits() -> int:
+    """How many programs came out of JAX's persistent compilation cache since the first call."""
+    return len(_hits())
+
+
+@contextlib.contextmanager
+def compilation_cache(folder: str | None) -> Iterator[None]:
+    """Scope in which JAX keeps every compiled program in a folder and looks there first; None is no folder at all."""
+    wanted = {
+        "jax_compilation_cache_dir": folder,
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in wanted}
+    _set_cache(wanted)
+    try:
+        yield
+    finally:
+        _set_cache(before)
+
+
+def _set_cache(values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        jax.config.update(name, value)
+    persistent_cache.reset_cache()  # it looks at the folder only once

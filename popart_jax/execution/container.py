@@ -64,6 +64,12 @@ def read_key(path: Path) -> str | None:
     return meta.get("key") if meta.get("format") == FORMAT else None
 
 
+def has_code(path: Path) -> bool:
+    """Whether a container holds programs."""
+    with zipfile.ZipFile(path) as archive:
+        return any(name.startswith(_CODE) for name in archive.namelist())
+
+
 def load(path: Path, handle: str) -> Any:
     """A compiled program from a container, None if it has none by this handle; its arguments and results are flat.
 

@@ -187,14 +187,15 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         if self._stored is not None:
             log = module_logger("session")
             try:
-                engine.compile(handles, self._stored)
+                self._cache.load(engine, handles, self._stored)
             except Exception as err:  # a damaged file, or one of another machine: XLA has no narrower class
                 log.warning("Failed to load cached PopART executable %s: %s", self._stored, err)
                 self._stored, self._from_cache = None, False
             else:
                 log.info("Loading serialized PopART executable from %s", self._stored)
                 return
-        engine.compile(handles)
+        with self._cache.compiling():
+            engine.compile(handles)
         module_logger("devicex").info("Graph compiled")
         self._cache.store(engine, self._weights.copy)
 

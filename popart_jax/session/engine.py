@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._compat.jax import shortest_call
+from .._compat.jax import cache_hits, shortest_call
 from ..execution import Executable, Program, compile_traced, from_container, trace
 from ..execution.compiled import to_every_host, to_host
 from ..execution.graph_passes import LaidOut, lay_out
@@ -42,6 +42,7 @@ class Engine:
 
     def __init__(self, prepared: Prepared) -> None:
         self.prepared = prepared
+        self.portable = True  # what comes out of a cache can't be written to a file again (XLA:CPU loses its kernels)
         self.programs: dict[str, Loaded] = {}
         self.changing: dict[str, Any] = {}
         self.fixed: tuple[Any, ...] = ()
@@ -52,6 +53,7 @@ class Engine:
 
     def compile(self, handles: tuple[str, ...], stored: Path | None = None) -> None:
         """Trace and compile the programs by these handles, or load them from a container."""
+        hits = cache_hits()
         advance = reporter(self.prepared.request.options, _PHASES * len(handles))
         for handle in handles:
             program = program_of(self.prepared.program, handle)
@@ -61,6 +63,7 @@ class Engine:
             advance()
             facts = self._stream_facts(program), self._anchor_facts(program)
             self.programs[handle] = Loaded(laid_out, executable, *facts)
+        self.portable = stored is None and cache_hits() == hits
 
     @property
     def _hoists(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax
 import numpy as np
 
 from .._calls import checked
+from .._compat.jax import compilation_cache
 from ..enums import DeviceType
 from ..errors import popart_exception, popart_runtime_error
 from ..execution import container
@@ -19,6 +21,7 @@ from .files import makedirsAndCheckWritable
 from .preparing import Prepared
 
 SUFFIX = ".popef"
+_JAX_FOLDER = ".jax"
 _SAVABLE = (DeviceType.Ipu, DeviceType.OfflineIpu)
 _NOT_IN_KEY = ("cachePath", "enableEngineCaching", "enableVariablesCaching", "logDir")
 
@@ -76,14 +79,37 @@ class EngineCache:
         key = executable_key(self._prepared)
         return next((p for p in candidates if p.is_file() and _could_be(p, key)), None)
 
+    def compiling(self) -> AbstractContextManager[None]:
+        """Scope of a compilation: behind the containers there is JAX's own cache of compiled programs, by content.
+
+        It serves sessions whose keys differ although XLA gets the same program.
+        """
+        if self._folder is None or self._folder.is_file():
+            return nullcontext()
+        return compilation_cache(str(self._folder / _JAX_FOLDER))
+
+    def load(self, engine: Engine, handles: tuple[str, ...], stored: Path) -> None:
+        """Fill the engine from a container, or from JAX's cache if the container says that the programs are there.
+
+        Raises
+        ------
+        Exception
+            A damaged file, or one of another machine.
+        """
+        if container.has_code(stored):
+            engine.compile(handles, stored)
+            return
+        with self.compiling():
+            engine.compile(handles)
+
     def store(self, engine: Engine, variables: dict[str, np.ndarray]) -> None:
-        """Keep what was just compiled."""
+        """Keep what was just compiled; a program out of JAX's cache stays there, as it can't be written again."""
         if self._folder is None or self._folder.is_file():
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         key = executable_key(self._prepared)
         keep = variables if self._prepared.request.options.enableVariablesCaching else None
-        container.write(self._folder / f"{key}{SUFFIX}", key, _calls(engine), keep)
+        container.write(self._folder / f"{key}{SUFFIX}", key, _calls(engine) if engine.portable else {}, keep)
 
 
 def _could_be(path: Path, key: str) -> bool:
@@ -141,6 +167,9 @@ class ExecutableMethods:
         if self._engine is None or not self._engine.programs:
             raise popart_runtime_error("No compiled executable to save. Did you forget to call prepareDevice()?")
         target = _target(path, "executable")
+        if not self._engine.portable:
+            with compilation_cache(None):
+                self._engine.compile(tuple(self._engine.programs))
         variables = self._weights.copy if saveVariables else None
         container.write(target, executable_key(self._prepared), _calls(self._engine), variables)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
 import popart_jax as popart
+from popart_jax._compat.jax import cache_hits
 
 from . import nets
 from .nets import infer, linear, run, sgd, train
@@ -44,16 +46,45 @@ def test_engine_cache(tmp_path, log, caplog):
             if hit:
                 with pytest.raises(popart.popart_runtime_error, match="cached executable"):
                     session.getSummaryReport()
-    (file,) = tmp_path.iterdir()
+    (file,) = tmp_path.glob("*.popef")
     assert file.suffix == ".popef"
     assert file.stem.isdecimal()
+
+
+def test_jax_keeps_the_programs_behind_the_engine_cache(tmp_path, log):
+    """Without the container JAX's own cache in `cachePath` has the program; what comes from there still works on."""
+    cache, export = tmp_path / "cache", tmp_path / "export.popef"
+    options = {"enableEngineCaching": True, "cachePath": str(cache)}
+    before = jax.config.jax_compilation_cache_dir
+    for container in (False, False, True):
+        with popart.DeviceManager().acquireAvailableDevice(1) as device:
+            session = _training(device, **options)
+            hits = cache_hits()
+            session.prepareDevice()
+            kept = [p.name for p in (cache / ".jax").iterdir()]
+            session.weightsFromHost()
+            assert run(session, x=X)["loss"] == 6
+            assert any("Loading serialized" in m for m in log()) == container
+            if not container and len(kept) and cache_hits() > hits:
+                session.saveExecutable(str(export))  # compiled anew: a program out of the cache can't be written
+                loaded = _training(device)
+                loaded.loadExecutable(str(export))
+                loaded.prepareDevice()
+                loaded.weightsFromHost()
+                assert run(loaded, x=X)["loss"] == 6
+        if not container and not export.exists():
+            for file in cache.glob("*.popef"):
+                file.unlink()
+    assert export.exists()
+    assert kept
+    assert jax.config.jax_compilation_cache_dir == before
 
 
 def test_damaged_cache_file_only_warns(tmp_path, log):
     with popart.DeviceManager().acquireAvailableDevice(1) as device:
         session = _training(device, enableEngineCaching=True, cachePath=str(tmp_path))
         session.prepareDevice()
-    (file,) = tmp_path.iterdir()
+    (file,) = tmp_path.glob("*.popef")
     file.write_bytes(b"nonsense")
     with popart.DeviceManager().acquireAvailableDevice(1) as device:
         session = _training(device, enableEngineCaching=True, cachePath=str(tmp_path))
@@ -68,7 +99,7 @@ def test_another_learning_rate_hits_the_cache_another_model_does_not(tmp_path):
         options = {"enableEngineCaching": True, "cachePath": str(tmp_path)}
         _training(device, **options).prepareDevice()
         _training(device, enableStochasticRounding=True, **options).prepareDevice()
-        assert len(list(tmp_path.iterdir())) == 2
+        assert len(list(tmp_path.glob("*.popef"))) == 2
 
 
 def test_cache_is_ignored_on_a_model_device(tmp_path):
