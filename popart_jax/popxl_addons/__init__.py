@@ -96,9 +96,9 @@ from .transforms import disable_fc_pass as disable_fc_pass
 from .transforms import enable_fc_pass as enable_fc_pass
 from .transforms import pipelined_execution as pipelined_execution
 from .transforms import recompute_graph as recompute_graph
-from .transforms import repeat_graph as repeat_graph
 from .transforms import set_available_memory_proportion_by_ipu as set_available_memory_proportion_by_ipu
 from .transforms import set_graph_available_memory_proportion_by_ipu as set_graph_available_memory_proportion_by_ipu
+from .transforms.repeat_graph import repeat_graph as repeat_graph
 from .utils import OrderedDict as OrderedDict
 from .utils import WeightsDict as WeightsDict
 from .utils import duplicate_items as duplicate_items

@@ -157,6 +157,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         self._outlining = True
         try:
             graph = popxl.gcg().ir.create_graph(self, *args, **kwargs)
+            graph._can_autodiff = not self.implements_grad_graph
             self.aux.add_outputs(graph)
             result = GraphWithNamedArgs(
                 graph,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
+
+import onnx_ir as ir
 
 from .. import popxl
 from ..popxl.ops.call import mark_modified
@@ -57,22 +59,46 @@ def route_tensor_into_graph(
         raise ValueError(f"Tensor {tensor!r} is not in the graph {target!r} and is not in a known parent graph of it.")
     writes = bool(modified) if isinstance(modified, bool) else bool(list(modified))
     inner: dict[str, popxl.Tensor] = {tensor._graph.id: tensor}
+    for path in paths:
+        _check(path, tensor, writes)
     for path in sorted(paths, key=len):
         connect_tensor_to_ops_on_path(path, tensor, inner, writes)
     return inner[target.id]
+
+
+def _callers(path: Path, owner: popxl.Ir) -> Iterator[tuple[popxl.Graph, popxl.Graph, Any]]:
+    """(calling graph, called graph, operator) for every operator along a chain."""
+    for outer_id, inner_id in pairwise(path):
+        outer, called = (popxl.Graph._from_pb(owner._pb_ir.getGraph(i)) for i in (outer_id, inner_id))
+        for op in outer._ops.values():
+            if called in op._called():
+                yield outer, called, op
+
+
+def _check(path: Path, tensor: popxl.Tensor, writes: bool) -> None:
+    """Every operator of a chain can take the tensor.
+
+    Raises
+    ------
+    NotImplementedError
+        One can't, or is a conditional, which writes nothing back.
+    """
+    for _, _, op in _callers(path, tensor.ir):
+        if op.opType() not in ("Call", "Loop", "If"):
+            raise NotImplementedError(f"tensors can't be routed through {op.debugName()}; it takes no more inputs")
+        if writes and op.opType() == "If":
+            raise NotImplementedError(
+                f"{op.debugName()} writes nothing back, so {tensor!r} can't be routed through it with modified=True"
+            )
 
 
 def connect_tensor_to_ops_on_path(
     path: Path, from_tensor: popxl.Tensor, input_tensors: dict[str, popxl.Tensor], modified: bool
 ) -> None:
     """Add the input to each graph of a chain and connect the operators that call it."""
-    owner = from_tensor.ir
-    for outer_id, inner_id in pairwise(path):
-        outer, called = (popxl.Graph._from_pb(owner._pb_ir.getGraph(i)) for i in (outer_id, inner_id))
+    for outer, called, op in _callers(path, from_tensor.ir):
         stand_in = _input(called, from_tensor, input_tensors)
-        for op in outer._ops.values():
-            if called in op._called():
-                _connect(op, input_tensors[outer_id], called, stand_in, modified)
+        _connect(op, input_tensors[outer.id], called, stand_in, modified)
 
 
 def _input(graph: popxl.Graph, source: popxl.Tensor, known: dict[str, popxl.Tensor]) -> popxl.Tensor:
@@ -86,18 +112,11 @@ def _input(graph: popxl.Graph, source: popxl.Tensor, known: dict[str, popxl.Tens
 
 
 def _connect(op: Any, outer: popxl.Tensor, called: popxl.Graph, inner: popxl.Tensor, modified: bool) -> None:
-    """Feed an input of a called graph from `outer` at one call or loop.
-
-    Raises
-    ------
-    NotImplementedError
-        The operator is neither.
-    """
-    if op.opType() not in ("Call", "Loop"):
-        raise NotImplementedError(
-            f"tensors can't be routed through {op.debugName()}; only Call and Loop take more inputs"
-        )
+    """Feed an input of a called graph from `outer` at one call, loop or conditional."""
     position = called.inputs.index(inner)
+    if op.opType() == "If":
+        _connect_branches(op, outer, called, position)
+        return
     node = op._node
     if position >= len(node.inputs):
         node.resize_inputs(position + 1)
@@ -105,6 +124,22 @@ def _connect(op: Any, outer: popxl.Tensor, called: popxl.Graph, inner: popxl.Ten
         node.replace_input_with(position, outer._value)
     if modified:
         mark_modified(op, position)
+
+
+def _connect_branches(op: Any, outer: popxl.Tensor, called: popxl.Graph, position: int) -> None:
+    """Operands of a conditional: the condition, those of the first branch, those of the second."""
+    node = op._node
+    first, second = (node.attributes[name].value.meta["graph"] for name in ("then_branch", "else_branch"))
+    split = node.attributes["then_inputs"].as_int()
+    yes, no = list(node.inputs[1 : split + 1]), list(node.inputs[split + 1 :])
+    for branch, values in ((first, yes), (second, no)):
+        if branch == called and position >= len(values):
+            values.append(outer._value)
+    operands = [node.inputs[0], *yes, *no]
+    node.resize_inputs(len(operands))
+    for i, value in enumerate(operands):
+        node.replace_input_with(i, value)
+    node.attributes["then_inputs"] = ir.AttrInt64("then_inputs", len(yes))
 
 
 def connect_call_op(op: Any, tensor: popxl.Tensor, input_tensors: dict[str, popxl.Tensor], modified: Any) -> None:

@@ -84,14 +84,20 @@ def reduce_replica_sharded_graph(
     groups = {} if shard_groups is None else shard_groups.to_dict()
 
     def reduce(name: str, t: popxl.Tensor) -> popxl.Tensor:
-        if not use_io_tiles:
+        def sharded(t: popxl.Tensor) -> popxl.Tensor:
             return reduce_replica_sharded_tensor(t, op, replica_group, groups.get(name))
-        copied = ops.io_tile_copy(t)
-        with popxl.io_tiles():
-            reduced = reduce_replica_sharded_tensor(copied, op, replica_group, groups.get(name))
-        return ops.io_tile_copy(reduced)
+
+        return through_io_tiles(sharded, t) if use_io_tiles else sharded(t)
 
     return graph_over("reduce_replica_sharded", tensors, reduce)
+
+
+def through_io_tiles(fn: Callable[[popxl.Tensor], popxl.Tensor], t: popxl.Tensor) -> popxl.Tensor:
+    """`fn` of a tensor on IO tiles, copied there and back."""
+    copied = ops.io_tile_copy(t)
+    with popxl.io_tiles():
+        found = fn(copied)
+    return ops.io_tile_copy(found)
 
 
 def graph_over(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import popart_jax.popxl_addons.ops as addons_ops
-from popart_jax import popxl
+from popart_jax import popart_exception, popxl
 from popart_jax import popxl_addons as addons
 from popart_jax.popxl import ops
 
@@ -299,3 +299,54 @@ def test_copies_of_a_shard_are_shards():
         out = addons_ops.host_store(addons.gather_replica_sharded_tensor(moved, use_io_tiles=True))
     with popxl.Session(ir, "ipu_hw") as session:
         np.testing.assert_array_equal(session.run()[out][1], 2 * np.arange(6).reshape(2, 3))
+
+
+def test_a_tensor_is_routed_into_the_branches_of_a_conditional():
+    ir = popxl.Ir()
+    spec = popxl.TensorSpec((), popxl.float32)
+    with ir.main_graph, popxl.in_sequence():
+        w, x = popxl.variable(np.float32(5.0)), popxl.variable(np.float32(2.0))
+        feed = popxl.h2d_stream((), popxl.bool)
+        yes, no = (ir.create_graph(lambda t, k=k: t + k, spec) for k in (1.0, 2.0))
+
+        def choose(condition, t):
+            return ops.conditional(condition, yes, no, [t], [t])[0]
+
+        middle = ir.create_graph(choose, popxl.TensorSpec((), popxl.bool), spec)
+        out = addons_ops.host_store(ops.call(middle, ops.host_load(feed), x)[0])
+        for branch, factor in ((no, 10.0), (yes, 100.0)):
+            with branch:
+                product = branch.outputs[0] * addons.route_tensor_into_graph(w) * factor
+                branch._pb_graph.removeOutput(0)
+                popxl.graph_output(product)
+        assert addons.route_tensor_into_graph(w, yes) in yes.inputs
+        (op,) = middle._pb_graph.getOps()
+        assert (op.opType(), len(op.getInputTensors())) == ("If", 5)
+        with pytest.raises(NotImplementedError, match="writes nothing back"):
+            addons.route_tensor_into_graph(x, no, modified=True)
+    with popxl.Session(ir, "ipu_hw") as session:
+        assert [float(session.run({feed: np.array(c)})[out]) for c in (True, False)] == [3 * 500, 4 * 50]
+
+
+class Doubling(addons.Module):
+    def build(self, x):
+        return x * 2.0
+
+    def build_grad(self, dy):
+        return dy * 2.0
+
+
+class Around(addons.Module):
+    def build(self, x):
+        return self.call_module(Doubling())(x)[0] + 1.0
+
+
+def test_a_graph_with_its_own_gradient_is_not_differentiated_behind_its_back():
+    with popxl.Ir().main_graph:
+        _, graph = Around().create_graph(popxl.TensorSpec((2,), popxl.float32))
+        known = dict(graph.called_graphs_grad_info)
+        assert len(known) == 1
+        graph.called_graphs_grad_info.clear()
+        with pytest.raises(popart_exception, match="marked as unsafe to autodiff"):
+            addons.autodiff(graph)
+        addons.autodiff(graph, called_graphs_grad_info=known)

@@ -15,7 +15,7 @@ from ...popxl import ReplicaGrouping, custom_ops, ops
 from ...popxl.ops._collectives import group_attributes, group_of
 from ..graph import GraphWithNamedArgs
 from ..named_tensors import NamedTensors
-from ..rts import graph_over
+from ..rts import graph_over, through_io_tiles
 from .simple import DOMAIN
 
 _PLAIN, _SAME_INPUTS, _SAME_GRADIENTS = "plain", "identical_inputs", "identical_grad_inputs"
@@ -112,12 +112,10 @@ def replicated_all_reduce_strided_graph(
     """A graph that sums every named tensor; outputs in the order of the returned, sorted names."""
 
     def reduce(name: str, t: popxl.Tensor) -> popxl.Tensor:
-        if not use_io_tiles:
+        def summed(t: popxl.Tensor) -> popxl.Tensor:
             return replicated_all_reduce_strided(t, op, group)
-        copied = ops.io_tile_copy(t)
-        with popxl.io_tiles():
-            reduced = replicated_all_reduce_strided(copied, op, group)
-        return ops.io_tile_copy(reduced)
+
+        return through_io_tiles(summed, t) if use_io_tiles else summed(t)
 
     return graph_over("replicated_all_reduce_strided", tensors, reduce)
 

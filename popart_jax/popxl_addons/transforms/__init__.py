@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import repeat_graph as repeat_graph
 from .autodiff import autodiff as autodiff
 from .autodiff import autodiff_with_accumulation as autodiff_with_accumulation
 from .available_memory_proportion import (
@@ -18,6 +19,5 @@ from .batch_serialisation import batch_serialise_fwd_and_grad as batch_serialise
 from .pipelining import pipelined_execution as pipelined_execution
 from .recomputation import add_recompute_inputs as add_recompute_inputs
 from .recomputation import recompute_graph as recompute_graph
-from .repeat_graph import repeat_graph as repeat_graph
 from .use_fc_pass import disable_fc_pass as disable_fc_pass
 from .use_fc_pass import enable_fc_pass as enable_fc_pass
