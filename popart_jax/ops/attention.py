@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception
-from .arrays import onnx_dtype
+from .arrays import onnx_dtype, wrap_indices
 from .registry import OutputCount, lowers
 
 
@@ -147,6 +147,12 @@ def rotary(x, cos_cache, sin_cache, position_ids, interleaved, dim, heads) -> ja
 def rotary_embedding(
     x, cos_cache, sin_cache, position_ids=None, /, *, interleaved=0, num_heads=None, rotary_embedding_dim=0
 ):
+    if position_ids is not None:
+        position_ids = wrap_indices(position_ids, cos_cache.shape[0])
+        steps = x.shape[-2]
+        if position_ids.shape != (x.shape[0], steps):
+            raise popart_exception(f"RotaryEmbedding: position_ids {list(position_ids.shape)}; expected "
+                                   f"[{x.shape[0]}, {steps}]")  # fmt: skip
     return rotary(x, cos_cache, sin_cache, position_ids, bool(interleaved), rotary_embedding_dim, num_heads)
 
 

@@ -108,6 +108,9 @@ def scatter_elements(
     data: Array, indices: Array, updates: Array, /, *, axis: int = 0, reduction: str = "none"
 ) -> Array:
     along = normal_axis(axis, data.ndim)
+    if indices.shape != updates.shape:
+        shapes = f"indices of shape {list(indices.shape)} and updates of shape {list(updates.shape)}"
+        raise popart_exception(f"ScatterElements: {shapes} must have the same shape")
     return _write(data, _along(wrap_indices(indices, data.shape[along]), along), updates, reduction)
 
 
@@ -128,7 +131,11 @@ def scatter(data: Array, indices: Array, updates: Array, /, *, axis: int = 0, po
 
 @lowers("ScatterND", 16)
 def scatter_nd(data: Array, indices: Array, updates: Array, /, *, reduction: str = "none") -> Array:
-    parts = tuple(wrap_indices(indices[..., i], data.shape[i]) for i in range(indices.shape[-1]))
+    depth = indices.shape[-1]
+    if depth > data.ndim or updates.shape != (*indices.shape[:-1], *data.shape[depth:]):
+        shapes = f"indices {list(indices.shape)} and updates {list(updates.shape)}"
+        raise popart_exception(f"ScatterND: {shapes} do not fit data of shape {list(data.shape)}")
+    parts = tuple(wrap_indices(indices[..., i], data.shape[i]) for i in range(depth))
     return _write(data, parts, updates, reduction)
 
 

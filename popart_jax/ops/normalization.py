@@ -147,12 +147,20 @@ def trailing(x: jax.Array, axis: int) -> tuple[int, ...]:
     return tuple(range(normal_axis(axis, x.ndim), x.ndim))
 
 
+def _check_scales(x: jax.Array, **scales: Any) -> None:
+    """Raise when a scale or bias can't be broadcast to the data."""
+    for name, s in scales.items():
+        if s is not None and (s.ndim > x.ndim or any(n not in (1, m) for n, m in zip(s.shape[::-1], x.shape[::-1]))):  # noqa: B905
+            raise popart_exception(f"{name} of shape {list(s.shape)} can't be broadcast to data of {list(x.shape)}")
+
+
 def _stash(x: jax.Array, stash_type: int) -> jax.Array:
     return x.astype(jnp.promote_types(x.dtype, onnx_dtype(stash_type)))
 
 
 @lowers("LayerNormalization", 17)
 def layer_norm(x, scale, bias=None, /, *, axis=-1, epsilon=1e-5, stash_type=1):
+    _check_scales(x, Scale=scale, B=bias)
     stashed = _stash(x, stash_type)
     normal, mean, inverse = standardise(stashed, trailing(x, axis), epsilon)
     y = normal.astype(x.dtype) * scale
@@ -162,6 +170,7 @@ def layer_norm(x, scale, bias=None, /, *, axis=-1, epsilon=1e-5, stash_type=1):
 
 @lowers("RMSNormalization", 23)
 def rms_norm(x, scale, /, *, axis=-1, epsilon=1e-5, stash_type=1):
+    _check_scales(x, scale=scale)
     stashed = _stash(x, stash_type)
     inverse = lax.rsqrt(jnp.square(stashed).mean(trailing(x, axis), keepdims=True) + epsilon)
     return ((stashed * inverse).astype(x.dtype) * scale).astype(scale.dtype)

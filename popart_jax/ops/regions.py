@@ -113,6 +113,9 @@ def roi_align(
 ):  # fmt: skip
     half = coordinate_transformation_mode == "half_pixel"
     batch = wrap_indices(jnp.asarray(batch_indices), x.shape[0])
+    if rois.shape != (len(batch), 4) or min(output_height, output_width) < 1:
+        sizes = f"output {output_height} x {output_width}"
+        raise popart_exception(f"RoiAlign: rois {list(rois.shape)}, {len(batch)} batch indices and {sizes} do not fit")
     return _roi_align(
         x, rois, batch, mode, output_height, output_width, sampling_ratio, spatial_scale, half, clamp=False
     )

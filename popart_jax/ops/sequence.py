@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import popart_exception
-from .arrays import Array, namespace, normal_axis
+from .arrays import Array, device_dtype, dtype_name, namespace, normal_axis
 from .registry import Static, Subgraph, lowers
 
 Sequence = list[Any]
@@ -44,6 +44,8 @@ def sequence_at(xs: Sequence, position: Static, /) -> Any:
 @lowers("SequenceInsert", 11)
 def sequence_insert(xs: Sequence, x: Any, position: Static = None, /) -> Sequence:
     at = len(xs) if position is None else _position(position, len(xs), 1)
+    if xs and hasattr(x, "dtype") and device_dtype(x.dtype) != device_dtype(xs[0].dtype):
+        raise popart_exception(f"a tensor of type {dtype_name(x)} in a sequence of {dtype_name(xs[0])}")
     return [*xs[:at], x, *xs[at:]]
 
 
