@@ -70,10 +70,27 @@ class PopxlInferenceSession(InferenceSession):
         self._entered = bool(isLoaded) and self._entered
 
     def writeWeights(self, weightsIo: Any) -> None:
-        """Host buffers are written with `Session.write_variables_data`; nothing is pending here."""
+        """Put the arrays of a PyWeightsIO, by tensor id, into the host's copies; `weightsFromHost` uploads them.
+
+        Raises
+        ------
+        ValueError, TypeError
+            An array does not have the host shape or the type of its variable.
+        """
+        from .session import checked_data
+
+        session = self._ready()
+        known = {t.id: t for t in session._variables()}
+        given = {known[n]: array for n, array in weightsIo.weights.items() if n in known}
+        session._write_host({t: checked_data(t, array) for t, array in given.items()})
 
     def readWeights(self, weightsIo: Any) -> None:
-        """Host buffers are read with `Session.get_tensors_data`; nothing is pending here."""
+        """Fill the arrays of a PyWeightsIO, by tensor id, from the host's copies."""
+        session = self._ready()
+        known = {t.id: t for t in session._variables()}
+        for name, array in weightsIo.weights.items():
+            if name in known:
+                array[...] = session._host_value(known[name])
 
     def _priced(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         from ._reports import price

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
 
 import ipu_model
+from ipu_model.report.model import Cycles, Part, StepRow
 
 from ..execution.program import AXIS
 from ..session.pricing import target_of
+from ._internal.cleanup import reachable
 from ._program import Layout, Step, normal_contexts
 
 _PARTIALS = {"HALF": "half", "FLOAT": "float"}
@@ -35,10 +38,35 @@ def price(layout: Layout, device: Any, name: str = "popxl") -> ipu_model.Report:
     places = {n: i for i, (part, n) in enumerate(results) if part == 0}
     inputs = [_argument(part, n, places) for part, entry in enumerate(arguments) for n in sorted(entry)]
     outputs = [ipu_model.Argument(n.partition(":")[2] or n, "stream" if part else _role(n)) for part, n in results]
-    return ipu_model.profile_jaxpr(
+    report = ipu_model.profile_jaxpr(
         jaxpr, target=target_of(device), placement=_placement(layout), options=_options(layout, name), inputs=inputs,
         outputs=outputs,
     )  # fmt: skip
+    return _with_code_loads(report, layout, target_of(device))
+
+
+def _with_code_loads(report: ipu_model.Report, layout: Layout, target: Any) -> ipu_model.Report:
+    """One more stream copy for each `remote_code_load`: the graph's share of the code, from streaming memory."""
+    ops = [op for graph in reachable(layout.owner) for op in graph._ops.values()]
+    loads = [op for op in ops if op._class_name == "RemoteCodeLoadOp"]
+    if not loads:
+        return report
+    code = sum(row.code_bytes * row.tiles for row in report.vertices)
+    steps, total = list(report.steps), Cycles()
+    for op in loads:
+        size = code * len(op._options["graph"]._ops) / len(ops)
+        cycles = Cycles(host=size / target.streaming_bytes_per_second * target.clock_hz)
+        part = Part("StreamCopy/in", "", 0, report.target["tilesPerIPU"], 1.0, size, cycles)
+        name = f"remote_code_load/{op.id}"
+        ipu = op._settings.vgraphId or 0
+        steps.append(StepRow(name, op._node.name or name, "forward", "remote_code_load", "", ipu, 1, cycles,
+                             report.cycles.total + total.total, (part,), 0))  # fmt: skip
+        total = Cycles(host=total.host + cycles.host)
+    whole = replace(report.cycles, host=report.cycles.host + total.host)
+    schedule = replace(report.schedule, cycles=report.schedule.cycles + total.host)
+    forward = report.phases["forward"]
+    phases = {**report.phases, "forward": replace(forward, host=forward.host + total.host)}
+    return replace(report, steps=tuple(steps), cycles=whole, phases=phases, schedule=schedule)
 
 
 def _role(name: str) -> Any:

@@ -222,18 +222,22 @@ class Session:
 
     def write_variables_data(self, tensors: dict[Variable, np.ndarray]) -> None:
         """As `write_variable_data`, for several variables with one transfer."""
-        checked = {t: _checked_data(t, data) for t, data in tensors.items()}
+        checked = {t: checked_data(t, data) for t, data in tensors.items()}
         on_device = self._attached and self._state.arrays is not None and not self._read_only
         if on_device and any(not t._in_sync for t in self._variables()):
             self.weights_to_host()  # what was trained on the device must not be lost
+        self._write_host(checked)
+        if self._attached:
+            self.weights_from_host()
+
+    def _write_host(self, checked: Mapping[Variable, np.ndarray]) -> None:
+        """Replace host copies only, by arrays that `checked_data` gave."""
         for t, array in checked.items():
             if isinstance(t._host, np.memmap):
                 t._host[...] = array
             else:
                 t._host = array
             self._replica_values.pop(t.id, None)
-        if self._attached:
-            self.weights_from_host()
 
     # --- running --------------------------------------------------------------------------------------------------
 
@@ -316,7 +320,8 @@ class Session:
             t._in_sync = current
 
 
-def _checked_data(t: Variable, data: Any) -> np.ndarray:
+def checked_data(t: Variable, data: Any) -> np.ndarray:
+    """An array of the host shape and type of a variable; errors as `Session.write_variable_data`."""
     if not isinstance(t, Variable):
         raise TypeError(f"Tensor {t!r} is not a Variable; its data can't be written.")
     if t.retrieval_mode == "all_replicas" and t.replica_grouping.group_size > 1:

@@ -161,3 +161,41 @@ def test_two_processes_give_the_same():
     np.testing.assert_allclose(joined, np.asarray(whole), rtol=1e-4)
     for _, value in parts:
         np.testing.assert_allclose(value, weight, rtol=1e-4)
+
+
+def test_loading_code_is_a_stream_copy_of_the_report():
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        x = popxl.variable(np.ones((8, 8), np.float32))
+        graph = ir.create_graph(lambda t: t @ t, x)
+        ops.call(graph, x)
+        sink = popxl.d2h_stream((8, 8), popxl.float32)
+        ops.host_store(sink, ops.call(graph, x)[0])
+    before = popxl.Session(ir, "ipu_model")._pb_session.getReport()
+    with ir.main_graph:
+        ops.remote_code_load(graph, "executable")
+    (load,) = [op for op in ir.main_graph._pb_graph.getOps() if op.opType() == "RemoteCodeLoad"]
+    after = popxl.Session(ir, "ipu_model")._pb_session.getReport()
+    copies = lambda r: [s.program.name for s in r.execution.steps if "StreamCopy" in s.program.name]  # noqa: E731
+    new = [name for name in copies(after) if name not in copies(before)]
+    assert new == [f"remote_code_load/{load.id}/StreamCopy/in"]
+    assert after.model.cycles.host > before.model.cycles.host
+
+
+def test_weights_io_of_the_internal_session():
+    import popart_jax as popart
+
+    ir = popxl.Ir()
+    with ir.main_graph:
+        v = popxl.variable(np.zeros(3, np.float32), name="v")
+        ops.var_updates.accumulate_(v, popxl.constant(np.ones(3, np.float32)))
+    session = popxl.Session(ir)
+    session._pb_session.writeWeights(popart.PyWeightsIO({"v": np.arange(3, dtype=np.float32)}))
+    with session:
+        session.run()
+        session.weights_to_host()
+        found = {"v": np.zeros(3, np.float32)}
+        session._pb_session.readWeights(popart.PyWeightsIO(found))
+    np.testing.assert_array_equal(found["v"], [1, 2, 3])
+    with pytest.raises(ValueError, match="shape"):
+        session._pb_session.writeWeights(popart.PyWeightsIO({"v": np.zeros(2, np.float32)}))
