@@ -35,7 +35,8 @@ def predict(row: Mapping[str, Any], target: Target | None = None) -> float:
     Raises
     ------
     ValueError
-        When the row's family or operation is not known; the message names it.
+        When a row of the benchmark table lacks a size that its operation needs; the message names it. Rows that no
+        family's rule knows are answered by the chip's own rates.
     """
     target = target or target_of(row)
     return float(model(row, target)(target))

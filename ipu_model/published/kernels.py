@@ -84,16 +84,16 @@ def _types(precision: str) -> tuple[str, str]:
 
 def _gemm(config: Mapping[str, Any], what: str, unit: str, precision: str, target: Target) -> Formula | None:
     data, partials = _types(precision)
-    if "N" in config and "inner" in config:
-        n, inner, out = config["N"], config["inner"], config["out"]
+    if "N" in config:
+        n, inner, out = config["N"], config.get("inner", 16), config.get("out", 16)
         tiles = config.get("tiles", target.tiles)
         cycles = on_tile_product(n, inner, out, data, partials, target)
         work = 2.0 * n * inner * out * tiles
         return Formula(({FIXED: cycles},), seconds=True, numerator=work, unit=1e12)
     if "density" in config:
         return _sparse(config, partials, target)
-    if "m" in config or "best matmul" in what:
-        m, k, n = (config.get(d, 2944) for d in ("m", "k", "n"))
+    if "m" in config or re.search(r"(best|peak|dense|square).*(matmul|product|rate)", what):
+        m, k, n = (config.get(d, config.get("size", 2944)) for d in ("m", "k", "n"))
         options = Options("none_matmul", partials="float" if data == "float" else partials)
         plan = plan_matmul(m, k, n, target, data=data, options=options)
         rate = of_plans([plan])
@@ -111,13 +111,18 @@ def _gemm(config: Mapping[str, Any], what: str, unit: str, precision: str, targe
 
 def _sparse(config: Mapping[str, Any], partials: str, target: Target) -> Formula:
     """Static block-sparse product, counted on its non-zeros: arithmetic on blocks plus bringing the dense operand."""
-    m, k, n, block = config["m"], config["k"], config["n"], config.get("block", 1)
+    m, k, n = (config.get(d, 4096) for d in ("m", "k", "n"))
+    # a multiply costs less in larger blocks, about with the root of their side; two sides have constants
+    side = min(16.0, max(1.0, float(config.get("block", 1))))
+    single = (side**-0.5 - 0.25) / 0.75
     top, _, bottom = str(config["density"]).partition("/")
     density = float(top) / float(bottom or 1)
     macs = density * m * k * n
     quantities = {
-        f"kernel.sparse_block{block}": macs / target.tiles / 4,
-        "kernel.sparse_dense": (k + m) * n * 2 / target.tiles,
+        "kernel.sparse_block1": single * macs / target.tiles / 4,
+        "kernel.sparse_block16": (1 - single) * macs / target.tiles / 4,
+        "kernel.sparse_dense1": single * (k + m) * n * 2 / target.tiles,
+        "kernel.sparse_dense16": (1 - single) * (k + m) * n * 2 / target.tiles,
     }
     return Formula((quantities,), seconds=True, numerator=2 * macs, unit=1e12)
 

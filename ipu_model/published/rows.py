@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ipu_model import target as targets
-from ipu_model.published import kernels, layers, stencil, tables, throughput
+from ipu_model.published import fallback, kernels, layers, stencil, tables, throughput
 from ipu_model.published.benchmark import Benchmark
 from ipu_model.published.formula import Formula
 from ipu_model.target import Target
@@ -40,13 +40,16 @@ def data_type(row: Row) -> str:
 def model(row: Row, target: Target | None = None) -> Formula:
     """The formula of a row; evaluate it on a target, or differentiate it.
 
+    A row that no family's rule knows is answered by the chip's own rates (`ipu_model.published.fallback`).
+
     Raises
     ------
     ValueError
-        When nothing here predicts such a row.
+        When a row of the benchmark table asks for none of its three figures, or its operation lacks a size.
     """
     target = target or target_of(row)
-    config = dict(row["config"])
+    config = dict(row.get("config", {}))
+    row = {"family": "", "what": "", "unit": "", "hardware": "", "precision": "", **row, "config": config}
     op = config.get("op")
     if op in OPS and "params" in config:
         params = config["params"]
@@ -56,9 +59,12 @@ def model(row: Row, target: Target | None = None) -> Formula:
             target = target.replace(tiles=int(params["tiles-per-ipu"]))
         # flags that decide what runs but are recorded beside the parameters
         params = {**params, "pass": config.get("pass", "")}
-        return OPS[op](params, data, target).figure(str(row["what"]))
+        try:
+            return OPS[op](params, data, target).figure(str(row["what"]))
+        except KeyError as missing:
+            raise ValueError(f"{op} needs {missing.args[0]!r} in its params; got {sorted(params)}") from missing
     for source in (throughput, stencil, kernels):
         found = source.formula(row, target)
         if found is not None:
             return found
-    raise ValueError(f"no predictor for family {row.get('family')!r}, op {op!r}, {row.get('what')!r}")
+    return fallback.formula(row, target)
