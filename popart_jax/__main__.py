@@ -1,16 +1,23 @@
-"""Command line: ``python -m popart_jax SCRIPT.py args...`` or one of run, inspect, compare, profile."""
+"""Command line: ``python -m popart_jax SCRIPT.py args...`` or one of demo, run, inspect, compare, profile."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import logging
+import os
 import runpy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from . import commands, dropin
 from .errors import popart_exception
+from .logs import module_logger
+from .version import __version__
 
+PROGRAM = "python -m popart_jax"
 _USAGE = """\
 python -m popart_jax SCRIPT.py [ARGS ...]       run a PopART or PopXL program
 python -m popart_jax -m MODULE [ARGS ...]       the same for a module
@@ -19,14 +26,24 @@ python -m popart_jax run FILE.onnx [...]        run a model once and show its ou
 python -m popart_jax inspect FILE.onnx          show inputs, outputs, weights and operators
 python -m popart_jax compare FILE.onnx [...]    compare with ONNX Runtime
 python -m popart_jax profile FILE.onnx [...]    modelled IPU cycles beside measured time"""
+_FAILED, _INTERRUPTED = 2, 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """Its complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(_FAILED, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the commands."""
-    top = argparse.ArgumentParser("python -m popart_jax", usage=_USAGE)
-    sub = top.add_subparsers(dest="command", required=True, prog="python -m popart_jax")
+    top = _Parser(PROGRAM, usage=_USAGE)
+    top.add_argument("--version", action="version", version=f"popart_jax {__version__}")
+    sub = top.add_subparsers(dest="command", required=True, prog=PROGRAM, metavar="COMMAND")
     for name, command in commands.COMMANDS.items():
-        one = sub.add_parser(name, help=(command.run.__doc__ or "").splitlines()[0])
+        summary = (command.run.__doc__ or "").splitlines()[0]
+        one = sub.add_parser(name, help=summary, description=summary)
         if getattr(command, "TAKES_MODEL", True):
             one.add_argument("model", type=Path, help="an ONNX file")
         command.add_arguments(one)
@@ -48,18 +65,59 @@ def run_program(arguments: Sequence[str]) -> None:
     runpy.run_path(script, run_name="__main__")
 
 
+def _fail(where: str, message: object) -> int:
+    print(f"{where}: error: {message}", file=sys.stderr)
+    return _FAILED
+
+
+def _program(given: Sequence[str]) -> int:
+    """A script or module, which must be there; its own errors are its own."""
+    if given[0] == "-m" and len(given) < 2:
+        return _fail(PROGRAM, f"-m needs the name of a module; see {PROGRAM} --help")
+    if given[0] != "-m" and not Path(given[0]).is_file():
+        return _fail(PROGRAM, f"there is no file '{given[0]}'")
+    run_program(given)
+    return 0
+
+
+@contextlib.contextmanager
+def _told_once() -> Iterator[None]:
+    """Errors are not logged, unless a log was asked for."""
+    log = module_logger("popart")
+    before = log.level
+    if "POPART_LOG_LEVEL" not in os.environ:
+        log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+def _command(options: argparse.Namespace) -> int:
+    """One of the commands; what it refuses is told in one place and not logged as well."""
+    run: Callable[[argparse.Namespace], int] = options.run
+    where = f"{PROGRAM} {options.command}"
+    try:
+        with _told_once():
+            return run(options)
+    except (popart_exception, ImportError) as err:
+        return _fail(where, err)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as err:
+        return _fail(where, f"{err.strerror or err}: '{err.filename}'" if err.filename else err)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return _INTERRUPTED
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] not in commands.COMMANDS and (given[0] == "-m" or Path(given[0]).suffix == ".py"):
-        run_program(given)
-        return 0
-    options = parser().parse_args(given)
-    run: Callable[[argparse.Namespace], int] = options.run
-    try:
-        return run(options)
-    except popart_exception:  # its text has been logged
-        return 2
+        return _program(given)
+    return _command(parser().parse_args(given))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ import onnx
 from rich.console import Console
 from rich.table import Table
 
-from . import feeds
+from ..errors import popart_exception
+from . import feeds, files
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +34,14 @@ def run(options: argparse.Namespace) -> int:
     from ..compare import compare, minimal_model
     from ..model.load import load
 
+    if options.rtol < 0 or options.atol < 0:
+        raise popart_exception(f"--rtol {options.rtol} and --atol {options.atol} should not be negative.")
+    target = options.minimal or options.model.with_suffix(".minimal.onnx")
     console, path = Console(), str(options.model)
-    given = feeds.feeds(load(path).graph, options)
-    found = compare(path, given, options.runtime, options.rtol, options.atol)
+    model = load(path)
+    given = feeds.feeds(model.graph, options)
+    files.check_writable(target)
+    found = compare(model, given, options.runtime, options.rtol, options.atol)
     first = next(found, None)
     if first is None:
         console.print(f"every node agrees with {options.runtime}")
@@ -49,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     for name, x in first.inputs.items():
         console.print(f"  input {name}: {getattr(x, 'dtype', type(x).__name__)}{list(np.shape(x))}", highlight=False)
         console.print(f"    {np.array2string(np.asarray(x), threshold=12, edgeitems=3)}", highlight=False, markup=False)
-    target = options.minimal or options.model.with_suffix(".minimal.onnx")
-    onnx.save(minimal_model(path, first), target)
+    with files.whole(target) as place:
+        onnx.save(minimal_model(model, first), place)
     console.print(f"minimal model: {target}")
     return 1

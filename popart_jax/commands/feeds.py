@@ -28,19 +28,40 @@ def feeds(graph: ir.Graph, options: argparse.Namespace) -> dict[str, np.ndarray]
     Raises
     ------
     popart_exception
-        An unknown input name, or an input without shape or type that was not given.
+        An unknown name of an input or dimension, an input without shape or type that was not given, or no such file.
     """
     files = dict(_pair(text) for text in options.input)
-    sizes = {name: int(n) for name, n in map(_pair, options.dim)}
+    sizes = {name: _size(name, n) for name, n in map(_pair, options.dim)}
     declared = {v.name: v for v in graph.inputs if v.name and v.name not in graph.initializers}
     unknown = sorted(set(files) - set(declared))
     if unknown:
-        raise popart_exception(f"The model has no input(s) {unknown}; it has {sorted(declared)}.")
+        raise popart_exception(f"--input: the model has no input(s) {unknown}; it has {sorted(declared)}.")
+    open_sizes = {
+        str(getattr(d, "value", "")) for v in declared.values() for d in v.shape or () if not isinstance(d, int)
+    }
+    unknown = sorted(set(sizes) - open_sizes)
+    if unknown:
+        raise popart_exception(f"--dim: the model has no open dimension(s) {unknown}; it has {sorted(open_sizes)}.")
     generator = np.random.default_rng(options.seed)
     return {
-        name: np.load(Path(files[name])) if name in files else _random(value, sizes, generator)
+        name: _read(Path(files[name])) if name in files else _random(value, sizes, generator)
         for name, value in declared.items()
     }
+
+
+def _size(name: str, text: str) -> int:
+    if not text.isdigit():
+        raise popart_exception(f"--dim {name}={text}: expected a whole number, not negative.")
+    return int(text)
+
+
+def _read(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, allow_pickle=False)
+    except OSError as err:
+        raise popart_exception(f"--input: '{path}' can't be read: {err.strerror or err}.") from err
+    except ValueError as err:
+        raise popart_exception(f"--input: '{path}' is no array as numpy.save writes it.") from err
 
 
 def _pair(text: str) -> tuple[str, str]:

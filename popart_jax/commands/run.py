@@ -3,38 +3,69 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from . import feeds
+from . import feeds, files
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     feeds.add_arguments(parser)
-    parser.add_argument("--output-dir", type=Path, help="write each output to a .npy file here")
+    parser.add_argument("--output-dir", type=Path, metavar="FOLDER", help="write each output to a .npy file here")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run a model once and show its outputs."""
-    from ..backend import prepare
+    from ..backend import PreparedModel
     from ..model.load import load
 
-    given = feeds.feeds(load(options.model).graph, options)
-    results = prepare(str(options.model)).run(given)
     model = load(options.model)
+    names = [value.name or f"output{i}" for i, value in enumerate(model.graph.outputs)]
+    given = feeds.feeds(model.graph, options)
+    if options.output_dir is not None:
+        files.make_folder(options.output_dir)
+    results = PreparedModel(model).run(given)
     table = Table("output", "type", "shape", "min", "mean", "max")
-    for value, result in zip(model.graph.outputs, results, strict=True):
-        array = np.asarray(result)
-        table.add_row(value.name, str(array.dtype), str(list(array.shape)), *_statistics(array))
-        if options.output_dir is not None:
-            options.output_dir.mkdir(parents=True, exist_ok=True)
-            np.save(options.output_dir / f"{(value.name or 'output').replace('/', '_')}.npy", array)
+    taken: set[str] = set()
+    for name, result in zip(names, results, strict=True):
+        for part, array in _arrays(name, result):
+            table.add_row(part, str(array.dtype), str(list(array.shape)), *_statistics(array))
+            if options.output_dir is not None:
+                _save(options.output_dir / f"{_free(part, taken)}.npy", array)
     Console().print(table)
     return 0
+
+
+def _arrays(name: str, result: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """A result as named arrays: sequences element by element, dictionaries key by key."""
+    if isinstance(result, (list, tuple)) and result and isinstance(result[0], dict):
+        for key in result[0]:
+            yield f"{name}[{key}]", np.asarray([row[key] for row in result])
+    elif isinstance(result, (list, tuple)):
+        for i, part in enumerate(result):
+            yield from _arrays(f"{name}[{i}]", part)
+    elif result is not None:
+        yield name, np.asarray(result)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """A file name of its own for a tensor."""
+    plain = name.replace("/", "_").replace("\0", "_").lstrip(".") or "output"
+    found = next(n for n in (plain, *(f"{plain}_{i}" for i in range(2, len(taken) + 3))) if n not in taken)
+    taken.add(found)
+    return found
+
+
+def _save(path: Path, array: np.ndarray) -> None:
+    texts = array.dtype.kind == "O"
+    with files.whole(path) as place, place.open("wb") as file:
+        np.save(file, array.astype(str) if texts else array, allow_pickle=False)
 
 
 def _statistics(array: np.ndarray) -> tuple[str, str, str]:

@@ -1,0 +1,73 @@
+"""Files that a command writes: whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import popart_exception
+
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A path to write to; it takes the place of `path` when the block ends well and leaves nothing otherwise.
+
+    Raises
+    ------
+    popart_exception
+        The file can't be written.
+    """
+    check_writable(path)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    try:
+        yield Path(name)
+        Path(name).chmod(0o666 & ~_umask())
+        os.replace(name, path)
+    except OSError as err:
+        raise popart_exception(f"'{path}' can't be written: {err.strerror or err}.") from err
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def check_writable(path: Path) -> None:
+    """Whether a file could be written, so that a command need not find out after its work.
+
+    Raises
+    ------
+    popart_exception
+        No such folder, no right to write there, or a folder of that name.
+    """
+    folder = path.parent
+    if path.is_dir():
+        raise popart_exception(f"'{path}' can't be written: it is a folder.")
+    if not folder.is_dir():
+        raise popart_exception(f"'{path}' can't be written: there is no folder '{folder}'.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise popart_exception(f"'{path}' can't be written: no right to write to '{folder}'.")
+
+
+def make_folder(path: Path) -> None:
+    """A folder, with those above it.
+
+    Raises
+    ------
+    popart_exception
+        It can't be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise popart_exception(f"The folder '{path}' can't be made: {err.strerror or err}.") from err
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise popart_exception(f"No right to write to the folder '{path}'.")

@@ -1,0 +1,162 @@
+"""The command line as a user meets it: what it prints, what it writes, what it refuses and with which exit status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from popart_jax.__main__ import main
+from popart_jax.commands import files
+
+
+def save(path: Path, *nodes: onnx.NodeProto, outputs: tuple[str, ...] = ("y",), weights=(), opset: int = 13) -> Path:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3])
+    ends = [helper.make_empty_tensor_value_info(name) for name in outputs]
+    graph = helper.make_graph(list(nodes), "g", [x], ends, list(weights))
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), path)
+    return path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return save(tmp_path / "m.onnx", helper.make_node("Relu", ["x"], ["y"]))
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line of a command that must fail with status 2."""
+    try:
+        status = main([str(a) for a in arguments])
+    except SystemExit as stop:
+        status = stop.code
+    told = capsys.readouterr()
+    assert status == 2
+    assert "Traceback" not in told.err
+    first, *rest = told.err.rstrip("\n").splitlines()
+    assert first.startswith("python -m popart_jax")
+    assert ": error: " in first
+    assert all(line.startswith("  ") for line in rest)
+    return told.err
+
+
+ARGUMENTS = [
+    (["run", "M", "--input", "x"], "'x' should be NAME=VALUE"),
+    (["run", "M", "--input", "z=none.npy"], r"the model has no input(s) ['z']; it has ['x']"),
+    (["run", "M", "--input", "x=none.npy"], "'none.npy' can't be read: No such file"),
+    (["run", "M", "--dim", "N=abc"], "--dim N=abc: expected a whole number"),
+    (["run", "M", "--dim", "K=2"], r"no open dimension(s) ['K']; it has ['N']"),
+    (["run", "M", "--seed", "abc"], "argument --seed: invalid int value: 'abc'"),
+    (["run", "none.onnx"], "Failed to load a ModelProto from the string 'none.onnx'"),
+    (["run"], "the following arguments are required: model"),
+    (["bake", "M"], "invalid choice: 'bake'"),
+    (["inspect", "M", "more"], "unrecognized arguments: more"),
+    (["compare", "M", "--with", "tvm"], "invalid choice: 'tvm'"),
+    (["compare", "M", "--rtol", "-1"], "should not be negative"),
+    (["compare", "M", "--minimal", "/nowhere/m.onnx"], "there is no folder '/nowhere'"),
+    (["profile", "M", "--target", "mk9"], "no IPU target named 'mk9'"),
+    (["profile", "M", "--top", "0"], "--top 0: expected at least 1"),
+    (["profile", "M", "--html", "/nowhere/p.html"], "there is no folder '/nowhere'"),
+    (["run", "M", "--output-dir", "M"], "can't be made: File exists"),
+    (["demo", "--out", "/proc/none"], "No such file or directory: '/proc/none'"),
+    (["none.py"], "there is no file 'none.py'"),
+    (["-m"], "-m needs the name of a module"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), ARGUMENTS, ids=[" ".join(a) for a, _ in ARGUMENTS])
+def test_refusals(model: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    assert message in refused(capsys, *(model if a == "M" else a for a in arguments))
+
+
+def test_an_array_that_does_not_fit(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = model.with_name("x.npy")
+    np.save(path, np.ones((2, 4), np.float32))
+    assert "Input 'x' has shape [2, 4]; the model declares [N, 3]" in refused(
+        capsys, "run", model, "--input", f"x={path}"
+    )
+    path.write_text("no array")
+    assert "is no array" in refused(capsys, "run", model, "--input", f"x={path}")
+
+
+def test_run_saves_what_it_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [helper.make_node("Neg", ["x"], ["a/b"]), helper.make_node("Abs", ["x"], ["a_b"])]
+    path = save(tmp_path / "m.onnx", *nodes, outputs=("a/b", "a_b"))
+    x = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
+    np.save(tmp_path / "x.npy", x)
+    out = tmp_path / "new" / "folder"
+    assert main(["run", str(path), "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", str(out)]) == 0
+    assert sorted(p.name for p in out.iterdir()) == ["a_b.npy", "a_b_2.npy"]
+    np.testing.assert_array_equal(np.load(out / "a_b.npy"), -x)
+    np.testing.assert_array_equal(np.load(out / "a_b_2.npy"), abs(x))
+    assert "a/b" in capsys.readouterr().out
+
+
+def test_run_shows_dictionaries_and_sequences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [
+        helper.make_node("ZipMap", ["x"], ["map"], domain="ai.onnx.ml", classlabels_strings=["a", "b", "c"]),
+        helper.make_node("SplitToSequence", ["x"], ["parts"], axis=1),
+    ]
+    path = save(tmp_path / "m.onnx", *nodes, outputs=("map", "parts"))
+    assert main(["run", str(path), "--dim", "N=4", "--output-dir", str(tmp_path / "out")]) == 0
+    named = {p.stem: np.load(p) for p in (tmp_path / "out").iterdir()}
+    assert {k: v.shape for k, v in named.items()} == {
+        **{f"map[{k}]": (4,) for k in "abc"},
+        **{f"parts[{i}]": (4, 1) for i in range(3)},
+    }
+    np.testing.assert_array_equal(named["map[b]"], named["parts[1]"][:, 0])
+    assert main(["inspect", str(path)]) == 0
+    assert "ai.onnx.ml.ZipMap" in capsys.readouterr().out
+
+
+def test_inspect_marks_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = save(tmp_path / "m.onnx", helper.make_node("Unheard", ["x"], ["y"]))
+    assert main(["inspect", str(path)]) == 1
+    assert "missing" in capsys.readouterr().out
+    assert "ai.onnx.Unheard" in refused(capsys, "run", path)
+
+
+def test_compare_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = [numpy_helper.from_array(np.ones((3, 2), np.float32), "w")]
+    path = save(tmp_path / "m.onnx", helper.make_node("MatMul", ["x", "w"], ["y"]), weights=weights)
+    assert main(["compare", str(path), "--dim", "N=5"]) == 0
+    assert main(["compare", str(path), "--with", "reference"]) == 0
+    assert not list(tmp_path.glob("*.minimal.onnx"))
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "f.txt"
+    path.write_text("before")
+
+    def half() -> None:
+        with files.whole(path) as place:
+            place.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        half()
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["before"]
+    with files.whole(path) as place:
+        place.write_text("after")
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["after"]
+
+
+def test_interrupts_end_quietly(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("popart_jax.commands.feeds.feeds", stop)
+    assert main(["run", str(model)]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.startswith("popart_jax 0.")
