@@ -102,7 +102,7 @@ _PLAIN: Mapping[str, Any] = {}
 def slice_(
     x: Array, starts: Static, ends: Static, axes: Static = None, steps: Static = None, /, *, options: Options = _PLAIN,
 ) -> Array:  # fmt: skip
-    """NumPy's rules: bounds are clamped, negative ones count from the end."""
+    """Bounds are clamped, negative ones count from the end; backwards a start before the data means their first."""
     if steps is not None and np.any(np.abs(steps) > 1) and not options.get("Slice2SliceSubsample", True):
         raise popart_exception('Slice with a step. Please enable pattern "Slice2SliceSubsample" first')
     along = range(len(starts)) if axes is None or not np.size(axes) else normal_axes(axes, x.ndim)
@@ -116,9 +116,17 @@ def slice_(
     for axis, start, end, step in zip(along, starts, ends, steps, strict=False):
         if step == 0:
             raise popart_exception(f"Slice: step 0 on axis {axis}")
-        start, end, step = int(start), int(end), int(step)
-        index[axis] = slice(start, None if step < 0 and end < -x.shape[axis] else end, step)
+        index[axis] = _bounds(int(start), int(end), int(step), x.shape[axis])
     return x[tuple(index)]
+
+
+def _bounds(start: int, end: int, step: int, size: int) -> slice:
+    """ONNX's clamping; NumPy's is another one for a negative step."""
+    start, end = (v + size if v < 0 else v for v in (start, end))
+    if step > 0:
+        return slice(min(max(start, 0), size), min(max(end, 0), size), step)
+    first, last = min(max(start, 0), size - 1), min(max(end, -1), size - 1)
+    return slice(first, last if last >= 0 else None, step) if size else slice(0, 0)
 
 
 @lowers("Slice", 1)

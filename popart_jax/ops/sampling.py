@@ -100,7 +100,8 @@ def grid_sample(x, grid, /, *, align_corners=0, mode="linear", padding_mode="zer
         c = jnp.round(c) if mode == "nearest" else c
         outside = (c < border[0]) | (c > border[1])
         moved = jnp.clip(c, 0, size - 1) if padding_mode == "border" else reflect(c, *border)
-        coords.append(c if padding_mode == "zeros" else jnp.where(outside, moved, c))
+        stays = padding_mode == "zeros" or (padding_mode == "border" and mode in ("cubic", "bicubic"))
+        coords.append(c if stays else jnp.where(outside, moved, c))  # cubic: each tap is clipped, as in torch
     place = _places(padding_mode, sizes, borders)
     if mode == "nearest":
         coords = [jnp.trunc(c) for c in coords]
