@@ -13,10 +13,12 @@ from jax import lax
 
 from ..lowering.interpreter import Settings, evaluate, names
 from ..lowering.resolve import needs
+from ..lowering.rounding import OPTION
 from .layout import from_device_order
 from .program import AXIS, Program, Training
 
 GRADIENT = "Gradient___"
+_UPDATE = 1 << 20  # keeps the update's random numbers apart from those of the graph's nodes
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,14 @@ def _wide_loss(
 
 def _widen(x: Any) -> Any:
     return x.astype(jnp.float32) if x.dtype in (np.float16, jnp.bfloat16) else x
+
+
+def rounding_key(program: Program, seed: Any) -> Any:
+    """Random key of the weight update's rounding, the same on all replicas; None where it rounds to nearest."""
+    if seed is None or not program.options.get(OPTION):
+        return None
+    key = jax.random.wrap_key_data(jnp.stack([seed[1], seed[0]]), impl="threefry2x32")
+    return jax.random.fold_in(key, _UPDATE)
 
 
 def micro_batch_key(program: Program, seed: Any) -> tuple[Any, Any]:

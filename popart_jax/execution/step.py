@@ -11,7 +11,7 @@ from jax import lax
 
 from . import anchors as buffers_of
 from . import loss_scaling, update
-from .micro import Result, in_own_order, micro_batch_key, run_micro_batch
+from .micro import Result, in_own_order, micro_batch_key, rounding_key, run_micro_batch
 from .program import PREVIOUS_SCALE, SCALE_RATIO, SEED, Program, Training, Type
 
 Tensors = dict[str, Any]
@@ -73,7 +73,8 @@ class _Batch:
         if not program.structure.accumulates:
             carried, result = self._micro(carried, streams, scaling.scale)
             counts = scaling.count(scaling.start(), result.values)
-            carried, shown = update.apply(program, training, carried, working, result.gradients, scalars)
+            rounding = rounding_key(program, carried.get(SEED))
+            carried, shown = update.apply(program, training, carried, working, result.gradients, scalars, rounding)
             carried = scaling.finish(counts, carried, program)
             seen = {**result.values, **always, **self._plain({**shown, **self.fixed, **carried})}
             return carried, buffers_of.record(buffers, program.anchors, seen, counter)
@@ -83,14 +84,16 @@ class _Batch:
             a, streams = x
             carried, result = self._micro(carried, streams, scaling.scale)
             counts = scaling.count(counts, result.values)
-            working = update.accumulate(training, working, result.gradients, scalars, a)
+            rounding = rounding_key(program, carried.get(SEED))
+            working = update.accumulate(training, working, result.gradients, scalars, a, rounding)
             state = {**self.fixed, **carried, **_accumulators(training, working, a)}
             seen = {**result.values, **always, **self._plain(state)}
             return (carried, working, counts, buffers_of.record(buffers, program.anchors, seen, counter + a)), None
 
         start = (carried, working, scaling.start(), buffers)
         carried, working, counts, buffers = loop(body, start, streams, program.structure.accumulation)
-        carried, shown = update.apply(program, training, carried, working, {}, scalars)
+        rounding = rounding_key(program, carried.get(SEED))
+        carried, shown = update.apply(program, training, carried, working, {}, scalars, rounding)
         carried = scaling.finish(counts, carried, program)
         shown, repeat = self._plain(shown), program.structure.accumulation
         return carried, buffers_of.record(buffers, program.anchors, shown, counter, repeat)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from zlib import crc32
 
 import jax
 import jax.numpy as jnp
 
+from ..lowering.rounding import HALF, to_half
 from .program import Program, Training
 from .replicas import group_reduce
 
 Working = dict[str, dict[str, Any]]
+_WEIGHT = "weight"  # a role beside those of the state
 
 
 def hyper_of(training: Training, weight: str, hyper: Any, factor: Any = None) -> dict[str, Any]:
@@ -35,12 +38,33 @@ def start(program: Program, training: Training, carried: Mapping[str, Any]) -> W
     }
 
 
-def accumulate(training: Training, working: Working, gradients: Mapping[str, Any], scalars: Any, index: Any) -> Working:
-    """Add a micro-batch's gradients."""
-    return {
-        weight: rule.accumulate(working[weight], gradients[weight], scalars[weight], index)
-        for weight, rule in training.rules.items()
-    }
+def accumulate(
+    training: Training, working: Working, gradients: Mapping[str, Any], scalars: Any, index: Any, rounding: Any = None
+) -> Working:
+    """Add a micro-batch's gradients; `rounding` is as for `apply`."""
+    changed: Working = {}
+    for weight, rule in training.rules.items():
+        before = working[weight]
+        after = rule.accumulate(_widened(before, rounding), gradients[weight], scalars[weight], index)
+        changed[weight] = _rounded(after, before, rounding, weight)
+    return changed
+
+
+def _widened(state: Mapping[str, Any], rounding: Any) -> dict[str, Any]:
+    """Half tensors in single precision, so that a rule leaves rounding to us; as they are without stochastic rounding.
+
+    A rule rounds what it makes to the type of what it was given.
+    """
+    if rounding is None:
+        return dict(state)
+    return {n: x.astype(jnp.float32) if x.dtype == HALF else x for n, x in state.items()}
+
+
+def _rounded(state: Mapping[str, Any], before: Mapping[str, Any], rounding: Any, weight: str) -> dict[str, Any]:
+    if rounding is None:
+        return dict(state)
+    keys = {n: jax.random.fold_in(rounding, crc32(f"{weight} {n}".encode())) for n in state}
+    return {n: to_half(x, keys[n]) if n in before and before[n].dtype == HALF else x for n, x in state.items()}
 
 
 def apply(
@@ -50,17 +74,24 @@ def apply(
     working: Working,
     gradients: Mapping[str, Any],
     scalars: Mapping[str, Mapping[str, Any]],
+    rounding: Any = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """New variables, and the named intermediate tensors of the update."""
+    """New variables, and the named intermediate tensors of the update.
+
+    With a random key as `rounding`, half results are rounded stochastically; it must be the same on all replicas.
+    """
     shown: dict[str, Any] = {}
     directions: dict[str, Any] = {}
     states: Working = {}
+    wide: dict[str, Any] = {}
     with jax.named_scope("update"):
         for weight, rule in training.rules.items():
             groups = program.variables[weight].groups
             reduce = _reducer(groups)
+            state = _widened({**working[weight], _WEIGHT: carried[weight]}, rounding)
+            wide[weight] = state.pop(_WEIGHT)
             q, states[weight], extras = rule.prepare(
-                carried[weight], working[weight], gradients.get(weight), scalars[weight], reduce
+                wide[weight], state, gradients.get(weight), scalars[weight], reduce
             )
             directions[weight] = q
             shown |= {prefix + weight: value for prefix, value in extras.items()}
@@ -68,8 +99,10 @@ def apply(
             shown[f"GlobalNorm___{i}"] = _clip(directions, members, limit)
         changed = dict(carried)
         for weight, rule in training.rules.items():
-            new, kept, extras = rule.apply(carried[weight], states[weight], directions[weight], scalars[weight])
-            changed[weight] = new
+            new, kept, extras = rule.apply(wide[weight], states[weight], directions[weight], scalars[weight])
+            before = {**working[weight], _WEIGHT: carried[weight]}
+            kept = _rounded({**kept, _WEIGHT: new}, before, rounding, weight)
+            changed[weight] = new = kept[_WEIGHT]
             changed |= {slot.name: kept[slot.role] for slot in rule.slots}
             shown |= {prefix + weight: value for prefix, value in extras.items()}
             shown["UpdatedVar___" + weight] = new

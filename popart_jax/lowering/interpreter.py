@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from ..errors import OpError, popart_exception, poplibs_exception
 from ..model.op_names import describe
-from . import operand_types, static
+from . import operand_types, rounding, static
 from .attributes import array, keywords
 from .bounds import FILL, SIZE
 from .effects import Cell, Program, Storage, settle
@@ -219,8 +219,14 @@ def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
         else:
             if walk.settings.popart and not has_bodies:
                 static.refuse_wide(node, operands, lowering.is_static)
-            results = lowering.fn(*_trim(operands), **kwargs)
+            results = _computed(step, walk, _trim(operands), kwargs)
     return results if isinstance(results, tuple) else (results,)
+
+
+def _computed(step: Step, walk: Walk, operands: list[Any], kwargs: Mapping[str, Any]) -> Any:
+    if not rounding.applies(step.node.op_type, operands, walk.settings.options):
+        return step.lowering.fn(*operands, **kwargs)
+    return rounding.in_single_precision(step.lowering.fn, operands, kwargs, _fact("key", step, walk))
 
 
 def _trim(operands: list[Any]) -> list[Any]:

@@ -73,8 +73,9 @@ class SessionOptions(OptionsBase):
     enableFloatingPointChecks: bool = honoured(
         False, "a step that makes NaN or infinity raises (on IPU-like devices, else a warning)"
     )
-    enableStochasticRounding: bool = accepted(
-        False, "arithmetic rounds to nearest; the session has a seed as if it did not"
+    enableStochasticRounding: bool = honoured(
+        False,
+        "float16 results of arithmetic and of updates are rounded at random (on IPU-like devices, else a warning)",
     )
     enableSupportedDataTypeCasting: bool = honoured(True, "64-bit integers become 32-bit; if off they raise")
     throwIfLog2ScaleTensorNotInRange: bool = honoured(True, "float8 scales outside [-32, 32) raise")
@@ -94,7 +95,9 @@ class SessionOptions(OptionsBase):
     # -- compiling, caching, reports
     compileEngine: bool = honoured(True, "if off prepareDevice compiles nothing and run raises")
     enableEngineCaching: bool = honoured(False, "compiled programs are kept in cachePath (IPU-like devices)")
-    cachePath: str = honoured("session_cache", "directory of compiled programs")
+    cachePath: str = honoured(
+        "session_cache", "directory of compiled programs, with JAX's own compilation cache behind them"
+    )
     enableVariablesCaching: bool = honoured(True, "cached programs hold the variables too")
     instrumentWithHardwareCycleCounter: bool = honoured(False, "getCycleCount works; cycles come from the IPU model")
     hardwareInstrumentations: set[Instrumentation] = honoured(

@@ -20,13 +20,14 @@ from ...execution.describe import graph_types, update_types
 from ...execution.program import PREVIOUS_SCALE, SCALE_RATIO
 from ...lowering.interpreter import names
 from ...lowering.resolve import check_supported, has_effect, make_plan, needs
+from ...lowering.rounding import OPTION
 from ...model.input_shapes import InputShapeInfo
 from ...model.session_model import read_session_model
 from ...optimizers import Adam, Optimizer
 from ...optimizers.rules import Reduction, Weight
 from ..facts import option_facts
 from ..matmul_checks import check_serialised_matmuls
-from ..option_checks import OptionFacts, announce, check_options, raise_all
+from ..option_checks import IPU_LIKE, OptionFacts, announce, check_options, raise_all
 from ..patterns_api import Patterns, check_mandatory
 from . import gradients, hyper, loss_scale, source
 from .anchoring import GRADIENT, anchors_of
@@ -188,7 +189,8 @@ def _base_program(model: ir.Model, request: Request, structure: Structure, held:
 def _options_for_operators(request: Request) -> dict[str, Any]:
     selection = request.patterns.selection
     switches = {row.name: row.name in selection for row in rewrites.catalogue.rows()}
-    return {**switches, **vars(request.options)}
+    rounds = request.options.enableStochasticRounding and request.device.type in IPU_LIKE
+    return {**switches, **vars(request.options), OPTION: rounds}
 
 
 def _prepare_training(

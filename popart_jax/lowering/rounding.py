@@ -1,0 +1,82 @@
+"""Stochastic rounding: half precision results are rounded up or down at random, so that they are right on average.
+
+An operator works in single precision on half operands; what it makes is rounded once. Its gradient does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+OPTION = "roundsStochastically"  # among the options of a walk, where the device is one that can do it
+ROUNDED = frozenset([
+    "Add", "Sub", "Mul", "Div", "Sum", "Mean", "Pow", "Sqrt", "Exp", "Log", "Reciprocal", "Square", "Scale",
+    "MatMul", "Gemm", "Conv", "ConvTranspose", "MultiConv", "AveragePool", "GlobalAveragePool",
+    "ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceProd", "CumSum",
+    "Tanh", "Sigmoid", "Gelu", "GeluErf", "Swish", "Softplus", "Erf", "Sin", "Cos", "Elu", "Selu", "LeakyRelu",
+    "GroupNormalization", "InstanceNormalization", "LayerNormalization", "L1", "IdentityLoss",
+])  # fmt: skip
+HALF = np.dtype(np.float16)
+_DROPPED_BITS = 13  # of single precision's 23, half keeps 10
+_LEAST_NORMAL, _SPACING, _LARGEST = 2.0**-14, 2.0**-24, 65504.0
+_BACKWARD = 1 << 16  # keeps the numbers of the backward pass apart from the forward ones
+
+
+def to_half(x: Any, key: Any) -> jax.Array:
+    """Round to one of the two neighbours in half precision, the nearer one being likelier in proportion."""
+    x = jnp.asarray(x, jnp.float32)
+    bits = jax.random.bits(key, x.shape, jnp.uint32)
+    kept = (lax.bitcast_convert_type(x, jnp.uint32) + (bits >> (32 - _DROPPED_BITS))) >> _DROPPED_BITS << _DROPPED_BITS
+    fraction = (bits >> 8).astype(jnp.float32) * 2.0**-24
+    subnormal = jnp.copysign(jnp.floor(jnp.abs(x) / _SPACING + fraction) * _SPACING, x)
+    size = jnp.abs(x)
+    rounded = jnp.where(size < _LEAST_NORMAL, subnormal, lax.bitcast_convert_type(kept, jnp.float32))
+    return jnp.where(size < _LARGEST, rounded, x).astype(HALF)
+
+
+@jax.custom_vjp
+def _widen(x: Any, key: Any) -> jax.Array:
+    return x.astype(jnp.float32)
+
+
+_widen.defvjp(lambda x, key: (x.astype(jnp.float32), key), lambda key, g: (to_half(g, key), None))
+
+
+@jax.custom_vjp
+def _narrow(x: Any, key: Any) -> jax.Array:
+    return to_half(x, key)
+
+
+_narrow.defvjp(lambda x, key: (to_half(x, key), None), lambda _, g: (g.astype(jnp.float32), None))
+
+
+def applies(op_type: str, operands: Sequence[Any], options: Mapping[str, Any]) -> bool:
+    """Whether a node rounds its results at random."""
+    return bool(options.get(OPTION)) and op_type in ROUNDED and any(map(_is_half, operands))
+
+
+def _is_half(x: Any) -> bool:
+    return getattr(x, "dtype", None) == HALF
+
+
+def in_single_precision(fn: Callable[..., Any], operands: Sequence[Any], kwargs: Mapping[str, Any], key: Any) -> Any:
+    """What `fn` makes of the operands, worked out in single precision and rounded at random where it would be half."""
+    usual = jax.eval_shape(lambda *arrays: fn(*arrays, **kwargs), *operands)
+    wide = [_widen(x, jax.random.fold_in(key, _BACKWARD + i)) if _is_half(x) else x for i, x in enumerate(operands)]
+    results = fn(*wide, **kwargs)
+    if not isinstance(results, tuple):
+        return _fitting(results, usual, key)
+    return tuple(
+        _fitting(r, u, jax.random.fold_in(key, i)) for i, (r, u) in enumerate(zip(results, usual, strict=True))
+    )
+
+
+def _fitting(result: Any, usual: Any, key: Any) -> Any:
+    if usual.dtype != HALF or result.dtype == HALF:
+        return result
+    return _narrow(result, key)

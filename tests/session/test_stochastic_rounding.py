@@ -1,0 +1,105 @@
+"""Stochastic rounding: half results are right on average, replicas stay equal, models of IPUs round to nearest."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import popart_jax as popart
+from popart_jax.lowering.rounding import to_half
+
+from . import nets
+from .nets import accumulated, linear, model, replicated, run, sgd
+
+
+def test_the_average_is_the_value():
+    """Between two halves, below the least normal one, at the ends of the range."""
+    x = np.asarray([1 + 2**-12, -1 + 2**-13, 3e-8, -5e-8, 0.1, 2**-14 * (1 + 2**-12), 65471], np.float32)
+    drawn = np.stack([to_half(x, jax.random.key(i)) for i in range(4000)])
+    neighbours = [
+        (np.nextafter(v, np.float16(-np.inf)), v, np.nextafter(v, np.float16(np.inf))) for v in x.astype(np.float16)
+    ]
+    assert all(set(drawn[:, i]) <= set(near) for i, near in enumerate(neighbours))
+    spacing = np.asarray([float(near[2]) - float(near[0]) for near in neighbours])
+    np.testing.assert_array_less(np.abs(drawn.astype(np.float64).mean(0) - x), 0.02 * spacing)
+
+
+def test_halves_and_what_is_no_number_stay():
+    halves = np.random.default_rng(0).normal(size=1000).astype(np.float16)
+    np.testing.assert_array_equal(to_half(halves.astype(np.float32), jax.random.key(0)), halves)
+    odd = np.asarray([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e9, 65520], np.float32)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(to_half(odd, jax.random.key(0)), odd.astype(np.float16))
+
+
+@pytest.fixture
+def ipus():
+    with popart.DeviceManager().acquireAvailableDevice(2) as device:
+        yield device
+
+
+def _session(device, optimizer, batches, anchors, **options):
+    proto, _ = linear(np.float16)
+    session = popart.TrainingSession(
+        proto, nets.flow(batches, dict.fromkeys(anchors, "All")), "loss", optimizer, device,
+        userOptions=nets.make_options(enableStochasticRounding=True, **replicated(2), **options),
+    )  # fmt: skip
+    session.prepareDevice()
+    session.weightsFromHost()
+    session.setRandomSeed(3)
+    return session
+
+
+MOMENTUM = {"defaultLearningRate": (1e-5, True), "defaultMomentum": (0.5, True), "defaultDampening": (0.5, True)}
+OPTIMIZERS = {
+    "sgd": sgd(1e-5),
+    "momentum": popart.SGD(MOMENTUM),
+    "separate": popart.SGD(MOMENTUM, accumulatorAndMomentum=popart.SGDAccumulatorAndMomentum.Separate),
+}
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_updates_too_small_for_half_add_up(ipus, optimizer, accumulation):
+    """Each update is a hundredth of the weight's spacing; rounding to nearest would lose all of them."""
+    batches = 2000
+    options = accumulated(accumulation) if accumulation > 1 else {}
+    session = _session(ipus, optimizer, batches, ["UpdatedVar___w"], **options)
+    found = run(session, x=np.ones((batches, accumulation, 2, 3), np.float16))["UpdatedVar___w"].reshape(-1, 2, 3)
+    np.testing.assert_array_equal(found[:, 0], found[:, 1])
+    moved = np.asarray([1, 2, 3]) - found[-1, 0]
+    np.testing.assert_allclose(moved, 1e-5 * batches * 2 * accumulation, rtol=0.5)
+    assert (moved > 0).all()
+
+
+def test_operators_round_at_random_and_gradients_with_them():
+    """1 + 2**-12 is no half: a product that should be that comes out as 1 or as the next number."""
+    text = """g (float16[4000] x) => (float16 loss) {
+        y = Mul(x, w)
+        loss = ai.graphcore.IdentityLoss<reduction = "Sum">(y)
+    }"""
+    w = np.full(4000, 1 + 2**-6, np.float16)
+    x = np.full(4000, 1 - 2**-6 + 2**-11, np.float16)
+    options = nets.make_options(enableStochasticRounding=True)
+    one = popart.DeviceManager().acquireAvailableDevice(1)
+    flow = nets.flow(1, {"y": "All", "Gradient___x": "All"})
+    optimizer = popart.SGD({"defaultLearningRate": (1e-9, True), "lossScaling": (float(x[0]), True)})
+    session = popart.TrainingSession(model(text, w=w), flow, "loss", optimizer, one, userOptions=options)
+    session.prepareDevice()
+    session.weightsFromHost()
+    found = run(session, x=x)
+    exact = float(x[0]) * float(w[0])
+    for name in ("y", "Gradient___x"):
+        assert len(set(found[name])) == 2
+        np.testing.assert_allclose(found[name].astype(np.float64).mean(), exact, atol=1e-4)
+    again = run(session, x=x)
+    assert (again["y"] != found["y"]).any()
+    one.detach()
+
+
+def test_a_model_of_an_ipu_rounds_to_nearest():
+    proto, w = linear(np.float16)
+    session = nets.train(proto, {"UpdatedVar___w": "All"}, sgd(1e-5), 5, enableStochasticRounding=True)
+    found = run(session, x=np.ones((5, 3), np.float16))["UpdatedVar___w"]
+    np.testing.assert_array_equal(found, np.broadcast_to(w, (5, 3)))
