@@ -6,15 +6,17 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from ipu_model.calibrate import Calibration, split_by_case
-from ipu_model.published import score
+from ipu_model.published import folds, score
 from ipu_model.target import get
 from ipu_model.targets import FOLDER
+
+HEADS = ("kind", "family", "operation", "quantity", "chip", "rows", "median", "90 %", "bias")
+SPREAD_HEADS = ("kind", "family", "operation", "quantity", "rows", "median", "90 %")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--refit", action="store_true", help="fit on one half of the workloads, score both")
     parser.add_argument("--store", action="store_true", help="fit on all rows and store the constants as data")
     parser.add_argument("--rows", action="store_true", help="print every row")
+    parser.add_argument("--folds", type=int, default=0, help="cross-validate by workload with so many parts")
+    parser.add_argument("--seeds", type=int, default=3, help="ways of dealing workloads to the parts")
     parser.add_argument("--markdown", action="store_true", help="plain tables for a document")
     options = parser.parse_args(arguments)
 
@@ -33,6 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = score.fit_all(rows)
         Calibration(get(), found).save(FOLDER / "fitted.json", f"fitted to {len(rows)} published figures")
         print(f"stored {len(found)} constants")
+        return 0
+    if options.folds:
+        found = folds.cross_validate(rows, options.folds, range(options.seeds))
+        title = f"{options.folds} parts, {options.seeds} ways of dealing, each workload unseen"
+        _print(title, SPREAD_HEADS, folds.spread(found), options.markdown)
         return 0
     constants = score.fit_all(rows, keep=0.5) if options.refit else None
     train, held = split_by_case(rows)
@@ -51,10 +60,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _show(title: str, rows: list[tuple[tuple[str, ...], dict[str, float]]], markdown: bool) -> None:
-    heads = ("kind", "family", "operation", "quantity", "chip", "rows", "median", "90 %", "bias")
-    lines: list[list[Any]] = [
+    lines = [
         [*key, str(int(s["count"])), f"{s['median']:.1%}", f"{s['p90']:.1%}", f"{s['bias']:+.1%}"] for key, s in rows
     ]
+    _print(title, HEADS, lines, markdown)
+
+
+def _print(title: str, heads: Sequence[str], lines: Sequence[Sequence[str]], markdown: bool) -> None:
     if markdown:
         print(f"\n### {title}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
         print("\n".join(f"| {' | '.join(line)} |" for line in lines))

@@ -1,7 +1,7 @@
 """Which network a row means: patterns of names and the configuration beside them.
 
-A name picks an architecture, the configuration (batch, sequence, image, layers, width, parameters) its size. A name that
-nothing here matches is priced by its configuration; without one, as a transformer of base size.
+A name picks an architecture, the configuration (batch, sequence, image, layers, width, parameters) its size. A name
+that nothing here matches is priced by its configuration; without one, as a transformer of base size.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DETECTOR = ((1, 3, 32, 1), (2, 3, 64, 2), (4, 3, 128, 2), (8, 3, 256, 2), (8, 3,
 
 
 def number(config: Config, name: str, default: int) -> int:
-    """A positive whole number of the configuration, however it is written (``8``, ``"512"``, ``"64x512"``: the last)."""
+    """A positive whole number of the configuration, however written (``8``, ``"512"``, ``"64x512"``: the last)."""
     found = re.findall(r"\d+(?:\.\d+)?", str(config.get(name, "")))
     return max(1, int(float(found[-1]))) if found else default
 
@@ -210,7 +210,8 @@ NETWORKS: tuple[tuple[str, Callable[[str], Build]], ...] = (
     (r"wav2vec|hubert|whisper", _speech),
     (r"fastspeech|fastpitch|tacotron", lambda name: lambda b, c: networks.encoder(12, 384, 1536, 600, b)),
     (r"rnn-?t|transducer", lambda name: lambda b, c: networks.recurrent(b, 300, 5, 480, 1152)),
-    (r"deep ?speech|deep ?voice|lstm|gru|recurrent", lambda name: lambda b, c: networks.recurrent(b, 300, 4, 512, 1024)),
+    (r"deep ?speech|deep ?voice|lstm|gru|recurrent",
+     lambda name: lambda b, c: networks.recurrent(b, 300, 4, 512, 1024)),
     (r"unet|u-net|segmentation", lambda name: lambda b, c: networks.unet(b, number(c, "image", 572))),
     (r"gps|gnn|graph|schnet|\bgcn\b|tgn|molec|nbfnet|shallow", lambda name: lambda b, c: networks.encoder(
         number(c, "layers", 16), number(c, "d", 256), 4 * number(c, "d", 256), 32, b, 32, "graph")),

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ipu_model.published.formula import Formula
 from ipu_model.published.catalogue import network, number
+from ipu_model.published.formula import Formula
 from ipu_model.published.networks import Network, cycles
 from ipu_model.published.stencil import ipus
 from ipu_model.target import Target
@@ -29,7 +29,8 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
     training = row["family"] == "training"
     tokens = number(config, "seq", 384)
     image = re.search("resnet|resnext|efficientnet|image|cnn|unet|u-net", what) or "image" in config
-    batch = number(config, "batch", (TRAINING_IMAGES if image else max(1, TRAINING_TOKENS // tokens)) if training else 1)
+    micro = TRAINING_IMAGES if image else max(1, TRAINING_TOKENS // tokens)
+    batch = number(config, "batch", micro if training else 1)
     name = what.replace("inference", "").replace("training", "").replace("throughput", "").replace("pretrain", "")
     net = network(f"{name} {config.get('model', '')}", batch, config)
     if training and "packed" in str(config.get("fw", "")):
