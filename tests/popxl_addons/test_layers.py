@@ -105,3 +105,18 @@ def test_a_quantised_layer_is_close():
     (y,) = run_module(layer, TensorInput(ROWS.astype(np.float16)), weights=mapping)
     expected = reference(torch.tensor(ROWS)).detach().numpy()
     np.testing.assert_allclose(y.astype(np.float32), expected, atol=0.15)
+
+
+@pytest.mark.parametrize("metric", ["amax", "mse"])
+def test_a_float8_layer_keeps_its_largest_values(metric):
+    """The largest weight lies just below a power of two, beyond the largest float8 of that exponent."""
+    weight = torch.full((3, 6), 0.01)
+    weight[1, 2] = 0.2499
+    reference = torch.nn.Linear(6, 3)
+    reference.weight.data.copy_(weight)
+    layer = LinearFP8(3, scale_metric=metric)
+    outputs = run_module(
+        layer, TensorInput(ROWS.astype(np.float16)), weights=lambda v: layer.torch_mapping(v, reference)
+    )
+    expected = reference(torch.tensor(ROWS)).detach().numpy()
+    np.testing.assert_allclose(outputs[0].astype(np.float32), expected, atol=0.05)

@@ -350,3 +350,28 @@ def test_a_graph_with_its_own_gradient_is_not_differentiated_behind_its_back():
         with pytest.raises(popart_exception, match="marked as unsafe to autodiff"):
             addons.autodiff(graph)
         addons.autodiff(graph, called_graphs_grad_info=known)
+
+
+class Split(addons.Module):
+    def build(self, x):
+        q, k, v = ops.split(x, 3, axis=-1)
+        return q * k + v
+
+
+def test_gradients_that_are_joined_in_place_are_ordered_with_what_reads_their_parts():
+    """The incoming gradient is one part of the result and a factor of the others."""
+    ir = popxl.Ir()
+    value = np.arange(12, dtype=np.float32).reshape(2, 6)
+    with ir.main_graph, popxl.in_sequence():
+        x = popxl.variable(value)
+        _, graph = Split().create_graph(x)
+        grad = addons.autodiff(graph)
+        site = graph.call_with_info(x)
+        seed = popxl.constant(np.full((2, 2), 3, np.float32))
+        out = addons_ops.host_store(grad.call(seed, args=grad.grad_graph_info.inputs_dict(site))[0])
+    t = torch.tensor(value, requires_grad=True)
+    q, k, v = t.split(2, -1)
+    (q * k + v).backward(torch.full((2, 2), 3.0))
+    assert t.grad is not None
+    with popxl.Session(ir) as session:
+        np.testing.assert_array_equal(session.run()[out], t.grad.numpy())

@@ -6,6 +6,7 @@ All others are those of `patterns`, by way of `twin`.
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import onnx_ir as ir
@@ -111,17 +112,22 @@ def _is_free(op: Any, position: int, order: dict[int, int]) -> bool:
     return True
 
 
-def make_inplace(op: Any, class_name: str, position: int) -> None:
-    """Turn an operator into its in-place form; other readers of the operand are ordered before it."""
+def make_inplace(op: Any, class_name: str, position: int, order: dict[int, int]) -> None:
+    """Turn an operator into its in-place form; other readers of the operand are ordered before it.
+
+    A concatenation makes one storage of several, so that what writes to one of them is ordered with readers of others.
+    """
     from .alias import aliases
     from .op_classes import find
 
     shared = touched(op, position)
-    for alias in [a for i in shared for a in aliases(op._in(i))]:
-        for node, _ in alias._value.uses():
-            other = node.meta["op"]
-            if other is not op:
-                op._graph._topo_cons.insert(other, op)
+    users = {n.meta["op"].id: n.meta["op"] for i in shared for a in aliases(op._in(i)) for n, _ in a._value.uses()}
+    users.pop(op.id, None)
+    for other in users.values():
+        op._graph._topo_cons.insert(other, op)
+    if len(shared) > 1:
+        for before, after in pairwise(sorted(users.values(), key=lambda user: order[user.id])):
+            op._graph._topo_cons.insert(before, after)
     view = is_view(op)
     if view:
         _without_template(op)

@@ -93,5 +93,5 @@ def apply_inplace(graph: Any) -> None:
     for op in sorted(graph._ops.values(), key=lambda o: order[o.id]):
         for position, class_name in own.inplace_forms(op):
             if own.may_overwrite(op, position, order):
-                own.make_inplace(op, class_name, position)
+                own.make_inplace(op, class_name, position, order)
                 break

@@ -82,7 +82,8 @@ class LinearFP8(Module):
         if self.scale_metric == "amax":
             scale = fp8_amax_scale(t, dtype)
         elif self.scale_metric == "mse":
-            scale = fp8_mse_scale(t, dtype)
+            largest = fp8_amax_scale(t, dtype)  # the estimate may give up the largest values, which the cast makes NaN
+            scale = -ops.maximum(-fp8_mse_scale(t, dtype), -largest)
         else:
             scale = popxl.constant(self.scale, popxl.int32)
         return ops.pow2scale_cast_to_fp8(t, scale, dtype), scale
