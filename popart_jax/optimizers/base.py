@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -39,6 +40,9 @@ class Optimizer:
 
     def _check_values(self) -> None:
         """Raise popart_exception for values no training can use."""
+        for field, values in self._maps.items():
+            if any(math.isnan(value.val()) for value in values):
+                raise popart_exception(f"The optimizer value {field} is not a number (nan) in {self._family}")
         for value in self._maps["learningRate"]:
             if value.val() < 0:
                 raise popart_exception(f"Negative learning rate ({value.val():g}) in {self._family}")
