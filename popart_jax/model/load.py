@@ -18,7 +18,7 @@ from .initializers import check_tensors
 from .signatures import check_signatures
 from .sparse import densified, holds_sparse
 from .structure import check_structure
-from .tensors import StoredTensor, is_packed_half
+from .tensors import StoredTensor, is_packed
 
 ModelLike: TypeAlias = "str | Path | bytes | onnx.ModelProto | ir.Model"
 
@@ -67,7 +67,7 @@ def _share_opsets(model: ir.Model) -> None:
 
 def _read(model: ModelLike) -> ir.Model:
     if isinstance(model, ir.Model):
-        return model.clone()
+        return _cloned(model)
     if isinstance(model, onnx.ModelProto):
         return _deserialized(model)
     if isinstance(model, (str, Path)) and _is_file(model):
@@ -85,6 +85,16 @@ def _as_bytes(model: str | bytes | Path) -> bytes:
             f"A model is a path, bytes, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}."
         )
     return bytes(model)
+
+
+def _cloned(model: ir.Model) -> ir.Model:
+    try:
+        return model.clone()
+    except RuntimeError as err:
+        raise popart_exception(
+            f"The model is no whole graph: {_innermost(err)}\n"
+            "  fix: onnx_ir drops sparse initializers; give the file's path, its bytes or the ModelProto instead."
+        ) from err
 
 
 def _is_file(name: str | Path) -> bool:
@@ -156,11 +166,11 @@ def _innermost(err: BaseException) -> BaseException:
 
 
 def from_proto(proto: onnx.ModelProto) -> ir.Model:
-    """The model of a ModelProto; packed halves are known, external data are found from the current directory."""
+    """The model of a ModelProto; packed data are known, external data are found from the current directory."""
     model = _deserialized(proto)
     for value in model.graph.initializers.values():
         tensor = value.const_value
-        if isinstance(tensor, ir.TensorProtoTensor) and is_packed_half(tensor.raw):
+        if isinstance(tensor, ir.TensorProtoTensor) and is_packed(tensor.raw):
             value.const_value = StoredTensor(tensor.raw)
     return model
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
 from jax import lax
 
 from ..errors import popart_exception
@@ -16,6 +18,7 @@ from .registry import PopartMode, lowers
 from .windows import Pads, Window, pairs, per_dim, split_padding, taps, window
 
 _MANY_TAPS = 64
+_FLOAT8 = (np.dtype(ml_dtypes.float8_e4m3fnuz), np.dtype(ml_dtypes.float8_e5m2fnuz))
 
 
 def convolve(
@@ -73,6 +76,13 @@ def check_kernel(kernel_shape: Sequence[int], w: jax.Array) -> None:
 
 @lowers("Conv", 1, 11, 22)
 def conv(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), pads=(), strides=()):
+    """In PopART float8 operands come with a power of two (INT32) in place of the bias, and give FLOAT16."""
+    if x.dtype in _FLOAT8:
+        if b is None or np.size(b) != 1 or not jnp.issubdtype(b.dtype, jnp.integer):
+            raise popart_exception("Conv of FLOAT8 operands needs a scalar INT32 scale, a power of two, as third input")
+        wide = (x.astype(jnp.float32), w.astype(jnp.float32))
+        y = conv(*wide, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
+        return jnp.ldexp(y, b.reshape(())).astype(jnp.float16)
     check_groups(x.shape[1], w, group)
     check_kernel(kernel_shape, w)
     win = window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
