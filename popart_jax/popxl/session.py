@@ -73,6 +73,8 @@ class Session:
         if self._given_device:
             self._attached = True
             self._upload()
+        else:
+            self._follow(self._device)
 
     def _compile(self) -> None:
         from ._cache import compile_cached
@@ -120,12 +122,26 @@ class Session:
             if exc_type is None and self.weights_to_host_on_exit:
                 self.weights_to_host()
         finally:
-            self._attached = False
-            self._state.arrays = None
+            self._leave()
             self._device.detach()
+
+    def _leave(self) -> None:
+        self._attached = False
+        self._state.arrays = None
+
+    def _follow(self, device: Any) -> None:
+        """Detaching the device by hand ends the session's attachment too."""
+        original = device.detach
+
+        def detach() -> None:
+            self._leave()
+            original()
+
+        device.detach = detach
 
     def _set_device(self, device: Any) -> None:
         self._device = device
+        self._follow(device)
 
     def _need_device(self) -> None:
         if not self._attached:

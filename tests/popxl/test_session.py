@@ -342,3 +342,39 @@ def test_all_reduce_across_ipus():
             ops.collectives.all_reduce([a, b], op="no")
     with popxl.Session(ir, "ipu_hw") as session:
         np.testing.assert_allclose(session.run()[sink], np.exp(ONES) + np.exp(ONES * 2), rtol=1e-6)
+
+
+def test_a_device_detached_by_hand():
+    """Examples leave the context like this, and enter it again later."""
+    ir = popxl.Ir()
+    with ir.main_graph:
+        v = popxl.variable(1.0)
+        ops.var_updates.accumulate_(v, popxl.constant(1.0))
+    session = popxl.Session(ir, "ipu_model")
+    session.__enter__()
+    session.run()
+    session.weights_to_host()
+    session._device.detach()
+    session._was_attached_stack.pop()
+    session._pb_session.setEngineIsLoaded(False)
+    assert not session.is_attached
+    with pytest.raises(ValueError, match="Must be attached"):
+        session.run()
+    with session:
+        session.run()
+    assert session.get_tensor_data(v) == 3
+
+
+def test_the_chosen_float8_scale_loses_least():
+    from popart_jax.popxl import fp8_utils as host
+
+    for scale in (1.0, 1e-3, 300.0):
+        x = (np.random.default_rng(0).standard_t(3, 2000) * scale).astype(np.float32)
+        for kind in (popxl.float8_143, popxl.float8_152):
+            there = [host.host_pow2scale_cast_to_fp8(x, kind, s, False) for s in range(-31, 32)]
+            back = [
+                host.host_pow2scale_cast_from_fp8(y, popxl.float32, -s)
+                for s, y in zip(range(-31, 32), there, strict=True)
+            ]
+            errors = [float(np.mean((b.astype(np.float64) - x) ** 2)) for b in back]
+            assert errors[host.host_fp8_mse_scale(x, kind)[1] + 31] <= 1.01 * min(errors)
