@@ -38,18 +38,19 @@ def _require_external_files(graph: onnx.GraphProto) -> None:
 def _as_the_checker_wants_it(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model, or a copy without what PopART allows and the checker refuses.
 
-    Packed halves stand as ONNX wants them. Initializers in external files lose their data: the files are known to
+    Packed data stand as ONNX wants them. Initializers in external files lose their data: the files are known to
     exist, and the checker takes no absolute locations.
     """
-    if not any(tensors.is_packed_half(t) or is_external(t) for t in proto.graph.initializer):
+    if not any(tensors.is_packed(t) or is_external(t) for t in proto.graph.initializer):
         return proto
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     for tensor in copy.graph.initializer:
         if is_external(tensor):
             tensor.CopyFrom(onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0]))
-        elif tensors.is_packed_half(tensor):
+        elif tensors.is_packed(tensor):
             array = tensors.read(tensor)
             tensor.ClearField("int32_data")
-            tensor.raw_data = array.astype("<f2").tobytes()
+            tensor.ClearField("uint64_data")
+            tensor.raw_data = array.astype(array.dtype.newbyteorder("<")).tobytes()
     return copy

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from ..errors import popart_exception
 from .external import held_tensors, is_external
-from .tensors import is_packed_half
+from .tensors import is_packed
 
 _FIELDS = ("float_data", "int32_data", "int64_data", "uint64_data", "double_data", "string_data")
 _PAIRED = {onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128}
@@ -51,7 +51,7 @@ def check_initializers(tensors: Iterable[onnx.TensorProto]) -> None:
 
 def _held(tensor: onnx.TensorProto) -> float | None:
     """Elements in the data fields; None where that depends on the packing of a type, or data are elsewhere."""
-    if is_external(tensor) or is_packed_half(tensor):
+    if is_external(tensor) or is_packed(tensor):
         return None
     if tensor.HasField("raw_data"):
         if tensor.data_type in _SIZES:

@@ -17,11 +17,20 @@ _FIELDS = {
     "UINT64": "uint64_data",
     "DOUBLE": "double_data",
 }
+_PACKED = {  # bytes of an element
+    onnx.TensorProto.FLOAT16: 2,
+    onnx.TensorProto.INT8: 1,
+    onnx.TensorProto.UINT8: 1,
+    onnx.TensorProto.BOOL: 1,
+    onnx.TensorProto.INT16: 2,
+    onnx.TensorProto.UINT16: 2,
+    onnx.TensorProto.UINT32: 4,
+}
 _FLOAT_FIELD_TAG = b"\x22"  # field 4, length-delimited
 
 
 class StoredTensor(ir.TensorProtoTensor):
-    """A tensor kept as its TensorProto, so that it is written back in the field it came from; halves are unpacked."""
+    """A tensor kept as its TensorProto, to be written back in the field it came from; packed data are unpacked."""
 
     def numpy(self) -> np.ndarray:
         return read(self.raw)
@@ -43,20 +52,25 @@ def make(name: str, array: np.ndarray) -> StoredTensor:
     return StoredTensor(proto)
 
 
-def is_packed_half(proto: onnx.TensorProto) -> bool:
-    """Whether halves stand two in one ``int32_data`` entry."""
-    if proto.data_type != onnx.TensorProto.FLOAT16 or not proto.int32_data:
-        return False
-    count = math.prod(proto.dims)
-    return len(proto.int32_data) == (count + 1) // 2
+def is_packed(proto: onnx.TensorProto) -> bool:
+    """Whether the data are a raw copy of memory, so that an entry of the typed field holds several elements.
+
+    PopART writes halves, 8- and 16-bit integers and booleans so (``int32_data``), and UINT32 (``uint64_data``).
+    """
+    field, wide = ("uint64_data", 8) if proto.data_type == onnx.TensorProto.UINT32 else ("int32_data", 4)
+    size = _PACKED.get(proto.data_type)
+    entries, count = len(getattr(proto, field)), math.prod(proto.dims)
+    return size is not None and entries > 0 and entries == -(-count * size // wide) and (entries != count or count == 1)
 
 
 def read(proto: onnx.TensorProto) -> np.ndarray:
-    """Values of a TensorProto with data inside, packed halves included."""
-    if is_packed_half(proto):
-        halves = np.asarray(proto.int32_data, np.int32).view(np.float16)
-        return halves[: math.prod(proto.dims)].reshape(tuple(proto.dims))
-    return onnx.numpy_helper.to_array(proto)
+    """Values of a TensorProto with data inside, packed ones included."""
+    if not is_packed(proto):
+        return onnx.numpy_helper.to_array(proto)
+    wide = proto.data_type == onnx.TensorProto.UINT32
+    memory = np.asarray(proto.uint64_data, np.uint64) if wide else np.asarray(proto.int32_data, np.int32)
+    kind = onnx.helper.tensor_dtype_to_np_dtype(proto.data_type)
+    return memory.view(kind)[: math.prod(proto.dims)].reshape(tuple(proto.dims))
 
 
 def write(proto: onnx.TensorProto, array: np.ndarray) -> None:

@@ -83,6 +83,28 @@ def test_data_go_into_typed_fields():
         np.testing.assert_array_equal(onnx.numpy_helper.to_array(tensors[name]), value)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, np.bool_, np.uint32, np.float16])
+@pytest.mark.parametrize("count", [1, 3, 4, 7])
+def test_raw_copies_in_typed_fields_are_read(dtype, count):
+    """PopART fills the typed field of small types with a copy of memory; such files are read as they are meant."""
+    value = (np.random.default_rng(count).integers(0, 2 if dtype is np.bool_ else 100, count)).astype(dtype)
+    value = -value if dtype in (np.int8, np.int16, np.float16) else value
+    field, wide = ("uint64_data", np.uint64) if dtype is np.uint32 else ("int32_data", np.int32)
+    memory = np.zeros(-(-value.nbytes // np.dtype(wide).itemsize) * np.dtype(wide).itemsize, np.uint8)
+    memory[: value.nbytes] = value.view(np.uint8)
+    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    tensor = onnx.TensorProto(name="w", data_type=kind, dims=[count])
+    getattr(tensor, field).extend(memory.view(wide).tolist())
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["w"], ["y"])], "g", [],
+        [onnx.helper.make_tensor_value_info("y", kind, [count])], [tensor],
+    )  # fmt: skip
+    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 10)], ir_version=4)
+    fn, params = to_jax(proto.SerializeToString())
+    np.testing.assert_array_equal(np.asarray(fn(params, {})["y"]), value)
+    assert Builder(proto.SerializeToString()).getTensorShape("w") == [count]
+
+
 @pytest.mark.parametrize("shape", [(1,), (2, 3), (5,), ()])
 def test_halves_are_packed_two_to_an_entry_and_read_back(shape):
     builder = Builder()
