@@ -66,6 +66,11 @@ def _no_drop(node: ir.Node, context: Context) -> bool:
     return ratio == 0.0 or not training
 
 
+def _drops_nothing(node: ir.Node, context: Context) -> bool:
+    """ShapedDropout of ratio 0; without training the operator stays in the graph, as upstream."""
+    return attribute_float(node, "ratio", 0.5) == 0.0
+
+
 def _identity_permutation(node: ir.Node, context: Context) -> bool:
     shape = static_shape(node.inputs[0])
     perm = attribute_ints(node, "perm") if shape is None else permutation(node, len(shape))
@@ -123,6 +128,7 @@ def _whole_slice(node: ir.Node, context: Context) -> bool:
 CHANGES_NOTHING: dict[str, Callable[[ir.Node, Context], bool]] = {
     "Cast": _same_dtype,
     "Dropout": _no_drop,
+    "ShapedDropout": _drops_nothing,
     "Transpose": _identity_permutation,
     "Pad": _zero_pads,
     "Subsample": _unit_strides,

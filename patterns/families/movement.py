@@ -154,13 +154,17 @@ def _groups(shape: Shape, ends: list[int], labels: list[int]) -> list[list[int]]
     return list(reversed(groups))
 
 
+_SCALES_ARE_AN_INPUT = 9  # opset; the op list that `ir_view` shows has them as an attribute all the same
+
+
 @rewrites("UpsampleToResize", "Upsample")
 def upsample_to_resize(node: ir.Node, context: Context) -> Outcome:
     """Resize with the same scales and mode, as opset 10 has it."""
-    if "scales" in node.attributes:
+    if "scales" in node.attributes and context.opset < _SCALES_ARE_AN_INPUT:
         return Refused("scales are an attribute: an opset before 9")
+    kept = {name: node.attributes[name].value for name in ("scales",) if name in node.attributes}
     mode = attribute_string(node, "mode", "nearest")
-    return context.op("Resize", *node.inputs, like=node.outputs[0], mode=mode)
+    return context.op("Resize", *node.inputs, like=node.outputs[0], mode=mode, **kept)
 
 
 @rewrites("ZerosLikeOpPattern", "ZerosLike")

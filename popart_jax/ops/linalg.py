@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import OpError, popart_exception
+from ..model.dtypes import element_type
 from .arrays import Array, device_dtype, dtype_name
 from .elementwise import legacy_align
-from .registry import direct, lowers
+from .registry import NodeRef, direct, lowers
 
 direct({"Det": jnp.linalg.det}, 11)
 
@@ -19,8 +20,14 @@ def _promoted(shape: tuple[int, ...], left: bool) -> str:
 
 
 @lowers("MatMul", 1)
-def matmul(x: Array, y: Array, /) -> Array:
-    """Products of equal types in that type; 16-bit floats are added up in 32 bits.
+def annotated_matmul(x: Array, y: Array, /, *, node: NodeRef) -> Array:
+    """`matmul`, in the type that PopART's annotation names if there is one."""
+    named = node.attributes.get_string("__output_type", "")
+    return matmul(x, y, element_type(named).onnx.numpy() if named else None)
+
+
+def matmul(x: Array, y: Array, dtype: np.dtype | None = None) -> Array:
+    """Products of equal types in that type (or `dtype`); 16-bit floats are added up in 32 bits.
 
     Raises
     ------
@@ -38,7 +45,7 @@ def matmul(x: Array, y: Array, /) -> Array:
             f"{_promoted(y.shape, False)}",
             "MatMul",
         )
-    return jnp.matmul(x, y)
+    return jnp.matmul(x, y, preferred_element_type=dtype)
 
 
 @lowers("Gemm", 7)

@@ -157,6 +157,7 @@ def test_serialised_matmul(builder, x):
     builder.setSerializeMatMul({product}, "output_channels", 2, True)
     assert builder.getStringNodeAttribute("__serialize_matmul_mode", {product}) == "output_channels"
     assert builder.getInt64NodeAttribute("__serialize_matmul_factor", {product}) == 2
+    assert builder.getInt64NodeAttribute("__serialize_matmul_precision", {product}) == 1
 
 
 def test_remaining_hints(builder, x):

@@ -258,3 +258,36 @@ def test_no_gradient_tensor_where_the_operator_gives_none():
     ):
         with pytest.raises(popart.popart_exception, match="Gradient___input/1' not in Ir Tensors"):
             trained(program, *inputs)
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_result_type_of_a_matrix_product(train):
+    def build(b):
+        x, y = b.feed(np.full((2, 3), 300, np.float16)), b.feed(np.full((3, 2), 300, np.float16))
+        out = b.aiOnnx.matmul([x, y])
+        b.addNodeAttribute("__output_type", "FLOAT", {out})
+        return [out, *([GRADIENT + x] if train else [])]
+
+    out, *gradient = run(build, train=train)
+    assert out.dtype == np.float32
+    np.testing.assert_array_equal(out, np.full((2, 2), 270000))  # too large for 16 bits
+    for g in gradient:
+        assert g.dtype == np.float16
+        np.testing.assert_array_equal(g, np.full((2, 3), 600))
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_nothing_flows_back_between_replicas(replicas):
+    def build(b):
+        w = b.addInitializedInputTensor(np.ones(3, np.float32), "w")
+        x = b.feed(np.ones(3, np.float32))
+        out = b.aiGraphcore.replicatedallreduce([b.aiOnnx.add([w, x])])
+        return [out, GRADIENT + w]
+
+    if replicas == 1:
+        out, gradient = run(build, train=True)
+        np.testing.assert_array_equal(gradient, np.ones(3))
+        np.testing.assert_array_equal(out, np.full(3, 2))
+        return
+    with pytest.raises(popart.popart_exception, match="Gradient___w' not in Ir Tensors"):
+        run(build, train=True, options={"enableReplicatedGraphs": True, "replicatedGraphCount": replicas})

@@ -120,6 +120,7 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
     "Scale": lambda x, scale=1.0: (x * scale).astype(x.dtype),
     "Reshape": lambda x, shape: x.reshape([int(d) for d in shape]),
     "Slice": _slice,
+    "ShapedDropout": lambda x, ratio, shape: x * (1 - ratio),  # its mean; exact for ratio 0
     "Subsample": lambda x, strides: x[tuple(slice(None, None, s) for s in strides)],
     "Zeros": lambda shape, dtype: np.zeros([int(d) for d in shape], np.float32),
     "ZerosLike": lambda x: np.zeros_like(x),

@@ -21,6 +21,7 @@ CHANGES_NOTHING = {
     "Tile": "f (float[2,3] x) => (float[2,3] y) <int64[2] r = {1, 1}> { y = Tile(x, r) }",
     "Slice": "f (float[2,3] x) => (float[2,3] y) <int64[1] a = {0}, int64[1] b = {9}> { y = Slice(x, a, b) }",
     "Scale": "f (float[2,3] x) => (float[2,3] y) { y = ai.graphcore.Scale<scale=1.0>(x) }",
+    "ShapedDropout": "f (float[2,3] x) => (float[2,3] y) { y = ai.graphcore.ShapedDropout<ratio=0.0,shape=[2,1]>(x) }",
     "Subsample": "f (float[2,3] x) => (float[2,3] y) { y = ai.graphcore.Subsample<strides=[1,1]>(x) }",
 }
 
@@ -32,6 +33,7 @@ NEAR_MISSES = {
     "Sum": "f (float[2,3] x, float[2,3] z) => (float[2,3] y) { y = Sum(x, z) }",
     "ReduceSum": "f (float[1,3] x) => (float[3] y) { y = ReduceSum<axes=[0], keepdims=0>(x) }",
     "Dropout": "f (float[2,3] x) => (float[2,3] y, bool[2,3] mask) { y, mask = Dropout<ratio=0.0>(x) }",
+    "ShapedDropout": "f (float[2,3] x) => (float[2,3] y) { y = ai.graphcore.ShapedDropout<ratio=0.5,shape=[2,1]>(x) }",
     "Slice": "f (float[2] x) => "
     "(float[2] y) <int64[1] a = {-1}, int64[1] b = {-9}, int64[1] c = {0}, int64[1] d = {-1}>"
     " { y = Slice(x, a, b, c, d) }",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+
+import popart_jax as popart
 
 from .helpers import check_declines, check_fires, model, op_types, run, run_ort, set_shapes, sweep_one
 
@@ -64,6 +68,18 @@ def test_upsample():
     assert sweep_one(m, "UpsampleToResize").counts() == {"UpsampleToResize": 1}
     m.graph.opset_imports[""] = 10
     np.testing.assert_array_equal(run_ort(m, feeds), wanted)
+
+
+def test_upsample_is_shown_as_resize():
+    builder = popart.Builder()
+    onnx = builder.aiOnnxOpset9
+    scales = onnx.constant(np.array([1, 1, 2, 2], np.float32))
+    out = onnx.upsample([builder.addInputTensor("FLOAT", [1, 1, 2, 2]), scales])
+    flow, device = popart.DataFlow(1, [out]), popart.DeviceManager().createCpuDevice()
+    for level, wanted in ((popart.PatternsLevel.Default, "Resize"), (popart.PatternsLevel.Minimal, "Upsample")):
+        session = popart.InferenceSession(builder.getModelProto(), flow, device, patterns=popart.Patterns(level))
+        shown = json.loads(session._serializeIr(popart.IrSerializationFormat.JSON))
+        assert [op["type"] for ops in shown.values() for op in ops] == [wanted]
 
 
 def test_upsample_declines_attribute_form():

@@ -13,8 +13,10 @@ from .losses import DOMAIN
 @lowers("ReplicatedAllReduce", domain=DOMAIN)
 @lowers("ReplicatedAllReduceInplace", domain=DOMAIN)
 def replicated_all_reduce(x, /, *, __collectiveOperator=0, __collectiveReplicaGrouping=(), __collectiveCommGroup=()):
+    """No gradient flows between replicas; of one replica alone it is an identity like any other."""
     groups = collectives.groups_from(tuple(__collectiveReplicaGrouping or __collectiveCommGroup))
-    return lax.stop_gradient(collectives.all_reduce(x, __collectiveOperator, groups))
+    y = collectives.all_reduce(x, __collectiveOperator, groups)
+    return y if collectives.replica_count() == 1 else lax.stop_gradient(y)
 
 
 @lowers("ReplicatedReduceScatter", domain=DOMAIN)

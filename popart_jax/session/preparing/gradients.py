@@ -21,6 +21,7 @@ STOPS = frozenset({
     "SplineWeighting", "UnaryZeroGrad", "Zeros", "ZerosLike", "ArgMax", "ArgMin", "Constant", "ConstantOfShape",
     "IsInf", "IsNaN", "Loop", "PRelu", "RandomNormal", "RandomUniform", "Scan", "Shape",
 })  # fmt: skip
+_BETWEEN_REPLICAS = frozenset({"ReplicatedAllReduce", "ReplicatedAllReduceInplace"})
 REFUSES = frozenset({"BinaryConstScalar", "Square", "RandomNormalLike", "RandomUniformLike"})
 _WITHOUT_GRADIENT = frozenset({
     "And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXnor", "BitwiseXor", "CastThenPow2Scale", "Equal",
@@ -40,8 +41,8 @@ _DIFFERENTIABLE = {
 }
 
 
-def with_gradient(graph: ir.Graph, loss: str, types: Mapping[str, Type]) -> frozenset[str]:
-    """Tensors of the main graph from which a differentiable path leads to the loss.
+def with_gradient(graph: ir.Graph, loss: str, types: Mapping[str, Type], replicas: int = 1) -> frozenset[str]:
+    """Tensors of the main graph from which a differentiable path leads to the loss; none passes between replicas.
 
     Raises
     ------
@@ -49,11 +50,12 @@ def with_gradient(graph: ir.Graph, loss: str, types: Mapping[str, Type]) -> froz
         The path crosses an operator without gradient that PopART refuses to train through.
     """
     known = names(graph)
+    stops = STOPS | _BETWEEN_REPLICAS if replicas > 1 else STOPS
     reached: dict[ir.Value, None] = {known[loss]: None}
     pending = [known[loss]]
     while pending:
         node = pending.pop().producer()
-        if node is None or node.op_type in STOPS:
+        if node is None or node.op_type in stops:
             continue
         sources = [v for v in _differentiable_inputs(node) if v not in reached and _is_float(v, types)]
         _refuse(node, sources)

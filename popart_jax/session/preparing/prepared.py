@@ -207,7 +207,7 @@ def _prepare_training(
     assert optimizer is not None
     assert loss is not None
     gradients.check_loss(graph, loss, types)
-    differentiated = gradients.with_gradient(graph, loss, types)
+    differentiated = gradients.with_gradient(graph, loss, types, base.structure.replicas)
     trained = [n for n in held if n in differentiated and n not in base.copies]
     weights = {n: Weight(n, held[n].variable.type.dtype, len(held[n].variable.groups[0])) for n in trained}
     track = loss_scale.tracking(options, graph, types, differentiated, base.structure, optimizer)
