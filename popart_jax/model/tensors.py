@@ -17,7 +17,7 @@ _FIELDS = {
     "UINT64": "uint64_data",
     "DOUBLE": "double_data",
 }
-_PACKED = {  # bytes of an element
+_PACKED: dict[int, int] = {  # bytes of an element
     onnx.TensorProto.FLOAT16: 2,
     onnx.TensorProto.INT8: 1,
     onnx.TensorProto.UINT8: 1,
