@@ -35,8 +35,8 @@ def predict(row: Mapping[str, Any], target: Target | None = None) -> float:
     Raises
     ------
     ValueError
-        When a row of the benchmark table lacks a size that its operation needs; the message names it. Rows that no
-        family's rule knows are answered by the chip's own rates.
+        When the row's family is not known or a row of the benchmark table lacks a size that its operation needs; the
+        message names it. Other rows of a known family that no rule knows are answered by the chip's own rates.
     """
     target = target or target_of(row)
     return float(model(row, target)(target))

@@ -16,6 +16,9 @@ Row = Mapping[str, Any]
 Op = Callable[[dict[str, Any], str, Target], Benchmark]
 OPS: dict[str, Op] = {**layers.OPS, **tables.OPS}
 
+FAMILIES = ("conv", "ctc", "embedding", "exchange", "gemm", "inference", "max_problem_size", "memory_bound", "pooling",
+            "reduce", "rnn", "solver", "training")  # fmt: skip
+
 # The library that produced the benchmark table used 8 convolution units wherever partial results are fp32; devices have
 # sixteen for fp32 operands, and later libraries use them.
 TABLE_UNITS = 8
@@ -40,12 +43,14 @@ def data_type(row: Row) -> str:
 def model(row: Row, target: Target | None = None) -> Formula:
     """The formula of a row; evaluate it on a target, or differentiate it.
 
-    A row that no family's rule knows is answered by the chip's own rates (`ipu_model.published.fallback`).
+    A row of a known family that none of its rules knows is answered by the chip's own rates
+    (`ipu_model.published.fallback`).
 
     Raises
     ------
     ValueError
-        When a row of the benchmark table asks for none of its three figures, or its operation lacks a size.
+        When the family is not known, or a row of the benchmark table asks for none of its three figures or its
+        operation lacks a size.
     """
     target = target or target_of(row)
     config = dict(row.get("config", {}))
@@ -67,4 +72,6 @@ def model(row: Row, target: Target | None = None) -> Formula:
         found = source.formula(row, target)
         if found is not None:
             return found
+    if row["family"] not in FAMILIES:
+        raise ValueError(f"no predictor for family {row['family']!r}, op {op!r}, {row['what']!r}; known: {FAMILIES}")
     return fallback.formula(row, target)
