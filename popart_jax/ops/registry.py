@@ -1,8 +1,8 @@
 """The table of operator translations, keyed by domain, operator type and since-version.
 
 A translation is a pure function whose signature is its specification: positional-only parameters are the
-inputs (a default of None marks an optional one, ``*args`` a variadic tail), keyword-only parameters are the
-attributes with their ONNX defaults. The annotation says the rest: `Static` marks an input whose value is needed
+inputs (a default of None or the annotation `Gap` marks an optional one, ``*args`` a variadic tail), keyword-only
+parameters are the attributes with their ONNX defaults. The annotation says the rest: `Static` marks an input whose value is needed
 while tracing; `Key`, `OutputCount`, `Training`, `PopartMode` (PopART's rule where ONNX has another), `Opset`, `NodeRef`
 and `Context` ask for facts of the node or the walk.
 """
@@ -32,6 +32,10 @@ class _StaticInput:
     """Annotation metadata: the input must be a NumPy value while tracing."""
 
 
+class _MayBeAbsent:
+    """Annotation metadata: the input may be left out although later ones are required."""
+
+
 class Subgraph(Protocol):
     """A graph attribute as the translations see it: a function over array values.
 
@@ -48,6 +52,8 @@ class Subgraph(Protocol):
 
 Static = Annotated[Any, _StaticInput()]
 """A NumPy array (or None where the input is absent) while tracing."""
+Gap = Annotated[Any, _MayBeAbsent()]
+"""An input that may be left out (None) although later ones are required; Python allows it no default."""
 Key = Annotated[jax.Array, FromContext("key")]
 OutputCount = Annotated[int, FromContext("n_outputs")]
 Training = Annotated[bool, FromContext("training")]
@@ -141,7 +147,11 @@ def describe(fn: Callable[..., Any], op: str, since: int, domain: str = ONNX_DOM
         since=since,
         fn=fn,
         inputs=tuple(p.name for p in inputs),
-        optional=frozenset(i for i, p in enumerate(inputs) if p.default is not REQUIRED),
+        optional=frozenset(
+            i
+            for i, p in enumerate(inputs)
+            if p.default is not REQUIRED or any(isinstance(t, _MayBeAbsent) for t in tags.get(p.name, ()))
+        ),
         variadic=bool(tail),
         static=frozenset(i for i, s in enumerate(is_static) if s),
         attributes={p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in context},

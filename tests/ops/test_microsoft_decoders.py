@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from popart_jax import backend, popart_exception
+from popart_jax.ops.registry import table
 
 from .single import model, run
 from .test_microsoft import f32, i8, i32, quiet, rng, u8
@@ -184,3 +185,20 @@ def test_refusals_name_the_reason():
         )  # fmt: skip
     with pytest.raises(popart_exception, match="quant_type 7 is unknown"):
         run("MatMulBnb4", [f32(3, 32), u8(96), f32(12)], domain="com.microsoft", K=32, N=6, block_size=16, quant_type=7)
+
+
+def test_inputs_that_the_schema_lets_out_in_the_middle() -> None:
+    schemas = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state").get_all_operator_schema()
+    wrong = []
+    for schema in schemas:
+        row = table().get((schema.domain, schema.name), {}).get(schema.since_version)
+        if schema.domain != "com.microsoft" or row is None:
+            continue
+        optional = {i for i, x in enumerate(schema.inputs[: len(row.inputs)]) if str(x.option).endswith("Optional")}
+        wrong += [(schema.name, row.inputs[i]) for i in optional - row.optional]
+    assert set(wrong) <= {("QMoE", "fc1_scales"), ("QMoE", "fc2_scales")}  # needed for the integer weights taken here
+
+
+def test_a_missing_operand_is_named() -> None:
+    with pytest.raises(popart_exception, match=r"it lacks input 8 \(w_scale\)"):
+        run("DynamicQuantizeLSTM", [f32(4, 1, 3), u8(1, 3, 20), u8(1, 5, 20)], domain="com.microsoft", hidden_size=5)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ...errors import popart_exception
-from ..registry import lowers
+from ..registry import Gap, lowers
 from . import DOMAIN
 from .quantized import unpack_bits
 
@@ -80,7 +80,7 @@ def mixture(
 
 @lowers("MoE", domain=DOMAIN)
 def moe(
-    x, router, fc1, fc1_bias, fc2, fc2_bias=None, fc3=None, fc3_bias=None, /, *, activation_alpha=1.0,
+    x, router, fc1, fc1_bias: Gap, fc2, fc2_bias=None, fc3=None, fc3_bias=None, /, *, activation_alpha=1.0,
     activation_beta=0.0, activation_type="relu", k=1, normalize_routing_weights=0, swiglu_fusion=0, swiglu_limit=None,
     use_sparse_mixer=0,
 ):  # fmt: skip
@@ -108,7 +108,7 @@ def _weights(packed: Any, scales: Any, zeros: Any, bits: int, block: int, dtype:
 
 @lowers("QMoE", domain=DOMAIN)
 def qmoe(
-    x, router, fc1, fc1_scales, fc1_bias, fc2, fc2_scales, fc2_bias=None, fc3=None, fc3_scales=None, fc3_bias=None,
+    x, router, fc1, fc1_scales, fc1_bias: Gap, fc2, fc2_scales, fc2_bias=None, fc3=None, fc3_scales=None, fc3_bias=None,
     fc1_zeros=None, fc2_zeros=None, fc3_zeros=None, router_weights=None, /, *, accuracy_level=0, activation_alpha=1.0,
     activation_beta=0.0, activation_type="relu", block_size=0, expert_weight_bits=4, fc1_expert_weight_bits=0,
     fc2_expert_weight_bits=0, fc3_expert_weight_bits=0, k=1, normalize_routing_weights=0, quant_type="int",

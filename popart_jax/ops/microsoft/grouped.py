@@ -10,14 +10,15 @@ import numpy as np
 
 from ...errors import popart_exception
 from ..attention import masked_softmax, merge_heads, repeat_heads, rotate, split_heads
-from ..registry import OutputCount, Static, lowers
+from ..registry import Gap, OutputCount, Static, lowers
 from . import DOMAIN
 from .attention import attend, cached, key_mask
 
 
 @lowers("GroupQueryAttention", domain=DOMAIN)
 def group_query_attention(
-    query, key, value, past_key, past_value, seqlens_k, total_sequence_length: Static, cos_cache=None, sin_cache=None,
+    query, key: Gap, value: Gap, past_key: Gap, past_value: Gap, seqlens_k,
+    total_sequence_length: Static, cos_cache=None, sin_cache=None,
     position_ids=None, attention_bias=None, head_sink=None, k_scale=None, v_scale=None, q_norm_weight=None,
     k_norm_weight=None, /, *, num_heads, kv_num_heads, do_rotary=0, causal=1, kv_cache_bit_width=0,
     local_window_size=-1, qk_norm_epsilon=1e-6, qk_output=0, rotary_interleaved=0, scale=None, sliding_window_cache=0,

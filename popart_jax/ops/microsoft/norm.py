@@ -10,7 +10,7 @@ from jax import lax
 
 from ...errors import popart_exception
 from ..normalization import group_standardise, rms_norm, standardise, wide
-from ..registry import lowers
+from ..registry import Gap, lowers
 from . import DOMAIN
 
 
@@ -59,8 +59,8 @@ def embed_layer_norm(ids, segments, words, positions, segment_table, gamma, beta
 
 @lowers("EmbedLayerNormalization", domain=DOMAIN)
 def embed_layer_normalization(
-    ids, segments, words, positions, segment_table, gamma, beta, mask=None, position_ids=None, /, *, epsilon=1e-12,
-    mask_index_type=None,
+    ids, segments: Gap, words, positions, segment_table: Gap, gamma, beta, mask=None, position_ids=None, /, *,
+    epsilon=1e-12, mask_index_type=None,
 ):  # fmt: skip
     return embed_layer_norm(ids, segments, words, positions, segment_table, gamma, beta, mask, position_ids, epsilon)
 

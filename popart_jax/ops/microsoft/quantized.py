@@ -19,7 +19,7 @@ from ..quantize import (
     quantize_linear_13,
     quantized,
 )
-from ..registry import lowers
+from ..registry import Gap, lowers
 from . import DOMAIN
 from .attention import _FILTER, self_attention
 from .fused import _first, _last
@@ -48,7 +48,7 @@ def dequantize_linear(x, scale, zero=None, /, *, axis=1):
 
 
 def _binary(fn: Callable[[jax.Array, jax.Array], jax.Array]) -> Callable[..., jax.Array]:
-    def translated(a, a_scale, a_zero, b, b_scale, b_zero, c_scale, c_zero=None, /):
+    def translated(a, a_scale, a_zero: Gap, b, b_scale, b_zero: Gap, c_scale, c_zero=None, /):
         return whole(fn(real(a, a_scale, a_zero), real(b, b_scale, b_zero)), c_scale, c_zero, a.dtype)
 
     return translated
@@ -59,17 +59,17 @@ lowers("QLinearMul", domain=DOMAIN)(_binary(jnp.multiply))
 
 
 @lowers("QLinearSigmoid", domain=DOMAIN)
-def qlinear_sigmoid(x, x_scale, x_zero, y_scale, y_zero=None, /):
+def qlinear_sigmoid(x, x_scale, x_zero: Gap, y_scale, y_zero=None, /):
     return whole(jax.nn.sigmoid(real(x, x_scale, x_zero)), y_scale, y_zero, x.dtype)
 
 
 @lowers("QLinearLeakyRelu", domain=DOMAIN)
-def qlinear_leaky_relu(x, x_scale, x_zero, y_scale, y_zero=None, /, *, alpha=0.01):
+def qlinear_leaky_relu(x, x_scale, x_zero: Gap, y_scale, y_zero=None, /, *, alpha=0.01):
     return whole(jax.nn.leaky_relu(real(x, x_scale, x_zero), alpha), y_scale, y_zero, x.dtype)
 
 
 @lowers("QLinearSoftmax", domain=DOMAIN)
-def qlinear_softmax(x, x_scale, x_zero, y_scale, y_zero, /, *, opset, axis=-1):
+def qlinear_softmax(x, x_scale, x_zero: Gap, y_scale, y_zero, /, *, opset, axis=-1):
     """Before opset 13 the softmax runs over all dimensions from `axis` on."""
     over = tuple(range(axis % x.ndim, x.ndim)) if opset < 13 else axis
     return whole(jax.nn.softmax(real(x, x_scale, x_zero), axis=over), y_scale, y_zero, x.dtype)
@@ -77,7 +77,7 @@ def qlinear_softmax(x, x_scale, x_zero, y_scale, y_zero, /, *, opset, axis=-1):
 
 @lowers("QLinearAveragePool", domain=DOMAIN)
 def qlinear_average_pool(
-    x, x_scale, x_zero, y_scale, y_zero=None, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, channels_last=0,
+    x, x_scale, x_zero: Gap, y_scale, y_zero=None, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, channels_last=0,
     count_include_pad=0, pads=(), strides=(),
 ):  # fmt: skip
     data = real(x, x_scale, x_zero)
@@ -95,7 +95,7 @@ def qlinear_global_average_pool(x, x_scale, x_zero, y_scale, y_zero, /, *, chann
 
 
 @lowers("QLinearReduceMean", domain=DOMAIN)
-def qlinear_reduce_mean(x, x_scale, x_zero, y_scale, y_zero=None, /, *, axes, keepdims):
+def qlinear_reduce_mean(x, x_scale, x_zero: Gap, y_scale, y_zero=None, /, *, axes, keepdims):
     return whole(real(x, x_scale, x_zero).mean(tuple(axes), keepdims=bool(keepdims)), y_scale, y_zero, x.dtype)
 
 
@@ -148,7 +148,7 @@ def matmul_integer_16(a, b, /):
 
 
 @lowers("MulInteger", domain=DOMAIN)
-def mul_integer(a, a_zero, b, b_zero=None, /):
+def mul_integer(a, a_zero: Gap, b, b_zero=None, /):
     left, right = (
         x.astype(jnp.int32) - (0 if z is None else z.astype(jnp.int32)) for x, z in ((a, a_zero), (b, b_zero))
     )
@@ -184,8 +184,9 @@ def qattention(
 
 @lowers("QEmbedLayerNormalization", domain=DOMAIN)
 def qembed_layer_norm(
-    ids, segments, words, positions, segment_table, gamma, beta, mask, word_scale, position_scale, segment_scale,
-    gamma_scale, beta_scale, word_zero, position_zero, segment_zero, gamma_zero, beta_zero, /, *, epsilon=1e-12,
+    ids, segments: Gap, words, positions, segment_table: Gap, gamma, beta, mask: Gap, word_scale, position_scale,
+    segment_scale: Gap, gamma_scale, beta_scale, word_zero, position_zero, segment_zero: Gap, gamma_zero, beta_zero, /, *,
+    epsilon=1e-12,
 ):  # fmt: skip
     table = None if segments is None else real(segment_table, segment_scale, segment_zero)
     y, counts, _ = embed_layer_norm(

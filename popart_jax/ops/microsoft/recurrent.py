@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ..quantize import dynamic_quantize_linear
 from ..recurrent import lstm_steps
-from ..registry import lowers
+from ..registry import Gap, lowers
 from . import DOMAIN
 from .quantized import real
 
@@ -26,7 +26,8 @@ rounded.defjvp(lambda primals, tangents: (rounded(*primals), tangents[0]))
 
 @lowers("DynamicQuantizeLSTM", domain=DOMAIN)
 def dynamic_quantize_lstm(
-    x, w, r, b, sequence_lens, initial_h, initial_c, p, w_scale, w_zero, r_scale, r_zero, /, *, activations=(),
+    x, w, r, b: Gap, sequence_lens: Gap, initial_h: Gap, initial_c: Gap, p: Gap, w_scale,
+    w_zero, r_scale, r_zero, /, *, activations=(),
     activation_alpha=(), activation_beta=(), clip=None, direction="forward", hidden_size=None, input_forget=0,
 ):  # fmt: skip
     """Weights (directions, input, gates) stand for real ones; so do the rounded input and hidden state."""
