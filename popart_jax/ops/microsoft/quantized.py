@@ -185,8 +185,8 @@ def qattention(
 @lowers("QEmbedLayerNormalization", domain=DOMAIN)
 def qembed_layer_norm(
     ids, segments: Gap, words, positions, segment_table: Gap, gamma, beta, mask: Gap, word_scale, position_scale,
-    segment_scale: Gap, gamma_scale, beta_scale, word_zero, position_zero, segment_zero: Gap, gamma_zero, beta_zero, /, *,
-    epsilon=1e-12,
+    segment_scale: Gap, gamma_scale, beta_scale, word_zero, position_zero, segment_zero: Gap, gamma_zero,
+    beta_zero, /, *, epsilon=1e-12,
 ):  # fmt: skip
     table = None if segments is None else real(segment_table, segment_scale, segment_zero)
     y, counts, _ = embed_layer_norm(
