@@ -69,16 +69,15 @@ class GraphCache:
         return graph
 
 
-def function(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: each call of `fn` becomes a call of its graph, shared by calls with equal specs."""
+def function(fn: Callable[..., Any]) -> Callable[..., tuple[popxl.Tensor, ...]]:
+    """Decorator: each call of `fn` becomes a call of its graph, shared by calls with equal specs; returns its outputs."""
     cache = GraphCache()
 
     @functools.wraps(fn)
-    def outlined(*args: Any, **kwargs: Any) -> Any:
+    def outlined(*args: Any, **kwargs: Any) -> tuple[popxl.Tensor, ...]:
         graph = cache.create_graph(fn, *args, **kwargs)
         bound = bound_arguments(fn, *args, **kwargs)
-        results = ops.call(graph, *_tensors(bound.arguments.values()))
-        return results[0] if len(results) == 1 else results
+        return ops.call(graph, *_tensors(bound.arguments.values()))
 
     return outlined
 

@@ -33,7 +33,9 @@ def test_the_decorator_outlines():
     ir = popxl.Ir()
     with ir.main_graph:
         x = popxl.variable(np.arange(3, dtype=np.float32))
-        stream = host_store(outlined(outlined(x)))
+        (y,) = outlined(x)
+        (z,) = outlined(y)
+        stream = host_store(z)
     assert [op.opType() for op in ir.main_graph._pb_graph.getOps()] == ["Call", "Call", "HostStore"]
     assert len(ir.main_graph.called_graphs) == 1
     with popxl.Session(ir, "ipu_hw") as session:
