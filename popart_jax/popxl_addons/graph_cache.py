@@ -70,7 +70,7 @@ class GraphCache:
 
 
 def function(fn: Callable[..., Any]) -> Callable[..., tuple[popxl.Tensor, ...]]:
-    """Decorator: each call of `fn` becomes a call of its graph, shared by calls with equal specs; returns its outputs."""
+    """Decorator: each call of `fn` becomes a call of its graph, shared by calls with equal specs."""
     cache = GraphCache()
 
     @functools.wraps(fn)
