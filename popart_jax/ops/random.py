@@ -33,7 +33,9 @@ def _float(dtype: int | None, like: Array | None = None, popart: bool = False) -
     if dtype is not None:
         return device_dtype(dtype)
     assert like is not None
-    return like.dtype if jnp.issubdtype(like.dtype, jnp.floating) else np.dtype(np.float32)
+    if not jnp.issubdtype(like.dtype, jnp.floating):
+        raise popart_exception(f"random numbers are floats, the input is {dtype_name(like)}; give the attribute dtype")
+    return like.dtype
 
 
 def _normal(key: jax.Array, shape: Sequence[int], kind: np.dtype, mean: float, scale: float) -> Array:
