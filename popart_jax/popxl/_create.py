@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 FAULT = "fault:log2_scale"
+PRINTED = "print:order"
+"""Program state that chains what is printed: one print waits for the one before."""
 SCALED = frozenset({"MatMulPow2Scaled", "ConvPow2Scaled", "ConvTransposePow2Scaled", "ConvOfFlippedPow2Scaled",
                     "Pow2ScaleThenCast", "CastThenPow2Scale"})  # fmt: skip
 """Rows of float8 operators, which note a scale out of range in the program state `FAULT`."""
@@ -89,6 +91,8 @@ def create(
     number = graph.ir._next_op_id()
     if op_type in SCALED:
         reads_state, writes_state = (*reads_state, FAULT), (*writes_state, FAULT)
+    if (domain, op_type) == ("popxl", "PrintTensor"):
+        reads_state, writes_state = (*reads_state, PRINTED), (*writes_state, PRINTED)
     ids = output_ids or [graph._create_tensor_id(o.name) for o in outs]
     node_attributes = _attributes(dict(attributes or {}), writes, views, tuple(reads_state), tuple(writes_state))
     node = ir.Node(

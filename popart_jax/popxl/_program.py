@@ -21,7 +21,7 @@ from ..lowering.calls import touched
 from ..lowering.effects import Program, effect_of
 from ..lowering.interpreter import Settings, Walk, run
 from ..lowering.resolve import Plan, forget, make_plan
-from ._create import FAULT
+from ._create import FAULT, PRINTED
 from ._internal.alias import alias_sets
 from ._internal.enums import ExecutionContext
 
@@ -186,6 +186,8 @@ class Step:
             state.update((f"d2h#{n}", jnp.int32(0)) for n in layout.d2h)
         if layout.owner._options.throwIfLog2ScaleTensorNotInRange and FAULT in touched(layout.graph).writes:
             state[FAULT] = jnp.zeros((), bool)
+        if PRINTED in touched(layout.graph).writes:
+            state[PRINTED] = jnp.int32(0)
         return state
 
 

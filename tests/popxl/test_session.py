@@ -378,3 +378,23 @@ def test_the_chosen_float8_scale_loses_least():
             ]
             errors = [float(np.mean((b.astype(np.float64) - x) ** 2)) for b in back]
             assert errors[host.host_fp8_mse_scale(x, kind)[1] + 31] <= 1.01 * min(errors)
+
+
+def test_prints_come_in_order(capfd):
+    """Constants and loops too: one print waits for the one before."""
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        x = popxl.variable(np.float32(1), name="x")
+        ops.print_tensor(x, "first")
+        ops.print_tensor(popxl.constant(2.5), "second")
+
+        def body(t):
+            return ops.print_tensor(t * 2.0, "loop")
+
+        (y,) = ops.repeat(ir.create_graph(body, x), 3, x)
+        ops.print_tensor(y, "last")
+        ops.print_tensor(y, "unseen", print_self=False)
+    with popxl.Session(ir) as session:
+        session.run()
+    lines = [line for line in capfd.readouterr().err.splitlines() if ": " in line]
+    assert [line.split(":")[0] for line in lines] == ["first", "second", "loop", "loop", "loop", "last"]

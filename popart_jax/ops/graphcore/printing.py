@@ -51,7 +51,7 @@ def _emit(title: str, layout: Format, x: Any, *_: Any) -> np.ndarray:
     return np.zeros((), np.int32)
 
 
-def _show(title: str, layout: Format, x: jax.Array, *after: jax.Array) -> tuple[jax.Array, jax.Array]:
+def show(title: str, layout: Format, x: jax.Array, *after: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Print in execution order: after what `after` stands for, before whatever uses the returned value."""
     done = io_callback(partial(_emit, title, layout), jax.ShapeDtypeStruct((), jnp.int32), x, *after)
     return jnp.where(done == 0, x, jnp.zeros_like(x)), done
@@ -60,14 +60,14 @@ def _show(title: str, layout: Format, x: jax.Array, *after: jax.Array) -> tuple[
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def printed(x: jax.Array, title: str, gradient_title: str, layout: Format) -> jax.Array:
     """The identity; values go to stderr, and those of the gradient when the backward pass comes by."""
-    return _show(title, layout, x)[0]
+    return show(title, layout, x)[0]
 
 
 def _printed_bwd(title, gradient_title, layout, done, g):
-    return (_show(gradient_title, layout, g, done)[0] if gradient_title else g,)
+    return (show(gradient_title, layout, g, done)[0] if gradient_title else g,)
 
 
-printed.defvjp(lambda x, title, gradient_title, layout: _show(title, layout, x), _printed_bwd)
+printed.defvjp(lambda x, title, gradient_title, layout: show(title, layout, x), _printed_bwd)
 
 
 @lowers("PrintTensor", domain=DOMAIN)

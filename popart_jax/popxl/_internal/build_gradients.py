@@ -232,7 +232,7 @@ def _emit_print(b: Builder, step: Step) -> None:
     target = step.op._in(0)
     plain = {a.name: a.value for a in node.attributes.values() if not a.name.startswith("__")}
     plain["title"] = f"{plain['title']}_gradient"
-    row = ("ai.graphcore", "PrintTensor", 1) if plain["print_gradient"] else ("", "Identity", 16)
+    row = ("popxl", "PrintTensor", 1) if plain["print_gradient"] else ("", "Identity", 16)
     plain["print_gradient"] = 0
     made = b.create(step, "PrintTensorOp", [gradient], [b.part(target)], plain, row=row)
     b.add(target, made[0])

@@ -32,7 +32,7 @@ _GRAPHCORE = {
     "GeluOp": "Gelu", "GeluErfOp": "GeluErf", "SwishOp": "Swish", "DetachOp": "Detach", "FmodOp": "Fmod",
     "IncrementModOp": "IncrementMod", "DynamicSliceOp": "DynamicSlice", "DynamicUpdateOp": "DynamicUpdate",
     "GroupNormOp": "GroupNormalization", "ReduceMedianOp": "ReduceMedian", "SliceOp": "Slice",
-    "SubsampleOp": "Subsample", "ScatterReduceOp": "ScatterReduce", "PrintTensorOp": "PrintTensor",
+    "SubsampleOp": "Subsample", "ScatterReduceOp": "ScatterReduce",
 }  # fmt: skip
 
 _PURE_FORM = {

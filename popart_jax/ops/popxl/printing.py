@@ -1,0 +1,26 @@
+"""Printing in the order of the program."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from ..graphcore.printing import Format, show
+from ..registry import ProgramState, lowers
+from . import DOMAIN
+
+_ORDER = "print:order"
+
+
+@lowers("PrintTensor", domain=DOMAIN)
+def print_tensor(
+    x, /, *, title, summariseThreshold, edgeItems, maxLineWidth, digits, floatFormat, separator, openBracket,
+    closeBracket, program: ProgramState,
+):  # fmt: skip
+    """The operand, once it is printed and what the program printed before it is too."""
+    layout = Format(summariseThreshold, edgeItems, maxLineWidth, digits, floatFormat, separator,
+                    (openBracket, closeBracket))  # fmt: skip
+    before = program.state.get(_ORDER)
+    value, done = show(title, layout, jnp.asarray(x), *(() if before is None else (before,)))
+    if before is not None:
+        program.state[_ORDER] = done
+    return value
