@@ -38,11 +38,43 @@ _FEW_TAPS = 16
 def _reduced(x: jax.Array, win: Window, neutral: Any, pair: Any, whole: Any) -> jax.Array:
     """Fold the windows: small ones as shifted slices, which XLA fuses, large ones as one windowed reduction."""
     if prod(win.kernel) <= _FEW_TAPS and not kernels.plain():
+        if max(win.strides) > 1 and any(map(any, win.padding)) and all(v >= 0 for pad in win.padding for v in pad):
+            return reduce(pair, _taps_of_unpadded(x, win, neutral))
         return reduce(pair, taps(_padded(x, win, neutral), win))
     lead = (1,) * (x.ndim - len(win.kernel))
     padding = ((0, 0),) * len(lead) + win.padding
     dims, steps, dils = lead + win.kernel, lead + win.strides, lead + win.dilations
     return lax.reduce_window(x, np.asarray(neutral, x.dtype), whole, dims, steps, padding, window_dilation=dils)
+
+
+def _taps_of_unpadded(x: jax.Array, win: Window, neutral: Any) -> list[jax.Array]:
+    """The taps, each padded where it looks beyond the data: with strides that is less to write than padded data."""
+    lead = x.ndim - len(win.kernel)
+    found = []
+    for index in product(*map(range, win.kernel)):
+        spans = [
+            _span(i * d - lo, s, size, n)
+            for i, d, (lo, _), s, size, n in zip(
+                index, win.dilations, win.padding, win.strides, x.shape[lead:], win.positions, strict=True
+            )
+        ]
+        inside = [max(last - first, 0) for first, last, _ in spans]
+        begin = [start if n else 0 for (_, _, start), n in zip(spans, inside, strict=True)]
+        end = [b + (n - 1) * s + 1 if n else 0 for b, n, s in zip(begin, inside, win.strides, strict=True)]
+        part = lax.slice(x, (0,) * lead + tuple(begin), x.shape[:lead] + tuple(end), (1,) * lead + win.strides)
+        margins = [
+            (f, n - last, 0) if k else (n, 0, 0)
+            for (f, last, _), k, n in zip(spans, inside, win.positions, strict=True)
+        ]
+        found.append(lax.pad(part, jnp.asarray(neutral, x.dtype), ((0, 0, 0),) * lead + tuple(margins)))
+    return found
+
+
+def _span(offset: int, stride: int, size: int, positions: int) -> tuple[int, int, int]:
+    """First and one past the last position whose element at `offset` lies in the data, and where the first reads."""
+    first = max(0, -(offset // stride))
+    last = min(positions, (size - 1 - offset) // stride + 1)
+    return first, max(first, last), first * stride + offset
 
 
 def _share(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> jax.Array:
