@@ -3,8 +3,8 @@
 A translation is a pure function whose signature is its specification: positional-only parameters are the
 inputs (a default of None or the annotation `Gap` marks an optional one, ``*args`` a variadic tail), keyword-only
 parameters are the attributes with their ONNX defaults. The annotation says the rest: `Static` marks an input whose
-value is needed while tracing; `Key`, `OutputCount`, `Training`, `PopartMode` (PopART's rule where ONNX has another), `Opset`, `NodeRef`
-and `Context` ask for facts of the node or the walk.
+value is needed while tracing; `Key`, `OutputCount`, `Training`, `PopartMode` (PopART's rule where ONNX has another),
+`Opset`, `NodeRef` and `Context` ask for facts of the node or the walk.
 """
 
 from __future__ import annotations
