@@ -214,6 +214,11 @@ def test_batch_serialisation_passes_activations_through_buffers():
 def test_batch_serialisation_mistakes():
     with popxl.Ir().main_graph:
         _, graph = Layer().create_graph(popxl.TensorSpec((3, 4), popxl.float32))
+        _, other = Layer().create_graph(popxl.TensorSpec((3, 4), popxl.float32))
+        grad = addons.autodiff(other)
+        loads = {t: popxl.h2d_stream((3, 4), popxl.float32) for t in (graph.graph.inputs[0], grad.graph.inputs[0])}
+        with pytest.raises(RuntimeError, match="no input or output of the forward graph"):
+            addons.batch_serialise_fwd_and_grad(graph, grad, graph.args, 2, loads, {}, {}, io_mode="compute")
         with pytest.raises(ValueError, match="io_mode must be one of"):
             addons.batch_serialise(graph, 2, {}, {}, {}, io_mode="nowhere")
         with pytest.raises(ValueError, match="needs IO tiles"):

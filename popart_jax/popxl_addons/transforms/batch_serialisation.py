@@ -282,6 +282,8 @@ def batch_serialise_fwd_and_grad(
     ------
     ValueError
         A gradient that comes in has no load handle.
+    RuntimeError
+        The gradient graph reads tensors of another forward graph.
     """
     forward, info = forward_graph.graph, gradient_graph.grad_graph_info
     loads, stores = _handles(load_handles), _handles(store_buffers)
@@ -301,6 +303,11 @@ def batch_serialise_fwd_and_grad(
             grad_args[names[source]] = inner
         elif source in loads:
             grad_loads[inner] = loads[source]
+        elif source not in forward.inputs and source not in forward.outputs:
+            raise RuntimeError(
+                f"the gradient graph {info.graph.id!r} needs {source!r}, which is no input or output of the forward "
+                f"graph {forward.id!r}; pass the gradient graph of that graph"
+            )
         else:
             grad_loads[inner] = stores.setdefault(source, RemoteHandle(batch_serial_buffer(source, steps, rows)))
     of_grad = {*info.graph.inputs, *info.graph.outputs}
