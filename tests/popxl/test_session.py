@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from popart_jax import popxl
+from popart_jax.errors import popart_exception
 from popart_jax.popxl import ops
 
 ONES = np.ones((2,), np.float32)
@@ -398,3 +399,16 @@ def test_prints_come_in_order(capfd):
         session.run()
     lines = [line for line in capfd.readouterr().err.splitlines() if ": " in line]
     assert [line.split(":")[0] for line in lines] == ["first", "second", "loop", "loop", "loop", "last"]
+
+
+def test_float8_is_moved_but_not_computed_with():
+    def program(fn):
+        ir = popxl.Ir()
+        with ir.main_graph:
+            fn(popxl.variable([[1.5, 2.0], [3.0, 4.0]], popxl.float8_143))
+        return ir
+
+    popxl.Session(program(lambda a: ops.concat([a.T, a[0:1]]).reshape((-1,))))
+    for fn in (lambda a: a + a, ops.exp, ops.sum, lambda a: a @ a):
+        with pytest.raises(popart_exception, match="float8 numbers"):
+            popxl.Session(program(fn))

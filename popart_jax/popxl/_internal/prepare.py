@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import popart_exception
 from .ambiguity import check_graph
+from .classes import rows
 from .cleanup import remove_isolated_tensors, remove_unreachable_graphs
 from .patterns import Patterns, PatternsLevel, apply
 
@@ -31,7 +32,24 @@ def prepare(owner: Ir) -> None:
             check_graph(graph)
     for graph in owner._graphs.values():
         for op in graph._ops.values():
-            reason = op._options.get("unexecutable")
+            reason = op._options.get("unexecutable") or _computes_with_float8(op)
             if reason:
                 raise popart_exception(f"{op.debugName()} can't be run: {reason}")
     owner._prepared = True
+
+
+_MOVE_DATA = ("Transpose", "Reshape", "Slice", "Subsample", "Concat", "Split", "Identity", "Detach", "Gather", "Dynamic",
+              "Init", "HostLoad", "HostStore", "Remote", "MultiExchange", "IpuCopy", "IoTileCopy", "Call", "Loop", "If",
+              "CopyVarUpdate", "Print", "ReplicatedAllGather", "ReplicatedReduceScatter", "Cast", "TiedGather")  # fmt: skip
+_SCALED = ("MatMulOp", "ConvOp", "ConvTransposeOp")
+
+
+def _computes_with_float8(op: Any) -> str:
+    """Why an operator of the table can't take its float8 operand; '' when it can."""
+    eight = next((t for t in op._inputs().values() if t.dtype._is_float8), None)
+    name = op._class_name
+    if eight is None or name not in rows() or name.startswith(_MOVE_DATA):
+        return ""
+    if name in _SCALED and op.hasInput(2):
+        return ""
+    return f"{eight!r} holds float8 numbers, which can be moved, cast and multiplied with a scale, nothing else"
