@@ -15,6 +15,7 @@ from .queries import (
     serialize_ir,
     serialize_stages,
     tensor_types,
+    tracked_gradients,
     unlowered,
 )
 
@@ -34,5 +35,6 @@ __all__ = [
     "serialize_ir",
     "serialize_stages",
     "tensor_types",
+    "tracked_gradients",
     "unlowered",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import onnx_ir as ir
 
 from . import nodes
@@ -28,6 +30,8 @@ VIEW_CHANGES = frozenset(
     ]
 )
 PRODUCTS = frozenset({"Conv", "ConvWeightsGrad", "MatMul", "MultiConvDataGrad", "MultiConvWeightsGrad"})
+SUMS = frozenset({"Add", "Sum"})
+GRADIENT = "Gradient___"
 UINT32 = ir.DataType.UINT32
 ALL, PRODUCTS_ONLY = "AllNonViewChangingGradientTensors", "ConvAndMatmulGradients"
 
@@ -48,6 +52,31 @@ def add_histograms(graph: ir.Graph, facts: IrFacts) -> None:
     graph.append(_every_period(update, options, "LossScaleUpdate"))
 
 
+def tracked_tensors(graph: ir.Graph, forward: Collection[str]) -> tuple[str, ...]:
+    """For every Histogram of a view the forward tensor whose gradient it counts.
+
+    A gradient that is one of several summands, or a view of another, stands for the one it becomes; what becomes no
+    gradient of a forward tensor (a product that is reduced afterwards) is left out.
+    """
+    histograms = [n for n in graph.all_nodes() if n.op_type == "Histogram"]
+    counted = (_counted(n.inputs[0], forward) for n in histograms)
+    return tuple(name for name in counted if name is not None)
+
+
+def _counted(value: ir.Value | None, forward: Collection[str]) -> str | None:
+    while value is not None:
+        name = (value.name or "").removeprefix(GRADIENT)
+        if name != value.name and name in forward:
+            return name
+        becomes = (n.outputs[0] for n in value.consumers() if _plain_type(n) in VIEW_CHANGES | SUMS and n.outputs)
+        value = next(becomes, None)
+    return None
+
+
+def _plain_type(node: ir.Node) -> str:
+    return node.op_type.removesuffix("Inplace").removesuffix("Lhs").removesuffix("Rhs")
+
+
 def _gradients(graph: ir.Graph) -> list[ir.Value]:
     backward = [
         n for n in graph if n.meta.get(nodes.PASS) == nodes.BACKWARD or n.op_type == "NlllWithSoftmaxGradDirect"
@@ -61,7 +90,7 @@ def _is_tracked(value: ir.Value, options: ViewOptions) -> bool:
     if options.tracking == PRODUCTS_ONLY:
         return producer.op_type in PRODUCTS
     if options.tracking != ALL:
-        return (value.name or "").removeprefix("Gradient___") in options.tracked
+        return (value.name or "").removeprefix(GRADIENT) in options.tracked
     reads_state = any(v is not None and v.meta.get(nodes.KIND) in ("variable", "stream") for v in producer.inputs)
     return producer.op_type not in VIEW_CHANGES and not reads_state
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -12,6 +13,7 @@ from ..model.op_names import describe, identifier
 from .build import build, without_collector
 from .facts import IrFacts, TensorType
 from .forward import forward_graph
+from .loss_scaling import tracked_tensors
 from .main_loops import LOOP
 from .placement import IPU, number
 from .serialise import to_json
@@ -86,6 +88,14 @@ def tensor_types(facts: IrFacts) -> dict[str, TensorType]:
     values = [v for g in graphs for node in g for v in (*node.inputs, *node.outputs) if v is not None]
     typed = ((v.name, v.dtype, patterns.static_shape(v)) for v in (*values, *graph.inputs))
     return {n: (dtype, shape) for n, dtype, shape in typed if n and dtype is not None and shape is not None}
+
+
+def tracked_gradients(facts: IrFacts) -> tuple[str, ...]:
+    """Forward tensors whose gradients automatic loss scaling counts, one per Histogram op."""
+    plain = replace(facts, options=replace(facts.options, outlining=False))
+    forward = {v.name for v in (*facts.graph.inputs, *facts.graph.initializers.values()) if v.name}
+    forward |= {o.name for node in facts.graph for o in node.outputs if o.name}
+    return tracked_tensors(build(plain).graph, forward)
 
 
 def misplaced(facts: IrFacts, ipus: int) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from .._calls import checked
 from ..enums import DeviceConnectionType, SyntheticDataMode, VirtualGraphMode
 from ..errors import popart_exception, popart_runtime_error
 from ..execution.compiled import to_host
-from ..ir_view import build, may_be_unlowered, misplaced, unlowered
+from ..ir_view import build, may_be_unlowered, misplaced, tracked_gradients, unlowered
 from ..logs import module_logger
 from ..model.debug import recording
 from ..model.dtypes import BY_NUMPY
@@ -69,6 +69,8 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         self._request = request
         try:
             self._prepared = prepare(request)
+            if self._prepared.program.training is not None and self._prepared.program.training.scaling is not None:
+                self._prepared = prepare(request, tracked_gradients(ir_facts(self._prepared)))
         except popart_exception:
             with contextlib.suppress(popart_exception):  # a model that can't even be read
                 developer_output.dump(lambda: forward_text(request))

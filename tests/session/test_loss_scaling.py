@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -187,3 +189,23 @@ def test_ratio_of_loss_scales_is_shown():
     session.updateOptimizerFromHost(adam(6.0))
     assert run(session, x=X)["LossScalingRatio_FLOAT16"] == 3
     assert run(session, x=X)["LossScalingRatio_FLOAT16"] == 1
+
+
+def test_counted_are_the_histograms_of_the_ir():
+    """One count per Histogram op: float16 outputs of backward ops that are no views."""
+    builder = popart.Builder()
+    value = x = builder.addInputTensor("FLOAT16", [4, 4], "x")
+    for name in "uv":
+        w = builder.addInitializedInputTensor(np.full((4, 4), 0.1, np.float16), name)
+        value = builder.aiOnnx.relu([builder.aiOnnx.matmul([value, w])])
+    twice = builder.aiOnnx.add([value, value])
+    loss = builder.aiGraphcore.identityloss([twice])
+    session = train(
+        builder.getModelProto(), {loss: "All"}, _half_sgd(), loss=loss, enableOutlining=False,
+        automaticLossScalingSettings=_automatic(),
+    )  # fmt: skip
+    ops = json.loads(session._serializeIr(popart.IrSerializationFormat.JSON))["maingraph"]
+    scaling = session._prepared.program.training.scaling
+    assert len(scaling.tracked) == sum(op["type"] == "Histogram" for op in ops) == 7
+    assert set(scaling.tracked) == {"MatMul:0", "MatMul:0/1", "Relu:0", "Relu:0/1", "Add:0", "u", "v"}
+    assert x not in scaling.tracked

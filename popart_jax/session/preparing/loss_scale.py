@@ -27,8 +27,9 @@ def tracking(
     differentiated: Collection[str],
     structure: Structure,
     optimizer: Optimizer,
+    given: Collection[str] | None = None,
 ) -> Tracking | None:
-    """What the step program watches, None when the feature is off.
+    """What the step program watches, None when the feature is off; `given` are the tensors that the op list tracks.
 
     Raises
     ------
@@ -40,6 +41,8 @@ def tracking(
         return None
     _check(options, settings, optimizer)
     tracked = _tracked(settings, graph, types, differentiated)
+    if given is not None:
+        tracked = tuple(t for t in given if t in differentiated and types[t].dtype == np.float16)
     if not tracked:
         raise popart_exception(f"{PREFIX}No tracked gradient tensors of type fp16 were found.")
     period = settings.updatePeriod

@@ -92,8 +92,15 @@ class Prepared:
     constants: frozenset[str] = frozenset()
 
 
-def prepare(request: Request) -> Prepared:
+def prepare(request: Request, tracked: Collection[str] | None = None) -> Prepared:
     """Check everything and build the step program.
+
+    Parameters
+    ----------
+    request : Request
+        What a program asks for.
+    tracked : collection of str, optional
+        Tensors whose gradients automatic loss scaling counts, where the op list has told.
 
     Raises
     ------
@@ -121,7 +128,7 @@ def prepare(request: Request) -> Prepared:
     announce(options, facts)
     check_mandatory(request.patterns.selection)
     if training:
-        return _prepare_training(request, read.proto, model, base, held, saved_state, device_types, facts)
+        return _prepare_training(request, read.proto, model, base, held, saved_state, device_types, facts, tracked)
     initial = _host_values(graph, held)
     return _finish(request, read.proto, model, base, held, initial, None, device_types, frozenset(), constants, facts)
 
@@ -202,6 +209,7 @@ def _prepare_training(
     saved_state: Mapping[str, np.ndarray],
     types: Mapping[str, Type],
     facts: OptionFacts,
+    tracked: Collection[str] | None,
 ) -> Prepared:
     optimizer, loss, options, graph = request.optimizer, request.loss, request.options, model.graph
     assert optimizer is not None
@@ -210,7 +218,7 @@ def _prepare_training(
     differentiated = gradients.with_gradient(graph, loss, types, base.structure.replicas)
     trained = [n for n in held if n in differentiated and n not in base.copies]
     weights = {n: Weight(n, held[n].variable.type.dtype, len(held[n].variable.groups[0])) for n in trained}
-    track = loss_scale.tracking(options, graph, types, differentiated, base.structure, optimizer)
+    track = loss_scale.tracking(options, graph, types, differentiated, base.structure, optimizer, tracked)
     wide = types[loss].dtype == np.float16 and (options.ensureFp32LossScaleTensor or track is not None)
     streamed = not optimizer.value("lossScaling").isConst()
     layout = hyper.lay_out(optimizer, weights, _reduction(options, base.structure), types[loss], wide, streamed)
