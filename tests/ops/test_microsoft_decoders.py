@@ -187,6 +187,15 @@ def test_refusals_name_the_reason():
         run("MatMulBnb4", [f32(3, 32), u8(96), f32(12)], domain="com.microsoft", K=32, N=6, block_size=16, quant_type=7)
 
 
+@pytest.mark.parametrize("scale", [1 / 256, 1 / 255, 0.004])
+def test_quantised_softmax_is_the_same_to_the_last_bit(scale: float) -> None:
+    numbers = (u8(40, 7), np.asarray(0.05, np.float32), np.uint8(100), np.asarray(scale, np.float32), np.uint8(3))
+    inputs = [np.asarray(x) for x in numbers]
+    (expected,) = quiet("QLinearSoftmax", inputs, 1, {"opset": 13, "axis": -1})
+    (found,) = run("QLinearSoftmax", inputs, domain="com.microsoft", opset=13, axis=-1)
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_inputs_that_the_schema_lets_out_in_the_middle() -> None:
     schemas = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state").get_all_operator_schema()
     wrong = []

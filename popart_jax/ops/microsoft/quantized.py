@@ -70,9 +70,10 @@ def qlinear_leaky_relu(x, x_scale, x_zero: Gap, y_scale, y_zero=None, /, *, alph
 
 @lowers("QLinearSoftmax", domain=DOMAIN)
 def qlinear_softmax(x, x_scale, x_zero: Gap, y_scale, y_zero, /, *, opset, axis=-1):
-    """Before opset 13 the softmax runs over all dimensions from `axis` on."""
+    """Before opset 13 the softmax runs over all dimensions from `axis` on; one stands for whole steps of the scale."""
     over = tuple(range(axis % x.ndim, x.ndim)) if opset < 13 else axis
-    return whole(jax.nn.softmax(real(x, x_scale, x_zero), axis=over), y_scale, y_zero, x.dtype)
+    steps = jnp.floor(1 / jnp.asarray(y_scale, jnp.float32))
+    return whole(jax.nn.softmax(real(x, x_scale, x_zero), axis=over) * steps, jnp.float32(1), y_zero, x.dtype)
 
 
 @lowers("QLinearAveragePool", domain=DOMAIN)
