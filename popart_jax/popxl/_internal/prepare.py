@@ -38,9 +38,10 @@ def prepare(owner: Ir) -> None:
     owner._prepared = True
 
 
-_MOVE_DATA = ("Transpose", "Reshape", "Slice", "Subsample", "Concat", "Split", "Identity", "Detach", "Gather", "Dynamic",
-              "Init", "HostLoad", "HostStore", "Remote", "MultiExchange", "IpuCopy", "IoTileCopy", "Call", "Loop", "If",
-              "CopyVarUpdate", "Print", "ReplicatedAllGather", "ReplicatedReduceScatter", "Cast", "TiedGather")  # fmt: skip
+_MOVE_DATA = ("Transpose", "Reshape", "Slice", "Subsample", "Concat", "Split", "Identity", "Detach", "Gather",
+              "TiedGather", "Dynamic", "Init", "HostLoad", "HostStore", "Remote", "MultiExchange", "IpuCopy",
+              "IoTileCopy", "Call", "Loop", "If", "CopyVarUpdate", "Print", "ReplicatedAllGather",
+              "ReplicatedReduceScatter", "Cast")  # fmt: skip
 _SCALED = ("MatMulOp", "ConvOp", "ConvTransposeOp")
 
 
