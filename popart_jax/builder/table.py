@@ -64,6 +64,9 @@ class Parameter:
         return convert(given, ANNOTATIONS[self.kind])
 
 
+_DEBUG_WORDS = ("debugContext", "debugPrefix")  # the second is the older name of the first
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
     """One builder method: the node it adds, its parameters, how many outputs it returns."""
@@ -91,7 +94,8 @@ class Method:
         if len(args) > len(names):
             raise TypeError(f"{self.name}() takes {len(names)} arguments ({', '.join(names)}), got {len(args)}")
         given = dict(zip(names, args, strict=False))
-        for name, value in kwargs.items():
+        for word, value in kwargs.items():
+            name = self.debug_parameter if word in _DEBUG_WORDS and word not in names else word
             if name not in names or name in given:
                 what = "got several values for" if name in given else "has no"
                 raise TypeError(f"{self.name}() {what} argument {name!r}; they are {', '.join(names)}")
