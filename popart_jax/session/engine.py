@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from .._compat.jax import cache_hits, shortest_call
-from ..execution import Executable, Program, compile_traced, from_container, trace
+from ..execution import Executable, Program, autotune, compile_traced, from_container, trace
 from ..execution.compiled import to_every_host, to_host
 from ..execution.graph_passes import LaidOut, lay_out
 from ..execution.layout import from_device_order, group_values, input_shapes, replica_values
@@ -79,7 +79,10 @@ class Engine:
             return from_container(laid_out.program, stored, handle)
         traced = trace(laid_out.program, size, hoist=self._hoists)
         advance()
-        return compile_traced(traced, laid_out.options)
+        place, options = autotune.folder(), laid_out.options
+        if place is not None and traced.mesh is None:
+            options = autotune.choose(traced.traced, options, place)
+        return compile_traced(traced, options)
 
     def _stream_facts(self, program: Program) -> list[StreamFact]:
         shapes = input_shapes(program, self.prepared.local_replicas)

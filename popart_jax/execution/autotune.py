@@ -1,0 +1,84 @@
+"""Compiler options by measurement: off by default, on with ``POPART_JAX_AUTOTUNE=1`` or a folder for the findings.
+
+Each candidate is compiled and run on zeros when a session is prepared; the fastest is used and written down under a
+hash of the program, so that the next preparation of the same program only reads. Without a folder, findings go to
+``~/.cache/popart_jax``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .._compat.jax import compile_with
+from ..logs import module_logger
+
+VARIABLE = "POPART_JAX_AUTOTUNE"
+Options = Mapping[str, str]
+CANDIDATES: Mapping[str, tuple[Options, ...]] = {
+    "cpu": (
+        {},
+        {"xla_cpu_experimental_ynn_fusion_type": ""},
+        {"xla_cpu_enable_concurrency_optimized_scheduler": "true"},
+    )
+}
+_RUNS = 5
+
+
+def folder() -> Path | None:
+    """Where findings are kept; None when autotuning is off."""
+    given = os.environ.get(VARIABLE, "")
+    if given in ("", "0"):
+        return None
+    return Path.home() / ".cache" / "popart_jax" if given == "1" else Path(given).expanduser()
+
+
+def choose(traced: Any, given: Options, place: Path) -> Options:
+    """The fastest of the candidates for a traced program; `given` stays where nothing can be measured.
+
+    Parameters
+    ----------
+    traced : jax.stages.Traced
+        The program, with flat arguments.
+    given : mapping of str to str
+        What would be used without measuring.
+    place : Path
+        Folder of the findings.
+    """
+    platform = jax.default_backend()
+    candidates = [given, *(c for c in CANDIDATES.get(platform, ()) if c != given)]
+    if len(candidates) == 1 or traced.jaxpr.effects:
+        return given
+    lowered = traced.lower()
+    facts = (lowered.as_text(), platform, jax.__version__, str(os.cpu_count()), json.dumps(candidates))
+    key = hashlib.sha256("|".join(facts).encode()).hexdigest()[:24]
+    file = place / f"{key}.json"
+    if file.is_file():
+        return json.loads(file.read_text())["options"]
+    times = [_time(compile_with(lowered, options), traced.jaxpr.in_avals) for options in candidates]
+    best = candidates[times.index(min(times))]
+    module_logger("devicex").info("Autotuning: %s", dict(zip(map(str, candidates), times, strict=True)))
+    place.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(f".{os.getpid()}")
+    part.write_text(json.dumps({"options": dict(best), "seconds": times, "candidates": candidates}))
+    part.replace(file)
+    return best
+
+
+def _time(call: Any, avals: Sequence[Any]) -> float:
+    """Least time of several runs on zeros [s]; arguments are made anew, since the call may take them over."""
+    times = []
+    for _ in range(_RUNS):
+        args = jax.block_until_ready([jnp.zeros(a.shape, a.dtype) for a in avals])
+        started = time.perf_counter()
+        jax.block_until_ready(call(*args))
+        times.append(time.perf_counter() - started)
+    return min(times)

@@ -1,0 +1,44 @@
+"""Compiler options by measurement are written down and found again."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+import popart_jax as popart
+from popart_jax.execution import autotune
+
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+def run() -> np.ndarray:
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [2, 4]), "x")
+    w = builder.addInitializedInputTensor(np.full((4, 3), 0.5, np.float32), "w")
+    y = builder.aiOnnx.matmul([x, w])
+    flow = popart.DataFlow(1, {y: popart.AnchorReturnType("All")})
+    session = popart.InferenceSession(builder.getModelProto(), flow, popart.DeviceManager().createCpuDevice())
+    session.prepareDevice()
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({x: X}, anchors))
+    return anchors[y]
+
+
+def test_off_by_default(monkeypatch):
+    monkeypatch.delenv(autotune.VARIABLE, raising=False)
+    assert autotune.folder() is None
+
+
+def test_findings_are_kept_and_used(monkeypatch, tmp_path):
+    monkeypatch.setenv(autotune.VARIABLE, str(tmp_path))
+    monkeypatch.setitem(autotune.CANDIDATES, "cpu", ({"xla_cpu_enable_fast_math": "false"},))
+    np.testing.assert_allclose(run(), X @ np.full((4, 3), 0.5))
+    (file,) = tmp_path.glob("*.json")
+    found = json.loads(file.read_text())
+    assert found["options"] in found["candidates"]
+    assert len(found["seconds"]) == len(found["candidates"]) == 2
+    measured = []
+    monkeypatch.setattr(autotune, "_time", lambda *a: measured.append(a) or 0.0)
+    np.testing.assert_allclose(run(), X @ np.full((4, 3), 0.5))
+    assert not measured
