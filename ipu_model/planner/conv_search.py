@@ -90,6 +90,13 @@ def _least_exchange(p: ConvParams, v: Vertex, work: float, machine: Machine) -> 
     return min(everywhere, no_output_split, no_field_split, c * outputs * p.out_channels) if p.groups == 1 else 0.0
 
 
+def _least_memory(p: ConvParams, v: Vertex, work: float) -> float:
+    """A lower bound of temporary bytes for tiles that do `work` multiplies each, by the same inequality."""
+    size, k = SIZES[v.data], math.prod(p.kernel)
+    inputs = math.prod(min(1.0, f / max(1, o)) for f, o in zip(p.field, p.out, strict=True)) / math.prod(p.in_dilation)
+    return 3 * (inputs * size * size * SIZES[v.partials] * work * work / k) ** (1 / 3)
+
+
 def _best(jobs: list[Job], machine: Machine, options: Options, bound: float, serials) -> Split | None:
     best: Split | None = None
     limit = math.inf
@@ -131,6 +138,8 @@ def _search(
     if v.method == "slic":
         lists[p.dims + 2] = lists[p.dims + 2][:, lists[p.dims + 2][1] == 1]
     lists = _thinned(lists)
+    if _least_memory(p, v, math.prod(sizes) * v.gpg * v.ipg * v.opg / tiles) > bound:
+        return None
     unit = v.gpg * v.ipg * v.opg * in_serial * out_serial / v.rate
     index = combinations(lists, sizes, tiles, (limit - job.beside) / unit)
     if index is None:
