@@ -179,3 +179,32 @@ def test_replicas_are_a_session_option_too():
     assert (options.replicatedGraphCount, options.enableReplicatedGraphs) == (2, True)
     options.replicatedGraphCount = 4
     assert ir.replication_factor == ir.instance_replication_factor == 4
+
+
+def test_selections_of_patterns():
+    level = _ir.patterns.PatternsLevel
+    default, minimal = (_ir.patterns.Patterns(k) for k in (level.Default, level.Minimal))
+    assert default.isPatternEnabled("SumToAdd")
+    assert default.isPatternEnabled("TransposeToIdentityOrReshapePattern")
+    assert not minimal.isPatternEnabled("SumToAdd")
+    assert minimal.isPatternEnabled("MulArgGradOp")
+    assert minimal.isMandatory("MulArgGradOp")
+    chosen = _ir.patterns.Patterns(level.NoPatterns).enablePattern("SumToAdd", True)
+    ir = popxl.Ir()
+    with ir.main_graph as main:
+        a, b = popxl.variable(X, name="a"), popxl.variable(Y, name="b")
+        same = ops.identity(a)
+        name = main._create_tensor_id("total")
+        main._pb_graph.createConnectedOp_SumOp({0: same.id, 1: b.id}, {0: name})
+        turned = ops.transpose(ops.transpose(main.get_tensor(name)))
+        sink = popxl.d2h_stream(turned.shape, turned.dtype)
+        ops.host_store(sink, turned)
+    types = lambda: [op.opType() for op in main._pb_graph.getOpSchedule()]  # noqa: E731
+    ir._pb_ir.setPatterns(chosen)
+    ir._pb_ir.applyPreAliasPatterns(main._pb_graph)
+    assert types() == ["Identity", "Add", "Transpose", "Transpose", "HostStore"]
+    ir._pb_ir.setPatterns(default)
+    ir._pb_ir.applyPreAliasPatterns(main._pb_graph)
+    assert types() == ["Add", "HostStore"]
+    with popxl.Session(ir) as session:
+        np.testing.assert_allclose(session.run()[sink], X + Y)

@@ -50,7 +50,7 @@ class Patterns:
         return self._switched.get(name, self._at_level(name))
 
     def _at_level(self, name: str) -> bool:
-        row = catalogue.find(name.removesuffix("Pattern"))
+        row = catalogue.find(name) or catalogue.find(name.removesuffix("Pattern"))
         return row is not None and row.on_at(self._level.name)
 
     def enablePattern(self, name: str, on: bool) -> Patterns:

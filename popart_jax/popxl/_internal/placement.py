@@ -17,6 +17,8 @@ def placement(tensor: Any) -> tuple[int | None, TileSet]:
         return op._out_placement()
     for node, i in tensor._value.uses():
         op = node.meta.get("op")
+        if op is not None and i in op._options.get("input_ipus", ()):
+            return op._options["input_ipus"][i], op._settings.tileSet
         if op is not None and op._settings.vgraphId is not None:
             return op._in_placement(i)
     return None, TileSet.Undefined
