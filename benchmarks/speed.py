@@ -18,7 +18,7 @@ os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 import numpy as np
 
-from . import engines, memory, networks, real, startup, training
+from . import engines, memory, networks, popxl_rows, real, startup, training
 from .board import Board, Row
 from .tiny import tiny_rows
 
@@ -82,7 +82,7 @@ def rows(section: str) -> Iterator[Row]:
         for steps in (1, 10, 100):
             yield f"train small mlp b16 x{steps}", partial(training_row, "small mlp", 16, steps)
     elif section == "popxl":
-        yield from ()
+        yield from popxl_rows.rows()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -101,6 +101,8 @@ def main(argv: list[str] | None = None) -> int:
         for label, make in rows(section):
             if args.only in label:
                 board.measure(label, make)
+        if section == "popxl" and args.only in "popxl transformer":
+            board.show_table(popxl_rows.build_table())
         if section == "startup" and args.only in "startup":
             board.show_table(startup.table(rounds=2))
         if section == "memory" and args.only in "memory":

@@ -1,0 +1,154 @@
+"""PopXL: one training step on MNIST's sizes, and the time to build a transformer of outlined layers, beside JAX."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.table import Table
+
+from popart_jax import popxl
+from popart_jax.popxl import ops
+
+BATCH, SIZES, RATE = 64, (784, 512, 10), 0.05
+LAYERS, TOKENS, WIDTH, HEADS = 24, 64, 128, 4
+Calls = Mapping[str, Callable[[], np.ndarray]]
+
+
+def rows() -> Iterator[tuple[str, Callable[[], Calls]]]:
+    """The training step."""
+    yield f"popxl mnist step b{BATCH}", _mnist
+
+
+def _weights(*shapes: tuple[int, ...]) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [(rng.normal(size=s) / np.sqrt(s[0])).astype(np.float32) for s in shapes]
+
+
+class _Net(popxl.Module):
+    """Two dense layers with relu."""
+
+    def build(self, x: popxl.Tensor) -> popxl.Tensor:
+        shapes = ((SIZES[0], SIZES[1]), (SIZES[1],), (SIZES[1], SIZES[2]))
+        w1, b1, w2 = (popxl.graph_input(s, popxl.float32, n) for s, n in zip(shapes, ("w1", "b1", "w2"), strict=True))
+        self.inputs = (w1, b1, w2)
+        return ops.relu(x @ w1 + b1) @ w2
+
+
+def _mnist() -> Calls:
+    rng = np.random.default_rng(1)
+    images = rng.normal(size=(BATCH, SIZES[0])).astype(np.float32)
+    labels = rng.integers(0, SIZES[2], BATCH).astype(np.int32)
+    held = _weights((SIZES[0], SIZES[1]), (SIZES[1],), (SIZES[1], SIZES[2]))
+    return {"ours": _ours(images, labels, held), "by hand": _by_hand(images, labels, held)}
+
+
+def _ours(images: np.ndarray, labels: np.ndarray, held: list[np.ndarray]) -> Callable[[], np.ndarray]:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        image, label = popxl.h2d_stream(images.shape, popxl.float32), popxl.h2d_stream(labels.shape, popxl.int32)
+        x, y = ops.host_load(image), ops.host_load(label)
+        net = _Net()
+        graph = ir.create_graph(net, x)
+        info = popxl.transforms.autodiff(graph, grads_required=list(net.inputs))
+        weights = {t: popxl.variable(v) for t, v in zip(net.inputs, held, strict=True)}
+        site = ops.call_with_info(graph, x, inputs_dict=weights)
+        loss, dx = ops.nll_loss_with_softmax_grad(ops.softmax(site.outputs[0], -1), y)
+        sink = popxl.d2h_stream((), popxl.float32)
+        ops.host_store(sink, loss)
+        back = ops.call_with_info(info.graph, dx, inputs_dict=info.inputs_dict(site))
+        for t, grad in info.fwd_parent_ins_to_grad_parent_outs(site, back).items():
+            ops.scaled_add_(t, grad, b=-RATE)
+    session = popxl.Session(ir, "ipu_hw")
+    session.__enter__()
+    return lambda: session.run({image: images, label: labels})[sink]
+
+
+def _by_hand(images: np.ndarray, labels: np.ndarray, held: list[np.ndarray]) -> Callable[[], np.ndarray]:
+    def loss_of(weights, x, y):
+        w1, b1, w2 = weights
+        logits = jax.nn.relu(x @ w1 + b1) @ w2
+        return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1).mean()
+
+    def step(weights, x, y):
+        loss, grads = jax.value_and_grad(loss_of)(weights, x, y)
+        return jax.tree.map(lambda w, g: w - RATE * g, weights, grads), loss
+
+    run = jax.jit(step, donate_argnums=0)
+    state = [[jnp.array(v) for v in held]]
+
+    def call() -> np.ndarray:
+        state[0], loss = run(state[0], images, labels)
+        return np.asarray(loss)
+
+    return call
+
+
+class _Layer(popxl.Module):
+    """Attention and a perceptron, each added to its input."""
+
+    def build(self, x: popxl.Tensor) -> popxl.Tensor:
+        shapes = ((WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH))
+        self.inputs = [popxl.graph_input(s, popxl.float32) for s in shapes]
+        qkv, out, up, down = self.inputs
+        split = ops.transpose(ops.reshape(x @ qkv, (TOKENS, 3, HEADS, WIDTH // HEADS)), (1, 2, 0, 3))
+        q, k, v = (ops.squeeze(t, (0,)) for t in ops.split(split, 3, axis=0))
+        scores = ops.softmax(q @ ops.transpose(k, (0, 2, 1)) * (WIDTH // HEADS) ** -0.5, -1)
+        x = x + ops.reshape(ops.transpose(scores @ v, (1, 0, 2)), (TOKENS, WIDTH)) @ out
+        return x + ops.gelu(x @ up) @ down
+
+
+def _layer_by_hand(x, weights):
+    qkv, out, up, down = weights
+    q, k, v = (x @ qkv).reshape(TOKENS, 3, HEADS, -1).transpose(1, 2, 0, 3)
+    scores = jax.nn.softmax(q @ k.transpose(0, 2, 1) * (WIDTH // HEADS) ** -0.5)
+    x = x + (scores @ v).transpose(1, 0, 2).reshape(TOKENS, WIDTH) @ out
+    return x + jax.nn.gelu(x @ up) @ down
+
+
+def build_table() -> Table:
+    """Seconds from nothing to the first result; by hand, the layers are calls of one jitted function."""
+    shapes = ((WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH))
+    held = [_weights(*shapes) for _ in range(LAYERS)]
+    data = _weights((TOKENS, WIDTH))[0]
+    times, results = [], []
+    for build in (_build_ours, _build_by_hand):
+        started = time.perf_counter()
+        results.append(build(data, held))
+        times.append(time.perf_counter() - started)
+    difference = float(np.abs(results[0] - results[1]).max() / np.abs(results[1]).max())
+    table = Table("build and first result", "ours (s)", "by hand (s)", "ours / by hand", "difference")
+    cells = (f"{times[0]:.2f}", f"{times[1]:.2f}", f"{times[0] / times[1]:.2f}", f"{difference:.0e}")
+    table.add_row(f"popxl transformer, {LAYERS} outlined layers", *cells)
+    return table
+
+
+def _build_ours(data: np.ndarray, held: list[list[np.ndarray]]) -> np.ndarray:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        source = popxl.h2d_stream(data.shape, popxl.float32)
+        x = ops.host_load(source)
+        layer = _Layer()
+        graph = ir.create_graph(layer, x)
+        for arrays in held:
+            variables = {t: popxl.variable(v) for t, v in zip(layer.inputs, arrays, strict=True)}
+            (x,) = ops.call(graph, x, inputs_dict=variables)
+        sink = popxl.d2h_stream(x.shape, x.dtype)
+        ops.host_store(sink, x)
+    with popxl.Session(ir, "ipu_hw") as session:
+        return session.run({source: data})[sink]
+
+
+def _build_by_hand(data: np.ndarray, held: list[list[np.ndarray]]) -> np.ndarray:
+    layer = jax.jit(_layer_by_hand)
+
+    @jax.jit
+    def run(weights, x):
+        for w in weights:
+            x = layer(x, w)
+        return x
+
+    return np.asarray(run(held, data))
