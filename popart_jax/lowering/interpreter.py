@@ -186,13 +186,14 @@ def _checked(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     if "popxl" in walk.settings.opsets:  # PopXL has rules of its own, applied when an operator is made
         return _call(step, walk, operands)
     popart, opset = walk.settings.popart, _opset(step, walk)
-    wrong = operand_types.complaint(step.node, operands, opset, popart)
+    settled = operand_types.settled(step.node, operands, opset, popart)
+    wrong = "" if settled else operand_types.complaint(step.node, operands, opset, popart)
     if not wrong and (None in step.node.inputs or len(operands) < step.lowering.least_inputs):
         wrong = lacking(step.node, step.lowering)
     if wrong or (wrong := "" if popart else misranked(step.node, operands, opset)):
         raise node_error(step.node, operands, wrong)
     results = _call(step, walk, operands)
-    wrong = "" if popart else operand_types.unlike(step.node, operands, opset)
+    wrong = "" if popart or settled else operand_types.unlike(step.node, operands, opset)
     wrong = wrong or unmade(step.node, results)
     if wrong:
         raise node_error(step.node, operands, wrong)

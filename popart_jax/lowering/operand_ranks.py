@@ -67,7 +67,7 @@ _RANKS = {
     "Squeeze": "axes 0-1",
     "TfIdfVectorizer": "X 1-2",
     "Tile": "repeats 1",
-    "TopK": "K 0-1",
+    "TopK": "K 1",
     "Trilu": "input 2+",
     "Unsqueeze": "axes 0-1",
     "Upsample": "scales 1",

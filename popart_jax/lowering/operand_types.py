@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import jax
+import numpy as np
 import onnx_ir as ir
 from onnx import defs
 
@@ -90,12 +92,27 @@ def _members(types: Sequence[str], wrapper: str) -> set[str]:
     return {t[len(wrapper) :].rstrip(")").upper() for t in types if t.startswith(wrapper)}
 
 
+def settled(node: ir.Node, operands: Sequence[Any], version: int, popart: bool) -> bool:
+    """Whether operands of these types are known to be right; else `complaint` and `unlike` say more."""
+    dtypes = tuple([getattr(x, "dtype", list) if x is not None else None for x in operands])
+    return _settled(node.domain, node.op_type, version, dtypes, popart, bool(jax.config.read("jax_enable_x64")))
+
+
+@cache
+def _settled(domain: str, op: str, version: int, dtypes: tuple[Any, ...], popart: bool, wide: bool) -> bool:
+    if not all(d is None or isinstance(d, np.dtype) for d in dtypes):
+        return False
+    node = ir.Node(domain, op, [None] * len(dtypes))
+    operands = [None if d is None else np.zeros(0, d) for d in dtypes]
+    return not complaint(node, operands, version, popart) and (popart or not unlike(node, operands, version))
+
+
 def complaint(node: ir.Node, operands: Sequence[Any], version: int, popart: bool) -> str:
     """What is wrong with the type of an operand, '' if nothing."""
     formals = signature(_domain(node), node.op_type, version)
-    if popart and any(getattr(x, "dtype", None) in _POPART_FLOAT8 for x in operands):
-        return ""  # they come with a scale where ONNX has something else
-    for i, x in enumerate(operands if formals else ()):
+    if not formals or (popart and any(getattr(x, "dtype", None) in _POPART_FLOAT8 for x in operands)):
+        return ""  # no schema; or a scale stands where ONNX has something else
+    for i, x in enumerate(operands):
         formal = formals[min(i, len(formals) - 1)]
         if x is not None and formal is not None and not _takes(formal, x, popart):
             got = f"a sequence of {_name(x[0])}" if isinstance(x, list) and x else _name(x)
@@ -118,7 +135,13 @@ def _fits(name: str, allowed: frozenset[str]) -> bool:
 
 
 def _name(x: Any) -> str:
-    return "STRING" if is_text(x) else dtype_name(x)
+    dtype = getattr(x, "dtype", None)
+    return _dtype_label(dtype) if isinstance(dtype, np.dtype) else dtype_name(x)
+
+
+@cache
+def _dtype_label(dtype: np.dtype) -> str:
+    return "STRING" if dtype.kind in "OUS" else dtype_name(np.zeros(0, dtype))
 
 
 def unlike(node: ir.Node, operands: Sequence[Any], version: int) -> str:
