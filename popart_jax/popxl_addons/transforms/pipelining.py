@@ -14,6 +14,7 @@ from typing import Any
 from ... import popxl
 from ...popxl import ops
 from ...popxl._internal.alias import alias_sets
+from ...popxl._internal.placement import placement
 from ...popxl.errors import UndefinedValue
 from ...popxl.ops.call import CallSiteInfo
 from ...popxl.tensor import Constant
@@ -142,6 +143,7 @@ class Pipelining:
         self._outer: dict[popxl.Tensor, popxl.Tensor] = {}
         self._written: set[str] = set()
         self._made_in: dict[str, int] = {}
+        self._ipus: dict[str, int | None] = {}
 
     def apply(self, include_ops: dict[int, list[Any]] | None = None) -> None:
         """Move the operators of all stages into ``pipeline_graph`` and call it.
@@ -164,6 +166,8 @@ class Pipelining:
         self.build()
         with source, popxl.in_sequence("pass"):
             site = ops.call_with_info(self.graph, inputs_dict={i: o for o, i in self._outer.items()})
+        places = {k: self._ipus.get(t.id) for k, t in enumerate(site.inputs)}
+        site._op._options["input_ipus"] = {k: ipu for k, ipu in places.items() if ipu is not None}
         take_place(source, moved, earlier, site._op)
 
     def required_for_host_load(self, op: Any) -> bool:
@@ -182,6 +186,7 @@ class Pipelining:
             every.extend(alive)
         every.sort(key=lambda op: op.id)
         check_closed(every, source)
+        self._ipus = {t.id: placement(t)[0] for op in every for t in op._inputs().values()}
         self._note_writes(every)
         part_of = {i: (k, 0) if k == _COPIES else (k, stage) for i, (k, stage) in place.items()}
         pairs = order_through_others(source, part_of)
