@@ -87,6 +87,10 @@ class UnsupportedOpError(popart_exception, NotImplementedError):
         )
 
 
+class ProgramAborted(poplar_application_runtime_error, popart_runtime_error):
+    """An Abort operator stopped the program while it ran."""
+
+
 class OpError(popart_exception):
     """An operator refuses its inputs in a message that names it and them.
 

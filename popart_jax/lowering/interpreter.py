@@ -22,7 +22,7 @@ from .bounds import FILL, SIZE
 from .effects import Cell, Program, Storage, settle
 from .failure import described, explain, lacking, node_error, unmade
 from .operand_ranks import misranked
-from .resolve import Plan, Step, label, make_plan
+from .resolve import EFFECTS, Plan, Step, label, make_plan
 from .schema_body import run_body
 
 
@@ -206,7 +206,8 @@ _NOT_FOLDED = frozenset({"key", "program"})
 def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     node, lowering = step.node, step.lowering
     bounded = lowering.takes_bound and SIZE in node.attributes
-    folded = all(static.is_static(x) for x in operands) and _NOT_FOLDED.isdisjoint(lowering.context.values())
+    acts = node.op_type in EFFECTS or not _NOT_FOLDED.isdisjoint(lowering.context.values())
+    folded = not acts and all(static.is_static(x) for x in operands)
     for i, value in enumerate(node.inputs):
         wanted = value is not None and static.wants_constant(step, i, walk) and not bounded
         if wanted and not static.is_static(operands[i]):

@@ -7,6 +7,7 @@ import copy
 import weakref
 from typing import Any
 
+import jax
 import numpy as np
 
 from .._calls import checked
@@ -20,6 +21,7 @@ from ..model.dtypes import BY_NUMPY
 from ..model.input_shapes import InputShapeInfo
 from ..model.load import load_proto
 from ..model.tensor_info import _TensorInfoCore
+from ..ops.graphcore.printing import aborted
 from ..optimizers import Optimizer
 from . import callbacks, developer_output, feeding, memory_check, numeric_checks, option_checks, saving, seeds
 from .anchor_arrays import init_anchor_arrays
@@ -262,11 +264,18 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         popart_exception
             Unknown program handle.
         """
-        if len(args) == 1 and not kwargs and type(args[0]) is PyStepIO:
-            ready = args[0].plan
-            if ready is not None and ready[0] is self._ready_token and self._use.reference is self._me:
-                ready[1]()
-                return
+        try:
+            if len(args) == 1 and not kwargs and type(args[0]) is PyStepIO:
+                ready = args[0].plan
+                if ready is not None and ready[0] is self._ready_token and self._use.reference is self._me:
+                    ready[1]()
+                    return
+            self._run_anew(*args, **kwargs)
+        except jax.errors.JaxRuntimeError as err:
+            raise aborted(err) from None
+
+    def _run_anew(self, *args: Any, **kwargs: Any) -> None:
+        """A run whose arguments are looked at."""
         handle, stepio = _run_arguments(*args, **kwargs)
         engine = self._check_runnable(handle)
         if self._request.options.syntheticDataMode is not SyntheticDataMode.Off:

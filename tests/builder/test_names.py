@@ -16,7 +16,8 @@ def test_outputs_are_named_by_type_and_index_not_by_debug_context():
     builder = Builder()
     x = builder.addInputTensor("FLOAT", [4, 4])
     assert builder.aiOnnx.relu([x], debugContext="mine") == "Relu:0"
-    assert builder.aiOnnx.relu([x]) == "Relu:0/1"
+    assert builder.aiOnnx.relu([x], debugPrefix="older") == "Relu:0/1"
+    assert node_names(builder) == ["mine", "older"]
     assert builder.aiOnnx.relu([x]) == "Relu:0/2"
     k = builder.aiOnnx.constant(np.array([2], np.int64))
     assert builder.aiOnnx.topk([x, k]) == ["TopK:0", "TopK:1"]

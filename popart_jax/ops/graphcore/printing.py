@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from ...errors import popart_runtime_error
+from ...errors import ProgramAborted
 from ..registry import NodeRef, lowers
 from .losses import DOMAIN
 
@@ -93,6 +93,14 @@ def abort(x=None, /):
     return ()
 
 
+_STOPPED = "The program was stopped by an Abort operator."
+
+
 def _stop(fires: Any) -> None:
     if np.any(fires):
-        raise popart_runtime_error("The program was stopped by an Abort operator.")
+        raise ProgramAborted(_STOPPED)
+
+
+def aborted(err: Exception) -> Exception:
+    """The error of a failed run as users know it: of an Abort XLA keeps the text alone."""
+    return ProgramAborted(_STOPPED) if _STOPPED in str(err) else err
