@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 
 import jax
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ipu_model import target
 from ipu_model.planner import conv_reduce, conv_search
@@ -226,3 +229,39 @@ def test_planning_a_residual_network_is_quick():
             ):
                 plan_convolution(q, MK2, Options(pass_))
     assert time.process_time() - start < 30  # about 3 s on an idle core
+
+
+@given(
+    st.integers(1, 3), st.integers(3, 10), st.sampled_from([1, 3]), st.integers(1, 40), st.integers(1, 40),
+    st.integers(1, 2), st.sampled_from(["half", "float"]),
+)  # fmt: skip
+@settings(max_examples=4, deadline=None)
+def test_no_plan_needs_less_memory_than_the_bound_that_drops_problems(batch, field, kernel, ins, outs, stride, data):
+    pad = (kernel // 2,) * 2
+    params = ConvParams(
+        batch, (field, field), (kernel, kernel), ins, outs, stride=(stride, stride), pad_lower=pad, pad_upper=pad,
+        data=data, output=data,
+    )  # fmt: skip
+    for each in (params, params.backward(), params.weight_update()):
+        split = plan_convolution(each, MK2).detail
+        p, v = split.problem.params, split.vertex
+        padded = math.prod(
+            -(-n // g) * g for n, g in ((p.groups, v.gpg), (p.in_channels, v.ipg), (p.out_channels, v.opg))
+        )
+        work = padded * p.batch * math.prod(p.out) * math.prod(p.kernel) / MK2.tiles
+        assert split.in_serial * split.out_serial == 1
+        assert conv_search._least_memory(p, v, work) <= split.temp * 1.0001
+
+
+def test_half_channels_that_are_no_whole_groups_are_padded_at_a_price():
+    whole, parts = (plan_matmul(16, k, 1024, MK2, options=Options("fc_training_fwd")) for k in (1024, 1000))
+    assert whole.quantities["paddings"] == 0
+    assert parts.quantities["paddings"] == 1
+
+
+def test_joint_passes_need_no_transpose_of_the_weights():
+    machine = MK2.replace(units_float=8).machine
+    joint = fully_connected_passes(8, 1000, 1000, 1, "float", machine)
+    separate = fully_connected_passes(128, 1024, 4096, 1, "half", machine)
+    assert sum(p.quantities["weight_transposes"] for p in joint) == 0
+    assert [p.quantities["weight_transposes"] for p in separate] == [0, 1, 0]

@@ -68,6 +68,28 @@ def test_reduction_needs_more_stages_when_more_tiles_meet():
     assert few.cycles(MK1) < many.cycles(MK1)
 
 
+@pytest.mark.parametrize(
+    ("shape", "dims", "stages"),
+    [((16, 4, 16, 32, 8), (1, 3), 1), ((128, 16, 8, 16), (0, 2), 2), ((4, 3136, 8), (1,), 2), ((8, 64), (1,), 0)],
+)
+def test_stages_of_a_reduction(shape, dims, stages):
+    # few tiles hold parts of an output: straight there; hundreds do: an intermediate stage; one does: no exchange
+    assert plan_reduction(shape, dims, MK1.replace(tiles=1024)).detail["stages"] == stages
+
+
+def test_rows_on_a_tile_lengthen_a_reduction_without_more_stages():
+    short, long = (plan_reduction((4, rows, 8), (1,), MK1) for rows in (3136, 25088))
+    assert short.quantities["stages"] == long.quantities["stages"]
+    assert long.quantities["rows"] > 5 * short.quantities["rows"]
+
+
+def test_embedding_holds_its_table_and_what_is_added_to_it():
+    few, many = (plan_embedding(100000, 200, n, MK1).tile_bytes for n in (1440, 11520))
+    assert few["table"] == many["table"]
+    # two fp32 deltas an index, the cast of every twelfth, three words of exchange code for 32 of them
+    assert (many["update"] - few["update"]) / 10080 == pytest.approx(8 + 4 / 12 + 12 / 32)
+
+
 def test_embedding_plan_and_the_update_of_one_worker():
     plan = plan_embedding(100000, 200, 1440, MK1)
     assert plan.detail == {"columns": 100, "rows": 12, "lookups": 1}
