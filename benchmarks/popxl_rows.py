@@ -54,6 +54,7 @@ def _ours(images: np.ndarray, labels: np.ndarray, held: list[np.ndarray]) -> Cal
         net = _Net()
         graph = ir.create_graph(net, x)
         info = popxl.transforms.autodiff(graph, grads_required=list(net.inputs))
+        assert not isinstance(info, dict)
         weights = {t: popxl.variable(v) for t, v in zip(net.inputs, held, strict=True)}
         site = ops.call_with_info(graph, x, inputs_dict=weights)
         loss, dx = ops.nll_loss_with_softmax_grad(ops.softmax(site.outputs[0], -1), y)
@@ -95,7 +96,7 @@ class _Layer(popxl.Module):
         self.inputs = [popxl.graph_input(s, popxl.float32) for s in shapes]
         qkv, out, up, down = self.inputs
         split = ops.transpose(ops.reshape(x @ qkv, (TOKENS, 3, HEADS, WIDTH // HEADS)), (1, 2, 0, 3))
-        q, k, v = (ops.squeeze(t, (0,)) for t in ops.split(split, 3, axis=0))
+        q, k, v = (ops.squeeze(t, [0]) for t in ops.split(split, 3, axis=0))
         scores = ops.softmax(q @ ops.transpose(k, (0, 2, 1)) * (WIDTH // HEADS) ** -0.5, -1)
         x = x + ops.reshape(ops.transpose(scores @ v, (1, 0, 2)), (TOKENS, WIDTH)) @ out
         return x + ops.gelu(x @ up) @ down
