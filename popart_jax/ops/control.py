@@ -66,10 +66,27 @@ def if_(cond, /, *, then_branch, else_branch):
     except popart_exception as err:
         return _only_sound_branch(flag, then_branch, else_branch, err)
     except TypeError as err:
+        ends = zip(then_branch.graph.outputs, else_branch.graph.outputs, strict=False)
+        shapes = [_declared_of_one(a, b) for a, b in ends]
+        if any(shape is not None for shape in shapes):
+            return lax.cond(flag, *(partial(_reshaped, branch, shapes) for branch in (then_branch, else_branch)))
         raise popart_exception(
             f"The branches of an If differ in number, shape or type of outputs, and its condition is known only at run "
             f"time; call it outside jit, or make the branches agree. {err}"
         ) from err
+
+
+def _declared_of_one(first: ir.Value, second: ir.Value) -> tuple[int, ...] | None:
+    """The shape that both branches declare for an output of one element."""
+    shapes = [None if v.shape is None else tuple(v.shape) for v in (first, second)]
+    same = shapes[0] is not None and shapes[0] == shapes[1] and all(d == 1 for d in shapes[0])
+    return (1,) * len(shapes[0] or ()) if same else None
+
+
+def _reshaped(branch: Subgraph, shapes: Sequence[tuple[int, ...] | None]) -> tuple[Any, ...]:
+    """Results of a branch; one element has the shape declared (exporters mix scalars and vectors of one)."""
+    results = _arrays(branch())
+    return tuple(x.reshape(s) if s is not None and x.size == 1 else x for x, s in zip(results, shapes, strict=True))
 
 
 def _only_sound_branch(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 import onnx
@@ -60,7 +62,7 @@ def while_loop(bound: str = "steps") -> onnx.ModelProto:
 def test_the_passes_are_counted() -> None:
     proto = while_loop()
     fed = {"x": np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32), "limit": np.asarray(2, np.float32)}
-    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session: Any = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     last, rows = session.run(["last", "all"], fed)
     fn, params = to_jax(proto)
     found = jax.jit(fn)(params, fed)
@@ -69,7 +71,7 @@ def test_the_passes_are_counted() -> None:
     gradient = jax.jit(jax.grad(lambda x: fn(params, {**fed, "x": x})["last"].sum()))(fed["x"])
     nudge = np.zeros((5, 3), np.float32)
     nudge[3, 1] = 1e-2
-    ends = [session.run(["last"], {**fed, "x": fed["x"] + s * nudge})[0].sum() for s in (1, -1)]
+    ends = [float(np.sum(session.run(["last"], {**fed, "x": fed["x"] + s * nudge})[0])) for s in (1, -1)]
     np.testing.assert_allclose(gradient[3, 1], (ends[0] - ends[1]) / 2e-2, rtol=1e-2)
 
 
@@ -79,3 +81,26 @@ def test_a_bound_that_is_fed_is_not_counted() -> None:
     assert fn(params, fed)["all"].shape == (2, 3)
     with pytest.raises(popart_exception, match="known only at run time"):
         jax.jit(fn)(params, fed)
+
+
+def test_branches_of_one_element_take_the_declared_shape() -> None:
+    """Exporters write a constant of shape [1] where they declare a scalar; the condition is known only at run time."""
+    flag = TensorProto.BOOL
+    one = onnx.numpy_helper.from_array(np.ones(1, bool), "value")
+    then = helper.make_graph(
+        [helper.make_node("Constant", [], ["t"], value=one)], "t", [], [helper.make_tensor_value_info("t", flag, [])]
+    )
+    other = helper.make_graph(
+        [helper.make_node("Not", ["c"], ["e"])], "e", [], [helper.make_tensor_value_info("e", flag, [])]
+    )
+    graph = helper.make_graph(
+        [helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)],
+        "g",
+        [helper.make_tensor_value_info("c", flag, [])],
+        [helper.make_tensor_value_info("y", flag, [])],
+    )
+    fn, params = to_jax(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
+    for c in (True, False):
+        found = jax.jit(fn)(params, {"c": np.asarray(c)})["y"]
+        assert found.shape == ()
+        assert bool(found)

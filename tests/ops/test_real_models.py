@@ -9,9 +9,9 @@ real_models = pytest.importorskip("benchmarks.real_models")
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("model", real_models.PUBLISHED, ids=lambda m: m.name)
+@pytest.mark.parametrize("model", [*real_models.PUBLISHED, *real_models.MORE], ids=lambda m: m.name)
 def test_agrees_with_onnxruntime(model, tmp_path_factory):
     cache = tmp_path_factory.getbasetemp().parent / "models"
     cache.mkdir(exist_ok=True)
-    row = real_models.compare(model.name, real_models.find(model, cache), model.shapes, repeats=1)
+    row = real_models.compare(model, real_models.find(model, cache), repeats=1)
     assert row.agrees, row
