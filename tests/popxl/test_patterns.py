@@ -208,3 +208,17 @@ def test_selections_of_patterns():
     assert types() == ["Add", "HostStore"]
     with popxl.Session(ir) as session:
         np.testing.assert_allclose(session.run()[sink], X + Y)
+
+
+def test_what_is_overwritten_was_read_by_all_before():
+    """In-place forms follow the schedule, and so do the nodes when they run."""
+
+    def several_readers(a, b):
+        first = ops.identity(a)
+        return first + first * b + a * 0.01 + b * 0.02
+
+    plain, _ = gradients(several_readers, [X, Y], clean=False)
+    cleaned, types = gradients(several_readers, [X, Y], clean=True)
+    assert any(t.endswith("Inplace") for t in types)
+    for a, b in zip(plain, cleaned, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)

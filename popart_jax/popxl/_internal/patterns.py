@@ -15,6 +15,7 @@ from patterns._core import RULES, Rule
 
 from . import pattern_rules as own
 from .enums import PatternsLevel as PatternsLevel
+from .rewrite import in_order
 from .twin import rewrite
 
 OWN: dict[str, Callable[[Any], bool]] = {"ConvTranspose": own.conv_transpose}
@@ -89,8 +90,10 @@ def apply_inplace(graph: Any) -> None:
     """Replace operators by their in-place forms where the operand is not needed any more."""
     from .schedule import schedule
 
-    order = {op.id: k for k, op in enumerate(schedule(graph))}
-    for op in sorted(graph._ops.values(), key=lambda o: order[o.id]):
+    ops = schedule(graph)
+    in_order(graph, ops)
+    order = {op.id: k for k, op in enumerate(ops)}
+    for op in ops:
         for position, class_name in own.inplace_forms(op):
             if own.may_overwrite(op, position, order):
                 own.make_inplace(op, class_name, position, order)

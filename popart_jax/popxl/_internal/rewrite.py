@@ -17,6 +17,13 @@ def insert_before(op: Any, others: Sequence[Any]) -> None:
     graph.insert_before(op._node, nodes)
 
 
+def in_order(graph: Any, ops: Sequence[Any]) -> None:
+    """The nodes of a graph stand, and run, in the order of `ops`."""
+    nodes = [op._node for op in ops]
+    graph._graph.remove(nodes)
+    graph._graph.extend(nodes)
+
+
 def adopt(graph: Any, tensor: Any, value: ir.Value) -> None:
     """A tensor keeps its object, its name and its readers, and is `value` from now on."""
     old = tensor._value
