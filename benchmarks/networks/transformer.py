@@ -106,13 +106,14 @@ def _forward(shape: Shape, p, x):
         return (x - mean) * jax.lax.rsqrt(variance + 1e-5) * p[f"{name}g"] + p[f"{name}b"]
 
     def heads(x, name):
-        return (x @ p[f"{name}w"] + p[f"{name}b"]).reshape(*x.shape[:2], shape.heads, -1)
+        return (x @ p[f"{name}w"] + p[f"{name}b"]).reshape(*x.shape[:2], shape.heads, -1).transpose(0, 2, 1, 3)
 
     for i in range(shape.blocks):
         q, k, v = (heads(x, f"{i}{n}") for n in "qkv")
-        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) * (shape.width // shape.heads) ** -0.5
+        # heads moved to the front first: XLA:CPU takes four times as long for the same sums over `bqhd,bkhd->bhqk`
+        scores = q @ k.swapaxes(2, 3) * (shape.width // shape.heads) ** -0.5
         scores = scores + _mask(shape.tokens) if shape.causal else scores
-        mixed = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v).reshape(x.shape)
+        mixed = (jax.nn.softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(x.shape)
         x = norm(x + mixed @ p[f"{i}pw"] + p[f"{i}pb"], f"{i}n1")
         inner = jax.nn.gelu(x @ p[f"{i}uw"] + p[f"{i}ub"], approximate=False)
         x = norm(x + inner @ p[f"{i}dw"] + p[f"{i}db"], f"{i}n2")
