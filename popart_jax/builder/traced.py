@@ -50,6 +50,7 @@ def traced(node: ir.Node, version: int) -> Mapping[str, Type]:
 def _trace(node: ir.Node, version: int) -> Mapping[str, Type]:
     import jax
 
+    from .._compat.jax import enable_x64
     from ..lowering.interpreter import Settings, evaluate
 
     copies = {v: ir.Value(name=v.name, const_value=v.const_value) for v in node.inputs if v is not None}
@@ -70,7 +71,8 @@ def _trace(node: ir.Node, version: int) -> Mapping[str, Type]:
         if v.shape is not None and v.dtype is not None
     }
     wanted = [v.name or "" for v in node.outputs]
-    shapes = jax.eval_shape(lambda values: evaluate(graph, values, wanted, settings), fed)
+    with enable_x64(True):  # the types of the IR, not those that the device computes in
+        shapes = jax.eval_shape(lambda values: evaluate(graph, values, wanted, settings), fed)
     return {name: (ir.DataType.from_numpy(s.dtype), tuple(s.shape)) for name, s in shapes.items()}
 
 

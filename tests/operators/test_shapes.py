@@ -74,6 +74,14 @@ def test_shapes_while_building(opset, program, inputs):
             assert builder.getTensorDtypeString(name) == session.getInfo(name).data_type_lcase()
 
 
+def test_whole_numbers_of_64_bits_stay_so():
+    """ONNX's Max of opset 10 knows no integers; the operator is traced."""
+    builder = Recorder()
+    out = builder.aiOnnx.max([builder.feed(np.array([1, 2]))] * 2)
+    assert (builder.getTensorShape(out), builder.getTensorDtypeString(out)) == ([2], "int64")
+    assert session_of(builder, [out]).initAnchorArrays()[out].dtype == np.int64
+
+
 def test_squeezing_a_counted_axis_is_no_identity():
     """A wrong shape here would make the pattern OpToIdentity remove the operator."""
     builder = Recorder()
