@@ -108,7 +108,6 @@ MORE = (
     Published("basic-pitch", "basic-pitch", "nmp.onnx"),
     Published("ddddocr", "ddddocr", "common.onnx", {"input1": (1, 1, 64, 160)}),
     Published("ddddocr detection", "ddddocr", "common_det.onnx"),
-    Published("ddddocr 8-bit LSTM", "ddddocr", "common_old.onnx", {"input1": (1, 1, 64, 160)}),
     Published("onnx-asr nemo", "onnx-asr", "nemo80.onnx", _WAVE, _LENGTHS),
     Published("onnx-asr kaldi", "onnx-asr", "kaldi.onnx", _WAVE, _LENGTHS),
     Published("onnx-asr whisper", "onnx-asr", "whisper80_conv.onnx", _WAVE, _LENGTHS),
