@@ -31,7 +31,7 @@ def fitted_constants() -> dict[str, float]:
 
 @functools.cache
 def starting_constants() -> dict[str, float]:
-    """Where a fit from scratch begins: published estimates, known before any figure here was fitted."""
+    """Where a fit from scratch begins: published estimates, or values read off the figures; the file says which."""
     rows = json.loads((FOLDER / "fitted.json").read_text())["constants"]
     return {name: row["start"] for name, row in rows.items() if "start" in row}
 
