@@ -6,4 +6,7 @@ the package is quick and starts nothing.
 
 import lazy_loader as _lazy
 
+from ._compat.onnx_ir import import_lean as _import_lean
+
+_import_lean()
 __getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)

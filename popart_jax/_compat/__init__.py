@@ -1,1 +1,1 @@
-"""Everything that differs between JAX releases lives here."""
+"""Everything that differs between JAX releases, and what other packages need to be told, lives here."""

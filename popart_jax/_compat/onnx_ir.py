@@ -1,0 +1,81 @@
+"""`onnx_ir` without the quarter second that importing sympy takes: only arithmetic with symbolic sizes needs it.
+
+A finder stands before the others until `onnx_ir` is imported. While that module runs, it gets a stand-in for sympy,
+which imports the real one when a function of it is called or, later, when anything of it is looked up.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+_NAME = "onnx_ir"
+
+
+class _Later(ModuleType):
+    """A stand-in for a module."""
+
+    importing = True
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self.importing:
+            return _called_later(self.__name__, name)
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def _called_later(module: str, name: str) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*args, **kwargs)
+
+    return call
+
+
+class _Lean(Loader):
+    """Runs a module while sympy is a stand-in."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
+        if "sympy" in sys.modules:
+            self._loader.exec_module(module)
+            return
+        later = sys.modules["sympy"] = _Later("sympy")
+        try:
+            self._loader.exec_module(module)
+        finally:
+            later.importing = False
+            if sys.modules.get("sympy") is later:
+                del sys.modules["sympy"]
+
+
+class _Finder(MetaPathFinder):
+    """Finds `onnx_ir` once."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None):
+        if fullname != _NAME:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Lean(spec.loader)
+        return spec
+
+
+def import_lean() -> None:
+    """Let the first import of `onnx_ir` do without sympy."""
+    if _NAME not in sys.modules:
+        sys.meta_path.insert(0, _Finder())
