@@ -25,3 +25,26 @@ def aligned_copy(array: np.ndarray) -> np.ndarray:
     copied = aligned_empty(array.shape, array.dtype)
     np.copyto(copied, array)
     return copied
+
+
+def frozen(array: np.ndarray) -> np.ndarray:
+    """The same array, made read-only down to the memory it is a view of."""
+    part: object = array
+    while isinstance(part, np.ndarray):
+        part.flags.writeable = False
+        part = part.base
+    return array
+
+
+def lasting(array: np.ndarray) -> np.ndarray:
+    """The array itself where its memory is aligned and nobody can write to it (see `frozen`), else an aligned copy."""
+    return array if _is_frozen(array) and array.ctypes.data % ALIGNMENT == 0 else aligned_copy(array)
+
+
+def _is_frozen(array: np.ndarray) -> bool:
+    part: object = array
+    while isinstance(part, np.ndarray):
+        if part.flags.writeable:
+            return False
+        part = part.base
+    return part is None and array.flags.c_contiguous and array.size > 0

@@ -13,7 +13,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
 from .._compat.jax import compile_with
-from ..buffers import aligned_copy
+from ..buffers import lasting
 from ..lowering.hoist import split
 from . import container, layout
 from .program import SEED, Program
@@ -199,7 +199,7 @@ class Executable:
     def _put(self, host: np.ndarray, axis: int | None, owned: bool) -> jax.Array:
         if self.mesh is None:
             # an own copy: device_put may share memory with an aligned NumPy array, which donation would then reuse
-            return jax.numpy.array(host, copy=True) if owned else jax.device_put(aligned_copy(host))
+            return jax.numpy.array(host, copy=True) if owned else jax.device_put(lasting(host))
         sharding = NamedSharding(self.mesh, spec(axis))
         if jax.process_count() > 1:
             return jax.make_array_from_process_local_data(sharding, host)  # streams and seeds are local already

@@ -15,6 +15,7 @@ from ..errors import popart_exception
 from .classic import without_maps
 from .external import check_external, check_numbers, is_external
 from .initializers import check_tensors
+from .lean import LeanModel, read_lean
 from .signatures import check_signatures
 from .sparse import densified, holds_sparse
 from .structure import check_structure
@@ -126,6 +127,22 @@ def load_proto(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
     if not proto.HasField("graph"):
         raise _unreadable(shown)
     return proto
+
+
+def load_lean(model: str | bytes | Path | onnx.ModelProto) -> LeanModel:
+    """`load_proto`, with the data of large initializers beside the message.
+
+    Raises
+    ------
+    popart_exception
+        It is neither an existing file nor a serialised ModelProto.
+    """
+    lean = None
+    if isinstance(model, (str, Path)) and _is_file(model):
+        lean = read_lean(Path(model))
+    elif not isinstance(model, onnx.ModelProto):
+        lean = read_lean(_as_bytes(model))
+    return LeanModel(load_proto(model)) if lean is None else lean
 
 
 def _deserialized(proto: onnx.ModelProto) -> ir.Model:

@@ -15,7 +15,8 @@ from .branches import bind_branch_inputs
 from .external import is_external, locate, read_external
 from .initializers import check_initializers
 from .input_shapes import InputShapeInfo, settle_input_shapes
-from .load import from_proto, inline, load_proto
+from .lean import LeanModel
+from .load import from_proto, inline, load_lean
 from .reserved_names import EXPOSED, INTERNAL, reserved_prefix
 from .signatures import check_signatures
 from .structure import check_structure
@@ -32,7 +33,7 @@ class SessionModel:
 
     Attributes
     ----------
-    proto : onnx.ModelProto
+    source : LeanModel
         As read; `modelToHost` writes a copy of it with new values.
     model : onnx_ir.Model
         What runs: shapes of inputs settled, functions inlined, initializers nobody reads left out.
@@ -40,12 +41,14 @@ class SessionModel:
         Initializers under names of optimizer state.
     """
 
-    proto: onnx.ModelProto
+    source: LeanModel
     model: ir.Model
     optimizer_state: dict[str, ir.TensorProtocol]
 
 
-def read_session_model(source: str | bytes | Path | onnx.ModelProto, shapes: InputShapeInfo) -> SessionModel:
+def read_session_model(
+    source: str | bytes | Path | onnx.ModelProto | LeanModel, shapes: InputShapeInfo
+) -> SessionModel:
     """Read and check a model for a session.
 
     Raises
@@ -54,12 +57,15 @@ def read_session_model(source: str | bytes | Path | onnx.ModelProto, shapes: Inp
         Unreadable model, duplicate input, a name that clashes with reserved ones, an input of unknown shape, or
         external data that are not there.
     """
-    proto = load_proto(source)
+    lean = source if isinstance(source, LeanModel) else load_lean(source)
+    proto = lean.proto
     check_names(proto.graph, shapes)
     for tensor in filter(is_external, proto.graph.initializer):
         locate(tensor)
-    check_initializers(proto.graph.initializer)
+    check_initializers(t for t in proto.graph.initializer if t.name not in lean.weights)
     model = from_proto(proto)
+    for name, array in lean.weights.items():
+        model.graph.initializers[name].const_value = ir.tensor(array, name=name)
     inline(model)
     check_structure(model)
     check_signatures(model, strict=False)
@@ -69,7 +75,7 @@ def read_session_model(source: str | bytes | Path | onnx.ModelProto, shapes: Inp
     state = _take_optimizer_state(model.graph)
     drop_unused_initializers(model.graph)
     load_external(model.graph, proto)
-    return SessionModel(proto, model, state)
+    return SessionModel(lean, model, state)
 
 
 def add_prints(model: ir.Model, names: list[str]) -> None:

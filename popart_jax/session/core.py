@@ -369,7 +369,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         engine = self._ready("modelToHost")
         values = self._weights.sync(engine)
         state = frozenset(n for n in self._prepared.state if n in values)
-        saving.write_file(saving.saved_model(self._prepared.proto, values, state, self._placed_state), fn)
+        saving.write_file(saving.saved_model(self._prepared.source.whole(), values, state, self._placed_state), fn)
 
     def resetHostWeights(
         self, modelProtoOrFilename: Any, ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False
@@ -384,7 +384,7 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         if self._request.loss is None and self._request.options.constantWeights:
             raise popart_runtime_error("Cannot call resetHostWeights when constantWeights is set")
         values = saving.initializer_values(load_proto(modelProtoOrFilename))
-        unused = {t.name for t in self._prepared.proto.graph.initializer} - self._prepared.held.keys()
+        unused = {t.name for t in self._prepared.source.proto.graph.initializer} - self._prepared.held.keys()
         values = {n: v for n, v in values.items() if n not in unused}
         skip = ignoreWeightsInModelWithoutCorrespondingHostWeight
         self._weights.replace(values, ignore_unknown=skip, where="resetHostWeights")

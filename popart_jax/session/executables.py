@@ -35,7 +35,7 @@ def executable_key(prepared: Prepared) -> str:
         [] if optimizer is None or hyper is None else [hyper.places, sorted(hyper.shown), optimizer._structure()]
     )
     facts = (
-        prepared.proto.SerializeToString(deterministic=True),
+        prepared.source.whole().SerializeToString(deterministic=True),
         repr(options),
         repr(request.data_flow),
         request.loss,

@@ -27,7 +27,7 @@ from .preparing import Prepared
 def ir_facts(prepared: Prepared) -> IrFacts:
     """Facts of a session; the model is read anew from its proto, since the session's own graph has been rewritten."""
     request = prepared.request
-    graph = read_session_model(prepared.proto, request.shapes).model.graph
+    graph = read_session_model(prepared.source, request.shapes).model.graph
     return IrFacts(
         graph=graph,
         types={n: _onnx_type(t) for n, t in prepared.infos.items()},

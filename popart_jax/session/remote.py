@@ -56,7 +56,7 @@ class RemoteMethods:
     @checked
     def updateExternallySavedTensorLocations(self, fromLocation: str, toLocation: str, /) -> None:
         """Copy external data to another file, where `modelToHost` then writes."""
-        tensors = (*self._prepared.proto.graph.initializer, *self._placed_state.values())
+        tensors = (*self._prepared.source.proto.graph.initializer, *self._placed_state.values())
         move_external_data(tensors, fromLocation, toLocation)
 
     def getRNGState(self) -> list[int]:

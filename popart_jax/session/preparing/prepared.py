@@ -8,7 +8,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 import patterns as rewrites
@@ -22,6 +21,7 @@ from ...lowering.interpreter import names
 from ...lowering.resolve import check_supported, has_effect, make_plan, needs
 from ...lowering.rounding import OPTION
 from ...model.input_shapes import InputShapeInfo
+from ...model.lean import LeanModel
 from ...model.session_model import read_session_model
 from ...optimizers import Adam, Optimizer
 from ...optimizers.rules import Reduction, Weight
@@ -58,7 +58,7 @@ class Prepared:
 
     Attributes
     ----------
-    proto : onnx.ModelProto
+    source : LeanModel
         The model as given, for saving.
     program : Program
         What runs (before layout passes).
@@ -79,7 +79,7 @@ class Prepared:
     """
 
     request: Request
-    proto: onnx.ModelProto
+    source: LeanModel
     program: Program
     held: Mapping[str, Held]
     initial: Mapping[str, np.ndarray]
@@ -128,9 +128,9 @@ def prepare(request: Request, tracked: Collection[str] | None = None) -> Prepare
     announce(options, facts)
     check_mandatory(request.patterns.selection)
     if training:
-        return _prepare_training(request, read.proto, model, base, held, saved_state, device_types, facts, tracked)
+        return _prepare_training(request, read.source, model, base, held, saved_state, device_types, facts, tracked)
     initial = _host_values(graph, held)
-    return _finish(request, read.proto, model, base, held, initial, None, device_types, frozenset(), constants, facts)
+    return _finish(request, read.source, model, base, held, initial, None, device_types, frozenset(), constants, facts)
 
 
 def _structure(request: Request) -> Structure:
@@ -202,7 +202,7 @@ def _options_for_operators(request: Request) -> dict[str, Any]:
 
 def _prepare_training(
     request: Request,
-    proto: onnx.ModelProto,
+    source_model: LeanModel,
     model: ir.Model,
     base: Program,
     held: dict[str, Held],
@@ -246,7 +246,7 @@ def _prepare_training(
     every = {**types, **{GRADIENT + t: types[t] for t in differentiated}, **extra}
     initial = {**values, **{n: s.first for n, s in state.items()}}
     return _finish(
-        request, proto, model, program, everything, initial, layout, every, differentiated, frozenset(), facts
+        request, source_model, model, program, everything, initial, layout, every, differentiated, frozenset(), facts
     )
 
 
@@ -280,7 +280,7 @@ def _reduction(options: Any, structure: Structure) -> Reduction:
 
 def _finish(
     request: Request,
-    proto: onnx.ModelProto,
+    source_model: LeanModel,
     model: ir.Model,
     program: Program,
     held: Mapping[str, Held],
@@ -301,7 +301,7 @@ def _finish(
     options = request.options
     return Prepared(
         request=request,
-        proto=proto,
+        source=source_model,
         program=program,
         held={n: replace(h, variable=program.variables[n]) for n, h in held.items()},
         initial=initial,

@@ -1,0 +1,87 @@
+"""Large initializers are read beside the message, and the whole message comes back; odd models are left to protobuf."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from popart_jax.buffers import lasting
+from popart_jax.model.lean import read_lean
+
+BIG = np.arange(20_000, dtype=np.float32).reshape(100, 200)
+HALVES = np.arange(12_000, dtype=np.float16)
+
+
+def typed(name: str, array: np.ndarray) -> TensorProto:
+    """A tensor with its data in a typed field."""
+    return helper.make_tensor(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape, array.ravel().tolist())
+
+
+def model(*tensors: TensorProto) -> onnx.ModelProto:
+    """A model with these initializers and one node."""
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    node = helper.make_node("Identity", [tensors[0].name], ["y"])
+    return helper.make_model(helper.make_graph([node], "g", [], [y], list(tensors)), producer_name="somebody")
+
+
+TENSORS = (numpy_helper.from_array(BIG, "a"), typed("b", BIG + 1), numpy_helper.from_array(BIG[0, :3], "small"),
+           numpy_helper.from_array(HALVES, "h"), typed("i", np.arange(9000)))  # fmt: skip
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+def test_large_data_stand_beside_the_message(tmp_path: Path, in_file: bool) -> None:
+    proto = model(*TENSORS)
+    source = tmp_path / "m.onnx"
+    source.write_bytes(proto.SerializeToString())
+    lean = read_lean(source if in_file else source.read_bytes())
+    assert lean is not None
+    assert set(lean.weights) == {"a", "b", "h"}
+    np.testing.assert_array_equal(lean.weights["a"], BIG)
+    np.testing.assert_array_equal(lean.weights["b"], BIG + 1)
+    np.testing.assert_array_equal(lean.weights["h"], HALVES)
+    assert lean.whole() == proto
+    assert len(lean.proto.graph.initializer[0].raw_data) == 0
+
+
+def test_weights_are_shared_and_read_only(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(model(*TENSORS).SerializeToString())
+    lean = read_lean(tmp_path / "m.onnx")
+    assert lean is not None
+    weight = lean.weights["a"]
+    with pytest.raises(ValueError, match="read-only"):
+        weight[0] = 1
+    assert lasting(weight) is weight
+    mine = np.array(weight)
+    shown = mine.view()
+    shown.flags.writeable = False
+    assert not np.shares_memory(lasting(mine), mine)
+    assert not np.shares_memory(lasting(shown), mine)
+
+
+def test_data_that_do_not_fit_stay_in_the_message() -> None:
+    wrong = numpy_helper.from_array(BIG, "a")
+    del wrong.dims[:]
+    wrong.dims.extend([3, 3])
+    proto = model(wrong)
+    lean = read_lean(proto.SerializeToString())
+    assert lean is not None
+    assert not lean.weights
+    assert lean.whole() == proto
+
+
+@pytest.mark.parametrize("part", [b"", b"not a model", model(*TENSORS).SerializeToString()[:50_000]])
+def test_what_is_no_message_is_left_alone(part: bytes) -> None:
+    assert read_lean(part) is None
+
+
+def test_two_graphs_are_left_to_protobuf() -> None:
+    twice = model(*TENSORS).SerializeToString() + model(TENSORS[0]).SerializeToString()
+    assert read_lean(twice) is None
+
+
+def test_two_initializers_of_one_name_are_left_to_protobuf() -> None:
+    assert read_lean(model(TENSORS[0], TENSORS[0]).SerializeToString()) is None
