@@ -66,19 +66,25 @@ def _cut(width: float, height: float, count: int) -> float:
     return (width / rows if columns > 1 else 0.0) + (height / columns if rows > 1 else 0.0)
 
 
+def _kind(vector: str) -> str:
+    return vector if vector in ("half4", "float2") else "float"
+
+
 def _blur_quantities(vector: str, width: float, height: float, count: int, target: Target) -> dict[str, float]:
+    """A step is its compute set, copies and exchange along the border of each tile, and the borders of the IPUs.
+
+    Borders cost by the pixel, whatever its bytes: the runs with half and with float pixels pay alike.
+    """
     pixels = _share(width * height, count, target)
-    size = BYTES.get(vector, 16)
-    kind = {"half4": "half4", "float2": "float2"}.get(vector, "float")
     quantities = {
-        f"stencil.{kind}_pixel": pixels,
-        "stencil.halo_bytes": 4 * math.sqrt(pixels) * size,
-        "stencil.step": 1.0,
+        f"stencil.compute_{_kind(vector)}": pixels,
+        "stencil.compute_base": 1.0,
+        "stencil.halo_pixel": 4 * math.sqrt(pixels),
     }
     if count > 1:
-        quantities["stencil.links"] = 1.0
-        quantities["stencil.hops"] = math.log2(count)
-        quantities["stencil.cut_bytes"] = _cut(width, height, count) * size
+        columns, rows = IPU_GRID.get(count, (count, 1))
+        quantities["stencil.links"] = float((columns > 1) + (rows > 1))  # directions that are cut
+        quantities["stencil.cut_pixel"] = _cut(width, height, count)
     return quantities
 
 
@@ -90,7 +96,6 @@ def _blur(vector: str, width: float, height: float, count: int, target: Target) 
 def _blur_step(what: str, vector: str, width: float, height: float, count: int, target: Target) -> Formula:
     pixels, size = _share(width * height, count, target), BYTES.get(vector, 16)
     border = 4 * math.sqrt(pixels)
-    kind = {"half4": "half4", "float2": "float2"}.get(vector, "float")
     part = what.split("step:")[1]
     if "global" in part:
         cut = _cut(width, height, count) * size
@@ -102,7 +107,7 @@ def _blur_step(what: str, vector: str, width: float, height: float, count: int, 
     elif "post-exchange" in part:
         quantities = {"stencil.unpack_pixel": border, "stencil.unpack_square": border**2}
     elif "compute" in part:
-        quantities = {f"stencil.compute_{kind}": pixels, "stencil.compute_base": 1.0}
+        quantities = {f"stencil.compute_{_kind(vector)}": pixels, "stencil.compute_base": 1.0}
     else:
         quantities = {"stencil.exchange_base": 1.0, "stencil.exchange_bytes": border * size}
     return Formula((quantities,))
@@ -118,10 +123,12 @@ def _heat(config: Mapping[str, Any], what: str, unit: str, count: int, target: T
         need = target.fitted.get(kind, 16.0)
         side = (count * target.memory / need) ** (1 / order)
         return Formula(({FIXED: side},))
-    quantities = {f"stencil.heat_{order}d": _share(cells, count, target)}
+    # bound by memory: a cell costs alike in two and three dimensions
+    quantities = {"stencil.heat_cell": _share(cells, count, target)}
     if count > 1:
+        # slabs: the outer IPUs have one neighbour, those between them two
         quantities["stencil.heat_links"] = 1.0
-        quantities["stencil.heat_cut_bytes"] = 4 * math.prod(extents[:-1])
+        quantities["stencil.heat_cut_bytes"] = 4 * math.prod(extents[:-1]) * min(count - 1, 2)
     operations, traffic = HEAT.get(order, HEAT[3])
     if "flop" in unit.lower():
         return Formula((quantities,), seconds=True, numerator=operations * cells, unit=1e12)

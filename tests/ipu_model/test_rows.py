@@ -152,3 +152,23 @@ def test_order_of_cells_is_no_workload_of_its_own():
     other = json.loads(json.dumps(plain))
     other["config"]["params"]["cell-order"] = "{update,cell,reset}"
     assert folds.workload(plain) == folds.workload(other)
+
+
+def test_a_grid_over_more_ipus_pays_for_directions_not_for_ipus():
+    def blur(ipus):
+        config = {"vector": "half4", "scaling": "weak"}
+        what = "Gaussian blur weak scaling, 200 iterations, total device time"
+        return published.predict(row("exchange", what, "s", config, f"GC2, {ipus} IPU"))
+
+    one, two, four, sixteen = map(blur, (1, 2, 4, 16))
+    assert one < two < four
+    assert sixteen == pytest.approx(four, rel=0.02)  # both grids are cut in two directions
+
+
+def test_slabs_between_others_have_two_neighbours():
+    def heat(ipus):
+        # cells per tile and a face of 400 x 400 stay; only the number of neighbours differs
+        config = {"equation": "3D heat", "grid": f"{100 * ipus}x400x400", "steps": 1000}
+        return published.predict(row("memory_bound", "run time", "s", config, f"GC200, {ipus} IPU"))
+
+    assert heat(4) > heat(2)
