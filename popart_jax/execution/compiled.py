@@ -30,6 +30,7 @@ class Traced:
     mesh: Mesh | None
     traced: Any
     prepare: Any = None
+    passed: tuple[int | None, ...] = ()
 
     @property
     def jaxpr(self) -> Any:
@@ -71,16 +72,22 @@ def _hoisted(
     halves = split(traced.jaxpr, known)
     if halves is None:
         return Traced(program, None, traced)
-    prepare = jax.jit(halves.early).trace(*avals[begin : begin + count])
-    made = jax.tree.leaves(prepare.out_info)
-    inner = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in made]
+    fixed = avals[begin : begin + count]
+
+    def early(*values: Any) -> tuple[Any, ...]:
+        return tuple(x for x, p in zip(halves.early(*values), halves.passed, strict=True) if p is None)
+
+    prepare = jax.jit(early).trace(*fixed)
+    made = iter(jax.tree.leaves(prepare.out_info))
+    read = [next(made) if p is None else fixed[p] for p in halves.passed]
+    inner = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in read]
 
     def step(*args: Any) -> tuple[Any, ...]:
         changing, early, late = args[:begin], args[begin : begin + len(inner)], args[begin + len(inner) :]
         return tuple(halves.late(*early, *changing, *late))
 
     late = jax.jit(step, donate_argnums=state).trace(*avals[:begin], *inner, *avals[begin + count :])
-    return Traced(program, None, late, prepare)
+    return Traced(program, None, late, prepare, halves.passed)
 
 
 def _out_shardings(out_axes: Any, mesh: Mesh | None) -> dict[str, Any]:
@@ -118,14 +125,15 @@ def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> 
     lowered = traced.traced.lower()
     call = compile_with(lowered, options or {})
     prepare = None if traced.prepare is None else traced.prepare.lower().compile()
-    return Executable(traced.program, traced.mesh, call, prepare, lowered)
+    return Executable(traced.program, traced.mesh, call, prepare, lowered, traced.passed)
 
 
 def from_container(program: Program, path: Path, handle: str) -> Executable:
     """A step that was compiled before, from a file."""
     call, prepare = container.load(path, handle), container.load(path, handle + PREPARE)
     assert call is not None
-    return Executable(program, mesh_for(program.structure.replicas), call, prepare)
+    passed = () if prepare is None else tuple(container.note(path, handle + PREPARE))
+    return Executable(program, mesh_for(program.structure.replicas), call, prepare, passed=passed)
 
 
 PREPARE = "/weights"
@@ -143,13 +151,21 @@ class Executable:
         The step, on flat arguments.
     prepare : jax.stages.Compiled or None
         What is computed once from the fixed variables; its results take their place.
+    passed : tuple of int or None
+        With `prepare`, for each argument that stands for them: which fixed variable it is, None for a result.
     """
 
     def __init__(
-        self, program: Program, mesh: Mesh | None, call: Any, prepare: Any = None, lowered: Any = None
+        self,
+        program: Program,
+        mesh: Mesh | None,
+        call: Any,
+        prepare: Any = None,
+        lowered: Any = None,
+        passed: tuple[int | None, ...] = (),
     ) -> None:
         self.program, self.mesh, self.call, self.prepare, self._lowered = program, mesh, call, prepare, lowered
-        self.signature = Signature.of(program)
+        self.signature, self.passed = Signature.of(program), passed
         (self._changing, self._fixed, _, self._streams), _ = layout.axes(program)
 
     @property
@@ -162,10 +178,18 @@ class Executable:
         """What a container keeps, by suffix of the handle."""
         return {"": self.call} if self.prepare is None else {"": self.call, PREPARE: self.prepare}
 
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What a container keeps about `parts`, as JSON."""
+        return {} if self.prepare is None else {PREPARE: self.passed}
+
     def take(self, fixed: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments that stand for the fixed variables."""
         values = tuple(fixed[n] for n in self.signature.fixed)
-        return values if self.prepare is None else tuple(self.prepare(*values))
+        if self.prepare is None:
+            return values
+        made = iter(self.prepare(*values))
+        return tuple(next(made) if p is None else values[p] for p in self.passed)
 
     def step(self, changing: Mapping[str, Any], fixed: Sequence[Any], hyper: Any, feeds: Mapping[str, Any]) -> Any:
         """Run once, with what `take` gave; returns the new variables and the anchors by name."""

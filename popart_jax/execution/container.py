@@ -21,7 +21,13 @@ _META, _VARIABLES, _CODE = "metadata.json", "variables.npz", "executable/"
 _MAIN = "main"
 
 
-def write(path: Path, key: str, executables: Mapping[str, Any], variables: Mapping[str, np.ndarray] | None) -> None:
+def write(
+    path: Path,
+    key: str,
+    executables: Mapping[str, Any],
+    variables: Mapping[str, np.ndarray] | None,
+    notes: Mapping[str, Any] | None = None,
+) -> None:
     """Write a container.
 
     Parameters
@@ -34,6 +40,8 @@ def write(path: Path, key: str, executables: Mapping[str, Any], variables: Mappi
         By handle; their arguments and results are flat.
     variables : mapping of str to array, optional
         Values to keep with them.
+    notes : mapping of str to Any, optional
+        What to know about executables, by handle; anything that JSON can hold.
     """
     temporary = path.with_name(path.name + ".part")
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -42,7 +50,9 @@ def write(path: Path, key: str, executables: Mapping[str, Any], variables: Mappi
             code, arguments, results = serialize_executable.serialize(compiled)
             counts[handle] = (arguments.num_leaves, results.num_leaves)
             archive.writestr(_CODE + (handle or _MAIN), code)
-        archive.writestr(_META, json.dumps({"format": FORMAT, "key": key, "handles": counts}))
+        archive.writestr(
+            _META, json.dumps({"format": FORMAT, "key": key, "handles": counts, "notes": dict(notes or {})})
+        )
         if variables is not None:
             buffer = io.BytesIO()
             np.savez(buffer, **{n: _storable(v) for n, v in variables.items()})  # pyright: ignore[reportArgumentType]
@@ -87,6 +97,12 @@ def load(path: Path, handle: str) -> Any:
     return serialize_executable.deserialize_and_load(
         payload, jax.tree.structure((arguments, {})), jax.tree.structure(results)
     )
+
+
+def note(path: Path, handle: str) -> Any:
+    """What was noted about a program."""
+    with zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read(_META))["notes"][handle]
 
 
 def load_variables(path: Path) -> dict[str, np.ndarray]:

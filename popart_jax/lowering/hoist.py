@@ -31,10 +31,13 @@ class Split:
         From the known arguments, in order, to what the other half reads.
     late : callable
         The rest: first what `early` made, then the other arguments in order.
+    passed : tuple of int or None
+        For each result of `early`, which of its arguments it is, None for what is computed.
     """
 
     early: Callable[..., tuple[Any, ...]]
     late: Callable[..., list[Any]]
+    passed: tuple[int | None, ...]
 
 
 def split(closed: Any, known: Sequence[bool]) -> Split | None:
@@ -70,7 +73,8 @@ def split(closed: Any, known: Sequence[bool]) -> Split | None:
         walk.execute(env, late=True)
         return [_read(env, x) for x in outputs]
 
-    return Split(early, late)
+    known_at = {place: i for i, place in enumerate(early_args)}
+    return Split(early, late, tuple(map(known_at.get, frontier)))
 
 
 @dataclass(frozen=True, slots=True)

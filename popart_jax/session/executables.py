@@ -109,7 +109,9 @@ class EngineCache:
         self._folder.mkdir(parents=True, exist_ok=True)
         key = executable_key(self._prepared)
         keep = variables if self._prepared.request.options.enableVariablesCaching else None
-        container.write(self._folder / f"{key}{SUFFIX}", key, _calls(engine) if engine.portable else {}, keep)
+        container.write(
+            self._folder / f"{key}{SUFFIX}", key, _calls(engine) if engine.portable else {}, keep, _notes(engine)
+        )
 
 
 def _could_be(path: Path, key: str) -> bool:
@@ -119,6 +121,10 @@ def _could_be(path: Path, key: str) -> bool:
 
 def _calls(engine: Engine) -> dict[str, Any]:
     return {h + suffix: call for h, held in engine.programs.items() for suffix, call in held.executable.parts.items()}
+
+
+def _notes(engine: Engine) -> dict[str, Any]:
+    return {h + suffix: note for h, held in engine.programs.items() for suffix, note in held.executable.notes.items()}
 
 
 class ExecutableMethods:
@@ -171,7 +177,7 @@ class ExecutableMethods:
             with compilation_cache(None):
                 self._engine.compile(tuple(self._engine.programs))
         variables = self._weights.copy if saveVariables else None
-        container.write(target, executable_key(self._prepared), _calls(self._engine), variables)
+        container.write(target, executable_key(self._prepared), _calls(self._engine), variables, _notes(self._engine))
 
     @checked
     def saveVariables(self, path: str) -> None:

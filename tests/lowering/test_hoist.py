@@ -74,3 +74,15 @@ def test_effects_stay():
 
 def test_nothing_to_move():
     assert split(jax.make_jaxpr(lambda w, x: x @ w)(W, X), [True, False]) is None
+
+
+def test_known_arguments_that_the_rest_reads_are_told_from_results() -> None:
+    closed = jax.make_jaxpr(lambda w, b, x: (x @ w + jnp.exp(b), b))(W, B, X)
+    halves = split(closed, [True, True, False])
+    assert halves is not None
+    early = halves.early(W, B)
+    assert sorted(p for p in halves.passed if p is not None) == [0, 1]
+    for value, place in zip(early, halves.passed, strict=True):
+        if place is not None:
+            assert value is (W, B)[place]
+    assert len(early) == len(halves.passed) == 3
