@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ipu_model.memory.levers import Again, levers
 from ipu_model.placement import Argument
 from ipu_model.pricing import Priced
-from ipu_model.report.model import Overflow, Report
+from ipu_model.report.model import NO_SCOPE, Overflow, Report, StepRow
 
 ALWAYS = ("weights", "optimizer state", "inputs", "constants", "code, vertices and stack")
 
@@ -24,9 +24,14 @@ def explain(report: Report, priced: Priced, inputs: Sequence[Argument], again: A
         ipu=worst // m.tiles_per_ipu,
         needs=m.max_tile,
         has=m.bytes_per_tile,
-        at=(step.node or step.name) if step else "the start",
+        at=_place(step) if step else "the start",
         phase=step.phase if step else "forward",
         always=always,
         not_always=parts,
-        levers=levers(report, priced, inputs, again) if again else (),
+        levers=levers(report, priced, inputs, again) if again else None,
     )
+
+
+def _place(step: StepRow) -> str:
+    """The node, else the scope, else the bare operation."""
+    return step.node or (step.name if step.name != NO_SCOPE else step.primitive)

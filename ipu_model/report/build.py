@@ -12,6 +12,7 @@ from ipu_model.memory import Liveness
 from ipu_model.pricing import Priced
 from ipu_model.report.memory import memory_of
 from ipu_model.report.model import (
+    NO_SCOPE,
     Cycles,
     FrameRow,
     IpuRow,
@@ -96,7 +97,7 @@ def _steps(priced: Priced, live: Liveness) -> tuple[StepRow, ...]:
             parts = parts_of[key] = tuple(_part(s, priced.context.target) for s in (*extra, *own))
         rows.append(
             StepRow(
-                step.scope.name or "program", step.scope.node, step.scope.phase, step.op.primitive,
+                step.scope.name or NO_SCOPE, step.scope.node, step.scope.phase, step.op.primitive,
                 str(step.op.outputs[0]) if step.op.outputs else "", priced.ipus[at], trips, once, clock, parts,
                 step.frame, tuple(int(b) for b in live.steps[at]), fused,
             )

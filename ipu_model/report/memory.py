@@ -25,7 +25,10 @@ def memory_of(priced: Priced, live: Liveness, code: dict[str, Any]) -> Memory:
     gaps = np.where(live.interleaved > 0, np.maximum(total, start + live.interleaved), total)
     variables = _variables(priced, live)
     peak = _peak_parts(priced, live)
-    peak["code, vertices and stack"] = int(fixed[live.peak_ipu, live.peak_tile])
+    at = live.peak_ipu, live.peak_tile
+    peak["code, vertices and stack"] = int(fixed[at])
+    if gaps[at] - total[at] >= 1:
+        peak["gap below interleaved memory"] = int(gaps[at] - total[at])
     step = live.peak_step if priced.program.steps else -1
     return Memory(
         bytes_per_tile=m.tile_memory,

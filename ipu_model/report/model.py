@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA_VERSION = 1
+NO_SCOPE = "program"  # name of steps outside all scopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,10 @@ class Lever:
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """Why a program does not fit: the tile, how much it needs and has, the terms of the demand, and what would help."""
+    """Why a program does not fit: the tile, how much it needs and has, the terms of the demand, and what would help.
+
+    `levers` is None when they were not asked for.
+    """
 
     tile: int
     ipu: int
@@ -198,7 +202,7 @@ class Overflow:
     phase: str
     always: dict[str, int]
     not_always: dict[str, int]
-    levers: tuple[Lever, ...] = ()
+    levers: tuple[Lever, ...] | None = None
 
 
 @dataclass(frozen=True)

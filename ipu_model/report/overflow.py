@@ -16,7 +16,7 @@ def render(o: Overflow) -> str:
     if o.levers:
         lines.append("  levers (each alone is enough unless marked +):")
         lines += [f"   {lever.change}    -{_kib(lever.gain)}{'' if lever.enough else '  +'}" for lever in o.levers]
-    else:
+    elif o.levers is not None:
         lines.append("  no lever of the model frees memory on this tile")
     return "\n".join(lines)
 

@@ -11,6 +11,7 @@ from jax import lax
 
 import ipu_model
 from ipu_model import Argument, ModelOptions, NodePlacement, Placement
+from ipu_model.report.html import render as page
 from ipu_model.report.overflow import render
 
 MK2 = ipu_model.get_target("mk2")
@@ -266,3 +267,22 @@ def test_pipeline_overlaps_stages_and_counts_bubbles():
     stages = piped.schedule.stages
     assert piped.total_cycles == pytest.approx(sum(stages) + 15 * max(stages))
     assert piped.schedule.bubbles == pytest.approx(2 * piped.total_cycles - sum(i.cycles.total for i in piped.ipus))
+
+
+@pytest.mark.parametrize("width", [256, 8192])
+def test_terms_of_the_peak_make_the_fullest_tile(width):
+    # 256: most of the highest address is the gap below interleaved memory; 8192: the product does not fit
+    r = ipu_model.profile(jnp.matmul, *[jax.ShapeDtypeStruct((width, width), jnp.float16)] * 2)
+    assert sum(r.memory.peak_parts.values()) == pytest.approx(r.memory.max_tile, abs=len(r.memory.peak_parts) + 1)
+    assert ("gap below interleaved memory" in r.memory.peak_parts) == (width == 256)
+
+
+def test_overflow_names_the_operation_and_is_silent_about_levers_not_asked_for():
+    operands = [jax.ShapeDtypeStruct((8192, 8192), jnp.float32)] * 2
+    report = ipu_model.profile_jaxpr(jax.make_jaxpr(jnp.matmul)(*operands), levers=False)
+    assert report.overflow is not None
+    assert report.overflow.levers is None
+    assert "at dot_general in the forward pass" in render(report.overflow)
+    assert "lever" not in render(report.overflow)
+    assert "What would help" not in page(report)
+    assert ipu_model.Report.from_json(report.to_json()) == report
