@@ -103,10 +103,8 @@ class Engine:
         """Bring the host copy of all variables to the device."""
         main = self.programs[MAIN].executable
         changing = main.program.changing
-        seed = self.changing.get(SEED)
-        self.changing = {n: main.put_variable(n, host[n]) for n in changing}
-        if seed is not None:
-            self.changing[SEED] = seed
+        for n in changing:  # one by one, so that old and new values of all are never there at once
+            self.changing[n] = main.put_variable(n, host[n])
         self._fixed_host = {n: host[n] for n in self.prepared.held if n not in changing}
         program = main.program
         own = [n for n in program.variables if n not in changing]
