@@ -66,6 +66,46 @@ def test_training_step_of_resnet50_in_ten_seconds():
     assert report.cycles.flops > 3 * 8 * 7e9
 
 
+def bert(p, tokens):
+    def product(name, x):
+        with jax.named_scope(f"onnx[{name}/MatMul]"):
+            return x @ p[name]
+
+    def normalise(name, x):
+        with jax.named_scope(f"onnx[{name}/LayerNormalization]"):
+            x = x - x.mean(-1, keepdims=True)
+            return x * lax.rsqrt((x**2).mean(-1, keepdims=True) + 1e-5)
+
+    x = p["tokens"][tokens] + p["positions"]
+    for k in range(12):
+        q, key, v = (product(f"{k}.{n}", x).reshape(*x.shape[:2], 12, 64).swapaxes(1, 2) for n in "qkv")
+        with jax.named_scope(f"onnx[{k}/Attention]"):
+            mixed = (jax.nn.softmax(q @ key.swapaxes(2, 3) / 8) @ v).swapaxes(1, 2)
+        x = normalise(f"{k}.first", x + product(f"{k}.o", mixed.reshape(x.shape)))
+        x = normalise(f"{k}.second", x + product(f"{k}.down", jax.nn.gelu(product(f"{k}.up", x))))
+    return jax.nn.log_softmax(x @ p["tokens"].T)
+
+
+@pytest.mark.sweep
+def test_training_step_of_bert_base_in_ten_seconds():
+    sizes = {**dict.fromkeys("qkvo", (768, 768)), "up": (768, 3072), "down": (3072, 768)}
+    shapes = {"tokens": (30522, 768), "positions": (128, 768)}
+    shapes |= {f"{k}.{n}": shape for k in range(12) for n, shape in sizes.items()}
+    p = {n: jax.ShapeDtypeStruct(shape, jnp.float16) for n, shape in shapes.items()}
+
+    def train(p, tokens):
+        g = jax.grad(lambda p: bert(p, tokens).astype(jnp.float32).sum())(p)
+        with jax.named_scope("update"):
+            return jax.tree.map(lambda w, d: w - 0.1 * d, p, g)
+
+    jaxpr = jax.make_jaxpr(train)(p, jax.ShapeDtypeStruct((2, 128), jnp.int32))
+    start = time.process_time()
+    report = ipu_model.profile_jaxpr(jaxpr)
+    assert time.process_time() - start < 10
+    # two operations per weight and token, three times: forward, deltas, weights; the table counts as output layer
+    assert report.cycles.flops > 3 * 2 * 2 * 128 * (12 * 12 * 768**2 + 30522 * 768) * 0.99
+
+
 @pytest.mark.sweep
 def test_a_hundred_thousand_equations_in_a_minute_and_two_gigabytes():
     program = """
