@@ -125,12 +125,23 @@ class Program:
             self.images = popxl.h2d_stream((self.micro, 64), popxl.float32, "images")
             self.labels = popxl.h2d_stream((self.micro,), popxl.int32, "labels")
             self.losses = popxl.d2h_stream((), popxl.float32, "losses")
-            self.weights = {name: Weight(name, args) for name in SIZES}
+            self.weights = {}
+            for name in SIZES:
+                with self._home(name):
+                    self.weights[name] = Weight(name, args)
             self._graphs()
-            full = {name: w.full() for name, w in self.weights.items()}
+            full = {}
+            for name, w in self.weights.items():
+                with self._home(name):
+                    full[name] = w.full()
             self._accumulate(full, {name: w.sum for name, w in self.weights.items()})
-            for w in self.weights.values():
-                w.update()
+            for name, w in self.weights.items():
+                with self._home(name):
+                    w.update()
+
+    def _home(self, name):
+        """The IPU whose stage reads a weight."""
+        return popxl.ipu(int(self.args.stages > 1 and name in ("w2", "b2")))
 
     def _graphs(self):
         spec = lambda *s: popxl.TensorSpec(s, popxl.float32)  # noqa: E731
