@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import popart_jax as popart
 
 from . import nets
+
+torch = pytest.importorskip("torch")
 
 MICRO, WIDTH, CLASSES = 4, 8, 5
 
