@@ -6,7 +6,6 @@ Inference beside ONNX Runtime, training beside PyTorch. Every process reads the 
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+
+from .peak import peak_mib
 
 CASES = (
     ("inference", "resnet50", 8, "onnxruntime"),
@@ -116,7 +117,7 @@ def main(argv: list[str] | None = None) -> int:
         prepare(kind, name, int(batch), args.folder)
     elif args.engine:
         {"inference": inference, "training": training}[args.kind](args.engine, args.folder)
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        print(peak_mib())
     else:
         Console().print(table())
     return 0

@@ -7,7 +7,6 @@ memory of loading a model with several GB of external weights over the size of t
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,8 @@ import patterns
 import popart_jax
 from popart_jax.lowering.passes import channels_last
 from popart_jax.model import load
+
+from .peak import peak_mib
 
 FLOAT = onnx.TensorProto.FLOAT
 
@@ -94,7 +95,7 @@ def load_large(path: Path) -> None:
     size = sum(p.nbytes for p in params.values())
     x = np.zeros((1, 8192), np.float32)
     jax.block_until_ready(jax.jit(fn)(params, {"t0": x}))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = peak_mib() * 2**20
     print(f"{size / 1e9:.2f} GB of weights, peak {peak / 1e9:.2f} GB, ratio {peak / size:.2f}")
 
 
