@@ -23,11 +23,13 @@ def ours_inference(network: Network) -> Call:
     return session_call(network.model, network.logits, network.feed)
 
 
-def session_call(model: Model, output: str, feed: Mapping[str, np.ndarray]) -> Call:
+def session_call(
+    model: Model, output: str, feed: Mapping[str, np.ndarray], shapes: popart.InputShapeInfo | None = None
+) -> Call:
     """One `InferenceSession.run` of a model, NumPy in and out."""
     flow = popart.DataFlow(1, {output: popart.AnchorReturnType("All")})
     source = model if isinstance(model, bytes) else str(model)
-    session = popart.InferenceSession(source, flow, popart.DeviceManager().createCpuDevice())
+    session = popart.InferenceSession(source, flow, popart.DeviceManager().createCpuDevice(), shapes)
     session.prepareDevice()
     anchors = session.initAnchorArrays()
     stepio = popart.PyStepIO(dict(feed), anchors)

@@ -12,7 +12,7 @@ import numpy as np
 
 import popart_jax as popart
 
-from .engines import Call, onnxruntime_inference, openvino_inference
+from .engines import Call, onnxruntime_inference, openvino_inference, session_call
 
 CACHE = Path(tempfile.gettempdir()) / "popart_jax_models"
 
@@ -65,15 +65,6 @@ def _session(path: Path, output: str, feed: Mapping[str, np.ndarray]) -> Call:
     shapes = popart.InputShapeInfo()
     for name, value in feed.items():
         shapes.add(name, popart.TensorInfo(value))
-    flow = popart.DataFlow(1, {output: popart.AnchorReturnType("All")})
-    session = popart.InferenceSession(str(path), flow, popart.DeviceManager().createCpuDevice(), shapes)
-    session.prepareDevice()
-    anchors = session.initAnchorArrays()
-    stepio = popart.PyStepIO(dict(feed), anchors)
-
-    def call() -> np.ndarray:
-        session.run(stepio)
-        return anchors[output]
-
+    call = session_call(path, output, feed, shapes)
     call()
     return call

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from . import wire
 from .dtypes import element_type, host_type
 
 _FIELDS = {
@@ -26,7 +27,6 @@ _PACKED: dict[int, int] = {  # bytes of an element
     onnx.TensorProto.UINT16: 2,
     onnx.TensorProto.UINT32: 4,
 }
-_FLOAT_FIELD_TAG = b"\x22"  # field 4, length-delimited
 
 
 class StoredTensor(ir.TensorProtoTensor):
@@ -84,7 +84,7 @@ def write(proto: onnx.TensorProto, array: np.ndarray) -> None:
         proto.raw_data = values.astype(values.dtype.newbyteorder("<")).tobytes()
     elif kind.name == "FLOAT":  # the wire form of a packed field is its bytes: far faster than `extend`
         data = values.astype("<f4").tobytes()
-        proto.MergeFromString(_FLOAT_FIELD_TAG + _varint(len(data)) + data)
+        proto.MergeFromString(wire.delimited(onnx.TensorProto.FLOAT_DATA_FIELD_NUMBER, data))
     elif kind.name == "FLOAT16":
         padded = np.zeros((values.size + 1) // 2 * 2, np.float16)
         padded[: values.size] = values
@@ -92,12 +92,3 @@ def write(proto: onnx.TensorProto, array: np.ndarray) -> None:
     else:
         numbers = values.astype(np.int32) if kind.name == "BOOL" else values
         getattr(proto, _FIELDS.get(kind.name, "int32_data")).extend(numbers.tolist())
-
-
-def _varint(n: int) -> bytes:
-    out = bytearray()
-    while n > 0x7F:
-        out.append(n & 0x7F | 0x80)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
