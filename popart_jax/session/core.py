@@ -7,23 +7,17 @@ import copy
 import weakref
 from typing import Any
 
-import jax
 import numpy as np
 
 from .._calls import checked
-from ..enums import DeviceConnectionType, SyntheticDataMode, VirtualGraphMode
+from ..enums import DeviceConnectionType, VirtualGraphMode
 from ..errors import popart_exception, popart_runtime_error
-from ..execution.compiled import to_host
 from ..ir_view import build, may_be_unlowered, misplaced, tracked_gradients, unlowered
 from ..logs import module_logger
 from ..model.debug import recording
 from ..model.dtypes import BY_NUMPY
-from ..model.input_shapes import InputShapeInfo
-from ..model.load import load_proto
 from ..model.tensor_info import _TensorInfoCore
-from ..ops.graphcore.printing import aborted
-from ..optimizers import Optimizer
-from . import callbacks, developer_output, feeding, memory_check, numeric_checks, option_checks, saving, seeds
+from . import developer_output, memory_check, numeric_checks, option_checks, seeds
 from .anchor_arrays import init_anchor_arrays
 from .dataflow import DataFlow
 from .engine import FORWARD_ONLY, MAIN, Engine
@@ -31,16 +25,15 @@ from .executables import EngineCache, ExecutableMethods
 from .ir_facts import ir_facts
 from .ir_methods import IrMethods, forward_text
 from .ir_records import record_ir
-from .options import SessionOptions
-from .patterns_api import Patterns
 from .placement_checks import is_misplaced
 from .preparing import Prepared, Request, prepare
 from .preparing.anchoring import source_of
 from .remote import RemoteMethods
 from .reports import ReportMethods
-from .stepio import PyStepIO, PyStepIOCallback
+from .running import RunMethods
+from .seeds import SeedMethods
+from .weight_methods import WeightMethods
 from .weights import HostWeights
-from .weightsio import IWeightsIO, PyWeightsIO
 
 
 class _DeviceUse:
@@ -62,7 +55,7 @@ class _DeviceUse:
 _uses: weakref.WeakKeyDictionary[Any, _DeviceUse] = weakref.WeakKeyDictionary()
 
 
-class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
+class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
     """A prepared model, its engine once there is one, and the host's side of weights and seed."""
 
     _prepared: Prepared
@@ -251,249 +244,3 @@ class SessionCore(ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
         if self._use.session is not self:
             self._use.session = self
             module_logger("devicex").info("Engine loaded")
-
-    # -- running
-
-    def run(self, *args: Any, **kwargs: Any) -> None:
-        """Run one step: ``run(stepio, debugName="")`` or ``run(programHandle, stepio, debugName="")``.
-
-        Raises
-        ------
-        popart_runtime_error
-            The session is not ready, or the step I/O does not fit; weights are unchanged then.
-        popart_exception
-            Unknown program handle.
-        """
-        try:
-            if len(args) == 1 and not kwargs and type(args[0]) is PyStepIO:
-                ready = args[0].plan
-                if ready is not None and ready[0] is self._ready_token and self._use.reference is self._me:
-                    ready[1]()
-                    return
-            self._run_anew(*args, **kwargs)
-        except jax.errors.JaxRuntimeError as err:
-            raise aborted(err) from None
-
-    def _run_anew(self, *args: Any, **kwargs: Any) -> None:
-        """A run whose arguments are looked at."""
-        handle, stepio = _run_arguments(*args, **kwargs)
-        engine = self._check_runnable(handle)
-        if self._request.options.syntheticDataMode is not SyntheticDataMode.Off:
-            self._run_synthetic(engine, handle)
-        elif type(stepio) is PyStepIO:
-            self._run_arrays(engine, handle, stepio)
-        elif isinstance(stepio, PyStepIOCallback):
-            loaded = engine.programs[handle]
-            feeds = callbacks.collect(stepio, loaded.laid_out.program, loaded.streams)
-            results = engine.step(handle, feeds)
-            callbacks.hand_out(stepio, loaded.anchors, {n: to_host(x) for n, x in results.items()})
-        else:
-            raise TypeError(f"run takes a PyStepIO or PyStepIOCallback, got {type(stepio).__name__}")
-        self._first_run = False
-        self._has_run = True
-
-    def _check_runnable(self, handle: str) -> Engine:
-        if self._request.device.connectionType is DeviceConnectionType.Never:
-            raise popart_runtime_error(
-                "The device was made with connection type Never: programs can be compiled for it but not run."
-            )
-        if self._needs_weights():
-            raise popart_runtime_error(
-                "Must call weightsFromHost before run as the model has initializers and is training"
-            )
-        engine = self._ready("run")
-        if handle not in engine.programs:
-            raise _unknown_program(handle)
-        return engine
-
-    def _needs_weights(self) -> bool:
-        return False
-
-    def _run_arrays(self, engine: Engine, handle: str, stepio: PyStepIO) -> None:
-        loaded = engine.programs[handle]
-        if stepio.iterators:
-            stepio.draw(loaded.streams)
-        plan = feeding.make_plan(stepio, self._prepared, loaded.streams, loaded.anchors, self._first_run)
-        results = engine.step(handle, plan.feeds())
-        plan.store(results, to_host)
-        if not results:
-            engine.wait()
-        if self._checks_numbers:
-            shown = {n: to_host(x) for n, x in (*results.items(), *engine.changing.items())}
-            numeric_checks.require_finite(shown)
-            return
-        again = handle == MAIN and not stepio.iterators and loaded.executable.mesh is None
-        if again and plan.direct is not None:
-            self._ready_token = self._ready_token or object()
-            stepio.plan = (self._ready_token, engine.direct(*plan.direct))
-
-    def _run_synthetic(self, engine: Engine, handle: str) -> None:
-        loaded = engine.programs[handle]
-        mode = self._request.options.syntheticDataMode
-        rng = np.random.default_rng(0)
-        feeds = {}
-        for s in loaded.streams:
-            if mode is SyntheticDataMode.Zeros or s.device.kind not in "f":
-                feeds[s.name] = np.zeros(s.shape, s.device)
-            elif mode is SyntheticDataMode.RandomNormal:
-                feeds[s.name] = rng.normal(size=s.shape).astype(s.device)
-            else:
-                feeds[s.name] = rng.uniform(size=s.shape).astype(s.device)
-        engine.step(handle, feeds)
-        engine.wait()
-
-    # -- weights
-
-    def weightsFromHost(self) -> None:
-        """Send the host copy of weights and optimizer state to the device."""
-        self._weights.to_device(self._ready("weightsFromHost"))
-
-    def weightsToHost(self) -> None:
-        """Fetch weights and optimizer state from the device, for `readWeights`."""
-        if self._request.options.syntheticDataMode is SyntheticDataMode.Off:
-            self._weights.fetch(self._ready("weightsToHost"))
-
-    @checked
-    def readWeights(self, weightsIo: IWeightsIO, /) -> None:
-        """Copy what `weightsToHost` fetched into arrays."""
-        self._weights.read(_arrays(weightsIo))
-
-    @checked
-    def writeWeights(self, weightsIo: IWeightsIO, /) -> None:
-        """Set the host copy of some weights; `weightsFromHost` then sends it."""
-        self._weights.write(_arrays(weightsIo))
-
-    @checked
-    def modelToHost(self, fn: str, /) -> None:
-        """Write the model with current weights and optimizer state to a file, and make these the host copy."""
-        engine = self._ready("modelToHost")
-        values = self._weights.sync(engine)
-        state = frozenset(n for n in self._prepared.state if n in values)
-        saving.write_file(saving.saved_model(self._prepared.source.whole(), values, state, self._placed_state), fn)
-
-    def resetHostWeights(
-        self, modelProtoOrFilename: Any, ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False
-    ) -> None:
-        """Set the host copy from the initializers of a model.
-
-        Raises
-        ------
-        popart_runtime_error
-            Weights are constants, or an initializer does not fit a tensor of the session.
-        """
-        if self._request.loss is None and self._request.options.constantWeights:
-            raise popart_runtime_error("Cannot call resetHostWeights when constantWeights is set")
-        values = saving.initializer_values(load_proto(modelProtoOrFilename))
-        unused = {t.name for t in self._prepared.source.proto.graph.initializer} - self._prepared.held.keys()
-        values = {n: v for n, v in values.items() if n not in unused}
-        skip = ignoreWeightsInModelWithoutCorrespondingHostWeight
-        self._weights.replace(values, ignore_unknown=skip, where="resetHostWeights")
-        self._weights.loaded = False
-        self._ready_token = None
-
-    # -- random numbers
-
-    @checked
-    def setRandomSeed(self, seedValue: int) -> None:
-        """Set the random seed.
-
-        Raises
-        ------
-        popart_runtime_error
-            Before `prepareDevice`.
-        """
-        if not self._prepared.program.random:
-            module_logger("session").warning(
-                "Trying to set the random seed, but this session has no random behaviour. Doing nothing."
-            )
-            return
-        if self._engine is None:
-            raise popart_runtime_error("Must call prepareDevice before setRandomSeed")
-        self._seed = seedValue
-        if self._loaded:
-            self._engine.put_seed(seeds.to_words(seedValue))
-
-    def getRandomSeed(self) -> int:
-        """The current random seed, on replica 0.
-
-        Raises
-        ------
-        popart_runtime_error
-            Before `prepareDevice`.
-        """
-        if not self._prepared.program.random:
-            module_logger("session").warning(
-                "Trying to get the random seed, but this session has no random behaviour. Returning 0."
-            )
-            return 0
-        return seeds.to_int(self._ready("getRandomSeed").seed())
-
-
-def _patterns_by_default() -> Patterns:
-    """What a session without the argument applies: PopART's default, and strided slices, which that refuses."""
-    return Patterns().enablePattern("Slice2SliceSubsample", True)
-
-
-def make_request(
-    fnModel: Any, dataFlow: Any, deviceInfo: Any, inputShapeInfo: Any, patterns: Any, userOptions: Any, name: str,
-    loss: Any = None, optimizer: Optimizer | None = None,
-) -> Request:  # fmt: skip
-    """Arguments of a constructor, checked and copied.
-
-    Raises
-    ------
-    popart_exception
-        No device.
-    TypeError
-        An argument of a wrong type.
-    """
-    if deviceInfo is None:
-        raise popart_exception("Must pass a valid deviceInfo to the session constructor.")
-    flow = DataFlow(1, {}) if dataFlow is None else dataFlow
-    for value, kind, what in (
-        (flow, DataFlow, "dataFlow"),
-        (inputShapeInfo or InputShapeInfo(), InputShapeInfo, "inputShapeInfo"),
-        (patterns or Patterns(), Patterns, "patterns"),
-        (userOptions or SessionOptions(), SessionOptions, "userOptions"),
-    ):
-        if not isinstance(value, kind):
-            raise TypeError(f"{what} must be a {kind.__name__}, got {type(value).__name__}")
-    return Request(
-        model=fnModel,
-        data_flow=copy.deepcopy(flow),
-        device=deviceInfo,
-        options=copy.deepcopy(userOptions) if userOptions is not None else SessionOptions(),
-        patterns=copy.deepcopy(patterns) if patterns is not None else _patterns_by_default(),
-        shapes=copy.deepcopy(inputShapeInfo) if inputShapeInfo is not None else InputShapeInfo(),
-        name=name,
-        loss=loss,
-        optimizer=None if optimizer is None else optimizer.clone(),
-    )
-
-
-def _arrays(weights: IWeightsIO) -> PyWeightsIO:
-    if not isinstance(weights, PyWeightsIO):
-        raise TypeError(f"Expected a PyWeightsIO, got {type(weights).__name__}")
-    return weights
-
-
-@checked
-def _run_arguments(*args: Any, **kwargs: Any) -> tuple[str, Any]:
-    values = list(args)
-    handle = kwargs.pop("programHandle", None)
-    if handle is None and values and isinstance(values[0], str):
-        handle = values.pop(0)
-    stepio = kwargs.pop("stepio", None)
-    if stepio is None and values:
-        stepio = values.pop(0)
-    kwargs.pop("debugName", None)
-    if kwargs or len(values) > 1 or stepio is None:
-        raise TypeError("run(stepio, debugName='') or run(programHandle, stepio, debugName='')")
-    return handle or MAIN, stepio
-
-
-def _unknown_program(handle: str) -> popart_exception:
-    return popart_exception(
-        f"Unknown program handle '{handle}'. The only other program is '{FORWARD_ONLY}', which exists when "
-        "createImplicitPipeliningFwdOnlyProgram is set."
-    )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .core import SessionCore, make_request
+from .core import SessionCore
 from .older import accepts_older_spellings
+from .requests import make_request
 
 
 class InferenceSession(SessionCore):

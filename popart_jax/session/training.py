@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..optimizers import Optimizer
-from .core import SessionCore, make_request
+from .core import SessionCore
 from .older import OlderOptimizerMethods, accepts_older_spellings
+from .requests import make_request
 
 
 class TrainingSession(SessionCore, OlderOptimizerMethods):

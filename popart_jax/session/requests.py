@@ -1,0 +1,56 @@
+"""Arguments of a session's constructor, checked and copied."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from ..errors import popart_exception
+from ..model.input_shapes import InputShapeInfo
+from ..optimizers import Optimizer
+from .dataflow import DataFlow
+from .options import SessionOptions
+from .patterns_api import Patterns
+from .preparing import Request
+
+
+def _patterns_by_default() -> Patterns:
+    """What a session without the argument applies: PopART's default, and strided slices, which that refuses."""
+    return Patterns().enablePattern("Slice2SliceSubsample", True)
+
+
+def make_request(
+    fnModel: Any, dataFlow: Any, deviceInfo: Any, inputShapeInfo: Any, patterns: Any, userOptions: Any, name: str,
+    loss: Any = None, optimizer: Optimizer | None = None,
+) -> Request:  # fmt: skip
+    """Arguments of a constructor, checked and copied.
+
+    Raises
+    ------
+    popart_exception
+        No device.
+    TypeError
+        An argument of a wrong type.
+    """
+    if deviceInfo is None:
+        raise popart_exception("Must pass a valid deviceInfo to the session constructor.")
+    flow = DataFlow(1, {}) if dataFlow is None else dataFlow
+    for value, kind, what in (
+        (flow, DataFlow, "dataFlow"),
+        (inputShapeInfo or InputShapeInfo(), InputShapeInfo, "inputShapeInfo"),
+        (patterns or Patterns(), Patterns, "patterns"),
+        (userOptions or SessionOptions(), SessionOptions, "userOptions"),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(f"{what} must be a {kind.__name__}, got {type(value).__name__}")
+    return Request(
+        model=fnModel,
+        data_flow=copy.deepcopy(flow),
+        device=deviceInfo,
+        options=copy.deepcopy(userOptions) if userOptions is not None else SessionOptions(),
+        patterns=copy.deepcopy(patterns) if patterns is not None else _patterns_by_default(),
+        shapes=copy.deepcopy(inputShapeInfo) if inputShapeInfo is not None else InputShapeInfo(),
+        name=name,
+        loss=loss,
+        optimizer=None if optimizer is None else optimizer.clone(),
+    )
