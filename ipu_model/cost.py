@@ -54,7 +54,7 @@ class Cost:
     moved: Number = 0.0
 
     @property
-    def cycles(self) -> Number:
+    def total(self) -> Number:
         return self.compute + self.exchange + self.sync + self.inter_ipu + self.host
 
     def __add__(self, other: Cost) -> Cost:

@@ -210,4 +210,4 @@ def _dearest(prices: list[Number]) -> list[Number]:
 
 def _frame_cycles(program: Program, costs: list[Cost], frame: int) -> Number:
     f = program.frames[frame]
-    return sum(costs[at].cycles * program.frames[program.steps[at].frame].total for at in range(f.begin, f.end))
+    return sum(costs[at].total * program.frames[program.steps[at].frame].total for at in range(f.begin, f.end))

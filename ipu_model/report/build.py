@@ -13,7 +13,6 @@ from ipu_model.pricing import Priced
 from ipu_model.report.memory import memory_of
 from ipu_model.report.model import (
     NO_SCOPE,
-    Cycles,
     FrameRow,
     IpuRow,
     OperationRow,
@@ -28,8 +27,9 @@ from ipu_model.target import Target
 from ipu_model.walk.scope import PHASES
 
 
-def cycles(cost: Cost) -> Cycles:
-    return Cycles(*(float(getattr(cost, name)) for name in FIELDS))
+def plain(cost: Cost) -> Cost:
+    """A cost in plain numbers, as documents hold them."""
+    return Cost(*(float(getattr(cost, name)) for name in FIELDS))
 
 
 def build(priced: Priced, time: Timing, live: Liveness, code: dict[str, Any], types: list) -> Report:
@@ -45,7 +45,7 @@ def build(priced: Priced, time: Timing, live: Liveness, code: dict[str, Any], ty
     return Report(
         name=priced.context.options.name,
         target=describe(priced.context.target, priced),
-        cycles=cycles(priced.total),
+        cycles=plain(priced.total),
         phases=_phases(priced),
         ipus=_ipus(priced, schedule),
         schedule=schedule,
@@ -83,10 +83,10 @@ def describe(target: Target, priced: Priced) -> dict[str, Any]:
 
 def _steps(priced: Priced, live: Liveness) -> tuple[StepRow, ...]:
     rows, clock, parts_of = [], 0.0, {}
-    memo: dict[int, Cycles] = {}
+    memo: dict[int, Cost] = {}
     for at, step in enumerate(priced.program.steps):
         cost, trips = priced.costs[at], priced.trips[at]
-        once = memo.get(id(cost)) or cycles(cost)
+        once = memo.get(id(cost)) or plain(cost)
         memo[id(cost)] = once
         fused = priced.into[at] >= 0
         extra = priced.extras.get(at, ())
@@ -115,23 +115,23 @@ def _part(s: Superstep, target: Target) -> Part:
         int(s.tiles),
         float(s.balance),
         float(s.received),
-        cycles(one),
+        plain(one),
         float(s.times),
     )
 
 
-def _phases(priced: Priced) -> dict[str, Cycles]:
+def _phases(priced: Priced) -> dict[str, Cost]:
     sums: dict[str, Cost] = dict.fromkeys(PHASES, ZERO)
     for at, step in enumerate(priced.program.steps):
         sums[step.scope.phase] = sums[step.scope.phase] + priced.costs[at] * priced.trips[at]
-    return {phase: cycles(cost) for phase, cost in sums.items()}
+    return {phase: plain(cost) for phase, cost in sums.items()}
 
 
 def _ipus(priced: Priced, schedule: Schedule) -> tuple[IpuRow, ...]:
     sums = [ZERO] * max(1, priced.placement.ipus)
     for at, cost in enumerate(priced.costs):
         sums[priced.ipus[at]] = sums[priced.ipus[at]] + cost * priced.trips[at]
-    rows = [cycles(c) for c in sums]
+    rows = [plain(c) for c in sums]
     return tuple(IpuRow(i, c, max(0.0, schedule.cycles - c.total)) for i, c in enumerate(rows))
 
 
@@ -144,12 +144,12 @@ def _operations(priced: Priced) -> tuple[OperationRow, ...]:
         total, steps = ZERO, priced.program.steps
         for at in members:
             total = total + priced.costs[at] * priced.trips[at]
-        names = dict.fromkeys(steps[at].op.primitive for at in members if nonzero(priced.costs[at].cycles))
+        names = dict.fromkeys(steps[at].op.primitive for at in members if nonzero(priced.costs[at].total))
         written = sum(t.nbytes for at in members if not priced.prices[at].view for t in steps[at].op.outputs)
         temporary = max(int(priced.prices[at].temporary) for at in members)
         rows.append(
             OperationRow(
-                node, phase, tuple(names), len(members), priced.ipus[members[0]], cycles(total), temporary, written
+                node, phase, tuple(names), len(members), priced.ipus[members[0]], plain(total), temporary, written
             )
         )
     return tuple(rows)

@@ -11,25 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ipu_model.cost import Cost
+
 SCHEMA_VERSION = 1
 NO_SCOPE = "program"  # name of steps outside all scopes
-
-
-@dataclass(frozen=True, slots=True)
-class Cycles:
-    """Tile cycles by kind (see `ipu_model.cost.Cost`), floating point operations and bytes moved."""
-
-    compute: float = 0.0
-    exchange: float = 0.0
-    sync: float = 0.0
-    inter_ipu: float = 0.0
-    host: float = 0.0
-    flops: float = 0.0
-    moved: float = 0.0
-
-    @property
-    def total(self) -> float:
-        return self.compute + self.exchange + self.sync + self.inter_ipu + self.host
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +27,7 @@ class Part:
     tiles: int
     balance: float
     received: float
-    cycles: Cycles
+    cycles: Cost
     times: float = 1
 
 
@@ -57,7 +42,7 @@ class StepRow:
     shape: str
     ipu: int
     trips: float
-    cycles: Cycles
+    cycles: Cost
     start: float
     parts: tuple[Part, ...]
     frame: int
@@ -86,7 +71,7 @@ class OperationRow:
     primitives: tuple[str, ...]
     steps: int
     ipu: int
-    cycles: Cycles
+    cycles: Cost
     peak_temporary: int
     output_bytes: int
 
@@ -122,7 +107,7 @@ class IpuRow:
     """One IPU: cycles of its steps, and how long it waits for others in a step of the program."""
 
     ipu: int
-    cycles: Cycles
+    cycles: Cost
     idle: float
 
 
@@ -215,8 +200,8 @@ class Report:
 
     name: str
     target: dict[str, Any]
-    cycles: Cycles
-    phases: dict[str, Cycles]
+    cycles: Cost
+    phases: dict[str, Cost]
     ipus: tuple[IpuRow, ...]
     schedule: Schedule
     operations: tuple[OperationRow, ...]

@@ -33,7 +33,7 @@ def sequential(priced: Priced) -> Timing:
     """Everything in turn; host traffic behind compute when the options say so."""
     total = priced.total
     hidden = _hidden(priced, total.host, total.compute + total.exchange + total.sync)
-    return Timing("sequential", total.cycles - hidden, 0.0, hidden, ())
+    return Timing("sequential", total.total - hidden, 0.0, hidden, ())
 
 
 def _hidden(priced: Priced, host: Number, busy: Number) -> Number:
@@ -67,7 +67,7 @@ def pipelined(priced: Priced) -> Timing:
     per_ipu: dict[int, Number] = defaultdict(float)
     outside: dict[int, Number] = defaultdict(float)
     for at, cost in enumerate(priced.costs):
-        cycles, ipu = cost.cycles * priced.trips[at], priced.ipus[at]
+        cycles, ipu = cost.total * priced.trips[at], priced.ipus[at]
         if priced.program.steps[at].scope.phase == "update":
             outside[ipu] = outside[ipu] + cycles
         else:

@@ -8,7 +8,8 @@ from typing import Any
 import jax
 
 import ipu_model
-from ipu_model.report.model import Cycles, Part, StepRow
+from ipu_model.cost import ZERO, Cost
+from ipu_model.report.model import Part, StepRow
 
 from ..execution.program import AXIS
 from ..session.pricing import target_of
@@ -52,21 +53,19 @@ def _with_code_loads(report: ipu_model.Report, layout: Layout, target: Any) -> i
     if not loads:
         return report
     code = sum(row.code_bytes * row.tiles for row in report.vertices)
-    steps, total = list(report.steps), Cycles()
+    steps, total = list(report.steps), ZERO
     for op in loads:
         size = code * len(op._options["graph"]._ops) / len(ops)
-        cycles = Cycles(host=size / target.streaming_bytes_per_second * target.clock_hz)
+        cycles = Cost(host=size / target.streaming_bytes_per_second * target.clock_hz)
         part = Part("StreamCopy/in", "", 0, report.target["tilesPerIPU"], 1.0, size, cycles)
         name = f"remote_code_load/{op.id}"
         ipu = op._settings.vgraphId or 0
         steps.append(StepRow(name, op._node.name or name, "forward", "remote_code_load", "", ipu, 1, cycles,
                              report.cycles.total + total.total, (part,), 0))  # fmt: skip
-        total = Cycles(host=total.host + cycles.host)
-    whole = replace(report.cycles, host=report.cycles.host + total.host)
-    schedule = replace(report.schedule, cycles=report.schedule.cycles + total.host)
-    forward = report.phases["forward"]
-    phases = {**report.phases, "forward": replace(forward, host=forward.host + total.host)}
-    return replace(report, steps=tuple(steps), cycles=whole, phases=phases, schedule=schedule)
+        total = total + cycles
+    schedule = replace(report.schedule, cycles=report.schedule.cycles + total.total)
+    phases = {**report.phases, "forward": report.phases["forward"] + total}
+    return replace(report, steps=tuple(steps), cycles=report.cycles + total, phases=phases, schedule=schedule)
 
 
 def _role(name: str) -> Any:

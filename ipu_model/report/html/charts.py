@@ -8,8 +8,9 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from ipu_model.cost import Cost
 from ipu_model.report.html import formats
-from ipu_model.report.model import Cycles, Report
+from ipu_model.report.model import Report
 
 COLUMNS, CELL = 64, 13
 
@@ -28,7 +29,7 @@ def _rect(x: float, y: float, width: float, height: float, css: str, title: str 
     return f'<rect class="{css}" {place}{facts}>{tip}</rect>'
 
 
-def phases(report: Report, rows: Sequence[tuple[str, Cycles]], kinds: Sequence[str], names: dict[str, str]) -> Markup:
+def phases(report: Report, rows: Sequence[tuple[str, Cost]], kinds: Sequence[str], names: dict[str, str]) -> Markup:
     """One bar per phase, stacked by kind of cycle."""
     longest = max((c.total for _, c in rows), default=1.0)
     body = []
