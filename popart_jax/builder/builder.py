@@ -1,7 +1,5 @@
 """`Builder`: the face of the builder, with one namespace of operators per domain and opset."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Union
@@ -23,7 +21,7 @@ from .opsets import AiGraphcoreOpset1 as GraphcoreNamespace
 from .opsets import AiOnnx, Opset, onnx_namespace
 
 _DEFAULT_ONNX, _DEFAULT_GRAPHCORE = 10, 1
-_DOMAINS = {"aiOnnx": ("ai.onnx", _DEFAULT_ONNX), "aiGraphcore": ("ai.graphcore", _DEFAULT_GRAPHCORE)}
+_DOMAINS = {"aiOnnx": "ai.onnx", "aiGraphcore": "ai.graphcore"}
 _Namespace = Union[  # noqa: UP007 - tools look at this annotation
     AiGraphcoreOpset1, AiOnnxOpset6, AiOnnxOpset7, AiOnnxOpset8, AiOnnxOpset9, AiOnnxOpset10, AiOnnxOpset11
 ]
@@ -71,9 +69,9 @@ class Builder(_BuilderCore):
         if opsets is not None:
             self.aiOnnxOpsetVersion(opsets["ai.onnx"])
             self._chosen["aiGraphcore"] = GraphcoreNamespace(self, opsets["ai.graphcore"])
-        loaded = self._model.opset_imports.get("") if modelProtoOrFilename is not None else None
-        if loaded is not None and "aiOnnx" not in self._chosen:
-            self.aiOnnxOpsetVersion(loaded)
+        self._defaults = {"aiOnnx": _DEFAULT_ONNX, "aiGraphcore": _DEFAULT_GRAPHCORE}
+        if modelProtoOrFilename is not None:
+            self._defaults["aiOnnx"] = self._model.opset_imports.get("", _DEFAULT_ONNX)
 
     def aiOnnxOpsetVersion(self, version: int) -> None:
         """Settle the ai.onnx opset.
@@ -101,12 +99,12 @@ class Builder(_BuilderCore):
     def _namespace(self, family: str, version: int | None, asked: str) -> Opset:
         chosen = self._chosen.get(family)
         if chosen is None:
-            domain, default = _DOMAINS[family]
-            wanted = default if version is None else version
+            wanted = self._defaults[family] if version is None else version
             known = ONNX_SETS if family == "aiOnnx" else {1: AiGraphcoreOpset1}
             if wanted not in known:
                 raise KeyError(
-                    f"'{asked}': there is no opset {wanted} of {domain}; there are {', '.join(map(str, known))}."
+                    f"'{asked}': there is no opset {wanted} of {_DOMAINS[family]}; there are "
+                    f"{', '.join(map(str, known))}."
                 )
             chosen = onnx_namespace(self, wanted) if family == "aiOnnx" else GraphcoreNamespace(self, wanted)
             self._chosen[family] = chosen
@@ -114,7 +112,7 @@ class Builder(_BuilderCore):
             if family == "aiOnnx" and version not in ONNX_SETS:
                 raise KeyError(f"'{asked}' is no operator set of this builder.")
             raise RuntimeError(
-                f"{_DOMAINS[family][0]} opset is already defined as {chosen.version}; {asked} cannot be used in the "
+                f"{_DOMAINS[family]} opset is already defined as {chosen.version}; {asked} cannot be used in the "
                 f"same model."
             )
         self.__dict__[asked] = chosen  # found at once the next time
@@ -125,9 +123,10 @@ class Builder(_BuilderCore):
         constant = aiOnnx.constant(np.array(list(shape), dtype=np.int64), debugContext=debugContext)
         return aiOnnx.reshape([args[0], constant], debugContext=debugContext)
 
-    def createSubgraphBuilder(self) -> Builder:
+    def createSubgraphBuilder(self) -> "Builder":
         """A builder for a subgraph; its names differ from those of all related builders."""
         child = Builder(builderCore=self)
+        child._defaults = self._defaults
         for family, opset in self._chosen.items():
             child._chosen[family] = type(opset)(child, opset.version)
         return child

@@ -7,7 +7,7 @@ from typing import Any, overload
 import onnx_ir as ir
 
 from .._calls import checked, overloaded
-from ..enums import RecomputeType
+from ..enums import CommGroupType, RecomputeType
 from ..errors import popart_exception
 from ..model import attribute_names as names
 from ..model.tensor_location import TensorLocation
@@ -132,9 +132,9 @@ class Placement(NodeAnnotations):
         return self._within(names.SCHEDULE_PRIORITY, value)
 
     @checked
-    def commGroup(self, type: int = 0, groupSize: int = 0) -> AttributeContextManager:
+    def commGroup(self, type: int | CommGroupType = 0, groupSize: int = 0) -> AttributeContextManager:
         """Replica groups of the collectives that follow."""
-        return self._within(names.COMM_GROUP, [type, groupSize])
+        return self._within(names.COMM_GROUP, [int(type), groupSize])
 
     def outlineAttributes(self, pyd: dict[str, Any], /) -> KeyValueContextManager:
         """Attributes that keep unequal blocks from being outlined together."""

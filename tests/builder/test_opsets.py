@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import typing
+
 import numpy as np
 import onnx
 import pytest
@@ -111,3 +114,19 @@ def test_the_checker_raises_runtime_error_and_nothing_else(tmp_path, monkeypatch
     with pytest.raises(RuntimeError, match="doesn't exist or is not accessible") as caught:
         Builder("m.onnx")
     assert type(caught.value) is RuntimeError
+
+
+def test_a_loaded_model_keeps_its_opset():
+    """`aiOnnx` is the opset of the model; an operator of another one is refused when it is added."""
+    first = Builder()
+    x = first.addInputTensor("FLOAT", [2], "x")
+    first.addOutputTensor(first.aiOnnxOpset9.relu([x]))
+    assert Builder(first.getModelProto()).aiOnnx.version == 9
+    later = Builder(first.getModelProto()).aiOnnxOpset10
+    with pytest.raises(popart_jax.popart_exception, match="Invalid opset 10 used to add an operation"):
+        later.relu([x])
+
+
+def test_the_namespaces_that_tools_look_up():
+    hint = inspect.signature(Builder.__getattr__).return_annotation
+    assert typing.get_args(hint)[0] is popart_jax.AiGraphcoreOpset1
