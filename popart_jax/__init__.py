@@ -6,7 +6,9 @@ the package is quick and starts nothing.
 
 import lazy_loader as _lazy
 
+from ._collector import without_collector as _without_collector
 from ._compat.onnx_ir import import_lean as _import_lean
 
 _import_lean()
-__getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
+_import, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
+__getattr__ = _without_collector()(_import)

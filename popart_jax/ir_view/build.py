@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
@@ -14,6 +12,7 @@ import patterns
 from patterns.inplace import make_inplace
 from patterns.passes import remove_unused
 
+from .._collector import without_collector
 from . import (
     hostio,
     locations,
@@ -44,18 +43,6 @@ class View:
 
     graph: ir.Graph
     log: patterns.SweepLog
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Nodes and values refer to each other, so each pass of the collector walks the whole graph and finds nothing."""
-    on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if on:
-            gc.enable()
 
 
 @without_collector()

@@ -9,8 +9,9 @@ import onnx_ir as ir
 
 import patterns
 
+from .._collector import without_collector
 from ..model.op_names import describe, identifier
-from .build import build, without_collector
+from .build import build
 from .facts import IrFacts, TensorType
 from .forward import forward_graph
 from .loss_scaling import tracked_tensors

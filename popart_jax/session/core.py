@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._calls import checked
+from .._collector import without_collector
 from ..enums import DeviceConnectionType, VirtualGraphMode
 from ..errors import popart_exception, popart_runtime_error
 from ..ir_view import build, may_be_unlowered, misplaced, tracked_gradients, unlowered
@@ -60,6 +61,7 @@ class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMetho
 
     _prepared: Prepared
 
+    @without_collector()
     def _start(self, request: Request) -> None:
         self._request = request
         try:
@@ -151,6 +153,7 @@ class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMetho
     # -- compiling and loading
 
     @checked
+    @without_collector()
     def prepareDevice(self, loadEngine: bool = True, err: Any = None) -> None:
         """Compile the program for the device, and load it.
 
