@@ -16,15 +16,21 @@ from jax import lax
 from .two_way import two_way
 
 Pads = tuple[tuple[int, int], ...]
-_LAYOUT = ("NHWC", "HWIO", "NHWC")
+Layout = tuple[str, str, str]
+
+
+def layout(rank: int) -> Layout:
+    """Channels last, for `lax.conv_general_dilated`: data (N, ..., C) of this rank and weights (..., C, M)."""
+    spatial = "DHW"[5 - rank :]
+    return (f"N{spatial}C", f"{spatial}IO", f"N{spatial}C")
 
 
 @partial(two_way, nondiff_argnums=(2, 3, 4))
 def canonical_convolution(
     x: jax.Array, w: jax.Array, strides: tuple[int, ...], pads: Pads, dilations: tuple[int, ...]
 ) -> jax.Array:
-    """Correlation of x (N, H, W, C) with w (kh, kw, C, M)."""
-    return lax.conv_general_dilated(x, w, strides, pads, None, dilations, _LAYOUT)
+    """Correlation of x (N, ..., C) with w (..., C, M), of one to three spatial dimensions."""
+    return lax.conv_general_dilated(x, w, strides, pads, None, dilations, layout(x.ndim))
 
 
 def _forward(x, w, strides, pads, dilations):
@@ -46,20 +52,20 @@ def _spread(sizes: Sequence[int], steps: Sequence[int]) -> list[int]:
 
 def _data_gradient(x, w, g, strides, pads, dilations):
     """The gradient spread by the strides, correlated with the turned window."""
-    window, image = _spread(w.shape[:2], dilations), _spread(g.shape[1:3], strides)
+    window, image = _spread(w.shape[:-2], dilations), _spread(g.shape[1:-1], strides)
     before = [k - 1 - lo for k, (lo, _) in zip(window, pads, strict=True)]
-    after = [n + k - 1 - m - b for n, k, m, b in zip(x.shape[1:3], window, image, before, strict=True)]
-    turned = jnp.flip(w, (0, 1)).swapaxes(2, 3)
+    after = [n + k - 1 - m - b for n, k, m, b in zip(x.shape[1:-1], window, image, before, strict=True)]
+    turned = jnp.flip(w, range(w.ndim - 2)).swapaxes(-1, -2)
     padding = list(zip(before, after, strict=True))
-    return lax.conv_general_dilated(g, turned, (1, 1), padding, strides, dilations, _LAYOUT)
+    return lax.conv_general_dilated(g, turned, (1,) * len(strides), padding, strides, dilations, layout(x.ndim))
 
 
 def _weight_gradient(x, w, g, strides, pads, dilations):
     """Images as channels and channels as images: the gradient is the window."""
-    window, image = _spread(w.shape[:2], dilations), _spread(g.shape[1:3], strides)
+    window, image = _spread(w.shape[:-2], dilations), _spread(g.shape[1:-1], strides)
     before = [lo for lo, _ in pads]
-    after = [m + k - 1 - n - b for n, k, m, b in zip(x.shape[1:3], window, image, before, strict=True)]
-    images = x.transpose(3, 1, 2, 0)
+    after = [m + k - 1 - n - b for n, k, m, b in zip(x.shape[1:-1], window, image, before, strict=True)]
+    images, kernel = x.swapaxes(0, -1), jnp.moveaxis(g, 0, -2)
     padding = list(zip(before, after, strict=True))
-    found = lax.conv_general_dilated(images, g.transpose(1, 2, 0, 3), dilations, padding, None, strides, _LAYOUT)
-    return found.transpose(1, 2, 0, 3)
+    found = lax.conv_general_dilated(images, kernel, dilations, padding, None, strides, layout(x.ndim))
+    return jnp.moveaxis(found, 0, -2)

@@ -1,7 +1,7 @@
 """Channels-last forms of the spatial operators, in the package's own domain; only graph passes write these nodes.
 
 A channels-last tensor (N, H, W, C) is handled as data with spatial dimensions (H, W, C) whose last window size is 1,
-so that the window arithmetic of the NCHW operators serves here as well.
+so that the window arithmetic of the NCHW operators serves here as well. There may be one to three spatial dimensions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .canonical_convolution import canonical_convolution
+from .canonical_convolution import canonical_convolution, layout
 from .normalization import normalise, train_batch_norm
 from .pooling import _counts, max_pool_values, window_sum
 from .registry import OutputCount, PopartMode, Training, lowers
@@ -52,7 +52,7 @@ def conv(
         y = canonical_convolution(x, w, tuple(win.strides), tuple(win.pads), tuple(win.dilations))
     else:
         y = lax.conv_general_dilated(
-            x, w, win.strides, win.pads, None, win.dilations, ("NHWC", "HWIO", "NHWC"), feature_group_count=group
+            x, w, win.strides, win.pads, None, win.dilations, layout(x.ndim), feature_group_count=group
         )
     return y if b is None else y + b
 

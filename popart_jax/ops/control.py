@@ -97,7 +97,9 @@ def _only_sound_branch(
     if (reasons[True] is None) == (reasons[False] is None):
         raise err
     bad = reasons[True] is not None
-    jax.debug.callback(partial(_refuse_branch, bad, str(reasons[bad])), flag)
+    refuse = partial(_refuse_branch, str(reasons[bad]))
+    # under a condition of its own, since a call of the host at every run would cost more than a small model
+    lax.cond(flag == bad, lambda: jax.debug.callback(refuse), lambda: None)
     return _arrays(else_branch() if bad else then_branch())
 
 
@@ -110,9 +112,8 @@ def _failure(branch: Subgraph) -> popart_exception | None:
     return None
 
 
-def _refuse_branch(bad: bool, reason: str, flag: Any) -> None:
-    if bool(flag) is bad:
-        raise popart_runtime_error(f"An If took a branch that does not fit to the shapes of this call: {reason}")
+def _refuse_branch(reason: str) -> None:
+    raise popart_runtime_error(f"An If took a branch that does not fit to the shapes of this call: {reason}")
 
 
 class _LoopCall:

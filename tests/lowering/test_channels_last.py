@@ -36,8 +36,8 @@ class Author:
         self.nodes.append(oh.make_node(kind, inputs, names, name=names[0], **attributes))
         return names[0]
 
-    def model(self, output: str) -> onnx.ModelProto:
-        x = oh.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 3, 16, 16])
+    def model(self, output: str, shape: tuple[int, ...] = (2, 3, 16, 16)) -> onnx.ModelProto:
+        x = oh.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)
         y = oh.make_tensor_value_info(output, onnx.TensorProto.FLOAT, None)
         graph = oh.make_graph(self.nodes, "g", [x], [y], self.weights)
         return oh.make_model(graph, opset_imports=[oh.make_opsetid("", 11)], ir_version=8)
@@ -59,6 +59,43 @@ def convolutional(a: Author) -> str:
     y = a.op("AveragePool", y, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
     y = a.op("Mul", y, a.op("Sigmoid", a.op("GlobalAveragePool", y)))
     return a.op("Flatten", y)
+
+
+def in_other_ranks(a: Author, spatial: int) -> str:
+    """The same with one or three spatial dimensions."""
+    ones = (1,) * spatial
+    y = a.op("Conv", "x", a.weight(6, 3, *(3 * n for n in ones)), a.weight(6), pads=[1, *ones[1:]] * 2)
+    y = a.op("BatchNormalization", y, *(a.weight(6) for _ in range(4)))
+    y = a.op("Conv", y, a.weight(6, 1, *(2 * n for n in ones)), group=6, strides=[2 * n for n in ones])
+    y = a.op("MaxPool", a.op("Add", y, a.weight(6, *ones)), kernel_shape=[2] * spatial)
+    y = a.op("Concat", y, a.op("Mul", y, a.weight(1, 6, *ones)), axis=1)
+    y = a.op("AveragePool", y, kernel_shape=[2] * spatial)
+    y = a.op("Relu", a.op("Conv", y, a.weight(4, 12, *ones)))
+    return a.op("Concat", y, y, axis=-1)
+
+
+def transposes_left(graph, output: str, x: np.ndarray, expected: np.ndarray) -> list[tuple[int, ...]]:
+    """Shapes of the transposes that every run makes; checks its result."""
+    halves = split(two_arguments(graph, output, x), [True] * len(graph.initializers) + [False])
+    assert halves is not None
+    made = halves.early(*jax.tree.leaves(weights_of(graph)))
+    np.testing.assert_allclose(halves.late(*made, x)[0], expected, rtol=1e-4, atol=1e-5)
+    late = jax.make_jaxpr(halves.late)(*made, x)
+    return [e.outvars[0].aval.shape for e in late.eqns if e.primitive.name == "transpose"]
+
+
+@pytest.mark.parametrize("spatial", [1, 3])
+def test_convolutions_of_other_ranks(spatial):
+    author = Author()
+    output = in_other_ranks(author, spatial)
+    x = author.rng.normal(size=(2, 3, *[13] * spatial)).astype(np.float32)
+    proto = author.model(output, x.shape)
+    graph = load(proto).graph
+    assert channels_last(graph)
+    expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})[0]
+    shapes = transposes_left(graph, output, x, expected)
+    assert len(shapes) == 2
+    assert all(shape[0] == len(x) for shape in shapes)
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +121,7 @@ def test_values_stay_and_inner_transposes_go(case):
     expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})[0]
     bindings = {**weights_of(graph), "x": x}
     np.testing.assert_allclose(run(graph, bindings, output), expected, rtol=1e-4, atol=1e-5)
-    halves = split(two_arguments(graph, output, x), [True] * len(graph.initializers) + [False])
-    assert halves is not None
-    made = halves.early(*jax.tree.leaves(weights_of(graph)))
-    np.testing.assert_allclose(halves.late(*made, x)[0], expected, rtol=1e-4, atol=1e-5)
-    late = jax.make_jaxpr(halves.late)(*made, x)
-    transposed = [e.outvars[0].aval.shape for e in late.eqns if e.primitive.name == "transpose"]
+    transposed = transposes_left(graph, output, x, expected)
     assert len(transposed) == 2
     assert all(shape[0] == len(x) for shape in transposed)
 

@@ -27,3 +27,23 @@ def test_gradients(strides, pads, dilations):
     np.testing.assert_allclose(ours, y, rtol=1e-5, atol=1e-5)
     for mine, expected in zip(our_pull(g), pull(g), strict=True):
         np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("spatial", [1, 3])
+def test_gradients_with_other_numbers_of_spatial_dimensions(spatial):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, *(9, 7, 6)[:spatial], 3)).astype(np.float32)
+    w = rng.normal(size=(*(3, 2, 3)[:spatial], 3, 4)).astype(np.float32)
+    strides, pads, dilations = (2, 1, 3)[:spatial], ((1, 2), (0, 1), (2, 0))[:spatial], (1, 3, 1)[:spatial]
+    names = "DHW"[:spatial]
+
+    def plain(x, w):
+        order = (f"N{names}C", f"{names}IO", f"N{names}C")
+        return lax.conv_general_dilated(x, w, strides, pads, None, dilations, order)
+
+    y, pull = jax.vjp(plain, x, w)
+    ours, our_pull = jax.vjp(lambda x, w: canonical_convolution(x, w, strides, pads, dilations), x, w)
+    g = rng.normal(size=y.shape).astype(np.float32)
+    np.testing.assert_allclose(ours, y, rtol=1e-5, atol=1e-5)
+    for mine, expected in zip(our_pull(g), pull(g), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-4)

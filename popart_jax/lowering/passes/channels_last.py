@@ -1,9 +1,9 @@
 """Run the convolutional part of a graph with channels last.
 
 XLA's CPU and GPU convolutions want channels last; a graph of NCHW nodes would transpose around each of them. One walk
-in graph order keeps, beside each rank-4 tensor, its channels-last twin where one exists: convolutions and pools read
-and make twins, layout-neutral operators work on twins when their operands have them, and whoever needs NCHW reads a
-transpose that is computed only if somebody does. Tensors keep their names and values.
+in graph order keeps, beside each tensor with channels (rank 3 to 5), its channels-last twin where one exists:
+convolutions and pools read and make twins, layout-neutral operators work on twins when their operands have them, and
+whoever needs NCHW reads a transpose that is computed only if somebody does. Tensors keep their names and values.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 DOMAIN = "popart_jax"
-LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
-_RANK3_LAST = (1, 2, 0)
+_RANKS = (3, 4, 5)
 
 UNARY = {
     "Abs", "Cast", "Ceil", "Celu", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity",
@@ -25,13 +24,24 @@ UNARY = {
 BROADCASTING = {"Add", "Sub", "Mul", "Div", "Pow", "PRelu", "Max", "Min", "Sum", "Mean"}
 
 
+def last(rank: int) -> tuple[int, ...]:
+    """The permutation from channels first to channels last."""
+    return (0, *range(2, rank), 1)
+
+
+def first(rank: int) -> tuple[int, ...]:
+    """The permutation from channels last to channels first."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
 @dataclass
 class _Rewriter:
-    """The graph, the twin of each tensor that has one, and tensors whose own value must be the one that is read."""
+    """The graph, twins and their ranks by tensor, and tensors whose own value must be the one that is read."""
 
     graph: ir.Graph
     protected: Collection[str]
     twins: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    ranks: dict[ir.Value, int] = field(default_factory=dict)
     count: int = 0
 
     def name(self, value: ir.Value, tag: str) -> str:
@@ -46,11 +56,14 @@ class _Rewriter:
         self.graph.insert_before(at, node)
         return node.outputs[0]
 
-    def twin(self, value: ir.Value, at: ir.Node) -> ir.Value:
+    def twin(self, value: ir.Value, rank: int, at: ir.Node) -> ir.Value:
         """The channels-last twin, made by a transpose if there is none."""
         if value not in self.twins:
-            self.twins[value] = self.transpose(value, LAST, at)
+            self._keep(value, self.transpose(value, last(rank), at), rank)
         return self.twins[value]
+
+    def _keep(self, value: ir.Value, twin: ir.Value, rank: int) -> None:
+        self.twins[value], self.ranks[value] = twin, rank
 
     @staticmethod
     def take_over(old: ir.Value, new: ir.Value) -> None:
@@ -59,20 +72,20 @@ class _Rewriter:
         new.name, old.name = old.name, None
         new.shape, new.type = old.shape, old.type
 
-    def replace(self, old: ir.Node, new: ir.Node) -> None:
+    def replace(self, old: ir.Node, new: ir.Node, rank: int) -> None:
         """Put `new`, whose first output is channels last, in the place of `old`."""
         out = old.outputs[0]
-        last = new.outputs[0]
-        last.name, last.type = self.name(out, "nhwc"), out.type
+        made = new.outputs[0]
+        made.name, made.type = self.name(out, "nhwc"), out.type
         self.graph.insert_before(old, new)
-        first = self.transpose(last, FIRST, old)
+        plain = self.transpose(made, first(rank), old)
         name = out.name
-        self.take_over(out, first)
+        self.take_over(out, plain)
         for before, after in zip(old.outputs[1:], new.outputs[1:], strict=True):
             self.take_over(before, after)
         self.graph.remove(old, safe=True)
         if name not in self.protected:
-            self.twins[first] = last
+            self._keep(plain, made, rank)
 
 
 def channels_last(graph: ir.Graph, protected: Collection[str] = ()) -> bool:
@@ -110,11 +123,12 @@ def _attributes(node: ir.Node) -> list[ir.Attr]:
 
 def _conv(rewriter: _Rewriter, node: ir.Node) -> None:
     x, w = node.inputs[:2]
-    if x is None or w is None or rank(w) != 4:
+    known = rank(w)
+    if x is None or w is None or known not in _RANKS:
         return
-    kernel = rewriter.transpose(w, (2, 3, 1, 0), node, "hwio")
-    operands = [rewriter.twin(x, node), kernel, *node.inputs[2:]]
-    rewriter.replace(node, ir.Node(DOMAIN, "Conv", operands, _attributes(node), name=node.name))
+    kernel = rewriter.transpose(w, (*range(2, known), 1, 0), node, "hwio")
+    operands = [rewriter.twin(x, known, node), kernel, *node.inputs[2:]]
+    rewriter.replace(node, ir.Node(DOMAIN, "Conv", operands, _attributes(node), name=node.name), known)
 
 
 def _pool(rewriter: _Rewriter, node: ir.Node) -> None:
@@ -122,7 +136,7 @@ def _pool(rewriter: _Rewriter, node: ir.Node) -> None:
     if x not in rewriter.twins or len(node.outputs) > 1:
         return
     new = ir.Node(DOMAIN, node.op_type, [rewriter.twins[x]], _attributes(node), name=node.name)
-    rewriter.replace(node, new)
+    rewriter.replace(node, new, rewriter.ranks[x])
 
 
 def _batch_norm(rewriter: _Rewriter, node: ir.Node) -> None:
@@ -131,35 +145,39 @@ def _batch_norm(rewriter: _Rewriter, node: ir.Node) -> None:
     if x in rewriter.twins and spatial:
         operands, outputs = [rewriter.twins[x], *node.inputs[1:]], len(node.outputs)
         new = ir.Node(DOMAIN, node.op_type, operands, _attributes(node), name=node.name, num_outputs=outputs)
-        rewriter.replace(node, new)
+        rewriter.replace(node, new, rewriter.ranks[x])
 
 
-def _same(rewriter: _Rewriter, node: ir.Node, operands: list[ir.Value | None], attributes: list[ir.Attr]) -> None:
+def _same(
+    rewriter: _Rewriter, node: ir.Node, operands: list[ir.Value | None], attributes: list[ir.Attr], rank: int
+) -> None:
     new = ir.Node(node.domain, node.op_type, operands, attributes, name=node.name, version=node.version)
-    rewriter.replace(node, new)
+    rewriter.replace(node, new, rank)
 
 
 def _unary(rewriter: _Rewriter, node: ir.Node) -> None:
     x = node.inputs[0]
     if x in rewriter.twins:
-        _same(rewriter, node, [rewriter.twins[x], *node.inputs[1:]], _attributes(node))
+        _same(rewriter, node, [rewriter.twins[x], *node.inputs[1:]], _attributes(node), rewriter.ranks[x])
 
 
 def _broadcasting(rewriter: _Rewriter, node: ir.Node) -> None:
-    has_twin = [v in rewriter.twins for v in node.inputs]
-    others = [v for v, twin in zip(node.inputs, has_twin, strict=True) if not twin]
-    if not any(has_twin) or not all(_follows(v) for v in others) or "axis" in node.attributes:
+    ranks = {rewriter.ranks[v] for v in node.inputs if v in rewriter.twins}
+    if len(ranks) != 1 or "axis" in node.attributes:
         return
-    _same(rewriter, node, [_aligned(rewriter, v, node) for v in node.inputs], _attributes(node))
+    (common,) = ranks
+    if all(v in rewriter.twins or _follows(v, common) for v in node.inputs):
+        operands = [_aligned(rewriter, v, common, node) for v in node.inputs]
+        _same(rewriter, node, operands, _attributes(node), common)
 
 
-def _follows(value: ir.Value | None) -> bool:
+def _follows(value: ir.Value | None, common: int) -> bool:
     """Whether an operand without a twin can be brought into layout cheaply: a scalar, a weight or a constant."""
     known = rank(value)
     if value is None or known is None:
         return False
     fixed = value.const_value is not None or ir.convenience.get_const_tensor(value) is not None
-    return known == 0 or (known in (3, 4) and fixed) or _single(value)
+    return known == 0 or (known in (common - 1, common) and fixed) or (_single(value) and known <= common)
 
 
 def _single(value: ir.Value) -> bool:
@@ -167,20 +185,22 @@ def _single(value: ir.Value) -> bool:
     return tensor is not None and tensor.size == 1
 
 
-def _aligned(rewriter: _Rewriter, value: ir.Value | None, at: ir.Node) -> ir.Value | None:
+def _aligned(rewriter: _Rewriter, value: ir.Value | None, common: int, at: ir.Node) -> ir.Value | None:
     if value is None or value in rewriter.twins:
         return value if value is None else rewriter.twins[value]
     known = rank(value)
     if known == 0 or _single(value):
         return value
-    return rewriter.transpose(value, LAST if known == 4 else _RANK3_LAST, at)
+    return rewriter.transpose(value, last(common) if known == common else (*range(1, common - 1), 0), at)
 
 
 def _concat(rewriter: _Rewriter, node: ir.Node) -> None:
-    if all(v in rewriter.twins for v in node.inputs):
-        axis = LAST.index(node.attributes["axis"].as_int() % 4)
+    ranks = {rewriter.ranks.get(v, 0) if v is not None else 0 for v in node.inputs}
+    if len(ranks) == 1 and 0 not in ranks:
+        (common,) = ranks
+        axis = last(common).index(node.attributes["axis"].as_int() % common)
         operands = [rewriter.twins[v] for v in node.inputs if v is not None]
-        _same(rewriter, node, list(operands), [ir.AttrInt64("axis", axis)])
+        _same(rewriter, node, list(operands), [ir.AttrInt64("axis", axis)], common)
 
 
 _HANDLERS: dict[str, Callable[[_Rewriter, ir.Node], None]] = {
