@@ -8,8 +8,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from ..lowering.collectives import all_reduce
 from .program import Program, Training
-from .replicas import group_reduce
 
 FACTOR = "lossScaleUpdateFactor"
 GRADIENT = "Gradient___"
@@ -77,8 +77,7 @@ class Scaling:
         tracking = self.training.scaling
         if tracking is None:
             return dict(carried)
-        total = group_reduce((tuple(range(program.structure.replicas)),))
-        lower, upper = (total(x).astype(jnp.float32) for x in counts)
+        lower, upper = (all_reduce(x).astype(jnp.float32) for x in counts)
         t = tracking.threshold
         many = upper > lower * (t / (1 - t)) if t < 1 else jnp.zeros((), bool)
         moved = (self.factor * jnp.where(many, 0.5, 2.0)).astype(self.factor.dtype)

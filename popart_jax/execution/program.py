@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ..lowering.collectives import AXIS as AXIS
 from ..lowering.interpreter import names
 from ..optimizers.rules import Rule
-
-AXIS = "replica"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +52,16 @@ class Anchor:
         Every how many micro-batches of a step a value is kept: 1 is all, the number of micro-batches the last one.
     total : bool
         The sum over the step instead.
+    final : bool
+        Asked for as the last value: of a variable this is the one after the last update, which a period that
+        happens to be the whole step does not show with gradient accumulation.
     """
 
     name: str
     source: str
     period: int
     total: bool = False
+    final: bool = False
 
     def slots(self, structure: Structure) -> int:
         """How many values a step returns per replica."""

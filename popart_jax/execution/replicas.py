@@ -8,35 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
 from ..errors import popart_runtime_error
 from .program import AXIS
-
-Groups = Sequence[Sequence[int]]
-
-
-def group_reduce(groups: Groups, *, mean: bool = False) -> Callable[[Any], Any]:
-    """Sum or mean over the replicas that share a variable.
-
-    Collectives under `vmap` refuse sub-groups, so those gather everything and pick their members.
-    """
-    size = len(groups[0])
-    if size == 1:
-        return lambda x: x
-    if len(groups) == 1:
-        return (lambda x: lax.pmean(x, AXIS)) if mean else (lambda x: lax.psum(x, AXIS))
-    members = np.zeros((size * len(groups), size), np.int32)
-    for group in groups:
-        members[list(group)] = group
-
-    def reduce(x: Any) -> Any:
-        mine = jnp.asarray(members)[lax.axis_index(AXIS)]
-        picked = lax.all_gather(x, AXIS)[mine]
-        return picked.mean(0).astype(x.dtype) if mean else picked.sum(0)
-
-    return reduce
 
 
 def mesh_for(replicas: int, devices: Sequence[Any] | None = None) -> Mesh | None:

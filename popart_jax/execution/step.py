@@ -36,7 +36,7 @@ def make_step(program: Program) -> StepFunction:
 
         changing, buffers = loop(body, (dict(changing), buffers), streams, structure.batches)
         last = _at_the_end(program, in_own_order(program, changing), hyper)
-        finals = [a for a in program.anchors if _is_final(program, a) and a.source in last]
+        finals = [a for a in program.anchors if a.final and a.source in last]
         return changing, buffers_of.record(buffers, finals, last, 0)
 
     return step
@@ -47,10 +47,6 @@ def loop(body: Callable[..., Any], carry: Any, streams: Tensors, length: int) ->
     if length == 1:
         return body(carry, (0, streams))[0]
     return lax.scan(body, carry, (jnp.arange(length), streams))[0]
-
-
-def _is_final(program: Program, anchor: Any) -> bool:
-    return not anchor.total and anchor.period == program.structure.micro_batches
 
 
 class _Batch:

@@ -9,11 +9,13 @@ from zlib import crc32
 import jax
 import jax.numpy as jnp
 
+from ..lowering import collectives
 from ..lowering.rounding import HALF, to_half
+from ..optimizers.rules.common import Reduce
 from .program import Program, Training
-from .replicas import group_reduce
 
 Working = dict[str, dict[str, Any]]
+Sharing = tuple[tuple[int, ...], ...]  # the replicas of each group that share a weight
 _WEIGHT = "weight"  # a role beside those of the state
 
 
@@ -96,7 +98,8 @@ def apply(
             directions[weight] = q
             shown |= {prefix + weight: value for prefix, value in extras.items()}
         for i, (members, limit) in enumerate(training.clips):
-            shown[f"GlobalNorm___{i}"] = _clip(directions, members, limit)
+            groups = {m: program.variables[m].groups for m in members}
+            shown[f"GlobalNorm___{i}"] = _clip(directions, groups, limit)
         changed = dict(carried)
         for weight, rule in training.rules.items():
             new, kept, extras = rule.apply(wide[weight], states[weight], directions[weight], scalars[weight])
@@ -109,18 +112,26 @@ def apply(
     return changed, shown
 
 
-def _reducer(groups: tuple[tuple[int, ...], ...]):
+def _reducer(members: Sharing) -> Reduce:
+    groups = collectives.groups_of(members)
+
     def reduce(x: Any, *, mean: bool = False) -> Any:
-        return group_reduce(groups, mean=mean)(x)
+        return collectives.all_reduce(x, collectives.MEAN if mean else collectives.ADD, groups)
 
     return reduce
 
 
-def _clip(directions: dict[str, Any], members: tuple[str, ...], limit: float) -> Any:
-    """Scale the members down together in place; returns their common norm before."""
+def _clip(directions: dict[str, Any], members: Mapping[str, Sharing], limit: float) -> Any:
+    """Scale the members down together in place; returns their common norm before.
+
+    Members that different replicas share have a norm on each replica. The one of a weight's lowest replica counts for
+    all that share it: they must stay equal.
+    """
     squares = [jnp.sum(jnp.square(directions[m].astype(jnp.float32))) for m in members]
     norm = jnp.sqrt(sum(squares[1:], start=squares[0]))
     factor = jnp.float32(limit) / jnp.maximum(jnp.float32(limit), norm)
-    for m in members:
-        directions[m] = (directions[m].astype(jnp.float32) * factor).astype(directions[m].dtype)
+    alike = len(set(members.values())) == 1
+    for m, sharing in members.items():
+        mine = factor if alike else collectives.first_of_group(factor, collectives.groups_of(sharing))
+        directions[m] = (directions[m].astype(jnp.float32) * mine).astype(directions[m].dtype)
     return norm

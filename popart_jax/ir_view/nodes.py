@@ -9,6 +9,8 @@ import onnx_ir as ir
 
 from patterns import GRAPHCORE, make_node, static_shape
 
+from ..model.structure import bodies
+
 CONTEXT = "execution_context"
 PASS = "pass"
 RECOMPUTE_TYPE = "recompute_type"
@@ -68,7 +70,7 @@ def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
 
 
 def subgraphs(node: ir.Node) -> list[ir.Graph]:
-    return [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
+    return [graph for _, graph in bodies(node)]
 
 
 def is_float(value: ir.Value | None) -> bool:

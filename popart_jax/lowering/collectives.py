@@ -6,7 +6,7 @@ its group's part; the whole axis uses JAX's own collectives. Outside the axis th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,12 @@ class Groups:
         return replica_index() - self.position() * self.stride + jnp.arange(self.size) * self.stride
 
 
+def groups_of(members: Sequence[Sequence[int]]) -> Groups:
+    """Groups given by their members, as variables have them: each in order and evenly spaced."""
+    first = members[0]
+    return Groups(len(first), first[1] - first[0] if len(first) > 1 else 1)
+
+
 def groups_from(description: tuple[int, ...]) -> Groups:
     """Groups of a node attribute.
 
@@ -103,7 +109,7 @@ _REDUCERS: tuple[Callable[[jax.Array], jax.Array], ...] = (
 )
 """Reduction over the leading axis, by number of PopART's CollectiveOperator (Add, Mean, Mul, Min, Max, ...)."""
 _DIRECT = {0: lax.psum, 1: lax.pmean, 3: lax.pmin, 4: lax.pmax}
-LOCAL = 8
+ADD, MEAN, LOCAL = 0, 1, 8
 
 
 def gather(x: jax.Array, groups: Groups) -> jax.Array:
@@ -124,6 +130,11 @@ def all_reduce(x: jax.Array, operator: int = 0, groups: Groups | None = None) ->
     if groups.size > 1 and groups.whole and operator in _DIRECT:
         return _DIRECT[operator](x, AXIS)
     return _REDUCERS[operator](gather(x, groups))
+
+
+def first_of_group(x: jax.Array, groups: Groups) -> jax.Array:
+    """The value of the group's lowest replica, on every member."""
+    return gather(x, groups)[0]
 
 
 def reduce_scatter(x: jax.Array, operator: int = 0, groups: Groups | None = None) -> jax.Array:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ..errors import UnsupportedOpError
+from ..model.structure import bodies
 from ..ops.registry import Lowering, normal_domain, resolve
 from .effects import WRITES, Effect, effect_of
 
@@ -55,7 +56,7 @@ def needs(node: ir.Node) -> Iterable[ir.Value]:
 
 def captures(node: ir.Node) -> Iterable[ir.Value]:
     """Values of enclosing graphs that the subgraphs of a node use."""
-    for graph in _graphs(node):
+    for _, graph in bodies(node):
         yield from captured(graph)
 
 
@@ -139,15 +140,11 @@ EFFECTS = {"PrintTensor", "Abort", "HostLoad", "HostStore", "RemoteStore", "Mult
 
 def has_effect(node: ir.Node) -> bool:
     """Whether a node must run even if nobody reads its outputs: it prints, moves data, or writes to a storage."""
-    return node.op_type in EFFECTS or WRITES in node.attributes or any(map(_graph_has_effect, _graphs(node)))
-
-
-def _graphs(node: ir.Node) -> Iterable[ir.Graph]:
-    for attr in node.attributes.values():
-        if attr.type is ir.AttributeType.GRAPH:
-            yield attr.value
-        elif attr.type is ir.AttributeType.GRAPHS:
-            yield from attr.value
+    return (
+        node.op_type in EFFECTS
+        or WRITES in node.attributes
+        or any(_graph_has_effect(graph) for _, graph in bodies(node))
+    )
 
 
 def _graph_has_effect(graph: ir.Graph) -> bool:

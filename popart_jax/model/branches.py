@@ -9,24 +9,19 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from .structure import bodies
+
 
 def bind_branch_inputs(graph: ir.Graph, outer: Mapping[str | None, ir.Value] | None = None) -> None:
     """Let the branches of every If read the enclosing tensors that their inputs are named after."""
     visible = dict(outer or {})
     visible.update((v.name, v) for v in (*graph.inputs, *graph.initializers.values()))
     for node in graph:
-        for attribute in node.attributes.values():
-            for inner in _graphs(attribute):
-                if node.op_type == "If" and node.domain == "":
-                    _bind(inner, visible)
-                bind_branch_inputs(inner, visible)
+        for _, inner in bodies(node):
+            if node.op_type == "If" and node.domain == "":
+                _bind(inner, visible)
+            bind_branch_inputs(inner, visible)
         visible.update((v.name, v) for v in node.outputs)
-
-
-def _graphs(attribute: ir.Attr) -> list[ir.Graph]:
-    if attribute.type is ir.AttributeType.GRAPH:
-        return [attribute.as_graph()]
-    return list(attribute.as_graphs()) if attribute.type is ir.AttributeType.GRAPHS else []
 
 
 def _bind(branch: ir.Graph, visible: Mapping[str | None, ir.Value]) -> None:

@@ -58,7 +58,7 @@ def _check_graph(graph: ir.Graph, outer: Scope, where: str) -> None:
         for value in node.inputs:
             if value is not None and value not in known and value not in outer and value.const_value is None:
                 raise _unknown(value, f"node {node.name or node.op_type!r}", graph)
-        for name, body in _bodies(node):
+        for name, body in bodies(node):
             _check_graph(body, outer | known, f"{name} of node {node.name or node.op_type!r}")
         known.update(node.outputs)
     for value in graph.outputs:
@@ -85,7 +85,8 @@ def _unknown(value: ir.Value, reader: str, graph: ir.Graph) -> popart_exception:
     )
 
 
-def _bodies(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
+def bodies(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
+    """Graphs among a node's attributes, with the names of those."""
     for name, attribute in node.attributes.items():
         if attribute.type is ir.AttributeType.GRAPH:
             yield name, attribute.value

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from popart_jax.execution.replicas import group_reduce
+from popart_jax.lowering import collectives
 from popart_jax.optimizers import Optimizer
 from popart_jax.optimizers.rules import Reduction, Rule, Weight, rule_for
 
@@ -30,11 +30,9 @@ def run_rule(
 
 
 def _update(rule: Rule, reduction: Reduction, replicas: int):
-    groups = (tuple(range(replicas)),)
-
     def one(w, state, grads, h):
         def reduce(x, *, mean=False):
-            return group_reduce(groups, mean=mean)(x)
+            return collectives.all_reduce(x, collectives.MEAN if mean else collectives.ADD)
 
         working = rule.start(w, state)
         grad = grads[0]

@@ -76,6 +76,15 @@ def test_weights_with_accumulation_show_the_old_value():
     np.testing.assert_allclose(found["UpdatedVar___w"], after[-1], rtol=1e-5)
 
 
+def test_one_micro_batch_tells_all_from_final():
+    """With gradient accumulation All is the value before the update, also where a step has one micro-batch."""
+    proto, w = linear()
+    x = _steps()[0, 0, 0]
+    for kind, want in {"All": w, "Final": w - 0.5 * x}.items():
+        session = train(proto, {"w": kind}, sgd(0.5), 1, **accumulated(1))
+        np.testing.assert_allclose(run(session, x=x)["w"], want, rtol=1e-6)
+
+
 def test_final_shows_the_end_of_the_step():
     proto, w = linear()
     session = train(proto, {"w": "Final", "Accum___w": "Final"}, sgd(0.5), B, **accumulated(A))

@@ -240,6 +240,27 @@ def test_clipping(which):
     np.testing.assert_allclose(got["v"], v - 0.25 * (factor if which == "all" else 1) * gv, rtol=1e-5)
 
 
+def test_clipping_across_groupings():
+    """A weight per replica and one of all: norms differ, the shared weight follows that of its lowest replica."""
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [3]))
+    own = popart.VariableSettings(popart.CommGroup(popart.CommGroupType.Ungrouped, 0))
+    w0, v0 = np.asarray([[1, 2, 3], [4, 5, 6]], np.float32), np.asarray([1, 1, 2], np.float32)
+    w, v = builder.addInitializedInputTensor(w0, own, "w"), builder.addInitializedInputTensor(v0, "v")
+    product = builder.aiOnnx.mul([builder.aiOnnx.mul([x, w]), v])
+    loss = builder.aiGraphcore.identityloss([product], reduction=popart.ReductionType.Sum)
+    optimizer = popart.SGD({"defaultLearningRate": (0.5, True)}, [popart.ClipNormSettings.clipAllWeights(1.5)])
+    session = train(builder.getModelProto(), {loss: "All"}, optimizer, 1, loss=loss, **replicated(2))
+    data = _x(2)
+    run(session, **{x: data})
+    of_w, of_v = data * v0, (data * w0).sum(0)
+    factors = 1.5 / np.maximum(1.5, np.sqrt((of_w**2).sum(1) + (of_v**2).sum()))
+    assert factors[0] != factors[1]
+    got = weights_of(session, w=w0, v=v0)
+    np.testing.assert_allclose(got["w"], w0 - 0.5 * factors[:, None] * of_w, rtol=1e-5)
+    np.testing.assert_allclose(got["v"], v0 - 0.5 * factors[0] * of_v, rtol=1e-5)
+
+
 def test_clip_of_an_unknown_weight():
     proto, _ = linear()
     clip = popart.ClipNormSettings.clipWeights(["nope"], 1.0)

@@ -40,13 +40,14 @@ def anchors_of(
         source = source_of(name, known)
         if source is None:
             raise _unknown(name, known, forward)
-        kind = data_flow.art(name)
+        kind, number = data_flow.art(name), data_flow.art(name).id()
         period = structure.micro_batches
-        if kind.id() is AnchorReturnTypeId.All:
+        if number is AnchorReturnTypeId.All:
             period = 1
-        elif kind.id() is AnchorReturnTypeId.EveryN:
+        elif number is AnchorReturnTypeId.EveryN:
             period = kind.rp()
-        found.append(Anchor(name, source, period, kind.id() is AnchorReturnTypeId.Sum))
+        total, final = number is AnchorReturnTypeId.Sum, number is AnchorReturnTypeId.Final
+        found.append(Anchor(name, source, period, total, final))
     return tuple(found)
 
 
