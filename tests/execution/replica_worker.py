@@ -9,6 +9,8 @@ import sys
 
 import jax
 import numpy as np
+import onnx
+from onnx import helper
 
 REPLICAS, BATCHES, FACTOR = 4, 2, 2
 NET = """g (float[2,3,4,4] x) => (float loss) {
@@ -18,7 +20,8 @@ NET = """g (float[2,3,4,4] x) => (float loss) {
     p = GlobalAveragePool(r)
     f = Flatten(p)
     h = MatMul(f, w)
-    d = Dropout<ratio = 0.25>(h)
+    o = Mul(h, own)
+    d = Dropout<ratio = 0.25>(o)
     loss = ai.graphcore.L1<lambda = 0.5, reduction = "Mean">(d)
 }"""
 
@@ -32,7 +35,16 @@ def weights() -> dict[str, np.ndarray]:
         "mean": np.zeros(5, np.float32),
         "var": np.ones(5, np.float32),
         "w": rng.normal(size=(5, 6)).astype(np.float32),
+        "own": rng.normal(size=(2, 6)).astype(np.float32),
     }
+
+
+def proto(text: bytes) -> bytes:
+    """The model with two groups of replicas, each over both processes, that have their own value of `own`."""
+    model = onnx.load_model_from_string(text)
+    props = {"__comm_group_type/own": "2", "__comm_group_size/own": "2", "__variable_settings/own": "0"}
+    helper.set_model_props(model, props)
+    return model.SerializeToString()
 
 
 def main(out: str, devices: int, processes: int = 1, index: int = 0, port: int = 0) -> None:
@@ -45,14 +57,18 @@ def main(out: str, devices: int, processes: int = 1, index: int = 0, port: int =
     local = REPLICAS // processes
     start = index * local
     options = nets.make_options(**nets.replicated(local), **nets.accumulated(FACTOR))
+    sharded = popart.TensorLocation(popart.TensorStorage.OnChip, popart.ReplicatedTensorSharding.On)
+    for kind in ("weight", "optimizerState", "accumulator"):
+        setattr(options, f"{kind}TensorLocationSettings", popart.TensorLocationSettings(sharded, 0, 0))
     if processes > 1:
         options.enableDistributedReplicatedGraphs = True
         options.globalReplicationFactor = REPLICAS
         options.globalReplicaOffset = start
-    optimizer = popart.SGD({"defaultLearningRate": (0.1, False), "defaultMomentum": (0.9, True)})
+    clips = [popart.ClipNormSettings.clipAllWeights(2.0)]
+    optimizer = popart.SGD({"defaultLearningRate": (0.1, False), "defaultMomentum": (0.9, True)}, clips)
     anchors = {"loss": "All", "h": "Final", "Gradient___h": "Sum"}
     session = popart.TrainingSession(
-        nets.model(NET, **weights()), nets.flow(BATCHES, anchors), "loss", optimizer, nets.device(), userOptions=options
+        proto(nets.model(NET, **weights())), nets.flow(BATCHES, anchors), "loss", optimizer, nets.device(), userOptions=options
     )
     session.prepareDevice()
     session.setRandomSeed(11)
@@ -64,7 +80,7 @@ def main(out: str, devices: int, processes: int = 1, index: int = 0, port: int =
         mine = np.ascontiguousarray(x[:, :, start : start + local])
         session.run(popart.PyStepIO({"x": mine}, found))
     got = {n: np.empty_like(w) for n, w in weights().items()}
-    got["Accl___w"] = np.empty_like(got["w"])
+    got |= {f"Accl___{n}": np.empty_like(got[n]) for n in ("w", "own")}
     session.weightsToHost()
     session.readWeights(popart.PyWeightsIO(got))
     mesh = session._engine.programs[""].executable.mesh

@@ -1,4 +1,7 @@
-"""Four replicas on one device, on eight devices, and on two processes: the same weights and anchors."""
+"""Four replicas on one device, on eight devices, and on two processes: the same weights and anchors.
+
+With grouped and sharded weights, accumulation, momentum and clipping at once.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,7 @@ def one_device(tmp_path_factory) -> dict[str, np.ndarray]:
 
 
 def test_one_device_uses_vmap(one_device):
+    assert abs(one_device["own"][0] - one_device["own"][1]).min() > 0
     assert one_device["devices"] == 0
     assert abs(one_device["anchor/loss"]).min() > 0
     assert one_device["anchor/loss"].shape == (2, 2, 4)
