@@ -1,40 +1,9 @@
 """PopART's op-by-op picture of a session: what `_serializeIr` prints and which tensors exist to be anchored.
 
-The program that runs is another one (a traced JAX function). This view is built on demand from plain facts.
+The program that runs is another one (a traced JAX function). This view is built on demand from plain facts, and its
+modules are imported on demand as well: the names and where they come from are listed in ``__init__.pyi``.
 """
 
-from __future__ import annotations
+import lazy_loader as _lazy
 
-from . import nodes
-from .build import CHECKPOINTS, View, build
-from .facts import ClipGroup, IrFacts, Location, OptimizerFacts, ViewOptions
-from .queries import (
-    may_be_unlowered,
-    misplaced,
-    serialize_forward,
-    serialize_ir,
-    serialize_stages,
-    tensor_types,
-    tracked_gradients,
-    unlowered,
-)
-
-__all__ = [
-    "CHECKPOINTS",
-    "ClipGroup",
-    "IrFacts",
-    "Location",
-    "OptimizerFacts",
-    "View",
-    "ViewOptions",
-    "build",
-    "may_be_unlowered",
-    "misplaced",
-    "nodes",
-    "serialize_forward",
-    "serialize_ir",
-    "serialize_stages",
-    "tensor_types",
-    "tracked_gradients",
-    "unlowered",
-]
+__getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)

@@ -11,45 +11,15 @@ import patterns
 
 from .._collector import without_collector
 from ..model.op_names import describe, identifier
-from .build import build
 from .facts import IrFacts, TensorType
 from .forward import forward_graph
 from .loss_scaling import tracked_tensors
 from .main_loops import LOOP
+from .needed_patterns import UNLOWERED
 from .placement import IPU, number
 from .serialise import to_json
 from .sharing import all_graphs
-
-# Ops that only exist to be rewritten, by the pattern that does it. {op} in a message is `domain.Type:version`.
-_MISSING = "Could not create opx for '{op}'. This op should have been removed by pattern {pattern}"
-_REQUIRED = '{op} should be optimised out, "{pattern}" pattern is required'
-UNLOWERED: dict[str, tuple[str, str]] = {
-    "Cosh": ("CoshOp", _MISSING),
-    "ConvTranspose": ("ConvTranspose", _MISSING),
-    "Upsample": ("UpsampleToResize", _MISSING),
-    "PackedDataBlock": ("PackedDataBlock", _MISSING),
-    "Atan2Arg0Grad": ("Atan2Arg0GradOp", _MISSING),
-    "Atan2Arg1Grad": ("Atan2Arg1GradOp", _MISSING),
-    "CosGrad": ("CosGradOp", _MISSING),
-    "ExpGrad": ("ExpGradOp", _MISSING),
-    "Expm1Grad": ("Expm1GradOp", _MISSING),
-    "Log1pGrad": ("Log1pGradOp", _MISSING),
-    "ReciprocalGrad": ("ReciprocalGradOp", _MISSING),
-    "SqrtGrad": ("SqrtGradOp", _MISSING),
-    "AbsGrad": ("AbsGradOp", _MISSING),
-    "SubArg1Grad": ("SubtractArg1GradOp", _MISSING),
-    "SplitGrad": ("SplitGradOpToConcat", _MISSING),
-    "ConvFlipWeightsGrad": ("ConvFlipWeightsGradOp", _MISSING),
-    "MulArg0Grad": ("MulArgGradOp", _REQUIRED),
-    "MulArg1Grad": ("MulArgGradOp", _REQUIRED),
-    "DivArg0Grad": ("DivArg0GradOp", _REQUIRED),
-    "DivArg1Grad": ("DivArg1GradOp", _REQUIRED),
-    "PowArg0Grad": ("PowArg0GradOp", _REQUIRED),
-    "PowArg1Grad": ("PowArg1GradOp", _REQUIRED),
-    "FmodArg0Grad": ("FmodArg0GradOp", _REQUIRED),
-    "LogGrad": ("LogGradOp", _REQUIRED),
-    "SinGrad": ("SinGradOp", _REQUIRED),
-}
+from .view import build
 
 
 @without_collector()
@@ -109,11 +79,6 @@ def misplaced(facts: IrFacts, ipus: int) -> tuple[str, ...]:
                 f"{describe(node, opset)} has been assigned to an invalid virtual graph {place}. numIPUs = {ipus}.",
             )
     return ()
-
-
-def may_be_unlowered(selection: patterns.PatternSet) -> bool:
-    """Whether a pattern is off that some op needs; only then `unlowered` is worth its time."""
-    return any(pattern not in selection for pattern, _ in UNLOWERED.values())
 
 
 def unlowered(facts: IrFacts) -> tuple[str, ...]:

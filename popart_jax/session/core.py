@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from .. import ir_view
 from .._calls import checked
 from .._collector import without_collector
 from ..enums import DeviceConnectionType, VirtualGraphMode
 from ..errors import popart_exception, popart_runtime_error
-from ..ir_view import build, may_be_unlowered, misplaced, tracked_gradients, unlowered
 from ..logs import module_logger
 from ..model.debug import recording
 from ..model.dtypes import BY_NUMPY
@@ -25,7 +25,6 @@ from .engine import FORWARD_ONLY, MAIN, Engine
 from .executables import EngineCache, ExecutableMethods
 from .ir_facts import ir_facts
 from .ir_methods import IrMethods, forward_text
-from .ir_records import record_ir
 from .placement_checks import is_misplaced
 from .preparing import Prepared, Request, prepare
 from .preparing.anchoring import source_of
@@ -67,14 +66,16 @@ class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMetho
         try:
             self._prepared = prepare(request)
             if self._prepared.program.training is not None and self._prepared.program.training.scaling is not None:
-                self._prepared = prepare(request, tracked_gradients(ir_facts(self._prepared)))
+                self._prepared = prepare(request, ir_view.tracked_gradients(ir_facts(self._prepared)))
         except popart_exception:
             with contextlib.suppress(popart_exception):  # a model that can't even be read
                 developer_output.dump(lambda: forward_text(request))
             raise
         if request.options.virtualGraphMode is VirtualGraphMode.Auto:
-            build(ir_facts(self._prepared))  # raises when the graph has too few parts for the IPUs
+            ir_view.build(ir_facts(self._prepared))  # raises when the graph has too few parts for the IPUs
         if recording():
+            from .ir_records import record_ir
+
             record_ir(ir_facts(self._prepared))
         self._facts = self._prepared.facts
         self._engine: Engine | None = None
@@ -168,9 +169,9 @@ class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMetho
         option_checks.raise_all(option_checks.check_device_options(options, self._facts))
         ipus = self._facts.ipus_per_replica(options)
         if is_misplaced(options, self._facts.ops, ipus):
-            option_checks.raise_all(misplaced(ir_facts(self._prepared), ipus))
-        if may_be_unlowered(self._request.patterns.selection):
-            option_checks.raise_all(unlowered(ir_facts(self._prepared)))
+            option_checks.raise_all(ir_view.misplaced(ir_facts(self._prepared), ipus))
+        if ir_view.may_be_unlowered(self._request.patterns.selection):
+            option_checks.raise_all(ir_view.unlowered(ir_facts(self._prepared)))
         self._loaded, self._ready_token = False, None
         engine = Engine(self._prepared)
         if options.compileEngine:
@@ -194,8 +195,7 @@ class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMetho
             else:
                 log.info("Loading serialized PopART executable from %s", self._stored)
                 return
-        with self._cache.compiling():
-            engine.compile(handles)
+        engine.compile(handles)
         module_logger("devicex").info("Graph compiled")
         self._cache.store(engine, self._weights.copy)
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from .. import ir_view
 from ..errors import popart_exception
-from ..ir_view import CHECKPOINTS
 from ..logs import module_logger
 from .options import SessionOptions
 
@@ -75,13 +75,16 @@ def at_prepare(options: SessionOptions, serialize: Callable[[], str]) -> None:
 
 def _checks(options: SessionOptions) -> list[str]:
     asked = {*options.dotChecks, *filter(None, os.environ.get("POPART_DOT_CHECKS", "").split(":"))}
+    if not asked:
+        return []
     upper = {c.upper() for c in asked}
     if "ALL" in upper:
-        return list(CHECKPOINTS)
-    known = {c.upper(): c for c in CHECKPOINTS}
+        return list(ir_view.CHECKPOINTS)
+    known = {c.upper(): c for c in ir_view.CHECKPOINTS}
     unknown = sorted(upper - set(known))
     if unknown:
-        raise popart_exception(f"Unknown dot checkpoint(s) {unknown}; there are {', '.join(CHECKPOINTS)} and ALL.")
+        there = ", ".join(ir_view.CHECKPOINTS)
+        raise popart_exception(f"Unknown dot checkpoint(s) {unknown}; there are {there} and ALL.")
     return [known[c] for c in known if c in upper]
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import onnx_ir as ir
 
+from .. import ir_view
 from ..enums import (
     AdamMode,
     GradientTensorTrackingMethod,
@@ -17,18 +18,17 @@ from ..enums import (
     WeightDecayMode,
 )
 from ..execution import Type
-from ..ir_view import ClipGroup, IrFacts, Location, OptimizerFacts, ViewOptions
 from ..model.session_model import read_session_model
 from ..model.tensor_location import TensorLocation, TensorLocationSettings
 from ..optimizers import SGD, Adam, Adaptive, Optimizer
 from .preparing import Prepared
 
 
-def ir_facts(prepared: Prepared) -> IrFacts:
+def ir_facts(prepared: Prepared) -> ir_view.IrFacts:
     """Facts of a session; the model is read anew from its proto, since the session's own graph has been rewritten."""
     request = prepared.request
     graph = read_session_model(prepared.source, request.shapes).model.graph
-    return IrFacts(
+    return ir_view.IrFacts(
         graph=graph,
         types={n: _onnx_type(t) for n, t in prepared.infos.items()},
         variables=frozenset(prepared.held) - prepared.constants - prepared.state,
@@ -44,14 +44,14 @@ def _onnx_type(kind: Type) -> tuple[ir.DataType, tuple[int, ...]]:
     return ir.DataType.from_numpy(np.dtype(kind.dtype)), kind.shape
 
 
-def optimizer_facts(optimizer: Optimizer, prepared: Prepared) -> OptimizerFacts:
+def optimizer_facts(optimizer: Optimizer, prepared: Prepared) -> ir_view.OptimizerFacts:
     """Structure of an optimizer over the weights that are trained."""
     weights = list(prepared.program.training.rules) if prepared.program.training is not None else []
     fields = list(type(optimizer)._defaults)
     nonconst = {f: _where(optimizer, f, weights, lambda v: not v.isConst()) for f in fields}
     decays = _where(optimizer, "weightDecay", weights, lambda v: not v.isConst() or v.val() != 0)
     family, mode = family_of(optimizer)
-    return OptimizerFacts(
+    return ir_view.OptimizerFacts(
         family=family,
         mode=mode,
         nonconst=nonconst,
@@ -63,7 +63,7 @@ def optimizer_facts(optimizer: Optimizer, prepared: Prepared) -> OptimizerFacts:
         scaled_state=isinstance(optimizer, Adam) and optimizer.scaled_state,
         trust_ratio=_trusts_ratio(optimizer),
         clips=tuple(
-            ClipGroup(None if c.covers_all() else tuple(c.weightIds), c.maxNorm) for c in optimizer.clip_norms()
+            ir_view.ClipGroup(None if c.covers_all() else tuple(c.weightIds), c.maxNorm) for c in optimizer.clip_norms()
         ),
     )
 
@@ -90,8 +90,8 @@ def family_of(optimizer: Optimizer) -> tuple[Literal["SGD", "Adam", "Adaptive"],
     return "Adaptive", optimizer.mode.name
 
 
-def _place(place: TensorLocation, off_chip: int = 0, sharded: int = 0) -> Location:
-    return Location(
+def _place(place: TensorLocation, off_chip: int = 0, sharded: int = 0) -> ir_view.Location:
+    return ir_view.Location(
         place.storage is TensorStorage.OffChip,
         place.replicatedTensorSharding is ReplicatedTensorSharding.On,
         off_chip,
@@ -99,15 +99,15 @@ def _place(place: TensorLocation, off_chip: int = 0, sharded: int = 0) -> Locati
     )
 
 
-def _location(kind: TensorLocationSettings) -> Location:
+def _location(kind: TensorLocationSettings) -> ir_view.Location:
     return _place(kind.location, kind.minElementsForOffChip, kind.minElementsForReplicatedTensorSharding)
 
 
-def view_options(options: Any, prepared: Prepared) -> ViewOptions:
+def view_options(options: Any, prepared: Prepared) -> ir_view.ViewOptions:
     """The session options that the op list depends on."""
     scaling = options.automaticLossScalingSettings
     method: GradientTensorTrackingMethod = scaling.gradientTensorTrackingMethod
-    return ViewOptions(
+    return ir_view.ViewOptions(
         accumulation_factor=prepared.program.structure.accumulation,
         accumulate=options.enableGradientAccumulation,
         replicas=prepared.program.structure.replicas,
