@@ -68,7 +68,12 @@ def main(out: str, devices: int, processes: int = 1, index: int = 0, port: int =
     optimizer = popart.SGD({"defaultLearningRate": (0.1, False), "defaultMomentum": (0.9, True)}, clips)
     anchors = {"loss": "All", "h": "Final", "Gradient___h": "Sum"}
     session = popart.TrainingSession(
-        proto(nets.model(NET, **weights())), nets.flow(BATCHES, anchors), "loss", optimizer, nets.device(), userOptions=options
+        proto(nets.model(NET, **weights())),
+        nets.flow(BATCHES, anchors),
+        "loss",
+        optimizer,
+        nets.device(),
+        userOptions=options,
     )
     session.prepareDevice()
     session.setRandomSeed(11)
