@@ -11,7 +11,13 @@ import jax
 import jax.monitoring
 from jax.core import Tracer as Tracer
 from jax.experimental.compilation_cache import compilation_cache as persistent_cache
-from jax.extend.core import Literal as Literal
+
+try:  # jax.extend.core has them as well, but its package imports Pallas: 25 ms of every start
+    from jax._src.core import Literal as Literal
+    from jax._src.core import Primitive as Primitive
+except ImportError:
+    from jax.extend.core import Literal as Literal
+    from jax.extend.core import Primitive as Primitive
 
 
 def enable_x64(on: bool = True):

@@ -14,8 +14,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+
+from .._compat.jax import Primitive
 
 Flat = Callable[..., list[Any]]
 
