@@ -15,6 +15,7 @@ from .values import OptimizerValue, OptimizerValueMap, parse
 
 Self = TypeVar("Self", bound="Optimizer")
 logger = logging.getLogger("popart.session")
+_MAY_BE_INFINITE = frozenset({"maxWeightNorm"})  # a limit: infinity means none
 
 
 class Optimizer:
@@ -41,8 +42,11 @@ class Optimizer:
     def _check_values(self) -> None:
         """Raise popart_exception for values no training can use."""
         for field, values in self._maps.items():
-            if any(math.isnan(value.val()) for value in values):
-                raise popart_exception(f"The optimizer value {field} is not a number (nan) in {self._family}")
+            for value in values:
+                if math.isnan(value.val()) or (math.isinf(value.val()) and field not in _MAY_BE_INFINITE):
+                    raise popart_exception(
+                        f"The optimizer value {field} must be a finite number in {self._family}, got {value.val():g}"
+                    )
         for value in self._maps["learningRate"]:
             if value.val() < 0:
                 raise popart_exception(f"Negative learning rate ({value.val():g}) in {self._family}")

@@ -53,7 +53,7 @@ def check_clips(clips: Sequence[ClipNormSettings]) -> list[ClipNormSettings]:
     Raises
     ------
     popart_exception
-        One covers all weights and is not the only one; or a norm is not a positive number.
+        One covers all weights and is not the only one; or a norm is negative, infinite or no number.
     """
     if len(clips) > 1 and any(c.covers_all() for c in clips):
         raise popart_exception(
@@ -61,6 +61,8 @@ def check_clips(clips: Sequence[ClipNormSettings]) -> list[ClipNormSettings]:
             f"but {len(clips)} clip norm settings were given."
         )
     for clip in clips:
-        if math.isnan(clip.maxNorm):
-            raise popart_exception(f"Invalid clip norm settings: maxNorm is {clip.maxNorm}")
+        if not math.isfinite(clip.maxNorm) or clip.maxNorm < 0:
+            raise popart_exception(
+                f"Invalid clip norm settings: maxNorm must be a finite number of at least 0, got {clip.maxNorm:g}"
+            )
     return list(clips)

@@ -18,7 +18,8 @@ class OptimizerValue:
     def __init__(self, val: Any = 0.0, isConst: bool = True) -> None:
         if isinstance(val, tuple):
             val, isConst = val
-        self._value = float(np.float32(val))
+        with np.errstate(over="ignore"):  # too large for single precision: an infinity, which the optimizers refuse
+            self._value = float(np.float32(val))
         self._const = bool(isConst)
 
     def val(self) -> float:
