@@ -38,7 +38,7 @@ def _plan(rows: int, columns: int, indices: int, machine: Machine, data: str, up
     best = int(np.lexsort((base + peak, 10 * base + peak))[0])
     elements = int(ge[best] * grain)
     lookups, second = int(lp[best]), int(cdiv(int(lp[best]), int(s[best])))
-    quantities = {"slice": slice_cycles(lookups, elements, machine, data), "fixed": 1.0, "indices": float(indices)}
+    quantities = {"slice": slice_cycles(lookups, elements, machine, data), "fixed": 1.0, "indices": float(lookups)}
     if s[best] > 1:
         quantities["second_stage"] = slice_cycles(second, elements, machine, data)
     if update:
