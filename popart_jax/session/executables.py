@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from .files import makedirsAndCheckWritable
 from .preparing import Prepared
 
 SUFFIX = ".popef"
-_JAX_FOLDER = ".jax"
 _SAVABLE = (DeviceType.Ipu, DeviceType.OfflineIpu)
 _NOT_IN_KEY = ("cachePath", "enableEngineCaching", "enableVariablesCaching", "logDir")
 
@@ -79,31 +77,22 @@ class EngineCache:
         key = executable_key(self._prepared)
         return next((p for p in candidates if p.is_file() and _could_be(p, key)), None)
 
-    def compiling(self) -> AbstractContextManager[None]:
-        """Scope of a compilation: behind the containers there is JAX's own cache of compiled programs, by content.
-
-        It serves sessions whose keys differ although XLA gets the same program.
-        """
-        if self._folder is None or self._folder.is_file():
-            return nullcontext()
-        return compilation_cache(str(self._folder / _JAX_FOLDER))
-
     def load(self, engine: Engine, handles: tuple[str, ...], stored: Path) -> None:
-        """Fill the engine from a container, or from JAX's cache if the container says that the programs are there.
+        """Fill the engine from a container; without code in it, by compiling with JAX's own cache behind.
 
         Raises
         ------
         Exception
             A damaged file, or one of another machine.
         """
-        if container.has_code(stored):
-            engine.compile(handles, stored)
-            return
-        with self.compiling():
-            engine.compile(handles)
+        engine.compile(handles, stored if container.has_code(stored) else None)
 
     def store(self, engine: Engine, variables: dict[str, np.ndarray]) -> None:
-        """Keep what was just compiled; a program out of JAX's cache stays there, as it can't be written again."""
+        """Keep what was just compiled; `cachePath` holds containers alone, as programs count its files.
+
+        Where JAX has a compilation cache of its own (``JAX_COMPILATION_CACHE_DIR``), a program that came out of it
+        stays there: XLA can't write it again.
+        """
         if self._folder is None or self._folder.is_file():
             return
         self._folder.mkdir(parents=True, exist_ok=True)
