@@ -23,21 +23,41 @@ FAMILIES = ("conv", "ctc", "embedding", "exchange", "gemm", "inference", "max_pr
 # sixteen for fp32 operands, and later libraries use them.
 TABLE_UNITS = 8
 
+HALVES = ("half", "fp16", "float16", "short", "unsigned short")
+NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
+
 CHIPS = (("bow", "bow"), ("c600", "c600"), (r"gc200|mk2|m2000|pod", "mk2"), (r"gc2\b|mk1", "mk1"))
 
 
 def target_of(row: Row) -> Target:
     """The chip that a row names in its ``hardware``."""
-    hardware = str(row.get("hardware", ""))
+    hardware = str(row.get("hardware") or "")
     name = next((name for pattern, name in CHIPS if re.search(pattern, hardware.lower())), "mk2")
     target = targets.get(name)
     used = re.search(r"(\d+) tiles used", hardware)
     return target.replace(tiles=int(used.group(1))) if used else target
 
 
+def complete(row: Row) -> dict[str, Any]:
+    """The row with every key, without empty entries of its configuration, numbers written as text made numbers."""
+    texts = {name: str(row.get(name) or "") for name in ("family", "what", "unit", "hardware", "precision")}
+    return {**row, **texts, "config": _plain(row.get("config") or {})}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items() if each is not None}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
+        number = float(value)
+        return int(number) if number.is_integer() else number
+    return value
+
+
 def data_type(row: Row) -> str:
     """``"float"`` for rows in fp32, else ``"half"``."""
-    return "float" if str(row.get("precision", "")).startswith("fp32") else "half"
+    return "float" if str(row.get("precision") or "").startswith("fp32") else "half"
 
 
 def model(row: Row, target: Target | None = None) -> Formula:
@@ -53,19 +73,20 @@ def model(row: Row, target: Target | None = None) -> Formula:
         operation lacks a size.
     """
     target = target or target_of(row)
-    config = dict(row.get("config", {}))
-    row = {"family": "", "what": "", "unit": "", "hardware": "", "precision": "", **row, "config": config}
+    row = complete(row)
+    config = row["config"]
     op = config.get("op")
     if op in OPS and "params" in config:
         params = config["params"]
-        data = params.get("data-type", params.get("type", data_type(row)))
+        named = str(params.get("data-type", params.get("type", data_type(row))))
+        data = "half" if named in HALVES else "float"  # four-byte integers are moved as floats are
         target = target.replace(units_float=TABLE_UNITS)
         if params.get("tiles-per-ipu"):
             target = target.replace(tiles=int(params["tiles-per-ipu"]))
         # flags that decide what runs but are recorded beside the parameters
         params = {**params, "pass": config.get("pass", "")}
         try:
-            return OPS[op](params, data, target).figure(str(row["what"]))
+            return OPS[op](params, data, target).figure(row["what"])
         except KeyError as missing:
             raise ValueError(f"{op} needs {missing.args[0]!r} in its params; got {sorted(params)}") from missing
     for source in (throughput, stencil, kernels):
