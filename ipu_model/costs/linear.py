@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
 from ipu_model.partition import Spread
@@ -79,18 +81,21 @@ def convolution(op: Op, ctx: Context) -> OpCost:
         return OpCost(outputs=(ctx.spread(op.output),), layout="linear")
     groups = p["feature_group_count"] * p["batch_group_count"]
     data = _data(lhs)
+    kernel = tuple(rhs.shape[d] for d in spec.rhs_spec[2:]) or (1,)
+    beyond = _beyond(kernel, p)
     params = ConvParams(
         batch=lhs.shape[spec.lhs_spec[0]] // p["batch_group_count"],
         field=tuple(lhs.shape[d] for d in spec.lhs_spec[2:]) or (1,),
-        kernel=tuple(rhs.shape[d] for d in spec.rhs_spec[2:]) or (1,),
+        kernel=kernel,
         in_channels=rhs.shape[spec.rhs_spec[1]],
         out_channels=rhs.shape[spec.rhs_spec[0]] // groups,
         groups=groups,
         stride=tuple(p["window_strides"]),
         pad_lower=tuple(a for a, _ in p["padding"]),
-        pad_upper=tuple(b for _, b in p["padding"]),
+        pad_upper=tuple(b - n for (_, b), n in zip(p["padding"], beyond, strict=False)),
         in_dilation=tuple(p["lhs_dilation"]),
         kernel_dilation=tuple(p["rhs_dilation"]),
+        out_padding=beyond,
         data=data,
         output=data,
     )
@@ -102,6 +107,16 @@ def convolution(op: Op, ctx: Context) -> OpCost:
     size = "x".join(str(window[d]) for d in spatial[2:]) or "1"
     name = f"{'weightDeltas' if update else 'convolution'}/Conv_{size}"
     return _priced(op, ctx, plan, 2 * params.macs, name)
+
+
+def _beyond(kernel: tuple[int, ...], p: Mapping[str, Any]) -> tuple[int, ...]:
+    """Upper padding that only zeros of the result come from: the library appends those to what it computes.
+
+    The gradient of a strided convolution has it for the rows of the input that no window read.
+    """
+    padding, strides, dilation = p["padding"], p["window_strides"], p["rhs_dilation"]
+    rows = zip(kernel, padding, strides, dilation, strict=False)
+    return tuple(max(0, high - (k - 1) * d) if s == 1 else 0 for k, (_, high), s, d in rows)
 
 
 def _forward(ctx: Context) -> str:
@@ -165,8 +180,8 @@ def _priced(op: Op, ctx: Context, plan: Plan, flops: float, name: str) -> OpCost
     most = min(out.size, max(1, math.ceil(held["partials"] / psz / max(1, plan.detail.depth))))
     used = min(ctx.target.tiles, max(1, min(tiles, math.ceil(out.size / most))))
     return OpCost(
-        tuple(steps), flops=flops, temporary=_temporary(plan), outputs=(Spread(used, most, out.size),),
-        layout="new", interleaved=plan.interleaved_bytes,
+        tuple(steps), flops=flops, temporary=_temporary(plan), beside_outputs=_partial_results(plan),
+        outputs=(Spread(used, most, out.size),), layout="new", interleaved=plan.interleaved_bytes,
     )  # fmt: skip
 
 
@@ -175,6 +190,12 @@ def _temporary(plan: Plan) -> float:
     if plan.quantities["moved_operands"]:
         return plan.temporary_bytes
     return received_bytes(plan)
+
+
+def _partial_results(plan: Plan) -> float:
+    """Bytes that are added or cast into the output; without either, the product is written where the output lies."""
+    finished = plan.quantities["reduce_stages"] or plan.quantities["cast"]
+    return plan.tile_bytes["partials"] if finished else 0.0
 
 
 def _vertex(plan: Plan, data: str, partials: str) -> str:

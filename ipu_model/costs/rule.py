@@ -62,6 +62,8 @@ class OpCost:
     ----------
     temporary : bytes
         Needed on the fullest tile only while the operation runs.
+    beside_outputs : bytes, optional
+        The part of it that is still needed when the outputs are written; None for all of it.
     interleaved : bytes
         Part of it that must lie in interleaved memory.
     outputs : tuple of Spread
@@ -79,6 +81,7 @@ class OpCost:
     supersteps: tuple[Superstep, ...] = ()
     flops: float = 0.0
     temporary: float = 0.0
+    beside_outputs: float | None = None
     interleaved: float = 0.0
     outputs: tuple[Spread, ...] = ()
     view: bool = False

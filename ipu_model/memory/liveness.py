@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -77,58 +77,111 @@ def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE) -> Liveness:
     if change.scale is not None:
         widths = [w * change.scale(p.value) for w, p in zip(widths, pieces, strict=True)]
     edges = _classes([s.tiles for s in spreads] + [int(s.tiles) for c in priced.prices for s in c.supersteps], tiles)
-    ipus, n_steps = max(1, priced.placement.ipus), len(priced.program.steps)
     counts = np.diff(np.concatenate([[0], edges]))
-    always, begin, end = np.zeros((ipus, len(edges))), {}, {}
-    for piece, spread, width in zip(pieces, spreads, widths, strict=True):
-        upto = int(np.searchsorted(edges, min(spread.tiles, tiles))) + 1
-        entry = (piece.ipu, upto, _level(spread, width, edges, upto, counts))
-        if piece.always:
-            always[piece.ipu, :upto] += entry[2]
-        else:
-            begin.setdefault(piece.first, []).append(entry)
-            end.setdefault(piece.last, []).append(entry)
-    temporary = _temporaries(priced, change)
-    return _run(priced, always, begin, end, edges, counts, ipus, n_steps, pieces, spreads, widths, temporary)
-
-
-def _temporaries(priced: Priced, change: Change) -> list[float]:
-    """Bytes per tile that each step needs while it runs."""
-    own = [float(c.temporary) if i < 0 else 0.0 for c, i in zip(priced.prices, priced.into, strict=True)]
-    return own if change.temporary is None else [change.temporary(at) if t else 0.0 for at, t in enumerate(own)]
-
-
-def _run(priced, always, begin, end, edges, counts, ipus, n_steps, pieces, spreads, widths, temporaries) -> Liveness:
-    live, peak = np.zeros_like(always), np.zeros_like(always)
-    interleaved = np.zeros_like(always)
-    steps, worst = np.zeros((n_steps, ipus)), np.zeros(n_steps)
-    for at in range(n_steps):
-        for ipu, upto, level in begin.get(at, ()):
-            live[ipu, :upto] += level
-        now = live
-        temporary = temporaries[at]
-        ipu = priced.ipus[at]
-        if temporary:
-            used = max((int(s.tiles) for s in priced.prices[at].supersteps), default=1)
-            upto = int(np.searchsorted(edges, min(max(1, used), edges[-1]))) + 1
-            now = live.copy()
-            now[ipu, :upto] += temporary
-            pinned = float(priced.prices[at].interleaved)
-            np.maximum(interleaved[ipu, :upto], pinned, out=interleaved[ipu, :upto])
-        np.maximum(peak, now, out=peak)
-        steps[at] = now @ counts
-        worst[at] = (now + always).max()
-        for ipu, upto, level in end.get(at, ()):
-            live[ipu, :upto] -= level
-    peak_step = int(worst.argmax()) if n_steps else 0
-    highest = (always + peak).max(axis=1)
-    ipu = int(highest.argmax())
-    level = (always + peak)[ipu]
-    tile = int(edges[int(level.argmax())]) - 1
-    expand = [np.repeat(x, counts, axis=1) for x in (always, peak, interleaved)]
-    return Liveness(
-        expand[0], expand[1], steps, worst, peak_step, ipu, tile, pieces, spreads, widths, expand[2],
+    levels = _Levels(
+        np.zeros((max(1, priced.placement.ipus), len(edges))), edges, counts, _needs(priced, change),
+        [frozenset(s.outputs) for s in priced.program.steps],
     )  # fmt: skip
+    for piece, spread, width in zip(pieces, spreads, widths, strict=True):
+        upto = levels.upto(spread.tiles)
+        levels.add(piece, upto, _level(spread, width, edges, upto, counts))
+    peak, interleaved, steps, worst = levels.run(priced)
+    always = levels.always
+    peak_step = int(worst.argmax()) if len(worst) else 0
+    ipu = int((always + peak).max(axis=1).argmax())
+    tile = int(edges[int((always + peak)[ipu].argmax())]) - 1
+    expand = [np.repeat(x, counts, axis=1) for x in (always, peak, interleaved)]
+    return Liveness(expand[0], expand[1], steps, worst, peak_step, ipu, tile, pieces, spreads, widths, expand[2])
+
+
+@dataclass(frozen=True)
+class Need:
+    """Temporary bytes per tile of a step: in all, and what is still there when the outputs are written."""
+
+    computing: float = 0.0
+    finishing: float = 0.0
+
+
+def need_of(priced: Priced, at: int) -> Need:
+    """What a step needs beside its operands and outputs."""
+    price = priced.prices[at]
+    if priced.into[at] >= 0 or not price.temporary:
+        return Need()
+    whole = float(price.temporary)
+    return Need(whole, whole if price.beside_outputs is None else min(whole, float(price.beside_outputs)))
+
+
+def _needs(priced: Priced, change: Change) -> list[Need]:
+    own = [need_of(priced, at) for at in range(len(priced.program.steps))]
+    if change.temporary is None:
+        return own
+    changed = []
+    for at, need in enumerate(own):
+        whole = change.temporary(at) if need.computing else 0.0
+        changed.append(Need(whole, need.finishing * whole / need.computing if whole else 0.0))
+    return changed
+
+
+Entry = tuple[int, int, np.ndarray]  # IPU, classes of tiles in use, bytes on each
+
+
+@dataclass
+class _Levels:
+    """Bytes on each class of tiles, [ipu, class], and what begins and ends with each step."""
+
+    always: np.ndarray
+    edges: np.ndarray
+    counts: np.ndarray
+    needs: list[Need]
+    made: list[frozenset[int]]
+    begin: dict[int, list[Entry]] = field(default_factory=dict)
+    results: dict[int, list[Entry]] = field(default_factory=dict)
+    end: dict[int, list[Entry]] = field(default_factory=dict)
+
+    def upto(self, tiles: int) -> int:
+        """How many classes the first `tiles` tiles are."""
+        return int(np.searchsorted(self.edges, min(max(1, tiles), self.edges[-1]))) + 1
+
+    def add(self, piece: Storage, upto: int, level: np.ndarray) -> None:
+        """Enter a piece of memory."""
+        if piece.always:
+            self.always[piece.ipu, :upto] += level
+            return
+        result = piece.first < len(self.made) and piece.value in self.made[piece.first]
+        entry = (piece.ipu, upto, level)
+        (self.results if result else self.begin).setdefault(piece.first, []).append(entry)
+        self.end.setdefault(piece.last, []).append(entry)
+
+    def run(self, priced: Priced) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Peak and interleaved peak by class, bytes by step, and the fullest tile of each step."""
+        live, peak, interleaved = (np.zeros_like(self.always) for _ in range(3))
+        steps, worst = np.zeros((len(self.needs), len(live))), np.zeros(len(self.needs))
+        for at, need in enumerate(self.needs):
+            _add(live, self.begin.get(at, ()))
+            now = live
+            ipu = priced.ipus[at]
+            if need.computing:
+                used = self.upto(max((int(s.tiles) for s in priced.prices[at].supersteps), default=1))
+                before = live.copy()
+                before[ipu, :used] += need.computing
+                pinned = float(priced.prices[at].interleaved)
+                np.maximum(interleaved[ipu, :used], pinned, out=interleaved[ipu, :used])
+                _add(live, self.results.get(at, ()))
+                now = live.copy()
+                now[ipu, :used] += need.finishing
+                np.maximum(now, before, out=now)
+            else:
+                _add(live, self.results.get(at, ()))
+            np.maximum(peak, now, out=peak)
+            steps[at] = now @ self.counts
+            worst[at] = (now + self.always).max()
+            _add(live, self.end.get(at, ()), -1.0)
+        return peak, interleaved, steps, worst
+
+
+def _add(live: np.ndarray, entries: Iterable[Entry], sign: float = 1.0) -> None:
+    for ipu, upto, level in entries:
+        live[ipu, :upto] += sign * level
 
 
 def _made(priced: Priced) -> dict[int, Spread]:

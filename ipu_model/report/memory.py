@@ -9,10 +9,12 @@ import numpy as np
 
 from ipu_model.memory import Liveness
 from ipu_model.memory.code import CATEGORIES
+from ipu_model.memory.liveness import Need, need_of
 from ipu_model.pricing import Priced
 from ipu_model.report.model import Memory, Variable
 
 MOST_VARIABLES = 400
+TEMPORARIES = "temporaries of the operation"
 KIND_BY_ROLE = {"weight": "weights", "optimizer_state": "optimizer state", "input": "inputs", "constant": "constants"}
 
 
@@ -90,14 +92,20 @@ def name_of(priced: Priced, value: int) -> str:
 
 
 def _peak_parts(priced: Priced, live: Liveness) -> dict[str, int]:
-    """Bytes on the fullest tile at the peak, by kind of variable."""
-    parts: dict[str, float] = defaultdict(float)
+    """Bytes on the fullest tile at the peak, by kind of variable: while it computes, or when it writes its results."""
     at = live.peak_step
+    made = frozenset(priced.program.steps[at].outputs) if priced.program.steps else frozenset()
+    need = need_of(priced, at) if priced.program.steps else Need()
+    before: dict[str, float] = defaultdict(float)
+    after: dict[str, float] = defaultdict(float)
     for k, piece in enumerate(live.pieces):
         if piece.ipu == live.peak_ipu and (piece.always or piece.first <= at <= piece.last):
-            parts[kind_of(priced, piece.value)] += live.bytes_on(k, live.peak_tile)
-    if priced.program.steps:
-        parts["temporaries of the operation"] = float(priced.prices[at].temporary)
+            size, kind = live.bytes_on(k, live.peak_tile), kind_of(priced, piece.value)
+            after[kind] += size
+            if not need.computing or piece.always or piece.first < at or piece.value not in made:
+                before[kind] += size
+    before[TEMPORARIES], after[TEMPORARIES] = need.computing, need.finishing
+    parts = max(before, after, key=lambda p: sum(p.values()))
     return {k: int(v) for k, v in sorted(parts.items(), key=lambda kv: -kv[1]) if v >= 1}
 
 

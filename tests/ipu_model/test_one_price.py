@@ -36,17 +36,19 @@ def test_the_three_products_of_a_dense_layer():
     assert sorted(found) == pytest.approx(sorted([*[forward] * (len(found) - 2), backward, update]))
 
 
-@pytest.mark.parametrize("stride", [1, 2])
-def test_the_three_convolutions_of_a_layer(stride):
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (1, 2)])
+def test_the_three_convolutions_of_a_layer(kernel, stride):
+    pad = (kernel // 2, kernel // 2)
+
     def layer(x, w):
-        return lax.conv_general_dilated(x, w, (stride, stride), ((1, 1), (1, 1))).astype(jnp.float32)
+        return lax.conv_general_dilated(x, w, (stride, stride), (pad, pad)).astype(jnp.float32)
 
     def both(x, w):
         return layer(x, w), jax.grad(lambda x, w: layer(x, w).sum(), argnums=(0, 1))(x, w)
 
-    report = ipu_model.profile(both, f16(4, 32, 14, 14), f16(48, 32, 3, 3))
+    report = ipu_model.profile(both, f16(4, 32, 14, 14), f16(48, 32, kernel, kernel))
     side = (stride, stride)
-    params = ConvParams(4, (14, 14), (3, 3), 32, 48, stride=side, pad_lower=(1, 1), pad_upper=(1, 1))
+    params = ConvParams(4, (14, 14), (kernel, kernel), 32, 48, stride=side, pad_lower=pad, pad_upper=pad)
     wanted = {
         plan_convolution(p, MK2, Options(pass_)).cycles(MK2)
         for p, pass_ in (
@@ -74,3 +76,18 @@ def test_partials_and_available_memory_of_a_node_reach_the_planner():
     small, large = cycles(available_memory=0.3), cycles()
     temporary = [max(o.peak_temporary for o in r.operations) for r in (small, large)]
     assert temporary[0] < temporary[1]
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(600, 64, 30000), (16, 4096, 1024), (200, 256, 20000)])
+def test_memory_of_a_product_is_that_of_its_plan(m, k, n):
+    """While it computes: copies of operands and partial results; then partial results and what they become."""
+    report = ipu_model.profile(jnp.matmul, f16(m, k), f16(k, n))
+    plan, held = plan_matmul(m, k, n, MK2), plan_matmul(m, k, n, MK2).tile_bytes
+    split = plan.detail
+    local = held["weights"] / (split.field[0] * split.field[1]) + held["inputs"] / split.out_parallel
+    computing, finishing = plan.temporary_bytes - local, held["partials"] + 2 * m * n / plan.tiles
+    assert max(report.memory.not_always_by_tile) == pytest.approx(max(computing, finishing), rel=0.1)
+    operands = 2 * (m * k + k * n) / MK2.tiles
+    parts = report.memory.peak_parts
+    assert parts["inputs"] == pytest.approx(operands, rel=0.1)
+    assert sum(parts.values()) == pytest.approx(report.memory.max_tile, abs=len(parts) + 1)
