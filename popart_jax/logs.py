@@ -109,22 +109,43 @@ def _configure() -> None:
     if _configured:
         return
     logging.addLevelName(_TRACE, "TRACE")
-    handler = _Destination(os.environ.get("POPART_LOG_DEST", "stderr"))
+    problems: list[str] = []
+    handler = _destination(os.environ.get("POPART_LOG_DEST", "stderr"), problems)
     handler.setFormatter(_SpdlogFormatter(os.environ.get("POPART_LOG_FORMAT", _DEFAULT_FORMAT)))
     _configured.append(handler)
     root = logging.getLogger(_ROOT)
     root.addHandler(handler)
     root.setLevel(level_number(os.environ.get("POPART_LOG_LEVEL", "WARN")))
-    for name, level in _config_file().items():
+    for name, level in _config_file(problems).items():
         _python_logger(name).setLevel(level_number(level))
+    for problem in problems:
+        root.warning("%s", problem)
 
 
-def _config_file() -> dict[str, str]:
+def _destination(where: str, problems: list[str]) -> _Destination:
+    """The handler of POPART_LOG_DEST, stderr if that can't be written; the reason is added to `problems`."""
+    try:
+        return _Destination(where)
+    except OSError as err:
+        problems.append(f"POPART_LOG_DEST can't be written, logging to stderr: {err}")
+        return _Destination("stderr")
+
+
+def _config_file(problems: list[str]) -> dict[str, str]:
+    """Levels by module out of POPART_LOG_CONFIG, none if it holds no such table; the reason is added to `problems`."""
     path = os.environ.get("POPART_LOG_CONFIG")
     if not path:
         return {}
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
+    try:
+        with open(path, encoding="utf-8") as file:
+            levels = json.load(file)
+    except (OSError, ValueError) as err:
+        problems.append(f"POPART_LOG_CONFIG can't be read, its levels are not set: {err}")
+        return {}
+    if isinstance(levels, dict) and all(isinstance(v, str) for v in levels.values()):
+        return levels
+    problems.append(f"POPART_LOG_CONFIG: '{path}' is no JSON object of module names and levels; they are not set.")
+    return {}
 
 
 def _python_logger(name: str) -> logging.Logger:

@@ -166,9 +166,12 @@ def _options(given: Any, defaults: Mapping[str, str | None], where: str) -> dict
 
 def _count(options: Mapping[str, str], key: str) -> int:
     try:
-        return int(options[key])
+        count = int(options[key])
     except ValueError:
         raise popart_exception(f"Device option {key} is a number, got '{options[key]}'.") from None
+    if count < 1:
+        raise popart_exception(f"Device option {key} must be at least 1, got {count}.")
+    return count
 
 
 def _architecture(name: str) -> tuple[int, int]:
@@ -314,6 +317,8 @@ class DeviceManager:
             raise popart_exception(
                 f"You have requested {numIpus} IPUs. The number of IPUs requested must be a power of two"
             )
+        if tilesPerIpu < 0:
+            raise popart_exception(f"tilesPerIpu must not be negative, got {tilesPerIpu}; 0 stands for all tiles.")
         _refuse_never(connectionType)
         candidates = POOL.groups(max(numIpus, 1))
         if selectionCriterion is DeviceSelectionCriterion.Random:

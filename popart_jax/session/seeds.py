@@ -13,10 +13,12 @@ from ..logs import module_logger
 from .engine import Engine
 from .preparing import Prepared
 
+_LARGEST = 2**64 - 1
+
 
 def clock_seed() -> int:
     """A seed from the clock."""
-    return time.time_ns() & 0xFFFFFFFFFFFFFFFF
+    return time.time_ns() & _LARGEST
 
 
 def to_words(seed: int) -> np.ndarray:
@@ -46,7 +48,11 @@ class SeedMethods:
         ------
         popart_runtime_error
             Before `prepareDevice`.
+        TypeError
+            No number of 64 bits without sign.
         """
+        if not 0 <= seedValue <= _LARGEST:
+            raise TypeError(f"setRandomSeed takes a seed from 0 to {_LARGEST}, got {seedValue}")
         if not self._prepared.program.random:
             module_logger("session").warning(
                 "Trying to set the random seed, but this session has no random behaviour. Doing nothing."

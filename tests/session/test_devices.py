@@ -152,3 +152,14 @@ def test_texts():
     assert syncPatternFromString("singlePipeline") is SyncPattern.SinglePipeline
     with pytest.raises(popart_exception):
         syncPatternFromString("Full")
+
+
+@pytest.mark.parametrize("options", [{"numIPUs": 0}, {"numIPUs": -1}, {"numIPUs": "two"}, {"tilesPerIPU": 0}])
+def test_models_of_no_size(manager, options):
+    with pytest.raises(popart_exception, match=next(iter(options))):
+        manager.createIpuModelDevice(options)
+
+
+def test_acquired_devices_of_no_size(manager):
+    with pytest.raises(popart_exception, match="tilesPerIpu"):
+        manager.acquireAvailableDevice(1, tilesPerIpu=-1)

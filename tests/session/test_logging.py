@@ -87,3 +87,21 @@ def test_config_file(tmp_path):
     done = run(POPART_LOG_CONFIG=str(config))
     assert "debug" in levels(done.stderr, "ir")
     assert levels(done.stderr, "session") == set()
+
+
+@pytest.mark.parametrize("content", ["{broken", "[1]", '{"popart:ir": 3}', None])
+def test_a_broken_config_file_is_reported_and_nothing_else_changes(tmp_path, content):
+    config = tmp_path / "levels.json"
+    if content is not None:
+        config.write_text(content)
+    done = run(POPART_LOG_CONFIG=str(config))
+    assert done.returncode == 0
+    assert "POPART_LOG_CONFIG" in done.stderr
+    assert "session-error" in done.stderr
+
+
+def test_a_destination_that_cannot_be_written_is_reported(tmp_path):
+    done = run(POPART_LOG_DEST=str(tmp_path / "none" / "log.txt"))
+    assert done.returncode == 0
+    assert "POPART_LOG_DEST" in done.stderr
+    assert "session-error" in done.stderr

@@ -13,6 +13,8 @@ import pytest
 import popart_jax as popart
 from popart_jax.session.files import makedirsAndCheckWritable
 
+from . import nets
+
 
 def test_enums_behave_like_the_originals():
     assert repr(popart.DataType.FLOAT) == "<DataType.FLOAT: 11>"
@@ -126,3 +128,10 @@ def test_input_settings():
     assert popart.InputSettings(relicatedStreamMode=mode).replicatedStreamMode() is mode
     with pytest.raises(TypeError):
         popart.InputSettings(replicatedStreamMode=mode)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, 1.5, None])
+def test_seeds_are_numbers_of_64_bits(seed):
+    session = nets.train(nets.linear()[0], {"loss": "All"}, nets.sgd())
+    with pytest.raises(TypeError):
+        session.setRandomSeed(seed)
