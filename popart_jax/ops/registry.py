@@ -20,6 +20,8 @@ from typing import Annotated, Any, Protocol, TypeVar, get_args, get_type_hints
 import jax
 import onnx_ir as ir
 
+from .contents import places
+
 
 @dataclass(frozen=True, slots=True)
 class FromContext:
@@ -107,6 +109,8 @@ class Lowering:
 
 
 _TABLE: dict[tuple[str, str], dict[int, Lowering]] = {}
+_PLACES = places()
+_PACKAGE = __name__.rpartition(".")[0]
 
 
 def normal_domain(domain: str) -> str:
@@ -116,6 +120,8 @@ def normal_domain(domain: str) -> str:
 
 def add(lowering: Lowering, *, replace: bool = False) -> None:
     """Enter a row; entering a key twice is an error unless `replace`."""
+    if replace:
+        _load((lowering.domain, lowering.op))
     versions = _TABLE.setdefault((lowering.domain, lowering.op), {})
     if lowering.since in versions and not replace:
         raise ValueError(f"{lowering.domain}.{lowering.op}:{lowering.since} already has a translation")
@@ -182,10 +188,21 @@ def direct(functions: Mapping[str, Callable[..., Any]], *since: int, arity: int 
 
 
 @cache
+def _import(module: str) -> None:
+    importlib.import_module(f"{_PACKAGE}.{module}")
+
+
+def _load(key: tuple[str, str]) -> None:
+    """Import the module of an operator, which enters its rows."""
+    if key in _PLACES:
+        _import(_PLACES[key])
+
+
+@cache
 def _load_families() -> None:
     """Import every operator module of this package, so that the table is full."""
-    package = importlib.import_module(__name__.rpartition(".")[0])
-    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+    package = importlib.import_module(_PACKAGE)
+    for module in pkgutil.walk_packages(package.__path__, f"{_PACKAGE}."):
         importlib.import_module(module.name)
 
 
@@ -197,6 +214,8 @@ def table() -> Mapping[tuple[str, str], Mapping[int, Lowering]]:
 
 def resolve(domain: str, op: str, opset: int) -> Lowering | None:
     """The row that a node of this opset uses: the newest version not above it, or None."""
-    versions = table().get((normal_domain(domain), op), {})
+    key = (normal_domain(domain), op)
+    _load(key)
+    versions = _TABLE.get(key, {})
     usable = [v for v in versions if v <= opset]
     return versions[max(usable)] if usable else None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 import statistics
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from popart_jax.ops import Lowering, table
+from popart_jax.ops import Lowering, contents, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 
@@ -35,3 +37,38 @@ def test_a_translation_has_ten_lines_on_average() -> None:
     own = [f for f in functions if inspect.isfunction(f) and f.__module__.startswith("popart_jax")]
     assert len(own) > 300
     assert statistics.mean(len(inspect.getsourcelines(f)[0]) for f in own) <= 10
+
+
+def test_the_contents_name_the_module_of_every_operator() -> None:
+    places = contents.places()
+    for key, versions in table().items():
+        if not _registered_elsewhere(versions.values()):
+            assert key in places, f"add {key} to popart_jax/ops/contents.py"
+    assert places.keys() <= table().keys()
+
+
+def test_a_lookup_imports_only_the_module_of_its_operator() -> None:
+    """In a process of its own, operator by operator from a table that starts empty."""
+    code = (
+        "import sys\n"
+        "from popart_jax.ops import registry\n"
+        "assert registry.resolve('', 'Relu', 13).op == 'Relu'\n"
+        "loaded = {m for m in sys.modules if m.startswith('popart_jax.ops.')}\n"
+        "assert 'popart_jax.ops.activation' in loaded\n"
+        "others = ('recurrent', 'quantize', 'sequence', 'microsoft', 'ml')\n"
+        "print(*(m for m in others if f'popart_jax.ops.{m}' in loaded))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_an_operator_of_a_module_not_yet_imported_can_be_replaced() -> None:
+    code = (
+        "from popart_jax.ops import custom_op, registry\n"
+        "@custom_op('com.microsoft', 'QuickGelu')\n"
+        "def mine(x, /):\n"
+        "    return x\n"
+        "assert registry.resolve('com.microsoft', 'QuickGelu', 1).fn is mine\n"
+        "assert registry.table()['com.microsoft', 'QuickGelu'][1].fn is mine\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
