@@ -1,4 +1,4 @@
-"""Rows of published models: an `InferenceSession` of ours (`to_jax` where the session refuses) beside the peers."""
+"""Rows of published models: an `InferenceSession` of ours beside the peers; `to_jax` where the session refuses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-import jax
 import numpy as np
 
 import popart_jax as popart
@@ -57,8 +56,8 @@ def _ours(path: Path, output: str, feed: Mapping[str, np.ndarray]) -> Call:
         return _session(path, output, feed)
     except (popart.popart_exception, RuntimeError):
         fn, params = popart.to_jax(path)
-        jitted = jax.jit(lambda p, x: fn(p, x)[output])
-        return lambda: np.asarray(jitted(params, feed))
+        infer = fn.with_weights(params)
+        return lambda: np.asarray(infer(feed)[output])
 
 
 def _session(path: Path, output: str, feed: Mapping[str, np.ndarray]) -> Call:

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from .._compat.jax import compile_with
 from ..buffers import lasting
-from ..lowering.hoist import split
+from ..lowering.stages import in_stages, taken
 from . import container, layout
 from .program import SEED, Program
 from .replicas import mesh_for, replicate, spec
@@ -60,34 +60,13 @@ def trace(program: Program, hyper_size: int, *, single_device: bool = False, hoi
         state, traced = (), jax.jit(whole, **shardings).trace(*avals)
     if not hoist or mesh is not None:
         return Traced(program, mesh, traced)
-    return _hoisted(program, signature, traced, avals, state)
-
-
-def _hoisted(
-    program: Program, signature: Signature, traced: Any, avals: Sequence[Any], state: tuple[int, ...]
-) -> Traced:
-    """The step in two halves: what it reads of the fixed variables, and the rest of it."""
-    begin, count = len(signature.changing), len(signature.fixed)
-    known = [begin <= i < begin + count for i in range(len(avals))]
-    halves = split(traced.jaxpr, known)
-    if halves is None:
-        return Traced(program, None, traced)
-    fixed = avals[begin : begin + count]
-
-    def early(*values: Any) -> tuple[Any, ...]:
-        return tuple(x for x, p in zip(halves.early(*values), halves.passed, strict=True) if p is None)
-
-    prepare = jax.jit(early).trace(*fixed)
-    made = iter(jax.tree.leaves(prepare.out_info))
-    read = [next(made) if p is None else fixed[p] for p in halves.passed]
-    inner = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in read]
-
-    def step(*args: Any) -> tuple[Any, ...]:
-        changing, early, late = args[:begin], args[begin : begin + len(inner)], args[begin + len(inner) :]
-        return tuple(halves.late(*early, *changing, *late))
-
-    late = jax.jit(step, donate_argnums=state).trace(*avals[:begin], *inner, *avals[begin + count :])
-    return Traced(program, None, late, prepare, halves.passed)
+    begin = len(signature.changing)
+    stages = in_stages(traced.jaxpr, avals, range(begin, begin + len(signature.fixed)), state)
+    return (
+        Traced(program, None, traced)
+        if stages is None
+        else Traced(program, None, stages.step, stages.prepare, stages.passed)
+    )
 
 
 def _out_shardings(out_axes: Any, mesh: Mesh | None) -> dict[str, Any]:
@@ -186,10 +165,7 @@ class Executable:
     def take(self, fixed: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments that stand for the fixed variables."""
         values = tuple(fixed[n] for n in self.signature.fixed)
-        if self.prepare is None:
-            return values
-        made = iter(self.prepare(*values))
-        return tuple(next(made) if p is None else values[p] for p in self.passed)
+        return values if self.prepare is None else taken(self.prepare, self.passed, values)
 
     def step(self, changing: Mapping[str, Any], fixed: Sequence[Any], hyper: Any, feeds: Mapping[str, Any]) -> Any:
         """Run once, with what `take` gave; returns the new variables and the anchors by name."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,15 +21,91 @@ from ..ops.control import staged
 from .bounds import set_bounds
 from .feeds import check_fed
 from .interpreter import Settings, evaluate
-from .passes import channels_last
+from .passes import channels_last, compiler_options, untranspose_weights
+from .passes.autotune import folder as findings_folder
 from .resolve import check_supported
+from .with_weights import Inference
 
 _WIDE = {ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.DOUBLE, ir.DataType.COMPLEX128}
 
 
+@dataclass(frozen=True, eq=False)
+class OnnxFunction:
+    """``fn(params, inputs, key=None) -> outputs``: a pure function that may be jitted, differentiated and vmapped.
+
+    Attributes
+    ----------
+    model : onnx_ir.Model
+        The model as it is computed.
+    training : bool
+        Dropout and batch normalisation behave as in training.
+    wide : bool
+        64-bit types reach the device.
+    """
+
+    model: ir.Model
+    training: bool
+    wide: bool
+
+    def __call__(
+        self, params: Mapping[str, Any], inputs: Mapping[str, Any], key: jax.Array | None = None
+    ) -> dict[str, Any]:
+        """Outputs by name.
+
+        Parameters
+        ----------
+        params : mapping of str to array
+            Floating point initializers by name.
+        inputs : mapping of str to array
+            Inputs by name; initializers may be among them.
+        key : jax random key, optional
+            For operators that draw numbers.
+
+        Raises
+        ------
+        popart_exception
+            An input is missing, unknown or of the wrong type; a node can't be computed.
+        """
+        graph = self.model.graph
+        settings = Settings(dict(self.model.opset_imports), self.training, key)
+        with self.precision():
+            fed = check_inputs(graph, inputs)
+            results = evaluate(graph, {**params, **fed}, [v.name or "" for v in graph.outputs], settings)
+            return {name: _traced(x) for name, x in results.items()} if staged() else results
+
+    def precision(self) -> contextlib.AbstractContextManager[Any]:
+        """Scope in which the types of the model are kept."""
+        return _precision(self.wide)
+
+    def with_weights(self, params: Mapping[str, Any], *, autotune: bool | str | Path | None = None) -> Inference:
+        """An inference callable ``infer(inputs, key=None) -> outputs`` with these weights.
+
+        Weights are laid out for the kernels, folded and widened once, here, and each combination of input shapes is
+        compiled when it first comes; a jitted call of the function itself does that work at every run, because it can
+        be differentiated by its weights.
+
+        Parameters
+        ----------
+        params : mapping of str to array
+            The weights, from `to_jax` or trained since.
+        autotune : bool or path, optional
+            Measure XLA's compiler options, and in which folder to keep the findings; else ``POPART_JAX_AUTOTUNE``
+            decides.
+
+        Examples
+        --------
+        >>> fn, params = to_jax("model.onnx")  # doctest: +SKIP
+        >>> infer = fn.with_weights(params)  # doctest: +SKIP
+        >>> infer({"x": x})["y"]  # doctest: +SKIP
+        """
+        options = compiler_options(self.model.graph, training=self.training, platform=jax.default_backend())
+        asked = str(autotune) if isinstance(autotune, Path) else autotune
+        return Inference(self, params, options, self.precision, findings_folder(asked))
+
+
 def to_jax(
     model: ModelLike, *, training: bool = False, bounds: Mapping[str, Any] | None = None
-) -> tuple[Callable[..., dict[str, Any]], dict[str, jax.Array]]:
+) -> tuple[OnnxFunction, dict[str, jax.Array]]:
     """Turn an ONNX model into a pure function and its parameters.
 
     Parameters
@@ -42,9 +120,10 @@ def to_jax(
 
     Returns
     -------
-    fn : callable
+    fn : OnnxFunction
         ``fn(params, inputs, key=None) -> outputs``, both dictionaries keyed by ONNX names. It may be jitted,
         differentiated and vmapped; `key` is a JAX random key for operators that draw numbers.
+        ``fn.with_weights(params)`` is the fast way to infer: a callable whose weights are laid out once.
     params : dict of str to jax.Array
         Every floating point initializer.
 
@@ -65,18 +144,9 @@ def to_jax(
     set_bounds(graph, bounds or {})
     check_supported(graph, loaded.opset_imports)
     channels_last(graph)
+    untranspose_weights(graph)
     wide = _uses_wide_types(graph)
-    params = _float_initializers(graph, wide)
-    outputs = [v.name or "" for v in graph.outputs]
-
-    def fn(params: Mapping[str, Any], inputs: Mapping[str, Any], key: jax.Array | None = None) -> dict[str, Any]:
-        settings = Settings(dict(loaded.opset_imports), training, key)
-        with _precision(wide):
-            fed = check_inputs(graph, inputs)
-            results = evaluate(graph, {**params, **fed}, outputs, settings)
-            return {name: _traced(x) for name, x in results.items()} if staged() else results
-
-    return fn, params
+    return OnnxFunction(loaded, training, wide), _float_initializers(graph, wide)
 
 
 def _traced(x: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -59,18 +60,20 @@ def split(closed: Any, known: Sequence[bool]) -> Split | None:
     outputs = walk.enter(closed, args, "")
     if not walk.moved:
         return None
-    frontier = tuple(walk.frontier(outputs))
+    late_records = _live(walk.records, outputs, late=True)
+    frontier = tuple(_frontier(late_records, outputs))
+    early_records = _live(walk.records, [_Place(n, _EARLY) for n in frontier], late=False)
     early_args = [i for i, k in enumerate(known) if k]
     late_args = [i for i, k in enumerate(known) if not k]
 
     def early(*values: Any) -> tuple[Any, ...]:
         env = dict(zip(early_args, values, strict=True))
-        walk.execute(env, late=False)
+        _execute(early_records, env)
         return tuple(env[place] for place in frontier)
 
     def late(*values: Any) -> list[Any]:
         env = dict(zip((*frontier, *late_args), values, strict=True))
-        walk.execute(env, late=True)
+        _execute(late_records, env)
         return [_read(env, x) for x in outputs]
 
     known_at = {place: i for i, place in enumerate(early_args)}
@@ -98,6 +101,7 @@ class _Record:
     results: tuple[int, ...]
     when: int
     scope: str
+    effects: bool = False
 
 
 def _read(env: dict[int, Any], operand: _Operand) -> Any:
@@ -133,15 +137,22 @@ class _Walk:
         latest = max(when, default=_CONSTANT)
         if eqn.effects or (latest == _EARLY and _grows(eqn)):
             latest = _LATE
-        return self._append(lambda *args: bind(eqn, args), operands, len(eqn.outvars), latest, scope)
+        return self._append(partial(_bound, eqn), operands, len(eqn.outvars), latest, scope, bool(eqn.effects))
 
     def _append(
-        self, fn: Callable[..., Sequence[Any]], operands: Sequence[_Operand], count: int, when: int, scope: str
+        self,
+        fn: Callable[..., Sequence[Any]],
+        operands: Sequence[_Operand],
+        count: int,
+        when: int,
+        scope: str,
+        effects: bool = False,
     ) -> list[_Place]:
         places = [_Place(self.size + i, when) for i in range(count)]
         self.size += count
         self.moved |= when == _EARLY
-        self.records.append(_Record(fn, tuple(operands), tuple(p.number for p in places), when, scope))
+        results = tuple(p.number for p in places)
+        self.records.append(_Record(fn, tuple(operands), results, when, scope, effects))
         return places
 
     def _scan(self, eqn: Any, operands: list[_Operand], scope: str) -> list[_Place]:
@@ -150,7 +161,7 @@ class _Walk:
         early = [isinstance(x, _Place) and x.when == _EARLY for x in operands[:count]]
         halves = split(body, [*early, *[False] * (len(operands) - count)])
         if halves is None:
-            return self._append(lambda *args: bind(eqn, args), operands, len(eqn.outvars), _LATE, scope)
+            return self._append(partial(_bound, eqn), operands, len(eqn.outvars), _LATE, scope, bool(eqn.effects))
         known = [x for x, k in zip(operands, early, strict=False) if k]
         others = [x for x, k in zip(operands, [*early, *[False] * len(operands)], strict=False) if not k]
         avals = [v.aval for v in body.jaxpr.invars]
@@ -159,21 +170,38 @@ class _Walk:
         inner = jax.make_jaxpr(halves.late)(*made, *rest)
         params = {**eqn.params, "jaxpr": inner, "num_consts": len(made) + count - sum(early)}
         places = self._append(halves.early, known, len(made), _EARLY, scope)
-        return self._append(lambda *args: bind(eqn, args, params), [*places, *others], len(eqn.outvars), _LATE, scope)
+        rest = partial(_bound, eqn, params=params)
+        return self._append(rest, [*places, *others], len(eqn.outvars), _LATE, scope, bool(eqn.effects))
 
-    def frontier(self, outputs: Sequence[_Operand]) -> Iterator[int]:
-        """Early values that late equations or the results read, each once."""
-        read = [x for r in self.records if r.when == _LATE for x in r.operands]
-        early = (x.number for x in (*read, *outputs) if isinstance(x, _Place) and x.when == _EARLY)
-        return iter(dict.fromkeys(early))
 
-    def execute(self, env: dict[int, Any], *, late: bool) -> None:
-        """Run one half; constants are computed by both, and XLA drops those nobody reads."""
-        for record in self.records:
-            if record.when == _CONSTANT or (record.when == _LATE) == late:
-                with jax.named_scope(record.scope) if record.scope else nullcontext():
-                    results = record.fn(*(_read(env, x) for x in record.operands))
-                env.update(zip(record.results, results, strict=True))
+def _live(records: Sequence[_Record], outputs: Sequence[_Operand], *, late: bool) -> list[_Record]:
+    """One half's equations that its outputs or the world outside depend on; constants are computed by both halves."""
+    wanted = {x.number for x in outputs if isinstance(x, _Place)}
+    found = []
+    for record in reversed(records):
+        ours = record.when == _CONSTANT or (record.when == _LATE) == late
+        if ours and ((record.effects and late) or not wanted.isdisjoint(record.results)):
+            found.append(record)
+            wanted.update(x.number for x in record.operands if isinstance(x, _Place))
+    return found[::-1]
+
+
+def _frontier(late: Sequence[_Record], outputs: Sequence[_Operand]) -> Iterator[int]:
+    """Early values that late equations or the results read, each once."""
+    read = [x for record in late for x in record.operands]
+    early = (x.number for x in (*read, *outputs) if isinstance(x, _Place) and x.when == _EARLY)
+    return iter(dict.fromkeys(early))
+
+
+def _execute(records: Sequence[_Record], env: dict[int, Any]) -> None:
+    for record in records:
+        with jax.named_scope(record.scope) if record.scope else nullcontext():
+            results = record.fn(*(_read(env, x) for x in record.operands))
+        env.update(zip(record.results, results, strict=True))
+
+
+def _bound(eqn: Any, *args: Any, params: Any = None) -> Sequence[Any]:
+    return bind(eqn, args, params)
 
 
 def _grows(eqn: Any) -> bool:

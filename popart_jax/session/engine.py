@@ -11,13 +11,14 @@ import jax
 import numpy as np
 
 from .._compat.jax import cache_hits, shortest_call
-from ..execution import Executable, Program, autotune, compile_traced, from_container, trace
+from ..execution import Executable, Program, compile_traced, from_container, trace
 from ..execution.compiled import to_every_host, to_host
 from ..execution.graph_passes import LaidOut, lay_out
 from ..execution.layout import from_device_order, group_values, input_shapes, replica_values
 from ..execution.micro import GRADIENT
 from ..execution.program import SEED
 from ..lowering.interpreter import names
+from ..lowering.passes import autotune
 from .feeding import AnchorFact, StreamFact
 from .preparing import Prepared
 from .progress import reporter
@@ -79,7 +80,8 @@ class Engine:
             return from_container(laid_out.program, stored, handle)
         traced = trace(laid_out.program, size, hoist=self._hoists)
         advance()
-        place, options = autotune.folder(), laid_out.options
+        asked = self.prepared.request.options.engineOptions.get(autotune.ENGINE_OPTION)
+        place, options = autotune.folder(asked), laid_out.options
         if place is not None and traced.mesh is None:
             options = autotune.choose(traced.traced, options, place)
         return compile_traced(traced, options)

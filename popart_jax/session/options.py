@@ -106,7 +106,11 @@ class SessionOptions(OptionsBase):
     compilationProgressLogger: Callable[..., Any] | None = honoured(None, "called with (done, total) while compiling")
     compilationProgressTotal: int = honoured(100, "ticks that compilationProgressLogger gets")
     strictOpVersions: bool = accepted(True, "every opset version of an operator has a translation")
-    engineOptions: dict[str, str] = through("honoured", "autoReport.* and debug.* keys steer reports; others are kept")
+    engineOptions: dict[str, str] = through(
+        "honoured",
+        "autoReport.* and debug.* keys steer reports; popart_jax.autotune (true, or a folder for what it finds), a "
+        "key of this runtime alone, lets prepareDevice measure XLA's options; others are kept",
+    )
     reportOptions: dict[str, str] = through("honoured", "showExecutionSteps and the like shape the summary report")
     logDir: str = honoured("", "directory of dot files")
     dotChecks: set[str] = honoured(set, "checkpoints at which dot files are written")

@@ -1,8 +1,9 @@
-"""Compiler options by measurement: off by default, on with ``POPART_JAX_AUTOTUNE=1`` or a folder for the findings.
+"""Compiler options by measurement: off by default; on by engine option, argument or environment variable.
 
-Each candidate is compiled and run on zeros when a session is prepared; the fastest is used and written down under a
-hash of the program, so that the next preparation of the same program only reads. Without a folder, findings go to
-``~/.cache/popart_jax``.
+Sessions look at engine option ``popart_jax.autotune``, functions made by `to_jax` at an argument of `with_weights`,
+both else at ``POPART_JAX_AUTOTUNE``. Each candidate is compiled and run on zeros when a program is prepared; the
+fastest is used and written down under a hash of the program, so that the next preparation of the same program only
+reads. Findings go to the folder that was named instead of plain "on", else to ``~/.cache/popart_jax``.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from .._compat.jax import compile_with
-from ..logs import module_logger
+from ..._compat.jax import compile_with
+from ...logs import module_logger
 
 VARIABLE = "POPART_JAX_AUTOTUNE"
+ENGINE_OPTION = "popart_jax.autotune"
 Options = Mapping[str, str]
 CANDIDATES: Mapping[str, tuple[Options, ...]] = {
     "cpu": (
@@ -33,12 +35,19 @@ CANDIDATES: Mapping[str, tuple[Options, ...]] = {
 _RUNS = 5
 
 
-def folder() -> Path | None:
-    """Where findings are kept; None when autotuning is off."""
-    given = os.environ.get(VARIABLE, "")
-    if given in ("", "0"):
+def folder(asked: str | bool | None = None) -> Path | None:
+    """Where findings are kept; None when autotuning is off.
+
+    Parameters
+    ----------
+    asked : str, bool or None
+        What the program says: on or off in words, a folder, or nothing; then the environment decides.
+    """
+    given = os.environ.get(VARIABLE, "") if asked is None else str(asked)
+    if given.lower() in ("", "0", "false", "off"):
         return None
-    return Path.home() / ".cache" / "popart_jax" if given == "1" else Path(given).expanduser()
+    usual = given.lower() in ("1", "true", "on")
+    return Path.home() / ".cache" / "popart_jax" if usual else Path(given).expanduser()
 
 
 def choose(traced: Any, given: Options, place: Path) -> Options:
