@@ -10,7 +10,7 @@ import numpy as np
 from ipu_model.costs.rule import Superstep
 from ipu_model.pricing import Priced
 
-STACK_BYTES = 6 * 0x200 + 0x80  # six workers and the supervisor
+STACK_BYTES = 6 * 0xC0 + 0x80  # six workers and the supervisor; more leaves no room in published totals of one layer
 VERTEX_CODE_BYTES = {"ConvPartial": 1400, "Reduce": 600, "default": 350}
 VERTEX_STATE_BYTES = 28
 WORKLIST_BYTES = 36  # six entries
