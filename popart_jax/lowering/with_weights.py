@@ -19,9 +19,9 @@ from .stages import Stages, in_stages, taken
 
 @dataclass(frozen=True)
 class _Compiled:
-    """The program for one combination of shapes: results of `call` on `weights` and inputs have the structure `out`."""
+    """One combination of shapes: a `jax.stages.Compiled`, what it takes first, and the structure of its results."""
 
-    call: Callable[..., Sequence[Any]]
+    call: Any
     weights: tuple[Any, ...]
     out: Any
 
@@ -103,7 +103,7 @@ class Inference:
             self._prepared[key] = taken(stages.prepare.lower().compile(), stages.passed, self._params)
         return self._prepared[key]
 
-    def _call(self, traced: Any) -> Callable[..., Sequence[Any]]:
+    def _call(self, traced: Any) -> Any:
         options = self._options
         if self._tuning is not None:
             options = autotune.choose(traced, options, self._tuning)
