@@ -1,17 +1,21 @@
 """A serialised model with its large initializers beside it: read once, into memory that the device may share.
 
-Protobuf would hold every weight in the message, and copy it out of there each time it is looked at.
+Protobuf would hold every weight in the message, and copy it out of there each time it is looked at. Many weights are
+read by a thread, while the model is checked and traced.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from ..buffers import aligned_empty, frozen
@@ -19,6 +23,9 @@ from . import wire
 
 LARGE = 1 << 14
 """Bytes from which data stand beside the message."""
+
+MANY = 1 << 22
+"""Bytes of all data from which a thread reads them."""
 
 _KINDS: Mapping[int, np.dtype] = {
     onnx.TensorProto.FLOAT: np.dtype(np.float32),
@@ -38,53 +45,99 @@ class LeanModel:
     Attributes
     ----------
     proto : onnx.ModelProto
-        The model; initializers in `weights` have no data there.
-    weights : mapping of str to array
-        Data of large initializers, read-only.
+        The model; initializers in `fields` have no data there.
     fields : mapping of str to int
-        The field of the TensorProto that each of these came from.
+        The field of the TensorProto that the data of each large initializer came from.
     """
 
     proto: onnx.ModelProto
-    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
     fields: Mapping[str, int] = field(default_factory=dict)
+    _arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    _reading: Future[None] | None = None
+
+    @property
+    def weights(self) -> Mapping[str, np.ndarray]:
+        """Data of large initializers, read-only; waits until they are read.
+
+        Raises
+        ------
+        OSError
+            The file could not be read to its end.
+        """
+        if self._reading is not None:
+            self._reading.result()
+        return self._arrays
+
+    def tensors(self) -> dict[str, ir.TensorProtocol]:
+        """The large initializers, of known type and shape; who asks for their data waits until they are read."""
+        return {name: self._tensor(name, array) for name, array in self._arrays.items()}
+
+    def _tensor(self, name: str, array: np.ndarray) -> ir.TensorProtocol:
+        kind, shape = ir.DataType.from_numpy(array.dtype), ir.Shape(array.shape)
+        return ir.LazyTensor(lambda: ir.Tensor(self.weights[name], name=name), kind, shape, cache=True, name=name)
 
     def whole(self) -> onnx.ModelProto:
         """The model as it was read; do not change it."""
-        if not self.weights:
+        if not self.fields:
             return self.proto
         made = onnx.ModelProto()
         made.CopyFrom(self.proto)
         for tensor in made.graph.initializer:
-            if tensor.name in self.weights:
+            if tensor.name in self.fields:
                 _put_back(tensor, self.fields[tensor.name], self.weights[tensor.name].tobytes())
         return made
 
 
 def read_lean(source: Path | bytes) -> LeanModel | None:
     """Read a serialised model from a file or memory; None if it is damaged, or too unusual to be taken apart."""
-    with wire.opened(source) as data:
+    data = wire.Data(source)
+    try:
         found = wire.take_apart(data, LARGE)
-        if found is None:
-            return None
-        try:
-            proto = onnx.load_model_from_string(found.rest)
-        except DecodeError:
-            return None
-        names = [t.name for t in proto.graph.initializer]
-        if len(names) != found.initializers or len(set(names)) != len(names):
-            return None
-        weights, fields = {}, {}
-        for index, place in found.places.items():
-            tensor = proto.graph.initializer[index]
-            kind, shape = _kind(tensor, place), tuple(tensor.dims)
-            if kind is None or min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize != place.size:
-                _put_back(tensor, place.field, data.read(place))
-                continue
-            array = aligned_empty(shape, kind.newbyteorder("<"))
-            data.read_into(place, array)
-            weights[tensor.name], fields[tensor.name] = frozen(array.astype(kind, copy=False)), place.field
-    return LeanModel(proto, weights, fields)
+        proto = None if found is None else _parsed(found)
+    except BaseException:
+        data.close()
+        raise
+    if found is None or proto is None:
+        data.close()
+        return None
+    arrays: dict[str, np.ndarray] = {}
+    fields: dict[str, int] = {}
+    waiting: list[tuple[wire.Place, np.ndarray]] = []
+    for index, place in found.places.items():
+        tensor = proto.graph.initializer[index]
+        kind, shape = _kind(tensor, place), tuple(tensor.dims)
+        if kind is None or min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize != place.size:
+            _put_back(tensor, place.field, data.read(place))
+            continue
+        array = aligned_empty(shape, kind.newbyteorder("<"))
+        waiting.append((place, array.reshape(-1).view(np.uint8)))
+        arrays[tensor.name], fields[tensor.name] = frozen(array), place.field
+    return LeanModel(proto, fields, arrays, _read(data, waiting))
+
+
+def _parsed(found: wire.Apart) -> onnx.ModelProto | None:
+    try:
+        proto = onnx.load_model_from_string(found.rest)
+    except DecodeError:
+        return None
+    names = [t.name for t in proto.graph.initializer]
+    return proto if len(names) == found.initializers and len(set(names)) == len(names) else None
+
+
+def _read(data: wire.Data, waiting: list[tuple[wire.Place, np.ndarray]]) -> Future[None] | None:
+    """Fill the arrays, and let go of the data."""
+
+    def fill() -> None:
+        with closing(data):
+            data.read_into(waiting)
+
+    if sum(place.size for place, _ in waiting) < MANY:
+        fill()
+        return None
+    thread = ThreadPoolExecutor(1, "weights")
+    reading = thread.submit(fill)
+    thread.shutdown(wait=False)
+    return reading
 
 
 def _kind(tensor: onnx.TensorProto, place: wire.Place) -> np.dtype | None:

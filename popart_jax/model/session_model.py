@@ -62,10 +62,10 @@ def read_session_model(
     check_names(proto.graph, shapes)
     for tensor in filter(is_external, proto.graph.initializer):
         locate(tensor)
-    check_initializers(t for t in proto.graph.initializer if t.name not in lean.weights)
+    check_initializers(t for t in proto.graph.initializer if t.name not in lean.fields)
     model = from_proto(proto)
-    for name, array in lean.weights.items():
-        model.graph.initializers[name].const_value = ir.tensor(array, name=name)
+    for name, tensor in lean.tensors().items():
+        model.graph.initializers[name].const_value = tensor
     inline(model)
     check_structure(model)
     check_signatures(model, strict=False)

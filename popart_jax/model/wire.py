@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +15,7 @@ _GRAPH, _INITIALIZER = 7, 5
 FLOAT_DATA, RAW_DATA = 4, 9
 _OTHER_DATA = {3, 5, 6, 7, 10, 11, 13, 14}  # segments, other typed fields, external data
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_GAP, _RUN, _PIECES = 1 << 16, 1 << 30, 500  # Linux reads up to 2 GiB into up to 1024 pieces at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,38 +52,62 @@ class Apart:
 
 
 class Data:
-    """A serialised message in memory or in a file, of which only what is looked at is read."""
+    """A serialised message in memory or in a file, of which only what is looked at is read; close it afterwards."""
 
-    def __init__(self, view: bytes | mmap.mmap, file: BinaryIO | None) -> None:
-        self.view, self._file = view, file
+    def __init__(self, source: Path | bytes) -> None:
+        self._file: BinaryIO | None = None
+        self.view: bytes | mmap.mmap = b""
+        if isinstance(source, bytes):
+            self.view = source
+        elif source.stat().st_size:
+            self._file = open(source, "rb")  # noqa: SIM115 - `close` does it
+            self.view = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def read(self, place: Place) -> bytes:
         """Some bytes."""
         return self.view[place.start : place.end]
 
-    def read_into(self, place: Place, array: np.ndarray) -> None:
-        """Some bytes, into the memory of an array of their size."""
-        target = memoryview(array.reshape(-1).view(np.uint8))  # pyright: ignore[reportArgumentType]
+    def read_into(self, targets: Sequence[tuple[Place, np.ndarray]]) -> None:
+        """Places in rising order, each into an array of as many bytes; other threads run meanwhile."""
         if self._file is None:
-            target[:] = memoryview(self.view)[place.start : place.end]
+            for place, target in targets:
+                np.copyto(target, np.frombuffer(self.view, np.uint8, place.size, place.start))
             return
-        self._file.seek(place.start)
-        if self._file.readinto(target) != place.size:  # pyright: ignore[reportAttributeAccessIssue]
-            raise OSError("The model's file became shorter while it was read.")
+        for run in _runs(targets):
+            self._read_run(run)
+
+    def _read_run(self, run: Sequence[tuple[Place, np.ndarray]]) -> None:
+        """In one call if it can be: for each call this thread waits until another one gives way."""
+        assert self._file is not None
+        begin, pieces = run[0][0].start, []
+        for place, target in run:
+            pieces += [bytearray(place.start - begin), target]
+            begin = place.end
+        whole = begin - run[0][0].start
+        if hasattr(os, "preadv") and os.preadv(self._file.fileno(), pieces, run[0][0].start) == whole:
+            return
+        for place, target in run:
+            self._file.seek(place.start)
+            if self._file.readinto(target) != place.size:  # pyright: ignore[reportAttributeAccessIssue]
+                raise OSError("The model's file became shorter while it was read.")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None and isinstance(self.view, mmap.mmap):
+            self.view.close()
+            self._file.close()
 
 
-@contextmanager
-def opened(source: Path | bytes) -> Iterator[Data]:
-    """The bytes of a message."""
-    if isinstance(source, bytes):
-        yield Data(source, None)
-        return
-    with open(source, "rb") as file:
-        if not source.stat().st_size:
-            yield Data(b"", None)
-            return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            yield Data(view, file)
+def _runs(targets: Sequence[tuple[Place, np.ndarray]]) -> Iterator[list[tuple[Place, np.ndarray]]]:
+    """Neighbours that one system call can read, what lies between them included."""
+    run: list[tuple[Place, np.ndarray]] = []
+    for place, target in targets:
+        if run and (place.start - run[-1][0].end > _GAP or place.end - run[0][0].start > _RUN or len(run) == _PIECES):
+            yield run
+            run = []
+        run.append((place, target))
+    if run:
+        yield run
 
 
 def take_apart(data: Data, large: int) -> Apart | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from popart_jax.buffers import lasting
+from popart_jax.model import lean, wire
 from popart_jax.model.lean import read_lean
 
 BIG = np.arange(20_000, dtype=np.float32).reshape(100, 200)
@@ -37,21 +39,54 @@ def test_large_data_stand_beside_the_message(tmp_path: Path, in_file: bool) -> N
     proto = model(*TENSORS)
     source = tmp_path / "m.onnx"
     source.write_bytes(proto.SerializeToString())
-    lean = read_lean(source if in_file else source.read_bytes())
-    assert lean is not None
-    assert set(lean.weights) == {"a", "b", "h"}
-    np.testing.assert_array_equal(lean.weights["a"], BIG)
-    np.testing.assert_array_equal(lean.weights["b"], BIG + 1)
-    np.testing.assert_array_equal(lean.weights["h"], HALVES)
-    assert lean.whole() == proto
-    assert len(lean.proto.graph.initializer[0].raw_data) == 0
+    found = read_lean(source if in_file else source.read_bytes())
+    assert found is not None
+    assert set(found.weights) == {"a", "b", "h"}
+    np.testing.assert_array_equal(found.weights["a"], BIG)
+    np.testing.assert_array_equal(found.weights["b"], BIG + 1)
+    np.testing.assert_array_equal(found.weights["h"], HALVES)
+    assert found.whole() == proto
+    assert len(found.proto.graph.initializer[0].raw_data) == 0
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("in_file", [True, False])
+def test_a_thread_reads_many_weights(
+    tmp_path: Path, in_file: bool, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lean, "MANY", 0)
+    monkeypatch.setattr(wire, "_RUN", 1 << 30 if at_once else 100_000)  # all in one run, or one after the other
+    if not at_once:
+        monkeypatch.delattr(os, "preadv", raising=False)
+    proto = model(*TENSORS)
+    source = tmp_path / "m.onnx"
+    source.write_bytes(proto.SerializeToString())
+    found = read_lean(source if in_file else source.read_bytes())
+    assert found is not None
+    tensors = found.tensors()
+    assert [tuple(tensors[n].shape) for n in ("a", "h")] == [BIG.shape, HALVES.shape]
+    np.testing.assert_array_equal(tensors["b"].numpy(), BIG + 1)
+    np.testing.assert_array_equal(tensors["h"].numpy(), HALVES)
+    assert found.whole() == proto
+
+
+def test_a_file_that_became_shorter_is_noticed(tmp_path: Path) -> None:
+    source = tmp_path / "m.onnx"
+    source.write_bytes(model(*TENSORS).SerializeToString())
+    data = wire.Data(source)
+    found = wire.take_apart(data, lean.LARGE)
+    assert found is not None
+    os.truncate(source, 60_000)
+    with pytest.raises(OSError, match="shorter"):
+        data.read_into([(p, np.empty(p.size, np.uint8)) for p in found.places.values()])
+    data.close()
 
 
 def test_weights_are_shared_and_read_only(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(model(*TENSORS).SerializeToString())
-    lean = read_lean(tmp_path / "m.onnx")
-    assert lean is not None
-    weight = lean.weights["a"]
+    found = read_lean(tmp_path / "m.onnx")
+    assert found is not None
+    weight = found.weights["a"]
     with pytest.raises(ValueError, match="read-only"):
         weight[0] = 1
     assert lasting(weight) is weight
@@ -67,10 +102,10 @@ def test_data_that_do_not_fit_stay_in_the_message() -> None:
     del wrong.dims[:]
     wrong.dims.extend([3, 3])
     proto = model(wrong)
-    lean = read_lean(proto.SerializeToString())
-    assert lean is not None
-    assert not lean.weights
-    assert lean.whole() == proto
+    found = read_lean(proto.SerializeToString())
+    assert found is not None
+    assert not found.weights
+    assert found.whole() == proto
 
 
 @pytest.mark.parametrize("part", [b"", b"not a model", model(*TENSORS).SerializeToString()[:50_000]])

@@ -114,7 +114,7 @@ def held_variable(model: ir.Model, value: ir.Value, structure: Structure, *, nar
     name = value.name or ""
     settings = variable_settings(model, name)
     host = np.dtype(tensor.dtype.numpy())
-    shape = settings.shapeOnReplica(list(tensor.numpy().shape), structure.replicas, name)
+    shape = settings.shapeOnReplica(list(tensor.shape.numpy()), structure.replicas, name)
     kind = Type(tuple(shape), device_dtype(host, name, narrow=narrow))
     return Held(Variable(kind, replica_groups(settings, structure.replicas)), settings, host)
 
