@@ -5,8 +5,22 @@ Source: PopART's error hierarchy (popart, poplibs and poplar families are unrela
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import ClassVar
+
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+@contextmanager
+def tentative() -> Iterator[None]:
+    """Scope of an attempt that may fail: its errors are not logged; who gives up calls `report`."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
 
 
 class popart_exception(Exception):
@@ -14,6 +28,12 @@ class popart_exception(Exception):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
+        self.report()
+
+    def report(self) -> None:
+        """Log the error, unless an attempt is under way that may do without."""
+        if _quiet.get():
+            return
         from .logs import module_logger
 
         module_logger("popart").error("%s", self)
@@ -103,12 +123,17 @@ class OpError(popart_exception):
     """
 
     def __init__(self, text: str, op: str) -> None:
-        self.text = text
-        super().__init__(text.format(*(f"input {i}" for i in range(text.count("{"))), op=op))
+        self.text, self.named = text, False
+        with tentative():
+            super().__init__(text.format(*(f"input {i}" for i in range(text.count("{"))), op=op))
 
     def name(self, op: str, inputs: Sequence[str]) -> None:
-        """Fill in the operator and the names of its inputs."""
+        """Fill in the innermost operator and the names of its inputs; only then the error is logged."""
+        if self.named:
+            return
+        self.named = True
         self.args = (self.text.format(*inputs, op=op),)
+        self.report()
 
 
 class NeedsConstantError(popart_exception, ValueError):

@@ -113,10 +113,20 @@ class GraphUnderConstruction:
         self._graph.append(node)
         self._changes += 1
         if inferred:
-            infer(node, opset)
+            self._infer(node, opset)
         names = [v.name or "" for v in node.outputs]
         record_node(node, context, inputs, names, attributes, api)
         return names
+
+    def _infer(self, node: ir.Node, opset: int) -> None:
+        """Infer the types of a new node's outputs; one that is refused does not stay in the model."""
+        try:
+            infer(node, opset)
+        except popart_exception:
+            self._graph.remove(node)
+            for value in node.outputs:
+                del self._values[value.name or ""]
+            raise
 
     def _check_arity(self, domain: str, op: str, version: int, inputs: int, outputs: int) -> None:
         low, high, most = arity(domain, op, version)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import onnx_ir as ir
 
 from patterns import static_shape
 
 from ..builder.infer import infer, set_type
-from ..errors import popart_exception
+from ..errors import popart_exception, tentative
 from . import nodes
 
 
@@ -46,7 +48,5 @@ def _bind_scan(node: ir.Node, body: ir.Graph) -> None:
 
 
 def _infer(node: ir.Node, opset: int) -> None:
-    try:
+    with contextlib.suppress(popart_exception), tentative():  # the session says what is wrong; here a type is unknown
         infer(node, node.version or opset)
-    except popart_exception:  # the session has reported what is wrong with the model; here the type stays unknown
-        return

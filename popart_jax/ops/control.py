@@ -18,10 +18,11 @@ import onnx_ir as ir
 from jax import lax
 
 from .._compat.jax import Tracer
-from ..errors import popart_exception, popart_runtime_error
-from .arrays import device_dtype
+from ..errors import popart_exception, tentative
+from .arrays import device_dtype, dtype_name
 from .gradients import refuse_gradient
 from .registry import Bound, Context, NodeRef, PopartMode, Subgraph, lowers
+from .stopping import stop_if
 
 _UNROLL_LIMIT = 100_000
 _SCAN_LIMIT = 4096
@@ -62,7 +63,8 @@ def if_(cond, /, *, then_branch, else_branch):
         return then_branch() if value else else_branch()
     flag = cond.reshape(()) != 0
     try:
-        return lax.cond(flag, lambda: _arrays(then_branch()), lambda: _arrays(else_branch()))
+        with tentative():
+            return lax.cond(flag, lambda: _arrays(then_branch()), lambda: _arrays(else_branch()))
     except popart_exception as err:
         return _only_sound_branch(flag, then_branch, else_branch, err)
     except TypeError as err:
@@ -71,9 +73,16 @@ def if_(cond, /, *, then_branch, else_branch):
         if any(shape is not None for shape in shapes):
             return lax.cond(flag, *(partial(_reshaped, branch, shapes) for branch in (then_branch, else_branch)))
         raise popart_exception(
-            f"The branches of an If differ in number, shape or type of outputs, and its condition is known only at run "
-            f"time; call it outside jit, or make the branches agree. {err}"
+            "The branches of an If differ in number, shape or type of outputs, and its condition is known only at run "
+            f"time; call it outside jit, or make the branches agree. {_difference(then_branch, else_branch)}"
         ) from err
+
+
+def _difference(then_branch: Subgraph, else_branch: Subgraph) -> str:
+    """What the branches of an If make, in words."""
+    made = [jax.eval_shape(lambda b=branch: _arrays(b())) for branch in (then_branch, else_branch)]
+    shown = [", ".join(f"{x.dtype}{list(x.shape)}" for x in results) for results in made]
+    return f"The then_branch makes ({shown[0]}), the else_branch ({shown[1]})."
 
 
 def _declared_of_one(first: ir.Value, second: ir.Value) -> tuple[int, ...] | None:
@@ -90,30 +99,28 @@ def _reshaped(branch: Subgraph, shapes: Sequence[tuple[int, ...] | None]) -> tup
 
 
 def _only_sound_branch(
-    flag: jax.Array, then_branch: Subgraph, else_branch: Subgraph, err: Exception
+    flag: jax.Array, then_branch: Subgraph, else_branch: Subgraph, err: popart_exception
 ) -> tuple[Any, ...]:
     """One branch does not fit to the shapes of this call: run the other, and fail when the condition picks it."""
     reasons = {True: _failure(then_branch), False: _failure(else_branch)}
     if (reasons[True] is None) == (reasons[False] is None):
+        err.report()
         raise err
     bad = reasons[True] is not None
-    refuse = partial(_refuse_branch, str(reasons[bad]))
+    reason = f"An If took a branch that does not fit to the shapes of this call: {reasons[bad]}"
     # under a condition of its own, since a call of the host at every run would cost more than a small model
-    lax.cond(flag == bad, lambda: jax.debug.callback(refuse), lambda: None)
+    lax.cond(flag == bad, lambda: stop_if(jnp.asarray(True), reason), lambda: None)
     return _arrays(else_branch() if bad else then_branch())
 
 
 def _failure(branch: Subgraph) -> popart_exception | None:
     """Why a branch can't be traced: its shapes do not fit, which matters only if the condition picks it."""
     try:
-        jax.eval_shape(lambda: _arrays(branch()))
+        with tentative():
+            jax.eval_shape(lambda: _arrays(branch()))
     except popart_exception as err:
         return err
     return None
-
-
-def _refuse_branch(reason: str) -> None:
-    raise popart_runtime_error(f"An If took a branch that does not fit to the shapes of this call: {reason}")
 
 
 class _LoopCall:
@@ -287,7 +294,9 @@ def loop(
     A bound is the most passes there may be; scan outputs get that length, with zeros at the end.
     """
     if trip is not None and trip.dtype not in (np.int32, np.int64, np.uint32, np.uint64):
-        raise popart_exception(f"Loop: unsupported trip count data type {trip.dtype}")
+        raise popart_exception(
+            f"Loop: unsupported trip count data type {dtype_name(trip)}; it is one of INT32, INT64, UINT32, UINT64"
+        )
     call = _LoopCall(trip, _condition(cond, node, walk), start, body, popart, node)
     results = call.run(_all_known(start, body, walk), bound)
     return lax.stop_gradient(results) if popart else results

@@ -13,7 +13,7 @@ from .. import ir_view
 from .._calls import checked
 from .._collector import without_collector
 from ..enums import DeviceConnectionType, VirtualGraphMode
-from ..errors import popart_exception, popart_runtime_error
+from ..errors import popart_exception, popart_runtime_error, tentative
 from ..logs import module_logger
 from ..model.debug import recording
 from ..model.dtypes import BY_NUMPY
@@ -68,7 +68,7 @@ class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMetho
             if self._prepared.program.training is not None and self._prepared.program.training.scaling is not None:
                 self._prepared = prepare(request, ir_view.tracked_gradients(ir_facts(self._prepared)))
         except popart_exception:
-            with contextlib.suppress(popart_exception):  # a model that can't even be read
+            with contextlib.suppress(popart_exception), tentative():  # a model that can't even be read
                 developer_output.dump(lambda: forward_text(request))
             raise
         if request.options.virtualGraphMode is VirtualGraphMode.Auto:

@@ -12,7 +12,7 @@ from .._calls import checked
 from ..enums import DeviceConnectionType, SyntheticDataMode
 from ..errors import popart_exception, popart_runtime_error
 from ..execution.compiled import to_host
-from ..ops.graphcore.printing import aborted
+from ..ops.stopping import as_raised
 from . import callbacks, feeding, numeric_checks
 from .engine import FORWARD_ONLY, MAIN, Engine
 from .preparing import Prepared, Request
@@ -50,7 +50,7 @@ class RunMethods:
                     return
             self._run_anew(*args, **kwargs)
         except jax.errors.JaxRuntimeError as err:
-            raise aborted(err) from None
+            raise as_raised(err) from None
 
     def _run_anew(self, *args: Any, **kwargs: Any) -> None:
         """A run whose arguments are looked at."""

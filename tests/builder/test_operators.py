@@ -275,3 +275,12 @@ def test_methods_of_operators_that_onnx_has_deprecated(version):
     assert builder.getTensorShape(builder.aiOnnx.upsample([x, scales])) == [1, 1, 4, 6]
     index = builder.addInputTensor("INT32", [1, 1, 2, 3])
     assert builder.getTensorShape(builder.aiOnnx.scatter([x, index, x])) == [1, 1, 2, 3]
+
+
+def test_a_refused_operator_does_not_stay_in_the_model():
+    builder = Builder()
+    x = builder.addInputTensor("FLOAT", [2, 3], "x")
+    before = builder.getModelProto()
+    with pytest.raises(popart_exception, match="invalid shape"):
+        builder.aiOnnx.pad([x], pads=[0, -4, 0, 0])
+    assert builder.getModelProto() == before

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from ...errors import ProgramAborted
+from ...errors import ProgramAborted, popart_exception
 from ..registry import NodeRef, lowers
+from ..stopping import stop_if
 from .losses import DOMAIN
 
 _AUTO, _FIXED, _SCIENTIFIC, _NONE = range(4)
@@ -85,22 +86,10 @@ def print_tensor(
 @lowers("Abort", domain=DOMAIN)
 def abort(x=None, /):
     """Stop the program with an error: always, or when the one element is not zero."""
-    from ...errors import popart_exception
-
     if x is not None and np.size(x) > 1:
         raise popart_exception("Conditional abort op can only test a scalar tensor")
-    jax.debug.callback(_stop, jnp.asarray(True) if x is None else jnp.asarray(x).reshape(-1) != 0, ordered=False)
+    stop_if(jnp.asarray(True) if x is None else jnp.asarray(x).reshape(-1) != 0, _STOPPED, ProgramAborted)
     return ()
 
 
 _STOPPED = "The program was stopped by an Abort operator."
-
-
-def _stop(fires: Any) -> None:
-    if np.any(fires):
-        raise ProgramAborted(_STOPPED)
-
-
-def aborted(err: Exception) -> Exception:
-    """The error of a failed run as users know it: of an Abort XLA keeps the text alone."""
-    return ProgramAborted(_STOPPED) if _STOPPED in str(err) else err

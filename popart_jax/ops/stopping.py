@@ -1,0 +1,50 @@
+"""Errors that a running program raises on the host: XLA keeps their text alone, `as_raised` makes them errors again."""
+
+from __future__ import annotations
+
+import logging
+import re
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..errors import ProgramAborted, popart_exception, popart_runtime_error, tentative
+
+_KINDS = {c.__name__: c for c in (popart_runtime_error, ProgramAborted)}
+_SAID = re.compile(rf"\b({'|'.join(_KINDS)}): (.+)")
+_LOGGERS = ("jax._src.debugging", "jax._src.callback")
+
+
+def stop_if(fires: Any, reason: str, kind: type[popart_runtime_error] = popart_runtime_error) -> None:
+    """Let the program fail with an error of this kind when it runs and an element of `fires` is true."""
+    _hush()
+
+    def stop(fires: Any) -> None:
+        if np.any(fires):
+            raise kind(reason)
+
+    jax.debug.callback(stop, fires, ordered=False)
+
+
+def as_raised(err: Exception) -> Exception:
+    """The error of a failed run as `stop_if` raised it on the host, else the error itself."""
+    said = _SAID.findall(str(err))
+    if not said:
+        return err
+    kind, reason = said[-1]
+    with tentative():  # it was logged when it was raised
+        return _KINDS[kind](reason)
+
+
+@cache
+def _hush() -> None:
+    """Keep JAX from printing the traceback of an error that is reported as PopART's."""
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    raised = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+    return not isinstance(raised, popart_exception)
