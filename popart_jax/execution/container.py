@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import serialize_executable
+
+from ..logs import module_logger
 
 FORMAT = "popart_jax executable"
 _META, _VARIABLES, _CODE = "metadata.json", "variables.npz", "executable/"
@@ -62,6 +65,16 @@ def write(
 
 def _storable(value: np.ndarray) -> np.ndarray:
     return value if value.dtype.kind != "V" else value.view(np.uint8)
+
+
+def preload(path: Path) -> None:
+    """With ``POPART_PRELOAD_POPEF=full-preload``: read a container once, so that what is taken out of it is at hand."""
+    if os.environ.get("POPART_PRELOAD_POPEF") != "full-preload":
+        return
+    log = module_logger("session")
+    log.info("Performing preload of popef file %s", path)
+    path.read_bytes()
+    log.info("Completed preload of popef file %s", path)
 
 
 def read_key(path: Path) -> str | None:

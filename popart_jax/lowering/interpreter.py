@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from ..errors import OpError, popart_exception, poplibs_exception
 from ..model.op_names import describe
-from . import operand_types, rounding, static
+from . import op_trace, operand_types, rounding, static
 from .attributes import array, keywords
 from .bounds import FILL, SIZE
 from .effects import Cell, Program, Storage, settle
@@ -185,7 +185,8 @@ def _checked(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     """The results, from operands of types that the operator takes; its own complaints come before differing types."""
     if "popxl" in walk.settings.opsets:  # PopXL has rules of its own, applied when an operator is made
         return _call(step, walk, operands)
-    popart, opset = walk.settings.popart, _opset(step, walk)
+    opset = _opset(step, walk)
+    popart = walk.settings.popart or "ai.graphcore" in walk.settings.opsets  # a model saved by PopART is run elsewhere
     settled = operand_types.settled(step.node, operands, opset, popart)
     wrong = "" if settled else operand_types.complaint(step.node, operands, opset, popart)
     if not wrong and (None in step.node.inputs or len(operands) < step.lowering.least_inputs):
@@ -226,6 +227,13 @@ def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
 
 
 def _computed(step: Step, walk: Walk, operands: list[Any], kwargs: Mapping[str, Any]) -> Any:
+    results = _rounded(step, walk, operands, kwargs)
+    if not walk.settings.options.get(op_trace.OPTION):
+        return results
+    return op_trace.announced(results, describe(step.node, _opset(step, walk)))
+
+
+def _rounded(step: Step, walk: Walk, operands: list[Any], kwargs: Mapping[str, Any]) -> Any:
     if not rounding.applies(step.node.op_type, operands, walk.settings.options):
         return step.lowering.fn(*operands, **kwargs)
     return rounding.in_single_precision(step.lowering.fn, operands, kwargs, _fact("key", step, walk))

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._compat.jax import Tracer
 from ..errors import popart_exception
 from .arrays import Array, is_text, namespace, normal_axis, wrap_indices
 from .registry import PopartMode, lowers
@@ -22,10 +23,13 @@ def _read(data: Array, index: tuple[Any, ...]) -> Array:
 
 
 @lowers("Gather", 1)
-def gather(data: Array, indices: Array, /, *, axis: int = 0) -> Array:
+def gather(data: Array, indices: Array, /, *, axis: int = 0, popart: PopartMode = False) -> Array:
+    """In PopART indices of run time that are negative are out of range: their rows have no meaning and no gradient."""
     if not -np.ndim(data) <= axis < np.ndim(data):
         raise popart_exception(f"Gather axis {axis} is outside the acceptable range of rank {np.ndim(data)}")
     along = normal_axis(axis, np.ndim(data))
+    if popart and isinstance(indices, Tracer):
+        indices = jnp.where(indices < 0, data.shape[along], indices)
     where = wrap_indices(indices, data.shape[along])
     if isinstance(data, np.ndarray) and namespace(indices) is np:
         return np.take(data, where, along)

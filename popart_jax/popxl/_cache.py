@@ -15,7 +15,6 @@ from ..version import __version__
 from ._device_state import DeviceState
 
 SUFFIX = ".popef"
-_PRELOAD = "POPART_PRELOAD_POPEF"
 
 
 def compile_cached(state: DeviceState) -> bool:
@@ -74,9 +73,7 @@ def _find(folder: Path, key: str) -> Path | None:
 def _load(state: DeviceState, path: Path) -> bool:
     log = module_logger("session")
     log.info("Loading serialized PopART executable from %s", path)
-    preload = os.environ.get(_PRELOAD) == "full-preload"
-    if preload:
-        log.info("Performing preload of popef file %s", path)
+    container.preload(path)
     try:
         for name, program in state.programs.items():
             call = container.load(path, name)
@@ -88,6 +85,4 @@ def _load(state: DeviceState, path: Path) -> bool:
         for program in state.programs.values():
             program.__dict__.pop("call", None)
         return False
-    if preload:
-        log.info("Completed preload of popef file %s", path)
     return True

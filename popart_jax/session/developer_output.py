@@ -16,7 +16,6 @@ from typing import Any
 
 from .. import ir_view
 from ..errors import popart_exception
-from ..logs import module_logger
 from .options import SessionOptions
 
 _PLANNED = {"Conv", "ConvData", "ConvDataGrad", "ConvWeightsGrad", "MultiConv", "MatMul"}
@@ -66,8 +65,6 @@ def at_prepare(options: SessionOptions, serialize: Callable[[], str]) -> None:
             for op in ops:
                 if op["type"] in _PLANNED:
                     sys.stderr.write(_planning(op, options, tile_memory))
-    if os.environ.get("POPART_OPX_TRACE") == "1":
-        module_logger("opx").warning("POPART_OPX_TRACE has no effect: XLA runs whole programs, not single operators.")
 
 
 # -- dot drawings

@@ -75,7 +75,10 @@ class EngineCache:
             others = sorted(self._folder.glob(f"*{SUFFIX}")) if self._folder.is_dir() else []
             candidates = [mine, *(p for p in others if p != mine)]
         key = executable_key(self._prepared)
-        return next((p for p in candidates if p.is_file() and _could_be(p, key)), None)
+        found = next((p for p in candidates if p.is_file() and _could_be(p, key)), None)
+        if found is not None:
+            container.preload(found)
+        return found
 
     def load(self, engine: Engine, handles: tuple[str, ...], stored: Path) -> None:
         """Fill the engine from a container; without code in it, by compiling with JAX's own cache behind.

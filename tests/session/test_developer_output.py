@@ -118,6 +118,33 @@ def test_printed_tensors(monkeypatch, capfd):
     assert "MatMul:0: [[6.0000000 6.0000000]" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_traced_operators(monkeypatch, capfd, replicas):
+    """Each operator is told when it runs, forwards in order and then backwards; values stay."""
+    options = popart.SessionOptions()
+    if replicas > 1:
+        options.enableReplicatedGraphs, options.replicatedGraphCount = True, replicas
+    found = []
+    for value in ("0", "1"):
+        monkeypatch.setenv("POPART_OPX_TRACE", value)
+        made, feeds = session(options)
+        made.prepareDevice()
+        made.weightsFromHost()
+        anchors = made.initAnchorArrays()
+        made.run(popart.PyStepIO({n: np.stack([x] * replicas) for n, x in feeds.items()}, anchors))
+        found.append(anchors)
+        text = capfd.readouterr().err
+        told = [line for line in text.splitlines() if "Op(ai." in line]
+        assert value == "1" or not told
+    for name, expected in found[0].items():
+        np.testing.assert_array_equal(found[1][name], expected)
+    forward = [line for line in told if not line.startswith("gradient of ")]
+    types = [re.search(r"Op\(ai\.\w+\.(\w+)", line).group(1) for line in forward]
+    assert types == [t for t in ("MatMul", "Relu", "IdentityLoss") for _ in range(replicas)]
+    assert told[: len(forward)] == forward
+    assert len(told) == 2 * len(forward)
+
+
 def test_compilation_progress():
     options, seen = popart.SessionOptions(), []
     options.compilationProgressLogger = lambda done, total: seen.append((done, total))

@@ -178,3 +178,19 @@ def test_arguments(ready):
         ready.updateOptimizerFromHost({"defaultLearningRate": (0.1, False)})
     with pytest.raises(popart.popart_exception, match="Problem with learning rates"):
         ready.updateOptimizerFromHost(popart.SGD({"defaultLearningRate": (0.1, False)}))
+
+
+def test_trip_count_of_a_loop():
+    builder = popart.Builder()
+    onnx = builder.aiOnnxOpset11
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [2]))
+    trips, go = onnx.constant(np.asarray(2, np.float32)), onnx.constant(np.asarray(True))
+    body = builder.createSubgraphBuilder()
+    body.addInputTensor(popart.TensorInfo("INT64", []))
+    keep, value = (body.addInputTensor(popart.TensorInfo(*kind)) for kind in (("BOOL", []), ("FLOAT", [2])))
+    doubled = body.aiOnnxOpset11.add([value, value])
+    for name in (keep, doubled):
+        body.addOutputTensor(name)
+    (out,) = onnx.loop([trips, go, x], 1, body)
+    with pytest.raises(popart.popart_exception, match="unsupported trip count data type FLOAT"):
+        nets.infer(builder.getModelProto(), {out: "All"})

@@ -30,7 +30,8 @@ def log(caplog):
     popart.getLogger().setLevel("WARN")
 
 
-def test_engine_cache(tmp_path, log, caplog):
+def test_engine_cache(tmp_path, log, caplog, monkeypatch):
+    monkeypatch.setenv("POPART_PRELOAD_POPEF", "full-preload")
     for hit in (False, True):
         caplog.clear()
         with popart.DeviceManager().acquireAvailableDevice(1) as device:
@@ -42,6 +43,7 @@ def test_engine_cache(tmp_path, log, caplog):
             assert ("Graph compiled" in log()) != hit
             assert any(m.startswith("Loading serialized PopART executable from ") for m in log()) == hit
             assert "Engine loaded" in log()
+            assert any(m.startswith("Completed preload of popef file ") for m in log()) == hit
             if hit:
                 with pytest.raises(popart.popart_runtime_error, match="cached executable"):
                     session.getSummaryReport()

@@ -284,6 +284,18 @@ def test_weights_off_the_path_do_not_decay():
     assert (got["w"] != w).all()
 
 
+def test_indices_of_run_time_out_of_range_give_no_gradient():
+    """Negative ones are out of range like those past the end; constant ones count from the end."""
+    table = np.ones((3, 2), np.float32)
+    text = """g (int32[4] i) => (float loss) {
+        y = Gather(w, i)
+        loss = ai.graphcore.IdentityLoss<reduction = "Sum">(y)
+    }"""
+    session = train(model(text, w=table), {"Gradient___w": "All"}, sgd())
+    found = run(session, i=np.asarray([0, -1, 2, 3], np.int32))
+    np.testing.assert_array_equal(found["Gradient___w"], [[1, 1], [0, 0], [1, 1]])
+
+
 def test_integer_initializer_refused():
     text = "g (float[3] x) => (float[3] loss) { i = Cast<to = 1>(n)\n y = Mul(x, i)\n loss = Mul(y, w) }"
     proto = model(text, n=np.ones(3, np.int32), w=np.ones(3, np.float32))

@@ -22,8 +22,9 @@ def _axis(axis: int, rank: int, op: str) -> int:
 
 @lowers("GroupedGather", domain=DOMAIN)
 def grouped_gather(data, indices, /, *, axis=0, group_size=1):
-    """Rows outside the axis are zeros and get no gradient."""
+    """Rows outside the axis, before its start too, are zeros and get no gradient."""
     axis = _axis(axis, data.ndim, "GroupedGather")
+    indices = jnp.where(indices < 0, data.shape[axis], indices)
     take = partial(jnp.take, mode="fill", fill_value=0)
     if group_size == 1:
         return take(jnp.asarray(data), indices, axis=axis)

@@ -17,6 +17,7 @@ from ...errors import popart_exception
 from ...execution import Program, Structure, Training, Type, Variable
 from ...execution.describe import graph_types, update_types
 from ...execution.program import PREVIOUS_SCALE, SCALE_RATIO
+from ...lowering import op_trace
 from ...lowering.interpreter import names
 from ...lowering.resolve import check_supported, has_effect, make_plan, needs
 from ...lowering.rounding import OPTION
@@ -197,7 +198,7 @@ def _options_for_operators(request: Request) -> dict[str, Any]:
     selection = request.patterns.selection
     switches = {row.name: row.name in selection for row in rewrites.catalogue.rows()}
     rounds = request.options.enableStochasticRounding and request.device.type in IPU_LIKE
-    return {**switches, **vars(request.options), OPTION: rounds}
+    return {**switches, **vars(request.options), OPTION: rounds, op_trace.OPTION: op_trace.asked_for()}
 
 
 def _prepare_training(
