@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from ipu_model.memory import Liveness
+from ipu_model.memory.addresses import highest
 from ipu_model.memory.code import CATEGORIES
 from ipu_model.memory.liveness import Need, need_of
 from ipu_model.pricing import Priced
 from ipu_model.report.model import Memory, Variable
 
 MOST_VARIABLES = 400
+GAP = "gaps around interleaved memory"
 TEMPORARIES = "temporaries of the operation"
 KIND_BY_ROLE = {"weight": "weights", "optimizer_state": "optimizer state", "input": "inputs", "constant": "constants"}
 
@@ -23,14 +25,13 @@ def memory_of(priced: Priced, live: Liveness, code: dict[str, Any]) -> Memory:
     m = priced.context.target.machine
     fixed = sum(code.values(), np.zeros_like(live.always))
     total = live.always + live.peak + fixed
-    start = m.interleaved_start
-    gaps = np.where(live.interleaved > 0, np.maximum(total, start + live.interleaved), total)
+    gaps = highest(total, live.interleaved, m)
     variables = _variables(priced, live)
     peak = _peak_parts(priced, live)
     at = live.peak_ipu, live.peak_tile
     peak["code, vertices and stack"] = int(fixed[at])
     if gaps[at] - total[at] >= 1:
-        peak["gap below interleaved memory"] = int(gaps[at] - total[at])
+        peak[GAP] = int(gaps[at] - total[at])
     step = live.peak_step if priced.program.steps else -1
     return Memory(
         bytes_per_tile=m.tile_memory,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from jax import lax
 
 import ipu_model
 from ipu_model import Argument, ModelOptions, NodePlacement, Placement
+from ipu_model.memory.addresses import highest
 from ipu_model.report.html import render as page
 from ipu_model.report.overflow import render
 
@@ -273,8 +275,25 @@ def test_pipeline_overlaps_stages_and_counts_bubbles():
 def test_terms_of_the_peak_make_the_fullest_tile(width):
     # 256: most of the highest address is the gap below interleaved memory; 8192: the product does not fit
     r = ipu_model.profile(jnp.matmul, *[jax.ShapeDtypeStruct((width, width), jnp.float16)] * 2)
-    assert sum(r.memory.peak_parts.values()) == pytest.approx(r.memory.max_tile, abs=len(r.memory.peak_parts) + 1)
-    assert ("gap below interleaved memory" in r.memory.peak_parts) == (width == 256)
+    parts = r.memory.peak_parts
+    assert sum(parts.values()) == pytest.approx(r.memory.max_tile, abs=len(parts) + 1)
+    gap, pair = parts["gaps around interleaved memory"], 2 * MK2.machine.memory_element
+    assert (gap > r.memory.max_tile / 2) if width == 256 else (gap < pair)
+
+
+@pytest.mark.parametrize(
+    ("below", "interleaved", "address"),
+    [
+        (5_000, 0, 5_000),  # nothing must be interleaved: no gap
+        (101_384, 20_736, 131_072 + 20_736 + 24),  # rows of the published table: bytes per tile, highest address
+        (106_200, 40_000, 203_864),
+        (127_400, 33_600, 197_464),
+    ],
+)
+def test_highest_address_of_published_rows(below, interleaved, address):
+    machine = ipu_model.get_target("mk1").machine
+    found = highest(np.array([[below + interleaved]]), np.array([[interleaved]]), machine)
+    assert found[0, 0] == address
 
 
 def test_overflow_names_the_operation_and_is_silent_about_levers_not_asked_for():

@@ -1,0 +1,31 @@
+"""Highest address used on each tile: what must lie in interleaved memory starts there, whatever lies below."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipu_model.target import Machine
+
+BESIDE = 24  # bytes of interleaved memory beside the largest partial results, in every published row
+FRAGMENTED = 26_000  # bytes below that variables leave unused; from the published rows whose variables spill
+
+
+def highest(total: np.ndarray, interleaved: np.ndarray, machine: Machine) -> np.ndarray:
+    """Bytes up to the highest address, gaps included.
+
+    Parameters
+    ----------
+    total : [ipu, tile] bytes in use
+    interleaved : [ipu, tile] part of them that must be interleaved, 0 where nothing must
+
+    Notes
+    -----
+    Interleaved memory is made of pairs of elements. Variables that find no place below it take whole pairs from its
+    start, and what must be interleaved comes after them.
+    """
+    start, pair = machine.interleaved_start, 2 * machine.memory_element
+    if not start:
+        return total
+    below = total - interleaved
+    spilt = pair * np.ceil(np.maximum(0.0, below + FRAGMENTED - start) / pair)
+    return np.where(interleaved > 0, np.maximum(total, start + spilt + interleaved + BESIDE), total)
