@@ -22,6 +22,7 @@ from .bounds import FILL, SIZE
 from .effects import Cell, Program, Storage, settle
 from .failure import described, explain, lacking, node_error, unmade
 from .operand_ranks import misranked
+from .remembered import Remembered
 from .resolve import EFFECTS, Plan, Step, label, make_plan
 from .schema_body import run_body
 
@@ -44,6 +45,8 @@ class Settings:
         PopART's own behaviour where it differs from ONNX (INT32 indices, ties of Round, ...); sessions set it.
     options : mapping of str to object
         Session options and pattern switches that change what operators compute, by their PopART names.
+    remembered : Remembered or None
+        Set where only the types of results matter.
     """
 
     opsets: Mapping[str, int]
@@ -52,6 +55,7 @@ class Settings:
     probes: Mapping[str, Any] = field(default_factory=dict)
     popart: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    remembered: Remembered | None = None
 
 
 Env = dict[ir.Value, Any]
@@ -222,7 +226,8 @@ def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
         else:
             if walk.settings.popart and not has_bodies:
                 static.refuse_wide(node, operands, lowering.is_static)
-            results = _computed(step, walk, _trim(operands), kwargs)
+            compute, remembered = partial(_computed, step, walk, _trim(operands), kwargs), walk.settings.remembered
+            results = compute() if remembered is None else remembered.results(lowering, operands, kwargs, compute)
     return results if isinstance(results, tuple) else (results,)
 
 
