@@ -15,13 +15,14 @@ import jax
 import numpy as np
 import onnx_ir as ir
 from rich.progress import track
-from rich.table import Table
+from rich.table import Column, Table
 
 import ipu_model
 
 from ._compat.jax import Tracer
 from .lowering.interpreter import Settings, evaluate
 from .lowering.resolve import check_supported, label
+from .model.extract import ensure_outputs
 from .model.load import ModelLike, load
 from .ops.kernels import plain_operators
 
@@ -58,6 +59,7 @@ def profile_model(
         Operators without a translation, or a node that fails on these inputs.
     """
     loaded = load(model)
+    ensure_outputs(loaded)
     graph, opsets = loaded.graph, dict(loaded.opset_imports)
     check_supported(graph, opsets)
     settings = Settings(opsets)
@@ -111,7 +113,14 @@ def _time(graph: ir.Graph, operands: dict[Any, Any], names: list[str], settings:
 
 def show(rows: Sequence[Row], top: int) -> Table:
     """The costliest nodes by modelled cycles."""
-    table = Table("node", "operator", "IPU cycles", "IPU (us)", "here (us)", title="modelled beside measured")
+    table = Table(
+        Column("node", overflow="fold"),
+        "operator",
+        "IPU cycles",
+        "IPU (us)",
+        "here (us)",
+        title="modelled beside measured",
+    )
     for row in sorted(rows, key=lambda r: -r.cycles)[:top]:
         measured = "" if row.measured_us is None else f"{row.measured_us:.1f}"
         table.add_row(row.node, row.op, f"{row.cycles:,.0f}", f"{row.modelled_us:.2f}", measured)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from ..errors import popart_exception
 from . import feeds, files
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if first is None:
         console.print(f"every node agrees with {options.runtime}")
         return 0
-    table = Table("node", "operator", "output", "type", "largest error", "ulps")
+    table = Table(Column("node", overflow="fold"), "operator", "output", "type", "largest error", "ulps")
     for d in chain([first], found if options.all else ()):
         table.add_row(
             d.node, d.op, d.tensor, f"{d.theirs.dtype}{list(d.theirs.shape)}", f"{d.absolute:.3g}", f"{d.ulps:.0f}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from . import feeds, files
 
@@ -17,21 +17,33 @@ from . import feeds, files
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     feeds.add_arguments(parser)
+    parser.add_argument(
+        "--output",
+        action="append",
+        metavar="NAME",
+        help="tensor to show, may be an inner one (default: the model's outputs or, without any, what no node reads)",
+    )
     parser.add_argument("--output-dir", type=Path, metavar="FOLDER", help="write each output to a .npy file here")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run a model once and show its outputs."""
     from ..backend import PreparedModel
+    from ..model.extract import ensure_outputs, select_outputs
     from ..model.load import load
 
     model = load(options.model)
+    if options.output:
+        select_outputs(model, options.output)
+    ensure_outputs(model)
     names = [value.name or f"output{i}" for i, value in enumerate(model.graph.outputs)]
     given = feeds.feeds(model.graph, options)
     if options.output_dir is not None:
         files.make_folder(options.output_dir)
     results = PreparedModel(model).run(given)
-    table = Table("output", "type", "shape", "min", "mean", "max")
+    table = Table(
+        Column("output", overflow="fold"), "type", "shape", *(Column(n, no_wrap=True) for n in ("min", "mean", "max"))
+    )
     taken: set[str] = set()
     for name, result in zip(names, results, strict=True):
         for part, array in _arrays(name, result):

@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from .._compat.jax import enable_x64
 from ..buffers import aligned_copy
+from ..model.extract import ensure_outputs
 from ..model.load import ModelLike, load
 from ..ops.cast import HOST_ONLY
 from ..ops.control import staged
@@ -111,7 +112,7 @@ def to_jax(
     Parameters
     ----------
     model : path, bytes, onnx.ModelProto or onnx_ir.Model
-        The model; 64-bit types are kept exactly.
+        The model; 64-bit types are kept exactly. Outputs of one without any are the results that no node reads.
     training : bool
         Dropout and batch normalisation behave as in training.
     bounds : mapping of str to int or (int, number), optional
@@ -140,6 +141,7 @@ def to_jax(
     >>> jax.grad(lambda p: fn(p, {"x": x})["loss"])(params)  # doctest: +SKIP
     """
     loaded = load(model)
+    ensure_outputs(loaded)
     graph = loaded.graph
     set_bounds(graph, bounds or {})
     check_supported(graph, loaded.opset_imports)

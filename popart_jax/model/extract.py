@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass, RemoveUnusedOpsetsPass
 
 from ..errors import popart_exception
@@ -19,16 +20,43 @@ def inference_model(model: ModelLike, outputs: Sequence[str]) -> bytes:
         A name is no tensor of the model.
     """
     loaded = load(model)
-    graph = loaded.graph
+    select_outputs(loaded, outputs)
+    RemoveUnusedOpsetsPass()(loaded)
+    return to_bytes(loaded)
+
+
+def select_outputs(model: ir.Model, outputs: Sequence[str]) -> None:
+    """Make `outputs` the outputs of a loaded model, and drop what does not lead there.
+
+    Raises
+    ------
+    popart_exception
+        A name is no tensor of the model.
+    """
+    graph = model.graph
     values = {v.name: v for v in graph.inputs} | {v.name: v for node in graph for v in node.outputs}
     missing = [n for n in outputs if n not in values]
     if missing:
         raise popart_exception(f"The model has no tensor(s) {missing}; outputs must be inputs or results of its nodes.")
     graph.outputs[:] = [values[n] for n in outputs]
-    RemoveUnusedNodesPass()(loaded)
-    used = {v for node in graph for v in node.inputs if v is not None} | set(graph.outputs)
-    graph.inputs[:] = [v for v in graph.inputs if v in used and v.name not in graph.initializers]
-    for name in [n for n, v in graph.initializers.items() if v not in used]:
+    RemoveUnusedNodesPass()(model)
+    graph.inputs[:] = [v for v in graph.inputs if _is_used(v) and v.name not in graph.initializers]
+    for name in [n for n, v in graph.initializers.items() if not _is_used(v)]:
         del graph.initializers[name]
-    RemoveUnusedOpsetsPass()(loaded)
-    return to_bytes(loaded)
+
+
+def ensure_outputs(model: ir.Model) -> None:
+    """Give a model without outputs, as PopART saves trained ones, the results that no node reads.
+
+    Constants, and spare results of nodes that somebody does read, are left out.
+    """
+    graph = model.graph
+    if graph.outputs:
+        return
+    ends = [node for node in graph if not any(_is_used(v) for v in node.outputs)]
+    graph.outputs.extend(v for node in ends if node.op_type != "Constant" for v in node.outputs if v.name)
+
+
+def _is_used(value: ir.Value) -> bool:
+    """Whether a node, of a subgraph too, or the graph's caller reads it."""
+    return bool(value.uses()) or value.is_graph_output()

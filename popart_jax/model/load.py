@@ -70,7 +70,7 @@ def _read(model: ModelLike) -> ir.Model:
     if isinstance(model, ir.Model):
         return _cloned(model)
     if isinstance(model, onnx.ModelProto):
-        return _deserialized(model)
+        return from_proto(model)
     if isinstance(model, (str, Path)) and _is_file(model):
         return _parse_file(Path(model))
     return _parse_bytes(_as_bytes(model))
@@ -145,6 +145,17 @@ def load_lean(model: str | bytes | Path | onnx.ModelProto) -> LeanModel:
     return LeanModel(load_proto(model)) if lean is None else lean
 
 
+def from_proto(proto: onnx.ModelProto) -> ir.Model:
+    """The model of a ModelProto; packed data are known, external data are found from the current directory."""
+    model = _deserialized(proto)
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if isinstance(tensor, ir.TensorProtoTensor) and is_packed(tensor.raw):
+                value.const_value = StoredTensor(tensor.raw)
+    return model
+
+
 def _deserialized(proto: onnx.ModelProto) -> ir.Model:
     """The IR knows no sparse tensors: they become dense."""
     _check_names(proto)
@@ -182,18 +193,8 @@ def _innermost(err: BaseException) -> BaseException:
     return err
 
 
-def from_proto(proto: onnx.ModelProto) -> ir.Model:
-    """The model of a ModelProto; packed data are known, external data are found from the current directory."""
-    model = _deserialized(proto)
-    for value in model.graph.initializers.values():
-        tensor = value.const_value
-        if isinstance(tensor, ir.TensorProtoTensor) and is_packed(tensor.raw):
-            value.const_value = StoredTensor(tensor.raw)
-    return model
-
-
 def _parse_file(path: Path) -> ir.Model:
-    model = _deserialized(_proto_of_file(path))
+    model = from_proto(_proto_of_file(path))
     ir.external_data.set_base_dir(model.graph, path.parent)
     check_external(model, path.parent)
     return model

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import popart_jax
 from popart_jax.__main__ import main
 from popart_jax.commands import files
 
@@ -61,6 +62,7 @@ ARGUMENTS = [
     (["profile", "M", "--top", "0"], "--top 0: expected at least 1"),
     (["profile", "M", "--html", "/nowhere/p.html"], "there is no folder '/nowhere'"),
     (["run", "M", "--output-dir", "M"], "can't be made: File exists"),
+    (["run", "M", "--output", "z"], "The model has no tensor(s) ['z']"),
     (["demo", "--out", "/proc/none"], "No such file or directory: '/proc/none'"),
     (["none.py"], "there is no file 'none.py'"),
     (["-m"], "-m needs the name of a module"),
@@ -93,6 +95,28 @@ def test_run_saves_what_it_shows(tmp_path: Path, capsys: pytest.CaptureFixture[s
     np.testing.assert_array_equal(np.load(out / "a_b.npy"), -x)
     np.testing.assert_array_equal(np.load(out / "a_b_2.npy"), abs(x))
     assert "a/b" in capsys.readouterr().out
+
+
+def trained_in_halves(path: Path) -> np.ndarray:
+    """A model as PopART saves it: no outputs, halves packed two by two, unsigned indices; returns its table."""
+    builder = popart_jax.Builder()
+    table = np.arange(15, dtype=np.float16).reshape(5, 3)
+    indices = builder.addInputTensor(popart_jax.TensorInfo("UINT32", [4]), "indices")
+    rows = builder.aiOnnx.gather([builder.addInitializedInputTensor(table, "table"), indices])
+    builder.aiGraphcore.gelu([builder.aiOnnx.neg([rows])])
+    builder.saveModelProto(str(path))
+    return table
+
+
+def test_a_model_saved_by_popart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = trained_in_halves(tmp_path / "m.onnx")
+    np.save(tmp_path / "i.npy", np.array([4, 0, 1, 4], np.uint32))
+    given = ["run", str(tmp_path / "m.onnx"), "--input", f"indices={tmp_path / 'i.npy'}"]
+    assert main(given) == 0
+    assert "Gelu:0" in capsys.readouterr().out
+    assert main([*given, "--output", "Neg:0", "--output-dir", str(tmp_path)]) == 0
+    assert "Gelu:0" not in capsys.readouterr().out
+    np.testing.assert_array_equal(np.load(tmp_path / "Neg:0.npy"), -table[[4, 0, 1, 4]])
 
 
 def test_run_shows_dictionaries_and_sequences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
