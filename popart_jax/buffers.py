@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -48,3 +50,18 @@ def _is_frozen(array: np.ndarray) -> bool:
             return False
         part = part.base
     return part is None and array.flags.c_contiguous and array.size > 0
+
+
+def give_back() -> None:
+    """Return freed memory to the system, where the C library can be asked to: glibc keeps what a compiler leaves."""
+    trim = _trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _trim() -> Any:
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library
+        return None

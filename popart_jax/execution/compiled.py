@@ -13,7 +13,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
 from .._compat.jax import compile_with
-from ..buffers import lasting
+from ..buffers import give_back, lasting
 from ..lowering.stages import in_stages, taken
 from . import container, layout
 from .program import SEED, Program
@@ -104,6 +104,7 @@ def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> 
     lowered = traced.traced.lower()
     call = compile_with(lowered, options or {})
     prepare = None if traced.prepare is None else traced.prepare.lower().compile()
+    give_back()
     return Executable(traced.program, traced.mesh, call, prepare, lowered, traced.passed)
 
 
