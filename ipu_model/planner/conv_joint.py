@@ -33,8 +33,10 @@ def plan_joint(
     ]
     best, limit = None, math.inf
     for v in candidates(problems[0].params, machine, options.pass_, True, options.partials):
-        if _joinable(v, problems[2].params, machine):
-            grids = _grids(problems, v, machine, options, limit)
+        if not _joinable(v, problems[2].params, machine):
+            continue
+        for partners in _partners(v, problems[2].params):
+            grids = _grids(problems, (v, *partners), machine, options, limit)
             found = _cheapest(grids, options.available_memory * machine.tile_memory)
             if found is not None and found[0] < limit:
                 limit, best = found
@@ -49,16 +51,23 @@ def _joinable(v: Vertex, update: ConvParams, machine: Machine) -> bool:
     return v.method == "hmac" and whole and v.opg == 1 and update.in_channels == 1 and v.data == v.partials
 
 
-def _partners(v: Vertex) -> tuple[Vertex, Vertex]:
-    """Vertices of the backward pass and of the weight update that go with the forward one."""
+def _partners(v: Vertex, update: ConvParams) -> list[tuple[Vertex, Vertex]]:
+    """Vertices of the backward pass and of the weight update that go with the forward one.
+
+    A weight update whose channels (the batch) are one group may write its result in half precision at once.
+    """
     if v.method == "hmac":
-        return v, Vertex("outer", 1, 1, v.ipg, 0, v.data, v.data, v.rate)
+        return [(v, Vertex("outer", 1, 1, v.ipg, 0, v.data, v.data, v.rate))]
     weights = v.ipg * v.height
-    return v, dataclasses.replace(v, ipg=v.opg, opg=v.ipg, height=max(1, weights // v.opg))
+    wu = dataclasses.replace(v, ipg=v.opg, opg=v.ipg, height=max(1, weights // v.opg))
+    found = [(v, wu)]
+    if v.data == "half" and update.output == "half" and cdiv(update.in_channels, wu.ipg) * wu.ipg == 16:
+        found.append((v, dataclasses.replace(wu, partials="half")))
+    return found
 
 
-def _grids(problems: list[Problem], v: Vertex, machine: Machine, options: Options, limit: float) -> list[Grid]:
-    p, tiles = problems[0].params, options.tiles or machine.tiles
+def _grids(problems: list[Problem], vertices: tuple[Vertex, ...], machine: Machine, options: Options, limit: float) -> list[Grid]:
+    v, p, tiles = vertices[0], problems[0].params, options.tiles or machine.tiles
     n, grain = p.dims, v.ipg
     sizes = [*p.out, p.batch, cdiv(p.out_channels, v.opg), cdiv(p.in_channels, v.ipg), p.groups, *p.kernel]
     sizes[n - 1] = cdiv(p.out[-1], grain)
@@ -67,7 +76,6 @@ def _grids(problems: list[Problem], v: Vertex, machine: Machine, options: Option
     index = combinations(lists, tuple(sizes), tiles, limit / unit)
     if index is None:
         return []
-    back, wu = _partners(v)
     orders = [list(range(len(lists))) for _ in range(3)]
     orders[1][n - 1], orders[1][n + 2] = n + 2, n - 1
     orders[2][n + 1], orders[2][n + 2] = n + 2, n + 1
@@ -85,7 +93,7 @@ def _grids(problems: list[Problem], v: Vertex, machine: Machine, options: Option
             joint=True,
             shared_bus=pass_ == PASSES[0],
         )
-        for problem, vertex, pass_, order in zip(problems, (v, back, wu), PASSES, orders, strict=True)
+        for problem, vertex, pass_, order in zip(problems, vertices, PASSES, orders, strict=True)
     ]
 
 

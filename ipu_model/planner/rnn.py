@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ipu_model.planner.conv_grid import Options
-from ipu_model.planner.convolution import plan_matmul
+from ipu_model.planner.convolution import fully_connected_passes, plan_matmul
 from ipu_model.planner.plan import Plan
 from ipu_model.target import Target
 
@@ -15,13 +15,10 @@ def plan_lstm(
 ) -> Plan:
     """One product of the concatenated input and state with all four gates per step, then the cell arithmetic.
 
-    Training adds, per step, the product with the transposed weights and the accumulated weight gradient.
+    Training adds, per step, the product with the transposed weights and the accumulated weight gradient; the three are
+    planned as the passes of one dense layer.
     """
-    wide, gates = inputs + outputs, 4 * outputs
-    products = [(batch, wide, gates)]
-    if training:
-        products += [(batch, gates, wide), (wide, batch, gates)]
-    return _layer("lstm_train" if training else "lstm", products, steps, target, data)
+    return _layer("lstm", [(batch, inputs + outputs, 4 * outputs)], steps, target, data, training)
 
 
 def plan_gru(
@@ -29,14 +26,14 @@ def plan_gru(
 ) -> Plan:
     """Update and reset gates from input and state, then the candidate from the reset state, per step."""
     products = [(batch, inputs + outputs, 2 * outputs), (batch, inputs + outputs, outputs)]
-    if training:
-        products += [(n, k, m) if m == batch else (m, k, n) for n, m, k in ((k, m, n) for m, k, n in products)]
-        products += [(k, m, n) for m, k, n in products[:2]]
-    return _layer("gru_train" if training else "gru", products, steps, target, data)
+    return _layer("gru", products, steps, target, data, training)
 
 
-def _layer(kind: str, products: list[tuple[int, int, int]], steps: int, target: Target, data: str) -> Plan:
-    plans = [plan_matmul(m, k, n, target, data=data, options=Options("none_matmul")) for m, k, n in products]
+def _layer(
+    kind: str, products: list[tuple[int, int, int]], steps: int, target: Target, data: str, training: bool
+) -> Plan:
+    plans = _plans(products, target, data, training)
+    kind = f"{kind}_train" if training else kind
     quantities: dict[str, float] = {}
     for plan in plans:
         _add(quantities, plan.quantities, steps)
@@ -51,6 +48,14 @@ def _layer(kind: str, products: list[tuple[int, int, int]], steps: int, target: 
         interleaved_bytes=max(p.interleaved_bytes for p in plans),
         detail=plans,
     )
+
+
+def _plans(products: list[tuple[int, int, int]], target: Target, data: str, training: bool) -> list[Plan]:
+    """Plans of one step: forward passes, then in training all backward passes and all weight updates."""
+    if not training:
+        return [plan_matmul(*shape, target, data=data, options=Options("fc_inference_fwd")) for shape in products]
+    layers = [fully_connected_passes(*shape, 1, data, target.machine) for shape in products]
+    return [plan for passes in zip(*layers, strict=True) for plan in passes]
 
 
 def _add(total: dict[str, float], more: Mapping[str, float], times: float) -> None:

@@ -37,6 +37,14 @@ def test_highest_address_of_dense_layers_in_float(batch, hardware, address):
     assert published.predict(dense(batch, 1000, 1000, "max tile memory", hardware)) == address
 
 
+@pytest.mark.parametrize(("hardware", "address"), [(GC2, 145_432), (GC200, 225_304)])
+def test_highest_address_of_an_lstm_in_training(hardware, address):
+    # published figures; the three passes share one partition, and the update of a batch of 16 writes halves at once
+    params = {"batch-size": 16, "sequence-size": 25, "input-size": 1024, "output-size": 1024, "data-type": "half"}
+    config = {"op": "lstm", "params": params, "pass": "fwd+bwd+weight update"}
+    assert published.predict(row("rnn", "max tile memory", "bytes", config, hardware)) == address
+
+
 NAMES = (
     "BERT-Large", "DistilBERT", "DeBERTa", "ALBERT", "ResNet-18", "ResNet-101", "ResNeXt-101", "EfficientNet-B0",
     "EfficientNet-B7 group-16", "MobileNetV2", "VGG-16", "YOLOv4", "ViT-Large", "Swin-Small", "CLIP", "GPT2-S",
