@@ -77,6 +77,7 @@ from .errors import poplibs_exception as poplibs_exception
 from .logs import Logger as Logger
 from .logs import getLogger as getLogger
 from .lowering import to_jax as to_jax
+from .model.extract import inference_model as inference_model
 from .model.debug import DebugContext as DebugContext
 from .model.debug import DebugInfo as DebugInfo
 from .model.debug import SourceLocation as SourceLocation

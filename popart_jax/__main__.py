@@ -1,4 +1,4 @@
-"""Command line: ``python -m popart_jax SCRIPT.py args...`` or one of demo, run, inspect, compare, profile."""
+"""Command line: ``python -m popart_jax SCRIPT.py args...`` or one of demo, run, inspect, compare, export, profile."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ python -m popart_jax demo                       train, check and price a small n
 python -m popart_jax run FILE.onnx [...]        run a model once and show its outputs
 python -m popart_jax inspect FILE.onnx          show inputs, outputs, weights and operators
 python -m popart_jax compare FILE.onnx [...]    compare with ONNX Runtime
+python -m popart_jax export FILE.onnx TO.onnx   keep what leads to some tensors, for other ONNX runtimes
 python -m popart_jax profile FILE.onnx [...]    modelled IPU cycles beside measured time"""
 _FAILED, _INTERRUPTED = 2, 130
 

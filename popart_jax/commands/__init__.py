@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import compare, demo, inspect, profile, run
+from . import compare, demo, export, inspect, profile, run
 
 COMMANDS: dict[str, ModuleType] = {
     "demo": demo,
     "run": run,
     "inspect": inspect,
     "compare": compare,
+    "export": export,
     "profile": profile,
 }

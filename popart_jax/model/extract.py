@@ -9,10 +9,26 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass, RemoveUnusedOpsetsPass
 
 from ..errors import popart_exception
 from .load import ModelLike, load, to_bytes
+from .tensors import StoredTensor
 
 
-def inference_model(model: ModelLike, outputs: Sequence[str]) -> bytes:
-    """Serialised model whose outputs are `outputs`; losses, labels and optimizer state that do not lead there are gone.
+def inference_model(model: ModelLike, outputs: Sequence[str] = ()) -> bytes:
+    """The part of a model that leads to `outputs`, for other ONNX runtimes.
+
+    Losses, labels and optimizer state that do not lead there are gone; what PopART packs in its own way (halves, small
+    integers) stands as ONNX has it.
+
+    Parameters
+    ----------
+    model : path, bytes, onnx.ModelProto or onnx_ir.Model
+        For instance a file written by ``session.modelToHost``.
+    outputs : sequence of str
+        Names of tensors, inner ones too; by default the model's outputs or, without any, what no node reads.
+
+    Returns
+    -------
+    bytes
+        A serialised ModelProto.
 
     Raises
     ------
@@ -20,8 +36,12 @@ def inference_model(model: ModelLike, outputs: Sequence[str]) -> bytes:
         A name is no tensor of the model.
     """
     loaded = load(model)
-    select_outputs(loaded, outputs)
+    ensure_outputs(loaded)
+    select_outputs(loaded, outputs or [v.name or "" for v in loaded.graph.outputs])
     RemoveUnusedOpsetsPass()(loaded)
+    for value in loaded.graph.initializers.values():
+        if isinstance(value.const_value, StoredTensor):
+            value.const_value = ir.Tensor(value.const_value.numpy(), name=value.name)
     return to_bytes(loaded)
 
 

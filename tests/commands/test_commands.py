@@ -62,6 +62,7 @@ ARGUMENTS = [
     (["profile", "M", "--top", "0"], "--top 0: expected at least 1"),
     (["profile", "M", "--html", "/nowhere/p.html"], "there is no folder '/nowhere'"),
     (["run", "M", "--output-dir", "M"], "can't be made: File exists"),
+    (["export", "M", "/nowhere/m.onnx"], "there is no folder '/nowhere'"),
     (["run", "M", "--output", "z"], "The model has no tensor(s) ['z']"),
     (["demo", "--out", "/proc/none"], "No such file or directory: '/proc/none'"),
     (["none.py"], "there is no file 'none.py'"),
@@ -117,6 +118,23 @@ def test_a_model_saved_by_popart(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main([*given, "--output", "Neg:0", "--output-dir", str(tmp_path)]) == 0
     assert "Gelu:0" not in capsys.readouterr().out
     np.testing.assert_array_equal(np.load(tmp_path / "Neg:0.npy"), -table[[4, 0, 1, 4]])
+
+
+def test_export_for_other_runtimes(tmp_path: Path) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    builder = popart_jax.Builder()
+    weight = np.arange(15, dtype=np.float16).reshape(5, 3)
+    x = builder.addInputTensor(popart_jax.TensorInfo("FLOAT16", [4, 5]), "x")
+    product = builder.aiOnnx.matmul([x, builder.addInitializedInputTensor(weight, "w")])
+    builder.aiGraphcore.nllloss([product, builder.addInputTensor(popart_jax.TensorInfo("INT32", [4]))])
+    builder.saveModelProto(str(tmp_path / "m.onnx"))
+    to = tmp_path / "out.onnx"
+    assert main(["export", str(tmp_path / "m.onnx"), str(to), "--output", product]) == 0
+    session = ort.InferenceSession(to)
+    assert [i.name for i in session.get_inputs()] == ["x"]
+    given = np.linspace(-1, 1, 20).astype(np.float16).reshape(4, 5)
+    expected = given.astype(np.float64) @ weight
+    np.testing.assert_allclose(session.run(None, {"x": given})[0], expected, rtol=2e-3, atol=2e-2)
 
 
 def test_run_shows_dictionaries_and_sequences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
