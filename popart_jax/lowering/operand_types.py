@@ -7,6 +7,7 @@ type of a kind that some version takes. Operators without a schema are left to t
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -59,15 +60,16 @@ def signature(domain: str, op: str, version: int) -> Signature:
         schema = defs.get_schema(op, version, domain)
     except defs.SchemaError:
         return ()
-    family = _families()[domain, op]
+    family = _family(domain, op)
     return tuple(_formal(i, formal, family) for i, formal in enumerate(schema.inputs))
 
 
-@cache
-def _families() -> dict[tuple[str, str], list[Any]]:
-    found: dict[tuple[str, str], list[Any]] = {}
-    for schema in defs.get_all_schemas_with_history():
-        found.setdefault((schema.domain, schema.name), []).append(schema)
+def _family(domain: str, op: str) -> list[Any]:
+    """All versions of an operator, the newest first."""
+    found = [defs.get_schema(op, domain)]
+    with contextlib.suppress(defs.SchemaError):
+        while found[-1].since_version > 1:
+            found.append(defs.get_schema(op, found[-1].since_version - 1, domain))
     return found
 
 

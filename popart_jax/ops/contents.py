@@ -20,14 +20,17 @@ MODULES: Mapping[str, Mapping[str, str]] = {
         "create": "Constant ConstantOfShape EyeLike Range",
         "dropout": "Dropout",
         "elementwise": """
-            Abs Acos Acosh Add And Asin Asinh Atan Atanh Ceil Cos Cosh Div Equal Erf Exp Floor Greater Identity
-            IsInf IsNaN Less Log Mod Mul Neg Or Pow Reciprocal Round Sigmoid Sign Sin Sinh Sqrt Sub Tan Tanh Xor
+            Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Cos Cosh Div Erf Exp Floor Identity IsInf IsNaN Log Mod
+            Mul Neg Pow Reciprocal Round Sigmoid Sign Sin Sinh Sqrt Sub Tan Tanh
         """,
         "gather": "Gather GatherElements GatherND Scatter ScatterElements ScatterND",
         "image": "ImageDecoder",
         "join": "Concat Pad ReverseSequence Slice Split TensorScatter Trilu",
         "linalg": "Det Einsum Gemm MatMul",
-        "logic": "BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor GreaterOrEqual LessOrEqual Not",
+        "logic": """
+            And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Equal Greater GreaterOrEqual Less LessOrEqual Not
+            Or Xor
+        """,
         "loss": "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss",
         "microsoft.norm": "SimplifiedLayerNormalization",
         "normalization": """
