@@ -8,8 +8,6 @@ from itertools import accumulate
 
 import onnx_ir as ir
 
-from patterns import static_shape
-
 from ..errors import popart_exception
 from . import nodes
 from .gradient_table import gradients_of
@@ -66,18 +64,8 @@ def assign(
     return places
 
 
-def _bytes(value: ir.Value | None) -> int:
-    shape = static_shape(value)
-    if value is None or shape is None or value.dtype is None:
-        return 0
-    count = 1
-    for d in shape:
-        count *= d
-    return int(count * value.dtype.itemsize)
-
-
 def _cost(node: ir.Node, training: bool, accumulates: bool) -> int:
-    held = sum(_bytes(v) for v in node.inputs if v is not None and v.meta.get(nodes.KIND) in HELD)
+    held = sum(nodes.byte_size(v) for v in node.inputs if v is not None and v.meta.get(nodes.KIND) in HELD)
     return held * (2 if accumulates else 1) + (_kept(node) if training else 0)
 
 
@@ -90,7 +78,7 @@ def _kept(node: ir.Node) -> int:
                 pool = node.inputs if token[0] == "x" else node.outputs
                 chosen = pool if not token[1:].isdigit() else pool[int(token[1:]) : int(token[1:]) + 1]
                 kept.update(v for v in chosen if v is not None and v.meta.get(nodes.KIND) not in HELD)
-    return sum(_bytes(v) for v in kept)
+    return sum(nodes.byte_size(v) for v in kept)
 
 
 def _pieces(graph: ir.Graph, costs: dict[ir.Node, int]) -> list[Piece]:

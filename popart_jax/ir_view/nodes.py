@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import onnx_ir as ir
@@ -71,6 +72,12 @@ def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
 
 def subgraphs(node: ir.Node) -> list[ir.Graph]:
     return [graph for _, graph in bodies(node)]
+
+
+def byte_size(value: ir.Value | None) -> int:
+    """Bytes of a tensor; 0 where its type or shape is unknown."""
+    shape = static_shape(value)
+    return 0 if value is None or shape is None or value.dtype is None else int(prod(shape) * value.dtype.itemsize)
 
 
 def is_float(value: ir.Value | None) -> bool:

@@ -7,6 +7,7 @@ import onnx_ir as ir
 from . import nodes
 from .facts import IrFacts
 from .placement import IPU, STAGE, number
+from .recompute import RECOMPUTE
 
 STASH = ("Stash", "Restore")
 EXPLICIT_STASH = ("DynamicUpdate", "DynamicSlice")
@@ -31,14 +32,13 @@ def add_stashes(graph: ir.Graph, facts: IrFacts) -> None:
     """Stash each tensor that a later stage of its IPU needs, and restore it once per such stage."""
     if not facts.options.pipelining:
         return
-    recomputes = facts.options.recomputation == "Pipeline"
     types = EXPLICIT_STASH if facts.options.explicit_ir else STASH
-    for value in _candidates(graph, facts):
+    for value in _candidates(graph):
         stage = _stage_of(value)
         if stage is None:
             continue
         later: dict[int, list[tuple[ir.Node, int]]] = {}
-        for needed in _recomputed_from(value, stage) if recomputes else [value]:
+        for needed in _recomputed_from(value, stage):
             for use in needed.uses():
                 at = number(use.node, STAGE)
                 if at is not None and at > stage and use.node.op_type != "IpuCopy":
@@ -48,26 +48,23 @@ def add_stashes(graph: ir.Graph, facts: IrFacts) -> None:
 
 
 def _recomputed_from(value: ir.Value, stage: int) -> list[ir.Value]:
-    """The tensor and all that its stage computes from it."""
+    """The tensor and all that its stage computes again from it."""
     found = {value: None}
     pending = [value]
     while pending:
         for node in pending.pop().consumers():
-            if number(node, STAGE) == stage and node.op_type != "IpuCopy":
+            if number(node, STAGE) == stage and node.meta.get(nodes.RECOMPUTE_TYPE) == RECOMPUTE:
                 fresh = [o for o in node.outputs if o not in found]
                 found.update(dict.fromkeys(fresh))
                 pending.extend(fresh)
     return list(found)
 
 
-def _candidates(graph: ir.Graph, facts: IrFacts) -> list[ir.Value]:
-    """Activations and streamed inputs; with recomputation of stages only what enters an IPU before the last."""
+def _candidates(graph: ir.Graph) -> list[ir.Value]:
+    """Streamed inputs, copies from other IPUs, and the activations that are not computed again."""
     streams = {v: None for n in graph for v in n.inputs if v is not None and v.meta.get(nodes.KIND) == "stream"}
-    produced = [(n, o) for n in graph if n.meta.get(nodes.PASS) == nodes.FORWARD for o in n.outputs]
-    if facts.options.recomputation != "Pipeline":
-        return [*streams, *(o for _, o in produced)]
-    last = max((number(n, STAGE) or 0 for n, _ in produced), default=0)
-    return [*streams, *(o for n, o in produced if n.op_type == "IpuCopy" or number(n, STAGE) == last)]
+    forward = [n for n in graph if n.meta.get(nodes.PASS) == nodes.FORWARD]
+    return [*streams, *(o for n in forward if n.meta.get(nodes.RECOMPUTE_TYPE) != RECOMPUTE for o in n.outputs)]
 
 
 def _stage_of(value: ir.Value) -> int | None:

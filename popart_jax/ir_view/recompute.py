@@ -2,56 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import onnx_ir as ir
 
 from . import nodes
+from .checkpoints import Result, kept
 from .facts import IrFacts
+from .nodes import byte_size
 from .placement import STAGE, number
 
 ANNOTATION = "__recompute_output_in_backward_pass"
 CHECKPOINT, RECOMPUTE, RECOMPUTED = "Checkpoint", "Recompute", "Recomputed"
 _KINDS = {0: "Undefined", 1: CHECKPOINT, 2: RECOMPUTE, 3: RECOMPUTED}
 NORMS = frozenset({"BatchNormalization", "GroupNormalization", "InstanceNormalization"})
-NON_LINEAR = frozenset({"Relu", "Gelu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "Swish"})
-HEAVY = frozenset({"Conv", "MatMul", "MultiConv", "LSTM", "GRU", "RNN"})
+NON_LINEAR = frozenset({
+    "Relu", "Gelu", "GeluErf", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "Selu", "Swish", "Softplus", "SoftSign",
+    "HardSigmoid", "ThresholdedRelu",
+})  # fmt: skip
 SUFFIX = "__re"
 
 
 def annotate(graph: ir.Graph, facts: IrFacts) -> None:
     """Set the recompute type of every op, and copy the recomputed ones when recomputation is explicit."""
-    last = max((number(n, STAGE) or 0 for n in graph if n.meta.get(nodes.PASS) == nodes.FORWARD), default=0)
     for node in graph:
-        node.meta[nodes.RECOMPUTE_TYPE] = _kind(node, facts, last) if facts.training else CHECKPOINT
-    if facts.training and facts.options.explicit_recomputation:
+        node.meta[nodes.RECOMPUTE_TYPE] = CHECKPOINT
+    if not facts.training:
+        return
+    forward = [n for n in graph if n.meta.get(nodes.PASS) == nodes.FORWARD]
+    again = set(_automatic(forward, facts.options.recomputation))
+    for node in forward:
+        given = _given(node)
+        if facts.loss not in (o.name for o in node.outputs):
+            node.meta[nodes.RECOMPUTE_TYPE] = given or (RECOMPUTE if node in again else CHECKPOINT)
+    if facts.options.explicit_recomputation:
         _make_explicit(graph)
 
 
-def _kind(node: ir.Node, facts: IrFacts, last: int) -> str:
-    if node.meta.get(nodes.PASS) != nodes.FORWARD or facts.loss in (o.name for o in node.outputs):
-        return CHECKPOINT
-    given = nodes.attribute(node, ANNOTATION)
-    if given is not None:
-        return _KINDS.get(int(given[0] if isinstance(given, (list, tuple)) else given), CHECKPOINT)
-    if facts.options.recomputation == "Pipeline":  # whole forward stages, but not the last
-        return RECOMPUTE if (number(node, STAGE) or 0) < last else CHECKPOINT
-    return RECOMPUTE if _automatic(node, facts.options.recomputation) else CHECKPOINT
+def _given(node: ir.Node) -> str | None:
+    """What the program asks for."""
+    value = nodes.attribute(node, ANNOTATION)
+    return None if value is None else _KINDS.get(int(value[0] if isinstance(value, (list, tuple)) else value))
 
 
-def _automatic(node: ir.Node, mode: str) -> bool:
-    """RecomputeAll: every op. NormOnly: norms and what follows them. Standard: all but the expensive ops."""
+def _automatic(forward: Sequence[ir.Node], mode: str) -> Iterable[ir.Node]:
+    """The ops that a mode computes again.
+
+    RecomputeAll: every op. NormOnly: norms and the non-linearities on them. Pipeline: the forward stages but the last.
+    Standard: what leaves the least memory held at once.
+    """
     if mode == "RecomputeAll":
-        return True
-    if mode == "Standard":
-        return node.op_type not in HEAVY
+        return forward
     if mode == "NormOnly":
-        return node.op_type in NORMS or (node.op_type in NON_LINEAR and _after_norm(node))
-    return False
+        return _norms(forward)
+    if mode == "Pipeline":
+        last = max((number(n, STAGE) or 0 for n in forward), default=0)
+        return [n for n in forward if (number(n, STAGE) or 0) < last]
+    if mode == "Standard":
+        stays = kept(_results(forward))
+        return [n for place, n in enumerate(forward) if place not in stays]
+    return []
 
 
-def _after_norm(node: ir.Node) -> bool:
-    source = node.inputs[0]
-    producer = None if source is None else source.producer()
-    return producer is not None and producer.op_type in NORMS
+def _norms(forward: Iterable[ir.Node]) -> list[ir.Node]:
+    found: dict[ir.Node, None] = {}
+    for node in forward:
+        source = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
+        if node.op_type in NORMS or (node.op_type in NON_LINEAR and source in found):
+            found[node] = None
+    return list(found)
+
+
+def _results(forward: Sequence[ir.Node]) -> list[Result]:
+    places = {node: place for place, node in enumerate(forward)}
+    return [
+        Result(
+            sum(byte_size(o) for o in node.outputs),
+            max((places.get(reader, place) for o in node.outputs for reader in o.consumers()), default=place),
+        )
+        for place, node in enumerate(forward)
+    ]
 
 
 def _make_explicit(graph: ir.Graph) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ..enums import AnchorReturnTypeId
+from ..enums import AnchorReturnTypeId, RecomputeType
 from ..model.attribute_names import PIPELINE_STAGE, RECOMPUTE, VIRTUAL_GRAPH
 from ..model.op_names import describe
 from .option_checks import OptionFacts
@@ -25,7 +25,7 @@ def option_facts(model: ir.Model, request: Any) -> OptionFacts:
         tiles=device.tilesPerIPU,
         batches_per_step=flow.batchesPerStep(),
         ops=[_placed(node, model) for node in model.graph if node.op_type != "Constant"],
-        user_recompute=any(RECOMPUTE in node.attributes for node in nodes),
+        user_recompute=any(_number(node, RECOMPUTE) == int(RecomputeType.Recompute) for node in nodes),
         clips_gradients=optimizer is not None and bool(optimizer.clip_norms()),
         const_loss_scale=optimizer is None or optimizer.value("lossScaling").isConst(),
         exchange=[kind.exchangeStrategy() for kind in kinds],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -12,8 +14,8 @@ from . import nets
 B, A = 2, 6
 
 
-def _model() -> tuple[bytes, dict[str, str]]:
-    """Two dense layers on two IPUs."""
+def _model(checkpoint: bool = False) -> tuple[bytes, dict[str, str]]:
+    """Two dense layers on two IPUs; the first product may be a checkpoint of recomputation."""
     rng = np.random.default_rng(0)
     builder = popart.Builder()
     x = builder.addInputTensor(popart.TensorInfo("FLOAT", [4, 8]))
@@ -22,7 +24,8 @@ def _model() -> tuple[bytes, dict[str, str]]:
     w1 = builder.addInitializedInputTensor(rng.normal(size=(8, 3)).astype(np.float32), "w1")
     onnx = builder.aiOnnx
     with builder.virtualGraph(0), builder.pipelineStage(0):
-        h = onnx.relu([onnx.matmul([x, w0])])
+        product = onnx.matmul([x, w0])
+        h = onnx.relu([builder.checkpointOutput([product])[0] if checkpoint else product])
     with builder.virtualGraph(1), builder.pipelineStage(1):
         p = onnx.softmax([onnx.matmul([h, w1])])
         loss = builder.aiGraphcore.nllloss([p, label])
@@ -83,6 +86,50 @@ def test_stashes_show_the_activation():
     stash = f"Stashed___{names['x']}"
     _, names, found, _ = _train([names["x"], stash, names["h"]], **MANUAL, enablePipelining=True)
     np.testing.assert_array_equal(found[stash], found[names["x"]])
+
+
+def _ops(session) -> list[dict]:
+    return json.loads(session._serializeIr(popart.IrSerializationFormat.JSON))["maingraph"]
+
+
+@pytest.mark.parametrize("mode", ["Pipeline", "Standard"])
+def test_checkpoints_of_a_stage_are_stashed(mode):
+    """Checkpoints are no recompute annotations: they go together with every kind of automatic recomputation."""
+    proto, names = _model(checkpoint=True)
+    options = nets.make_options(
+        **nets.accumulated(A), **MANUAL, enablePipelining=True, autoRecomputation=popart.RecomputationType[mode]
+    )
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+    flow = nets.flow(B, {names["loss"]: "All"})
+    session = popart.TrainingSession(proto, flow, names["loss"], nets.sgd(), device, userOptions=options)
+    ops = _ops(session)
+    kept = next(op for op in ops if op["name"] == "Checkpoint")
+    assert kept["attributes"]["recomputetype"] == "Checkpoint"
+    stashed = {op["inputs"][0]["name"] for op in ops if op["type"] == "Stash"}
+    assert kept["outputs"][0]["name"] in stashed
+    assert names["x"] in stashed  # for the gradient of w0
+
+
+def test_annotated_ops_are_recomputed():
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [4]))
+    w = builder.addInitializedInputTensor(np.ones(4, np.float32))
+    with builder.recomputeOutput(popart.RecomputeType.Recompute):
+        y = builder.aiOnnx.sigmoid([builder.aiOnnx.mul([x, w])])
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.tanh([y])])
+    made = {}
+    for explicit in (False, True):
+        options = nets.make_options(explicitRecomputation=explicit)
+        flow = nets.flow(1, {loss: "All"})
+        made[explicit] = popart.TrainingSession(
+            builder.getModelProto(), flow, loss, nets.sgd(), nets.device(), userOptions=options
+        )
+    marked = {op["type"] for op in _ops(made[False]) if op["attributes"]["recompute"] == "YES"}
+    assert marked == {"Mul", "SigmoidInplace"}
+    copies = {
+        o["name"] for op in _ops(made[True]) if op["attributes"]["recomputetype"] == "Recomputed" for o in op["outputs"]
+    }
+    assert f"{y}__re" in copies
 
 
 def test_forward_only_program():
