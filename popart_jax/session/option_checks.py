@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+import jax
+
 from ..enums import (
     AccumulateOuterFragmentSchedule,
     BatchSerializationMethod,
@@ -123,7 +125,24 @@ def check_device_options(options: SessionOptions, facts: OptionFacts) -> list[st
     threshold = options.automaticLossScalingSettings.thresholdUpperCountProportion
     if options.automaticLossScalingSettings.enabled and not 0 <= threshold <= 1:
         errors.append("Out of range value for 'thresholdUpperCountProportion'.")
-    return errors + check_device_placement(options, facts.ipus)
+    return errors + _processes(options, facts) + check_device_placement(options, facts.ipus)
+
+
+def _processes(options: SessionOptions, facts: OptionFacts) -> list[str]:
+    """Whether there are processes enough for the global replicas; a device that only compiles needs none."""
+    if not options.enableDistributedReplicatedGraphs or facts.device is DeviceType.OfflineIpu:
+        return []
+    factor, processes = options.globalReplicationFactor, jax.process_count()
+    local = options.replicatedGraphCount if options.enableReplicatedGraphs else 1
+    if local * processes == factor:
+        return []
+    return [
+        (
+            f"globalReplicationFactor is {factor}, but the number of processes of this job times the replicas of each is "
+            f"{processes} * {local}. Call jax.distributed.initialize in each of {factor / local:g} processes before a "
+            f"session is made."
+        )
+    ]
 
 
 def raise_all(errors: Sequence[str]) -> None:

@@ -318,6 +318,11 @@ def test_several_contradictions_are_told_at_once():
         (options(), {"ipus": 2}, r"the replicated graph count \(1\) needs to be equal to the number of IPUs \(2\)"),
         (options(updatableNamedBuffers=["q"]), {}, "updatableNamedBuffers"),
         (
+            options(enableDistributedReplicatedGraphs=True, globalReplicationFactor=2),
+            {},
+            r"globalReplicationFactor is 2.* 1 \* 1\. Call jax.distributed.initialize in each of 2 processes",
+        ),
+        (
             pipelined(),
             {"ops": CHAIN, "ipus": 2, "every_n": True},
             "^AnchorReturnType::EVERYN is not valid for pipelined models$",
@@ -335,6 +340,11 @@ def test_refused_by_the_device(made, facts, text):
         (options(enableReplicatedGraphs=True, replicatedGraphCount=2), {"ipus": 2}),
         (options(enableReplicatedGraphs=True, replicatedGraphCount=4), {"ipus": 1}),
         (options(virtualGraphMode=MANUAL), {"ops": CHAIN, "ipus": 2}),
+        (options(enableDistributedReplicatedGraphs=True), {}),
+        (
+            options(enableDistributedReplicatedGraphs=True, globalReplicationFactor=2),
+            {"device": DeviceType.OfflineIpu},
+        ),
     ],
 )
 def test_accepted_by_the_device(made, facts):
