@@ -11,7 +11,7 @@ from . import catalogue, families, passes
 from ._apply import apply
 from ._attributes import make_node
 from ._context import Context, static_shape
-from ._core import ANY_OP, GRAPHCORE, Fused, Mode, Outcome, Refused, Renamed, Rule, rewrites
+from ._core import ANY_OP, GRAPHCORE, Fused, Mode, Outcome, PatternError, Refused, Renamed, Rule, rewrites
 from ._plugins import load_plugins
 from ._sweep import Entry, SweepLimitError, SweepLog, sweep
 from .catalogue import LEVELS, Level, Row, declare
@@ -36,6 +36,7 @@ __all__ = [
     "Level",
     "Mode",
     "Outcome",
+    "PatternError",
     "PatternSelectionError",
     "PatternSet",
     "Refused",

@@ -18,6 +18,10 @@ GRAPHCORE = "ai.graphcore"
 ANY_OP = "*"
 
 
+class PatternError(Exception):
+    """A pattern failed, or can't be had."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """The node has the right shape but the rewrite does not apply; `why` is kept in the log."""

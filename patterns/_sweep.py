@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from ._context import Context, bodies
-from ._core import ANY_OP, Fused, Mode, Refused, Renamed, Rule, Values
+from ._core import ANY_OP, Fused, Mode, PatternError, Refused, Renamed, Rule, Values
 
 Pairs = Sequence[tuple[ir.Node, Values]]
 
@@ -18,7 +18,7 @@ POPART_DOMAINS = frozenset({"", "ai.onnx", "ai.graphcore"})
 EXCLUDE = "__exclude_patterns"
 
 
-class SweepLimitError(RuntimeError):
+class SweepLimitError(PatternError, RuntimeError):
     """Rewrites kept firing past the limit: two patterns undo each other."""
 
 
@@ -172,7 +172,11 @@ class _Sweep:
         context = self.context
         context.created = []
         context.stem = node.outputs[0].name or node.op_type if node.outputs else node.op_type
-        outcome = rule.rewrite(node, context)
+        try:
+            outcome = rule.rewrite(node, context)
+        except Exception as err:
+            where = f"{label(node)!r} ({node.op_type})"
+            raise PatternError(f"Pattern '{rule.pattern}' failed at node {where}: {err}") from err
         if outcome is None or isinstance(outcome, Refused):
             context.discard()
             return outcome is not None and self._decline(rule, node, outcome.why)

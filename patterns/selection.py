@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from . import catalogue
-from ._core import RULES, Mode, Rule, Stage
+from ._core import RULES, Mode, PatternError, Rule, Stage
 from .catalogue import LEVELS, Level
 
 
-class PatternSelectionError(ValueError):
+class PatternSelectionError(PatternError, ValueError):
     """A name that is no pattern, or a mandatory pattern switched off."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -21,7 +22,7 @@ def check_model(proto: onnx.ModelProto) -> None:
     _require_external_files(proto.graph)
     try:
         onnx.checker.check_model(_as_the_checker_wants_it(proto))
-    except onnx.checker.ValidationError as err:
+    except (onnx.checker.ValidationError, UnicodeDecodeError) as err:  # the latter: a message that quotes broken text
         raise RuntimeError(str(err)) from None
 
 
@@ -41,11 +42,11 @@ def _as_the_checker_wants_it(proto: onnx.ModelProto) -> onnx.ModelProto:
     Packed data stand as ONNX wants them. Initializers in external files lose their data: the files are known to
     exist, and the checker takes no absolute locations.
     """
-    if not any(tensors.is_packed(t) or is_external(t) for t in proto.graph.initializer):
+    if not any(tensors.is_packed(t) or is_external(t) for t in _held(proto.graph)):
         return proto
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    for tensor in copy.graph.initializer:
+    for tensor in _held(copy.graph):
         if is_external(tensor):
             tensor.CopyFrom(onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0]))
         elif tensors.is_packed(tensor):
@@ -54,3 +55,9 @@ def _as_the_checker_wants_it(proto: onnx.ModelProto) -> onnx.ModelProto:
             tensor.ClearField("uint64_data")
             tensor.raw_data = array.astype(array.dtype.newbyteorder("<")).tobytes()
     return copy
+
+
+def _held(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Initializers, and tensors in attributes of nodes."""
+    yield from graph.initializer
+    yield from (a.t for node in graph.node for a in node.attribute if a.type == onnx.AttributeProto.TENSOR)

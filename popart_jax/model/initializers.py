@@ -13,6 +13,16 @@ from .external import held_tensors, is_external
 from .tensors import is_packed
 
 _FIELDS = ("float_data", "int32_data", "int64_data", "uint64_data", "double_data", "string_data")
+_FIELD_OF: dict[int, str] = {  # of all others: int32_data
+    onnx.TensorProto.FLOAT: "float_data",
+    onnx.TensorProto.COMPLEX64: "float_data",
+    onnx.TensorProto.DOUBLE: "double_data",
+    onnx.TensorProto.COMPLEX128: "double_data",
+    onnx.TensorProto.INT64: "int64_data",
+    onnx.TensorProto.UINT32: "uint64_data",
+    onnx.TensorProto.UINT64: "uint64_data",
+    onnx.TensorProto.STRING: "string_data",
+}
 _PAIRED = {onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128}
 
 
@@ -28,7 +38,7 @@ def check_tensors(model: ir.Model) -> None:
 
 
 def check_initializers(tensors: Iterable[onnx.TensorProto]) -> None:
-    """Refuse initializers with negative dimensions, an unknown type, or another number of elements than they hold.
+    """Refuse initializers with negative dimensions, an unknown type, data of another type, or too few or too many.
 
     Raises
     ------
@@ -42,11 +52,23 @@ def check_initializers(tensors: Iterable[onnx.TensorProto]) -> None:
             raise popart_exception(f"Initializer '{tensor.name}' has the unknown data type {tensor.data_type}.")
         if any(d < 0 for d in dims):
             raise popart_exception(f"Initializer '{tensor.name}' has the invalid shape {dims}.")
+        _check_field(tensor)
         held = _held(tensor)
         if held is not None and held != math.prod(dims):
             raise popart_exception(
                 f"Initializer '{tensor.name}' of shape {dims} needs {math.prod(dims)} elements, but holds {held:g}."
             )
+
+
+def _check_field(tensor: onnx.TensorProto) -> None:
+    wanted = _FIELD_OF.get(tensor.data_type, "int32_data")
+    used = [field for field in _FIELDS if field != wanted and len(getattr(tensor, field))]
+    if used:
+        kind = onnx.TensorProto.DataType.Name(tensor.data_type)
+        raise popart_exception(
+            f"Initializer '{tensor.name}' of type {kind} has data in {used[0]}; those of its type stand in {wanted} or "
+            "raw_data."
+        )
 
 
 def _held(tensor: onnx.TensorProto) -> float | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 import onnx
 import onnx_ir as ir
@@ -150,10 +151,28 @@ def from_proto(proto: onnx.ModelProto) -> ir.Model:
     model = _deserialized(proto)
     for graph in model.graphs():
         for value in graph.initializers.values():
-            tensor = value.const_value
-            if isinstance(tensor, ir.TensorProtoTensor) and is_packed(tensor.raw):
-                value.const_value = StoredTensor(tensor.raw)
+            if _holds_packed(value.const_value):
+                value.const_value = StoredTensor(value.const_value.raw)
+    _check_text(model.graph.inputs)
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        _check_text((node, *node.outputs))
+        for name, attribute in list(node.attributes.items()):
+            if attribute.type is ir.AttributeType.TENSOR and _holds_packed(attribute.value):
+                node.attributes[name] = ir.AttrTensor(name, StoredTensor(attribute.value.raw))
     return model
+
+
+def _check_text(named: Iterable[ir.Node | ir.Value]) -> None:
+    """Protobuf hands out text that is no UTF-8 as bytes."""
+    for each in named:
+        texts = (each.name, each.op_type, each.domain) if isinstance(each, ir.Node) else (each.name,)
+        wrong = next((t for t in texts if isinstance(t, bytes)), None)
+        if wrong is not None:
+            raise popart_exception(f"The model is invalid: the name {wrong!r} is no UTF-8 text; the file is damaged.")
+
+
+def _holds_packed(tensor: ir.TensorProtocol | None) -> TypeGuard[ir.TensorProtoTensor]:
+    return isinstance(tensor, ir.TensorProtoTensor) and is_packed(tensor.raw)
 
 
 def _deserialized(proto: onnx.ModelProto) -> ir.Model:

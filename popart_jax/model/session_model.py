@@ -13,7 +13,7 @@ import onnx_ir as ir
 from ..errors import popart_exception
 from .branches import bind_branch_inputs
 from .external import is_external, locate, read_external
-from .initializers import check_initializers
+from .initializers import check_initializers, check_tensors
 from .input_shapes import InputShapeInfo, settle_input_shapes
 from .lean import LeanModel
 from .load import from_proto, inline, load_lean
@@ -59,14 +59,15 @@ def read_session_model(
     """
     lean = source if isinstance(source, LeanModel) else load_lean(source)
     proto = lean.proto
-    check_names(proto.graph, shapes)
     for tensor in filter(is_external, proto.graph.initializer):
         locate(tensor)
     check_initializers(t for t in proto.graph.initializer if t.name not in lean.fields)
     model = from_proto(proto)
+    check_names(proto.graph, shapes)
     for name, tensor in lean.tensors().items():
         model.graph.initializers[name].const_value = tensor
     inline(model)
+    check_tensors(model)
     check_structure(model)
     check_signatures(model, strict=False)
     bind_branch_inputs(model.graph)

@@ -14,6 +14,7 @@ from ..errors import popart_exception
 from . import tensors
 from .check import check_model
 from .external import is_external, read_external, save_externally
+from .initializers import check_initializers
 from .load import load_proto
 
 _FIXED_POINT = {
@@ -194,6 +195,7 @@ def _tensor_attributes(graph: onnx.GraphProto) -> Iterator[TensorProto]:
 
 
 def _values(tensor: TensorProto) -> np.ndarray:
+    check_initializers([tensor])
     return read_external(tensor) if is_external(tensor) else tensors.read(tensor)
 
 

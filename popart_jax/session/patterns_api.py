@@ -74,7 +74,7 @@ class Patterns:
         popart_exception
             Unknown name.
         """
-        _guarded(patterns.require_known, t)
+        guarded(patterns.require_known, t)
         return t in self._selection
 
     @checked
@@ -86,7 +86,7 @@ class Patterns:
         popart_exception
             Unknown name, or a mandatory pattern switched off.
         """
-        self._selection = _guarded(patterns.with_pattern, self._selection, t, v)
+        self._selection = guarded(patterns.with_pattern, self._selection, t, v)
         return self
 
     @checked
@@ -107,7 +107,7 @@ def check_mandatory(selection: patterns.PatternSet) -> None:
     popart_exception
         ``Pattern 'X' must be enabled``.
     """
-    _guarded(patterns.check_mandatory, selection)
+    guarded(patterns.check_mandatory, selection)
 
 
 def _at_level(level: PatternsLevel) -> patterns.PatternSet:
@@ -117,12 +117,12 @@ def _at_level(level: PatternsLevel) -> patterns.PatternSet:
 
 def _from_names(names: list[str]) -> patterns.PatternSet:
     patterns.load_plugins()
-    return _guarded(patterns.from_names, names)
+    return guarded(patterns.from_names, names)
 
 
-def _guarded(function: Any, *arguments: Any) -> Any:
+def guarded(function: Any, *arguments: Any, **named: Any) -> Any:
     """Call into `patterns`, with its errors as PopART's."""
     try:
-        return function(*arguments)
-    except patterns.PatternSelectionError as error:
+        return function(*arguments, **named)
+    except patterns.PatternError as error:
         raise popart_exception(str(error)) from error

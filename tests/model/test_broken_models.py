@@ -67,6 +67,7 @@ BROKEN: dict[str, tuple[onnx.ModelProto, str]] = {
     "no attribute": (model(node("Cast", ["x"], ["y"])), r"lacks the required attribute\(s\) \['to'\]"),
     "short typed data": (model(ADD, weights=[weight(float_data=[1, 2])]), "needs 6 elements, but holds 2"),
     "short raw data": (model(ADD, weights=[weight(raw_data=b"1234567")]), "needs 6 elements, but holds 1.75"),
+    "data of another type": (model(ADD, weights=[weight(int64_data=[1] * 6)]), "of type FLOAT has data in int64_data"),
     "negative size": (model(ADD, weights=[weight(dims=[2, -3])]), r"invalid shape \[2, -3\]"),
     "branches": (
         model(node("If", ["c"], ["y"], then_branch=BODY, else_branch=TWO), inputs=FLAG),
@@ -87,6 +88,51 @@ def test_broken_models(name: str, reader: Callable[[onnx.ModelProto], object]) -
     proto, message = BROKEN[name]
     with pytest.raises(popart_exception, match=message):
         reader(proto)
+
+
+@pytest.mark.parametrize("text", [b"Relu", b"first"])
+def test_names_that_are_no_text(text: bytes) -> None:
+    data = model(node("Relu", ["x"], ["first"]), node("Neg", ["first"], ["y"])).SerializeToString()
+    broken = data.replace(text, b"\xff" + text[1:])
+    flow = popart.DataFlow(1, {"y": popart.AnchorReturnType("All")})
+    device = popart.DeviceManager().createCpuDevice()
+    for read in (to_jax, lambda m: popart.InferenceSession(m, flow, device)):
+        with pytest.raises(popart_exception, match="no UTF-8 text"):
+            read(broken)
+    with pytest.raises((popart_exception, RuntimeError)):
+        popart.Builder(broken)
+
+
+def test_packed_halves_in_constants() -> None:
+    """PopART copies memory: two halves in an entry of int32_data."""
+    halves = np.array([1.5, -2, 3], np.float16)
+    packed = np.append(halves, np.float16(0)).view(np.int32).tolist()
+    value = onnx.TensorProto(data_type=TensorProto.FLOAT16, dims=[3], int32_data=packed)
+    nodes = node("Constant", [], ["c"], value=value), node("Cast", ["c"], ["w"], to=TensorProto.FLOAT)
+    made = model(*nodes, node("Add", ["x", "w"], ["y"]), opsets=(("", 10),), ir_version=4)
+    fn, params = to_jax(made)
+    np.testing.assert_array_equal(fn(params, {"x": X})["y"], X + halves)
+    flow = popart.DataFlow(1, {"y": popart.AnchorReturnType("All")})
+    ready = popart.InferenceSession(made.SerializeToString(), flow, popart.DeviceManager().createCpuDevice())
+    ready.prepareDevice()
+    anchors = ready.initAnchorArrays()
+    ready.run(popart.PyStepIO({"x": X}, anchors))
+    np.testing.assert_array_equal(anchors["y"], X + halves)
+    popart.Builder(made.SerializeToString())
+
+
+def test_attributes_of_another_type() -> None:
+    """ONNX has no schema for PopART's own operators, its builder knows what they take."""
+    wrong = node("Scale", ["x"], ["y"], domain="ai.graphcore", scale=2)
+    with pytest.raises(popart_exception, match="attribute 'scale' of type INT; expected FLOAT"):
+        session(model(wrong, opsets=(("", 10), ("ai.graphcore", 1)), ir_version=4))
+
+
+def test_the_transformer_looks_at_the_data_it_converts() -> None:
+    short = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[], float_data=[1, 2, 3])
+    made = model(ADD, weights=[short], opsets=(("", 10),), ir_version=4, inputs=[info("x"), info("w", ())])
+    with pytest.raises((popart_exception, RuntimeError), match="3"):
+        popart.GraphTransformer(made.SerializeToString()).convertFloatsToHalfs()
 
 
 def test_attributes_that_the_operator_does_not_have() -> None:

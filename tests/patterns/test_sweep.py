@@ -213,3 +213,12 @@ def test_constants_are_known_to_rules():
         )
         is not None
     )
+
+
+def test_a_pattern_that_fails_names_itself_and_the_node():
+    def broken(node, context):
+        raise KeyError("nothing")
+
+    m = model("f (float[2] x) => (float[2] y) { y = Sin(x) }")
+    with pytest.raises(patterns.PatternError, match=r"Pattern 'Broken' failed at node .*\(Sin\)"):
+        patterns.sweep(m.graph, [Rule("Broken", ("Sin",), broken)])

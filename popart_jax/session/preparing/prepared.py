@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 import patterns as rewrites
 
+from ...builder.attribute_types import check_attribute_types
 from ...enums import MeanReductionStrategy, ReductionType
 from ...errors import popart_exception
 from ...execution import Program, Structure, Training, Type, Variable
@@ -29,7 +30,7 @@ from ...optimizers.rules import Reduction, Weight
 from ..facts import option_facts
 from ..matmul_checks import check_serialised_matmuls
 from ..option_checks import IPU_LIKE, OptionFacts, announce, check_options, raise_all
-from ..patterns_api import Patterns, check_mandatory
+from ..patterns_api import Patterns, check_mandatory, guarded
 from . import gradients, hyper, loss_scale, source
 from .anchoring import GRADIENT, anchors_of
 from .clips import clip_groups
@@ -118,6 +119,7 @@ def prepare(request: Request, tracked: Collection[str] | None = None) -> Prepare
             raise popart_exception("Gradient Accumulation only available when training.")
         loss_scale.refuse_inference(options)
     check_supported(graph, model.opset_imports)
+    check_attribute_types(graph)
     facts = option_facts(model, request)
     saved_state = {name: tensor.numpy() for name, tensor in read.optimizer_state.items()}
     structure = _structure(request)
@@ -329,7 +331,8 @@ def _rewritten(model: ir.Model, request: Request, program: Program, differentiat
     if program.training is not None and program.training.scaling is not None:
         keep |= {GRADIENT + t for t in program.training.scaling.tracked}
     protected = frozenset(n for n in keep if n)
-    rewrites.apply(
+    guarded(
+        rewrites.apply,
         model,
         request.patterns.selection,
         mode="training" if training else "inference",

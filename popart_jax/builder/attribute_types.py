@@ -1,0 +1,52 @@
+"""Types of attributes of ai.graphcore nodes: ONNX has no schemas of them, the table of builder methods does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+import onnx_ir as ir
+
+from ..errors import popart_exception
+from .table import methods
+
+_GRAPHCORE, _VERSION = "ai.graphcore", 1
+_TYPES = {
+    "int": ir.AttributeType.INT,
+    "bool": ir.AttributeType.INT,
+    "float": ir.AttributeType.FLOAT,
+    "str": ir.AttributeType.STRING,
+    "ints": ir.AttributeType.INTS,
+    "floats": ir.AttributeType.FLOATS,
+}
+
+
+def check_attribute_types(graph: ir.Graph) -> None:
+    """Refuse ai.graphcore nodes whose attributes are of another type than the builder gives them.
+
+    Raises
+    ------
+    popart_exception
+        The first such attribute.
+    """
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        if node.domain != _GRAPHCORE:
+            continue
+        known = _known().get(node.op_type, {})
+        for name, attribute in node.attributes.items():
+            wanted = known.get(name, attribute.type)
+            if attribute.type is not wanted:
+                raise popart_exception(
+                    f"Node '{node.name}' ({node.op_type}) has attribute '{name}' of type {attribute.type.name}; "
+                    f"expected {wanted.name}."
+                )
+
+
+@cache
+def _known() -> Mapping[str, Mapping[str, ir.AttributeType]]:
+    found: dict[str, dict[str, ir.AttributeType]] = {}
+    for overloads in methods(_GRAPHCORE, _VERSION).values():
+        for method in overloads:
+            plain = {p.name: _TYPES[p.kind] for p in method.parameters if p.kind in _TYPES}
+            found.setdefault(method.op, {}).update(plain)
+    return found
