@@ -45,12 +45,24 @@ class Engine:
         self.prepared = prepared
         self.portable = True  # what comes out of a cache can't be written to a file again (XLA:CPU loses its kernels)
         self.programs: dict[str, Loaded] = {}
-        self.changing: dict[str, Any] = {}
+        self._changing: dict[str, Any] = {}
+        self._newest: tuple[Any, ...] | None = None  # the same by place in the signature, where a run left them so
         self.fixed: tuple[Any, ...] = ()
         self.hyper: Any = None
         self.rng: np.ndarray | None = None
         self._held: dict[str, Any] = {}
         self._fixed_host: Mapping[str, np.ndarray] = {}
+
+    @property
+    def changing(self) -> dict[str, Any]:
+        """What runs change, by name; to be written into, too."""
+        if self._newest is not None:
+            self.changing = dict(zip(self.programs[MAIN].executable.signature.changing, self._newest, strict=True))
+        return self._changing
+
+    @changing.setter
+    def changing(self, values: dict[str, Any]) -> None:
+        self._changing, self._newest = values, None
 
     def compile(self, handles: tuple[str, ...], stored: Path | None = None) -> None:
         """Trace and compile the programs by these handles, or load them from a container."""
@@ -136,10 +148,12 @@ class Engine:
         count = len(signature.changing)
 
         def run() -> None:
-            changing = self.changing
+            state = self._newest
+            if state is None:  # somebody looked at the variables by name, and may have set them
+                state = tuple(self._changing[n] for n in signature.changing)
             hyper = (self.hyper,) if signature.hyper else ()
-            results = call(*(changing[n] for n in signature.changing), *self.fixed, *hyper, *streams)
-            self.changing = dict(zip(signature.changing, results, strict=False))
+            results = call(*state, *self.fixed, *hyper, *streams)
+            self._newest, self._changing = results[:count], {}
             for place, result in zip(targets, results[count:], strict=True):
                 place[...] = result
 
