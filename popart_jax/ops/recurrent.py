@@ -191,6 +191,8 @@ def _directions(direction: str) -> list[bool]:
 
 def _run(x, states, lengths, direction, layout, one) -> tuple[jax.Array, ...]:
     """Run ``one(d, x, state, reverse, mask)`` for every direction and stack the results the way ONNX wants."""
+    if layout not in (0, 1):
+        raise popart_exception(f"Unknown layout {layout}; expected 0 (steps first) or 1 (batch first).")
     x = x.swapaxes(0, 1) if layout else x
     flags = _directions(direction)
     mask = time_mask(lengths, x.shape[0])

@@ -150,3 +150,10 @@ def test_arbitrary_operands_give_a_result_or_an_error_that_names_the_node(op: st
     else:
         return
     assert "node 'node'" in reason
+
+
+@pytest.mark.parametrize(("op", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_layouts_that_there_are_not(op: str, gates: int) -> None:
+    x, w, r = np.zeros((3, 2, 4), F32), np.zeros((1, gates * 5, 4), F32), np.zeros((1, gates * 5, 5), F32)
+    with pytest.raises(popart_exception, match="Unknown layout 99"):
+        run(op, [x, w, r], hidden_size=5, layout=99)
