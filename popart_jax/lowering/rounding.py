@@ -1,6 +1,7 @@
 """Stochastic rounding: half precision results are rounded up or down at random, so that they are right on average.
 
-An operator works in single precision on half operands; what it makes is rounded once. Its gradient does the same.
+An operator works in single precision on half operands; what it makes is rounded once (a recurrent one its results, not
+its states on the way). Its gradient does the same.
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ ROUNDED = frozenset([
     "Add", "Sub", "Mul", "Div", "Sum", "Mean", "Pow", "Sqrt", "Exp", "Log", "Reciprocal", "Square", "Scale",
     "MatMul", "Gemm", "Conv", "ConvTranspose", "MultiConv", "AveragePool", "GlobalAveragePool",
     "ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceProd", "CumSum",
-    "Tanh", "Sigmoid", "Gelu", "GeluErf", "Swish", "Softplus", "Erf", "Sin", "Cos", "Elu", "Selu", "LeakyRelu",
-    "GroupNormalization", "InstanceNormalization", "LayerNormalization", "L1", "IdentityLoss",
+    "ReduceLogSum", "ReduceLogSumExp", "Expand", "Gather", "Upsample", "Resize", "ScatterReduce", "Cast",
+    "Tanh", "Sigmoid", "Gelu", "GeluErf", "Swish", "Softplus", "SoftSign", "Softsign", "HardSigmoid", "Erf", "Elu",
+    "Selu", "LeakyRelu", "PRelu", "Softmax", "LogSoftmax",
+    "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Atan2", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Expm1", "Log1p",
+    "BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "LpNormalization", "LRN",
+    "LSTM", "GRU", "RNN", "L1", "IdentityLoss", "Nll", "Ctc",
 ])  # fmt: skip
 HALF = np.dtype(np.float16)
 _DROPPED_BITS = 13  # of single precision's 23, half keeps 10
@@ -57,7 +62,8 @@ _narrow.defvjp(lambda x, key: (to_half(x, key), None), lambda _, g: (g.astype(jn
 
 def applies(op_type: str, operands: Sequence[Any], options: Mapping[str, Any]) -> bool:
     """Whether a node rounds its results at random."""
-    return bool(options.get(OPTION)) and op_type in ROUNDED and any(map(_is_half, operands))
+    rounds = op_type == "Cast" or any(map(_is_half, operands))
+    return bool(options.get(OPTION)) and op_type in ROUNDED and rounds
 
 
 def _is_half(x: Any) -> bool:
@@ -66,9 +72,16 @@ def _is_half(x: Any) -> bool:
 
 def in_single_precision(fn: Callable[..., Any], operands: Sequence[Any], kwargs: Mapping[str, Any], key: Any) -> Any:
     """What `fn` makes of the operands, worked out in single precision and rounded at random where it would be half."""
-    usual = jax.eval_shape(lambda *arrays: fn(*arrays, **kwargs), *operands)
-    wide = [_widen(x, jax.random.fold_in(key, _BACKWARD + i)) if _is_half(x) else x for i, x in enumerate(operands)]
-    results = fn(*wide, **kwargs)
+    halves = [i for i, x in enumerate(operands) if _is_half(x)]
+
+    def of(values: Sequence[Any]) -> Any:
+        replaced = dict(zip(halves, values, strict=True))
+        return fn(*(replaced.get(i, x) for i, x in enumerate(operands)), **kwargs)
+
+    usual = jax.eval_shape(lambda *values: of(values), *(operands[i] for i in halves))
+    if not halves:  # a cast to half, or to anything else
+        return _narrow(operands[0], key) if usual.dtype == HALF and operands[0].dtype == np.float32 else of(())
+    results = of([_widen(operands[i], jax.random.fold_in(key, _BACKWARD + i)) for i in halves])
     if not isinstance(results, tuple):
         return _fitting(results, usual, key)
     return tuple(
@@ -77,6 +90,4 @@ def in_single_precision(fn: Callable[..., Any], operands: Sequence[Any], kwargs:
 
 
 def _fitting(result: Any, usual: Any, key: Any) -> Any:
-    if usual.dtype != HALF or result.dtype == HALF:
-        return result
-    return _narrow(result, key)
+    return _narrow(result, key) if usual.dtype == HALF != result.dtype else result

@@ -98,6 +98,69 @@ def test_operators_round_at_random_and_gradients_with_them():
     one.detach()
 
 
+def _infer(text: str, x: np.ndarray, times: int, **weights: np.ndarray) -> np.ndarray:
+    """The results of so many batches of the same data."""
+    options = nets.make_options(enableStochasticRounding=True)
+    with popart.DeviceManager().acquireAvailableDevice(1) as device:
+        flow = nets.flow(times, {"y": "All"})
+        session = popart.InferenceSession(model(text, **weights), flow, device, userOptions=options)
+        session.prepareDevice()
+        session.setRandomSeed(1)
+        return run(session, x=np.stack([x] * times))["y"].astype(np.float64)
+
+
+def _lstm(x: np.ndarray, w: np.ndarray, r: np.ndarray) -> np.ndarray:
+    """Outputs of one direction without biases, gates in ONNX's order i, o, f, c."""
+    h = c = np.zeros((x.shape[1], r.shape[-1]))
+    found = []
+    for step in x.astype(np.float64):
+        i, o, f, g = np.split(step @ w[0].T.astype(np.float64) + h @ r[0].T.astype(np.float64), 4, -1)
+        i, o, f = (1 / (1 + np.exp(-gate)) for gate in (i, o, f))
+        c = f * c + i * np.tanh(g)
+        h = o * np.tanh(c)
+        found.append(h)
+    return np.stack(found)[:, None]
+
+
+def _normalised(x: np.ndarray) -> np.ndarray:
+    scale, bias, mean, var = (NORM[n].astype(np.float64) for n in ("scale", "bias", "mean", "var"))
+    return (x - mean) / np.sqrt(var + 1e-5) * scale + bias
+
+
+X = np.random.default_rng(0).normal(size=(64, 50, 4)).astype(np.float16)
+CELL = {
+    n: np.random.default_rng(i).normal(size=(1, 12, s)).astype(np.float16)
+    for i, (n, s) in enumerate({"w": 4, "r": 3}.items())
+}
+NORM = {n: np.asarray([1, 2, 0.5, 1.5], np.float16) for n in ("scale", "bias", "mean", "var")}
+ROUNDING = {
+    "softmax": ("Softmax<axis = 2>(x)", {}, lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
+    "cast": ("Cast<to = 10>(x)", {}, lambda x: x),
+    "normalisation": (
+        "BatchNormalization(t, scale, bias, mean, var)", NORM,
+        lambda x: _normalised(x).swapaxes(1, 2),
+    ),
+    "recurrent": ("LSTM<hidden_size = 3>(x, w, r)", CELL, lambda x: _lstm(x, CELL["w"], CELL["r"])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ROUNDING)
+def test_results_are_right_on_average(kind):
+    """Errors of rounding to nearest stay where they are; at random they vanish over the batches, one by one."""
+    call, weights, reference = ROUNDING[kind]
+    wide = kind == "cast"
+    x = X.astype(np.float32) * np.float32(1.0001) if wide else X
+    turned = "t = Transpose<perm = [0, 2, 1]>(x) " if kind == "normalisation" else ""
+    text = f"g ({'float' if wide else 'float16'}[64,50,4] x) => (float16 y) {{ {turned}y = {call} }}"
+    runs = _infer(text, x, 16, **weights)
+    exact = reference(x.astype(np.float64))
+    size = np.maximum(np.abs(exact), 2.0**-6).astype(np.float16)  # smaller differences have errors of their own
+    errors = (runs - exact) / np.spacing(size).astype(np.float64)
+    assert np.abs(errors).max() <= 1.01  # one of the two neighbours
+    assert errors.std(0).mean() > 0.25  # uniform in [0, 1) has 0.41 on average
+    assert np.abs(errors.mean(0)).mean() < 0.12  # rounding to nearest: 0.25
+
+
 def test_a_model_of_an_ipu_rounds_to_nearest():
     proto, w = linear(np.float16)
     session = nets.train(proto, {"UpdatedVar___w": "All"}, sgd(1e-5), 5, enableStochasticRounding=True)
