@@ -6,13 +6,12 @@ that nothing here matches is priced by its configuration; without one, as a tran
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ipu_model.published import networks
-from ipu_model.published.networks import Conv, Network, Product
+from ipu_model.published.networks import Network
 
 Config = Mapping[str, Any]
 Build = Callable[[int, Config], Network]
@@ -29,10 +28,12 @@ VISION = {"tiny": (12, 192), "small": (12, 384), "base": (12, 768), "large": (24
 LANGUAGE = {"small": (12, 768), "medium": (24, 1024), "large": (36, 1280), "xl": (48, 1600)}
 EFFICIENT = ((224, 1.0, 1.0), (240, 1.0, 1.1), (260, 1.1, 1.2), (300, 1.2, 1.4), (380, 1.4, 1.8), (456, 1.6, 2.2),
              (528, 1.8, 2.6), (600, 2.0, 3.1))  # fmt: skip
-RESIDUAL = {18: (1, 1, 1, 1), 34: (2, 2, 3, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
+RESIDUAL = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 WINDOWS = {"tiny": (96, (2, 2, 6, 2)), "small": (96, (2, 2, 18, 2)), "base": (128, (2, 2, 18, 2)),
            "large": (192, (2, 2, 18, 2))}  # fmt: skip
-RAY_SAMPLES = 192  # 64 coarse and 128 fine points on each ray
+MASKED = 0.15  # share of the words that pretraining predicts
+WORDS = 50257  # vocabulary of language models
+RAY_SAMPLES = 256  # on each ray: 64 in the coarse network, these and 128 more in the fine one
 VGG = ((2, 3, 64, 1), (2, 3, 128, 2), (3, 3, 256, 2), (3, 3, 512, 2), (3, 3, 512, 2))
 DETECTOR = ((1, 3, 32, 1), (2, 3, 64, 2), (4, 3, 128, 2), (8, 3, 256, 2), (8, 3, 512, 2), (4, 3, 1024, 2))
 
@@ -52,19 +53,19 @@ def size_of(name: str, default: str) -> str:
     return {"t": "tiny", "s": "small", "m": "medium", "b": "base", "l": "large"}[letter[1]] if letter else default
 
 
-def _encoder(name: str, tokens: int, stretch: float = 1.0, layers: int = 0) -> Build:
+def _encoder(name: str, tokens: int, layers: int = 0) -> Build:
     def build(batch: int, config: Config) -> Network:
         size = size_of(name, "base")
         depth, width, hidden = SIZES.get(size, SIZES["large" if size in ("huge", "xl") else "base"])
-        base = SIZES["base"]
-        default = AVERAGE_TOKENS if (depth, width) == base[:2] else tokens
+        default = AVERAGE_TOKENS if size == "base" else tokens
         depth = number(config, "layers", layers or depth)
         width = number(config, "d", number(config, "hidden", width))
         hidden = 4 * width if "d" in config or "hidden" in config else hidden
-        seq = number(config, "seq", default)
-        net = networks.encoder(depth, width, hidden, seq, batch)
-        ops = tuple(dataclasses.replace(op, count=op.count * stretch) for op in net.ops)
-        return dataclasses.replace(net, ops=ops, elements=net.elements * stretch)
+        heads = number(config, "heads", max(1, width // 64))
+        predicted = MASKED if "pretrain" in name else 0.0
+        return networks.encoder(
+            depth, width, hidden, number(config, "seq", default), batch, heads=heads, predicted=predicted
+        )
 
     return build
 
@@ -75,7 +76,7 @@ def _vision(name: str) -> Build:
         found = re.search(r"/(\d+)|patch[- ]?(\d+)", name)
         patch = number(config, "patch", int(next(g for g in found.groups() if g)) if found else 16)
         tokens = (number(config, "image", 224) // max(1, patch)) ** 2 + 1
-        return dataclasses.replace(networks.encoder(layers, width, 4 * width, tokens, batch), served="vision")
+        return networks.encoder(layers, width, 4 * width, tokens, batch, patch=patch, served="vision")
 
     return build
 
@@ -92,12 +93,12 @@ def _swin(name: str) -> Build:
 
 def _resnet(name: str) -> Build:
     def build(batch: int, config: Config) -> Network:
-        layers = re.search(r"(?:resnet|resnext|rn)[a-z]*[- _]?(\d+)", name)
-        depths = RESIDUAL.get(int(layers[1]) if layers else 50, RESIDUAL[50])
-        image = number(config, "image", 224)
+        found = re.search(r"(?:resnet|resnext|rn)[a-z]*[- _]?(\d+)", name)
+        layers = int(found[1]) if found else 50
+        depths, image = RESIDUAL.get(layers, RESIDUAL[50]), number(config, "image", 224)
         if "resnext" in name:
             return networks.resnet(batch, image, depths, 32, 2)
-        return networks.resnet(batch, image, depths)
+        return networks.resnet(batch, image, depths, basic=layers < 50)
 
     return build
 
@@ -121,7 +122,9 @@ def _language(name: str) -> Build:
             return networks.of_parameters(float(billions[1] if billions else 6.0) * 1e9, tokens, batch)
         layers, width = LANGUAGE.get(size_of(name, "small"), LANGUAGE["small"])
         layers, width = number(config, "layers", layers), number(config, "d", width)
-        return networks.encoder(layers, width, 4 * width, tokens, batch)
+        return networks.encoder(
+            layers, width, 4 * width, tokens, batch, vocabulary=WORDS, predicted=1.0, causal=True
+        )  # fmt: skip
 
     return build
 
@@ -141,8 +144,15 @@ def _conformer(name: str) -> Build:
 def _speech(name: str) -> Build:
     def build(batch: int, config: Config) -> Network:
         size = SIZES["large" if "large" in name else "base"]
-        net = networks.encoder(*size, number(config, "seq", 500), batch)
-        return dataclasses.replace(net, served="speech")
+        return networks.encoder(*size, number(config, "seq", 500), batch, patch=16, served="speech")
+
+    return build
+
+
+def _translation(name: str) -> Build:
+    def build(batch: int, config: Config) -> Network:
+        layers, width, hidden = SIZES.get(size_of(name, "base"), SIZES["base"])
+        return networks.translation(layers // 2 or 1, width, hidden, number(config, "seq", 512), batch)
 
     return build
 
@@ -153,23 +163,21 @@ def _plain(make: Callable[[int], Network]) -> Callable[[str], Build]:
 
 def _rays(name: str) -> Build:
     sizes = (63, 256, 256, 256, 256, 256, 256, 256, 256, 4)
-    return lambda batch, config: dataclasses.replace(networks.mlp(batch * RAY_SAMPLES, sizes, "rays"), items=batch)
+    return lambda batch, config: networks.mlp(batch, sizes, "rays", RAY_SAMPLES)
 
 
 def _nanogpt(name: str) -> Build:
     def build(batch: int, config: Config) -> Network:
         width, layers = number(config, "d", 768), number(config, "layers", 12)
-        return networks.encoder(layers, width, 4 * width, number(config, "seq", 1024), batch, kind="single_ipu_lm")
+        return networks.encoder(
+            layers, width, 4 * width, number(config, "seq", 1024), batch, kind="single_ipu_lm", causal=True
+        )
 
     return build
 
 
 def _image(layers: tuple[tuple[int, int, int, int], ...], image: int) -> Callable[[str], Build]:
-    return lambda name: lambda batch, config: networks.stages(batch, number(config, "image", image), layers)
-
-
-def _small_cnn(batch: int) -> Network:
-    return Network("cnn", (Conv(1, batch, 28, 3, 4, 32), Product(1, batch, 6272, 128)), batch * 60000.0, batch, "image")
+    return lambda name: lambda batch, config: networks.plain_stages(batch, number(config, "image", image), layers)
 
 
 def _rotary(name: str) -> Build:
@@ -177,9 +185,13 @@ def _rotary(name: str) -> Build:
 
     def build(batch: int, config: Config) -> Network:
         tokens = number(config, "seq", 64 if "v2" in name else AVERAGE_TOKENS)
-        return dataclasses.replace(networks.encoder(*size, tokens, batch), served="rotary")
+        return networks.encoder(*size, tokens, batch, served="rotary")
 
     return build
+
+
+def _graph(name: str) -> Build:
+    return lambda batch, config: networks.graph(number(config, "layers", 16), number(config, "d", 256), 32, batch)
 
 
 # What a row calls its model, as a pattern, with the maker of its network. The first that matches counts.
@@ -187,7 +199,7 @@ NETWORKS: tuple[tuple[str, Callable[[str], Build]], ...] = (
     (r"videobert|unified|clip|\bvit\b|\bvit-|vision transformer|deit|dino|\bmae\b|beit", _vision),
     (r"roformer", _rotary),
     (r"distil", lambda name: _encoder(name, 384, layers=6)),
-    (r"deberta", lambda name: _encoder(name, 384, 1.5)),
+    (r"deberta", lambda name: _encoder(name, 384)),
     (r"bert|electra|ernie|xlnet|longformer|bigbird|squad", lambda name: _encoder(name, 384)),
     (r"resnet|resnext|\brn\d+|unet.*resnet", _resnet),
     (r"swin", _swin),
@@ -202,22 +214,21 @@ NETWORKS: tuple[tuple[str, Callable[[str], Build]], ...] = (
     (r"inception|densenet|googlenet|regnet|convnext", _image(((1, 7, 64, 2), (2, 3, 96, 2), (6, 3, 192, 2),
                                                              (8, 3, 256, 2), (4, 3, 512, 2)), 299)),
     (r"yolo|retinanet|\bssd\b|faster|mask r", _image(DETECTOR, 416)),
-    (r"dall-?e", lambda name: lambda b, c: networks.encoder(6, 1024, 4096, 1280, b)),
+    (r"dall-?e", lambda name: lambda b, c: networks.encoder(6, 1024, 4096, 1280, b, causal=True)),
     (r"stable diffusion|diffusion", lambda name: lambda b, c: networks.unet(b, number(c, "image", 512) // 2)),
     (r"nanogpt", _nanogpt),
     (r"gpt|llama|bloom|\bopt\b|language model|mistral", _language),
-    (r"\bt5\b|bart|pegasus|translation|transformer-big|marian", lambda name: _encoder(name, 512, 2.0)),
+    (r"\bt5\b|bart|pegasus|translation|transformer-big|marian", _translation),
     (r"wav2vec|hubert|whisper", _speech),
     (r"fastspeech|fastpitch|tacotron", lambda name: lambda b, c: networks.encoder(12, 384, 1536, 600, b)),
     (r"rnn-?t|transducer", lambda name: lambda b, c: networks.recurrent(b, 300, 5, 480, 1152)),
     (r"deep ?speech|deep ?voice|lstm|gru|recurrent",
      lambda name: lambda b, c: networks.recurrent(b, 300, 4, 512, 1024)),
     (r"unet|u-net|segmentation", lambda name: lambda b, c: networks.unet(b, number(c, "image", 572))),
-    (r"gps|gnn|graph|schnet|\bgcn\b|tgn|molec|nbfnet|shallow", lambda name: lambda b, c: networks.encoder(
-        number(c, "layers", 16), number(c, "d", 256), 4 * number(c, "d", 256), 32, b, 32, "graph")),
+    (r"gps|gnn|graph|schnet|\bgcn\b|tgn|molec|nbfnet|shallow", _graph),
     (r"transformer|attention", lambda name: _encoder(name, 384)),
     (r"mlp|autoencoder|perceptron|dense", _plain(lambda b: networks.mlp(b, (1024, 4096, 4096, 1024)))),
-    (r"cnn|mnist|convolution|image", _plain(_small_cnn)),
+    (r"cnn|mnist|convolution|image", _image(((1, 3, 32, 1),), 28)),
 )  # fmt: skip
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from ipu_model.published.catalogue import network, number
 from ipu_model.published.formula import FIXED, Formula
-from ipu_model.published.networks import Conv, Network
 from ipu_model.published.stencil import ipus
+from ipu_model.published.workload import memory
 from ipu_model.target import Target
 
 SCALES = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
@@ -82,18 +82,8 @@ def _step(words: str, config: Mapping[str, Any], count: int, target: Target) -> 
 
 
 def _bytes(words: str, config: Mapping[str, Any], target: Target) -> float:
-    """Memory of the named network: weights, for training their gradients, and activations, in half precision."""
+    """Memory of the named network over all tiles, by liveness; of the chip when none is named."""
     if "model" not in config and "layers" not in config:
         return float(target.memory)
     net = network(str(config.get("model", words)), number(config, "batch", 1), config)
-    return (2.0 if "train" in words else 1.0) * 2 * _weights(net) + 2 * net.elements
-
-
-def _weights(net: Network) -> float:
-    total = 0.0
-    for op in net.ops:
-        if isinstance(op, Conv):
-            total += op.count * op.kernel**2 * op.ins * op.outs / op.groups
-        elif op.groups == 1:
-            total += op.count * op.k * op.n
-    return total
+    return float(memory(net, target, training="train" in words))

@@ -1,46 +1,25 @@
-"""Published networks as lists of operations with shapes, priced by the planners."""
+"""Published networks as JAX functions of their weights and inputs."""
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from ipu_model.planner.conv_grid import Options
-from ipu_model.planner.conv_params import ConvParams
-from ipu_model.planner.convolution import plan_convolution, plan_matmul
-from ipu_model.planner.plan import Plan
-from ipu_model.target import Target
+import jax
+import jax.numpy as jnp
+import numpy as np
 
+from ipu_model.published import nn
+from ipu_model.published.nn import Array, Weights
 
-@dataclass(frozen=True)
-class Product:
-    """`count` products ``[rows, k] x [k, n]`` per batch; `groups` of them run side by side."""
-
-    count: float
-    rows: int
-    k: int
-    n: int
-    groups: int = 1
+VOCABULARY = 30522
+Shape = jax.ShapeDtypeStruct
 
 
-@dataclass(frozen=True)
-class Conv:
-    """`count` square convolutions of one shape; padding keeps the field."""
-
-    count: float
-    batch: int
-    field: int
-    kernel: int
-    ins: int
-    outs: int
-    stride: int = 1
-    groups: int = 1
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Network:
     """One batch of a network.
 
@@ -48,10 +27,9 @@ class Network:
     ----------
     kind : str
         Which fitted stretch applies (``"transformer"``, ``"cnn"``, ``"window"``, ``"table"``, ...).
-    ops : tuple
-        Products and convolutions of the forward pass.
-    elements : float
-        Elements that pass through elementwise, softmax and normalisation steps.
+    forward : callable
+        ``forward(weights, *inputs)``.
+    inputs : tuple of jax.ShapeDtypeStruct
     items : float
         Items in the batch.
     served : str
@@ -60,68 +38,129 @@ class Network:
     """
 
     kind: str
-    ops: tuple[Product | Conv, ...]
-    elements: float
+    forward: Callable[..., Array]
+    inputs: tuple[Any, ...]
     items: float
     served: str = "text"
 
 
+def _half(*shape: int) -> Any:
+    return Shape(shape, nn.DATA)
+
+
+def _tokens(*shape: int) -> Any:
+    return Shape(shape, np.int32)
+
+
+def transformer_layer(w: Weights, x: Array, heads: int, hidden: int, causal: bool = False) -> Array:
+    """Attention and feed-forward, each with a residual and a normalisation."""
+    x = nn.layer_norm(w, x + nn.attention(w, x, heads, causal=causal))
+    return nn.layer_norm(w, x + nn.feed_forward(w, x, hidden))
+
+
+@functools.cache
 def encoder(
-    layers: int, width: int, hidden: int, tokens: int, batch: int, heads: int = 0, kind: str = "transformer"
-) -> Network:
-    """A stack of transformer layers over ``batch x tokens`` tokens."""
-    heads = heads or max(1, width // 64)
-    tokens = max(1, tokens)
-    rows, size = batch * tokens, width // heads
-    ops = (
-        Product(layers, rows, width, 3 * width),
-        Product(layers, tokens, size, tokens, batch * heads),
-        Product(layers, tokens, tokens, size, batch * heads),
-        Product(layers, rows, width, width),
-        Product(layers, rows, width, hidden),
-        Product(layers, rows, hidden, width),
-    )
-    elements = layers * (3.0 * batch * heads * tokens * tokens + rows * (4 * hidden + 10 * width))
-    return Network(kind, ops, elements, batch)
+    layers: int, width: int, hidden: int, tokens: int, batch: int, *, heads: int = 0, kind: str = "transformer",
+    served: str = "text", patch: int = 0, vocabulary: int = VOCABULARY, predicted: float = 0.0, causal: bool = False,
+) -> Network:  # fmt: skip
+    """A stack of transformer layers over ``batch x tokens`` tokens.
+
+    Parameters
+    ----------
+    patch : int
+        Side of the image patches that tokens are made of; 0 for words.
+    predicted : float
+        Share of the tokens whose word is predicted, a product with the vocabulary; without it each token gets two
+        scores (the ends of an answer), an image those of a thousand classes.
+    causal : bool
+        Tokens see those before them only.
+    """
+    heads, tokens = heads or max(1, width // 64), max(1, tokens)
+
+    def forward(w: Weights, x: Array) -> Array:
+        x = nn.dense(w, x, width) if patch else jnp.take(w(vocabulary, width), x, axis=0, mode="clip")
+        x = nn.layer_norm(w, x + w(tokens, width))
+        x = nn.repeat(w, layers, lambda w, x: transformer_layer(w, x, heads, hidden, causal), x)
+        if patch:
+            return nn.dense(w, x[:, 0], 1000)
+        count = math.ceil(tokens * predicted)
+        return nn.dense(w, x[:, :count], vocabulary) if count else nn.dense(w, x, 2)
+
+    inputs = _half(batch, tokens, 3 * patch**2) if patch else _tokens(batch, tokens)
+    return Network(kind, forward, (inputs,), batch, served)
 
 
-def resnet(
-    batch: int, image: int = 224, depths: tuple[int, ...] = (3, 4, 6, 3), groups: int = 1, inner: int = 1
-) -> Network:
-    """ResNet v1.5 with bottleneck blocks; `inner` widens their middle, `groups` splits it (ResNeXt)."""
-    ops: list[Product | Conv] = [Conv(1, batch, image, 7, 4, 64, 2)]
-    field, ins, elements = max(4, image // 4), 64, 3.0 * batch * 64 * (image // 2) ** 2
-    for stage, (width, blocks) in enumerate(zip((64, 128, 256, 512), depths, strict=True)):
-        stride = 1 if stage == 0 else 2
-        small, middle = max(1, field // stride), width * inner
-        ops += [
-            Conv(1, batch, field, 1, ins, middle),
-            Conv(1, batch, field, 3, middle, middle, stride, groups),
-            Conv(1, batch, field, 1, ins, 4 * width, stride),
-            Conv(blocks, batch, small, 1, middle, 4 * width),
-            Conv(blocks - 1, batch, small, 1, 4 * width, middle),
-            Conv(blocks - 1, batch, small, 3, middle, middle, 1, groups),
-        ]
-        elements += batch * blocks * small**2 * width * (2 * 2 + 4 * 3)
-        field, ins = small, 4 * width
-    return Network("cnn", (*ops, Product(1, batch, 2048, 1000)), elements, batch, "image")
+@functools.cache
+def translation(layers: int, width: int, hidden: int, tokens: int, batch: int) -> Network:
+    """An encoder, and a decoder of as many layers that also attends to what it yields."""
+    heads = max(1, width // 64)
+
+    def decoder_layer(w: Weights, both: Array) -> Array:
+        x, memory = both[0], both[1]
+        x = nn.layer_norm(w, x + nn.attention(w, x, heads, causal=True))
+        x = nn.layer_norm(w, x + nn.attention(w, x, heads, memory))
+        return jnp.stack([nn.layer_norm(w, x + nn.feed_forward(w, x, hidden)), memory])
+
+    def forward(w: Weights, x: Array) -> Array:
+        table = w(VOCABULARY, width)
+        words = jnp.take(table, x, axis=0, mode="clip") + w(tokens, width)
+        memory = nn.repeat(w, layers, lambda w, x: transformer_layer(w, x, heads, hidden), words)
+        return nn.dense(w, nn.repeat(w, layers, decoder_layer, jnp.stack([words, memory]))[0], VOCABULARY)
+
+    return Network("transformer", forward, (_tokens(batch, tokens),), batch)
 
 
-def stages(
-    batch: int, image: int, layers: Sequence[tuple[int, int, int, int]], kind: str = "cnn", classes: int = 1000
-) -> Network:
+@functools.cache
+def of_parameters(parameters: float, tokens: int, batch: int) -> Network:
+    """A stack of transformer layers with so many parameters, for networks that only their size describes.
+
+    Twelve times the squared width in each layer, and a layer for every 64 channels of width.
+    """
+    width = max(64, round((parameters * 64 / 12) ** (1 / 3) / 64) * 64)
+    layers = max(1, round(parameters / (12 * width**2)))
+    return encoder(layers, width, 4 * width, tokens, batch, causal=True)
+
+
+@functools.cache
+def resnet(batch: int, image: int = 224, depths: tuple[int, ...] = (3, 4, 6, 3), groups: int = 1, inner: int = 1,
+           basic: bool = False) -> Network:  # fmt: skip
+    """ResNet v1.5; `inner` widens the middle of its bottlenecks, `groups` splits it (ResNeXt), `basic` has none."""
+    grow = 1 if basic else 4
+
+    def block(w: Weights, x: Array, width: int, stride: int) -> Array:
+        if basic:
+            y = nn.relu(nn.conv(w, x, width, 3, stride))
+            y = nn.conv(w, y, width, 3)
+        else:
+            y = nn.relu(nn.conv(w, x, width * inner))
+            y = nn.relu(nn.conv(w, y, width * inner, 3, stride, groups))
+            y = nn.conv(w, y, 4 * width)
+        if y.shape != x.shape:
+            x = nn.conv(w, x, grow * width, 1, stride)
+        return nn.relu(x + y)
+
+    def forward(w: Weights, x: Array) -> Array:
+        x = nn.max_pool(nn.relu(nn.conv(w, x, 64, 7, 2)), 3, 2)
+        for stage, (width, blocks) in enumerate(zip((64, 128, 256, 512), depths, strict=True)):
+            first = functools.partial(block, width=width, stride=1 if stage == 0 else 2)
+            x = nn.repeat(w, 1, first, x)
+            x = nn.repeat(w, blocks - 1, functools.partial(block, width=width, stride=1), x)
+        return nn.dense(w, nn.average(x, (2, 3))[:, :, 0, 0], 1000)
+
+    return Network("cnn", forward, (_half(batch, 3, image, image),), batch, "image")
+
+
+@functools.cache
+def plain_stages(batch: int, image: int, layers: Sequence[tuple[int, int, int, int]], classes: int = 1000) -> Network:
     """A plain stack of square convolutions: rows ``(times, kernel, channels, stride)``, the stride on the first."""
-    ops: list[Product | Conv] = []
-    field, ins, elements = image, 4, 0.0
-    for times, kernel, outs, stride in layers:
-        kernel = min(kernel, field)
-        ops.append(Conv(1, batch, field, kernel, ins, outs, stride))
-        field = max(1, field // stride)
-        if times > 1:
-            ops.append(Conv(times - 1, batch, field, min(kernel, field), outs, outs))
-        elements += batch * times * field**2 * outs * 3.0
-        ins = outs
-    return Network(kind, (*ops, Product(1, batch, ins, classes)), elements, batch, "image")
+
+    def forward(w: Weights, x: Array) -> Array:
+        for times, kernel, outs, stride in layers:
+            x = nn.relu(nn.conv(w, x, outs, kernel, stride))
+            x = nn.repeat(w, times - 1, lambda w, x, k=kernel, n=outs: nn.relu(nn.conv(w, x, n, k)), x)
+        return nn.dense(w, nn.average(x, (2, 3))[:, :, 0, 0], classes)
+
+    return Network("cnn", forward, (_half(batch, 3, image, image),), batch, "image")
 
 
 # Kernel, expansion, channels, layers and stride of the stages of EfficientNet-B0.
@@ -129,141 +168,164 @@ MOBILE = ((3, 1, 16, 1, 1), (3, 6, 24, 2, 2), (5, 6, 40, 2, 2), (3, 6, 80, 3, 2)
           (5, 6, 192, 4, 2), (3, 6, 320, 1, 1))  # fmt: skip
 
 
+@functools.cache
 def efficientnet(batch: int, image: int, wide: float, deep: float, group: int = 1) -> Network:
     """Inverted bottlenecks whose middle convolution handles `group` channels together (1: depthwise)."""
 
     def channels(n: int) -> int:
         return max(8, int(n * wide + 4) // 8 * 8)
 
-    ins, field = channels(32), image // 2
-    ops: list[Product | Conv] = [Conv(1, batch, image, 3, 4, ins, 2)]
-    elements = 3.0 * batch * field**2 * ins
-    for kernel, expansion, outs, layers, stride in MOBILE:
-        outs, times = channels(outs), math.ceil(layers * deep)
-        for count, step, source in ((1, stride, ins), (times - 1, 1, outs)):
-            if not count:
-                continue
-            middle = math.ceil(source * expansion / group) * group
-            small = max(1, field // step)
-            ops += [
-                Conv(count, batch, field, 1, source, middle),
-                Conv(count, batch, field, min(kernel, field), middle, middle, step, middle // group),
-                Conv(count, batch, small, 1, middle, outs),
-            ]
-            elements += count * batch * (4.0 * field**2 * middle + 3.0 * small**2 * outs)
-            field = small
-        ins = outs
-    ops += [Conv(1, batch, field, 1, ins, channels(1280)), Product(1, batch, channels(1280), 1000)]
-    return Network("grouped_cnn", tuple(ops), elements, batch, "image")
+    def block(w: Weights, x: Array, kernel: int, expansion: int, outs: int, stride: int) -> Array:
+        middle = math.ceil(x.shape[1] * expansion / group) * group
+        y = jax.nn.silu(nn.conv(w, x, middle)) if expansion > 1 else x
+        y = jax.nn.silu(nn.conv(w, y, y.shape[1], kernel, stride, max(1, y.shape[1] // group)))
+        share = nn.dense(
+            w, jax.nn.silu(nn.dense(w, nn.average(y, (2, 3))[:, :, 0, 0], max(1, x.shape[1] // 4))), y.shape[1]
+        )
+        y = nn.conv(w, y * jax.nn.sigmoid(share)[:, :, None, None], outs)
+        return x + y if x.shape == y.shape else y
+
+    def forward(w: Weights, x: Array) -> Array:
+        x = jax.nn.silu(nn.conv(w, x, channels(32), 3, 2))
+        for kernel, expansion, outs, layers, stride in MOBILE:
+            part = functools.partial(block, kernel=kernel, expansion=expansion, outs=channels(outs))
+            x = nn.repeat(w, 1, functools.partial(part, stride=stride), x)
+            x = nn.repeat(w, math.ceil(layers * deep) - 1, functools.partial(part, stride=1), x)
+        x = jax.nn.silu(nn.conv(w, x, channels(1280)))
+        return nn.dense(w, nn.average(x, (2, 3))[:, :, 0, 0], 1000)
+
+    return Network("grouped_cnn", forward, (_half(batch, 3, image, image),), batch, "image")
 
 
-def recurrent(
-    batch: int, frames: int, layers: int, ins: int, width: int, gates: int = 4, extra: tuple[Product, ...] = ()
-) -> Network:
-    """Stacked recurrent layers: one product over all steps for the inputs, one per step for the state."""
-    ops: list[Product | Conv] = list(extra)
-    for layer in range(layers):
-        ops += [Product(1, batch * frames, ins if layer == 0 else width, gates * width)]
-        ops += [Product(frames, batch, width, gates * width)]
-    return Network("recurrent", tuple(ops), layers * frames * batch * width * 12.0, batch, "speech")
+@functools.cache
+def recurrent(batch: int, frames: int, layers: int, ins: int, width: int) -> Network:
+    """Stacked recurrent layers."""
+
+    def forward(w: Weights, x: Array) -> Array:
+        for _ in range(layers):
+            x = nn.lstm(w, x, width)
+        return x
+
+    return Network("recurrent", forward, (_half(batch, frames, ins),), batch, "speech")
 
 
-def decoder(layers: int, width: int, tokens: int, batch: int, vocabulary: int = 50257) -> Network:
-    """A language model: a causal stack and the product with its vocabulary."""
-    body = encoder(layers, width, 4 * width, tokens, batch, max(1, width // 64))
-    head = Product(1, batch * tokens, width, vocabulary)
-    return dataclasses.replace(body, ops=(*body.ops, head), elements=body.elements + batch * tokens * vocabulary * 3.0)
-
-
-def of_parameters(parameters: float, tokens: int, batch: int, kind: str = "transformer") -> Network:
-    """A stack of transformer layers with so many parameters, for networks that only their size describes.
-
-    Twelve times the squared width in each layer, and a layer for every 64 channels of width.
-    """
-    width = max(64, round((parameters * 64 / 12) ** (1 / 3) / 64) * 64)
-    layers = max(1, round(parameters / (12 * width**2)))
-    return encoder(layers, width, 4 * width, tokens, batch, kind=kind)
-
-
+@functools.cache
 def unet(batch: int, image: int) -> Network:
     """U-Net: four levels down and up again, two 3x3 convolutions each."""
-    ops: list[Product | Conv] = []
-    elements, ins = 0.0, 4
-    for level in range(5):
-        field, outs = max(1, image // 2**level), 64 * 2**level
-        times = 1 if level == 4 else 2
-        ops += [
-            Conv(1, batch, field, min(3, field), ins, outs),
-            Conv(2 * times - 1, batch, field, 3, outs, outs),
-            Conv(times - 1, batch, field, 3, 2 * outs, outs),
-        ]
-        elements += batch * field**2 * outs * 6 * times
-        ins = outs
-    return Network("cnn", tuple(op for op in ops if op.count), elements, batch, "image")
+
+    def pair(w: Weights, x: Array, outs: int) -> Array:
+        for _ in range(2):
+            x = nn.relu(nn.conv(w, x, outs, 3))
+        return x
+
+    def forward(w: Weights, x: Array) -> Array:
+        kept = []
+        for level in range(4):
+            x = pair(w, x, 64 * 2**level)
+            kept.append(x)
+            x = nn.max_pool(x, 2, 2) if x.shape[2] > 1 else x
+        x = pair(w, x, 1024)
+        for level in reversed(range(4)):
+            wide = nn.up_conv(w, x, 64 * 2**level, kept[level].shape[2])
+            x = pair(w, jnp.concatenate([kept[level], wide], 1), 64 * 2**level)
+        return nn.conv(w, x, 2)
+
+    return Network("cnn", forward, (_half(batch, 3, image, image),), batch, "image")
 
 
+@functools.cache
 def swin(batch: int, width: int, depths: tuple[int, ...], image: int = 224, window: int = 7) -> Network:
-    """Swin transformer: attention in windows, width doubled from stage to stage."""
-    ops: list[Product | Conv] = []
-    elements, side = 0.0, max(1, image // 4)
-    for stage, layers in enumerate(depths):
-        wide = width * 2**stage
-        windows = math.ceil(side / window) ** 2
-        part = encoder(layers, wide, 4 * wide, window**2, batch * windows, max(1, wide // 32))
-        ops += part.ops
-        elements += part.elements
-        side = max(1, side // 2)
-    return Network("window", tuple(ops), elements, batch, "image")
+    """Swin transformer: attention in windows, every second layer with the windows moved; width doubles by stage."""
+
+    def layer(w: Weights, x: Array, side: int, moved: bool) -> Array:
+        wide = x.shape[-1]
+        count = side // window
+        y = jnp.roll(x, (-(window // 2),) * 2, (1, 2)) if moved else x
+        y = y.reshape(batch, count, window, count, window, wide).swapaxes(2, 3)
+        y = nn.attention(w, nn.layer_norm(w, y.reshape(-1, window**2, wide)), max(1, wide // 32))
+        y = y.reshape(batch, count, count, window, window, wide).swapaxes(2, 3).reshape(x.shape)
+        x = x + (jnp.roll(y, (window // 2,) * 2, (1, 2)) if moved else y)
+        return x + nn.feed_forward(w, nn.layer_norm(w, x), 4 * wide)
+
+    def pair(w: Weights, x: Array, side: int) -> Array:
+        x = layer(w, x, side, moved=False)
+        return layer(w, x, side, moved=side > window)
+
+    def forward(w: Weights, x: Array) -> Array:
+        x = nn.layer_norm(w, nn.dense(w, x, width))
+        for stage, layers in enumerate(depths):
+            side = x.shape[1]
+            x = nn.repeat(w, layers // 2, functools.partial(pair, side=side), x)
+            if stage + 1 < len(depths):
+                x = x.reshape(batch, side // 2, 2, side // 2, 2, -1).swapaxes(2, 3)
+                x = nn.layer_norm(w, x.reshape(batch, side // 2, side // 2, -1)) @ w(x.shape[-1] * 4, x.shape[-1] * 2)
+        return nn.dense(w, nn.average(x, (1, 2))[:, 0, 0], 1000)
+
+    side = max(1, round(image / 4 / window / 8)) * window * 8
+    return Network("window", forward, (_half(batch, side, side, 48),), batch, "image")
 
 
+@functools.cache
 def conformer(batch: int, frames: int, layers: int, width: int, hidden: int) -> Network:
     """Conformer encoder: two half feed-forwards, attention and a depthwise convolution of 31 taps per layer."""
     tokens = max(1, frames // 4)
-    base = encoder(layers, width, hidden, tokens, batch, max(1, width // 64), "conformer")
-    rows = batch * tokens
-    extra = (
-        Product(layers, rows, width, hidden),
-        Product(layers, rows, hidden, width),
-        Product(layers, rows, width, 2 * width),
-        Product(layers, rows, width, width),
-    )
-    return Network("conformer", base.ops + extra, base.elements * 2.2, batch, "speech")
+
+    def layer(w: Weights, x: Array) -> Array:
+        x = x + nn.DATA(0.5) * nn.feed_forward(w, nn.layer_norm(w, x), hidden)
+        x = x + nn.attention(w, nn.layer_norm(w, x), max(1, width // 64))
+        y, gate = jnp.split(nn.dense(w, nn.layer_norm(w, x), 2 * width), 2, -1)
+        y = nn.layer_norm(w, nn.along(w, y * jax.nn.sigmoid(gate), 31))
+        x = x + nn.dense(w, jax.nn.silu(y), width)
+        x = x + nn.DATA(0.5) * nn.feed_forward(w, nn.layer_norm(w, x), hidden)
+        return nn.layer_norm(w, x)
+
+    def forward(w: Weights, x: Array) -> Array:
+        x = nn.relu(nn.conv(w, x, width, 3, 2))
+        x = nn.relu(nn.conv(w, x, width, 3, 2)).swapaxes(1, 2)
+        x = nn.dense(w, x.reshape(batch, x.shape[1], -1), width)
+        return nn.dense(w, nn.repeat(w, layers, layer, x), 2)
+
+    return Network("conformer", forward, (_half(batch, 1, 4 * tokens, 80),), batch, "speech")
 
 
+@functools.cache
 def wide_and_deep(batch: int) -> Network:
     """Look-ups and a tower of three layers; the host feeds it."""
-    ops = (Product(1, batch, 416, 1024), Product(1, batch, 1024, 512), Product(1, batch, 512, 256))
-    return Network("table", ops, batch * 1800.0, batch, "table")
+    fields, width, rows = 26, 16, 1000
+
+    def forward(w: Weights, x: Array) -> Array:
+        found = jnp.take(w(rows, width), x, axis=0, mode="clip").reshape(batch, -1)
+        for outs in (1024, 512, 256):
+            found = nn.relu(nn.dense(w, found, outs))
+        return jax.nn.sigmoid(nn.dense(w, found, 1))
+
+    return Network("table", forward, (_tokens(batch, fields),), batch, "table")
 
 
-def mlp(batch: int, sizes: tuple[int, ...], kind: str = "mlp") -> Network:
-    """Dense layers with nonlinearities."""
-    return Network(
-        kind, tuple(Product(1, batch, a, b) for a, b in itertools.pairwise(sizes)), float(batch * sum(sizes)), batch,
-        "table",
-    )  # fmt: skip
+@functools.cache
+def mlp(batch: int, sizes: tuple[int, ...], kind: str = "mlp", samples: int = 1) -> Network:
+    """Dense layers with nonlinearities; each item is `samples` rows."""
+
+    def forward(w: Weights, x: Array) -> Array:
+        for outs in sizes[1:-1]:
+            x = nn.relu(nn.dense(w, x, outs))
+        return nn.dense(w, x, sizes[-1])
+
+    return Network(kind, forward, (_half(batch * samples, sizes[0]),), batch, "table")
 
 
-def cycles(network: Network, target: Target, partials: str = "half") -> tuple[float, float]:
-    """Cycles of the products and convolutions, and elements per tile of everything else."""
-    total = sum(op.count * _plan(op, target, partials).cycles(target) for op in network.ops)
-    return total, network.elements / target.tiles
+@functools.cache
+def graph(layers: int, width: int, nodes: int, batch: int) -> Network:
+    """Message passing along about two edges per node, then attention over the graph, in every layer."""
+    edges = 2 * nodes
 
+    def forward(w: Weights, x: Array, ends: Array) -> Array:
+        def layer(w: Weights, x: Array) -> Array:
+            flat = x.reshape(-1, width)
+            message = nn.feed_forward(w, jnp.take(flat, ends[0], axis=0, mode="clip"), 4 * width)
+            met = jnp.zeros_like(flat).at[ends[1]].add(message, mode="promise_in_bounds")
+            return transformer_layer(w, x + met.reshape(x.shape), max(1, width // 8), 4 * width)
 
-def _plan(op: Product | Conv, target: Target, partials: str) -> Plan:
-    if isinstance(op, Product):
-        options = Options("fc_inference_fwd", partials)
-        return plan_matmul(op.rows, op.k, op.n, target, op.groups, options=options)
-    pads = ((op.kernel - 1) // 2,) * 2
-    params = ConvParams(
-        op.batch,
-        (op.field,) * 2,
-        (op.kernel,) * 2,
-        op.ins // op.groups,
-        op.outs // op.groups,
-        op.groups,
-        (op.stride,) * 2,
-        pads,
-        pads,
-    )
-    return plan_convolution(params, target, Options("inference_fwd", partials))
+        return nn.repeat(w, layers, layer, nn.dense(w, x, width))
+
+    return Network("graph", forward, (_half(batch, nodes, 64), _tokens(2, batch * edges)), batch, "table")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Mapping
@@ -10,12 +9,16 @@ from typing import Any
 
 from ipu_model.published.catalogue import network, number
 from ipu_model.published.formula import Formula
-from ipu_model.published.networks import Network, cycles
+from ipu_model.published.networks import Network
 from ipu_model.published.stencil import ipus
+from ipu_model.published.workload import System, inference_cost, parameters, training_cycles
 from ipu_model.target import Target
 
 TRAINING_TOKENS = 2048  # tokens in a micro-batch of a transformer, about what a pipeline stage holds
 TRAINING_IMAGES = 16
+TRAINING_FRAMES = 1200  # utterances are padded to the longest of a batch
+ACCUMULATION = 16  # micro-batches that share an update where a row does not give its global batch
+RESTING = 4  # bytes on chip per weight: itself and its accumulated gradient
 IMAGENET_IMAGES = 1_281_167
 MLPERF_EPOCHS = 41
 PACKED = {128: 0.9, 512: 0.55}  # share of the tokens that remain when short sequences share a row, by sequence length
@@ -27,18 +30,18 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
         return None
     what, config = str(row["what"]).lower(), row["config"]
     training = row["family"] == "training"
+    if training:
+        config = {"input": TRAINING_FRAMES, **config}
     tokens = number(config, "seq", 384)
     image = re.search("resnet|resnext|efficientnet|image|cnn|unet|u-net", what) or "image" in config
     micro = TRAINING_IMAGES if image else max(1, TRAINING_TOKENS // tokens)
     batch = number(config, "batch", micro if training else 1)
     name = what.replace("inference", "").replace("training", "").replace("throughput", "").replace("pretrain", "")
     net = network(f"{name} {config.get('model', '')}", batch, config)
-    if training and "packed" in str(config.get("fw", "")):
-        share = PACKED[128] if tokens <= 256 else PACKED[512]
-        net = dataclasses.replace(net, items=net.items / share)
-    if training:
-        return _training(net, str(row["unit"]), str(row["hardware"]), target)
-    return _inference(net, row, target)
+    if not training:
+        return _inference(net, row, target)
+    packed = "packed" in str(config.get("fw", ""))
+    return _training(net, row, target, (PACKED[128] if tokens <= 256 else PACKED[512]) if packed else 1.0)
 
 
 def system_size(hardware: str) -> int:
@@ -47,12 +50,27 @@ def system_size(hardware: str) -> int:
     return int(pod.group(1)) if pod else ipus(hardware)
 
 
+def layout(network: Network, count: int, samples: int, target: Target) -> System:
+    """A system of `count` IPUs as replicas: as few IPUs in each as hold the weights in half of their memory.
+
+    Parameters
+    ----------
+    samples : int
+        Global batch; 0 when unknown.
+    """
+    need = RESTING * parameters(network) / (target.memory / 2)
+    ipus = min(count, 2 ** max(0, math.ceil(math.log2(need))))
+    replicas = max(1, count // ipus)
+    micro = samples / (replicas * network.items) if samples else ACCUMULATION if count > 1 else 1
+    return System(ipus, replicas, max(1, round(micro)))
+
+
 def _inference(network: Network, row: Mapping[str, Any], target: Target) -> Formula:
-    ops, elements = cycles(network, target)
-    faster = "_fp8" if "fp8" in str(row["precision"]) else ""
+    cost = inference_cost(network, target)
+    kind = "fp8" if "fp8" in str(row["precision"]) else network.kind
     quantities = {
-        f"inference.{network.kind}{faster}": ops,
-        "inference.elements": elements,
+        f"inference.{kind}": cost.compute + cost.exchange + cost.sync,
+        "inference.host": cost.host,
         "inference.call": 1.0,
     }
     if str(row["unit"]) == "ms":
@@ -63,18 +81,18 @@ def _inference(network: Network, row: Mapping[str, Any], target: Target) -> Form
     return Formula((quantities,), seconds=True, numerator=network.items)
 
 
-def _training(network: Network, unit: str, hardware: str, target: Target) -> Formula:
-    ops, _ = cycles(network, target)
-    count = system_size(hardware)
-    quantities = {f"training.{network.kind}": ops}
-    if count > 1:
-        # gradients meet over more links, and host and pipeline have less to hide behind
-        quantities["training.scaling"] = ops * math.log2(count)
+def _training(network: Network, row: Mapping[str, Any], target: Target, share: float) -> Formula:
+    """`share` of the rows in a batch count as items: a packed row holds more than one sequence."""
+    unit, count = str(row["unit"]), system_size(str(row["hardware"]))
+    system = layout(network, count, number(row["config"], "global_batch", 0), target)
+    step = training_cycles(network, target, system)
+    # hosts, gateways and links between machines cost a share for every doubling of the system
+    quantities = {f"training.{network.kind}": step, "training.scaling": step * math.log2(count)}
+    samples = network.items / share * system.accumulation * system.replicas
     if unit == "minutes":
-        work = MLPERF_EPOCHS * IMAGENET_IMAGES
-        scaled = {name: value * work / (count * network.items * 60) for name, value in quantities.items()}
+        steps = MLPERF_EPOCHS * IMAGENET_IMAGES / samples
+        scaled = {name: value * steps / 60 for name, value in quantities.items()}
         # evaluation and start-up, which more IPUs do not shorten
         scaled["training.minutes_beside"] = target.clock_hz
         return Formula((scaled,), seconds=True)
-    items = 1.0 if unit.startswith("iteration") else network.items * count
-    return Formula((quantities,), seconds=True, numerator=items)
+    return Formula((quantities,), seconds=True, numerator=1.0 if unit.startswith("iteration") else samples)

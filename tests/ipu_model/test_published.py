@@ -12,7 +12,20 @@ import jax
 import pytest
 
 from ipu_model import published, target
-from ipu_model.published import formula, kernels, layers, networks, rows, score, stencil, tables, throughput
+from ipu_model.published import (
+    catalogue,
+    formula,
+    kernels,
+    layers,
+    networks,
+    nn,
+    rows,
+    score,
+    stencil,
+    tables,
+    throughput,
+    workload,
+)
 from ipu_model.published.__main__ import main
 
 GC2 = "GC2 (ipu1) full 1216 tiles, Poplar IPUModel"
@@ -91,7 +104,9 @@ def test_the_value_of_a_row_is_never_read():
     assert published.predict({**plain, "value": 1}) == published.predict({**plain, "value": 10**9})
 
 
-@pytest.mark.parametrize("module", [rows, layers, tables, kernels, stencil, throughput, networks, formula])
+@pytest.mark.parametrize(
+    "module", [rows, layers, tables, kernels, stencil, throughput, networks, formula, catalogue, nn, workload]
+)
 def test_no_predictor_reads_a_label_or_a_value(module):
     source = inspect.getsource(module)
     assert not re.search(r"""["'](case|value|caution|note|source)["']""", source)

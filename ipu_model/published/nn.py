@@ -1,0 +1,184 @@
+"""Layers of published networks in JAX: half precision, images as NCHW, weights handed out by `Weights`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+Array = jax.Array
+DATA = jnp.float16
+Block = Callable[["Weights", Array], Array]
+
+
+class Weights:
+    """Hands out the weights of a network in the order in which its layers ask for them.
+
+    Without arrays it hands out zeros and remembers the shapes, so that a network is written down once: its layers are
+    the list of its parameters.
+
+    Attributes
+    ----------
+    shapes : list of tuple of int
+        Shapes asked for so far.
+    blocks : int
+        Repeated blocks so far; each is a node of the program, which may be placed on an IPU.
+    """
+
+    def __init__(self, arrays: Sequence[Array] | None = None) -> None:
+        self.arrays = arrays
+        self.shapes: list[tuple[int, ...]] = []
+        self.blocks = 0
+
+    def __call__(self, *shape: int) -> Array:
+        self.shapes.append(shape)
+        return jnp.zeros(shape, DATA) if self.arrays is None else self.arrays[len(self.shapes) - 1]
+
+
+def shapes_of(network: Callable[..., Any], *inputs: Any) -> list[tuple[int, ...]]:
+    """Shapes of the weights that a network asks for."""
+    weights = Weights()
+    jax.eval_shape(lambda *xs: network(weights, *xs), *inputs)
+    return weights.shapes
+
+
+def repeat(w: Weights, times: int, block: Block, x: Array) -> Array:
+    """`times` equal blocks in a row, each with weights of its own; traced once."""
+    if times < 1:
+        return x
+    shapes = shapes_of(block, x)
+    call = jax.jit(lambda weights, x: block(Weights(weights), x))
+    for _ in range(times):
+        with jax.named_scope(f"onnx[block{w.blocks}]"):
+            x = call([w(*shape) for shape in shapes], x)
+        w.blocks += 1
+    return x
+
+
+def dense(w: Weights, x: Array, outs: int) -> Array:
+    """Product with a matrix, and a bias."""
+    return x @ w(x.shape[-1], outs) + w(outs)
+
+
+def conv(w: Weights, x: Array, outs: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> Array:
+    """Square convolution whose padding keeps the field, and a bias (at inference the folded normalisation)."""
+    kernel = min(kernel, x.shape[2] + 2 * (kernel // 2))
+    pad = ((kernel - 1) // 2, kernel // 2)
+    weights = w(outs, x.shape[1] // groups, kernel, kernel)
+    y = lax.conv_general_dilated(x, weights, (stride, stride), (pad, pad), feature_group_count=groups)
+    return y + w(1, outs, 1, 1)
+
+
+def up_conv(w: Weights, x: Array, outs: int, field: int) -> Array:
+    """Transposed 2x2 convolution that doubles the field, or nearly: to `field` pixels."""
+    pads = ((1, field - 2 * x.shape[2] + 1),) * 2
+    y = lax.conv_general_dilated(x, w(outs, x.shape[1], 2, 2), (1, 1), pads, lhs_dilation=(2, 2))
+    return y + w(1, outs, 1, 1)
+
+
+def along(w: Weights, x: Array, kernel: int) -> Array:
+    """Depthwise convolution along the tokens of ``[batch, tokens, width]``."""
+    y = lax.conv_general_dilated(
+        x.swapaxes(1, 2), w(x.shape[2], 1, kernel), (1,), "SAME", feature_group_count=x.shape[2]
+    )
+    return y.swapaxes(1, 2) + w(x.shape[2])
+
+
+def average(x: Array, axes: tuple[int, ...]) -> Array:
+    """Mean over `axes`, kept with size 1; the library adds halves up in fp32 inside its reduction."""
+    shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape))
+    return lax.reduce_sum(x, axes).reshape(shape) * DATA(x.size**-1 * math.prod(shape))
+
+
+def statistics(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    """Mean and inverse standard deviation over `axes`."""
+    mean = average(x, axes)
+    return mean, lax.rsqrt(average(jnp.square(x), axes) - jnp.square(mean) + DATA(1e-5))
+
+
+def layer_norm(w: Weights, x: Array) -> Array:
+    """Normalisation over the last axis."""
+    mean, inverse = statistics(x, (x.ndim - 1,))
+    return (x - mean) * inverse * w(x.shape[-1]) + w(x.shape[-1])
+
+
+def batch_norm(w: Weights, x: Array) -> Array:
+    """Normalisation over batch and field with the statistics of the batch."""
+    mean, inverse = statistics(x, (0, 2, 3))
+    return (x - mean) * (inverse * w(1, x.shape[1], 1, 1)) + w(1, x.shape[1], 1, 1)
+
+
+def attention(w: Weights, x: Array, heads: int, memory: Array | None = None, causal: bool = False) -> Array:
+    """Attention of ``[batch, tokens, width]`` over itself, or over `memory`."""
+    batch, tokens, width = x.shape
+    if memory is None:
+        q, k, v = jnp.split(dense(w, x, 3 * width), 3, -1)
+    else:
+        q, (k, v) = dense(w, x, width), jnp.split(dense(w, memory, 2 * width), 2, -1)
+
+    def apart(a: Array) -> Array:
+        return a.reshape(batch, -1, heads, width // heads).swapaxes(1, 2)
+
+    scores = apart(q) @ apart(k).swapaxes(2, 3) * DATA(1 / math.sqrt(width // heads))
+    if causal:
+        scores = scores + np.triu(np.full((tokens, tokens), -np.inf, np.float16), 1)
+    mixed = softmax(scores) @ apart(v)
+    return dense(w, mixed.swapaxes(1, 2).reshape(batch, tokens, width), width)
+
+
+def softmax(x: Array) -> Array:
+    """Stable softmax over the last axis."""
+    e = jnp.exp(x - lax.stop_gradient(x.max(-1, keepdims=True)))
+    return e / lax.reduce_sum(e, (e.ndim - 1,))[..., None]
+
+
+@jax.custom_jvp
+def relu(x: Array) -> Array:
+    """Maximum with zero; its gradient is one pass over the vectors, as in the library, no choice by element."""
+    return jnp.maximum(x, DATA(0))
+
+
+@relu.defjvp
+def _relu_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    y = relu(primals[0])
+    return y, tangents[0] * jnp.sign(y)
+
+
+def gelu(x: Array) -> Array:
+    """The library's form, one vertex of about a logistic function and two products."""
+    return x * jax.nn.sigmoid(DATA(1.702) * x)
+
+
+def feed_forward(w: Weights, x: Array, hidden: int) -> Array:
+    """Two dense layers with a nonlinearity."""
+    return dense(w, gelu(dense(w, x, hidden)), x.shape[-1])
+
+
+def max_pool(x: Array, kernel: int, stride: int) -> Array:
+    """Maximum over square windows."""
+    pad = (kernel - 1) // 2
+    return lax.reduce_window(
+        x, -jnp.inf, lax.max, (1, 1, kernel, kernel), (1, 1, stride, stride), ((0, 0), (0, 0), (pad, pad), (pad, pad))
+    )
+
+
+def lstm(w: Weights, x: Array, width: int) -> Array:
+    """A recurrent layer over ``[batch, frames, ins]``: one product for all inputs, one per step for the state."""
+    batch = x.shape[0]
+    inputs = dense(w, x, 4 * width).swapaxes(0, 1)
+    state = w(width, 4 * width)
+
+    def step(carry: tuple[Array, Array], now: Array) -> tuple[tuple[Array, Array], Array]:
+        h, c = carry
+        parts = jnp.split(now + h @ state, 4, -1)
+        c = jax.nn.sigmoid(parts[0]) * c + jax.nn.sigmoid(parts[1]) * jnp.tanh(parts[3])
+        h = jax.nn.sigmoid(parts[2]) * jnp.tanh(c)
+        return (h, c), h
+
+    zeros = jnp.zeros((batch, width), DATA)
+    return lax.scan(step, (zeros, zeros), inputs)[1].swapaxes(0, 1)

@@ -1,0 +1,168 @@
+"""The program of a published network: traced from JAX, walked, priced and scheduled as a session's step is."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ipu_model.cost import Cost, Number
+from ipu_model.costs import Context
+from ipu_model.options import ModelOptions
+from ipu_model.placement import EVERYTHING_HERE, Argument, NodePlacement, Placement
+from ipu_model.pricing import price
+from ipu_model.profile import report_of, trace
+from ipu_model.published import nn
+from ipu_model.published.networks import Network
+from ipu_model.published.nn import Array, Weights
+from ipu_model.schedule import timing
+from ipu_model.target import LEAF_FIELDS, Target
+from ipu_model.walk import Program
+
+REPLICA = "replica"
+PARTIALS = "half"  # published throughputs use half partial results throughout
+# Constants of whole-model rows; a price does not depend on them.
+NOT_PRICED = ("inference.", "training.", "latency.", "kernel.", "stencil.", "memory.", "oct.", "rnn.")
+
+
+@dataclass(frozen=True)
+class System:
+    """How a training step is laid out: IPUs in each replica, replicas, and micro-batches that share an update."""
+
+    ipus: int = 1
+    replicas: int = 1
+    accumulation: int = 1
+
+
+@dataclass(frozen=True)
+class _Chip:
+    """A target as a memo key: all that a price depends on."""
+
+    key: tuple[Any, ...]
+    target: Target = field(compare=False)
+
+
+def weights_of(network: Network) -> list[tuple[int, ...]]:
+    """Shapes of a network's weights."""
+    return nn.shapes_of(network.forward, *network.inputs)
+
+
+def parameters(network: Network) -> int:
+    """Weights of a network, in elements."""
+    return sum(math.prod(shape) for shape in weights_of(network))
+
+
+@functools.lru_cache(maxsize=256)
+def inference_program(network: Network) -> Program:
+    """One batch: inputs come from the host, the result goes there."""
+    weights = [jax.ShapeDtypeStruct(shape, nn.DATA) for shape in weights_of(network)]
+
+    def run(weights: list[Array], *inputs: Array) -> Array:
+        return network.forward(Weights(weights), *inputs)
+
+    jaxpr = jax.make_jaxpr(run)(weights, *network.inputs)
+    streams = [Argument(f"input{i}", "stream") for i in range(len(network.inputs))]
+    arguments = [*(Argument(f"weight{i}", "weight") for i in range(len(weights))), *streams]
+    options = ModelOptions(partials=PARTIALS)
+    return trace(jaxpr, options=options, inputs=arguments, outputs=[Argument("result", "stream")])
+
+
+@functools.lru_cache(maxsize=256)
+def training_program(network: Network, system: System) -> Program:
+    """One step: gradients of all micro-batches added up, exchanged between replicas, and an update of Adam."""
+    weights = [jax.ShapeDtypeStruct(shape, nn.DATA) for shape in weights_of(network)]
+    state = (weights, weights, weights)
+    batches = [jax.ShapeDtypeStruct((system.accumulation, *x.shape), x.dtype) for x in network.inputs]
+
+    def loss(weights: list[Array], *inputs: Array) -> Array:
+        scores = network.forward(Weights(weights), *inputs)
+        return lax.reduce_sum(jnp.square(scores), tuple(range(scores.ndim)))
+
+    def step(state: tuple[list[Array], ...], *inputs: Array) -> tuple[list[Array], ...]:
+        weights, *moments = state
+
+        def accumulate(sums: list[Array], micro: tuple[Array, ...]) -> tuple[list[Array], None]:
+            return [s + g for s, g in zip(sums, jax.grad(loss)(weights, *micro), strict=True)], None
+
+        gradients, _ = lax.scan(accumulate, [jnp.zeros_like(w) for w in weights], inputs)
+        with jax.named_scope("update"):
+            gradients = lax.psum(gradients, REPLICA) if system.replicas > 1 else gradients
+            rows = [_adam(*row) for row in zip(weights, gradients, *moments, strict=True)]
+        return tuple(list(part) for part in zip(*rows, strict=True))
+
+    axes = [(REPLICA, system.replicas)] if system.replicas > 1 else None
+    jaxpr = jax.make_jaxpr(step, axis_env=axes)(state, *batches)
+    resting = [Argument(f"state{i}", "weight", donated_to=i) for i in range(3 * len(weights))]
+    streams = [Argument(f"input{i}", "stream") for i in range(len(batches))]
+    placement, options = _placement(network, system), _options(system)
+    return trace(jaxpr, options=options, placement=placement, inputs=[*resting, *streams])
+
+
+def _adam(weight: Array, gradient: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
+    half = nn.DATA
+    first = half(0.9) * first + half(0.1) * gradient
+    second = half(0.99) * second + half(0.01) * jnp.square(gradient)
+    return weight - half(1e-3) * first / (jnp.sqrt(second) + half(1e-5)), first, second
+
+
+def _options(system: System) -> ModelOptions:
+    return ModelOptions(
+        partials=PARTIALS, replicas=system.replicas, gradient_accumulation=system.accumulation, overlap_io=True,
+        axis_sizes={REPLICA: system.replicas},
+    )  # fmt: skip
+
+
+def _placement(network: Network, system: System) -> Placement:
+    """Blocks in equal runs over the IPUs of a replica; systems compute activations again for the backward pass."""
+    weights = Weights()
+    jax.eval_shape(lambda *xs: network.forward(weights, *xs), *network.inputs)
+    where = [k * system.ipus // weights.blocks for k in range(weights.blocks)]
+    recompute = system.ipus * system.replicas > 1
+    nodes = {f"block{k}": NodePlacement(ipu, ipu, recompute=recompute) for k, ipu in enumerate(where)}
+    return Placement(nodes, system.ipus, pipelined=system.ipus > 1)
+
+
+def inference_cost(network: Network, target: Target) -> Cost:
+    """Cycles of one batch by kind."""
+    return _priced(_inference_cost, target)(network, _chip(target))
+
+
+@functools.lru_cache(maxsize=1024)
+def _inference_cost(network: Network, chip: _Chip) -> Cost:
+    context = Context(chip.target, ModelOptions(partials=PARTIALS))
+    return price(inference_program(network), context, EVERYTHING_HERE).total
+
+
+def training_cycles(network: Network, target: Target, system: System) -> Number:
+    """Cycles of one step: micro-batches through the pipeline, collectives and update after them."""
+    return _priced(_training_cycles, target)(network, _chip(target), system)
+
+
+@functools.lru_cache(maxsize=1024)
+def _training_cycles(network: Network, chip: _Chip, system: System) -> Number:
+    program = training_program(network, system)
+    return timing(price(program, Context(chip.target, _options(system)), _placement(network, system))).cycles
+
+
+def memory(network: Network, target: Target, training: bool) -> int:
+    """Bytes over all tiles of a program on one IPU, whether it fits or not."""
+    program = training_program(network, System()) if training else inference_program(network)
+    return report_of(price(program, Context(target, ModelOptions(partials=PARTIALS)), EVERYTHING_HERE)).memory.total
+
+
+def _chip(target: Target) -> _Chip:
+    fitted = tuple((k, v) for k, v in target.fitted.items() if not k.startswith(NOT_PRICED))
+    leaves = tuple(getattr(target, name) for name in LEAF_FIELDS if name != "fitted")
+    return _Chip((target.machine, leaves, fitted), target)
+
+
+def _priced(memoised: Any, target: Target) -> Callable[..., Any]:
+    """The function that remembers its prices, or for a target with traced constants the one beneath it."""
+    leaves = jax.tree.leaves(target)
+    return memoised if all(isinstance(x, int | float) for x in leaves) else memoised.__wrapped__

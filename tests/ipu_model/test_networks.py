@@ -1,0 +1,125 @@
+"""Published networks as JAX programs: sizes agree with the papers, and their prices are those of the walked program."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ipu_model import get_target
+from ipu_model.costs import linear, rules
+from ipu_model.published import networks, nn, workload
+from ipu_model.published.catalogue import network
+from ipu_model.published.throughput import layout
+from ipu_model.published.workload import System
+
+BOW = get_target("bow")
+SMALL = networks.encoder(4, 64, 256, 16, 2)
+
+# Millions of parameters as the papers and model zoos give them.
+PARAMETERS = {
+    "ResNet-18": 11.7, "ResNet-50": 25.6, "ResNet-101": 44.5, "ResNeXt-50": 25.0, "EfficientNet-B0": 5.3,
+    "EfficientNet-B4": 19.3, "ViT-Base": 86.6, "ViT-Large": 304, "Swin-Tiny": 28.3, "Swin-Large": 197,
+    "BERT-Base": 109, "BERT-Large": 335, "GPT-2 medium": 406, "U-Net": 31.0,
+}  # fmt: skip
+# Thousand million multiply-adds of one image of 224 x 224 (380 for B4).
+MACS = {"ResNet-18": 1.8, "ResNet-50": 4.1, "ResNeXt-50": 4.2, "EfficientNet-B0": 0.39, "EfficientNet-B4": 4.2,
+        "ViT-Base": 17.5, "Swin-Tiny": 4.5}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters(name):
+    assert workload.parameters(network(name, 1, {})) / 1e6 == pytest.approx(PARAMETERS[name], rel=0.06)
+
+
+@pytest.mark.parametrize("name", MACS)
+def test_arithmetic(name):
+    program = workload.inference_program(network(name, 1, {}))
+    macs = 0
+    for step in program.steps:
+        op = step.op
+        if op.primitive == "dot_general":
+            (contracted, _), _ = op.params["dimension_numbers"]
+            macs += op.output.size * np.prod([op.inputs[0].shape[d] for d in contracted])
+        elif op.primitive == "conv_general_dilated":
+            macs += op.output.size * np.prod(op.inputs[1].shape[1:])
+    assert macs / 1e9 == pytest.approx(MACS[name], rel=0.08)
+
+
+def test_layers_compute_what_their_names_say():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 3, 8)).astype(np.float16)
+    gain, shift = jnp.ones(8, nn.DATA), jnp.zeros(8, nn.DATA)
+    normal = np.asarray(nn.layer_norm(nn.Weights([gain, shift]), jnp.asarray(x)), np.float64)
+    exact = x.astype(np.float64)
+    exact = (exact - exact.mean(-1, keepdims=True)) / exact.std(-1, keepdims=True)
+    np.testing.assert_allclose(normal, exact, atol=2e-2)
+    np.testing.assert_allclose(np.asarray(nn.softmax(jnp.asarray(x)), np.float64).sum(-1), 1.0, atol=5e-3)
+    slope = jax.grad(lambda v: nn.relu(v).sum())(jnp.asarray([-1.0, 0.5, 2.0], nn.DATA))
+    np.testing.assert_array_equal(slope, [0, 1, 1])
+
+
+def test_every_network_is_walked_and_no_primitive_is_priced_by_default():
+    for name in ("BERT-Base", "ResNet-50", "EfficientNet-B0", "Swin-Tiny", "Conformer", "RNN-T", "DLRM", "U-Net",
+                 "SchNet", "T5-small", "NeRF"):  # fmt: skip
+        program = workload.inference_program(network(name, 1, {"seq": 32}))
+        assert any(step.op.primitive in linear.RULES for step in program.steps)
+        assert not {step.op.primitive for step in program.steps} - set(rules()), name
+
+
+def test_repeated_blocks_share_their_operations():
+    program = workload.inference_program(SMALL)
+    products = [step for step in program.steps if step.op.primitive == "dot_general"]
+    assert len({id(step.op) for step in products if step.scope.node == "block1"}) == 6
+    by_block = [{id(s.op) for s in products if s.scope.node == f"block{k}"} for k in range(4)]
+    assert all(ops == by_block[0] for ops in by_block)
+
+
+def test_a_step_takes_its_micro_batches_and_the_update_once():
+    one, two, four = (workload.training_cycles(SMALL, BOW, System(1, 1, n)) for n in (1, 2, 4))
+    assert four - two == pytest.approx(2 * (two - one), rel=1e-6)
+    assert one > two - one  # the update comes once
+
+
+def test_backward_costs_about_twice_the_forward_pass():
+    net = networks.encoder(4, 512, 2048, 128, 8)
+    forward = workload.inference_cost(net, BOW)
+    step = [workload.training_cycles(net, BOW, System(1, 1, n)) for n in (1, 2)]
+    assert 2.5 < (step[1] - step[0]) / (forward.total - forward.host) < 4
+
+
+def test_a_pipeline_of_two_halves_the_time_between_micro_batches_but_fills_first():
+    def between(ipus):
+        many, few = (workload.training_cycles(SMALL, BOW, System(ipus, 2, n)) for n in (64, 32))
+        return (many - few) / 32
+
+    assert 0.4 < between(2) / between(1) < 0.7
+    filling = workload.training_cycles(SMALL, BOW, System(2, 2, 1)) - between(2)
+    assert filling > between(2) / 2
+
+
+def test_replicas_exchange_their_gradients_in_a_ring():
+    alone, two, many = (workload.training_cycles(SMALL, BOW, System(1, n, 4)) for n in (1, 2, 8))
+    wire = 2 * workload.parameters(SMALL) / (BOW.link_rate / BOW.clock_hz)
+    hops = 2 * BOW.external_sync_cycles
+    tensors = len(workload.weights_of(SMALL))
+    expected = 2 * (7 / 8 - 1 / 2) * wire + tensors * hops * (7 - 1)
+    assert many - two == pytest.approx(expected, rel=0.02)
+    assert two > alone
+
+
+def test_a_larger_network_takes_more_ipus():
+    small, large = network("ResNet-50", 16, {}), network("BERT-Large", 16, {"seq": 128})
+    assert layout(small, 16, 1920, BOW) == System(1, 16, 8)
+    assert layout(large, 16, 65536, BOW) == System(4, 4, 1024)
+    assert layout(large, 1, 0, BOW) == System(1, 1, 1)
+
+
+def test_prices_follow_the_constants_of_the_chip():
+    before = workload.inference_cost(SMALL, BOW)
+    slower = workload.inference_cost(SMALL, BOW.replace(sync_cycles=2 * BOW.sync_cycles))
+    assert slower.sync > before.sync
+    assert slower.exchange == before.exchange
+    slope = jax.grad(lambda t: workload.inference_cost(SMALL, t).total)(BOW)
+    assert float(slope.sync_cycles) == pytest.approx((slower.total - before.total) / BOW.sync_cycles, rel=1e-4)
