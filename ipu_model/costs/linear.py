@@ -29,6 +29,7 @@ COPIES = (
     "serial",
     "weight_transposes",
     "scattered",
+    "grouped",
     "paddings",
 )
 EXCHANGES = ("input_exchange", "weight_exchange")

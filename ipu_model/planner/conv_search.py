@@ -24,12 +24,12 @@ def plan(params: ConvParams, machine: Machine, options: Options) -> Split:
     """The cheapest split that fits the available memory; without one, the bound is raised as the library does."""
     bound = options.available_memory * machine.tile_memory
     jobs = _jobs(params, machine, options)
-    best = _best(jobs, machine, options, bound, ((1, 1),))
-    if best is None:
-        best = _best(jobs, machine, options, bound, SERIAL_SPLITS)
+    best, left_out = _best(jobs, machine, options, bound, ((1, 1),))
+    if best is None or left_out < best.cycles:
+        best, _ = _best(jobs, machine, options, bound, SERIAL_SPLITS, best)
     while best is None:
         bound = 2 * bound if bound <= 2 * machine.tile_memory else math.inf
-        best = _best(jobs, machine, options, bound, ((1, 1),))
+        best, _ = _best(jobs, machine, options, bound, ((1, 1),))
     return best
 
 
@@ -97,17 +97,21 @@ def _least_memory(p: ConvParams, v: Vertex, work: float) -> float:
     return 3 * (inputs * size * size * SIZES[v.partials] * work * work / k) ** (1 / 3)
 
 
-def _best(jobs: list[Job], machine: Machine, options: Options, bound: float, serials) -> Split | None:
-    best: Split | None = None
-    limit = math.inf
+def _best(
+    jobs: list[Job], machine: Machine, options: Options, bound: float, serials, best: Split | None = None
+) -> tuple[Split | None, float]:
+    """The cheapest split that fits in `bound`, and the least cycles of any left out for its memory."""
+    limit = best.cycles if best is not None else math.inf
+    left_out = math.inf
     for job in jobs:
         if job.lower >= limit:
             break
         for in_serial, out_serial in serials:
-            found = _search(job, machine, options, bound, limit, in_serial, out_serial)
+            found, missed = _search(job, machine, options, bound, limit, in_serial, out_serial)
+            left_out = min(left_out, missed)
             if found is not None and found.cycles < limit:
                 best, limit = found, found.cycles
-    return best
+    return best, left_out
 
 
 @functools.cache
@@ -125,8 +129,11 @@ def useful_splits(n: int, most: int) -> Array:
 
 def _search(
     job: Job, machine: Machine, options: Options, bound: float, limit: float, in_serial: int, out_serial: int
-) -> Split | None:
-    """The best split of one problem for one vertex, None when none is below `limit` and fits in `bound`."""
+) -> tuple[Split | None, float]:
+    """The best split of one problem for one vertex, None when none is below `limit` and fits in `bound`.
+
+    Beside it a lower bound of the cycles of those that do not fit (infinite when all do).
+    """
     problem, v = job.problem, job.vertex
     p, tiles = problem.params, options.tiles or machine.tiles
     ins = cdiv(cdiv(p.in_channels, v.ipg), in_serial)
@@ -139,22 +146,27 @@ def _search(
         lists[p.dims + 2] = lists[p.dims + 2][:, lists[p.dims + 2][1] == 1]
     lists = _thinned(lists)
     if _least_memory(p, v, math.prod(sizes) * v.gpg * v.ipg * v.opg / tiles) > bound:
-        return None
+        return None, job.lower
     unit = v.gpg * v.ipg * v.opg * in_serial * out_serial / v.rate
     index = combinations(lists, sizes, tiles, (limit - job.beside) / unit)
     if index is None:
-        return None
+        return None, math.inf
     grid = Grid(problem, v, machine, options, in_serial, out_serial, lists, index)
     copied = _least_copy(problem, v, options, 1) / (in_serial * out_serial)
     grid = grid.keep(grid.quick_bound(copied) + unit * grid.work() < limit)
     grid = grid and grid.keep(grid.exchange_bound() + grid.compute() < limit)
-    grid = grid and grid.keep(grid.temporary() <= bound)
     if grid is None:
-        return None
+        return None, math.inf
+    fits = grid.temporary() <= bound
+    least = grid.exchange_bound() + grid.compute()
+    left_out = float(np.min(least[~fits], initial=math.inf))
+    grid = grid.keep(fits)
+    if grid is None:
+        return None, left_out
     terms = grid.terms()
     total = np.sum(list(terms.values()), axis=0)
     best = int(np.argmin(total))
-    return grid.split(best, terms) if total[best] < limit else None
+    return (grid.split(best, terms) if total[best] < limit else None), left_out
 
 
 def _thinned(lists: list[Array]) -> list[Array]:

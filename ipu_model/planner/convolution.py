@@ -11,13 +11,14 @@ from ipu_model.planner import conv_search
 from ipu_model.planner.conv_grid import SIZES, Options, Split
 from ipu_model.planner.conv_joint import PASSES, plan_joint
 from ipu_model.planner.conv_params import ConvParams, cdiv, matmul_params
-from ipu_model.planner.conv_reduce import intermediate_depths
+from ipu_model.planner.conv_reduce import stage_count
 from ipu_model.planner.plan import Plan
 from ipu_model.target import Machine, Target
 
 __all__ = ["ConvParams", "Options", "fully_connected_passes", "matmul_params", "plan_convolution", "plan_matmul"]
 
 EXCHANGE = frozenset({"input_exchange", "weight_exchange", "partial_exchange"})
+EXACT = frozenset({"scattered"})
 SLIC_BUFFER = 208  # bytes that the field buffer of the 1x4 window kernel needs beside its copy of the partials
 
 
@@ -78,22 +79,26 @@ def fully_connected_passes(
     forward, backward, update = (
         as_plan(p, s, machine, o, joint=together) for p, s, o in zip(params, chosen, options, strict=True)
     )
-    scattered = scattered_elements(chosen[0], machine)
+    scattered = scattered_cycles(chosen[0], together, machine)
     backward = dataclasses.replace(backward, quantities={**backward.quantities, "scattered": scattered})
     return forward, backward, update
 
 
-def scattered_elements(forward: Split, machine: Machine) -> float:
-    """Weights per tile that the transpose before a backward pass moves one by one.
+def scattered_cycles(forward: Split, joint: bool, machine: Machine) -> float:
+    """Tile cycles of transposing, one by one, those weights that are no block of the fast transpose.
 
-    Dot products keep weights as long rows; a tile that holds fewer rows than a group has no block to transpose.
+    Dot products keep weights as long rows. The fast transpose takes halves in groups of 16 rows; other rows, and
+    floats, take the slow one, a worker alone: 2 bundles an element (float) or 2.5 (half). A joint plan transposes where
+    the weights lie, a separate one spreads them over all tiles.
     """
     if forward.vertex.method != "hmac":
         return 0.0
     p = forward.problem.params
-    rows, group = cdiv(p.out[-1], forward.field[-1]), 32 // SIZES[p.data]
-    few = p.data == "float" or rows < group
-    return p.out[-1] * p.in_channels * p.groups / machine.tiles if few else 0.0
+    rows = cdiv(p.out[-1], forward.field[-1])
+    loose, bundles = (1.0, 2.0) if p.data == "float" else (rows % 16 / rows, 2.5)
+    here = forward.tile["inputs"] / forward.out_parallel
+    elements = here if joint else p.out[-1] * p.in_channels * p.groups / machine.tiles
+    return machine.workers * bundles * loose * elements
 
 
 def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options, joint: bool = False) -> Plan:
@@ -104,7 +109,6 @@ def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options
     """
     terms, depth, tile = split.terms, split.depth, split.tile
     psz, size = SIZES[split.vertex.partials], SIZES[params.data]
-    stages = 0 if depth == 1 else 1 + len(intermediate_depths(depth))
     partial = tile["partials"] * psz / 4 * (depth - 1) / depth + tile["later_partials"] * psz / 4 if depth > 1 else 0.0
     activations = 0.0
     if options.pass_ in ("training_wu", "fc_training_wu"):
@@ -124,8 +128,10 @@ def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options
         "activations": activations,
         "tile_padding": terms["tile_transform"],
         "serial": terms["serial"],
-        "passes": 1.0,
-        "reduce_stages": float(stages),
+        # an outer product of vectors has nothing to bring into order
+        "passes": float(split.vertex.method != "outer"),
+        "grouped": float(options.matmul and params.groups > 1),
+        "reduce_stages": float(stage_count(depth)),
         "weight_transposes": float(options.pass_.endswith("_bwd") and not joint),
         "scattered": 0.0,
         "paddings": float(_padded(split)),
@@ -135,6 +141,7 @@ def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options
         "conv",
         quantities,
         EXCHANGE,
+        exact=EXACT,
         method=split.vertex.method,
         tiles=split.tiles,
         temporary_bytes=split.temp,

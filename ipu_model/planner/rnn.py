@@ -42,6 +42,7 @@ def _layer(
         "conv",
         quantities,
         plans[0].exchange,
+        plans[0].exact,
         method=kind,
         tiles=max(p.tiles for p in plans),
         temporary_bytes=max(p.temporary_bytes for p in plans),

@@ -265,3 +265,21 @@ def test_joint_passes_need_no_transpose_of_the_weights():
     separate = fully_connected_passes(128, 1024, 4096, 1, "half", machine)
     assert sum(p.quantities["weight_transposes"] for p in joint) == 0
     assert [p.quantities["weight_transposes"] for p in separate] == [0, 1, 0]
+
+
+def test_serial_splits_are_taken_where_memory_allows_only_poor_plans():
+    # a weight update whose inputs fill the tile: one pass fits with dot products alone, a hundred times slower
+    layer = ConvParams(4, (70, 70), (3, 3), 288, 384, stride=(2, 2)).weight_update()
+    plan = plan_convolution(layer, MK1, Options("training_wu")).detail
+    roomy = plan_convolution(layer, MK1, Options("training_wu", available_memory=8.0)).detail
+    assert plan.in_serial * plan.out_serial > 1
+    assert plan.temp <= 0.6 * MK1.tile_memory
+    assert roomy.cycles < plan.cycles < 3 * roomy.cycles
+
+
+def test_weights_of_dot_products_are_transposed_by_the_slow_vertex():
+    # 40 x 40 floats on a tile: five and two bundles an element and column, as the library's estimator has it
+    _, backward, _ = fully_connected_passes(1, 1000, 1000, 1, "float", MK1.replace(units_float=8).machine)
+    assert backward.quantities["scattered"] == pytest.approx(6 * 40 * (5 + 2 * 40), rel=0.1)
+    _, none, _ = fully_connected_passes(64, 1024, 1024, 1, "half", MK1.machine)
+    assert none.quantities["scattered"] == 0
