@@ -66,7 +66,9 @@ def _partners(v: Vertex, update: ConvParams) -> list[tuple[Vertex, Vertex]]:
     return found
 
 
-def _grids(problems: list[Problem], vertices: tuple[Vertex, ...], machine: Machine, options: Options, limit: float) -> list[Grid]:
+def _grids(
+    problems: list[Problem], vertices: tuple[Vertex, ...], machine: Machine, options: Options, limit: float
+) -> list[Grid]:
     v, p, tiles = vertices[0], problems[0].params, options.tiles or machine.tiles
     n, grain = p.dims, v.ipg
     sizes = [*p.out, p.batch, cdiv(p.out_channels, v.opg), cdiv(p.in_channels, v.ipg), p.groups, *p.kernel]
