@@ -17,6 +17,7 @@ from ipu_model.target import Machine
 Array = np.ndarray
 MOST_COMBINATIONS = 5_000_000  # of splits of one problem, before those that need too many tiles are dropped
 SERIAL_SPLITS = ((1, 2), (1, 4), (1, 8), (2, 1), (4, 1))  # (input, output) channels
+FURTHER_STEPS = (16, 32, 64, 128, 256)  # where those do not fit: the fewest steps that do, over both channels
 
 
 @functools.lru_cache(maxsize=4096)
@@ -27,6 +28,11 @@ def plan(params: ConvParams, machine: Machine, options: Options) -> Split:
     best, left_out = _best(jobs, machine, options, bound, ((1, 1),))
     if best is None or left_out < best.cycles:
         best, _ = _best(jobs, machine, options, bound, SERIAL_SPLITS, best)
+    for steps in FURTHER_STEPS if best is None else ():
+        pairs = tuple((2**i, steps >> i) for i in range(steps.bit_length()))
+        best, _ = _best(jobs, machine, options, bound, pairs)
+        if best is not None:
+            break
     while best is None:
         bound = 2 * bound if bound <= 2 * machine.tile_memory else math.inf
         best, _ = _best(jobs, machine, options, bound, ((1, 1),))

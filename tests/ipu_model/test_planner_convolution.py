@@ -283,3 +283,9 @@ def test_weights_of_dot_products_are_transposed_by_the_slow_vertex():
     assert backward.quantities["scattered"] == pytest.approx(6 * 40 * (5 + 2 * 40), rel=0.1)
     _, none, _ = fully_connected_passes(64, 1024, 1024, 1, "half", MK1.machine)
     assert none.quantities["scattered"] == 0
+
+
+def test_large_products_take_as_many_serial_steps_as_memory_demands():
+    plan = plan_matmul(4096, 4096, 4096, MK1, data="float").detail
+    assert plan.temp <= 0.6 * MK1.tile_memory
+    assert plan.in_serial * plan.out_serial >= 16
