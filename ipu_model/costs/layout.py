@@ -53,7 +53,8 @@ def nothing(op: Op, ctx: Context) -> OpCost:
     return OpCost(view=bool(op.inputs), layout="keep")
 
 
-VIEWS = ("reshape", "squeeze", "expand_dims", "broadcast_in_dim", "slice", "split", "bitcast_convert_type", "copy_p")
+VIEWS = ("reshape", "squeeze", "expand_dims", "broadcast_in_dim", "slice", "split", "bitcast_convert_type", "copy_p",
+         "broadcast_to", "unstack")  # fmt: skip
 MARKS = (
     "stop_gradient",
     "sharding_constraint",
@@ -75,6 +76,17 @@ MARKS = (
     "mark",
     "reduced_vary_cast",
     "pbroadcast",
+    "to_edtype",
+    "from_edtype",
+    "reshard",
+    "shard_alike",
+    "pin",
+    "unpin",
+    "tie",
+    "add_dependency",
+    "dimension_size",
+    "debug_print",
+    "debug_callback",
 )
 RULES: dict[str, Rule] = {
     **dict.fromkeys(VIEWS, view),
@@ -84,5 +96,8 @@ RULES: dict[str, Rule] = {
     "concatenate": copied,
     "stack": copied,
     "pad": copied,
+    "tile": copied,
+    "roll": copied,
     "iota": filled,
+    "zeros_like": filled,
 }

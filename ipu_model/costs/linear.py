@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ipu_model.cost import cdiv
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
 from ipu_model.partition import Spread
 from ipu_model.planner.convolution import (
@@ -51,6 +52,28 @@ def dot_general(op: Op, ctx: Context) -> OpCost:
     data = _data(lhs)
     plan = _product(m, k, n, groups, data, _options(op, ctx, pass_, data), ctx)
     return _priced(op, ctx, plan, 2 * op.output.size * k, "matmulGrouped/Conv_1")
+
+
+def ragged_dot(op: Op, ctx: Context) -> OpCost:
+    """Rows in runs, each with a matrix of its own: a product per group, of an equal share of what is cut into runs."""
+    numbers = op.params["ragged_dot_dimension_numbers"]
+    (lc, rc), (lb, rb) = numbers.dot_dimension_numbers
+    lhs, rhs, sizes = op.inputs[:3]
+    ragged = set(numbers.lhs_ragged_dimensions)
+    groups = max(1, sizes.shape[-1])
+    m = math.prod(s for d, s in enumerate(lhs.shape) if d not in (*lc, *lb))
+    k = math.prod(lhs.shape[d] for d in lc)
+    n = math.prod(s for d, s in enumerate(rhs.shape) if d not in (*rc, *rb, *numbers.rhs_group_dimensions))
+    many = math.prod(lhs.shape[d] for d in lb) * groups
+    if not (m and n and k):
+        return OpCost(outputs=(ctx.spread(op.output),), layout="linear")
+    if ragged & set(lc):
+        k = cdiv(k, groups)
+    else:
+        m = cdiv(m, groups)
+    data = _data(lhs)
+    plan = plan_matmul(m, k, n, ctx.target, many, data, options=_options(op, ctx, "none_matmul", data))
+    return _priced(op, ctx, plan, 2 * many * m * k * n, "matmulGrouped/Conv_1")
 
 
 def _product(m: int, k: int, n: int, groups: int, data: str, options: Options, ctx: Context) -> Plan:
@@ -215,4 +238,6 @@ def _balance(plan: Plan, flops: float) -> float:
     return min(1.0, flops / 2 / padded) if padded else 1.0
 
 
-RULES: dict[str, Rule] = {"dot_general": dot_general, "conv_general_dilated": convolution}
+RULES: dict[str, Rule] = {
+    "dot_general": dot_general, "ragged_dot_general": ragged_dot, "conv_general_dilated": convolution,
+}  # fmt: skip

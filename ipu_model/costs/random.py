@@ -35,7 +35,10 @@ def gamma(op: Op, ctx: Context) -> OpCost:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform"), bits),
+    **dict.fromkeys(
+        ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform", "threefry4x32", "philox2x32", "philox4x32"),
+        bits,
+    ),
     **dict.fromkeys(("random_seed", "random_split", "random_fold_in", "random_clone"), seeds),
     "random_gamma": gamma,
 }

@@ -9,6 +9,10 @@ from ipu_model.planner.solver import plan_cholesky, plan_triangular_solve
 from ipu_model.walk.program import Op
 
 BLOCK = 64
+# Floating point operations of a factorisation, in cubes of its rank.
+SWEEPS = {"lu": 2 / 3, "lu_pivots_to_permutation": 0.1, "qr": 4 / 3, "geqrf": 4 / 3, "geqp3": 4 / 3, "ormqr": 4 / 3,
+          "householder_product": 4 / 3, "svd": 22.0, "eigh": 9.0, "eig": 25.0, "hessenberg": 10 / 3, "schur": 25.0,
+          "tridiagonal": 4 / 3, "tridiagonal_solve": 0.1}  # fmt: skip
 
 
 def _batches(op: Op, ctx: Context) -> tuple[int, int, int]:
@@ -58,9 +62,7 @@ def _planned(op: Op, ctx: Context, plan: Plan, name: str, rounds: int, flops: fl
 def dense(op: Op, ctx: Context) -> OpCost:
     """No library routine: n steps of a rank-one update on one tile per matrix, at the rate of a fused multiply-add."""
     n, _, _ = _batches(op, ctx)
-    sweeps = {"lu": 2 / 3, "lu_pivots_to_permutation": 0.1, "qr": 4 / 3, "geqrf": 4 / 3, "householder_product": 4 / 3,
-              "svd": 22.0, "eigh": 9.0, "eig": 25.0, "hessenberg": 10 / 3, "schur": 25.0,
-              "tridiagonal": 4 / 3, "tridiagonal_solve": 0.1}[op.primitive]  # fmt: skip
+    sweeps = SWEEPS[op.primitive]
     return _sequential(op, ctx, op.primitive.title(), 100 * n + sweeps * n**3 / 2, 1000, sweeps * n**3)
 
 
@@ -74,8 +76,6 @@ def fourier(op: Op, ctx: Context) -> OpCost:
     return OpCost((step,), flops=2 * macs, outputs=(), layout="new")
 
 
-DENSE = ("lu", "lu_pivots_to_permutation", "qr", "geqrf", "householder_product", "svd", "eigh", "eig", "hessenberg",
-         "schur", "tridiagonal", "tridiagonal_solve")  # fmt: skip
 RULES: dict[str, Rule] = {
-    "cholesky": cholesky, "triangular_solve": triangular_solve, "fft": fourier, **dict.fromkeys(DENSE, dense),
+    "cholesky": cholesky, "triangular_solve": triangular_solve, "fft": fourier, **dict.fromkeys(SWEEPS, dense),
 }  # fmt: skip

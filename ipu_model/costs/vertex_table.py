@@ -15,6 +15,7 @@ UNARY: dict[str, tuple[Loop, Loop, Loop]] = {
     "square": ((3, 2), (3, 4), (1, V)),
     "sqrt": ((12, 2), (27, 4), (110, 1)),
     "rsqrt": ((10, 2), (23, 4), (110, 1)),
+    "reciprocal": ((8, 2), (19, 4), (8, 2)),
     "cbrt": ((312, 1), (325, 1), (312, 1)),
     "exp": ((8, 2), (6, 4), (8, 2)),
     "exp2": ((8, 2), (6, 4), (8, 2)),
@@ -57,7 +58,7 @@ BINARY: dict[str, tuple[Loop, Loop, Loop]] = {
     "ne": ((20, 4), (11, 4), (22, 4)),
     "le": ((14, 4), (9, 4), (26, 4)), "ge": ((14, 4), (9, 4), (26, 4)),
     "and": _INTEGER, "or": _INTEGER, "xor": _INTEGER,
-    "shift_left": _INTEGER, "shift_right_logical": _INTEGER, "shift_right_arithmetic": _INTEGER,
+    "mulhi": _INTEGER, "shift_left": _INTEGER, "shift_right_logical": _INTEGER, "shift_right_arithmetic": _INTEGER,
     "complex": ((1, V), (1, V), (1, V)),
 }  # fmt: skip
 _SCALAR: dict[str, tuple[Loop, Loop, Loop]] = {

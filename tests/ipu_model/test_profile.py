@@ -190,6 +190,23 @@ def test_gradient_of_cycles_with_respect_to_the_hardware(pipelined):
         assert float(g.fitted[name]) == pytest.approx(slope, rel=1e-3)
 
 
+def test_runs_of_rows_with_a_matrix_each_are_a_grouped_product():
+    sizes = jax.ShapeDtypeStruct((4,), jnp.int32)
+    grouped = ipu_model.profile(jnp.matmul, f16(4, 64, 32), f16(4, 32, 128))
+
+    def run(a, b, g):
+        return lax.ragged_dot(a, b, g)
+
+    def update(a, b, g):
+        return jax.grad(lambda b: lax.ragged_dot(a, b, g).astype(jnp.float32).sum())(b)
+
+    ragged = ipu_model.profile(run, f16(256, 32), f16(4, 32, 128), sizes)
+    assert ragged.cycles == grouped.cycles
+    back = ipu_model.profile(update, f16(256, 32), f16(4, 32, 128), sizes)
+    assert back.cycles.flops >= ragged.cycles.flops
+    assert not back.unpriced
+
+
 def test_counters_are_control_code_not_vertices():
     def fn(x, i):
         i = (i + 1) // 3
@@ -284,6 +301,12 @@ def test_every_primitive_of_jax_lax_that_we_lower_to_has_a_rule():
         lambda a: jnp.einsum("ij,kj->ik", a, a),
         jnp.prod,
         jax.scipy.special.gammaln,
+        lambda a: jnp.tile(a, (2, 3)),
+        lambda a: jnp.unstack(a)[0],
+        lambda a: jnp.roll(a, 2, 0),
+        lambda a: lax.ragged_dot(a, jnp.stack([a, a]), jnp.asarray([3, 5], jnp.int32)),
+        lambda a: lax.mulhi(a.astype(jnp.uint32), a.astype(jnp.uint32)),
+        lambda a: jax.debug.print("{}", a),
     ]
     for fn in samples:
         assert not ipu_model.profile(fn, x).unpriced
