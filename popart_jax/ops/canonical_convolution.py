@@ -1,4 +1,4 @@
-"""A channels-last convolution whose gradients are written with the dimensions in the order that XLA's kernels want.
+"""Channels-last convolutions whose gradients are written with the dimensions in the order that XLA's kernels want.
 
 Why: XLA:CPU brings convolutions into that order itself, but not inside loops; there the weight gradient that JAX
 derives runs 40 to 100 times slower (jaxlib 0.10), and sessions loop over the batches of a step.
@@ -39,10 +39,46 @@ def _forward(x, w, strides, pads, dilations):
 
 def _backward(strides, pads, dilations, saved, g):
     x, w = saved
-    return _data_gradient(x, w, g, strides, pads, dilations), _weight_gradient(x, w, g, strides, pads, dilations)
+    spatial = x.shape[1:-1]
+    return _data_gradient(spatial, w, g, strides, pads, dilations), _weight_gradient(x, w, g, strides, pads, dilations)
 
 
 canonical_convolution.defvjp(_forward, _backward)
+
+
+@partial(two_way, nondiff_argnums=(2, 3, 4, 5))
+def canonical_transposed(
+    x: jax.Array,
+    w: jax.Array,
+    spatial: tuple[int, ...],
+    strides: tuple[int, ...],
+    pads: Pads,
+    dilations: tuple[int, ...],
+) -> jax.Array:
+    """The transposed convolution: what `canonical_convolution` of data of this spatial size sends back.
+
+    Parameters
+    ----------
+    x
+        (N, ..., M).
+    w
+        (..., C, M): the weights of the convolution that is transposed.
+    spatial, strides, pads, dilations
+        Of that convolution; the result is (N, *spatial, C).
+    """
+    return _data_gradient(spatial, w, x, strides, pads, dilations)
+
+
+def _forward_transposed(x, w, spatial, strides, pads, dilations):
+    return canonical_transposed(x, w, spatial, strides, pads, dilations), (x, w)
+
+
+def _backward_transposed(spatial, strides, pads, dilations, saved, g):
+    x, w = saved
+    return canonical_convolution(g, w, strides, pads, dilations), _weight_gradient(g, w, x, strides, pads, dilations)
+
+
+canonical_transposed.defvjp(_forward_transposed, _backward_transposed)
 
 
 def _spread(sizes: Sequence[int], steps: Sequence[int]) -> list[int]:
@@ -50,14 +86,14 @@ def _spread(sizes: Sequence[int], steps: Sequence[int]) -> list[int]:
     return [(n - 1) * s + 1 for n, s in zip(sizes, steps, strict=True)]
 
 
-def _data_gradient(x, w, g, strides, pads, dilations):
+def _data_gradient(spatial, w, g, strides, pads, dilations):
     """The gradient spread by the strides, correlated with the turned window."""
     window, image = _spread(w.shape[:-2], dilations), _spread(g.shape[1:-1], strides)
     before = [k - 1 - lo for k, (lo, _) in zip(window, pads, strict=True)]
-    after = [n + k - 1 - m - b for n, k, m, b in zip(x.shape[1:-1], window, image, before, strict=True)]
+    after = [n + k - 1 - m - b for n, k, m, b in zip(spatial, window, image, before, strict=True)]
     turned = jnp.flip(w, range(w.ndim - 2)).swapaxes(-1, -2)
     padding = list(zip(before, after, strict=True))
-    return lax.conv_general_dilated(g, turned, (1,) * len(strides), padding, strides, dilations, layout(x.ndim))
+    return lax.conv_general_dilated(g, turned, (1,) * len(strides), padding, strides, dilations, layout(g.ndim))
 
 
 def _weight_gradient(x, w, g, strides, pads, dilations):

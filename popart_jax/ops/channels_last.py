@@ -12,12 +12,13 @@ from operator import add
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
-from .canonical_convolution import canonical_convolution, layout
+from .canonical_convolution import canonical_transposed
+from .convolution import check_transposed, transposed
+from .convolution_forms import convolution
 from .normalization import normalise, train_batch_norm
 from .pooling import _counts, max_pool_values, window_sum
-from .registry import OutputCount, PopartMode, Training, lowers
+from .registry import OutputCount, PopartMode, lowers
 from .windows import Window, taps, window
 
 DOMAIN = "popart_jax"
@@ -39,8 +40,7 @@ def with_channels(win: Window, channels: int) -> Window:
 
 @lowers("Conv", domain=DOMAIN)
 def conv(
-    x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), pads=(), strides=(),
-    training: Training = False, popart: PopartMode = False,
+    x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), pads=(), strides=()
 ):  # fmt: skip
     """Convolution of (N, H, W, C) with (kh, kw, C/group, M): a matmul, shifted multiply-adds or XLA's convolution."""
     win = window(x.shape[1:-1], w.shape[:-2], strides, dilations, pads, auto_pad)
@@ -48,12 +48,21 @@ def conv(
         y = _pointwise(x, w, win)
     elif _is_depthwise(x, w, group, win):
         y = _depthwise(x, w, win)
-    elif group == 1 and training and popart:
-        y = canonical_convolution(x, w, tuple(win.strides), tuple(win.pads), tuple(win.dilations))
     else:
-        y = lax.conv_general_dilated(
-            x, w, win.strides, win.pads, None, win.dilations, layout(x.ndim), feature_group_count=group
-        )
+        y = convolution(x, w, group, tuple(win.strides), tuple(win.pads), tuple(win.dilations))
+    return y if b is None else y + b
+
+
+@lowers("ConvTranspose", domain=DOMAIN)
+def conv_transpose(
+    x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), output_padding=(), output_shape=(),
+    pads=(), strides=(), popart: PopartMode = False,
+):  # fmt: skip
+    """Transposed convolution, of a single group, of (N, H, W, C) with (kh, kw, M, C)."""
+    check_transposed(x.shape[-1], w.shape[-1], group)
+    sizes = x.shape[1:-1]
+    form = transposed(sizes, w.shape[:-2], strides, dilations, pads, auto_pad, output_padding, output_shape, popart)
+    y = canonical_transposed(x, w, form.sizes(sizes), form.strides, form.crop, form.dilations)
     return y if b is None else y + b
 
 
@@ -106,3 +115,20 @@ def batch_norm(
         axes = tuple(range(x.ndim - 1))
         return train_batch_norm(x, scale, bias, mean, var, momentum, epsilon, axes, shape)[: max(n_outputs, 1)]
     return normalise(x, scale, bias, mean, var, epsilon, shape)
+
+
+@lowers("RectifiedSum", domain=DOMAIN)
+def rectified_sum(a, b, /):
+    """``relu(a + b)``, ending in an addition of two large operands."""
+    return _rectified_sum(a, b) if jnp.issubdtype(a.dtype, jnp.floating) else jax.nn.relu(a + b)
+
+
+@jax.custom_jvp
+def _rectified_sum(a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.maximum(a, -b) + b
+
+
+@_rectified_sum.defjvp
+def _(primals, tangents):
+    y = _rectified_sum(*primals)
+    return y, jnp.where(y > 0, jnp.add(*tangents), 0)

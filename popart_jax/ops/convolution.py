@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
 
@@ -97,20 +98,55 @@ def conv_transpose(
     x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), output_padding=(), output_shape=(),
     pads=(), strides=(), popart: PopartMode = False,
 ):  # fmt: skip
-    rank = x.ndim - 2
+    check_transposed(x.shape[1], w.shape[0], group)
+    form = transposed(
+        x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad, output_padding, output_shape, popart
+    )
+    padding = tuple((r - 1 - lo, r - 1 - hi) for r, (lo, hi) in zip(form.reach, form.crop, strict=True))
+    ones = (1,) * (x.ndim - 2)
+    return add_bias(convolve(x, flipped(w, group), ones, padding, form.dilations, group, form.strides), b)
+
+
+def check_transposed(channels: int, expected: int, group: int) -> None:
     if group < 1:
         raise popart_exception(f"The group attribute ({group}) must be greater than zero.")
-    if x.shape[1] != w.shape[0]:
-        raise popart_exception(f"Unexpected number of channels in the input tensor: {x.shape[1]}, not {w.shape[0]}")
+    if channels != expected:
+        raise popart_exception(f"Unexpected number of channels in the input tensor: {channels}, not {expected}")
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """Geometry of a transposed convolution, one entry per spatial dimension.
+
+    `reach` is the extent of the dilated window; `crop` is what the full result loses on both sides, negative where
+    zeros are appended.
+    """
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    reach: tuple[int, ...]
+    crop: Pads
+
+    def sizes(self, given: Sequence[int]) -> tuple[int, ...]:
+        """Sizes of the result for data of these sizes."""
+        parts = zip(given, self.strides, self.reach, self.crop, strict=True)
+        return tuple(s * (n - 1) + r - lo - hi for n, s, r, (lo, hi) in parts)
+
+
+def transposed(
+    sizes, kernel, strides, dilations, pads, auto_pad, output_padding, output_shape, popart: bool
+) -> Transposed:
+    """The geometry that ONNX's attributes ask for."""
+    rank = len(sizes)
     steps, dils = per_dim("strides", strides, rank), per_dim("dilations", dilations, rank)
     if popart and any(d != 1 for d in dils):
         raise popart_exception("Non default value for dilations is not supported.")
-    reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dils, strict=True)]
+    reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dils, strict=True))
     extra = tuple(output_padding) or (0,) * rank
-    full = [s * (n - 1) + e + r for s, n, e, r in zip(steps, x.shape[2:], extra, reach, strict=True)]
-    cut, grow = _crop(full, x.shape[2:], steps, pads, auto_pad, output_shape, popart)
-    padding = tuple((r - 1 - lo, r - 1 - hi + e + g) for r, (lo, hi), e, g in zip(reach, cut, extra, grow, strict=True))
-    return add_bias(convolve(x, flipped(w, group), (1,) * rank, padding, dils, group, steps), b)
+    full = [s * (n - 1) + e + r for s, n, e, r in zip(steps, sizes, extra, reach, strict=True)]
+    cut, grow = _crop(full, sizes, steps, pads, auto_pad, output_shape, popart)
+    crop = tuple((lo, hi - e - g) for (lo, hi), e, g in zip(cut, extra, grow, strict=True))
+    return Transposed(tuple(steps), tuple(dils), reach, crop)
 
 
 def flipped(w: jax.Array, group: int) -> jax.Array:

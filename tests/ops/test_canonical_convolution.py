@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from popart_jax.ops.canonical_convolution import canonical_convolution
+from popart_jax.ops.canonical_convolution import canonical_convolution, canonical_transposed
 
 
 @pytest.mark.parametrize("strides", [(1, 1), (2, 1), (3, 2)])
@@ -47,3 +47,26 @@ def test_gradients_with_other_numbers_of_spatial_dimensions(spatial):
     np.testing.assert_allclose(ours, y, rtol=1e-5, atol=1e-5)
     for mine, expected in zip(our_pull(g), pull(g), strict=True):
         np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("strides", [(1, 1), (2, 3)])
+@pytest.mark.parametrize("pads", [((0, 0), (0, 0)), ((1, 0), (2, -1))])
+@pytest.mark.parametrize("dilations", [(1, 1), (1, 2)])
+def test_the_transposed_convolution_is_the_transpose(strides, pads, dilations):
+    rng = np.random.default_rng(0)
+    spatial, w = (11, 12), rng.normal(size=(3, 2, 3, 4)).astype(np.float32)
+
+    def plain(x, w):
+        return lax.conv_general_dilated(x, w, strides, pads, None, dilations, ("NHWC", "HWIO", "NHWC"))
+
+    def expected(y, w):
+        return jax.linear_transpose(lambda x: plain(x, w), jax.ShapeDtypeStruct((2, *spatial, 3), np.float32))(y)[0]
+
+    like = jax.eval_shape(plain, jax.ShapeDtypeStruct((2, *spatial, 3), np.float32), w)
+    y = rng.normal(size=like.shape).astype(np.float32)
+    found, our_pull = jax.vjp(lambda y, w: canonical_transposed(y, w, spatial, strides, pads, dilations), y, w)
+    wanted, pull = jax.vjp(expected, y, w)
+    g = rng.normal(size=found.shape).astype(np.float32)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    for mine, other in zip(our_pull(g), pull(g), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)

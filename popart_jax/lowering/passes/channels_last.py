@@ -21,7 +21,7 @@ UNARY = {
     "LeakyRelu", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Softplus", "Softsign", "Sqrt",
     "Swish", "Tanh", "ThresholdedRelu",
 }  # fmt: skip
-BROADCASTING = {"Add", "Sub", "Mul", "Div", "Pow", "PRelu", "Max", "Min", "Sum", "Mean"}
+BROADCASTING = {"Add", "Sub", "Mul", "Div", "Pow", "PRelu", "Max", "Min", "Sum", "Mean", "RectifiedSum"}
 
 
 def last(rank: int) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ def channels_last(graph: ir.Graph, protected: Collection[str] = ()) -> bool:
     """
     rewriter = _Rewriter(graph, protected)
     for node in list(graph):
-        if node.domain in ("", "ai.onnx"):
+        if node.domain in ("", "ai.onnx", DOMAIN):
             handler = _HANDLERS.get(node.op_type)
             if handler is not None:
                 handler(rewriter, node)
@@ -124,11 +124,12 @@ def _attributes(node: ir.Node) -> list[ir.Attr]:
 def _conv(rewriter: _Rewriter, node: ir.Node) -> None:
     x, w = node.inputs[:2]
     known = rank(w)
-    if x is None or w is None or known not in _RANKS:
+    grouped = node.op_type == "ConvTranspose" and node.attributes.get_int("group", 1) != 1
+    if x is None or w is None or known not in _RANKS or grouped:
         return
     kernel = rewriter.transpose(w, (*range(2, known), 1, 0), node, "hwio")
     operands = [rewriter.twin(x, known, node), kernel, *node.inputs[2:]]
-    rewriter.replace(node, ir.Node(DOMAIN, "Conv", operands, _attributes(node), name=node.name), known)
+    rewriter.replace(node, ir.Node(DOMAIN, node.op_type, operands, _attributes(node), name=node.name), known)
 
 
 def _pool(rewriter: _Rewriter, node: ir.Node) -> None:
@@ -205,6 +206,7 @@ def _concat(rewriter: _Rewriter, node: ir.Node) -> None:
 
 _HANDLERS: dict[str, Callable[[_Rewriter, ir.Node], None]] = {
     "Conv": _conv,
+    "ConvTranspose": _conv,
     "MaxPool": _pool,
     "AveragePool": _pool,
     "GlobalAveragePool": _pool,

@@ -1,0 +1,72 @@
+"""Convolutions with channels last, in the form that the backend runs fast.
+
+XLA:CPU has fast kernels for plain convolutions of two dimensions. On 2 cores, a training step of 8 x 28 x 28 x 128 in
+32 groups takes 2,600 ms as XLA's grouped convolution, 13 ms as convolutions of 16 channels with the groups on a block
+diagonal; one of 16^3 x 16 takes 30 ms in three dimensions, 4 ms with the window's depth among the channels. Other
+backends have kernels for all of them.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from . import kernels
+from .canonical_convolution import Pads, canonical_convolution, layout
+
+_ENOUGH_CHANNELS = 16  # of a convolution, where more of them do not make it faster per channel
+_MANY_PIECES = 16  # each is compiled on its own
+
+
+def convolution(
+    x: jax.Array, w: jax.Array, group: int, strides: tuple[int, ...], pads: Pads, dilations: tuple[int, ...]
+) -> jax.Array:
+    """Correlation of x (N, ..., C) with w (..., C/group, M), of one to three spatial dimensions."""
+    if not kernels.for_cpu():
+        names = layout(x.ndim)
+        return lax.conv_general_dilated(x, w, strides, pads, None, dilations, names, feature_group_count=group)
+    if group > 1:
+        return _grouped(x, w, group, strides, pads, dilations)
+    if len(strides) == 3:
+        return _volume(x, w, strides, pads, dilations)
+    return canonical_convolution(x, w, strides, pads, dilations)
+
+
+def _grouped(
+    x: jax.Array, w: jax.Array, group: int, strides: tuple[int, ...], pads: Pads, dilations: tuple[int, ...]
+) -> jax.Array:
+    """A few plain convolutions, each of as many neighbouring groups as give it enough channels."""
+    together = merged(group, w.shape[-2])
+    pieces = group // together
+    parts = zip(jnp.split(x, pieces, -1), jnp.split(w, pieces, -1), strict=True)
+    found = [convolution(a, block_diagonal(b, together), 1, strides, pads, dilations) for a, b in parts]
+    return jnp.concatenate(found, -1)
+
+
+def merged(group: int, channels: int) -> int:
+    """How many groups of so many input channels one convolution computes; a divisor of `group`."""
+    fits = (m for m in range(1, group) if group % m == 0)
+    return next((m for m in fits if m * channels >= _ENOUGH_CHANNELS and group // m <= _MANY_PIECES), group)
+
+
+def block_diagonal(w: jax.Array, group: int) -> jax.Array:
+    """Weights (..., C/group, M) of a grouped convolution as weights (..., C, M) of a plain one."""
+    *window, channels, outputs = w.shape
+    blocks = w.reshape(*window, 1, channels, group, outputs // group)
+    own = jnp.eye(group, dtype=bool)[:, None, :, None]
+    return jnp.where(own, blocks, jnp.zeros((), w.dtype)).reshape(*window, group * channels, outputs)
+
+
+def _volume(x: jax.Array, w: jax.Array, strides: tuple[int, ...], pads: Pads, dilations: tuple[int, ...]) -> jax.Array:
+    """Slices of the volume as images, whose channels are those of all slices that a window sees."""
+    depth, step, apart = w.shape[0], strides[0], dilations[0]
+    low, high = pads[0]
+    padded = lax.pad(x, jnp.zeros((), x.dtype), ((0, 0, 0), (low, high, 0), *((0, 0, 0),) * 3))
+    count = (padded.shape[1] - (depth - 1) * apart - 1) // step + 1
+    last = (count - 1) * step + 1
+    seen = jnp.concatenate([padded[:, i * apart : i * apart + last : step] for i in range(depth)], -1)
+    images = seen.reshape(-1, *seen.shape[2:])
+    kernel = jnp.moveaxis(w, 0, 2).reshape(*w.shape[1:3], -1, w.shape[-1])
+    y = convolution(images, kernel, 1, strides[1:], pads[1:], dilations[1:])
+    return y.reshape(x.shape[0], count, *y.shape[1:])
