@@ -27,6 +27,7 @@ from ...model.lean import LeanModel
 from ...model.session_model import read_session_model
 from ...optimizers import Adam, Optimizer
 from ...optimizers.rules import Reduction, Weight
+from ..call_checks import check_calls
 from ..facts import option_facts
 from ..matmul_checks import check_serialised_matmuls
 from ..option_checks import IPU_LIKE, OptionFacts, announce, check_options, raise_all
@@ -126,6 +127,7 @@ def prepare(request: Request, tracked: Collection[str] | None = None) -> Prepare
     held, constants = _variables(model, request, structure)
     base = _base_program(model, request, structure, held)
     device_types = graph_types(base)
+    check_calls(graph, device_types, model.opset_imports.get("", 1))
     check_serialised_matmuls(graph, device_types)
     raise_all(check_options(options, facts))
     announce(options, facts)
