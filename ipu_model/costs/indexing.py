@@ -40,7 +40,8 @@ def gather(op: Op, ctx: Context) -> OpCost:
     plan = _plan(table, out.size // lookups, lookups, ctx, update=False)
     q = plan.quantities
     step = Superstep(
-        "multiSlice", q["slice"] + q.get("second_stage", 0.0), exchange=_index_cycles(plan, ctx),
+        "multiSlice", q["slice"] + q.get("second_stage", 0.0) + q.get("copied_table", 0.0),
+        exchange=_index_cycles(plan, ctx),
         received=4.0 * lookups * plan.tiles, tiles=plan.tiles, vertices=plan.tiles,
         vertex=f"popops::MultiSlice<{table.dtype}>",
     )  # fmt: skip
@@ -55,7 +56,7 @@ def scatter(op: Op, ctx: Context) -> OpCost:
         return OpCost((slice_cost(updates, ctx, "dynamicUpdate"),), elementwise=True, layout="keep")
     plan = _plan(table, updates.size // lookups, lookups, ctx, update=True)
     step = Superstep(
-        "multiUpdate", plan.quantities["update"],
+        "multiUpdate", plan.quantities["update"] + plan.quantities.get("added_copies", 0.0),
         exchange=_index_cycles(plan, ctx) + ctx.move(updates.nbytes / plan.tiles),
         received=4.0 * lookups * plan.tiles + updates.nbytes, tiles=plan.tiles, vertices=plan.tiles,
         vertex=f"popops::MultiUpdateAdd<{table.dtype}>",

@@ -13,6 +13,8 @@ from ipu_model.target import Machine, Target
 
 SIZES = {"half": 2, "float": 4}
 INDICES_PER_TILE = 32
+EXACT = frozenset({"slice", "second_stage", "update", "copied_table", "added_copies"})
+STEP = 190.0  # cycles of an exchange's set-up and a sync
 
 
 def plan_embedding(
@@ -43,10 +45,15 @@ def _plan(rows: int, columns: int, indices: int, machine: Machine, data: str, up
         quantities["second_stage"] = slice_cycles(second, elements, machine, data)
     if update:
         quantities["update"] = update_cycles(lookups, elements, machine, data)
+    if k[best] > 1:
+        held, copies = int(ge[best] * de[best]) * grain, int(k[best])
+        quantities["copied_table"] = STEP + held * (copies - 1) / copies * SIZES[data] / machine.exchange_bytes
+        if update:
+            quantities["added_copies"] = added_copies_cycles(held, copies, machine, data)
     return Plan(
         "embedding",
         quantities,
-        exact=frozenset({"slice", "second_stage", "update"}),
+        exact=EXACT,
         method="multiSlice",
         tiles=int(e[best] * s[best] * k[best]),
         temporary_bytes=float(peak[best]),
@@ -96,6 +103,21 @@ def slice_cycles(lookups: int, elements: int, machine: Machine, data: str) -> fl
     """Tile cycles of copying `lookups` rows of `elements` elements, dealt to the workers."""
     vector = machine.vector_bytes // SIZES[data]
     return 6.0 * (16 + cdiv(lookups, machine.workers) * (19 + 3 * cdiv(elements, vector)))
+
+
+def added_copies_cycles(held: int, copies: int, machine: Machine, data: str) -> float:
+    """Tile cycles of an update that `copies` groups of tiles gather in fp32 tables of `held` elements of their own.
+
+    The tables are zeroed, sent and added up, a share of the elements on each tile, and the sum is brought into the
+    table: cast up, scaled add, cast back.
+    """
+    workers, share = machine.workers, cdiv(held, copies)
+    zeroed = workers * (23 + held / (2 * workers))
+    sent = held * (copies - 1) / copies * 4 / machine.exchange_bytes
+    added = workers * (32 + (3 * copies + 7) * cdiv(share, 4) / workers)
+    casts = 2 * workers * (42 + share / (2 * workers)) if data == "half" else 0.0
+    stored = 46 + workers * (23 + 3 * share / (2 * workers))
+    return 2 * STEP + zeroed + sent + added + casts + stored
 
 
 def update_cycles(lookups: int, elements: int, machine: Machine, data: str) -> float:

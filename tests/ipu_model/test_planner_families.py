@@ -150,3 +150,14 @@ def test_quantities_are_finite_numbers():
     plans = [plan_pooling(pool(), MK1), plan_ctc(2, 50, 20, 5, MK1), plan_reduction((64, 64), (0,), MK2)]
     for plan in plans:
         assert all(np.isfinite(v) and v >= 0 for v in plan.quantities.values())
+
+
+def test_look_ups_shared_by_groups_of_tiles_pay_for_their_copies_of_the_table():
+    one, several = plan_embedding(100000, 200, 1440, MK2), plan_embedding(1000, 200, 1440, MK2)
+    assert "copied_table" not in one.quantities
+    copies = several.detail["lookups"]
+    others = int(several.tile_bytes["table"]) // 2 * (copies - 1) / copies  # halves
+    assert several.quantities["copied_table"] > others * 2 / 4
+    assert several.quantities["added_copies"] > others * 4 / 4
+    assert several.cycles(MK2) < one.cycles(MK2)
+    assert "added_copies" not in plan_embedding(1000, 200, 1440, MK2, update=False).quantities
