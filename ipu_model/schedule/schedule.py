@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ipu_model.cost import Number, softer_larger
+from ipu_model.cost import ZERO, Cost, Number, softer_larger
 from ipu_model.pricing import Priced
+from ipu_model.schedule.pipeline import Loads, Span, first_cycles, loads_of, spans
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Cycles of a run; see `ipu_model.report.model.Schedule`."""
+    """Cycles of a run; see `ipu_model.report.model.Schedule`.
+
+    Attributes
+    ----------
+    stages : tuple of cycles
+        Of a pipeline: one micro-batch in each stage.
+    spans : tuple of Span
+        Its cycles, once from empty to empty; `flows` such follow each other, then the update.
+    begins : tuple of cycles
+        When each IPU begins to work; empty when everything runs in turn.
+    """
 
     kind: str
     cycles: Number
     bubbles: Number
     overlapped: Number
-    stages: tuple[Number, ...]
+    stages: tuple[Number, ...] = ()
+    spans: tuple[Span, ...] = ()
+    flows: int = 1
+    begins: tuple[Number, ...] = ()
 
 
 def timing(priced: Priced) -> Timing:
@@ -32,56 +45,48 @@ def timing(priced: Priced) -> Timing:
 def sequential(priced: Priced) -> Timing:
     """Everything in turn; host traffic behind compute when the options say so."""
     total = priced.total
-    hidden = _hidden(priced, total.host, total.compute + total.exchange + total.sync)
-    return Timing("sequential", total.total - hidden, 0.0, hidden, ())
+    hidden = _hidden(priced, total)
+    return Timing("sequential", total.total - hidden, 0.0, hidden)
 
 
-def _hidden(priced: Priced, host: Number, busy: Number) -> Number:
+def _hidden(priced: Priced, work: Cost) -> Number:
+    """Host traffic of some work that happens behind the rest of it."""
     if not priced.context.options.overlap_io:
         return 0.0
-    return -softer_larger(-host, -busy, priced.context.options.smooth)  # the smaller of the two
-
-
-def stage_of(priced: Priced, at: int) -> int:
-    """Pipeline stage of a step: the node's own, mirrored behind the last one in the backward pass."""
-    step = priced.program.steps[at]
-    placed = priced.placement.nodes.get(step.scope.node)
-    stages = [p.stage for p in priced.placement.nodes.values() if p.stage is not None]
-    last = max(stages, default=priced.placement.ipus - 1)
-    stage = placed.stage if placed and placed.stage is not None else priced.ipus[at]
-    return 2 * last - stage if step.scope.phase == "backward" else stage
+    busy = work.compute + work.exchange + work.sync + work.inter_ipu
+    return -softer_larger(-work.host, -busy, priced.context.options.smooth)  # the smaller of the two
 
 
 def pipelined(priced: Priced) -> Timing:
-    """Stages run side by side on consecutive micro-batches.
+    """Stages run side by side on consecutive micro-batches, in steps: all IPUs wait for the slowest of a cycle.
 
-    Of ``m`` micro-batches through stages on IPUs that take ``c_i`` cycles per micro-batch, a flow through the pipeline
-    takes ``sum of the stages + (m - 1) max c_i``. With gradient accumulation the pipeline is filled and drained for
-    each update; without it, once per run. What is outside the pipeline (the update) comes after. What an IPU does not
-    use of that time is its bubble.
+    ``m`` micro-batches take ``m + stages - 1`` pipeline cycles; in cycle ``k`` stage ``s`` works on micro-batch
+    ``k - s``. With gradient accumulation the pipeline is filled and drained for each update; without it, once per run.
+    What is outside the pipeline (the update) comes after. What an IPU does not use of that time is its bubble.
     """
-    options = priced.context.options
+    options, ipus = priced.context.options, max(1, priced.placement.ipus)
     accumulated, batches = max(1, options.gradient_accumulation), max(1, options.batches_per_step)
     flows, micro = (batches, accumulated) if accumulated > 1 else (1, batches)
-    per_stage: dict[int, Number] = defaultdict(float)
-    per_ipu: dict[int, Number] = defaultdict(float)
-    outside: dict[int, Number] = defaultdict(float)
-    for at, cost in enumerate(priced.costs):
-        cycles, ipu = cost.total * priced.trips[at], priced.ipus[at]
-        if priced.program.steps[at].scope.phase == "update":
-            outside[ipu] = outside[ipu] + cycles
-        else:
-            stage = stage_of(priced, at)
-            per_stage[stage] = per_stage[stage] + cycles
-            per_ipu[ipu] = per_ipu[ipu] + cycles
-    slowest, tail = (_maximum(v.values(), options.smooth) for v in (per_ipu, outside))
-    count = flows * micro
-    once = sum(per_stage.values()) / count
-    cycles = flows * (once + (micro - 1) * slowest / count) + tail
-    busy = sum(per_ipu.values()) + sum(outside.values())
-    bubbles = cycles * max(1, priced.placement.ipus) - busy
-    return Timing("pipelined", cycles, bubbles, 0.0, tuple(per_stage[s] / count for s in sorted(per_stage)))
+    loads = loads_of(priced, flows * micro)
+
+    def time(work: Cost) -> Number:
+        return work.total - _hidden(priced, work)
+
+    def largest(values: Iterable[Number]) -> Number:
+        return functools.reduce(lambda a, b: softer_larger(a, b, options.smooth), values, 0.0)
+
+    found = spans(loads, micro, ipus, time, largest)
+    flow = sum(s.cycles * s.repeats for s in found)
+    cycles = flows * flow + largest([time(work) for work in loads.outside.values()])
+    total = sum(loads.outside.values(), sum((c * (flows * micro) for c in loads.inside.values()), ZERO))
+    busy = flows * sum(sum(s.busy) * s.repeats for s in found) + sum(time(w) for w in loads.outside.values())
+    begins = first_cycles(found, loads, ipus)
+    return Timing(
+        "pipelined", cycles, cycles * ipus - busy, total.total - busy, _per_stage(loads), found, flows, begins
+    )
 
 
-def _maximum(values: Iterable[Number], smooth: float) -> Number:
-    return functools.reduce(lambda a, b: softer_larger(a, b, smooth), values, 0.0)
+def _per_stage(loads: Loads) -> tuple[Number, ...]:
+    return tuple(
+        sum(cost.total for (stage, _), cost in loads.inside.items() if stage == k) for k in range(loads.stages)
+    )

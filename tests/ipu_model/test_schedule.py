@@ -1,0 +1,134 @@
+"""Schedules: pipeline cycles as the specification words them, per IPU, with host traffic and recomputation."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import ipu_model
+from ipu_model import Argument, ModelOptions, NodePlacement, Placement
+from ipu_model.schedule.pipeline import active_stages
+
+
+@pytest.mark.parametrize("stages", range(1, 8))
+@pytest.mark.parametrize("micro", [1, 2, 3, 5, 6, 7, 20])
+def test_a_stage_works_on_micro_batch_k_minus_s_in_cycle_k(stages, micro):
+    found = [(first, last) for first, last, repeats in active_stages(stages, micro) for _ in range(repeats)]
+    wanted = []
+    for cycle in range(micro + stages - 1):
+        active = [s for s in range(stages) if 0 <= cycle - s < micro]
+        wanted.append((active[0], active[-1] + 1))
+    assert found == wanted
+
+
+WIDTHS = (256, 512, 384)
+
+
+def weights():
+    return [jax.ShapeDtypeStruct((256, n), jnp.float32) for n in WIDTHS], [
+        jax.ShapeDtypeStruct((n, 256), jnp.float32) for n in WIDTHS
+    ]
+
+
+def network(up, down, x):
+    for k, (a, b) in enumerate(zip(up, down, strict=True)):
+        with jax.named_scope(f"onnx[stage{k}]"):
+            x = jnp.tanh(x @ a) @ b
+    return x
+
+
+def training(micro, recompute=False, **options):
+    """Three stages on three IPUs, `micro` micro-batches of 64 rows, then an update."""
+
+    def step(up, down, xs):
+        def one(sums, x):
+            g = jax.grad(lambda p: network(*p, x).sum())((up, down))
+            return jax.tree.map(jnp.add, sums, g), None
+
+        g, _ = lax.scan(one, jax.tree.map(jnp.zeros_like, (up, down)), xs)
+        with jax.named_scope("update"):
+            return jax.tree.map(lambda w, d: w - 0.1 * d, (up, down), g)
+
+    xs = jax.ShapeDtypeStruct((micro, 64, 256), jnp.float32)
+    nodes = {f"stage{k}": NodePlacement(k, k, recompute=recompute) for k in range(3)}
+    inputs = [*[Argument(f"w{k}", "weight") for k in range(6)], Argument("x", "stream")]
+    return ipu_model.profile(
+        step, *weights(), xs, inputs=inputs, placement=Placement(nodes, 3, pipelined=True),
+        options=ModelOptions(gradient_accumulation=micro, **options),
+    )  # fmt: skip
+
+
+def simulated(report, micro, recompute=False):
+    """The run cycle by cycle: in each, every IPU does its active stages; all wait for the slowest."""
+    work = {}
+    update = np.zeros(3)
+    for step in report.steps:
+        cycles = step.cycles.total * step.trips
+        forward = step.ipu
+        if step.phase == "update":
+            update[step.ipu] += cycles
+        elif step.phase == "backward":
+            work[4 - forward, forward] = work.get((4 - forward, forward), 0) + cycles / micro
+        else:
+            again = recompute and step.node.startswith("stage")
+            half = cycles / micro / (2 if again else 1)
+            work[forward, forward] = work.get((forward, forward), 0) + half
+            if again:
+                work[4 - forward, forward] = work.get((4 - forward, forward), 0) + half
+    total, busy = 0.0, np.zeros(3)
+    for cycle in range(micro + 4):
+        now = np.zeros(3)
+        for (stage, ipu), cycles in work.items():
+            if 0 <= cycle - stage < micro:
+                now[ipu] += cycles
+        total += now.max()
+        busy += now
+    return total + update.max(), busy + update
+
+
+@pytest.mark.parametrize(("micro", "recompute"), [(2, False), (9, False), (9, True)])
+def test_training_pipeline_against_a_cycle_by_cycle_simulation(micro, recompute):
+    report = training(micro, recompute)
+    total, busy = simulated(report, micro, recompute)
+    assert report.total_cycles == pytest.approx(total)
+    assert report.schedule.bubbles == pytest.approx(3 * total - busy.sum())
+    assert len(report.schedule.stages) == 5
+
+
+def test_longer_flows_amortise_filling():
+    per = [training(n).total_cycles / n for n in (4, 16, 64)]
+    assert per[0] > per[1] > per[2]
+
+
+def test_batches_fill_and_drain_for_each_update():
+    def run(batches):
+        def fn(up, down, xs):
+            return lax.scan(lambda _, x: (None, network(up, down, x).sum()), None, xs)[1]
+
+        xs = jax.ShapeDtypeStruct((batches * 4, 64, 256), jnp.float32)
+        nodes = {f"stage{k}": NodePlacement(k, k) for k in range(3)}
+        options = ModelOptions(gradient_accumulation=4, batches_per_step=batches)
+        return ipu_model.profile(fn, *weights(), xs, placement=Placement(nodes, 3, pipelined=True), options=options)
+
+    assert run(3).total_cycles == pytest.approx(3 * run(1).total_cycles, rel=1e-6)
+
+
+def test_host_traffic_hides_behind_the_cycle_it_belongs_to():
+    plain, hidden = training(8), training(8, overlap_io=True)
+    host = plain.cycles.host
+    assert plain.total_cycles - host * 1.01 <= hidden.total_cycles < plain.total_cycles
+    assert 0 < hidden.schedule.overlapped <= host
+
+
+def test_sequential_host_traffic_hides_up_to_the_work():
+    def fn(w, xs):
+        return lax.scan(lambda _, x: (None, x @ w), None, xs)[1]
+
+    w, xs = jax.ShapeDtypeStruct((64, 64), jnp.float32), jax.ShapeDtypeStruct((8, 512, 64), jnp.float32)
+    how = {"inputs": [Argument("w", "weight"), Argument("x", "stream")], "outputs": [Argument("y", "stream")]}
+    plain, hidden = (ipu_model.profile(fn, w, xs, overlap_io=o, **how) for o in (False, True))
+    work = plain.cycles.total - plain.cycles.host
+    assert hidden.total_cycles == pytest.approx(max(work, plain.cycles.host))
