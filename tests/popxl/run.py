@@ -8,6 +8,10 @@ from popart_jax import popxl
 from popart_jax.popxl import ops
 
 
+def _plain(graph, provided, required):
+    return popxl.transforms.autodiff(graph, grads_provided=provided, grads_required=required)
+
+
 def forward(fn, *arrays):
     """Results of ``fn(*tensors)`` with the arrays streamed in."""
     ir = popxl.Ir()
@@ -26,22 +30,27 @@ def forward(fn, *arrays):
 
 def gradients(fn, arrays, seed, wanted=None):
     """Gradients of sum(fn(*arrays) * seed) with respect to the wanted arguments, by `transforms.autodiff`."""
+    return differentiated(fn, arrays, lambda shape: seed, wanted)[0]
+
+
+def differentiated(fn, arrays, seed_of, wanted=None, autodiff=_plain):
+    """Gradients of sum(fn(*arrays) * seed), the seed made for its shape, and the operators of the gradient graph."""
     ir = popxl.Ir()
     with ir.main_graph:
         values = [popxl.variable(a, name=f"v{i}") for i, a in enumerate(arrays)]
         graph = ir.create_graph(lambda *xs: fn(*xs), *values)
         which = list(range(len(arrays))) if wanted is None else wanted
-        info = popxl.transforms.autodiff(
-            graph, grads_provided=graph.outputs[:1], grads_required=[graph.inputs[i] for i in which]
-        )
+        info = autodiff(graph, graph.outputs[:1], [graph.inputs[i] for i in which])
+        types = [op.opType() for op in info.graph._pb_graph.getOps()]
+        seed = popxl.constant(seed_of(graph.outputs[0].shape))
         site = ops.call_with_info(graph, *values)
-        grad = ops.call_with_info(info.graph, popxl.constant(seed), inputs_dict=info.inputs_dict(site))
+        grad = ops.call_with_info(info.graph, seed, inputs_dict=info.inputs_dict(site))
         sinks = [popxl.d2h_stream(t.shape, t.dtype) for t in grad.outputs]
         for sink, t in zip(sinks, grad.outputs, strict=True):
             ops.host_store(sink, t)
     with popxl.Session(ir) as session:
         sent = session.run()
-    return [sent[s] for s in sinks]
+    return [sent[s] for s in sinks], types
 
 
 def rng(seed=0):

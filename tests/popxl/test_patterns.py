@@ -11,7 +11,7 @@ from popart_jax.errors import popart_exception
 from popart_jax.popxl import ops
 from popart_jax.popxl._internal import ir as _ir
 
-from .run import rng
+from .run import differentiated, rng
 
 X = rng().uniform(0.5, 2.0, (3, 4)).astype(np.float32)
 Y = rng(1).uniform(0.5, 2.0, (3, 4)).astype(np.float32)
@@ -49,34 +49,19 @@ CASES = {
 }
 
 
-def gradients(fn, arrays, clean):
-    """Gradients of sum(fn * seed), and the operators of the gradient graph before the session."""
-    ir = popxl.Ir()
-    with ir.main_graph:
-        values = [popxl.variable(a) for a in arrays]
-        graph = ir.create_graph(lambda *xs: fn(*xs), *values)
-        chosen = graph.inputs
-        if clean:
-            info = addons.autodiff(graph, graph.outputs[:1], chosen).grad_graph_info
-        else:
-            info = popxl.transforms.autodiff(graph, graph.outputs[:1], chosen)
-        types = [op.opType() for op in info.graph._pb_graph.getOps()]
-        seed = rng(2).normal(size=graph.outputs[0].shape).astype(np.float32)
-        site = ops.call_with_info(graph, *values)
-        grad = ops.call_with_info(info.graph, popxl.constant(seed), inputs_dict=info.inputs_dict(site))
-        sinks = [popxl.d2h_stream(t.shape, t.dtype) for t in grad.outputs]
-        for sink, t in zip(sinks, grad.outputs, strict=True):
-            ops.host_store(sink, t)
-    with popxl.Session(ir) as session:
-        sent = session.run()
-    return [sent[s] for s in sinks], types
+def cleaned_up(graph, provided, required):
+    return addons.autodiff(graph, provided, required).grad_graph_info
+
+
+def seed(shape):
+    return rng(2).normal(size=shape).astype(np.float32)
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_gradient_graphs_after_the_clean_up(name):
     fn, arrays, wanted = CASES[name]
-    plain, before = gradients(fn, arrays, clean=False)
-    cleaned, types = gradients(fn, arrays, clean=True)
+    plain, before = differentiated(fn, arrays, seed)
+    cleaned, types = differentiated(fn, arrays, seed, autodiff=cleaned_up)
     assert types == wanted
     assert all(t.endswith("Grad") or t == "Sum" for t in before)
     for a, b in zip(plain, cleaned, strict=True):
@@ -217,8 +202,8 @@ def test_what_is_overwritten_was_read_by_all_before():
         first = ops.identity(a)
         return first + first * b + a * 0.01 + b * 0.02
 
-    plain, _ = gradients(several_readers, [X, Y], clean=False)
-    cleaned, types = gradients(several_readers, [X, Y], clean=True)
+    plain, _ = differentiated(several_readers, [X, Y], seed)
+    cleaned, types = differentiated(several_readers, [X, Y], seed, autodiff=cleaned_up)
     assert any(t.endswith("Inplace") for t in types)
     for a, b in zip(plain, cleaned, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
