@@ -1,12 +1,14 @@
 # The names of this package and the modules they come from; __init__.py reads this file.
 
 from . import nodes as nodes
+from .facts import BatchSerialisation as BatchSerialisation
 from .facts import ClipGroup as ClipGroup
 from .facts import IrFacts as IrFacts
 from .facts import Location as Location
 from .facts import OptimizerFacts as OptimizerFacts
 from .facts import ViewOptions as ViewOptions
 from .needed_patterns import may_be_unlowered as may_be_unlowered
+from .queries import check_batch as check_batch
 from .queries import misplaced as misplaced
 from .queries import serialize_forward as serialize_forward
 from .queries import serialize_ir as serialize_ir

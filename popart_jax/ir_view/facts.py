@@ -76,6 +76,19 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchSerialisation:
+    """How the batch is taken apart: into how many pieces (0 and 1: not at all), when and by which ops.
+
+    `joined_at` names the placement attributes at whose change pieces become wholes.
+    """
+
+    factor: int = 0
+    method: str = "UnrollDynamic"
+    after_backward: bool = False
+    joined_at: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ViewOptions:
     """The session options that the op list depends on, under their PopART names in snake case."""
 
@@ -110,6 +123,7 @@ class ViewOptions:
     histograms_first: bool = False
     tracking: str = "AllNonViewChangingGradientTensors"
     tracked: frozenset[str] = frozenset()
+    batch_serialisation: BatchSerialisation = BatchSerialisation()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import patterns
 
 from .._collector import without_collector
 from ..model.op_names import describe, identifier
+from . import batch_serial
 from .facts import IrFacts, TensorType
 from .forward import forward_graph
 from .loss_scaling import tracked_tensors
@@ -67,6 +68,11 @@ def tracked_gradients(facts: IrFacts) -> tuple[str, ...]:
     forward = {v.name for v in (*facts.graph.inputs, *facts.graph.initializers.values()) if v.name}
     forward |= {o.name for node in facts.graph for o in node.outputs if o.name}
     return tracked_tensors(build(plain).graph, forward)
+
+
+def check_batch(facts: IrFacts) -> None:
+    """Raise popart_exception if the batch can't be taken apart as the options say."""
+    batch_serial.check(forward_graph(facts), facts.options.batch_serialisation.factor)
 
 
 def misplaced(facts: IrFacts, ipus: int) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
@@ -14,6 +14,7 @@ from patterns.passes import remove_unused
 
 from .._collector import without_collector
 from . import (
+    batch_serial,
     hostio,
     locations,
     loss_scaling,
@@ -64,6 +65,12 @@ def build(facts: IrFacts, look: Look = lambda checkpoint, graph: None) -> View:
     graph = forward_graph(facts)
     protected = _protected(facts)
     look("Fwd0", graph)
+    numbers = count()  # of the graphs that the IR makes itself
+    serial = facts.options.batch_serialisation
+    late = serial.after_backward and facts.training
+    if serial.factor > 1 and not late:
+        placement.prepare(graph, facts)
+        batch_serial.serialise(graph, serial, protected, numbers)
     log = _sweep(graph, facts, protected | _loss_inputs(graph, facts))
     placement.prepare(graph, facts)
     look("Fwd1", graph)
@@ -71,7 +78,9 @@ def build(facts: IrFacts, look: Look = lambda checkpoint, graph: None) -> View:
         _make_training(graph, facts, protected, log, look)
     else:
         _prune(graph, facts)
-    _schedule(graph, facts, protected, look)
+    if serial.factor > 1 and late:
+        batch_serial.serialise(graph, serial, protected, numbers)
+    _schedule(graph, facts, protected, look, numbers)
     look("Final", graph)
     return View(graph, log)
 
@@ -102,7 +111,7 @@ def _make_training(
     loss_scaling.add_histograms(graph, facts)
 
 
-def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], look: Look) -> None:
+def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], look: Look, numbers: Iterator[int]) -> None:
     options, selection = facts.options, facts.selection
     if options.serialized_matmuls:
         serial_matmul.serialise(graph)
@@ -119,7 +128,6 @@ def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], look: 
     sharing.share_callees(graph)
     if options.host_copy_ops:
         hostio.add_host_copies(graph, facts)
-    numbers = count()  # of the graphs that the IR makes itself
     main_loops.add_main_loops(graph, facts, numbers)
     look("MainLoops", graph)
     if options.outlining:

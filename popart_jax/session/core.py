@@ -73,6 +73,8 @@ class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMetho
             raise
         if request.options.virtualGraphMode is VirtualGraphMode.Auto:
             ir_view.build(ir_facts(self._prepared))  # raises when the graph has too few parts for the IPUs
+        if request.options.batchSerializationSettings.factor > 1:
+            ir_view.check_batch(ir_facts(self._prepared))
         if recording():
             from .ir_records import record_ir
 
@@ -216,7 +218,7 @@ class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMetho
         self._loaded = True
         self._use.session = None
         self._note_use()
-        engine.load_variables(self._weights.copy)
+        self._weights.send(engine)
         engine.put_seed(seeds.to_words(self._seed))
         self._send_optimizer()
 

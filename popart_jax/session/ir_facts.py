@@ -10,6 +10,7 @@ import onnx_ir as ir
 from .. import ir_view
 from ..enums import (
     AdamMode,
+    BatchSerializationTransformContext,
     GradientTensorTrackingMethod,
     MeanReductionStrategy,
     ReductionType,
@@ -18,9 +19,11 @@ from ..enums import (
     WeightDecayMode,
 )
 from ..execution import Type
+from ..model.attribute_names import EXECUTION_PHASE, PIPELINE_STAGE, VIRTUAL_GRAPH
 from ..model.session_model import read_session_model
 from ..model.tensor_location import TensorLocation, TensorLocationSettings
 from ..optimizers import SGD, Adam, Adaptive, Optimizer
+from .option_groups import BatchSerializationSettings
 from .preparing import Prepared
 
 
@@ -141,4 +144,19 @@ def view_options(options: Any, prepared: Prepared) -> ir_view.ViewOptions:
         and not options.enableExplicitMainLoops,
         tracking=method.name,
         tracked=frozenset(scaling.toTrackTensors or ()),
+        batch_serialisation=_batch_serialisation(options.batchSerializationSettings),
+    )
+
+
+def _batch_serialisation(settings: BatchSerializationSettings) -> ir_view.BatchSerialisation:
+    joined = {
+        VIRTUAL_GRAPH: settings.concatOnVirtualGraphChange,
+        EXECUTION_PHASE: settings.concatOnExecutionPhaseChange,
+        PIPELINE_STAGE: settings.concatOnPipelineStageChange,
+    }
+    return ir_view.BatchSerialisation(
+        settings.factor,
+        settings.method.name,
+        settings.transformContext is BatchSerializationTransformContext.Bwd,
+        tuple(name for name, on in joined.items() if on),
     )

@@ -138,7 +138,7 @@ def _processes(options: SessionOptions, facts: OptionFacts) -> list[str]:
         return []
     return [
         (
-            f"globalReplicationFactor is {factor}, but the number of processes of this job times the replicas of each is "
+            f"globalReplicationFactor is {factor}, but the processes of this job times the replicas of each are "
             f"{processes} * {local}. Call jax.distributed.initialize in each of {factor / local:g} processes before a "
             f"session is made."
         )
@@ -208,6 +208,8 @@ def _alias_and_loops(options: SessionOptions) -> list[str]:
     if options.aliasZeroCopy and options.enablePipelining and not explicit_pipelining(options):
         errors.append("aliasZeroCopy is not supported with implicit pipelining.")
     settings = options.batchSerializationSettings
+    if settings.factor < 0:
+        errors.append(f"Invalid batch serialization factor {settings.factor}: it is 0 or 1 (off), or larger.")
     loop = settings.method is BatchSerializationMethod.Loop
     if settings.factor > 1 and loop and settings.transformContext is not BatchSerializationTransformContext.Bwd:
         errors.append("BatchSerializationMethod::Loop requires BatchSerializationTransformContext::Bwd.")

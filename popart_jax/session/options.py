@@ -59,8 +59,8 @@ class SessionOptions(OptionsBase):
     )
     globalReplicationFactor: int = honoured(1, "replicas of all processes together")
     globalReplicaOffset: int = honoured(0, "first replica of this process")
-    batchSerializationSettings: BatchSerializationSettings = accepted(
-        BatchSerializationSettings, "checked; the pieces of a batch give the values of the whole, so it runs whole"
+    batchSerializationSettings: BatchSerializationSettings = modelled(
+        BatchSerializationSettings, "the pieces of a batch stand in the IR; they give the values of the whole"
     )
     syntheticDataMode: SyntheticDataMode = honoured(
         SyntheticDataMode.Off, "inputs made on the device, nothing copied to or from the host"
@@ -137,7 +137,7 @@ class SessionOptions(OptionsBase):
         ExecutionPhaseSettings, "checked; phases of streaming memory, which this runtime does not need"
     )
     autoRecomputation: RecomputationType = modelled(
-        RecomputationType.NoRecompute, "a jax.checkpoint policy; memory changes, values do not"
+        RecomputationType.NoRecompute, "marks in the IR, and a jax.checkpoint policy; memory changes, values do not"
     )
     explicitRecomputation: bool = modelled(False, "recomputed operators stand in the IR")
     autodiffSettings: AutodiffSettings = accepted(

@@ -62,6 +62,9 @@ OPTIONS = {
         **MANUAL, "enablePipelining": True, "autoRecomputation": popart.RecomputationType.Pipeline,
     },
     "auto": {"virtualGraphMode": popart.VirtualGraphMode.Auto},
+    "batch serialisation": {
+        **MANUAL, "batchSerializationSettings": popart.BatchSerializationSettings(2, True, True, True),
+    },
     "no outlining": {**MANUAL, "enableOutlining": False},
     "main loops": {**MANUAL, "useHostCopyOps": True, "enableExplicitMainLoops": True},
 }  # fmt: skip
@@ -79,6 +82,12 @@ def test_values_do_not_change(plain, name):
     np.testing.assert_allclose(other[names["loss"]], found[names["loss"]], rtol=1e-6)
     for weight, value in weights.items():
         np.testing.assert_allclose(others[weight], value, rtol=1e-5, atol=1e-7)
+
+
+def test_a_batch_that_can_not_be_taken_apart():
+    settings = popart.BatchSerializationSettings(3, True, True, True)
+    with pytest.raises(popart.popart_exception, match=r"batch size 4 of tensor .* not divisible .* factor 3"):
+        _train(**MANUAL, batchSerializationSettings=settings)
 
 
 def test_stashes_show_the_activation():

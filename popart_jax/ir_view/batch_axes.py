@@ -1,0 +1,155 @@
+"""Where the batch is in each tensor, as far as ops work on every element of the batch by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import onnx_ir as ir
+
+from patterns import static_shape
+
+from . import nodes
+
+Axes = dict[ir.Value, int]
+RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+ELEMENTWISE = frozenset({
+    "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cast", "Ceil", "Clip", "Cos",
+    "Cosh", "Detach", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp", "Expm1", "Floor", "Fmod", "Gelu", "GeluErf",
+    "Greater", "HardSigmoid", "Identity", "LeakyRelu", "Less", "Log", "Log1p", "Max", "Mean", "Min", "Mod", "Mul",
+    "NearbyInt", "Neg", "Not", "Or", "Pow", "PRelu", "Reciprocal", "Relu", "Round", "Scale", "Selu", "Shrink",
+    "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Square", "Sub", "Sum", "Swish", "Tan", "Tanh",
+    "ThresholdedRelu", "Where", "Xor",
+})  # fmt: skip
+SAMPLES = frozenset({
+    "AveragePool", "Conv", "ConvTranspose", "DepthToSpace", "GlobalAveragePool", "GlobalMaxPool", "GroupNormalization",
+    "InstanceNormalization", "LRN", "MaxPool", "Resize", "SpaceToDepth", "Upsample",
+})  # fmt: skip
+ALONG_AN_AXIS = frozenset({"ArgMax", "ArgMin", "Concat", "CumSum", "LpNormalization", "Split", "TopK"})
+_DEFAULT_AXIS = {"LpNormalization": -1, "TopK": -1, "Softmax": 1, "LogSoftmax": 1}
+VIEWS = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+
+
+def of_streams(graph: ir.Graph) -> Axes:
+    """The batch of the fed tensors: their first dimension, the second of those that recurrent ops read in steps."""
+    read = dict.fromkeys(v for n in graph for v in n.inputs if v is not None and v.meta.get(nodes.KIND) == "stream")
+    return {v: int(_is_sequence(v)) for v in read if len(static_shape(v) or ()) > _is_sequence(v)}
+
+
+def _is_sequence(value: ir.Value) -> bool:
+    return any(use.node.op_type in RECURRENT and use.idx == 0 for use in value.uses())
+
+
+def results(node: ir.Node, axes: Axes) -> list[int] | None:
+    """Batch dimension of each output; None where the op does not treat every element of the batch by itself."""
+    shapes = [None if v is None else static_shape(v) for v in node.inputs]
+    outputs = [static_shape(o) for o in node.outputs]
+    if not any(v in axes for v in node.inputs if v is not None):
+        return None
+    if any(s is None for s, v in zip(shapes, node.inputs, strict=True) if v is not None) or None in outputs:
+        return None
+    rule = _RULES.get(node.op_type) or next((r for kinds, r in _FAMILIES if node.op_type in kinds), None)
+    if rule is None and node.op_type.startswith("Reduce"):
+        rule = _reduced
+    found = None if rule is None else rule(node, axes, [s for s in outputs if s is not None])
+    return None if found is None else [found] * len(node.outputs)
+
+
+def _shape(value: ir.Value | None) -> tuple[int, ...]:
+    return tuple(static_shape(value) or ())
+
+
+def _elementwise(node: ir.Node, axes: Axes, outputs: Sequence[Sequence[int]]) -> int | None:
+    rank = len(outputs[0])
+    found = {axes[v] + rank - len(_shape(v)) for v in node.inputs if v is not None and v in axes}
+    axis = found.pop()
+    if found:
+        return None
+    others = [_shape(v) for v in node.inputs if v is not None and v not in axes]
+    own = [s[axis - rank + len(s)] for s in others if axis - rank + len(s) >= 0]
+    return axis if all(d == 1 for d in own) else None
+
+
+def _sample(node: ir.Node, axes: Axes, _: Sequence[Sequence[int]]) -> int | None:
+    first, *others = node.inputs
+    alone = not any(v in axes for v in others if v is not None)
+    return 0 if first is not None and axes.get(first) == 0 and alone else None
+
+
+def _along(node: ir.Node, axes: Axes, outputs: Sequence[Sequence[int]]) -> int | None:
+    given = [v for v in node.inputs if v is not None and len(_shape(v)) == len(_shape(node.inputs[0]))]
+    found = {axes.get(v) for v in given}
+    axis = found.pop()
+    if found or axis is None:
+        return None
+    rank = len(_shape(given[0]))
+    at = int(nodes.attribute(node, "axis", _DEFAULT_AXIS.get(node.op_type, 0))) % rank
+    if at == axis:
+        return None
+    return axis - (at < axis and len(outputs[0]) < rank)
+
+
+def _softmax(node: ir.Node, axes: Axes, _: Sequence[Sequence[int]]) -> int | None:
+    value = node.inputs[0]
+    assert value is not None
+    at = int(nodes.attribute(node, "axis", 1)) % len(_shape(value))
+    return axes[value] if axes[value] < at else None
+
+
+def _reduced(node: ir.Node, axes: Axes, outputs: Sequence[Sequence[int]]) -> int | None:
+    value, given = node.inputs[0], nodes.attribute(node, "axes")
+    if value not in axes or not given:
+        return None
+    rank = len(_shape(value))
+    over = {int(a) % rank for a in given}
+    if axes[value] in over:
+        return None
+    return axes[value] - sum(a < axes[value] for a in over) * (len(outputs[0]) < rank)
+
+
+def _product(node: ir.Node, axes: Axes, outputs: Sequence[Sequence[int]]) -> int | None:
+    lhs, rhs = node.inputs[:2]
+    if lhs not in axes or lhs is None:
+        return None
+    behind = len(_shape(lhs)) - axes[lhs]  # 1 is the contraction, 2 the rows
+    other = _shape(rhs)
+    if rhs is not None and rhs in axes:
+        alike = behind > 2 and len(other) - axes[rhs] == behind
+    else:
+        alike = behind == 2 or (behind > 2 and (len(other) < behind or other[len(other) - behind] == 1))
+    return len(outputs[0]) - behind if alike else None
+
+
+def _view(node: ir.Node, axes: Axes, outputs: Sequence[Sequence[int]]) -> int | None:
+    """Pieces of neighbouring elements stay such pieces, also where the batch is merged with what follows it."""
+    value = node.inputs[0]
+    if value not in axes or value is None:
+        return None
+    before = prod(_shape(value)[: axes[value]])
+    return next((j for j, d in enumerate(outputs[0]) if d > 1 and prod(outputs[0][:j]) == before), None)
+
+
+def _transposed(node: ir.Node, axes: Axes, _: Sequence[Sequence[int]]) -> int | None:
+    value = node.inputs[0]
+    assert value is not None
+    order = list(nodes.attribute(node, "perm") or reversed(range(len(_shape(value)))))
+    return order.index(axes[value])
+
+
+def _gathered(node: ir.Node, axes: Axes, _: Sequence[Sequence[int]]) -> int | None:
+    data, indices = node.inputs[:2]
+    at = int(nodes.attribute(node, "axis", 0)) % max(len(_shape(data)), 1)
+    if data not in axes and indices is not None and indices in axes:
+        return at + axes[indices]
+    if data is None or indices in axes or axes[data] == at:
+        return None
+    return axes[data] if axes[data] < at else axes[data] + len(_shape(indices)) - 1
+
+
+Rule = Callable[[ir.Node, Axes, Sequence[Sequence[int]]], int | None]
+_FAMILIES: tuple[tuple[frozenset[str], Rule], ...] = (
+    (ELEMENTWISE, _elementwise), (SAMPLES, _sample), (ALONG_AN_AXIS, _along), (VIEWS, _view),
+)  # fmt: skip
+_RULES: dict[str, Rule] = {
+    "MatMul": _product, "Softmax": _softmax, "LogSoftmax": _softmax, "Transpose": _transposed, "Gather": _gathered,
+}  # fmt: skip

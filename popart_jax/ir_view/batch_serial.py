@@ -1,0 +1,257 @@
+"""Batch serialisation: ops that treat every element of the batch by itself become ops on pieces of it.
+
+Pieces go from op to op; they are joined where something reads the whole (a loss, a batch norm that trains, an anchor),
+or where the place changes and the settings say so. Values stay as they are, so nothing of this concerns the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from patterns import static_shape
+
+from ..errors import popart_exception
+from . import batch_axes, nodes
+from .facts import BatchSerialisation
+from .main_loops import LOOP
+
+DYNAMIC, LOOPED = "UnrollDynamic", "Loop"
+
+
+def check(graph: ir.Graph, factor: int) -> None:
+    """Whether the batch can be taken apart.
+
+    Raises
+    ------
+    popart_exception
+        A fed tensor whose batch `factor` does not divide.
+    """
+    for value, axis in batch_axes.of_streams(graph).items():
+        size = (static_shape(value) or (0,))[axis]
+        if any(batch_axes.results(n, {value: axis}) is not None for n in value.consumers()) and size % factor:
+            raise popart_exception(
+                f"Batch serialization: the batch size {size} of tensor '{value.name}' is not divisible by the batch "
+                f"serialization factor {factor}.\n  fix: choose a factor that divides it."
+            )
+
+
+def serialise(graph: ir.Graph, settings: BatchSerialisation, keep: Collection[str], numbers: Iterator[int]) -> None:
+    """Take the ops apart; tensors named in `keep` exist as wholes afterwards."""
+    check(graph, settings.factor)
+    axes = batch_axes.of_streams(graph)
+    split: dict[ir.Node, None] = {}
+    for node in graph:
+        found = batch_axes.results(node, axes)
+        if found is not None and all(_divides(settings.factor, o, a) for o, a in zip(node.outputs, found, strict=True)):
+            axes.update(zip(node.outputs, found, strict=True))
+            split[node] = None
+    if settings.method == LOOPED:
+        for run in _runs(graph, split, settings.joined_at):
+            _Loop(graph, run, axes, settings.factor, next(numbers)).replace(keep, split)
+    else:
+        _Unrolled(graph, list(split), axes, settings).replace(keep)
+
+
+def _divides(factor: int, value: ir.Value, axis: int) -> bool:
+    size = (static_shape(value) or ())[axis]
+    return size >= factor and size % factor == 0
+
+
+def _piece(value: ir.Value, axis: int, factor: int, name: str) -> ir.Value:
+    shape = [d // factor if i == axis else d for i, d in enumerate(static_shape(value) or ())]
+    return nodes.tensor(name, value, shape=shape)
+
+
+def _copy(node: ir.Node, inputs: Sequence[ir.Value | None], outputs: Sequence[ir.Value]) -> ir.Node:
+    attributes = dict(node.attributes)
+    if "shape" in attributes:
+        attributes["shape"] = ir.AttrInt64s("shape", list(static_shape(outputs[0]) or ()))
+    return nodes.make(node.op_type, inputs, outputs, domain=node.domain, like=node, attributes=attributes)
+
+
+def _places(node: ir.Node, names: Collection[str]) -> tuple[object, ...]:
+    return tuple(nodes.attribute(node, name) for name in names)
+
+
+def _drop(graph: ir.Graph, members: Sequence[ir.Node]) -> None:
+    for node in reversed(members):
+        graph.remove(node, safe=True)
+
+
+class _Unrolled:
+    """Every op `factor` times: on static slices, or on dynamic ones that are written into a buffer again."""
+
+    def __init__(
+        self, graph: ir.Graph, split: list[ir.Node], axes: batch_axes.Axes, settings: BatchSerialisation
+    ) -> None:
+        self.graph, self.split, self.axes, self.settings = graph, split, axes, settings
+        self.pieces: dict[ir.Value, list[ir.Value]] = {}
+        self.indices: dict[int, ir.Value] = {}
+
+    def replace(self, keep: Collection[str]) -> None:
+        """Put the pieces in the place of the ops."""
+        members = set(self.split)
+        for node in self.split:
+            self._take_apart(node)
+        for node in self.split:
+            for output in node.outputs:
+                if output.name in keep or any(reader not in members for reader in output.consumers()):
+                    self._join(node, output)
+        _drop(self.graph, self.split)
+
+    def _take_apart(self, node: ir.Node) -> None:
+        factor = self.settings.factor
+        operands = [None if v is None else self._operands(v, node) for v in node.inputs]
+        for output in node.outputs:
+            axis = self.axes[output]
+            self.pieces[output] = [_piece(output, axis, factor, f"{output.name}__bs{i}") for i in range(factor)]
+        for i in range(factor):
+            inputs = [None if o is None else o[i] for o in operands]
+            self.graph.insert_before(node, _copy(node, inputs, [self.pieces[o][i] for o in node.outputs]))
+
+    def _operands(self, value: ir.Value, reader: ir.Node) -> list[ir.Value]:
+        """What the ops on the pieces read for `value`."""
+        producer, factor, names = value.producer(), self.settings.factor, self.settings.joined_at
+        if value not in self.axes:
+            return [value] * factor
+        if value in self.pieces and producer is not None and _places(producer, names) == _places(reader, names):
+            return self.pieces[value]
+        name, axis = f"{value.name}__{reader.outputs[0].name}", self.axes[value]
+        parts = [_piece(value, axis, factor, f"{name}__slice{i}") for i in range(factor)]
+        for i, part in enumerate(parts):
+            self.graph.insert_before(reader, self._slice(value, part, axis, i, reader))
+        return parts
+
+    def _slice(self, value: ir.Value, part: ir.Value, axis: int, i: int, like: ir.Node) -> ir.Node:
+        size = (static_shape(part) or ())[axis]
+        if self.settings.method == DYNAMIC:
+            where = {"axes": (axis,), "sizes": (size,)}
+            return nodes.make("DynamicSlice", [value, self._index(i * size)], [part], like=like, attributes=where)
+        bounds = {"axes": (axis,), "starts": (i * size,), "ends": ((i + 1) * size,)}
+        return nodes.make("Slice", [value], [part], like=like, attributes=bounds)
+
+    def _index(self, start: int) -> ir.Value:
+        return self.indices.setdefault(start, _number(f"ConstValue___batchSerial_{start}", start))
+
+    def _join(self, node: ir.Node, output: ir.Value) -> None:
+        name, axis, parts = output.name or "", self.axes[output], self.pieces[output]
+        output.name = f"{name}__whole"
+        whole = nodes.tensor(name, output)
+        if self.settings.method != DYNAMIC:
+            joined = nodes.make("Concat", parts, [whole], domain="", like=node, attributes={"axis": axis})
+            self.graph.insert_before(node, joined)
+        else:
+            self._write(node, name, parts, axis, whole)
+        output.replace_all_uses_with(whole)
+
+    def _write(self, node: ir.Node, name: str, parts: Sequence[ir.Value], axis: int, whole: ir.Value) -> None:
+        buffer = nodes.tensor(f"{name}__bsInit", whole)
+        self.graph.insert_before(node, nodes.make("Init", [], [buffer], like=node))
+        size = (static_shape(parts[0]) or ())[axis]
+        for i, part in enumerate(parts):
+            written = whole if i == len(parts) - 1 else nodes.tensor(f"{name}__bsUpdate{i}", whole)
+            where = {"axes": (axis,), "sizes": (size,)}
+            inputs = [buffer, self._index(i * size), part]
+            self.graph.insert_before(node, nodes.make("DynamicUpdate", inputs, [written], like=node, attributes=where))
+            buffer = written
+
+
+def _number(name: str, start: int) -> ir.Value:
+    value = nodes.source(name, "const", ir.DataType.UINT32, (1,))
+    value.const_value = ir.tensor(np.asarray([start], np.uint32), name=name)
+    return value
+
+
+def _runs(graph: ir.Graph, split: Collection[ir.Node], names: Collection[str]) -> list[list[ir.Node]]:
+    """Neighbouring ops of one pass that can be taken apart together."""
+    runs: list[list[ir.Node]] = [[]]
+    for node in graph:
+        last = runs[-1][-1] if runs[-1] else None
+        if node not in split:
+            runs.append([])
+        elif last is not None and _kind(last, names) != _kind(node, names):
+            runs.append([node])
+        else:
+            runs[-1].append(node)
+    return [run for run in runs if run]
+
+
+def _kind(node: ir.Node, names: Collection[str]) -> tuple[object, ...]:
+    return (node.meta.get(nodes.PASS), *_places(node, names))
+
+
+class _Loop:
+    """A run of ops as the body of one Loop over the pieces."""
+
+    def __init__(self, graph: ir.Graph, run: list[ir.Node], axes: batch_axes.Axes, factor: int, number: int) -> None:
+        self.graph, self.run, self.axes, self.factor, self.number = graph, run, axes, factor, number
+
+    def replace(self, keep: Collection[str], split: Collection[ir.Node]) -> None:
+        """Put the Loop in the place of the run."""
+        inside, first = set(self.run), self.run[0]
+        captured = dict.fromkeys(v for n in self.run for v in n.inputs if v is not None and v.producer() not in inside)
+        results = [
+            o for n in self.run for o in n.outputs
+            if o.name in keep or any(reader not in inside for reader in o.consumers())
+        ]  # fmt: skip
+        iteration = nodes.tensor(f"Iterator___bs{self.number}", dtype=ir.DataType.INT32, shape=())
+        going = nodes.tensor(f"LoopCond___bs{self.number}", dtype=ir.DataType.BOOL, shape=())
+        buffers = [nodes.tensor(f"{o.name}__bsInit", o) for o in results]
+        made = [nodes.make("Init", [], [buffer], like=first) for buffer in buffers]
+        carried = [nodes.tensor(f"{o.name}__bsBuffer", o) for o in results]
+        given = {v: nodes.tensor(v.name or "", v) for v in captured}
+        for old, new in given.items():
+            new.meta.update(old.meta)
+        body, written = self._body(given, results, carried, iteration)
+        graph = ir.Graph(
+            [iteration, going, *carried, *given.values()], [going, *written], nodes=body, name=f"{LOOP}({self.number})"
+        )
+        wholes = [nodes.tensor(o.name or "", o) for o in results]
+        counts = [
+            nodes.source(f"ConstValue___{what}_bs{self.number}", "const", kind, ())
+            for what, kind in (("tripCount", ir.DataType.INT32), ("always", ir.DataType.BOOL))
+        ]
+        for count, array in zip(counts, (np.asarray(self.factor, np.int32), np.asarray(True)), strict=True):
+            count.const_value = ir.tensor(array, name=count.name)
+        attributes = {"body": graph, "tripCountValue": self.factor}
+        inputs = [*counts, *buffers, *captured]
+        self.graph.insert_before(
+            first, [*made, nodes.make("Loop", inputs, wholes, domain="", like=first, attributes=attributes)]
+        )
+        for old, new in zip(results, wholes, strict=True):
+            self.axes[new] = self.axes[old]
+            old.replace_all_uses_with(new)
+        _drop(self.graph, self.run)
+
+    def _body(
+        self,
+        given: dict[ir.Value, ir.Value],
+        results: Sequence[ir.Value],
+        carried: Sequence[ir.Value],
+        iteration: ir.Value,
+    ) -> tuple[list[ir.Node], list[ir.Value]]:
+        """Slices of what the run reads, its ops, and the writing of what others read of it."""
+        here: dict[ir.Value, ir.Value] = {}
+        body: list[ir.Node] = []
+        for outer, inner in given.items():
+            here[outer] = inner
+            if outer in self.axes:
+                here[outer] = _piece(outer, self.axes[outer], self.factor, f"{outer.name}__bs")
+                body.append(self._at("DynamicSlice", [inner, iteration], here[outer], outer))
+        for node in self.run:
+            here |= {o: _piece(o, self.axes[o], self.factor, f"{o.name}__bs") for o in node.outputs}
+            body.append(
+                _copy(node, [None if v is None else here[v] for v in node.inputs], [here[o] for o in node.outputs])
+            )
+        written = [nodes.tensor(f"{o.name}__bsUpdate", o) for o in results]
+        for output, buffer, update in zip(results, carried, written, strict=True):
+            body.append(self._at("DynamicUpdate", [buffer, iteration, here[output]], update, output))
+        return body, written
+
+    def _at(self, op_type: str, inputs: Sequence[ir.Value], output: ir.Value, whole: ir.Value) -> ir.Node:
+        axis = self.axes[whole]
+        where = {"axes": (axis,), "sizes": ((static_shape(whole) or ())[axis] // self.factor,)}
+        return nodes.make(op_type, inputs, [output], like=self.run[0], attributes=where)
