@@ -158,7 +158,6 @@ def _options(op: Op, ctx: Context, pass_: str, data: str) -> Options:
         pass_,  # pyright: ignore[reportArgumentType]
         partials if data == "half" else "float",
         ctx.options.available_memory if proportion is None else proportion,
-        ctx.tiles if ctx.options.io_tiles else 0,
     )
 
 

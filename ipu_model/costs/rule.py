@@ -104,7 +104,16 @@ class Context:
 
     @property
     def tiles(self) -> int:
+        """Tiles for compute."""
         return self.target.machine.tiles - self.options.io_tiles
+
+    def narrowed(self, on_io: bool) -> Context:
+        """What the rule of one operation sees: a chip of those tiles only that it may use, compute or IO tiles."""
+        aside = self.options.io_tiles
+        if not aside:
+            return self
+        chip = self.target.replace(tiles=aside if on_io else self.tiles)
+        return replace(self, target=chip, options=replace(self.options, io_tiles=0))
 
     def spread(self, t: Tensor) -> Spread:
         return partition.linear(t.size, t.width, self.tiles, self.target.machine.vector_bytes)

@@ -128,11 +128,12 @@ def _op_prices(
     program: Program, context: Context, rule_of: Callable[[str], Rule]
 ) -> tuple[dict[int, OpCost], Counter[str]]:
     found, unpriced = {}, Counter()
+    compute, io = context.narrowed(on_io=False), context.narrowed(on_io=True)
     for step in program.steps:
         op: Op = step.op
         known = found.get(id(op))
         if known is None:
-            known = found[id(op)] = rule_of(op.primitive)(op, context)
+            known = found[id(op)] = rule_of(op.primitive)(op, io if op.attributes.io_tiles else compute)
         if not known.known:
             unpriced[op.primitive] += 1
     return found, unpriced

@@ -14,6 +14,7 @@ from ipu_model.report.model import Part, StepRow
 from ..execution.program import AXIS
 from ..session.pricing import target_of
 from ._internal.cleanup import reachable
+from ._internal.enums import TileSet
 from ._program import Layout, Step, normal_contexts
 
 _PARTIALS = {"HALF": "half", "FLOAT": "float"}
@@ -91,6 +92,7 @@ def _placement(layout: Layout) -> ipu_model.Placement:
                 op._settings.pipelineStage,
                 _PARTIALS.get(str(partials)),
                 op._options.get("available_memory_proportion"),
+                io_tiles=op._settings.tileSet is TileSet.IO,
             )
     return ipu_model.Placement(nodes, most + 1, False)
 

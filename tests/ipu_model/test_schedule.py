@@ -45,7 +45,7 @@ def training(micro, recompute=False, **options):
 
     def step(up, down, xs):
         def one(sums, x):
-            g = jax.grad(lambda p: network(*p, x).sum())((up, down))
+            g = jax.grad(lambda p: network(p[0], p[1], x).sum())((up, down))
             return jax.tree.map(jnp.add, sums, g), None
 
         g, _ = lax.scan(one, jax.tree.map(jnp.zeros_like, (up, down)), xs)
@@ -128,7 +128,25 @@ def test_sequential_host_traffic_hides_up_to_the_work():
         return lax.scan(lambda _, x: (None, x @ w), None, xs)[1]
 
     w, xs = jax.ShapeDtypeStruct((64, 64), jnp.float32), jax.ShapeDtypeStruct((8, 512, 64), jnp.float32)
-    how = {"inputs": [Argument("w", "weight"), Argument("x", "stream")], "outputs": [Argument("y", "stream")]}
-    plain, hidden = (ipu_model.profile(fn, w, xs, overlap_io=o, **how) for o in (False, True))
+    inputs, outputs = [Argument("w", "weight"), Argument("x", "stream")], [Argument("y", "stream")]
+    plain, hidden = (ipu_model.profile(fn, w, xs, overlap_io=o, inputs=inputs, outputs=outputs) for o in (False, True))
     work = plain.cycles.total - plain.cycles.host
     assert hidden.total_cycles == pytest.approx(max(work, plain.cycles.host))
+
+
+def test_operations_run_on_the_tiles_set_aside_for_them():
+    def fn(x, w):
+        with jax.named_scope("onnx[io]"):
+            y = jnp.sin(x)
+        with jax.named_scope("onnx[compute]"):
+            return jnp.sin(y) @ w, y.sum(0), lax.reduce_window(y[None, None], -np.inf, lax.max, (1, 1, 2, 2),
+                                                              (1, 1, 2, 2), "VALID")  # fmt: skip
+
+    x, w = jax.ShapeDtypeStruct((2048, 512), jnp.float32), jax.ShapeDtypeStruct((512, 512), jnp.float32)
+    nodes = {"io": NodePlacement(io_tiles=True)}
+    report = ipu_model.profile(fn, x, w, placement=Placement(nodes), io_tiles=64)
+    for step in report.steps:
+        for part in step.parts:
+            assert part.tiles <= (64 if step.node == "io" else 1472 - 64), step.name
+    slow, quick = (next(s for s in report.steps if s.node == n and s.primitive == "sin") for n in ("io", "compute"))
+    assert slow.cycles.compute > 15 * quick.cycles.compute
