@@ -39,6 +39,27 @@ def plan(params: ConvParams, machine: Machine, options: Options) -> Split:
     return best
 
 
+def at_size(params: ConvParams, split: Split, machine: Machine, options: Options) -> Split:
+    """The transforms, vertex and splits of `split` for `params`, which differ from its own in sizes only."""
+    before = split.problem
+    alike = [q for q in transformed_problems(params, options.matmul) if q.swapped == before.swapped]
+    tags = (before.expanded, before.out_flattened, before.combined)
+    problem = next((q for q in alike if (q.expanded, q.out_flattened, q.combined) == tags), alike[0])
+    v, serial = split.vertex, (split.in_serial, split.out_serial)
+    splits = (*split.field, split.batch, split.out_parallel, split.in_parallel, split.groups, *split.kernel)
+    sizes = _extents(problem.params, v, *serial)
+    lists = [np.array([[s], [cdiv(n, s)]]) for s, n in zip(splits, sizes, strict=True)]
+    grid = Grid(problem, v, machine, options, *serial, lists, [np.zeros(1, dtype=np.intp)] * len(lists))
+    return grid.split(0, grid.terms())
+
+
+def _extents(p: ConvParams, v: Vertex, in_serial: int, out_serial: int) -> tuple[int, ...]:
+    """What is split over the tiles, in the order of a grid: outputs, batch, channels and groups in groups, kernel."""
+    ins = cdiv(cdiv(p.in_channels, v.ipg), in_serial)
+    outs = cdiv(cdiv(p.out_channels, v.opg), out_serial)
+    return (*p.out, p.batch, outs, ins, cdiv(p.groups, v.gpg), *p.kernel)
+
+
 class Job(NamedTuple):
     """A problem for a vertex: a lower bound of its cycles, and of those beside arithmetic."""
 
@@ -142,9 +163,7 @@ def _search(
     """
     problem, v = job.problem, job.vertex
     p, tiles = problem.params, options.tiles or machine.tiles
-    ins = cdiv(cdiv(p.in_channels, v.ipg), in_serial)
-    outs = cdiv(cdiv(p.out_channels, v.opg), out_serial)
-    sizes = (*p.out, p.batch, outs, ins, cdiv(p.groups, v.gpg), *p.kernel)
+    sizes = _extents(p, v, in_serial, out_serial)
     lists = [useful_splits(n, tiles) for n in sizes]
     if v.method in ("slic", "vmac"):
         lists[p.dims + 1] = lists[p.dims + 1][:, lists[p.dims + 1][1] == 1]

@@ -64,6 +64,11 @@ def conv_plan(params: ConvParams, machine: Machine, options: Options) -> Plan:
     return as_plan(params, conv_search.plan(params, machine, options), machine, options)
 
 
+def frozen_plan(params: ConvParams, plan: Plan, machine: Machine, options: Options) -> Plan:
+    """Another size of a planned convolution, split over the tiles as `plan` splits it."""
+    return as_plan(params, conv_search.at_size(params, plan.detail, machine, options), machine, options)
+
+
 @functools.lru_cache(maxsize=1024)
 def fully_connected_passes(
     batch: int, inputs: int, outputs: int, groups: int, data: str, machine: Machine

@@ -1,0 +1,112 @@
+"""Prices at real-valued sizes: exact plans at the corners of a cell of sizes, linear between them.
+
+Planners round: a tile's share is a whole number of grains, so cycles are stairs in every size, without a useful slope.
+Between two sizes where a share changes, the relaxation here replaces ``ceil(size / step)`` by ``size / step``: the
+price is that of the library at both ends and linear in between, so that `jax.grad` says what one more row would cost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ipu_model.planner.conv_grid import Options
+from ipu_model.planner.conv_params import ConvParams, matmul_params
+from ipu_model.planner.convolution import conv_plan, frozen_plan, plan_matmul
+from ipu_model.planner.plan import Plan
+from ipu_model.target import Target
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Plans at the corners of a cell of sizes.
+
+    Attributes
+    ----------
+    lower, upper : dict of str to int
+        The corners of the cell, by the name of the size.
+    corners : tuple of Plan
+        One for each combination of lower (first) and upper sizes, the last name varying fastest.
+    """
+
+    lower: Mapping[str, int]
+    upper: Mapping[str, int]
+    corners: tuple[Plan, ...]
+
+    def weights(self, **sizes: Any) -> list[Any]:
+        """Share of each corner at real `sizes`: products of the distances from the opposite faces, adding up to one.
+
+        Raises
+        ------
+        TypeError
+            When a size is missing or unknown.
+        """
+        if set(sizes) != set(self.lower):
+            raise TypeError(f"the surface has sizes {sorted(self.lower)}, not {sorted(sizes)}")
+        upper = [(sizes[n] - self.lower[n]) / (self.upper[n] - self.lower[n]) for n in self.lower]
+        return [math.prod(pair) for pair in itertools.product(*((1.0 - u, u) for u in upper))]
+
+    def cycles(self, target: Target, **sizes: Any) -> Any:
+        """Cycles at real `sizes`; differentiable in them and in the leaves of `target`, linear beyond the cell."""
+        shares = self.weights(**sizes)
+        return sum(w * plan.cycles(target) for w, plan in zip(shares, self.corners, strict=True))
+
+
+def surface(plan_at: Callable[..., Plan], sizes: Mapping[str, int], steps: Mapping[str, int]) -> Surface:
+    """The cell around `sizes`, whose edges are multiples of `steps`.
+
+    Parameters
+    ----------
+    plan_at : callable
+        Plan for whole sizes given by keyword.
+    sizes : dict of str to int
+        Where the cell lies; below one step it begins at the size itself.
+    steps : dict of str to int
+        How far apart the sizes lie at which a share changes.
+    """
+    lower = {name: max(n // steps[name] * steps[name], min(n, steps[name])) for name, n in sizes.items()}
+    upper = {name: low + steps[name] for name, low in lower.items()}
+    ends = itertools.product(*((lower[name], upper[name]) for name in sizes))
+    return Surface(lower, upper, tuple(plan_at(**dict(zip(sizes, corner, strict=True))) for corner in ends))
+
+
+def matmul_surface(
+    m: int, k: int, n: int, target: Target, groups: int = 1, data: str = "half", options: Options | None = None
+) -> Surface:
+    """A product ``[m, k] x [k, n]`` at real ``m``, ``k``, ``n``; its splits stay those chosen for the given sizes."""
+    options = options or Options("none_matmul")
+    plan = plan_matmul(m, k, n, target, groups, data, options=options)
+
+    def at(m: int, k: int, n: int) -> Plan:
+        return frozen_plan(matmul_params(m, k, n, groups, data, data), plan, target.machine, options)
+
+    split, v = plan.detail, plan.detail.vertex
+    field, channels = split.field[-1] * split.batch, v.opg * split.out_parallel * split.out_serial
+    rows, columns = (channels, field) if split.problem.swapped else (field, channels)
+    depth = v.ipg * split.in_parallel * split.in_serial
+    return surface(at, {"m": m, "k": k, "n": n}, {"m": rows, "k": depth, "n": columns})
+
+
+def convolution_surface(params: ConvParams, target: Target, options: Options | None = None) -> Surface:
+    """A convolution at a real batch and real channels per group; its splits stay those chosen for `params`."""
+    options = options or Options()
+    plan = conv_plan(params, target.machine, options)
+
+    def at(batch: int, in_channels: int, out_channels: int) -> Plan:
+        sized = replace(params, batch=batch, in_channels=in_channels, out_channels=out_channels)
+        return frozen_plan(sized, plan, target.machine, options)
+
+    split, v = plan.detail, plan.detail.vertex
+    sizes = {"batch": params.batch, "in_channels": params.in_channels, "out_channels": params.out_channels}
+    merged = math.prod(params.kernel[d] for d in split.problem.expanded)  # kernel positions made channels
+    steps = {
+        "batch": split.batch,
+        "in_channels": max(1, v.ipg * split.in_parallel * split.in_serial // merged),
+        "out_channels": v.opg * split.out_parallel * split.out_serial,
+    }
+    if split.problem.swapped:
+        steps["batch"], steps["out_channels"] = steps["out_channels"], steps["batch"]
+    return surface(at, sizes, steps)

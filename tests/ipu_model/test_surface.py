@@ -1,0 +1,118 @@
+"""Prices at real sizes: exact where the library's are, linear between, with gradients that differences confirm."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipu_model import target
+from ipu_model.planner.conv_grid import Options
+from ipu_model.planner.conv_params import ConvParams
+from ipu_model.planner.convolution import frozen_plan, plan_convolution, plan_matmul
+from ipu_model.planner.embedding import plan_embedding
+from ipu_model.planner.solver import plan_cholesky
+from ipu_model.planner.surface import convolution_surface, matmul_surface, surface
+
+MK2 = target.get("mk2")
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    with jax.enable_x64(True):
+        yield
+
+
+def differences(function, sizes):
+    """Central differences in float64, well inside a cell."""
+    step = 1e-3
+    return {
+        name: (function(**{**sizes, name: x + step}) - function(**{**sizes, name: x - step})) / (2 * step)
+        for name, x in sizes.items()
+    }
+
+
+def inside(cell):
+    """A point that is in the middle of no face."""
+    return {n: cell.lower[n] + share * (cell.upper[n] - cell.lower[n]) for n, share in
+            zip(cell.lower, (0.3, 0.6, 0.45), strict=False)}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(128, 1024, 4096), (200, 256, 20000), (16, 64, 64)])
+def test_slope_of_a_product_in_its_sizes(shape):
+    m, k, n = shape
+    cell = matmul_surface(m, k, n, MK2)
+    sizes = inside(cell)
+    slopes = jax.grad(lambda sizes: cell.cycles(MK2, **sizes))({n: jnp.float64(x) for n, x in sizes.items()})
+    expected = differences(lambda **s: float(cell.cycles(MK2, **s)), sizes)
+    for name, slope in slopes.items():
+        assert np.isfinite(slope)
+        assert float(slope) == pytest.approx(expected[name], rel=1e-6, abs=1e-6)
+        assert float(slope) >= 0  # more work takes no less time
+
+
+def test_slope_of_a_convolution_in_its_sizes():
+    params = ConvParams(4, (14, 14), (3, 3), 256, 256, pad_lower=(1, 1), pad_upper=(1, 1))
+    cell = convolution_surface(params, MK2, Options("training_fwd"))
+    sizes = inside(cell)
+    slopes = jax.grad(lambda sizes: cell.cycles(MK2, **sizes))({n: jnp.float64(x) for n, x in sizes.items()})
+    expected = differences(lambda **s: float(cell.cycles(MK2, **s)), sizes)
+    for name, slope in slopes.items():
+        assert float(slope) == pytest.approx(expected[name], rel=1e-6)
+        assert float(slope) > 0
+
+
+def test_slope_in_hardware_constants_at_real_sizes():
+    cell = matmul_surface(128, 1024, 4096, MK2)
+    sizes = inside(cell)
+    slopes = jax.grad(lambda t: cell.cycles(t, **sizes))(MK2)
+    for name in ("conv.compute", "conv.input_exchange", "conv.passes"):
+        step = 1e-4 * MK2.fitted[name]
+        up, down = (MK2.with_fitted({name: MK2.fitted[name] + s}) for s in (step, -step))
+        expected = (cell.cycles(up, **sizes) - cell.cycles(down, **sizes)) / (2 * step)
+        assert float(slopes.fitted[name]) == pytest.approx(expected, rel=1e-6)
+    step = 1e-4 * MK2.exchange_bytes_per_cycle
+    rates = [MK2.replace(exchange_bytes_per_cycle=MK2.exchange_bytes_per_cycle + s) for s in (step, -step)]
+    expected = (cell.cycles(rates[0], **sizes) - cell.cycles(rates[1], **sizes)) / (2 * step)
+    assert float(slopes.exchange_bytes_per_cycle) == pytest.approx(expected, rel=1e-5)
+
+
+def test_exact_at_the_corners():
+    cell = matmul_surface(128, 1024, 4096, MK2)
+    plan = plan_matmul(128, 1024, 4096, MK2)
+    for corner in (cell.lower, cell.upper):
+        params = ConvParams(corner["m"], (1,), (1,), corner["k"], corner["n"])
+        exact = frozen_plan(params, plan, MK2.machine, Options("none_matmul")).cycles(MK2)
+        assert float(cell.cycles(MK2, **corner)) == pytest.approx(float(exact))
+
+
+@given(st.integers(1, 300), st.integers(1, 700), st.integers(1, 3000))
+@settings(max_examples=15, deadline=None)
+def test_splits_held_fixed_price_the_planned_size_as_planned(m, k, n):
+    plan = plan_matmul(m, k, n, MK2)
+    params = ConvParams(m, (1,), (1,), k, n)
+    assert frozen_plan(params, plan, MK2.machine, Options("none_matmul")).quantities == plan.quantities
+
+
+def test_held_splits_of_a_convolution_are_those_of_its_plan():
+    params = ConvParams(4, (56, 56), (1, 1), 64, 256)
+    options = Options("training_bwd")
+    plan = plan_convolution(params.backward(), MK2, options)
+    assert frozen_plan(params.backward(), plan, MK2.machine, options).quantities == plan.quantities
+
+
+def test_any_planner_has_a_surface():
+    cell = surface(lambda n: plan_embedding(100000, 200, n, MK2), {"n": 1440}, {"n": 96})
+    slope = jax.grad(lambda n: cell.cycles(MK2, n=n))(1450.0)
+    # 36 cycles of the update's one worker and 2 x 6 of adding two halves, per index, and the look-up beside it
+    assert 60 < float(slope) < 120
+    cholesky = surface(lambda rank: plan_cholesky(rank, 16, MK2), {"rank": 40}, {"rank": 16})
+    assert float(jax.grad(lambda r: cholesky.cycles(MK2, rank=r))(40.0)) > 0
+
+
+def test_sizes_are_named():
+    with pytest.raises(TypeError, match=r"\['n'\], not \['m'\]"):
+        surface(lambda n: plan_embedding(1000, 64, n, MK2), {"n": 10}, {"n": 5}).cycles(MK2, m=3.0)
