@@ -22,9 +22,9 @@ from ipu_model.report.model import (
     StepRow,
     VertexRow,
 )
-from ipu_model.schedule import Timing
+from ipu_model.schedule import Span, Timing
 from ipu_model.target import Target
-from ipu_model.walk.scope import PHASES
+from ipu_model.walk.scope import PHASES, UPDATE
 
 
 def plain(cost: Cost) -> Cost:
@@ -34,12 +34,13 @@ def plain(cost: Cost) -> Cost:
 
 def build(priced: Priced, time: Timing, live: Liveness, code: dict[str, Any], types: list) -> Report:
     """Put everything together; `code` are bytes per category, IPU and tile."""
-    steps = _steps(priced, live)
+    steps = _steps(priced, live, time)
     samples = priced.context.options.samples_per_step
     seconds = float(priced.context.target.seconds(float(time.cycles)))
     schedule = Schedule(
         time.kind, float(time.cycles), float(time.bubbles), float(time.overlapped), seconds,
         samples / seconds if seconds else 0.0, tuple(float(s) for s in time.stages),
+        tuple(_span(s) for s in time.spans), time.flows,
     )  # fmt: skip
     memory = memory_of(priced, live, code)
     return Report(
@@ -81,8 +82,26 @@ def describe(target: Target, priced: Priced) -> dict[str, Any]:
     }
 
 
-def _steps(priced: Priced, live: Liveness) -> tuple[StepRow, ...]:
-    rows, clock, parts_of = [], 0.0, {}
+def _span(s: Span) -> Span:
+    return dataclasses.replace(s, start=float(s.start), cycles=float(s.cycles), busy=tuple(float(b) for b in s.busy))
+
+
+def _starts(priced: Priced, time: Timing) -> list[float]:
+    """When each step starts: after the one before it, on its IPU where those run side by side."""
+    begins = [float(b) for b in time.begins]
+    ends = time.flows * float(sum(s.cycles * s.repeats for s in time.spans))
+    inside, outside = (begins, [ends] * len(begins)) if begins else ([0.0], None)
+    found = []
+    for at, step in enumerate(priced.program.steps):
+        clocks = outside if outside is not None and step.scope.phase == UPDATE else inside
+        own = priced.ipus[at] if begins else 0
+        found.append(clocks[own])
+        clocks[own] += float(priced.costs[at].total) * priced.trips[at]
+    return found
+
+
+def _steps(priced: Priced, live: Liveness, time: Timing) -> tuple[StepRow, ...]:
+    rows, parts_of, starts = [], {}, _starts(priced, time)
     memo: dict[int, Cost] = {}
     for at, step in enumerate(priced.program.steps):
         cost, trips = priced.costs[at], priced.trips[at]
@@ -98,11 +117,10 @@ def _steps(priced: Priced, live: Liveness) -> tuple[StepRow, ...]:
         rows.append(
             StepRow(
                 step.scope.name or NO_SCOPE, step.scope.node, step.scope.phase, step.op.primitive,
-                str(step.op.outputs[0]) if step.op.outputs else "", priced.ipus[at], trips, once, clock, parts,
+                str(step.op.outputs[0]) if step.op.outputs else "", priced.ipus[at], trips, once, starts[at], parts,
                 step.frame, tuple(int(b) for b in live.steps[at]), fused,
             )
         )  # fmt: skip
-        clock += once.total * trips
     return tuple(rows)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ipu_model.cost import Cost
+from ipu_model.schedule import Span
 
 SCHEMA_VERSION = 1
 NO_SCOPE = "program"  # name of steps outside all scopes
@@ -33,7 +34,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """One operation of the program. `cycles` is one run; it runs `trips` times. `start` is in cycles, loops folded."""
+    """One operation of the program. `cycles` is one run; it runs `trips` times. `start` is in cycles, loops folded.
+
+    In a pipeline every IPU has a clock of its own, which begins when the first micro-batch reaches it.
+    """
 
     name: str
     node: str
@@ -121,6 +125,8 @@ class Schedule:
     bubbles : cycles in which IPUs wait for each other in filling and draining pipelines, summed over IPUs
     overlapped : host cycles hidden behind compute
     seconds, samples_per_second : at the clock of the target; throughput 0 when the number of samples is unknown
+    stages : cycles of one micro-batch in each stage of a pipeline
+    spans : the cycles of the pipeline while it fills, runs and drains, `flows` times over
     """
 
     kind: str
@@ -130,6 +136,8 @@ class Schedule:
     seconds: float
     samples_per_second: float
     stages: tuple[float, ...] = ()
+    spans: tuple[Span, ...] = ()
+    flows: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -150,3 +152,22 @@ def test_operations_run_on_the_tiles_set_aside_for_them():
             assert part.tiles <= (64 if step.node == "io" else 1472 - 64), step.name
     slow, quick = (next(s for s in report.steps if s.node == n and s.primitive == "sin") for n in ("io", "compute"))
     assert slow.cycles.compute > 15 * quick.cycles.compute
+
+
+def test_timeline_of_a_pipeline_has_a_clock_for_each_ipu():
+    report = training(9)
+    spans, ends = report.schedule.spans, {}
+    assert [(s.first, s.last, s.repeats) for s in spans] == list(active_stages(5, 9))
+    for span, after in itertools.pairwise(spans):
+        assert after.start == pytest.approx(span.start + span.cycles * span.repeats)
+        assert max(span.busy) == pytest.approx(span.cycles)
+    for ipu in range(3):
+        inside = [s for s in report.steps if s.ipu == ipu and s.phase != "update"]
+        begin = min(s.start for s in inside)
+        assert begin == pytest.approx(spans[ipu].start)
+        ends[ipu] = max(s.start + s.cycles.total * s.trips for s in inside)
+        assert ends[ipu] - begin == pytest.approx(9 * spans[4].busy[ipu])
+    flow = spans[-1].start + spans[-1].cycles
+    assert max(ends.values()) <= flow
+    assert min(s.start for s in report.steps if s.phase == "update") == pytest.approx(flow)
+    assert ipu_model.Report.from_json(report.to_json()) == report
