@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from .arrays import normal_axes, normal_axis, onnx_dtype
 from .gradients import refuse_gradient
 from .pooling import lp_norm
 from .registry import OutputCount, PopartMode, Training, lowers
+from .two_way import two_way
 
 
 def wide(x: jax.Array) -> jax.Array:
@@ -28,11 +30,31 @@ def moments(x: jax.Array, axes: Sequence[int]) -> tuple[jax.Array, jax.Array]:
     return mean, jnp.square(x - mean).mean(axes, keepdims=True)
 
 
-def standardise(x: jax.Array, axes: Sequence[int], epsilon: float) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(x - mean) / sqrt(var + epsilon), the mean, and the inverse deviation."""
+@partial(two_way, nondiff_argnums=(1, 2))
+def standardise(x: jax.Array, axes: tuple[int, ...], epsilon: float) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(x - mean) / sqrt(var + epsilon), the mean, and the inverse deviation.
+
+    The backward pass is written out: it goes over the data twice, the derived one four times.
+    """
     mean, var = moments(x, axes)
     inverse = lax.rsqrt(var + epsilon)
     return (x - mean) * inverse, mean, inverse
+
+
+def _standardise_forward(x, axes, epsilon):
+    normal, mean, inverse = standardise(x, axes, epsilon)
+    return (normal, mean, inverse), (x, mean, inverse)
+
+
+def _standardise_backward(axes, epsilon, saved, cotangents):
+    x, mean, inverse = saved
+    g, of_mean, of_inverse = cotangents
+    normal, count = (x - mean) * inverse, x.size // mean.size
+    along, level = (g * normal).mean(axes, keepdims=True), g.mean(axes, keepdims=True)
+    return ((g - level - normal * along) * inverse + (of_mean - of_inverse * jnp.square(inverse) * normal) / count,)
+
+
+standardise.defvjp(_standardise_forward, _standardise_backward)
 
 
 def per_channel(x: Any, rank: int) -> jax.Array:
