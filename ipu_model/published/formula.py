@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 
-import jax.numpy as jnp
-
+from ipu_model.cost import softer_larger
 from ipu_model.planner.plan import Plan
 from ipu_model.target import Target
 
@@ -46,8 +45,8 @@ class Formula:
         names = {name for each in self.alternatives for name in each} | {self.scale}
         return names - {FIXED}
 
-    def __call__(self, target: Target) -> float:
-        """The prediction for `target`, in the unit of the figure."""
+    def __call__(self, target: Target, smooth: float = 0.0) -> float:
+        """The prediction for `target`, in the unit of the figure; the maximum is smoothed over a width of `smooth`."""
         slow = target.machine.exchange_bytes / target.exchange_bytes_per_cycle
         sums = []
         for each in self.alternatives:
@@ -55,7 +54,7 @@ class Formula:
             for name, value in each.items():
                 total = total + value * _constant(target, name) * (slow if name in self.exchange else 1.0)
             sums.append(total)
-        amount = sums[0] if len(sums) == 1 else reduce(_largest, sums)
+        amount = reduce(lambda a, b: softer_larger(a, b, smooth), sums)
         amount = amount * _constant(target, self.scale)
         if self.seconds:
             amount = amount / target.clock_hz
@@ -64,12 +63,6 @@ class Formula:
 
 def _constant(target: Target, name: str) -> float:
     return 1.0 if name == FIXED else target.fitted.get(name, 1.0)
-
-
-def _largest(a: float, b: float) -> float:
-    if isinstance(a, int | float) and isinstance(b, int | float):
-        return max(a, b)
-    return jnp.maximum(a, b)
 
 
 def of_plans(plans: Iterable[Plan], family: str | None = None, extra: Mapping[str, float] | None = None) -> Formula:

@@ -171,6 +171,20 @@ def test_predictions_are_differentiable():
     jax.grad(lambda t: memory(t))(chip)
 
 
+def test_smooth_maximum_of_a_figure_has_the_slopes_of_both_alternatives():
+    chip = published.target_of({})
+    highest = formula.Formula(({"a": 3.0, "": 10.0}, {"b": 2.0}))
+    at = chip.with_fitted({"a": 1.0, "b": 6.5})  # 13 and 13: a kink of the exact maximum
+    with jax.enable_x64(True):
+        slope = jax.grad(lambda t: highest(t, smooth=2.0))(at)
+        for name in ("a", "b"):
+            up, down = (at.with_fitted({name: at.fitted[name] + s}) for s in (1e-5, -1e-5))
+            difference = float(highest(up, 2.0) - highest(down, 2.0)) / 2e-5
+            assert float(slope.fitted[name]) == pytest.approx(difference, rel=1e-6)
+            assert difference == pytest.approx({"a": 1.5, "b": 1.0}[name], rel=1e-3)
+    assert highest(at) == 13.0
+
+
 def test_unknown_rows_are_refused_by_name():
     with pytest.raises(ValueError, match=r"family 'weather'.*'sunshine'"):
         published.predict({**row("sun", {}, family="weather"), "what": "sunshine"})
