@@ -7,25 +7,26 @@ from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
 from ipu_model.walk.program import Op, Tensor
 
 
-def _across(name: str, data: Tensor, rate: float, ctx: Context) -> OpCost:
-    cycles = data.nbytes / rate * ctx.target.clock_hz
-    return OpCost((Superstep(name, host=cycles, received=float(data.nbytes)),), layout="linear")
+def _across(name: str, op: Op, data: Tensor, rate: float, ctx: Context) -> OpCost:
+    """``bytes / rate``; each replica moves its own part of what is sharded over them."""
+    size = data.nbytes / op.params.get("shards", 1)
+    return OpCost((Superstep(name, host=size / rate * ctx.target.clock_hz, received=size),), layout="linear")
 
 
 def host_read(op: Op, ctx: Context) -> OpCost:
-    return _across("StreamCopy/in", op.output, ctx.target.host_in_bytes_per_second, ctx)
+    return _across("StreamCopy/in", op, op.output, ctx.target.host_in_bytes_per_second, ctx)
 
 
 def host_write(op: Op, ctx: Context) -> OpCost:
-    return _across("StreamCopy/out", op.inputs[0], ctx.target.host_out_bytes_per_second, ctx)
+    return _across("StreamCopy/out", op, op.inputs[0], ctx.target.host_out_bytes_per_second, ctx)
 
 
 def remote_read(op: Op, ctx: Context) -> OpCost:
-    return _across("RemoteBuffer/read", op.output, ctx.target.streaming_bytes_per_second, ctx)
+    return _across("RemoteBuffer/read", op, op.output, ctx.target.streaming_bytes_per_second, ctx)
 
 
 def remote_write(op: Op, ctx: Context) -> OpCost:
-    return _across("RemoteBuffer/write", op.inputs[0], ctx.target.streaming_bytes_per_second, ctx)
+    return _across("RemoteBuffer/write", op, op.inputs[0], ctx.target.streaming_bytes_per_second, ctx)
 
 
 def loop_slice(op: Op, ctx: Context) -> OpCost:

@@ -90,6 +90,16 @@ class Value:
     def on_device(self) -> bool:
         return self.role != "stream" and self.on_chip
 
+    @property
+    def gathered(self) -> bool:
+        """Weights that replicas hold parts of are put together for use; optimizer state is used where it lies."""
+        return self.shards > 1 and self.role == "weight"
+
+    @property
+    def whole(self) -> bool:
+        """Ready for use on the tiles."""
+        return self.on_device and not self.gathered
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

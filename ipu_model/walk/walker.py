@@ -211,7 +211,7 @@ class Walker:
             env[eqn.outvars[0]] = seen
             return
         for atom, i in zip(eqn.invars, args, strict=True):
-            if i != NO_VALUE and not self.values[i].on_device:
+            if i != NO_VALUE and not self.values[i].whole:
                 env[atom] = self.fetch(i, stack)
         args = [self.read(env, a) for a in eqn.invars]
         outs = [self.new(self.tensor(v.aval)) for v in eqn.outvars]
@@ -231,7 +231,7 @@ class Walker:
         return {**params, "axis_size": params.get("axis_size", size)}
 
     def fetch(self, i: int, stack: str) -> int:
-        """Bring a value from the host, or from streaming memory, onto the tiles."""
+        """Bring a value from the host, or from streaming memory, onto the tiles; put the parts of a weight together."""
         source, before = self.values[i], self._fetched.get(i)
         if before is not None and self._within(self.values[before].made_in):
             return before
@@ -241,7 +241,11 @@ class Walker:
             self.emit("reshape", stack, [base], [here])
             return here
         here = self._fetched[i] = self.new(source.tensor, name=source.name)
-        self.emit("host_read" if source.role == "stream" else "remote_read", stack, [i], [here])
+        if not source.on_device:
+            kind = "host_read" if source.role == "stream" else "remote_read"
+            self.emit(kind, stack, [i], [here], params={"shards": source.shards})
+        if source.gathered:
+            self.emit("all_gather", stack, [i], [here], params={"axis_size": source.shards})
         return here
 
     def _within(self, frame: int) -> bool:
@@ -259,5 +263,6 @@ class Walker:
             if result.role == "stream" and self.values[i].role != "stream":
                 self.emit("host_write", result.name, [i], [])
             elif not result.location.on_chip and self.values[i].on_device:
-                self.emit("remote_write", result.name, [i], [])
+                shards = self.options.replicas if result.location.sharded else 1
+                self.emit("remote_write", result.name, [i], [], params={"shards": shards})
         return outs
