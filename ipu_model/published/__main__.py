@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ipu_model.calibrate import Calibration, split_by_case
-from ipu_model.published import folds, score
+from ipu_model.published import folds, perturb, score
 from ipu_model.target import get
 from ipu_model.targets import FOLDER
 
@@ -28,11 +28,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", action="store_true", help="print every row")
     parser.add_argument("--folds", type=int, default=0, help="cross-validate by workload with so many parts")
     parser.add_argument("--seeds", type=int, default=3, help="ways of dealing workloads to the parts")
+    parser.add_argument("--perturb", action="store_true", help="answer rows with other contents; print what is wrong")
     parser.add_argument("--markdown", action="store_true", help="plain tables for a document")
     options = parser.parse_args(arguments)
 
     data = json.loads(options.file.read_text())
-    rows, unknown = score.predictable(data["figures"] if isinstance(data, dict) else data)
+    figures = data["figures"] if isinstance(data, dict) else data
+    if options.perturb:
+        return _perturb(figures)
+    rows, unknown = score.predictable(figures)
     if options.store:
         found = score.fit_all(rows)
         Calibration(get(), found).save(FOLDER / "fitted.json", f"fitted to {len(rows)} published figures")
@@ -56,6 +60,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
     for row, reason in unknown:
         print(f"not predicted: {row['family']}, {row['what'][:60]!r}: {reason}")
+    return 0
+
+
+def _perturb(rows: Sequence[dict]) -> int:
+    answers, wrong = 0, 0
+    for finding in perturb.findings(rows):
+        answers += 1
+        if finding is not None:
+            wrong += 1
+            row = finding.variant.row
+            print(f"{row['family']}, {finding.variant.name}: {finding.problem}: {json.dumps(row['config'])}")
+    print(f"{answers} answers, {wrong} to look at")
     return 0
 
 

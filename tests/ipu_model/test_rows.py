@@ -8,7 +8,7 @@ import math
 import pytest
 
 from ipu_model import published
-from ipu_model.published import folds, workload
+from ipu_model.published import folds, perturb, workload
 from ipu_model.published.catalogue import network
 
 GC2 = "GC2 (ipu1) full 1216 tiles, Poplar IPUModel"
@@ -175,3 +175,29 @@ def test_slabs_between_others_have_two_neighbours():
         return published.predict(row("memory_bound", "run time", "s", config, f"GC200, {ipus} IPU"))
 
     assert heat(4) > heat(2)
+
+
+def test_variants_of_a_row_are_answered():
+    params = {"input-size": 64, "output-size": 32, "batch-size": 8, "num-groups": 2, "data-type": "half"}
+    rows = [
+        row("gemm", "total cycles", "cycles", {"op": "fc", "params": params}, GC2),
+        row("exchange", "aggregate exchange bandwidth", "TB/s", {"tiles": 1472}),
+    ]
+    found = list(perturb.findings(rows))
+    assert len(found) > 30
+    assert not [f for f in found if f is not None]
+
+
+def test_variants_that_cannot_be_answered_are_found():
+    sizes = {"input-size": 64, "output-size": 32}
+    broken = row("gemm", "total cycles", "cycles", {"op": "fc", "params": sizes}, GC2)
+    problems = {f.problem for f in perturb.findings([broken]) if f is not None}
+    assert any("needs 'batch-size'" in problem for problem in problems)
+
+
+def test_cheaper_work_is_found(monkeypatch):
+    params = {"input-size": 64, "output-size": 32, "batch-size": 8}
+    figure = row("gemm", "total cycles", "cycles", {"op": "fc", "params": params}, GC2)
+    monkeypatch.setattr(perturb, "model", lambda row, target: lambda t: 1e6 / row["config"]["params"]["batch-size"])
+    problems = {f.problem for f in perturb.findings([figure]) if f is not None}
+    assert "twice the work takes 0.50 of the time" in problems
