@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from .._compat.jax import compile_with
 from ..buffers import give_back, lasting
-from ..lowering.stages import in_stages, taken
+from ..lowering.stages import Preparation, Stages, in_stages
 from . import container, layout
 from .program import SEED, Program
 from .replicas import mesh_for, replicate, spec
@@ -29,8 +29,7 @@ class Traced:
     program: Program
     mesh: Mesh | None
     traced: Any
-    prepare: Any = None
-    passed: tuple[int | None, ...] = ()
+    stages: Stages | None = None
 
     @property
     def jaxpr(self) -> Any:
@@ -62,11 +61,7 @@ def trace(program: Program, hyper_size: int, *, single_device: bool = False, hoi
         return Traced(program, mesh, traced)
     begin = len(signature.changing)
     stages = in_stages(traced.jaxpr, avals, range(begin, begin + len(signature.fixed)), state)
-    return (
-        Traced(program, None, traced)
-        if stages is None
-        else Traced(program, None, stages.step, stages.prepare, stages.passed)
-    )
+    return Traced(program, None, traced if stages is None else stages.step, stages)
 
 
 def _out_shardings(out_axes: Any, mesh: Mesh | None) -> dict[str, Any]:
@@ -103,17 +98,17 @@ def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> 
     """Let XLA compile a traced step."""
     lowered = traced.traced.lower()
     call = compile_with(lowered, options or {})
-    prepare = None if traced.prepare is None else traced.prepare.lower().compile()
+    preparation = None if traced.stages is None else Preparation.of(traced.stages)
     give_back()
-    return Executable(traced.program, traced.mesh, call, prepare, lowered, traced.passed)
+    return Executable(traced.program, traced.mesh, call, preparation, lowered)
 
 
 def from_container(program: Program, path: Path, handle: str) -> Executable:
     """A step that was compiled before, from a file."""
     call, prepare = container.load(path, handle), container.load(path, handle + PREPARE)
     assert call is not None
-    passed = () if prepare is None else tuple(container.note(path, handle + PREPARE))
-    return Executable(program, mesh_for(program.structure.replicas), call, prepare, passed=passed)
+    preparation = None if prepare is None else Preparation.noted(prepare, container.note(path, handle + PREPARE))
+    return Executable(program, mesh_for(program.structure.replicas), call, preparation)
 
 
 PREPARE = "/weights"
@@ -129,10 +124,8 @@ class Executable:
         Order of the flat arguments and results of `call`, fixed variables before they are prepared.
     call : jax.stages.Compiled
         The step, on flat arguments.
-    prepare : jax.stages.Compiled or None
-        What is computed once from the fixed variables; its results take their place.
-    passed : tuple of int or None
-        With `prepare`, for each argument that stands for them: which fixed variable it is, None for a result.
+    preparation : Preparation or None
+        What is computed once from the fixed variables and takes their place.
     """
 
     def __init__(
@@ -140,12 +133,11 @@ class Executable:
         program: Program,
         mesh: Mesh | None,
         call: Any,
-        prepare: Any = None,
+        preparation: Preparation | None = None,
         lowered: Any = None,
-        passed: tuple[int | None, ...] = (),
     ) -> None:
-        self.program, self.mesh, self.call, self.prepare, self._lowered = program, mesh, call, prepare, lowered
-        self.signature, self.passed = Signature.of(program), passed
+        self.program, self.mesh, self.call, self.preparation, self._lowered = program, mesh, call, preparation, lowered
+        self.signature = Signature.of(program)
         (self._changing, self._fixed, _, self._streams), _ = layout.axes(program)
 
     @property
@@ -156,17 +148,25 @@ class Executable:
     @property
     def parts(self) -> dict[str, Any]:
         """What a container keeps, by suffix of the handle."""
-        return {"": self.call} if self.prepare is None else {"": self.call, PREPARE: self.prepare}
+        return {"": self.call} if self.preparation is None else {"": self.call, PREPARE: self.preparation.call}
 
     @property
     def notes(self) -> dict[str, Any]:
         """What a container keeps about `parts`, as JSON."""
-        return {} if self.prepare is None else {PREPARE: self.passed}
+        return {} if self.preparation is None else {PREPARE: self.preparation.note}
 
     def take(self, fixed: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments that stand for the fixed variables."""
         values = tuple(fixed[n] for n in self.signature.fixed)
-        return values if self.prepare is None else taken(self.prepare, self.passed, values)
+        return values if self.preparation is None else self.preparation.take(values)
+
+    def host_views(self, arguments: Sequence[Any]) -> dict[str, np.ndarray]:
+        """Fixed variables that the CPU's memory holds already, in the arguments that `take` made, in another order."""
+        if self.preparation is None or self.mesh is not None or jax.default_backend() != "cpu":
+            return {}
+        names, known = self.signature.fixed, self.program.variables
+        views = {names[i]: x for i, x in self.preparation.views(arguments).items()}
+        return {n: x for n, x in views.items() if not known[n].individual and known[n].order is None}
 
     def step(self, changing: Mapping[str, Any], fixed: Sequence[Any], hyper: Any, feeds: Mapping[str, Any]) -> Any:
         """Run once, with what `take` gave; returns the new variables and the anchors by name."""

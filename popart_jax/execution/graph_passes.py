@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from ..lowering.passes import channels_last, compiler_options, untranspose_weights
+from ..lowering.passes import compiler_options, rewrite_for_kernels
 from .micro import GRADIENT
 from .program import Program, Training
 
@@ -27,8 +27,7 @@ def lay_out(program: Program, platform: str, training: Training | None) -> LaidO
     (and their optimizer state) are kept transposed on the device.
     """
     graph = program.graph.clone(allow_outer_scope_values=True)
-    channels_last(graph, _protected(program))
-    untranspose_weights(graph)
+    rewrite_for_kernels(graph, _protected(program))
     options = compiler_options(program.graph, training=program.training is not None, platform=platform)
     variables = dict(program.variables)
     for name, order in _orders(graph, program, training).items():

@@ -22,7 +22,7 @@ from ..ops.control import staged
 from .bounds import set_bounds
 from .feeds import check_fed
 from .interpreter import Settings, evaluate
-from .passes import channels_last, compiler_options, untranspose_weights
+from .passes import compiler_options, rewrite_for_kernels
 from .passes.autotune import folder as findings_folder
 from .resolve import check_supported
 from .with_weights import Inference
@@ -145,8 +145,7 @@ def to_jax(
     graph = loaded.graph
     set_bounds(graph, bounds or {})
     check_supported(graph, loaded.opset_imports)
-    channels_last(graph)
-    untranspose_weights(graph)
+    rewrite_for_kernels(graph)
     wide = _uses_wide_types(graph)
     return OnnxFunction(loaded, training, wide), _float_initializers(graph, wide)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 
 from .hoist import split
+from .moves import Origin, moved, ways_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,47 @@ def in_stages(closed: Any, avals: Sequence[Any], weights: range, donated: tuple[
     )
 
 
-def taken(
-    prepare: Callable[..., Sequence[Any]], passed: Sequence[int | None], weights: Sequence[Any]
-) -> tuple[Any, ...]:
-    """The arguments that take the place of the weights, by a compiled `Stages.prepare`."""
-    made = iter(prepare(*weights))
-    return tuple(next(made) if p is None else weights[p] for p in passed)
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """The first stage, compiled.
+
+    Attributes
+    ----------
+    call : jax.stages.Compiled
+        From the weights to what is computed of them.
+    passed : tuple of int or None
+        As in `Stages`.
+    back : mapping of int to Origin
+        The weights that a result of `call` holds in another order.
+    """
+
+    call: Any
+    passed: tuple[int | None, ...]
+    back: Mapping[int, Origin]
+
+    @classmethod
+    def of(cls, stages: Stages) -> Preparation:
+        """Compiled."""
+        return cls(stages.prepare.lower().compile(), stages.passed, ways_back(stages.prepare.jaxpr))
+
+    @classmethod
+    def noted(cls, call: Any, note: Mapping[str, Any]) -> Preparation:
+        """Of a program and its `note`, from a file."""
+        back = {weight: (result, tuple((k, tuple(v)) for k, v in moves)) for weight, result, moves in note["back"]}
+        return cls(call, tuple(note["passed"]), back)
+
+    @property
+    def note(self) -> dict[str, Any]:
+        """What there is to know beside `call`, for JSON."""
+        return {"passed": self.passed, "back": [(w, result, moves) for w, (result, moves) in self.back.items()]}
+
+    def take(self, weights: Sequence[Any]) -> tuple[Any, ...]:
+        """The arguments that take the place of the weights."""
+        made = iter(self.call(*weights))
+        return tuple(next(made) if p is None else weights[p] for p in self.passed)
+
+    def views(self, arguments: Sequence[Any]) -> dict[int, np.ndarray]:
+        """The weights that these arguments hold in another order, as views of their memory."""
+        made = [np.asarray(x) for x, p in zip(arguments, self.passed, strict=True) if p is None]
+        found = {weight: (made[result], moved(made[result], moves)) for weight, (result, moves) in self.back.items()}
+        return {weight: view for weight, (held, view) in found.items() if np.may_share_memory(held, view)}

@@ -14,7 +14,7 @@ import numpy as np
 from .._compat.jax import compile_with
 from ..errors import popart_exception
 from .passes import autotune
-from .stages import Stages, in_stages, taken
+from .stages import Preparation, Stages, in_stages
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Inference:
         if stages.prepare.jaxpr.consts:  # these are not in the text
             key += str(len(self._prepared))
         if key not in self._prepared:
-            self._prepared[key] = taken(stages.prepare.lower().compile(), stages.passed, self._params)
+            self._prepared[key] = Preparation.of(stages).take(self._params)
         return self._prepared[key]
 
     def _call(self, traced: Any) -> Any:

@@ -52,7 +52,7 @@ class LeanModel:
 
     proto: onnx.ModelProto
     fields: Mapping[str, int] = field(default_factory=dict)
-    _arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    _arrays: dict[str, np.ndarray] = field(default_factory=dict)
     _reading: Future[None] | None = None
 
     @property
@@ -74,7 +74,11 @@ class LeanModel:
 
     def _tensor(self, name: str, array: np.ndarray) -> ir.TensorProtocol:
         kind, shape = ir.DataType.from_numpy(array.dtype), ir.Shape(array.shape)
-        return ir.LazyTensor(lambda: ir.Tensor(self.weights[name], name=name), kind, shape, cache=True, name=name)
+        return ir.LazyTensor(lambda: ir.Tensor(self.weights[name], name=name), kind, shape, name=name)
+
+    def share(self, held: Mapping[str, np.ndarray], elsewhere: Mapping[str, np.ndarray]) -> None:
+        """Let go of those arrays among `held` whose values are `elsewhere` too: they are read there from now on."""
+        self._arrays.update({n: x for n, x in elsewhere.items() if self._arrays.get(n) is held[n]})
 
     def whole(self) -> onnx.ModelProto:
         """The model as it was read; do not change it."""

@@ -117,18 +117,14 @@ def batch_norm(
     return normalise(x, scale, bias, mean, var, epsilon, shape)
 
 
-@lowers("RectifiedSum", domain=DOMAIN)
-def rectified_sum(a, b, /):
-    """``relu(a + b)``, ending in an addition of two large operands."""
-    return _rectified_sum(a, b) if jnp.issubdtype(a.dtype, jnp.floating) else jax.nn.relu(a + b)
-
-
+@lowers("SharedRelu", domain=DOMAIN)
 @jax.custom_jvp
-def _rectified_sum(a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.maximum(a, -b) + b
+def shared_relu(x, /):
+    """Relu as a selection."""
+    return jnp.where(x <= 0, jnp.zeros((), x.dtype), x)
 
 
-@_rectified_sum.defjvp
+@shared_relu.defjvp
 def _(primals, tangents):
-    y = _rectified_sum(*primals)
-    return y, jnp.where(y > 0, jnp.add(*tangents), 0)
+    y = shared_relu(*primals)
+    return y, jnp.where(y > 0, *tangents, 0)

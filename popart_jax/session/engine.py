@@ -51,7 +51,7 @@ class Engine:
         self.hyper: Any = None
         self.rng: np.ndarray | None = None
         self._held: dict[str, Any] = {}
-        self._fixed_host: Mapping[str, np.ndarray] = {}
+        self._fixed_host: dict[str, np.ndarray] = {}
 
     @property
     def changing(self) -> dict[str, Any]:
@@ -113,8 +113,14 @@ class Engine:
             facts.append(AnchorFact(anchor.name, kind.dtype, (*lead, *kind.shape), slots * local))
         return facts
 
-    def load_variables(self, host: Mapping[str, np.ndarray]) -> None:
-        """Bring the host copy of all variables to the device."""
+    def load_variables(self, host: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Bring the host copy of all variables to the device.
+
+        Returns
+        -------
+        dict of str to array
+            Views of the device's memory that can take the place of host copies of variables no run changes.
+        """
         main = self.programs[MAIN].executable
         changing = main.program.changing
         for n in changing:  # one by one, so that old and new values of all are never there at once
@@ -125,6 +131,10 @@ class Engine:
         put = {n: main.put_variable(n, self._fixed_host[n]) for n in own}
         self.fixed = main.take(put)
         self._held = put if len(self.programs) > 1 else {}
+        views = main.host_views(self.fixed)
+        same = {n: x for n, x in views.items() if (x.shape, x.dtype) == (host[n].shape, host[n].dtype)}
+        self._fixed_host |= same
+        return same
 
     def put_seed(self, words: np.ndarray) -> None:
         """Set the random seed, two words with the low one first."""

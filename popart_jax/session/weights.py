@@ -24,14 +24,20 @@ class HostWeights:
 
     def __init__(self, prepared: Prepared) -> None:
         self.prepared = prepared
-        self.copy: dict[str, np.ndarray] = dict(prepared.initial)
+        self.copy = prepared.initial  # the very same: nobody else keeps what is replaced here
         self.fetched: dict[str, np.ndarray] = {}
         self.loaded = False
 
     def to_device(self, engine: Engine) -> None:
-        """(a) to (b)."""
-        engine.load_variables(self.copy)
+        """(a) to (b), for good."""
+        self.send(engine)
         self.loaded = True
+
+    def send(self, engine: Engine) -> None:
+        """(a) to (b); where the device keeps a value for good, (a) becomes a view of it, so that it is there once."""
+        shared = engine.load_variables(self.copy)
+        self.prepared.source.share(self.copy, shared)
+        self.copy.update(shared)
 
     def fetch(self, engine: Engine) -> None:
         """(b) to (c)."""

@@ -60,3 +60,57 @@ def test_the_model_is_written_whole_over_the_file_it_came_from(tmp_path: Path) -
     path.write_bytes(b"")
     made.run(stepio)
     np.testing.assert_allclose(anchors["y"], X @ W, rtol=1e-4, atol=1e-4)
+
+
+def turned_session(path: Path, constant: bool = False) -> tuple[popart.InferenceSession, dict, popart.PyStepIO]:
+    """A session whose weight is transposed before it is read."""
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, SIZE]) for n in "xy")
+    node = helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)
+    graph = helper.make_graph([node], "g", [x], [y], [numpy_helper.from_array(W, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=8), path)
+    options = popart.SessionOptions()
+    options.constantWeights = constant
+    flow = popart.DataFlow(1, {"y": popart.AnchorReturnType("All")})
+    device = popart.DeviceManager().createCpuDevice()
+    made = popart.InferenceSession(str(path), flow, device, userOptions=options)
+    made.prepareDevice()
+    anchors = made.initAnchorArrays()
+    return made, anchors, popart.PyStepIO({"x": X}, anchors)
+
+
+def test_a_weight_in_another_order_stands_in_memory_once(tmp_path: Path) -> None:
+    made, anchors, stepio = turned_session(tmp_path / "m.onnx")
+    made.run(stepio)
+    np.testing.assert_allclose(anchors["y"], X @ W.T, rtol=1e-4, atol=1e-4)
+    assert made._engine is not None
+    host = made._weights.copy["w"]
+    np.testing.assert_array_equal(host, W)
+    assert any(np.shares_memory(np.asarray(a), host) for a in made._engine.fixed)
+    assert made._prepared.source.weights["w"] is host
+
+
+def test_what_was_sent_can_be_read_written_and_saved(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    made, anchors, stepio = turned_session(path)
+    made.weightsToHost()
+    read = np.empty_like(W)
+    made.readWeights(popart.PyWeightsIO({"w": read}))
+    np.testing.assert_array_equal(read, W)
+    made.modelToHost(str(tmp_path / "saved.onnx"))
+    assert onnx.load(tmp_path / "saved.onnx") == onnx.load(path)
+    made.writeWeights(popart.PyWeightsIO({"w": W * 2}))
+    made.weightsFromHost()
+    made.run(stepio)
+    np.testing.assert_allclose(anchors["y"], X @ (W.T * 2), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(made._prepared.source.weights["w"], W)  # the model itself is as it was read
+    made.modelToHost(str(tmp_path / "doubled.onnx"))
+    (stored,) = onnx.load(tmp_path / "doubled.onnx").graph.initializer
+    np.testing.assert_array_equal(numpy_helper.to_array(stored), W * 2)
+
+
+def test_constants_are_saved_from_there(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    made, _, stepio = turned_session(path, constant=True)
+    made.run(stepio)
+    made.modelToHost(str(tmp_path / "saved.onnx"))
+    assert onnx.load(tmp_path / "saved.onnx") == onnx.load(path)

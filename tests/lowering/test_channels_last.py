@@ -74,7 +74,7 @@ def in_other_ranks(a: Author, spatial: int) -> str:
     return a.op("Concat", y, y, axis=-1)
 
 
-def transposes_left(graph, output: str, x: np.ndarray, expected: np.ndarray) -> list[tuple[int, ...]]:
+def transposes_left(graph, output: str, x: np.ndarray, expected) -> list[tuple[int, ...]]:
     """Shapes of the transposes that every run makes; checks its result."""
     halves = split(two_arguments(graph, output, x), [True] * len(graph.initializers) + [False])
     assert halves is not None

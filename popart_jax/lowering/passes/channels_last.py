@@ -18,10 +18,10 @@ _RANKS = (3, 4, 5)
 
 UNARY = {
     "Abs", "Cast", "Ceil", "Celu", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity",
-    "LeakyRelu", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Softplus", "Softsign", "Sqrt",
-    "Swish", "Tanh", "ThresholdedRelu",
+    "LeakyRelu", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "SharedRelu", "Sigmoid", "Softplus",
+    "Softsign", "Sqrt", "Swish", "Tanh", "ThresholdedRelu",
 }  # fmt: skip
-BROADCASTING = {"Add", "Sub", "Mul", "Div", "Pow", "PRelu", "Max", "Min", "Sum", "Mean", "RectifiedSum"}
+BROADCASTING = {"Add", "Sub", "Mul", "Div", "Pow", "PRelu", "Max", "Min", "Sum", "Mean"}
 
 
 def last(rank: int) -> tuple[int, ...]:

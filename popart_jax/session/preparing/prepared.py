@@ -85,7 +85,7 @@ class Prepared:
     source: LeanModel
     program: Program
     held: Mapping[str, Held]
-    initial: Mapping[str, np.ndarray]
+    initial: dict[str, np.ndarray]
     state: frozenset[str]
     hyper: hyper.HyperLayout | None
     infos: Mapping[str, Type]
@@ -289,7 +289,7 @@ def _finish(
     model: ir.Model,
     program: Program,
     held: Mapping[str, Held],
-    initial: Mapping[str, np.ndarray],
+    initial: dict[str, np.ndarray],
     layout: hyper.HyperLayout | None,
     types: Mapping[str, Type],
     differentiated: Collection[str],
