@@ -74,7 +74,8 @@ def _trace(node: ir.Node, version: int) -> Mapping[str, Type]:
     wanted = [v.name or "" for v in node.outputs]
     with enable_x64(True):  # the types of the IR, not those that the device computes in
         shapes = jax.eval_shape(lambda values: evaluate(graph, values, wanted, settings), fed)
-    return {name: (ir.DataType.from_numpy(s.dtype), tuple(s.shape)) for name, s in shapes.items()}
+    tensors = {name: s for name, s in shapes.items() if isinstance(s, jax.ShapeDtypeStruct)}  # the others are sequences
+    return {name: (ir.DataType.from_numpy(s.dtype), tuple(s.shape)) for name, s in tensors.items()}
 
 
 def _streamed(node: ir.Node) -> list[ir.Value]:

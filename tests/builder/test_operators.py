@@ -284,3 +284,11 @@ def test_a_refused_operator_does_not_stay_in_the_model():
     with pytest.raises(popart_exception, match="invalid shape"):
         builder.aiOnnx.pad([x], pads=[0, -4, 0, 0])
     assert builder.getModelProto() == before
+
+
+def test_sequences_have_no_shape():
+    builder = Builder(opsets={"ai.onnx": 11, "ai.graphcore": 1})
+    x = builder.addInputTensor("FLOAT", [2, 3], "x")
+    out = builder.aiOnnx.sequenceconstruct([x, x])
+    with pytest.raises(popart_exception, match="is not known"):
+        builder.getTensorShape(out)
