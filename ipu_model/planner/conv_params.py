@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 Pass = Literal[
@@ -67,7 +68,7 @@ class ConvParams:
     def dims(self) -> int:
         return len(self.field)
 
-    @property
+    @cached_property
     def transformed_in(self) -> Dims:
         """Input extent after dilation and padding."""
         return tuple(
@@ -75,11 +76,11 @@ class ConvParams:
             for f, d, lo, hi in zip(self.field, self.in_dilation, self.pad_lower, self.pad_upper, strict=True)
         )
 
-    @property
+    @cached_property
     def transformed_kernel(self) -> Dims:
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.kernel_dilation, strict=True))
 
-    @property
+    @cached_property
     def out(self) -> Dims:
         """Output extent."""
         return tuple(
