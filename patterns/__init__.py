@@ -18,6 +18,7 @@ from .catalogue import LEVELS, Level, Row, declare
 from .selection import (
     PatternSelectionError,
     PatternSet,
+    are_own,
     at_level,
     check_mandatory,
     from_names,
@@ -46,6 +47,7 @@ __all__ = [
     "SweepLimitError",
     "SweepLog",
     "apply",
+    "are_own",
     "at_level",
     "catalogue",
     "check_mandatory",

@@ -40,6 +40,12 @@ def at_level(level: Level | str | int = "Default") -> PatternSet:
     return PatternSet(frozenset(row.name for row in catalogue.rows() if row.on_at(name)))
 
 
+def are_own(selection: PatternSet) -> bool:
+    """Whether all rules of these patterns are this package's."""
+    rules = (rule for name in selection.enabled for rule in RULES.get(name, ()))
+    return all(rule.rewrite.__module__.startswith(f"{__package__}.") for rule in rules)
+
+
 def from_names(names: Iterable[str]) -> PatternSet:
     """Exactly these patterns and nothing else."""
     chosen = frozenset(names)

@@ -66,6 +66,11 @@ def cache_hits() -> int:
     return len(_hits())
 
 
+def settings() -> dict[str, Any]:
+    """JAX's settings as they hold here, those of scopes around included."""
+    return {name: getattr(jax.config, name, value) for name, value in jax.config.values.items()}
+
+
 @contextlib.contextmanager
 def compilation_cache(folder: str | None) -> Iterator[None]:
     """Scope in which JAX keeps every compiled program in a folder and looks there first; None is no folder at all."""

@@ -46,7 +46,7 @@ def write(
     notes : mapping of str to Any, optional
         What to know about executables, by handle; anything that JSON can hold.
     """
-    temporary = path.with_name(path.name + ".part")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")  # others may write the same file
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         counts = {}
         for handle, compiled in executables.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import time
 import weakref
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..logs import module_logger
 from ..model.debug import recording
 from ..model.dtypes import BY_NUMPY
 from ..model.tensor_info import _TensorInfoCore
-from . import developer_output, memory_check, numeric_checks, option_checks, seeds
+from . import developer_output, memory_check, numeric_checks, option_checks, program_cache, seeds
 from .anchor_arrays import init_anchor_arrays
 from .dataflow import DataFlow
 from .engine import FORWARD_ONLY, MAIN, Engine
@@ -197,7 +198,10 @@ class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMetho
             else:
                 log.info("Loading serialized PopART executable from %s", self._stored)
                 return
-        engine.compile(handles)
+        started = time.monotonic()
+        if not program_cache.load(engine, handles, self._prepared):
+            engine.compile(handles)
+            program_cache.store(engine, self._prepared, started)
         module_logger("devicex").info("Graph compiled")
         self._cache.store(engine, self._weights.copy)
 

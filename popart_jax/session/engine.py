@@ -12,7 +12,7 @@ import numpy as np
 
 from .._compat.jax import cache_hits, shortest_call
 from ..execution import Executable, Program, compile_traced, from_container, trace
-from ..execution.compiled import to_every_host, to_host
+from ..execution.compiled import Traced, to_every_host, to_host
 from ..execution.graph_passes import LaidOut, lay_out
 from ..execution.layout import from_device_order, group_values, input_shapes, replica_values
 from ..execution.micro import GRADIENT
@@ -86,17 +86,20 @@ class Engine:
     def _executable(
         self, laid_out: LaidOut, handle: str, stored: Path | None, advance: Callable[[], None]
     ) -> Executable:
-        size = 1 if self.prepared.hyper is None else self.prepared.hyper.size
         if stored is not None:
             advance()
             return from_container(laid_out.program, stored, handle)
-        traced = trace(laid_out.program, size, hoist=self._hoists)
+        traced = self._traced(laid_out)
         advance()
         asked = self.prepared.request.options.engineOptions.get(autotune.ENGINE_OPTION)
         place, options = autotune.folder(asked), laid_out.options
         if place is not None and traced.mesh is None:
             options = autotune.choose(traced.traced, options, place)
         return compile_traced(traced, options)
+
+    def _traced(self, laid_out: LaidOut) -> Traced:
+        size = 1 if self.prepared.hyper is None else self.prepared.hyper.size
+        return trace(laid_out.program, size, hoist=self._hoists)
 
     def _stream_facts(self, program: Program) -> list[StreamFact]:
         shapes = input_shapes(program, self.prepared.local_replicas)
@@ -191,8 +194,9 @@ class Engine:
         return executable.step(state, fixed, self.hyper, feeds)[1]
 
     def stable_hlo(self) -> str:
-        """The main program as it was handed to XLA."""
-        return self.programs[MAIN].executable.text
+        """The main program as it was handed to XLA; traced for this where it came compiled from a file."""
+        loaded = self.programs[MAIN]
+        return loaded.executable.text or self._traced(loaded.laid_out).traced.lower().as_text()
 
     def wait(self) -> None:
         """Return when the last step is done, so that its input arrays may be changed."""

@@ -18,8 +18,8 @@ from ..version import __version__
 from .engine import Engine
 from .files import makedirsAndCheckWritable
 from .preparing import Prepared
+from .preparing.kept import SUFFIX
 
-SUFFIX = ".popef"
 _SAVABLE = (DeviceType.Ipu, DeviceType.OfflineIpu)
 _NOT_IN_KEY = ("cachePath", "enableEngineCaching", "enableVariablesCaching", "logDir")
 
@@ -102,7 +102,7 @@ class EngineCache:
         key = executable_key(self._prepared)
         keep = variables if self._prepared.request.options.enableVariablesCaching else None
         container.write(
-            self._folder / f"{key}{SUFFIX}", key, _calls(engine) if engine.portable else {}, keep, _notes(engine)
+            self._folder / f"{key}{SUFFIX}", key, calls(engine) if engine.portable else {}, keep, notes(engine)
         )
 
 
@@ -111,11 +111,13 @@ def _could_be(path: Path, key: str) -> bool:
     return found == key or (found is None and path.stem == key)
 
 
-def _calls(engine: Engine) -> dict[str, Any]:
+def calls(engine: Engine) -> dict[str, Any]:
+    """Compiled programs of an engine as a container keeps them, by handle."""
     return {h + suffix: call for h, held in engine.programs.items() for suffix, call in held.executable.parts.items()}
 
 
-def _notes(engine: Engine) -> dict[str, Any]:
+def notes(engine: Engine) -> dict[str, Any]:
+    """What a container keeps beside them."""
     return {h + suffix: note for h, held in engine.programs.items() for suffix, note in held.executable.notes.items()}
 
 
@@ -169,7 +171,7 @@ class ExecutableMethods:
             with compilation_cache(None):
                 self._engine.compile(tuple(self._engine.programs))
         variables = self._weights.copy if saveVariables else None
-        container.write(target, executable_key(self._prepared), _calls(self._engine), variables, _notes(self._engine))
+        container.write(target, executable_key(self._prepared), calls(self._engine), variables, notes(self._engine))
 
     @checked
     def saveVariables(self, path: str) -> None:

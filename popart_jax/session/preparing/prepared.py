@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -36,6 +37,7 @@ from . import gradients, hyper, loss_scale, source
 from .anchoring import GRADIENT, anchors_of
 from .clips import clip_groups
 from .infos import host_types
+from .kept import kept_types, place
 from .source import Held
 from .state import state_of
 
@@ -79,6 +81,10 @@ class Prepared:
         Host types of the inputs.
     local_replicas : int
         Replicas of this process.
+    kept : Path or None
+        File of what was traced and compiled.
+    traced_types : mapping of str to Type
+        Types of the tensors before the patterns.
     """
 
     request: Request
@@ -93,6 +99,8 @@ class Prepared:
     local_replicas: int
     facts: OptionFacts
     constants: frozenset[str] = frozenset()
+    kept: Path | None = None
+    traced_types: Mapping[str, Type] = field(default_factory=dict)
 
 
 def prepare(request: Request, tracked: Collection[str] | None = None) -> Prepared:
@@ -126,16 +134,19 @@ def prepare(request: Request, tracked: Collection[str] | None = None) -> Prepare
     structure = _structure(request)
     held, constants = _variables(model, request, structure)
     base = _base_program(model, request, structure, held)
-    device_types = graph_types(base)
+    kept = place(request, read.source, base, held)
+    device_types = kept_types(kept) or graph_types(base)
     check_calls(graph, device_types, model.opset_imports.get("", 1))
     check_serialised_matmuls(graph, device_types)
     raise_all(check_options(options, facts))
     announce(options, facts)
     check_mandatory(request.patterns.selection)
     if training:
-        return _prepare_training(request, read.source, model, base, held, saved_state, device_types, facts, tracked)
-    initial = _host_values(graph, held)
-    return _finish(request, read.source, model, base, held, initial, None, device_types, frozenset(), constants, facts)
+        made = _prepare_training(request, read.source, model, base, held, saved_state, device_types, facts, tracked)
+    else:
+        initial, none = _host_values(graph, held), frozenset()
+        made = _finish(request, read.source, model, base, held, initial, None, device_types, none, constants, facts)
+    return replace(made, kept=kept, traced_types=device_types)
 
 
 def _structure(request: Request) -> Structure:

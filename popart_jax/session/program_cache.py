@@ -1,0 +1,40 @@
+"""Compiled programs of a session in the file that `preparing.kept` found a place for."""
+
+from __future__ import annotations
+
+import time
+
+from .._compat.jax import settings
+from ..execution import container
+from ..logs import module_logger
+from .engine import Engine
+from .executables import calls, notes
+from .preparing import Prepared
+from .preparing.kept import TYPES, is_ours, note_of
+
+
+def load(engine: Engine, handles: tuple[str, ...], prepared: Prepared) -> bool:
+    """Fill the engine from the file, if it is there and can be used."""
+    path = prepared.kept
+    if path is None or not path.is_file() or not is_ours(prepared.program):
+        return False
+    try:
+        engine.compile(handles, path)
+    except Exception as err:  # a damaged file: XLA has no narrower class
+        module_logger("session").warning("Failed to load compiled programs from %s: %s", path, err)
+        return False
+    return True
+
+
+def store(engine: Engine, prepared: Prepared, started: float) -> None:
+    """Keep what was compiled since `started` (of `time.monotonic`), where JAX would keep it and it can be written."""
+    path, seconds = prepared.kept, time.monotonic() - started
+    if path is None or not engine.portable or not is_ours(prepared.program):
+        return
+    if seconds < settings()["jax_persistent_cache_min_compile_time_secs"]:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        container.write(path, path.stem, calls(engine), None, {**notes(engine), TYPES: note_of(prepared.traced_types)})
+    except Exception as err:  # no room, no right to write, or calls into Python, which no file can hold
+        module_logger("session").debug("Compiled programs are not kept in %s: %s", path, err)
