@@ -105,7 +105,11 @@ def _blur_step(what: str, vector: str, width: float, height: float, count: int, 
     elif "pre-exchange" in part:
         quantities = {"stencil.pack_pixel": border, "stencil.pack_byte": border * size, "stencil.pack_base": 1.0}
     elif "post-exchange" in part:
-        quantities = {"stencil.unpack_pixel": border, "stencil.unpack_square": border**2}
+        quantities = {
+            "stencil.unpack_pixel": border,
+            "stencil.unpack_square": border**2,
+            "stencil.unpack_byte": border * size,
+        }
     elif "compute" in part:
         quantities = {f"stencil.compute_{_kind(vector)}": pixels, "stencil.compute_base": 1.0}
     else:
