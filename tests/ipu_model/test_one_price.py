@@ -8,6 +8,7 @@ import pytest
 from jax import lax
 
 import ipu_model
+from ipu_model import published
 from ipu_model.planner.convolution import ConvParams, Options, fully_connected_passes, plan_convolution, plan_matmul
 
 MK2 = ipu_model.get_target("mk2")
@@ -91,3 +92,52 @@ def test_memory_of_a_product_is_that_of_its_plan(m, k, n):
     parts = report.memory.peak_parts
     assert parts["inputs"] == pytest.approx(operands, rel=0.1)
     assert sum(parts.values()) == pytest.approx(report.memory.max_tile, abs=len(parts) + 1)
+
+
+def benchmark(op, params, data="fp16 data, fp32 partials", chip="GC200 (ipu2) full 1472 tiles, Poplar IPUModel"):
+    return published.predict(
+        {"family": op, "what": "total cycles", "unit": "cycles", "precision": data, "hardware": chip,
+         "config": {"op": op, "params": params}}
+    )  # fmt: skip
+
+
+CONVS = ((14, 1, 1024, 256, 4), (28, 3, 128, 128, 2), (7, 3, 512, 512, 4), (56, 1, 64, 256, 1))
+
+
+@pytest.mark.parametrize(("field", "kernel", "ins", "outs", "batch"), CONVS)
+def test_a_traced_layer_costs_what_its_benchmark_row_predicts(field, kernel, ins, outs, batch):
+    # the row: forward, backward, weight update and a scaled add into the weights, no copies to and from the host
+    pad = kernel // 2
+
+    def step(x, w, d):
+        y, pull = jax.vjp(lambda x, w: lax.conv_general_dilated(x, w, (1, 1), ((pad, pad), (pad, pad))), x, w)
+        dx, dw = pull(d)
+        with jax.named_scope("update"):
+            return y, dx, w - jnp.float16(0.05) * dw
+
+    x, w, d = f16(batch, ins, field, field), f16(outs, ins, kernel, kernel), f16(batch, outs, field, field)
+    report = ipu_model.profile(step, x, w, d)
+    row = {"field": field, "kernel-size": kernel, "input-channels": ins, "output-channels": outs, "batch-size": batch,
+           "padding": pad}  # fmt: skip
+    assert report.cycles.total == pytest.approx(benchmark("conv", row), rel=0.12)
+    products = sum(priced(report, "conv_general_dilated"))
+    assert products == pytest.approx(benchmark("conv", row), rel=0.08)
+
+
+@pytest.mark.parametrize(("batch", "ins", "outs"), [(128, 1024, 4096), (64, 512, 512), (16, 256, 1000)])
+def test_a_traced_dense_layer_costs_what_its_benchmark_row_predicts(batch, ins, outs):
+    def step(x, w, d):
+        y, pull = jax.vjp(jnp.matmul, x, w)
+        dx, dw = pull(d)
+        with jax.named_scope("update"):
+            return y, dx, w - jnp.float16(0.05) * dw
+
+    report = ipu_model.profile(step, f16(batch, ins), f16(ins, outs), f16(batch, outs))
+    row = benchmark("fc", {"batch-size": batch, "input-size": ins, "output-size": outs})
+    assert report.cycles.total == pytest.approx(row, rel=0.12)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(200, 256, 20000), (512, 512, 512)])
+def test_a_traced_product_costs_what_its_benchmark_row_predicts(m, k, n):
+    report = ipu_model.profile(lambda a, b, c: c + a @ b, f16(m, k), f16(k, n), f16(m, n))
+    assert report.cycles.total == pytest.approx(benchmark("gemm", {"m": m, "k": k, "n": n}), rel=0.12)
