@@ -372,6 +372,7 @@ def _check_work(program: Program) -> None:
         return
     known = names(program.graph)
     shown = [a.source.removeprefix(GRADIENT) for a in program.anchors]
-    needed = [n for n in (*shown, *program.copies.values()) if n in known and known[n].producer() is not None]
-    if not needed and not any(has_effect(node) for node in program.graph):
+    makers = [known[n].producer() for n in (*shown, *program.copies.values()) if n in known]
+    works = any(node is not None and node.op_type != "Constant" for node in makers)
+    if not works and not any(has_effect(node) for node in program.graph):
         raise popart_exception("All operations in the main graph were pruned, nothing to compute")
