@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ipu_model.costs.reduction import REDUCTIONS
 from ipu_model.costs.rule import OpCost
-from ipu_model.walk.program import Program
+from ipu_model.walk.program import Op, Program
+
+IN_PLACE = OpCost(view=True, layout="keep")
 
 
 def use_counts(program: Program) -> list[int]:
@@ -19,6 +24,24 @@ def use_counts(program: Program) -> list[int]:
     for c in program.carries:
         uses[c.new] += 1
     return uses
+
+
+def summed_halves(program: Program, uses: list[int]) -> dict[int, tuple[int, Op]]:
+    """Casts of half data that only a reduction reads, each with that step and what it reduces instead.
+
+    The library adds halves up in fp32 inside its reduction; JAX writes the cast before it out.
+    """
+    made: dict[int, int] = {}
+    found = {}
+    for at, step in enumerate(program.steps):
+        op = step.op
+        if op.primitive == "convert_element_type" and op.inputs[0].half and op.output.dtype == "float32":
+            made[step.outputs[0]] = at
+        source = made.get(step.inputs[0], -1) if op.primitive in REDUCTIONS else -1
+        if source >= 0 and uses[step.inputs[0]] == 1 and program.steps[source].frame == step.frame:
+            halves = program.steps[source].op.inputs[0]
+            found[source] = (at, replace(op, inputs=(halves, *op.inputs[1:])))
+    return found
 
 
 def fused_into(program: Program, prices: list[OpCost], uses: list[int]) -> list[int]:

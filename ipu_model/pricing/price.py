@@ -13,7 +13,7 @@ from ipu_model.costs import Context, OpCost, Rule, Superstep, rules
 from ipu_model.costs import default as default_rule
 from ipu_model.costs.rule import superstep_cost
 from ipu_model.placement import Placement
-from ipu_model.pricing.fusion import fused_into, use_counts
+from ipu_model.pricing.fusion import IN_PLACE, fused_into, summed_halves, use_counts
 from ipu_model.pricing.layouts import Layouts
 from ipu_model.pricing.placing import ipus_of, transfers
 from ipu_model.walk.program import Op, Program, Step
@@ -84,6 +84,8 @@ def price(
     counting = control_price(context)
     prices = [counting if is_control(s) else op_prices[id(s.op)] for s in program.steps]
     uses = use_counts(program)
+    if context.options.fuse_elementwise:
+        _sum_halves(program, prices, uses, context, rule_of or known_rule)
     into = fused_into(program, prices, uses) if context.options.fuse_elementwise else [-1] * len(prices)
     step_ipus, homes = ipus_of(program, placement)
     extras = _extras(program, prices, context, step_ipus, homes, placement)
@@ -92,6 +94,18 @@ def price(
     priced.trips = _taken(program, costs)
     _run_again(priced)
     return priced
+
+
+def _sum_halves(
+    program: Program, prices: list[OpCost], uses: list[int], context: Context, rule_of: Callable[[str], Rule]
+) -> None:
+    """Reductions read half data as it is, where only a cast stands between."""
+    seen: dict[tuple, OpCost] = {}
+    for cast, (at, op) in summed_halves(program, uses).items():
+        key = (id(program.steps[at].op), op.inputs[0])
+        if key not in seen:
+            seen[key] = rule_of(op.primitive)(op, context.narrowed(op.attributes.io_tiles))
+        prices[cast], prices[at] = IN_PLACE, seen[key]
 
 
 def _run_again(priced: Priced) -> None:

@@ -105,6 +105,19 @@ def test_fusion_within_one_node_saves_launches_and_memory():
     assert sum(s.fused for s in on.steps) == 2
 
 
+def test_half_data_is_added_up_without_a_copy_in_float():
+    def sums(x):
+        return x.astype(jnp.float32).sum(1)
+
+    fused, apart = (ipu_model.profile(sums, f16(4096, 512), fuse_elementwise=on) for on in (True, False))
+    plain = ipu_model.profile(lambda x: lax.reduce_sum(x, (1,)), f16(4096, 512))
+    assert fused.cycles == plain.cycles
+    assert fused.cycles.total < apart.cycles.total
+    assert fused.memory.total < apart.memory.total - 3 * 4096 * 512
+    both = ipu_model.profile(lambda x: (sums(x), x.astype(jnp.float32)), f16(4096, 512))
+    assert "Cast" in both.summary(show_execution_steps=True)
+
+
 def test_transposed_operand_costs_an_exchange_only_where_layouts_meet():
     square = f32(256, 256)
     same = ipu_model.profile(lambda x, y: x.T + y.T, square, square).cycles
