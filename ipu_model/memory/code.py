@@ -38,6 +38,7 @@ class VertexType:
     tiles: int
     code_bytes: int
     state_bytes: int
+    field_bytes: int
 
 
 def code_size(vertex: str) -> int:
@@ -50,12 +51,12 @@ def code_by_tile(priced: Priced, tiles: int) -> tuple[dict[str, np.ndarray], lis
     by = {c: np.zeros((ipus, tiles)) for c in CATEGORIES[1:]}
     by["stack"] += STACK_BYTES
     by["controlCode"] += CONTROL_BYTES
-    types: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    types: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for step, ipu, outlined, control in _distinct(priced):
         by["controlCode"][ipu] += control
         if not outlined:
             _add(step, by, types, ipu, tiles)
-    for (ipu, name), (_, most, _) in types.items():
+    for (ipu, name), (_, most, _, _) in types.items():
         by["vertexCode"][ipu, :most] += code_size(name)
     return by, _types(types)
 
@@ -81,18 +82,24 @@ def _add(s: Superstep, by: dict[str, np.ndarray], types: dict, ipu: int, tiles: 
         instances = max(int(s.vertices), used)
         state = instances / used * VERTEX_STATE_BYTES
         by["vertexInstanceState"][ipu, :used] += state
-        by["vertexFieldData"][ipu, :used] += WORKLIST_BYTES if "Conv" in s.vertex else 0
+        fields = WORKLIST_BYTES if "Conv" in s.vertex else 0
+        by["vertexFieldData"][ipu, :used] += fields
         row = types[ipu, s.vertex]
         row[0] += instances
         row[1] = max(row[1], used)
         row[2] += int(state * used)
+        row[3] += fields * used
     if s.received:
         kind = "hostExchangeCode" if not _zero(s.host) else "globalExchangeCode" if not _zero(s.inter_ipu) else ""
         if kind:
             by[kind][ipu] += HOST_EXCHANGE_BYTES if kind.startswith("host") else GLOBAL_EXCHANGE_BYTES
         else:
-            messages = BASE_MESSAGES + min(256, float(s.received) / used / BYTES_PER_MESSAGE)
-            by["internalExchangeCode"][ipu, :used] += MESSAGE_BYTES * messages
+            by["internalExchangeCode"][ipu, :used] += exchange_code(float(s.received), used)
+
+
+def exchange_code(received: float, tiles: int) -> float:
+    """Bytes on each tile of the code of one exchange that brings `received` bytes to `tiles` tiles."""
+    return MESSAGE_BYTES * (BASE_MESSAGES + min(256, received / tiles / BYTES_PER_MESSAGE))
 
 
 def _zero(x) -> bool:
@@ -101,11 +108,12 @@ def _zero(x) -> bool:
 
 def _types(types: dict[tuple[int, str], list[int]]) -> list[VertexType]:
     merged: dict[str, list[int]] = {}
-    for (_, name), (instances, most, state) in types.items():
-        row = merged.setdefault(name, [0, 0, 0, 0])
+    for (_, name), (instances, most, state, fields) in types.items():
+        row = merged.setdefault(name, [0, 0, 0, 0, 0])
         row[0] += instances
         row[1] = max(row[1], most)
         row[2] += code_size(name) * most
         row[3] += state
-    rows = [VertexType(n, r[0], r[1], r[2], r[3]) for n, r in merged.items()]
+        row[4] += fields
+    rows = [VertexType(n, *r) for n, r in merged.items()]
     return sorted(rows, key=lambda v: (-v.code_bytes - v.state_bytes, v.name))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from ipu_model.costs import OpCost
 from ipu_model.memory.storage import Storage, storages
 from ipu_model.partition import Spread
 from ipu_model.pricing import Priced
@@ -51,11 +52,11 @@ class Liveness:
 
 @dataclass(frozen=True)
 class Change:
-    """A program that differs only in memory: nodes to recompute, sizes scaled by value, temporaries by step."""
+    """A program that differs only in memory: nodes to recompute, sizes scaled by value, other prices by step."""
 
     recompute: frozenset[str] = frozenset()
     scale: Callable[[int], float] | None = None
-    temporary: Callable[[int], float] | None = None
+    price: Callable[[int], OpCost | None] | None = None
 
 
 NO_CHANGE = Change()
@@ -70,7 +71,7 @@ def spread_of(priced: Priced, value: int, made: dict[int, Spread]) -> tuple[Spre
 
 def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE) -> Liveness:
     """Walk over the steps, adding what begins and removing what ends."""
-    made = _made(priced)
+    made = _made(priced, change)
     pieces = storages(priced, change.recompute | priced.recomputed)
     both = [spread_of(priced, p.value, made) for p in pieces]
     spreads, widths = [s for s, _ in both], [w for _, w in both]
@@ -85,7 +86,7 @@ def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE) -> Liveness:
     for piece, spread, width in zip(pieces, spreads, widths, strict=True):
         upto = levels.upto(spread.tiles)
         levels.add(piece, upto, _level(spread, width, edges, upto, counts))
-    peak, interleaved, steps, worst = levels.run(priced)
+    peak, interleaved, steps, worst = levels.run(priced.ipus)
     always = levels.always
     peak_step = int(worst.argmax()) if len(worst) else 0
     ipu = int((always + peak).max(axis=1).argmax())
@@ -96,30 +97,27 @@ def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE) -> Liveness:
 
 @dataclass(frozen=True)
 class Need:
-    """Temporary bytes per tile of a step: in all, and what is still there when the outputs are written."""
+    """Temporary bytes per tile of a step: in all, what is still there when outputs are written, what is interleaved."""
 
     computing: float = 0.0
     finishing: float = 0.0
+    interleaved: float = 0.0
+    tiles: int = 0
 
 
-def need_of(priced: Priced, at: int) -> Need:
-    """What a step needs beside its operands and outputs."""
-    price = priced.prices[at]
+def need_of(priced: Priced, at: int, price: OpCost | None = None) -> Need:
+    """What a step needs beside its operands and outputs, by its price or another one."""
+    price = price or priced.prices[at]
     if priced.into[at] >= 0 or not price.temporary:
         return Need()
     whole = float(price.temporary)
-    return Need(whole, whole if price.beside_outputs is None else min(whole, float(price.beside_outputs)))
+    rest = whole if price.beside_outputs is None else min(whole, float(price.beside_outputs))
+    return Need(whole, rest, float(price.interleaved), max((int(s.tiles) for s in price.supersteps), default=1))
 
 
 def _needs(priced: Priced, change: Change) -> list[Need]:
-    own = [need_of(priced, at) for at in range(len(priced.program.steps))]
-    if change.temporary is None:
-        return own
-    changed = []
-    for at, need in enumerate(own):
-        whole = change.temporary(at) if need.computing else 0.0
-        changed.append(Need(whole, need.finishing * whole / need.computing if whole else 0.0))
-    return changed
+    other = change.price or (lambda _: None)
+    return [need_of(priced, at, other(at)) for at in range(len(priced.program.steps))]
 
 
 Entry = tuple[int, int, np.ndarray]  # IPU, classes of tiles in use, bytes on each
@@ -152,20 +150,19 @@ class _Levels:
         (self.results if result else self.begin).setdefault(piece.first, []).append(entry)
         self.end.setdefault(piece.last, []).append(entry)
 
-    def run(self, priced: Priced) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def run(self, ipus: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Peak and interleaved peak by class, bytes by step, and the fullest tile of each step."""
         live, peak, interleaved = (np.zeros_like(self.always) for _ in range(3))
         steps, worst = np.zeros((len(self.needs), len(live))), np.zeros(len(self.needs))
         for at, need in enumerate(self.needs):
             _add(live, self.begin.get(at, ()))
             now = live
-            ipu = priced.ipus[at]
+            ipu = ipus[at]
             if need.computing:
-                used = self.upto(max((int(s.tiles) for s in priced.prices[at].supersteps), default=1))
+                used = self.upto(need.tiles)
                 before = live.copy()
                 before[ipu, :used] += need.computing
-                pinned = float(priced.prices[at].interleaved)
-                np.maximum(interleaved[ipu, :used], pinned, out=interleaved[ipu, :used])
+                np.maximum(interleaved[ipu, :used], need.interleaved, out=interleaved[ipu, :used])
                 _add(live, self.results.get(at, ()))
                 now = live.copy()
                 now[ipu, :used] += need.finishing
@@ -184,11 +181,13 @@ def _add(live: np.ndarray, entries: Iterable[Entry], sign: float = 1.0) -> None:
         live[ipu, :upto] += sign * level
 
 
-def _made(priced: Priced) -> dict[int, Spread]:
+def _made(priced: Priced, change: Change) -> dict[int, Spread]:
     """Mappings that rules gave for their outputs."""
-    found = {}
-    for step, price in zip(priced.program.steps, priced.prices, strict=True):
-        found.update(zip(step.outputs, price.outputs, strict=False))
+    found, other = {}, change.price or (lambda _: None)
+    for at, (step, price) in enumerate(zip(priced.program.steps, priced.prices, strict=True)):
+        changed = other(at)
+        outputs = changed.outputs if changed and changed.outputs else price.outputs
+        found.update(zip(step.outputs, outputs, strict=False))
     return found
 
 

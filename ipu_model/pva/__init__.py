@@ -4,7 +4,18 @@
 profiles, with pva's attribute names. All figures are modelled.
 """
 
-from ipu_model.pva.programs import Program, ProgramVisitor
+from ipu_model.pva.programs import ComputeSet, Exchange, Program, ProgramType, ProgramVisitor, VertexType
 from ipu_model.pva.report import Report, fromReport, openReport, save_profile
 
-__all__ = ["Program", "ProgramVisitor", "Report", "fromReport", "openReport", "save_profile"]
+__all__ = [
+    "ComputeSet",
+    "Exchange",
+    "Program",
+    "ProgramType",
+    "ProgramVisitor",
+    "Report",
+    "VertexType",
+    "fromReport",
+    "openReport",
+    "save_profile",
+]

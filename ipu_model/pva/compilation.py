@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
-from ipu_model.pva.programs import Program, read
+from ipu_model.pva.programs import (
+    ComputeSet,
+    Exchange,
+    Program,
+    VertexType,
+    compute_sets,
+    exchanges,
+    read,
+    vertex_types,
+)
 
 ARCHITECTURES = {"ipu1": "Ipu1", "ipu2": "Ipu2", "ipu21": "Ipu21"}
 
@@ -24,23 +34,38 @@ class Variable:
     firstStep: int = 0
     lastStep: int = 0
 
-    def on_tile(self, tile: int, tiles_per_ipu: int) -> bool:
-        return tile // tiles_per_ipu == self.ipu and tile % tiles_per_ipu < self.tiles
+    def bytes_on(self, tile: int, tiles_per_ipu: int) -> int:
+        """Bytes on a tile: the first of its tiles is the fullest, the others hold the rest evenly."""
+        ipu, k = divmod(tile, tiles_per_ipu)
+        if ipu != self.ipu or k >= self.tiles:
+            return 0
+        if k == 0 or self.tiles == 1:
+            return self.bytesOnFullestTile
+        return round((self.size - self.bytesOnFullestTile) / (self.tiles - 1))
+
+
+def _on_tile(variables: Iterable[Variable], tile: int, tiles_per_ipu: int) -> list[Variable]:
+    """The parts of variables that lie on a tile, largest first."""
+    sizes = ((v, v.bytes_on(tile, tiles_per_ipu)) for v in variables)
+    return sorted((replace(v, size=n) for v, n in sizes if n), key=lambda v: -v.size)
 
 
 @dataclass(frozen=True)
 class ProgramStep:
-    """A step of the liveness report."""
+    """A step of the liveness report; temporaries of the operation are one of its variables."""
 
-    program: SimpleNamespace
+    program: Program
     notAlwaysLiveMemory: SimpleNamespace
     notAlwaysLiveVariables: tuple[Variable, ...]
     tilesPerIpu: int
 
+    def notAlwaysLiveVariablesForTile(self, tile: int) -> list[Variable]:
+        """Variables with a part on a tile; their size is the part's."""
+        return _on_tile(self.notAlwaysLiveVariables, tile, self.tilesPerIpu)
+
     def notAlwaysLiveMemoryForTile(self, tile: int) -> SimpleNamespace:
-        """Bytes of the listed variables that lie on a tile."""
-        here = [v for v in self.notAlwaysLiveVariables if v.on_tile(tile, self.tilesPerIpu)]
-        return SimpleNamespace(bytes=sum(v.bytesOnFullestTile for v in here))
+        """Bytes of the variables that lie on a tile."""
+        return SimpleNamespace(bytes=sum(v.size for v in self.notAlwaysLiveVariablesForTile(tile)))
 
 
 class Compilation:
@@ -54,15 +79,21 @@ class Compilation:
     def target(self) -> SimpleNamespace:
         t = self._graph["target"]
         return SimpleNamespace(
-            numTiles=t["numTiles"], tilesPerIpu=t["tilesPerIPU"], numIPUs=t["numIPUs"], numReplicas=t["numReplicas"],
+            numTiles=t["numTiles"], tilesPerIpu=t["tilesPerIPU"], tilesPerIPU=t["tilesPerIPU"],
+            numIPUs=t["numIPUs"], numReplicas=t["numReplicas"], ipusPerReplica=t["numIPUs"] // t["numReplicas"],
             totalMemory=t["totalMemory"], bytesPerIPU=t["bytesPerIPU"], bytesPerTile=t["bytesPerTile"],
-            clockFrequency=t["clockFrequency"], type=t["type"],
+            clockFrequency=t["clockFrequency"], type=t["type"], minSyncDelay=t["minSyncDelay"],
+            relativeSyncDelayByTile=t["relativeSyncDelayByTile"],
             architecture=ARCHITECTURES.get(t["architecture"], t["architecture"]),
         )  # fmt: skip
 
     @property
     def graph(self) -> SimpleNamespace:
         return SimpleNamespace(**self._graph["graph"])
+
+    @property
+    def optimizationInfo(self) -> dict[str, int]:
+        return self._graph["optimizationInfo"]
 
     @cached_property
     def tiles(self) -> list[SimpleNamespace]:
@@ -71,32 +102,28 @@ class Compilation:
     @cached_property
     def ipus(self) -> list[SimpleNamespace]:
         per = self.target.tilesPerIpu
-        found = []
-        for start in range(0, len(self.tiles), per):
-            tiles = self.tiles[start : start + per]
-            total = SimpleNamespace(
-                includingGaps=sum(t.memory.total.includingGaps for t in tiles),
-                excludingGaps=sum(t.memory.total.excludingGaps for t in tiles),
-            )
-            found.append(SimpleNamespace(tiles=tiles, memory=SimpleNamespace(total=total)))
-        return found
+        parts = (self.tiles[start : start + per] for start in range(0, len(self.tiles), per))
+        return [SimpleNamespace(tiles=tiles, memory=_sum([t.memory for t in tiles])) for tiles in parts]
 
     def _tile(self, k: int) -> SimpleNamespace:
         m = self._memory
-        category = SimpleNamespace()
-        for name, regions in m["byCategory"].items():
-            total = sum(part["nonOverlapped"][k] + part["overlapped"][k] for part in regions.values())
-            setattr(category, name, SimpleNamespace(total=total))
-        return SimpleNamespace(
-            memory=SimpleNamespace(
-                total=SimpleNamespace(
-                    includingGaps=m["byTile"]["totalIncludingGaps"][k], excludingGaps=m["byTile"]["total"][k]
-                ),
-                category=category,
-                alwaysLiveBytes=m["liveness"]["alwaysLive"]["bytesByTile"][k],
-                maxNotAlwaysLiveBytes=m["liveness"]["notAlwaysLive"]["maxBytesByTile"][k],
+        category = {
+            name: SimpleNamespace(
+                total=sum(part["nonOverlapped"][k] + part["overlapped"][k] for part in regions.values()),
+                **{region: SimpleNamespace(**{kind: by[k] for kind, by in part.items()})
+                   for region, part in regions.items()},
             )
+            for name, regions in m["byCategory"].items()
+        }  # fmt: skip
+        total = SimpleNamespace(
+            includingGaps=m["byTile"]["totalIncludingGaps"][k], excludingGaps=m["byTile"]["total"][k]
         )
+        always = m["liveness"]["alwaysLive"]["bytesByTile"][k]
+        peak = m["liveness"]["notAlwaysLive"]["maxBytesByTile"][k]
+        memory = SimpleNamespace(
+            total=total, category=SimpleNamespace(**category), alwaysLiveBytes=always, maxNotAlwaysLiveBytes=peak
+        )
+        return SimpleNamespace(memory=memory, maxNotAlwaysLiveBytes=peak, alwaysLiveBytes=always)
 
     @cached_property
     def alwaysLiveVariables(self) -> list[Variable]:
@@ -104,9 +131,7 @@ class Compilation:
 
     def alwaysLiveVariablesForTile(self, tile: int) -> list[Variable]:
         """Always-live variables with a part on a tile; their size is the part's."""
-        per = self.target.tilesPerIpu
-        here = (v for v in self.alwaysLiveVariables if v.on_tile(tile, per))
-        return [replace(v, size=v.bytesOnFullestTile) for v in here]
+        return _on_tile(self.alwaysLiveVariables, tile, self.target.tilesPerIpu)
 
     @cached_property
     def livenessProgramSteps(self) -> list[ProgramStep]:
@@ -115,18 +140,47 @@ class Compilation:
         return [self._liveness(k, s, variables) for k, s in enumerate(live["steps"])]
 
     def _liveness(self, k: int, step: dict[str, Any], variables: list[Variable]) -> ProgramStep:
-        alive = tuple(v for v in variables if v.firstStep <= k <= v.lastStep)
-        program, memory = SimpleNamespace(name=step["name"]), SimpleNamespace(bytes=step["bytes"])
-        return ProgramStep(program, memory, alive, self.target.tilesPerIpu)
+        alive = [v for v in variables if v.firstStep <= k <= v.lastStep]
+        return ProgramStep(
+            self.programs[step["program"]], SimpleNamespace(bytes=step["bytes"]), tuple(alive), self.target.tilesPerIpu
+        )
 
     @cached_property
     def programs(self) -> list[Program]:
-        return read(self._graph["programs"], self._graph["computeSets"]["vertexCounts"])
+        return read(self._graph["programs"], self.computeSets, self.exchanges, self.target.numTiles)
 
     @property
-    def computeSets(self) -> list[SimpleNamespace]:
-        sets = self._graph["computeSets"]
-        return [
-            SimpleNamespace(name=n, numVertices=sum(c))
-            for n, c in zip(sets["names"], sets["vertexCounts"], strict=True)
-        ]
+    def controlProgram(self) -> Program:
+        return self.programs[self._graph["controlProgram"][0]]
+
+    @cached_property
+    def computeSets(self) -> list[ComputeSet]:
+        return compute_sets(self._graph)
+
+    @cached_property
+    def exchanges(self) -> list[Exchange]:
+        return exchanges(self._graph)
+
+    @cached_property
+    def vertexTypes(self) -> list[VertexType]:
+        return vertex_types(self._graph)
+
+
+def _sum(memories: list[SimpleNamespace]) -> SimpleNamespace:
+    """Memory of several tiles together, by the same names."""
+    total = SimpleNamespace(
+        includingGaps=sum(m.total.includingGaps for m in memories),
+        excludingGaps=sum(m.total.excludingGaps for m in memories),
+    )
+    category = SimpleNamespace(
+        **{
+            name: SimpleNamespace(total=sum(getattr(m.category, name).total for m in memories))
+            for name in vars(memories[0].category)
+        }
+    )
+    return SimpleNamespace(
+        total=total,
+        category=category,
+        alwaysLiveBytes=sum(m.alwaysLiveBytes for m in memories),
+        maxNotAlwaysLiveBytes=sum(m.maxNotAlwaysLiveBytes for m in memories),
+    )

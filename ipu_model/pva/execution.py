@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -11,16 +12,23 @@ if TYPE_CHECKING:
 
 
 class Execution:
-    """The run-time half of a profile: one run of the program."""
+    """The run-time half of a profile: the steps of one run, and the runs by name."""
 
-    def __init__(self, execution: dict[str, Any], compilation: Compilation) -> None:
+    def __init__(self, execution: dict[str, Any], compilation: Compilation, runs: Sequence[str]) -> None:
         self._simulation = execution["simulation"]
         self._compilation = compilation
-        self.profilerMode = execution["profilerMode"]
+        self._runs = tuple(runs)
+        self.profilerMode: str = execution["profilerMode"]
 
     @property
     def totalCycles(self) -> int:
+        """Cycles of one run."""
         return round(self._simulation["cycles"])
+
+    @cached_property
+    def tileCycles(self) -> SimpleNamespace:
+        """Cycles by kind, summed over the tiles."""
+        return SimpleNamespace(**self._simulation["tileCycles"])
 
     @cached_property
     def steps(self) -> list[SimpleNamespace]:
@@ -28,23 +36,36 @@ class Execution:
 
     @cached_property
     def runs(self) -> list[SimpleNamespace]:
-        end = self._simulation["cycles"] / self._compilation.target.clockFrequency * 1e6
-        return [SimpleNamespace(name="run", microseconds=SimpleNamespace(start=0.0, end=end), steps=self.steps)]
+        """Runs in turn; each takes the modelled time."""
+        length = self._simulation["cycles"] / self._compilation.target.clockFrequency * 1e6
+        return [
+            SimpleNamespace(
+                name=name, microseconds=SimpleNamespace(start=k * length, end=(k + 1) * length), steps=self.steps
+            )
+            for k, name in enumerate(self._runs)
+        ]
 
     def _step(self, s: dict[str, Any]) -> SimpleNamespace:
-        ipus = []
-        for k in range(len(self._compilation.ipus)):
-            mine = k == s["ipu"]
-            ipus.append(
-                SimpleNamespace(
-                    cycles=s["cycles"] if mine else 0.0,
-                    activeCycles=s.get("activeCycles", 0.0) if mine else 0.0,
-                    cyclesFrom=SimpleNamespace(min=s["cyclesFrom"], max=s["cyclesFrom"]),
-                    cyclesTo=SimpleNamespace(min=s["cyclesTo"], max=s["cyclesTo"]),
-                    tileBalance=s.get("tileBalance", 0.0) if mine else 0.0,
-                    activeTileBalance=s.get("activeTileBalance", 0.0) if mine else 0.0,
-                    activeTiles=s.get("activeTiles", 0) if mine else 0,
-                    vertices=s.get("vertices", 0) if mine else 0,
-                )
-            )
-        return SimpleNamespace(program=self._compilation.programs[s["program"]], ipus=ipus)
+        program = self._compilation.programs[s["program"]]
+        target = self._compilation.target
+        own, others = _ipu(s, program.vertices), _ipu(IDLE | {k: s[k] for k in ("cyclesFrom", "cyclesTo")}, 0)
+        ipus = [own if k % target.ipusPerReplica == s["ipu"] else others for k in range(target.numIPUs)]
+        return SimpleNamespace(program=program, ipus=ipus, runs=s["runs"], cycles=s["cycles"])
+
+
+IDLE: dict[str, Any] = {"cycles": 0.0}
+
+
+def _ipu(s: dict[str, Any], vertices: int) -> SimpleNamespace:
+    """What one IPU does in a step: whole of its runs, all tiles starting together."""
+    return SimpleNamespace(
+        cycles=s["cycles"],
+        activeCycles=s.get("activeCycles", 0.0),
+        cyclesFrom=SimpleNamespace(min=s["cyclesFrom"], max=s["cyclesFrom"]),
+        cyclesTo=SimpleNamespace(min=s["cyclesTo"], max=s["cyclesTo"]),
+        tileBalance=s.get("tileBalance", 0.0),
+        activeTileBalance=s.get("activeTileBalance", 0.0),
+        activeTiles=s.get("activeTiles", 0),
+        totalData=s.get("totalData", 0.0),
+        vertices=vertices,
+    )

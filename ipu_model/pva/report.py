@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,8 @@ from typing import Any
 import ipu_model.report.model as model
 from ipu_model.pva.compilation import Compilation
 from ipu_model.pva.execution import Execution
+from ipu_model.report.execution import execution_profile
+from ipu_model.report.graph import graph_profile
 
 FORMAT = "ipu_model profile"
 
@@ -17,8 +20,10 @@ FORMAT = "ipu_model profile"
 class Report:
     """A profile: ``compilation`` (what the compiler knows) and ``execution`` (the modelled run)."""
 
-    def __init__(self, graph: dict[str, Any], execution: dict[str, Any], name: str = "") -> None:
-        self._graph, self._execution = graph, execution
+    def __init__(
+        self, graph: dict[str, Any], execution: dict[str, Any], name: str = "", runs: Sequence[str] = ("run",)
+    ) -> None:
+        self._graph, self._execution, self._runs = graph, execution, runs
         self.name = name
 
     @property
@@ -35,12 +40,17 @@ class Report:
 
     @cached_property
     def execution(self) -> Execution:
-        return Execution(self._execution, self.compilation)
+        return Execution(self._execution, self.compilation, self._runs)
 
 
 def fromReport(report: model.Report) -> Report:
     """The same view of a report in memory."""
-    return Report(report.graph_report(), report.execution_report(), report.name)
+    return Report(*profiles(report), report.name)
+
+
+def profiles(report: model.Report) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Graph and execution profile without the arrays by tile that can be made from their other fields."""
+    return graph_profile(report, by_tile=False), execution_profile(report, by_tile=False)
 
 
 def save_profile(report: model.Report, path: str | Path) -> Path:
@@ -55,12 +65,8 @@ def save_profile(report: model.Report, path: str | Path) -> Path:
 
     path = Path(path)
     path = path / "profile.pop" if path.is_dir() else path
-    tree = {
-        "format": FORMAT,
-        "name": report.name,
-        "graphProfile": report.graph_report(),
-        "executionProfile": report.execution_report(),
-    }
+    graph, execution = profiles(report)
+    tree = {"format": FORMAT, "name": report.name, "graphProfile": graph, "executionProfile": execution}
     path.write_bytes(cbor2.dumps(tree))
     return path
 

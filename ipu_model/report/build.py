@@ -79,6 +79,7 @@ def describe(target: Target, priced: Priced) -> dict[str, Any]:
         "clockFrequency": float(target.clock_hz),
         "interleavedStart": m.interleaved_start,
         "peakFlops": float(target.peak_flops()),
+        "minSyncDelay": round(float(target.sync_cycles)),
     }
 
 
@@ -178,4 +179,7 @@ def _vertices(types: list, steps: tuple[StepRow, ...]) -> tuple[VertexRow, ...]:
     for row in steps:
         for p in row.parts:
             spent[p.vertex] += p.cycles.compute * p.times * row.trips
-    return tuple(VertexRow(t.name, t.instances, t.tiles, t.code_bytes, t.state_bytes, spent[t.name]) for t in types)
+    return tuple(
+        VertexRow(t.name, t.instances, t.tiles, t.code_bytes, t.state_bytes, spent[t.name], t.field_bytes)
+        for t in types
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipu_model.report.graph import arrays_wanted, over_tiles, tiles_of
 from ipu_model.report.model import Report
 from ipu_model.report.programs import Leaf, programs
 
@@ -18,12 +19,19 @@ TILE_CYCLES = {
 }
 
 
-def execution_profile(report: Report) -> dict[str, Any]:
-    """The tree under ``executionProfile``; cycles are modelled, hence the profiler mode."""
+def execution_profile(report: Report, *, by_tile: bool | None = None) -> dict[str, Any]:
+    """The tree under ``executionProfile``; cycles are modelled, hence the profiler mode.
+
+    Parameters
+    ----------
+    by_tile : bool, optional
+        Arrays over all tiles for each step; by default where they are not too many.
+    """
     nodes = [(k, n.leaf) for k, n in enumerate(programs(report)) if n.leaf]
     tiles = report.target["tilesPerIPU"]
     sums = dict.fromkeys(("activeCompute", "compute", "copySharedStructure", *TILE_CYCLES.values()), 0.0)
     steps, clock = [], 0.0
+    arrays = arrays_wanted(report, 2 * len(nodes), by_tile)
     for index, leaf in nodes:
         whole = leaf.cycles * leaf.runs
         if leaf.type == "OnTileExecute":
@@ -31,13 +39,20 @@ def execution_profile(report: Report) -> dict[str, Any]:
             sums["compute"] += whole * tiles
         else:
             sums[TILE_CYCLES[leaf.type]] += whole * tiles
-        steps.append(_step(index, leaf, clock, whole, tiles))
+        entry = _step(index, leaf, clock, whole, tiles)
+        steps.append(entry | _by_tile(report, leaf, entry) if arrays else entry)
         clock += whole
     return {
         "profilerMode": "IPU_MODEL",
         "programTrace": [index for index, _ in nodes],
         "simulation": {"cycles": report.schedule.cycles, "tileCycles": sums, "steps": steps},
     }
+
+
+def _by_tile(report: Report, leaf: Leaf, entry: dict[str, Any]) -> dict[str, Any]:
+    """Cycles of each tile: of compute the mean of the tiles in use, of everything else those of the slowest."""
+    active = over_tiles(report, entry.get("activeCycles", entry["cycles"]), tiles_of(report, leaf), leaf.step.ipu)
+    return {"activeCyclesByTile": active, "cyclesByTile": active}
 
 
 def _step(index: int, leaf: Leaf, start: float, cycles: float, tiles: int) -> dict[str, Any]:

@@ -1,34 +1,42 @@
-"""Poplar's graph profile: what the compiler knows before anything runs. Field names are Poplar's."""
+"""Poplar's graph profile: what the compiler knows before anything runs. Field names are Poplar's.
+
+Replicas are alike: arrays by tile hold one replica after the other. Additions of ours (`bytesReceived`, `tiles`,
+`codeBytes`, the span of a variable) are single numbers where Poplar has arrays over all tiles.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from ipu_model.report.model import Report, Variable
-from ipu_model.report.programs import programs
+from ipu_model.memory.code import CONTROL_BYTES_PER_STEP, GLOBAL_EXCHANGE_BYTES, HOST_EXCHANGE_BYTES, exchange_code
+from ipu_model.report.model import Report, StepRow, Variable
+from ipu_model.report.programs import Leaf, Node, programs
 
 NON_INTERLEAVED, INTERLEAVED, OVERFLOWED = "nonInterleaved", "interleaved", "overflowed"
+MOST_BY_TILE = 4_000_000  # numbers in arrays over tiles of exchanges or steps; larger programs go without
+EDGES_PER_VERTEX, EDGE_POINTER_BYTES = 3, 4
 
 
-def graph_profile(report: Report) -> dict[str, Any]:
-    """The tree under ``graphProfile``; plain numbers, strings, lists and dicts."""
+def graph_profile(report: Report, *, by_tile: bool | None = None) -> dict[str, Any]:
+    """The tree under ``graphProfile``; plain numbers, strings, lists and dicts.
+
+    Parameters
+    ----------
+    by_tile : bool, optional
+        Arrays over all tiles for each exchange; by default where they are not too many.
+    """
     nodes = programs(report)
     sets = [n.leaf for n in nodes if n.leaf and n.type == "OnTileExecute"]
-    exchanges = [n.leaf for n in nodes if n.leaf and n.type in ("DoExchange", "GlobalExchange")]
+    moves = [n.leaf for n in nodes if n.leaf and n.type in ("DoExchange", "GlobalExchange", "StreamCopy")]
     types = {v.name: k for k, v in enumerate(report.vertices)}
-    documents = [n.document() for n in nodes]
-    for kind, listed in (("computeset", sets), ("exchange", exchanges)):
-        index = {id(leaf): k for k, leaf in enumerate(listed)}
-        for n, d in zip(nodes, documents, strict=True):
-            if n.leaf is not None and id(n.leaf) in index:
-                d[kind] = index[id(n.leaf)]
+    instances = [[[leaf.part.vertices, types[leaf.part.vertex]]] if leaf.part.vertex in types else [] for leaf in sets]
     return {
         "target": _target(report),
         "optimizationInfo": {"numFusedOperations": sum(s.fused for s in report.steps)},
         "graph": {
             "numComputeSets": len(sets),
-            "numEdges": sum(leaf.part.vertices * 3 for leaf in sets),
+            "numEdges": sum(leaf.part.vertices * EDGES_PER_VERTEX for leaf in sets),
             "numVars": report.memory.variable_count,
             "numVertices": sum(leaf.part.vertices for leaf in sets),
         },
@@ -38,60 +46,148 @@ def graph_profile(report: Report) -> dict[str, Any]:
         },
         "computeSets": {
             "names": [leaf.name for leaf in sets],
-            "vertexCounts": [[leaf.part.vertices] for leaf in sets],
-            "vertexTypes": [[types.get(leaf.part.vertex, -1)] for leaf in sets],
+            "vertexCounts": [[n for n, _ in rows] for rows in instances],
+            "vertexTypes": [[t for _, t in rows] for rows in instances],
             "estimatedCycles": [leaf.cycles for leaf in sets],
         },
-        "exchanges": {
-            "names": [leaf.name for leaf in exchanges],
-            "bytesReceived": [leaf.part.received for leaf in exchanges],
-            "cycles": [leaf.cycles for leaf in exchanges],
-        },
-        "programs": documents,
+        "exchanges": _exchanges(report, moves, by_tile),
+        "programs": _programs(report, nodes, sets, moves),
         "functions": [],
         "controlProgram": [0],
-        "memory": _memory(report),
+        "memory": _memory(report, nodes),
     }
+
+
+def arrays_wanted(report: Report, rows: int, by_tile: bool | None) -> bool:
+    """Whether each of `rows` gets an array over all tiles."""
+    return rows * report.target["numTiles"] <= MOST_BY_TILE if by_tile is None else by_tile
+
+
+def tiles_of(report: Report, leaf: Leaf) -> int:
+    """Tiles that take part; a transfer that names none reaches all."""
+    per = report.target["tilesPerIPU"]
+    return min(leaf.part.tiles, per) or per
+
+
+def over_tiles(report: Report, value: float, used: int, ipu: int) -> list[float]:
+    """The same value on the first tiles of an IPU of every replica, 0 elsewhere."""
+    per, ipus = report.target["tilesPerIPU"], report.target["ipusPerReplica"]
+    return ([0] * (per * ipu) + [value] * used + [0] * (per * (ipus - ipu) - used)) * report.target["numReplicas"]
 
 
 def _target(report: Report) -> dict[str, Any]:
     t = report.target
     names = ("type", "architecture", "bytesPerIPU", "bytesPerTile", "clockFrequency", "numIPUs", "tilesPerIPU",
              "numTiles", "totalMemory", "numReplicas")  # fmt: skip
-    return {n: t[n] for n in names}
+    return {n: t[n] for n in names} | {
+        "minSyncDelay": t.get("minSyncDelay", 0), "relativeSyncDelayByTile": [0] * t["tilesPerIPU"],
+    }  # fmt: skip
 
 
-def _memory(report: Report) -> dict[str, Any]:
-    m = report.memory
-    by_category = {}
-    for name, by_tile in m.categories.items():
-        fits = [min(b, m.bytes_per_tile) for b in by_tile]
-        zeros = [0] * len(by_tile)
-        by_category[name] = {
-            NON_INTERLEAVED: {"nonOverlapped": fits, "overlapped": zeros},
-            INTERLEAVED: {"nonOverlapped": zeros, "overlapped": zeros},
-            OVERFLOWED: {"nonOverlapped": [b - f for b, f in zip(by_tile, fits, strict=True)], "overlapped": zeros},
-        }
+def _code(leaf: Leaf) -> int:
+    """Bytes on each tile in use of the code of one program, were it alone."""
+    if leaf.type == "StreamCopy":
+        return HOST_EXCHANGE_BYTES
+    if leaf.type == "GlobalExchange":
+        return GLOBAL_EXCHANGE_BYTES
+    if leaf.type == "DoExchange":
+        return round(exchange_code(leaf.part.received, max(1, leaf.part.tiles)))
+    return CONTROL_BYTES_PER_STEP if leaf.type == "OnTileExecute" else 0
+
+
+def _exchanges(report: Report, moves: list[Leaf], by_tile: bool | None) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "names": [leaf.name for leaf in moves],
+        "bytesReceived": [leaf.part.received for leaf in moves],
+        "cycles": [leaf.cycles for leaf in moves],
+        "codeBytes": [_code(leaf) for leaf in moves],
+        "tiles": [tiles_of(report, leaf) for leaf in moves],
+    }
+    if arrays_wanted(report, len(moves), by_tile):
+        each = [leaf.part.received / tiles_of(report, leaf) for leaf in moves]
+        for name, values in (
+            ("bytesReceivedByTile", each),
+            ("bytesSentByTile", each),
+            ("cyclesByTile", found["cycles"]),
+            ("codeBytesByTile", found["codeBytes"]),
+        ):
+            rows = zip(moves, values, strict=True)
+            found[name] = [over_tiles(report, v, tiles_of(report, leaf), leaf.step.ipu) for leaf, v in rows]
+    return found
+
+
+def _programs(report: Report, nodes: list[Node], sets: list[Leaf], moves: list[Leaf]) -> list[dict[str, Any]]:
+    index = {id(leaf): ("computeset", k) for k, leaf in enumerate(sets)}
+    index |= {id(leaf): ("exchange", k) for k, leaf in enumerate(moves)}
+    documents = [n.document() for n in nodes]
+    for n, d in zip(nodes, documents, strict=True):
+        if n.leaf is None:
+            continue
+        if id(n.leaf) in index:
+            kind, k = index[id(n.leaf)]
+            d[kind] = k
+        d |= {"codeBytes": _code(n.leaf), "codeTiles": tiles_of(report, n.leaf)}
+    return documents
+
+
+def _memory(report: Report, nodes: list[Node]) -> dict[str, Any]:
+    m, copies = report.memory, report.target["numReplicas"]
     return {
-        "byTile": {"total": list(m.total_by_tile), "totalIncludingGaps": list(m.including_gaps_by_tile)},
-        "byCategory": by_category,
-        "byVertexType": {
-            "codeBytes": [v.code_bytes for v in report.vertices],
-            "vertexDataBytes": [v.state_bytes for v in report.vertices],
+        "byTile": {
+            "total": [*m.total_by_tile] * copies,
+            "totalIncludingGaps": [*m.including_gaps_by_tile] * copies,
         },
+        "byCategory": {name: _regions(by, m.bytes_per_tile, copies) for name, by in m.categories.items()},
+        "byVertexType": _by_vertex_type(report),
         "liveness": {
             "alwaysLive": {
-                "bytesByTile": list(m.always_by_tile),
+                "bytesByTile": [*m.always_by_tile] * copies,
                 "variables": [_variable(v) for v in m.variables if v.always],
             },
             "notAlwaysLive": {
-                "maxBytesByTile": list(m.not_always_by_tile),
+                "maxBytesByTile": [*m.not_always_by_tile] * copies,
                 "maxBytesAtTile": max(m.not_always_by_tile, default=0),
-                "steps": [{"name": s.name, "bytes": sum(s.not_always_live)} for s in report.steps],
-                "variables": [_variable(v) for v in m.variables if not v.always],
+                "steps": _steps(report, nodes),
+                "variables": [*(_variable(v) for v in m.variables if not v.always), *_temporaries(report)],
             },
         },
     }
+
+
+def _regions(by_tile: tuple[int, ...], limit: int, copies: int) -> dict[str, Any]:
+    fits = [min(b, limit) for b in by_tile] * copies
+    beyond = [b - f for b, f in zip([*by_tile] * copies, fits, strict=True)]
+    zeros = [0] * len(fits)
+    return {
+        NON_INTERLEAVED: {"nonOverlapped": fits, "overlapped": zeros},
+        INTERLEAVED: {"nonOverlapped": zeros, "overlapped": zeros},
+        OVERFLOWED: {"nonOverlapped": beyond, "overlapped": zeros},
+    }
+
+
+def _by_vertex_type(report: Report) -> dict[str, list[int]]:
+    """Bytes over all tiles; pointers to edges are part of a vertex's state."""
+    rows, copies = report.vertices, report.target["numReplicas"]
+    pointers = [min(v.state_bytes, v.instances * EDGES_PER_VERTEX * EDGE_POINTER_BYTES) * copies for v in rows]
+    return {
+        "codeBytes": [v.code_bytes * copies for v in rows],
+        "vertexDataBytes": [v.state_bytes * copies - p for v, p in zip(rows, pointers, strict=True)],
+        "descriptorBytes": [v.field_bytes * copies for v in rows],
+        "edgePtrBytes": pointers,
+        "copyPtrBytes": [0] * len(rows),
+        "paddingBytes": [0] * len(rows),
+    }
+
+
+def _steps(report: Report, nodes: list[Node]) -> list[dict[str, Any]]:
+    """Not-always-live bytes of each step, and its first program; a step that costs nothing has its sequence's."""
+    first: dict[int, int] = {}
+    for k, n in enumerate(nodes):
+        if n.leaf is not None:
+            first.setdefault(id(n.leaf.step), k)
+    return [
+        {"name": s.name, "program": first.get(id(s), s.frame), "bytes": sum(s.not_always_live)} for s in report.steps
+    ]
 
 
 def _variable(v: Variable) -> dict[str, Any]:
@@ -105,6 +201,41 @@ def _variable(v: Variable) -> dict[str, Any]:
         "firstStep": v.first,
         "lastStep": v.last,
     }
+
+
+def _temporaries(report: Report) -> list[dict[str, Any]]:
+    """What a step needs beyond its variables, as one variable per step, evenly over its tiles."""
+    held = _held(report)
+    rows = []
+    for k, step in enumerate(report.steps):
+        size = step.not_always_live[step.ipu] - held[step.ipu][k] if step.not_always_live else 0
+        tiles = min(max((p.tiles for p in step.parts), default=0), report.target["tilesPerIPU"])
+        if tiles and size >= tiles:
+            rows.append(_variable(_temporary(step, k, size, tiles)))
+    return rows
+
+
+def _temporary(step: StepRow, at: int, size: int, tiles: int) -> Variable:
+    name = f"{step.name}/temporary"
+    return Variable(name, "temporaries", "", size, -(-size // tiles), step.ipu, False, at, at, tiles)
+
+
+def _held(report: Report) -> list[list[int]]:
+    """Bytes of variables alive at each step, by IPU."""
+    steps = len(report.steps)
+    change = [[0] * (steps + 2) for _ in range(report.target["ipusPerReplica"])]
+    for v in report.memory.variables:
+        if not v.always:
+            change[v.ipu][min(v.first, steps)] += v.bytes
+            change[v.ipu][min(v.last, steps) + 1] -= v.bytes
+    held = []
+    for row in change:
+        level, levels = 0, []
+        for delta in row[:steps]:
+            level += delta
+            levels.append(level)
+        held.append(levels)
+    return held
 
 
 def save_cbor(tree: dict[str, Any], path: str | Path) -> Path:

@@ -14,7 +14,7 @@ from ipu_model.memory.liveness import Need, need_of
 from ipu_model.pricing import Priced
 from ipu_model.report.model import Memory, Variable
 
-MOST_VARIABLES = 400
+MOST_VARIABLES = 4000
 GAP = "gaps around interleaved memory"
 TEMPORARIES = "temporaries of the operation"
 KIND_BY_ROLE = {"weight": "weights", "optimizer_state": "optimizer state", "input": "inputs", "constant": "constants"}

@@ -104,6 +104,7 @@ class VertexRow:
     code_bytes: int
     state_bytes: int
     cycles: float
+    field_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

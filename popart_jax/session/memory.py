@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..errors import popart_exception
 
 _START = "Out of memory: Cannot fit all variable data onto one or more tiles"
+
+
+def _nothing(_as_cbor: bool) -> bytes:
+    return b""
 
 
 class OutOfMemoryError:
@@ -15,11 +21,15 @@ class OutOfMemoryError:
 
     def __init__(self) -> None:
         self._message, self._report, self._profile = "", "", ""
+        self._graph: Callable[[bool], bytes] = _nothing
 
-    def fill(self, detail: str, report: str = "", profile_path: str = "") -> None:
+    def fill(
+        self, detail: str, report: str = "", profile_path: str = "", graph: Callable[[bool], bytes] | None = None
+    ) -> None:
         """Enter that memory did not suffice, and why."""
         self._message = f"{_START}. {detail}".strip()
         self._report, self._profile = report, profile_path
+        self._graph = graph or _nothing
 
     def isSuccessful(self) -> bool:
         """Whether everything fits."""
@@ -32,6 +42,10 @@ class OutOfMemoryError:
     def getProfilePath(self) -> str:
         """File with the memory profile, empty if none was asked for."""
         return self._profile
+
+    def getGraphReport(self, useCbor: bool = False) -> bytes:
+        """The graph profile as JSON or CBOR (older interface), empty when everything fits."""
+        return self._graph(useCbor)
 
     def __str__(self) -> str:
         return self._message
@@ -54,3 +68,7 @@ class OutOfMemoryException(popart_exception):
     def getProfilePath(self) -> str:
         """File with the memory profile, empty if none was asked for."""
         return self.error.getProfilePath()
+
+    def getGraphReport(self, useCbor: bool = False) -> bytes:
+        """The graph profile as JSON or CBOR (older interface)."""
+        return self.error.getGraphReport(useCbor)

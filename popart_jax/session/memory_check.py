@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..enums import DeviceType
 from .memory import OutOfMemoryError, OutOfMemoryException
 from .preparing import Prepared
+from .reports import encoded
 
 if TYPE_CHECKING:
     import ipu_model
@@ -47,12 +48,19 @@ def check(session: Any, prepared: Prepared, error: OutOfMemoryError | None) -> N
         return
     if not (wants_check(options) or wants_profile(options)):
         return
+    from ipu_model.report.overflow import render as explain
+
     report: ipu_model.Report = session._priced
     path = _write_profile(prepared, report) if wants_profile(options) else ""
     if not wants_check(options) or report.overflow is None:
         return
     failure = OutOfMemoryError() if error is None else error
-    failure.fill(_explain(report), report.summary(), path)
+    failure.fill(
+        f"{explain(report.overflow)}\n(modelled, not measured)",
+        report.summary(),
+        path,
+        lambda as_cbor: encoded(report.graph_report(), as_cbor),
+    )
     if error is None:
         raise OutOfMemoryException(failure)
 
@@ -63,9 +71,3 @@ def _write_profile(prepared: Prepared, report: ipu_model.Report) -> str:
     folder = Path(prepared.request.options.engineOptions.get(_DIRECTORY, ".")) / prepared.request.name
     folder.mkdir(parents=True, exist_ok=True)
     return str(pva.save_profile(report, folder / "profile.pop"))
-
-
-def _explain(report: ipu_model.Report) -> str:
-    tile = report.memory.max_tile
-    capacity = report.target["bytesPerTile"]
-    return f"The fullest tile needs {tile:,} bytes, a tile has {capacity:,} (modelled)."

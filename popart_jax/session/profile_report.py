@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import ipu_model
 from ipu_model import pva
+from ipu_model.pva.report import profiles
 
 
 class ProfileReport(pva.Report):
-    """`pva`'s view of a modelled profile, with the model's own report as `model`."""
+    """`pva`'s view of a modelled profile, with the model's own report as `model`.
 
-    def __init__(self, report: ipu_model.Report) -> None:
-        super().__init__(report.graph_report(), report.execution_report(), report.name)
+    `runs` are the names that runs were given; a repeat of a run with the very same arrays is not entered again.
+    """
+
+    def __init__(self, report: ipu_model.Report, runs: Sequence[str] = ("run",)) -> None:
+        super().__init__(*profiles(report), report.name, runs)
         self.model = report
 
     def summary(self, **options: Any) -> str:

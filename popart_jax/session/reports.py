@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ class ReportMethods:
     _request: Any
     _engine: Any
     _has_run: bool
+    _run_names: Sequence[str]
     _from_cache: bool
 
     @cached_property
@@ -61,15 +63,15 @@ class ReportMethods:
         """The profile as an object; raises as `getSummaryReport` does."""
         from .profile_report import ProfileReport
 
-        return ProfileReport(self._report())
+        return ProfileReport(self._report(), tuple(self._run_names))
 
     def getGraphReport(self, useCbor: bool = False) -> bytes:
         """The graph profile as JSON or CBOR (older interface)."""
-        return _encoded(self._report(profiles=False).graph_report(), useCbor)
+        return encoded(self._report(profiles=False).graph_report(), useCbor)
 
     def getExecutionReport(self, useCbor: bool = False, resetProfile: bool = True) -> bytes:
         """The execution profile as JSON or CBOR (older interface)."""
-        return _encoded(self._report(profiles=False).execution_report(), useCbor)
+        return encoded(self._report(profiles=False).execution_report(), useCbor)
 
     def getSerializedGraph(self) -> bytes:
         """The program as XLA has it, as bytes of StableHLO text.
@@ -113,5 +115,6 @@ class ReportMethods:
         )
 
 
-def _encoded(tree: dict[str, Any], as_cbor: bool) -> bytes:
+def encoded(tree: dict[str, Any], as_cbor: bool) -> bytes:
+    """A profile as JSON or CBOR."""
     return cbor2.dumps(tree) if as_cbor else json.dumps(tree).encode()

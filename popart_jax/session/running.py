@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -18,6 +20,8 @@ from .engine import FORWARD_ONLY, MAIN, Engine
 from .preparing import Prepared, Request
 from .stepio import PyStepIO, PyStepIOCallback
 
+_REMEMBERED_RUNS = 1000
+
 
 class RunMethods:
     """`run`, and what it checks first."""
@@ -31,6 +35,11 @@ class RunMethods:
     _use: Any
     _me: Any
     _ready: Callable[[str], Engine]
+
+    @cached_property
+    def _run_names(self) -> deque[str]:
+        """Names of the latest runs, for reports."""
+        return deque(maxlen=_REMEMBERED_RUNS)
 
     def run(self, *args: Any, **kwargs: Any) -> None:
         """Run one step: ``run(stepio, debugName="")`` or ``run(programHandle, stepio, debugName="")``.
@@ -54,7 +63,7 @@ class RunMethods:
 
     def _run_anew(self, *args: Any, **kwargs: Any) -> None:
         """A run whose arguments are looked at."""
-        handle, stepio = _run_arguments(*args, **kwargs)
+        handle, stepio, name = _run_arguments(*args, **kwargs)
         engine = self._check_runnable(handle)
         if self._request.options.syntheticDataMode is not SyntheticDataMode.Off:
             self._run_synthetic(engine, handle)
@@ -69,6 +78,7 @@ class RunMethods:
             raise TypeError(f"run takes a PyStepIO or PyStepIOCallback, got {type(stepio).__name__}")
         self._first_run = False
         self._has_run = True
+        self._run_names.append(name)
 
     def _check_runnable(self, handle: str) -> Engine:
         if self._request.device.connectionType is DeviceConnectionType.Never:
@@ -122,7 +132,7 @@ class RunMethods:
 
 
 @checked
-def _run_arguments(*args: Any, **kwargs: Any) -> tuple[str, Any]:
+def _run_arguments(*args: Any, **kwargs: Any) -> tuple[str, Any, str]:
     values = list(args)
     handle = kwargs.pop("programHandle", None)
     if handle is None and values and isinstance(values[0], str):
@@ -130,10 +140,10 @@ def _run_arguments(*args: Any, **kwargs: Any) -> tuple[str, Any]:
     stepio = kwargs.pop("stepio", None)
     if stepio is None and values:
         stepio = values.pop(0)
-    kwargs.pop("debugName", None)
+    name = kwargs.pop("debugName", values[0] if values else "")
     if kwargs or len(values) > 1 or stepio is None:
         raise TypeError("run(stepio, debugName='') or run(programHandle, stepio, debugName='')")
-    return handle or MAIN, stepio
+    return handle or MAIN, stepio, str(name)
 
 
 def _unknown_program(handle: str) -> popart_exception:

@@ -185,14 +185,46 @@ def test_overflow_text_names_tile_terms_and_levers(too_large):
     assert text.splitlines()[0] in too_large.summary()
 
 
-def test_smaller_batch_lever_agrees_with_a_smaller_batch(too_large):
-    lever = next(x for x in too_large.overflow.levers if x.change.startswith("micro-batch"))
-    smaller = int(lever.change.split("-> ")[1])
+def lever(report, word):
+    return next(x for x in report.overflow.levers if word in x.change)
+
+
+def applied(batch=BATCH, **how):
+    """The fullest tile when a change is really made."""
     step, state, inputs = training(128, 12)
-    x = jax.ShapeDtypeStruct((smaller, 128), jnp.float32)
-    r = ipu_model.profile(step, *state, x, inputs=inputs, target=SMALL)
-    really = too_large.memory.max_tile - r.memory.max_tile
-    assert lever.gain == pytest.approx(really, rel=0.35)
+    x = jax.ShapeDtypeStruct((batch, 128), jnp.float32)
+    jaxpr = jax.make_jaxpr(step)(*state, x)
+    return ipu_model.profile_jaxpr(jaxpr, inputs=inputs, target=SMALL, levers=False, **how).memory.max_tile
+
+
+def test_smaller_batch_lever_agrees_with_a_smaller_batch(too_large):
+    found = lever(too_large, "micro-batch")
+    really = too_large.memory.max_tile - applied(int(found.change.split("-> ")[1]))
+    assert found.gain == pytest.approx(really, rel=0.05)
+    assert found.enough
+
+
+def test_half_precision_lever_agrees_with_half_arithmetic(too_large):
+    really = too_large.memory.max_tile - applied(options=ModelOptions(half_arithmetic=True))
+    assert lever(too_large, "float16").gain == pytest.approx(really, rel=0.1)
+
+
+def test_recomputation_lever_agrees_with_recomputed_nodes(too_large):
+    nodes = {f"block{k}/fc": NodePlacement(recompute=True) for k in range(12)}
+    really = too_large.memory.max_tile - applied(placement=Placement(nodes))
+    assert lever(too_large, "every node").gain == pytest.approx(really, rel=0.05)
+
+
+def test_proportion_lever_agrees_with_the_attribute(too_large):
+    found = lever(too_large, "availableMemoryProportion")
+    nodes = {found.change.split(" on ")[1]: NodePlacement(available_memory=0.3)}
+    assert found.gain == pytest.approx(too_large.memory.max_tile - applied(placement=Placement(nodes)), rel=0.2)
+
+
+def test_more_ipus_are_tried_until_it_fits(too_large):
+    last = lever(too_large, "4 IPUs")
+    assert last.enough
+    assert not any("8 IPUs" in x.change for x in too_large.overflow.levers)
 
 
 def test_recomputed_nodes_free_memory_and_cost_cycles():
@@ -297,7 +329,7 @@ def test_highest_address_of_published_rows(below, interleaved, address):
 
 
 def test_overflow_names_the_operation_and_is_silent_about_levers_not_asked_for():
-    operands = [jax.ShapeDtypeStruct((8192, 8192), jnp.float32)] * 2
+    operands = [jax.ShapeDtypeStruct((16384, 16384), jnp.float32)] * 2
     report = ipu_model.profile_jaxpr(jax.make_jaxpr(jnp.matmul)(*operands), levers=False)
     assert report.overflow is not None
     assert report.overflow.levers is None

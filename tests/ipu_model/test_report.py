@@ -11,7 +11,6 @@ import pytest
 from jax import lax
 
 import ipu_model
-from ipu_model import pva
 from ipu_model.report.graph import encode_cbor
 from ipu_model.report.trace import events
 
@@ -107,48 +106,6 @@ def test_summary_has_what_programs_parse(report):
     assert any(line.split()[0].startswith("poplin::ConvPartial") for line in types)
     assert "OnTileExecute: fc1/matmulGrouped/Conv_1/Convolve" in text
     assert "Repeat: 3 times (loop)" in text
-
-
-def test_pva_reads_back_what_was_saved(report, tmp_path):
-    read = pva.openReport(str(pva.save_profile(report, tmp_path)))
-    c = read.compilation
-    assert c.target.architecture == "Ipu2"
-    assert sum(t.memory.total.includingGaps for t in c.tiles) == sum(report.memory.including_gaps_by_tile)
-    assert c.tiles[0].memory.category.stack.total == report.memory.categories["stack"][0]
-    assert sum(t.memory.total.excludingGaps for t in c.ipus[0].tiles) == report.memory.total
-    assert {v.name for v in c.alwaysLiveVariables} == {"a", "b"}
-    assert read.execution.totalCycles == round(report.total_cycles)
-    assert sum(s.ipus[0].cycles for s in read.execution.steps) == pytest.approx(report.total_cycles)
-    assert read.execution.runs[0].microseconds.end == pytest.approx(report.schedule.seconds * 1e6)
-
-    class Count(pva.ProgramVisitor):
-        executed = 0
-
-        def visitOnTileExecute(self, program):
-            self.executed += 1
-
-    visitor = Count()
-    c.programs[0].accept(visitor)
-    assert visitor.executed == c.graph.numComputeSets
-
-
-def test_pva_liveness_names_what_is_alive(report):
-    c = pva.fromReport(report).compilation
-    steps = c.livenessProgramSteps
-    assert len(steps) == len(report.steps)
-    peak = steps[report.memory.peak_step]
-    assert peak.notAlwaysLiveMemory.bytes == sum(report.steps[report.memory.peak_step].not_always_live)
-    assert peak.notAlwaysLiveVariables
-    assert 0 < peak.notAlwaysLiveMemoryForTile(0).bytes <= report.memory.not_always_by_tile[0] + 8
-    assert peak.notAlwaysLiveMemoryForTile(1471).bytes <= peak.notAlwaysLiveMemoryForTile(0).bytes
-    assert {v.name for v in c.alwaysLiveVariablesForTile(0)} == {"a", "b"}
-
-
-def test_pva_refuses_other_files(tmp_path):
-    other = tmp_path / "profile.pop"
-    other.write_bytes(b"\x00\x01nonsense")
-    with pytest.raises(ValueError, match="no profile of ipu_model"):
-        pva.openReport(other)
 
 
 def test_trace_covers_all_cycles(report, tmp_path):

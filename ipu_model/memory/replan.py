@@ -1,0 +1,69 @@
+"""A program whose operations change: sizes of values scaled, and the temporaries of operations planned again.
+
+Planning every operation again would cost as much as the profile. Only those that decide the fullest tile matter, so
+they are planned one after the other from the fullest step down, until that step has a new plan. Until then an
+operation keeps its old temporaries, which the changes at hand never exceed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from ipu_model.costs import OpCost, rules
+from ipu_model.memory.addresses import highest
+from ipu_model.memory.code import code_by_tile
+from ipu_model.memory.liveness import Change, Liveness, sweep
+from ipu_model.pricing import Priced
+from ipu_model.walk.program import Op
+
+PLANNED = frozenset(("dot_general", "conv_general_dilated"))
+AT_ONCE, ROUNDS = 3, 8
+
+
+class Fullest:
+    """The highest address of a program under changes; code stays as it is."""
+
+    def __init__(self, priced: Priced) -> None:
+        self.priced = priced
+        self.tiles = priced.context.target.machine.tiles
+        self.code: np.ndarray = np.sum(list(code_by_tile(priced, self.tiles)[0].values()), axis=0)
+
+    def __call__(self, change: Change) -> int:
+        """Bytes of the fullest tile."""
+        return self.address(sweep(self.priced, self.tiles, change))
+
+    def address(self, live: Liveness) -> int:
+        total = live.always + live.peak + self.code
+        return int(np.ceil(highest(total, live.interleaved, self.priced.context.target.machine).max()))
+
+    def replanned(
+        self, changed: Callable[[Op], Op | None], scale: Callable[[int], float] | None = None, node: str | None = None
+    ) -> int:
+        """Bytes of the fullest tile when `changed` says what an operation (of a node) becomes; None: it stays."""
+        steps, plans = self.priced.program.steps, {}
+
+        def price(at: int) -> OpCost | None:
+            return plans.get(id(steps[at].op)) if node in (None, steps[at].scope.node) else None
+
+        live = sweep(self.priced, self.tiles, Change(scale=scale, price=price))
+        for _ in range(ROUNDS):
+            new = [at for at in np.argsort(-live.worst)[: 50 * AT_ONCE] if id(steps[at].op) not in plans]
+            if not new or live.worst[new[0]] < live.worst.max():
+                break
+            for at in new[:AT_ONCE]:
+                op = steps[at].op
+                if id(op) not in plans:
+                    plans[id(op)] = self._again(op, changed)
+            live = sweep(self.priced, self.tiles, Change(scale=scale, price=price))
+        return self.address(live)
+
+    def _again(self, op: Op, changed: Callable[[Op], Op | None]) -> OpCost | None:
+        other = changed(op) if op.primitive in PLANNED else None
+        if other is None:
+            return None
+        cost = rules()[op.primitive](other, self.priced.context)
+        # The mapping of another size is of no use: values are scaled where they lie.
+        return cost if other.output.size == op.output.size else dataclasses.replace(cost, outputs=())

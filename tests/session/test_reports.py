@@ -1,0 +1,140 @@
+"""Reports of a session as programs read them, and what happens when memory does not suffice."""
+
+from __future__ import annotations
+
+import json
+
+import cbor2
+import numpy as np
+import pytest
+
+import popart_jax as popart
+from ipu_model import pva
+
+
+def session(engine=None, report=None, *, width=32, batch=8, name="layers", device=None):
+    b = popart.Builder()
+    x = h = b.addInputTensor(popart.TensorInfo("FLOAT", [batch, width]))
+    for k in range(2):
+        w = b.addInitializedInputTensor(np.zeros((width, width), np.float32), f"w{k}")
+        h = b.aiOnnx.relu([b.aiOnnx.matmul([h, w], f"fc{k}")], f"relu{k}")
+    loss = b.aiGraphcore.identityloss([h], debugContext="loss")
+    options = popart.SessionOptions()
+    options.engineOptions = engine or {}
+    options.reportOptions = report or {}
+    made = popart.TrainingSession(
+        fnModel=b.getModelProto(),
+        dataFlow=popart.DataFlow(1, {loss: popart.AnchorReturnType("All")}),
+        loss=loss,
+        optimizer=popart.ConstSGD(0.1),
+        userOptions=options,
+        deviceInfo=device or popart.DeviceManager().createIpuModelDevice({"tilesPerIPU": 1472}),
+        name=name,
+    )
+    return made, x
+
+
+@pytest.fixture(scope="module")
+def ran():
+    made, x = session()
+    made.prepareDevice()
+    made.weightsFromHost()
+    anchors = made.initAnchorArrays()
+    for name in ("warm up", "step"):
+        made.run(popart.PyStepIO({x: np.ones((8, 32), np.float32)}, anchors), name)
+    return made
+
+
+def test_runs_have_the_names_they_were_given(ran):
+    runs = ran.getReport().execution.runs
+    assert [r.name for r in runs] == ["warm up", "step"]
+    assert runs[0].microseconds.end == runs[1].microseconds.start > 0
+
+
+def test_before_a_run_there_is_none():
+    made, _ = session()
+    made.prepareDevice()
+    report = made.getReport()
+    assert report.execution.runs == []
+    assert report.execution.totalCycles > 0
+
+
+def test_the_forms_of_the_report_agree(ran):
+    graph, execution, report = json.loads(ran.getGraphReport()), json.loads(ran.getExecutionReport()), ran.getReport()
+    assert isinstance(report, pva.Report)
+    assert cbor2.loads(ran.getGraphReport(useCbor=True)) == graph
+    assert cbor2.loads(ran.getExecutionReport(useCbor=True)) == execution
+    assert graph["memory"]["byTile"]["total"] == [t.memory.total.excludingGaps for t in report.compilation.tiles]
+    assert round(execution["simulation"]["cycles"]) == report.execution.totalCycles
+    names = {v.name for v in report.compilation.alwaysLiveVariables}
+    assert {"w0", "w1"} <= names
+    assert f"{report.execution.totalCycles:,}" in ran.getSummaryReport()
+
+
+def test_unprepared_and_cpu_sessions_have_no_report():
+    made, _ = session()
+    for query in (made.getSummaryReport, made.getReport, made.getGraphReport, made.getExecutionReport):
+        with pytest.raises(popart.popart_runtime_error, match="must have been prepared"):
+            query()
+    made, _ = session(device=popart.DeviceManager().createCpuDevice())
+    made.prepareDevice()
+    for query in (made.getSummaryReport, made.getReport):
+        with pytest.raises(popart.poplar_exception, match=r"Profiling is disabled for current device type\.$"):
+            query()
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """A session of small arrays on a chip with little memory, so that nothing large has to be made."""
+    from popart_jax.session import pricing
+
+    real = pricing.target_of
+    monkeypatch.setattr(pricing, "target_of", lambda device: real(device).replace(tile_memory=4096))
+    return session
+
+
+def test_too_large_without_asking_is_no_error(large):
+    made, _ = large()
+    made.prepareDevice()
+
+
+def test_too_large_raises_with_the_explanation_when_asked(large, tmp_path):
+    made, _ = large({"debug.allowOutOfMemory": "true", "autoReport.outputGraphProfile": "true",
+                     "autoReport.directory": str(tmp_path)}, name="big")  # fmt: skip
+    with pytest.raises(popart.OutOfMemoryException) as caught:
+        made.prepareDevice()
+    err = caught.value
+    text = str(err)
+    assert text == err.args[0]
+    assert text.startswith("Out of memory: Cannot fit all variable data onto one or more tiles")
+    assert "tile 0 needs " in text
+    assert "always live" in text
+    assert "lever" in text
+    assert "Memory Usage:" in err.getSummaryReport()
+    path = err.getProfilePath()
+    assert path == str(tmp_path / "big" / "profile.pop")
+    stored = pva.openReport(path)
+    worst = max(t.memory.total.includingGaps for t in stored.compilation.tiles)
+    assert worst > 4096
+    graph = json.loads(err.getGraphReport())
+    assert max(graph["memory"]["byTile"]["totalIncludingGaps"]) == worst
+    assert cbor2.loads(err.getGraphReport(useCbor=True)) == graph
+    assert not err.error.isSuccessful()
+    assert "Memory Usage:" in made.getSummaryReport()
+
+
+def test_an_error_object_is_filled_instead(large):
+    made, _ = large({"debug.allowOutOfMemory": "true"})
+    outcome = popart.OutOfMemoryError()
+    assert outcome.getGraphReport() == b""
+    made.prepareDevice(err=outcome)
+    assert not outcome.isSuccessful()
+    assert "needs" in str(outcome)
+    assert outcome.getProfilePath() == ""
+
+
+def test_what_fits_is_no_error():
+    made, _ = session({"debug.allowOutOfMemory": "true"})
+    outcome = popart.OutOfMemoryError()
+    made.prepareDevice(err=outcome)
+    assert outcome.isSuccessful()
