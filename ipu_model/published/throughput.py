@@ -14,7 +14,8 @@ from ipu_model.published.stencil import ipus
 from ipu_model.published.workload import System, inference_cost, parameters, training_cycles
 from ipu_model.target import Target
 
-TRAINING_TOKENS = 2048  # tokens in a micro-batch of a transformer, about what a pipeline stage holds
+TRAINING_TOKENS = 2048  # short sequences: tokens in a micro-batch of a transformer, about what a pipeline stage holds
+HELD = 1024  # numbers held for each token and head, beside a score for every token of its sequence
 TRAINING_IMAGES = 16
 TRAINING_FRAMES = 1200  # utterances are padded to the longest of a batch
 ACCUMULATION = 16  # micro-batches that share an update where a row does not give its global batch
@@ -34,7 +35,7 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
         config = {"input": TRAINING_FRAMES, **config}
     tokens = number(config, "seq", 384)
     image = re.search("resnet|resnext|efficientnet|image|cnn|unet|u-net", what) or "image" in config
-    micro = TRAINING_IMAGES if image else max(1, TRAINING_TOKENS // tokens)
+    micro = TRAINING_IMAGES if image else micro_batch(tokens)
     batch = number(config, "batch", micro if training else 1)
     name = what.replace("inference", "").replace("training", "").replace("throughput", "").replace("pretrain", "")
     net = network(f"{name} {config.get('model', '')}", batch, config)
@@ -42,6 +43,11 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
         return _inference(net, row, target)
     packed = "packed" in str(config.get("fw", ""))
     return _training(net, row, target, (PACKED[128] if tokens <= 256 else PACKED[512]) if packed else 1.0)
+
+
+def micro_batch(tokens: int) -> int:
+    """Sequences of so many tokens whose activations take the memory that `TRAINING_TOKENS` in short ones take."""
+    return max(1, round(TRAINING_TOKENS * (HELD + 128) / (HELD + tokens) / tokens))
 
 
 def system_size(hardware: str) -> int:
