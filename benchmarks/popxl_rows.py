@@ -6,14 +6,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from rich.table import Table
 
 from popart_jax import popxl
 from popart_jax.popxl import ops
 
-BATCH, SIZES, RATE = 64, (784, 512, 10), 0.05
+from . import mnist_step
+from .mnist_step import BATCH, RATE, SIZES
+
 LAYERS, TOKENS, WIDTH, HEADS = 24, 64, 128, 4
 Calls = Mapping[str, Callable[[], np.ndarray]]
 
@@ -21,11 +22,6 @@ Calls = Mapping[str, Callable[[], np.ndarray]]
 def rows() -> Iterator[tuple[str, Callable[[], Calls]]]:
     """The training step."""
     yield f"popxl mnist step b{BATCH}", _mnist
-
-
-def _weights(*shapes: tuple[int, ...]) -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    return [(rng.normal(size=s) / np.sqrt(s[0])).astype(np.float32) for s in shapes]
 
 
 class _Net(popxl.Module):
@@ -39,14 +35,12 @@ class _Net(popxl.Module):
 
 
 def _mnist() -> Calls:
-    rng = np.random.default_rng(1)
-    images = rng.normal(size=(BATCH, SIZES[0])).astype(np.float32)
-    labels = rng.integers(0, SIZES[2], BATCH).astype(np.int32)
-    held = _weights((SIZES[0], SIZES[1]), (SIZES[1],), (SIZES[1], SIZES[2]))
-    return {"ours": _ours(images, labels, held), "by hand": _by_hand(images, labels, held)}
+    images, labels, held = mnist_step.data()
+    return {"ours": mnist(images, labels, held), "by hand": mnist_step.by_hand(images, labels, held)}
 
 
-def _ours(images: np.ndarray, labels: np.ndarray, held: list[np.ndarray]) -> Callable[[], np.ndarray]:
+def mnist(images: np.ndarray, labels: np.ndarray, held: list[np.ndarray]) -> Callable[[], np.ndarray]:
+    """The same step as a PopXL program."""
     ir = popxl.Ir()
     with ir.main_graph:
         image, label = popxl.h2d_stream(images.shape, popxl.float32), popxl.h2d_stream(labels.shape, popxl.int32)
@@ -66,26 +60,6 @@ def _ours(images: np.ndarray, labels: np.ndarray, held: list[np.ndarray]) -> Cal
     session = popxl.Session(ir, "ipu_hw")
     session.__enter__()
     return lambda: session.run({image: images, label: labels})[sink]
-
-
-def _by_hand(images: np.ndarray, labels: np.ndarray, held: list[np.ndarray]) -> Callable[[], np.ndarray]:
-    def loss_of(weights, x, y):
-        w1, b1, w2 = weights
-        logits = jax.nn.relu(x @ w1 + b1) @ w2
-        return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1).mean()
-
-    def step(weights, x, y):
-        loss, grads = jax.value_and_grad(loss_of)(weights, x, y)
-        return jax.tree.map(lambda w, g: w - RATE * g, weights, grads), loss
-
-    run = jax.jit(step, donate_argnums=0)
-    state = [[jnp.array(v) for v in held]]
-
-    def call() -> np.ndarray:
-        state[0], loss = run(state[0], images, labels)
-        return np.asarray(loss)
-
-    return call
 
 
 class _Layer(popxl.Module):
@@ -113,8 +87,8 @@ def _layer_by_hand(x, weights):
 def build_table() -> Table:
     """Seconds from nothing to the first result; by hand, the layers are calls of one jitted function."""
     shapes = ((WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH))
-    held = [_weights(*shapes) for _ in range(LAYERS)]
-    data = _weights((TOKENS, WIDTH))[0]
+    held = [mnist_step.weights(*shapes) for _ in range(LAYERS)]
+    data = mnist_step.weights((TOKENS, WIDTH))[0]
     times, results = [], []
     for build in (_build_ours, _build_by_hand):
         started = time.perf_counter()

@@ -1,116 +1,93 @@
 """Start-up to the first result and peak memory, ours beside hand-written JAX: ``python -m benchmarks.startup``.
 
-Each measurement is a fresh process that loads ResNet-50, compiles and runs once, with an empty and with a filled
-persistent compile cache (`JAX_COMPILATION_CACHE_DIR`), the two programs in turn.
+Each measurement is a fresh process that reads its files, compiles and runs once, with an empty and with a filled
+persistent compile cache (`JAX_COMPILATION_CACHE_DIR`), the two programs in turn. Byte code of Python is there
+beforehand, as it is of an installed package.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from .peak import peak_mib
+from .startup_programs import JOBS, write
 
 CACHE_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+PROGRAMS = ("ours", "by_hand")
+Sample = tuple[float, float]
 
 
-def ours(folder: Path) -> None:
-    """Load the file in an InferenceSession and run it once."""
-    import popart_jax as popart
-
-    x = np.load(folder / "x.npy")
-    logits = (folder / "logits").read_text()
-    flow = popart.DataFlow(1, {logits: popart.AnchorReturnType("All")})
-    session = popart.InferenceSession(str(folder / "model.onnx"), flow, popart.DeviceManager().createCpuDevice())
-    session.prepareDevice()
-    anchors = session.initAnchorArrays()
-    session.run(popart.PyStepIO({"x": x}, anchors))
-
-
-def by_hand(folder: Path) -> None:
-    """Load the laid-out weights and run the hand-written function once."""
-    import jax
-
-    from .networks.resnet import RESNET50, forward
-
-    x = np.load(folder / "x.npy")
-    with np.load(folder / "weights.npz") as stored:
-        params = {name: jax.numpy.asarray(stored[name]) for name in stored}
-    options = {"xla_cpu_experimental_ynn_fusion_type": ""} if jax.default_backend() == "cpu" else None
-    np.asarray(jax.jit(partial(forward, RESNET50), compiler_options=options)(params, x))
-
-
-def prepare(folder: Path) -> None:
-    """Write the model and the weights both programs read."""
-    from . import networks
-
-    network = networks.resnet50(1)
-    (folder / "model.onnx").write_bytes(network.model)
-    (folder / "logits").write_text(network.logits)
-    np.save(folder / "x.npy", network.feed["x"])
-    arrays: dict[str, Any] = {k: np.asarray(v) for k, v in network.lay_out(network.params).items()}
-    np.savez(folder / "weights.npz", **arrays)
-
-
-def measure(program: str, folder: Path, cache: Path) -> tuple[float, float]:
+def measure(job: str, program: str, folder: Path, cache: Path) -> Sample:
     """Wall time [s] and peak resident memory [MiB] of one fresh process."""
-    command = [sys.executable, "-m", "benchmarks.startup", "--program", program, "--folder", str(folder)]
+    command = [sys.executable, "-m", "benchmarks.startup_programs", job, program, str(folder)]
     environment = os.environ | CACHE_ALL | {"JAX_COMPILATION_CACHE_DIR": str(cache)}
+    environment |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder.parent / "bytecode")}
     started = time.perf_counter()
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return time.perf_counter() - started, float(done.stdout.split()[-1])
 
 
-def compare(folder: Path, rounds: int) -> Table:
-    """Interleave cold and warm starts of both programs."""
-    table = Table("start-up, ResNet-50", "ours (s)", "by hand (s)", "ours / by hand", "ours (MiB)", "by hand (MiB)")
-    results: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for i in range(rounds):
-        for program in ("ours", "by_hand"):
-            cache = folder / f"cache-{program}-{i}"
+def samples(job: str, folder: Path, rounds: int) -> dict[tuple[str, str], list[Sample]]:
+    """Cold and warm starts of both programs in turn, after one start of each that does not count."""
+    found: dict[tuple[str, str], list[Sample]] = {}
+    for i in range(rounds + 1):
+        for program in PROGRAMS:
+            cache = folder / f"cache-{program}"
+            shutil.rmtree(cache, ignore_errors=True)
             for state in ("cold", "warm"):
-                results.setdefault((program, state), []).append(measure(program, folder, cache))
+                sample = measure(job, program, folder, cache)
+                if i > 0:
+                    found.setdefault((program, state), []).append(sample)
+    return found
+
+
+def add_rows(table: Table, job: str, found: dict[tuple[str, str], list[Sample]]) -> None:
+    """Medians of times and memory, and the median of the ratios of neighbours."""
     for state in ("cold", "warm"):
-        a, b = results["ours", state], results["by_hand", state]
-        ratio = statistics.median(x[0] / y[0] for x, y in zip(a, b, strict=True))
+        a, b = found["ours", state], found["by_hand", state]
+        ratios = [x[0] / y[0] for x, y in zip(a, b, strict=True)]
         seconds = [f"{statistics.median(r[0] for r in side):.2f}" for side in (a, b)]
         memory = [f"{statistics.median(r[1] for r in side):.0f}" for side in (a, b)]
-        table.add_row(f"{state} cache", *seconds, f"x{ratio:.2f}", *memory)
-    return table
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        table.add_row(job, f"{state} cache", *seconds, f"x{statistics.median(ratios):.2f}", spread, *memory)
+
+
+def table(rounds: int, only: str = "") -> Table:
+    """Write the models and compare."""
+    from . import networks
+
+    columns = ("ours (s)", "by hand (s)", "ours / by hand", "from, to", "ours (MiB)", "by hand (MiB)")
+    made = Table("start-up", "", *columns)
+    with tempfile.TemporaryDirectory() as name:
+        for job, (network, batch, _, _) in JOBS.items():
+            if only not in job:
+                continue
+            folder = Path(name) / job.replace(" ", "-")
+            folder.mkdir()
+            if network:
+                write(networks.NETWORKS[network](batch), folder)
+            add_rows(made, job, samples(job, folder, rounds))
+    return made
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Compare, or be one of the measured programs."""
+    """Compare."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--program", choices=("ours", "by_hand"))
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="", help="jobs whose name has this in it")
     args = parser.parse_args(argv)
-    if args.program:
-        {"ours": ours, "by_hand": by_hand}[args.program](args.folder)
-        print(peak_mib())
-        return 0
-    Console().print(table(args.rounds))
+    Console(width=130).print(table(args.rounds, args.only))
     return 0
-
-
-def table(rounds: int) -> Table:
-    """Write the model and compare."""
-    with tempfile.TemporaryDirectory() as name:
-        prepare(Path(name))
-        return compare(Path(name), rounds)
 
 
 if __name__ == "__main__":

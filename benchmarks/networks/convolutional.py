@@ -22,10 +22,11 @@ def lenet(batch: int) -> Network:
     flat = a.onnx.flatten([h])
     h = a.onnx.relu([a.onnx.gemm([flat, a.weight("d.w", 512, 3136), a.weight("d.b", 512, scale=0.1)], transB=1)])
     logits = a.onnx.gemm([h, a.weight("fc.w", 10, 512), a.weight("fc.b", 10, scale=0.1)], transB=1)
-    return a.finish("lenet", [batch, 1, 28, 28], logits, lay_out, _lenet_forward)
+    return a.finish("lenet", [batch, 1, 28, 28], logits, lay_out, lenet_forward)
 
 
-def _lenet_forward(p, x):
+def lenet_forward(p, x):
+    """LeNet by hand, on laid-out weights."""
     x = x.transpose(0, 2, 3, 1)
     for i in range(2):
         x = jax.nn.relu(apply_conv(x, p[f"c{i}.w"], 1) + p[f"c{i}.b"])

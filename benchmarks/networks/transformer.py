@@ -45,7 +45,7 @@ def transformer(shape: Shape, batch: int) -> Network:
     w = a.weight("wo", shape.width, shape.classes, scale=shape.width**-0.5)
     logits = a.onnx.add([a.onnx.matmul([h, w]), a.weight("bo", shape.classes, scale=0.1)])
     size = [batch, shape.tokens, shape.width]
-    return a.finish(shape.name, size, logits, _lay_out, partial(_forward, shape))
+    return a.finish(shape.name, size, logits, _lay_out, partial(forward, shape))
 
 
 encoder_block = partial(transformer, ENCODER)
@@ -99,7 +99,9 @@ def _lay_out(params: Params):
     return {k: jnp.asarray(v) for k, v in params.items()}
 
 
-def _forward(shape: Shape, p, x):
+def forward(shape: Shape, p, x):
+    """A transformer by hand."""
+
     def norm(x, name):
         mean = x.mean(-1, keepdims=True)
         variance = jnp.square(x - mean).mean(-1, keepdims=True)
