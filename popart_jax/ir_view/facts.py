@@ -107,6 +107,7 @@ class ViewOptions:
     recomputation: Literal["NoRecompute", "Standard", "NormOnly", "RecomputeAll", "Pipeline"] = "NoRecompute"
     explicit_recomputation: bool = False
     host_copy_ops: bool = False
+    on_io_tiles: frozenset[str] = frozenset()  # streamed inputs and anchors whose transfer is on I/O tiles
     weights: Location = Location()
     optimizer_state: Location = Location()
     accumulators: Location = Location()

@@ -83,7 +83,7 @@ def op_attributes(node: ir.Node, names: Mapping[int, str], main: bool, fully_con
     kind = node.meta.get(nodes.RECOMPUTE_TYPE, "Checkpoint")
     result = {
         "recompute": "YES" if kind == RECOMPUTE else "NO",
-        "tileSet": "0",
+        "tileSet": node.meta.get(nodes.TILE_SET, nodes.COMPUTE_TILES),
         "__execution_context": str(node.meta.get(nodes.CONTEXT, nodes.NORMAL)) if main else "Subgraph",
         "scope": "",
         "recomputetype": kind,

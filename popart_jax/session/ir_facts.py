@@ -16,10 +16,11 @@ from ..enums import (
     ReductionType,
     ReplicatedTensorSharding,
     TensorStorage,
+    TileSet,
     WeightDecayMode,
 )
 from ..execution import Type
-from ..model.attribute_names import EXECUTION_PHASE, PIPELINE_STAGE, VIRTUAL_GRAPH
+from ..model.attribute_names import EXECUTION_PHASE, PIPELINE_STAGE, VIRTUAL_GRAPH, input_metadata
 from ..model.session_model import read_session_model
 from ..model.tensor_location import TensorLocation, TensorLocationSettings
 from ..optimizers import SGD, Adam, Adaptive, Optimizer
@@ -126,6 +127,7 @@ def view_options(options: Any, prepared: Prepared) -> ir_view.ViewOptions:
         recomputation=options.autoRecomputation.name,
         explicit_recomputation=options.explicitRecomputation,
         host_copy_ops=options.useHostCopyOps,
+        on_io_tiles=_on_io_tiles(prepared) if options.numIOTiles else frozenset(),
         weights=_location(options.weightTensorLocationSettings),
         optimizer_state=_location(options.optimizerStateTensorLocationSettings),
         accumulators=_location(options.accumulatorTensorLocationSettings),
@@ -146,6 +148,14 @@ def view_options(options: Any, prepared: Prepared) -> ir_view.ViewOptions:
         tracked=frozenset(scaling.toTrackTensors or ()),
         batch_serialisation=_batch_serialisation(options.batchSerializationSettings),
     )
+
+
+def _on_io_tiles(prepared: Prepared) -> frozenset[str]:
+    """Streamed inputs and anchors that programs ask to transfer on I/O tiles."""
+    chosen = {entry.key: entry.value for entry in prepared.source.proto.metadata_props}
+    flow, wanted = prepared.request.data_flow, str(int(TileSet.IO))
+    streams = (n for n in prepared.program.streams if chosen.get(input_metadata(n)[0]) == wanted)
+    return frozenset(streams) | {n for n in flow.anchors() if flow.art(n).tileSet() is TileSet.IO}
 
 
 def _batch_serialisation(settings: BatchSerializationSettings) -> ir_view.BatchSerialisation:

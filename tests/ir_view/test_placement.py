@@ -243,6 +243,20 @@ def test_host_copy_ops():
     assert got["Init"] == 2
 
 
+def test_transfers_on_io_tiles():
+    """What is loaded and stored there is copied from and to the compute tiles."""
+    facts = mlp(anchors="l", host_copy_ops=True, on_io_tiles=frozenset("xl"))
+    assert counts(facts)["IoTileCopy"] == 2
+    (load,) = (o for o in find(facts, "HostLoad") if o["attributes"]["hostloadstream"] == "x")
+    (store,) = find(facts, "HostStore")
+    fetched, sent = find(facts, "IoTileCopy")
+    assert load["outputs"][0]["name"] == fetched["inputs"][0]["name"]
+    assert sent["outputs"][0]["name"] == store["inputs"][0]["name"]
+    assert sent["inputs"][0]["name"] == "l"
+    assert [o["attributes"]["tileSet"] for o in (load, fetched, sent, store)] == ["1", "0", "1", "1"]
+    assert {o["attributes"]["tileSet"] for o in find(facts, "MatMul")} == {"0"}
+
+
 def test_user_subgraph():
     text = """BuilderGraph_1 (float[3] x, float[3] w) => () {
       a = ai.graphcore.Call<callee = BuilderGraph_2 (float[3] i, float[3] j)

@@ -189,3 +189,18 @@ def test_an_ipu_that_does_not_exist():
         "mine (Op(ai.graphcore.AddLhsInplace:1, inputs=[Add:0_c2, c], outputs=[Add:0/1])) "
         "has been assigned to an invalid virtual graph 2. numIPUs = 2."
     )
+
+
+def test_programs_choose_io_tiles():
+    """`InputSettings` and `AnchorReturnType` say so; without I/O tiles there is nothing to choose."""
+    builder = popart.Builder()
+    settings = popart.InputSettings(popart.TileSet.IO, popart.ExchangeStrategy.JustInTime)
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [2]), settings, "x")
+    y = builder.aiOnnx.relu([x])
+    flow = popart.DataFlow(1, {y: popart.AnchorReturnType("All", popart.TileSet.IO)})
+    device = popart.DeviceManager().createIpuModelDevice({"tilesPerIPU": 1472})
+    for tiles, copies in ((32, 2), (0, 0)):
+        options = nets.make_options(useHostCopyOps=True, numIOTiles=tiles)
+        session = popart.InferenceSession(builder.getModelProto(), flow, device, userOptions=options)
+        ops = json.loads(session._serializeIr(popart.IrSerializationFormat.JSON))["maingraph"]
+        assert [op["type"] for op in ops].count("IoTileCopy") == copies
