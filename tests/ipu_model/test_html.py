@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 import ipu_model
-from ipu_model.report.html import render
+from ipu_model.report.html import charts, render
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -82,7 +82,7 @@ def test_categories_agree_with_the_embedded_data(page, report):
         m.get("data-category"): int(m.get("data-bytes")) for m in marks(page, "categories") if m.get("data-category")
     }
     assert bars == {k: v for k, v in data["categories"].items() if v}
-    assert sum(n for _, _, n in data["tiles"]) == report.target["tilesPerIPU"]
+    assert sum(row[-1] for row in data["tiles"]) == report.target["tilesPerIPU"]
     assert data["cycles"] == report.total_cycles
 
 
@@ -91,6 +91,26 @@ def test_timeline_and_operations_cover_the_run(page, report):
     assert sum(bars) == pytest.approx(report.total_cycles, rel=1e-3)
     rows = [float(c) for c in re.findall(r'class="op"[^>]*data-cycles="([^"]+)"', page)]
     assert sum(rows) == pytest.approx(report.cycles.total)
+
+
+def test_sorted_profile_reaches_the_fullest_tile_and_shows_the_limit(page, report):
+    found = marks(page, "profile")
+    assert [int(m.get("data-max")) for m in found if m.get("data-max")] == [report.memory.max_tile]
+    assert any("limit" in (m.get("class") or "") for m in found)
+
+
+def test_balance_covers_the_compute_cycles(page, report):
+    bars = [float(m.get("data-cycles")) for m in marks(page, "balance") if m.get("data-cycles")]
+    parts = [p.cycles.compute * p.times * s.trips for s in report.steps for p in s.parts]
+    assert sum(bars) == pytest.approx(sum(parts), abs=1)
+
+
+def test_a_tile_that_holds_too_much_is_red():
+    over, under = charts._heat(1.5), charts._heat(0.9)
+    red, green, blue = (int(over[k : k + 2], 16) for k in (1, 3, 5))
+    assert red > 2 * max(green, blue)
+    assert int(under[3:5], 16) > 150
+    assert charts._heat(1.2) != charts._heat(1.9)
 
 
 def test_comparison_lists_what_changed(page):
@@ -113,6 +133,20 @@ out.groups = document.querySelectorAll("#ops tbody.group").length;
 const filter = document.getElementById("filter");
 filter.value = "block2"; filter.dispatchEvent(new Event("input"));
 out.shown = [...document.querySelectorAll("#ops tr.op:not(.hidden)")].map((r) => r.dataset.name);
+out.visible = [...document.querySelectorAll("#ops tbody.group")].filter((g) => !g.hidden).map((g) => g.dataset.name);
+document.querySelector('#ops th[data-key="rate"]').click();
+const left = document.querySelectorAll("#ops tbody.group:not([hidden]) tr.op");
+out.rates = [...left].map((r) => r.dataset.flops / r.dataset.cycles);
+const live = document.querySelector("#live svg"), area = live.getBoundingClientRect();
+live.dispatchEvent(new MouseEvent("mousemove", { clientX: area.left + area.width / 2, clientY: area.top + 40 }));
+out.live = document.getElementById("live-info").textContent;
+const cell = document.querySelector(".map rect"), heatOf = document.getElementById("heat-of");
+out.fills = [2, 0, 1, 2].map((k) => {
+  heatOf.value = String(k); heatOf.dispatchEvent(new Event("change")); return cell.getAttribute("fill");
+});
+document.querySelector("svg.timeline rect[data-cycles]").dispatchEvent(new MouseEvent("mousemove", { bubbles: true }));
+out.bar = document.getElementById("bar-info").textContent;
+out.marks = document.querySelectorAll("#ruler span").length;
 document.querySelector("#ops tr.head button").click();
 out.closed = document.querySelectorAll("tbody.closed").length;
 const before = document.documentElement.dataset.theme;
@@ -151,6 +185,14 @@ def test_page_works_in_a_browser(page, report, tmp_path):
     assert out["groups"] >= 4
     assert out["shown"]
     assert all("block2" in n for n in out["shown"])
+    assert out["visible"] == ["block2"]
+    assert out["rates"] == sorted(out["rates"], reverse=True)
+    assert re.fullmatch(r"Step \d+, .+: .+ always live and .+ beside, over all tiles", out["live"])
+    first, always, rest, again = out["fills"]
+    assert first == again != always
+    assert rest != always
+    assert re.search(r"\((forward|backward|update)\): .+ cycles", out["bar"])
+    assert out["marks"] == 5
     assert out["closed"] == 1
     assert out["themes"] == ["dark", "light"]
     assert out["tile"].startswith("Tile 0: ")

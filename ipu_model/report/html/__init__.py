@@ -21,7 +21,8 @@ def render(report: Report, compare: Report | None = None) -> str:
         loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )  # fmt: skip
-    environment.filters.update(bytes=formats.size, count=formats.count, percent=formats.percent, signed=formats.signed)
+    environment.filters.update(bytes=formats.size, count=formats.count, percent=formats.percent, signed=formats.signed,
+                               plural=formats.plural)  # fmt: skip
     page = environment.get_template("page.html.j2")
     parts = {name: Markup((FOLDER / name).read_text()) for name in ("style.css", "script.js")}
     return page.render(

@@ -13,6 +13,8 @@ from ipu_model.report.html import formats
 from ipu_model.report.model import Report
 
 COLUMNS, CELL = 64, 13
+LIVE_LEFT = 74  # of the page's script too
+WIDE, HALF = 1150, 565  # a chart across the page, or beside another one
 
 
 def _svg(width: float, height: float, body: str, label: str, kind: str) -> Markup:
@@ -38,14 +40,14 @@ def phases(report: Report, rows: Sequence[tuple[str, Cost]], kinds: Sequence[str
         body.append(f'<text x="84" y="{y + 18}" text-anchor="end">{phase}</text>')
         for kind in kinds:
             value = getattr(c, kind)
-            width = value / longest * 580
+            width = value / longest * (WIDE - 240)
             if width > 0:
                 title = f"{phase}: {formats.count(value)} cycles {names[kind]}"
                 body.append(_rect(x, y, width, 26, f"k-{kind}", title, phase=phase, kind=kind, value=f"{value:.3f}"))
             x += width
         share = formats.percent(c.total, report.cycles.total)
         body.append(f'<text x="{x + 8:.1f}" y="{y + 18}" class="dim">{formats.count(c.total)} ({share})</text>')
-    return _svg(820, 12 + 40 * len(rows), "".join(body), "Cycles by phase and kind", "phases")
+    return _svg(WIDE, 12 + 40 * len(rows), "".join(body), "Cycles by phase and kind", "phases")
 
 
 def heat_map(report: Report, ipu: int) -> Markup:
@@ -72,44 +74,59 @@ def heat_map(report: Report, ipu: int) -> Markup:
 
 
 HEAT = ((0.0, (68, 1, 84)), (0.25, (59, 82, 139)), (0.5, (33, 145, 140)), (0.75, (94, 201, 98)), (1.0, (253, 231, 37)))
+OVER = ((1.0, (255, 138, 128)), (2.0, (160, 10, 40)))
 
 
 def _heat(share: float) -> str:
-    """A perceptually even colour scale; red beyond the limit."""
-    if share > 1:
-        return "#e5484d"
-    for (a, low), (b, high) in pairwise(HEAT):
+    """A perceptually even colour scale up to the limit, reds beyond it, darkest from twice the limit."""
+    scale = OVER if share > 1 else HEAT
+    share = min(share, scale[-1][0])
+    for (a, low), (b, high) in pairwise(scale):
         if share <= b:
             t = (share - a) / (b - a)
             return "#" + "".join(f"{round(x + t * (y - x)):02x}" for x, y in zip(low, high, strict=True))
     return "#fde725"
 
 
-def heat_scale() -> Markup:
+def heat_scale(report: Report) -> Markup:
+    """Colours from an empty tile to a full one, and beyond when some tile holds too much."""
+    limit, over = report.memory.bytes_per_tile, report.memory.max_tile > report.memory.bytes_per_tile
     stops = "".join(f'<stop offset="{at:g}" stop-color="{_heat(at)}"/>' for at, _ in HEAT)
     body = (
         f'<defs><linearGradient id="heat">{stops}</linearGradient></defs>'
         '<rect width="220" height="10" rx="2" fill="url(#heat)"/>'
-        '<text x="0" y="24" class="dim">empty</text><text x="220" y="24" text-anchor="end" class="dim">full</text>'
+        '<text x="0" y="25" class="dim">0</text>'
+        f'<text x="220" y="25" text-anchor="end" class="dim">{formats.size(limit)}</text>'
     )
-    return _svg(240, 28, body, "Colour scale of tile memory", "scale")
+    if over:
+        reds = "".join(f'<stop offset="{k / 4:g}" stop-color="{_heat(1.001 + k / 4)}"/>' for k in range(5))
+        body += (
+            f'<defs><linearGradient id="over">{reds}</linearGradient></defs>'
+            '<rect x="226" width="90" height="10" rx="2" fill="url(#over)"/>'
+            '<text x="316" y="25" text-anchor="end" class="dim">too much</text>'
+        )
+    return _svg(330, 28, body, "Colour scale of tile memory", "scale")
 
 
-def _axis(top: float, limit: float, width: float, height: float, left: float) -> str:
-    """Horizontal lines with sizes, and the limit line when it is near."""
+def _axis(top: float, width: float, height: float, left: float) -> str:
+    """Horizontal lines with sizes."""
     lines = []
     for k in range(5):
         y = 8 + height * k / 4
         value = top * (1 - k / 4)
         lines.append(f'<line x1="{left}" x2="{left + width}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
         lines.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end" class="dim">{formats.size(value)}</text>')
-    if 0 < limit <= top:
-        y = 8 + height * (1 - limit / top)
-        lines.append(f'<line x1="{left}" x2="{left + width}" y1="{y:.1f}" y2="{y:.1f}" class="limit"/>')
-        lines.append(
-            f'<text x="{left + width}" y="{y - 5:.1f}" text-anchor="end" class="limit-text">tile memory</text>'
-        )
     return "".join(lines)
+
+
+def _limit(top: float, limit: float, width: float, height: float, left: float) -> str:
+    """The line of what a tile holds; drawn over the areas."""
+    y = 8 + height * (1 - limit / top)
+    text = f"a tile holds {formats.size(limit)}"
+    return (
+        f'<line x1="{left}" x2="{left + width}" y1="{y:.1f}" y2="{y:.1f}" class="limit"/>'
+        f'<text x="{left + width}" y="{y - 5:.1f}" text-anchor="end" class="limit-text">{text}</text>'
+    )
 
 
 def _path(points: Sequence[tuple[float, float]], close_to: float | None = None) -> str:
@@ -120,26 +137,27 @@ def _path(points: Sequence[tuple[float, float]], close_to: float | None = None) 
 
 
 def sorted_profile(
-    report: Report, points: Sequence[tuple[float, int, int]], other: Sequence[Any] | None = None
+    report: Report, points: Sequence[tuple[float, int, int, int]], other: Sequence[Any] | None = None
 ) -> Markup:
-    """Bytes per tile, fullest first: always live below, the peak of the rest above."""
-    left, width, height = 74, 740, 210
-    top = (
-        max(report.memory.bytes_per_tile, *(t for _, _, t in points), *(t for _, _, t in other or ((0, 0, 0),))) * 1.04
-    )
+    """Bytes per tile, fullest first: always live below, the peak of the rest above, gaps on top."""
+    left, width, height = 74, HALF - 80, 230
+    limit = report.memory.bytes_per_tile
+    top = max(limit, *(p[3] for p in points), *(p[3] for p in other or ((0, 0, 0, 0),))) * 1.04
     bottom = 8 + height
 
     def place(row: int, rows: Sequence[Any]) -> list[tuple[float, float]]:
         return [(left + p[0] * width, bottom - p[row] / top * height) for p in rows]
 
-    body = _axis(top, report.memory.bytes_per_tile, width, height, left)
-    body += f'<path d="{_path(place(2, points), bottom)}" class="area-not-always" data-max="{points[0][2]}"/>'
+    body = _axis(top, width, height, left)
+    body += f'<path d="{_path(place(3, points), bottom)}" class="area-gaps" data-max="{points[0][3]}"/>'
+    body += f'<path d="{_path(place(2, points), bottom)}" class="area-not-always"/>'
     body += f'<path d="{_path(place(1, points), bottom)}" class="area-always"/>'
     if other:
-        body += f'<path d="{_path(place(2, other))}" class="line-other"/>'
+        body += f'<path d="{_path(place(3, other))}" class="line-other"/>'
+    body += _limit(top, limit, width, height, left)
     body += f'<text x="{left}" y="{bottom + 18}" class="dim">fullest tile</text>'
     body += f'<text x="{left + width}" y="{bottom + 18}" text-anchor="end" class="dim">emptiest tile</text>'
-    return _svg(830, bottom + 26, body, "Bytes per tile, sorted", "profile")
+    return _svg(HALF, bottom + 26, body, "Bytes per tile, sorted", "profile")
 
 
 def categories(report: Report) -> Markup:
@@ -149,21 +167,21 @@ def categories(report: Report) -> Markup:
     longest = max((n for _, n in rows), default=1)
     body = []
     for k, (name, n) in enumerate(rows):
-        y, width = 4 + k * 28, n / longest * 420
-        body.append(f'<text x="182" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
-        body.append(_rect(190, y, width, 20, "bar", category=name, bytes=n))
+        y, width = 4 + k * 28, n / longest * (HALF - 320)
+        body.append(f'<text x="168" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
+        body.append(_rect(176, y, width, 20, "bar", category=name, bytes=n))
         share = formats.percent(n, report.memory.total)
-        body.append(f'<text x="{198 + width:.1f}" y="{y + 15}" class="dim">{formats.size(n)} ({share})</text>')
-    return _svg(820, 8 + 28 * len(rows), "".join(body), "Memory by category", "categories")
+        body.append(f'<text x="{184 + width:.1f}" y="{y + 15}" class="dim">{formats.size(n)} ({share})</text>')
+    return _svg(HALF, 8 + 28 * len(rows), "".join(body), "Memory by category", "categories")
 
 
 def liveness(report: Report, live: dict[str, Any]) -> Markup:
     """Bytes over all tiles while each step runs."""
-    left, width, height = 74, 740, 220
+    left, width, height = LIVE_LEFT, WIDE - LIVE_LEFT - 10, 240
     points, steps, always = live["points"], max(1, live["steps"]), live["always"]
     top = max(1, always + max((b for _, b in points), default=0)) * 1.06
     bottom = 8 + height
-    body = _axis(top, 0, width, height, left)
+    body = _axis(top, width, height, left)
     curve = [(left + k / steps * width, bottom - (always + b) / top * height) for k, b in points]
     if curve:
         curve.append((left + width, curve[-1][1]))
@@ -185,7 +203,8 @@ def liveness(report: Report, live: dict[str, Any]) -> Markup:
         body += (
             f'<text x="{x + shift:.1f}" y="20" text-anchor="{anchor}" class="peak-text">fullest tile: {where}</text>'
         )
-    return _svg(830, bottom + 30, body, "Live bytes over the program", "liveness")
+    body += f'<line id="live-cursor" y1="8" y2="{bottom}" x1="-9" x2="-9" class="cursor"/>'
+    return _svg(WIDE, bottom + 30, body, "Live bytes over the program", "liveness")
 
 
 def peak_parts(report: Report) -> Markup:
@@ -193,15 +212,17 @@ def peak_parts(report: Report) -> Markup:
     parts = list(report.memory.peak_parts.items())
     total, x, body = max(1, sum(n for _, n in parts)), 0.0, []
     for k, (name, n) in enumerate(parts):
-        width = n / total * 820
-        body.append(_rect(x, 0, width, 24, f"c{k % 8}", f"{name}: {formats.size(n)}", bytes=n))
+        width = n / total * WIDE
+        body.append(_rect(x, 0, width, 26, f"c{k % 8}", f"{name}: {formats.size(n)}", bytes=n))
+        if width > 90:
+            body.append(f'<text x="{x + 8:.1f}" y="18" class="on">{formats.percent(n, total)}</text>')
         x += width
-    return _svg(820, 24, "".join(body), "Fullest tile at the peak", "peak-parts")
+    return _svg(WIDE, 26, "".join(body), "Fullest tile at the peak", "peak-parts")
 
 
 def timeline(bars: dict[str, Any], ipus: int) -> Markup:
     """One lane per IPU and phase colour; the script zooms by changing the view box."""
-    width, lane = 1160.0, 46
+    width, lane = float(WIDE), 46
     body = []
     for k in range(ipus):
         y = k * lane
@@ -218,3 +239,25 @@ def timeline(bars: dict[str, Any], ipus: int) -> Markup:
                 body.append(_rect(x, y + high * 0.66, part, high * 0.34, f"k-{kind}"))
             x += part
     return _svg(width, ipus * lane, "".join(body), "Timeline per IPU", "timeline")
+
+
+def balance(report: Report) -> Markup:
+    """Share of the compute cycles by how evenly the tiles are busy in them, in ten classes."""
+    bins, tiles = [0.0] * 10, report.target["tilesPerIPU"]
+    for step in report.steps:
+        for p in step.parts:
+            busy = p.balance * min(1.0, p.tiles / tiles)
+            bins[min(9, int(busy * 10))] += p.cycles.compute * p.times * step.trips
+    total, body = sum(bins) or 1.0, []
+    longest, step_width, height = max(*bins, 1e-9), (HALF - 20) / 10, 150
+    for k, cycles in enumerate(bins):
+        x, high = 10 + k * step_width, cycles / longest * height
+        tip = f"{k * 10} to {k * 10 + 10} % busy: {formats.percent(cycles, total)} of compute cycles"
+        body.append(_rect(x + 3, 20 + height - high, step_width - 6, high, "k-compute", tip, cycles=f"{cycles:.1f}"))
+        if cycles:
+            text = formats.percent(cycles, total)
+            place = f'x="{x + step_width / 2:.1f}" y="{14 + height - high:.1f}"'
+            body.append(f'<text {place} text-anchor="middle" class="dim small">{text}</text>')
+        body.append(f'<text x="{x:.1f}" y="{height + 38}" text-anchor="middle" class="dim small">{k * 10}</text>')
+    body.append(f'<text x="{HALF - 10}" y="{height + 38}" text-anchor="end" class="dim small">100 %</text>')
+    return _svg(HALF, height + 44, "".join(body), "Balance of the tiles", "balance")

@@ -37,3 +37,8 @@ def seconds(value: float) -> str:
         if value >= limit:
             return f"{value * factor:.3g} {unit}"
     return "0 s"
+
+
+def plural(n: int, what: str) -> str:
+    """``1 IPU``, ``2 IPUs``."""
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"

@@ -6,7 +6,7 @@ from collections import defaultdict
 from itertools import groupby
 from typing import Any
 
-from ipu_model.report.html import formats
+from ipu_model.report.html import charts, formats
 from ipu_model.report.model import Report, StepRow
 
 MOST_ROWS = 1500
@@ -18,67 +18,91 @@ KIND_NAMES = {"compute": "compute", "exchange": "exchange", "sync": "sync", "int
 
 def view(report: Report, compare: Report | None) -> dict[str, Any]:
     """Everything the template needs that is not in the report as such."""
-    m = report.memory
+    m, live, bars = report.memory, _liveness(report), _bars(report)
     return {
         "cards": _cards(report),
         "kinds": KINDS,
         "kind_names": KIND_NAMES,
         "phases": [(name, c) for name, c in report.phases.items() if c.total],
         "sorted_tiles": _sorted_tiles(report),
-        "liveness": _liveness(report),
+        "liveness": live,
         "groups": _groups(report),
         "left_out": max(0, len(report.operations) - MOST_ROWS),
-        "bars": _bars(report),
+        "bars": bars,
+        "peak_per_cycle": report.target["peakFlops"] / report.target["clockFrequency"],
         "at_peak": [v for v in m.variables if v.always or v.first <= m.peak_step <= v.last][:25],
         "compare": _compare(report, compare) if compare else None,
-        "data": _data(report),
+        "data": _data(report) | _hover(live) | {"end": bars["end"]},
     }
 
 
 def _cards(r: Report) -> list[tuple[str, str, str]]:
     peak = r.target["peakFlops"] * r.target["ipusPerReplica"] * r.schedule.seconds
     worst, limit = r.memory.max_tile, r.memory.bytes_per_tile
-    tiles = f"{r.target['ipusPerReplica']} IPU(s) of {r.target['tilesPerIPU']} tiles"
+    tiles = f"{formats.plural(r.target['ipusPerReplica'], 'IPU')} of {r.target['tilesPerIPU']:,} tiles"
     rate = f"{formats.count(r.schedule.samples_per_second)} samples/s" if r.schedule.samples_per_second else "per run"
     return [
         ("Cycles", formats.count(r.total_cycles), f"{formats.seconds(r.schedule.seconds)}, {rate}"),
         ("Arithmetic", f"{formats.count(r.cycles.flops)}FLOP", f"{formats.percent(r.cycles.flops, peak)} of peak"),
         ("Fullest tile", formats.size(worst), f"{formats.percent(worst, limit)} of {formats.size(limit)}"),
         ("All tiles", formats.size(r.memory.total), tiles),
-        ("Steps", formats.count(len(r.steps)), f"{len(r.operations)} operations, {r.schedule.kind}"),
+        ("Steps", formats.count(len(r.steps)), f"{formats.plural(len(r.operations), 'operation')}, {r.schedule.kind}"),
     ]  # fmt: skip
 
 
 def _data(r: Report) -> dict[str, Any]:
     """The figures behind the charts, for the script and for tests."""
     m = r.memory
-    runs = [(k, len(list(g))) for k, g in groupby(zip(m.always_by_tile, m.including_gaps_by_tile, strict=True))]
+    runs = [
+        (k, len(list(g)))
+        for k, g in groupby(zip(m.always_by_tile, m.not_always_by_tile, m.including_gaps_by_tile, strict=True))
+    ]
     return {
         "name": r.name,
         "cycles": r.total_cycles,
         "clock": r.target["clockFrequency"],
         "tilesPerIpu": m.tiles_per_ipu,
         "bytesPerTile": m.bytes_per_tile,
-        "tiles": [[a, t, n] for (a, t), n in runs],
+        "heat": charts.HEAT,
+        "over": charts.OVER,
+        "liveLeft": charts.LIVE_LEFT,
+        "tiles": [[*row, n] for row, n in runs],
         "categories": {name: sum(by) for name, by in m.categories.items()},
     }
 
 
-def _sorted_tiles(r: Report) -> list[tuple[float, int, int]]:
-    """(share of tiles, always live, total), fullest first, at most `CURVE_POINTS` points."""
-    pairs = sorted(zip(r.memory.including_gaps_by_tile, r.memory.always_by_tile, strict=True), reverse=True)
-    step = max(1, len(pairs) // CURVE_POINTS)
-    picked = [*range(0, len(pairs), step), len(pairs) - 1]
-    return [(k / max(1, len(pairs) - 1), pairs[k][1], pairs[k][0]) for k in picked]
+def _hover(live: dict[str, Any]) -> dict[str, Any]:
+    """What the script shows of the liveness under the pointer: names once, and their numbers by stretch."""
+    names = list(dict.fromkeys(live["names"]))
+    index = {name: k for k, name in enumerate(names)}
+    return {
+        "live": {
+            "names": names,
+            "always": live["always"],
+            "points": [[at, size, index[n]] for (at, size), n in zip(live["points"], live["names"], strict=True)],
+            "steps": live["steps"],
+        }
+    }
+
+
+def _sorted_tiles(r: Report) -> list[tuple[float, int, int, int]]:
+    """(share of tiles, always live, total, with gaps), fullest first, at most `CURVE_POINTS` points."""
+    m = r.memory
+    rows = sorted(zip(m.including_gaps_by_tile, m.total_by_tile, m.always_by_tile, strict=True), reverse=True)
+    step = max(1, len(rows) // CURVE_POINTS)
+    picked = [*range(0, len(rows), step), len(rows) - 1]
+    return [(k / max(1, len(rows) - 1), *reversed(rows[k])) for k in picked]
 
 
 def _liveness(r: Report) -> dict[str, Any]:
     """Highest not-always-live bytes in each stretch of steps, and where the peak is."""
     total = [sum(s.not_always_live) for s in r.steps]
     width = max(1, -(-len(total) // CURVE_POINTS))
-    points = [(k, max(total[k : k + width])) for k in range(0, len(total), width)]
+    tops = [max(range(k, min(k + width, len(total))), key=total.__getitem__) for k in range(0, len(total), width)]
+    points = [(k, total[top]) for k, top in zip(range(0, len(total), width), tops, strict=True)]
     return {
         "points": points,
+        "names": [r.steps[top].node or r.steps[top].name for top in tops],
         "steps": len(total),
         "always": sum(r.memory.always_by_tile),
         "peak": r.memory.peak_step,
