@@ -9,8 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._compat.jax import compile_with
 from .hoist import split
 from .moves import Origin, moved, ways_back
+
+_RUNS_ONCE = {"xla_backend_optimization_level": "0"}
+"""ResNet-50's weights: 0.45 s of compiling instead of 0.85, for 0.11 s of running instead of 0.08."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,8 @@ class Preparation:
     @classmethod
     def of(cls, stages: Stages) -> Preparation:
         """Compiled."""
-        return cls(stages.prepare.lower().compile(), stages.passed, ways_back(stages.prepare.jaxpr))
+        call = compile_with(stages.prepare.lower(), _RUNS_ONCE if jax.default_backend() == "cpu" else {})
+        return cls(call, stages.passed, ways_back(stages.prepare.jaxpr))
 
     @classmethod
     def noted(cls, call: Any, note: Mapping[str, Any]) -> Preparation:
