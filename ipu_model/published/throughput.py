@@ -17,6 +17,7 @@ from ipu_model.target import Target
 TRAINING_TOKENS = 2048  # short sequences: tokens in a micro-batch of a transformer, about what a pipeline stage holds
 HELD = 1024  # numbers held for each token and head, beside a score for every token of its sequence
 TRAINING_IMAGES = 16
+IPUS_OF_A_MACHINE = 4
 TRAINING_FRAMES = 1200  # utterances are padded to the longest of a batch
 ACCUMULATION = 16  # micro-batches that share an update where a row does not give its global batch
 RESTING = 4  # bytes on chip per weight: itself and its accumulated gradient
@@ -51,9 +52,13 @@ def micro_batch(tokens: int) -> int:
 
 
 def system_size(hardware: str) -> int:
-    """IPUs of the system that a row names."""
-    pod = re.search(r"pod\s*(\d+)", hardware.lower())
-    return int(pod.group(1)) if pod else ipus(hardware)
+    """IPUs of the system that a row names: of a POD, those it counts, four in an M2000 or Bow-2000, else one."""
+    text = hardware.lower()
+    pod = re.search(r"pod[\s-]*(\d+)", text)
+    if pod or re.search(r"\d\s*ipu", text):
+        return int(pod[1]) if pod else ipus(hardware)
+    machines = re.search(r"(?:(\d+)\s*x\s*)?(?:m2000|bow-?2000|(?P<card>c600))", text)
+    return (1 if machines["card"] else IPUS_OF_A_MACHINE) * int(machines[1] or 1) if machines else 1
 
 
 def layout(network: Network, count: int, samples: int, target: Target) -> System:
@@ -84,7 +89,8 @@ def _inference(network: Network, row: Mapping[str, Any], target: Target) -> Form
         host = "card" if "c600, " in str(row["hardware"]).lower() else "server"
         depth = f"latency.{host}_{network.served}"
         return Formula((quantities,), scale=depth, seconds=True, unit=1e-3)
-    return Formula((quantities,), seconds=True, numerator=network.items)
+    # IPUs of a system serve batches of their own
+    return Formula((quantities,), seconds=True, numerator=network.items * system_size(str(row["hardware"])))
 
 
 def _training(network: Network, row: Mapping[str, Any], target: Target, share: float) -> Formula:
