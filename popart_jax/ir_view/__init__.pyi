@@ -7,6 +7,7 @@ from .facts import IrFacts as IrFacts
 from .facts import Location as Location
 from .facts import OptimizerFacts as OptimizerFacts
 from .facts import ViewOptions as ViewOptions
+from .loss_scaling import TrackedGradient as TrackedGradient
 from .needed_patterns import may_be_unlowered as may_be_unlowered
 from .queries import check_batch as check_batch
 from .queries import misplaced as misplaced

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -52,24 +53,50 @@ def add_histograms(graph: ir.Graph, facts: IrFacts) -> None:
     graph.append(_every_period(update, options, "LossScaleUpdate"))
 
 
-def tracked_tensors(graph: ir.Graph, forward: Collection[str]) -> tuple[str, ...]:
-    """For every Histogram of a view the forward tensor whose gradient it counts.
+class TrackedGradient(NamedTuple):
+    """The gradient of a forward tensor, or the part of it that one reader contributes.
 
-    A gradient that is one of several summands, or a view of another, stands for the one it becomes; what becomes no
-    gradient of a forward tensor (a product that is reduced afterwards) is left out.
+    `reader` is the first output of that op, empty for the whole gradient; `position` is its input.
     """
-    histograms = [n for n in graph.all_nodes() if n.op_type == "Histogram"]
-    counted = (_counted(n.inputs[0], forward) for n in histograms)
-    return tuple(name for name in counted if name is not None)
+
+    tensor: str
+    reader: str = ""
+    position: int = 0
 
 
-def _counted(value: ir.Value | None, forward: Collection[str]) -> str | None:
+def tracked_tensors(graph: ir.Graph, forward: ir.Graph) -> tuple[TrackedGradient, ...]:
+    """What every Histogram of a view counts, in terms of the forward graph.
+
+    A view of a gradient stands for the one it becomes; what becomes no gradient of a forward tensor (a product that is
+    reduced afterwards) is left out.
+    """
+    makers = {o.name: node for node in forward for o in node.outputs if o.name}
+    known = {v.name: None for v in (*forward.inputs, *forward.initializers.values())} | makers
+    counted = (_counted(n.inputs[0], known) for n in graph.all_nodes() if n.op_type == "Histogram")
+    return tuple(found for found in counted if found is not None)
+
+
+def _counted(value: ir.Value | None, forward: Mapping[str | None, ir.Node | None]) -> TrackedGradient | None:
+    producer, summed = None if value is None else value.producer(), False
     while value is not None:
         name = (value.name or "").removeprefix(GRADIENT)
         if name != value.name and name in forward:
-            return name
-        becomes = (n.outputs[0] for n in value.consumers() if _plain_type(n) in VIEW_CHANGES | SUMS and n.outputs)
-        value = next(becomes, None)
+            part = _part(producer, name, forward) if summed and producer is not None else None
+            return part or TrackedGradient(name)
+        becomes = next((n for n in value.consumers() if _plain_type(n) in VIEW_CHANGES | SUMS and n.outputs), None)
+        summed = summed or (becomes is not None and _plain_type(becomes) in SUMS)
+        value = None if becomes is None else becomes.outputs[0]
+    return None
+
+
+def _part(backward: ir.Node, tensor: str, forward: Mapping[str | None, ir.Node | None]) -> TrackedGradient | None:
+    """The part of a tensor's gradient that an op of the backward pass makes, if its reader and input are plain."""
+    given = [v.name for v in backward.inputs if v is not None and v.name]
+    readers = (forward.get(name.removeprefix(GRADIENT)) for name in given if name.startswith(GRADIENT))
+    for reader in filter(None, readers):
+        places = [i for i, v in enumerate(reader.inputs) if v is not None and v.name == tensor]
+        if len(places) == 1:
+            return TrackedGradient(tensor, reader.outputs[0].name or "", places[0])
     return None
 
 

@@ -14,7 +14,7 @@ from ..model.op_names import describe, identifier
 from . import batch_serial
 from .facts import IrFacts, TensorType
 from .forward import forward_graph
-from .loss_scaling import tracked_tensors
+from .loss_scaling import TrackedGradient, tracked_tensors
 from .main_loops import LOOP
 from .needed_patterns import UNLOWERED
 from .placement import IPU, number
@@ -62,12 +62,10 @@ def tensor_types(facts: IrFacts) -> dict[str, TensorType]:
     return {n: (dtype, shape) for n, dtype, shape in typed if n and dtype is not None and shape is not None}
 
 
-def tracked_gradients(facts: IrFacts) -> tuple[str, ...]:
-    """Forward tensors whose gradients automatic loss scaling counts, one per Histogram op."""
+def tracked_gradients(facts: IrFacts) -> tuple[TrackedGradient, ...]:
+    """What automatic loss scaling counts, one per Histogram op."""
     plain = replace(facts, options=replace(facts.options, outlining=False))
-    forward = {v.name for v in (*facts.graph.inputs, *facts.graph.initializers.values()) if v.name}
-    forward |= {o.name for node in facts.graph for o in node.outputs if o.name}
-    return tracked_tensors(build(plain).graph, forward)
+    return tracked_tensors(build(plain).graph, facts.graph)
 
 
 def check_batch(facts: IrFacts) -> None:

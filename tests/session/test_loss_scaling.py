@@ -209,3 +209,22 @@ def test_counted_are_the_histograms_of_the_ir():
     assert len(scaling.tracked) == sum(op["type"] == "Histogram" for op in ops) == 7
     assert set(scaling.tracked) == {"MatMul:0", "MatMul:0/1", "Relu:0", "Relu:0/1", "Add:0", "u", "v"}
     assert x not in scaling.tracked
+
+
+def test_parts_of_a_gradient_are_counted_before_they_are_added():
+    """Two readers contribute 10,000 and -10,000: both are large, their sum is nothing."""
+    builder = popart.Builder()
+    onnx = builder.aiOnnx
+    x = builder.addInputTensor("FLOAT16", [2, 4], "x")
+    w = builder.addInitializedInputTensor(np.ones((2, 4), np.float16), "w")
+    h = onnx.add([x, w])
+    large = onnx.constant(np.full((2, 4), 10000, np.float16))
+    y = onnx.sub([onnx.mul([h, large]), onnx.mul([h, large])])
+    loss = builder.aiGraphcore.identityloss([y], reduction=popart.ReductionType.Sum)
+    session = train(
+        builder.getModelProto(), {f"Gradient___{h}": "All", "lossScaleUpdateFactor": "All"}, _half_sgd(1.0), loss=loss,
+        automaticLossScalingSettings=_automatic(),
+    )  # fmt: skip
+    found = run(session, x=np.zeros((2, 4), np.float16))
+    np.testing.assert_array_equal(found[f"Gradient___{h}"], 0)
+    assert found["lossScaleUpdateFactor"] == 0.5

@@ -1,9 +1,9 @@
-"""Automatic loss scaling: checks, and the gradients that are watched.  Source: PopART's documentation."""
+"""Automatic loss scaling: the gradients that are watched.  Source: PopART's documentation."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
@@ -14,6 +14,9 @@ from ...execution import Structure, Type
 from ...execution.loss_scaling import Tracking
 from ...lowering.interpreter import names
 from ...optimizers import Adam, Optimizer
+
+if TYPE_CHECKING:
+    from ...ir_view import TrackedGradient
 
 PREFIX = "[AutomaticLossScale transform] "
 HALF_MAX = 65504.0
@@ -39,7 +42,8 @@ def tracking(
     settings = options.automaticLossScalingSettings
     if not settings.enabled:
         return None
-    _check(options, settings, optimizer)
+    if isinstance(optimizer, Adam) and optimizer.scaled_state:
+        raise popart_exception("scaledOptimizerState and automaticLossScaling are not compatible.")
     tracked = _tracked(settings, graph, types, differentiated)
     if given is not None:
         tracked = tuple(t for t in given if t in differentiated and types[t].dtype == np.float16)
@@ -57,39 +61,31 @@ def tracking(
     )
 
 
+def separated(graph: ir.Graph, tracked: Collection[TrackedGradient]) -> list[tuple[str, str]]:
+    """Tensors whose gradients are what is tracked, with the tensors of the model that they equal.
+
+    The part that one reader contributes is the gradient of what it reads: it gets a name of its own, by an Identity.
+    """
+    known = names(graph)
+    found = []
+    for entry in tracked:
+        node = known[entry.reader].producer() if entry.reader in known else None
+        value = None if node is None else node.inputs[entry.position]
+        if node is None or value is None or value.name != entry.tensor:
+            found.append((entry.tensor, entry.tensor))
+            continue
+        name = f"{entry.tensor}__read_by__{entry.reader}"
+        own = ir.Value(name=name, shape=value.shape, type=value.type)
+        graph.insert_before(node, ir.Node("", "Identity", [value], outputs=[own]))
+        node.replace_input_with(entry.position, own)
+        found.append((name, entry.tensor))
+    return found
+
+
 def refuse_inference(options: Any) -> None:
     """Raise if the feature is on in an inference session."""
     if options.automaticLossScalingSettings.enabled:
         raise popart_exception(f"{PREFIX}Only compatible when doing training")
-
-
-def check_threshold(options: Any) -> None:
-    """Raise for a threshold outside [0, 1]; upstream finds this when the device is prepared."""
-    settings = options.automaticLossScalingSettings
-    if settings.enabled and not 0 <= settings.thresholdUpperCountProportion <= 1:
-        raise popart_exception("Out of range value for 'thresholdUpperCountProportion'.")
-
-
-def _check(options: Any, settings: Any, optimizer: Optimizer) -> None:
-    if optimizer.value("lossScaling").isConst():
-        raise popart_exception(f"{PREFIX}The optimizer must have non-const loss scaling")
-    if options.enablePipelining and not options.enableGradientAccumulation:
-        raise popart_exception(
-            f"{PREFIX}Automatic loss scaling is not currently supported when the 'enablePipelining' SessionOption is "
-            "set to 'true', but the 'enableGradientAccumulation' SessionOption is set to 'false'"
-        )
-    if isinstance(optimizer, Adam) and optimizer.scaled_state:
-        raise popart_exception("scaledOptimizerState and automaticLossScaling are not compatible.")
-    if not 0 <= settings.binEdgeLocation <= 1:
-        raise popart_exception(f"{PREFIX}Out of range value for 'binEdgeLocation'.")
-    if settings.updatePeriod < 1:
-        raise popart_exception(f"{PREFIX}updatePeriod must be at least 1, got {settings.updatePeriod}.")
-    by_name = settings.gradientTensorTrackingMethod is GradientTensorTrackingMethod.GradientsOfUserSpecifiedTensors
-    if by_name != (settings.toTrackTensors is not None):
-        raise popart_exception(
-            f"{PREFIX}toTrackTensors must be set if and only if gradientTensorTrackingMethod is "
-            "GradientsOfUserSpecifiedTensors."
-        )
 
 
 def _tracked(

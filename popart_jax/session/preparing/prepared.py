@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -40,6 +40,9 @@ from .infos import host_types
 from .kept import kept_types, place
 from .source import Held
 from .state import state_of
+
+if TYPE_CHECKING:
+    from ...ir_view import TrackedGradient
 
 
 @dataclass(frozen=True)
@@ -103,15 +106,15 @@ class Prepared:
     traced_types: Mapping[str, Type] = field(default_factory=dict)
 
 
-def prepare(request: Request, tracked: Collection[str] | None = None) -> Prepared:
+def prepare(request: Request, tracked: Collection[TrackedGradient] | None = None) -> Prepared:
     """Check everything and build the step program.
 
     Parameters
     ----------
     request : Request
         What a program asks for.
-    tracked : collection of str, optional
-        Tensors whose gradients automatic loss scaling counts, where the op list has told.
+    tracked : collection of TrackedGradient, optional
+        What automatic loss scaling counts, where the op list has told.
 
     Raises
     ------
@@ -225,16 +228,19 @@ def _prepare_training(
     saved_state: Mapping[str, np.ndarray],
     types: Mapping[str, Type],
     facts: OptionFacts,
-    tracked: Collection[str] | None,
+    tracked: Collection[TrackedGradient] | None,
 ) -> Prepared:
     optimizer, loss, options, graph = request.optimizer, request.loss, request.options, model.graph
     assert optimizer is not None
     assert loss is not None
     gradients.check_loss(graph, loss, types)
+    counted = None if tracked is None else loss_scale.separated(graph, tracked)
+    own = None if counted is None else [name for name, _ in counted]
+    types = {**types, **{name: types[tensor] for name, tensor in counted or ()}}
     differentiated = gradients.with_gradient(graph, loss, types, base.structure.replicas)
     trained = [n for n in held if n in differentiated and n not in base.copies]
     weights = {n: Weight(n, held[n].variable.type.dtype, len(held[n].variable.groups[0])) for n in trained}
-    track = loss_scale.tracking(options, graph, types, differentiated, base.structure, optimizer, tracked)
+    track = loss_scale.tracking(options, graph, types, differentiated, base.structure, optimizer, own)
     wide = types[loss].dtype == np.float16 and (options.ensureFp32LossScaleTensor or track is not None)
     streamed = not optimizer.value("lossScaling").isConst()
     layout = hyper.lay_out(optimizer, weights, _reduction(options, base.structure), types[loss], wide, streamed)
@@ -342,7 +348,7 @@ def _rewritten(model: ir.Model, request: Request, program: Program, differentiat
     keep = {a.source for a in program.anchors} | {a.name for a in program.anchors}
     keep |= set(program.variables) | {*program.copies.values()} | ({request.loss} if request.loss else set())
     if program.training is not None and program.training.scaling is not None:
-        keep |= {GRADIENT + t for t in program.training.scaling.tracked}
+        keep |= {n for t in program.training.scaling.tracked for n in (t, GRADIENT + t)}
     protected = frozenset(n for n in keep if n)
     guarded(
         rewrites.apply,
