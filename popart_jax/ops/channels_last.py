@@ -117,6 +117,12 @@ def batch_norm(
     return normalise(x, scale, bias, mean, var, epsilon, shape)
 
 
+@lowers("ChannelAffine", domain=DOMAIN)
+def channel_affine(x, factor, offset, /):
+    """One factor and one offset for each channel."""
+    return x * factor + offset
+
+
 @lowers("SharedRelu", domain=DOMAIN)
 @jax.custom_jvp
 def shared_relu(x, /):

@@ -114,3 +114,34 @@ def test_constants_are_saved_from_there(tmp_path: Path) -> None:
     made.run(stepio)
     made.modelToHost(str(tmp_path / "saved.onnx"))
     assert onnx.load(tmp_path / "saved.onnx") == onnx.load(path)
+
+
+def test_the_kernel_of_a_normalised_convolution_stands_in_memory_once(tmp_path: Path) -> None:
+    rng, channels = np.random.default_rng(2), 256
+    kernel = rng.normal(size=(channels, channels, 1, 1)).astype(np.float32) / 16
+    statistics = {n: rng.uniform(0.5, 2, channels).astype(np.float32) for n in ("scale", "shift", "mean", "var")}
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, channels, 2, 2]) for n in "xy")
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", *statistics], ["y"]),
+    ]
+    given = [numpy_helper.from_array(v, n) for n, v in {"k": kernel, **statistics}.items()]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], given), opset_imports=[helper.make_opsetid("", 11)], ir_version=8
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    flow = popart.DataFlow(1, {"y": popart.AnchorReturnType("All")})
+    device = popart.DeviceManager().createCpuDevice()
+    made = popart.InferenceSession(str(tmp_path / "m.onnx"), flow, device)
+    made.prepareDevice()
+    anchors = made.initAnchorArrays()
+    fed = rng.normal(size=(1, channels, 2, 2)).astype(np.float32)
+    made.run(popart.PyStepIO({"x": fed}, anchors))
+    product = np.einsum("oi,nihw->nohw", kernel[:, :, 0, 0].astype(np.float64), fed)
+    scale, shift, mean, var = (v.astype(np.float64)[:, None, None] for v in statistics.values())
+    expected = (product - mean) / np.sqrt(var + 1e-5) * scale + shift
+    np.testing.assert_allclose(anchors["y"], expected, rtol=1e-4, atol=1e-4)
+    host = made._weights.copy["k"]
+    np.testing.assert_array_equal(host, kernel)
+    assert made._engine is not None
+    assert any(np.shares_memory(np.asarray(a), host) for a in made._engine.fixed)

@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 DOMAIN = "popart_jax"
 _RANKS = (3, 4, 5)
+_LARGE = 1 << 16  # elements
 
 UNARY = {
     "Abs", "Cast", "Ceil", "Celu", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity",
@@ -127,9 +128,37 @@ def _conv(rewriter: _Rewriter, node: ir.Node) -> None:
     grouped = node.op_type == "ConvTranspose" and node.attributes.get_int("group", 1) != 1
     if x is None or w is None or known not in _RANKS or grouped:
         return
-    kernel = rewriter.transpose(w, (*range(2, known), 1, 0), node, "hwio")
-    operands = [rewriter.twin(x, known, node), kernel, *node.inputs[2:]]
-    rewriter.replace(node, ir.Node(DOMAIN, node.op_type, operands, _attributes(node), name=node.name), known)
+    order, twin = (*range(2, known), 1, 0), rewriter.twin(x, known, node)
+    scaled = _scaled(w) if node.op_type == "Conv" and len(node.inputs) > 2 else None
+    if scaled is None:
+        operands = [twin, rewriter.transpose(w, order, node, "hwio"), *node.inputs[2:]]
+        rewriter.replace(node, ir.Node(DOMAIN, node.op_type, operands, _attributes(node), name=node.name), known)
+        return
+    weights, factor = scaled
+    plain = ir.Node(DOMAIN, "Conv", [twin, rewriter.transpose(weights, order, node, "hwio")], _attributes(node))
+    plain.name = plain.outputs[0].name = rewriter.name(node.outputs[0], "unscaled")
+    rewriter.graph.insert_before(node, plain)
+    operands = [plain.outputs[0], factor, node.inputs[2]]
+    rewriter.replace(node, ir.Node(DOMAIN, "ChannelAffine", operands, name=node.name), known)
+
+
+def _scaled(weights: ir.Value) -> tuple[ir.Value, ir.Value] | None:
+    """Large weights that are multiplied by one factor per output channel, and these factors.
+
+    The factors can as well be multiplied to the result, which is small where weights are large: then the weights are
+    the model's own, and need not stand in memory a second time.
+    """
+    product = weights.producer()
+    if product is None or product.op_type != "Mul" or len(weights.uses()) != 1:
+        return None
+    plain, column = product.inputs
+    reshaped = None if column is None else column.producer()
+    if plain is None or column is None or plain.const_value is None or reshaped is None:
+        return None
+    shape, factor = tuple(plain.const_value.shape), reshaped.inputs[0]
+    per_channel = reshaped.op_type == "Reshape" and column.shape == (shape[0], *[1] * (len(shape) - 1))
+    large = plain.const_value.size >= _LARGE
+    return (plain, factor) if large and per_channel and factor is not None else None
 
 
 def _pool(rewriter: _Rewriter, node: ir.Node) -> None:
