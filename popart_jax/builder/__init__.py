@@ -1,16 +1,8 @@
-"""Building ONNX models: `Builder` and its operator namespaces. The methods come from `methods.txt`."""
+"""Building ONNX models: `Builder` and its operator namespaces. The methods come from `methods.txt`.
 
-from __future__ import annotations
+A session reads the table of methods without the rest: modules are imported when a name of ``__init__.pyi`` is used.
+"""
 
-from .builder import Builder as Builder
-from .contexts import AttributeContextManager as AttributeContextManager
-from .contexts import KeyValueContextManager as KeyValueContextManager
-from .contexts import NameContextManager as NameContextManager
-from .core import _BuilderCore as _BuilderCore
-from .operators import AiGraphcoreOpset1 as AiGraphcoreOpset1
-from .operators import AiOnnxOpset6 as AiOnnxOpset6
-from .operators import AiOnnxOpset7 as AiOnnxOpset7
-from .operators import AiOnnxOpset8 as AiOnnxOpset8
-from .operators import AiOnnxOpset9 as AiOnnxOpset9
-from .operators import AiOnnxOpset10 as AiOnnxOpset10
-from .operators import AiOnnxOpset11 as AiOnnxOpset11
+import lazy_loader as _lazy
+
+__getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)

@@ -1,9 +1,12 @@
-"""A session imports no sympy; arithmetic with symbolic sizes still finds it."""
+"""What a session starts without: modules that it does not use, and the collector."""
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+
+import popart_jax as popart
 
 
 def printed(code: str) -> list[str]:
@@ -23,3 +26,46 @@ def test_symbolic_sizes_still_calculate() -> None:
         "import sympy; print(sympy.Integer(6) / 4, type(ir.__spec__.loader).__name__)"
     )
     assert printed(code)[:3] == ["N + 1", "2*Max(3, N)", "3/2 SourceFileLoader"]
+
+
+SESSION = """
+import sys
+from onnx import TensorProto, helper
+import popart_jax as popart
+x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in "xy")
+graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString()
+device = popart.DeviceManager().createCpuDevice()
+flow, kind = popart.DataFlow(1, {"y": popart.AnchorReturnType("All")}), popart.InferenceSession
+session = kind(model, flow, device)
+session.prepareDevice()
+"""
+
+
+def test_a_session_imports_what_it_uses() -> None:
+    code = SESSION + (
+        "unused = ('popart_jax.ir_view.view', 'popart_jax.builder.builder', 'popart_jax.popxl', 'ipu_model',\n"
+        "          'popart_jax.ops.recurrent', 'popart_jax.ops.microsoft', 'jax.experimental.pallas',\n"
+        "          'jax._src.pallas.core', 'onnxscript', 'torch', 'rich', 'sympy', 'optax')\n"
+        "print(*(m for m in unused if m in sys.modules))"
+    )
+    assert printed(code)[0] == ""
+
+
+def test_a_session_starts_without_the_collector() -> None:
+    """A full pass would walk all that JAX's import left; afterwards it is on again."""
+    seen: list[bool] = []
+
+    @popart.custom_op("lean", "Watch")
+    def watch(x, /):
+        seen.append(gc.isenabled())
+        return x
+
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [3]), "x")
+    (y,) = builder.customOp("Watch", 1, "lean", [x], {})
+    flow = popart.DataFlow(1, {y: popart.AnchorReturnType("All")})
+    session = popart.InferenceSession(builder.getModelProto(), flow, popart.DeviceManager().createCpuDevice())
+    session.prepareDevice()
+    assert seen == [False, False]  # the types of the tensors, and the step
+    assert gc.isenabled()
