@@ -73,6 +73,8 @@ class Data:
             for place, target in targets:
                 np.copyto(target, np.frombuffer(self.view, np.uint8, place.size, place.start))
             return
+        if isinstance(self.view, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            self.view.madvise(mmap.MADV_DONTNEED)  # pages that were looked at would count as memory beside the arrays
         for run in _runs(targets):
             self._read_run(run)
 

@@ -132,5 +132,5 @@ def shared_relu(x, /):
 
 @shared_relu.defjvp
 def _(primals, tangents):
-    y = shared_relu(*primals)
-    return y, jnp.where(y > 0, *tangents, 0)
+    (tangent,), y = tangents, shared_relu(*primals)
+    return y, jnp.where(y > 0, tangent, 0)

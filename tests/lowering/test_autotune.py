@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import jax
 import numpy as np
 
 import popart_jax as popart
@@ -60,3 +61,9 @@ def test_a_program_that_says_off_overrules_the_environment(monkeypatch, tmp_path
     assert autotune.folder("false") is None
     assert autotune.folder() == tmp_path
     assert autotune.folder("true") == autotune.folder(True) != tmp_path
+
+
+def test_xla_takes_every_candidate():
+    lowered = jax.jit(lambda x: x + 1).lower(jax.ShapeDtypeStruct((4,), np.float32))
+    for options in autotune.CANDIDATES["cpu"]:
+        lowered.compile(compiler_options=dict(options))

@@ -29,7 +29,7 @@ CANDIDATES: Mapping[str, tuple[Options, ...]] = {
     "cpu": (
         {},
         {"xla_cpu_experimental_ynn_fusion_type": ""},
-        {"xla_cpu_enable_concurrency_optimized_scheduler": "true"},
+        {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"},
     )
 }
 _RUNS = 5
