@@ -9,6 +9,7 @@ from onnx import helper
 
 import patterns
 
+from ..model.structure import bodies
 from . import body_types, nodes
 from .facts import IrFacts
 
@@ -64,6 +65,7 @@ def forward_graph(facts: IrFacts) -> ir.Graph:
     """A copy of the graph: types filled in, tensor kinds marked, constants folded, parameters as attributes."""
     graph = facts.graph.clone()
     graph.outputs.clear()  # only anchors keep a tensor alive
+    _name_branches(graph)
     _fill_types(graph, facts)
     _mark_kinds(graph, facts)
     _drop_absent_outputs(graph)
@@ -76,6 +78,17 @@ def forward_graph(facts: IrFacts) -> ir.Graph:
     for node in graph.all_nodes():
         node.meta.setdefault(nodes.PASS, nodes.FORWARD)
     return graph
+
+
+_BRANCHES = {"then_branch": "then_block", "else_branch": "else_block"}
+
+
+def _name_branches(graph: ir.Graph) -> None:
+    """Branches of an If that the program has not named."""
+    for node in graph.all_nodes():
+        for name, body in bodies(node) if node.op_type == "If" else ():
+            if nodes.BUILDER_NAME in (body.name or nodes.BUILDER_NAME):
+                body.name = _BRANCHES[name]
 
 
 def _fill_types(graph: ir.Graph, facts: IrFacts) -> None:

@@ -12,6 +12,7 @@ from patterns import GRAPHCORE, make_node, static_shape
 
 from ..model.structure import bodies
 
+BUILDER_NAME = "BuilderGraph_"  # in the name of a graph that no program has named
 CONTEXT = "execution_context"
 PASS = "pass"
 RECOMPUTE_TYPE = "recompute_type"

@@ -15,7 +15,6 @@ from . import nodes
 from .recompute import RECOMPUTE
 from .sharing import all_graphs
 
-BUILDER_NAME = "BuilderGraph_"
 SHOWN_DUNDER = {
     "__ipu_number": "__ipu_number",
     "__pipeline_stage": "__pipeline_stage",
@@ -46,7 +45,9 @@ def graph_names(graph: ir.Graph) -> dict[int, str]:
     number = 0
     for each in all_graphs(graph):
         if each is graph:
-            name = "maingraph" if BUILDER_NAME in (graph.name or BUILDER_NAME) else graph.name or "maingraph"
+            name = (
+                "maingraph" if nodes.BUILDER_NAME in (graph.name or nodes.BUILDER_NAME) else graph.name or "maingraph"
+            )
         else:
             name = each.name or "subgraph"
         while name in taken or not name:

@@ -318,3 +318,15 @@ def test_off_chip_tensors():
     assert (got["RemoteLoad"], got["RemoteStore"], got["Init"]) == (2, 2, 2)
     loaded = {op["attributes"]["bufferid"] for op in find(facts, "RemoteLoad")}
     assert loaded == {"Accl___w", "Accl___v"}
+
+
+def test_branches_have_names_of_their_own():
+    """A branch that the program has not named is `then_block` or `else_block`; names do not occur twice."""
+    choice = """If (c) <
+        then_branch = {} () => (float[3] {}) {{ {} = Relu(x) }},
+        else_branch = {} () => (float[3] {}) {{ {} = Neg(x) }}>"""
+    first = choice.format("BuilderGraph_2", "p", "p", "BuilderGraph_3", "q", "q")
+    second = choice.format("mine", "r", "r", "BuilderGraph_4", "s", "s")
+    text = f"BuilderGraph_1 (float[3] x, bool c) => () {{ a = {first} b = {second} }}"
+    graphs = view(inference(training(text, "", {"a": (3,), "b": (3,)}), "a b"))
+    assert set(graphs) == {"maingraph", "then_block", "else_block", "mine", "else_block_subgraph(0)"}
