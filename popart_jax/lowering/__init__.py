@@ -1,7 +1,8 @@
-"""Graphs to JAX functions: the interpreter, trace-time values, subgraphs."""
+"""Graphs to JAX functions: the interpreter, trace-time values, subgraphs.
 
-from __future__ import annotations
+Modules are imported when a name of ``__init__.pyi`` is used: a session needs the interpreter, but not `to_jax`.
+"""
 
-from .function import to_jax as to_jax
-from .interpreter import Settings as Settings
-from .interpreter import evaluate as evaluate
+import lazy_loader as _lazy
+
+__getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from .._collector import without_collector
 from ..execution.compiled import to_host
 from . import _io_checks as io
 from . import _weights as weights
@@ -48,6 +49,7 @@ class Session:
         In-place updates that are not ordered, or an operator that can't be run.
     """
 
+    @without_collector()
     def __init__(
         self, ir: Ir, device_desc: Literal["ipu_hw", "ipu_model", "cpu"] = "cpu", weights_to_host_on_exit: bool = True
     ) -> None:

@@ -1,0 +1,5 @@
+# The names of this package and the modules they come from; __init__.py reads this file.
+
+from .function import to_jax as to_jax
+from .interpreter import Settings as Settings
+from .interpreter import evaluate as evaluate
