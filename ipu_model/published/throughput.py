@@ -15,8 +15,10 @@ from ipu_model.published.workload import System, inference_cost, parameters, tra
 from ipu_model.target import Target
 
 TRAINING_TOKENS = 2048  # short sequences: tokens in a micro-batch of a transformer, about what a pipeline stage holds
+MEMORY = 1472 * 638_976  # bytes of the chip that they are for
 HELD = 1024  # numbers held for each token and head, beside a score for every token of its sequence
-TRAINING_IMAGES = 16
+TRAINING_IMAGES, IMAGE = 16, 224
+TRAINING_ROWS = 4  # graphs, or rows of a table
 IPUS_OF_A_MACHINE = 4
 TRAINING_FRAMES = 1200  # utterances are padded to the longest of a batch
 ACCUMULATION = 16  # micro-batches that share an update where a row does not give its global batch
@@ -35,20 +37,31 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
     if training:
         config = {"input": TRAINING_FRAMES, **config}
     tokens = number(config, "seq", 384)
-    image = re.search("resnet|resnext|efficientnet|image|cnn|unet|u-net", what) or "image" in config
-    micro = TRAINING_IMAGES if image else micro_batch(tokens)
-    batch = number(config, "batch", micro if training else 1)
     name = what.replace("inference", "").replace("training", "").replace("throughput", "").replace("pretrain", "")
-    net = network(f"{name} {config.get('model', '')}", batch, config)
+    name = f"{name} {config.get('model', '')}"
     if not training:
-        return _inference(net, row, target)
+        return _inference(network(name, number(config, "batch", 1), config), row, target)
+    micro = micro_batch(network(name, 1, config), target)
+    net = network(name, number(config, "batch", micro), config)
     packed = "packed" in str(config.get("fw", ""))
     return _training(net, row, target, (PACKED[128] if tokens <= 256 else PACKED[512]) if packed else 1.0)
 
 
-def micro_batch(tokens: int) -> int:
-    """Sequences of so many tokens whose activations take the memory that `TRAINING_TOKENS` in short ones take."""
-    return max(1, round(TRAINING_TOKENS * (HELD + 128) / (HELD + tokens) / tokens))
+def micro_batch(one: Network, target: Target) -> int:
+    """Items whose activations fit: as many as take the memory that 16 images or 2,048 tokens take on a Mk2 chip.
+
+    Activations of images grow with their pixels, those of tokens with the scores that each has for all others. Four
+    frames of speech make a token.
+    """
+    shape = one.inputs[0].shape
+    if one.served == "image":
+        count = TRAINING_IMAGES * (IMAGE / shape[-1]) ** 2
+    elif one.served == "table":
+        count = TRAINING_ROWS
+    else:
+        tokens = shape[2] // 4 if len(shape) == 4 else shape[1]
+        count = TRAINING_TOKENS * (HELD + 128) / (HELD + tokens) / tokens
+    return max(1, round(count * target.memory / MEMORY))
 
 
 def system_size(hardware: str) -> int:
