@@ -129,6 +129,8 @@ class NodeAnnotations(GraphUnderConstruction):
     def setPartialsType(self, nodeOutputName: str, partialsType: str) -> None:
         """Type in which a Conv or MatMul accumulates: HALF or FLOAT."""
         self._only(nodeOutputName, "setPartialsType", "Conv", "MatMul")
+        if partialsType.upper() not in ("HALF", "FLOAT"):
+            raise popart_exception(f"Unknown partials type '{partialsType}'; it is HALF or FLOAT.")
         self._annotate(names.PARTIALS_TYPE, partialsType, nodeOutputName, replace=True)
 
     @checked

@@ -131,6 +131,8 @@ def test_hints_of_matmul_and_conv(builder, x):
     other = builder.aiOnnx.relu([x])
     assert builder.getPartialsType(product) == "FLOAT"
     builder.setPartialsType(product, "HALF")
+    with pytest.raises(popart_exception, match="Unknown partials type 'QUARTER'"):
+        builder.setPartialsType(product, "QUARTER")
     assert builder.getPartialsType(product) == "HALF"
     with pytest.raises(popart_exception):
         builder.setPartialsType(other, "HALF")
