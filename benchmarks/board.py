@@ -18,6 +18,8 @@ from .timing import Timing, interleave, ratio
 
 ENGINES = ("by hand", "onnxruntime", "openvino", "torch")
 NOISY = 0.3
+_TIMED = 0.3
+"""Part of a row's time that is spent on timing when time is short; the rest goes into making the engines."""
 Calls = Mapping[str, Callable[[], np.ndarray]]
 Row = tuple[str, Callable[[], Calls]]
 
@@ -33,10 +35,16 @@ class Board:
         Real-time priority of the timed phases; 0 leaves the scheduler alone.
     output : Path or None
         File that the rows are appended to, as a Markdown table.
+    limit : float
+        Seconds for all rows together; rows get less timing when it comes near, and are left out when it is over.
     """
 
-    def __init__(self, budget: float, priority: int = 0, output: Path | None = None) -> None:
+    def __init__(
+        self, budget: float, priority: int = 0, output: Path | None = None, limit: float = float("inf")
+    ) -> None:
         self.budget, self.priority, self.output = budget, priority, output
+        self.deadline = time.monotonic() + limit
+        self.left_out: list[str] = []
         self.console = Console(width=150)
         self.ratios: dict[str, list[float]] = {}
         self.noisy: list[str] = []
@@ -44,13 +52,21 @@ class Board:
         self._line(["row", "ours (ms)", *(f"{n} (ours/{n})" for n in ENGINES), "difference", "noise"])
         self._write("|" + " --- |" * (len(ENGINES) + 4))
 
-    def measure(self, label: str, make: Callable[[], Calls]) -> None:
-        """Make the engines of one row, check, time and show them; a row that fails is shown as such."""
+    def measure(self, label: str, make: Callable[[], Calls], rows_left: int = 1) -> None:
+        """Make the engines of one row, check, time and show them; a row that fails is shown as such.
+
+        `rows_left` counts the rows still to come, this one included: they share the time there is.
+        """
+        share = (self.deadline - time.monotonic()) / rows_left
+        if share <= 0:
+            self.left_out.append(label)
+            return
+        budget = min(self.budget, _TIMED * share)
         try:
             calls = make()
             difference = agree(calls)
             with quiet(self.priority):
-                times = interleave(calls, budget=self.budget)
+                times = interleave(calls, budget=budget, least=5 if budget == self.budget else 3)
         except Exception as err:  # whatever an engine raises costs its row, not the table
             self.failed.append(label)
             self._line([label, f"failed: {type(err).__name__}: {str(err).splitlines()[0][:90]}"])
@@ -88,6 +104,8 @@ class Board:
             self._write(f"too noisy to tell differences below {NOISY:.0%}: {', '.join(self.noisy)}")
         if self.failed:
             self._write(f"failed: {', '.join(self.failed)}")
+        if self.left_out:
+            self._write(f"left out when time was over: {', '.join(self.left_out)}")
 
     def _line(self, cells: list[str]) -> None:
         self._write("| " + " | ".join(cells) + " |")

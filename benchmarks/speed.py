@@ -36,6 +36,8 @@ INFERENCE = {
 TRAINING = {"mlp": (64, 4), "lenet": (64, 2), "lstm": (32, 2), "encoder": (8, 1), "resnet18": (8, 1)}
 SECTIONS = ("inference", "real", "training", "tiny", "popxl", "startup", "memory")
 Calls = Mapping[str, Callable[[], np.ndarray]]
+_TABLES = {"popxl": 20, "startup": 40, "memory": 90}
+"""Seconds to keep for the tables at the end."""
 
 
 def inference_row(name: str, batch: int) -> Calls:
@@ -92,21 +94,22 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--budget", type=float, default=2.0, help="seconds of timing a row")
     parser.add_argument("--output", type=Path, help="also append the rows to this Markdown file")
     parser.add_argument("--priority", type=int, default=0, help="real-time priority of the timed phases (Linux, root)")
+    parser.add_argument("--minutes", type=float, default=11.5, help="time for everything; rows share it")
     for section in SECTIONS:
         parser.add_argument(f"--{section}", action="store_true")
     args = parser.parse_args(argv)
     chosen = [s for s in SECTIONS if getattr(args, s)] or SECTIONS
-    board = Board(args.budget, args.priority, args.output)
-    for section in chosen:
-        for label, make in rows(section):
-            if args.only in label:
-                board.measure(label, make)
-        if section == "popxl" and args.only in "popxl transformer":
-            board.show_table(popxl_rows.build_table())
-        if section == "startup" and args.only in "startup":
-            board.show_table(startup.table(rounds=2))
-        if section == "memory" and args.only in "memory":
-            board.show_table(memory.table())
+    kept = sum(_TABLES[s] for s in chosen if s in _TABLES)
+    board = Board(args.budget, args.priority, args.output, max(60 * args.minutes - kept, 0.5 * 60 * args.minutes))
+    wanted = [row for section in chosen for row in rows(section) if args.only in row[0]]
+    for i, (label, make) in enumerate(wanted):
+        board.measure(label, make, len(wanted) - i)
+    if "popxl" in chosen and args.only in "popxl transformer":
+        board.show_table(popxl_rows.build_table())
+    if "startup" in chosen and args.only in "startup":
+        board.show_table(startup.table(rounds=2))
+    if "memory" in chosen and args.only in "memory":
+        board.show_table(memory.table())
     board.verdict()
     return 0
 
