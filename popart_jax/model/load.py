@@ -153,22 +153,23 @@ def from_proto(proto: onnx.ModelProto) -> ir.Model:
         for value in graph.initializers.values():
             if _holds_packed(value.const_value):
                 value.const_value = StoredTensor(value.const_value.raw)
-    _check_text(model.graph.inputs)
+    _check_text(v.name for v in model.graph.inputs)
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
-        _check_text((node, *node.outputs))
-        for name, attribute in list(node.attributes.items()):
-            if attribute.type is ir.AttributeType.TENSOR and _holds_packed(attribute.value):
-                node.attributes[name] = ir.AttrTensor(name, StoredTensor(attribute.value.raw))
+        _check_text((node.name, node.op_type, node.domain, *(v.name for v in node.outputs)))
+        packed = [n for n, a in node.attributes.items() if a.type is _TENSOR and _holds_packed(a.value)]
+        for name in packed:
+            node.attributes[name] = ir.AttrTensor(name, StoredTensor(node.attributes[name].value.raw))
     return model
 
 
-def _check_text(named: Iterable[ir.Node | ir.Value]) -> None:
+_TENSOR = ir.AttributeType.TENSOR
+
+
+def _check_text(names: Iterable[str | None]) -> None:
     """Protobuf hands out text that is no UTF-8 as bytes."""
-    for each in named:
-        texts = (each.name, each.op_type, each.domain) if isinstance(each, ir.Node) else (each.name,)
-        wrong = next((t for t in texts if isinstance(t, bytes)), None)
-        if wrong is not None:
-            raise popart_exception(f"The model is invalid: the name {wrong!r} is no UTF-8 text; the file is damaged.")
+    for name in names:
+        if type(name) is bytes:
+            raise popart_exception(f"The model is invalid: the name {name!r} is no UTF-8 text; the file is damaged.")
 
 
 def _holds_packed(tensor: ir.TensorProtocol | None) -> TypeGuard[ir.TensorProtoTensor]:
