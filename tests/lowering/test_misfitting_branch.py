@@ -1,0 +1,30 @@
+"""An If one of whose branches does not fit to the shapes of a call: the other runs, the host hears of a wrong turn."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import onnx
+import pytest
+
+import popart_jax as popart
+
+MODEL = """<ir_version: 8, opset_import: ["": 17]>
+g (float[2,3] x, bool c) => (float[2,3] y) {
+    y = If (c) <
+        then_branch = t () => (float[2,3] a) { a = Add(x, x) },
+        else_branch = e () => (float[2,3] b) { b = MatMul(x, x) }
+    >
+}"""
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def test_the_fitting_branch_runs_and_the_other_raises() -> None:
+    fn, params = popart.to_jax(onnx.parser.parse_model(MODEL))
+    call = jax.jit(lambda c: fn(params, {"x": X, "c": c})["y"])
+    np.testing.assert_array_equal(call(np.bool_(True)), X + X)
+    with pytest.raises(Exception, match="does not fit to the shapes of this call"):
+        call(np.bool_(False)).block_until_ready()
+        jax.effects_barrier()
+    text = call.lower(np.bool_(True)).as_text()
+    assert "case" in text  # the host is called under a condition, not at every run
