@@ -11,11 +11,17 @@ from ipu_model.planner.mapping import split_regions as _split
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Tiles 0 to `tiles` - 1 hold a tensor of `size` elements, the fullest of them `most` elements."""
+    """`tiles` tiles from `first` on hold a tensor of `size` elements, the fullest of them `most` elements."""
 
     tiles: int
     most: int
     size: int
+    first: int = 0
+
+    @property
+    def end(self) -> int:
+        """The tile after the last one in use."""
+        return self.first + self.tiles
 
     @property
     def balance(self) -> float:

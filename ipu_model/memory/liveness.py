@@ -44,7 +44,7 @@ class Liveness:
 
     def bytes_on(self, piece: int, tile: int) -> float:
         spread = self.spreads[piece]
-        return spread.most * self.widths[piece] if tile < spread.tiles else 0.0
+        return spread.most * self.widths[piece] if spread.first <= tile < spread.end else 0.0
 
     def total_bytes(self, piece: int) -> float:
         return self.spreads[piece].size * self.widths[piece]
@@ -77,15 +77,17 @@ def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE) -> Liveness:
     spreads, widths = [s for s, _ in both], [w for _, w in both]
     if change.scale is not None:
         widths = [w * change.scale(p.value) for w, p in zip(widths, pieces, strict=True)]
-    edges = _classes([s.tiles for s in spreads] + [int(s.tiles) for c in priced.prices for s in c.supersteps], tiles)
+    needs = _needs(priced, change)
+    ends = [n for used in (*spreads, *needs) for n in (used.first, used.end) if n]
+    edges = _classes(ends, tiles)
     counts = np.diff(np.concatenate([[0], edges]))
     levels = _Levels(
-        np.zeros((max(1, priced.placement.ipus), len(edges))), edges, counts, _needs(priced, change),
+        np.zeros((max(1, priced.placement.ipus), len(edges))), edges, counts, needs,
         [frozenset(s.outputs) for s in priced.program.steps],
     )  # fmt: skip
     for piece, spread, width in zip(pieces, spreads, widths, strict=True):
-        upto = levels.upto(spread.tiles)
-        levels.add(piece, upto, _level(spread, width, edges, upto, counts))
+        where = levels.classes(spread.first, spread.end)
+        levels.add(piece, where, _level(spread, width, counts[where]))
     peak, interleaved, steps, worst = levels.run(priced.ipus)
     always = levels.always
     peak_step = int(worst.argmax()) if len(worst) else 0
@@ -102,7 +104,8 @@ class Need:
     computing: float = 0.0
     finishing: float = 0.0
     interleaved: float = 0.0
-    tiles: int = 0
+    first: int = 0
+    end: int = 0
 
 
 def need_of(priced: Priced, at: int, price: OpCost | None = None) -> Need:
@@ -112,7 +115,9 @@ def need_of(priced: Priced, at: int, price: OpCost | None = None) -> Need:
         return Need()
     whole = float(price.temporary)
     rest = whole if price.beside_outputs is None else min(whole, float(price.beside_outputs))
-    return Need(whole, rest, float(price.interleaved), max((int(s.tiles) for s in price.supersteps), default=1))
+    tiles = max((int(s.tiles) for s in price.supersteps), default=1)
+    first = priced.context.tiles if priced.program.steps[at].op.attributes.io_tiles else 0
+    return Need(whole, rest, float(price.interleaved), first, first + tiles)
 
 
 def _needs(priced: Priced, change: Change) -> list[Need]:
@@ -120,7 +125,7 @@ def _needs(priced: Priced, change: Change) -> list[Need]:
     return [need_of(priced, at, other(at)) for at in range(len(priced.program.steps))]
 
 
-Entry = tuple[int, int, np.ndarray]  # IPU, classes of tiles in use, bytes on each
+Entry = tuple[int, slice, np.ndarray]  # IPU, classes of tiles in use, bytes on each
 
 
 @dataclass
@@ -136,17 +141,19 @@ class _Levels:
     results: dict[int, list[Entry]] = field(default_factory=dict)
     end: dict[int, list[Entry]] = field(default_factory=dict)
 
-    def upto(self, tiles: int) -> int:
-        """How many classes the first `tiles` tiles are."""
-        return int(np.searchsorted(self.edges, min(max(1, tiles), self.edges[-1]))) + 1
+    def classes(self, first: int, end: int) -> slice:
+        """The classes that tiles `first` to `end` (exclusive) are."""
+        upto = int(np.searchsorted(self.edges, min(max(1, end), self.edges[-1]))) + 1
+        begin = int(np.searchsorted(self.edges, first, side="right")) if first else 0
+        return slice(min(begin, upto - 1), upto)
 
-    def add(self, piece: Storage, upto: int, level: np.ndarray) -> None:
+    def add(self, piece: Storage, where: slice, level: np.ndarray) -> None:
         """Enter a piece of memory."""
         if piece.always:
-            self.always[piece.ipu, :upto] += level
+            self.always[piece.ipu, where] += level
             return
         result = piece.first < len(self.made) and piece.value in self.made[piece.first]
-        entry = (piece.ipu, upto, level)
+        entry = (piece.ipu, where, level)
         (self.results if result else self.begin).setdefault(piece.first, []).append(entry)
         self.end.setdefault(piece.last, []).append(entry)
 
@@ -159,13 +166,13 @@ class _Levels:
             now = live
             ipu = ipus[at]
             if need.computing:
-                used = self.upto(need.tiles)
+                used = self.classes(need.first, need.end)
                 before = live.copy()
-                before[ipu, :used] += need.computing
-                np.maximum(interleaved[ipu, :used], need.interleaved, out=interleaved[ipu, :used])
+                before[ipu, used] += need.computing
+                np.maximum(interleaved[ipu, used], need.interleaved, out=interleaved[ipu, used])
                 _add(live, self.results.get(at, ()))
                 now = live.copy()
-                now[ipu, :used] += need.finishing
+                now[ipu, used] += need.finishing
                 np.maximum(now, before, out=now)
             else:
                 _add(live, self.results.get(at, ()))
@@ -177,8 +184,8 @@ class _Levels:
 
 
 def _add(live: np.ndarray, entries: Iterable[Entry], sign: float = 1.0) -> None:
-    for ipu, upto, level in entries:
-        live[ipu, :upto] += sign * level
+    for ipu, where, level in entries:
+        live[ipu, where] += sign * level
 
 
 def _made(priced: Priced, change: Change) -> dict[int, Spread]:
@@ -199,12 +206,12 @@ def _classes(used: list[int], tiles: int) -> np.ndarray:
     return edges
 
 
-def _level(spread: Spread, width: float, edges: np.ndarray, upto: int, counts: np.ndarray) -> np.ndarray:
-    """Bytes on each class of tiles: all tiles in use nearly alike, the total kept exact."""
-    level = np.full(upto, spread.most * width)
+def _level(spread: Spread, width: float, counts: np.ndarray) -> np.ndarray:
+    """Bytes on each class of tiles in use, of so many tiles: all nearly alike, the total kept exact."""
+    level = np.full(len(counts), spread.most * width)
     total, first = spread.size * width, spread.most * width
-    held = float(level @ counts[:upto])
-    if upto > 1 and held > total:  # the first class holds the fullest tiles, the others the mean of what is left
-        rest = float(counts[1:upto].sum())
+    held = float(level @ counts)
+    if len(counts) > 1 and held > total:  # the first class holds the fullest tiles, the others the mean of what is left
+        rest = float(counts[1:].sum())
         level[1:] = max(0.0, (total - first * counts[0]) / rest)
     return level

@@ -147,10 +147,19 @@ def _op_prices(
         op: Op = step.op
         known = found.get(id(op))
         if known is None:
-            known = found[id(op)] = rule_of(op.primitive)(op, io if op.attributes.io_tiles else compute)
+            known = rule_of(op.primitive)(op, io if op.attributes.io_tiles else compute)
+            if op.attributes.io_tiles and context.options.io_tiles:
+                known = _behind_compute(known, op, io, context.tiles)
+            found[id(op)] = known
         if not known.known:
             unpriced[op.primitive] += 1
     return found, unpriced
+
+
+def _behind_compute(price_: OpCost, op: Op, io: Context, first: int) -> OpCost:
+    """Results on the IO tiles, which come after those for compute."""
+    spreads = price_.outputs or tuple(io.spread(t) for t in op.outputs)
+    return replace(price_, outputs=tuple(replace(s, first=first) for s in spreads))
 
 
 def _extras(

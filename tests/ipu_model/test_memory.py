@@ -337,3 +337,20 @@ def test_overflow_names_the_operation_and_is_silent_about_levers_not_asked_for()
     assert "lever" not in render(report.overflow)
     assert "What would help" not in page(report)
     assert ipu_model.Report.from_json(report.to_json()) == report
+
+
+def test_results_on_io_tiles_lie_behind_those_of_compute():
+    def fn(x):
+        with jax.named_scope("onnx[io]"):
+            y = jnp.sin(x)
+        with jax.named_scope("onnx[compute]"):
+            return y.sum() + jnp.cos(x).sum(), y
+
+    x = jax.ShapeDtypeStruct((64 * 1024,), jnp.float32)
+    nodes = {"io": NodePlacement(io_tiles=True)}
+    plain, aside = (ipu_model.profile(fn, x, io_tiles=64, placement=Placement(n)) for n in ({}, nodes))
+    variables = [np.asarray(r.memory.categories["variables"]) for r in (plain, aside)]
+    first = MK2.tiles - 64
+    assert variables[0][first:].sum() == 0
+    assert set(variables[1][first:]) == {4 * 1024}
+    assert variables[1][:first].max() < variables[0][:first].max()
