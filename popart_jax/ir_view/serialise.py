@@ -42,7 +42,7 @@ def graph_names(graph: ir.Graph) -> dict[int, str]:
     """Name of each graph by identity: `maingraph`, the builder's name, or `<base>_subgraph(<n>)` when taken."""
     names: dict[int, str] = {}
     taken: set[str] = set()
-    number = 0
+    number = sum("_subgraph(" in (g.name or "") for g in all_graphs(graph))  # one counter for all graphs
     for each in all_graphs(graph):
         if each is graph:
             name = (
