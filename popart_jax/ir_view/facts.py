@@ -90,7 +90,10 @@ class BatchSerialisation:
 
 @dataclass(frozen=True, slots=True)
 class ViewOptions:
-    """The session options that the op list depends on, under their PopART names in snake case."""
+    """The session options that the op list depends on, under their PopART names in snake case.
+
+    `groups` holds stride and size of the groups of replicas that share a variable, where not all of them do.
+    """
 
     accumulation_factor: int = 1
     accumulate: bool = False
@@ -125,6 +128,11 @@ class ViewOptions:
     tracking: str = "AllNonViewChangingGradientTensors"
     tracked: frozenset[str] = frozenset()
     batch_serialisation: BatchSerialisation = BatchSerialisation()
+    groups: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def grouping(self, variable: str) -> tuple[int, int, int]:
+        """Replicas, stride and size of the groups that share a variable, as the IR writes it."""
+        return (self.replicas, *self.groups.get(variable, (1, self.replicas)))
 
 
 @dataclass(frozen=True, slots=True)

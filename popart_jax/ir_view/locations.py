@@ -21,8 +21,9 @@ def place_tensors(graph: ir.Graph, facts: IrFacts) -> None:
     for value in _variables(graph):
         location = _location(value, facts)
         elements = math.prod(static_shape(value) or ())
-        if location.sharded and facts.options.replicas > 1 and elements >= location.least_sharded:
-            _shard(graph, value, facts.options.replicas)
+        grouping = facts.options.grouping((value.name or "").split("___")[-1])
+        if location.sharded and grouping[2] > 1 and elements >= location.least_sharded:
+            _shard(graph, value, grouping)
         if location.off_chip and elements >= location.least_off_chip:
             _load_and_store(graph, value)
 
@@ -41,13 +42,13 @@ def _location(value: ir.Value, facts: IrFacts) -> Location:
     return options.optimizer_state if name.startswith(OPTIMIZER_STATE) else options.weights
 
 
-def _shard(graph: ir.Graph, value: ir.Value, replicas: int) -> None:
+def _shard(graph: ir.Graph, value: ir.Value, grouping: tuple[int, int, int]) -> None:
     """Forward and backward ops read the gathered tensor, the update its shard; so the gradient is scattered."""
     name = value.name or ""
     readers = [u for u in value.uses() if u.node.meta.get(nodes.PASS) != nodes.UPDATE]
     if readers:
         full = nodes.tensor(f"{name}__gathered", value)
-        attributes = {"__collectiveReplicaGrouping": (replicas, 1, replicas)}
+        attributes = {"__collectiveReplicaGrouping": grouping}
         gather = nodes.make(GATHER, [value], [full], like=readers[0].node, attributes=attributes)
         graph.insert_before(_first(graph, {u.node for u in readers}), gather)
         for reader in readers:
@@ -58,7 +59,7 @@ def _shard(graph: ir.Graph, value: ir.Value, replicas: int) -> None:
             node.op_type = SCATTER
             shape = static_shape(node.outputs[0])
             if shape is not None:
-                node.outputs[0].shape = ir.Shape([-(-math.prod(shape) // replicas)])
+                node.outputs[0].shape = ir.Shape([-(-math.prod(shape) // grouping[2])])
 
 
 def _reduced_names(weight: str) -> tuple[str, str]:

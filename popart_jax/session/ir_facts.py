@@ -20,6 +20,7 @@ from ..enums import (
     WeightDecayMode,
 )
 from ..execution import Type
+from ..lowering.collectives import groups_of
 from ..model.attribute_names import EXECUTION_PHASE, PIPELINE_STAGE, VIRTUAL_GRAPH, input_metadata
 from ..model.session_model import read_session_model
 from ..model.tensor_location import TensorLocation, TensorLocationSettings
@@ -147,6 +148,7 @@ def view_options(options: Any, prepared: Prepared) -> ir_view.ViewOptions:
         tracking=method.name,
         tracked=frozenset(scaling.toTrackTensors or ()),
         batch_serialisation=_batch_serialisation(options.batchSerializationSettings),
+        groups={n: _groups(h.variable.groups) for n, h in prepared.held.items() if len(h.variable.groups) > 1},
     )
 
 
@@ -156,6 +158,11 @@ def _on_io_tiles(prepared: Prepared) -> frozenset[str]:
     flow, wanted = prepared.request.data_flow, str(int(TileSet.IO))
     streams = (n for n in prepared.program.streams if chosen.get(input_metadata(n)[0]) == wanted)
     return frozenset(streams) | {n for n in flow.anchors() if flow.art(n).tileSet() is TileSet.IO}
+
+
+def _groups(members: tuple[tuple[int, ...], ...]) -> tuple[int, int]:
+    found = groups_of(members)
+    return found.stride, found.size
 
 
 def _batch_serialisation(settings: BatchSerializationSettings) -> ir_view.BatchSerialisation:

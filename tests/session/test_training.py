@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -189,6 +191,10 @@ def test_grouped_weights(kind, size, groups, momentum, factor):
     session = train(builder.getModelProto(), {"w": "Final"}, optimizer, 2, loss=loss, **options)
     data = _x(2, factor, 4)
     found = run(session, **{x: data})
+    ops = json.loads(session._serializeIr(popart.IrSerializationFormat.JSON))["maingraph"]
+    grouping = [op["attributes"]["__collectiveReplicaGrouping"] for op in ops if "AllReduce" in op["type"]]
+    own, apart = len(groups[0]), groups[0][-1] - groups[0][0]
+    assert grouping == ([f"[4 {apart} {own}]"] if own > 1 else [])
     expected, v = w0.astype(np.float64), np.zeros((count, 3))
     for b in range(2):
         for g, members in enumerate(groups):

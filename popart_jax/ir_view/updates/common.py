@@ -102,18 +102,22 @@ class Updates:
         return self.sources[name]
 
     def reduced(self, gradient: ir.Value, weight: ir.Value, name: str, context: str) -> ir.Value:
-        """Sum (or mean) over the replicas; the tensor itself when there is only one."""
-        if self.options.replicas == 1:
+        """Sum (or mean) over the replicas that share the weight; the tensor itself when each has its own."""
+        if not self.is_shared(weight):
             return gradient
         mean = self.options.mean_reduction and self.options.running_mean
         attributes = {
             "__collectiveOperator": 1 if mean else SUM,
-            "__collectiveReplicaGrouping": (self.options.replicas, 1, self.options.replicas),
+            "__collectiveReplicaGrouping": self.options.grouping(weight.name or ""),
         }
         output = nodes.tensor(name, gradient)
         return self.emit(
             "ReplicatedAllReduce", [gradient], output, weight=weight, context=context, attributes=attributes
         )
+
+    def is_shared(self, weight: ir.Value) -> bool:
+        """Whether several replicas have the same value."""
+        return self.options.grouping(weight.name or "")[2] > 1
 
     def accumulated(self, gradient: ir.Value, weight: ir.Value) -> ir.Value:
         """The gradient over the micro-batches of a batch and over the replicas, in `Accum___w` when accumulating."""
@@ -123,7 +127,7 @@ class Updates:
         accumulator = self.state("Accum___", weight)
         mean = self.options.mean_reduction and self.options.running_mean
         counter = self.counter() if mean else None
-        single = self.options.replicas == 1
+        single = not self.is_shared(weight)
         total = nodes.tensor(final if single else f"UpdatedVar___Accum___{weight.name}", accumulator)
         kind = {"accumulationType": "Mean" if mean else "Add"}
         self.emit(

@@ -32,7 +32,7 @@ def _plain(u: Updates, weight: ir.Value, gradient: ir.Value) -> None:
 def _combined(u: Updates, weight: ir.Value, gradient: ir.Value) -> None:
     name = weight.name
     velocity = u.state("Accl___", weight)
-    many = u.options.replicas > 1
+    many = u.is_shared(weight)
     if many and not u.options.accumulate:
         gradient = u.reduced(gradient, weight, f"FinalReducedGradient___{name}", nodes.NORMAL)
     late = many and u.options.accumulate
