@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from ipu_model.target import Machine
 Array = np.ndarray
 MOST_COMBINATIONS = 5_000_000  # of splits of one problem, before those that need too many tiles are dropped
 SERIAL_SPLITS = ((1, 2), (1, 4), (1, 8), (2, 1), (4, 1))  # (input, output) channels
+SERIAL_LOSS = 4.0  # times the cycles of one step with room enough, above which serial steps are not looked at
 FURTHER_STEPS = (16, 32, 64, 128, 256)  # where those do not fit: the fewest steps that do, over both channels
 
 
@@ -26,11 +28,12 @@ def plan(params: ConvParams, machine: Machine, options: Options) -> Split:
     bound = options.available_memory * machine.tile_memory
     jobs = _jobs(params, machine, options)
     best, left_out = _best(jobs, machine, options, bound, ((1, 1),))
+    likely = SERIAL_LOSS * left_out
     if best is None or left_out < best.cycles:
-        best, _ = _best(jobs, machine, options, bound, SERIAL_SPLITS, best)
+        best, _ = _best(jobs, machine, options, bound, SERIAL_SPLITS, best, likely)
     for steps in FURTHER_STEPS if best is None else ():
         pairs = tuple((2**i, steps >> i) for i in range(steps.bit_length()))
-        best, _ = _best(jobs, machine, options, bound, pairs)
+        best, _ = _best(jobs, machine, options, bound, pairs, None, likely)
         if best is not None:
             break
     while best is None:
@@ -125,10 +128,19 @@ def _least_memory(p: ConvParams, v: Vertex, work: float) -> float:
 
 
 def _best(
-    jobs: list[Job], machine: Machine, options: Options, bound: float, serials, best: Split | None = None
+    jobs: list[Job],
+    machine: Machine,
+    options: Options,
+    bound: float,
+    serials: Iterable[tuple[int, int]],
+    best: Split | None = None,
+    limit: float = math.inf,
 ) -> tuple[Split | None, float]:
-    """The cheapest split that fits in `bound`, and the least cycles of any left out for its memory."""
-    limit = best.cycles if best is not None else math.inf
+    """The cheapest split that fits in `bound`, and the least cycles of any left out for its memory.
+
+    `best` stays when no split is cheaper than it and than `limit`.
+    """
+    limit = min(limit, best.cycles) if best is not None else limit
     left_out = math.inf
     for job in jobs:
         if job.lower >= limit:
