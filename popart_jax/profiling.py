@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +16,13 @@ import jax
 import numpy as np
 import onnx_ir as ir
 from rich.progress import track
-from rich.table import Column, Table
+from rich.table import Table
 
 import ipu_model
 
 from ._compat.jax import Tracer
 from .lowering.interpreter import Settings, evaluate
-from .lowering.resolve import check_supported, label
+from .lowering.resolve import bodies, check_supported, label, needs
 from .model.extract import ensure_outputs
 from .model.load import ModelLike, load
 from .ops.kernels import plain_operators
@@ -66,20 +67,42 @@ def profile_model(
     weights = {k: v.const_value.numpy() for k, v in graph.initializers.items() if v.const_value is not None}
     floats = {k: jax.numpy.asarray(w) for k, w in weights.items() if w.dtype.kind == "f"}
     fed = {k: jax.numpy.asarray(x) for k, x in inputs.items()}
+    bound = {**floats, **fed}
+    report = _modelled(graph, bound, floats.keys(), settings, target)
+    priced = _by_node(graph, report)
+    per_cycle = report.schedule.seconds / report.total_cycles * 1e6 if report.total_cycles else 0.0
+    timed = measure_nodes(graph, bound, settings, repeats)
+    return [
+        Row(label(node), node.op_type, priced[label(node)], priced[label(node)] * per_cycle, timed.get(label(node)))
+        for node in graph
+    ], report
+
+
+def _modelled(
+    graph: ir.Graph, bound: dict[str, Any], weights: Collection[str], settings: Settings, target: str
+) -> ipu_model.Report:
     outputs = [v.name for v in graph.outputs if v.name]
     with plain_operators():
-        traced = jax.make_jaxpr(lambda bound: evaluate(graph, bound, outputs, settings))({**floats, **fed})
-    report = ipu_model.profile_jaxpr(traced, target=target)
-    priced: dict[str, float] = {}
+        traced = jax.make_jaxpr(lambda given: evaluate(graph, given, outputs, settings))(bound)
+    roles = [ipu_model.Argument(name, "weight" if name in weights else "input") for name in sorted(bound)]
+    options = ipu_model.ModelOptions(name=graph.name or "model")
+    return ipu_model.profile_jaxpr(traced, target=target, inputs=roles, options=options)
+
+
+def _by_node(graph: ir.Graph, report: ipu_model.Report) -> Counter[str]:
+    """Cycles by node of the main graph; those of a branch or body belong to the node that holds it."""
+    home = {label(inner): label(node) for node in graph for inner in _inside(node)}
+    found: Counter[str] = Counter()
     for row in report.operations:
-        priced[row.node] = priced.get(row.node, 0.0) + row.cycles.total
-    chip = ipu_model.get_target(target)
-    timed = measure_nodes(graph, {**floats, **fed}, settings, repeats)
-    rows = []
-    for node in graph:
-        cycles = priced.get(label(node), 0.0)
-        rows.append(Row(label(node), node.op_type, cycles, chip.seconds(cycles) * 1e6, timed.get(label(node))))
-    return rows, report
+        found[home.get(row.node, row.node)] += row.cycles.total  # pyright: ignore[reportArgumentType]
+    return found
+
+
+def _inside(node: ir.Node) -> Iterator[ir.Node]:
+    for _, body in bodies(node):
+        for inner in body:
+            yield inner
+            yield from _inside(inner)
 
 
 def measure_nodes(graph: ir.Graph, bound: dict[str, Any], settings: Settings, repeats: int) -> dict[str, float]:
@@ -88,20 +111,36 @@ def measure_nodes(graph: ir.Graph, bound: dict[str, Any], settings: Settings, re
     values = {**bound, **evaluate(graph, bound, every, settings)}
     times = {}
     for node in track(list(graph), "timing nodes", transient=True):
-        read = [v.name for v in node.inputs if v is not None and v.name]
-        operands = {name: values[name] for name in read if _is_device(values.get(name))}
+        known = {v.name: values[v.name] for v in needs(node) if v.name and v.name in values}
+        operands = {name: x for name, x in known.items() if _is_device(x)}
         names = [v.name for v in node.outputs if v.name]
-        if operands and names and all(_is_device(values[n]) for n in names):
-            times[label(node)] = _time(graph, operands, names, settings, repeats)
+        if operands and any(_is_device(values[n]) for n in names):
+            folded = {name: x for name, x in known.items() if name not in operands}
+            times[label(node)] = _time(graph, operands, folded, names, settings, repeats)
     return times
+
+
+def measure_whole(model: ModelLike, inputs: Mapping[str, np.ndarray], *, repeats: int = 5) -> float:
+    """Median time [us] of the whole model as one program."""
+    loaded = load(model)
+    graph, settings = loaded.graph, Settings(dict(loaded.opset_imports))
+    fed = {k: jax.numpy.asarray(x) for k, x in inputs.items()}
+    return _time(graph, fed, {}, [v.name for v in graph.outputs if v.name], settings, repeats)
 
 
 def _is_device(x: Any) -> bool:
     return isinstance(x, jax.Array) and not isinstance(x, Tracer)
 
 
-def _time(graph: ir.Graph, operands: dict[Any, Any], names: list[str], settings: Settings, repeats: int) -> float:
-    call = jax.jit(lambda bound: evaluate(graph, bound, names, settings))
+def _time(
+    graph: ir.Graph,
+    operands: dict[Any, Any],
+    folded: dict[Any, Any],
+    names: list[str],
+    settings: Settings,
+    repeats: int,
+) -> float:
+    call = jax.jit(lambda bound: evaluate(graph, {**folded, **bound}, names, settings))
     jax.block_until_ready(call(operands))
     samples = []
     for _ in range(repeats):
@@ -111,19 +150,30 @@ def _time(graph: ir.Graph, operands: dict[Any, Any], names: list[str], settings:
     return statistics.median(samples) * 1e6
 
 
-def show(rows: Sequence[Row], top: int) -> Table:
-    """The costliest nodes by modelled cycles."""
-    table = Table(
-        Column("node", overflow="fold"),
-        "operator",
-        "IPU cycles",
-        "IPU (us)",
-        "here (us)",
-        title="modelled beside measured",
-    )
-    for row in sorted(rows, key=lambda r: -r.cycles)[:top]:
-        measured = "" if row.measured_us is None else f"{row.measured_us:.1f}"
-        table.add_row(row.node, row.op, f"{row.cycles:,.0f}", f"{row.modelled_us:.2f}", measured)
-    total, here = sum(r.modelled_us for r in rows), sum(r.measured_us or 0 for r in rows)
-    table.add_row(f"all {len(rows)} nodes", "", f"{sum(r.cycles for r in rows):,.0f}", f"{total:.2f}", f"{here:.1f}")
+def worked(rows: Iterable[Row]) -> list[Row]:
+    """Rows of nodes that do something: the others are constants, fold away, or only change the view of their input."""
+    return [r for r in rows if r.cycles or r.measured_us is not None]
+
+
+def show(rows: Sequence[Row], top: int, whole_us: float | None = None) -> Table:
+    """The costliest nodes by modelled cycles; `whole_us` is the measured time of the model as one program."""
+    table = Table(title="modelled beside measured, each node alone")
+    table.add_column("node", overflow="fold")
+    table.add_column("operator")
+    for heading in ("IPU cycles", "share", "IPU [us]", "here [us]"):
+        table.add_column(heading, justify="right")
+    busy = worked(rows)
+    cycles = sum(r.cycles for r in busy)
+    for row in sorted(busy, key=lambda r: -r.cycles)[:top]:
+        table.add_row(row.node, row.op, *_figures(row.cycles, cycles, row.modelled_us, row.measured_us))
+    table.add_section()
+    sums = sum(r.modelled_us for r in busy), sum(r.measured_us or 0.0 for r in busy)
+    table.add_row(f"all {len(busy)} nodes that compute, of {len(rows)}", "", *_figures(cycles, cycles, *sums))
+    if whole_us is not None:
+        table.add_row("as one program", "", "", "", "", f"{whole_us:,.1f}")
     return table
+
+
+def _figures(cycles: float, of: float, modelled_us: float, measured_us: float | None) -> tuple[str, ...]:
+    here = "" if measured_us is None else f"{measured_us:,.1f}"
+    return f"{cycles:,.0f}", f"{100 * cycles / of:.1f} %" if of else "", f"{modelled_us:,.2f}", here

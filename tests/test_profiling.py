@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import onnx
 import pytest
 
 from popart_jax.__main__ import main
-from popart_jax.profiling import profile_model
+from popart_jax.profiling import profile_model, worked
 
 TEXT = """<ir_version: 8, opset_import: ["": 13]>
 g(float[{rows},64] x) => (float[{rows},32] y) <float[64,32] w> {{
@@ -35,8 +37,43 @@ def test_each_node_has_cycles_and_a_time():
 def test_the_command_prints_the_table(tmp_path, capsys):
     path = tmp_path / "m.onnx"
     onnx.save(model(16), path)
-    assert main(["profile", str(path), "--html", str(tmp_path / "r.html")]) == 0
+    written = tmp_path / "r.json"
+    assert main(["profile", str(path), "--html", str(tmp_path / "r.html"), "--json", str(written)]) == 0
     printed = capsys.readouterr().out
+    figures = json.loads(written.read_text())
+    assert [n["op"] for n in figures["nodes"]] == ["MatMul", "Relu"]
+    assert sum(n["cycles"] for n in figures["nodes"]) == pytest.approx(figures["cycles"])
+    assert figures["measured_us"] > 0
+    assert "as one program" in printed
     assert "MatMul" in printed
     assert "Fullest tile" in printed
     assert (tmp_path / "r.html").stat().st_size > 1000
+
+
+BRANCHES = """<ir_version: 8, opset_import: ["": 13]>
+g(float[4,8] x, bool c) => (float[4,8] y) {
+  [shape] s = Shape(x)
+  [flat] f = Reshape(x, s)
+  [choice] z = If (c) <
+    then_branch = yes () => (float[4,8] a) { [inner_sin] a = Sin(f) },
+    else_branch = no () => (float[4,8] b) { [inner_tan] t = Tan(f) [inner_exp] b = Exp(t) }
+  >
+  [last] y = Neg(z)
+}"""
+
+
+def test_nodes_of_branches_belong_to_the_node_that_holds_them():
+    feeds = {"x": np.ones((4, 8), np.float32), "c": np.array(True)}
+    rows, report = profile_model(onnx.parser.parse_model(BRANCHES), feeds, repeats=1)
+    by = {r.node: r for r in rows}
+    assert list(by) == ["shape", "flat", "choice", "last"]
+    assert by["choice"].cycles > by["last"].cycles > 0
+    assert by["choice"].measured_us is not None
+    assert by["shape"].measured_us is None
+    assert [r.node for r in worked(rows)] == ["flat", "choice", "last"]
+    assert sum(r.cycles for r in rows) == pytest.approx(report.total_cycles)
+
+
+def test_weights_and_inputs_have_their_roles_in_the_report():
+    _, report = profile_model(model(16), {"x": np.ones((16, 64), np.float32)}, repeats=1)
+    assert {v.name: v.kind for v in report.memory.variables if v.always} == {"w": "weights", "x": "inputs"}

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from ..errors import popart_exception
 from . import feeds, files
+
+if TYPE_CHECKING:
+    import ipu_model
+
+    from ..profiling import Row
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default="mk2", help="mk1, mk2, bow or a registered target (default mk2)")
     parser.add_argument("--top", type=int, default=20, help="how many nodes to show (default 20)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the IPU model's report to this file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write cycles and times of every node to this file")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -24,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     import ipu_model
 
     from ..model.load import load
-    from ..profiling import profile_model, show
+    from ..profiling import measure_whole, profile_model, show
 
     if options.top < 1:
         raise popart_exception(f"--top {options.top}: expected at least 1.")
@@ -33,13 +42,31 @@ def run(options: argparse.Namespace) -> int:
     except KeyError as err:
         raise popart_exception(f"--target: {err.args[0]}") from err
     model = load(options.model)
-    if options.html is not None:
-        files.check_writable(options.html)
-    rows, report = profile_model(model, feeds.feeds(model.graph, options), target=options.target)
+    for path in (options.html, options.json):
+        if path is not None:
+            files.check_writable(path)
+    inputs = feeds.feeds(model.graph, options)
+    rows, report = profile_model(model, inputs, target=options.target)
+    whole = measure_whole(model, inputs)
     console = Console()
-    console.print(show(rows, options.top))
-    console.print(report.summary(), markup=False, highlight=False)
+    console.print(show(rows, options.top, whole))
+    console.print(report.summary(), markup=False, highlight=False, soft_wrap=True)
     if options.html is not None:
         with files.whole(options.html) as place:
             report.save_html(place)
+    if options.json is not None:
+        with files.whole(options.json) as place:
+            place.write_text(json.dumps(_document(rows, report, whole), indent=1))
     return 0
+
+
+def _document(rows: list[Row], report: ipu_model.Report, whole_us: float) -> dict[str, Any]:
+    """Cycles and microseconds of every node, modelled and measured, and those of the whole."""
+    return {
+        "target": report.target["name"],
+        "cycles": report.total_cycles,
+        "modelled_us": report.schedule.seconds * 1e6,
+        "measured_us": whole_us,
+        "fits": report.fits,
+        "nodes": [dataclasses.asdict(row) for row in rows],
+    }

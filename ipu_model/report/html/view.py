@@ -91,7 +91,8 @@ def _sorted_tiles(r: Report) -> list[tuple[float, int, int, int]]:
     rows = sorted(zip(m.including_gaps_by_tile, m.total_by_tile, m.always_by_tile, strict=True), reverse=True)
     step = max(1, len(rows) // CURVE_POINTS)
     picked = [*range(0, len(rows), step), len(rows) - 1]
-    return [(k / max(1, len(rows) - 1), *reversed(rows[k])) for k in picked]
+    points = ((k / max(1, len(rows) - 1), rows[k]) for k in picked)
+    return [(at, always, total, address) for at, (address, total, always) in points]
 
 
 def _liveness(r: Report) -> dict[str, Any]:
