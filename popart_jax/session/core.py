@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import time
 import weakref
 from typing import Any
 
@@ -198,10 +197,8 @@ class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMetho
             else:
                 log.info("Loading serialized PopART executable from %s", self._stored)
                 return
-        started = time.monotonic()
         if not program_cache.load(engine, handles, self._prepared):
-            engine.compile(handles)
-            program_cache.store(engine, self._prepared, started)
+            program_cache.fill(engine, handles, self._prepared)
         module_logger("devicex").info("Graph compiled")
         self._cache.store(engine, self._weights.copy)
 

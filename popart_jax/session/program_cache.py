@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from .._compat.jax import settings
+from .._compat.jax import compilation_cache, settings
 from ..execution import container
 from ..logs import module_logger
 from .engine import Engine
@@ -26,12 +26,18 @@ def load(engine: Engine, handles: tuple[str, ...], prepared: Prepared) -> bool:
     return True
 
 
-def store(engine: Engine, prepared: Prepared, started: float) -> None:
-    """Keep what was compiled since `started` (of `time.monotonic`), where JAX would keep it and it can be written."""
-    path, seconds = prepared.kept, time.monotonic() - started
-    if path is None or not engine.portable or not is_ours(prepared.program):
+def fill(engine: Engine, handles: tuple[str, ...], prepared: Prepared) -> None:
+    """Compile, and keep what JAX would keep where it can be written.
+
+    JAX's own cache stays aside meanwhile: XLA can't write again what came from there.
+    """
+    path, started = prepared.kept, time.monotonic()
+    if path is None or not is_ours(prepared.program):
+        engine.compile(handles)
         return
-    if seconds < settings()["jax_persistent_cache_min_compile_time_secs"]:
+    with compilation_cache(None):
+        engine.compile(handles)
+    if time.monotonic() - started < settings()["jax_persistent_cache_min_compile_time_secs"]:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import popart_jax as popart
-from popart_jax._compat.jax import cache_hits, compilation_cache
+from popart_jax._compat.jax import compilation_cache
 
 from . import nets
 from .nets import infer, linear, run, sgd, train
@@ -52,25 +52,18 @@ def test_engine_cache(tmp_path, log, caplog, monkeypatch):
     assert file.stem.isdecimal()
 
 
-@pytest.mark.parametrize("ours", [True, False])
-def test_a_program_out_of_a_cache_is_exported_all_the_same(tmp_path, ours):
-    """XLA can't write such a program again, so the export compiles it anew; `cachePath` holds containers alone.
-
-    It may be the file of ours beside JAX's cache that it comes from, or JAX's own.
-    """
+def test_a_program_out_of_a_cache_is_exported_all_the_same(tmp_path):
+    """XLA can't write such a program again, so the export compiles it anew; `cachePath` holds containers alone."""
     cache, export = tmp_path / "cache", tmp_path / "export.popef"
     options = {"enableEngineCaching": True, "cachePath": str(cache)}
     with compilation_cache(str(tmp_path / "jax")), popart.DeviceManager().acquireAvailableDevice(1) as device:
         _training(device, **options).prepareDevice()
         (container,) = cache.iterdir()
         container.unlink()
-        (kept,) = (tmp_path / "jax").glob("popart_jax-*")
-        if not ours:
-            kept.unlink()
-        hits = cache_hits()
+        assert len(list((tmp_path / "jax").glob("popart_jax-*"))) == 1
         session = _training(device, **options)
         session.prepareDevice()
-        assert (cache_hits() == hits) == ours
+        assert not session._engine.portable
         session.weightsFromHost()
         assert run(session, x=X)["loss"] == 6
         session.saveExecutable(str(export))

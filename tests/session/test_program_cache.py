@@ -93,6 +93,16 @@ def test_a_second_session_traces_nothing(folder: Path, traces: list[str]) -> Non
     assert traces == ["step"]  # by getSerializedGraph: a program from a file has no text
 
 
+def test_what_jax_knows_already_is_kept_all_the_same(folder: Path, traces: list[str]) -> None:
+    """As after an update of this package, which makes another key for the same program."""
+    proto = model()
+    for _ in range(2):
+        inference(proto)
+        (path,) = folder.glob("popart_jax-*.popef")
+        path.unlink()
+    assert traces == ["types", "step"] * 2
+
+
 @pytest.mark.parametrize("options", [{"constantWeights": False}, {"enableStochasticRounding": True}])
 def test_other_options_are_another_program(folder: Path, traces: list[str], options: dict[str, Any]) -> None:
     proto = model()
