@@ -24,7 +24,6 @@ def test_the_fitting_branch_runs_and_the_other_raises() -> None:
     call = jax.jit(lambda c: fn(params, {"x": X, "c": c})["y"])
     np.testing.assert_array_equal(call(np.bool_(True)), X + X)
     with pytest.raises(Exception, match="does not fit to the shapes of this call"):
-        call(np.bool_(False)).block_until_ready()
-        jax.effects_barrier()
+        jax.block_until_ready(call(np.bool_(False)))
     text = call.lower(np.bool_(True)).as_text()
     assert "case" in text  # the host is called under a condition, not at every run
