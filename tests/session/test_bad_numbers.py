@@ -28,9 +28,7 @@ NAN, INFINITE = (float("nan"), True), (float("inf"), False)
     ],
 )
 def test_values_that_are_no_numbers(make, field: str) -> None:
-    with pytest.raises(
-        popart_exception, match=rf"{field} must be a finite number in \w+, got (nan|inf)"
-    ):
+    with pytest.raises(popart_exception, match=rf"{field} must be a finite number in \w+, got (nan|inf)"):
         make()
 
 
