@@ -126,7 +126,9 @@ MODULES: Mapping[str, Mapping[str, str]] = {
         "microsoft.vision": "ConvTransposeWithDynamicPads CropAndResize UnfoldTensor",
     },
     "popart_jax": {
-        "channels_last": "AveragePool BatchNormalization ChannelAffine Conv ConvTranspose GlobalAveragePool MaxPool SharedRelu",
+        "channels_last": (
+            "AveragePool BatchNormalization ChannelAffine Conv ConvTranspose GlobalAveragePool MaxPool SharedRelu"
+        ),
     },
     "popxl": {
         "popxl.arithmetic": """
