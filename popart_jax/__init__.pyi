@@ -77,12 +77,12 @@ from .errors import poplibs_exception as poplibs_exception
 from .logs import Logger as Logger
 from .logs import getLogger as getLogger
 from .lowering import to_jax as to_jax
-from .model.extract import inference_model as inference_model
 from .model.debug import DebugContext as DebugContext
 from .model.debug import DebugInfo as DebugInfo
 from .model.debug import SourceLocation as SourceLocation
 from .model.debug import closePoplarDebugInfo as closePoplarDebugInfo
 from .model.debug import initializePoplarDebugInfo as initializePoplarDebugInfo
+from .model.extract import inference_model as inference_model
 from .model.input_shapes import InputShapeInfo as InputShapeInfo
 from .model.reserved_names import reservedAccl1Prefix as reservedAccl1Prefix
 from .model.reserved_names import reservedAccl2Prefix as reservedAccl2Prefix

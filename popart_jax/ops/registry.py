@@ -193,9 +193,11 @@ def _import(module: str) -> None:
 
 
 def _load(key: tuple[str, str]) -> None:
-    """Import the module of an operator, which enters its rows."""
+    """Import the module of an operator, which enters its rows; all of them for one that the contents do not name."""
     if key in _PLACES:
         _import(_PLACES[key])
+    elif key not in _TABLE:
+        _load_families()
 
 
 @cache
