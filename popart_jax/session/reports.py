@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ class ReportMethods:
     _request: Any
     _engine: Any
     _has_run: bool
-    _run_names: Sequence[str]
+    _run_names: Any
     _from_cache: bool
 
     @cached_property
