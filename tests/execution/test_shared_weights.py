@@ -15,13 +15,17 @@ W = np.random.default_rng(0).normal(size=(SIZE, SIZE)).astype(np.float32)
 X = np.random.default_rng(1).normal(size=(2, SIZE)).astype(np.float32)
 
 
-def session(path: Path) -> tuple[popart.InferenceSession, dict[str, np.ndarray], popart.PyStepIO]:
+Session = tuple[popart.InferenceSession, dict[str, np.ndarray], popart.PyStepIO]
+
+
+def session(path: Path, op: str = "MatMul", constant: bool = False, **attributes: int) -> Session:
+    """A session of one product of data with the weights, its anchors and what it is fed."""
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, SIZE]) for n in "xy")
-    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    node = helper.make_node(op, ["x", "w"], ["y"], **attributes)
     graph = helper.make_graph([node], "g", [x], [y], [numpy_helper.from_array(W, "w")])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=8), path)
     options = popart.SessionOptions()
-    options.constantWeights = False
+    options.constantWeights = constant
     flow = popart.DataFlow(1, {"y": popart.AnchorReturnType("All")})
     device = popart.DeviceManager().createCpuDevice()
     made = popart.InferenceSession(str(path), flow, device, userOptions=options)
@@ -62,20 +66,9 @@ def test_the_model_is_written_whole_over_the_file_it_came_from(tmp_path: Path) -
     np.testing.assert_allclose(anchors["y"], X @ W, rtol=1e-4, atol=1e-4)
 
 
-def turned_session(path: Path, constant: bool = False) -> tuple[popart.InferenceSession, dict, popart.PyStepIO]:
+def turned_session(path: Path, constant: bool = False) -> Session:
     """A session whose weight is transposed before it is read."""
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, SIZE]) for n in "xy")
-    node = helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)
-    graph = helper.make_graph([node], "g", [x], [y], [numpy_helper.from_array(W, "w")])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=8), path)
-    options = popart.SessionOptions()
-    options.constantWeights = constant
-    flow = popart.DataFlow(1, {"y": popart.AnchorReturnType("All")})
-    device = popart.DeviceManager().createCpuDevice()
-    made = popart.InferenceSession(str(path), flow, device, userOptions=options)
-    made.prepareDevice()
-    anchors = made.initAnchorArrays()
-    return made, anchors, popart.PyStepIO({"x": X}, anchors)
+    return session(path, "Gemm", constant, transB=1)
 
 
 def test_a_weight_in_another_order_stands_in_memory_once(tmp_path: Path) -> None:

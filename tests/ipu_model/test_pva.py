@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import pytest
-from jax import lax
 
-import ipu_model
 from ipu_model import pva
+
+from .trained import trained
 
 TREE = [
     "poplarVersion.string",
@@ -92,25 +90,7 @@ VISITS = [
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one replica", "two replicas"])
 def report(request):
-    def loss(p, x):
-        with jax.named_scope("onnx[fc1]"):
-            h = jnp.tanh(x @ p["a"])
-        with jax.named_scope("onnx[loop]"):
-            h, _ = lax.scan(lambda h, _: (jnp.sin(h), None), h, None, length=3)
-        with jax.named_scope("onnx[fc2]"):
-            return (h @ p["b"]).sum()
-
-    def step(p, x):
-        g = jax.grad(loss)(p, x)
-        with jax.named_scope("update"):
-            return jax.tree.map(lambda w, d: w - 0.1 * d, p, g)
-
-    p = {"a": jnp.ones((64, 128)), "b": jnp.ones((128, 32))}
-    A = ipu_model.Argument
-    return ipu_model.profile(
-        step, p, jnp.ones((16, 64)), replicas=request.param,
-        inputs=[A("a", "weight", donated_to=0), A("b", "weight", donated_to=1), A("x", "stream")],
-    )  # fmt: skip
+    return trained(replicas=request.param)
 
 
 @pytest.fixture(scope="module")

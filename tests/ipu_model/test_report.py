@@ -5,37 +5,18 @@ from __future__ import annotations
 import json
 
 import cbor2
-import jax
-import jax.numpy as jnp
 import pytest
-from jax import lax
 
 import ipu_model
 from ipu_model.report.graph import encode_cbor
 from ipu_model.report.trace import events
 
+from .trained import trained
+
 
 @pytest.fixture(scope="module")
 def report():
-    def loss(p, x):
-        with jax.named_scope("onnx[fc1]"):
-            h = jnp.tanh(x @ p["a"])
-        with jax.named_scope("onnx[loop]"):
-            h, _ = lax.scan(lambda h, _: (jnp.sin(h), None), h, None, length=3)
-        with jax.named_scope("onnx[fc2]"):
-            return (h @ p["b"]).sum()
-
-    def step(p, x):
-        g = jax.grad(loss)(p, x)
-        with jax.named_scope("update"):
-            return jax.tree.map(lambda w, d: w - 0.1 * d, p, g)
-
-    p = {"a": jnp.ones((64, 128)), "b": jnp.ones((128, 32))}
-    A = ipu_model.Argument
-    return ipu_model.profile(
-        step, p, jnp.ones((16, 64)), samples_per_step=16,
-        inputs=[A("a", "weight", donated_to=0), A("b", "weight", donated_to=1), A("x", "stream")],
-    )  # fmt: skip
+    return trained(samples_per_step=16)
 
 
 def test_json_round_trip(report):

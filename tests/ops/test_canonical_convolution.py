@@ -10,6 +10,16 @@ from jax import lax
 from popart_jax.ops.canonical_convolution import canonical_convolution, canonical_transposed
 
 
+def agree(ours, theirs, *operands):
+    """Values and gradients of two functions are the same."""
+    found, our_pull = jax.vjp(ours, *operands)
+    expected, pull = jax.vjp(theirs, *operands)
+    g = np.random.default_rng(1).normal(size=expected.shape).astype(np.float32)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    for mine, other in zip(our_pull(g), pull(g), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("strides", [(1, 1), (2, 1), (3, 2)])
 @pytest.mark.parametrize("pads", [((0, 0), (0, 0)), ((1, 1), (2, 0)), ((3, 3), (1, 2))])
 @pytest.mark.parametrize("dilations", [(1, 1), (2, 3)])
@@ -21,12 +31,7 @@ def test_gradients(strides, pads, dilations):
     def plain(x, w):
         return lax.conv_general_dilated(x, w, strides, pads, None, dilations, ("NHWC", "HWIO", "NHWC"))
 
-    y, pull = jax.vjp(plain, x, w)
-    ours, our_pull = jax.vjp(lambda x, w: canonical_convolution(x, w, strides, pads, dilations), x, w)
-    g = rng.normal(size=y.shape).astype(np.float32)
-    np.testing.assert_allclose(ours, y, rtol=1e-5, atol=1e-5)
-    for mine, expected in zip(our_pull(g), pull(g), strict=True):
-        np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-4)
+    agree(lambda x, w: canonical_convolution(x, w, strides, pads, dilations), plain, x, w)
 
 
 @pytest.mark.parametrize("spatial", [1, 3])
@@ -41,12 +46,7 @@ def test_gradients_with_other_numbers_of_spatial_dimensions(spatial):
         order = (f"N{names}C", f"{names}IO", f"N{names}C")
         return lax.conv_general_dilated(x, w, strides, pads, None, dilations, order)
 
-    y, pull = jax.vjp(plain, x, w)
-    ours, our_pull = jax.vjp(lambda x, w: canonical_convolution(x, w, strides, pads, dilations), x, w)
-    g = rng.normal(size=y.shape).astype(np.float32)
-    np.testing.assert_allclose(ours, y, rtol=1e-5, atol=1e-5)
-    for mine, expected in zip(our_pull(g), pull(g), strict=True):
-        np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-4)
+    agree(lambda x, w: canonical_convolution(x, w, strides, pads, dilations), plain, x, w)
 
 
 @pytest.mark.parametrize("strides", [(1, 1), (2, 3)])
@@ -64,9 +64,4 @@ def test_the_transposed_convolution_is_the_transpose(strides, pads, dilations):
 
     like = jax.eval_shape(plain, jax.ShapeDtypeStruct((2, *spatial, 3), np.float32), w)
     y = rng.normal(size=like.shape).astype(np.float32)
-    found, our_pull = jax.vjp(lambda y, w: canonical_transposed(y, w, spatial, strides, pads, dilations), y, w)
-    wanted, pull = jax.vjp(expected, y, w)
-    g = rng.normal(size=found.shape).astype(np.float32)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
-    for mine, other in zip(our_pull(g), pull(g), strict=True):
-        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
+    agree(lambda y, w: canonical_transposed(y, w, spatial, strides, pads, dilations), expected, y, w)
