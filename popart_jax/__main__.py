@@ -116,6 +116,8 @@ def _command(options: argparse.Namespace) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["run"] and len(given) > 1 and Path(given[1]).suffix == ".py":
+        del given[0]  # a program needs no command
     if given and given[0] not in commands.COMMANDS and (given[0] == "-m" or Path(given[0]).suffix == ".py"):
         return _program(given)
     return _command(parser().parse_args(given))

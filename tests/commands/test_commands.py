@@ -197,6 +197,15 @@ def test_interrupts_end_quietly(
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_run_takes_programs_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", [])  # put back afterwards
+    (tmp_path / "hello.py").write_text("import sys\nprint('hello', *sys.argv[1:])\n")
+    main(["run", str(tmp_path / "hello.py"), "--you"])
+    assert capsys.readouterr().out == "hello --you\n"
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["--version"])
