@@ -18,7 +18,7 @@ os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 import numpy as np
 
-from . import engines, memory, networks, popxl_rows, real, startup, training
+from . import engines, layers, memory, networks, popxl_rows, real, startup, training
 from .board import Board, Row
 from .tiny import tiny_rows
 
@@ -34,6 +34,8 @@ INFERENCE = {
     "gpt2-small": (1,),
 }
 TRAINING = {"mlp": (64, 4), "lenet": (64, 2), "lstm": (32, 2), "encoder": (8, 1), "resnet18": (8, 1)}
+ON_REQUEST = ("layers",)
+"""Sections that run only when they are named."""
 SECTIONS = ("inference", "real", "training", "tiny", "popxl", "startup", "memory")
 Calls = Mapping[str, Callable[[], np.ndarray]]
 _TABLES = {"popxl": 20, "startup": 40, "memory": 90}
@@ -85,6 +87,8 @@ def rows(section: str) -> Iterator[Row]:
             yield f"train small mlp b16 x{steps}", partial(training_row, "small mlp", 16, steps)
     elif section == "popxl":
         yield from popxl_rows.rows()
+    elif section == "layers":
+        yield from layers.rows()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -95,10 +99,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, help="also append the rows to this Markdown file")
     parser.add_argument("--priority", type=int, default=0, help="real-time priority of the timed phases (Linux, root)")
     parser.add_argument("--minutes", type=float, default=11.5, help="time for everything; rows share it")
-    for section in SECTIONS:
+    for section in (*SECTIONS, *ON_REQUEST):
         parser.add_argument(f"--{section}", action="store_true")
     args = parser.parse_args(argv)
-    chosen = [s for s in SECTIONS if getattr(args, s)] or SECTIONS
+    chosen = [s for s in (*SECTIONS, *ON_REQUEST) if getattr(args, s)] or SECTIONS
     kept = sum(_TABLES[s] for s in chosen if s in _TABLES)
     board = Board(args.budget, args.priority, args.output, max(60 * args.minutes - kept, 0.5 * 60 * args.minutes))
     wanted = [row for section in chosen for row in rows(section) if args.only in row[0]]
