@@ -30,7 +30,16 @@ def session_call(
     flow = popart.DataFlow(1, {output: popart.AnchorReturnType("All")})
     source = model if isinstance(model, bytes) else str(model)
     session = popart.InferenceSession(source, flow, popart.DeviceManager().createCpuDevice(), shapes)
+    return prepared_call(session, feed, output)
+
+
+def prepared_call(
+    session: popart.InferenceSession | popart.TrainingSession, feed: Mapping[str, np.ndarray], output: str
+) -> Call:
+    """Prepare a session; the call is one `run` of the same arrays, which returns one anchor."""
     session.prepareDevice()
+    if isinstance(session, popart.TrainingSession):
+        session.weightsFromHost()
     anchors = session.initAnchorArrays()
     stepio = popart.PyStepIO(dict(feed), anchors)
 

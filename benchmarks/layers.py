@@ -15,6 +15,7 @@ import numpy as np
 import popart_jax as popart
 
 from .board import Calls, Row
+from .engines import prepared_call
 
 RATE, FACTOR = 1e-6, 0.1
 Built = Callable[[popart.Builder, str, list[str]], str]
@@ -108,16 +109,7 @@ def _ours(layer: Layer, x: np.ndarray, weights: list[np.ndarray]) -> Callable[[]
     flow = popart.DataFlow(1, {loss: popart.AnchorReturnType("All")})
     device = popart.DeviceManager().createCpuDevice()
     session = popart.TrainingSession(builder.getModelProto(), flow, loss, popart.ConstSGD(RATE), device)
-    session.prepareDevice()
-    session.weightsFromHost()
-    anchors = session.initAnchorArrays()
-    stepio = popart.PyStepIO({data: x}, anchors)
-
-    def call() -> np.ndarray:
-        session.run(stepio)
-        return anchors[loss]
-
-    return call
+    return prepared_call(session, {data: x}, loss)
 
 
 def _theirs(layer: Layer, x: np.ndarray, weights: list[np.ndarray]) -> Callable[[], np.ndarray]:

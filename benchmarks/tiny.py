@@ -10,6 +10,8 @@ import numpy as np
 
 import popart_jax as popart
 
+from .engines import prepared_call
+
 Rows = list[tuple[str, Callable[[], Mapping[str, Callable[[], np.ndarray]]]]]
 
 
@@ -30,15 +32,7 @@ def _ours(x: np.ndarray) -> Callable[[], np.ndarray]:
     out = builder.aiOnnx.relu([builder.aiOnnx.add([a, w])])
     flow = popart.DataFlow(len(x), {out: popart.AnchorReturnType("All")})
     session = popart.InferenceSession(builder.getModelProto(), flow, popart.DeviceManager().createCpuDevice())
-    session.prepareDevice()
-    anchors = session.initAnchorArrays()
-    stepio = popart.PyStepIO({a: x}, anchors)
-
-    def call() -> np.ndarray:
-        session.run(stepio)
-        return anchors[out]
-
-    return call
+    return prepared_call(session, {a: x}, out)
 
 
 def _by_hand(x: np.ndarray) -> Callable[[], np.ndarray]:

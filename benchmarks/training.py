@@ -13,7 +13,7 @@ import numpy as np
 
 import popart_jax as popart
 
-from .engines import Call
+from .engines import Call, prepared_call
 from .networks import Network
 
 RATE, MOMENTUM = 0.01, 0.9
@@ -54,16 +54,7 @@ def ours_training(network: Network, data: Batches, rule: str) -> Call:
     flow = popart.DataFlow(len(data.y), {loss: popart.AnchorReturnType("All")})
     device = popart.DeviceManager().createCpuDevice()
     session = popart.TrainingSession(builder.getModelProto(), flow, loss, _optimizer(rule), device)
-    session.prepareDevice()
-    session.weightsFromHost()
-    anchors = session.initAnchorArrays()
-    stepio = popart.PyStepIO({"x": data.x, label: data.y}, anchors)
-
-    def call() -> np.ndarray:
-        session.run(stepio)
-        return anchors[loss]
-
-    return call
+    return prepared_call(session, {"x": data.x, label: data.y}, loss)
 
 
 def _momentum(velocity: Any, grads: Any, params: Any, count: Any) -> tuple[Any, Any]:

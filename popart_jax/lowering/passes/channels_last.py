@@ -35,6 +35,13 @@ def first(rank: int) -> tuple[int, ...]:
     return (0, rank - 1, *range(1, rank - 1))
 
 
+def take_over(old: ir.Value, new: ir.Value) -> None:
+    """Give `new` the uses, name and type of `old`."""
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    new.name, old.name = old.name, None
+    new.shape, new.type = old.shape, old.type
+
+
 @dataclass
 class _Rewriter:
     """The graph, twins and their ranks by tensor, and tensors whose own value must be the one that is read."""
@@ -66,13 +73,6 @@ class _Rewriter:
     def _keep(self, value: ir.Value, twin: ir.Value, rank: int) -> None:
         self.twins[value], self.ranks[value] = twin, rank
 
-    @staticmethod
-    def take_over(old: ir.Value, new: ir.Value) -> None:
-        """Give `new` the uses, name and type of `old`."""
-        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-        new.name, old.name = old.name, None
-        new.shape, new.type = old.shape, old.type
-
     def replace(self, old: ir.Node, new: ir.Node, rank: int) -> None:
         """Put `new`, whose first output is channels last, in the place of `old`."""
         out = old.outputs[0]
@@ -81,9 +81,9 @@ class _Rewriter:
         self.graph.insert_before(old, new)
         plain = self.transpose(made, first(rank), old)
         name = out.name
-        self.take_over(out, plain)
+        take_over(out, plain)
         for before, after in zip(old.outputs[1:], new.outputs[1:], strict=True):
-            self.take_over(before, after)
+            take_over(before, after)
         self.graph.remove(old, safe=True)
         if name not in self.protected:
             self._keep(plain, made, rank)

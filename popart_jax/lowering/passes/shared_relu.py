@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from .channels_last import DOMAIN
+from .channels_last import DOMAIN, take_over
 
 
 def share_relus(graph: ir.Graph) -> bool:
@@ -25,8 +25,5 @@ def share_relus(graph: ir.Graph) -> bool:
 def _rewrite(graph: ir.Graph, node: ir.Node) -> None:
     new = ir.Node(DOMAIN, "SharedRelu", list(node.inputs), name=node.name)
     graph.insert_before(node, new)
-    old, made = node.outputs[0], new.outputs[0]
-    ir.convenience.replace_all_uses_with(old, made, replace_graph_outputs=True)
-    made.name, made.shape, made.type = old.name, old.shape, old.type
-    old.name = None
+    take_over(node.outputs[0], new.outputs[0])
     graph.remove(node, safe=True)
