@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from .custom import custom_op as custom_op
+from .operator import Operator as Operator
+from .operator import Trait as Trait
+from .operator import gradient as gradient
+from .operator import operator as operator
 from .registry import Context as Context
 from .registry import Key as Key
 from .registry import Lowering as Lowering
@@ -15,6 +19,8 @@ from .registry import Static as Static
 from .registry import Subgraph as Subgraph
 from .registry import Training as Training
 from .registry import direct as direct
+from .registry import facts as facts
 from .registry import lowers as lowers
+from .registry import operators as operators
 from .registry import resolve as resolve
 from .registry import table as table

@@ -13,8 +13,28 @@ from jax import lax
 from ..errors import popart_exception
 from .arrays import Array, is_float, namespace
 from .elementwise import legacy_align
+from .operator import ELEMENTWISE, NON_LINEARITY, ROUNDS, PopxlClass, gradient, operator
 from .registry import direct, lowers
 
+operator(
+    "Relu",
+    ELEMENTWISE | NON_LINEARITY,
+    gradients=[gradient("ReluGrad", "g y0", kernel=True)],
+    inplace="ReluInplace",
+    popxl=PopxlClass("ReluOp", version=6, runs=("", 14)),
+)
+operator(
+    "Softplus",
+    ELEMENTWISE | NON_LINEARITY | ROUNDS,
+    gradients=[gradient("SoftPlusGrad", "g x0")],
+    inplace="SoftplusInplace",
+)
+operator(
+    "Softsign",
+    ELEMENTWISE | NON_LINEARITY | ROUNDS,
+    gradients=[gradient("SoftSignGrad", "g x0")],
+    inplace="SoftsignInplace",
+)
 direct({"Relu": jax.nn.relu, "Softsign": jax.nn.soft_sign, "Softplus": jax.nn.softplus}, 1)
 direct({"Mish": jax.nn.mish}, 18)
 direct({"HardSwish": lambda x: x * jnp.clip(x / 6 + 0.5, 0, 1)}, 14)
@@ -34,9 +54,20 @@ def _below(x: Array) -> Array:
     return jnp.where(x > 0, jnp.zeros_like(x), x)
 
 
+operator(
+    "LeakyRelu",
+    ELEMENTWISE | NON_LINEARITY | ROUNDS,
+    gradients=[gradient("LeakyReluGrad", "g x0")],
+    inplace="LeakyReluInplace",
+)
+
+
 @lowers("LeakyRelu", 1)
 def leaky_relu(x: Array, /, *, alpha: float = 0.01) -> Array:
     return jnp.where(x < 0, x * np.asarray(alpha, x.dtype), x)
+
+
+operator("PRelu", ELEMENTWISE | ROUNDS, gradients=())
 
 
 @lowers("PRelu", 7)
@@ -51,6 +82,9 @@ def prelu_1(x: Array, slope: Array, /) -> Array:
     return prelu(x, slope.reshape(()) if shared else legacy_align(x, slope, 1, 1))
 
 
+operator("Elu", ELEMENTWISE | NON_LINEARITY | ROUNDS, gradients=[gradient("EluGrad", "g x0")], inplace="EluInplace")
+
+
 @lowers("Elu", 1)
 def elu(x: Array, /, *, alpha: float = 1.0) -> Array:
     return blend(x, x, np.asarray(alpha, x.dtype) * jnp.expm1(_below(x)))
@@ -60,6 +94,9 @@ def elu(x: Array, /, *, alpha: float = 1.0) -> Array:
 def celu(x: Array, /, *, alpha: float = 1.0) -> Array:
     a = np.asarray(alpha, x.dtype)
     return blend(x, x, a * jnp.expm1(_below(x) / a))
+
+
+operator("Selu", ELEMENTWISE | NON_LINEARITY | ROUNDS, gradients=[gradient("SeluGrad", "g x0")], inplace="SeluInplace")
 
 
 @lowers("Selu", 6)
@@ -72,9 +109,27 @@ def selu_1(x: Array, /, *, alpha: float = 1.6732, gamma: float = 1.0507) -> Arra
     return selu(x, alpha=alpha, gamma=gamma)
 
 
+operator(
+    "Gelu",
+    ELEMENTWISE | NON_LINEARITY | ROUNDS,
+    gradients=[gradient("GeluGrad", "g x0")],
+    inplace="GeluInplace",
+    popxl=PopxlClass("GeluOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
+)
+
+
 @lowers("Gelu", 20)
 def gelu(x: Array, /, *, approximate: str = "none") -> Array:
     return jax.nn.gelu(x, approximate=approximate == "tanh")
+
+
+operator(
+    "Swish",
+    ELEMENTWISE | NON_LINEARITY | ROUNDS,
+    gradients=[gradient("SwishGrad", "g x0")],
+    inplace="SwishInplace",
+    popxl=PopxlClass("SwishOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
+)
 
 
 @lowers("Swish", 24)
@@ -89,15 +144,34 @@ def swiglu(gate: Array, value: Array, /, *, alpha: float = 1.0) -> Array:
     return swish(gate, alpha=alpha) * value
 
 
+operator(
+    "HardSigmoid",
+    ELEMENTWISE | NON_LINEARITY | ROUNDS,
+    gradients=[gradient("HardSigmoidGrad", "g x0")],
+    inplace="HardSigmoidInplace",
+)
+
+
 @lowers("HardSigmoid", 1)
 def hard_sigmoid(x: Array, /, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
     """The mean gradient on a bound, as `jnp.clip` has it."""
     return jnp.clip(x * np.asarray(alpha, x.dtype) + np.asarray(beta, x.dtype), 0, 1)
 
 
+operator(
+    "ThresholdedRelu",
+    ELEMENTWISE | NON_LINEARITY,
+    gradients=[gradient("ThresholdedReluGrad", "g x0")],
+    inplace="ThresholdedReluInplace",
+)
+
+
 @lowers("ThresholdedRelu", 1, 10)
 def thresholded_relu(x: Array, /, *, alpha: float = 1.0) -> Array:
     return jnp.where(x > np.asarray(alpha, x.dtype), x, jnp.zeros_like(x))
+
+
+operator("Shrink", ELEMENTWISE, gradients=[gradient("ShrinkGrad", "g x0")], inplace="ShrinkInplace")
 
 
 @lowers("Shrink", 9)
@@ -130,6 +204,16 @@ def _clipped_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[A
 def _limits(dtype: Any) -> tuple[Any, Any]:
     info = jnp.finfo(dtype) if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype)
     return info.min, info.max
+
+
+operator(
+    "Clip",
+    ELEMENTWISE,
+    gradients=[gradient("ClipGrad", "g y0", kernel=True)],
+    inplace="ClipInplace",
+    parameters={1: "min", 2: "max"},
+    popxl=PopxlClass("ClipOp", version=6, runs=("", 6)),
+)
 
 
 @lowers("Clip", 11)

@@ -13,6 +13,7 @@ from jax import lax
 from .._compat.jax import Tracer
 from ..errors import popart_exception
 from .arrays import Array, device_dtype, is_float, is_text, namespace, onnx_dtype
+from .operator import ELEMENTWISE, FOLDS, MOVES_DATA, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
 from .registry import lowers
 
 FLOAT8 = tuple(map(np.dtype, (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2,
@@ -93,6 +94,14 @@ def convert(x: Any, dtype: np.dtype, saturate: bool = True, round_mode: str = "u
     return jnp.asarray(x).astype(device_dtype(dtype))
 
 
+operator(
+    "Cast",
+    ELEMENTWISE | MOVES_DATA | FOLDS | ROUNDS | WIDE_RESULT,
+    gradients=[gradient("CastGrad")],
+    popxl=PopxlClass("CastOp", version=9, runs=("", 9)),
+)
+
+
 @lowers("Cast", 24)
 def cast(x: Any, /, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
     if to == _TEXT:
@@ -119,6 +128,9 @@ def cast_1(x: Any, /, *, to: str) -> Any:
     if to.upper() not in ir.DataType.__members__:
         raise popart_exception(f"Cast: unknown type name {to!r}")
     return cast(x, to=ir.DataType[to.upper()].value)
+
+
+operator("CastLike", MOVES_DATA)
 
 
 @lowers("CastLike", 24)

@@ -21,6 +21,7 @@ from .._compat.jax import Tracer
 from ..errors import popart_exception, tentative
 from .arrays import device_dtype, dtype_name
 from .gradients import refuse_gradient
+from .operator import MOVES_DATA, NOT_OUTLINED, PopxlClass, operator
 from .registry import Bound, Context, NodeRef, PopartMode, Subgraph, lowers
 from .stopping import stop_if
 
@@ -54,6 +55,9 @@ def staged() -> bool:
 
 def _arrays(values: Any) -> Any:
     return jax.tree.map(jnp.asarray, values)
+
+
+operator("If", MOVES_DATA | NOT_OUTLINED, popxl=PopxlClass("IfOp", version=11))
 
 
 @lowers("If", *_VERSIONS)
@@ -285,6 +289,9 @@ def _stack(parts: Sequence[Any]) -> Any:
     return np.stack(parts) if all(isinstance(p, np.ndarray) for p in parts) else jnp.stack(parts)
 
 
+operator("Loop", MOVES_DATA | NOT_OUTLINED, gradients=(), popxl=PopxlClass("LoopOp", version=11))
+
+
 @lowers("Loop", *_VERSIONS)
 def loop(
     trip=None, cond=None, /, *start, body, popart: PopartMode = False, walk: Context, bound: Bound = None, node: NodeRef
@@ -318,6 +325,9 @@ def _all_known(values: Sequence[Any], body: Subgraph, walk: Any) -> bool:
     from ..lowering.static import is_static
 
     return all(is_static(v) for v in values) and all(is_static(walk.read(v)) for v in captured(body.graph))
+
+
+operator("Scan", NOT_OUTLINED, gradients=())
 
 
 @lowers("Scan", 9, *_VERSIONS[1:])

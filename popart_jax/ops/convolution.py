@@ -15,6 +15,7 @@ from jax import lax
 
 from ..errors import popart_exception
 from . import kernels
+from .operator import EXPENSIVE, PER_SAMPLE, ROUNDS, PopxlClass, gradient, operator
 from .registry import PopartMode, lowers
 from .windows import Pads, Window, pairs, per_dim, split_padding, taps, window
 
@@ -75,6 +76,15 @@ def check_kernel(kernel_shape: Sequence[int], w: jax.Array) -> None:
         raise popart_exception(f"kernel_shape {given} does not match inferred shape from weight input {inferred}")
 
 
+operator(
+    "Conv",
+    PER_SAMPLE | EXPENSIVE | ROUNDS,
+    gradients=[gradient("ConvDataGrad", "g x1"), gradient("ConvWeightsGrad", "g x0", of=1)],
+    ranks="X 3+ W =X B 1",
+    popxl=PopxlClass("ConvOp", version=11, runs=("", 11), base="MultiConvBaseOp"),
+)
+
+
 @lowers("Conv", 1, 11, 22)
 def conv(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), pads=(), strides=()):
     """In PopART float8 operands come with a power of two (INT32) in place of the bias, and give FLOAT16."""
@@ -91,6 +101,15 @@ def conv(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_sh
     if group > 1 and w.shape[1] == 1 and floating and w[0, 0].size <= _MANY_TAPS and min(map(min, win.pads)) >= 0:
         return add_bias(depthwise_convolution(x, w, win), b)
     return add_bias(convolve(x, w, win.strides, win.pads, win.dilations, group), b)
+
+
+operator(
+    "ConvTranspose",
+    PER_SAMPLE | ROUNDS,
+    ranks="X 3+ W =X B 1",
+    removed_by="ConvTranspose",
+    popxl=PopxlClass("ConvTransposeOp", version=11, runs=("", 11)),
+)
 
 
 @lowers("ConvTranspose", 1, 11, 22)
@@ -174,6 +193,9 @@ def _crop(full, sizes, strides, pads, auto_pad, output_shape, popart) -> tuple[P
     if popart:  # PopART keeps the rounding of ConvTranspose-1
         halves = tuple((hi, lo) for lo, hi in halves)
     return halves, [max(0, -t) for t in totals]
+
+
+operator("CausalConvWithState", ranks="input 3 weight 3 bias 1 past_state 3")
 
 
 @lowers("CausalConvWithState", 27)

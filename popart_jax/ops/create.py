@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import popart_exception
 from .arrays import Array, device_dtype, onnx_dtype
+from .operator import FOLDS, WIDE_RESULT, operator
 from .registry import Static, lowers
 
 
@@ -22,6 +23,9 @@ def dense(sparse: Any) -> np.ndarray:
     else:
         out[tuple(indices.T)] = values
     return out
+
+
+operator("Constant", FOLDS | WIDE_RESULT, gradients=())
 
 
 @lowers("Constant", 12)
@@ -57,6 +61,9 @@ def constant_1(*, value: Any) -> Any:
     return value
 
 
+operator("ConstantOfShape", FOLDS | WIDE_RESULT, gradients=(), ranks="input 1")
+
+
 @lowers("ConstantOfShape", 9)
 def constant_of_shape(shape: Static, /, *, value: Any = None) -> np.ndarray:
     """Known at once, stored as one element."""
@@ -66,12 +73,18 @@ def constant_of_shape(shape: Static, /, *, value: Any = None) -> np.ndarray:
     return np.broadcast_to(fill, tuple(int(d) for d in shape))
 
 
+operator("EyeLike", gradients=(), ranks="input 2")
+
+
 @lowers("EyeLike", 9)
 def eye_like(x: Array, /, *, dtype: int | None = None, k: int = 0) -> Array:
     if np.ndim(x) != 2:
         raise popart_exception(f"EyeLike needs a matrix, got shape {list(np.shape(x))}")
     kind = x.dtype if dtype is None else device_dtype(dtype)
     return jnp.eye(*x.shape, k=k, dtype=jnp.int32).astype(kind)
+
+
+operator("Range", WIDE_RESULT, gradients=())
 
 
 @lowers("Range", 11)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import popart_exception
+from .operator import ELEMENTWISE, RANDOM, PopxlClass, gradient, operator
 from .registry import Context, Key, PopartMode, Static, Training, lowers
 
 
@@ -34,6 +35,15 @@ def drop(x: jax.Array, key: jax.Array, ratio: Any, shape: tuple[int, ...]) -> tu
 def keep(x: jax.Array, mask: Any, ratio: Any) -> jax.Array:
     """The masked elements, scaled by 1/(1-ratio); zeros elsewhere."""
     return jnp.where(mask, x * jnp.asarray(1 / (1 - ratio), x.dtype), jnp.zeros((), x.dtype))
+
+
+operator(
+    "Dropout",
+    ELEMENTWISE | RANDOM,
+    gradients=[gradient("DropoutGrad")],
+    ranks="ratio 0-1 training_mode 0-1",
+    popxl=PopxlClass("DropoutOp", version=10),
+)
 
 
 @lowers("Dropout", 1, 6)

@@ -13,6 +13,18 @@ from jax import lax
 
 from ..errors import OpError, popart_exception
 from .arrays import Array, device_dtype, dtype_name, is_float, is_text, namespace
+from .operator import (
+    ELEMENTWISE,
+    FOLDS,
+    MOVES_DATA,
+    NON_LINEARITY,
+    ROUNDS,
+    VIEW_CHANGE,
+    ZERO_GRADIENT,
+    PopxlClass,
+    gradient,
+    operator,
+)
 from .registry import PopartMode, direct, lowers
 from .two_way import two_way
 
@@ -55,12 +67,88 @@ def quiet(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 quiet_power = quiet(jnp.power)
 
+operator(
+    "Abs",
+    ELEMENTWISE,
+    gradients=[gradient("AbsGrad", "g x0", removed_by="AbsGradOp")],
+    popxl=PopxlClass("AbsOp", version=6, runs=("", 13)),
+)
+operator("Ceil", ELEMENTWISE, gradients=ZERO_GRADIENT, inplace="CeilInplace", popxl=PopxlClass("CeilOp", runs=("", 13)))
+operator(
+    "Exp",
+    ELEMENTWISE | ROUNDS,
+    gradients=[gradient("ExpGrad", "g y0", kernel=True, removed_by="ExpGradOp")],
+    inplace="ExpInplace",
+    popxl=PopxlClass("ExpOp", version=6, runs=("", 13)),
+)
+operator(
+    "Floor",
+    ELEMENTWISE | FOLDS,
+    gradients=ZERO_GRADIENT,
+    inplace="FloorInplace",
+    popxl=PopxlClass("FloorOp", version=6, runs=("", 13)),
+)
+operator(
+    "Log",
+    ELEMENTWISE | ROUNDS,
+    gradients=[gradient("LogGrad", "g x0", removed_by="LogGradOp", required=True)],
+    popxl=PopxlClass("LogOp", version=6, runs=("", 13)),
+)
+operator(
+    "Reciprocal", ELEMENTWISE | ROUNDS, gradients=[gradient("ReciprocalGrad", "g x0", removed_by="ReciprocalGradOp")]
+)
+operator(
+    "Sigmoid",
+    ELEMENTWISE | NON_LINEARITY | ROUNDS,
+    gradients=[gradient("SigmoidGrad", "g y0")],
+    inplace="SigmoidInplace",
+)
+operator(
+    "Sqrt",
+    ELEMENTWISE | ROUNDS,
+    gradients=[gradient("SqrtGrad", "g y0", kernel=True, removed_by="SqrtGradOp")],
+    popxl=PopxlClass("SqrtOp", version=6, runs=("", 13)),
+)
+operator(
+    "Tanh",
+    ELEMENTWISE | NON_LINEARITY | ROUNDS,
+    gradients=[gradient("TanhGrad", "g y0", kernel=True)],
+    inplace="TanhInplace",
+    popxl=PopxlClass("TanhOp", version=6, runs=("", 13)),
+)
 direct({"Abs": absolute, "Ceil": jnp.ceil, "Exp": jnp.exp, "Floor": jnp.floor,
         "Log": quiet(jnp.log), "Reciprocal": jnp.reciprocal, "Sigmoid": jax.nn.sigmoid,
         "Sqrt": quiet(jnp.sqrt), "Tanh": jnp.tanh}, 1)  # fmt: skip
+operator("Acos", ELEMENTWISE | ROUNDS, gradients=[gradient("AcosGrad", "g x0")])
+operator("Asin", ELEMENTWISE | ROUNDS, gradients=[gradient("AsinGrad", "g x0")], inplace="AsinInplace")
+operator("Atan", ELEMENTWISE | ROUNDS, gradients=[gradient("AtanGrad", "g x0")], inplace="AtanInplace")
+operator(
+    "Cos",
+    ELEMENTWISE | ROUNDS,
+    gradients=[gradient("CosGrad", "g x0", removed_by="CosGradOp")],
+    popxl=PopxlClass("CosOp", version=7, runs=("", 7)),
+)
+operator(
+    "Sin",
+    ELEMENTWISE | ROUNDS,
+    gradients=[gradient("SinGrad", "g x0", removed_by="SinGradOp", required=True)],
+    popxl=PopxlClass("SinOp", version=7, runs=("", 7)),
+)
+operator("Tan", ELEMENTWISE | ROUNDS)
 direct({"Acos": jnp.arccos, "Asin": jnp.arcsin, "Atan": jnp.arctan, "Cos": jnp.cos, "Sin": jnp.sin, "Tan": jnp.tan}, 7)
+operator("Acosh", ELEMENTWISE | ROUNDS)
+operator("Asinh", ELEMENTWISE | ROUNDS)
+operator("Atanh", ELEMENTWISE | ROUNDS)
+operator("Cosh", ELEMENTWISE | ROUNDS, removed_by="CoshOp")
+operator("Erf", ELEMENTWISE | ROUNDS, gradients=[gradient("ErfGrad", "g x0")])
+operator("IsNaN", gradients=(), popxl=PopxlClass("IsNaN", version=9, runs=("", 13)))
+operator("Sign", ELEMENTWISE, gradients=ZERO_GRADIENT, inplace="SignInplace", popxl=PopxlClass("SignOp", version=9))
+operator("Sinh", ELEMENTWISE | ROUNDS, gradients=[gradient("SinhGrad", "g x0")], inplace="SinhInplace")
 direct({"Acosh": jnp.arccosh, "Asinh": jnp.arcsinh, "Atanh": jnp.arctanh, "Cosh": jnp.cosh, "Sinh": jnp.sinh,
         "Erf": lax.erf, "Sign": jnp.sign, "IsNaN": jnp.isnan}, 9)  # fmt: skip
+
+
+operator("Neg", ELEMENTWISE, gradients=[gradient("NegGrad")], popxl=PopxlClass("NegateOp", version=6, runs=("", 13)))
 
 
 @lowers("Neg", 1)
@@ -68,15 +156,30 @@ def neg(x: Array, /) -> Array:
     return namespace(x).negative(x)
 
 
+operator(
+    "Identity",
+    ELEMENTWISE | VIEW_CHANGE | MOVES_DATA | FOLDS,
+    gradients=[gradient("IdentityGrad", traits=VIEW_CHANGE)],
+    view="IdentityInplace",
+    popxl=PopxlClass("IdentityOp", runs=("", 16)),
+)
+
+
 @lowers("Identity", 1)
 def identity(x: Any, /) -> Any:
     return x
+
+
+operator("Round", ELEMENTWISE, gradients=ZERO_GRADIENT, inplace="RoundInplace")
 
 
 @lowers("Round", 11)
 def round_(x: Array, /, *, popart: PopartMode = False) -> Array:
     """ONNX rounds ties to even, PopART away from zero."""
     return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO if popart else lax.RoundingMethod.TO_NEAREST_EVEN)
+
+
+operator("IsInf", gradients=(), popxl=PopxlClass("IsInf", version=10, runs=("", 10)))
 
 
 @lowers("IsInf", 10)
@@ -148,9 +251,45 @@ def divide(x: Array, y: Array) -> Array:
     return lax.div(*jnp.broadcast_arrays(x, y))
 
 
+operator(
+    "Add",
+    ELEMENTWISE | FOLDS | ROUNDS,
+    gradients=[gradient("AddArg0Grad"), gradient("AddArg1Grad", "g", of=1)],
+    inplace={0: "AddLhsInplace", 1: "AddRhsInplace"},
+    popxl=PopxlClass("AddOp", version=6, runs=("", 14)),
+)
+
 broadcasting("Add", lambda x, y: namespace(x, y).add(x, y))
+operator(
+    "Sub",
+    ELEMENTWISE | FOLDS | ROUNDS,
+    gradients=[gradient("SubArg0Grad"), gradient("SubArg1Grad", "g x0 x1", of=1, removed_by="SubtractArg1GradOp")],
+    popxl=PopxlClass("SubtractOp", version=7, runs=("", 14)),
+)
+
 broadcasting("Sub", lambda x, y: namespace(x, y).subtract(x, y))
+operator(
+    "Mul",
+    ELEMENTWISE | FOLDS | ROUNDS,
+    gradients=[
+        gradient("MulArg0Grad", "g x0 x1", removed_by="MulArgGradOp", required=True),
+        gradient("MulArg1Grad", "g x0 x1", of=1, removed_by="MulArgGradOp", required=True),
+    ],
+    inplace={0: "MulLhsInplace", 1: "MulRhsInplace"},
+    popxl=PopxlClass("MulOp", version=7, runs=("", 14)),
+)
+
 broadcasting("Mul", lambda x, y: namespace(x, y).multiply(x, y))
+operator(
+    "Div",
+    ELEMENTWISE | FOLDS | ROUNDS,
+    gradients=[
+        gradient("DivArg0Grad", "g x0 x1", removed_by="DivArg0GradOp", required=True),
+        gradient("DivArg1Grad", "g x0 x1", of=1, removed_by="DivArg1GradOp", required=True),
+    ],
+    popxl=PopxlClass("DivOp", version=7, runs=("", 14)),
+)
+
 broadcasting("Div", divide)
 
 
@@ -164,6 +303,18 @@ def power(x: Array, y: Array) -> Array:
         return jnp.power(x.astype(y.dtype), y).astype(x.dtype)
     y = y.astype(x.dtype)
     return quiet_power(*jnp.broadcast_arrays(x, y)) if is_float(x) else jnp.power(x, y)
+
+
+operator(
+    "Pow",
+    ELEMENTWISE | ROUNDS,
+    gradients=[
+        gradient("PowArg0Grad", "g x0 x1 y0", removed_by="PowArg0GradOp", required=True),
+        gradient("PowArg1Grad", "g x0 x1 y0", of=1, removed_by="PowArg1GradOp", required=True),
+    ],
+    inplace="PowLhsInplace",
+    popxl=PopxlClass("PowOp", version=7, runs=("", 15)),
+)
 
 
 @lowers("Pow", 7)
@@ -193,6 +344,9 @@ def popart_remainder(a: Array, b: Array) -> jax.Array:
 def _broadcast(a: Array, b: Array) -> tuple[jax.Array, jax.Array]:
     shape = np.broadcast_shapes(np.shape(a), np.shape(b))
     return jnp.broadcast_to(a, shape), jnp.broadcast_to(b, shape)
+
+
+operator("Mod", ELEMENTWISE)
 
 
 @lowers("Mod", 10)

@@ -12,6 +12,7 @@ import numpy as np
 from .._compat.jax import Tracer
 from ..errors import popart_exception
 from .arrays import Array, is_text, namespace, normal_axis, wrap_indices
+from .operator import FOLDS, MOVES_DATA, ROUNDS, PopxlClass, gradient, operator
 from .registry import PopartMode, lowers
 
 
@@ -20,6 +21,15 @@ def _read(data: Array, index: tuple[Any, ...]) -> Array:
     if is_text(data):
         return np.asarray(data[_known(index)], object)
     return jnp.asarray(data).at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+
+operator(
+    "Gather",
+    MOVES_DATA | FOLDS | ROUNDS,
+    gradients=[gradient("GatherGrad", "g x1")],
+    batch="gather",
+    popxl=PopxlClass("GatherOp"),
+)
 
 
 @lowers("Gather", 1)
@@ -36,6 +46,9 @@ def gather(data: Array, indices: Array, /, *, axis: int = 0, popart: PopartMode 
     return _read(data, (*(slice(None),) * along, where))
 
 
+operator("GatherElements", MOVES_DATA, ranks="data 1+ indices =data updates =data")
+
+
 @lowers("GatherElements", 11)
 def gather_elements(data: Array, indices: Array, /, *, axis: int = 0) -> Array:
     along = normal_axis(axis, data.ndim)
@@ -50,6 +63,9 @@ def _along(where: Array, axis: int) -> tuple[Any, ...]:
     """Index arrays that address `where` along one axis and its own position along the others."""
     own = np.indices(where.shape, sparse=True)
     return tuple(where if i == axis else own[i] for i in range(where.ndim))
+
+
+operator("GatherND", MOVES_DATA, ranks="data 1+ indices 1+")
 
 
 @lowers("GatherND", 11)
@@ -107,6 +123,13 @@ def _write(data: Array, index: tuple[Any, ...], updates: Array, reduction: str) 
     return _UPDATES[reduction](jnp.asarray(data).at[index])(jnp.asarray(updates))
 
 
+operator(
+    "ScatterElements",
+    gradients=[gradient("ScatterDataGrad", "g x1"), gradient("ScatterUpdateGrad", "g x1", of=2)],
+    ranks="data 1+ indices =data updates =data",
+)
+
+
 @lowers("ScatterElements", 16)
 def scatter_elements(
     data: Array, indices: Array, updates: Array, /, *, axis: int = 0, reduction: str = "none"
@@ -125,12 +148,23 @@ def scatter_elements_11(
     return scatter(data, indices, updates, axis=axis, popart=popart)
 
 
+operator(
+    "Scatter",
+    gradients=[gradient("ScatterDataGrad", "g x1"), gradient("ScatterUpdateGrad", "g x1", of=2)],
+    ranks="data 1+ indices =data updates =data",
+    popxl=PopxlClass("ScatterOp", version=11, runs=("", 11)),
+)
+
+
 @lowers("Scatter", 9)
 def scatter(data: Array, indices: Array, updates: Array, /, *, axis: int = 0, popart: PopartMode = False) -> Array:
     """In PopART negative indices are out of range like those past the end, and dropped."""
     if popart:
         indices = jnp.where(indices < 0, data.shape[normal_axis(axis, data.ndim)], indices)
     return scatter_elements(data, indices, updates, axis=axis)
+
+
+operator("ScatterND", ranks="data 1+ indices 1+")
 
 
 @lowers("ScatterND", 16)

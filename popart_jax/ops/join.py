@@ -13,7 +13,17 @@ from .._compat.jax import Tracer
 from ..errors import popart_exception
 from .arrays import Array, device_dtype, dtype_name, namespace, normal_axes, normal_axis
 from .moving import moves_texts
+from .operator import FOLDS, MOVES_DATA, VIEW_CHANGE, PopxlClass, gradient, operator
 from .registry import Options, OutputCount, PopartMode, Static, lowers
+
+operator(
+    "Concat",
+    VIEW_CHANGE | MOVES_DATA | FOLDS,
+    gradients=[gradient("ConcatGrad", "g", of=None)],
+    view="ConcatInplace",
+    batch="along axis",
+    popxl=PopxlClass("ConcatOp", version=11, runs=("", 13)),
+)
 
 
 @lowers("Concat", 4)
@@ -67,6 +77,17 @@ def split_at(x: Array, sizes: Sequence[int] | None, parts: int, axis: int, even:
     return tuple(pieces)
 
 
+operator(
+    "Split",
+    VIEW_CHANGE | MOVES_DATA,
+    gradients=[gradient("SplitGrad", removed_by="SplitGradOpToConcat")],
+    batch="along axis",
+    ranks="split 1",
+    parameters={1: "split"},
+    popxl=PopxlClass("SplitOp", version=2, runs=("", 2)),
+)
+
+
 @lowers("Split", 18)
 def split(
     x: Array, split: Static = None, /, *, axis: int = 0, num_outputs: int | None = None, count: OutputCount = 1,
@@ -96,6 +117,17 @@ def split_1(
 
 
 _PLAIN: Mapping[str, Any] = {}
+
+
+operator(
+    "Slice",
+    VIEW_CHANGE | MOVES_DATA | FOLDS,
+    gradients=[gradient("SliceGrad")],
+    view="SliceInplace",
+    ranks="starts 1 ends 1 axes 1 steps 1",
+    parameters={1: "starts", 2: "ends", 3: "axes", 4: "steps"},
+    popxl=PopxlClass("SliceOp", version=11, runs=("ai.graphcore", 1)),
+)
 
 
 @lowers("Slice", 10)
@@ -158,6 +190,9 @@ def pad_all(x: Array, pads: Sequence[int], value: Any, mode: str) -> Array:
     return namespace(x).pad(kept, [(max(lo, 0), max(hi, 0)) for lo, hi in pairs], mode=mode)
 
 
+operator("Pad", gradients=[gradient("PadGrad")], ranks="pads 1 axes 1", parameters={1: "pads"})
+
+
 @lowers("Pad", 11)
 @moves_texts
 def pad(x: Array, pads: Static, value: Array | None = None, axes: Static = None, /, *, mode: str = "constant") -> Array:
@@ -181,6 +216,9 @@ def pad_1(x: Array, /, *, paddings: Sequence[int], value: float = 0.0, mode: str
     return pad_all(x, paddings, value, mode)
 
 
+operator("ReverseSequence", ranks="input 2+ sequence_lens 1")
+
+
 @lowers("ReverseSequence", 10)
 @moves_texts
 def reverse_sequence(x: Array, lengths: Array, /, *, batch_axis: int = 1, time_axis: int = 0) -> Array:
@@ -196,6 +234,9 @@ def reverse_sequence(x: Array, lengths: Array, /, *, batch_axis: int = 1, time_a
     order = jnp.where(step < lengths, lengths - 1 - step, step)
     order = order.reshape(order.shape + (1,) * (moved.ndim - 2))
     return jnp.moveaxis(jnp.take_along_axis(moved, order, 0), (0, 1), (time_axis, batch_axis))
+
+
+operator("Trilu", ranks="input 2+")
 
 
 @lowers("Trilu", 14)

@@ -9,14 +9,25 @@ from ..errors import OpError, popart_exception
 from ..model.dtypes import element_type
 from .arrays import Array, device_dtype, dtype_name
 from .elementwise import legacy_align
+from .operator import EXPENSIVE, ROUNDS, PopxlClass, gradient, operator
 from .registry import NodeRef, direct, lowers
 
+operator("Det", ranks="X 2+")
 direct({"Det": jnp.linalg.det}, 11)
 
 
 def _promoted(shape: tuple[int, ...], left: bool) -> str:
     full = shape if len(shape) > 1 else ((1, *shape) if left else (*shape, 1))
     return f"[{' '.join(map(str, full))}]"
+
+
+operator(
+    "MatMul",
+    EXPENSIVE | ROUNDS,
+    gradients=[gradient("MatMulLhsGrad", "g x0 x1"), gradient("MatMulRhsGrad", "g x0 x1", of=1)],
+    batch="product",
+    popxl=PopxlClass("MatMulOp", version=9, runs=("", 13), base="MatMulBaseOp"),
+)
 
 
 @lowers("MatMul", 1)
@@ -46,6 +57,9 @@ def matmul(x: Array, y: Array, dtype: np.dtype | None = None) -> Array:
             "MatMul",
         )
     return jnp.matmul(x, y, preferred_element_type=dtype)
+
+
+operator("Gemm", ROUNDS, ranks="A 2 B 2 C 0-2")
 
 
 @lowers("Gemm", 7)

@@ -10,13 +10,23 @@ from jax import lax
 
 from .arrays import Array, is_text, namespace
 from .elementwise import broadcasting, check_operands
+from .operator import ELEMENTWISE, PopxlClass, operator
 from .registry import direct, lowers
 
+operator("Not", ELEMENTWISE, gradients=(), popxl=PopxlClass("NotOp", runs=("", 1)))
 direct({"Not": jnp.logical_not}, 1)
+operator("BitwiseNot", gradients=())
 direct({"BitwiseNot": jnp.bitwise_not}, 18)
+
+operator("And", ELEMENTWISE, gradients=(), popxl=PopxlClass("AndOp", version=7, runs=("", 7)))
+operator("Or", ELEMENTWISE, gradients=(), popxl=PopxlClass("OrOp", version=7, runs=("", 7)))
+operator("Xor", ELEMENTWISE, gradients=())
 
 for _op, _name in {"And": "logical_and", "Or": "logical_or", "Xor": "logical_xor"}.items():
     broadcasting(_op, lambda x, y, _name=_name: getattr(namespace(x, y), _name)(x, y))
+operator("Greater", ELEMENTWISE, gradients=(), popxl=PopxlClass("GreaterOp", version=9, runs=("", 13)))
+operator("Less", ELEMENTWISE, gradients=())
+
 for _op, _name in {"Greater": "greater", "Less": "less"}.items():
     broadcasting(_op, lambda x, y, _name=_name: getattr(namespace(x, y), _name)(x, y))
 
@@ -28,7 +38,12 @@ def equal(x: Any, y: Any) -> Array:
     return namespace(x, y).equal(x, y)
 
 
+operator("Equal", ELEMENTWISE, gradients=(), popxl=PopxlClass("EqualOp", version=7, runs=("", 13)))
+
 broadcasting("Equal", equal)
+
+
+operator("GreaterOrEqual", gradients=())
 
 
 @lowers("GreaterOrEqual", 12)
@@ -37,10 +52,16 @@ def greater_or_equal(x: Array, y: Array, /) -> Array:
     return namespace(x, y).greater_equal(x, y)
 
 
+operator("LessOrEqual", gradients=())
+
+
 @lowers("LessOrEqual", 12)
 def less_or_equal(x: Array, y: Array, /) -> Array:
     check_operands("LessOrEqual", x, y)
     return namespace(x, y).less_equal(x, y)
+
+
+operator("BitwiseAnd", gradients=())
 
 
 @lowers("BitwiseAnd", 18)
@@ -49,10 +70,16 @@ def bitwise_and(x: Array, y: Array, /) -> Array:
     return jnp.bitwise_and(x, y)
 
 
+operator("BitwiseOr", gradients=())
+
+
 @lowers("BitwiseOr", 18)
 def bitwise_or(x: Array, y: Array, /) -> Array:
     check_operands("BitwiseOr", x, y)
     return jnp.bitwise_or(x, y)
+
+
+operator("BitwiseXor", gradients=())
 
 
 @lowers("BitwiseXor", 18)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from .._compat.jax import Tracer
 from ..errors import popart_exception
+from .operator import operator
 from .registry import OutputCount, lowers
 
 
@@ -35,9 +36,15 @@ def weighted_nll(log_prob: jax.Array, target: Any, weight: Any, reduction: str, 
     return _reduce(jnp.where(kept, -picked, 0) * weights, weights, reduction)
 
 
+operator("NegativeLogLikelihoodLoss", ranks="input 2+ weight 1")
+
+
 @lowers("NegativeLogLikelihoodLoss", 12, 13, 22)
 def negative_log_likelihood_loss(x, target, weight=None, /, *, ignore_index=None, reduction="mean"):
     return weighted_nll(x, target, weight, reduction, ignore_index).astype(x.dtype)
+
+
+operator("SoftmaxCrossEntropyLoss", ranks="scores 2+ weights 1")
 
 
 @lowers("SoftmaxCrossEntropyLoss", 12, 13)

@@ -14,6 +14,7 @@ from jax import lax
 from ..errors import popart_exception
 from .arrays import normal_axes, normal_axis, onnx_dtype
 from .gradients import refuse_gradient
+from .operator import EXPENSIVE, NORM, PER_SAMPLE, ROUNDS, PopxlClass, gradient, operator
 from .pooling import lp_norm
 from .registry import OutputCount, PopartMode, Training, lowers
 from .two_way import two_way
@@ -109,6 +110,15 @@ _INFERENCE_FORM = (
 )
 
 
+operator(
+    "BatchNormalization",
+    EXPENSIVE | NORM | ROUNDS,
+    gradients=[gradient("BatchNormalizationGrad", "g x0 x1 y3 y4", of=(0, 1, 2))],
+    ranks="scale 1 B 1 mean 1 var 1 input_mean 1 input_var 1",
+    popxl=PopxlClass("BatchNormOp", version=9, runs=("", 9)),
+)
+
+
 @lowers("BatchNormalization", 1, 6, 7, 9)
 def batch_norm(
     x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=0,
@@ -136,6 +146,14 @@ def batch_norm_14(x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, t
     return normalise(x_, scale, bias, mean, var, epsilon, shape).reshape(x.shape)
 
 
+operator(
+    "InstanceNormalization",
+    PER_SAMPLE | EXPENSIVE | NORM | ROUNDS,
+    gradients=[gradient("InstanceNormalizationGrad", "g x0 x1", of=(0, 1, 2))],
+    ranks="input 3+ scale 1 B 1",
+)
+
+
 @lowers("InstanceNormalization", 1, 6, 22)
 def instance_norm(x, scale, bias, /, *, epsilon=1e-5):
     normal, _, _ = standardise(wide(x), tuple(range(2, x.ndim)), epsilon)
@@ -149,6 +167,15 @@ def group_standardise(x: jax.Array, groups: int, epsilon: float) -> tuple[jax.Ar
     flat = wide(x).reshape(x.shape[0], groups, -1)
     normal, mean, inverse = standardise(flat, (2,), epsilon)
     return normal.reshape(x.shape), mean[..., 0], inverse[..., 0]
+
+
+operator(
+    "GroupNormalization",
+    PER_SAMPLE | EXPENSIVE | NORM | ROUNDS,
+    gradients=[gradient("GroupNormalizationGrad", "g x0 x1 y1 y2", of=(0, 1, 2))],
+    ranks="X 2+ scale 1 bias 1",
+    popxl=PopxlClass("GroupNormOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
+)
 
 
 @lowers("GroupNormalization", 18)
@@ -180,6 +207,9 @@ def _stash(x: jax.Array, stash_type: int) -> jax.Array:
     return x.astype(jnp.promote_types(x.dtype, onnx_dtype(stash_type)))
 
 
+operator("LayerNormalization", ROUNDS)
+
+
 @lowers("LayerNormalization", 17)
 def layer_norm(x, scale, bias=None, /, *, axis=-1, epsilon=1e-5, stash_type=1):
     _check_scales(x, Scale=scale, B=bias)
@@ -198,6 +228,9 @@ def rms_norm(x, scale, /, *, axis=-1, epsilon=1e-5, stash_type=1):
     return ((stashed * inverse).astype(x.dtype) * scale).astype(scale.dtype)
 
 
+operator("LpNormalization", ROUNDS, batch="along axis")
+
+
 @lowers("LpNormalization", 1, 22)
 def lp_normalization(x, /, *, axis=-1, p=2):
     """Division by the norm; an all-zero slice gives zeros."""
@@ -214,6 +247,9 @@ def mean_variance_normalization(x, /, *, axes=(0, 2, 3)):
     mean, var = moments(wide(x), normal_axes(axes, x.ndim))
     deviation = jnp.sqrt(jnp.where(var == 0, 1, var)) * (var != 0)
     return ((wide(x) - mean) / (deviation + 1e-9)).astype(x.dtype)
+
+
+operator("LRN", PER_SAMPLE | ROUNDS, gradients=[gradient("LRNGrad", "g x0")])
 
 
 @lowers("LRN", 1, 13)

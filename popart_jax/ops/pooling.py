@@ -15,6 +15,7 @@ from jax import lax
 from ..errors import popart_exception
 from . import kernels
 from .arrays import device_dtype, wrap_indices
+from .operator import PER_SAMPLE, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
 from .registry import OutputCount, PopartMode, Static, lowers
 from .two_way import two_way
 from .windows import Window, pairs, per_dim, positive, taps, window
@@ -177,6 +178,15 @@ def max_pool_indices(x: jax.Array, y: Any, win: Window, storage_order: int) -> j
     return found
 
 
+operator(
+    "MaxPool",
+    PER_SAMPLE | WIDE_RESULT,
+    gradients=[gradient("MaxPoolGrad", "g x0 y0")],
+    ranks="X 3+",
+    popxl=PopxlClass("MaxPoolOp", version=11, runs=("", 11), base="HasReceptiveFieldOp"),
+)
+
+
 @lowers("MaxPool", 1, 8, 10, 11, 12, 22)
 def max_pool(
     x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=(), pads=(), storage_order=0, strides=(),
@@ -207,6 +217,15 @@ def _counts(sizes: tuple[int, ...], win: Window, include_pad: int) -> np.ndarray
     return np.maximum(total, 1)
 
 
+operator(
+    "AveragePool",
+    PER_SAMPLE | ROUNDS,
+    gradients=[gradient("AveragePoolGrad", "g x0 y0")],
+    ranks="X 3+",
+    popxl=PopxlClass("AveragePoolOp", version=11, runs=("", 19), base="HasReceptiveFieldOp"),
+)
+
+
 @lowers("AveragePool", 1, 7, 10, 11, 19, 22)
 def average_pool(
     x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, count_include_pad=0, dilations=(), pads=(), strides=(),
@@ -229,6 +248,9 @@ def _power(x: jax.Array, p: float) -> jax.Array:
     return jnp.abs(x) if p == 1 else x * x if p == 2 else jnp.abs(x) ** p
 
 
+operator("LpPool", ranks="X 3+")
+
+
 @lowers("LpPool", 1, 2, 11, 18, 22)
 def lp_pool(x, /, *, kernel_shape=(), auto_pad="NOTSET", ceil_mode=0, dilations=(), p=2, pads=(), strides=()):
     win = window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
@@ -239,9 +261,17 @@ def _spatial(x: jax.Array) -> tuple[int, ...]:
     return tuple(range(2, x.ndim))
 
 
+operator(
+    "GlobalAveragePool", PER_SAMPLE | ROUNDS, gradients=[gradient("GlobalAveragePoolGrad", "g x0 y0")], ranks="X 3+"
+)
+
+
 @lowers("GlobalAveragePool", 1, 22)
 def global_average_pool(x, /):
     return x.mean(_spatial(x), keepdims=True)
+
+
+operator("GlobalMaxPool", PER_SAMPLE, gradients=[gradient("GlobalMaxPoolGrad", "g x0 y0")], ranks="X 3+")
 
 
 @lowers("GlobalMaxPool", 1, 22)
@@ -263,9 +293,15 @@ def _max_all_jvp(primals, tangents):
     return y, jnp.where(x == y, dx, 0).sum(_spatial(x), keepdims=True)
 
 
+operator("GlobalLpPool", ranks="X 3+")
+
+
 @lowers("GlobalLpPool", 1, 2, 22)
 def global_lp_pool(x, /, *, p=2):
     return lp_norm(_power(x, p).sum(_spatial(x), keepdims=True), p)
+
+
+operator("MaxUnpool", ranks="X 3+ I =X output_shape 1")
 
 
 @lowers("MaxUnpool", 9, 11, 22)

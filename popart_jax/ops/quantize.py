@@ -14,6 +14,7 @@ from ..errors import popart_exception
 from .arrays import Array, device_dtype, is_float, normal_axis, onnx_dtype
 from .cast import FLOAT8, HOST_ONLY, convert
 from .convolution import conv
+from .operator import MOVES_DATA, operator
 from .registry import lowers
 
 
@@ -134,6 +135,9 @@ def dequantize_linear_10(x: Array, scale: Array, zero: Array | None = None, /) -
     return dequantize_linear(x, scale, zero)
 
 
+operator("DynamicQuantizeLinear", MOVES_DATA)
+
+
 @lowers("DynamicQuantizeLinear", 11)
 def dynamic_quantize_linear(x: Array, /) -> tuple[Array, Array, Array]:
     """UINT8 data with scale and zero point from the range of the data, 0 included."""
@@ -193,6 +197,9 @@ def _per_filter(p: Array, rank: int) -> Array:
     return p.reshape(()) if np.size(p) == 1 else p.reshape((-1, *(1,) * (rank - 1)))
 
 
+operator("ConvInteger", ranks="x 3+ w =x x_zero_point 0-1 w_zero_point 0-1")
+
+
 @lowers("ConvInteger", 10)
 def conv_integer(
     x: Array, w: Array, x_zero: Array | None = None, w_zero: Array | None = None, /, *,
@@ -205,6 +212,9 @@ def conv_integer(
         _centred(x, x_zero), weights,
         auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides,
     )  # fmt: skip
+
+
+operator("QLinearConv", ranks="x 3+ w =x w_scale 0-1 w_zero_point 0-1 B 1")
 
 
 @lowers("QLinearConv", 10)

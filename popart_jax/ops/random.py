@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import popart_exception
 from .arrays import Array, device_dtype, dtype_name
+from .operator import RANDOM, PopxlClass, operator
 from .registry import Key, PopartMode, lowers
 
 
@@ -42,12 +43,18 @@ def _normal(key: jax.Array, shape: Sequence[int], kind: np.dtype, mean: float, s
     return jax.random.normal(key, tuple(shape), kind) * np.asarray(scale, kind) + np.asarray(mean, kind)
 
 
+operator("RandomNormal", RANDOM, gradients=(), popxl=PopxlClass("RandomNormalOp"))
+
+
 @lowers("RandomNormal", 1)
 def random_normal(
     *, shape: Sequence[int], mean: float = 0.0, scale: float = 1.0, dtype: int = 1, seed: float | None = None,
     key: Key, popart: PopartMode = False,
 ) -> Array:  # fmt: skip
     return _normal(_key(key, seed, popart), shape, _float(dtype, None, popart), mean, scale)
+
+
+operator("RandomNormalLike", gradients=())
 
 
 @lowers("RandomNormalLike", 1)
@@ -58,12 +65,18 @@ def random_normal_like(
     return _normal(_key(key, seed, popart), np.shape(x), _float(dtype, x, popart), mean, scale)
 
 
+operator("RandomUniform", RANDOM, gradients=(), popxl=PopxlClass("RandomUniformOp"))
+
+
 @lowers("RandomUniform", 1)
 def random_uniform(
     *, shape: Sequence[int], low: float = 0.0, high: float = 1.0, dtype: int = 1, seed: float | None = None,
     key: Key, popart: PopartMode = False,
 ) -> Array:  # fmt: skip
     return jax.random.uniform(_key(key, seed, popart), tuple(shape), _float(dtype, None, popart), low, high)
+
+
+operator("RandomUniformLike", gradients=())
 
 
 @lowers("RandomUniformLike", 1)
@@ -78,6 +91,9 @@ def random_uniform_like(
 def bernoulli(p: Array, /, *, dtype: int | None = None, seed: float | None = None, key: Key) -> Array:
     kind = p.dtype if dtype is None else device_dtype(dtype)
     return jax.random.bernoulli(_key(key, seed), p).astype(kind)
+
+
+operator("Multinomial", ranks="input 2")
 
 
 @lowers("Multinomial", 7)

@@ -16,6 +16,7 @@ from jax import lax
 
 from ..errors import popart_exception
 from .lstm_scan import lstm_scan
+from .operator import EXPENSIVE, RECURRENT, ROUNDS, gradient, operator
 from .registry import PopartMode, lowers
 from .two_way import two_way
 
@@ -236,6 +237,14 @@ def _halves(bias: Any, d: int) -> tuple[Any, Any]:
     return (None, None) if bias is None else (bias[d, : bias.shape[1] // 2], bias[d, bias.shape[1] // 2 :])
 
 
+operator(
+    "LSTM",
+    EXPENSIVE | RECURRENT | ROUNDS,
+    gradients=[gradient("LSTMGrad", "g x* y*", of=(0, 1, 2, 3, 5, 6))],
+    ranks="X 3 W 3 R 3 B 2 sequence_lens 1 initial_h 3 initial_c 3 P 2",
+)
+
+
 @lowers("LSTM", 1, 7, 14, 22)
 def lstm(
     x, w, r, b=None, sequence_lens=None, initial_h=None, initial_c=None, p=None, /, *, activations=(),
@@ -321,6 +330,14 @@ def _check_lengths(lengths: Any, batch: int) -> None:
         raise popart_exception(f"Incorrect sequence len shape: [{lengths.shape[0]}], expected [{batch}]")
 
 
+operator(
+    "GRU",
+    EXPENSIVE | RECURRENT | ROUNDS,
+    gradients=[gradient("GRUGrad", "g x0 x1 x2 y*", of=(0, 1, 2, 3, 5))],
+    ranks="X 3 W 3 R 3 B 2 sequence_lens 1 initial_h 3 initial_c 3 P 2",
+)
+
+
 @lowers("GRU", 1, 3, 7, 14, 22)
 def gru(
     x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), activation_beta=(),
@@ -350,6 +367,14 @@ def gru(
         return recur(cell, reverse, None, weights, state, project(x, w[d], None if b is None else wb + rb), mask)
 
     return _run(x, (_initial(initial_h, x, dirs, hidden, layout),), sequence_lens, direction, layout, one)
+
+
+operator(
+    "RNN",
+    EXPENSIVE | RECURRENT | ROUNDS,
+    gradients=[gradient("RNNGrad", "g x0 x1 x2 y*", of=(0, 1, 2, 3, 5))],
+    ranks="X 3 W 3 R 3 B 2 sequence_lens 1 initial_h 3 initial_c 3 P 2",
+)
 
 
 @lowers("RNN", 1, 7, 14, 22)

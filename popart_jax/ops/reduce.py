@@ -13,6 +13,7 @@ from jax import lax
 
 from ..errors import popart_exception
 from .arrays import Array, as_index, first_extreme, is_float, normal_axes, normal_axis, one_element
+from .operator import FOLDS, INDEX_RESULT, ROUNDS, WIDE_RESULT, PopxlClass, Trait, gradient, operator
 from .registry import PopartMode, Static, lowers
 
 Axes = tuple[int, ...]
@@ -84,6 +85,30 @@ def log_sum_exp(x: Array, axes: Axes) -> Array:
     return jnp.log(_sum(jnp.exp(x - shift), axes)) + shift
 
 
+def _reduction(how: str, reads: str = "g", traits: Trait = Trait.ROUNDS, *, kernel: bool = False) -> None:
+    op_type = f"Reduce{how}"
+    operator(
+        op_type,
+        traits,
+        gradients=[gradient(f"{op_type}Grad", reads, kernel=kernel)],
+        batch="reduction",
+        ranks="axes 0-1",
+        parameters={1: "axes"},
+        popxl=PopxlClass(f"{op_type}Op", runs=("", 11)),
+    )
+
+
+_reduction("L1", "g x0")
+_reduction("L2", "g x0 y0")
+_reduction("LogSum", "g y0", kernel=True)
+_reduction("LogSumExp", "g x0 y0")
+_reduction("Max", "g x0 y0", traits=Trait.NONE)
+_reduction("Mean")
+_reduction("Min", "g x0 y0", traits=Trait.NONE)
+_reduction("Prod", "g x0", traits=FOLDS | ROUNDS)
+_reduction("Sum")
+_reduction("SumSquare", "g x0")
+
 _REDUCTIONS: dict[str, Callable[[Array, Axes, bool], Array]] = {
     "ReduceSum": lambda x, axes, popart: _sum(x, axes),
     "ReduceMean": lambda x, axes, popart: _mean(x, axes),
@@ -142,7 +167,23 @@ def _arg(op: str, largest: bool) -> None:
     lowers(op, 1)(first)
 
 
+operator(
+    "ArgMax",
+    INDEX_RESULT | WIDE_RESULT,
+    gradients=(),
+    batch="along axis",
+    popxl=PopxlClass("ArgMaxOp", version=11, base="ArgExtremaOp"),
+)
+
 _arg("ArgMax", True)
+operator(
+    "ArgMin",
+    INDEX_RESULT | WIDE_RESULT,
+    gradients=(),
+    batch="along axis",
+    popxl=PopxlClass("ArgMinOp", version=11, base="ArgExtremaOp"),
+)
+
 _arg("ArgMin", False)
 
 
@@ -160,6 +201,14 @@ def _cumulative(op: str, since: int, run: Callable[..., Any], neutral: int) -> N
 
     lowers(op, since)(cumulative)
 
+
+operator(
+    "CumSum",
+    ROUNDS,
+    gradients=[gradient("CumSumGrad", "g x0")],
+    batch="along axis",
+    popxl=PopxlClass("CumSumOp", version=11),
+)
 
 _cumulative("CumSum", 11, lax.cumsum, 0)
 _cumulative("CumProd", 26, lax.cumprod, 1)

@@ -12,6 +12,7 @@ from jax import lax
 from ..errors import popart_exception, poplibs_exception
 from .arrays import normal_axes, wrap_indices
 from .moving import moves_texts
+from .operator import PopxlClass, gradient, operator
 from .pooling import lowest
 from .registry import PopartMode, Static, lowers
 
@@ -89,6 +90,14 @@ def _roi_align(x, rois, batch, mode, height, width, ratio, scale, half_pixel, cl
     return jnp.where(jnp.isneginf(pooled), 0, pooled).transpose(0, 3, 1, 2).astype(x.dtype)
 
 
+operator(
+    "RoiAlign",
+    gradients=[gradient("RoiAlignGrad", "g x0 x1 x2")],
+    ranks="X 4 rois 2 batch_indices 1",
+    popxl=PopxlClass("RoiAlignOp", version=10, runs=("", 10)),
+)
+
+
 @lowers("RoiAlign", 10)
 def roi_align_10(
     x, rois, batch_indices, /, *, mode="avg", output_height=1, output_width=1, sampling_ratio=0, spatial_scale=1.0,
@@ -132,6 +141,9 @@ def _bins(begin: jax.Array, end: jax.Array, bins: int, size: int) -> jax.Array:
     return (places >= low[..., None]) & (places < high[..., None])
 
 
+operator("MaxRoiPool", ranks="X 4 rois 2")
+
+
 @lowers("MaxRoiPool", 1, 22)
 def max_roi_pool(x, rois, /, *, pooled_shape, spatial_scale=1.0):
     """Maximum over the bins of each region (batch, x1, y1, x2, y2); empty bins give 0."""
@@ -144,6 +156,9 @@ def max_roi_pool(x, rois, /, *, pooled_shape, spatial_scale=1.0):
     y = jnp.where(rows[:, None, :, :, None], data[:, :, None], low).max(3)
     y = jnp.where(columns[:, None, None], y[:, :, :, None], low).max(4)
     return jnp.where(y == low, 0, y)
+
+
+operator("CenterCropPad", ranks="shape 0-1")
 
 
 @lowers("CenterCropPad", 18)

@@ -21,6 +21,7 @@ import jax
 import onnx_ir as ir
 
 from .contents import places
+from .operator import Operator, declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +207,41 @@ def _load_families() -> None:
     package = importlib.import_module(_PACKAGE)
     for module in pkgutil.walk_packages(package.__path__, f"{_PACKAGE}."):
         importlib.import_module(module.name)
+
+
+@cache
+def _owners() -> dict[str, str]:
+    """Module that declares an operator, by PopART's type: ONNX's translation first, then PopART's, then PopXL's."""
+    order = {ONNX_DOMAIN: 0, "ai.graphcore": 1, "popxl": 2}
+    ranked = sorted((item for item in _PLACES.items() if item[0][0] in order), key=lambda item: -order[item[0][0]])
+    return {op: module for (_, op), module in ranked}
+
+
+@cache
+def _owner(op_type: str) -> str:
+    """The module of an operator, or of the one whose gradient or in-place form the name says it is; '' if unknown."""
+    owners = _owners()
+    return next((owners[op_type[:end]] for end in range(len(op_type), 0, -1) if op_type[:end] in owners), "")
+
+
+def facts(op_type: str) -> Operator:
+    """The row of an operator type of PopART, gradient and in-place operators included.
+
+    An operator that nobody declared has a row without facts.
+    """
+    module = _owner(op_type)
+    if module:
+        _import(module)
+    known = declared()
+    if op_type not in known:
+        _load_families()
+    return known.get(op_type) or Operator(op_type)
+
+
+def operators() -> Mapping[str, Operator]:
+    """The rows of all operator types."""
+    _load_families()
+    return declared()
 
 
 def table() -> Mapping[tuple[str, str], Mapping[int, Lowering]]:

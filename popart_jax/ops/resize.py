@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import popart_exception
 from .gradients import gradient_of, refuse_gradient
+from .operator import PER_SAMPLE, ROUNDS, PopxlClass, gradient, operator
 from .registry import PopartMode, Static, Training, lowers
 
 
@@ -204,6 +205,16 @@ def _popart(x: jax.Array, axes: Sequence[Axis], rule: Rule, training: bool) -> j
     return gradient_of(y, interpolate(x, axes, back))
 
 
+operator(
+    "Resize",
+    PER_SAMPLE | ROUNDS,
+    gradients=[gradient("ResizeGrad")],
+    ranks="roi 1 scales 1 sizes 1",
+    parameters={1: "roi", 2: "scales", 3: "sizes"},
+    popxl=PopxlClass("ResizeOp", domain="ai.graphcore"),
+)
+
+
 @lowers("Resize", 10)
 def resize_10(x, scales: Static, /, *, mode="nearest", popart: PopartMode = False, training: Training = False):
     axes = _plan(x.shape, scales, None, (), None, "stretch")
@@ -232,6 +243,9 @@ def resize(
 
 def _mode(name: str) -> str:
     return {"bilinear": "linear"}.get(name, name)
+
+
+operator("Upsample", PER_SAMPLE | ROUNDS, ranks="scales 1", parameters={1: "scales"}, removed_by="UpsampleToResize")
 
 
 @lowers("Upsample", 1)

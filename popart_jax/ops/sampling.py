@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import popart_exception
 from .convolution import add_bias, check_groups, check_kernel
+from .operator import operator
 from .registry import Static, lowers
 from .windows import Window, taps, window
 
@@ -86,6 +87,9 @@ def _places(padding: str, sizes: tuple[int, ...], borders: list[tuple[float, flo
 _KERNELS = {"linear": linear_taps, "bilinear": linear_taps, "cubic": cubic_taps, "bicubic": cubic_taps}
 
 
+operator("GridSample", ranks="X 3+ grid =X")
+
+
 @lowers("GridSample", 16, 20, 22)
 def grid_sample(x, grid, /, *, align_corners=0, mode="linear", padding_mode="zeros"):
     """Sample x (N, C, sizes...) at grid (N, outs..., D): normalised coordinates, last axis first."""
@@ -113,6 +117,9 @@ def grid_sample(x, grid, /, *, align_corners=0, mode="linear", padding_mode="zer
     return y.reshape(*x.shape[:2], *outs).astype(x.dtype)
 
 
+operator("AffineGrid", ranks="theta 3 size 1")
+
+
 @lowers("AffineGrid", 20)
 def affine_grid(theta, size: Static, /, *, align_corners=0):
     """Normalised coordinates of an affine map, last axis first."""
@@ -122,6 +129,9 @@ def affine_grid(theta, size: Static, /, *, align_corners=0):
     points = np.stack([*mesh[::-1], np.ones(sizes)], axis=-1).reshape(-1, len(sizes) + 1)
     grid = jnp.asarray(points, theta.dtype) @ theta.swapaxes(1, 2)
     return grid.reshape(theta.shape[0], *sizes, len(sizes))
+
+
+operator("DeformConv", ranks="X 3+ W =X offset =X mask =X B 1")
 
 
 @lowers("DeformConv", 19, 22)

@@ -11,13 +11,30 @@ from jax import lax
 from ..errors import popart_exception
 from .arrays import Array, as_index, is_text, namespace, normal_axis, one_element
 from .elementwise import check_operands
+from .operator import ELEMENTWISE, INDEX_RESULT, WIDE_RESULT, PopxlClass, gradient, operator
 from .registry import Bound, Fill, PopartMode, Static, lowers
+
+operator(
+    "Where",
+    ELEMENTWISE,
+    gradients=[gradient("WhereXGrad", "g x0", of=1), gradient("WhereYGrad", "g x0", of=2)],
+    inplace={1: "WhereLhsInplace", 2: "WhereRhsInplace"},
+    popxl=PopxlClass("WhereOp", version=9, runs=("", 16)),
+)
 
 
 @lowers("Where", 9)
 def where(condition: Array, x: Array, y: Array, /) -> Array:
     check_operands("Where", x, y)
     return namespace(condition, x, y).where(condition, x, y)
+
+
+operator(
+    "OneHot",
+    gradients=[gradient("OneHotGrad", "g x0", of=2)],
+    ranks="values 1",
+    popxl=PopxlClass("OnehotOp", version=9, runs=("", 11)),
+)
 
 
 @lowers("OneHot", 9)
@@ -41,6 +58,17 @@ def one_hot(indices: Array, depth: Static, values: Array, /, *, axis: int = -1, 
 
 def _is_unsigned(x: Array) -> bool:
     return jnp.issubdtype(x.dtype, jnp.unsignedinteger)
+
+
+operator(
+    "TopK",
+    INDEX_RESULT | WIDE_RESULT,
+    gradients=[gradient("TopKGrad", "g y1", kernel=True)],
+    batch="along axis",
+    ranks="K 1",
+    parameters={1: "K"},
+    popxl=PopxlClass("TopKOp"),
+)
 
 
 @lowers("TopK", 11)
@@ -71,6 +99,9 @@ def top_k_1(x: Array, /, *, k: int, axis: int = -1) -> tuple[Array, Array]:
     return top_k(x, np.asarray(k), axis=axis)
 
 
+operator("NonZero", WIDE_RESULT, gradients=())
+
+
 @lowers("NonZero", 9)
 def non_zero(x: Array, /, *, bound: Bound = None, fill: Fill = None) -> Array:
     """Result shape depends on data: exact outside jit. A bound adds columns of 0."""
@@ -78,6 +109,9 @@ def non_zero(x: Array, /, *, bound: Bound = None, fill: Fill = None) -> Array:
         return as_index(jnp.zeros((0, bound or (1 if x else 0)), np.int32))
     mask: Any = x != "" if is_text(x) else x
     return as_index(jnp.stack(jnp.nonzero(mask, size=bound, fill_value=fill)))
+
+
+operator("Compress", ranks="condition 1")
 
 
 @lowers("Compress", 9)
@@ -92,6 +126,9 @@ def compress(x: Any, condition: Static, /, *, axis: int | None = None, bound: Bo
         return xp.take(flat, np.flatnonzero(condition), along)
     where = jnp.nonzero(condition, size=bound, fill_value=flat.shape[along])[0]
     return jnp.take(jnp.asarray(flat), where, along, mode="fill", fill_value=0 if fill is None else fill)
+
+
+operator("Unique", WIDE_RESULT)
 
 
 @lowers("Unique", 11)

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import popart_exception
 from .arrays import Array, device_dtype, dtype_name, namespace, normal_axis
+from .operator import MOVES_DATA, WIDE_RESULT, operator
 from .registry import Static, Subgraph, lowers
 
 Sequence = list[Any]
@@ -29,6 +30,9 @@ def sequence_construct(*xs: Any) -> Sequence:
 @lowers("SequenceEmpty", 11)
 def sequence_empty(*, dtype: int = 1) -> Sequence:
     return []
+
+
+operator("SequenceLength", WIDE_RESULT)
 
 
 @lowers("SequenceLength", 11)
@@ -55,10 +59,16 @@ def sequence_erase(xs: Sequence, position: Static = None, /) -> Sequence:
     return [*xs[:at], *xs[at + 1 :]]
 
 
+operator("ConcatFromSequence", MOVES_DATA)
+
+
 @lowers("ConcatFromSequence", 11)
 def concat_from_sequence(xs: Sequence, /, *, axis: int, new_axis: int = 0) -> Array:
     xp = namespace(*xs)
     return xp.stack(xs, axis) if new_axis else xp.concatenate(xs, axis)
+
+
+operator("SplitToSequence", MOVES_DATA)
 
 
 @lowers("SplitToSequence", 11)

@@ -11,7 +11,10 @@ import numpy as np
 from ..errors import popart_exception
 from .arrays import Array, dtype_name, namespace, normal_axes, normal_axis
 from .moving import moves_texts
+from .operator import FOLDS, MOVES_DATA, PER_SAMPLE, ROUNDS, VIEW_CHANGE, WIDE_RESULT, PopxlClass, gradient, operator
 from .registry import PopartMode, Static, lowers
+
+operator("Shape", FOLDS | WIDE_RESULT, gradients=())
 
 
 @lowers("Shape", 15)
@@ -22,6 +25,9 @@ def shape(x: Any, /, *, start: int = 0, end: int | None = None) -> np.ndarray:
 @lowers("Shape", 1)
 def shape_1(x: Any, /) -> np.ndarray:
     return np.asarray(np.shape(x), np.int64)
+
+
+operator("Size", WIDE_RESULT)
 
 
 @lowers("Size", 1)
@@ -56,6 +62,18 @@ def target_shape(old: Sequence[int], wanted: Sequence[int], allowzero: bool) -> 
     return new
 
 
+operator(
+    "Reshape",
+    VIEW_CHANGE | MOVES_DATA | FOLDS,
+    gradients=[gradient("ReshapeGrad", view="ReshapeInplace")],
+    view="ReshapeInplace",
+    batch="view",
+    ranks="shape 1",
+    parameters={1: "shape"},
+    popxl=PopxlClass("ReshapeOp", version=5, runs=("", 1)),
+)
+
+
 @lowers("Reshape", 14)
 def reshape(x: Array, shape: Static, /, *, allowzero: int = 0) -> Array:
     return x.reshape(target_shape(x.shape, np.atleast_1d(shape).tolist(), bool(allowzero)))
@@ -71,12 +89,32 @@ def reshape_1(x: Array, /, *, shape: Sequence[int] = ()) -> Array:
     return reshape(x, np.asarray(shape, np.int64))
 
 
+operator(
+    "Flatten",
+    VIEW_CHANGE | FOLDS,
+    gradients=[gradient("ReshapeGrad", view="ReshapeInplace")],
+    view="FlattenInplace",
+    batch="view",
+)
+
+
 @lowers("Flatten", 1)
 def flatten(x: Array, /, *, axis: int = 1) -> Array:
     if not -x.ndim <= axis <= x.ndim:
         raise popart_exception(f"Flatten: invalid axis {axis} for rank {x.ndim}")
     split = axis if axis >= 0 else axis + x.ndim
     return x.reshape(int(np.prod(x.shape[:split])), int(np.prod(x.shape[split:])))
+
+
+operator(
+    "Squeeze",
+    VIEW_CHANGE | FOLDS,
+    gradients=[gradient("SqueezeGrad")],
+    view="SqueezeInplace",
+    batch="view",
+    ranks="axes 0-1",
+    parameters={1: "axes"},
+)
 
 
 @lowers("Squeeze", 13)
@@ -93,6 +131,17 @@ def squeeze_1(x: Array, /, *, axes: Sequence[int] | None = None) -> Array:
     return squeeze(x, None if axes is None else np.asarray(axes, np.int64))
 
 
+operator(
+    "Unsqueeze",
+    VIEW_CHANGE | FOLDS,
+    gradients=[gradient("UnsqueezeGrad")],
+    view="UnsqueezeInplace",
+    batch="view",
+    ranks="axes 0-1",
+    parameters={1: "axes"},
+)
+
+
 @lowers("Unsqueeze", 13)
 def unsqueeze(x: Array, axes: Static, /) -> Array:
     xp = namespace(x)
@@ -104,6 +153,16 @@ def unsqueeze_1(x: Array, /, *, axes: Sequence[int]) -> Array:
     return unsqueeze(x, np.asarray(axes, np.int64))
 
 
+operator(
+    "Transpose",
+    VIEW_CHANGE | MOVES_DATA | FOLDS,
+    gradients=[gradient("TransposeGrad", view="TransposeInplace")],
+    view="TransposeInplace",
+    batch="transpose",
+    popxl=PopxlClass("TransposeOp", runs=("", 13)),
+)
+
+
 @lowers("Transpose", 1)
 def transpose(x: Array, /, *, perm: Sequence[int] | None = None) -> Array:
     if perm and len(perm) != x.ndim:
@@ -111,6 +170,16 @@ def transpose(x: Array, /, *, perm: Sequence[int] | None = None) -> Array:
     if perm and sorted(perm) != list(range(x.ndim)):
         raise popart_exception(f"Transpose: perm {list(perm)} must name each of the axes 0 to {x.ndim - 1} once")
     return namespace(x).transpose(x, perm or None)
+
+
+operator(
+    "Expand",
+    VIEW_CHANGE | ROUNDS,
+    gradients=[gradient("ExpandGrad")],
+    view="ExpandInplace",
+    ranks="shape 1",
+    parameters={1: "shape"},
+)
 
 
 @lowers("Expand", 8)
@@ -123,6 +192,9 @@ def expand(x: Array, shape: Static, /) -> Array:
             "value or one of them must be 1"
         ) from None
     return namespace(x).broadcast_to(x, wanted)
+
+
+operator("Tile", gradients=[gradient("TileGrad")], ranks="repeats 1", parameters={1: "repeats"})
 
 
 @lowers("Tile", 6)
@@ -147,6 +219,9 @@ def tile_1(x: Array, tiles: Static, axis: Static, /) -> Array:
     return tile(x, repeats)
 
 
+operator("DepthToSpace", PER_SAMPLE, ranks="input 4")
+
+
 @lowers("DepthToSpace", 1)
 @moves_texts
 def depth_to_space(x: Array, /, *, blocksize: int, mode: str = "DCR") -> Array:
@@ -161,6 +236,9 @@ def depth_to_space(x: Array, /, *, blocksize: int, mode: str = "DCR") -> Array:
     else:
         spread = jnp.transpose(x.reshape(n, rest, b, b, h, w), (0, 1, 4, 2, 5, 3))
     return spread.reshape(n, rest, h * b, w * b)
+
+
+operator("SpaceToDepth", PER_SAMPLE, ranks="input 4")
 
 
 @lowers("SpaceToDepth", 1)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import popart_exception
 from .arrays import Array, device_dtype, normal_axis, one_element, onnx_dtype
+from .operator import operator
 from .registry import Static, lowers
 
 
@@ -51,6 +52,9 @@ def dft(x: Array, length: Static = None, axis: Static = None, /, *, inverse: int
 def dft_17(x: Array, length: Static = None, /, *, axis: int = 1, inverse: int = 0, onesided: int = 0) -> Array:
     size = None if length is None else int(one_element(length, "dft_length"))
     return transform(x, size, axis, bool(inverse), bool(onesided))
+
+
+operator("STFT", ranks="signal 2-3 window 1")
 
 
 @lowers("STFT", 17)

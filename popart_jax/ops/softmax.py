@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .arrays import Array, first_extreme, normal_axis
+from .operator import ROUNDS, PopxlClass, gradient, operator
 from .registry import Options, lowers
 
 _NONE: dict[str, Any] = {}
@@ -56,6 +57,19 @@ def _register(op: str, stable: Callable[[Any, int], Any]) -> None:
     lowers(op, 1)(flattened)
 
 
+operator(
+    "Softmax",
+    ROUNDS,
+    gradients=[gradient("SoftmaxGrad", "g y0", kernel=True)],
+    inplace="SoftmaxInplace",
+    batch="softmax",
+    popxl=PopxlClass("SoftmaxOp", version=11, runs=("", 13)),
+)
+
 _register("Softmax", softmax)
+operator(
+    "LogSoftmax", ROUNDS, gradients=[gradient("LogSoftmaxGrad", "g y0")], inplace="LogSoftmaxInplace", batch="softmax"
+)
+
 _register("LogSoftmax", jax.nn.log_softmax)
 _register("Hardmax", _hardmax)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import popart_exception
 from .arrays import Array, is_text
+from .operator import WIDE_RESULT, operator
 from .registry import Static, lowers
 
 
@@ -61,6 +62,9 @@ def without_accents(text: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
 
 
+operator("StringNormalizer", WIDE_RESULT)
+
+
 @lowers("StringNormalizer", 10)
 def string_normalizer(
     x: Array, /, *, case_change_action: str = "NONE", is_case_sensitive: int = 0, locale: str | None = None,
@@ -75,6 +79,9 @@ def string_normalizer(
     kept = [change(t) for t in plain if (t if is_case_sensitive else t.casefold()) not in stops]
     out = np.asarray(kept or [""], object)
     return out[None] if x.ndim == 2 else out
+
+
+operator("TfIdfVectorizer", ranks="X 1-2")
 
 
 @lowers("TfIdfVectorizer", 9)

@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from .arrays import as_index, namespace
+from .operator import WIDE_RESULT, operator
 from .registry import Bound, Fill, lowers
 
 
@@ -63,6 +64,9 @@ def _suppressed(boxes: Any, scores: Any, most: Any, iou: Any, least: Any) -> tup
 
 def _one(x: Any, default: float) -> Any:
     return np.asarray(default, np.float32) if x is None or np.size(x) == 0 else x.reshape(-1)[0]
+
+
+operator("NonMaxSuppression", WIDE_RESULT, ranks="boxes 3 scores 3")
 
 
 @lowers("NonMaxSuppression", 10, 11)

@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import popart_exception
 from .arrays import Array, namespace
 from .elementwise import check_operands
+from .operator import ELEMENTWISE, ROUNDS, PopxlClass, gradient, operator
 from .registry import lowers
 
 
@@ -43,6 +44,21 @@ def _mean(*xs: Array) -> Array:
     total = _sum(*xs)
     return total / np.asarray(len(xs), total.dtype)
 
+
+operator(
+    "Max",
+    ELEMENTWISE,
+    gradients=[gradient("MaxArgGrad", "g xi y0", of=None)],
+    popxl=PopxlClass("MaxOp", version=6, runs=("", 13)),
+)
+operator("Mean", ELEMENTWISE | ROUNDS, gradients=[gradient("MeanArgGrad", "g", of=None)])
+operator("Min", ELEMENTWISE, gradients=[gradient("MinArgGrad", "g xi y0", of=None)])
+operator(
+    "Sum",
+    ELEMENTWISE | ROUNDS,
+    gradients=[gradient("SumArgGrad", "g", of=None)],
+    popxl=PopxlClass("SumOp", version=6, runs=("", 13)),
+)
 
 _VARIADIC = {
     "Sum": _sum,

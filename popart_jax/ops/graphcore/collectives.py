@@ -6,8 +6,17 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...lowering import collectives
+from ..operator import BETWEEN_REPLICAS, EXPENSIVE, MOVES_DATA, PopxlClass, gradient, operator
 from ..registry import lowers
 from .losses import DOMAIN
+
+operator(
+    "ReplicatedAllReduce",
+    EXPENSIVE | BETWEEN_REPLICAS,
+    gradients=(),
+    inplace="ReplicatedAllReduceInplace",
+    popxl=PopxlClass("ReplicatedAllReduceOp", domain="ai.graphcore", module="collectives"),
+)
 
 
 @lowers("ReplicatedAllReduce", domain=DOMAIN)
@@ -17,6 +26,14 @@ def replicated_all_reduce(x, /, *, __collectiveOperator=0, __collectiveReplicaGr
     groups = collectives.groups_from(tuple(__collectiveReplicaGrouping or __collectiveCommGroup))
     y = collectives.all_reduce(x, __collectiveOperator, groups)
     return y if collectives.replica_count() == 1 else lax.stop_gradient(y)
+
+
+operator(
+    "ReplicatedReduceScatter",
+    MOVES_DATA | EXPENSIVE | BETWEEN_REPLICAS,
+    gradients=[gradient("ReplicatedAllGather")],
+    popxl=PopxlClass("ReplicatedReduceScatterOp", domain="ai.graphcore", module="collectives"),
+)
 
 
 @lowers("ReplicatedReduceScatter", domain=DOMAIN)
@@ -34,6 +51,14 @@ def replicated_reduce_scatter(
     groups = collectives.groups_from(tuple(__collectiveReplicaGrouping or __collectiveCommGroup))
     y = collectives.reduce_scatter(jnp.asarray(x), __collectiveOperator, groups)
     return y if __collectiveOperator == collectives.LOCAL else lax.stop_gradient(y)
+
+
+operator(
+    "ReplicatedAllGather",
+    MOVES_DATA | EXPENSIVE | BETWEEN_REPLICAS,
+    gradients=[gradient("ReplicatedReduceScatter")],
+    popxl=PopxlClass("ReplicatedAllGatherOp", domain="ai.graphcore", module="collectives"),
+)
 
 
 @lowers("ReplicatedAllGather", domain=DOMAIN)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from ...errors import popart_exception
 from ..convolution import add_bias, conv, convolve, flipped
+from ..operator import EXPENSIVE, ROUNDS, gradient, operator
 from ..registry import lowers
 from ..windows import pairs, per_dim
 from .losses import DOMAIN
@@ -26,6 +27,13 @@ def _pieces(values: Sequence[int], ranks: Sequence[int], each: int, name: str) -
         found.append(tuple(values[at : at + each * rank]))
         at += each * rank
     return found
+
+
+operator(
+    "MultiConv",
+    EXPENSIVE | ROUNDS,
+    gradients=[gradient("MultiConvDataGrad", "g x1"), gradient("MultiConvWeightsGrad", "g x0", of=1)],
+)
 
 
 @lowers("MultiConv", domain=DOMAIN)
@@ -54,9 +62,17 @@ def _one(x: Any, w: Any, b: Any, strides, dilations, data_dilations, pads, out_p
     return add_bias(jnp.pad(y, ((0, 0), (0, 0), *pairs(out_pads, rank))), b)
 
 
+operator(
+    "AddBias", gradients=[gradient("AddBiasDataGrad"), gradient("AddBiasBiasGrad", "g", of=1)], inplace="AddBiasInplace"
+)
+
+
 @lowers("AddBias", domain=DOMAIN)
 def add_bias_op(x, bias, /):
     return add_bias(x, bias)
+
+
+operator("ConvFlipWeights", gradients=[gradient("ConvFlipWeightsGrad", removed_by="ConvFlipWeightsGradOp")])
 
 
 @lowers("ConvFlipWeights", domain=DOMAIN)

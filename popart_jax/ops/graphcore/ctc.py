@@ -10,6 +10,7 @@ from jax import lax
 
 from ...errors import popart_exception
 from ..arrays import dtype_name, onnx_dtype
+from ..operator import ROUNDS, gradient, operator
 from ..registry import OutputCount, lowers
 from .losses import DOMAIN, reduce_loss
 
@@ -77,6 +78,9 @@ def _check(log_probs, targets, input_lengths, target_lengths) -> None:
             raise popart_exception(f"Unsupported data type for Ctc '{name}': {dtype_name(x)}, not INT32 or UINT32.")
 
 
+operator("Ctc", ROUNDS, gradients=[gradient("CtcGrad", "g y1")])
+
+
 @lowers("Ctc", domain=DOMAIN)
 def ctc(
     log_probs, targets, input_lengths, target_lengths, /, *, reduction, blank, outDataType="UNDEFINED", zeroInfinity=0,
@@ -107,6 +111,9 @@ def _out_dtype(name: Any, default: Any) -> Any:
     if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
         raise popart_exception(f"Unsupported data type for Ctc output: {name}, expected FLOAT or FLOAT16.")
     return dtype
+
+
+operator("CtcBeamSearchDecoder", gradients=())
 
 
 @lowers("CtcBeamSearchDecoder", domain=DOMAIN)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
+from ..operator import MOVES_DATA, VIEW_CHANGE, PopxlClass, gradient, operator
 from ..registry import lowers
 from .losses import DOMAIN
 
@@ -72,15 +73,39 @@ def _part(x: jax.Array, part: jax.Array, axes: tuple[int, ...], sizes: tuple[int
     return part
 
 
+operator(
+    "DynamicSlice",
+    MOVES_DATA,
+    gradients=[gradient("DynamicSlicePadGrad", "g x1")],
+    popxl=PopxlClass("DynamicSliceOp", domain="ai.graphcore", runs=("ai.graphcore", 1), module="dynamic"),
+)
+
+
 @lowers("DynamicSlice", domain=DOMAIN)
 def dynamic_slice(x, offset, destination=None, /, *, axes, sizes, noOverlap=0):
     return take(jnp.asarray(x), offset, axes, sizes)
+
+
+operator(
+    "DynamicUpdate",
+    MOVES_DATA,
+    gradients=[gradient("DynamicUpdateToUpdateGrad", "g x1"), gradient("DynamicUpdateUpdaterGrad", "g x1", of=2)],
+    inplace="DynamicUpdateInplace",
+    popxl=PopxlClass("DynamicUpdateOp", domain="ai.graphcore", runs=("ai.graphcore", 1), module="dynamic"),
+)
 
 
 @lowers("DynamicUpdate", domain=DOMAIN)
 def dynamic_update(x, offset, part, /, *, axes, sizes, noOverlap=0):
     x = jnp.asarray(x)
     return put(x, offset, _part(x, jnp.asarray(part), axes, sizes), axes, sizes)
+
+
+operator(
+    "DynamicAdd",
+    MOVES_DATA,
+    gradients=[gradient("IdentityGrad", traits=VIEW_CHANGE), gradient("DynamicUpdateUpdaterGrad", "g x1", of=2)],
+)
 
 
 @lowers("DynamicAdd", domain=DOMAIN)
@@ -90,11 +115,17 @@ def dynamic_add(x, offset, part, /, *, axes, sizes, noOverlap=0):
     return x.at[_grid(x.shape, starts, extents)].add(_part(x, jnp.asarray(part), axes, sizes), unique_indices=True)
 
 
+operator("DynamicZero", MOVES_DATA, gradients=[gradient("DynamicZeroGrad", "g x1")], inplace="DynamicZeroInplace")
+
+
 @lowers("DynamicZero", domain=DOMAIN)
 def dynamic_zero(x, offset, /, *, axes, sizes, noOverlap=0):
     x = jnp.asarray(x)
     _, extents = _starts_and_sizes(x.shape, offset, axes, sizes)
     return put(x, offset, jnp.zeros(extents, x.dtype), axes, sizes)
+
+
+operator("SequenceSlice", gradients=())
 
 
 @lowers("SequenceSlice", domain=DOMAIN)

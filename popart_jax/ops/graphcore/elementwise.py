@@ -8,6 +8,19 @@ from jax import lax
 
 from ...errors import popart_exception
 from ..elementwise import popart_fmod, popart_remainder
+from ..operator import (
+    EFFECT,
+    ELEMENTWISE,
+    FOLDS,
+    MOVES_DATA,
+    NON_LINEARITY,
+    ROUNDS,
+    SCALED_FLOAT8,
+    ZERO_GRADIENT,
+    PopxlClass,
+    gradient,
+    operator,
+)
 from ..registry import direct, lowers
 from .losses import DOMAIN
 
@@ -26,6 +39,35 @@ def _xnor(x: jax.Array, y: jax.Array) -> jax.Array:
     return ~(x ^ y)
 
 
+operator(
+    "Detach",
+    ELEMENTWISE | MOVES_DATA | FOLDS,
+    gradients=(),
+    view="DetachInplace",
+    popxl=PopxlClass("DetachOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
+)
+operator(
+    "Expm1",
+    ELEMENTWISE | ROUNDS,
+    gradients=[gradient("Expm1Grad", "g y0", removed_by="Expm1GradOp")],
+    inplace="Expm1Inplace",
+)
+operator(
+    "GeluErf",
+    ELEMENTWISE | NON_LINEARITY | ROUNDS,
+    gradients=[gradient("GeluErfGrad", "g x0")],
+    inplace="GeluErfInplace",
+    popxl=PopxlClass("GeluErfOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
+)
+operator(
+    "Log1p",
+    ELEMENTWISE | ROUNDS,
+    gradients=[gradient("Log1pGrad", "g x0", removed_by="Log1pGradOp")],
+    inplace="Log1pInplace",
+)
+operator("NearbyInt", ELEMENTWISE, gradients=ZERO_GRADIENT, inplace="NearbyIntInplace")
+operator("Nop", gradients=())
+operator("Square", ELEMENTWISE | ROUNDS)
 direct(
     {
         "Expm1": jnp.expm1,
@@ -42,6 +84,22 @@ direct(
     },
     domain=DOMAIN,
 )
+operator(
+    "Atan2",
+    ELEMENTWISE | ROUNDS,
+    gradients=[
+        gradient("Atan2Arg0Grad", "g x0 x1", removed_by="Atan2Arg0GradOp"),
+        gradient("Atan2Arg1Grad", "g x0 x1", of=1, removed_by="Atan2Arg1GradOp"),
+    ],
+    inplace="Atan2LhsInplace",
+)
+operator("BitwiseXnor", gradients=())
+operator(
+    "Fmod",
+    ELEMENTWISE | FOLDS,
+    gradients=[gradient("FmodArg0Grad", "g x0 x1", removed_by="FmodArg0GradOp", required=True)],
+    popxl=PopxlClass("FmodOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
+)
 direct(
     {
         "BitwiseAnd": jnp.bitwise_and,
@@ -57,6 +115,14 @@ direct(
 )
 
 
+operator(
+    "IncrementMod",
+    gradients=(),
+    inplace="IncrementModInplace",
+    popxl=PopxlClass("IncrementModOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
+)
+
+
 @lowers("IncrementMod", domain=DOMAIN)
 def increment_mod(x, /, *, increment, modulus):
     """fmod(x + increment, modulus) in the type of x; no gradient."""
@@ -64,9 +130,20 @@ def increment_mod(x, /, *, increment, modulus):
     return lax.stop_gradient(lax.rem(jnp.asarray(x) + add, jnp.broadcast_to(mod, x.shape)))
 
 
+operator("Scale", ELEMENTWISE | FOLDS | ROUNDS, gradients=[gradient("ScaleGrad")], inplace="ScaleInplace")
+
+
 @lowers("Scale", domain=DOMAIN)
 def scale(x, /, *, scale=1.0):
     return x * jnp.asarray(scale).astype(x.dtype)
+
+
+operator(
+    "ScaledAdd",
+    gradients=(),
+    inplace={0: "ScaledAddLhsInplace", 1: "ScaledAddRhsInplace"},
+    popxl=PopxlClass("ScaledAddOp", domain="ai.graphcore"),
+)
 
 
 @lowers("ScaledAdd", domain=DOMAIN)
@@ -81,6 +158,9 @@ def scaled_add(x, y, a=None, b=None, /, *, scale0=1.0, scale1=1.0):
         for tensor, attribute in ((a, scale0), (b, scale1))
     ]
     return lax.stop_gradient(factors[0] * x + factors[1] * y)
+
+
+operator("Bucketize", gradients=())
 
 
 @lowers("Bucketize", domain=DOMAIN)
@@ -98,6 +178,9 @@ def bucketize(x, boundaries, /, *, right=0):
     return jnp.where(x != x, boundaries.shape[0], found).astype(jnp.int32)
 
 
+operator("CopyVarUpdate", MOVES_DATA | EFFECT, gradients=(), popxl=PopxlClass("CopyVarUpdateOp", domain="ai.graphcore"))
+
+
 @lowers("CopyVarUpdate", domain=DOMAIN)
 def copy_var_update(variable, updater, /):
     """The variable's new value; the session writes it back. No gradient."""
@@ -109,10 +192,18 @@ def copy_var_update(variable, updater, /):
     return lax.stop_gradient(updater)
 
 
+operator(
+    "CastThenPow2Scale", MOVES_DATA | SCALED_FLOAT8, popxl=PopxlClass("CastThenPow2ScaleOp", domain="ai.graphcore")
+)
+
+
 @lowers("CastThenPow2Scale", domain=DOMAIN)
 def cast_then_pow2_scale(x, log2_scale, /, *, to="FLOAT16"):
     """float8 to FLOAT16 times a power of two; no gradient."""
     return lax.stop_gradient(jnp.ldexp(x.astype(jnp.float16), jnp.asarray(log2_scale).reshape(()).astype(jnp.int32)))
+
+
+operator("Pow2ScaleThenCast", SCALED_FLOAT8, popxl=PopxlClass("Pow2ScaleThenCastOp", domain="ai.graphcore"))
 
 
 @lowers("Pow2ScaleThenCast", domain=DOMAIN)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import popart_exception
+from ..operator import MOVES_DATA, ROUNDS, PopxlClass, gradient, operator
 from ..registry import lowers
 
 DOMAIN = "ai.graphcore"
@@ -98,6 +99,9 @@ def _check_nll(probs: jax.Array, labels: Any) -> None:
         )
 
 
+operator("Nll", ROUNDS, gradients=[gradient("NllGrad", "g x0 x1")], popxl=PopxlClass("NllOp", domain="ai.graphcore"))
+
+
 @lowers("Nll", domain=DOMAIN)
 def nll(probs, labels, /, *, reduction, inputIsLogProbability=0, ignoreIndex=None):
     _check_nll(probs, labels)
@@ -122,11 +126,22 @@ def softmax_nll(logits, labels, /, *, reduction, ignoreIndex=None, inputIsLogPro
     return _reduce_kept(fused_nll(logits, probs, labels, bool(add_epsilon)), labels, reduction, ignoreIndex)
 
 
+operator("L1", ROUNDS, gradients=[gradient("L1Grad", "g x0")])
+
+
 @lowers("L1", domain=DOMAIN)
 def l1(x, /, *, lambda_, reduction):
     if x.ndim == 0:
         raise popart_exception("L1Op not valid for rank-0 tensor (scalar)")
     return reduce_loss(jnp.abs(x) * jnp.asarray(lambda_).astype(x.dtype), reduction)
+
+
+operator(
+    "IdentityLoss",
+    MOVES_DATA | ROUNDS,
+    gradients=[gradient("IdentityLossGrad")],
+    popxl=PopxlClass("IdentityLossOp", domain="ai.graphcore"),
+)
 
 
 @lowers("IdentityLoss", domain=DOMAIN)

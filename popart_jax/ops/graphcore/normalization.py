@@ -12,6 +12,7 @@ from jax import lax
 
 from ...errors import popart_exception
 from ..normalization import batch_norm, group_standardise, per_channel, wide
+from ..operator import operator
 from ..registry import Options, OutputCount, lowers
 from .losses import DOMAIN
 
@@ -50,6 +51,9 @@ def batch_normalization(
     old = lax.stop_gradient(wide(var))
     running_var = old * momentum + unbiased * (1 - momentum)
     return y, running_mean, running_var.astype(var.dtype), batch_mean, unbiased.astype(var.dtype)
+
+
+operator("NormalizeImage", gradients=())
 
 
 @lowers("NormalizeImage", domain=DOMAIN)

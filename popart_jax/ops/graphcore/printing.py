@@ -12,6 +12,7 @@ import numpy as np
 from jax.experimental import io_callback
 
 from ...errors import ProgramAborted, popart_exception
+from ..operator import EFFECT, MOVES_DATA, PopxlClass, gradient, operator
 from ..registry import NodeRef, lowers
 from ..stopping import stop_if
 from .losses import DOMAIN
@@ -71,6 +72,14 @@ def _printed_bwd(title, gradient_title, layout, done, g):
 printed.defvjp(lambda x, title, gradient_title, layout: show(title, layout, x), _printed_bwd)
 
 
+operator(
+    "PrintTensor",
+    MOVES_DATA | EFFECT,
+    gradients=[gradient("PrintTensor")],
+    popxl=PopxlClass("PrintTensorOp", domain="ai.graphcore"),
+)
+
+
 @lowers("PrintTensor", domain=DOMAIN)
 def print_tensor(
     x, /, *, print_gradient=1, title="", summariseThreshold=1000, edgeItems=3, maxLineWidth=75, digits=8, floatFormat=0,
@@ -81,6 +90,9 @@ def print_tensor(
     layout = Format(summariseThreshold, edgeItems, maxLineWidth, digits, floatFormat, marks[0], marks[1:])
     gradient_title = (f"{title}_gradient" if title else f"Gradient___{name}") if print_gradient else ""
     return printed(jnp.asarray(x), title or str(name), gradient_title, layout)
+
+
+operator("Abort", EFFECT, gradients=())
 
 
 @lowers("Abort", domain=DOMAIN)

@@ -6,8 +6,16 @@ import numpy as np
 
 from ...errors import popart_exception
 from ..dropout import check_ratio, drop
+from ..operator import RANDOM, PopxlClass, gradient, operator
 from ..registry import Key, Training, lowers
 from .losses import DOMAIN
+
+operator(
+    "ShapedDropout",
+    RANDOM,
+    gradients=[gradient("ShapedDropoutGrad")],
+    popxl=PopxlClass("ShapedDropoutOp", domain="ai.graphcore"),
+)
 
 
 @lowers("ShapedDropout", domain=DOMAIN)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ...errors import popart_exception
+from ..operator import ROUNDS, PopxlClass, gradient, operator
 from ..pooling import lowest
 from ..registry import lowers
 from .losses import DOMAIN
@@ -18,6 +19,9 @@ def _axis(axis: int, rank: int, op: str) -> int:
     if not -rank <= axis < rank:
         raise popart_exception(f"{op}: axis {axis} is outside the acceptable range [{-rank}, {rank - 1}]")
     return axis % rank
+
+
+operator("GroupedGather", gradients=[gradient("GatherGrad", "g x1")])
 
 
 @lowers("GroupedGather", domain=DOMAIN)
@@ -129,6 +133,14 @@ def _fit_index(src: jax.Array, index: jax.Array, axis: int, broadcast: bool) -> 
             f"Partial broadcasting of indices is not currently supported: {index.shape}, {src.shape}"
         )
     return src, index.reshape(-1)
+
+
+operator(
+    "ScatterReduce",
+    ROUNDS,
+    gradients=[gradient("ScatterReduceGrad", "g x0 x1 y0", of=(0, 2))],
+    popxl=PopxlClass("ScatterReduceOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
+)
 
 
 @lowers("ScatterReduce", domain=DOMAIN)

@@ -12,6 +12,7 @@ from jax import lax
 from ...enums import DataType
 from ...errors import popart_exception
 from ..arrays import namespace
+from ..operator import EXPENSIVE, INDEX_RESULT, MOVES_DATA, NOT_OUTLINED, PopxlClass, gradient, operator
 from ..registry import lowers
 from .losses import DOMAIN
 
@@ -52,6 +53,9 @@ def slice_(x, /, *, starts=(), ends=(), axes=(), steps=()):
     return x[tuple(cut)]
 
 
+operator("Reverse", gradients=[gradient("ReverseGrad")], view="ReverseInplace")
+
+
 @lowers("Reverse", domain=DOMAIN)
 def reverse(x, /, *, dimensions=()):
     for d in dimensions:
@@ -62,6 +66,15 @@ def reverse(x, /, *, dimensions=()):
         if list(dimensions).count(d) > 1:
             raise popart_exception(f"Reverse: dimension {d} appears multiple times")
     return namespace(x).flip(x, tuple(dimensions)) if dimensions else x
+
+
+operator(
+    "Subsample",
+    MOVES_DATA,
+    gradients=[gradient("SubsampleGrad")],
+    view="SubsampleInplace",
+    popxl=PopxlClass("SubsampleOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
+)
 
 
 @lowers("Subsample", domain=DOMAIN)
@@ -87,10 +100,16 @@ def depth_to_space(x, /, *, blocksize, mode="DCR"):
     return y.reshape(n, deep, h * b, w * b)
 
 
+operator("TensorRemap", gradients=[gradient("TensorRemap")])
+
+
 @lowers("TensorRemap", domain=DOMAIN)
 def tensor_remap(x, reference=None, /, *, remap_type=0):
     """A layout hint: the identity."""
     return x
+
+
+operator("Init", MOVES_DATA | NOT_OUTLINED, gradients=(), popxl=PopxlClass("InitOp", domain="ai.graphcore"))
 
 
 @lowers("Init", domain=DOMAIN)
@@ -99,9 +118,15 @@ def init(*, shape, data_type, tensor_type=0, init_type=0, batch_axis=-1):
     return np.zeros(shape, ir.DataType[DataType(data_type).name].numpy())
 
 
+operator("Zeros", gradients=())
+
+
 @lowers("Zeros", domain=DOMAIN)
 def zeros(*, shape, dtype=DataType.FLOAT.value):
     return np.zeros(shape, ir.DataType[DataType(dtype).name].numpy())
+
+
+operator("ZerosLike", gradients=())
 
 
 @lowers("ZerosLike", domain=DOMAIN)
@@ -109,11 +134,21 @@ def zeros_like(x, /, *, dtype=None):
     return namespace(x).zeros_like(x)
 
 
+operator("Sort", INDEX_RESULT, gradients=[gradient("ScatterDataGrad", "g y1")])
+
+
 @lowers("Sort", domain=DOMAIN)
 def sort(x, /, *, axis=-1, descending=0, stable=0):
     """Values and INT32 positions along the axis; equal keys keep their order."""
     order = jnp.argsort(x, axis=axis, stable=True, descending=bool(descending)).astype(jnp.int32)
     return jnp.take_along_axis(x, order, axis), order
+
+
+operator(
+    "ReduceMedian",
+    gradients=[gradient("ReduceMedianGrad", "g y1", kernel=True)],
+    popxl=PopxlClass("ReduceMedianOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
+)
 
 
 @lowers("ReduceMedian", domain=DOMAIN)
@@ -126,6 +161,9 @@ def reduce_median(x, /, *, axes=None, keepdims=1):
     value = jnp.take_along_axis(flat, index[..., None], -1)[..., 0]
     shape = [1 if d in over else n for d, n in enumerate(x.shape)] if keepdims else [x.shape[d] for d in kept]
     return value.reshape(shape), index.astype(jnp.int32).reshape(shape)
+
+
+operator("Histogram", EXPENSIVE, gradients=(), popxl=PopxlClass("HistogramOp", domain="ai.graphcore"))
 
 
 @lowers("Histogram", domain=DOMAIN)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
+from ..operator import operator
 from ..registry import lowers
 from .losses import DOMAIN
 
@@ -31,6 +32,9 @@ def _check_rank(name: str, x: jax.Array, rank: int) -> None:
         raise popart_exception(f"The {name} tensor is not a {rank}-D tensor but has shape {list(x.shape)}")
 
 
+operator("SplineBasis", gradients=())
+
+
 @lowers("SplineBasis", domain=DOMAIN)
 def spline_basis(pseudo, kernel_size, is_open_spline, /, *, degree=0):
     _check_rank("pseudo", pseudo, 2)
@@ -53,6 +57,9 @@ def spline_basis(pseudo, kernel_size, is_open_spline, /, *, degree=0):
         basis = basis * values[:, d, m]
         index = index + (floor[:, d, None].astype(jnp.int32) + m) % sizes[d] * strides[d]
     return lax.stop_gradient(basis), index
+
+
+operator("SplineWeighting", gradients=())
 
 
 @lowers("SplineWeighting", domain=DOMAIN)

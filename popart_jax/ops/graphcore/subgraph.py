@@ -9,8 +9,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
+from ..operator import MOVES_DATA, PopxlClass, operator
 from ..registry import lowers
 from .losses import DOMAIN
+
+operator("Call", MOVES_DATA, popxl=PopxlClass("CallOp", domain="ai.graphcore"))
 
 
 @lowers("Call", domain=DOMAIN)
@@ -29,6 +32,9 @@ def _unpack(data: Any, offsets: Any, lengths: Any, longest: int) -> jax.Array:
     rows = jnp.asarray(offsets).astype(jnp.int32)[:, None] + t
     valid = (t < jnp.asarray(lengths).astype(jnp.int32)[:, None]).reshape(*rows.shape, *(1,) * (data.ndim - 1))
     return jnp.where(valid, jnp.asarray(data)[jnp.where(rows < data.shape[0], rows, 0)], jnp.zeros((), data.dtype))
+
+
+operator("PackedDataBlock", gradients=(), removed_by="PackedDataBlock")
 
 
 @lowers("PackedDataBlock", domain=DOMAIN)

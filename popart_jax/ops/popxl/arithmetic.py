@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..arrays import onnx_dtype
+from ..operator import SCALED_FLOAT8, PopxlClass, operator
 from ..registry import ProgramState, lowers, resolve
 from . import DOMAIN
 
@@ -23,6 +24,9 @@ def _wide(*xs: Any) -> tuple[Any, ...]:
     if jnp.issubdtype(kind, jnp.floating):
         kind = jnp.promote_types(kind, jnp.float32)
     return tuple(jnp.asarray(x).astype(kind) for x in xs)
+
+
+operator("LambSquare", popxl=PopxlClass("LambSquareOp", domain="ai.graphcore"))
 
 
 @lowers("LambSquare", domain=DOMAIN)
@@ -43,6 +47,9 @@ def scaled_add(x, y, sa=None, sb=None, /, *, a=1.0, b=1.0):
 @lowers("CopyVarUpdate", domain=DOMAIN)
 def copy_var_update(t, x, /):
     return jnp.broadcast_to(_as(x, t), t.shape)
+
+
+operator("Accumulate", popxl=PopxlClass("AccumulateOp", domain="ai.graphcore", base="AccumulateBaseOp"))
 
 
 @lowers("Accumulate", domain=DOMAIN)
@@ -81,12 +88,20 @@ def sign(x, /):
     return jnp.where(jnp.isnan(x), jnp.zeros((), x.dtype), jnp.sign(x))
 
 
+operator("AccumulatorScale", popxl=PopxlClass("AccumulatorScaleOp", domain="ai.graphcore", base="VarUpdateOp"))
+
+
 @lowers("AccumulatorScale", domain=DOMAIN)
 def accumulator_scale(t, _=None, sf=None, /, *, f=None):
     if sf is None and f == 0:
         return jnp.zeros_like(t)
     (wide,) = _wide(t)
     return _as(wide * (f if sf is None else _as(sf, wide).reshape(())), t)
+
+
+operator(
+    "PopartSparseAccumulate", popxl=PopxlClass("SparseAccumulateOp", domain="ai.graphcore", base="AccumulateBaseOp")
+)
 
 
 @lowers("PopartSparseAccumulate", domain=DOMAIN)
@@ -104,6 +119,9 @@ def sparse_accumulate(t, x, sf=None, indices=None, original=None, /, *, axis=0, 
     moved = jnp.moveaxis(acc, axis, 0)
     parts = jnp.moveaxis(new, axis, 0).reshape(flat.shape[0], *moved.shape[1:])
     return _as(jnp.moveaxis(moved.at[safe].add(factor * parts, mode="drop"), 0, axis), t)
+
+
+operator("AdamUpdater", popxl=PopxlClass("AdamUpdaterOp", domain="ai.graphcore"))
 
 
 @lowers("AdamUpdater", domain=DOMAIN)
@@ -128,6 +146,9 @@ def adam_updater(
         update = update + wd * weight.astype(jnp.float32)
     update = _as(update, m)
     return update if new_step is None else (update, new_step)
+
+
+operator("AdamVarUpdate", popxl=PopxlClass("AdamVarUpdateOp", domain="ai.graphcore"))
 
 
 @lowers("AdamVarUpdate", domain=DOMAIN)
@@ -185,6 +206,9 @@ def _scaled(product: Any, log2_scale: Any, program: Any) -> Any:
     return jnp.ldexp(product, _scale(log2_scale, program)).astype(jnp.float16)
 
 
+operator("MatMulPow2Scaled", SCALED_FLOAT8)
+
+
 @lowers("MatMulPow2Scaled", domain=DOMAIN)
 def matmul_pow2scaled(a, b, log2_scale, /, *, program: ProgramState):
     return _scaled(jnp.matmul(a.astype(jnp.float32), b.astype(jnp.float32)), log2_scale, program)
@@ -196,12 +220,18 @@ def matmul_to(a, b, /, *, to):
     return jnp.matmul(a, b, preferred_element_type=jnp.promote_types(a.dtype, kind)).astype(kind)
 
 
+operator("ConvPow2Scaled", SCALED_FLOAT8)
+
+
 @lowers("ConvPow2Scaled", domain=DOMAIN)
 def conv_pow2scaled(x, w, log2_scale, /, *, strides, pads, dilations, group, auto_pad, program: ProgramState):
     row = resolve("", "Conv", 11)
     assert row is not None
     kwargs = {"strides": strides, "pads": pads, "dilations": dilations, "group": group, "auto_pad": auto_pad}
     return _scaled(row.fn(x.astype(jnp.float32), w.astype(jnp.float32), **kwargs), log2_scale, program)
+
+
+operator("ConvTransposePow2Scaled", SCALED_FLOAT8)
 
 
 @lowers("ConvTransposePow2Scaled", domain=DOMAIN)
@@ -231,6 +261,9 @@ def cast_then_pow2scale(x, log2_scale, /, *, to, program: ProgramState):
 def key_of(seed: Any) -> Any:
     """JAX random key of a seed (high word, low word)."""
     return jax.random.wrap_key_data(jnp.asarray(seed, jnp.uint32).reshape(2), impl="threefry2x32")
+
+
+operator("ModifyRandomSeed", popxl=PopxlClass("ModifyRandomSeedOp", domain="ai.graphcore"))
 
 
 @lowers("ModifyRandomSeed", domain=DOMAIN)
@@ -286,6 +319,9 @@ def conv_of_flipped(x, w, /, *, strides, pads, dilations, group, auto_pad, outpu
         x, flipped(w, group), strides=strides, pads=pads, dilations=dilations, group=group, auto_pad=auto_pad,
         output_padding=output_padding, output_shape=output_shape,
     )  # fmt: skip
+
+
+operator("ConvOfFlippedPow2Scaled", SCALED_FLOAT8)
 
 
 @lowers("ConvOfFlippedPow2Scaled", domain=DOMAIN)

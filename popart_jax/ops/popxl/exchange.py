@@ -10,6 +10,7 @@ from jax import lax
 
 from ...lowering import collectives
 from ..arrays import device_dtype
+from ..operator import BETWEEN_REPLICAS, EFFECT, MOVES_DATA, NOT_OUTLINED, PopxlClass, gradient, operator
 from ..registry import NodeRef, ProgramState, lowers
 from . import DOMAIN
 
@@ -42,9 +43,23 @@ def store(program: Any, stream: str, x: Any) -> None:
     program.state[cursor] = (at + 1) % data.shape[0]
 
 
+operator(
+    "HostLoad",
+    MOVES_DATA | NOT_OUTLINED | EFFECT,
+    popxl=PopxlClass("HostLoadOp", domain="ai.graphcore", module="exchange"),
+)
+
+
 @lowers("HostLoad", domain=DOMAIN)
 def host_load(start=None, /, *, stream, program: ProgramState):
     return load(program, stream)
+
+
+operator(
+    "HostStore",
+    MOVES_DATA | NOT_OUTLINED | EFFECT,
+    popxl=PopxlClass("HostStoreOp", domain="ai.graphcore", module="exchange"),
+)
 
 
 @lowers("HostStore", domain=DOMAIN)
@@ -57,9 +72,17 @@ def _row(offset: Any) -> Any:
     return jnp.asarray(offset).reshape(()).astype(jnp.int32)
 
 
+operator("RemoteLoad", MOVES_DATA, popxl=PopxlClass("RemoteLoadOp", domain="ai.graphcore", module="exchange"))
+
+
 @lowers("RemoteLoad", domain=DOMAIN)
 def remote_load(start, offset, /, *, buffer, program: ProgramState):
     return lax.dynamic_index_in_dim(program.state[f"remote:{buffer}"], _row(offset), keepdims=False)
+
+
+operator(
+    "RemoteStore", MOVES_DATA | EFFECT, popxl=PopxlClass("RemoteStoreOp", domain="ai.graphcore", module="exchange")
+)
 
 
 @lowers("RemoteStore", domain=DOMAIN)
@@ -68,6 +91,11 @@ def remote_store(x, offset, /, *, buffer, program: ProgramState) -> tuple[Any, .
     held = program.state[name]
     program.state[name] = lax.dynamic_update_index_in_dim(held, jnp.asarray(x).astype(held.dtype), _row(offset), 0)
     return ()
+
+
+operator(
+    "MultiExchange", MOVES_DATA | EFFECT, popxl=PopxlClass("MultiExchangeOp", domain="ai.graphcore", module="exchange")
+)
 
 
 @lowers("MultiExchange", domain=DOMAIN)
@@ -86,16 +114,41 @@ def multi_exchange(*args: Any, node: NodeRef, program: ProgramState) -> tuple[An
     return tuple(results)
 
 
+operator(
+    "IoTileCopy",
+    MOVES_DATA,
+    gradients=[gradient("IoTileCopy")],
+    popxl=PopxlClass("IoTileCopyOp", domain="ai.graphcore"),
+)
+operator(
+    "IpuCopy",
+    MOVES_DATA | NOT_OUTLINED,
+    gradients=[gradient("IpuCopy")],
+    popxl=PopxlClass("IpuCopyOp", domain="ai.graphcore"),
+)
+
+
 @lowers("IpuCopy", domain=DOMAIN)
 @lowers("IoTileCopy", domain=DOMAIN)
 def copy(x, /):
     return x
 
 
+operator("RemoteCodeLoad", MOVES_DATA, popxl=PopxlClass("RemoteCodeLoadOp", domain="ai.graphcore", module="exchange"))
+
+
 @lowers("RemoteCodeLoad", domain=DOMAIN)
 def remote_code_load(*, graph_id="", program: ProgramState) -> tuple[Any, ...]:
     """Code moves only in the cost model."""
     return ()
+
+
+operator(
+    "AllReduce",
+    BETWEEN_REPLICAS,
+    gradients=[gradient("AllReduceGrad", "g", of=None)],
+    popxl=PopxlClass("AllReduceOp", domain="ai.graphcore", module="collectives"),
+)
 
 
 @lowers("AllReduce", domain=DOMAIN)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..graphcore.losses import clamped_nll, pick, reduce_loss
+from ..operator import PopxlClass, gradient, operator
 from ..registry import lowers, resolve
 from . import DOMAIN
 
@@ -21,6 +22,13 @@ def take(x: Any, indices: Any, axis: int) -> Any:
         inside &= indices >= 0
     places = jnp.where(inside, indices, size).astype(jnp.int32)
     return jnp.take(x, places, axis, mode="fill", fill_value=0)
+
+
+operator(
+    "PopartTiedGather",
+    gradients=[gradient("TiedGatherGrad", "g x1")],
+    popxl=PopxlClass("TiedGatherOp", domain="ai.graphcore"),
+)
 
 
 @lowers("Gather", domain=DOMAIN)

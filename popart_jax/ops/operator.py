@@ -1,0 +1,257 @@
+"""What everybody needs to know of an operator: one row each, declared beside its translation.
+
+PopART names operators by type (``Relu``, ``MatMulLhsGrad``), whatever their domain, so rows are keyed by that type. The
+types of gradient and in-place operators are rows too: they follow from the row of the operator they belong to. Who
+builds, shows, rewrites, differentiates, rounds or outlines a graph asks here, and keeps no list of names of its own.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+_NOTHING: Mapping[int, str] = MappingProxyType({})
+
+
+class Trait(enum.Flag):
+    """Properties that several parts of the system derive their behaviour from."""
+
+    NONE = 0
+    ELEMENTWISE = enum.auto()
+    """Each element of the result depends on that element of the operands alone (after broadcasting)."""
+    PER_SAMPLE = enum.auto()
+    """Each element of the batch, the first dimension, is worked on by itself."""
+    VIEW_CHANGE = enum.auto()
+    """Changes how data is looked at, not its values; automatic loss scaling does not track such gradients."""
+    MOVES_DATA = enum.auto()
+    """Copies elements without arithmetic on them, so that any type may pass, float8 included."""
+    FOLDS = enum.auto()
+    """PopART computes it while it prepares the graph, if all operands are constants."""
+    EXPENSIVE = enum.auto()
+    """Outlining values its repetition (PopART's high sub-graph value)."""
+    NOT_OUTLINED = enum.auto()
+    """Stays outside outlined subgraphs."""
+    NON_LINEARITY = enum.auto()
+    """A non-linear activation: what automatic recomputation computes again after a normalisation."""
+    NORM = enum.auto()
+    """A normalisation with statistics."""
+    RECURRENT = enum.auto()
+    """A recurrent layer: the batch is the second dimension of its data."""
+    RANDOM = enum.auto()
+    """Draws random numbers: it is given a seed of its own."""
+    EFFECT = enum.auto()
+    """Must run even if nobody reads its results: it prints, stops, or writes outside the graph."""
+    ROUNDS = enum.auto()
+    """Rounds half-precision results, stochastically where the session asks for that."""
+    INDEX_RESULT = enum.auto()
+    """Makes indices, which PopART keeps as INT32."""
+    WIDE_RESULT = enum.auto()
+    """May make 64-bit integers although no operand is one."""
+    SCALED_FLOAT8 = enum.auto()
+    """Computes with float8 operands and a power-of-two scale."""
+    BETWEEN_REPLICAS = enum.auto()
+    """Exchanges data between replicas."""
+
+
+ELEMENTWISE = Trait.ELEMENTWISE
+PER_SAMPLE = Trait.PER_SAMPLE
+VIEW_CHANGE = Trait.VIEW_CHANGE
+MOVES_DATA = Trait.MOVES_DATA
+FOLDS = Trait.FOLDS
+EXPENSIVE = Trait.EXPENSIVE
+NOT_OUTLINED = Trait.NOT_OUTLINED
+NON_LINEARITY = Trait.NON_LINEARITY
+NORM = Trait.NORM
+RECURRENT = Trait.RECURRENT
+RANDOM = Trait.RANDOM
+EFFECT = Trait.EFFECT
+ROUNDS = Trait.ROUNDS
+INDEX_RESULT = Trait.INDEX_RESULT
+WIDE_RESULT = Trait.WIDE_RESULT
+SCALED_FLOAT8 = Trait.SCALED_FLOAT8
+BETWEEN_REPLICAS = Trait.BETWEEN_REPLICAS
+
+_INHERITED = EXPENSIVE | RANDOM | RECURRENT | NORM | VIEW_CHANGE | NOT_OUTLINED
+"""What a gradient operator has in common with its forward operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """One gradient operator of an operator. Source: the gradient operators that PopART declares.
+
+    Attributes
+    ----------
+    op_type : str
+        PopART's type.
+    of : tuple of int or None
+        Operands whose gradients it gives; None means one such operator per float operand.
+    reads : tuple of str
+        What it reads, in order: ``g`` all gradients of the results, ``x<i>`` an operand, ``y<i>`` a result, ``x*`` and
+        ``y*`` all of them, ``xi`` the operand that its gradient is for.
+    kernel : bool
+        Whether a translation of its own (domain ``popxl``) computes it from what it reads; else `jax.vjp` of the
+        forward translation does.
+    view : str
+        Type of its in-place form, if its result is a view of the gradient.
+    removed_by, required : str, bool
+        The pattern that rewrites it, without which it can't run; `required` chooses PopART's words for that.
+    traits : Trait
+        Its own, beside those that it has in common with the forward operator.
+    """
+
+    op_type: str
+    of: tuple[int, ...] | None = (0,)
+    reads: tuple[str, ...] = ("g",)
+    kernel: bool = False
+    view: str = ""
+    removed_by: str = ""
+    required: bool = False
+    traits: Trait = Trait.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class PopxlClass:
+    """The class of `popart._internal.ir.op` that stands for an operator, and which translation runs it.
+
+    Attributes
+    ----------
+    name : str
+        Name of the class; those of its gradients and in-place forms follow from it.
+    domain, version : str, int
+        Of the operator's identifier.
+    runs : tuple of (str, int) or None
+        Domain and version of the translation of the same name; None for the row in the domain ``popxl``.
+    module, base : str
+        Where the class lives below ``op``, and the class it derives from.
+    """
+
+    name: str
+    domain: str = "ai.onnx"
+    version: int = 1
+    runs: tuple[str, int] | None = None
+    module: str = ""
+    base: str = "Op"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """All facts of one operator type.
+
+    Attributes
+    ----------
+    op_type : str
+        PopART's type.
+    traits : Trait
+        See `Trait`.
+    gradients : tuple of Gradient or None
+        Its gradient operators; empty where no gradient flows; None where nobody said (a custom operator).
+    inplace : mapping of int to str
+        Operand that may be overwritten by the result -> type of the in-place form.
+    view : str
+        Type of the in-place form whose result is a view of its first operand; '' without one.
+    batch : str
+        How the batch dimension passes through, where the traits do not say it (see `ir_view.batch_axes`).
+    ranks : str
+        Ranks that ONNX fixes: pairs of an operand's name and a rank, a range (``2+``, ``0-1``) or ``=NAME``.
+    parameters : mapping of int to str
+        Operands that PopART reads when it makes the operator: position -> attribute.
+    removed_by, required : str, bool
+        The pattern that rewrites it, without which it can't run.
+    popxl : PopxlClass or None
+        Its class in PopXL's internal IR.
+    forward : str
+        The operator that this one is the gradient or the in-place form of.
+    """
+
+    op_type: str
+    traits: Trait = Trait.NONE
+    gradients: tuple[Gradient, ...] | None = None
+    inplace: Mapping[int, str] = field(default_factory=lambda: _NOTHING)
+    view: str = ""
+    batch: str = ""
+    ranks: str = ""
+    parameters: Mapping[int, str] = field(default_factory=lambda: _NOTHING)
+    removed_by: str = ""
+    required: bool = False
+    popxl: PopxlClass | None = None
+    forward: str = ""
+
+    def has(self, traits: Trait) -> bool:
+        """Whether it has any of these traits."""
+        return bool(self.traits & traits)
+
+    @property
+    def gradient_operators(self) -> tuple[Gradient, ...]:
+        """Gradient operators; an operator of which nothing is said has one that reads everything."""
+        if self.gradients is not None:
+            return self.gradients
+        return (Gradient(f"{self.op_type}Grad", None, ("g", "x*", "y*")),)
+
+
+ZERO_GRADIENT = (Gradient("UnaryZeroGrad"),)
+"""Of operators whose gradient is zero everywhere."""
+
+_ROWS: dict[str, Operator] = {}
+
+
+def gradient(
+    op_type: str,
+    reads: str = "g",
+    of: int | Sequence[int] | None = 0,
+    *,
+    kernel: bool = False,
+    view: str = "",
+    removed_by: str = "",
+    required: bool = False,
+    traits: Trait = Trait.NONE,
+) -> Gradient:
+    """One entry of `operator`'s `gradients`; see `Gradient`."""
+    operands = (of,) if isinstance(of, int) else None if of is None else tuple(of)
+    return Gradient(op_type, operands, tuple(reads.split()), kernel, view, removed_by, required, traits)
+
+
+def operator(
+    op_type: str,
+    traits: Trait = Trait.NONE,
+    *,
+    gradients: Iterable[Gradient] | None = None,
+    inplace: Mapping[int, str] | str = "",
+    view: str = "",
+    batch: str = "",
+    ranks: str = "",
+    parameters: Mapping[int, str] = _NOTHING,
+    removed_by: str = "",
+    required: bool = False,
+    popxl: PopxlClass | None = None,
+) -> Operator:
+    """Declare an operator; see `Operator`. An `inplace` string is the form that overwrites the first operand.
+
+    Raises
+    ------
+    ValueError
+        It is declared already.
+    """
+    if op_type in _ROWS and not _ROWS[op_type].forward:
+        raise ValueError(f"the operator {op_type} is declared twice")
+    overwrites = ({0: inplace} if inplace else {}) if isinstance(inplace, str) else inplace
+    given = None if gradients is None else tuple(gradients)
+    row = Operator(
+        op_type, traits, given, overwrites, view, batch, ranks, parameters, removed_by, required, popxl
+    )  # fmt: skip
+    _ROWS[op_type] = row
+    for name in dict.fromkeys([*row.inplace.values(), *filter(None, [row.view])]):
+        _ROWS.setdefault(name, replace(row, op_type=name, inplace=_NOTHING, view="", popxl=None, forward=op_type))
+    for entry in given or ():
+        own = Operator(
+            entry.op_type, row.traits & _INHERITED | entry.traits, (), view=entry.view, forward=op_type,
+            removed_by=entry.removed_by, required=entry.required,
+        )  # fmt: skip
+        _ROWS.setdefault(entry.op_type, own)
+    return row
+
+
+def declared() -> Mapping[str, Operator]:
+    """The rows entered so far, by type; `registry.operators` fills the table first."""
+    return _ROWS
