@@ -1,0 +1,237 @@
+"""The shape of the code, in figures: `python -m benchmarks.structure [--at REVISION] [--list WHAT]`.
+
+What is read is the source, as text: nothing is imported. Imports inside functions and for types count like others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import subprocess
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+PACKAGES = ("popart_jax", "ipu_model", "patterns")
+OPERATOR_ROOM = "popart_jax.ops"
+FEWEST = 4  # names of operators that make a collection a table of operator facts
+ROOMS = (
+    ("ipu_model", "patterns", "popart_jax._compat", "popart_jax.errors", "popart_jax.enums", "popart_jax.logs"),
+    ("popart_jax.model",),
+    ("popart_jax.ops", "popart_jax.optimizers"),
+    ("popart_jax.lowering",),
+    ("popart_jax.builder",),
+    ("popart_jax.execution", "popart_jax.ir_view"),
+    ("popart_jax.profiling",),
+    ("popart_jax.session",),
+    ("popart_jax.popxl", "popart_jax.poponnx"),
+    ("popart_jax.popxl_addons",),
+    ("popart_jax.compare", "popart_jax.backend", "popart_jax.demo"),
+    ("popart_jax.commands",),
+    ("popart_jax.__main__",),
+)
+"""Floors of the house, lowest first: a module imports from its own floor and from those below."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One module: its dotted name, whether it is a package, and its syntax tree."""
+
+    name: str
+    is_package: bool
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    def absolute(self, node: ast.ImportFrom) -> str:
+        """The module that a ``from ... import`` names."""
+        if not node.level:
+            return node.module or ""
+        parts = self.name.split(".")
+        base = parts[: len(parts) - node.level + self.is_package]
+        return ".".join([*base, *filter(None, [node.module])])
+
+
+def read(root: Path) -> dict[str, Source]:
+    """All modules of the three packages."""
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            is_package = parts[-1] == "__init__"
+            name = ".".join(parts[:-1] if is_package else parts)
+            found[name] = Source(name, is_package, path.read_text(encoding="utf-8"))
+    return found
+
+
+def imports(source: Source, known: Mapping[str, Source]) -> set[str]:
+    """Modules of the project that this one imports, wherever in the file."""
+    found = set()
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = source.absolute(node)
+            inner = {f"{base}.{alias.name}" for alias in node.names}
+            found |= {name if name in known else base for name in inner}
+    return {name for name in found if name in known and name != source.name}
+
+
+def circles(arrows: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """Groups of modules that import one another (strongly connected components of two and more), largest first."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for start in arrows:
+        order.extend(_finished(start, arrows, seen))
+    back: dict[str, list[str]] = {name: [] for name in arrows}
+    for name, targets in arrows.items():
+        for target in targets:
+            back[target].append(name)
+    seen = set()
+    groups = [sorted(_finished(name, back, seen)) for name in reversed(order) if name not in seen]
+    return sorted((g for g in groups if len(g) > 1), key=len, reverse=True)
+
+
+def _finished(start: str, arrows: Mapping[str, Iterable[str]], seen: set[str]) -> Iterator[str]:
+    """Modules reachable from `start` that were not seen, each after those it leads to."""
+    if start in seen:
+        return
+    seen.add(start)
+    stack = [(start, iter(arrows[start]))]
+    while stack:
+        name, targets = stack[-1]
+        fresh = next((t for t in targets if t not in seen), None)
+        if fresh is None:
+            stack.pop()
+            yield name
+        else:
+            seen.add(fresh)
+            stack.append((fresh, iter(arrows[fresh])))
+
+
+def floor(module: str) -> int | None:
+    """The floor of a module; None for faces such as ``popart_jax`` itself."""
+    prefixes = {room: i for i, rooms in enumerate(ROOMS) for room in rooms}
+    parts = module.split(".")
+    names = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+    return next((prefixes[n] for n in names if n in prefixes), None)
+
+
+def upward(arrows: Mapping[str, Iterable[str]]) -> list[str]:
+    """Imports of a higher floor."""
+    pairs = ((a, b, floor(a), floor(b)) for a, targets in arrows.items() for b in targets)
+    return sorted(f"{a} -> {b}" for a, b, low, high in pairs if low is not None and high is not None and high > low)
+
+
+def operator_names(sources: Mapping[str, Source]) -> set[str]:
+    """Types that the contents of the operator table list."""
+    constants = (n for n in ast.walk(sources[f"{OPERATOR_ROOM}.contents"].tree) if isinstance(n, ast.Constant))
+    words = (word for c in constants if isinstance(c.value, str) for word in c.value.split())
+    return {word for word in words if word[:1].isupper() and word.isalnum()}
+
+
+def tables(sources: Mapping[str, Source]) -> list[str]:
+    """Module-level collections outside the operator room that name several operators."""
+    operators = operator_names(sources)
+    found = []
+    for source in sources.values():
+        if source.name.startswith(OPERATOR_ROOM):
+            continue
+        for node in source.tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                named = {w for w in _words(node.value) if w in operators or w.removesuffix("Op") in operators}
+                if len(named) >= FEWEST:
+                    found.append(f"{source.name}:{node.lineno} ({len(named)} operators)")
+    return found
+
+
+def _words(node: ast.AST) -> Iterator[str]:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+            yield from inner.value.split()
+
+
+def shared_private(sources: Mapping[str, Source], room: str) -> list[str]:
+    """Private attributes that a file of a room sets on `self` and another file of it reads."""
+    sets: dict[str, set[str]] = {}
+    reads: dict[str, set[str]] = {}
+    for source in sources.values():
+        if source.name.startswith(room):
+            for node in ast.walk(source.tree):
+                if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+                    own = (
+                        isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name) and node.value.id == "self"
+                    )
+                    (sets if own else reads).setdefault(node.attr, set()).add(source.name)
+    return sorted(name for name, where in sets.items() if reads.get(name, set()) - where)
+
+
+def measure(root: Path) -> dict[str, list[str]]:
+    """Everything that is counted, as lists that can be shown."""
+    sources = read(root)
+    arrows = {name: imports(source, sources) for name, source in sources.items()}
+    lines = Counter(dict.fromkeys(PACKAGES, 0))
+    for source in sources.values():
+        rooms = source.name.split(".")
+        lines[".".join(rooms[:2]) if rooms[0] == "popart_jax" and len(rooms) > 2 else rooms[0]] += source.text.count(
+            "\n"
+        )
+    groups = circles(arrows)
+    return {
+        "tables of operator facts outside the operator room": tables(sources),
+        "modules in the largest circle of imports": groups[0] if groups else [],
+        "circles of more than three modules": [" ".join(g) for g in groups if len(g) > 3],
+        "imports of a higher floor": upward(arrows),
+        "private attributes shared between files of session": shared_private(sources, "popart_jax.session"),
+        "imports inside functions": _inner_imports(sources),
+        **{f"lines of {name}": [""] * count for name, count in sorted(lines.items())},
+        "lines in all": [""] * sum(lines.values()),
+    }
+
+
+def _inner_imports(sources: Mapping[str, Source]) -> list[str]:
+    functions = ((s.name, f) for s in sources.values() for f in ast.walk(s.tree) if isinstance(f, ast.FunctionDef))
+    return [
+        f"{name}:{n.lineno}" for name, f in functions for n in ast.walk(f) if isinstance(n, ast.ImportFrom | ast.Import)
+    ]
+
+
+def measure_at(revision: str) -> dict[str, list[str]]:
+    """The same of an earlier revision."""
+    packed = subprocess.run(["git", "archive", revision, *PACKAGES], check=True, capture_output=True).stdout
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=BytesIO(packed)) as archive:
+            archive.extractall(folder, filter="data")
+        return measure(Path(folder))
+
+
+def main() -> None:
+    """Print the figures, beside those of an earlier revision if one is given."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--at", metavar="REVISION", help="compare with this revision")
+    parser.add_argument("--list", metavar="WHAT", help="show the places of the figures that contain this text")
+    given = parser.parse_args()
+    console = Console()
+    now = measure(Path(__file__).parent.parent)
+    before = measure_at(given.at) if given.at else {}
+    table = Table("figure", *([given.at] if before else []), "now")
+    for name in dict.fromkeys([*now, *before]):
+        table.add_row(name, *([str(len(before.get(name, [])))] if before else []), str(len(now.get(name, []))))
+    console.print(table)
+    for name, places in now.items():
+        if given.list and given.list in name:
+            console.print(f"\n{name}:", *places, sep="\n  ", markup=False)
+
+
+if __name__ == "__main__":
+    main()
