@@ -152,6 +152,20 @@ MODULES: Mapping[str, Mapping[str, str]] = {
 }
 
 
+DECLARED_IN: Mapping[str, str] = {
+    "AutoLossScaleProxy": "graphcore.listed",
+    "GetRandomSeed": "graphcore.listed",
+    "LossScaleUpdate": "graphcore.listed",
+    "Restore": "graphcore.listed",
+    "SoftPlusGrad": "activation",
+    "SoftSignGrad": "activation",
+    "Stash": "graphcore.listed",
+    "TiedGatherGrad": "popxl.tensors",
+    "UnaryZeroGrad": "graphcore.listed",
+}
+"""Module of the types that no translation has and whose names do not begin with the name of such an operator."""
+
+
 def places() -> dict[tuple[str, str], str]:
     """Module of every operator, by domain and name."""
     return {(d, op): m for d, modules in MODULES.items() for m, ops in modules.items() for op in ops.split()}

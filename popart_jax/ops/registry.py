@@ -20,7 +20,7 @@ from typing import Annotated, Any, Protocol, TypeVar, get_args, get_type_hints
 import jax
 import onnx_ir as ir
 
-from .contents import places
+from .contents import DECLARED_IN, places
 from .operator import Operator, declared
 
 
@@ -213,15 +213,15 @@ def _load_families() -> None:
 def _owners() -> dict[str, str]:
     """Module that declares an operator, by PopART's type: ONNX's translation first, then PopART's, then PopXL's."""
     order = {ONNX_DOMAIN: 0, "ai.graphcore": 1, "popxl": 2}
-    ranked = sorted((item for item in _PLACES.items() if item[0][0] in order), key=lambda item: -order[item[0][0]])
-    return {op: module for (_, op), module in ranked}
+    ranked = sorted(_PLACES.items(), key=lambda item: -order.get(item[0][0], len(order)))
+    return {op: module for (_, op), module in ranked} | DECLARED_IN
 
 
 @cache
-def _owner(op_type: str) -> str:
-    """The module of an operator, or of the one whose gradient or in-place form the name says it is; '' if unknown."""
+def _declaring(op_type: str) -> tuple[str, ...]:
+    """Modules that may declare a type: its own, then those of operators whose gradient or in-place form it may be."""
     owners = _owners()
-    return next((owners[op_type[:end]] for end in range(len(op_type), 0, -1) if op_type[:end] in owners), "")
+    return tuple(owners[op_type[:end]] for end in range(len(op_type), 0, -1) if op_type[:end] in owners)
 
 
 def facts(op_type: str) -> Operator:
@@ -229,12 +229,11 @@ def facts(op_type: str) -> Operator:
 
     An operator that nobody declared has a row without facts.
     """
-    module = _owner(op_type)
-    if module:
-        _import(module)
     known = declared()
-    if op_type not in known:
-        _load_families()
+    for module in _declaring(op_type):
+        _import(module)
+        if op_type in known:
+            break
     return known.get(op_type) or Operator(op_type)
 
 
