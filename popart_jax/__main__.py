@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import logging
 import os
 import runpy
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from . import commands, dropin
 from .errors import popart_exception
-from .logs import module_logger
 from .version import __version__
 
 PROGRAM = "python -m popart_jax"
@@ -81,26 +78,12 @@ def _program(given: Sequence[str]) -> int:
     return 0
 
 
-@contextlib.contextmanager
-def _told_once() -> Iterator[None]:
-    """Errors are not logged, unless a log was asked for."""
-    log = module_logger("popart")
-    before = log.level
-    if "POPART_LOG_LEVEL" not in os.environ:
-        log.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        log.setLevel(before)
-
-
 def _command(options: argparse.Namespace) -> int:
-    """One of the commands; what it refuses is told in one place and not logged as well."""
+    """Run one of the commands; what it refuses is one line on stderr."""
     run: Callable[[argparse.Namespace], int] = options.run
     where = f"{PROGRAM} {options.command}"
     try:
-        with _told_once():
-            return run(options)
+        return run(options)
     except (popart_exception, ImportError) as err:
         return _fail(where, err)
     except BrokenPipeError:  # whoever read the output has seen enough

@@ -18,6 +18,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_overloads, get
 
 import numpy as np
 
+from .errors import logs_errors
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -163,6 +165,8 @@ def _no_overload(fn: Callable[..., Any], reasons: list[str], args: tuple[Any, ..
 def checked(fn: F) -> F:
     """Check and convert arguments by the annotations of `fn`; with `typing.overload`s, by the first that fits.
 
+    Such a function is public: PopART's errors that leave it are logged.
+
     A function with overloads gets the values by keyword; it should take ``self, **values`` or have a default for
     every parameter that some overload lacks.
 
@@ -173,6 +177,7 @@ def checked(fn: F) -> F:
     """
     state: list[list[_Overload]] = []
 
+    @logs_errors
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         if not state:

@@ -5,38 +5,50 @@ Source: PopART's error hierarchy (popart, poplibs and poplar families are unrela
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import ClassVar
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
 
-_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+from .logs import module_logger
 
-
-@contextmanager
-def tentative() -> Iterator[None]:
-    """Scope of an attempt that may fail: its errors are not logged; who gives up calls `report`."""
-    token = _quiet.set(True)
-    try:
-        yield
-    finally:
-        _quiet.reset(token)
+C = TypeVar("C")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class popart_exception(Exception):
-    """Base of every error raised on account of a program, a model or an option; each is also logged at level error."""
+    """Base of every error raised on account of a program, a model or an option."""
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*args)
-        self.report()
+    logged = False
 
-    def report(self) -> None:
-        """Log the error, unless an attempt is under way that may do without."""
-        if _quiet.get():
-            return
-        from .logs import module_logger
 
-        module_logger("popart").error("%s", self)
+def log_error(error: popart_exception) -> None:
+    """Log an error at level error, as PopART does with each that reaches the program; a second call does nothing."""
+    if not error.logged:
+        error.logged = True
+        module_logger("popart").error("%s", error)
+
+
+def logs_errors(function: F) -> F:
+    """Decorator of public functions: errors that leave them are logged. Attempts inside the package log nothing."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except popart_exception as error:
+            log_error(error)
+            raise
+
+    return call  # pyright: ignore[reportReturnType]
+
+
+def logs_errors_of_methods(cls: type[C]) -> type[C]:
+    """Decorator of public classes: `logs_errors` for each public method that the class defines."""
+    for name, member in list(vars(cls).items()):
+        if inspect.isfunction(member) and not name.startswith("_"):
+            setattr(cls, name, logs_errors(member))
+    return cls
 
 
 PopartJaxError = popart_exception
@@ -124,16 +136,13 @@ class OpError(popart_exception):
 
     def __init__(self, text: str, op: str) -> None:
         self.text, self.named = text, False
-        with tentative():
-            super().__init__(text.format(*(f"input {i}" for i in range(text.count("{"))), op=op))
+        super().__init__(text.format(*(f"input {i}" for i in range(text.count("{"))), op=op))
 
     def name(self, op: str, inputs: Sequence[str]) -> None:
-        """Fill in the innermost operator and the names of its inputs; only then the error is logged."""
-        if self.named:
-            return
-        self.named = True
-        self.args = (self.text.format(*inputs, op=op),)
-        self.report()
+        """Fill in the innermost operator and the names of its inputs; later calls, from outer ones, do nothing."""
+        if not self.named:
+            self.named = True
+            self.args = (self.text.format(*inputs, op=op),)
 
 
 class NeedsConstantError(popart_exception, ValueError):

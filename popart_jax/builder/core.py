@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from .._calls import checked, convert, overloaded
-from ..errors import popart_exception
+from ..errors import logs_errors, popart_exception
 from ..model import attribute_names as names
 from ..model import tensors
 from ..model.check import check_model
@@ -45,6 +45,7 @@ class _BuilderCore(Placement):
         The ONNX checker refuses it.
     """
 
+    @logs_errors
     def __init__(self, modelProtoOrFilename: str | bytes | None = None, *, parent: _BuilderCore | None = None) -> None:
         super().__init__(parent)
         if modelProtoOrFilename is not None:

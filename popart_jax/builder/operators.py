@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..errors import logs_errors
 from . import attributes, subgraphs
 from .core import _BuilderCore
 from .table import Method, describe, methods
@@ -60,6 +61,7 @@ def _call(builder: OperatorSet, method: Method, values: dict[str, Any]) -> Any:
 def _generate(overloads: list[Method]) -> Callable[..., Any]:
     first = overloads[0]
 
+    @logs_errors
     def operator(self: OperatorSet, *args: Any, **kwargs: Any) -> Any:
         for method in overloads[:-1]:
             try:

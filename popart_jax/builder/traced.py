@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from ..errors import popart_exception, poplibs_exception, tentative
+from ..errors import popart_exception, poplibs_exception
 from ..logs import module_logger
 
 Type = tuple[ir.DataType | None, tuple[int, ...] | None]
@@ -41,8 +41,7 @@ def traced(node: ir.Node, version: int) -> Mapping[str, Type]:
     if any(None in known(v) for v in inputs) or any(a.type is ir.AttributeType.GRAPH for a in node.attributes.values()):
         return {}
     try:
-        with tentative():
-            return _trace(node, version)
+        return _trace(node, version)
     except (popart_exception, poplibs_exception) as err:
         module_logger("builder").info("The shape of %s is not known: %s", node.outputs[0].name, err)
         return {}

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from patterns import static_shape
 
 from ..builder.infer import infer, set_type
-from ..errors import popart_exception, tentative
+from ..errors import popart_exception
 from . import nodes
 
 
@@ -48,5 +48,5 @@ def _bind_scan(node: ir.Node, body: ir.Graph) -> None:
 
 
 def _infer(node: ir.Node, opset: int) -> None:
-    with contextlib.suppress(popart_exception), tentative():  # the session says what is wrong; here a type is unknown
+    with contextlib.suppress(popart_exception):  # the session says what is wrong; here a type is unknown
         infer(node, node.version or opset)

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._calls import overloaded
 from ..enums import DataType
-from ..errors import popart_exception
+from ..errors import logs_errors, popart_exception
 from .dtypes import BY_NUMPY, element_type, host_type
 
 
@@ -168,6 +168,7 @@ def _get_popart_type(dtype: np.dtype) -> str:
     return row.name
 
 
+@logs_errors
 def getTensorInfo(npArr: np.ndarray, /) -> _TensorInfoCore:
     """Tensor info of an array.
 

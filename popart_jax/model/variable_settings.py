@@ -6,7 +6,7 @@ from typing import Any, overload
 
 from .._calls import overloaded
 from ..enums import CommGroupType, VariableRetrievalMode
-from ..errors import popart_exception, popart_internal_exception
+from ..errors import logs_errors, popart_exception, popart_internal_exception
 from .settings import Settings
 
 
@@ -19,6 +19,7 @@ class ReplicaGrouping:
         The sizes do not divide the replicas into such groups.
     """
 
+    @logs_errors
     def __init__(self, numReplicas: int, stride: int = 1, groupSize: int | None = None) -> None:
         size = numReplicas if groupSize is None else groupSize
         if min(numReplicas, stride, size) < 1 or numReplicas % (stride * size):
@@ -87,6 +88,7 @@ class CommGroup(Settings):
         self.type = type
         self.replicaGroupSize = replicaGroupSize
 
+    @logs_errors
     def toReplicaGrouping(self, numReplicas: int) -> ReplicaGrouping:
         """The groups among `numReplicas` replicas.
 
@@ -152,6 +154,7 @@ class VariableSettings:
         self._mode = retrievalMode_ if mode is None else mode
         self.verify()
 
+    @logs_errors
     def verify(self) -> None:
         """Raise popart_exception if the group type needs a size and has none."""
         sized = (CommGroupType.Consecutive, CommGroupType.Orthogonal)

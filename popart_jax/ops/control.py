@@ -18,7 +18,7 @@ import onnx_ir as ir
 from jax import lax
 
 from .._compat.jax import Tracer
-from ..errors import popart_exception, tentative
+from ..errors import popart_exception
 from .arrays import device_dtype, dtype_name
 from .gradients import refuse_gradient
 from .operator import MOVES_DATA, NOT_OUTLINED, PopxlClass, operator
@@ -67,8 +67,7 @@ def if_(cond, /, *, then_branch, else_branch):
         return then_branch() if value else else_branch()
     flag = cond.reshape(()) != 0
     try:
-        with tentative():
-            return lax.cond(flag, lambda: _arrays(then_branch()), lambda: _arrays(else_branch()))
+        return lax.cond(flag, lambda: _arrays(then_branch()), lambda: _arrays(else_branch()))
     except popart_exception as err:
         return _only_sound_branch(flag, then_branch, else_branch, err)
     except TypeError as err:
@@ -108,7 +107,6 @@ def _only_sound_branch(
     """One branch does not fit to the shapes of this call: run the other, and fail when the condition picks it."""
     reasons = {True: _failure(then_branch), False: _failure(else_branch)}
     if (reasons[True] is None) == (reasons[False] is None):
-        err.report()
         raise err
     bad = reasons[True] is not None
     reason = f"An If took a branch that does not fit to the shapes of this call: {reasons[bad]}"
@@ -120,8 +118,7 @@ def _only_sound_branch(
 def _failure(branch: Subgraph) -> popart_exception | None:
     """Why a branch can't be traced: its shapes do not fit, which matters only if the condition picks it."""
     try:
-        with tentative():
-            jax.eval_shape(lambda: _arrays(branch()))
+        jax.eval_shape(lambda: _arrays(branch()))
     except popart_exception as err:
         return err
     return None

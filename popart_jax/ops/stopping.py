@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import ProgramAborted, popart_exception, popart_runtime_error, tentative
+from ..errors import ProgramAborted, popart_exception, popart_runtime_error
 
 _KINDS = {c.__name__: c for c in (popart_runtime_error, ProgramAborted)}
 _SAID = re.compile(rf"\b({'|'.join(_KINDS)}): (.+)")
@@ -34,8 +34,7 @@ def as_raised(err: Exception) -> Exception:
     if not said:
         return err
     kind, reason = said[-1]
-    with tentative():  # it was logged when it was raised
-        return _KINDS[kind](reason)
+    return _KINDS[kind](reason)
 
 
 @cache

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from ..enums import DataType
-from ..errors import popart_exception
+from ..errors import logs_errors, popart_exception
 from .clip_norm import ClipNormSettings, check_clips
 from .values import OptimizerValue, OptimizerValueMap, parse
 
@@ -62,6 +62,7 @@ class Optimizer:
                 kind = "Non-positive" if positive else "Negative"
                 raise popart_exception(f"{kind} {words} ({value.val():g}) in {self._family}")
 
+    @logs_errors
     def insertSpecific(self, id: str, pyd: Mapping[str, Any], /) -> None:
         """Give one weight its own values; what `pyd` leaves out is taken from the current defaults.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import popart_exception
+from ..errors import logs_errors, popart_exception
 
 
 class OptimizerValue:
@@ -63,6 +63,7 @@ class OptimizerValueMap:
         """Whether a weight (or any) has a value of its own."""
         return bool(self._specific) if weight is None else weight in self._specific
 
+    @logs_errors
     def insert(self, weight: str, value: OptimizerValue) -> None:
         """Set the value of one weight.
 

@@ -13,7 +13,7 @@ from .. import ir_view
 from .._calls import checked
 from .._collector import without_collector
 from ..enums import DeviceConnectionType, VirtualGraphMode
-from ..errors import popart_exception, popart_runtime_error, tentative
+from ..errors import logs_errors_of_methods, popart_exception, popart_runtime_error
 from ..logs import module_logger
 from ..model.debug import recording
 from ..model.dtypes import BY_NUMPY
@@ -55,6 +55,7 @@ class _DeviceUse:
 _uses: weakref.WeakKeyDictionary[Any, _DeviceUse] = weakref.WeakKeyDictionary()
 
 
+@logs_errors_of_methods
 class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
     """A prepared model, its engine once there is one, and the host's side of weights and seed."""
 
@@ -68,7 +69,7 @@ class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMetho
             if self._prepared.program.training is not None and self._prepared.program.training.scaling is not None:
                 self._prepared = prepare(request, ir_view.tracked_gradients(ir_facts(self._prepared)))
         except popart_exception:
-            with contextlib.suppress(popart_exception), tentative():  # a model that can't even be read
+            with contextlib.suppress(popart_exception):  # a model that can't even be read
                 developer_output.dump(lambda: forward_text(request))
             raise
         if request.options.virtualGraphMode is VirtualGraphMode.Auto:

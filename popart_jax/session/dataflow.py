@@ -6,7 +6,7 @@ from typing import Any, overload
 
 from .._calls import overloaded
 from ..enums import AnchorReturnTypeId, ExchangeStrategy, TileSet
-from ..errors import popart_exception
+from ..errors import logs_errors, popart_exception
 
 _IDS = {"ALL": AnchorReturnTypeId.All, "FINAL": AnchorReturnTypeId.Final, "SUM": AnchorReturnTypeId.Sum}
 _EVERY_N = "EVERYN"
@@ -53,6 +53,7 @@ class AnchorReturnType:
         """The kind."""
         return self._id
 
+    @logs_errors
     def rp(self) -> int:
         """The period of EveryN.
 
@@ -169,6 +170,7 @@ class DataFlow:
         """Names of the anchored tensors."""
         return list(self._anchors)
 
+    @logs_errors
     def art(self, anchorId: str, /) -> AnchorReturnType:
         """Return type of an anchor.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._calls import checked
 from ..enums import DeviceConnectionType, DeviceSelectionCriterion, DeviceType, SyncPattern
-from ..errors import popart_exception, poplar_exception
+from ..errors import logs_errors, popart_exception, poplar_exception
 from .ipu_pool import IPU_COUNT_VARIABLE, POOL, Lease
 
 TARGETS = {"ipu1": "mk1", "ipu2": "mk2", "ipu21": "bow"}  # PopART's architecture names and the IPU model's
@@ -101,6 +101,7 @@ class DeviceInfo:
         """Whether the device is attached."""
         return self._attached
 
+    @logs_errors
     def attach(self) -> bool:
         """Attach the device; False if somebody else has it.
 
@@ -194,6 +195,7 @@ class DeviceManager:
         """A CPU device: one IPU with one tile, for reports' sake."""
         return DeviceInfo(DeviceType.Cpu, version="<unknown-cpu>", architecture="<unknown-cpu>", workers=1)
 
+    @logs_errors
     def createIpuModelDevice(self, e: Mapping[str, Any], /) -> DeviceInfo:
         """A model of IPUs; options ``numIPUs`` (1), ``tilesPerIPU`` (4), ``compileIPUCode``, ``ipuVersion`` (ipu2).
 
@@ -243,6 +245,7 @@ class DeviceManager:
             driver_ids=(0,),
         )
 
+    @logs_errors
     def createOfflineIpuFromDeviceInfo(self, deviceInfo: DeviceInfo, /) -> DeviceInfo:
         """An offline device like an existing one.
 
@@ -412,6 +415,7 @@ def _emulated(number: int, ipus: tuple[int, ...], tiles: int, connection: Device
     )
 
 
+@logs_errors
 def syncPatternFromString(str: str, /) -> SyncPattern:
     """The sync pattern of a text: full, singlePipeline or replicaAndLadder.
 

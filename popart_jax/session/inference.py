@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import logs_errors_of_methods
 from .core import SessionCore
 from .older import accepts_older_spellings
 from .requests import make_request
 
 
+@logs_errors_of_methods
 class InferenceSession(SessionCore):
     """Runs a model forward.
 

@@ -15,7 +15,7 @@ import onnx
 
 from .._calls import checked
 from ..enums import ReductionType
-from ..errors import popart_exception
+from ..errors import logs_errors, logs_errors_of_methods, popart_exception
 from ..model import attribute_names
 from ..model.dtypes import element_type
 from ..model.input_shapes import InputShapeInfo
@@ -140,6 +140,7 @@ def accepts_older_spellings(init: Callable[..., None]) -> Callable[..., None]:
     """Let a session's constructor also take ``dataFeed`` for ``dataFlow`` and ``losses``, a list of loss objects."""
     signature = inspect.signature(init)
 
+    @logs_errors
     @functools.wraps(init)
     def construct(self: Any, *args: Any, **kwargs: Any) -> None:
         if "dataFeed" in kwargs:
@@ -159,6 +160,7 @@ def accepts_older_spellings(init: Callable[..., None]) -> Callable[..., None]:
     return construct
 
 
+@logs_errors_of_methods
 class OlderOptimizerMethods:
     """``updateOptimizer`` and ``optimizerFromHost``, which together are ``updateOptimizerFromHost``."""
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from .._calls import checked
-from ..errors import popart_exception, popart_runtime_error
+from ..errors import logs_errors_of_methods, popart_exception, popart_runtime_error
 from ..model import external
 
 RNG_WORDS = 2
@@ -44,6 +44,7 @@ def move_external_data(tensors: Iterable[onnx.TensorProto], source: str, target:
         entry.value = target
 
 
+@logs_errors_of_methods
 class RemoteMethods:
     """RNG state, external locations, and what only makes sense on hardware."""
 

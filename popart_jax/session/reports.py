@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import cbor2
 
 from ..enums import DeviceType, Instrumentation
-from ..errors import popart_runtime_error, poplar_exception
+from ..errors import logs_errors_of_methods, popart_runtime_error, poplar_exception
 
 if TYPE_CHECKING:
     import ipu_model
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .profile_report import ProfileReport
 
 
+@logs_errors_of_methods
 class ReportMethods:
     """Report queries of a session; everything is modelled, nothing measured."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._calls import checked
 from ..enums import DeviceConnectionType, SyntheticDataMode
-from ..errors import popart_exception, popart_runtime_error
+from ..errors import log_error, popart_exception, popart_runtime_error
 from ..execution.compiled import to_host
 from ..ops.stopping import as_raised
 from . import callbacks, feeding, numeric_checks
@@ -58,8 +58,14 @@ class RunMethods:
                     ready[1]()
                     return
             self._run_anew(*args, **kwargs)
+        except popart_exception as err:
+            log_error(err)
+            raise
         except jax.errors.JaxRuntimeError as err:
-            raise as_raised(err) from None
+            raised = as_raised(err)
+            if isinstance(raised, popart_exception):
+                log_error(raised)
+            raise raised from None
 
     def _run_anew(self, *args: Any, **kwargs: Any) -> None:
         """A run whose arguments are looked at."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .._calls import checked
-from ..errors import popart_runtime_error
+from ..errors import logs_errors_of_methods, popart_runtime_error
 from ..logs import module_logger
 from .engine import Engine
 from .preparing import Prepared
@@ -31,6 +31,7 @@ def to_int(words: np.ndarray) -> int:
     return int(words[0]) | int(words[1]) << 32
 
 
+@logs_errors_of_methods
 class SeedMethods:
     """Setting and reading the random seed of a session."""
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import logs_errors_of_methods
 from ..optimizers import Optimizer
 from .core import SessionCore
 from .older import OlderOptimizerMethods, accepts_older_spellings
 from .requests import make_request
 
 
+@logs_errors_of_methods
 class TrainingSession(SessionCore, OlderOptimizerMethods):
     """Trains a model.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from .._calls import checked
 from ..enums import SyntheticDataMode
-from ..errors import popart_runtime_error
+from ..errors import logs_errors_of_methods, popart_runtime_error
 from ..model.load import load_proto
 from . import saving
 from .engine import Engine
@@ -16,6 +16,7 @@ from .weights import HostWeights
 from .weightsio import IWeightsIO, PyWeightsIO
 
 
+@logs_errors_of_methods
 class WeightMethods:
     """The host copy of weights, the device copy, and what lies between."""
 

@@ -195,8 +195,21 @@ def test_texts(case: tuple[Callable[[], Any], type[Exception], str], monkeypatch
     assert isinstance(caught.value, popart.popart_exception) == issubclass(kind, popart.popart_exception)
 
 
-def test_each_error_is_logged_once(capfd) -> None:
-    call, _, text = TABLE["broadcast"]
-    with pytest.raises(popart.popart_exception):
+OF_POPART = {name: case for name, case in TABLE.items() if issubclass(case[1], popart.popart_exception)}
+
+
+@pytest.mark.parametrize("case", OF_POPART.values(), ids=OF_POPART)
+def test_each_error_is_logged_once(case: tuple[Callable[[], Any], type[Exception], str], capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    call, _, text = case
+    with pytest.raises(popart.popart_exception) as caught:
         call()
-    assert capfd.readouterr().err.count(f" E: {text}") == 1
+    lines = [line for line in capfd.readouterr().err.split("\n") if " E: " in line]
+    assert len(lines) == 1
+    assert lines[0].endswith(f" E: {caught.value.args[0]}".split("\n")[0])
+    assert text in caught.value.args[0]
+
+
+def test_an_error_that_nobody_is_given_is_not_logged(capfd) -> None:
+    popart.popart_exception("made, and never raised")
+    assert not capfd.readouterr().err
