@@ -1,17 +1,17 @@
 """`onnx_ir` without the quarter second that importing sympy takes: only arithmetic with symbolic sizes needs it.
 
-A finder stands before the others until `onnx_ir` is imported. While that module runs, it gets a stand-in for sympy,
-which imports the real one when a function of it is called or, later, when anything of it is looked up.
+`onnx_ir` becomes a lazy module, which runs at the first import. While it runs, it gets a stand-in for sympy, which
+imports the real one when a function of it is called or, later, when anything of it is looked up.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
+from collections.abc import Callable
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
+from importlib.util import LazyLoader, find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
 
@@ -62,20 +62,10 @@ class _Lean(Loader):
                 del sys.modules["sympy"]
 
 
-class _Finder(MetaPathFinder):
-    """Finds `onnx_ir` once."""
-
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None):
-        if fullname != _NAME:
-            return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Lean(spec.loader)
-        return spec
-
-
 def import_lean() -> None:
     """Let the first import of `onnx_ir` do without sympy."""
-    if _NAME not in sys.modules:
-        sys.meta_path.insert(0, _Finder())
+    if _NAME in sys.modules or (spec := find_spec(_NAME)) is None or spec.loader is None:
+        return
+    spec.loader = LazyLoader(_Lean(spec.loader))
+    module = sys.modules[_NAME] = module_from_spec(spec)
+    spec.loader.exec_module(module)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from .feeds import check_fed
 from .interpreter import Settings, evaluate
 from .passes import compiler_options, rewrite_for_kernels
 from .passes.autotune import folder as findings_folder
-from .resolve import check_supported
+from .resolve import Plans, check_supported
 from .with_weights import Inference
 
 _WIDE = {ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.DOUBLE, ir.DataType.COMPLEX128}
@@ -42,11 +42,14 @@ class OnnxFunction:
         Dropout and batch normalisation behave as in training.
     wide : bool
         64-bit types reach the device.
+    plans : Plans
+        Plans of the model's graphs, for calls outside jit.
     """
 
     model: ir.Model
     training: bool
     wide: bool
+    plans: Plans = field(default_factory=Plans, repr=False)
 
     def __call__(
         self, params: Mapping[str, Any], inputs: Mapping[str, Any], key: jax.Array | None = None
@@ -71,7 +74,8 @@ class OnnxFunction:
         settings = Settings(dict(self.model.opset_imports), self.training, key)
         with self.precision():
             fed = check_inputs(graph, inputs)
-            results = evaluate(graph, {**params, **fed}, [v.name or "" for v in graph.outputs], settings)
+            wanted = [v.name or "" for v in graph.outputs]
+            results = evaluate(graph, {**params, **fed}, wanted, settings, self.plans)
             return {name: _traced(x) for name, x in results.items()} if staged() else results
 
     def precision(self) -> contextlib.AbstractContextManager[Any]:

@@ -23,7 +23,7 @@ from .effects import Cell, Program, Storage, settle
 from .failure import described, explain, lacking, node_error, unmade
 from .operand_ranks import misranked
 from .remembered import Remembered
-from .resolve import EFFECTS, Plan, Step, label, make_plan
+from .resolve import EFFECTS, Plan, Plans, Step, label
 from .schema_body import run_body
 
 
@@ -63,12 +63,13 @@ Env = dict[ir.Value, Any]
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """State of one walk: settings, values so far, the walk of the enclosing graph, and what the program keeps."""
+    """State of one walk: settings, values so far, the walk of the enclosing graph, what the program keeps, plans."""
 
     settings: Settings
     env: Env
     outer: Walk | None = None
     program: Program | None = None
+    plans: Plans = field(default_factory=Plans)
 
     def read(self, value: ir.Value) -> Any:
         """Value computed here or in an enclosing graph; constants are read where they stand."""
@@ -96,8 +97,8 @@ class Walk:
         missing = [n for n in (name, *bound) if n not in known]
         if missing:
             raise popart_exception(f"The graph has no tensor(s) {missing}")
-        inner = Walk(self.settings, {known[n]: v for n, v in bound.items()}, self)
-        run(make_plan(graph, (known[name],), self.settings.opsets, inner.env), inner)
+        inner = Walk(self.settings, {known[n]: v for n, v in bound.items()}, self, plans=self.plans)
+        run(self.plans.of(graph, (known[name],), self.settings.opsets, inner.env), inner)
         return inner.read(known[name])
 
     def storage(self, value: ir.Value) -> Storage:
@@ -108,7 +109,13 @@ class Walk:
         return found
 
 
-def evaluate(graph: ir.Graph, bindings: Mapping[str, Any], want: Sequence[str], settings: Settings) -> dict[str, Any]:
+def evaluate(
+    graph: ir.Graph,
+    bindings: Mapping[str, Any],
+    want: Sequence[str],
+    settings: Settings,
+    plans: Plans | None = None,
+) -> dict[str, Any]:
     """Compute the named tensors of a graph.
 
     Parameters
@@ -122,6 +129,8 @@ def evaluate(graph: ir.Graph, bindings: Mapping[str, Any], want: Sequence[str], 
         Names of tensors of this graph.
     settings : Settings
         Opsets, training flag, random key, gradient probes.
+    plans : Plans, optional
+        Plans of earlier walks of this graph, for callers that walk it often.
 
     Raises
     ------
@@ -133,8 +142,8 @@ def evaluate(graph: ir.Graph, bindings: Mapping[str, Any], want: Sequence[str], 
     if missing:
         raise popart_exception(f"The graph has no tensor(s) {missing}; known are {sorted(named)[:50]}")
     wanted = tuple(named[n] for n in want)
-    walk = Walk(settings, {named[n]: v for n, v in bindings.items()})
-    run(make_plan(graph, wanted, settings.opsets, walk.env), walk)
+    walk = Walk(settings, {named[n]: v for n, v in bindings.items()}, plans=Plans() if plans is None else plans)
+    run(walk.plans.of(graph, wanted, settings.opsets, walk.env), walk)
     return {n: walk.read(v) for n, v in zip(want, wanted, strict=True)}
 
 
@@ -296,6 +305,7 @@ class Body:
         if settings.key is not None:
             key = jax.random.fold_in(settings.key, self.number)
             settings = replace(settings, key=key if iteration is None else jax.random.fold_in(key, iteration))
-        inner = Walk(settings, dict(zip(self.graph.inputs, args, strict=False)), self.walk, self.walk.program)
-        run(make_plan(self.graph, tuple(self.graph.outputs), settings.opsets), inner)
+        walk = self.walk
+        inner = Walk(settings, dict(zip(self.graph.inputs, args, strict=False)), walk, walk.program, walk.plans)
+        run(walk.plans.of(self.graph, tuple(self.graph.outputs), settings.opsets), inner)
         return tuple(inner.read(v) for v in self.graph.outputs)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from .resolve import make_plan, needs
+from .resolve import needs
 from .static import from_constants, is_static
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def passes(node: ir.Node, body: Body, start: Sequence[Any], most: int) -> int | 
     for i in range(most):
         env = {**outer, inputs[0]: np.asarray(i, np.int64), inputs[1]: np.asarray(True)}
         env.update((inputs[2 + j], value) for j, value in zip(carried, values, strict=True))
-        walk = Walk(settings, env, body.walk)
-        run(make_plan(body.graph, wanted, settings.opsets), walk)
+        walk = Walk(settings, env, body.walk, plans=body.walk.plans)
+        run(walk.plans.of(body.graph, wanted, settings.opsets), walk)
         going, *values = (walk.read(v) for v in wanted)
         if not all(is_static(v) for v in (going, *values)):
             return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -34,8 +33,25 @@ class Plan:
     wanted: tuple[ir.Value, ...]
 
 
-_PlanKey = tuple[int, tuple[int, ...], frozenset[int]]
-_plans: weakref.WeakKeyDictionary[ir.Graph, dict[_PlanKey, Plan]] = weakref.WeakKeyDictionary()
+class Plans:
+    """Plans of graphs that stay as they are while this object lives: a body that runs often is planned once."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[ir.Graph, tuple[ir.Value, ...], frozenset[ir.Value]], Plan] = {}
+
+    def of(
+        self,
+        graph: ir.Graph,
+        wanted: tuple[ir.Value, ...],
+        opsets: Mapping[str, int],
+        bound: Iterable[ir.Value] = (),
+    ) -> Plan:
+        """As `make_plan`, for one and the same `opsets`."""
+        key = (graph, wanted, _computed(bound))
+        plan = self._made.get(key)
+        if plan is None:
+            plan = self._made[key] = make_plan(graph, wanted, opsets, bound)
+        return plan
 
 
 def captured(graph: ir.Graph) -> set[ir.Value]:
@@ -97,22 +113,11 @@ def stable_number(node: ir.Node, position: int) -> int:
 def make_plan(
     graph: ir.Graph, wanted: tuple[ir.Value, ...], opsets: Mapping[str, int], bound: Iterable[ir.Value] = ()
 ) -> Plan:
-    """Steps that `wanted` depends on, in graph order; remembered per graph.
+    """Steps that `wanted` depends on, in graph order.
 
     `bound` values are given: what leads to them does not run.
     """
-    given = frozenset(v for v in bound if v.producer() is not None)
-    key = (len(graph), tuple(id(v) for v in wanted), frozenset(id(v) for v in given))
-    known = _plans.setdefault(graph, {})
-    plan = known.get(key)
-    if plan is None or plan.wanted != wanted:
-        plan = known[key] = _make_plan(graph, wanted, opsets, given)
-    return plan
-
-
-def _make_plan(
-    graph: ir.Graph, wanted: tuple[ir.Value, ...], opsets: Mapping[str, int], given: frozenset[ir.Value]
-) -> Plan:
+    given = _computed(bound)
     live = set(wanted) - given
     steps: list[Step] = []
     numbered = list(enumerate(graph))
@@ -130,9 +135,9 @@ def _make_plan(
     return Plan(tuple(reversed(steps)), wanted)
 
 
-def forget(graph: ir.Graph) -> None:
-    """Drop the remembered plans of a graph that was rewritten."""
-    _plans.pop(graph, None)
+def _computed(values: Iterable[ir.Value]) -> frozenset[ir.Value]:
+    """Those of the values that a node makes."""
+    return frozenset(v for v in values if v.producer() is not None)
 
 
 EFFECTS = {"PrintTensor", "Abort", "HostLoad", "HostStore", "RemoteStore", "MultiExchange"}

@@ -20,7 +20,7 @@ from ..execution.replicas import mesh_for, replicate, spec
 from ..lowering.calls import touched
 from ..lowering.effects import Program, effect_of
 from ..lowering.interpreter import Settings, Walk, run
-from ..lowering.resolve import Plan, forget, make_plan
+from ..lowering.resolve import Plan, make_plan
 from ._create import FAULT, PRINTED
 from ._internal.alias import alias_sets
 from ._internal.enums import ExecutionContext
@@ -147,7 +147,6 @@ class Step:
 
     def plan(self, wanted: tuple[ir.Value, ...], env: Mapping[ir.Value, Any]) -> Plan:
         """Steps of this program's operators only."""
-        forget(self.layout.graph)
         whole = make_plan(self.layout.graph, wanted, _SETTINGS.opsets, env)
         mine = tuple(s for s in whole.steps if s.node.meta["op"]._settings.executionContext in self.contexts)
         return Plan(mine, wanted)
