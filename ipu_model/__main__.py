@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ipu_model.report.model import Report
+from ipu_model.report.report import Report
 
 
 def main(argv: Sequence[str] | None = None) -> int:

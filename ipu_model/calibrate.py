@@ -9,11 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
-from scipy.optimize import nnls
+from scipy.optimize import least_squares, nnls
 
 from ipu_model.published.formula import FIXED, Formula
 from ipu_model.target import Target
@@ -85,8 +82,6 @@ def calibrate(
     *,
     names: Iterable[str] = (),
     keep: float = 0.5,
-    steps: int = 3000,
-    learning_rate: float = 0.02,
 ) -> Calibration:
     """Fit constants to figures with the plans frozen.
 
@@ -100,8 +95,6 @@ def calibrate(
         Prefixes of the constants to fit; all that the figures depend on by default.
     keep : float
         Fraction of the workloads used for the fit; the rest validates it. 1 fits on everything.
-    steps, learning_rate : int, float
-        Of Adam, on the logarithms of the constants.
 
     Returns
     -------
@@ -116,15 +109,14 @@ def calibrate(
     train, validation = split_by_case(rows, keep) if keep < 1 else (rows, [])
     prefixes = tuple(names) or ("",)
     fit_ids = {id(f) for f in train}
-    fitted = _fit([m for m in models if id(m[0]) in fit_ids], prefixes, steps, learning_rate)
+    fitted = _fit([m for m in models if id(m[0]) in fit_ids], prefixes)
     errors = [_errors([m for m in models if (id(m[0]) in fit_ids) == first], fitted) for first in (True, False)]
     base = target if isinstance(target, Target) else models[0][2]
     return Calibration(base.with_fitted(fitted), fitted, errors[0], errors[1] if validation else {})
 
 
-def _fit(
-    models: list[tuple[Figure, Formula, Target]], prefixes: tuple[str, ...], steps: int, rate: float
-) -> dict[str, float]:
+def _fit(models: list[tuple[Figure, Formula, Target]], prefixes: tuple[str, ...]) -> dict[str, float]:
+    """Least squares of the logarithms of predicted over published, soft for figures, plain for the prior."""
     used = sorted({n for _, m, _ in models for n in m.constants() if n.startswith(prefixes)})
     if not used:
         return {}
@@ -138,30 +130,34 @@ def _fit(
             matrix[i, j] = _row(m, m.alternatives[min(j, len(m.alternatives) - 1)], chip, columns)
         scale[i] = columns.get(m.scale, len(used))
         goal[i] = _amount(m, chip, float(figure["value"]))
-
     balance = np.array(_balance(models))
-    start = _start(models, used, matrix[:, 0], scale, goal, balance)
-    # scaled so that every logarithm starts at zero and single precision suffices
-    a, y = jnp.asarray(matrix * np.append(start, 1.0) / goal[:, None, None]), jnp.ones(len(goal))
-    weights = jnp.asarray(balance)
+    start = np.append(_start(models, used, matrix[:, 0], scale, goal, balance), 1.0)
+    shares = matrix * start / goal[:, None, None]  # of each constant in each figure, where the search starts
+    rows, count = np.arange(len(models)), len(models)
 
-    def loss(logs: jax.Array) -> jax.Array:
-        constants = jnp.append(jnp.exp(logs), 1.0)
-        stretch = constants[scale] * jnp.asarray(np.append(start, 1.0))[scale]
-        error = jnp.log(jnp.maximum(jnp.max(a @ constants, axis=1) * stretch, 1e-30) / y) / SOFTNESS
-        return jnp.sum(weights * (jnp.sqrt(1 + error**2) - 1)) + PRIOR * jnp.sum(logs**2)
+    def residuals(logs: np.ndarray) -> np.ndarray:
+        constants = np.append(np.exp(logs), 1.0)
+        amount = np.max(shares @ constants, axis=1) * constants[scale] * start[scale]
+        return np.append(np.log(np.maximum(amount, 1e-30)) / SOFTNESS, np.sqrt(2 * PRIOR) * logs)
 
-    schedule = optax.cosine_decay_schedule(rate, steps, 0.01)
-    optimizer = optax.adam(schedule)
-    logs = jnp.zeros(len(used))
+    def jacobian(logs: np.ndarray) -> np.ndarray:
+        constants = np.append(np.exp(logs), 1.0)
+        sums = shares @ constants
+        chosen = np.argmax(sums, axis=1)
+        slopes = shares[rows, chosen] * constants / np.maximum(sums[rows, chosen], 1e-30)[:, None]
+        slopes[rows, scale] += 1.0
+        return np.vstack([slopes[:, :-1] / SOFTNESS, np.sqrt(2 * PRIOR) * np.eye(len(used))])
 
-    def step(carry: tuple, _: None) -> tuple[tuple, None]:
-        logs, state = carry
-        updates, state = optimizer.update(jax.grad(loss)(logs), state)
-        return (optax.apply_updates(logs, updates), state), None
+    def loss(squares: np.ndarray) -> np.ndarray:
+        """Value and two derivatives, figure by figure: ``2 w (sqrt(1 + z) - 1)`` for figures, ``z`` for the prior."""
+        root = np.sqrt(1 + squares[:count])
+        soft = balance * np.array([2 * (root - 1), 1 / root, -0.5 / root**3])
+        prior = squares[count:]
+        return np.hstack([soft, [prior, np.ones_like(prior), np.zeros_like(prior)]])
 
-    (logs, _), _ = jax.jit(lambda c: jax.lax.scan(step, c, None, length=steps))((logs, optimizer.init(logs)))
-    return dict(zip(used, (start * np.exp(np.asarray(logs, dtype=np.float64))).tolist(), strict=True))
+    minimise: Any = least_squares  # its annotations know only the names of built-in losses and derivatives
+    found = minimise(residuals, np.zeros(len(used)), jacobian, loss=loss, x_scale="jac")
+    return dict(zip(used, (start[:-1] * np.exp(found.x)).tolist(), strict=True))
 
 
 def _start(

@@ -1,5 +1,6 @@
 """What the caller may decide about a profile, with the defaults of the tool chain that is modelled."""
 
+# pyright: strict
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -57,7 +58,7 @@ class ModelOptions:
     half_arithmetic: bool = False
     overlap_io: bool = False
     io_tiles: int = 0
-    trip_counts: Mapping[str, int] = field(default_factory=dict)
-    axis_sizes: Mapping[str, int] = field(default_factory=dict)
+    trip_counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    axis_sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     all_reduce: str = "ring"
     smooth: float = 0.0

@@ -1,5 +1,6 @@
 """Where the parts of a program run, said by the caller: node names to attributes (the model knows no ONNX)."""
 
+# pyright: strict
 from __future__ import annotations
 
 from collections.abc import Mapping

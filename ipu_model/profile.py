@@ -17,7 +17,7 @@ from ipu_model.options import ModelOptions
 from ipu_model.placement import EVERYTHING_HERE, Argument, Placement
 from ipu_model.pricing import Priced, price
 from ipu_model.report.build import build
-from ipu_model.report.model import Report
+from ipu_model.report.report import Report
 from ipu_model.schedule import timing
 from ipu_model.target import Target
 from ipu_model.walk import Program, walk

@@ -25,7 +25,7 @@ from ipu_model.costs.layout import MARKS, VIEWS
 from ipu_model.options import ModelOptions
 from ipu_model.placement import Argument, Placement
 from ipu_model.pricing import price
-from ipu_model.report.model import Report
+from ipu_model.report.report import Report
 from ipu_model.walk import Op, walk
 
 FREE = frozenset((*VIEWS, *MARKS))

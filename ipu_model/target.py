@@ -5,6 +5,7 @@ What decides the *shape* of a plan (tiles, units, memory sizes) is static and ha
 that also says where it comes from; see `ipu_model.targets`.
 """
 
+# pyright: strict
 from __future__ import annotations
 
 import dataclasses
@@ -18,6 +19,10 @@ from typing import Any
 import jax
 
 ENTRY_POINT_GROUP = "popart_jax.targets"
+ALIASES = {"gc2": "mk1", "ipu1": "mk1", "gc200": "mk2", "ipu2": "mk2", "mk2_bow": "bow", "ipu21": "c600"}
+#: Our own entry points, for a source tree that was never installed. They are names, not imports, like everybody's:
+#: a chip of one's own then comes in exactly as ours do, and this module needs none of them.
+BUILTIN = {name: f"ipu_model.targets:{name}" for name in ("mk1", "mk2", "bow", "c600", "roofline")}
 
 
 @dataclass(frozen=True)
@@ -86,8 +91,8 @@ class Target:
     host_out_bytes_per_second: float
     streaming_bytes_per_second: float
     power_watts: float
-    fitted: dict[str, float] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    fitted: dict[str, float] = field(default_factory=dict[str, float])
+    provenance: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
     @property
     def tiles(self) -> int:
@@ -141,21 +146,21 @@ MACHINE_FIELDS = frozenset(f.name for f in dataclasses.fields(Machine))
 LEAF_FIELDS = tuple(f.name for f in dataclasses.fields(Target) if f.name not in (*STATIC_FIELDS, "provenance"))
 
 
-def _flatten(target: Target) -> tuple[tuple, tuple]:
+def _flatten(target: Target) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     keys = tuple(target.fitted)
     leaves = [getattr(target, name) for name in LEAF_FIELDS if name != "fitted"]
     static = (*(getattr(target, name) for name in STATIC_FIELDS), keys)
     return (*leaves, *(target.fitted[k] for k in keys)), static
 
 
-def _unflatten(static: tuple, leaves: tuple) -> Target:
+def _unflatten(static: tuple[Any, ...], leaves: tuple[Any, ...]) -> Target:
     *fixed, keys = static
     names = [name for name in LEAF_FIELDS if name != "fitted"]
     fitted = dict(zip(keys, leaves[len(names) :], strict=True))
     return Target(**dict(zip(STATIC_FIELDS, fixed, strict=True)), **dict(zip(names, leaves)), fitted=fitted)  # noqa: B905
 
 
-jax.tree_util.register_pytree_node(Target, _flatten, _unflatten)
+jax.tree_util.register_pytree_node(Target, _flatten, _unflatten)  # pyright: ignore[reportUnknownMemberType]
 
 
 def from_constants(
@@ -178,21 +183,16 @@ def from_constants(
     return Target(name, architecture, machine, fitted=dict(fitted or {}), provenance=dict(constants), **leaves)
 
 
-def available() -> dict[str, Callable[[], Target]]:
+def available() -> dict[str, Callable[[], Any]]:
     """Targets by name, each as a function that builds it: everything registered under ``popart_jax.targets``."""
-    from ipu_model import targets
-
-    found = {e.name: e.load for e in metadata.entry_points(group=ENTRY_POINT_GROUP)}
-    loaders: dict[str, Callable[[], Target]] = {name: functools.partial(_load, load) for name, load in found.items()}
-    # A source tree that was never installed has no entry points: its own targets are those of pyproject.toml.
-    for name, load in targets.BUILTIN.items():
-        loaders.setdefault(name, load)
-    return loaders
+    ours = (metadata.EntryPoint(name, where, ENTRY_POINT_GROUP) for name, where in BUILTIN.items())
+    registered = {entry.name: entry for entry in (*ours, *metadata.entry_points(group=ENTRY_POINT_GROUP))}
+    return {name: functools.partial(_load, entry) for name, entry in registered.items()}
 
 
-def _load(load: Callable[[], Any]) -> Target:
-    value = load()
-    return value if isinstance(value, Target) else value()
+def _load(entry: metadata.EntryPoint) -> Any:
+    value = entry.load()
+    return value() if callable(value) else value
 
 
 def get(name: str | Target = "mk2") -> Target:
@@ -205,9 +205,7 @@ def get(name: str | Target = "mk2") -> Target:
     """
     if not isinstance(name, str):  # a target, or a whole cost model with its own `profile_jaxpr`
         return name
-    from ipu_model import targets
-
-    key = targets.ALIASES.get(name.lower(), name.lower())
+    key = ALIASES.get(name.lower(), name.lower())
     found = available()
     if key not in found:
         raise KeyError(f"no IPU target named {name!r}; registered: {', '.join(sorted(found))}")

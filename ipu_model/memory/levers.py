@@ -12,15 +12,15 @@ from ipu_model.memory.liveness import Change
 from ipu_model.memory.replan import PLANNED, Fullest
 from ipu_model.placement import Argument, NodePlacement, Placement
 from ipu_model.pricing import Priced
-from ipu_model.report.model import Lever, Report
+from ipu_model.report.model import Document, Lever
 from ipu_model.walk.program import Op, Tensor, tensor
 
-Again = Callable[..., Report]
+Again = Callable[..., Document]
 RECOMPUTED_GROUPS = 3
 MOST_IPUS = 16
 
 
-def levers(report: Report, priced: Priced, inputs: Sequence[Argument], again: Again) -> tuple[Lever, ...]:
+def levers(report: Document, priced: Priced, inputs: Sequence[Argument], again: Again) -> tuple[Lever, ...]:
     """Every lever that frees memory on the fullest tile, those that are enough alone first."""
     fullest, before = Fullest(priced), report.memory.max_tile
     found = list(_swept(report, priced, inputs, fullest))
@@ -31,7 +31,7 @@ def levers(report: Report, priced: Priced, inputs: Sequence[Argument], again: Ag
     return tuple(sorted(useful, key=lambda lever: (not lever.enough, -lever.gain)))
 
 
-def _swept(report: Report, priced: Priced, inputs: Sequence[Argument], fullest: Fullest) -> Iterator[tuple[str, int]]:
+def _swept(report: Document, priced: Priced, inputs: Sequence[Argument], fullest: Fullest) -> Iterator[tuple[str, int]]:
     """Levers that change what lives when, how large it is, or how single operations are planned."""
     for label, nodes in _recomputable(report, priced):
         yield f"recomputation of {label}", fullest(Change(recompute=nodes))
@@ -43,7 +43,7 @@ def _swept(report: Report, priced: Priced, inputs: Sequence[Argument], fullest: 
         yield _smaller_batch(report, priced, batch, fullest)
 
 
-def _recomputable(report: Report, priced: Priced) -> Iterator[tuple[str, frozenset[str]]]:
+def _recomputable(report: Document, priced: Priced) -> Iterator[tuple[str, frozenset[str]]]:
     """Scopes whose activations weigh most at the peak, and all of them together."""
     if not any(s.phase == "backward" for s in report.steps):
         return
@@ -71,7 +71,7 @@ def _group(node: str) -> str:
     return head if head.strip("/") and rest else node
 
 
-def _smaller_proportion(report: Report, priced: Priced, fullest: Fullest) -> Iterator[tuple[str, int]]:
+def _smaller_proportion(report: Document, priced: Priced, fullest: Fullest) -> Iterator[tuple[str, int]]:
     """A smaller availableMemoryProportion for the node at the peak."""
     at = report.memory.peak_step
     op, node = priced.program.steps[at].op, report.steps[at].node
@@ -98,7 +98,7 @@ def _half_size(priced: Priced) -> Callable[[int], float]:
     return lambda value: 0.5 if values[value].tensor.dtype == "float32" else 1.0
 
 
-def _smaller_batch(report: Report, priced: Priced, batch: int, fullest: Fullest) -> tuple[str, int]:
+def _smaller_batch(report: Document, priced: Priced, batch: int, fullest: Fullest) -> tuple[str, int]:
     """The micro-batch that a proportional shrinking of what is not always live allows, halved until it fits."""
     m = report.memory
     rest = m.not_always_by_tile[m.including_gaps_by_tile.index(m.max_tile)]
@@ -132,7 +132,7 @@ def _sharded(a: Argument) -> Argument:
     return dataclasses.replace(a, location=dataclasses.replace(a.location, sharded=a.role == "optimizer_state"))
 
 
-def _more_ipus(report: Report, priced: Priced, again: Again) -> Iterator[tuple[str, int]]:
+def _more_ipus(report: Document, priced: Priced, again: Again) -> Iterator[tuple[str, int]]:
     """Twice the IPUs, and twice again while that helps and is not enough."""
     now, best = max(1, priced.placement.ipus), report.memory.max_tile
     ipus = 2 * now

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from ipu_model.memory.levers import Again, levers
 from ipu_model.placement import Argument
 from ipu_model.pricing import Priced
-from ipu_model.report.model import NO_SCOPE, Overflow, Report, StepRow
+from ipu_model.report.model import NO_SCOPE, Document, Overflow, StepRow
 
 ALWAYS = ("weights", "optimizer state", "inputs", "constants", "code, vertices and stack")
 
 
-def explain(report: Report, priced: Priced, inputs: Sequence[Argument], again: Again | None) -> Overflow:
+def explain(report: Document, priced: Priced, inputs: Sequence[Argument], again: Again | None) -> Overflow:
     """The overflow of a report; `again` profiles the program with changes, None leaves the levers out."""
     m = report.memory
     parts = dict(m.peak_parts)

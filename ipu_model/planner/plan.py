@@ -1,5 +1,6 @@
 """What every planner returns: where the cycles go, in quantities that a target's constants turn into a price."""
 
+# pyright: strict
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -45,7 +46,7 @@ class Plan:
     tiles: int = 0
     temporary_bytes: float = 0.0
     interleaved_bytes: float = 0.0
-    tile_bytes: dict[str, float] = field(default_factory=dict)
+    tile_bytes: dict[str, float] = field(default_factory=dict[str, float])
     detail: Any = None
 
     def breakdown(self, target: Target) -> dict[str, float]:

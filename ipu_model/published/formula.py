@@ -1,10 +1,12 @@
 """A prediction as a differentiable function of a target: quantities times constants, the largest of alternatives."""
 
+# pyright: strict
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import Any
 
 from ipu_model.cost import softer_larger
 from ipu_model.planner.plan import Plan
@@ -34,7 +36,7 @@ class Formula:
     """
 
     alternatives: tuple[Mapping[str, float], ...]
-    exchange: frozenset[str] = field(default_factory=frozenset)
+    exchange: frozenset[str] = field(default_factory=frozenset[str])
     scale: str = FIXED
     numerator: float = 0.0
     seconds: bool = False
@@ -48,7 +50,7 @@ class Formula:
     def __call__(self, target: Target, smooth: float = 0.0) -> float:
         """The prediction for `target`, in the unit of the figure; the maximum is smoothed over a width of `smooth`."""
         slow = target.machine.exchange_bytes / target.exchange_bytes_per_cycle
-        sums = []
+        sums: list[Any] = []
         for each in self.alternatives:
             total = 0.0
             for name, value in each.items():

@@ -1,5 +1,6 @@
 """Scoring of predictions, and the order in which families are fitted."""
 
+# pyright: strict
 from __future__ import annotations
 
 import dataclasses
@@ -75,7 +76,7 @@ def _chip(constants: Mapping[str, float], row: Row) -> Target:
 
 def errors(rows: Iterable[Row], constants: Mapping[str, float] | None = None) -> list[tuple[Row, float]]:
     """Relative error of each row, with `constants` in place of the stored ones."""
-    result = []
+    result: list[tuple[Row, float]] = []
     for row in rows:
         target = target_of(row).with_fitted(constants or {})
         result.append((row, float(model(row, target)(target)) / float(row["value"]) - 1))

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import ipu_model.report.model as model
 from ipu_model.pva.compilation import Compilation
 from ipu_model.pva.execution import Execution
 from ipu_model.report.execution import execution_profile
 from ipu_model.report.graph import graph_profile
+from ipu_model.report.model import Document
 
 FORMAT = "ipu_model profile"
 
@@ -43,17 +43,17 @@ class Report:
         return Execution(self._execution, self.compilation, self._runs)
 
 
-def fromReport(report: model.Report) -> Report:
+def fromReport(report: Document) -> Report:
     """The same view of a report in memory."""
     return Report(*profiles(report), report.name)
 
 
-def profiles(report: model.Report) -> tuple[dict[str, Any], dict[str, Any]]:
+def profiles(report: Document) -> tuple[dict[str, Any], dict[str, Any]]:
     """Graph and execution profile without the arrays by tile that can be made from their other fields."""
     return graph_profile(report, by_tile=False), execution_profile(report, by_tile=False)
 
 
-def save_profile(report: model.Report, path: str | Path) -> Path:
+def save_profile(report: Document, path: str | Path) -> Path:
     """Write ``profile.pop``: graph and execution profile in one CBOR tree.
 
     Parameters

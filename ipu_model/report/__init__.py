@@ -1,5 +1,5 @@
 """The report: one document of facts, and its renderings."""
 
-from ipu_model.report.model import Report
+from ipu_model.report.report import Report
 
 __all__ = ["Report"]

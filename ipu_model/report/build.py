@@ -17,11 +17,11 @@ from ipu_model.report.model import (
     IpuRow,
     OperationRow,
     Part,
-    Report,
     Schedule,
     StepRow,
     VertexRow,
 )
+from ipu_model.report.report import Report
 from ipu_model.schedule import Span, Timing
 from ipu_model.target import Target
 from ipu_model.walk.scope import PHASES, UPDATE

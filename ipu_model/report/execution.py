@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipu_model.report.graph import arrays_wanted, over_tiles, tiles_of
-from ipu_model.report.model import Report
+from ipu_model.report.model import Document
 from ipu_model.report.programs import Leaf, programs
 
 TILE_CYCLES = {
@@ -19,7 +19,7 @@ TILE_CYCLES = {
 }
 
 
-def execution_profile(report: Report, *, by_tile: bool | None = None) -> dict[str, Any]:
+def execution_profile(report: Document, *, by_tile: bool | None = None) -> dict[str, Any]:
     """The tree under ``executionProfile``; cycles are modelled, hence the profiler mode.
 
     Parameters
@@ -49,7 +49,7 @@ def execution_profile(report: Report, *, by_tile: bool | None = None) -> dict[st
     }
 
 
-def _by_tile(report: Report, leaf: Leaf, entry: dict[str, Any]) -> dict[str, Any]:
+def _by_tile(report: Document, leaf: Leaf, entry: dict[str, Any]) -> dict[str, Any]:
     """Cycles of each tile: of compute the mean of the tiles in use, of everything else those of the slowest."""
     active = over_tiles(report, entry.get("activeCycles", entry["cycles"]), tiles_of(report, leaf), leaf.step.ipu)
     return {"activeCyclesByTile": active, "cyclesByTile": active}

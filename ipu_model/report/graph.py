@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ipu_model.memory.code import CONTROL_BYTES_PER_STEP, GLOBAL_EXCHANGE_BYTES, HOST_EXCHANGE_BYTES, exchange_code
-from ipu_model.report.model import Report, StepRow, Variable
+from ipu_model.report.model import Document, StepRow, Variable
 from ipu_model.report.programs import Leaf, Node, programs
 
 NON_INTERLEAVED, INTERLEAVED, OVERFLOWED = "nonInterleaved", "interleaved", "overflowed"
@@ -18,7 +18,7 @@ MOST_BY_TILE = 4_000_000  # numbers in arrays over tiles of exchanges or steps; 
 EDGES_PER_VERTEX, EDGE_POINTER_BYTES = 3, 4
 
 
-def graph_profile(report: Report, *, by_tile: bool | None = None) -> dict[str, Any]:
+def graph_profile(report: Document, *, by_tile: bool | None = None) -> dict[str, Any]:
     """The tree under ``graphProfile``; plain numbers, strings, lists and dicts.
 
     Parameters
@@ -58,24 +58,24 @@ def graph_profile(report: Report, *, by_tile: bool | None = None) -> dict[str, A
     }
 
 
-def arrays_wanted(report: Report, rows: int, by_tile: bool | None) -> bool:
+def arrays_wanted(report: Document, rows: int, by_tile: bool | None) -> bool:
     """Whether each of `rows` gets an array over all tiles."""
     return rows * report.target["numTiles"] <= MOST_BY_TILE if by_tile is None else by_tile
 
 
-def tiles_of(report: Report, leaf: Leaf) -> int:
+def tiles_of(report: Document, leaf: Leaf) -> int:
     """Tiles that take part; a transfer that names none reaches all."""
     per = report.target["tilesPerIPU"]
     return min(leaf.part.tiles, per) or per
 
 
-def over_tiles(report: Report, value: float, used: int, ipu: int) -> list[float]:
+def over_tiles(report: Document, value: float, used: int, ipu: int) -> list[float]:
     """The same value on the first tiles of an IPU of every replica, 0 elsewhere."""
     per, ipus = report.target["tilesPerIPU"], report.target["ipusPerReplica"]
     return ([0] * (per * ipu) + [value] * used + [0] * (per * (ipus - ipu) - used)) * report.target["numReplicas"]
 
 
-def _target(report: Report) -> dict[str, Any]:
+def _target(report: Document) -> dict[str, Any]:
     t = report.target
     names = ("type", "architecture", "bytesPerIPU", "bytesPerTile", "clockFrequency", "numIPUs", "tilesPerIPU",
              "numTiles", "totalMemory", "numReplicas")  # fmt: skip
@@ -95,7 +95,7 @@ def _code(leaf: Leaf) -> int:
     return CONTROL_BYTES_PER_STEP if leaf.type == "OnTileExecute" else 0
 
 
-def _exchanges(report: Report, moves: list[Leaf], by_tile: bool | None) -> dict[str, Any]:
+def _exchanges(report: Document, moves: list[Leaf], by_tile: bool | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "names": [leaf.name for leaf in moves],
         "bytesReceived": [leaf.part.received for leaf in moves],
@@ -116,7 +116,7 @@ def _exchanges(report: Report, moves: list[Leaf], by_tile: bool | None) -> dict[
     return found
 
 
-def _programs(report: Report, nodes: list[Node], sets: list[Leaf], moves: list[Leaf]) -> list[dict[str, Any]]:
+def _programs(report: Document, nodes: list[Node], sets: list[Leaf], moves: list[Leaf]) -> list[dict[str, Any]]:
     index = {id(leaf): ("computeset", k) for k, leaf in enumerate(sets)}
     index |= {id(leaf): ("exchange", k) for k, leaf in enumerate(moves)}
     documents = [n.document() for n in nodes]
@@ -130,7 +130,7 @@ def _programs(report: Report, nodes: list[Node], sets: list[Leaf], moves: list[L
     return documents
 
 
-def _memory(report: Report, nodes: list[Node]) -> dict[str, Any]:
+def _memory(report: Document, nodes: list[Node]) -> dict[str, Any]:
     m, copies = report.memory, report.target["numReplicas"]
     return {
         "byTile": {
@@ -165,7 +165,7 @@ def _regions(by_tile: tuple[int, ...], limit: int, copies: int) -> dict[str, Any
     }
 
 
-def _by_vertex_type(report: Report) -> dict[str, list[int]]:
+def _by_vertex_type(report: Document) -> dict[str, list[int]]:
     """Bytes over all tiles; pointers to edges are part of a vertex's state."""
     rows, copies = report.vertices, report.target["numReplicas"]
     pointers = [min(v.state_bytes, v.instances * EDGES_PER_VERTEX * EDGE_POINTER_BYTES) * copies for v in rows]
@@ -179,7 +179,7 @@ def _by_vertex_type(report: Report) -> dict[str, list[int]]:
     }
 
 
-def _steps(report: Report, nodes: list[Node]) -> list[dict[str, Any]]:
+def _steps(report: Document, nodes: list[Node]) -> list[dict[str, Any]]:
     """Not-always-live bytes of each step, and its first program; a step that costs nothing has its sequence's."""
     first: dict[int, int] = {}
     for k, n in enumerate(nodes):
@@ -203,7 +203,7 @@ def _variable(v: Variable) -> dict[str, Any]:
     }
 
 
-def _temporaries(report: Report) -> list[dict[str, Any]]:
+def _temporaries(report: Document) -> list[dict[str, Any]]:
     """What a step needs beyond its variables, as one variable per step, evenly over its tiles."""
     held = _held(report)
     rows = []
@@ -220,7 +220,7 @@ def _temporary(step: StepRow, at: int, size: int, tiles: int) -> Variable:
     return Variable(name, "temporaries", "", size, -(-size // tiles), step.ipu, False, at, at, tiles)
 
 
-def _held(report: Report) -> list[list[int]]:
+def _held(report: Document) -> list[list[int]]:
     """Bytes of variables alive at each step, by IPU."""
     steps = len(report.steps)
     change = [[0] * (steps + 2) for _ in range(report.target["ipusPerReplica"])]

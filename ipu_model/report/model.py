@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import types
 import typing
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ipu_model.cost import Cost
 from ipu_model.schedule import Span
@@ -200,8 +199,8 @@ class Overflow:
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a program would cost on an IPU.
+class Document:
+    """What a program would cost on an IPU, as data: what every rendering reads.
 
     Everything is modelled, nothing measured. `unpriced` counts primitives without a rule, priced by the stated
     default; `assumptions` says what the program did not tell.
@@ -219,7 +218,7 @@ class Report:
     vertices: tuple[VertexRow, ...]
     memory: Memory
     overflow: Overflow | None = None
-    unpriced: dict[str, int] = field(default_factory=dict)
+    unpriced: dict[str, int] = field(default_factory=dict[str, int])
     assumptions: tuple[str, ...] = ()
     schema: int = SCHEMA_VERSION
 
@@ -231,28 +230,18 @@ class Report:
     def total_cycles(self) -> float:
         return self.schedule.cycles
 
-    @cached_property
-    def document(self) -> dict[str, Any]:
-        """The report as plain lists, dicts and numbers."""
-        return _plain(self)
-
     def to_json(self, indent: int | None = None) -> str:
-        return json.dumps(self.document, indent=indent, sort_keys=False)
-
-    def save(self, path: str | Path) -> Path:
-        """Write the JSON document."""
-        path = Path(path)
-        path.write_text(self.to_json())
-        return path
+        """The document as JSON; `from_json` reads it back exactly."""
+        return json.dumps(self, default=_fields, indent=indent)
 
     @classmethod
-    def from_json(cls, text: str) -> Report:
+    def from_json(cls, text: str) -> Self:
         """Read a document of this schema version.
 
         Raises
         ------
         ValueError
-            When the document has another schema version.
+            When the text is no document, or of another schema version.
         """
         data = json.loads(text)
         if not isinstance(data, dict):
@@ -261,50 +250,14 @@ class Report:
             raise ValueError(f"report schema {data.get('schema')!r}, this version reads {SCHEMA_VERSION}")
         return _build(cls, data)
 
-    def summary(self, **options: Any) -> str:
-        """Text for people and for programs that parse Poplar's summary; see `ipu_model.report.summary`."""
-        from ipu_model.report.summary import render
 
-        return render(self, **options)
-
-    def graph_report(self) -> dict[str, Any]:
-        """Poplar's graph profile tree."""
-        from ipu_model.report.graph import graph_profile
-
-        return graph_profile(self)
-
-    def execution_report(self) -> dict[str, Any]:
-        """Poplar's execution profile tree."""
-        from ipu_model.report.execution import execution_profile
-
-        return execution_profile(self)
-
-    def save_html(self, path: str | Path, compare: Report | None = None) -> Path:
-        """Write one self-contained page."""
-        from ipu_model.report.html import save
-
-        return save(self, path, compare)
-
-    def save_trace(self, path: str | Path) -> Path:
-        """Write a Chrome/Perfetto trace."""
-        from ipu_model.report.trace import save
-
-        return save(self, path)
-
-
-def _plain(value: Any) -> Any:
-    """Dataclasses to dicts; whole floats stay floats, so that a round trip is exact."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, (tuple, list)):
-        return [_plain(v) for v in value]
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    return value
+def _fields(value: Any) -> dict[str, Any]:
+    """A dataclass as the JSON encoder wants it."""
+    return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
 
 
 def _build(kind: Any, data: Any) -> Any:
-    """The inverse of `_plain`, led by the type annotations."""
+    """Plain data as the annotated type; the standard library has only the way out, `dataclasses.asdict`."""
     if data is None:
         return None
     origin, args = typing.get_origin(kind), typing.get_args(kind)
@@ -320,10 +273,4 @@ def _build(kind: Any, data: Any) -> Any:
     return data
 
 
-_HINTS: dict[Any, dict[str, Any]] = {}
-
-
-def _hints(kind: Any) -> dict[str, Any]:
-    if kind not in _HINTS:
-        _HINTS[kind] = typing.get_type_hints(kind)
-    return _HINTS[kind]
+_hints = functools.cache(typing.get_type_hints)

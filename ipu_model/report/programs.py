@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ipu_model.report.model import Part, Report, StepRow
+from ipu_model.report.model import Document, Part, StepRow
 
 
 @dataclass
@@ -66,7 +66,7 @@ def leaves(step: StepRow) -> Iterator[Leaf]:
         yield Leaf("OnTileExecute", f"{step.name}/{step.primitive}(fused)", step, inside, step.cycles.compute)
 
 
-def programs(report: Report) -> list[Node]:
+def programs(report: Document) -> list[Node]:
     """Flat list of programs; entry 0 is the main sequence, frames follow in order, then the leaves."""
     nodes = [Node(FRAME_TYPES[f.kind], f.name, count=f.trips) for f in report.frames]
     placed = {0}

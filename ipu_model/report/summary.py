@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ipu_model.report.model import Report, StepRow
+from ipu_model.report.model import Document, StepRow
 
 KINDS = (
     ("compute", "compute cycles (including idle threads)"),
@@ -15,7 +15,7 @@ KINDS = (
 )
 
 
-def render(report: Report, *, show_execution_steps: bool = False, show_var_storage: bool = False) -> str:
+def render(report: Document, *, show_execution_steps: bool = False, show_var_storage: bool = False) -> str:
     """Text summary.
 
     Parameters
@@ -33,7 +33,7 @@ def render(report: Report, *, show_execution_steps: bool = False, show_var_stora
     return "\n".join("\n".join(s) + "\n" for s in sections)
 
 
-def _target(r: Report) -> list[str]:
+def _target(r: Document) -> list[str]:
     t = r.target
     return [
         "Target:",
@@ -45,7 +45,7 @@ def _target(r: Report) -> list[str]:
     ]
 
 
-def _graph(r: Report) -> list[str]:
+def _graph(r: Document) -> list[str]:
     parts = [p for s in r.steps for p in s.parts]
     return [
         "Graph:",
@@ -56,7 +56,7 @@ def _graph(r: Report) -> list[str]:
     ]
 
 
-def _memory(r: Report, show_variables: bool) -> list[str]:
+def _memory(r: Document, show_variables: bool) -> list[str]:
     m, t = r.memory, r.target
     capacity = t["bytesPerIPU"] * t["ipusPerReplica"]
     worst = m.including_gaps_by_tile.index(m.max_tile)
@@ -93,7 +93,7 @@ def _memory(r: Report, show_variables: bool) -> list[str]:
     return lines
 
 
-def _vertex_data(r: Report) -> list[str]:
+def _vertex_data(r: Document) -> list[str]:
     """The section programs look for: ``Vertex Data (<bytes>)``, ``By Type:``, one line per type, an empty line."""
     total = sum(v.code_bytes + v.state_bytes for v in r.vertices)
     lines = [f"  Vertex Data ({total:,}B):", "    By Type:"]
@@ -101,7 +101,7 @@ def _vertex_data(r: Report) -> list[str]:
     return [*lines, ""]
 
 
-def _execution(r: Report) -> list[str]:
+def _execution(r: Document) -> list[str]:
     s = r.schedule
     lines = [
         "Execution:",
@@ -125,14 +125,14 @@ def _execution(r: Report) -> list[str]:
     return lines
 
 
-def _kinds(r: Report) -> list[str]:
+def _kinds(r: Document) -> list[str]:
     """Averages over tiles; in a step of compute all tiles wait for the slowest."""
     rows = [(f"Tile average {text}", getattr(r.cycles, name)) for name, text in KINDS]
     rows.insert(1, ("Tile average compute cycles (excluding idle threads)", _busy(r)))
     return [f"  {text + ':':54} {n:>16,.0f} ({_percent(n, r.schedule.cycles)})" for text, n in rows]
 
 
-def _busy(r: Report) -> float:
+def _busy(r: Document) -> float:
     """Compute cycles of a mean tile while it has work."""
     tiles, busy = r.target["tilesPerIPU"], 0.0
     for step in r.steps:
@@ -141,7 +141,7 @@ def _busy(r: Report) -> float:
     return busy
 
 
-def _program(r: Report) -> list[str]:
+def _program(r: Document) -> list[str]:
     """Nested program, one step per line."""
     lines, depth = ["Program:", "  Sequence"], {0: 2}
     for k, f in enumerate(r.frames[1:], 1):
@@ -153,7 +153,7 @@ def _program(r: Report) -> list[str]:
     return lines
 
 
-def _open_frames(r: Report, frame: int, opened: set[int], depth: dict[int, int]) -> Iterator[str]:
+def _open_frames(r: Document, frame: int, opened: set[int], depth: dict[int, int]) -> Iterator[str]:
     chain = []
     while frame not in opened:
         chain.append(frame)
@@ -183,7 +183,7 @@ def step_lines(step: StepRow) -> list[str]:
     return lines
 
 
-def _notes(r: Report) -> list[str]:
+def _notes(r: Document) -> list[str]:
     from ipu_model.costs.default import STATEMENT
 
     lines = ["Notes:"]

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ipu_model.report.model import Report
+from ipu_model.report.model import Document
 from ipu_model.report.programs import leaves
 
 TRACKS = {"node": 0, "OnTileExecute": 1, "DoExchange": 2, "Sync": 3, "GlobalExchange": 4, "StreamCopy": 5}
 
 
-def events(report: Report) -> list[dict[str, Any]]:
+def events(report: Document) -> list[dict[str, Any]]:
     """Trace events, times in microseconds at the clock of the target; loops are folded into one stretch."""
     found: list[dict[str, Any]] = []
     per_cycle = 1e6 / report.target["clockFrequency"]
@@ -48,7 +48,7 @@ def _event(
             "dur": cycles * per_cycle, "args": {"cycles": cycles, **args}}  # fmt: skip
 
 
-def save(report: Report, path: str | Path) -> Path:
+def save(report: Document, path: str | Path) -> Path:
     """Write the trace as JSON that Perfetto and chrome://tracing open."""
     path = Path(path)
     document = {

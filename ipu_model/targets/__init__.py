@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ipu_model.target import Target, from_constants
 
 FOLDER = Path(__file__).parent
-ALIASES = {"gc2": "mk1", "ipu1": "mk1", "gc200": "mk2", "ipu2": "mk2", "mk2_bow": "bow", "ipu21": "c600"}
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -67,6 +65,3 @@ def roofline() -> Any:
     from ipu_model.roofline import this_machine
 
     return this_machine()
-
-
-BUILTIN: dict[str, Callable[[], Any]] = {"mk1": mk1, "mk2": mk2, "bow": bow, "c600": c600, "roofline": roofline}

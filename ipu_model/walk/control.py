@@ -1,4 +1,7 @@
-"""Equations that hold programs of their own: loops, branches and calls."""
+"""Equations that hold programs of their own: loops, branches and calls.
+
+Their bodies are walked by the walker that called this module, so the two import each other.
+"""
 
 from __future__ import annotations
 

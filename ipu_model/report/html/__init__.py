@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from ipu_model.report.html.view import view
-from ipu_model.report.model import Report
+from ipu_model.report.model import Document
 
 FOLDER = Path(__file__).parent
 
 
-def render(report: Report, compare: Report | None = None) -> str:
+def render(report: Document, compare: Document | None = None) -> str:
     """The page as text; `compare` is an earlier report to show the differences from."""
     import jinja2
     from markupsafe import Markup
@@ -30,7 +30,7 @@ def render(report: Report, compare: Report | None = None) -> str:
     )
 
 
-def save(report: Report, path: str | Path, compare: Report | None = None) -> Path:
+def save(report: Document, path: str | Path, compare: Document | None = None) -> Path:
     """Write the page to a file."""
     path = Path(path)
     path.write_text(render(report, compare), encoding="utf-8")

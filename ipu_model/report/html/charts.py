@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 
 from ipu_model.cost import Cost
 from ipu_model.report.html import formats
-from ipu_model.report.model import Report
+from ipu_model.report.model import Document
 
 COLUMNS, CELL = 64, 13
 LIVE_LEFT = 74  # of the page's script too
@@ -31,7 +31,7 @@ def _rect(x: float, y: float, width: float, height: float, css: str, title: str 
     return f'<rect class="{css}" {place}{facts}>{tip}</rect>'
 
 
-def phases(report: Report, rows: Sequence[tuple[str, Cost]], kinds: Sequence[str], names: dict[str, str]) -> Markup:
+def phases(report: Document, rows: Sequence[tuple[str, Cost]], kinds: Sequence[str], names: dict[str, str]) -> Markup:
     """One bar per phase, stacked by kind of cycle."""
     longest = max((c.total for _, c in rows), default=1.0)
     body = []
@@ -50,7 +50,7 @@ def phases(report: Report, rows: Sequence[tuple[str, Cost]], kinds: Sequence[str
     return _svg(WIDE, 12 + 40 * len(rows), "".join(body), "Cycles by phase and kind", "phases")
 
 
-def heat_map(report: Report, ipu: int) -> Markup:
+def heat_map(report: Document, ipu: int) -> Markup:
     """Tiles of one IPU in rows of 64; equal neighbours are one rectangle."""
     m = report.memory
     first = ipu * m.tiles_per_ipu
@@ -88,7 +88,7 @@ def _heat(share: float) -> str:
     return "#fde725"
 
 
-def heat_scale(report: Report) -> Markup:
+def heat_scale(report: Document) -> Markup:
     """Colours from an empty tile to a full one, and beyond when some tile holds too much."""
     limit, over = report.memory.bytes_per_tile, report.memory.max_tile > report.memory.bytes_per_tile
     stops = "".join(f'<stop offset="{at:g}" stop-color="{_heat(at)}"/>' for at, _ in HEAT)
@@ -137,7 +137,7 @@ def _path(points: Sequence[tuple[float, float]], close_to: float | None = None) 
 
 
 def sorted_profile(
-    report: Report, points: Sequence[tuple[float, int, int, int]], other: Sequence[Any] | None = None
+    report: Document, points: Sequence[tuple[float, int, int, int]], other: Sequence[Any] | None = None
 ) -> Markup:
     """Bytes per tile, fullest first: always live below, the peak of the rest above, gaps on top."""
     left, width, height = 74, HALF - 80, 230
@@ -160,7 +160,7 @@ def sorted_profile(
     return _svg(HALF, bottom + 26, body, "Bytes per tile, sorted", "profile")
 
 
-def categories(report: Report) -> Markup:
+def categories(report: Document) -> Markup:
     """Bytes over all tiles by category."""
     rows = [(name, sum(by)) for name, by in report.memory.categories.items()]
     rows = sorted((r for r in rows if r[1]), key=lambda r: -r[1])
@@ -175,7 +175,7 @@ def categories(report: Report) -> Markup:
     return _svg(HALF, 8 + 28 * len(rows), "".join(body), "Memory by category", "categories")
 
 
-def liveness(report: Report, live: dict[str, Any]) -> Markup:
+def liveness(report: Document, live: dict[str, Any]) -> Markup:
     """Bytes over all tiles while each step runs."""
     left, width, height = LIVE_LEFT, WIDE - LIVE_LEFT - 10, 240
     points, steps, always = live["points"], max(1, live["steps"]), live["always"]
@@ -207,7 +207,7 @@ def liveness(report: Report, live: dict[str, Any]) -> Markup:
     return _svg(WIDE, bottom + 30, body, "Live bytes over the program", "liveness")
 
 
-def peak_parts(report: Report) -> Markup:
+def peak_parts(report: Document) -> Markup:
     """What the fullest tile holds at the peak, as one stacked bar with a legend."""
     parts = list(report.memory.peak_parts.items())
     total, x, body = max(1, sum(n for _, n in parts)), 0.0, []
@@ -241,7 +241,7 @@ def timeline(bars: dict[str, Any], ipus: int) -> Markup:
     return _svg(width, ipus * lane, "".join(body), "Timeline per IPU", "timeline")
 
 
-def balance(report: Report) -> Markup:
+def balance(report: Document) -> Markup:
     """Share of the compute cycles by how evenly the tiles are busy in them, in ten classes."""
     bins, tiles = [0.0] * 10, report.target["tilesPerIPU"]
     for step in report.steps:

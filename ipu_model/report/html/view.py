@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from ipu_model.report.html import charts, formats
-from ipu_model.report.model import Report, StepRow
+from ipu_model.report.model import Document, StepRow
 
 MOST_ROWS = 1500
 MOST_BARS = 1600
@@ -16,7 +16,7 @@ KINDS = ("compute", "exchange", "sync", "inter_ipu", "host")
 KIND_NAMES = {"compute": "compute", "exchange": "exchange", "sync": "sync", "inter_ipu": "between IPUs", "host": "host"}
 
 
-def view(report: Report, compare: Report | None) -> dict[str, Any]:
+def view(report: Document, compare: Document | None) -> dict[str, Any]:
     """Everything the template needs that is not in the report as such."""
     m, live, bars = report.memory, _liveness(report), _bars(report)
     return {
@@ -36,7 +36,7 @@ def view(report: Report, compare: Report | None) -> dict[str, Any]:
     }
 
 
-def _cards(r: Report) -> list[tuple[str, str, str]]:
+def _cards(r: Document) -> list[tuple[str, str, str]]:
     peak = r.target["peakFlops"] * r.target["ipusPerReplica"] * r.schedule.seconds
     worst, limit = r.memory.max_tile, r.memory.bytes_per_tile
     tiles = f"{formats.plural(r.target['ipusPerReplica'], 'IPU')} of {r.target['tilesPerIPU']:,} tiles"
@@ -50,7 +50,7 @@ def _cards(r: Report) -> list[tuple[str, str, str]]:
     ]  # fmt: skip
 
 
-def _data(r: Report) -> dict[str, Any]:
+def _data(r: Document) -> dict[str, Any]:
     """The figures behind the charts, for the script and for tests."""
     m = r.memory
     runs = [
@@ -85,7 +85,7 @@ def _hover(live: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _sorted_tiles(r: Report) -> list[tuple[float, int, int, int]]:
+def _sorted_tiles(r: Document) -> list[tuple[float, int, int, int]]:
     """(share of tiles, always live, total, with gaps), fullest first, at most `CURVE_POINTS` points."""
     m = r.memory
     rows = sorted(zip(m.including_gaps_by_tile, m.total_by_tile, m.always_by_tile, strict=True), reverse=True)
@@ -95,7 +95,7 @@ def _sorted_tiles(r: Report) -> list[tuple[float, int, int, int]]:
     return [(at, always, total, address) for at, (address, total, always) in points]
 
 
-def _liveness(r: Report) -> dict[str, Any]:
+def _liveness(r: Document) -> dict[str, Any]:
     """Highest not-always-live bytes in each stretch of steps, and where the peak is."""
     total = [sum(s.not_always_live) for s in r.steps]
     width = max(1, -(-len(total) // CURVE_POINTS))
@@ -123,7 +123,7 @@ def _stretches(steps: tuple[StepRow, ...]) -> list[tuple[str, int, int]]:
     return found
 
 
-def _groups(r: Report) -> list[dict[str, Any]]:
+def _groups(r: Document) -> list[dict[str, Any]]:
     """Operations under their outermost scope, dearest scope first."""
     by: dict[str, list[Any]] = defaultdict(list)
     for o in sorted(r.operations, key=lambda o: -o.cycles.total)[:MOST_ROWS]:
@@ -148,7 +148,7 @@ def _group_name(node: str) -> str:
     return head if rest else "(top)"
 
 
-def _bars(r: Report) -> dict[str, Any]:
+def _bars(r: Document) -> dict[str, Any]:
     """The timeline: neighbouring steps of one node as one bar, the shortest left out when there are too many."""
     bars: list[list[Any]] = []
     for s in r.steps:
@@ -167,7 +167,7 @@ def _bars(r: Report) -> dict[str, Any]:
     return {"rows": [b for b in bars if id(b) in kept], "end": end, "left_out": len(bars) - len(longest)}
 
 
-def _compare(new: Report, old: Report) -> dict[str, Any]:
+def _compare(new: Document, old: Document) -> dict[str, Any]:
     """Differences from an earlier report, by figure and by operation."""
     figures = [
         ("Cycles of a run", old.total_cycles, new.total_cycles, "count"),

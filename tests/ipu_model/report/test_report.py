@@ -11,7 +11,7 @@ import ipu_model
 from ipu_model.report.graph import encode_cbor
 from ipu_model.report.trace import events
 
-from .trained import trained
+from ..trained import trained
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 from ipu_model import pva
 
-from .trained import trained
+from ..trained import trained
 
 TREE = [
     "poplarVersion.string",

@@ -1,0 +1,44 @@
+"""The report as people use it: the document with its renderings."""
+
+# pyright: strict
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ipu_model.report import execution, graph, summary, trace
+from ipu_model.report.model import Document
+
+
+@dataclass(frozen=True)
+class Report(Document):
+    """A document, and how to show it: text, one page of HTML, a trace, and the reports that Poplar writes."""
+
+    def save(self, path: str | Path) -> Path:
+        """Write the JSON document."""
+        path = Path(path)
+        path.write_text(self.to_json())
+        return path
+
+    def summary(self, *, show_execution_steps: bool = False, show_var_storage: bool = False) -> str:
+        """Text for people and for programs that parse Poplar's summary; see `ipu_model.report.summary`."""
+        return summary.render(self, show_execution_steps=show_execution_steps, show_var_storage=show_var_storage)
+
+    def graph_report(self) -> dict[str, Any]:
+        """Poplar's graph profile tree."""
+        return graph.graph_profile(self)
+
+    def execution_report(self) -> dict[str, Any]:
+        """Poplar's execution profile tree."""
+        return execution.execution_profile(self)
+
+    def save_html(self, path: str | Path, compare: Document | None = None) -> Path:
+        """Write one self-contained page; `compare` is an earlier report to show the differences from."""
+        from ipu_model.report import html  # Jinja takes long to import, and few programs write pages
+
+        return html.save(self, path, compare)
+
+    def save_trace(self, path: str | Path) -> Path:
+        """Write a Chrome/Perfetto trace."""
+        return trace.save(self, path)
