@@ -9,25 +9,10 @@ import onnx_ir as ir
 
 from patterns import static_shape
 
+from ..ops import Operator, Trait, resolve
 from . import nodes
 
 Axes = dict[ir.Value, int]
-RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
-ELEMENTWISE = frozenset({
-    "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cast", "Ceil", "Clip", "Cos",
-    "Cosh", "Detach", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp", "Expm1", "Floor", "Fmod", "Gelu", "GeluErf",
-    "Greater", "HardSigmoid", "Identity", "LeakyRelu", "Less", "Log", "Log1p", "Max", "Mean", "Min", "Mod", "Mul",
-    "NearbyInt", "Neg", "Not", "Or", "Pow", "PRelu", "Reciprocal", "Relu", "Round", "Scale", "Selu", "Shrink",
-    "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Square", "Sub", "Sum", "Swish", "Tan", "Tanh",
-    "ThresholdedRelu", "Where", "Xor",
-})  # fmt: skip
-SAMPLES = frozenset({
-    "AveragePool", "Conv", "ConvTranspose", "DepthToSpace", "GlobalAveragePool", "GlobalMaxPool", "GroupNormalization",
-    "InstanceNormalization", "LRN", "MaxPool", "Resize", "SpaceToDepth", "Upsample",
-})  # fmt: skip
-ALONG_AN_AXIS = frozenset({"ArgMax", "ArgMin", "Concat", "CumSum", "LpNormalization", "Split", "TopK"})
-_DEFAULT_AXIS = {"LpNormalization": -1, "TopK": -1, "Softmax": 1, "LogSoftmax": 1}
-VIEWS = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def of_streams(graph: ir.Graph) -> Axes:
@@ -37,7 +22,7 @@ def of_streams(graph: ir.Graph) -> Axes:
 
 
 def _is_sequence(value: ir.Value) -> bool:
-    return any(use.node.op_type in RECURRENT and use.idx == 0 for use in value.uses())
+    return any(use.idx == 0 and nodes.row(use.node).has(Trait.RECURRENT) for use in value.uses())
 
 
 def results(node: ir.Node, axes: Axes) -> list[int] | None:
@@ -48,11 +33,23 @@ def results(node: ir.Node, axes: Axes) -> list[int] | None:
         return None
     if any(s is None for s, v in zip(shapes, node.inputs, strict=True) if v is not None) or None in outputs:
         return None
-    rule = _RULES.get(node.op_type) or next((r for kinds, r in _FAMILIES if node.op_type in kinds), None)
-    if rule is None and node.op_type.startswith("Reduce"):
-        rule = _reduced
+    rule = _rule(nodes.row(node))
     found = None if rule is None else rule(node, axes, [s for s in outputs if s is not None])
     return None if found is None else [found] * len(node.outputs)
+
+
+def _rule(row: Operator) -> Rule | None:
+    if row.has(Trait.ELEMENTWISE):
+        return _elementwise
+    return _sample if row.has(Trait.PER_SAMPLE) else _RULES.get(row.batch)
+
+
+def _axis(node: ir.Node) -> int:
+    """The attribute `axis`, or its default in the operator's version."""
+    opset = 11 if node.graph is None else node.graph.opset_imports.get("", 11)
+    row = resolve(node.domain, node.op_type, node.version or opset)
+    default = 0 if row is None else row.attributes.get("axis", 0)
+    return int(nodes.attribute(node, "axis", default))
 
 
 def _shape(value: ir.Value | None) -> tuple[int, ...]:
@@ -83,7 +80,7 @@ def _along(node: ir.Node, axes: Axes, outputs: Sequence[Sequence[int]]) -> int |
     if found or axis is None:
         return None
     rank = len(_shape(given[0]))
-    at = int(nodes.attribute(node, "axis", _DEFAULT_AXIS.get(node.op_type, 0))) % rank
+    at = _axis(node) % rank
     if at == axis:
         return None
     return axis - (at < axis and len(outputs[0]) < rank)
@@ -92,7 +89,7 @@ def _along(node: ir.Node, axes: Axes, outputs: Sequence[Sequence[int]]) -> int |
 def _softmax(node: ir.Node, axes: Axes, _: Sequence[Sequence[int]]) -> int | None:
     value = node.inputs[0]
     assert value is not None
-    at = int(nodes.attribute(node, "axis", 1)) % len(_shape(value))
+    at = _axis(node) % len(_shape(value))
     return axes[value] if axes[value] < at else None
 
 
@@ -138,7 +135,7 @@ def _transposed(node: ir.Node, axes: Axes, _: Sequence[Sequence[int]]) -> int | 
 
 def _gathered(node: ir.Node, axes: Axes, _: Sequence[Sequence[int]]) -> int | None:
     data, indices = node.inputs[:2]
-    at = int(nodes.attribute(node, "axis", 0)) % max(len(_shape(data)), 1)
+    at = _axis(node) % max(len(_shape(data)), 1)
     if data not in axes and indices is not None and indices in axes:
         return at + axes[indices]
     if data is None or indices in axes or axes[data] == at:
@@ -147,9 +144,7 @@ def _gathered(node: ir.Node, axes: Axes, _: Sequence[Sequence[int]]) -> int | No
 
 
 Rule = Callable[[ir.Node, Axes, Sequence[Sequence[int]]], int | None]
-_FAMILIES: tuple[tuple[frozenset[str], Rule], ...] = (
-    (ELEMENTWISE, _elementwise), (SAMPLES, _sample), (ALONG_AN_AXIS, _along), (VIEWS, _view),
-)  # fmt: skip
 _RULES: dict[str, Rule] = {
-    "MatMul": _product, "Softmax": _softmax, "LogSoftmax": _softmax, "Transpose": _transposed, "Gather": _gathered,
+    "along axis": _along, "gather": _gathered, "product": _product, "reduction": _reduced, "softmax": _softmax,
+    "transpose": _transposed, "view": _view,
 }  # fmt: skip

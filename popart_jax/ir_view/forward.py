@@ -10,55 +10,11 @@ from onnx import helper
 import patterns
 
 from ..model.structure import bodies
+from ..ops import Trait
 from . import body_types, nodes
 from .facts import IrFacts
 
-FOLDED = frozenset(
-    [
-        "Add",
-        "Mul",
-        "Sub",
-        "Fmod",
-        "Div",
-        "Cast",
-        "Scale",
-        "Slice",
-        "Transpose",
-        "Concat",
-        "Unsqueeze",
-        "Squeeze",
-        "Identity",
-        "Detach",
-        "Reshape",
-        "Gather",
-        "Flatten",
-        "Floor",
-        "ReduceProd",
-        "Constant",
-        "ConstantOfShape",
-        "Shape",
-    ]
-)
-# Inputs that PopART reads when it makes the op: position -> attribute of the op.
 LARGEST_FOLDED = 65536  # elements; the data of larger constants are not needed here
-PARAMETERS: dict[str, dict[int, str]] = {
-    "Reshape": {1: "shape"},
-    "Expand": {1: "shape"},
-    "Slice": {1: "starts", 2: "ends", 3: "axes", 4: "steps"},
-    "Pad": {1: "pads"},
-    "Tile": {1: "repeats"},
-    "Squeeze": {1: "axes"},
-    "Unsqueeze": {1: "axes"},
-    "Split": {1: "split"},
-    "TopK": {1: "K"},
-    "Resize": {1: "roi", 2: "scales", 3: "sizes"},
-    "Upsample": {1: "scales"},
-    "Clip": {1: "min", 2: "max"},
-    **{
-        f"Reduce{kind}": {1: "axes"}
-        for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
-    },
-}
 
 
 def forward_graph(facts: IrFacts) -> ir.Graph:
@@ -122,7 +78,7 @@ def _drop_absent_outputs(graph: ir.Graph) -> None:
 
 
 def _is_constant(node: ir.Node, facts: IrFacts) -> bool:
-    if node.op_type not in FOLDED or any(o.name in facts.anchors for o in node.outputs):
+    if not nodes.row(node).has(Trait.FOLDS) or any(o.name in facts.anchors for o in node.outputs):
         return False
     if node.op_type in ("Constant", "Shape"):
         return node.op_type == "Constant" or patterns.static_shape(node.inputs[0]) is not None
@@ -177,10 +133,10 @@ def _data(value: ir.Value, known: dict[ir.Value, np.ndarray]) -> np.ndarray | No
 
 def _absorb_parameters(node: ir.Node, known: dict[ir.Value, np.ndarray], facts: IrFacts) -> None:
     """Constant parameter inputs become attributes; the op then reads data only."""
-    table = PARAMETERS.get(node.op_type)
-    if table is None or node.domain not in ("", "ai.onnx") or _is_constant(node, facts):
+    parameters = nodes.row(node).parameters
+    if not parameters or node.domain not in ("", "ai.onnx") or _is_constant(node, facts):
         return
-    for position, name in table.items():
+    for position, name in parameters.items():
         value = node.inputs[position] if position < len(node.inputs) else None
         array = None if value is None else _data(value, known)
         if value is None or value.meta.get(nodes.KIND) != "const":

@@ -7,31 +7,12 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from ..ops import Trait
+from ..ops import facts as facts_of
 from . import nodes
 from .facts import IrFacts, ViewOptions
 from .updates.common import FACTOR
 
-VIEW_CHANGES = frozenset(
-    [
-        "Identity",
-        "IdentityGrad",
-        "Reshape",
-        "ReshapeGrad",
-        "Transpose",
-        "TransposeGrad",
-        "Squeeze",
-        "SqueezeGrad",
-        "Unsqueeze",
-        "UnsqueezeGrad",
-        "Slice",
-        "Concat",
-        "ConcatGrad",
-        "Expand",
-        "Flatten",
-    ]
-)
-PRODUCTS = frozenset({"Conv", "ConvWeightsGrad", "MatMul", "MultiConvDataGrad", "MultiConvWeightsGrad"})
-SUMS = frozenset({"Add", "Sum"})
 GRADIENT = "Gradient___"
 UINT32 = ir.DataType.UINT32
 ALL, PRODUCTS_ONLY = "AllNonViewChangingGradientTensors", "ConvAndMatmulGradients"
@@ -83,8 +64,8 @@ def _counted(value: ir.Value | None, forward: Mapping[str | None, ir.Node | None
         if name != value.name and name in forward:
             part = _part(producer, name, forward) if summed and producer is not None else None
             return part or TrackedGradient(name)
-        becomes = next((n for n in value.consumers() if _plain_type(n) in VIEW_CHANGES | SUMS and n.outputs), None)
-        summed = summed or (becomes is not None and _plain_type(becomes) in SUMS)
+        becomes = next((n for n in value.consumers() if n.outputs and (_is_sum(n) or _changes_view(n))), None)
+        summed = summed or (becomes is not None and _is_sum(becomes))
         value = None if becomes is None else becomes.outputs[0]
     return None
 
@@ -100,8 +81,12 @@ def _part(backward: ir.Node, tensor: str, forward: Mapping[str | None, ir.Node |
     return None
 
 
-def _plain_type(node: ir.Node) -> str:
-    return node.op_type.removesuffix("Inplace").removesuffix("Lhs").removesuffix("Rhs")
+def _is_sum(node: ir.Node) -> bool:
+    return node.op_type in ("Sum", "Add", *facts_of("Add").inplace.values())
+
+
+def _changes_view(node: ir.Node) -> bool:
+    return nodes.row(node).has(Trait.VIEW_CHANGE)
 
 
 def _gradients(graph: ir.Graph) -> list[ir.Value]:
@@ -115,11 +100,11 @@ def _is_tracked(value: ir.Value, options: ViewOptions) -> bool:
     producer = value.producer()
     assert producer is not None
     if options.tracking == PRODUCTS_ONLY:
-        return producer.op_type in PRODUCTS
+        return nodes.row(producer).has(Trait.PRODUCT)
     if options.tracking != ALL:
         return (value.name or "").removeprefix(GRADIENT) in options.tracked
     reads_state = any(v is not None and v.meta.get(nodes.KIND) in ("variable", "stream") for v in producer.inputs)
-    return producer.op_type not in VIEW_CHANGES and not reads_state
+    return not _changes_view(producer) and not reads_state
 
 
 def _histogram(graph: ir.Graph, value: ir.Value, options: ViewOptions, name: str) -> ir.Value:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from patterns import GRAPHCORE, make_node, static_shape
 
 from ..model.structure import bodies
+from ..ops import Operator, facts
 
 BUILDER_NAME = "BuilderGraph_"  # in the name of a graph that no program has named
 CONTEXT = "execution_context"
@@ -71,6 +72,11 @@ def source(name: str, kind: str, dtype: ir.DataType | None, shape: Sequence[int]
 def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
     found = node.attributes.get(name)
     return default if found is None else found.value
+
+
+def row(node: ir.Node) -> Operator:
+    """What is known of a node's operator."""
+    return facts(node.op_type)
 
 
 def subgraphs(node: ir.Node) -> list[ir.Graph]:

@@ -15,44 +15,15 @@ import onnx_ir as ir
 from patterns import static_shape
 
 from ..model.op_names import identifier
+from ..ops import Trait
 from . import nodes
 from .placement import IPU, STAGE, number
 from .repeats import best_repeats
 from .sharing import all_graphs
 
-EXPENSIVE = frozenset(
-    [
-        "Conv",
-        "ConvWeightsGrad",
-        "ConvDataGrad",
-        "MultiConv",
-        "MultiConvWeightsGrad",
-        "MultiConvDataGrad",
-        "MatMul",
-        "LSTM",
-        "LSTMGrad",
-        "GRU",
-        "GRUGrad",
-        "RNN",
-        "RNNGrad",
-        "BatchNormalization",
-        "BatchNormalizationGrad",
-        "GroupNormalization",
-        "GroupNormalizationGrad",
-        "InstanceNormalization",
-        "InstanceNormalizationGrad",
-        "ReplicatedAllReduce",
-        "ReplicatedReduceScatter",
-        "ReplicatedAllGather",
-        "Histogram",
-    ]
-)
 COPY = "copy"  # on an op that was moved: what stands for it in the subgraph
 REPLACED = "replaced"  # on a Call: what it stands for
 VALUE_OF_EXPENSIVE, VALUE_OF_CHEAP = 1000.0, 0.1
-NEVER = frozenset(
-    {"If", "Loop", "Scan", "IpuCopy", "Stash", "Restore", "Init", "HostLoad", "HostStore", "GetRandomSeed"}
-)
 
 
 @dataclass(frozen=True)
@@ -139,16 +110,17 @@ def _letters(line: Sequence[ir.Node | None], *, cheap_updates: bool) -> list[int
 
 
 def _may_move(node: ir.Node, cheap_updates: bool) -> bool:
-    if node.op_type in NEVER or (nodes.subgraphs(node) and node.op_type != "Call"):
+    row = nodes.row(node)
+    if row.has(Trait.NOT_OUTLINED) or (nodes.subgraphs(node) and node.op_type != "Call"):
         return False
-    return cheap_updates or node.op_type in EXPENSIVE or node.meta.get(nodes.PASS) != nodes.UPDATE
+    return cheap_updates or row.has(Trait.EXPENSIVE) or node.meta.get(nodes.PASS) != nodes.UPDATE
 
 
 def _value(node: ir.Node | None) -> float:
     """What outlining an op is worth; what a call calls is shared already."""
     if node is None or node.op_type == "Call":
         return 0.0
-    return VALUE_OF_EXPENSIVE if node.op_type in EXPENSIVE else VALUE_OF_CHEAP
+    return VALUE_OF_EXPENSIVE if nodes.row(node).has(Trait.EXPENSIVE) else VALUE_OF_CHEAP
 
 
 def _key(node: ir.Node) -> Hashable:

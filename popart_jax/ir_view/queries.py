@@ -10,13 +10,12 @@ import onnx_ir as ir
 import patterns
 
 from .._collector import without_collector
-from ..model.op_names import describe, identifier
-from . import batch_serial
+from ..model.op_names import describe
+from . import batch_serial, needed_patterns
 from .facts import IrFacts, TensorType
 from .forward import forward_graph
 from .loss_scaling import TrackedGradient, tracked_tensors
 from .main_loops import LOOP
-from .needed_patterns import UNLOWERED
 from .placement import IPU, number
 from .serialise import to_json
 from .sharing import all_graphs
@@ -87,16 +86,6 @@ def misplaced(facts: IrFacts, ipus: int) -> tuple[str, ...]:
 
 def unlowered(facts: IrFacts) -> tuple[str, ...]:
     """One message per op that cannot run because the pattern that rewrites it is off; empty when all is well."""
-    graph = build(facts).graph
-    opset = facts.graph.opset_imports.get("", 11)
-    return tuple(_message(node, opset) for each in all_graphs(graph) for node in each if _is_stuck(node, facts))
-
-
-def _is_stuck(node: ir.Node, facts: IrFacts) -> bool:
-    entry = UNLOWERED.get(node.op_type)
-    return entry is not None and entry[0] not in facts.selection
-
-
-def _message(node: ir.Node, opset: int) -> str:
-    pattern, text = UNLOWERED[node.op_type]
-    return text.format(op=identifier(node, opset), pattern=pattern)
+    graph, opset = build(facts).graph, facts.graph.opset_imports.get("", 11)
+    found = (needed_patterns.message(node, facts.selection, opset) for each in all_graphs(graph) for node in each)
+    return tuple(text for text in found if text)

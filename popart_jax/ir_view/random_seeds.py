@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from ..ops import Trait
 from . import nodes
 
-RANDOM = frozenset({"Dropout", "ShapedDropout", "RandomNormal", "RandomUniform", "DropoutGrad", "ShapedDropoutGrad"})
 SEED = "randomSeed___fromHost"
 UPDATED = "randomSeed___updated"
 UINT32 = ir.DataType.UINT32
@@ -14,7 +14,7 @@ UINT32 = ir.DataType.UINT32
 
 def add_seeds(graph: ir.Graph, stochastic_rounding: bool) -> None:
     """Give every random op, and the gradient op that shares its mask, a seed of its own."""
-    random_ops = [n for n in graph if n.op_type in RANDOM]
+    random_ops = [n for n in graph if nodes.row(n).has(Trait.RANDOM)]
     if not random_ops and not stochastic_rounding:
         return
     host = nodes.source(SEED, "stream", UINT32, (2,))

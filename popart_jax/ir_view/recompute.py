@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
+from ..ops import Trait
 from . import nodes
 from .checkpoints import Result, kept
 from .facts import IrFacts
@@ -15,11 +16,6 @@ from .placement import STAGE, number
 ANNOTATION = "__recompute_output_in_backward_pass"
 CHECKPOINT, RECOMPUTE, RECOMPUTED = "Checkpoint", "Recompute", "Recomputed"
 _KINDS = {0: "Undefined", 1: CHECKPOINT, 2: RECOMPUTE, 3: RECOMPUTED}
-NORMS = frozenset({"BatchNormalization", "GroupNormalization", "InstanceNormalization"})
-NON_LINEAR = frozenset({
-    "Relu", "Gelu", "GeluErf", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "Selu", "Swish", "Softplus", "SoftSign",
-    "HardSigmoid", "ThresholdedRelu",
-})  # fmt: skip
 SUFFIX = "__re"
 
 
@@ -68,7 +64,8 @@ def _norms(forward: Iterable[ir.Node]) -> list[ir.Node]:
     found: dict[ir.Node, None] = {}
     for node in forward:
         source = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
-        if node.op_type in NORMS or (node.op_type in NON_LINEAR and source in found):
+        row = nodes.row(node)
+        if row.has(Trait.NORM) or (row.has(Trait.NON_LINEARITY) and source in found):
             found[node] = None
     return list(found)
 

@@ -15,7 +15,7 @@ from jax import lax
 
 from ..errors import popart_exception
 from . import kernels
-from .operator import EXPENSIVE, PER_SAMPLE, ROUNDS, PopxlClass, gradient, operator
+from .operator import EXPENSIVE, PER_SAMPLE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
 from .registry import PopartMode, lowers
 from .windows import Pads, Window, pairs, per_dim, split_padding, taps, window
 
@@ -78,7 +78,7 @@ def check_kernel(kernel_shape: Sequence[int], w: jax.Array) -> None:
 
 operator(
     "Conv",
-    PER_SAMPLE | EXPENSIVE | ROUNDS,
+    PER_SAMPLE | PRODUCT | EXPENSIVE | ROUNDS,
     gradients=[gradient("ConvDataGrad", "g x1"), gradient("ConvWeightsGrad", "g x0", of=1)],
     ranks="X 3+ W =X B 1",
     popxl=PopxlClass("ConvOp", version=11, runs=("", 11), base="MultiConvBaseOp"),

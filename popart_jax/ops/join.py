@@ -19,7 +19,7 @@ from .registry import Options, OutputCount, PopartMode, Static, lowers
 operator(
     "Concat",
     VIEW_CHANGE | MOVES_DATA | FOLDS,
-    gradients=[gradient("ConcatGrad", "g", of=None)],
+    gradients=[gradient("ConcatGrad", "g", of=None, traits=VIEW_CHANGE)],
     view="ConcatInplace",
     batch="along axis",
     popxl=PopxlClass("ConcatOp", version=11, runs=("", 13)),
@@ -79,7 +79,7 @@ def split_at(x: Array, sizes: Sequence[int] | None, parts: int, axis: int, even:
 
 operator(
     "Split",
-    VIEW_CHANGE | MOVES_DATA,
+    MOVES_DATA,
     gradients=[gradient("SplitGrad", removed_by="SplitGradOpToConcat")],
     batch="along axis",
     ranks="split 1",

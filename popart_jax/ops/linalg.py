@@ -9,7 +9,7 @@ from ..errors import OpError, popart_exception
 from ..model.dtypes import element_type
 from .arrays import Array, device_dtype, dtype_name
 from .elementwise import legacy_align
-from .operator import EXPENSIVE, ROUNDS, PopxlClass, gradient, operator
+from .operator import EXPENSIVE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
 from .registry import NodeRef, direct, lowers
 
 operator("Det", ranks="X 2+")
@@ -23,7 +23,7 @@ def _promoted(shape: tuple[int, ...], left: bool) -> str:
 
 operator(
     "MatMul",
-    EXPENSIVE | ROUNDS,
+    PRODUCT | EXPENSIVE | ROUNDS,
     gradients=[gradient("MatMulLhsGrad", "g x0 x1"), gradient("MatMulRhsGrad", "g x0 x1", of=1)],
     batch="product",
     popxl=PopxlClass("MatMulOp", version=9, runs=("", 13), base="MatMulBaseOp"),

@@ -29,6 +29,8 @@ class Trait(enum.Flag):
     """Copies elements without arithmetic on them, so that any type may pass, float8 included."""
     FOLDS = enum.auto()
     """PopART computes it while it prepares the graph, if all operands are constants."""
+    PRODUCT = enum.auto()
+    """A convolution or matrix product; automatic loss scaling may look at the gradients of these alone."""
     EXPENSIVE = enum.auto()
     """Outlining values its repetition (PopART's high sub-graph value)."""
     NOT_OUTLINED = enum.auto()
@@ -60,6 +62,7 @@ PER_SAMPLE = Trait.PER_SAMPLE
 VIEW_CHANGE = Trait.VIEW_CHANGE
 MOVES_DATA = Trait.MOVES_DATA
 FOLDS = Trait.FOLDS
+PRODUCT = Trait.PRODUCT
 EXPENSIVE = Trait.EXPENSIVE
 NOT_OUTLINED = Trait.NOT_OUTLINED
 NON_LINEARITY = Trait.NON_LINEARITY
@@ -73,7 +76,7 @@ WIDE_RESULT = Trait.WIDE_RESULT
 SCALED_FLOAT8 = Trait.SCALED_FLOAT8
 BETWEEN_REPLICAS = Trait.BETWEEN_REPLICAS
 
-_INHERITED = EXPENSIVE | RANDOM | RECURRENT | NORM | VIEW_CHANGE | NOT_OUTLINED
+_INHERITED = PRODUCT | EXPENSIVE | RANDOM | RECURRENT | NORM | NOT_OUTLINED
 """What a gradient operator has in common with its forward operator."""
 
 

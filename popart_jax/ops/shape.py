@@ -65,7 +65,7 @@ def target_shape(old: Sequence[int], wanted: Sequence[int], allowzero: bool) -> 
 operator(
     "Reshape",
     VIEW_CHANGE | MOVES_DATA | FOLDS,
-    gradients=[gradient("ReshapeGrad", view="ReshapeInplace")],
+    gradients=[gradient("ReshapeGrad", view="ReshapeInplace", traits=VIEW_CHANGE)],
     view="ReshapeInplace",
     batch="view",
     ranks="shape 1",
@@ -92,7 +92,7 @@ def reshape_1(x: Array, /, *, shape: Sequence[int] = ()) -> Array:
 operator(
     "Flatten",
     VIEW_CHANGE | FOLDS,
-    gradients=[gradient("ReshapeGrad", view="ReshapeInplace")],
+    gradients=[gradient("ReshapeGrad", view="ReshapeInplace", traits=VIEW_CHANGE)],
     view="FlattenInplace",
     batch="view",
 )
@@ -109,7 +109,7 @@ def flatten(x: Array, /, *, axis: int = 1) -> Array:
 operator(
     "Squeeze",
     VIEW_CHANGE | FOLDS,
-    gradients=[gradient("SqueezeGrad")],
+    gradients=[gradient("SqueezeGrad", traits=VIEW_CHANGE)],
     view="SqueezeInplace",
     batch="view",
     ranks="axes 0-1",
@@ -134,7 +134,7 @@ def squeeze_1(x: Array, /, *, axes: Sequence[int] | None = None) -> Array:
 operator(
     "Unsqueeze",
     VIEW_CHANGE | FOLDS,
-    gradients=[gradient("UnsqueezeGrad")],
+    gradients=[gradient("UnsqueezeGrad", traits=VIEW_CHANGE)],
     view="UnsqueezeInplace",
     batch="view",
     ranks="axes 0-1",
@@ -156,7 +156,7 @@ def unsqueeze_1(x: Array, /, *, axes: Sequence[int]) -> Array:
 operator(
     "Transpose",
     VIEW_CHANGE | MOVES_DATA | FOLDS,
-    gradients=[gradient("TransposeGrad", view="TransposeInplace")],
+    gradients=[gradient("TransposeGrad", view="TransposeInplace", traits=VIEW_CHANGE)],
     view="TransposeInplace",
     batch="transpose",
     popxl=PopxlClass("TransposeOp", runs=("", 13)),

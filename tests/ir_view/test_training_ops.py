@@ -7,8 +7,10 @@ from dataclasses import replace
 import onnx_ir as ir
 import pytest
 
+import patterns
 from popart_jax.errors import popart_exception
-from popart_jax.ir_view import ClipGroup, IrFacts, OptimizerFacts, ViewOptions, unlowered
+from popart_jax.ir_view import ClipGroup, IrFacts, OptimizerFacts, ViewOptions, may_be_unlowered, unlowered
+from popart_jax.ops import operators
 
 from .helpers import conv, counts, find, inference, mlp, ops, parse, sgd, tensor_ids, training, with_patterns
 
@@ -249,6 +251,15 @@ def test_ops_that_need_their_pattern(expression, pattern, text):
     messages = unlowered(with_patterns(facts, **{pattern: False}))
     assert len(messages) >= 1
     assert text in messages[0]
+
+
+def test_patterns_that_ops_need_are_on_by_default():
+    needed = {row.removed_by for row in operators().values() if row.removed_by}
+    assert len(needed) > 20
+    assert needed <= patterns.at_level("Default").enabled
+    assert not may_be_unlowered(patterns.at_level("Default"))
+    assert may_be_unlowered(patterns.with_pattern(patterns.at_level("Default"), "UpsampleToResize", False))
+    assert not may_be_unlowered(patterns.with_pattern(patterns.at_level("Default"), "SumToAdd", False))
 
 
 def test_graph_name():

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from ...errors import popart_exception
 from ..convolution import add_bias, conv, convolve, flipped
-from ..operator import EXPENSIVE, ROUNDS, gradient, operator
+from ..operator import EXPENSIVE, PRODUCT, ROUNDS, gradient, operator
 from ..registry import lowers
 from ..windows import pairs, per_dim
 from .losses import DOMAIN
@@ -31,7 +31,7 @@ def _pieces(values: Sequence[int], ranks: Sequence[int], each: int, name: str) -
 
 operator(
     "MultiConv",
-    EXPENSIVE | ROUNDS,
+    PRODUCT | EXPENSIVE | ROUNDS,
     gradients=[gradient("MultiConvDataGrad", "g x1"), gradient("MultiConvWeightsGrad", "g x0", of=1)],
 )
 
