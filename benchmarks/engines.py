@@ -75,7 +75,7 @@ def onnxruntime_inference(model: Model, feed: Mapping[str, np.ndarray]) -> Call:
 
 def openvino_inference(model: Model, feed: Mapping[str, np.ndarray]) -> Call:
     """OpenVINO for latency, in float32, with as many threads as cores."""
-    import openvino
+    import openvino  # pyright: ignore[reportMissingImports]
 
     core = openvino.Core()
     hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}

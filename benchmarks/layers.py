@@ -113,7 +113,7 @@ def _ours(layer: Layer, x: np.ndarray, weights: list[np.ndarray]) -> Callable[[]
 
 
 def _theirs(layer: Layer, x: np.ndarray, weights: list[np.ndarray]) -> Callable[[], np.ndarray]:
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     data, scale = torch.tensor(x), torch.ones(1, requires_grad=True)
     held = [torch.tensor(w, requires_grad=True) for w in weights]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
-import torch
-import torch.nn.functional as F
+import torch  # pyright: ignore[reportMissingImports]
+import torch.nn.functional as F  # pyright: ignore[reportMissingImports]
 from onnx import helper, numpy_helper
 
 from .networks import Network
