@@ -19,6 +19,8 @@ from ..model.extract import ensure_outputs
 from ..model.load import ModelLike, load
 from ..ops.cast import HOST_ONLY
 from ..ops.control import staged
+from ..ops.operator import Trait
+from ..ops.registry import facts
 from .bounds import set_bounds
 from .feeds import check_fed
 from .interpreter import Settings, evaluate
@@ -171,12 +173,8 @@ def _uses_wide_types(graph: ir.Graph) -> bool:
     return any(_makes_wide(node) for node in ir.traversal.RecursiveGraphIterator(graph))
 
 
-_INDEX_OPS = {"Shape", "Size", "ArgMax", "ArgMin", "TopK", "NonZero", "Unique", "MaxPool", "NonMaxSuppression", "Cast",
-              "Constant", "ConstantOfShape", "Range", "SequenceLength", "StringNormalizer"}  # fmt: skip
-
-
 def _makes_wide(node: ir.Node) -> bool:
-    return node.op_type in _INDEX_OPS or any(v.dtype in _WIDE for v in node.outputs)
+    return facts(node.op_type).has(Trait.WIDE_RESULT) or any(v.dtype in _WIDE for v in node.outputs)
 
 
 def _float_initializers(graph: ir.Graph, wide: bool) -> dict[str, jax.Array]:

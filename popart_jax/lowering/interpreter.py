@@ -16,6 +16,8 @@ import onnx_ir as ir
 
 from ..errors import OpError, popart_exception, poplibs_exception
 from ..model.op_names import describe
+from ..ops.operator import Trait
+from ..ops.registry import facts
 from . import op_trace, operand_types, rounding, static
 from .attributes import array, keywords
 from .bounds import FILL, SIZE
@@ -23,7 +25,7 @@ from .effects import Cell, Program, Storage, settle
 from .failure import described, explain, lacking, node_error, unmade
 from .operand_ranks import misranked
 from .remembered import Remembered
-from .resolve import EFFECTS, Plan, Plans, Step, label
+from .resolve import Plan, Plans, Step, label
 from .schema_body import run_body
 
 
@@ -220,7 +222,7 @@ _NOT_FOLDED = frozenset({"key", "program"})
 def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     node, lowering = step.node, step.lowering
     bounded = lowering.takes_bound and SIZE in node.attributes
-    acts = node.op_type in EFFECTS or not _NOT_FOLDED.isdisjoint(lowering.context.values())
+    acts = facts(node.op_type).has(Trait.EFFECT) or not _NOT_FOLDED.isdisjoint(lowering.context.values())
     folded = not acts and all(static.is_static(x) for x in operands)
     for i, value in enumerate(node.inputs):
         wanted = value is not None and static.wants_constant(step, i, walk) and not bounded

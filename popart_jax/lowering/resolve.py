@@ -10,7 +10,8 @@ import onnx_ir as ir
 
 from ..errors import UnsupportedOpError
 from ..model.structure import bodies
-from ..ops.registry import Lowering, normal_domain, resolve
+from ..ops.operator import Trait
+from ..ops.registry import Lowering, facts, normal_domain, resolve
 from .effects import WRITES, Effect, effect_of
 
 
@@ -140,13 +141,10 @@ def _computed(values: Iterable[ir.Value]) -> frozenset[ir.Value]:
     return frozenset(v for v in values if v.producer() is not None)
 
 
-EFFECTS = {"PrintTensor", "Abort", "HostLoad", "HostStore", "RemoteStore", "MultiExchange"}
-
-
 def has_effect(node: ir.Node) -> bool:
     """Whether a node must run even if nobody reads its outputs: it prints, moves data, or writes to a storage."""
     return (
-        node.op_type in EFFECTS
+        facts(node.op_type).has(Trait.EFFECT)
         or WRITES in node.attributes
         or any(_graph_has_effect(graph) for _, graph in bodies(node))
     )

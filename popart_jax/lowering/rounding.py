@@ -14,18 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ..ops.operator import Trait
+from ..ops.registry import facts
+
 OPTION = "roundsStochastically"  # among the options of a walk, where the device is one that can do it
-ROUNDED = frozenset([
-    "Add", "Sub", "Mul", "Div", "Sum", "Mean", "Pow", "Sqrt", "Exp", "Log", "Reciprocal", "Square", "Scale",
-    "MatMul", "Gemm", "Conv", "ConvTranspose", "MultiConv", "AveragePool", "GlobalAveragePool",
-    "ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceProd", "CumSum",
-    "ReduceLogSum", "ReduceLogSumExp", "Expand", "Gather", "Upsample", "Resize", "ScatterReduce", "Cast",
-    "Tanh", "Sigmoid", "Gelu", "GeluErf", "Swish", "Softplus", "SoftSign", "Softsign", "HardSigmoid", "Erf", "Elu",
-    "Selu", "LeakyRelu", "PRelu", "Softmax", "LogSoftmax",
-    "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Atan2", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Expm1", "Log1p",
-    "BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "LpNormalization", "LRN",
-    "LSTM", "GRU", "RNN", "L1", "IdentityLoss", "Nll", "Ctc",
-])  # fmt: skip
 HALF = np.dtype(np.float16)
 _DROPPED_BITS = 13  # of single precision's 23, half keeps 10
 _LEAST_NORMAL, _SPACING, _LARGEST = 2.0**-14, 2.0**-24, 65504.0
@@ -62,8 +54,9 @@ _narrow.defvjp(lambda x, key: (to_half(x, key), None), lambda _, g: (g.astype(jn
 
 def applies(op_type: str, operands: Sequence[Any], options: Mapping[str, Any]) -> bool:
     """Whether a node rounds its results at random."""
-    rounds = op_type == "Cast" or any(map(_is_half, operands))
-    return bool(options.get(OPTION)) and op_type in ROUNDED and rounds
+    if not options.get(OPTION) or not (op_type == "Cast" or any(map(_is_half, operands))):
+        return False
+    return facts(op_type).has(Trait.ROUNDS)
 
 
 def _is_half(x: Any) -> bool:

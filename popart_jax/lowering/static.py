@@ -13,7 +13,7 @@ import onnx_ir as ir
 from .._compat.jax import Tracer
 from ..errors import NeedsConstantError, popart_exception
 from ..model.op_names import identifier
-from ..ops.registry import Lowering
+from ..ops.registry import Lowering, facts
 from .attributes import array
 from .bounds import HOW
 
@@ -89,33 +89,20 @@ def require(walk: Walk, node: ir.Node, position: int, row: Lowering) -> Any:
     return known
 
 
-_CONSTANT_FOR_POPART = {"Clip": (1, 2)}
-
-
 def wants_constant(step: Step, position: int, walk: Walk) -> bool:
     """Whether an input must be known while tracing: the translation says so, or PopART is stricter."""
-    strict = _CONSTANT_FOR_POPART.get(step.node.op_type, ()) if walk.settings.popart else ()
-    return position in strict or step.lowering.is_static(position)
-
-
-_INPUT_NAMES = {
-    "Reshape": ("data", "shape"),
-    "Expand": ("input", "shape"),
-    "Slice": ("data", "starts", "ends", "axes", "steps"),
-}
-_WORDS = {"Tile": "must be of type Constant", "CumSum": "does not have data", "OneHot": "does not have data",
-          "Upsample": "Scales tensor has no data",
-          "Clip": "is no constant, but clip currently only supports constant min/max parameters"}  # fmt: skip
+    strict = walk.settings.popart and position in facts(step.node.op_type).parameters
+    return strict or step.lowering.is_static(position)
 
 
 def _popart_words(node: ir.Node, position: int, walk: Walk) -> str:
     """PopART's complaint about an input that is no constant."""
-    if node.op_type in _INPUT_NAMES:
-        known_as = identifier(node, walk.settings.opsets.get("", 11))
-        return f"Need the value of the {known_as} input '{_INPUT_NAMES[node.op_type][position]}'"
-    tensor = node.inputs[position]
-    said = _WORDS.get(node.op_type, "")
-    return f"The tensor '{tensor.name if tensor else ''}' {said}" if said else ""
+    row, tensor = facts(node.op_type), node.inputs[position]
+    return row.not_constant.format(
+        op=identifier(node, walk.settings.opsets.get("", 11)),
+        operand=row.parameters.get(position, position),
+        tensor=tensor.name if tensor else "",
+    )
 
 
 def from_constants(walk: Walk, value: ir.Value) -> Any:

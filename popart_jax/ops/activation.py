@@ -36,6 +36,9 @@ operator(
     inplace="SoftsignInplace",
 )
 direct({"Relu": jax.nn.relu, "Softsign": jax.nn.soft_sign, "Softplus": jax.nn.softplus}, 1)
+operator("Celu", ELEMENTWISE)
+operator("HardSwish", ELEMENTWISE)
+operator("Mish", ELEMENTWISE)
 direct({"Mish": jax.nn.mish}, 18)
 direct({"HardSwish": lambda x: x * jnp.clip(x / 6 + 0.5, 0, 1)}, 14)
 
@@ -213,6 +216,7 @@ operator(
     inplace="ClipInplace",
     parameters={1: "min", 2: "max"},
     popxl=PopxlClass("ClipOp", version=6, runs=("", 6)),
+    not_constant="The tensor '{tensor}' is no constant, but clip currently only supports constant min/max parameters",
 )
 
 

@@ -17,6 +17,7 @@ from .canonical_convolution import canonical_transposed
 from .convolution import check_transposed, transposed
 from .convolution_forms import convolution
 from .normalization import normalise, train_batch_norm
+from .operator import ELEMENTWISE, operator
 from .pooling import _counts, max_pool_values, window_sum
 from .registry import OutputCount, PopartMode, lowers
 from .windows import Window, taps, window
@@ -121,6 +122,9 @@ def batch_norm(
 def channel_affine(x, factor, offset, /):
     """One factor and one offset for each channel."""
     return x * factor + offset
+
+
+operator("SharedRelu", ELEMENTWISE)
 
 
 @lowers("SharedRelu", domain=DOMAIN)

@@ -80,6 +80,7 @@ operator(
     "Conv",
     PER_SAMPLE | PRODUCT | EXPENSIVE | ROUNDS,
     gradients=[gradient("ConvDataGrad", "g x1"), gradient("ConvWeightsGrad", "g x0", of=1)],
+    bias=2,
     ranks="X 3+ W =X B 1",
     popxl=PopxlClass("ConvOp", version=11, runs=("", 11), base="MultiConvBaseOp"),
 )

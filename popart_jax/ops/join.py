@@ -127,6 +127,7 @@ operator(
     ranks="starts 1 ends 1 axes 1 steps 1",
     parameters={1: "starts", 2: "ends", 3: "axes", 4: "steps"},
     popxl=PopxlClass("SliceOp", version=11, runs=("ai.graphcore", 1)),
+    not_constant="Need the value of the {op} input '{operand}'",
 )
 
 

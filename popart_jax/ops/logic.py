@@ -10,22 +10,24 @@ from jax import lax
 
 from .arrays import Array, is_text, namespace
 from .elementwise import broadcasting, check_operands
-from .operator import ELEMENTWISE, PopxlClass, operator
+from .operator import ELEMENTWISE, REFUSES_GRADIENT, PopxlClass, operator
 from .registry import direct, lowers
 
-operator("Not", ELEMENTWISE, gradients=(), popxl=PopxlClass("NotOp", runs=("", 1)))
+operator("Not", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("NotOp", runs=("", 1)))
 direct({"Not": jnp.logical_not}, 1)
-operator("BitwiseNot", gradients=())
+operator("BitwiseNot", REFUSES_GRADIENT, gradients=())
 direct({"BitwiseNot": jnp.bitwise_not}, 18)
 
-operator("And", ELEMENTWISE, gradients=(), popxl=PopxlClass("AndOp", version=7, runs=("", 7)))
-operator("Or", ELEMENTWISE, gradients=(), popxl=PopxlClass("OrOp", version=7, runs=("", 7)))
+operator("And", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("AndOp", version=7, runs=("", 7)))
+operator("Or", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("OrOp", version=7, runs=("", 7)))
 operator("Xor", ELEMENTWISE, gradients=())
 
 for _op, _name in {"And": "logical_and", "Or": "logical_or", "Xor": "logical_xor"}.items():
     broadcasting(_op, lambda x, y, _name=_name: getattr(namespace(x, y), _name)(x, y))
-operator("Greater", ELEMENTWISE, gradients=(), popxl=PopxlClass("GreaterOp", version=9, runs=("", 13)))
-operator("Less", ELEMENTWISE, gradients=())
+operator(
+    "Greater", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("GreaterOp", version=9, runs=("", 13))
+)
+operator("Less", ELEMENTWISE | REFUSES_GRADIENT, gradients=())
 
 for _op, _name in {"Greater": "greater", "Less": "less"}.items():
     broadcasting(_op, lambda x, y, _name=_name: getattr(namespace(x, y), _name)(x, y))
@@ -38,7 +40,7 @@ def equal(x: Any, y: Any) -> Array:
     return namespace(x, y).equal(x, y)
 
 
-operator("Equal", ELEMENTWISE, gradients=(), popxl=PopxlClass("EqualOp", version=7, runs=("", 13)))
+operator("Equal", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("EqualOp", version=7, runs=("", 13)))
 
 broadcasting("Equal", equal)
 
@@ -61,7 +63,7 @@ def less_or_equal(x: Array, y: Array, /) -> Array:
     return namespace(x, y).less_equal(x, y)
 
 
-operator("BitwiseAnd", gradients=())
+operator("BitwiseAnd", REFUSES_GRADIENT, gradients=())
 
 
 @lowers("BitwiseAnd", 18)
@@ -70,7 +72,7 @@ def bitwise_and(x: Array, y: Array, /) -> Array:
     return jnp.bitwise_and(x, y)
 
 
-operator("BitwiseOr", gradients=())
+operator("BitwiseOr", REFUSES_GRADIENT, gradients=())
 
 
 @lowers("BitwiseOr", 18)
@@ -79,7 +81,7 @@ def bitwise_or(x: Array, y: Array, /) -> Array:
     return jnp.bitwise_or(x, y)
 
 
-operator("BitwiseXor", gradients=())
+operator("BitwiseXor", REFUSES_GRADIENT, gradients=())
 
 
 @lowers("BitwiseXor", 18)

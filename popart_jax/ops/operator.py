@@ -47,6 +47,8 @@ class Trait(enum.Flag):
     """Must run even if nobody reads its results: it prints, stops, or writes outside the graph."""
     ROUNDS = enum.auto()
     """Rounds half-precision results, stochastically where the session asks for that."""
+    REFUSES_GRADIENT = enum.auto()
+    """PopART refuses to train through it; at others without gradient operators the path of gradients just ends."""
     INDEX_RESULT = enum.auto()
     """Makes indices, which PopART keeps as INT32."""
     WIDE_RESULT = enum.auto()
@@ -71,6 +73,7 @@ RECURRENT = Trait.RECURRENT
 RANDOM = Trait.RANDOM
 EFFECT = Trait.EFFECT
 ROUNDS = Trait.ROUNDS
+REFUSES_GRADIENT = Trait.REFUSES_GRADIENT
 INDEX_RESULT = Trait.INDEX_RESULT
 WIDE_RESULT = Trait.WIDE_RESULT
 SCALED_FLOAT8 = Trait.SCALED_FLOAT8
@@ -160,6 +163,13 @@ class Operator:
         Ranks that ONNX fixes: pairs of an operand's name and a rank, a range (``2+``, ``0-1``) or ``=NAME``.
     parameters : mapping of int to str
         Operands that PopART reads when it makes the operator: position -> attribute.
+    bias : int or None
+        Operand that PopART adds by an AddBias behind the operator.
+    group : int
+        Operands of one result, where they come in groups, one group for each result; 0 where they do not.
+    not_constant : str
+        PopART's words for an operand that must be a constant and is none, with ``{op}``, ``{operand}`` and
+        ``{tensor}`` for the operator, the operand and the tensor.
     removed_by, required : str, bool
         The pattern that rewrites it, without which it can't run.
     popxl : PopxlClass or None
@@ -176,6 +186,9 @@ class Operator:
     batch: str = ""
     ranks: str = ""
     parameters: Mapping[int, str] = field(default_factory=lambda: _NOTHING)
+    bias: int | None = None
+    group: int = 0
+    not_constant: str = ""
     removed_by: str = ""
     required: bool = False
     popxl: PopxlClass | None = None
@@ -184,6 +197,13 @@ class Operator:
     def has(self, traits: Trait) -> bool:
         """Whether it has any of these traits."""
         return bool(self.traits & traits)
+
+    def passes_gradient(self, operand: int) -> bool:
+        """Whether a gradient of the results leads to one of this operand, if it is a float tensor."""
+        if self.gradients is None:
+            return operand not in self.parameters
+        position = operand % self.group if self.group else operand
+        return position == self.bias or any(g.of is None or position in g.of for g in self.gradients)
 
     @property
     def gradient_operators(self) -> tuple[Gradient, ...]:
@@ -225,6 +245,9 @@ def operator(
     batch: str = "",
     ranks: str = "",
     parameters: Mapping[int, str] = _NOTHING,
+    bias: int | None = None,
+    group: int = 0,
+    not_constant: str = "",
     removed_by: str = "",
     required: bool = False,
     popxl: PopxlClass | None = None,
@@ -241,7 +264,8 @@ def operator(
     overwrites = ({0: inplace} if inplace else {}) if isinstance(inplace, str) else inplace
     given = None if gradients is None else tuple(gradients)
     row = Operator(
-        op_type, traits, given, overwrites, view, batch, ranks, parameters, removed_by, required, popxl
+        op_type, traits, given, overwrites, view, batch, ranks, parameters, bias, group, not_constant, removed_by,
+        required, popxl,
     )  # fmt: skip
     _ROWS[op_type] = row
     for name in dict.fromkeys([*row.inplace.values(), *filter(None, [row.view])]):

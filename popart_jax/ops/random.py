@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import popart_exception
 from .arrays import Array, device_dtype, dtype_name
-from .operator import RANDOM, PopxlClass, operator
+from .operator import RANDOM, REFUSES_GRADIENT, PopxlClass, operator
 from .registry import Key, PopartMode, lowers
 
 
@@ -54,7 +54,7 @@ def random_normal(
     return _normal(_key(key, seed, popart), shape, _float(dtype, None, popart), mean, scale)
 
 
-operator("RandomNormalLike", gradients=())
+operator("RandomNormalLike", REFUSES_GRADIENT, gradients=())
 
 
 @lowers("RandomNormalLike", 1)
@@ -76,7 +76,7 @@ def random_uniform(
     return jax.random.uniform(_key(key, seed, popart), tuple(shape), _float(dtype, None, popart), low, high)
 
 
-operator("RandomUniformLike", gradients=())
+operator("RandomUniformLike", REFUSES_GRADIENT, gradients=())
 
 
 @lowers("RandomUniformLike", 1)

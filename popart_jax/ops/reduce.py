@@ -208,6 +208,7 @@ operator(
     gradients=[gradient("CumSumGrad", "g x0")],
     batch="along axis",
     popxl=PopxlClass("CumSumOp", version=11),
+    not_constant="The tensor '{tensor}' does not have data",
 )
 
 _cumulative("CumSum", 11, lax.cumsum, 0)

@@ -245,7 +245,14 @@ def _mode(name: str) -> str:
     return {"bilinear": "linear"}.get(name, name)
 
 
-operator("Upsample", PER_SAMPLE | ROUNDS, ranks="scales 1", parameters={1: "scales"}, removed_by="UpsampleToResize")
+operator(
+    "Upsample",
+    PER_SAMPLE | ROUNDS,
+    ranks="scales 1",
+    parameters={1: "scales"},
+    removed_by="UpsampleToResize",
+    not_constant="The tensor '{tensor}' Scales tensor has no data",
+)
 
 
 @lowers("Upsample", 1)

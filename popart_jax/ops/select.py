@@ -34,6 +34,7 @@ operator(
     gradients=[gradient("OneHotGrad", "g x0", of=2)],
     ranks="values 1",
     popxl=PopxlClass("OnehotOp", version=9, runs=("", 11)),
+    not_constant="The tensor '{tensor}' does not have data",
 )
 
 

@@ -71,6 +71,7 @@ operator(
     ranks="shape 1",
     parameters={1: "shape"},
     popxl=PopxlClass("ReshapeOp", version=5, runs=("", 1)),
+    not_constant="Need the value of the {op} input '{operand}'",
 )
 
 
@@ -179,6 +180,7 @@ operator(
     view="ExpandInplace",
     ranks="shape 1",
     parameters={1: "shape"},
+    not_constant="Need the value of the {op} input '{operand}'",
 )
 
 
@@ -194,7 +196,13 @@ def expand(x: Array, shape: Static, /) -> Array:
     return namespace(x).broadcast_to(x, wanted)
 
 
-operator("Tile", gradients=[gradient("TileGrad")], ranks="repeats 1", parameters={1: "repeats"})
+operator(
+    "Tile",
+    gradients=[gradient("TileGrad")],
+    ranks="repeats 1",
+    parameters={1: "repeats"},
+    not_constant="The tensor '{tensor}' must be of type Constant",
+)
 
 
 @lowers("Tile", 6)

@@ -13,16 +13,13 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from ...ops.operator import Trait
+from ...ops.registry import facts
+
 DOMAIN = "popart_jax"
+_DOMAINS = ("", "ai.onnx", "ai.graphcore", DOMAIN)
 _RANKS = (3, 4, 5)
 _LARGE = 1 << 16  # elements
-
-UNARY = {
-    "Abs", "Cast", "Ceil", "Celu", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity",
-    "LeakyRelu", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "SharedRelu", "Sigmoid", "Softplus",
-    "Softsign", "Sqrt", "Swish", "Tanh", "ThresholdedRelu",
-}  # fmt: skip
-BROADCASTING = {"Add", "Sub", "Mul", "Div", "Pow", "PRelu", "Max", "Min", "Sum", "Mean"}
 
 
 def last(rank: int) -> tuple[int, ...]:
@@ -99,10 +96,9 @@ def channels_last(graph: ir.Graph, protected: Collection[str] = ()) -> bool:
     """
     rewriter = _Rewriter(graph, protected)
     for node in list(graph):
-        if node.domain in ("", "ai.onnx", DOMAIN):
-            handler = _HANDLERS.get(node.op_type)
-            if handler is not None:
-                handler(rewriter, node)
+        handler = _handler(node)
+        if handler is not None:
+            handler(rewriter, node)
     return rewriter.count > 0
 
 
@@ -185,19 +181,15 @@ def _same(
     rewriter.replace(node, new, rank)
 
 
-def _unary(rewriter: _Rewriter, node: ir.Node) -> None:
-    x = node.inputs[0]
-    if x in rewriter.twins:
-        _same(rewriter, node, [rewriter.twins[x], *node.inputs[1:]], _attributes(node), rewriter.ranks[x])
-
-
-def _broadcasting(rewriter: _Rewriter, node: ir.Node) -> None:
-    ranks = {rewriter.ranks[v] for v in node.inputs if v in rewriter.twins}
-    if len(ranks) != 1 or "axis" in node.attributes:
+def _elementwise(rewriter: _Rewriter, node: ir.Node) -> None:
+    parameters = facts(node.op_type).parameters  # scalars and the like, which have no layout
+    data = [v for i, v in enumerate(node.inputs) if i not in parameters]
+    ranks = {rewriter.ranks[v] for v in data if v in rewriter.twins}
+    if len(ranks) != 1 or "axis" in node.attributes or len(node.outputs) > 1:
         return
     (common,) = ranks
-    if all(v in rewriter.twins or _follows(v, common) for v in node.inputs):
-        operands = [_aligned(rewriter, v, common, node) for v in node.inputs]
+    if all(v in rewriter.twins or _follows(v, common) for v in data):
+        operands = [v if i in parameters else _aligned(rewriter, v, common, node) for i, v in enumerate(node.inputs)]
         _same(rewriter, node, operands, _attributes(node), common)
 
 
@@ -205,7 +197,7 @@ def _follows(value: ir.Value | None, common: int) -> bool:
     """Whether an operand without a twin can be brought into layout cheaply: a scalar, a weight or a constant."""
     known = rank(value)
     if value is None or known is None:
-        return False
+        return value is None
     fixed = value.const_value is not None or ir.convenience.get_const_tensor(value) is not None
     return known == 0 or (known in (common - 1, common) and fixed) or (_single(value) and known <= common)
 
@@ -241,6 +233,13 @@ _HANDLERS: dict[str, Callable[[_Rewriter, ir.Node], None]] = {
     "GlobalAveragePool": _pool,
     "BatchNormalization": _batch_norm,
     "Concat": _concat,
-    **dict.fromkeys(UNARY, _unary),
-    **dict.fromkeys(BROADCASTING, _broadcasting),
 }
+
+
+def _handler(node: ir.Node) -> Callable[[_Rewriter, ir.Node], None] | None:
+    """What brings a node into layout; None for one that reads and makes channels first."""
+    if node.domain not in _DOMAINS:
+        return None
+    row = facts(node.op_type)
+    neutral = row.has(Trait.ELEMENTWISE) and not row.has(Trait.RANDOM)  # random numbers depend on the layout
+    return _HANDLERS.get(node.op_type) or (_elementwise if neutral else None)

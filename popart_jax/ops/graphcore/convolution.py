@@ -33,6 +33,8 @@ operator(
     "MultiConv",
     PRODUCT | EXPENSIVE | ROUNDS,
     gradients=[gradient("MultiConvDataGrad", "g x1"), gradient("MultiConvWeightsGrad", "g x0", of=1)],
+    bias=2,
+    group=3,
 )
 
 

@@ -14,6 +14,7 @@ from ..operator import (
     FOLDS,
     MOVES_DATA,
     NON_LINEARITY,
+    REFUSES_GRADIENT,
     ROUNDS,
     SCALED_FLOAT8,
     ZERO_GRADIENT,
@@ -67,7 +68,7 @@ operator(
 )
 operator("NearbyInt", ELEMENTWISE, gradients=ZERO_GRADIENT, inplace="NearbyIntInplace")
 operator("Nop", gradients=())
-operator("Square", ELEMENTWISE | ROUNDS)
+operator("Square", ELEMENTWISE | ROUNDS | REFUSES_GRADIENT, gradients=())
 direct(
     {
         "Expm1": jnp.expm1,
@@ -93,7 +94,7 @@ operator(
     ],
     inplace="Atan2LhsInplace",
 )
-operator("BitwiseXnor", gradients=())
+operator("BitwiseXnor", REFUSES_GRADIENT, gradients=())
 operator(
     "Fmod",
     ELEMENTWISE | FOLDS,
@@ -193,7 +194,10 @@ def copy_var_update(variable, updater, /):
 
 
 operator(
-    "CastThenPow2Scale", MOVES_DATA | SCALED_FLOAT8, popxl=PopxlClass("CastThenPow2ScaleOp", domain="ai.graphcore")
+    "CastThenPow2Scale",
+    MOVES_DATA | SCALED_FLOAT8 | REFUSES_GRADIENT,
+    gradients=(),
+    popxl=PopxlClass("CastThenPow2ScaleOp", domain="ai.graphcore"),
 )
 
 
@@ -203,7 +207,12 @@ def cast_then_pow2_scale(x, log2_scale, /, *, to="FLOAT16"):
     return lax.stop_gradient(jnp.ldexp(x.astype(jnp.float16), jnp.asarray(log2_scale).reshape(()).astype(jnp.int32)))
 
 
-operator("Pow2ScaleThenCast", SCALED_FLOAT8, popxl=PopxlClass("Pow2ScaleThenCastOp", domain="ai.graphcore"))
+operator(
+    "Pow2ScaleThenCast",
+    SCALED_FLOAT8 | REFUSES_GRADIENT,
+    gradients=(),
+    popxl=PopxlClass("Pow2ScaleThenCastOp", domain="ai.graphcore"),
+)
 
 
 @lowers("Pow2ScaleThenCast", domain=DOMAIN)

@@ -14,31 +14,9 @@ from ...errors import popart_exception
 from ...execution import Type
 from ...lowering.interpreter import names
 from ...lowering.resolve import captures, find, label
+from ...ops import Trait, facts
 
-STOPS = frozenset({
-    "Abort", "Bucketize", "CopyVarUpdate", "CtcBeamSearchDecoder", "Detach", "Histogram", "IncrementMod", "Init",
-    "LossScaleUpdate", "Nop", "NormalizeImage", "PackedDataBlock", "ScaledAdd", "SequenceSlice", "SplineBasis",
-    "SplineWeighting", "UnaryZeroGrad", "Zeros", "ZerosLike", "ArgMax", "ArgMin", "Constant", "ConstantOfShape",
-    "IsInf", "IsNaN", "Loop", "PRelu", "RandomNormal", "RandomUniform", "Scan", "Shape",
-})  # fmt: skip
-_BETWEEN_REPLICAS = frozenset({"ReplicatedAllReduce", "ReplicatedAllReduceInplace"})
-REFUSES = frozenset({"BinaryConstScalar", "Square", "RandomNormalLike", "RandomUniformLike"})
-_WITHOUT_GRADIENT = frozenset({
-    "And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXnor", "BitwiseXor", "CastThenPow2Scale", "Equal",
-    "Greater", "Less", "Not", "Or", "Pow2ScaleThenCast",
-})  # fmt: skip
 _LOSSES_OF_ANY_TYPE = frozenset({"IdentityLoss", "L1"})
-_DIFFERENTIABLE = {
-    "BatchNormalization": slice(3),
-    "Clip": slice(1),
-    "Dropout": slice(1),
-    "Pad": slice(1),
-    "Resize": slice(1),
-    "RoiAlign": slice(1),
-    "Upsample": slice(1),
-    "Fmod": slice(1),
-    "OneHot": slice(2, 3),
-}
 
 
 def with_gradient(graph: ir.Graph, loss: str, types: Mapping[str, Type], replicas: int = 1) -> frozenset[str]:
@@ -50,41 +28,42 @@ def with_gradient(graph: ir.Graph, loss: str, types: Mapping[str, Type], replica
         The path crosses an operator without gradient that PopART refuses to train through.
     """
     known = names(graph)
-    stops = STOPS | _BETWEEN_REPLICAS if replicas > 1 else STOPS
     reached: dict[ir.Value, None] = {known[loss]: None}
     pending = [known[loss]]
     while pending:
         node = pending.pop().producer()
-        if node is None or node.op_type in stops:
+        if node is None:
             continue
-        sources = [v for v in _differentiable_inputs(node) if v not in reached and _is_float(v, types)]
-        _refuse(node, sources)
+        _refuse(node, types)
+        sources = [v for v in _differentiable_inputs(node, replicas) if v not in reached and _is_float(v, types)]
         for value in sources:
             reached[value] = None
             pending.append(value)
     return frozenset(v.name for v in reached if v.name)
 
 
-def _refuse(node: ir.Node, sources: list[ir.Value]) -> None:
+def _refuse(node: ir.Node, types: Mapping[str, Type]) -> None:
     """Raise where a gradient is asked of an operator that has none and does not just end the path."""
-    if sources and node.op_type == "Pad" and node.attributes.get_string("mode", "constant") != "constant":
+    reads_floats = any(v is not None and _is_float(v, types) for v in node.inputs)
+    if reads_floats and node.op_type == "Pad" and node.attributes.get_string("mode", "constant") != "constant":
         raise popart_exception(f"Node '{label(node)}' does not support PadGradOp when mode is not \"constant\"")
-    asked = [node] if sources and node.op_type in REFUSES else []
+    asked = [node] if reads_floats else []
     if node.op_type in _LOSSES_OF_ANY_TYPE:
-        producer = node.inputs[0].producer() if node.inputs[0] is not None else None
-        asked += [producer] if producer is not None and producer.op_type in _WITHOUT_GRADIENT else []
+        asked += [p for v in node.inputs[:1] if v is not None and (p := v.producer()) is not None]
     for one in asked:
-        raise popart_exception(
-            f"The loss needs the gradient of node '{label(one)}', but {one.op_type} does not have a valid grad op "
-            f"corresponding to its output {one.outputs[0].name}"
-        )
+        if facts(one.op_type).has(Trait.REFUSES_GRADIENT):
+            raise popart_exception(
+                f"The loss needs the gradient of node '{label(one)}', but {one.op_type} does not have a valid grad op "
+                f"corresponding to its output {one.outputs[0].name}"
+            )
 
 
-def _differentiable_inputs(node: ir.Node) -> Iterable[ir.Value]:
-    op_type = "Fmod" if node.op_type == "Mod" and node.attributes.get_int("fmod", 0) else node.op_type
-    read = _DIFFERENTIABLE.get(op_type, slice(None))
-    yield from (v for v in node.inputs[read] if v is not None)
-    yield from captures(node)
+def _differentiable_inputs(node: ir.Node, replicas: int) -> Iterable[ir.Value]:
+    row = facts("Fmod" if node.op_type == "Mod" and node.attributes.get_int("fmod", 0) else node.op_type)
+    alone = replicas == 1 and row.has(Trait.BETWEEN_REPLICAS)  # then it is an identity
+    if row.gradients != () or alone:
+        yield from (v for i, v in enumerate(node.inputs) if v is not None and (alone or row.passes_gradient(i)))
+        yield from captures(node)
 
 
 def _is_float(value: ir.Value, types: Mapping[str, Type]) -> bool:

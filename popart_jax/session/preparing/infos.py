@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ...execution import Type
+from ...ops import Trait, facts
 
-INDEX_MAKERS = frozenset({"ArgMax", "ArgMin", "TopK", "Sort"})
 _WIDE = {np.dtype(np.int32): np.dtype(np.int64), np.dtype(np.uint32): np.dtype(np.uint64)}
 _WIDE_ONNX = {ir.DataType.INT64, ir.DataType.UINT64}
 
@@ -30,7 +30,7 @@ def host_types(graph: ir.Graph, device: Mapping[str, Type]) -> dict[str, Type]:
             mark(value)
     for node in graph:
         for value in node.outputs:
-            if node.op_type not in INDEX_MAKERS and _is_wide(node, value, wide):
+            if not facts(node.op_type).has(Trait.INDEX_RESULT) and _is_wide(node, value, wide):
                 mark(value)
     return found
 
