@@ -13,6 +13,7 @@ from ...errors import popart_exception
 from ...execution import Structure, Type
 from ...execution.loss_scaling import Tracking
 from ...lowering.interpreter import names
+from ...ops import Trait, facts
 from ...optimizers import Adam, Optimizer
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 PREFIX = "[AutomaticLossScale transform] "
 HALF_MAX = 65504.0
-_VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Slice", "Concat", "Split", "Expand"}
 
 
 def tracking(
@@ -114,14 +114,16 @@ def _is_candidate(value: ir.Value, method: GradientTensorTrackingMethod) -> bool
     consumers = [use.node for use in value.uses()]
     if method is GradientTensorTrackingMethod.ConvAndMatmulGradients:
         return any(n.op_type in ("Conv", "MatMul", "Gemm", "ConvTranspose", "MultiConv") for n in consumers)
-    return any(n.op_type not in _VIEWS and not _reads_variable(n, value) for n in consumers)
+    return any(not facts(n.op_type).has(Trait.VIEW_CHANGE) and not _reads_variable(n, value) for n in consumers)
 
 
 def _reads_variable(node: ir.Node, value: ir.Value) -> bool:
     """Whether the backward operator of `node` for `value` would read a variable."""
-    if node.op_type in ("Add", "Sub", "Sum", "Relu", "Sigmoid", "Tanh", "Softmax", "Nll"):
-        return False
-    return any(v is not None and v is not value and v.const_value is not None for v in node.inputs)
+    position = node.inputs.index(value)
+    operators = facts(node.op_type).gradient_operators
+    reads = {word for one in operators if one.of is None or position in one.of for word in one.reads}
+    read = (v for i, v in enumerate(node.inputs) if not reads.isdisjoint(("x*", f"x{i}")))
+    return any(v is not None and v is not value and v.const_value is not None for v in read)
 
 
 def initial_state(track: Tracking | None) -> dict[str, np.ndarray]:
