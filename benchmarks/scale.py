@@ -24,6 +24,7 @@ import patterns
 import popart_jax
 from popart_jax.lowering.passes import channels_last
 from popart_jax.model import load
+from popart_jax.ops import facts
 
 from .peak import peak_mib
 
@@ -53,7 +54,7 @@ def time_graph(count: int) -> list[float]:
         return result
 
     model = clock(lambda: load(proto))
-    clock(lambda: patterns.apply(model, patterns.at_level("Default")))
+    clock(lambda: patterns.apply(model, patterns.at_level("Default"), facts))
     clock(lambda: channels_last(model.graph))
     fn, params = popart_jax.to_jax(proto)
     clock(lambda: jax.make_jaxpr(fn)(params, {"t0": np.ones(4, np.float32)}))

@@ -11,10 +11,13 @@ from . import catalogue, families, passes
 from ._apply import apply
 from ._attributes import make_node
 from ._context import Context, static_shape
-from ._core import ANY_OP, GRAPHCORE, Fused, Mode, Outcome, PatternError, Refused, Renamed, Rule, rewrites
+from ._core import ANY_OP, Fused, Outcome, PatternError, Refused, Renamed, Rule, rewrites
 from ._plugins import load_plugins
 from ._sweep import Entry, SweepLimitError, SweepLog, sweep
 from .catalogue import LEVELS, Level, Row, declare
+from .inplace import make_inplace
+from .operators import GRAPHCORE, Mode, OperatorFacts, Operators
+from .passes import remove_unused
 from .selection import (
     PatternSelectionError,
     PatternSet,
@@ -36,6 +39,8 @@ __all__ = [
     "Fused",
     "Level",
     "Mode",
+    "OperatorFacts",
+    "Operators",
     "Outcome",
     "PatternError",
     "PatternSelectionError",
@@ -55,8 +60,10 @@ __all__ = [
     "families",
     "from_names",
     "load_plugins",
+    "make_inplace",
     "make_node",
     "passes",
+    "remove_unused",
     "require_known",
     "rewrites",
     "rules_of",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ._core import Mode
 from ._sweep import SweepLog, sweep
+from .operators import Mode, Operators
 from .passes import inline_functions, remove_unused
 from .selection import PatternSet, rules_of
 
@@ -15,6 +15,7 @@ GRADIENT_PREFIX = "Gradient___"
 def apply(
     model: ir.Model | ir.Graph,
     selection: PatternSet,
+    operators: Operators,
     *,
     mode: Mode = "inference",
     protected: frozenset[str] = frozenset(),
@@ -32,6 +33,8 @@ def apply(
         Model or main graph. Model-local functions are inlined first.
     selection
         Patterns that are on.
+    operators
+        Facts of operators by type.
     mode
         "training" treats initializers as variables; "inference" as constants, unless protected.
     protected
@@ -53,6 +56,6 @@ def apply(
     rules = rules_of(selection, "model", mode)
     if not accumulates or "TiedGatherAccumulate" in selection:
         rules = [rule for rule in rules if rule.pattern != "TiedGather"]
-    log = sweep(graph, rules, mode=mode, protected=protected)
-    remove_unused(graph, protected)
+    log = sweep(graph, rules, operators, mode=mode, protected=protected)
+    remove_unused(graph, operators, protected)
     return log

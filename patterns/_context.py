@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ._attributes import make_node
-from ._core import GRAPHCORE, Mode
+from .operators import GRAPHCORE, Mode, OperatorFacts, Operators, facts_of
 
 Shape = tuple[int, ...]
 
@@ -23,12 +23,15 @@ class Context:
         "inference" or "training".
     protected
         Names of tensors that must keep existing with their values: anchors, outputs, variables.
+    operators
+        Facts of operators by type.
     opset
         Version of ai.onnx that the model imports.
     """
 
-    def __init__(self, mode: Mode, protected: frozenset[str], opset: int = 11) -> None:
+    def __init__(self, mode: Mode, protected: frozenset[str], operators: Operators, opset: int = 11) -> None:
         self.mode: Mode = mode
+        self.operators = operators
         self.opset = opset
         self.protected = protected
         self.created: list[ir.Node] = []
@@ -37,6 +40,10 @@ class Context:
         self._fresh = 0
 
     # -- questions
+
+    def facts(self, node: ir.Node) -> OperatorFacts:
+        """What is known of a node's operator."""
+        return facts_of(node, self.operators)
 
     def use_count(self, value: ir.Value) -> int:
         """Number of inputs that read `value`; counted once, then kept up to date by the sweep."""

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import onnx_ir as ir
 
-if TYPE_CHECKING:
-    from ._context import Context
+from ._context import Context
+from .operators import Mode
 
 Stage = Literal["model", "view"]
-Mode = Literal["inference", "training"]
-
-GRAPHCORE = "ai.graphcore"
 ANY_OP = "*"
 
 
@@ -48,7 +45,7 @@ class Fused:
 
 
 Outcome = ir.Value | Values | Renamed | Fused | Refused | None
-Rewrite = Callable[[ir.Node, "Context"], Outcome]
+Rewrite = Callable[[ir.Node, Context], Outcome]
 
 
 @dataclass(frozen=True, slots=True)

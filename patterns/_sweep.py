@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from ._context import Context, bodies
-from ._core import ANY_OP, Fused, Mode, PatternError, Refused, Renamed, Rule, Values
+from ._core import ANY_OP, Fused, PatternError, Refused, Renamed, Rule, Values
+from .operators import POPART_DOMAINS, Mode, Operators
 
 Pairs = Sequence[tuple[ir.Node, Values]]
 
 PLACEMENT_PREFIX = "__"
-POPART_DOMAINS = frozenset({"", "ai.onnx", "ai.graphcore"})
 EXCLUDE = "__exclude_patterns"
 
 
@@ -65,6 +65,7 @@ class SweepLog:
 def sweep(
     graph: ir.Graph,
     rules: Sequence[Rule],
+    operators: Operators,
     *,
     mode: Mode = "inference",
     protected: frozenset[str] = frozenset(),
@@ -78,6 +79,8 @@ def sweep(
         Graph to rewrite.
     rules
         In order of precedence at one node.
+    operators
+        Facts of operators by type.
     mode
         Rules that do not list this mode are skipped.
     protected
@@ -93,7 +96,7 @@ def sweep(
     """
     opset = graph.opset_imports.get("", graph.opset_imports.get("ai.onnx", 11))
     chosen = [r for r in rules if mode in r.modes]
-    return _Sweep(graph, chosen, Context(mode, protected, opset), rewrites_per_node).run()
+    return _Sweep(graph, chosen, Context(mode, protected, operators, opset), rewrites_per_node).run()
 
 
 class _Sweep:

@@ -8,80 +8,23 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ._sweep import op_key
 from .facts import same_type
+from .operators import GRAPHCORE, OperatorFacts, Operators, facts_of
 
-VIEWS = {
-    "Reshape": "ReshapeInplace",
-    "ReshapeGrad": "ReshapeInplace",
-    "Flatten": "FlattenInplace",
-    "Squeeze": "SqueezeInplace",
-    "Unsqueeze": "UnsqueezeInplace",
-    "Transpose": "TransposeInplace",
-    "TransposeGrad": "TransposeInplace",
-    "Slice": "SliceInplace",
-    "Concat": "ConcatInplace",
-    "Identity": "IdentityInplace",
-    "Detach": "DetachInplace",
-    "Expand": "ExpandInplace",
-    "Subsample": "SubsampleInplace",
-    "Reverse": "ReverseInplace",
-}
-_UNARY = [
-    "Asin",
-    "Atan",
-    "Ceil",
-    "Clip",
-    "Elu",
-    "Exp",
-    "Expm1",
-    "Floor",
-    "Gelu",
-    "GeluErf",
-    "HardSigmoid",
-    "IncrementMod",
-    "LeakyRelu",
-    "Log1p",
-    "LogSoftmax",
-    "NearbyInt",
-    "Relu",
-    "Round",
-    "Scale",
-    "Selu",
-    "Shrink",
-    "Sigmoid",
-    "Sign",
-    "Sinh",
-    "Softmax",
-    "Softplus",
-    "Softsign",
-    "Swish",
-    "Tanh",
-    "ThresholdedRelu",
-    "ReplicatedAllReduce",
-    "Restore",
-    "DynamicUpdate",
-    "DynamicZero",
-    "AddBias",
-]
-OVERWRITES = {op: ((0, f"{op}Inplace"),) for op in _UNARY} | {
-    "Add": ((0, "AddLhsInplace"), (1, "AddRhsInplace")),
-    "Mul": ((0, "MulLhsInplace"), (1, "MulRhsInplace")),
-    "Pow": ((0, "PowLhsInplace"),),
-    "Atan2": ((0, "Atan2LhsInplace"),),
-    "ScaledAdd": ((0, "ScaledAddLhsInplace"), (1, "ScaledAddRhsInplace")),
-    "Where": ((1, "WhereLhsInplace"), (2, "WhereRhsInplace")),
-}
 PREFERRED = frozenset({"Conv", "MatMul"})
 
 
-def make_inplace(graph: ir.Graph, protected: frozenset[str] = frozenset(), prefer_products: bool = False) -> int:
+def make_inplace(
+    graph: ir.Graph, operators: Operators, protected: frozenset[str] = frozenset(), prefer_products: bool = False
+) -> int:
     """Turn ops of one graph into their in-place variants, in schedule order.
 
     Parameters
     ----------
     graph
         Graph in schedule order. Only op types change.
+    operators
+        Facts of operators by type.
     protected
         Tensors whose value must survive: anchors.
     prefer_products
@@ -92,14 +35,15 @@ def make_inplace(graph: ir.Graph, protected: frozenset[str] = frozenset(), prefe
     int
         Number of ops changed.
     """
-    return _Buffers(graph, protected, prefer_products).run()
+    return _Buffers(graph, operators, protected, prefer_products).run()
 
 
 class _Buffers:
     """Which values share a buffer, and when each was read for the last time."""
 
-    def __init__(self, graph: ir.Graph, protected: frozenset[str], prefer_products: bool) -> None:
-        self.graph, self.protected, self.prefer_products = graph, protected, prefer_products
+    def __init__(self, graph: ir.Graph, operators: Operators, protected: frozenset[str], prefer_products: bool) -> None:
+        self.graph, self.operators = graph, operators
+        self.protected, self.prefer_products = protected, prefer_products
         self.position = {node: i for i, node in enumerate(graph)}
         self.root: dict[ir.Value, ir.Value] = {}
         self.members: dict[ir.Value, list[ir.Value]] = {}
@@ -108,24 +52,25 @@ class _Buffers:
         return sum(self._visit(node) for node in self.graph)
 
     def _visit(self, node: ir.Node) -> bool:
-        key = op_key(node)
-        if key in VIEWS and len(node.outputs) == 1:
-            for value in node.inputs[: None if key == "Concat" else 1]:
+        facts = facts_of(node, self.operators)
+        if facts.view and len(node.outputs) == 1:
+            for value in node.inputs[: None if node.op_type == "Concat" else 1]:
                 self._share(value, node.outputs[0])
-            node.op_type, node.domain = VIEWS[key], "ai.graphcore"
+            node.op_type, node.domain = facts.view, GRAPHCORE
             return True
-        for position, variant in self._choices(node, key):
+        for position, form in self._choices(node, facts):
             value = node.inputs[position] if position < len(node.inputs) else None
             if value is not None and same_type(value, node.outputs[0]) and self._free(value, node):
                 self._share(value, node.outputs[0])
-                node.op_type, node.domain = variant, "ai.graphcore"
+                node.op_type, node.domain = form, GRAPHCORE
                 return True
         return False
 
-    def _choices(self, node: ir.Node, key: str) -> tuple[tuple[int, str], ...]:
-        choices = OVERWRITES.get(key, ())
+    def _choices(self, node: ir.Node, facts: OperatorFacts) -> list[tuple[int, str]]:
+        """(operand, in-place form that overwrites it), best first."""
+        choices = list(facts.inplace.items())
         if self.prefer_products and len(choices) > 1:
-            return tuple(sorted(choices, key=lambda c: not self._is_product(node.inputs[c[0]])))
+            choices.sort(key=lambda choice: not self._is_product(node.inputs[choice[0]]))
         return choices
 
     def _is_product(self, value: ir.Value | None) -> bool:

@@ -6,8 +6,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from ._context import bodies
-
-EFFECTS = frozenset({"PrintTensor", "Abort", "CopyVarUpdate", "RemoteStore", "HostStore"})
+from .operators import Operators, facts_of
 
 
 def inline_functions(model: ir.Model) -> bool:
@@ -15,7 +14,7 @@ def inline_functions(model: ir.Model) -> bool:
     return bool(model.functions) and InlinePass()(model).modified
 
 
-def remove_unused(graph: ir.Graph, protected: frozenset[str] = frozenset()) -> int:
+def remove_unused(graph: ir.Graph, operators: Operators, protected: frozenset[str] = frozenset()) -> int:
     """Remove nodes whose results nobody needs, in one backward walk; the number removed.
 
     onnx_ir's own pass is not used: it also drops unread *outputs*, and PopART tells the modes of
@@ -24,20 +23,25 @@ def remove_unused(graph: ir.Graph, protected: frozenset[str] = frozenset()) -> i
     count = 0
     for node in reversed(graph):
         subgraphs = bodies(node)
-        if not _needed(node, protected) and not any(n.op_type in EFFECTS for g in subgraphs for n in g.all_nodes()):
+        if not _is_read(node, protected) and not _acts(node, operators):
             node.resize_inputs(0)
             _release(subgraphs)
             graph.remove(node)
             count += 1
         else:
-            count += sum(remove_unused(g, protected) for g in subgraphs)
+            count += sum(remove_unused(g, operators, protected) for g in subgraphs)
     return count
 
 
-def _needed(node: ir.Node, protected: frozenset[str]) -> bool:
-    if node.op_type in EFFECTS or not node.outputs:
-        return True
-    return any(o.is_graph_output() or o.name in protected or o.uses() for o in node.outputs)
+def _is_read(node: ir.Node, protected: frozenset[str]) -> bool:
+    """Whether somebody needs a result, or there is none to need."""
+    return not node.outputs or any(o.is_graph_output() or o.name in protected or o.uses() for o in node.outputs)
+
+
+def _acts(node: ir.Node, operators: Operators) -> bool:
+    """Whether the node or one inside it acts by side effect."""
+    inner = (n for body in bodies(node) for n in body.all_nodes())
+    return any(facts_of(n, operators).has_effect for n in (node, *inner))
 
 
 def _release(subgraphs: list[ir.Graph]) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from . import catalogue
-from ._core import RULES, Mode, PatternError, Rule, Stage
+from ._core import RULES, PatternError, Rule, Stage
 from .catalogue import LEVELS, Level
+from .operators import Mode
 
 
 class PatternSelectionError(PatternError, ValueError):

@@ -11,8 +11,9 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from .._context import Context, static_shape
-from .._core import GRAPHCORE, Outcome, Refused, Rewrite, rewrites
+from .._core import Outcome, Refused, Rewrite, rewrites
 from ..facts import elementwise, known, real_inputs, reshape, same_type, scalar, sum_to
+from ..operators import GRAPHCORE
 
 Formula = Callable[..., ir.Value]
 

@@ -20,21 +20,30 @@ from ..facts import (
     same_type,
 )
 
-SINGLE_INPUT = ("Sum", "Concat", "Max", "Min", "Mean")
-RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand")
-REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
 CHECKPOINT = "__recompute_output_in_backward_pass"
 
 
-def _never(node: ir.Node, context: Context) -> bool:
-    return False
+Check = Callable[[ir.Node, Context], bool]
+_CHECKS: dict[str, Check] = {}
 
 
+def _changes_nothing_if(*ops: str) -> Callable[[Check], Check]:
+    """Register the decorated function as the condition under which these ops are the identity."""
+
+    def register(check: Check) -> Check:
+        _CHECKS.update(dict.fromkeys(ops, check))
+        return check
+
+    return register
+
+
+@_changes_nothing_if("Cast")
 def _same_dtype(node: ir.Node, context: Context) -> bool:
     source = node.inputs[0]
     return source is not None and source.dtype == ir.DataType(attribute_int(node, "to", 0))
 
 
+@_changes_nothing_if("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand")
 def _same_shape(node: ir.Node, context: Context) -> bool:
     """A change of shape to the same static shape, or a Reshape whose constant target is the input's shape."""
     source = node.inputs[0]
@@ -52,6 +61,7 @@ def _same_shape(node: ir.Node, context: Context) -> bool:
     return target == shape
 
 
+@_changes_nothing_if("Dropout")
 def _no_drop(node: ir.Node, context: Context) -> bool:
     """Dropout that keeps everything: ratio 0, or no training."""
     if any(context.use_count(o) or context.is_protected(o) for o in node.outputs[1:]):
@@ -66,34 +76,41 @@ def _no_drop(node: ir.Node, context: Context) -> bool:
     return ratio == 0.0 or not training
 
 
+@_changes_nothing_if("ShapedDropout")
 def _drops_nothing(node: ir.Node, context: Context) -> bool:
     """ShapedDropout of ratio 0; without training the operator stays in the graph, as upstream."""
     return attribute_float(node, "ratio", 0.5) == 0.0
 
 
+@_changes_nothing_if("Transpose")
 def _identity_permutation(node: ir.Node, context: Context) -> bool:
     shape = static_shape(node.inputs[0])
     perm = attribute_ints(node, "perm") if shape is None else permutation(node, len(shape))
     return perm is not None and perm == tuple(range(len(perm)))
 
 
+@_changes_nothing_if("Pad")
 def _zero_pads(node: ir.Node, context: Context) -> bool:
     pads = ints_of(node, "pads", 1, context)
     return pads is not None and not any(pads)
 
 
+@_changes_nothing_if("Sum", "Concat", "Max", "Min", "Mean")
 def _one_input(node: ir.Node, context: Context) -> bool:
     return len(real_inputs(node)) == 1
 
 
+@_changes_nothing_if("Subsample")
 def _unit_strides(node: ir.Node, context: Context) -> bool:
     return all(s == 1 for s in attribute_ints(node, "strides") or (0,))
 
 
+@_changes_nothing_if("Scale")
 def _unit_scale(node: ir.Node, context: Context) -> bool:
     return attribute_float(node, "scale", 1.0) == 1.0
 
 
+@_changes_nothing_if("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
 def _reduces_nothing(node: ir.Node, context: Context) -> bool:
     """Every reduced axis has length 1 and stays."""
     shape = static_shape(node.inputs[0])
@@ -105,16 +122,19 @@ def _reduces_nothing(node: ir.Node, context: Context) -> bool:
     return all(shape[a] == 1 for a in axes)
 
 
+@_changes_nothing_if("IdentityLoss")
 def _loss_of_scalar(node: ir.Node, context: Context) -> bool:
     rank = static_shape(node.inputs[0])
     return attribute_string(node, "reduction", "Mean") in ("None", "NoReduction") or rank == ()
 
 
+@_changes_nothing_if("Tile")
 def _tiles_once(node: ir.Node, context: Context) -> bool:
     repeats = ints_of(node, "repeats", 1, context)
     return repeats is not None and all(r == 1 for r in repeats)
 
 
+@_changes_nothing_if("Slice")
 def _whole_slice(node: ir.Node, context: Context) -> bool:
     """A slice of full size is the whole input unless it runs backwards."""
     source = node.inputs[0]
@@ -125,34 +145,17 @@ def _whole_slice(node: ir.Node, context: Context) -> bool:
     return not has_steps or (steps is not None and all(s > 0 for s in steps))
 
 
-CHANGES_NOTHING: dict[str, Callable[[ir.Node, Context], bool]] = {
-    "Cast": _same_dtype,
-    "Dropout": _no_drop,
-    "ShapedDropout": _drops_nothing,
-    "Transpose": _identity_permutation,
-    "Pad": _zero_pads,
-    "Subsample": _unit_strides,
-    "Scale": _unit_scale,
-    "IdentityLoss": _loss_of_scalar,
-    "Tile": _tiles_once,
-    "Slice": _whole_slice,
-    **dict.fromkeys(RESHAPES, _same_shape),
-    **dict.fromkeys(SINGLE_INPUT, _one_input),
-    **dict.fromkeys(REDUCTIONS, _reduces_nothing),
-}
-
-
-@rewrites("OpToIdentity", *CHANGES_NOTHING, stages=("model", "view"))
+@rewrites("OpToIdentity", *_CHECKS, stages=("model", "view"))
 def op_to_identity(node: ir.Node, context: Context) -> Outcome:
     """An op that cannot change its single input becomes Identity."""
-    if not CHANGES_NOTHING[node.op_type](node, context):
+    if not _CHECKS[node.op_type](node, context):
         return None
     source = real_inputs(node)[0]
     return [context.op("Identity", source, like=source), *[None] * (len(node.outputs) - 1)]
 
 
 def _is_identity(node: ir.Node, context: Context) -> bool:
-    return node.op_type == "Identity" or CHANGES_NOTHING.get(node.op_type, _never)(node, context)
+    return node.op_type == "Identity" or _CHECKS[node.op_type](node, context)
 
 
 @rewrites("PreUniRepl", "Identity", "Pad", "Sum", "Concat", stages=("model", "view"))

@@ -19,7 +19,7 @@ class Body:
 
     def __init__(self, context: Context, graph: ir.Graph) -> None:
         self.graph = graph
-        self.make = Context(context.mode, context.protected, context.opset)
+        self.make = Context(context.mode, context.protected, context.operators, context.opset)
         self.make.stem = f"{context.stem}__body"
 
     def flush(self, first: bool = False) -> None:

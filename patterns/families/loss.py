@@ -5,10 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from .._context import Context
-from .._core import GRAPHCORE, Fused, Outcome, Refused, rewrites
+from .._core import Fused, Outcome, Refused, rewrites
 from ..facts import attribute_int
-
-PAST_THE_GRADIENT = frozenset({"ArgMax", "ArgMin", "Detach", "Equal", "Greater", "Less", "Shape"})
+from ..operators import GRAPHCORE
 
 
 @rewrites("SoftmaxGradDirect", "Nll", stages=("model",), modes=("training",))
@@ -20,7 +19,7 @@ def softmax_into_nll(node: ir.Node, context: Context) -> Outcome:
         return None
     if attribute_int(node, "inputIsLogProbability", 0):
         return Refused("the loss reads its input as log-probabilities")
-    why = _not_last_axis(softmax, context) or _other_gradient_path(probabilities, node)
+    why = _not_last_axis(softmax, context) or _other_gradient_path(probabilities, node, context)
     if f"Gradient___{probabilities.name}" in context.protected:
         why = f"the gradient of tensor '{probabilities.name}' is anchored"
     if why:
@@ -109,8 +108,8 @@ def _not_last_axis(softmax: ir.Node, context: Context) -> str | None:
     return None if axis in (-1, rank - 1) else f"the softmax normalises from axis {axis} of {rank} on"
 
 
-def _other_gradient_path(probabilities: ir.Value, loss: ir.Node) -> str | None:
-    others = [n for n in probabilities.consumers() if n is not loss and n.op_type not in PAST_THE_GRADIENT]
+def _other_gradient_path(probabilities: ir.Value, loss: ir.Node, context: Context) -> str | None:
+    others = [n for n in probabilities.consumers() if n is not loss and context.facts(n).has_gradient]
     return f"tensor '{probabilities.name}' is also read by {others[0].op_type}" if others else None
 
 

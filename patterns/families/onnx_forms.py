@@ -7,9 +7,10 @@ import math
 import onnx_ir as ir
 
 from .._context import Context, static_shape
-from .._core import GRAPHCORE, Outcome, Refused, rewrites
+from .._core import Outcome, Refused, rewrites
 from ..catalogue import Row, declare
 from ..facts import attribute_float, attribute_int, attribute_string, input_at, real_inputs, reshape, scalar, transpose
+from ..operators import GRAPHCORE
 from .gradients import Algebra
 
 NAME = "OnnxForms"

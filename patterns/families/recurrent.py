@@ -5,8 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from .._context import Context, dims, static_shape
-from .._core import GRAPHCORE, Outcome, Refused, rewrites
+from .._core import Outcome, Refused, rewrites
 from ..facts import attribute_int, attribute_string, input_at, reshape, slice_of, transpose
+from ..operators import GRAPHCORE
 
 GATES = (2, 0, 3, 1)  # ai.graphcore's forget, input, candidate, output among ai.onnx's input, output, forget, candidate
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import numpy as np
 import onnx_ir as ir
 
@@ -9,7 +11,15 @@ from .._context import Context, Shape, dims, static_shape
 from .._core import Outcome, Refused, rewrites
 from ..facts import attribute_float, attribute_int, attribute_string, ints_of, real_inputs
 
-SCALAR_OPS = ("Add", "Sub", "Mul", "Div", "Pow")  # numbering of BinaryConstScalar's attribute `op`
+
+class ScalarOp(IntEnum):
+    """Values of BinaryConstScalar's attribute `op`."""
+
+    Add = 0
+    Sub = 1
+    Mul = 2
+    Div = 3
+    Pow = 4
 
 
 @rewrites("SumToAdd", "Sum")
@@ -36,13 +46,13 @@ def decompose_binary_const_scalar(node: ir.Node, context: Context) -> Outcome:
     source = node.inputs[0]
     assert source is not None
     number = attribute_int(node, "op", 0)
-    if not 0 <= number < len(SCALAR_OPS):
+    if not 0 <= number < len(ScalarOp):
         return Refused(f"op number {number}")
     if source.dtype is None:
         return Refused("input dtype unknown")
     scalar = context.constant_op(np.array(attribute_float(node, "value", 0.0), source.dtype.numpy()))
     operands = (source, scalar) if attribute_int(node, "scalar_in_index", 1) else (scalar, source)
-    return context.op(SCALAR_OPS[number], *operands, like=node.outputs[0])
+    return context.op(ScalarOp(number).name, *operands, like=node.outputs[0])
 
 
 @rewrites("PadSum", "Sum", "Add")

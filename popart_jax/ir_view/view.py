@@ -9,10 +9,9 @@ from itertools import count
 import onnx_ir as ir
 
 import patterns
-from patterns.inplace import make_inplace
-from patterns.passes import remove_unused
 
 from .._collector import without_collector
+from ..ops import facts as operator_facts
 from . import (
     batch_serial,
     hostio,
@@ -136,7 +135,7 @@ def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], look: 
     if "InPlace" in selection:
         prefer = "UpdateInplacePrioritiesForIpu" in selection
         for each in sharing.all_graphs(graph):
-            make_inplace(each, protected, prefer)
+            patterns.make_inplace(each, operator_facts, protected, prefer)
 
 
 def _sweep(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> patterns.SweepLog:
@@ -144,7 +143,7 @@ def _sweep(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> patter
     rules = patterns.rules_of(facts.selection, "view", mode)
     if facts.training and not facts.options.accumulate:
         rules = [r for r in rules if r.pattern != "TiedGather"]  # it needs the accumulator
-    return patterns.sweep(graph, rules, mode=mode, protected=protected)
+    return patterns.sweep(graph, rules, operator_facts, mode=mode, protected=protected)
 
 
 def _protected(facts: IrFacts) -> frozenset[str]:
@@ -163,4 +162,4 @@ def _loss_inputs(graph: ir.Graph, facts: IrFacts) -> frozenset[str]:
 def _prune(graph: ir.Graph, facts: IrFacts, also: frozenset[str] = frozenset()) -> None:
     """Drop ops that no update, anchor or side effect needs."""
     updated = {o.name or "" for n in graph if n.meta.get(nodes.PASS) == nodes.UPDATE for o in n.outputs}
-    remove_unused(graph, facts.anchors | also | updated)
+    patterns.remove_unused(graph, operator_facts, facts.anchors | also | updated)

@@ -206,6 +206,16 @@ class Operator:
         return position == self.bias or any(g.of is None or position in g.of for g in self.gradients)
 
     @property
+    def has_effect(self) -> bool:
+        """Whether it must run even if nobody reads its results."""
+        return self.has(Trait.EFFECT)
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether a gradient may flow through it."""
+        return self.gradients != ()
+
+    @property
     def gradient_operators(self) -> tuple[Gradient, ...]:
         """Gradient operators; an operator of which nothing is said has one that reads everything."""
         if self.gradients is not None:

@@ -11,6 +11,7 @@ import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
 import patterns
+from popart_jax.ops import facts
 
 from .reference_ops import CUSTOM_OPS
 
@@ -84,8 +85,8 @@ def sweep_one(
     selection = patterns.from_names(names)
     rules = [r for s in ("model", "view") for r in patterns.rules_of(selection, s, mode)]
     unique = list(dict.fromkeys(rules))
-    log = patterns.sweep(m.graph, unique, mode=mode, protected=frozenset(protected))
-    patterns.passes.remove_unused(m.graph, frozenset(protected))
+    log = patterns.sweep(m.graph, unique, facts, mode=mode, protected=frozenset(protected))
+    patterns.remove_unused(m.graph, facts, frozenset(protected))
     return log
 
 

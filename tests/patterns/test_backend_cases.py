@@ -12,6 +12,7 @@ from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
 
 import patterns
+from popart_jax.ops import facts
 
 from .reference_ops import CUSTOM_OPS
 
@@ -45,7 +46,7 @@ def test_backend_cases(stage):
         if case.model is None or not case.data_sets or skipped:
             continue
         model = ir.from_proto(case.model)
-        if not patterns.sweep(model.graph, rules).fired:
+        if not patterns.sweep(model.graph, rules, facts).fired:
             continue
         fired += 1
         model.graph.opset_imports.setdefault("ai.graphcore", 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import patterns
+from popart_jax.ops import facts
 
 from .helpers import assert_same_outputs, check_declines, check_fires, model, op_types, set_shapes, sweep_one
 
@@ -164,5 +165,7 @@ def test_views_decline_second_reader():
 
 def test_gradient_anchor_protects_the_forward_tensor():
     m = model("f (float[2] x) => (float[2] y) { a = Neg(x) b = Identity(a) y = Relu(b) }")
-    patterns.apply(m, patterns.at_level(), mode="training", protected=frozenset({"Gradient___b", "Gradient___a"}))
+    patterns.apply(
+        m, patterns.at_level(), facts, mode="training", protected=frozenset({"Gradient___b", "Gradient___a"})
+    )
     assert op_types(m) == ["Neg", "Identity", "Relu"]

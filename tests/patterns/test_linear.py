@@ -7,6 +7,7 @@ import onnx_ir as ir
 import pytest
 
 import patterns
+from popart_jax.ops import facts
 
 from .helpers import (
     assert_same_outputs,
@@ -156,7 +157,7 @@ def conv_norm(bias: bool) -> ir.Model:
 def test_batch_norm_folds(bias):
     m = conv_norm(bias)
     before = m.clone()
-    log = patterns.apply(m, patterns.at_level(), mode="inference", protected=frozenset("wbshmv"))
+    log = patterns.apply(m, patterns.at_level(), facts, mode="inference", protected=frozenset("wbshmv"))
     assert log.counts()["ConvBatchNormFold"] == 1
     assert "BatchNormalization" not in op_types(m)
     weights = set(m.graph.initializers.values())
@@ -180,6 +181,6 @@ def test_batch_norm_declines():
         (half, "inference", set(), "precision"),
         (conv_norm(True), "training", set(), None),
     ):
-        log = patterns.apply(m, patterns.at_level(), mode=mode, protected=frozenset(protected))
+        log = patterns.apply(m, patterns.at_level(), facts, mode=mode, protected=frozenset(protected))
         assert op_types(m) == ["Conv", "BatchNormalization"]
         assert why is None or any(why in e.outcome for e in log.declined)

@@ -7,6 +7,7 @@ import pytest
 from onnx_ir import DataType
 
 import patterns
+from popart_jax.ops import facts
 
 from .helpers import (
     assert_same_outputs,
@@ -38,7 +39,7 @@ def test_fused_loss_adds_epsilon():
     x = np.array([[0.0, 40.0, 0.0, 0.0]], np.float32)
     feeds = {"x": x, "t": np.array([2])}
     plain = run(m, feeds)["l"]
-    log = patterns.apply(m, patterns.at_level(), mode="training")
+    log = patterns.apply(m, patterns.at_level(), facts, mode="training")
     assert log.counts() == {"SoftmaxGradDirect": 1, "NlllWithSoftmaxGradDirect": 1}
     np.testing.assert_allclose(plain, -np.log(1e-7), rtol=1e-5)
     np.testing.assert_allclose(run(m, feeds)["l"], -np.log(np.exp(-40.0) + 1e-7), rtol=1e-5)
@@ -47,7 +48,7 @@ def test_fused_loss_adds_epsilon():
 def test_fused_loss_agrees_away_from_zero():
     m = forward()
     before = m.clone()
-    patterns.apply(m, patterns.at_level(), mode="training")
+    patterns.apply(m, patterns.at_level(), facts, mode="training")
     assert_same_outputs(before, m)
 
 
@@ -74,7 +75,7 @@ def test_reading_the_prediction_does_not_matter():
 
 def test_anchored_gradient_of_the_probabilities_keeps_the_loss():
     m = forward()
-    log = patterns.apply(m, patterns.at_level(), mode="training", protected=frozenset({"Gradient___p"}))
+    log = patterns.apply(m, patterns.at_level(), facts, mode="training", protected=frozenset({"Gradient___p"}))
     assert op_types(m) == ["Softmax", "Nll"]
     assert "gradient of tensor 'p' is anchored" in log.declined[0].outcome
 

@@ -13,6 +13,7 @@ from patterns.__main__ import main, markdown
 from patterns._core import RULES
 from popart_jax.enums import PatternsLevel
 from popart_jax.errors import popart_exception
+from popart_jax.ops import operators
 from popart_jax.session.patterns_api import Patterns, check_mandatory
 
 ROWS = patterns.catalogue.rows()
@@ -45,6 +46,12 @@ def test_every_pattern_is_a_rewrite_or_explained(row):
     special = {"InPlace", "UpdateInplacePrioritiesForIpu", "TiedGatherAccumulate"}
     assert bool(row.no_op) != (bool(RULES.get(row.name)) or row.name in special)
     assert row.does.endswith((".", "..."))
+
+
+def test_the_pattern_that_an_operator_needs_rewrites_it():
+    needs = {row.op_type: row.removed_by for row in operators().values() if row.removed_by}
+    assert needs["SinGrad"] == "SinGradOp"
+    assert [op for op, name in needs.items() if not any(op in rule.ops for rule in RULES[name])] == []
 
 
 def test_unknown_names():

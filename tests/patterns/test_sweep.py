@@ -11,7 +11,7 @@ import pytest
 
 import patterns
 from patterns._core import Rule
-from patterns.inplace import make_inplace
+from popart_jax.ops import facts
 
 from .helpers import assert_same_outputs, check_declines, check_fires, model, op_types, set_shapes, sweep_one
 
@@ -33,20 +33,20 @@ def test_patterns_that_undo_each_other():
 
     m = model("f (float[2] x) => (float[2] y) { y = Sin(x) }")
     with pytest.raises(patterns.SweepLimitError, match="PingPong"):
-        patterns.sweep(m.graph, [Rule("PingPong", ("Sin", "Cos"), flip)])
+        patterns.sweep(m.graph, [Rule("PingPong", ("Sin", "Cos"), flip)], facts)
 
 
 def test_wrong_number_of_values_is_refused():
     rule = Rule("Wrong", ("Neg",), lambda node, context: [node.inputs[0], node.inputs[0]])
     m = model("f (float[2] x) => (float[2] y) { a = Neg(x) y = Relu(a) }")
-    log = patterns.sweep(m.graph, [rule])
+    log = patterns.sweep(m.graph, [rule], facts)
     assert "2 values offered for 1 outputs" in log.declined[0].outcome
 
 
 def test_refused_replacement_leaves_no_reader():
     rule = Rule("Wrong", ("Neg",), lambda node, context: [context.op("Abs", node.inputs[0]), None])
     m = model("f (float[2] x) => (float[2] y) { a = Neg(x) y = Relu(a) }")
-    patterns.sweep(m.graph, [rule])
+    patterns.sweep(m.graph, [rule], facts)
     assert len(m.graph.inputs[0].uses()) == 1
 
 
@@ -70,7 +70,7 @@ def test_unused_nodes_and_effects():
         "f (float[2] x) => (float[2] y) "
         "{ a = Neg(x) b = Relu(a) c = ai.graphcore.PrintTensor(x) y = Relu(x) d = Abs(x) }"
     )
-    assert patterns.passes.remove_unused(m.graph, frozenset({"d"})) == 2
+    assert patterns.remove_unused(m.graph, facts, frozenset({"d"})) == 2
     assert op_types(m) == ["PrintTensor", "Relu", "Abs"]
 
 
@@ -78,7 +78,7 @@ def test_functions_are_inlined():
     text = """<ir_version: 8, opset_import: ["" : 17, "my" : 1]> f (float[2] x) => (float[2] y) { y = my.twice(x) }
     <domain: "my", opset_import: ["" : 17]> twice (a) => (b) { b = Add(a, a) }"""
     m = ir.from_onnx_text(text)
-    patterns.apply(m, patterns.at_level())
+    patterns.apply(m, patterns.at_level(), facts)
     assert op_types(m) == ["Add"]
 
 
@@ -91,7 +91,7 @@ def test_hundred_thousand_nodes(chain):
         gc.collect()
         gc.freeze()  # else the collector walks what earlier tests left, again and again
         start = time.process_time()
-        log = patterns.apply(graph, patterns.at_level(), protected=frozenset(o.name for o in graph[-1].outputs))
+        log = patterns.apply(graph, patterns.at_level(), facts, protected=frozenset(o.name for o in graph[-1].outputs))
         times.append(time.process_time() - start)
         gc.unfreeze()
         assert len(log.fired) >= count // 2 - 1
@@ -115,7 +115,7 @@ def long_graph(count: int, chain: bool) -> ir.Graph:
 def inplaced(body: str, shapes: tuple[int, ...] = (2,), **keywords) -> list[str]:
     m = model(f"f (float[2] x, float[2] z) => (float[2] out) {{ {body} out = Neg(y) }}")
     values = {o.name: shapes for n in m.graph for o in n.outputs}
-    make_inplace(set_shapes(m, **values).graph, **keywords)
+    patterns.make_inplace(set_shapes(m, **values).graph, facts, **keywords)
     return op_types(m)[:-1]
 
 
@@ -147,7 +147,7 @@ def test_inplace_prefers_products():
 
 def test_inplace_needs_equal_shapes():
     m = model("f (float[1] x, float[2] z) => (float[2] out) { a = Neg(x) b = Neg(z) y = Add(a, b) out = Neg(y) }")
-    make_inplace(set_shapes(m, a=(1,), b=(2,), y=(2,)).graph)
+    patterns.make_inplace(set_shapes(m, a=(1,), b=(2,), y=(2,)).graph, facts)
     assert op_types(m)[2] == "AddRhsInplace"
 
 
@@ -203,12 +203,12 @@ def test_convolution_bias():
 
 
 def test_constants_are_known_to_rules():
-    context = patterns.Context("training", frozenset({"w"}))
+    context = patterns.Context("training", frozenset({"w"}), facts)
     value = ir.Value(name="w", const_value=ir.tensor(np.ones(2, np.float32)))
     assert context.constant(value) is None
-    assert patterns.Context("inference", frozenset()).constant(value) is not None
+    assert patterns.Context("inference", frozenset(), facts).constant(value) is not None
     assert (
-        patterns.Context("training", frozenset()).static(
+        patterns.Context("training", frozenset(), facts).static(
             ir.Value(name="s", const_value=ir.tensor(np.ones(2, np.int64)))
         )
         is not None
@@ -221,4 +221,4 @@ def test_a_pattern_that_fails_names_itself_and_the_node():
 
     m = model("f (float[2] x) => (float[2] y) { y = Sin(x) }")
     with pytest.raises(patterns.PatternError, match=r"Pattern 'Broken' failed at node .*\(Sin\)"):
-        patterns.sweep(m.graph, [Rule("Broken", ("Sin",), broken)])
+        patterns.sweep(m.graph, [Rule("Broken", ("Sin",), broken)], facts)

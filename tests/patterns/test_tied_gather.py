@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import patterns
+from popart_jax.ops import facts
 
 from .helpers import assert_same_outputs, feeds_of, model, op_types, run, set_shapes
 
@@ -29,7 +30,7 @@ def tied(transposed="MatMul", attributes=""):
 
 def view_sweep(m):
     rules = patterns.rules_of(patterns.from_names(["TiedGather"]), "view", "training")
-    return patterns.sweep(m.graph, rules, mode="training")
+    return patterns.sweep(m.graph, rules, facts, mode="training")
 
 
 @pytest.mark.parametrize("transposed", ["MatMul", "Gather"])
@@ -81,6 +82,6 @@ def test_ordinary_gather():
 def test_program(names, accumulates, detaches):
     m = tied()
     before = m.clone()
-    patterns.apply(m, patterns.from_names(names), mode="training", accumulates=accumulates)
+    patterns.apply(m, patterns.from_names(names), facts, mode="training", accumulates=accumulates)
     assert ("Detach" in op_types(m)) == detaches
     np.testing.assert_allclose(run(m, feeds_of(m))["y"], run(before, feeds_of(m))["y"])

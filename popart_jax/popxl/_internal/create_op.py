@@ -75,15 +75,16 @@ def _effects(class_name: str, inputs: Any) -> dict[str, Any]:
     popart_exception
         An update whose kind only `popxl.ops.var_updates` tells.
     """
-    from .pattern_rules import inplace_classes
+    from .pattern_rules import inplace_form
 
     if class_name in ("CopyVarUpdateOp", "AdamVarUpdateOp"):
         return {"writes": [(0, 0)]}
     if rows()[class_name].base in ("VarUpdateOp", "AccumulateBaseOp", "AccumulatorScaleOp"):
         raise popart_exception(f"createOp_{class_name}: make updates with popxl.ops.var_updates")
-    position, view = inplace_classes().get(class_name, (None, False))
-    if position is None:
+    found = inplace_form(class_name)
+    if found is None:
         return {}
+    position, view = found
     if class_name == "ConcatInplaceOp":
         return {"views": sorted(inputs)}
     return {"views": [position]} if view else {"writes": [(position, 0)]}

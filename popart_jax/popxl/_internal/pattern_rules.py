@@ -5,16 +5,13 @@ All others are those of `patterns`, by way of `twin`.
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import onnx_ir as ir
 
-from patterns.inplace import OVERWRITES
-from patterns.inplace import VIEWS as ALIASING
-
 from ...lowering.effects import VIEWS, WRITES
+from ...ops import facts
 from .classes import rows
 from .enums import TensorType
 from .rewrite import insert_before, take_over
@@ -65,24 +62,23 @@ def inplace_forms(op: Any) -> list[tuple[int, str]]:
     """(operand, class) of the forms that write into an operand, or make the output a view of it; best first."""
     from .twin import class_of
 
-    key = op.opType()
-    found = list(OVERWRITES.get(key, ())) + ([(0, ALIASING[key])] if key in ALIASING else [])
-    return [(position, class_of(variant)) for position, variant in found if class_of(variant) in rows()]
+    row = facts(op.opType())
+    found = [*row.inplace.items(), *([(0, row.view)] if row.view else [])]
+    return [(position, class_of(form)) for position, form in found if class_of(form) in rows()]
 
 
-@cache
-def inplace_classes() -> dict[str, tuple[int, bool]]:
-    """Class of each in-place form to (operand, whether it is a view of it)."""
-    from .twin import class_of
-
-    found = {class_of(v): (position, False) for forms in OVERWRITES.values() for position, v in forms}
-    found.update((class_of(v), (0, True)) for v in ALIASING.values())
-    return {name: row for name, row in found.items() if name in rows()}
+def inplace_form(class_name: str) -> tuple[int, bool] | None:
+    """Operand that the operators of an in-place class write into or are a view of, and whether it is a view."""
+    form = class_name.removesuffix("Op")
+    forward = facts(facts(form).forward)
+    if form == forward.view:
+        return 0, True
+    return next(((position, False) for position, name in forward.inplace.items() if name == form), None)
 
 
 def is_view(op: Any) -> bool:
     """Whether the in-place form of an operator only gives its operands another form."""
-    return op.opType() in ALIASING
+    return bool(facts(op.opType()).view)
 
 
 def touched(op: Any, position: int) -> list[int]:

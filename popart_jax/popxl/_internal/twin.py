@@ -18,6 +18,7 @@ from patterns._core import Rule
 from patterns._sweep import sweep
 
 from ...lowering.effects import VIEWS, WRITES
+from ...ops import facts
 from .classes import identifier, rows
 from .rewrite import adopt, insert_before
 
@@ -42,7 +43,7 @@ _ONLY_THERE = frozenset({"fully_connected_pass"})
 def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
     """Apply rewrites to a graph until none fires; True when one did."""
     twin = _Twin(graph)
-    log = sweep(twin.graph, rules, mode="training", protected=frozenset(twin.protected))
+    log = sweep(twin.graph, rules, facts, mode="training", protected=frozenset(twin.protected))
     if log.fired:
         twin.transfer()
     return bool(log.fired)

@@ -26,6 +26,7 @@ from ...lowering.rounding import OPTION
 from ...model.input_shapes import InputShapeInfo
 from ...model.lean import LeanModel
 from ...model.session_model import read_session_model
+from ...ops import facts
 from ...optimizers import Adam, Optimizer
 from ...optimizers.rules import Reduction, Weight
 from ..call_checks import check_calls
@@ -354,6 +355,7 @@ def _rewritten(model: ir.Model, request: Request, program: Program, differentiat
         rewrites.apply,
         model,
         request.patterns.selection,
+        facts,
         mode="training" if training else "inference",
         protected=protected,
         accumulates=program.structure.accumulates,
