@@ -1,7 +1,9 @@
-"""The step program of a session: batches, accumulation, replicas, anchors, compilation."""
+"""What runs: steps as data, their compilation, arrays on devices; and the steps of PopART's sessions."""
 
 from __future__ import annotations
 
+from .batches import HYPER as HYPER
+from .batches import step_of as step_of
 from .compiled import Executable as Executable
 from .compiled import compile_traced as compile_traced
 from .compiled import from_container as from_container
@@ -12,3 +14,5 @@ from .program import Structure as Structure
 from .program import Training as Training
 from .program import Type as Type
 from .program import Variable as Variable
+from .step import Fed as Fed
+from .step import Step as Step

@@ -1,40 +1,13 @@
-"""Where replicas, batches and micro-batches stand in the arrays of a step program."""
+"""Variables on the device: one value per replica or one for all, dimensions in the order that the step reads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .program import SEED, Program, Structure, Type, Variable
-
-
-def stream_shape(kind: Type, structure: Structure, shared: bool, replicas: int) -> tuple[int, ...]:
-    """Shape of a fed array: [batches, micro-batches, replicas, *shape] without the leading dimensions that are 1."""
-    loops = tuple(n for n in (structure.batches, structure.accumulation) if n > 1)
-    return (*loops, *(() if shared or structure.replicas == 1 else (replicas,)), *kind.shape)
-
-
-def stream_axis(structure: Structure, shared: bool) -> int | None:
-    """Place of the replica dimension in a fed array."""
-    if shared or structure.replicas == 1:
-        return None
-    return sum(n > 1 for n in (structure.batches, structure.accumulation))
-
-
-def axes(program: Program) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Replica axes of the step's arguments and results."""
-    changing = {n: _axis(program.variables[n]) for n in program.changing}
-    if program.random:
-        changing[SEED] = None
-    fixed = {n: _axis(v) for n, v in program.variables.items() if n not in program.changing}
-    streams = {n: stream_axis(program.structure, n in program.broadcast) for n in program.streams}
-    return (changing, fixed, None, streams), (changing, {a.name: 1 for a in program.anchors})
-
-
-def _axis(variable: Variable) -> int | None:
-    return 0 if variable.individual else None
+from .program import Variable
 
 
 def to_device_layout(variable: Variable, host: np.ndarray) -> np.ndarray:
@@ -79,14 +52,6 @@ def group_values(variable: Variable, device: np.ndarray) -> np.ndarray:
 def replica_values(variable: Variable, device: np.ndarray, replicas: int) -> np.ndarray:
     """One value per replica."""
     return device if variable.individual else np.broadcast_to(device, (replicas, *device.shape))
-
-
-def input_shapes(program: Program, replicas: int) -> Mapping[str, tuple[int, ...]]:
-    """Shape of every fed array."""
-    return {
-        n: stream_shape(kind, program.structure, n in program.broadcast, replicas)
-        for n, kind in program.streams.items()
-    }
 
 
 def device_shape(variable: Variable, replicas: int) -> Sequence[int]:

@@ -94,6 +94,11 @@ class Variable:
         """Whether replicas hold different values, so that the device keeps one per replica."""
         return len(self.groups) > 1 or (self.drifts and sum(map(len, self.groups)) > 1)
 
+    @property
+    def axis(self) -> int | None:
+        """Place of the replica dimension on the device; None where replicas share the value."""
+        return 0 if self.individual else None
+
 
 @dataclass(frozen=True)
 class Training:
@@ -192,6 +197,11 @@ class Program:
     def bound(self) -> frozenset[str]:
         """Streams and variables that are tensors of the graph."""
         return frozenset(names(self.graph)) & (self.streams.keys() | self.variables.keys())
+
+    @property
+    def reads_hyper(self) -> bool:
+        """Whether the step is fed with the vector of hyperparameters."""
+        return self.training is not None or bool(self.scalars)
 
     @cached_property
     def reordered(self) -> tuple[str, ...]:

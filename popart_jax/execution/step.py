@@ -1,163 +1,107 @@
-"""The step program: batches, micro-batches, updates and anchors as one function of one replica."""
+"""A step as data: a pure function of one replica, and the arrays that go in and out.
+
+Sessions and PopXL programs both become such steps; `compiled.py` traces, compiles and runs them, `pricing.py` prices
+them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax import lax
+from jax.sharding import Mesh
 
-from . import anchors as buffers_of
-from . import loss_scaling, update
-from .micro import Result, in_own_order, micro_batch_key, rounding_key, run_micro_batch
-from .program import PREVIOUS_SCALE, SCALE_RATIO, SEED, Program, Training, Type
+from . import layout
+from .placement import sharding
+from .program import Type, Variable
 
 Tensors = dict[str, Any]
-StepFunction = Callable[[Tensors, Tensors, Any, Tensors], tuple[Tensors, Tensors]]
+StepFunction = Callable[[Tensors, Tensors, Tensors], tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 
-def make_step(program: Program) -> StepFunction:
-    """The function ``(changing, fixed, hyper, streams) -> (changing, anchors)`` that one replica runs per step.
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """An array that the host passes to each run.
 
-    `changing` and `fixed` are the variables by name (with the seed among the changing ones), `hyper` is the vector of
-    hyperparameters, `streams` hold [batches, accumulation, *shape] without the dimensions that are 1, anchors
-    [slots, *shape].
+    Attributes
+    ----------
+    type : Type
+        Of one replica's part.
+    axis : int or None
+        Place of the replica dimension in the array of all replicas; None where they share one.
     """
 
-    def step(changing: Tensors, fixed: Tensors, hyper: Any, streams: Tensors) -> tuple[Tensors, Tensors]:
-        structure = program.structure
-        run = _Batch(program, fixed, hyper)
-        buffers = buffers_of.empty(program.anchors, program.types, structure)
+    type: Type
+    axis: int | None = None
 
-        def body(carry: tuple[Tensors, Tensors], x: tuple[Any, Tensors]) -> tuple[tuple[Tensors, Tensors], None]:
-            return run.batch(*carry, *x), None
-
-        changing, buffers = loop(body, (dict(changing), buffers), streams, structure.batches)
-        last = _at_the_end(program, in_own_order(program, changing), hyper)
-        finals = [a for a in program.anchors if a.final and a.source in last]
-        return changing, buffers_of.record(buffers, finals, last, 0)
-
-    return step
+    def whole(self, replicas: int) -> tuple[int, ...]:
+        """Shape of the array of so many replicas."""
+        shape = self.type.shape
+        return shape if self.axis is None else (*shape[: self.axis], replicas, *shape[self.axis :])
 
 
-def loop(body: Callable[..., Any], carry: Any, streams: Tensors, length: int) -> Any:
-    """Run `body(carry, (index, slice))` over the leading dimension of the streams; a single pass needs no loop."""
-    if length == 1:
-        return body(carry, (0, streams))[0]
-    return lax.scan(body, carry, (jnp.arange(length), streams))[0]
+@dataclass(frozen=True)
+class Step:
+    """What is compiled as one program.
 
+    Attributes
+    ----------
+    function : callable
+        ``(state, fixed, fed) -> (new state, results)`` of one replica; every part is a dictionary by name.
+    state : mapping of str to Variable
+        Resident arrays that a run replaces; the memory of the old ones is donated to it.
+    fixed : mapping of str to Variable
+        Resident arrays that a run only reads.
+    fed : mapping of str to Fed
+        Arrays that the host passes.
+    results : mapping of str to (int or None)
+        Place of the replica dimension in each array that a run returns beside the new state.
+    replicas : int
+        Replicas of all processes.
+    created : frozenset of str
+        State that the function makes without reading what was there before.
+    """
 
-class _Batch:
-    """One batch: its micro-batches and, in training, the update."""
+    function: StepFunction
+    state: Mapping[str, Variable]
+    fixed: Mapping[str, Variable]
+    fed: Mapping[str, Fed]
+    results: Mapping[str, int | None]
+    replicas: int = 1
+    created: frozenset[str] = field(default_factory=frozenset)
 
-    def __init__(self, program: Program, fixed: Tensors, hyper: Any) -> None:
-        self.program, self.fixed, self.hyper = program, fixed, hyper
-        self.scalars_shown = {name: hyper[place] for name, place in program.scalars.items()}
+    @cached_property
+    def taken(self) -> tuple[str, ...]:
+        """State that is an argument: the first arguments of the compiled program, before `fixed` and `fed`."""
+        return tuple(n for n in self.state if n not in self.created)
 
-    def batch(self, carried: Tensors, buffers: Tensors, index: Any, streams: Tensors) -> tuple[Tensors, Tensors]:
-        program, training = self.program, self.program.training
-        counter = index * program.structure.accumulation
-        if training is None:
-            return self._forward_only(carried, buffers, counter, streams)
-        scaling = loss_scaling.begin(training, carried, self.hyper)
-        scalars = {w: update.hyper_of(training, w, self.hyper, scaling.factor) for w in training.rules}
-        scalars, ratio = _with_ratio(training, scalars, carried, self.hyper)
-        always = {**scaling.shown, **ratio, **self.scalars_shown}
-        working = update.start(program, training, carried)
-        if not program.structure.accumulates:
-            carried, result = self._micro(carried, streams, scaling.scale)
-            counts = scaling.count(scaling.start(), result.values)
-            rounding = rounding_key(program, carried.get(SEED))
-            carried, shown = update.apply(program, training, carried, working, result.gradients, scalars, rounding)
-            carried = scaling.finish(counts, carried, program)
-            seen = {**result.values, **always, **self._plain({**shown, **self.fixed, **carried})}
-            return carried, buffers_of.record(buffers, program.anchors, seen, counter)
+    @cached_property
+    def in_axes(self) -> tuple[int | None, ...]:
+        """Place of the replica dimension in each flat argument."""
+        resident = [self.state[n] for n in self.taken] + list(self.fixed.values())
+        return (*(v.axis for v in resident), *(x.axis for x in self.fed.values()))
 
-        def body(carry: Any, x: tuple[Any, Tensors]) -> tuple[Any, None]:
-            carried, working, counts, buffers = carry
-            a, streams = x
-            carried, result = self._micro(carried, streams, scaling.scale)
-            counts = scaling.count(counts, result.values)
-            rounding = rounding_key(program, carried.get(SEED))
-            working = update.accumulate(training, working, result.gradients, scalars, a, rounding)
-            state = {**self.fixed, **carried, **_accumulators(training, working, a)}
-            seen = {**result.values, **always, **self._plain(state)}
-            return (carried, working, counts, buffers_of.record(buffers, program.anchors, seen, counter + a)), None
+    @cached_property
+    def out_axes(self) -> tuple[int | None, ...]:
+        """Place of the replica dimension in each flat result: the new state, then `results`."""
+        return (*(v.axis for v in self.state.values()), *self.results.values())
 
-        start = (carried, working, scaling.start(), buffers)
-        carried, working, counts, buffers = loop(body, start, streams, program.structure.accumulation)
-        rounding = rounding_key(program, carried.get(SEED))
-        carried, shown = update.apply(program, training, carried, working, {}, scalars, rounding)
-        carried = scaling.finish(counts, carried, program)
-        shown, repeat = self._plain(shown), program.structure.accumulation
-        return carried, buffers_of.record(buffers, program.anchors, shown, counter, repeat)
+    def flat(self, *arguments: Any) -> tuple[Any, ...]:
+        """The function on flat arguments; plain tuples cost less per call than dictionaries."""
+        rest = iter(arguments)
+        taken, fixed = ({n: next(rest) for n in names} for names in (self.taken, self.fixed))
+        state, results = self.function(taken, fixed, dict(zip(self.fed, rest, strict=True)))
+        return (*(state[n] for n in self.state), *(results[n] for n in self.results))
 
-    def _forward_only(
-        self, carried: Tensors, buffers: Tensors, counter: Any, streams: Tensors
-    ) -> tuple[Tensors, Tensors]:
-        program = self.program
-
-        def body(carry: tuple[Tensors, Tensors], x: tuple[Any, Tensors]) -> tuple[tuple[Tensors, Tensors], None]:
-            (carried, buffers), (a, streams) = carry, x
-            carried, result = self._micro(carried, streams, None)
-            seen = {**result.values, **self._plain({**self.fixed, **carried})}
-            return (carried, buffers_of.record(buffers, program.anchors, seen, counter + a)), None
-
-        return loop(body, (carried, buffers), streams, program.structure.accumulation)
-
-    def _plain(self, state: Tensors) -> Tensors:
-        """Variables, and tensors of the update that are shaped like them, in their own order."""
-        return in_own_order(self.program, state)
-
-    def _micro(self, carried: Tensors, streams: Tensors, scale: Any) -> tuple[Tensors, Result]:
-        program = self.program
-        seed, key = micro_batch_key(program, carried.get(SEED))
-        bindings = {n: x for n, x in {**self.fixed, **carried, **streams}.items() if n in program.bound}
-        result = run_micro_batch(program, bindings, scale, key)
-        carried = dict(carried)
-        for target, value in result.copied.items():  # their targets are never kept in another order
-            carried[target] = jnp.asarray(value).astype(carried[target].dtype).reshape(carried[target].shape)
-        if seed is not None:
-            carried[SEED] = seed
-        return carried, result
-
-
-def _with_ratio(
-    training: Training, scalars: dict[str, Any], carried: Tensors, hyper: Any
-) -> tuple[dict[str, Any], Tensors]:
-    """With scaled optimizer state: the change of the loss scale since the last update, for every rule and by name."""
-    if not training.scaled_state:
-        return scalars, {}
-    name = next((n for n in carried if n.startswith(PREVIOUS_SCALE)), None)
-    if name is None:
-        return scalars, {}
-    ratio = hyper[training.loss_scale] / carried[name]
-    carried[name] = hyper[training.loss_scale]
-    shown = {name.replace(PREVIOUS_SCALE, SCALE_RATIO, 1): ratio}
-    return {w: {**h, "lossScalingRatio": ratio} for w, h in scalars.items()}, shown
-
-
-def _accumulators(training: Training, working: update.Working, index: Any) -> Tensors:
-    """Anchorable state inside a batch: accumulators, the velocity of Combined SGD, and the running mean's counter."""
-    shown: Tensors = {training.counter: jnp.float32(index + 1)} if training.counter else {}
-    for weight, state in working.items():
-        if "accum" in state:
-            shown["Accum___" + weight] = state["accum"]
-        shown |= {slot.name: state[slot.role] for slot in training.rules[weight].slots}
-    return shown
-
-
-def _at_the_end(program: Program, changing: Mapping[str, Any], hyper: Any) -> Tensors:
-    """What anchors of kind Final show of tensors that live longer than a micro-batch."""
-    last = dict(changing)
-    if program.training is not None and program.structure.accumulates:
-        reset = ("Accum___", "Counter___")
-        kinds = {a.source: program.types[a.source] for a in program.anchors if a.source.startswith(reset)}
-        last |= {name: _zero(kind) for name, kind in kinds.items()}
-    return last
-
-
-def _zero(kind: Type) -> jax.Array:
-    return jnp.zeros(kind.shape, kind.dtype)
+    def arguments(self, mesh: Mesh | None) -> list[jax.ShapeDtypeStruct]:
+        """Shapes, types and places of the flat arguments, all replicas together."""
+        resident = [self.state[n] for n in self.taken] + list(self.fixed.values())
+        kinds = [(tuple(layout.device_shape(v, self.replicas)), v.type.dtype) for v in resident]
+        kinds += [(x.whole(self.replicas), x.type.dtype) for x in self.fed.values()]
+        return [
+            jax.ShapeDtypeStruct(shape, dtype, sharding=sharding(mesh, axis))
+            for (shape, dtype), axis in zip(kinds, self.in_axes, strict=True)
+        ]

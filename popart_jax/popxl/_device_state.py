@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import poplar_application_runtime_error
-from ..execution.compiled import to_every_host, to_host
+from ..execution.placement import to_every_host, to_host
 from ..logs import module_logger
 from . import _weights as weights
 from ._create import FAULT

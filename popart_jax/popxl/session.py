@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from .._collector import without_collector
-from ..execution.compiled import to_host
+from ..execution.placement import to_host
 from . import _io_checks as io
 from . import _weights as weights
 from ._device_state import DeviceState

@@ -11,11 +11,12 @@ import jax
 import numpy as np
 
 from .._compat.jax import cache_hits, shortest_call
-from ..execution import Executable, Program, compile_traced, from_container, trace
-from ..execution.compiled import Traced, to_every_host, to_host
+from ..execution import HYPER, Executable, Program, Step, compile_traced, from_container, step_of, trace
+from ..execution.compiled import Traced
 from ..execution.graph_passes import LaidOut, lay_out
-from ..execution.layout import from_device_order, group_values, input_shapes, replica_values
+from ..execution.layout import from_device_order, group_values, replica_values
 from ..execution.micro import GRADIENT
+from ..execution.placement import to_every_host, to_host
 from ..execution.program import SEED
 from ..lowering.interpreter import names
 from ..lowering.passes import autotune
@@ -57,7 +58,7 @@ class Engine:
     def changing(self) -> dict[str, Any]:
         """What runs change, by name; to be written into, too."""
         if self._newest is not None:
-            self.changing = dict(zip(self.programs[MAIN].executable.signature.changing, self._newest, strict=True))
+            self.changing = dict(zip(self.programs[MAIN].executable.step.taken, self._newest, strict=True))
         return self._changing
 
     @changing.setter
@@ -74,7 +75,7 @@ class Engine:
             advance()
             executable = self._executable(laid_out, handle, stored, advance)
             advance()
-            facts = self._stream_facts(program), self._anchor_facts(program)
+            facts = self._stream_facts(executable.step, program), self._anchor_facts(program)
             self.programs[handle] = Loaded(laid_out, executable, *facts)
         self.portable = stored is None and cache_hits() == hits
 
@@ -88,7 +89,7 @@ class Engine:
     ) -> Executable:
         if stored is not None:
             advance()
-            return from_container(laid_out.program, stored, handle)
+            return from_container(self._step(laid_out), stored, handle)
         traced = self._traced(laid_out)
         advance()
         asked = self.prepared.request.options.engineOptions.get(autotune.ENGINE_OPTION)
@@ -97,14 +98,16 @@ class Engine:
             options = autotune.choose(traced.traced, options, place)
         return compile_traced(traced, options)
 
-    def _traced(self, laid_out: LaidOut) -> Traced:
-        size = 1 if self.prepared.hyper is None else self.prepared.hyper.size
-        return trace(laid_out.program, size, hoist=self._hoists)
+    def _step(self, laid_out: LaidOut) -> Step:
+        return step_of(laid_out.program, 1 if self.prepared.hyper is None else self.prepared.hyper.size)
 
-    def _stream_facts(self, program: Program) -> list[StreamFact]:
-        shapes = input_shapes(program, self.prepared.local_replicas)
+    def _traced(self, laid_out: LaidOut) -> Traced:
+        return trace(self._step(laid_out), hoist=self._hoists)
+
+    def _stream_facts(self, step: Step, program: Program) -> list[StreamFact]:
+        local, hosts = self.prepared.local_replicas, self.prepared.streams
         return [
-            StreamFact(n, self.prepared.streams[n].dtype, kind.dtype, shapes[n]) for n, kind in program.streams.items()
+            StreamFact(n, hosts[n].dtype, kind.dtype, step.fed[n].whole(local)) for n, kind in program.streams.items()
         ]
 
     def _anchor_facts(self, program: Program) -> list[AnchorFact]:
@@ -125,14 +128,12 @@ class Engine:
             Views of the device's memory that can take the place of host copies of variables no run changes.
         """
         main = self.programs[MAIN].executable
-        changing = main.program.changing
+        changing = self.programs[MAIN].laid_out.program.changing
         for n in changing:  # one by one, so that old and new values of all are never there at once
             self.changing[n] = main.put_variable(n, host[n])
         self._fixed_host = {n: host[n] for n in self.prepared.held if n not in changing}
-        program = main.program
-        own = [n for n in program.variables if n not in changing]
-        put = {n: main.put_variable(n, self._fixed_host[n]) for n in own}
-        self.fixed = main.take(put)
+        put = {n: main.put_variable(n, self._fixed_host[n]) for n in main.step.fixed}
+        self.fixed = main.prepare(put)
         self._held = put if len(self.programs) > 1 else {}
         views = main.host_views(self.fixed)
         same = {n: x for n, x in views.items() if (x.shape, x.dtype) == (host[n].shape, host[n].dtype)}
@@ -142,7 +143,7 @@ class Engine:
     def put_seed(self, words: np.ndarray) -> None:
         """Set the random seed, two words with the low one first."""
         if self.prepared.program.random:
-            self.changing[SEED] = self.programs[MAIN].executable.put_seed(words)
+            self.changing[SEED] = self.programs[MAIN].executable.put_variable(SEED, words)
 
     def seed(self) -> np.ndarray:
         """The current seed."""
@@ -150,27 +151,28 @@ class Engine:
 
     def put_hyper(self, values: np.ndarray) -> None:
         """Set the hyperparameters."""
-        self.hyper = self.programs[MAIN].executable.put_hyper(values)
+        main = self.programs[MAIN].executable
+        self.hyper = main.put_fed(HYPER, values) if HYPER in main.step.fed else None
 
     def direct(self, feeds: Mapping[str, np.ndarray], places: Mapping[str, np.ndarray]) -> Callable[[], None]:
         """One step of the main program from and into arrays that fit exactly, as a call: the shortest way."""
         executable = self.programs[MAIN].executable
-        signature, call = executable.signature, shortest_call(executable.call)
-        streams = tuple(feeds[n] for n in signature.streams)
-        targets = [places[n] for n in signature.anchors]
-        count = len(signature.changing)
+        step, call = executable.step, shortest_call(executable.call)
+        streams = tuple(feeds[n] for n in step.fed if n != HYPER)  # which is the first that is fed
+        targets = [places[n] for n in step.results]
+        count, reads_hyper = len(step.taken), HYPER in step.fed
 
         def run() -> None:
             state = self._newest
             if state is None:  # somebody looked at the variables by name, and may have set them
-                state = tuple(self._changing[n] for n in signature.changing)
-            hyper = (self.hyper,) if signature.hyper else ()
+                state = tuple(self._changing[n] for n in step.taken)
+            hyper = (self.hyper,) if reads_hyper else ()
             results = call(*state, *self.fixed, *hyper, *streams)
             self._newest, self._changing = results[:count], {}
             for place, result in zip(targets, results[count:], strict=True):
                 place[...] = result
 
-        if count or signature.hyper or len(targets) != 1:
+        if count or reads_hyper or len(targets) != 1:
             return run
         target = targets[0]
 
@@ -184,14 +186,14 @@ class Engine:
         """Run one step; returns the anchors as device arrays of shape [slots, (replicas,) *shape]."""
         loaded = self.programs[handle]
         executable = loaded.executable
-        if executable.mesh is not None:
-            feeds = {n: executable.stream(n, x) for n, x in feeds.items()}
+        placed = feeds if executable.mesh is None else {n: executable.put_fed(n, x) for n, x in feeds.items()}
+        fed = {**placed, HYPER: self.hyper}
         if handle == MAIN:
-            self.changing, results = executable.step(self.changing, self.fixed, self.hyper, feeds)
+            self.changing, results = executable.run(self.changing, self.fixed, fed)
             return results
         state = {n: x.copy() for n, x in self.changing.items() if n == SEED}
-        fixed = executable.take({**self._held, **self.changing})
-        return executable.step(state, fixed, self.hyper, feeds)[1]
+        fixed = executable.prepare({**self._held, **self.changing})
+        return executable.run(state, fixed, fed)[1]
 
     def stable_hlo(self) -> str:
         """The main program as it was handed to XLA; traced for this where it came compiled from a file."""

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
-import jax
-import numpy as np
 import onnx_ir as ir
 
 import ipu_model
 from ipu_model import Argument, Location, ModelOptions, NodePlacement, Placement
 
 from ..enums import VirtualGraphMode
-from ..execution import Program
-from ..execution.program import AXIS, SEED
-from ..execution.step import make_step
+from ..execution import HYPER, Step, pricing, step_of
+from ..execution.program import SEED
 from ..lowering.resolve import label
 from ..model.attribute_names import AVAILABLE_MEMORY, PARTIALS_TYPE, PIPELINE_STAGE, VIRTUAL_GRAPH
-from ..ops.kernels import plain_operators
 from .devices import TARGETS
 from .preparing import Prepared
 from .tensor_locations import location_of
@@ -29,14 +25,12 @@ _SMALLEST_CHIP = 8
 
 def price(prepared: Prepared) -> ipu_model.Report:
     """The modelled cost of one step."""
-    jaxpr, arguments, results = describe(prepared)
-    return ipu_model.profile_jaxpr(
-        jaxpr,
+    return pricing.price(
+        _step(prepared),
+        partial(_argument, prepared),
         target=target_of(prepared.request.device),
         placement=placement_of(prepared),
         options=options_of(prepared),
-        inputs=arguments,
-        outputs=results,
     )
 
 
@@ -55,49 +49,20 @@ def target_of(device: Any) -> ipu_model.Target:
 
 def describe(prepared: Prepared) -> tuple[Any, list[Argument], list[Argument]]:
     """The step of one replica as a jaxpr, with the names and roles of its inputs and outputs."""
-    program = prepared.program
-    size = 1 if prepared.hyper is None else prepared.hyper.size
-    arguments = _arguments(program, size)
-    axes = [(AXIS, program.structure.replicas)] if program.structure.replicas > 1 else None
-    with plain_operators():
-        jaxpr, shape = jax.make_jaxpr(make_step(program), axis_env=axes, return_shape=True)(*arguments)
-    outputs = list(_names(shape))
-    changing = {name: i for i, (part, name) in enumerate(outputs) if part == 0}
-    inputs = [_argument(prepared, part, name, changing) for part, name in _names(arguments)]
-    results = [Argument(name, "stream" if part else _role(prepared, name)) for part, name in outputs]
-    return jaxpr, inputs, results
+    return pricing.traced_for_pricing(_step(prepared), partial(_argument, prepared))
 
 
-def _arguments(program: Program, size: int) -> tuple[Any, ...]:
-    def struct(kind: Any, lead: tuple[int, ...] = ()) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((*lead, *kind.shape), kind.dtype)
-
-    structure = program.structure
-    loops = tuple(n for n in (structure.batches, structure.accumulation) if n > 1)
-    changing = {n: struct(v.type) for n, v in program.variables.items() if n in program.changing}
-    if program.random:
-        changing[SEED] = jax.ShapeDtypeStruct((2,), np.uint32)
-    fixed = {n: struct(v.type) for n, v in program.variables.items() if n not in program.changing}
-    streams = {n: struct(kind, loops) for n, kind in program.streams.items()}
-    return changing, fixed, jax.ShapeDtypeStruct((size,), np.float32), streams
+def _step(prepared: Prepared) -> Step:
+    return step_of(prepared.program, 1 if prepared.hyper is None else prepared.hyper.size)
 
 
-def _names(tree: tuple[Any, ...]) -> Iterable[tuple[int, str]]:
-    """Part and name of every leaf, in the order of the flattened tree."""
-    for part, entry in enumerate(tree):
-        if isinstance(entry, dict):
-            yield from ((part, name) for name in sorted(entry))
-        else:
-            yield part, "hyperparameters"
-
-
-def _argument(prepared: Prepared, part: int, name: str, changing: dict[str, int]) -> Argument:
-    if part == 3:
+def _argument(prepared: Prepared, name: str) -> Argument:
+    if name in prepared.program.streams:
         return Argument(name, "stream")
-    if part == 2 or name == SEED:
-        return Argument(name, "input")
+    if name in (SEED, HYPER):
+        return Argument("hyperparameters" if name == HYPER else name, "input")
     chip, sharded = location_of(prepared, name)
-    return Argument(name, _role(prepared, name), Location(chip, sharded), changing.get(name))
+    return Argument(name, _role(prepared, name), Location(chip, sharded))
 
 
 def _role(prepared: Prepared, name: str) -> Any:
@@ -138,7 +103,6 @@ def options_of(prepared: Prepared) -> ModelOptions:
         outlining=options.enableOutlining,
         io_tiles=options.numIOTiles,
         overlap_io=options.numIOTiles > 0,
-        axis_sizes={AXIS: structure.replicas} if structure.replicas > 1 else {},
     )
 
 

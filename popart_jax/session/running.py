@@ -13,7 +13,7 @@ import numpy as np
 from .._calls import checked
 from ..enums import DeviceConnectionType, SyntheticDataMode
 from ..errors import log_error, popart_exception, popart_runtime_error
-from ..execution.compiled import to_host
+from ..execution.placement import to_host
 from ..ops.stopping import as_raised
 from . import callbacks, feeding, numeric_checks
 from .engine import FORWARD_ONLY, MAIN, Engine

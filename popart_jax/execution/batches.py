@@ -1,0 +1,205 @@
+"""A session's program as a step: batches, micro-batches, updates and anchors as one function of one replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from . import anchors as buffers_of
+from . import loss_scaling, update
+from .micro import Result, in_own_order, micro_batch_key, rounding_key, run_micro_batch
+from .program import PREVIOUS_SCALE, SCALE_RATIO, SEED, Program, Structure, Training, Type, Variable
+from .step import Fed, Step, StepFunction, Tensors
+
+HYPER = "hyperparameters___fromHost"
+"""Name of the fed vector of hyperparameters."""
+
+
+def step_of(program: Program, hyper_size: int = 1) -> Step:
+    """A program as a step.
+
+    Parameters
+    ----------
+    program : Program
+        What to run.
+    hyper_size : int
+        Length of the vector of hyperparameters; programs that read none of them are not fed with it.
+    """
+    state = {n: v for n, v in program.variables.items() if n in program.changing}
+    if program.random:
+        state[SEED] = Variable(Type((2,), np.dtype(np.uint32)))
+    fixed = {n: v for n, v in program.variables.items() if n not in program.changing}
+    fed = {n: _fed(kind, program.structure, n in program.broadcast) for n, kind in program.streams.items()}
+    hyper = {HYPER: Fed(Type((hyper_size,), np.dtype(np.float32)))} if program.reads_hyper else {}
+    slots = 1 if program.structure.replicas > 1 else None  # anchors are [slots, replicas, *shape]
+    results = {a.name: slots for a in program.anchors}
+    return Step(
+        _function(program),
+        _sorted(state),
+        _sorted(fixed),
+        hyper | _sorted(fed),
+        _sorted(results),
+        program.structure.replicas,
+    )
+
+
+def _sorted(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """By name, so that the order of arguments does not depend on how the program was made."""
+    return dict(sorted(entries.items()))
+
+
+def _fed(kind: Type, structure: Structure, shared: bool) -> Fed:
+    """A stream: [batches, micro-batches, replicas, *shape] without the leading dimensions that are 1."""
+    loops = tuple(n for n in (structure.batches, structure.accumulation) if n > 1)
+    axis = None if shared or structure.replicas == 1 else len(loops)
+    return Fed(Type((*loops, *kind.shape), kind.dtype), axis)
+
+
+def _function(program: Program) -> StepFunction:
+    """The function ``(state, fixed, fed) -> (state, anchors)`` that one replica runs per step.
+
+    The random seed is part of the state. Streams are [batches, accumulation, *shape] without the dimensions that are
+    1, anchors [slots, *shape].
+    """
+
+    def step(changing: Tensors, fixed: Tensors, fed: Tensors) -> tuple[Tensors, Tensors]:
+        structure, hyper = program.structure, fed.get(HYPER)
+        streams = {n: fed[n] for n in program.streams}
+        run = _Batch(program, fixed, hyper)
+        buffers = buffers_of.empty(program.anchors, program.types, structure)
+
+        def body(carry: tuple[Tensors, Tensors], x: tuple[Any, Tensors]) -> tuple[tuple[Tensors, Tensors], None]:
+            return run.batch(*carry, *x), None
+
+        changing, buffers = loop(body, (dict(changing), buffers), streams, structure.batches)
+        last = _at_the_end(program, in_own_order(program, changing), hyper)
+        finals = [a for a in program.anchors if a.final and a.source in last]
+        return changing, buffers_of.record(buffers, finals, last, 0)
+
+    return step
+
+
+def loop(body: Callable[..., Any], carry: Any, streams: Tensors, length: int) -> Any:
+    """Run `body(carry, (index, slice))` over the leading dimension of the streams; a single pass needs no loop."""
+    if length == 1:
+        return body(carry, (0, streams))[0]
+    return lax.scan(body, carry, (jnp.arange(length), streams))[0]
+
+
+class _Batch:
+    """One batch: its micro-batches and, in training, the update."""
+
+    def __init__(self, program: Program, fixed: Tensors, hyper: Any) -> None:
+        self.program, self.fixed, self.hyper = program, fixed, hyper
+        self.scalars_shown = {name: hyper[place] for name, place in program.scalars.items()}
+
+    def batch(self, carried: Tensors, buffers: Tensors, index: Any, streams: Tensors) -> tuple[Tensors, Tensors]:
+        program, training = self.program, self.program.training
+        counter = index * program.structure.accumulation
+        if training is None:
+            return self._forward_only(carried, buffers, counter, streams)
+        scaling = loss_scaling.begin(training, carried, self.hyper)
+        scalars = {w: update.hyper_of(training, w, self.hyper, scaling.factor) for w in training.rules}
+        scalars, ratio = _with_ratio(training, scalars, carried, self.hyper)
+        always = {**scaling.shown, **ratio, **self.scalars_shown}
+        working = update.start(program, training, carried)
+        if not program.structure.accumulates:
+            carried, result = self._micro(carried, streams, scaling.scale)
+            counts = scaling.count(scaling.start(), result.values)
+            rounding = rounding_key(program, carried.get(SEED))
+            carried, shown = update.apply(program, training, carried, working, result.gradients, scalars, rounding)
+            carried = scaling.finish(counts, carried, program)
+            seen = {**result.values, **always, **self._plain({**shown, **self.fixed, **carried})}
+            return carried, buffers_of.record(buffers, program.anchors, seen, counter)
+
+        def body(carry: Any, x: tuple[Any, Tensors]) -> tuple[Any, None]:
+            carried, working, counts, buffers = carry
+            a, streams = x
+            carried, result = self._micro(carried, streams, scaling.scale)
+            counts = scaling.count(counts, result.values)
+            rounding = rounding_key(program, carried.get(SEED))
+            working = update.accumulate(training, working, result.gradients, scalars, a, rounding)
+            state = {**self.fixed, **carried, **_accumulators(training, working, a)}
+            seen = {**result.values, **always, **self._plain(state)}
+            return (carried, working, counts, buffers_of.record(buffers, program.anchors, seen, counter + a)), None
+
+        start = (carried, working, scaling.start(), buffers)
+        carried, working, counts, buffers = loop(body, start, streams, program.structure.accumulation)
+        rounding = rounding_key(program, carried.get(SEED))
+        carried, shown = update.apply(program, training, carried, working, {}, scalars, rounding)
+        carried = scaling.finish(counts, carried, program)
+        shown, repeat = self._plain(shown), program.structure.accumulation
+        return carried, buffers_of.record(buffers, program.anchors, shown, counter, repeat)
+
+    def _forward_only(
+        self, carried: Tensors, buffers: Tensors, counter: Any, streams: Tensors
+    ) -> tuple[Tensors, Tensors]:
+        program = self.program
+
+        def body(carry: tuple[Tensors, Tensors], x: tuple[Any, Tensors]) -> tuple[tuple[Tensors, Tensors], None]:
+            (carried, buffers), (a, streams) = carry, x
+            carried, result = self._micro(carried, streams, None)
+            seen = {**result.values, **self._plain({**self.fixed, **carried})}
+            return (carried, buffers_of.record(buffers, program.anchors, seen, counter + a)), None
+
+        return loop(body, (carried, buffers), streams, program.structure.accumulation)
+
+    def _plain(self, state: Tensors) -> Tensors:
+        """Variables, and tensors of the update that are shaped like them, in their own order."""
+        return in_own_order(self.program, state)
+
+    def _micro(self, carried: Tensors, streams: Tensors, scale: Any) -> tuple[Tensors, Result]:
+        program = self.program
+        seed, key = micro_batch_key(program, carried.get(SEED))
+        bindings = {n: x for n, x in {**self.fixed, **carried, **streams}.items() if n in program.bound}
+        result = run_micro_batch(program, bindings, scale, key)
+        carried = dict(carried)
+        for target, value in result.copied.items():  # their targets are never kept in another order
+            carried[target] = jnp.asarray(value).astype(carried[target].dtype).reshape(carried[target].shape)
+        if seed is not None:
+            carried[SEED] = seed
+        return carried, result
+
+
+def _with_ratio(
+    training: Training, scalars: dict[str, Any], carried: Tensors, hyper: Any
+) -> tuple[dict[str, Any], Tensors]:
+    """With scaled optimizer state: the change of the loss scale since the last update, for every rule and by name."""
+    if not training.scaled_state:
+        return scalars, {}
+    name = next((n for n in carried if n.startswith(PREVIOUS_SCALE)), None)
+    if name is None:
+        return scalars, {}
+    ratio = hyper[training.loss_scale] / carried[name]
+    carried[name] = hyper[training.loss_scale]
+    shown = {name.replace(PREVIOUS_SCALE, SCALE_RATIO, 1): ratio}
+    return {w: {**h, "lossScalingRatio": ratio} for w, h in scalars.items()}, shown
+
+
+def _accumulators(training: Training, working: update.Working, index: Any) -> Tensors:
+    """Anchorable state inside a batch: accumulators, the velocity of Combined SGD, and the running mean's counter."""
+    shown: Tensors = {training.counter: jnp.float32(index + 1)} if training.counter else {}
+    for weight, state in working.items():
+        if "accum" in state:
+            shown["Accum___" + weight] = state["accum"]
+        shown |= {slot.name: state[slot.role] for slot in training.rules[weight].slots}
+    return shown
+
+
+def _at_the_end(program: Program, changing: Mapping[str, Any], hyper: Any) -> Tensors:
+    """What anchors of kind Final show of tensors that live longer than a micro-batch."""
+    last = dict(changing)
+    if program.training is not None and program.structure.accumulates:
+        reset = ("Accum___", "Counter___")
+        kinds = {a.source: program.types[a.source] for a in program.anchors if a.source.startswith(reset)}
+        last |= {name: _zero(kind) for name, kind in kinds.items()}
+    return last
+
+
+def _zero(kind: Type) -> jax.Array:
+    return jnp.zeros(kind.shape, kind.dtype)

@@ -1,0 +1,63 @@
+"""Between host arrays and device arrays: the one place where arrays are put on devices and fetched from them."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
+
+from ..buffers import lasting
+from .replicas import spec
+
+
+def sharding(mesh: Mesh | None, axis: int | None) -> NamedSharding | None:
+    """Where an array lives whose dimension `axis` is the replica; None where one device takes all replicas."""
+    return None if mesh is None else NamedSharding(mesh, spec(axis))
+
+
+def put(host: np.ndarray, mesh: Mesh | None, axis: int | None, *, donated: bool) -> jax.Array:
+    """Bring an array of this process's replicas to the devices.
+
+    Parameters
+    ----------
+    host : ndarray
+        The array.
+    mesh : Mesh or None
+        Devices of the replicas.
+    axis : int or None
+        Its replica dimension.
+    donated : bool
+        A run will take over its memory, so it must not be shared with the host's array.
+    """
+    place = sharding(mesh, axis)
+    if place is None:
+        return jax.numpy.array(host, copy=True) if donated else jax.device_put(lasting(host))
+    if jax.process_count() > 1:
+        return jax.make_array_from_process_local_data(place, host)
+    return jax.device_put(host, place, may_alias=False)
+
+
+def local_part(host: np.ndarray, axis: int) -> np.ndarray:
+    """The part of an array of all replicas that belongs to the replicas of this process."""
+    local = host.shape[axis] // jax.process_count()
+    start = jax.process_index() * local
+    return host[(slice(None),) * axis + (slice(start, start + local),)]
+
+
+def to_every_host(array: jax.Array) -> np.ndarray:
+    """Contents of a device array, those of other processes' replicas included; all processes must call it."""
+    if array.is_fully_addressable or array.is_fully_replicated:
+        return to_host(array)
+    return np.asarray(multihost_utils.process_allgather(array, tiled=True))
+
+
+def to_host(array: jax.Array) -> np.ndarray:
+    """Contents of a device array; of this process's replicas when several processes share it."""
+    if array.is_fully_addressable:
+        return np.asarray(array)
+    if array.is_fully_replicated:
+        return np.asarray(array.addressable_shards[0].data)
+    shards = sorted(array.addressable_shards, key=lambda s: [i.start or 0 for i in s.index])
+    axis = next(i for i, part in enumerate(shards[0].index) if part.start is not None)
+    return np.concatenate([np.asarray(s.data) for s in shards], axis)

@@ -1,0 +1,65 @@
+"""A step priced by the IPU model: one replica, without the forms that only serve XLA's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+import ipu_model
+from ipu_model import Argument, ModelOptions, Placement, Target
+
+from ..ops.kernels import plain_operators
+from .program import AXIS, Type
+from .step import Step
+
+Describe = Callable[[str], Argument]
+
+
+def price(
+    step: Step, describe: Describe, *, target: Target, placement: Placement, options: ModelOptions
+) -> ipu_model.Report:
+    """The modelled cost of one run.
+
+    Parameters
+    ----------
+    step : Step
+        What runs.
+    describe : callable
+        Name, role and location of a resident array or of an array that is fed, by its name in the step.
+    target, placement, options
+        Hardware, annotations of the nodes, and options that the model knows.
+    """
+    jaxpr, inputs, outputs = traced_for_pricing(step, describe)
+    return ipu_model.profile_jaxpr(
+        jaxpr,
+        target=target,
+        placement=placement,
+        options=replace(options, axis_sizes={AXIS: step.replicas} if step.replicas > 1 else {}),
+        inputs=inputs,
+        outputs=outputs,
+    )
+
+
+def traced_for_pricing(step: Step, describe: Describe) -> tuple[Any, list[Argument], list[Argument]]:
+    """The step of one replica as a jaxpr, with its inputs and outputs; state is written over what was there before."""
+    taken = {n: step.state[n].type for n in step.taken}
+    fixed = {n: v.type for n, v in step.fixed.items()}
+    fed = {n: x.type for n, x in step.fed.items()}
+    axes = [(AXIS, step.replicas)] if step.replicas > 1 else None
+    with plain_operators():
+        jaxpr, (state, results) = jax.make_jaxpr(step.function, axis_env=axes, return_shape=True)(
+            *map(_structs, (taken, fixed, fed))
+        )
+    # JAX flattens dictionaries in the order of their keys
+    places = {name: i for i, name in enumerate(sorted(state))}
+    resident = [replace(describe(n), donated_to=places.get(n)) for part in (taken, fixed) for n in sorted(part)]
+    inputs = [*resident, *(describe(n) for n in sorted(fed))]
+    new = [Argument(described.name, described.role) for described in map(describe, sorted(state))]
+    return jaxpr, inputs, [*new, *(Argument(n, "stream") for n in sorted(results))]
+
+
+def _structs(types: Mapping[str, Type]) -> dict[str, jax.ShapeDtypeStruct]:
+    return {n: jax.ShapeDtypeStruct(kind.shape, kind.dtype) for n, kind in types.items()}
