@@ -9,31 +9,35 @@ from typing import Any
 
 import jax
 
-from ..execution import container
+from ..execution import Executable, Step, compile_traced, container, from_container, trace
+from ..execution.compiled import Traced
 from ..logs import module_logger
 from ..version import __version__
-from ._device_state import DeviceState
+from ._program import Programs
 
 SUFFIX = ".popef"
 
 
-def compile_cached(state: DeviceState) -> bool:
-    """Make every program of the session ready to run; True when they came from the cache."""
-    folder = directory(state.layout.owner._options)
-    log = module_logger("session")
+def compiled(programs: Programs) -> dict[str, Executable]:
+    """Every program ready to run, from the cache where they are there."""
+    options = programs.owner._options
+    folder = directory(options)
+    traced = {name: trace(step) for name, step in programs.steps.items()}
     if folder is None:
-        log.info("Starting compilation")
-        state.compile()
-        return False
+        return _compile(traced)
     folder.mkdir(parents=True, exist_ok=True)
-    key = program_key(state)
+    key = program_key(options, traced)
     path = _find(folder, key)
-    if path is not None and _load(state, path):
-        return True
-    log.info("Starting compilation")
-    state.compile()
-    container.write(folder / f"{key}{SUFFIX}", key, {name: p.call for name, p in state.programs.items()}, None)
-    return False
+    found = None if path is None else _load(programs.steps, path)
+    if found is None:
+        found = _compile(traced)
+        container.write(folder / f"{key}{SUFFIX}", key, {name: e.call for name, e in found.items()}, None)
+    return found
+
+
+def _compile(traced: dict[str, Traced]) -> dict[str, Executable]:
+    module_logger("session").info("Starting compilation")
+    return {name: compile_traced(t) for name, t in traced.items()}
 
 
 def directory(options: Any) -> Path | None:
@@ -44,13 +48,12 @@ def directory(options: Any) -> Path | None:
     return Path(given) if given else None
 
 
-def program_key(state: DeviceState) -> str:
+def program_key(options: Any, traced: dict[str, Traced]) -> str:
     """Decimal hash of the programs and of what else decides their machine code; values of variables are no part."""
-    options = state.layout.owner._options
     facts = [__version__, jax.__version__, [str(d) for d in jax.devices()], sorted(options.engineOptions.items())]
     digest = hashlib.sha256(repr(facts).encode())
-    for name, program in state.programs.items():
-        digest.update(name.encode() + program.lowered.as_text().encode())
+    for name, program in traced.items():
+        digest.update(name.encode() + program.traced.lower().as_text().encode())
     return str(int.from_bytes(digest.digest()[:8], "little"))
 
 
@@ -70,19 +73,12 @@ def _find(folder: Path, key: str) -> Path | None:
     return found
 
 
-def _load(state: DeviceState, path: Path) -> bool:
+def _load(steps: dict[str, Step], path: Path) -> dict[str, Executable] | None:
     log = module_logger("session")
     log.info("Loading serialized PopART executable from %s", path)
     container.preload(path)
     try:
-        for name, program in state.programs.items():
-            call = container.load(path, name)
-            if call is None:
-                raise ValueError(f"no program {name!r}")
-            program.__dict__["call"] = call
+        return {name: from_container(step, path, name) for name, step in steps.items()}
     except Exception as err:  # zip, pickle and XLA each have their own
         log.info("Ignoring cache file because it does not contain a usable executable: %s (%s)", path, err)
-        for program in state.programs.values():
-            program.__dict__.pop("call", None)
-        return False
-    return True
+        return None

@@ -58,8 +58,8 @@ class PopxlInferenceSession(InferenceSession):
     def run(self, stepio: Any, debugName: str = "") -> None:
         """Run the program on the arrays of a PyStepIO."""
         session = self._attached()
-        layout = session._layout
-        inputs = {s: np.reshape(stepio.inputs[n], session._full_input_shape(s.shape)) for n, s in layout.h2d.items()}
+        streams = {s.tensor_id: s for s in session.expected_inputs()}
+        inputs = {s: np.reshape(stepio.inputs[n], session._full_input_shape(s.shape)) for n, s in streams.items()}
         for stream, array in session.run(inputs).items():
             target = stepio.outputs.get(stream.tensor_id)
             if target is not None:
@@ -98,7 +98,7 @@ class PopxlInferenceSession(InferenceSession):
         if self._device.type is DeviceType.Cpu:
             raise poplar_exception("Cannot fetch a report: Profiling is disabled for current device type.")
         if self._report is None:
-            self._report = price(self._ready()._layout, self._device)
+            self._report = price(self._ready()._programs, self._device)
         return self._report
 
     def getReport(self) -> Any:

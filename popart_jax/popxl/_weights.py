@@ -1,15 +1,24 @@
-"""Host buffers of variables and their layout on the replicas."""
+"""Host buffers of variables and their arrangement on the replicas."""
 
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import jax
 import numpy as np
 
+from ..execution import Type
+from ..execution import Variable as Resident
+from ..execution.layout import group_values, to_device_layout
 from .dtypes import dtype as Dtype
 from .tensor import Variable
+
+
+def resident(variable: Variable, replicas: int) -> Resident:
+    """A variable as the devices keep it: one value per replica, as a program may change each by itself."""
+    groups = variable.replica_grouping.groups if replicas > 1 else [[0]]
+    kind = Type(variable.shape, np.dtype(jax.dtypes.canonicalize_dtype(variable.dtype._device)))
+    return Resident(kind, tuple(map(tuple, groups)), drifts=True)
 
 
 def as_device(array: np.ndarray, kind: Dtype) -> np.ndarray:
@@ -26,32 +35,25 @@ def as_host(array: np.ndarray, kind: Dtype) -> np.ndarray:
     return array.astype(kind.as_numpy(), copy=False)
 
 
-def groups_of(variable: Variable) -> list[list[int]]:
-    """Replicas of each group."""
-    return variable.replica_grouping.groups
+def host_values(variable: Variable) -> np.ndarray:
+    """Host data of a variable, one value per group, in the device's type."""
+    return as_device(np.asarray(variable._host), variable.dtype)
 
 
 def to_replicas(variable: Variable, replicas: int) -> np.ndarray:
     """Host data of a variable for every replica: shape (replicas, ...), or that of one when there is one."""
-    data = as_device(np.asarray(variable._host), variable.dtype)
-    if replicas == 1:
-        return data.reshape(variable.shape)
-    groups = variable.replica_grouping.num_groups
-    per_group = data.reshape(groups, *variable.shape)
-    return per_group[np.asarray(variable.replica_grouping.assignment)]
+    return to_device_layout(resident(variable, replicas), host_values(variable))
 
 
 def from_replicas(variable: Variable, values: np.ndarray, replicas: int) -> np.ndarray:
     """What the host keeps of a variable: the first member of each group."""
-    if replicas == 1:
-        return as_host(values, variable.dtype).reshape(variable.shape_on_host)
-    firsts = [g[0] for g in groups_of(variable)]
-    return as_host(values[firsts], variable.dtype).reshape(variable.shape_on_host)
+    firsts = group_values(resident(variable, replicas), values)
+    return as_host(firsts, variable.dtype).reshape(variable.shape_on_host)
 
 
 def every_replica(variable: Variable, values: np.ndarray) -> np.ndarray:
     """All replicas' values, ordered by group, then member."""
-    order = [r for g in groups_of(variable) for r in g]
+    order = [r for g in variable.replica_grouping.groups for r in g]
     return as_host(values[order], variable.dtype)
 
 
@@ -62,7 +64,7 @@ def shards_to_replicas(variable: Variable, entry: tuple[int, ...], shards: int, 
     padded = np.zeros((replicas, shards * size), whole.dtype)
     padded[:, : whole.shape[1]] = whole
     out = np.zeros((replicas, *entry), whole.dtype)
-    for group in groups_of(variable):
+    for group in variable.replica_grouping.groups:
         for member, replica in enumerate(group):
             k = member % shards
             out[replica] = padded[replica, k * size : (k + 1) * size].reshape(entry)
@@ -70,15 +72,10 @@ def shards_to_replicas(variable: Variable, entry: tuple[int, ...], shards: int, 
 
 
 def shards_from_replicas(variable: Variable, values: np.ndarray, shards: int) -> np.ndarray:
-    """The whole tensor for every replica, from the shards that its group holds."""
+    """The whole tensor for every replica, from the shards in its group."""
     n = prod(variable.shape)
     out = np.zeros((values.shape[0], n), values.dtype)
-    for group in groups_of(variable):
+    for group in variable.replica_grouping.groups:
         whole = np.concatenate([values[r].ravel() for r in group[:shards]])[:n]
         out[group] = whole
     return out.reshape(values.shape[0], *variable.shape)
-
-
-def stored(variable: Variable) -> Any:
-    """Where a remote variable lives, else None."""
-    return variable._remote

@@ -11,11 +11,14 @@ import numpy as np
 
 from .._collector import without_collector
 from ..execution.placement import to_host
+from ..logs import module_logger
 from . import _io_checks as io
 from . import _weights as weights
+from ._cache import compiled
 from ._device_state import DeviceState
+from ._dot import is_wanted, write
 from ._internal.prepare import prepare
-from ._program import Layout
+from ._program import Programs
 from .devices import choose_device
 from .dtypes import untorched
 from .ir import Ir
@@ -25,6 +28,7 @@ from .tensor import Constant, HostScalarTensor, Variable
 d2hStreamBufferMaps = Mapping[DeviceToHostStream, np.ndarray]
 h2dStreamBufferMaps = Mapping[HostToDeviceStream, HostScalarTensor]
 StreamBufferMaps = h2dStreamBufferMaps | d2hStreamBufferMaps
+_TRACE = 5
 
 
 class Session:
@@ -60,14 +64,13 @@ class Session:
         self._read_only = any(isinstance(t._host, np.memmap) and not t._host.flags.writeable for t in self._variables())
         if self._read_only and weights_to_host_on_exit:
             self.weights_to_host_on_exit = False
-        self._layout = Layout.of(ir)
-        self._state = DeviceState(self._layout)
+        self._programs = Programs.of(ir)
+        self._state = self._compile()
         facts = self._shape_facts()
-        self._sources = [io.Port(s, *facts) for s in self._layout.h2d.values()]
+        self._sources = [io.Port(s, *facts) for s in self._programs.h2d.values()]
         self._fetch = np.asarray if jax.process_count() == 1 else to_host
-        self._sinks = [io.Port(s, *facts) for s in self._layout.d2h.values()]
+        self._sinks = [io.Port(s, *facts) for s in self._programs.d2h.values()]
         self._host_is_current = True
-        self._compile()
         self._replica_values: dict[str, np.ndarray] = {}
         self._was_attached_stack: list[bool] = []
         self._given_device = not isinstance(device_desc, str) and device_desc.isAttached
@@ -78,13 +81,13 @@ class Session:
         else:
             self._follow(self._device)
 
-    def _compile(self) -> None:
-        from ._cache import compile_cached
-        from ._dot import is_wanted, write
-
-        compile_cached(self._state)
+    def _compile(self) -> DeviceState:
+        executables = compiled(self._programs)
+        for t in self._variables():
+            module_logger("session").log(_TRACE, "Reusing TensorData for d2hWeightBuffer of tensor %s", t.id)
         if is_wanted(self._ir._options, "Final"):
             write(self._ir, "Final")
+        return DeviceState(self._programs, executables)
 
     def _variables(self) -> list[Variable]:
         return list(self._ir.main_graph.variables)
@@ -176,7 +179,7 @@ class Session:
         self._need_device()
         if self._read_only:
             raise Exception("Weights can't be copied to the host: a variable is a read-only memory-mapped array.")
-        replicas = self._layout.replicas
+        replicas = self._programs.replicas
         values = self._state.download()
         for t in self._variables():
             if t.id not in values:
@@ -215,12 +218,12 @@ class Session:
         if isinstance(t, Constant):
             return np.array(t._host)
         everyone = (
-            t.retrieval_mode == "all_replicas" and t.replica_grouping.group_size > 1 and self._layout.replicas > 1
+            t.retrieval_mode == "all_replicas" and t.replica_grouping.group_size > 1 and self._programs.replicas > 1
         )
         if everyone:
             values = self._replica_values.get(t.id)
             if values is None:
-                values = weights.to_replicas(t, self._layout.replicas)
+                values = weights.to_replicas(t, self._programs.replicas)
             return weights.every_replica(t, values)
         return t._host if isinstance(t._host, np.memmap) else np.array(t._host)
 
@@ -260,21 +263,21 @@ class Session:
     # --- running --------------------------------------------------------------------------------------------------
 
     def _shape_facts(self) -> tuple[int, int]:
-        return self._layout.transfers, self._ir.instance_replication_factor
+        return self._programs.transfers, self._ir.instance_replication_factor
 
     def _full_input_shape(self, shape: Iterable[int]) -> tuple[int, ...]:
         return io.full_shape(shape, *self._shape_facts())
 
     def expected_inputs(self) -> list[HostToDeviceStream]:
         """Streams that a run must be given."""
-        return list(self._layout.h2d.values())
+        return list(self._programs.h2d.values())
 
     def _expected_outputs(self) -> list[DeviceToHostStream]:
-        return list(self._layout.d2h.values())
+        return list(self._programs.d2h.values())
 
     def create_host_outputs(self) -> dict[DeviceToHostStream, np.ndarray]:
         """Arrays that `run_with_outputs` can fill."""
-        return io.make_outputs(self._layout.d2h, *self._shape_facts())
+        return io.make_outputs(self._programs.d2h, *self._shape_facts())
 
     def _validate_run_inputs(self, inputs: Mapping[Any, Any]) -> None:
         io.check_keys(inputs, self.expected_inputs(), "input")
@@ -312,11 +315,11 @@ class Session:
         given = {} if inputs is None else inputs
         if len(given) != len(self._sources) or any(port.stream not in given for port in self._sources):
             io.check_keys(given, self.expected_inputs(), "input")
-        sent = self._state.run([port.feed(given[port.stream], downcast_inputs) for port in self._sources])
+        sent = self._state.run({port.name: port.feed(given[port.stream], downcast_inputs) for port in self._sources})
         if self._host_is_current:
             self._mark(False)
         fetch = self._fetch
-        return {port.stream: port.read(fetch(x)) for port, x in zip(self._sinks, sent, strict=False)}
+        return {port.stream: port.read(fetch(sent[port.name])) for port in self._sinks}
 
     def run_with_outputs(
         self,
