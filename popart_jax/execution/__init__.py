@@ -6,7 +6,6 @@ from .batches import HYPER as HYPER
 from .batches import step_of as step_of
 from .compiled import Executable as Executable
 from .compiled import compile_traced as compile_traced
-from .compiled import from_container as from_container
 from .compiled import trace as trace
 from .program import Anchor as Anchor
 from .program import Program as Program

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ from jax.sharding import Mesh
 from .._compat.jax import compile_with
 from ..buffers import give_back
 from ..lowering.stages import Preparation, Stages, in_stages
-from . import container, layout
+from . import layout
 from .placement import local_part, put, sharding
 from .replicas import mesh_for, replicate
 from .step import Step
@@ -73,25 +72,6 @@ def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> 
     return Executable(traced.step, traced.mesh, call, preparation, lowered)
 
 
-def from_container(step: Step, path: Path, handle: str) -> Executable:
-    """A step that was compiled before, from a file.
-
-    Raises
-    ------
-    ValueError
-        The file has no program by this handle.
-    """
-    call, prepare = container.load(path, handle), container.load(path, handle + PREPARE)
-    if call is None:
-        raise ValueError(f"{path} holds no program {handle!r}")
-    preparation = None if prepare is None else Preparation.noted(prepare, container.note(path, handle + PREPARE))
-    return Executable(step, mesh_for(step.replicas), call, preparation)
-
-
-PREPARE = "/weights"
-"""Suffix of a handle: the program that makes what the step reads of its fixed variables."""
-
-
 @dataclass(frozen=True)
 class Executable:
     """A compiled step.
@@ -120,16 +100,6 @@ class Executable:
     def text(self) -> str:
         """StableHLO of the step; empty when it came from a file."""
         return "" if self.lowered is None else self.lowered.as_text()
-
-    @property
-    def parts(self) -> dict[str, Any]:
-        """What a container stores, by suffix of the handle."""
-        return {"": self.call} if self.preparation is None else {"": self.call, PREPARE: self.preparation.call}
-
-    @property
-    def notes(self) -> dict[str, Any]:
-        """What a container stores about `parts`, as JSON."""
-        return {} if self.preparation is None else {PREPARE: self.preparation.note}
 
     def prepare(self, fixed: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments that stand for the fixed variables."""

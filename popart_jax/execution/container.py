@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jax.experimental import serialize_executable
 
+from ..errors import popart_exception
 from ..logs import module_logger
 
 FORMAT = "popart_jax executable"
@@ -45,22 +46,38 @@ def write(
         Values to keep with them.
     notes : mapping of str to Any, optional
         What to know about executables, by handle; anything that JSON can hold.
+
+    Raises
+    ------
+    popart_exception
+        A program has no serialised form, because it calls back into Python, say; there is no file then.
+    OSError
+        The file can't be written.
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.part")  # others may write the same file
-    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        counts = {}
-        for handle, compiled in executables.items():
-            code, arguments, results = serialize_executable.serialize(compiled)
-            counts[handle] = (arguments.num_leaves, results.num_leaves)
-            archive.writestr(_CODE + (handle or _MAIN), code)
-        archive.writestr(
-            _META, json.dumps({"format": FORMAT, "key": key, "handles": counts, "notes": dict(notes or {})})
-        )
-        if variables is not None:
-            buffer = io.BytesIO()
-            np.savez(buffer, **{n: _storable(v) for n, v in variables.items()})  # pyright: ignore[reportArgumentType]
-            archive.writestr(_VARIABLES, buffer.getvalue())
+    try:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            counts = {h: _write_code(archive, h, compiled) for h, compiled in executables.items()}
+            facts = {"format": FORMAT, "key": key, "handles": counts, "notes": dict(notes or {})}
+            archive.writestr(_META, json.dumps(facts))
+            if variables is not None:
+                buffer = io.BytesIO()
+                np.savez(buffer, **{n: _storable(v) for n, v in variables.items()})  # pyright: ignore[reportArgumentType]
+                archive.writestr(_VARIABLES, buffer.getvalue())
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     temporary.replace(path)
+
+
+def _write_code(archive: zipfile.ZipFile, handle: str, compiled: Any) -> tuple[int, int]:
+    """Write a program; returns how many arguments and results it has."""
+    try:
+        code, arguments, results = serialize_executable.serialize(compiled)
+    except Exception as err:  # JAX and XLA each have their own, for calls into Python and for kernels they lost
+        raise popart_exception(f"The compiled program {handle or _MAIN!r} can't be written to a file: {err}") from err
+    archive.writestr(_CODE + (handle or _MAIN), code)
+    return arguments.num_leaves, results.num_leaves
 
 
 def _storable(value: np.ndarray) -> np.ndarray:

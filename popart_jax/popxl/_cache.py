@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Any
 
-import jax
-
-from ..execution import Executable, Step, compile_traced, container, from_container, trace
+from ..errors import popart_exception
+from ..execution import Executable, Step, compile_traced, container, stored, trace
 from ..execution.compiled import Traced
+from ..execution.key import program_key
 from ..logs import module_logger
-from ..version import __version__
 from ._program import Programs
 
 SUFFIX = ".popef"
@@ -20,19 +18,26 @@ SUFFIX = ".popef"
 
 def compiled(programs: Programs) -> dict[str, Executable]:
     """Every program ready to run, from the cache where they are there."""
-    options = programs.owner._options
+    options, log = programs.owner._options, module_logger("session")
     folder = directory(options)
     traced = {name: trace(step) for name, step in programs.steps.items()}
     if folder is None:
         return _compile(traced)
     folder.mkdir(parents=True, exist_ok=True)
-    key = program_key(options, traced)
+    key = program_key({n: t.traced.lower().as_text() for n, t in traced.items()}, options.engineOptions)
+    if key is None:
+        log.info("The executable is not cached: its engine options can't be described")
+        return _compile(traced)
     path = _find(folder, key)
     found = None if path is None else _load(programs.steps, path)
-    if found is None:
-        found = _compile(traced)
-        container.write(folder / f"{key}{SUFFIX}", key, {name: e.call for name, e in found.items()}, None)
-    return found
+    if found is not None:
+        return found
+    made = _compile(traced)
+    try:
+        stored.write(folder / f"{key}{SUFFIX}", key, made)
+    except popart_exception as err:
+        log.info("The executable is not cached: %s", err)
+    return made
 
 
 def _compile(traced: dict[str, Traced]) -> dict[str, Executable]:
@@ -46,15 +51,6 @@ def directory(options: Any) -> Path | None:
     if not given and options.enableEngineCaching:
         given = options.cachePath
     return Path(given) if given else None
-
-
-def program_key(options: Any, traced: dict[str, Traced]) -> str:
-    """Decimal hash of the programs and of what else decides their machine code; values of variables are no part."""
-    facts = [__version__, jax.__version__, [str(d) for d in jax.devices()], sorted(options.engineOptions.items())]
-    digest = hashlib.sha256(repr(facts).encode())
-    for name, program in traced.items():
-        digest.update(name.encode() + program.traced.lower().as_text().encode())
-    return str(int.from_bytes(digest.digest()[:8], "little"))
 
 
 def _find(folder: Path, key: str) -> Path | None:
@@ -78,7 +74,7 @@ def _load(steps: dict[str, Step], path: Path) -> dict[str, Executable] | None:
     log.info("Loading serialized PopART executable from %s", path)
     container.preload(path)
     try:
-        return {name: from_container(step, path, name) for name, step in steps.items()}
+        return {name: stored.load(step, path, name) for name, step in steps.items()}
     except Exception as err:  # zip, pickle and XLA each have their own
         log.info("Ignoring cache file because it does not contain a usable executable: %s (%s)", path, err)
         return None

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from .._compat.jax import cache_hits, shortest_call
-from ..execution import HYPER, Executable, Program, Step, compile_traced, from_container, step_of, trace
+from ..execution import HYPER, Executable, Program, Step, compile_traced, step_of, stored, trace
 from ..execution.compiled import Traced
 from ..execution.graph_passes import LaidOut, lay_out
 from ..execution.layout import from_device_order, group_values, replica_values
@@ -65,7 +65,7 @@ class Engine:
     def changing(self, values: dict[str, Any]) -> None:
         self._changing, self._newest = values, None
 
-    def compile(self, handles: tuple[str, ...], stored: Path | None = None) -> None:
+    def compile(self, handles: tuple[str, ...], file: Path | None = None) -> None:
         """Trace and compile the programs by these handles, or load them from a container."""
         hits = cache_hits()
         advance = reporter(self.prepared.request.options, _PHASES * len(handles))
@@ -73,23 +73,26 @@ class Engine:
             program = program_of(self.prepared.program, handle)
             laid_out = lay_out(program, jax.default_backend(), self.prepared.program.training)
             advance()
-            executable = self._executable(laid_out, handle, stored, advance)
+            executable = self._executable(laid_out, handle, file, advance)
             advance()
             facts = self._stream_facts(executable.step, program), self._anchor_facts(program)
             self.programs[handle] = Loaded(laid_out, executable, *facts)
-        self.portable = stored is None and cache_hits() == hits
+        self.portable = file is None and cache_hits() == hits
+
+    @property
+    def executables(self) -> dict[str, Executable]:
+        """The compiled programs by handle."""
+        return {handle: loaded.executable for handle, loaded in self.programs.items()}
 
     @property
     def _hoists(self) -> bool:
         """Whether weights stay the same from run to run."""
         return self.prepared.program.training is None
 
-    def _executable(
-        self, laid_out: LaidOut, handle: str, stored: Path | None, advance: Callable[[], None]
-    ) -> Executable:
-        if stored is not None:
+    def _executable(self, laid_out: LaidOut, handle: str, file: Path | None, advance: Callable[[], None]) -> Executable:
+        if file is not None:
             advance()
-            return from_container(self._step(laid_out), stored, handle)
+            return stored.load(self._step(laid_out), file, handle)
         traced = self._traced(laid_out)
         advance()
         asked = self.prepared.request.options.engineOptions.get(autotune.ENGINE_OPTION)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from .._calls import checked
 from .._compat.jax import compilation_cache
 from ..enums import DeviceType
 from ..errors import popart_exception, popart_runtime_error
-from ..execution import container
-from ..version import __version__
+from ..execution import container, stored
+from ..execution.key import model_facts, program_key
+from ..logs import module_logger
 from .engine import Engine
 from .files import makedirsAndCheckWritable
 from .preparing import Prepared
@@ -25,34 +24,24 @@ _NOT_IN_KEY = ("cachePath", "enableEngineCaching", "enableVariablesCaching", "lo
 
 
 def executable_key(prepared: Prepared) -> str:
-    """Decimal hash of everything that the compiled step depends on."""
+    """Decimal hash of everything that the compiled step depends on; values of weights are no part of it."""
     request = prepared.request
-    options = {k: v for k, v in sorted(vars(request.options).items()) if k not in _NOT_IN_KEY}
     hyper, optimizer = prepared.hyper, request.optimizer
-    constants = (
-        [] if optimizer is None or hyper is None else [hyper.places, sorted(hyper.shown), optimizer._structure()]
-    )
-    facts = (
-        prepared.source.whole().SerializeToString(deterministic=True),
-        repr(options),
-        repr(request.data_flow),
+    constants = None if optimizer is None or hyper is None else (hyper.places, hyper.shown, optimizer._structure())
+    key = program_key(
+        model_facts(prepared.source, prepared.held),
+        {k: v for k, v in vars(request.options).items() if k not in _NOT_IN_KEY},
+        request.data_flow,
         request.loss,
-        type(optimizer).__name__,
-        repr(constants),
-        repr(prepared.program.training and prepared.program.training.clips),
-        sorted(map(str, request.patterns.selection.enabled)),
-        str(request.device.type),
-        request.device.numIpus,
-        request.device.ipuVersion,
-        __version__,
-        jax.__version__,
-        [str(d.platform) for d in jax.devices()],
+        type(optimizer),
+        constants,
+        prepared.program.training and prepared.program.training.clips,
+        request.patterns.selection.enabled,
+        (request.device.type, request.device.numIpus, request.device.ipuVersion),
+        portable=True,
     )
-    digest = hashlib.sha256()
-    for fact in facts:
-        digest.update(fact if isinstance(fact, bytes) else repr(fact).encode())
-        digest.update(b"\0")
-    return str(int.from_bytes(digest.digest()[:8], "little"))
+    assert key is not None  # all of this is plain data
+    return key
 
 
 class EngineCache:
@@ -101,24 +90,15 @@ class EngineCache:
         self._folder.mkdir(parents=True, exist_ok=True)
         key = executable_key(self._prepared)
         keep = variables if self._prepared.request.options.enableVariablesCaching else None
-        container.write(
-            self._folder / f"{key}{SUFFIX}", key, calls(engine) if engine.portable else {}, keep, notes(engine)
-        )
+        try:
+            stored.write(self._folder / f"{key}{SUFFIX}", key, engine.executables if engine.portable else {}, keep)
+        except popart_exception as err:
+            module_logger("session").info("The executable is not cached: %s", err)
 
 
 def _could_be(path: Path, key: str) -> bool:
     found = container.read_key(path)
     return found == key or (found is None and path.stem == key)
-
-
-def calls(engine: Engine) -> dict[str, Any]:
-    """Compiled programs of an engine as a container keeps them, by handle."""
-    return {h + suffix: call for h, held in engine.programs.items() for suffix, call in held.executable.parts.items()}
-
-
-def notes(engine: Engine) -> dict[str, Any]:
-    """What a container keeps beside them."""
-    return {h + suffix: note for h, held in engine.programs.items() for suffix, note in held.executable.notes.items()}
 
 
 class ExecutableMethods:
@@ -171,7 +151,7 @@ class ExecutableMethods:
             with compilation_cache(None):
                 self._engine.compile(tuple(self._engine.programs))
         variables = self._weights.copy if saveVariables else None
-        container.write(target, executable_key(self._prepared), calls(self._engine), variables, notes(self._engine))
+        stored.write(target, executable_key(self._prepared), self._engine.executables, variables)
 
     @checked
     def saveVariables(self, path: str) -> None:

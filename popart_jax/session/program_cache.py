@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 
 from .._compat.jax import compilation_cache, settings
-from ..execution import container
+from ..execution import stored
 from ..logs import module_logger
 from .engine import Engine
-from .executables import calls, notes
 from .preparing import Prepared
 from .preparing.kept import TYPES, is_ours, note_of
 
@@ -41,6 +40,6 @@ def fill(engine: Engine, handles: tuple[str, ...], prepared: Prepared) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        container.write(path, path.stem, calls(engine), None, {**notes(engine), TYPES: note_of(prepared.traced_types)})
+        stored.write(path, path.stem, engine.executables, None, {TYPES: note_of(prepared.traced_types)})
     except Exception as err:  # no room, no right to write, or calls into Python, which no file can hold
         module_logger("session").debug("Compiled programs are not kept in %s: %s", path, err)

@@ -1,0 +1,48 @@
+"""Executables in container files, and out of them again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..lowering.stages import Preparation
+from . import container
+from .compiled import Executable
+from .replicas import mesh_for
+from .step import Step
+
+_PREPARE = "/weights"
+"""Suffix of a handle: the program that makes what the step reads of its fixed variables."""
+
+
+def write(
+    path: Path,
+    key: str,
+    executables: Mapping[str, Executable],
+    variables: Mapping[str, np.ndarray] | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> None:
+    """Write executables by handle; parameters and errors as for `container.write`."""
+    prepared = {h + _PREPARE: e.preparation for h, e in executables.items() if e.preparation is not None}
+    calls = {h: e.call for h, e in executables.items()} | {h: p.call for h, p in prepared.items()}
+    container.write(path, key, calls, variables, {h: p.note for h, p in prepared.items()} | dict(notes or {}))
+
+
+def load(step: Step, path: Path, handle: str) -> Executable:
+    """The executable of a step, out of a file.
+
+    Raises
+    ------
+    ValueError
+        The file has no program by this handle.
+    Exception
+        Whatever zip or XLA raise for a damaged file or one of another machine.
+    """
+    call, prepare = container.load(path, handle), container.load(path, handle + _PREPARE)
+    if call is None:
+        raise ValueError(f"{path} holds no program {handle!r}")
+    preparation = None if prepare is None else Preparation.noted(prepare, container.note(path, handle + _PREPARE))
+    return Executable(step, mesh_for(step.replicas), call, preparation)
