@@ -80,7 +80,12 @@ def described(value: Any) -> str:
         return repr(value)
     if isinstance(value, type) or callable(value):
         return _by_name(value)
-    return f"{_by_name(type(value))}{described(_fields(value))}"
+    found = _fields(value)
+    if found is not None:
+        return f"{_by_name(type(value))}{described(found)}"
+    if type(value).__repr__ is object.__repr__:
+        raise Undescribed(f"{value!r} has no fields")
+    return repr(value)
 
 
 def _by_name(value: Any) -> str:
@@ -94,14 +99,12 @@ def _by_name(value: Any) -> str:
     return f"{module}.{name}"
 
 
-def _fields(value: Any) -> dict[str, Any]:
+def _fields(value: Any) -> dict[str, Any] | None:
+    """Fields of an object; None for one of a class that is not written in Python."""
     if is_dataclass(value):
         return {f.name: getattr(value, f.name) for f in fields(value)}
     slots = {n: getattr(value, n, None) for c in type(value).__mro__ for n in getattr(c, "__slots__", ())}
-    found = slots | getattr(value, "__dict__", {})
-    if not found and type(value).__repr__ is object.__repr__ and type(value).__init__ is not object.__init__:
-        raise Undescribed(f"{value!r} has no fields")
-    return found
+    return slots | vars(value) if hasattr(value, "__dict__") else slots or None
 
 
 def model_facts(source: LeanModel, arguments: Container[str]) -> bytes:

@@ -33,7 +33,7 @@ def executable_key(prepared: Prepared) -> str:
         {k: v for k, v in vars(request.options).items() if k not in _NOT_IN_KEY},
         request.data_flow,
         request.loss,
-        type(optimizer),
+        type(optimizer).__name__,
         constants,
         prepared.program.training and prepared.program.training.clips,
         request.patterns.selection.enabled,
