@@ -13,7 +13,6 @@ from jax import lax
 
 from ..lowering.interpreter import Settings, evaluate, names
 from ..lowering.resolve import needs
-from ..lowering.rounding import OPTION
 from .layout import from_device_order
 from .program import AXIS, Program, Training
 
@@ -156,7 +155,7 @@ def _widen(x: Any) -> Any:
 
 def rounding_key(program: Program, seed: Any) -> Any:
     """Random key of the weight update's rounding, the same on all replicas; None where it rounds to nearest."""
-    if seed is None or not program.options.get(OPTION):
+    if seed is None or not program.options.rounds_stochastically:
         return None
     key = jax.random.wrap_key_data(jnp.stack([seed[1], seed[0]]), impl="threefry2x32")
     return jax.random.fold_in(key, _UPDATE)

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from ..lowering.collectives import AXIS as AXIS
 from ..lowering.interpreter import names
+from ..ops.options import DEFAULTS, OperatorOptions
 from ..optimizers.rules import Rule
 
 
@@ -185,7 +186,7 @@ class Program:
     variables: Mapping[str, Variable]
     anchors: tuple[Anchor, ...]
     types: Mapping[str, Type]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: OperatorOptions = DEFAULTS
     training_mode: bool = False
     broadcast: frozenset[str] = frozenset()
     copies: Mapping[str, str] = field(default_factory=dict)

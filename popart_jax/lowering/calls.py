@@ -71,7 +71,7 @@ def pure(graph: ir.Graph, modified: Sequence[int], settings: Settings, program: 
     def call(args: Sequence[Any], state: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         inner = program.inner(dict(state))
         walk = Walk(settings, dict(zip(graph.inputs, args, strict=True)), None, inner)
-        run(make_plan(graph, wanted, settings.opsets), walk)
+        run(make_plan(graph, wanted, settings.opsets, popart=settings.popart), walk)
         kept = {name: inner.state[name] for name in writes if name in inner.state}
         return tuple(walk.read(v) for v in wanted), kept
 

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from ..errors import OpError, popart_exception, poplibs_exception
 from ..model.op_names import describe
 from ..ops.operator import Trait
+from ..ops.options import DEFAULTS, OperatorOptions
 from ..ops.registry import facts
 from . import op_trace, operand_types, rounding, static
 from .attributes import array, keywords
@@ -45,8 +46,8 @@ class Settings:
         Zeros added to the named tensors: their gradient is the tensor's gradient.
     popart : bool
         PopART's own behaviour where it differs from ONNX (INT32 indices, ties of Round, ...); sessions set it.
-    options : mapping of str to object
-        Session options and pattern switches that change what operators compute, by their PopART names.
+    options : OperatorOptions
+        Session options and pattern switches that change what operators compute.
     remembered : Remembered or None
         Set where only the types of results matter.
     """
@@ -56,7 +57,7 @@ class Settings:
     key: jax.Array | None = None
     probes: Mapping[str, Any] = field(default_factory=dict)
     popart: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: OperatorOptions = DEFAULTS
     remembered: Remembered | None = None
 
 
@@ -100,7 +101,7 @@ class Walk:
         if missing:
             raise popart_exception(f"The graph has no tensor(s) {missing}")
         inner = Walk(self.settings, {known[n]: v for n, v in bound.items()}, self, plans=self.plans)
-        run(self.plans.of(graph, (known[name],), self.settings.opsets, inner.env), inner)
+        run(self.plans.of(graph, (known[name],), self.settings.opsets, inner.env, popart=self.settings.popart), inner)
         return inner.read(known[name])
 
     def storage(self, value: ir.Value) -> Storage:
@@ -145,7 +146,7 @@ def evaluate(
         raise popart_exception(f"The graph has no tensor(s) {missing}; known are {sorted(named)[:50]}")
     wanted = tuple(named[n] for n in want)
     walk = Walk(settings, {named[n]: v for n, v in bindings.items()}, plans=Plans() if plans is None else plans)
-    run(walk.plans.of(graph, wanted, settings.opsets, walk.env), walk)
+    run(walk.plans.of(graph, wanted, settings.opsets, walk.env, popart=settings.popart), walk)
     return {n: walk.read(v) for n, v in zip(want, wanted, strict=True)}
 
 
@@ -244,13 +245,14 @@ def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
 
 def _computed(step: Step, walk: Walk, operands: list[Any], kwargs: Mapping[str, Any]) -> Any:
     results = _rounded(step, walk, operands, kwargs)
-    if not walk.settings.options.get(op_trace.OPTION):
+    if not walk.settings.options.announces_operators:
         return results
     return op_trace.announced(results, describe(step.node, _opset(step, walk)))
 
 
 def _rounded(step: Step, walk: Walk, operands: list[Any], kwargs: Mapping[str, Any]) -> Any:
-    if not rounding.applies(step.node.op_type, operands, walk.settings.options):
+    rounds = walk.settings.options.rounds_stochastically
+    if not rounds or not rounding.applies(step.node.op_type, operands):
         return step.lowering.fn(*operands, **kwargs)
     return rounding.in_single_precision(step.lowering.fn, operands, kwargs, _fact("key", step, walk))
 
@@ -276,8 +278,6 @@ def _fact(what: str, step: Step, walk: Walk) -> Any:
             return len(step.node.outputs)
         case "training":
             return settings.training
-        case "popart":
-            return settings.popart
         case "options":
             return settings.options
         case "opset":
@@ -309,5 +309,5 @@ class Body:
             settings = replace(settings, key=key if iteration is None else jax.random.fold_in(key, iteration))
         walk = self.walk
         inner = Walk(settings, dict(zip(self.graph.inputs, args, strict=False)), walk, walk.program, walk.plans)
-        run(walk.plans.of(self.graph, tuple(self.graph.outputs), settings.opsets), inner)
+        run(walk.plans.of(self.graph, tuple(self.graph.outputs), settings.opsets, popart=settings.popart), inner)
         return tuple(inner.read(v) for v in self.graph.outputs)

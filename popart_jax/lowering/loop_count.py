@@ -48,7 +48,7 @@ def passes(node: ir.Node, body: Body, start: Sequence[Any], most: int) -> int | 
         env = {**outer, inputs[0]: np.asarray(i, np.int64), inputs[1]: np.asarray(True)}
         env.update((inputs[2 + j], value) for j, value in zip(carried, values, strict=True))
         walk = Walk(settings, env, body.walk, plans=body.walk.plans)
-        run(walk.plans.of(body.graph, wanted, settings.opsets), walk)
+        run(walk.plans.of(body.graph, wanted, settings.opsets, popart=settings.popart), walk)
         going, *values = (walk.read(v) for v in wanted)
         if not all(is_static(v) for v in (going, *values)):
             return None

@@ -12,8 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-OPTION = "tracesOperators"  # among the options of a walk
-
 
 def asked_for() -> bool:
     """Whether the environment asks for the trace."""

@@ -46,12 +46,14 @@ class Plans:
         wanted: tuple[ir.Value, ...],
         opsets: Mapping[str, int],
         bound: Iterable[ir.Value] = (),
+        *,
+        popart: bool = False,
     ) -> Plan:
-        """As `make_plan`, for one and the same `opsets`."""
+        """As `make_plan`, for one and the same `opsets` and rules."""
         key = (graph, wanted, _computed(bound))
         plan = self._made.get(key)
         if plan is None:
-            plan = self._made[key] = make_plan(graph, wanted, opsets, bound)
+            plan = self._made[key] = make_plan(graph, wanted, opsets, bound, popart=popart)
         return plan
 
 
@@ -89,13 +91,13 @@ def check_supported(graph: ir.Graph, opsets: Mapping[str, int]) -> None:
         raise UnsupportedOpError(gaps)
 
 
-def find(node: ir.Node, opsets: Mapping[str, int]) -> Lowering | None:
-    """Table row of a node under the model's opset imports."""
+def find(node: ir.Node, opsets: Mapping[str, int], *, popart: bool = False) -> Lowering | None:
+    """Table row of a node under the model's opset imports, by PopART's rules where `popart` says so."""
     from .schema_body import lowering_from_schema
 
     domain = normal_domain(node.domain)
     version = node.version or opsets.get(domain, 1)
-    return resolve(domain, node.op_type, version) or lowering_from_schema(domain, node.op_type, version)
+    return resolve(domain, node.op_type, version, popart=popart) or lowering_from_schema(domain, node.op_type, version)
 
 
 def label(node: ir.Node) -> str:
@@ -112,11 +114,16 @@ def stable_number(node: ir.Node, position: int) -> int:
 
 
 def make_plan(
-    graph: ir.Graph, wanted: tuple[ir.Value, ...], opsets: Mapping[str, int], bound: Iterable[ir.Value] = ()
+    graph: ir.Graph,
+    wanted: tuple[ir.Value, ...],
+    opsets: Mapping[str, int],
+    bound: Iterable[ir.Value] = (),
+    *,
+    popart: bool = False,
 ) -> Plan:
     """Steps that `wanted` depends on, in graph order.
 
-    `bound` values are given: what leads to them does not run.
+    `bound` values are given: what leads to them does not run. `popart` chooses PopART's rules.
     """
     given = _computed(bound)
     live = set(wanted) - given
@@ -125,7 +132,7 @@ def make_plan(
     for number, node in reversed(numbered):
         if not any(v in live for v in node.outputs) and not has_effect(node):
             continue
-        lowering = find(node, opsets)
+        lowering = find(node, opsets, popart=popart)
         if lowering is None:
             check_supported(graph, opsets)
             raise AssertionError("check_supported names every gap")

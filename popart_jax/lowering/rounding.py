@@ -17,7 +17,6 @@ from jax import lax
 from ..ops.operator import Trait
 from ..ops.registry import facts
 
-OPTION = "roundsStochastically"  # among the options of a walk, where the device is one that can do it
 HALF = np.dtype(np.float16)
 _DROPPED_BITS = 13  # of single precision's 23, half keeps 10
 _LEAST_NORMAL, _SPACING, _LARGEST = 2.0**-14, 2.0**-24, 65504.0
@@ -52,11 +51,9 @@ def _narrow(x: Any, key: Any) -> jax.Array:
 _narrow.defvjp(lambda x, key: (to_half(x, key), None), lambda _, g: (g.astype(jnp.float32), None))
 
 
-def applies(op_type: str, operands: Sequence[Any], options: Mapping[str, Any]) -> bool:
-    """Whether a node rounds its results at random."""
-    if not options.get(OPTION) or not (op_type == "Cast" or any(map(_is_half, operands))):
-        return False
-    return facts(op_type).has(Trait.ROUNDS)
+def applies(op_type: str, operands: Sequence[Any]) -> bool:
+    """Whether a node rounds its results at random, where the session asks for that."""
+    return (op_type == "Cast" or any(map(_is_half, operands))) and facts(op_type).has(Trait.ROUNDS)
 
 
 def _is_half(x: Any) -> bool:

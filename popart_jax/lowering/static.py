@@ -143,7 +143,7 @@ def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
         if missing:
             pending.extend(missing)
             continue
-        lowering = find(producer, walk.settings.opsets)
+        lowering = find(producer, walk.settings.opsets, popart=walk.settings.popart)
         if lowering is None or "key" in lowering.context:
             return None, chain[::-1]
         run_step(Step(producer, lowering, 0, ()), fresh)

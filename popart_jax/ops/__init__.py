@@ -7,6 +7,7 @@ from .operator import Operator as Operator
 from .operator import Trait as Trait
 from .operator import gradient as gradient
 from .operator import operator as operator
+from .options import OperatorOptions as OperatorOptions
 from .registry import Context as Context
 from .registry import Key as Key
 from .registry import Lowering as Lowering
@@ -14,7 +15,6 @@ from .registry import NodeRef as NodeRef
 from .registry import Opset as Opset
 from .registry import Options as Options
 from .registry import OutputCount as OutputCount
-from .registry import PopartMode as PopartMode
 from .registry import Static as Static
 from .registry import Subgraph as Subgraph
 from .registry import Training as Training

@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 
 from .canonical_convolution import canonical_transposed
-from .convolution import check_transposed, transposed
+from .convolution import check_transposed, popart_padding, transposed
 from .convolution_forms import convolution
 from .normalization import normalise, train_batch_norm
 from .operator import ELEMENTWISE, operator
 from .pooling import _counts, max_pool_values, window_sum
-from .registry import OutputCount, PopartMode, lowers
+from .registry import OutputCount, lowers
 from .windows import Window, taps, window
 
 DOMAIN = "popart_jax"
@@ -57,14 +57,21 @@ def conv(
 @lowers("ConvTranspose", domain=DOMAIN)
 def conv_transpose(
     x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), output_padding=(), output_shape=(),
-    pads=(), strides=(), popart: PopartMode = False,
+    pads=(), strides=(),
 ):  # fmt: skip
     """Transposed convolution, of a single group, of (N, H, W, C) with (kh, kw, M, C)."""
     check_transposed(x.shape[-1], w.shape[-1], group)
     sizes = x.shape[1:-1]
-    form = transposed(sizes, w.shape[:-2], strides, dilations, pads, auto_pad, output_padding, output_shape, popart)
+    form = transposed(sizes, w.shape[:-2], strides, dilations, pads, auto_pad, output_padding, output_shape)
     y = canonical_transposed(x, w, form.sizes(sizes), form.strides, form.crop, form.dilations)
     return y if b is None else y + b
+
+
+@lowers("ConvTranspose", domain=DOMAIN, popart=True, like=conv_transpose)
+def popart_conv_transpose(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), output_shape=(), **rest):
+    """PopART's padding."""
+    auto_pad, output_shape = popart_padding(x.ndim - 2, auto_pad, dilations, output_shape)
+    return conv_transpose(x, w, b, auto_pad=auto_pad, output_shape=output_shape, **rest)
 
 
 def _pointwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:

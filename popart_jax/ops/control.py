@@ -22,7 +22,7 @@ from ..errors import popart_exception
 from .arrays import device_dtype, dtype_name
 from .gradients import refuse_gradient
 from .operator import MOVES_DATA, NOT_OUTLINED, PopxlClass, operator
-from .registry import Bound, Context, NodeRef, PopartMode, Subgraph, lowers
+from .registry import Bound, Context, NodeRef, Subgraph, lowers
 from .stopping import stop_if
 
 _UNROLL_LIMIT = 100_000
@@ -290,20 +290,30 @@ operator("Loop", MOVES_DATA | NOT_OUTLINED, gradients=(), popxl=PopxlClass("Loop
 
 
 @lowers("Loop", *_VERSIONS)
-def loop(
-    trip=None, cond=None, /, *start, body, popart: PopartMode = False, walk: Context, bound: Bound = None, node: NodeRef
-):
+def loop(trip=None, cond=None, /, *start, body, walk: Context, bound: Bound = None, node: NodeRef):
     """Body inputs: iteration, condition, carried values; outputs: condition, carried values, scan outputs.
 
     A bound is the most passes there may be; scan outputs get that length, with zeros at the end.
     """
+    return _looped(trip, cond, start, body, walk, bound, node, zero_filled=False)
+
+
+@lowers("Loop", 1, popart=True)
+def popart_loop(trip=None, cond=None, /, *start, body, walk: Context, bound: Bound = None, node: NodeRef):
+    """Has no gradient; scan outputs are as long as the trip count, with zeros at the end."""
+    return lax.stop_gradient(_looped(trip, cond, start, body, walk, bound, node, zero_filled=True))
+
+
+def _looped(
+    trip: Any, cond: Any, start: Sequence[Any], body: Subgraph, walk: Any, bound: int | None, node: ir.Node,
+    *, zero_filled: bool,
+) -> tuple[Any, ...]:  # fmt: skip
     if trip is not None and trip.dtype not in (np.int32, np.int64, np.uint32, np.uint64):
         raise popart_exception(
             f"Loop: unsupported trip count data type {dtype_name(trip)}; it is one of INT32, INT64, UINT32, UINT64"
         )
-    call = _LoopCall(trip, _condition(cond, node, walk), start, body, popart, node)
-    results = call.run(_all_known(start, body, walk), bound)
-    return lax.stop_gradient(results) if popart else results
+    call = _LoopCall(trip, _condition(cond, node, walk), start, body, zero_filled, node)
+    return call.run(_all_known(start, body, walk), bound)
 
 
 def _condition(cond: Any, node: ir.Node, walk: Any) -> Any:
@@ -330,7 +340,7 @@ operator("Scan", NOT_OUTLINED, gradients=())
 @lowers("Scan", 9, *_VERSIONS[1:])
 def scan(
     *args, body, num_scan_inputs, scan_input_axes=(), scan_input_directions=(), scan_output_axes=(),
-    scan_output_directions=(), popart: PopartMode = False,
+    scan_output_directions=(),
 ):  # fmt: skip
     """States and scan inputs in, final states and stacked outputs out."""
     n_states = len(args) - num_scan_inputs
@@ -351,7 +361,13 @@ def scan(
         jnp.moveaxis(jnp.flip(y, 0) if back else y, 0, axis)
         for y, axis, back in zip(outputs, out_axes, out_back, strict=True)
     ]
-    return lax.stop_gradient((*states, *laid)) if popart else (*states, *laid)
+    return (*states, *laid)
+
+
+@lowers("Scan", 9, popart=True, like=scan)
+def popart_scan(*args, **attributes):
+    """Has no gradient."""
+    return lax.stop_gradient(scan(*args, **attributes))
 
 
 def _scan_rows(body: Subgraph, states: Sequence[Any], xs: Sequence[jax.Array]) -> tuple[tuple, tuple]:
@@ -367,13 +383,8 @@ def _scan_rows(body: Subgraph, states: Sequence[Any], xs: Sequence[jax.Array]) -
 
 
 @lowers("Scan", 8)
-def scan_8(sequence_lens=None, /, *args, body, num_scan_inputs, directions=(), popart: PopartMode = False):
+def scan_8(sequence_lens=None, /, *args, body, num_scan_inputs, directions=()):
     """The first version, not in PopART: every tensor has a batch axis 0, the scan runs over axis 1."""
-    if popart:
-        raise popart_exception(
-            "For an opset 8 model, the ONNX spec stipulates that a Scan op must be version 8. Only version 9 and later "
-            "run; use opset 9 or above."
-        )
     n_states = len(args) - num_scan_inputs
     steps = args[-1].shape[1]
     lens = jnp.full(args[0].shape[0], steps) if sequence_lens is None else jnp.asarray(sequence_lens)
@@ -395,3 +406,11 @@ def scan_8(sequence_lens=None, /, *args, body, num_scan_inputs, directions=(), p
         return (*states, *outputs)
 
     return jax.vmap(one)(lens, *map(jnp.asarray, args))
+
+
+@lowers("Scan", 8, popart=True, like=scan_8)
+def popart_scan_8(*_, **__):
+    raise popart_exception(
+        "For an opset 8 model, the ONNX spec stipulates that a Scan op must be version 8. Only version 9 and later "
+        "run; use opset 9 or above."
+    )

@@ -16,7 +16,7 @@ from jax import lax
 from ..errors import popart_exception
 from . import kernels
 from .operator import EXPENSIVE, PER_SAMPLE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
-from .registry import PopartMode, lowers
+from .registry import lowers
 from .windows import Pads, Window, pairs, per_dim, split_padding, taps, window
 
 _MANY_TAPS = 64
@@ -116,15 +116,41 @@ operator(
 @lowers("ConvTranspose", 1, 11, 22)
 def conv_transpose(
     x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), output_padding=(), output_shape=(),
-    pads=(), strides=(), popart: PopartMode = False,
+    pads=(), strides=(),
 ):  # fmt: skip
     check_transposed(x.shape[1], w.shape[0], group)
-    form = transposed(
-        x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad, output_padding, output_shape, popart
-    )
+    form = transposed(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad, output_padding, output_shape)
     padding = tuple((r - 1 - lo, r - 1 - hi) for r, (lo, hi) in zip(form.reach, form.crop, strict=True))
     ones = (1,) * (x.ndim - 2)
     return add_bias(convolve(x, flipped(w, group), ones, padding, form.dilations, group, form.strides), b)
+
+
+@lowers("ConvTranspose", 1, popart=True, like=conv_transpose)
+def popart_conv_transpose(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), output_shape=(), **rest):
+    """Without dilations; keeps the rounding of ConvTranspose-1."""
+    auto_pad, output_shape = popart_padding(x.ndim - 2, auto_pad, dilations, output_shape)
+    return conv_transpose(x, w, b, auto_pad=auto_pad, output_shape=output_shape, **rest)
+
+
+def popart_padding(
+    rank: int, auto_pad: str, dilations: Sequence[int], output_shape: Sequence[int]
+) -> tuple[str, Sequence[int]]:
+    """ONNX's `auto_pad` and `output_shape` for what PopART's attributes of a transposed convolution mean.
+
+    Raises
+    ------
+    popart_exception
+        Dilations, or ``VALID`` together with an output shape.
+    """
+    if any(d != 1 for d in dilations):
+        raise popart_exception("Non default value for dilations is not supported.")
+    if len(output_shape) == rank + 2:  # with batch and channels it says nothing about the padding
+        return "NOTSET", ()
+    if not output_shape:
+        return ("VALID" if auto_pad == "VALID" else "NOTSET"), ()
+    if auto_pad == "VALID":
+        raise popart_exception("`VALID` type for auto_pad cannot be used when output_shape is given.")
+    return ("SAME_LOWER" if auto_pad == "SAME_UPPER" else "SAME_UPPER"), output_shape
 
 
 def check_transposed(channels: int, expected: int, group: int) -> None:
@@ -153,18 +179,14 @@ class Transposed:
         return tuple(s * (n - 1) + r - lo - hi for n, s, r, (lo, hi) in parts)
 
 
-def transposed(
-    sizes, kernel, strides, dilations, pads, auto_pad, output_padding, output_shape, popart: bool
-) -> Transposed:
+def transposed(sizes, kernel, strides, dilations, pads, auto_pad, output_padding, output_shape) -> Transposed:
     """The geometry that ONNX's attributes ask for."""
     rank = len(sizes)
     steps, dils = per_dim("strides", strides, rank), per_dim("dilations", dilations, rank)
-    if popart and any(d != 1 for d in dils):
-        raise popart_exception("Non default value for dilations is not supported.")
     reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dils, strict=True))
     extra = tuple(output_padding) or (0,) * rank
     full = [s * (n - 1) + e + r for s, n, e, r in zip(steps, sizes, extra, reach, strict=True)]
-    cut, grow = _crop(full, sizes, steps, pads, auto_pad, output_shape, popart)
+    cut, grow = _crop(full, sizes, steps, pads, auto_pad, output_shape)
     crop = tuple((lo, hi - e - g) for (lo, hi), e, g in zip(cut, extra, grow, strict=True))
     return Transposed(tuple(steps), tuple(dils), reach, crop)
 
@@ -175,24 +197,18 @@ def flipped(w: jax.Array, group: int) -> jax.Array:
     return jnp.flip(grouped.reshape(-1, *grouped.shape[2:]), tuple(range(2, w.ndim)))
 
 
-def _crop(full, sizes, strides, pads, auto_pad, output_shape, popart) -> tuple[Pads, list[int]]:
+def _crop(full, sizes, strides, pads, auto_pad, output_shape) -> tuple[Pads, list[int]]:
     """Cropping of the full output, and zeros appended where the wanted shape is larger than it."""
     rank = len(full)
     same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
-    if popart and len(output_shape) == rank + 2:
-        return pairs(pads, rank), [0] * rank
     if output_shape:
-        if popart and auto_pad == "VALID":
-            raise popart_exception("`VALID` type for auto_pad cannot be used when output_shape is given.")
         wanted = tuple(output_shape)[-rank:]
-    elif same and not popart:
+    elif same:
         wanted = tuple(n * s for n, s in zip(sizes, strides, strict=True))
     else:
         return pairs(pads if auto_pad != "VALID" else (), rank), [0] * rank
     totals = [f - w for f, w in zip(full, wanted, strict=True)]
     halves = tuple(split_padding(max(0, t), auto_pad) for t in totals)
-    if popart:  # PopART keeps the rounding of ConvTranspose-1
-        halves = tuple((hi, lo) for lo, hi in halves)
     return halves, [max(0, -t) for t in totals]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import popart_exception
 from .operator import ELEMENTWISE, RANDOM, PopxlClass, gradient, operator
-from .registry import Context, Key, PopartMode, Static, Training, lowers
+from .registry import Context, Key, Static, Training, lowers
 
 
 def check_ratio(ratio: float) -> float:
@@ -47,19 +47,30 @@ operator(
 
 
 @lowers("Dropout", 1, 6)
-def dropout_1(x, /, *, ratio=0.5, is_test=0, key: Key, training: Training = False, popart: PopartMode = False):
-    return dropout_7(x, ratio=ratio, key=key, training=training and not is_test, popart=popart)
+def dropout_1(x, /, *, ratio=0.5, is_test=0, key: Key, training: Training = False):
+    return dropout_7(x, ratio=ratio, key=key, training=training and not is_test)
 
 
 @lowers("Dropout", 7, 10)
-def dropout_7(x, /, *, ratio=0.5, key: Key, training: Training = False, popart: PopartMode = False):
-    if popart:
-        check_ratio(ratio)
+def dropout_7(x, /, *, ratio=0.5, key: Key, training: Training = False):
     if not training or check_ratio(ratio) == 0:
         return x, jnp.ones(x.shape, bool)
     return drop(x, key, ratio, x.shape)
 
 
+@lowers("Dropout", 1, popart=True, like=dropout_1)
+def popart_dropout_1(x, /, *, ratio=0.5, **rest):
+    """The ratio is checked also where nothing is dropped."""
+    return dropout_1(x, ratio=check_ratio(ratio), **rest)
+
+
+@lowers("Dropout", 7, popart=True, like=dropout_7)
+def popart_dropout_7(x, /, *, ratio=0.5, **rest):
+    """The ratio is checked also where nothing is dropped."""
+    return dropout_7(x, ratio=check_ratio(ratio), **rest)
+
+
+@lowers("Dropout", 12, popart=True)
 @lowers("Dropout", 12, 13, 22)
 def dropout_12(
     x, ratio=None, training_mode: Static = None, /, *, seed=None, key: Key, training: Training = False, walk: Context

@@ -25,7 +25,7 @@ from .operator import (
     gradient,
     operator,
 )
-from .registry import PopartMode, direct, lowers
+from .registry import direct, lowers
 from .two_way import two_way
 
 
@@ -174,21 +174,32 @@ operator("Round", ELEMENTWISE, gradients=ZERO_GRADIENT, inplace="RoundInplace")
 
 
 @lowers("Round", 11)
-def round_(x: Array, /, *, popart: PopartMode = False) -> Array:
-    """ONNX rounds ties to even, PopART away from zero."""
-    return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO if popart else lax.RoundingMethod.TO_NEAREST_EVEN)
+def round_(x: Array, /) -> Array:
+    """Ties go to even."""
+    return lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
+
+
+@lowers("Round", 11, popart=True)
+def popart_round(x: Array, /) -> Array:
+    """Ties go away from zero."""
+    return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO)
 
 
 operator("IsInf", gradients=(), popxl=PopxlClass("IsInf", version=10, runs=("", 10)))
 
 
 @lowers("IsInf", 10)
-def is_inf(x: Array, /, *, detect_negative: int = 1, detect_positive: int = 1, popart: PopartMode = False) -> Array:
-    """PopART ignores both attributes."""
+def is_inf(x: Array, /, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
     below, above = jnp.isneginf(x), jnp.isposinf(x)
-    if popart or (detect_negative and detect_positive):
+    if detect_negative and detect_positive:
         return below | above
     return below if detect_negative else above & bool(detect_positive)
+
+
+@lowers("IsInf", 10, popart=True)
+def popart_is_inf(x: Array, /) -> Array:
+    """Ignores both attributes."""
+    return is_inf(x)
 
 
 def check_operands(op: str, *xs: Any) -> None:
@@ -318,10 +329,15 @@ operator(
 
 
 @lowers("Pow", 7)
-def pow_(x: Array, y: Array, /, *, popart: PopartMode = False) -> Array:
-    """ONNX mixes types from opset 12 on, PopART never."""
-    if popart:
-        check_operands("Pow", x, y)
+def pow_(x: Array, y: Array, /) -> Array:
+    """Types may differ from opset 12 on."""
+    return power(x, y)
+
+
+@lowers("Pow", 7, popart=True)
+def popart_pow(x: Array, y: Array, /) -> Array:
+    """Types never differ."""
+    check_operands("Pow", x, y)
     return power(x, y)
 
 
@@ -350,12 +366,19 @@ operator("Mod", ELEMENTWISE)
 
 
 @lowers("Mod", 10)
-def mod(x: Array, y: Array, /, *, fmod: int = 0, popart: PopartMode = False) -> Array:
-    """Sign of the divisor, or with `fmod` that of the dividend; in PopART what Remainder and Fmod do."""
+def mod(x: Array, y: Array, /, *, fmod: int = 0) -> Array:
+    """Sign of the divisor, or with `fmod` that of the dividend."""
     check_operands("Mod", x, y)
     xp = namespace(x, y)
     if xp is np and not is_float(x) and not np.all(y):
         raise ZeroDivisionError("integer remainder of a constant zero")
-    if popart and is_float(x) and xp is not np:
-        return popart_fmod(x, y) if fmod else popart_remainder(x, y)
     return xp.fmod(x, y) if fmod else xp.mod(x, y)
+
+
+@lowers("Mod", 10, popart=True)
+def popart_mod(x: Array, y: Array, /, *, fmod: int = 0) -> Array:
+    """What Fmod and Remainder do, where numbers are floats known at run time."""
+    check_operands("Mod", x, y)
+    if not is_float(x) or namespace(x, y) is np:
+        return mod(x, y, fmod=fmod)
+    return popart_fmod(x, y) if fmod else popart_remainder(x, y)

@@ -13,7 +13,7 @@ from .._compat.jax import Tracer
 from ..errors import popart_exception
 from .arrays import Array, is_text, namespace, normal_axis, wrap_indices
 from .operator import FOLDS, MOVES_DATA, ROUNDS, PopxlClass, gradient, operator
-from .registry import PopartMode, lowers
+from .registry import lowers
 
 
 def _read(data: Array, index: tuple[Any, ...]) -> Array:
@@ -33,17 +33,26 @@ operator(
 
 
 @lowers("Gather", 1)
-def gather(data: Array, indices: Array, /, *, axis: int = 0, popart: PopartMode = False) -> Array:
-    """In PopART indices of run time that are negative are out of range: their rows have no meaning and no gradient."""
-    if not -np.ndim(data) <= axis < np.ndim(data):
-        raise popart_exception(f"Gather axis {axis} is outside the acceptable range of rank {np.ndim(data)}")
-    along = normal_axis(axis, np.ndim(data))
-    if popart and isinstance(indices, Tracer):
-        indices = jnp.where(indices < 0, data.shape[along], indices)
+def gather(data: Array, indices: Array, /, *, axis: int = 0) -> Array:
+    along = _gather_axis(data, axis)
     where = wrap_indices(indices, data.shape[along])
     if isinstance(data, np.ndarray) and namespace(indices) is np:
         return np.take(data, where, along)
     return _read(data, (*(slice(None),) * along, where))
+
+
+@lowers("Gather", 1, popart=True)
+def popart_gather(data: Array, indices: Array, /, *, axis: int = 0) -> Array:
+    """Indices of run time that are negative are out of range: their rows have no meaning and no gradient."""
+    if isinstance(indices, Tracer):
+        indices = jnp.where(indices < 0, data.shape[_gather_axis(data, axis)], indices)
+    return gather(data, indices, axis=axis)
+
+
+def _gather_axis(data: Array, axis: int) -> int:
+    if not -np.ndim(data) <= axis < np.ndim(data):
+        raise popart_exception(f"Gather axis {axis} is outside the acceptable range of rank {np.ndim(data)}")
+    return normal_axis(axis, np.ndim(data))
 
 
 operator("GatherElements", MOVES_DATA, ranks="data 1+ indices =data updates =data")
@@ -130,6 +139,7 @@ operator(
 )
 
 
+@lowers("ScatterElements", 16, popart=True)
 @lowers("ScatterElements", 16)
 def scatter_elements(
     data: Array, indices: Array, updates: Array, /, *, axis: int = 0, reduction: str = "none"
@@ -141,13 +151,6 @@ def scatter_elements(
     return _write(data, _along(wrap_indices(indices, data.shape[along]), along), updates, reduction)
 
 
-@lowers("ScatterElements", 11)
-def scatter_elements_11(
-    data: Array, indices: Array, updates: Array, /, *, axis: int = 0, popart: PopartMode = False
-) -> Array:
-    return scatter(data, indices, updates, axis=axis, popart=popart)
-
-
 operator(
     "Scatter",
     gradients=[gradient("ScatterDataGrad", "g x1"), gradient("ScatterUpdateGrad", "g x1", of=2)],
@@ -157,11 +160,17 @@ operator(
 
 
 @lowers("Scatter", 9)
-def scatter(data: Array, indices: Array, updates: Array, /, *, axis: int = 0, popart: PopartMode = False) -> Array:
-    """In PopART negative indices are out of range like those past the end, and dropped."""
-    if popart:
-        indices = jnp.where(indices < 0, data.shape[normal_axis(axis, data.ndim)], indices)
+@lowers("ScatterElements", 11)
+def scatter(data: Array, indices: Array, updates: Array, /, *, axis: int = 0) -> Array:
     return scatter_elements(data, indices, updates, axis=axis)
+
+
+@lowers("Scatter", 9, popart=True)
+@lowers("ScatterElements", 11, popart=True)
+def popart_scatter(data: Array, indices: Array, updates: Array, /, *, axis: int = 0) -> Array:
+    """Negative indices are out of range like those past the end, and dropped."""
+    inside = jnp.where(indices < 0, data.shape[normal_axis(axis, data.ndim)], indices)
+    return scatter_elements(data, inside, updates, axis=axis)
 
 
 operator("ScatterND", ranks="data 1+ indices 1+")

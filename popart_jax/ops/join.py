@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,7 +14,8 @@ from ..errors import popart_exception
 from .arrays import Array, device_dtype, dtype_name, namespace, normal_axes, normal_axis
 from .moving import moves_texts
 from .operator import FOLDS, MOVES_DATA, VIEW_CHANGE, PopxlClass, gradient, operator
-from .registry import Options, OutputCount, PopartMode, Static, lowers
+from .options import DEFAULTS
+from .registry import Options, OutputCount, Static, lowers
 
 operator(
     "Concat",
@@ -90,11 +91,18 @@ operator(
 
 @lowers("Split", 18)
 def split(
-    x: Array, split: Static = None, /, *, axis: int = 0, num_outputs: int | None = None, count: OutputCount = 1,
-    popart: PopartMode = False,
+    x: Array, split: Static = None, /, *, axis: int = 0, num_outputs: int | None = None, count: OutputCount = 1
 ) -> Any:  # fmt: skip
-    if (split is None) == (num_outputs is None) and not popart:
+    if (split is None) == (num_outputs is None):
         raise popart_exception("Split: either the input split or the attribute num_outputs must be given")
+    return popart_split(x, split, axis=axis, num_outputs=num_outputs, count=count)
+
+
+@lowers("Split", 18, popart=True)
+def popart_split(
+    x: Array, split: Static = None, /, *, axis: int = 0, num_outputs: int | None = None, count: OutputCount = 1
+) -> Any:  # fmt: skip
+    """Without sizes and number, one part for each output."""
     sizes = None if split is None else np.asarray(split).tolist()
     return split_at(x, sizes, len(sizes) if sizes is not None else num_outputs or count, axis, even=False)
 
@@ -116,9 +124,6 @@ def split_1(
     return split_at(x, split or (None if sizes is None else np.asarray(sizes).tolist()), count, axis)
 
 
-_PLAIN: Mapping[str, Any] = {}
-
-
 operator(
     "Slice",
     VIEW_CHANGE | MOVES_DATA | FOLDS,
@@ -133,10 +138,11 @@ operator(
 
 @lowers("Slice", 10)
 def slice_(
-    x: Array, starts: Static, ends: Static, axes: Static = None, steps: Static = None, /, *, options: Options = _PLAIN,
+    x: Array, starts: Static, ends: Static, axes: Static = None, steps: Static = None, /, *,
+    options: Options = DEFAULTS,
 ) -> Array:  # fmt: skip
     """Bounds are clamped, negative ones count from the end; backwards a start before the data means their first."""
-    if steps is not None and np.any(np.abs(steps) > 1) and not options.get("Slice2SliceSubsample", True):
+    if steps is not None and np.any(np.abs(steps) > 1) and not options.subsamples_slices:
         raise popart_exception('Slice with a step. Please enable pattern "Slice2SliceSubsample" first')
     along = range(len(starts)) if axes is None or not np.size(axes) else normal_axes(axes, x.ndim)
     steps = np.ones(len(starts), np.int64) if steps is None or not np.size(steps) else steps

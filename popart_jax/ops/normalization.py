@@ -16,7 +16,7 @@ from .arrays import normal_axes, normal_axis, onnx_dtype
 from .gradients import refuse_gradient
 from .operator import EXPENSIVE, NORM, PER_SAMPLE, ROUNDS, PopxlClass, gradient, operator
 from .pooling import lp_norm
-from .registry import OutputCount, PopartMode, Training, lowers
+from .registry import OutputCount, Training, lowers
 from .two_way import two_way
 
 
@@ -121,20 +121,33 @@ operator(
 
 @lowers("BatchNormalization", 1, 6, 7, 9)
 def batch_norm(
-    x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=0,
-    n_outputs: OutputCount = 1, training: Training = False, popart: PopartMode = False,
+    x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=0, n_outputs: OutputCount = 1
 ):  # fmt: skip
     """More than one output selects batch statistics, as the old versions say."""
-    if popart and x.ndim < 3:
-        raise popart_exception(f"batch norm requires X to have a rank >= 3, got {list(x.shape)}")
     axes, shape, params = _features(x, spatial)
     check_statistics(x, {"scale": scale, "B": bias, "mean": mean, "var": var}, params)
     if n_outputs > 1 and not is_test:
         return train_batch_norm(x, scale, bias, mean, var, momentum, epsilon, axes, shape)
-    y = normalise(x, scale, bias, mean, var, epsilon, shape)
-    return refuse_gradient(y, _INFERENCE_FORM) if popart and training else y
+    return normalise(x, scale, bias, mean, var, epsilon, shape)
 
 
+@lowers("BatchNormalization", 1, popart=True)
+def popart_batch_norm(
+    x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=0,
+    n_outputs: OutputCount = 1, training: Training = False,
+):  # fmt: skip
+    """Data of at least three dimensions; the form with given statistics has no gradient in training."""
+    if x.ndim < 3:
+        raise popart_exception(f"batch norm requires X to have a rank >= 3, got {list(x.shape)}")
+    fixed = is_test or n_outputs < 2
+    results = batch_norm(
+        x, scale, bias, mean, var, epsilon=epsilon, momentum=momentum, spatial=spatial, is_test=is_test,
+        n_outputs=n_outputs,
+    )  # fmt: skip
+    return refuse_gradient(results, _INFERENCE_FORM) if training and fixed else results
+
+
+@lowers("BatchNormalization", 14, popart=True)
 @lowers("BatchNormalization", 14, 15)
 def batch_norm_14(x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, training_mode=0):
     x_ = x if x.ndim > 1 else x[:, None]

@@ -16,7 +16,7 @@ from ..errors import popart_exception
 from . import kernels
 from .arrays import device_dtype, wrap_indices
 from .operator import PER_SAMPLE, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
-from .registry import OutputCount, PopartMode, Static, lowers
+from .registry import OutputCount, Static, lowers
 from .two_way import two_way
 from .windows import Window, pairs, per_dim, positive, taps, window
 
@@ -190,15 +190,21 @@ operator(
 @lowers("MaxPool", 1, 8, 10, 11, 12, 22)
 def max_pool(
     x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=(), pads=(), storage_order=0, strides=(),
-    n_outputs: OutputCount = 1, popart: PopartMode = False,
+    n_outputs: OutputCount = 1,
 ):  # fmt: skip
-    if popart and storage_order:
-        raise popart_exception("storage_order != 0, not supported")
-    if popart and any(d != 1 for d in dilations):
-        raise popart_exception("Dilations of value other than 1 are currently not supported.")
     win = window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     y = max_pool_values(x, win)
     return (y, max_pool_indices(x, y, win, storage_order)) if n_outputs > 1 else y
+
+
+@lowers("MaxPool", 1, popart=True, like=max_pool)
+def popart_max_pool(x, /, *, dilations=(), storage_order=0, **rest):
+    """Neither dilations nor a storage order."""
+    if storage_order:
+        raise popart_exception("storage_order != 0, not supported")
+    if any(d != 1 for d in dilations):
+        raise popart_exception("Dilations of value other than 1 are currently not supported.")
+    return max_pool(x, **rest)
 
 
 def window_sum(x: jax.Array, win: Window) -> jax.Array:
@@ -228,14 +234,19 @@ operator(
 
 @lowers("AveragePool", 1, 7, 10, 11, 19, 22)
 def average_pool(
-    x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, count_include_pad=0, dilations=(), pads=(), strides=(),
-    popart: PopartMode = False,
+    x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, count_include_pad=0, dilations=(), pads=(), strides=()
 ):  # fmt: skip
-    if popart and count_include_pad:
-        raise popart_exception("`count_include_pad` is not supported")
     win = window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     counts = _counts(x.shape[2:], win, count_include_pad)
     return window_sum(x, win) / jnp.asarray(counts, x.dtype)
+
+
+@lowers("AveragePool", 1, popart=True, like=average_pool)
+def popart_average_pool(x, /, *, count_include_pad=0, **rest):
+    """Padding never counts."""
+    if count_include_pad:
+        raise popart_exception("`count_include_pad` is not supported")
+    return average_pool(x, **rest)
 
 
 def lp_norm(power_sum: jax.Array, p: float) -> jax.Array:

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import onnx_ir as ir
 
 from ..errors import popart_exception
 from .arrays import Array, device_dtype, dtype_name
 from .operator import RANDOM, REFUSES_GRADIENT, PopxlClass, operator
-from .registry import Key, PopartMode, lowers
+from .registry import Key, lowers
 
 
-def _key(key: jax.Array, seed: float | None, popart: bool = False) -> jax.Array:
-    if popart and seed is not None:
-        raise popart_exception("Optional seed attribute is not supported. Use session::setRandomSeed instead.")
+def _key(key: jax.Array, seed: float | None) -> jax.Array:
     return key if seed is None else jax.random.key(struct.unpack("<I", struct.pack("<f", seed))[0])
 
 
-_DOUBLE = 11
-
-
-def _float(dtype: int | None, like: Array | None = None, popart: bool = False) -> np.dtype:
-    if popart and dtype is None and like is not None and like.dtype not in (np.float32, np.float16):
-        raise popart_exception(f"Unsupported data type requested: {dtype_name(like)}")
-    if popart and dtype == _DOUBLE:
-        raise popart_exception("The data type DOUBLE is not supported in Poplar")
-    if popart and like is not None and jnp.issubdtype(like.dtype, jnp.floating):
-        return like.dtype  # PopART makes RandomNormal or RandomUniform of it and looks at the input alone
+def _float(dtype: int | None, like: Array | None = None) -> np.dtype:
     if dtype is not None:
         return device_dtype(dtype)
     assert like is not None
@@ -49,9 +40,9 @@ operator("RandomNormal", RANDOM, gradients=(), popxl=PopxlClass("RandomNormalOp"
 @lowers("RandomNormal", 1)
 def random_normal(
     *, shape: Sequence[int], mean: float = 0.0, scale: float = 1.0, dtype: int = 1, seed: float | None = None,
-    key: Key, popart: PopartMode = False,
+    key: Key,
 ) -> Array:  # fmt: skip
-    return _normal(_key(key, seed, popart), shape, _float(dtype, None, popart), mean, scale)
+    return _normal(_key(key, seed), shape, _float(dtype), mean, scale)
 
 
 operator("RandomNormalLike", REFUSES_GRADIENT, gradients=())
@@ -60,9 +51,9 @@ operator("RandomNormalLike", REFUSES_GRADIENT, gradients=())
 @lowers("RandomNormalLike", 1)
 def random_normal_like(
     x: Array, /, *, mean: float = 0.0, scale: float = 1.0, dtype: int | None = None, seed: float | None = None,
-    key: Key, popart: PopartMode = False,
+    key: Key,
 ) -> Array:  # fmt: skip
-    return _normal(_key(key, seed, popart), np.shape(x), _float(dtype, x, popart), mean, scale)
+    return _normal(_key(key, seed), np.shape(x), _float(dtype, x), mean, scale)
 
 
 operator("RandomUniform", RANDOM, gradients=(), popxl=PopxlClass("RandomUniformOp"))
@@ -71,9 +62,9 @@ operator("RandomUniform", RANDOM, gradients=(), popxl=PopxlClass("RandomUniformO
 @lowers("RandomUniform", 1)
 def random_uniform(
     *, shape: Sequence[int], low: float = 0.0, high: float = 1.0, dtype: int = 1, seed: float | None = None,
-    key: Key, popart: PopartMode = False,
+    key: Key,
 ) -> Array:  # fmt: skip
-    return jax.random.uniform(_key(key, seed, popart), tuple(shape), _float(dtype, None, popart), low, high)
+    return jax.random.uniform(_key(key, seed), tuple(shape), _float(dtype), low, high)
 
 
 operator("RandomUniformLike", REFUSES_GRADIENT, gradients=())
@@ -82,9 +73,32 @@ operator("RandomUniformLike", REFUSES_GRADIENT, gradients=())
 @lowers("RandomUniformLike", 1)
 def random_uniform_like(
     x: Array, /, *, low: float = 0.0, high: float = 1.0, dtype: int | None = None, seed: float | None = None,
-    key: Key, popart: PopartMode = False,
+    key: Key,
 ) -> Array:  # fmt: skip
-    return jax.random.uniform(_key(key, seed, popart), np.shape(x), _float(dtype, x, popart), low, high)
+    return jax.random.uniform(_key(key, seed), np.shape(x), _float(dtype, x), low, high)
+
+
+def _popart_rule(op: str, draw: Callable[..., Array]) -> None:
+    """PopART has no seeds and no doubles; of an input that is floating it takes the type, whatever `dtype` says."""
+
+    def drawn(*like: Array, seed: float | None = None, **rest: Any) -> Array:
+        if seed is not None:
+            raise popart_exception("Optional seed attribute is not supported. Use session::setRandomSeed instead.")
+        if "dtype" not in rest and any(x.dtype not in (np.float32, np.float16) for x in like):
+            raise popart_exception(f"Unsupported data type requested: {dtype_name(like[0])}")
+        if rest.get("dtype") == ir.DataType.DOUBLE:
+            raise popart_exception("The data type DOUBLE is not supported in Poplar")
+        if any(jnp.issubdtype(x.dtype, jnp.floating) for x in like):
+            rest.pop("dtype", None)
+        return draw(*like, **rest)
+
+    lowers(op, popart=True, like=draw)(drawn)
+
+
+_popart_rule("RandomNormal", random_normal)
+_popart_rule("RandomNormalLike", random_normal_like)
+_popart_rule("RandomUniform", random_uniform)
+_popart_rule("RandomUniformLike", random_uniform_like)
 
 
 @lowers("Bernoulli", 15)

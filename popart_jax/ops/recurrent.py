@@ -17,7 +17,7 @@ from jax import lax
 from ..errors import popart_exception
 from .lstm_scan import lstm_scan
 from .operator import EXPENSIVE, RECURRENT, ROUNDS, gradient, operator
-from .registry import PopartMode, lowers
+from .registry import lowers
 from .two_way import two_way
 
 Cell = Callable[..., tuple[Any, jax.Array]]
@@ -249,18 +249,25 @@ operator(
 def lstm(
     x, w, r, b=None, sequence_lens=None, initial_h=None, initial_c=None, p=None, /, *, activations=(),
     activation_alpha=(), activation_beta=(), clip=None, direction="forward", hidden_size=None, input_forget=0, layout=0,
-    popart: PopartMode = False,
 ):  # fmt: skip
-    if popart:
-        activations = _popart_lstm_names(activations)
-        _reject_popart_lstm(direction, input_forget, clip, activation_alpha, activation_beta, p)
-        _check_lengths(sequence_lens, x.shape[1])
-    y, y_h, y_c = lstm_steps(
+    return lstm_steps(
         x, w, r, b, sequence_lens, initial_h, initial_c, p, activations=activations, activation_alpha=activation_alpha,
         activation_beta=activation_beta, clip=clip, direction=direction, hidden_size=hidden_size,
         input_forget=input_forget, layout=layout,
     )  # fmt: skip
-    return y, (y[-1] if popart and sequence_lens is not None else y_h), y_c
+
+
+@lowers("LSTM", 1, popart=True, like=lstm)
+def popart_lstm(
+    x, w, r, b=None, sequence_lens=None, initial_h=None, initial_c=None, p=None, /, *, activations=(),
+    activation_alpha=(), activation_beta=(), clip=None, direction="forward", input_forget=0, **rest,
+):  # fmt: skip
+    """Forward only; with sequence lengths the last hidden state is the last row of the output."""
+    names = _popart_lstm_names(activations)
+    _reject_popart_lstm(direction, input_forget, clip, activation_alpha, activation_beta, p)
+    _check_lengths(sequence_lens, x.shape[1])
+    y, y_h, y_c = lstm(x, w, r, b, sequence_lens, initial_h, initial_c, activations=names, **rest)
+    return y, (y_h if sequence_lens is None else y[-1]), y_c
 
 
 def lstm_steps(
@@ -341,20 +348,11 @@ operator(
 @lowers("GRU", 1, 3, 7, 14, 22)
 def gru(
     x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), activation_beta=(),
-    clip=None, direction="forward", hidden_size=None, layout=0, linear_before_reset=0, popart: PopartMode = False,
+    clip=None, direction="forward", hidden_size=None, layout=0, linear_before_reset=0,
 ):  # fmt: skip
     _check_hidden(hidden_size, r)
     dirs, hidden = r.shape[0], r.shape[2]
     functions = _functions(activations, ("Sigmoid", "Tanh"), dirs, activation_alpha, activation_beta)
-    if popart:
-        sequence_lens = None
-        given = {"activations": activations, "activation_alpha": activation_alpha, "clip": clip}
-        for name in [n for n, value in given.items() if value]:
-            raise popart_exception(f"GRUOp attribute `{name}' is not supported")
-        if direction == "bidirectional":
-            raise popart_exception("Bidirectional GRU has not yet been implemented")
-        if direction == "backward":  # PopART's own value: the sequence reversed, outputs left in that order
-            x, direction = jnp.flip(x, 0), "forward"
 
     def one(d, x, state, reverse, mask):
         wb, rb = _halves(b, d)
@@ -369,6 +367,22 @@ def gru(
     return _run(x, (_initial(initial_h, x, dirs, hidden, layout),), sequence_lens, direction, layout, one)
 
 
+@lowers("GRU", 1, popart=True, like=gru)
+def popart_gru(
+    x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), clip=None,
+    direction="forward", **rest,
+):  # fmt: skip
+    """Sequence lengths are not looked at; ``backward`` is the sequence reversed, outputs left in that order."""
+    given = {"activations": activations, "activation_alpha": activation_alpha, "clip": clip}
+    for name in [n for n, value in given.items() if value]:
+        raise popart_exception(f"GRUOp attribute `{name}' is not supported")
+    if direction == "bidirectional":
+        raise popart_exception("Bidirectional GRU has not yet been implemented")
+    if direction == "backward":
+        x, direction = jnp.flip(x, 0), "forward"
+    return gru(x, w, r, b, None, initial_h, direction=direction, **rest)
+
+
 operator(
     "RNN",
     EXPENSIVE | RECURRENT | ROUNDS,
@@ -380,17 +394,10 @@ operator(
 @lowers("RNN", 1, 7, 14, 22)
 def rnn(
     x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), activation_beta=(),
-    clip=None, direction="forward", hidden_size=None, layout=0, popart: PopartMode = False,
+    clip=None, direction="forward", hidden_size=None, layout=0,
 ):  # fmt: skip
     _check_hidden(hidden_size, r)
     dirs, hidden = r.shape[0], r.shape[2]
-    if popart:
-        sequence_lens = None
-        if direction != "forward":
-            raise popart_exception("RNNOp only supports `forward' direction")
-        if len(activations) > 1:
-            raise popart_exception("RNNOp only supports 1 activation")
-        _check_popart_names(activations)
     functions = _functions(tuple(activations)[:dirs], ("Tanh",), dirs, activation_alpha, activation_beta)
 
     def one(d, x, state, reverse, mask):
@@ -398,3 +405,16 @@ def rnn(
         return recur(rnn_cell(functions[d], clip), reverse, None, [r[d].T], state, project(x, w[d], bias), mask)
 
     return _run(x, (_initial(initial_h, x, dirs, hidden, layout),), sequence_lens, direction, layout, one)
+
+
+@lowers("RNN", 1, popart=True, like=rnn)
+def popart_rnn(
+    x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), direction="forward", **rest
+):  # fmt: skip
+    """Sequence lengths are not looked at; forward only."""
+    if direction != "forward":
+        raise popart_exception("RNNOp only supports `forward' direction")
+    if len(activations) > 1:
+        raise popart_exception("RNNOp only supports 1 activation")
+    _check_popart_names(activations)
+    return rnn(x, w, r, b, None, initial_h, activations=activations, **rest)

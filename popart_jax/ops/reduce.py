@@ -14,7 +14,7 @@ from jax import lax
 from ..errors import popart_exception
 from .arrays import Array, as_index, first_extreme, is_float, normal_axes, normal_axis, one_element
 from .operator import FOLDS, INDEX_RESULT, ROUNDS, WIDE_RESULT, PopxlClass, Trait, gradient, operator
-from .registry import PopartMode, Static, lowers
+from .registry import Static, lowers
 
 Axes = tuple[int, ...]
 
@@ -74,8 +74,13 @@ def safe_sqrt(x: Array) -> Array:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, jnp.ones_like(x))), jnp.sqrt(lax.stop_gradient(x)))
 
 
-def _l2(x: Array, axes: Axes, popart: bool) -> Array:
-    return in_float(jnp.sqrt if popart else safe_sqrt, _sum(x * x, axes))
+def _l2(x: Array, axes: Axes) -> Array:
+    return in_float(safe_sqrt, _sum(x * x, axes))
+
+
+def _popart_l2(x: Array, axes: Axes) -> Array:
+    """PopART's gradient at a zero vector is not a number."""
+    return in_float(jnp.sqrt, _sum(x * x, axes))
 
 
 def log_sum_exp(x: Array, axes: Axes) -> Array:
@@ -109,45 +114,43 @@ _reduction("Prod", "g x0", traits=FOLDS | ROUNDS)
 _reduction("Sum")
 _reduction("SumSquare", "g x0")
 
-_REDUCTIONS: dict[str, Callable[[Array, Axes, bool], Array]] = {
-    "ReduceSum": lambda x, axes, popart: _sum(x, axes),
-    "ReduceMean": lambda x, axes, popart: _mean(x, axes),
-    "ReduceProd": lambda x, axes, popart: jnp.prod(x, axes, keepdims=True, dtype=x.dtype),
-    "ReduceMax": lambda x, axes, popart: extremum_over(_reduce_max, x, axes),
-    "ReduceMin": lambda x, axes, popart: extremum_over(_reduce_min, x, axes),
-    "ReduceL1": lambda x, axes, popart: _sum(jnp.abs(x), axes),
+_REDUCTIONS: dict[str, Callable[[Array, Axes], Array]] = {
+    "ReduceSum": lambda x, axes: _sum(x, axes),
+    "ReduceMean": lambda x, axes: _mean(x, axes),
+    "ReduceProd": lambda x, axes: jnp.prod(x, axes, keepdims=True, dtype=x.dtype),
+    "ReduceMax": lambda x, axes: extremum_over(_reduce_max, x, axes),
+    "ReduceMin": lambda x, axes: extremum_over(_reduce_min, x, axes),
+    "ReduceL1": lambda x, axes: _sum(jnp.abs(x), axes),
     "ReduceL2": _l2,
-    "ReduceSumSquare": lambda x, axes, popart: _sum(x * x, axes),
-    "ReduceLogSum": lambda x, axes, popart: in_float(jnp.log, _sum(x, axes)),
-    "ReduceLogSumExp": lambda x, axes, popart: in_float(lambda y: log_sum_exp(y, axes), x),
+    "ReduceSumSquare": lambda x, axes: _sum(x * x, axes),
+    "ReduceLogSum": lambda x, axes: in_float(jnp.log, _sum(x, axes)),
+    "ReduceLogSumExp": lambda x, axes: in_float(lambda y: log_sum_exp(y, axes), x),
 }
 
 
-def _register(op: str, reduction: Callable[[Array, Axes, bool], Array], axes_are_input_from: int) -> None:
-    def over(x: Array, axes: Sequence[int] | None, keepdims: int, popart: bool) -> Array:
+def _register(
+    op: str, reduction: Callable[[Array, Axes], Array], axes_are_input_from: int, *, popart: bool = False
+) -> None:
+    def over(x: Array, axes: Sequence[int] | None, keepdims: int) -> Array:
         x = jnp.asarray(x)
         found = tuple(range(x.ndim)) if axes is None else normal_axes(axes, x.ndim)
-        kept = reduction(x, found, popart)
+        kept = reduction(x, found)
         return kept if keepdims else lax.squeeze(kept, found)
 
-    def with_attribute(
-        x: Array, /, *, axes: Sequence[int] | None = None, keepdims: int = 1, popart: PopartMode = False
-    ) -> Array:
-        return over(x, axes or None, keepdims, popart)
+    def with_attribute(x: Array, /, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Array:
+        return over(x, axes or None, keepdims)
 
-    def with_input(
-        x: Array, axes: Static = None, /, *, keepdims: int = 1, noop_with_empty_axes: int = 0,
-        popart: PopartMode = False,
-    ) -> Array:  # fmt: skip
+    def with_input(x: Array, axes: Static = None, /, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
         given = None if axes is None or np.size(axes) == 0 else axes
-        return over(x, () if given is None and noop_with_empty_axes else given, keepdims, popart)
+        return over(x, () if given is None and noop_with_empty_axes else given, keepdims)
 
-    lowers(op, 1)(with_attribute)
-    lowers(op, axes_are_input_from)(with_input)
+    lowers(op, 1, popart=popart)(with_attribute)
+    lowers(op, axes_are_input_from, popart=popart)(with_input)
 
 
-for _op, _reduction in _REDUCTIONS.items():
-    _register(_op, _reduction, 13 if _op == "ReduceSum" else 18)
+for _op, _rule in _REDUCTIONS.items():
+    _register(_op, _rule, 13 if _op == "ReduceSum" else 18)
+_register("ReduceL2", _popart_l2, 18, popart=True)
 
 
 def _arg(op: str, largest: bool) -> None:

@@ -14,7 +14,7 @@ from .arrays import normal_axes, wrap_indices
 from .moving import moves_texts
 from .operator import PopxlClass, gradient, operator
 from .pooling import lowest
-from .registry import PopartMode, Static, lowers
+from .registry import Static, lowers
 
 
 def _concrete(x: Any) -> np.ndarray | None:
@@ -100,21 +100,28 @@ operator(
 
 @lowers("RoiAlign", 10)
 def roi_align_10(
-    x, rois, batch_indices, /, *, mode="avg", output_height=1, output_width=1, sampling_ratio=0, spatial_scale=1.0,
-    popart: PopartMode = False,
+    x, rois, batch_indices, /, *, mode="avg", output_height=1, output_width=1, sampling_ratio=0, spatial_scale=1.0
 ):  # fmt: skip
-    """PopART always averages, clamps coordinates below the data, and gives the regions no gradient."""
+    sizes, batch = (output_height, output_width), jnp.asarray(batch_indices)
+    return _roi_align(x, rois, batch, mode, *sizes, sampling_ratio, spatial_scale, half_pixel=False, clamp=False)
+
+
+@lowers("RoiAlign", 10, popart=True)
+def popart_roi_align(
+    x, rois, batch_indices, /, *, output_height=1, output_width=1, sampling_ratio=0, spatial_scale=1.0
+):  # fmt: skip
+    """Always averages, clamps coordinates below the data, and gives the regions no gradient."""
     for name, value, rank in (("data", x, 4), ("rois", rois, 2), ("batch_index", batch_indices, 1)):
-        if popart and value.ndim != rank:
+        if value.ndim != rank:
             raise popart_exception(f"The size of input {name} must be {rank}, not {value.ndim}.")
-    if popart and sampling_ratio < 1:
+    if sampling_ratio < 1:
         raise poplibs_exception("samplingRatio must be greater than 0")
-    rois, mode = (lax.stop_gradient(rois), "avg") if popart else (rois, mode)
-    batch = jnp.asarray(batch_indices)
-    sizes = (output_height, output_width)
-    return _roi_align(x, rois, batch, mode, *sizes, sampling_ratio, spatial_scale, False, popart)
+    sizes, batch = (output_height, output_width), jnp.asarray(batch_indices)
+    fixed = lax.stop_gradient(rois)
+    return _roi_align(x, fixed, batch, "avg", *sizes, sampling_ratio, spatial_scale, half_pixel=False, clamp=True)
 
 
+@lowers("RoiAlign", 16, popart=True)
 @lowers("RoiAlign", 16, 22)
 def roi_align(
     x, rois, batch_indices, /, *, coordinate_transformation_mode="half_pixel", mode="avg", output_height=1,

@@ -3,8 +3,11 @@
 A translation is a pure function whose signature is its specification: positional-only parameters are the
 inputs (a default of None or the annotation `Gap` marks an optional one, ``*args`` a variadic tail), keyword-only
 parameters are the attributes with their ONNX defaults. The annotation says the rest: `Static` marks an input whose
-value is needed while tracing; `Key`, `OutputCount`, `Training`, `PopartMode` (PopART's rule where ONNX has another),
-`Opset`, `NodeRef` and `Context` ask for facts of the node or the walk.
+value is needed while tracing; `Key`, `OutputCount`, `Training`, `Options`, `Opset`, `NodeRef` and `Context` ask for
+facts of the node or the walk.
+
+Where PopART has another rule than ONNX, that is a row of its own (``popart=True``): PopART's sessions take it, and
+ONNX's row where PopART has none.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Any, Protocol, TypeVar, get_args, get_type_hints
 
@@ -22,6 +25,7 @@ import onnx_ir as ir
 
 from .contents import DECLARED_IN, places
 from .operator import Operator, declared
+from .options import OperatorOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +67,7 @@ Training = Annotated[bool, FromContext("training")]
 Opset = Annotated[int, FromContext("opset")]
 NodeRef = Annotated[ir.Node, FromContext("node")]
 Context = Annotated[Any, FromContext("context")]
-PopartMode = Annotated[bool, FromContext("popart")]
-Options = Annotated[Mapping[str, Any], FromContext("options")]
+Options = Annotated[OperatorOptions, FromContext("options")]
 
 Bound = Annotated[int | None, FromContext("bound")]
 """The size that the data-dependent dimension of the results is given, None where nobody gave one."""
@@ -79,7 +82,25 @@ REQUIRED: Any = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """One row of the table: a translation and what its signature says."""
+    """One row of the table: a translation and what its signature says.
+
+    Attributes
+    ----------
+    domain, op, since : str, str, int
+        The operator and the opset version from which the row holds.
+    fn : callable
+        The translation.
+    inputs, optional, variadic : tuple of str, frozenset of int, bool
+        Names of the inputs, the positions that may be left out, and whether more may follow.
+    static : frozenset of int
+        Positions of inputs that must be known while tracing.
+    attributes : mapping of str to object
+        Defaults by name.
+    context : mapping of str to str
+        Parameters that the interpreter fills, and with what.
+    popart : bool
+        Whether it holds in PopART's sessions only.
+    """
 
     domain: str
     op: str
@@ -91,6 +112,7 @@ class Lowering:
     static: frozenset[int]
     attributes: Mapping[str, Any] = field(repr=False)
     context: Mapping[str, str] = field(repr=False)
+    popart: bool = False
 
     @property
     def takes_bound(self) -> bool:
@@ -109,7 +131,10 @@ class Lowering:
         return position in self.static
 
 
-_TABLE: dict[tuple[str, str], dict[int, Lowering]] = {}
+Rows = dict[tuple[str, str], dict[int, Lowering]]
+
+_TABLE: Rows = {}
+_POPART: Rows = {}
 _PLACES = places()
 _PACKAGE = __name__.rpartition(".")[0]
 
@@ -123,7 +148,8 @@ def add(lowering: Lowering, *, replace: bool = False) -> None:
     """Enter a row; entering a key twice is an error unless `replace`."""
     if replace:
         _load((lowering.domain, lowering.op))
-    versions = _TABLE.setdefault((lowering.domain, lowering.op), {})
+    rows = _POPART if lowering.popart else _TABLE
+    versions = rows.setdefault((lowering.domain, lowering.op), {})
     if lowering.since in versions and not replace:
         raise ValueError(f"{lowering.domain}.{lowering.op}:{lowering.since} already has a translation")
     versions[lowering.since] = lowering
@@ -169,12 +195,32 @@ def describe(fn: Callable[..., Any], op: str, since: int, domain: str = ONNX_DOM
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def lowers(op: str, *since: int, domain: str = ONNX_DOMAIN) -> Callable[[F], F]:
-    """Register the decorated function for `op`, at each opset version where its meaning began (default 1)."""
+def lowers(
+    op: str,
+    *since: int,
+    domain: str = ONNX_DOMAIN,
+    popart: bool = False,
+    like: Callable[..., Any] | None = None,
+) -> Callable[[F], F]:
+    """Register the decorated function for `op`.
+
+    Parameters
+    ----------
+    op : str
+        Operator type.
+    *since : int
+        Opset versions at which this meaning of the operator began; 1 if none is given.
+    domain : str
+        Of the operator.
+    popart : bool
+        The rule of PopART's sessions, where ONNX has another.
+    like : callable, optional
+        Translation whose signature is the specification of this one too.
+    """
 
     def register(fn: F) -> F:
         for version in since or (1,):
-            add(describe(fn, op, version, domain))
+            add(replace(describe(like or fn, op, version, domain), fn=fn, popart=popart))
         return fn
 
     return register
@@ -243,16 +289,31 @@ def operators() -> Mapping[str, Operator]:
     return declared()
 
 
-def table() -> Mapping[tuple[str, str], Mapping[int, Lowering]]:
-    """The whole table: (domain, op) -> since-version -> row."""
+def table(*, popart: bool = False) -> Mapping[tuple[str, str], Mapping[int, Lowering]]:
+    """The whole table: (domain, op) -> since-version -> row; with `popart` PopART's own rows alone."""
     _load_families()
-    return _TABLE
+    return _POPART if popart else _TABLE
 
 
-def resolve(domain: str, op: str, opset: int) -> Lowering | None:
-    """The row that a node of this opset uses: the newest version not above it, or None."""
+def resolve(domain: str, op: str, opset: int, *, popart: bool = False) -> Lowering | None:
+    """The row that a node of this opset uses: the newest version not above it, or None.
+
+    Parameters
+    ----------
+    domain, op : str
+        Of the node.
+    opset : int
+        Version of the domain.
+    popart : bool
+        Whether PopART's rules hold: its rows then come before ONNX's.
+    """
     key = (normal_domain(domain), op)
     _load(key)
-    versions = _TABLE.get(key, {})
+    own = _newest(_POPART, key, opset) if popart else None
+    return own or _newest(_TABLE, key, opset)
+
+
+def _newest(rows: Rows, key: tuple[str, str], opset: int) -> Lowering | None:
+    versions = rows.get(key, {})
     usable = [v for v in versions if v <= opset]
     return versions[max(usable)] if usable else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,10 @@ import numpy as np
 from ..errors import popart_exception
 from .gradients import gradient_of, refuse_gradient
 from .operator import PER_SAMPLE, ROUNDS, PopxlClass, gradient, operator
-from .registry import PopartMode, Static, Training, lowers
+from .registry import Static, Training, lowers
+
+CUBIC = -0.75
+"""Coefficient of the cubic kernel where no attribute gives another: ONNX's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,7 @@ class Rule:
     mode: str = "nearest"
     coordinates: str = "half_pixel"
     nearest: str = "round_prefer_floor"
-    cubic_a: float = -0.75
+    cubic_a: float = CUBIC
     exclude_outside: bool = False
     antialias: bool = False
     extrapolation: float = 0.0
@@ -216,29 +220,49 @@ operator(
 
 
 @lowers("Resize", 10)
-def resize_10(x, scales: Static, /, *, mode="nearest", popart: PopartMode = False, training: Training = False):
-    axes = _plan(x.shape, scales, None, (), None, "stretch")
-    if popart:
-        return _popart(x, axes, Rule(mode, "half_pixel" if mode != "nearest" else "asymmetric", "floor"), training)
-    return interpolate(x, axes, Rule(_mode(mode), "asymmetric", "simple"))
+def resize_10(x, scales: Static, /, *, mode="nearest"):
+    return interpolate(x, _scaled(x, scales), Rule(_mode(mode), "asymmetric", "simple"))
+
+
+@lowers("Resize", 10, popart=True)
+@lowers("Upsample", 9, popart=True)
+def popart_resize_10(x, scales: Static, /, *, mode="nearest", training: Training = False):
+    coordinates = "asymmetric" if mode == "nearest" else "half_pixel"
+    return _popart(x, _scaled(x, scales), Rule(mode, coordinates, "floor"), training)
+
+
+def _scaled(x: jax.Array, scales: Any) -> list[Axis]:
+    return _plan(x.shape, scales, None, (), None, "stretch")
 
 
 @lowers("Resize", 11, 13, 18, 19)
 def resize(
     x, roi: Static = None, scales: Static = None, sizes: Static = None, /, *, antialias=0, axes=(),
-    coordinate_transformation_mode="half_pixel", cubic_coeff_a=-0.75, exclude_outside=0, extrapolation_value=0.0,
+    coordinate_transformation_mode="half_pixel", cubic_coeff_a=CUBIC, exclude_outside=0, extrapolation_value=0.0,
     keep_aspect_ratio_policy="stretch", mode="nearest", nearest_mode="round_prefer_floor",
-    popart: PopartMode = False, training: Training = False,
 ):  # fmt: skip
-    crop = coordinate_transformation_mode == "tf_crop_and_resize" and not popart
-    if popart and sizes is not None and np.size(sizes) not in (0, x.ndim):
-        raise popart_exception(f"Resize: the length {np.size(sizes)} of sizes does not match the rank of {x.shape}")
+    crop = coordinate_transformation_mode == "tf_crop_and_resize"
     where = _plan(x.shape, scales, sizes, axes, roi if crop else None, keep_aspect_ratio_policy)
     rule = Rule(
-        _mode(mode), coordinate_transformation_mode, nearest_mode, -0.75 if popart else cubic_coeff_a,
-        bool(exclude_outside), bool(antialias), extrapolation_value,
+        _mode(mode), coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(exclude_outside),
+        bool(antialias), extrapolation_value,
     )  # fmt: skip
-    return _popart(x, where, rule, training) if popart else interpolate(x, where, rule)
+    return interpolate(x, where, rule)
+
+
+@lowers("Resize", 11, popart=True)
+def popart_resize(
+    x, roi: Static = None, scales: Static = None, sizes: Static = None, /, *, antialias=0, axes=(),
+    coordinate_transformation_mode="half_pixel", exclude_outside=0, keep_aspect_ratio_policy="stretch", mode="nearest",
+    nearest_mode="round_prefer_floor", training: Training = False,
+):  # fmt: skip
+    """The cubic coefficient is fixed."""
+    if sizes is not None and np.size(sizes) not in (0, x.ndim):
+        raise popart_exception(f"Resize: the length {np.size(sizes)} of sizes does not match the rank of {x.shape}")
+    where = _plan(x.shape, scales, sizes, axes, None, keep_aspect_ratio_policy)
+    smooth = (bool(exclude_outside), bool(antialias))
+    rule = Rule(_mode(mode), coordinate_transformation_mode, nearest_mode, CUBIC, *smooth)
+    return _popart(x, where, rule, training)
 
 
 def _mode(name: str) -> str:
@@ -266,7 +290,5 @@ def upsample_7(x, /, *, scales, mode="nearest"):
 
 
 @lowers("Upsample", 9, 10)
-def upsample(x, scales: Static, /, *, mode="nearest", popart: PopartMode = False, training: Training = False):
-    if popart:
-        return resize_10(x, scales, mode=mode, popart=True, training=training)
-    return interpolate(x, _plan(x.shape, scales, None, (), None, "stretch"), Rule(_mode(mode), "asymmetric", "floor"))
+def upsample(x, scales: Static, /, *, mode="nearest"):
+    return interpolate(x, _scaled(x, scales), Rule(_mode(mode), "asymmetric", "floor"))

@@ -12,7 +12,7 @@ from ..errors import popart_exception
 from .arrays import Array, as_index, is_text, namespace, normal_axis, one_element
 from .elementwise import check_operands
 from .operator import ELEMENTWISE, INDEX_RESULT, WIDE_RESULT, PopxlClass, gradient, operator
-from .registry import Bound, Fill, PopartMode, Static, lowers
+from .registry import Bound, Fill, Static, lowers
 
 operator(
     "Where",
@@ -39,8 +39,19 @@ operator(
 
 
 @lowers("OneHot", 9)
-def one_hot(indices: Array, depth: Static, values: Array, /, *, axis: int = -1, popart: PopartMode = False) -> Array:
-    """Rows of `values[0]` with `values[1]` at the index; an index out of range (PopART: or below 0) leaves it off."""
+def one_hot(indices: Array, depth: Static, values: Array, /, *, axis: int = -1) -> Array:
+    """Rows of `values[0]` with `values[1]` at the index; an index out of range leaves it off."""
+    return _hot_rows(indices, depth, values, axis, counts_back=not _is_unsigned(indices))
+
+
+@lowers("OneHot", 9, popart=True)
+def popart_one_hot(indices: Array, depth: Static, values: Array, /, *, axis: int = -1) -> Array:
+    """An index below 0 is out of range too."""
+    return _hot_rows(indices, depth, values, axis, counts_back=False)
+
+
+def _hot_rows(indices: Array, depth: Any, values: Array, axis: int, *, counts_back: bool) -> Array:
+    """Where `counts_back`, negative indices count from the end."""
     if np.size(depth) != 1:
         raise popart_exception(f"The depth tensor should be rank 0 in OneHot, got shape {list(np.shape(depth))}")
     size, along = int(np.asarray(depth).item()), normal_axis(axis, np.ndim(indices) + 1)
@@ -48,7 +59,6 @@ def one_hot(indices: Array, depth: Static, values: Array, /, *, axis: int = -1, 
         raise popart_exception(f"OneHot: depth must not be negative, got {size}")
     if np.size(values) != 2:
         raise popart_exception(f"OneHot: values must hold the off and the on value, got {np.size(values)} elements")
-    counts_back = not popart and not _is_unsigned(indices)
     wrapped = jnp.where(indices < 0, indices + size, indices) if counts_back else jnp.asarray(indices)
     places = jnp.arange(size).astype(wrapped.dtype).reshape([-1 if i == along else 1 for i in range(wrapped.ndim + 1)])
     hot = jnp.expand_dims(wrapped, along) == places

@@ -12,7 +12,7 @@ from ..errors import popart_exception
 from .arrays import Array, dtype_name, namespace, normal_axes, normal_axis
 from .moving import moves_texts
 from .operator import FOLDS, MOVES_DATA, PER_SAMPLE, ROUNDS, VIEW_CHANGE, WIDE_RESULT, PopxlClass, gradient, operator
-from .registry import PopartMode, Static, lowers
+from .registry import Static, lowers
 
 operator("Shape", FOLDS | WIDE_RESULT, gradients=())
 
@@ -206,18 +206,27 @@ operator(
 
 
 @lowers("Tile", 6)
-def tile(x: Array, repeats: Static, /, *, popart: PopartMode = False) -> Array:
-    """PopART takes INT64 repeats only, and none of 0."""
+def tile(x: Array, repeats: Static, /) -> Array:
     given = f"Tile: the repeats tensor {np.asarray(repeats).tolist()}"
-    if popart and np.asarray(repeats).dtype != np.int64:
-        raise popart_exception(f"{given} is not INT64 but {dtype_name(repeats)}")
     if np.ndim(repeats) != 1:
         raise popart_exception(f"{given} should be rank 1")
     if len(repeats) != x.ndim:
         raise popart_exception(f"{given} should have one element for each dimension of {list(x.shape)}")
-    if np.any(np.asarray(repeats) < int(popart)):
+    if np.any(np.asarray(repeats) < 0):
         raise popart_exception(f"{given} has invalid value")
     return namespace(x).tile(x, tuple(int(r) for r in repeats))
+
+
+@lowers("Tile", 6, popart=True)
+def popart_tile(x: Array, repeats: Static, /) -> Array:
+    """Takes INT64 repeats only, and none of 0."""
+    known = np.asarray(repeats)
+    given = f"Tile: the repeats tensor {known.tolist()}"
+    if known.dtype != np.int64:
+        raise popart_exception(f"{given} is not INT64 but {dtype_name(repeats)}")
+    if np.any(known == 0):
+        raise popart_exception(f"{given} has invalid value")
+    return tile(x, repeats)
 
 
 @lowers("Tile", 1)

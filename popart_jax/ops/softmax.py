@@ -12,9 +12,8 @@ import numpy as np
 
 from .arrays import Array, first_extreme, normal_axis
 from .operator import ROUNDS, PopxlClass, gradient, operator
+from .options import DEFAULTS
 from .registry import Options, lowers
-
-_NONE: dict[str, Any] = {}
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
@@ -42,13 +41,13 @@ def _without_maximum(x: Array, axis: int) -> Array:
 
 def _register(op: str, stable: Callable[[Any, int], Any]) -> None:
     def fn(x: Array, axis: int, options: Options) -> Array:
-        plain = op == "Softmax" and options.get("enableNonStableSoftmax")
+        plain = op == "Softmax" and options.nonstable_softmax
         return (_without_maximum if plain else stable)(jnp.asarray(x), axis)
 
-    def along_axis(x: Array, /, *, axis: int = -1, options: Options = _NONE) -> Array:
+    def along_axis(x: Array, /, *, axis: int = -1, options: Options = DEFAULTS) -> Array:
         return fn(x, normal_axis(axis, x.ndim), options)
 
-    def flattened(x: Array, /, *, axis: int = 1, options: Options = _NONE) -> Array:
+    def flattened(x: Array, /, *, axis: int = 1, options: Options = DEFAULTS) -> Array:
         split = axis if axis == x.ndim else normal_axis(axis, x.ndim)
         rows = jnp.reshape(x, (int(np.prod(x.shape[:split])), int(np.prod(x.shape[split:]))))
         return fn(rows, 1, options).reshape(x.shape)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from popart_jax.ops import Lowering, operators, table
+from popart_jax.ops import Lowering, operators, registry, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 
@@ -18,12 +18,27 @@ PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 def test_the_page_lists_every_operator_and_version() -> None:
     sections = re.split(r"^## (\S+)$", PAGE.read_text(), flags=re.MULTILINE)
     listed = {
-        ("" if domain == "ai.onnx" else domain, op): [int(v) for v in versions.split(", ")]
+        ("" if domain == "ai.onnx" else domain, op, mark): [int(v) for v in versions.split(", ")]
         for domain, body in zip(sections[1::2], sections[2::2], strict=True)
-        for op, versions in re.findall(r"^\| `(\w+)` \| ([\d, ]+) \|", body, flags=re.MULTILINE)
+        for op, mark, versions in re.findall(r"^\| `(\w+)`( \*PopART\*)? \| ([\d, ]+) \|", body, flags=re.MULTILINE)
     }
-    own = {key: sorted(versions) for key, versions in table().items() if not _registered_elsewhere(versions.values())}
+    own = {
+        (*key, mark): sorted(versions)
+        for mark, rows in (("", table()), (" *PopART*", table(popart=True)))
+        for key, versions in rows.items()
+        if not _registered_elsewhere(versions.values())
+    }
     assert listed == own, "run: python docs/operators.py"
+
+
+def test_a_popart_row_comes_before_onnx_in_popart_sessions_only() -> None:
+    rows = [registry.resolve("", "Round", 11, popart=popart) for popart in (False, True)]
+    assert [row is not None and row.popart for row in rows] == [False, True]
+    newest = registry.resolve("", "Dropout", 22, popart=True)
+    assert newest is not None
+    assert newest.since == 12
+    plain = registry.resolve("", "Relu", 14, popart=True)
+    assert plain is registry.resolve("", "Relu", 14)
 
 
 def _registered_elsewhere(rows: Iterable[Lowering]) -> bool:

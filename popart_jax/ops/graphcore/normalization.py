@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from ...errors import popart_exception
-from ..normalization import batch_norm, group_standardise, per_channel, wide
+from ..normalization import group_standardise, per_channel, popart_batch_norm, wide
 from ..operator import operator
 from ..registry import Options, OutputCount, lowers
 from .losses import DOMAIN
@@ -20,7 +20,7 @@ from .losses import DOMAIN
 @lowers("GroupNormalization", domain=DOMAIN)
 def group_normalization(x, gamma, beta, /, *, num_groups, epsilon=1e-5, options: Options):
     """Also returns mean and inverse deviation, one value per sample and group, flat."""
-    order = _strided_order(x.shape[1], num_groups) if options.get("groupNormStridedChannelGrouping") else None
+    order = _strided_order(x.shape[1], num_groups) if options.strided_group_norm else None
     x_ = x if order is None else x[:, order]
     normal, mean, inverse = group_standardise(x_, num_groups, epsilon)
     normal = normal if order is None else normal[:, np.argsort(order)]
@@ -40,8 +40,8 @@ def batch_normalization(
     x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, n_outputs: OutputCount = 5
 ):
     """Reported and running variance are unbiased; the data are normalised with the biased one."""
-    results = batch_norm(
-        x, scale, bias, mean, var, epsilon=epsilon, momentum=momentum, spatial=spatial, n_outputs=n_outputs, popart=True
+    results = popart_batch_norm(
+        x, scale, bias, mean, var, epsilon=epsilon, momentum=momentum, spatial=spatial, n_outputs=n_outputs
     )
     if n_outputs < 2:
         return results

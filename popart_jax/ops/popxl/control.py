@@ -68,7 +68,7 @@ def vjp(*args: Any, node: NodeRef, walk: Context) -> tuple[Any, ...]:
     from ...lowering.attributes import keywords
 
     template = node.meta["vjp"]
-    row = resolve(template.domain, template.op_type, template.version)
+    row = resolve(template.domain, template.op_type, template.version, popart=walk.settings.popart)
     assert row is not None
     args = _padded(args, node)
     operands = [None if at is None else _operand(at, args) for at in template.operands]
@@ -104,7 +104,7 @@ def _operand(at: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _facts(row: Any, node: ir.Node, walk: Any, template: Any) -> dict[str, Any]:
-    known = {"n_outputs": template.n_outputs, "training": walk.settings.training, "popart": walk.settings.popart,
-             "options": walk.settings.options, "opset": template.version, "node": node, "context": walk,
-             "program": walk.program}  # fmt: skip
+    settings = walk.settings
+    known = {"n_outputs": template.n_outputs, "training": settings.training, "options": settings.options,
+             "opset": template.version, "node": node, "context": walk, "program": walk.program}  # fmt: skip
     return {name: known[what] for name, what in row.context.items()}

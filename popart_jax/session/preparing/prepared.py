@@ -22,11 +22,11 @@ from ...execution.program import PREVIOUS_SCALE, SCALE_RATIO
 from ...lowering import op_trace
 from ...lowering.interpreter import names
 from ...lowering.resolve import check_supported, has_effect, make_plan, needs
-from ...lowering.rounding import OPTION
 from ...model.input_shapes import InputShapeInfo
 from ...model.lean import LeanModel
 from ...model.session_model import read_session_model
 from ...ops import facts
+from ...ops.options import OperatorOptions
 from ...optimizers import Adam, Optimizer
 from ...optimizers.rules import Reduction, Weight
 from ..call_checks import check_calls
@@ -213,11 +213,15 @@ def _base_program(model: ir.Model, request: Request, structure: Structure, held:
     )
 
 
-def _options_for_operators(request: Request) -> dict[str, Any]:
-    selection = request.patterns.selection
-    switches = {row.name: row.name in selection for row in rewrites.catalogue.rows()}
-    rounds = request.options.enableStochasticRounding and request.device.type in IPU_LIKE
-    return {**switches, **vars(request.options), OPTION: rounds, op_trace.OPTION: op_trace.asked_for()}
+def _options_for_operators(request: Request) -> OperatorOptions:
+    options = request.options
+    return OperatorOptions(
+        nonstable_softmax=options.enableNonStableSoftmax,
+        strided_group_norm=options.groupNormStridedChannelGrouping,
+        subsamples_slices="Slice2SliceSubsample" in request.patterns.selection,
+        rounds_stochastically=options.enableStochasticRounding and request.device.type in IPU_LIKE,
+        announces_operators=op_trace.asked_for(),
+    )
 
 
 def _prepare_training(
@@ -369,7 +373,7 @@ def _needed_streams(program: Program) -> dict[str, Type]:
     shown = {a.source.removeprefix(GRADIENT) for a in program.anchors}
     want = shown | set(program.copies.values()) | ({program.training.loss} if program.training else set())
     values = tuple(known[n] for n in sorted(want) if n in known)
-    plan = make_plan(program.graph, values, program.opsets)
+    plan = make_plan(program.graph, values, program.opsets, popart=True)
     read = {v.name for step in plan.steps for v in needs(step.node)} | {v.name for v in values}
     return {n: t for n, t in program.streams.items() if n in read}
 
