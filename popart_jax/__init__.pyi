@@ -74,9 +74,10 @@ from .errors import poplar_system_runtime_error as poplar_system_runtime_error
 from .errors import poplar_unknown_runtime_error as poplar_unknown_runtime_error
 from .errors import poplar_unrecoverable_runtime_error as poplar_unrecoverable_runtime_error
 from .errors import poplibs_exception as poplibs_exception
+from .functions import save as save
+from .functions import to_jax as to_jax
 from .loggers import Logger as Logger
 from .loggers import getLogger as getLogger
-from .lowering import to_jax as to_jax
 from .model.debug import DebugContext as DebugContext
 from .model.debug import DebugInfo as DebugInfo
 from .model.debug import SourceLocation as SourceLocation

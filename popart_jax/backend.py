@@ -18,7 +18,7 @@ from onnx.backend.base import BackendRep, Device, DeviceType
 
 from ._compat.jax import enable_x64
 from .errors import popart_exception
-from .lowering.function import check_inputs
+from .functions.inputs import check_inputs
 from .lowering.interpreter import Settings, evaluate
 from .lowering.resolve import check_supported
 from .model.load import load

@@ -1,5 +1,4 @@
 # The names of this package and the modules they come from; __init__.py reads this file.
 
-from .function import to_jax as to_jax
 from .interpreter import Settings as Settings
 from .interpreter import evaluate as evaluate

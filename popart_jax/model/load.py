@@ -33,12 +33,22 @@ def load(model: ModelLike) -> ir.Model:
     popart_exception
         `model` is neither an existing file nor a serialised ModelProto, or breaks a rule of ONNX.
     """
-    read = _read(model)
-    inline(read)
-    check_tensors(read)
-    check_structure(read)
-    check_signatures(read)
-    return read
+    return ready(read(model))
+
+
+def ready(model: ir.Model) -> ir.Model:
+    """A model that was read, functions inlined in place and checked.
+
+    Raises
+    ------
+    popart_exception
+        It breaks a rule of ONNX.
+    """
+    inline(model)
+    check_tensors(model)
+    check_structure(model)
+    check_signatures(model)
+    return model
 
 
 def inline(model: ir.Model) -> None:
@@ -67,7 +77,14 @@ def _share_opsets(model: ir.Model) -> None:
         function.opset_imports.update({domain: model.opset_imports[domain] for domain in other})
 
 
-def _read(model: ModelLike) -> ir.Model:
+def read(model: ModelLike) -> ir.Model:
+    """A model as it is stored, functions and all; an `onnx_ir.Model` is copied, tensors are shared.
+
+    Raises
+    ------
+    popart_exception
+        `model` is neither an existing file nor a serialised ModelProto.
+    """
     if isinstance(model, ir.Model):
         return _cloned(model)
     if isinstance(model, onnx.ModelProto):

@@ -13,8 +13,8 @@ import numpy as np
 
 from .._compat.jax import compile_with
 from ..errors import popart_exception
-from .passes import autotune
-from .stages import Preparation, Stages, in_stages
+from ..lowering.passes import autotune
+from ..lowering.stages import Preparation, Stages, in_stages
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 
 import popart_jax as popart
+from popart_jax.functions.with_weights import Inference
 from popart_jax.lowering.passes import autotune
-from popart_jax.lowering.with_weights import Inference
 
 RNG = np.random.default_rng(0)
 F, I64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64

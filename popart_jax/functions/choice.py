@@ -1,0 +1,207 @@
+"""Which of a model's stored numbers are parameters, which are state, and which stay as they are.
+
+By default every float weight is a parameter, wherever the file holds it, but for what no gradient should move:
+
+- running statistics of batch normalisation, which are state;
+- scales and zero points of quantisation;
+- operands that an operator needs while it is traced (sizes, axes, limits), and those of operators whose results are
+  never floating point (comparisons);
+- attention masks: tensors of nothing but zeros and very negative numbers;
+- what the exporter noted as a buffer or as a constant (PyTorch's exporter does), and single numbers of formulas.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+from onnx import defs
+
+from ..errors import popart_exception
+from ..ops.registry import resolve
+from .stored import Stored
+
+Trainable: TypeAlias = "str | re.Pattern[str] | Callable[[str, np.ndarray], bool] | Iterable[str | re.Pattern[str]]"
+
+_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"  # PyTorch's exporter, torch.onnx.export(dynamo=True)
+_FOLDED = "pkg.onnxscript.optimizer.folded_from"
+_GENERATED = re.compile(r"(val|const|constant|scalar_tensor)[_\w]*\d*$|.*::.*|\d+$", re.IGNORECASE)
+_MASKED = -1e4  # what exporters add to the scores of masked positions is at most this
+_STATISTICS = (3, 4)  # operands of BatchNormalization
+_FLOATS = frozenset({"tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)"})
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Names of stored tensors by their part.
+
+    Attributes
+    ----------
+    trainable, state : tuple of str
+        Parameters; running statistics.
+    frozen : dict of str to str
+        What stays as it is, with the reason.
+    """
+
+    trainable: tuple[str, ...]
+    state: tuple[str, ...] = ()
+    frozen: Mapping[str, str] = field(default_factory=dict)
+
+
+def choose(stored: Mapping[str, Stored], opsets: Mapping[str, int], trainable: Trainable | None) -> Choice:
+    """Part the stored tensors.
+
+    Parameters
+    ----------
+    stored : mapping of str to Stored
+        See `stored_floats`.
+    opsets : mapping of str to int
+        Of the model.
+    trainable : optional
+        Names, patterns with ``*``, compiled regular expressions, or a predicate of name and array; None: the default.
+
+    Raises
+    ------
+    popart_exception
+        A name or pattern that fits no stored tensor.
+    """
+    noted = any(_KIND in one.metadata for one in stored.values())
+    reasons = {name: _reason(one, opsets, noted) for name, one in stored.items()}
+    state = tuple(name for name, reason in reasons.items() if reason == _STATE)
+    if trainable is None:
+        chosen = tuple(name for name, reason in reasons.items() if not reason)
+    else:
+        chosen = _matching(stored, trainable)
+        reasons = {name: reasons[name] or "not among `trainable`" for name in stored}
+    if not chosen:
+        _warn_empty(reasons)
+    picked = set(chosen)
+    frozen = {n: r for n, r in reasons.items() if n not in picked and n not in state}
+    return Choice(chosen, tuple(n for n in state if n not in picked), frozen)
+
+
+_STATE = "running statistics"
+
+
+def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
+    """Why a tensor is no parameter; '' where it is one."""
+    uses = _uses(one.value)
+    if uses and all(_is_statistic(node, at) for node, at in uses):
+        return _STATE
+    if uses and all(_is_quantisation(node, at, opsets) for node, at in uses):
+        return "scale or zero point of quantisation"
+    if uses and all(_is_out_of_reach(node, at, opsets) for node, at in uses):
+        return "no gradient reaches it"
+    kind = one.metadata.get(_KIND)
+    if kind == "PARAMETER":
+        return ""
+    if kind is not None:
+        return "a buffer or a constant, says the exporter"
+    if not len(one.tensor.shape) and (noted or _FOLDED in one.metadata or _GENERATED.fullmatch(one.name)):
+        return "a number of a formula"
+    return "a mask" if _is_mask(one.tensor) else ""
+
+
+def _uses(value: ir.Value) -> list[tuple[ir.Node, int]]:
+    """Who reads a value, behind nodes that only hand it on."""
+    found = []
+    for use in value.uses():
+        if use.node.op_type in ("Identity", "Cast") and use.node.domain in ("", "ai.onnx"):
+            found.extend(_uses(use.node.outputs[0]) or [(use.node, use.idx)])
+        else:
+            found.append((use.node, use.idx))
+    return found
+
+
+def _is_statistic(node: ir.Node, at: int) -> bool:
+    return node.op_type == "BatchNormalization" and at in _STATISTICS
+
+
+def _is_quantisation(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:
+    if not re.search("[Qq]uant|^Q[A-Z]|Integer|NBits", node.op_type):
+        return False
+    name = operand_name(node, at, opsets)
+    return "scale" in name or "zero_point" in name
+
+
+def _is_out_of_reach(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:
+    row = resolve(node.domain, node.op_type, _version(node, opsets))
+    if row is not None and row.is_static(at):
+        return True
+    schema = schema_of(node, opsets)
+    return (
+        schema is not None
+        and bool(schema.outputs)
+        and not any(_FLOATS & set(o.types) for o in schema.outputs)
+        and not _has_bodies(node)
+    )
+
+
+def operand_name(node: ir.Node, at: int, opsets: Mapping[str, int]) -> str:
+    """What the operator calls an operand: ONNX's word, else the translation's; '' if neither has one."""
+    schema = schema_of(node, opsets)
+    if schema is not None:
+        return schema.inputs[at].name if at < len(schema.inputs) else ""
+    row = resolve(node.domain, node.op_type, _version(node, opsets))
+    return row.inputs[at] if row is not None and at < len(row.inputs) else ""
+
+
+def schema_of(node: ir.Node, opsets: Mapping[str, int]) -> Any:
+    """ONNX's schema of a node's operator, None if it has none."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    version = _version(node, opsets)
+    return defs.get_schema(node.op_type, version, domain) if defs.has(node.op_type, version, domain) else None
+
+
+def _has_bodies(node: ir.Node) -> bool:
+    return any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values())
+
+
+def _version(node: ir.Node, opsets: Mapping[str, int]) -> int:
+    return node.version or opsets.get("" if node.domain == "ai.onnx" else node.domain, 1)
+
+
+def _is_mask(tensor: Any) -> bool:
+    """Nothing but zeros and very negative numbers, with one of each at least."""
+    if not 1 < tensor.size <= 1 << 26:
+        return False
+    numbers = np.asarray(tensor.numpy(), np.float32)
+    first = numbers.reshape(-1)[:4096]
+    if not ((first == 0) | (first <= _MASKED)).all():
+        return False
+    hidden = numbers <= _MASKED
+    return bool(hidden.any() and ((numbers == 0) | hidden).all() and not hidden.all())
+
+
+def _matching(stored: Mapping[str, Stored], trainable: Trainable) -> tuple[str, ...]:
+    if callable(trainable) and not isinstance(trainable, re.Pattern):
+        return tuple(name for name, one in stored.items() if trainable(name, np.asarray(one.tensor.numpy())))
+    asked = [trainable] if isinstance(trainable, (str, re.Pattern)) else list(trainable)
+    found: dict[str, None] = {}
+    for pattern in asked:
+        hits = [name for name in stored if _fits(name, pattern)]
+        if not hits:
+            shown = ", ".join(sorted(stored)[:20]) + (", ..." if len(stored) > 20 else "")
+            raise popart_exception(
+                f"trainable: {getattr(pattern, 'pattern', pattern)!r} fits no float weight of the model.\n"
+                f"  fix: use names or patterns of these: {shown}"
+            )
+        found.update(dict.fromkeys(hits))
+    return tuple(name for name in stored if name in found)
+
+
+def _fits(name: str, pattern: str | re.Pattern[str]) -> bool:
+    if isinstance(pattern, re.Pattern):
+        return pattern.search(name) is not None
+    return name == pattern or fnmatch.fnmatchcase(name, pattern)
+
+
+def _warn_empty(reasons: Mapping[str, str]) -> None:
+    why = "it stores no float weights" if not reasons else "; ".join(f"{n}: {r}" for n, r in list(reasons.items())[:5])
+    warnings.warn(f"The model has no trainable parameters: {why}.", UserWarning, stacklevel=4)

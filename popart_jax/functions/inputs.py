@@ -1,0 +1,78 @@
+"""What is fed to a function: the right names, and arrays of the declared types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx_ir as ir
+
+from ..errors import popart_exception
+from ..ops.cast import HOST_ONLY
+from .feeds import check_fed
+
+
+def as_mapping(graph: ir.Graph, inputs: Any) -> Mapping[str, Any]:
+    """Inputs by name; an array alone is the input of a model that has one.
+
+    Raises
+    ------
+    popart_exception
+        An array alone for a model of several inputs.
+    """
+    if isinstance(inputs, Mapping):
+        return inputs
+    needed = needed_inputs(graph)
+    if len(needed) != 1:
+        raise popart_exception(
+            f"The model takes {len(needed)} inputs {needed}, got one {type(inputs).__name__}.\n"
+            "  fix: pass a dictionary with these names."
+        )
+    return {needed[0]: inputs}
+
+
+def needed_inputs(graph: ir.Graph) -> list[str]:
+    """Names of the inputs that have no value of their own."""
+    return [v.name for v in graph.inputs if v.name and v.name not in graph.initializers]
+
+
+def check_inputs(graph: ir.Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Fed values as arrays of the declared types; initializers may be fed as well.
+
+    Raises
+    ------
+    popart_exception
+        Names of missing and unknown inputs, or one whose type can't be the declared one.
+    """
+    declared = {v.name: v for v in graph.inputs if v.name}
+    needed = needed_inputs(graph)
+    missing = [n for n in needed if n not in inputs]
+    unknown = [n for n in inputs if n not in declared and n not in graph.initializers]
+    if missing or unknown:
+        raise popart_exception(
+            f"Inputs do not match the model: missing {missing}, unknown {unknown}; it takes {needed}.\n"
+            "  fix: pass a dictionary with exactly these names."
+        )
+    return {n: as_declared(declared.get(n), x) for n, x in inputs.items()}
+
+
+def as_declared(value: ir.Value | None, x: Any) -> Any:
+    """A fed value as the array the translations get: of the declared type; texts and types XLA lacks stay NumPy.
+
+    Raises
+    ------
+    popart_exception
+        Another rank or size than declared, or elements that the declared type can't hold.
+    """
+    if isinstance(x, (list, dict)) or x is None:
+        return x
+    array = x if isinstance(x, jax.Array) else np.asarray(x)
+    if value is not None:
+        check_fed(value, array)
+    if array.dtype.kind in "OUS" or array.dtype in HOST_ONLY:
+        return array
+    want = value.dtype.numpy() if value is not None and value.dtype is not None else array.dtype
+    return jnp.asarray(array, want)

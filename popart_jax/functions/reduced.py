@@ -1,0 +1,108 @@
+"""A model in half precision: its FLOAT tensors become float16 or bfloat16, but for what is only right in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+
+from ..errors import popart_exception
+from ..ops.registry import resolve
+from .choice import operand_name
+
+_HALVES = {
+    np.dtype(np.float16): ir.DataType.FLOAT16,
+    np.dtype(ml_dtypes.bfloat16): ir.DataType.BFLOAT16,
+}
+_TYPE_ATTRIBUTES = ("to", "dtype")
+FLOAT = ir.DataType.FLOAT
+
+
+def storage_type(dtype: Any) -> np.dtype:
+    """The NumPy type that parameters are asked in.
+
+    Raises
+    ------
+    popart_exception
+        No floating point type of 8 to 64 bits.
+    """
+    kind = np.dtype(jnp.dtype(dtype))
+    if not jnp.issubdtype(kind, np.floating):
+        raise popart_exception(f"dtype: parameters are floating point numbers, got {kind}.")
+    return kind
+
+
+def reduce_precision(model: ir.Model, dtype: np.dtype, keep: Collection[str] = ()) -> tuple[str, ...]:
+    """Turn a model's FLOAT tensors into half precision, in place.
+
+    Operands that steer an operator (scales of Resize and of quantisation), and `keep` (running statistics), stay
+    float32. Types of 8 bits change nothing here: such parameters are stored so and computed in float32.
+
+    Returns
+    -------
+    tuple of str
+        Names of the stored tensors that stay float32.
+    """
+    half = _HALVES.get(dtype)
+    if half is None:
+        return ()
+    graphs = [model.graph, *model.graph.subgraphs()]
+    fixed = {v for g in graphs for node in g for v in _steering(node, model)}
+    kept = []
+    for graph in graphs:
+        for name, value in graph.initializers.items():
+            if value in fixed or name in keep:
+                kept += [name] if value.dtype is FLOAT else []
+            else:
+                _convert(value, half)
+        for value in graph.inputs:
+            _convert(value, half)
+        for node in graph:
+            _convert_node(node, half, fixed)
+    return tuple(kept)
+
+
+def _convert(value: ir.Value, half: ir.DataType) -> None:
+    if value.dtype is not FLOAT:
+        return
+    value.type = ir.TensorType(half)
+    if value.const_value is not None:
+        value.const_value = _converted(value.const_value, half)
+
+
+def _converted(tensor: Any, half: ir.DataType) -> ir.Tensor:
+    return ir.Tensor(tensor.numpy().astype(half.numpy()), dtype=half, name=tensor.name)
+
+
+def _convert_node(node: ir.Node, half: ir.DataType, fixed: Collection[ir.Value]) -> None:
+    if any(v in fixed for v in node.outputs):
+        return
+    for name in _TYPE_ATTRIBUTES:
+        if name in node.attributes and node.attributes[name].value == FLOAT.value:
+            node.attributes[name] = ir.AttrInt64(name, half.value)
+    for name in ("value_float", "value_floats"):
+        if name in node.attributes:
+            tensor = ir.Tensor(np.asarray(node.attributes.pop(name).value, np.float32))
+            node.attributes["value"] = ir.AttrTensor("value", tensor)
+    held = node.attributes.get("value")
+    if held is not None and held.type is ir.AttributeType.TENSOR and held.value.dtype is FLOAT:
+        node.attributes["value"] = ir.AttrTensor("value", _converted(held.value, half))
+    for value in node.outputs:
+        if value.dtype is FLOAT:
+            value.type = ir.TensorType(half)
+
+
+def _steering(node: ir.Node, model: ir.Model) -> list[ir.Value]:
+    """Operands that are no data of the node."""
+    row = resolve(node.domain, node.op_type, node.version or model.opset_imports.get(node.domain, 1))
+    quantises = "Quantize" in node.op_type
+    found = []
+    for i, value in enumerate(node.inputs):
+        is_scale = quantises and "scale" in operand_name(node, i, model.opset_imports)
+        if value is not None and (is_scale or (row is not None and row.is_static(i))):
+            found.append(value)
+    return found

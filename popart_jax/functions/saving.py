@@ -1,0 +1,182 @@
+"""Writing trained numbers back into the model they came from."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ..errors import popart_exception
+from ..logs import module_logger
+from ..model.load import ModelLike, read
+from ..model.whole import replace_file
+from .shared import Split, split_shared
+from .stored import Stored, stored_floats
+
+_INSIDE = 1 << 31  # bytes; protobuf holds less than that in one message
+_SMALL = 1024  # bytes; smaller tensors stay in the message
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A model to be read again: what was given, how its shared tensors were split, and which file it was."""
+
+    model: ModelLike
+    split: Split
+    stamp: tuple[int, int] | None
+
+    @classmethod
+    def of(cls, model: ModelLike, split: Split = False) -> Source:
+        """The source of a model that was just read."""
+        return cls(model.clone() if isinstance(model, ir.Model) else model, split, _stamp(model))
+
+    def read(self) -> ir.Model:
+        """The model as it is stored.
+
+        Raises
+        ------
+        popart_exception
+            The file is gone or is another one by now.
+        """
+        if _stamp(self.model) != self.stamp:
+            raise popart_exception(
+                f"The model file '{self.model}' was changed or removed since it was read; what is in it may not fit.\n"
+                "  fix: read it again with to_jax, or keep the original beside the trained file."
+            )
+        found = read(self.model)
+        split_shared(found, self.split)
+        return found
+
+
+def _stamp(model: ModelLike) -> tuple[int, int] | None:
+    if not isinstance(model, (str, Path)):
+        return None
+    try:
+        status = Path(model).stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+def save(model: ModelLike | Source, path: str | Path, numbers: Mapping[str, Any]) -> None:
+    """Write a model with other numbers: same graph, names, opset and metadata.
+
+    Large models, and those that kept their data in a second file, are written with one beside them, ``NAME.data``.
+
+    Parameters
+    ----------
+    model : path, bytes, onnx.ModelProto or onnx_ir.Model
+        The original.
+    path : path
+        The new file; the original itself may be named.
+    numbers : mapping of str to array
+        By the names that `to_jax` gives. What is left out stays as it is.
+
+    Raises
+    ------
+    popart_exception
+        A name that the model does not store, another shape, or a result that ONNX's checker refuses.
+    OSError
+        The file can't be written; what was there before stays.
+    """
+    source = model if isinstance(model, Source) else Source.of(model)
+    found = source.read()
+    stored = stored_floats(found)
+    unknown = [n for n in numbers if n not in stored]
+    if unknown:
+        raise popart_exception(
+            f"The model stores no float tensors {unknown[:10]}; it stores {sorted(stored)[:20]}.\n"
+            "  fix: save what to_jax returned, under the same names."
+        )
+    for name, x in numbers.items():
+        stored[name].write(_fitting(name, stored[name], x))
+    _write(found, Path(path), source)
+
+
+def _fitting(name: str, place: Stored, x: Any) -> np.ndarray:
+    array, shape = np.asarray(x), tuple(int(d) for d in place.tensor.shape)
+    if array.shape != shape:
+        raise popart_exception(f"'{name}' has shape {list(array.shape)}; the model stores {list(shape)}.")
+    return array
+
+
+def _write(model: ir.Model, path: Path, source: Source) -> None:
+    tensors = [v.const_value for g in model.graphs() for v in g.initializers.values() if v.const_value is not None]
+    beside = sum(t.nbytes for t in tensors) >= _INSIDE or _keeps_data_beside(source)
+
+    def fill(folder: Path) -> None:
+        target = folder / path.name
+        if beside:
+            ir.save(model, target, external_data=_data_name(path), size_threshold_bytes=_SMALL)
+        else:
+            for tensor in tensors:
+                tensor.name = tensor.name or ""
+            target.write_bytes(ir.to_proto(_inside(model)).SerializeToString())
+        _check(target, source)
+
+    stale = _data_files(path)
+    replace_file(path, fill)
+    for old in stale - _data_files(path):
+        old.unlink(missing_ok=True)
+
+
+def _data_files(path: Path) -> set[Path]:
+    """Files of tensors that belong to a model by their name."""
+    if not path.is_file():
+        return set()
+    with contextlib.suppress(Exception):  # it may be anything
+        tensors = [v.const_value for v in ir.load(path).graph.initializers.values()]
+        places = {path.parent / t.location for t in tensors if isinstance(t, ir.ExternalTensor)}
+        return {place for place in places if place.name.startswith(f"{path.name}.")}
+    return set()
+
+
+def _keeps_data_beside(source: Source) -> bool:
+    model = source.model if isinstance(source.model, ir.Model) else read(source.model)
+    return any(isinstance(v.const_value, ir.ExternalTensor) for g in model.graphs() for v in g.initializers.values())
+
+
+def _inside(model: ir.Model) -> ir.Model:
+    """The model with external tensors read into memory."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value = ir.Tensor(value.const_value.numpy(), name=value.name)
+    return model
+
+
+def _data_name(path: Path) -> str:
+    """A name for the second file that no model uses yet."""
+    name, number = f"{path.name}.data", 1
+    while (path.parent / name).exists():
+        name, number = f"{path.name}.{number}.data", number + 1
+    return name
+
+
+def _check(target: Path, source: Source) -> None:
+    try:
+        onnx.checker.check_model(str(target))
+    except onnx.checker.ValidationError as err:
+        if _was_refused(source):
+            module_logger("functions").warning("ONNX's checker refuses the model, as it refused the original: %s", err)
+            return
+        raise popart_exception(f"ONNX's checker refuses the model with these numbers: {err}") from err
+
+
+def _was_refused(source: Source) -> bool:
+    given = source.model
+    try:
+        if isinstance(given, (str, Path)) and Path(given).is_file():
+            onnx.checker.check_model(str(given))
+        else:
+            proto = ir.to_proto(given) if isinstance(given, ir.Model) else given
+            onnx.checker.check_model(onnx.load_model_from_string(proto) if isinstance(proto, bytes) else proto)
+    except Exception:  # whatever the checker finds
+        return True
+    return False

@@ -1,0 +1,83 @@
+"""Stored tensors that several nodes read: exporters merge equal initializers, and training wants them apart again."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Collection
+
+import onnx_ir as ir
+
+from ..errors import popart_exception
+
+Split = bool | str | Collection[str]
+
+
+def shared(graph: ir.Graph) -> dict[str, list[ir.Node]]:
+    """Float initializers of a graph that several nodes read, with those nodes."""
+    found = {}
+    for name, value in graph.initializers.items():
+        readers = list(dict.fromkeys(use.node for use in value.uses()))
+        if len(readers) > 1 and value.const_value is not None and value.const_value.dtype.is_floating_point():
+            found[name] = readers
+    return found
+
+
+def split_shared(model: ir.Model, split: Split) -> Split:
+    """Give each reader of a shared initializer one of its own, in place; returns `split`.
+
+    An Identity that hands the initializer on becomes an initializer under its output's name (so PyTorch's older
+    exporter writes what it merged); for any other reader but the first, the new name is ``NAME@NODE``.
+
+    Parameters
+    ----------
+    model : onnx_ir.Model
+        As it was read.
+    split : bool or names
+        All of them, or names and patterns of some.
+
+    Raises
+    ------
+    popart_exception
+        A name or pattern fits no initializer that several nodes read.
+    """
+    if split is False:
+        return split
+    graph = model.graph
+    found = shared(graph)
+    patterns = ["*"] if split is True else [split] if isinstance(split, str) else list(split)
+    for pattern in patterns:
+        if split is not True and not fnmatch.filter(found, pattern):
+            raise popart_exception(f"split: {pattern!r} fits no shared initializer; shared are {sorted(found)[:20]}.")
+    for name in [n for n in found if any(fnmatch.fnmatchcase(n, p) for p in patterns)]:
+        _split(graph, name, found[name])
+    return split
+
+
+def _split(graph: ir.Graph, name: str, readers: list[ir.Node]) -> None:
+    value = graph.initializers[name]
+    handing = [
+        n for n in readers if n.op_type == "Identity" and n.graph is graph and not n.outputs[0].is_graph_output()
+    ]
+    for node in handing:
+        own = _copy(graph, value, None)
+        old = node.outputs[0]
+        own.name, old.name = old.name, None
+        graph.register_initializer(own)
+        ir.convenience.replace_all_uses_with(old, own)
+        graph.remove(node, safe=True)
+    others = [n for n in readers if n not in handing]
+    for node in others[0 if handing and not others else 1 :]:
+        own = _copy(graph, value, f"{name}@{node.name or node.outputs[0].name}")
+        graph.register_initializer(own)
+        for i, read in enumerate(node.inputs):
+            if read is value:
+                node.replace_input_with(i, own)
+
+
+def _copy(graph: ir.Graph, value: ir.Value, name: str | None) -> ir.Value:
+    tensor = value.const_value
+    assert tensor is not None
+    own = ir.Value(name=name, shape=value.shape, type=value.type or ir.TensorType(tensor.dtype))
+    own.const_value = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=name)
+    own.metadata_props.update(value.metadata_props)
+    return own

@@ -1,0 +1,44 @@
+"""How a function shows itself: one line, and a table in notebooks."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .function import OnnxFunction, TensorSpec
+
+
+def summary_line(fn: OnnxFunction) -> str:
+    """Name, counts and size."""
+    return f"<OnnxFunction {_name(fn)}: {', '.join(fn.inputs) or 'nothing'} -> {', '.join(fn.outputs)}; {_size(fn)}>"
+
+
+def summary_html(fn: OnnxFunction) -> str:
+    """Inputs, outputs and parameters as a table."""
+    rows = [("input", n, _typed(s)) for n, s in fn.inputs.items()]
+    rows += [("output", n, _typed(s)) for n, s in fn.outputs.items()]
+    rows.append(("parameters", _size(fn), ""))
+    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><caption>{html.escape(_name(fn))}</caption><tbody>{body}</tbody></table>"
+
+
+def _name(fn: OnnxFunction) -> str:
+    given = fn.source.model
+    if isinstance(given, (str, Path)) and len(str(given)) < 200:
+        return repr(Path(given).name)
+    return repr(fn.model.graph.name or "model")
+
+
+def _size(fn: OnnxFunction) -> str:
+    stored = fn.model.graph.initializers
+    count = sum(int(np.prod([int(d) for d in stored[n].shape or ()])) for n in fn.choice.trainable)  # pyright: ignore[reportArgumentType]
+    return f"{len(fn.choice.trainable)} parameters with {count:,} numbers"
+
+
+def _typed(spec: TensorSpec) -> str:
+    shape = "" if spec.shape is None else f"[{', '.join('?' if d is None else str(d) for d in spec.shape)}]"
+    return f"{spec.dtype}{shape}"

@@ -1,0 +1,48 @@
+"""Running statistics of batch normalisation as state that goes in and comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import onnx_ir as ir
+
+_BATCH_STATISTICS_ATTRIBUTE = 14  # opset from which an attribute, not the number of outputs, says what is computed
+_OUTPUTS_BEFORE = 5
+
+
+def update_statistics(model: ir.Model, state: Collection[str]) -> dict[str, str]:
+    """Make batch normalisations use the batch's statistics and give the updated running ones, in place.
+
+    Parameters
+    ----------
+    model : onnx_ir.Model
+        Functions are inlined.
+    state : collection of str
+        Names of the running statistics, initializers of the main graph.
+
+    Returns
+    -------
+    dict of str to str
+        Tensor that holds the new value, for each running statistic.
+    """
+    updated: dict[str, str] = {}
+    for node in model.graph:
+        if node.op_type != "BatchNormalization" or node.domain not in ("", "ai.onnx"):
+            continue
+        names = [v.name if v is not None else None for v in node.inputs[3:5]]
+        if len(names) < 2 or not any(n in state for n in names):
+            continue
+        opset = node.version or model.opset_imports.get("", 1)
+        if opset >= _BATCH_STATISTICS_ATTRIBUTE:
+            node.attributes["training_mode"] = ir.AttrInt64("training_mode", 1)
+            count = 3
+        else:
+            node.attributes.pop("is_test", None)
+            count = _OUTPUTS_BEFORE
+        missing = count - len(node.outputs)
+        if missing > 0:
+            node.resize_outputs(count)
+        for i, value in enumerate(node.outputs):
+            value.name = value.name or f"{node.outputs[0].name}__statistics_{i}"
+        updated.update((n, node.outputs[i + 1].name or "") for i, n in enumerate(names) if n in state and n)
+    return updated

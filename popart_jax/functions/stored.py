@@ -1,0 +1,159 @@
+"""Where a model file stores numbers: initializers, Constant nodes, subgraphs and functions, each under one name.
+
+The list is made the same way each time a file is read, so that a trained number finds its place again when the model is
+written (see `saving`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import onnx_ir as ir
+
+from ..model.structure import bodies
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """One stored floating point tensor.
+
+    Attributes
+    ----------
+    name : str
+        Of the initializer or of the Constant node's output; with the owner's name before it where that is taken.
+    tensor : onnx_ir.TensorProtocol
+        Its numbers.
+    value : onnx_ir.Value
+        The value that readers see.
+    node : onnx_ir.Node or None
+        The Constant node, None for an initializer.
+    metadata : dict of str to str
+        What the exporter noted about it.
+    """
+
+    name: str
+    tensor: Any
+    value: ir.Value
+    node: ir.Node | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether a Constant node holds it."""
+        return self.node is not None
+
+    def write(self, array: np.ndarray) -> None:
+        """Put other numbers of the same type in its place."""
+        tensor = ir.Tensor(np.asarray(array, self.tensor.dtype.numpy()), dtype=self.tensor.dtype, name=self.tensor.name)
+        if self.node is None:
+            self.value.const_value = tensor
+        else:
+            self.node.attributes["value"] = ir.AttrTensor("value", tensor)
+            self.node.attributes.pop("value_floats", None)
+
+
+def stored_floats(model: ir.Model) -> dict[str, Stored]:
+    """All floating point tensors that a model stores, by name, before its functions are inlined.
+
+    Numbers of formulas, which are Constant nodes of one element without dimensions, are not among them.
+    """
+    found: dict[str, Stored] = {}
+    taken = {v.name for node in model.graph for v in node.outputs} | {v.name for v in model.graph.inputs}
+    for owner, graph in _graphs(model):
+        for one in (*_initializers(graph), *_constants(graph)):
+            free = one.name and one.name not in found and (graph is model.graph or one.name not in taken)
+            name = one.name if free else f"{owner}/{one.name}"
+            while name in found:
+                name += "_"
+            found[name] = one if name == one.name else replace(one, name=name)
+    return found
+
+
+def _graphs(model: ir.Model) -> Iterator[tuple[str, Any]]:
+    """Every graph with the name of what it belongs to: the main graph, those inside it, functions and those inside."""
+    yield "", model.graph
+    yield from _inner(model.graph)
+    for function in model.functions.values():
+        yield function.name, function
+        yield from _inner(function)
+
+
+def _inner(graph: Iterable[ir.Node]) -> Iterator[tuple[str, ir.Graph]]:
+    for node in graph:
+        for name, body in bodies(node):
+            owner = f"{node.name or node.op_type}/{name}"
+            yield owner, body
+            yield from _inner(body)
+
+
+def _initializers(graph: Any) -> Iterator[Stored]:
+    for name, value in getattr(graph, "initializers", {}).items():
+        if value.const_value is not None and _is_float(value.const_value.dtype):
+            yield Stored(name, value.const_value, value, None, dict(value.metadata_props))
+
+
+def _constants(graph: Iterable[ir.Node]) -> Iterator[Stored]:
+    for node in graph:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            tensor = _constant_tensor(node)
+            if tensor is not None and len(tensor.shape) and _is_float(tensor.dtype):
+                (value,) = node.outputs
+                yield Stored(value.name or node.name or "", tensor, value, node, dict(value.metadata_props))
+
+
+def _constant_tensor(node: ir.Node) -> Any:
+    held = node.attributes.get("value")
+    if held is not None:
+        return held.value
+    listed = node.attributes.get("value_floats")
+    if listed is None:
+        return None
+    tensor = ir.Tensor(np.asarray(listed.as_floats(), np.float32))
+    node.attributes.pop("value_floats")
+    node.attributes["value"] = ir.AttrTensor("value", tensor)
+    return tensor
+
+
+def _is_float(dtype: ir.DataType) -> bool:
+    return dtype is not ir.DataType.STRING and bool(jnp.issubdtype(dtype.numpy(), jnp.inexact))
+
+
+def lift(graph: ir.Graph, stored: dict[str, Stored]) -> None:
+    """Make every stored tensor an initializer of the main graph under its name, in place.
+
+    `graph` is the main graph after functions were inlined: the nodes of a function that is called twice share one
+    initializer, as they share the tensor.
+    """
+    names = {id(one.tensor): name for name, one in stored.items() if name not in graph.initializers}
+    if not names:
+        return
+    lifted: dict[str, ir.Value] = {}
+    for inner in (graph, *graph.subgraphs()):
+        for value in list(inner.initializers.values()):
+            if inner is not graph and id(value.const_value) in names:
+                _replace(value, _lifted(graph, names[id(value.const_value)], value.const_value, lifted))
+                inner.initializers.pop(value.name or "")
+        for node in list(inner):
+            tensor = (
+                node.attributes["value"].value if node.op_type == "Constant" and "value" in node.attributes else None
+            )
+            if tensor is not None and id(tensor) in names:
+                _replace(node.outputs[0], _lifted(graph, names[id(tensor)], tensor, lifted))
+                inner.remove(node, safe=True)
+
+
+def _lifted(graph: ir.Graph, name: str, tensor: Any, lifted: dict[str, ir.Value]) -> ir.Value:
+    if name not in lifted:
+        shape = ir.Shape([int(d) for d in tensor.shape])
+        value = ir.Value(name=name, shape=shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+        lifted[name] = value
+        graph.register_initializer(value)
+    return lifted[name]
+
+
+def _replace(old: ir.Value, new: ir.Value) -> None:
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)

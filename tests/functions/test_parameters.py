@@ -1,0 +1,207 @@
+"""Which stored numbers are parameters, whatever place of the file holds them."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import popart_jax as popart
+
+RNG = np.random.default_rng(1)
+HEAD = 'ir_version: 8, opset_import: ["": 17]'
+
+
+def array(name: str, *shape: int, dtype: Any = np.float32) -> onnx.TensorProto:
+    return onnx.numpy_helper.from_array(RNG.normal(size=shape).astype(dtype), name)
+
+
+def parse(text: str, *weights: onnx.TensorProto) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(weights)
+    return model
+
+
+def slope(fn: Any, params: Any, inputs: Any, name: str) -> np.ndarray:
+    """Central differences of the sum of outputs by one parameter."""
+    found = np.zeros(params[name].shape)
+    for at in np.ndindex(found.shape):
+        ends = []
+        for sign in (1, -1):
+            moved = np.array(params[name])
+            moved[at] += sign * 1e-2
+            ends.append(float(sum(np.sum(v) for v in fn({**params, name: moved}, inputs).values())))
+        found[at] = (ends[0] - ends[1]) / 2e-2
+    return found
+
+
+IN_CONSTANTS = parse(
+    f"<{HEAD}> g(float[N,2] x) => (float[N,2] y) {{ w = Constant<value = float[2,2] {{1.0, 2.0, 3.0, 4.0}}>() "
+    "half = Constant<value_float = 0.5>() z = MatMul(x, w) y = Mul(z, half) }"
+)
+IN_BRANCHES = parse(
+    f"<{HEAD}> g(bool flag, float[N,2] x) => (float[N,2] y) {{ y = If(flag) <then_branch = t() => (float[N,2] a) {{ "
+    "w = Constant<value = float[2] {1.0, 2.0}>() a = Mul(x, w) }, else_branch = e() => (float[N,2] b) { "
+    "w2 = Constant<value = float[2] {3.0, 4.0}>() b = Add(x, w2) }> }"
+)
+IN_A_FUNCTION = parse(
+    '<ir_version: 8, opset_import: ["": 17, "l": 1]> g(float[N,2] x) => (float[N,2] y) '
+    '{ a = l.scale(x) y = l.scale(a) } <domain: "l", opset_import: ["": 17]> scale(x) => (y) '
+    "{ w = Constant<value = float[2] {1.5, 2.0}>() y = Mul(x, w) }"
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "names"),
+    [
+        (IN_CONSTANTS, {}, {"w"}),
+        (IN_BRANCHES, {"flag": np.array(True)}, {"w", "w2"}),
+        (IN_BRANCHES, {"flag": np.array(False)}, {"w", "w2"}),
+        (IN_A_FUNCTION, {}, {"scale/w"}),
+    ],
+    ids=["constant node", "taken branch", "other branch", "function called twice"],
+)
+def test_weights_outside_the_initializers(model: onnx.ModelProto, inputs: dict[str, Any], names: set[str]) -> None:
+    fn, params = popart.to_jax(model)
+    assert {n.replace("_2", "") for n in params} >= {n for n in names if "/" not in n}
+    assert len(params) == len(names)
+    inputs = {**inputs, "x": RNG.normal(size=(3, 2)).astype(np.float32)}
+    theirs = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)[0]
+    np.testing.assert_allclose(fn(params, inputs)["y"], np.asarray(theirs), rtol=1e-5)
+    gradients = jax.jit(jax.grad(lambda p: fn(p, inputs)["y"].sum()))(params)
+    for name in params:
+        np.testing.assert_allclose(gradients[name], slope(fn, params, inputs, name), rtol=2e-2, atol=1e-3)
+
+
+def test_a_function_that_is_called_twice_has_one_weight() -> None:
+    fn, params = popart.to_jax(IN_A_FUNCTION)
+    (name,) = params
+    x = np.ones((1, 2), np.float32)
+    np.testing.assert_allclose(fn({name: np.array([3.0, 5.0], np.float32)}, x)["y"], [[9.0, 25.0]])
+
+
+def test_what_no_gradient_should_move_is_left_out_with_a_reason() -> None:
+    hidden = np.triu(np.full((4, 4), -3.4e38, np.float32), 1)
+    model = parse(
+        f"<{HEAD}> g(float[4,4] x) => (float[4,4] y) {{ q = QuantizeLinear(x, scale, zero) "
+        "d = DequantizeLinear(q, scale, zero) m = Add(d, mask) a = MatMul(m, w) above = Greater(a, limit) "
+        "f = Cast<to=1>(above) y = Mul(f, a) }",
+        array("w", 4, 4),
+        array("scale"),
+        onnx.numpy_helper.from_array(np.int8(0), "zero"),
+        onnx.numpy_helper.from_array(hidden, "mask"),
+        array("limit", 4),
+    )
+    fn, params = popart.to_jax(model)
+    assert set(params) == {"w"}
+    assert set(fn.choice.frozen) == {"scale", "mask", "limit"}
+    assert "quantisation" in fn.choice.frozen["scale"]
+    assert "mask" in fn.choice.frozen["mask"]
+    assert "no gradient" in fn.choice.frozen["limit"]
+
+
+MLP = parse(
+    f"<{HEAD}> g(float[N,3] x) => (float[N,2] y) {{ a = Gemm(x, w1, b1) b = Relu(a) y = Gemm(b, w2, b2) }}",
+    array("w1", 3, 4), array("b1", 4), array("w2", 4, 2), array("b2", 2),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ("w1", {"w1"}),
+        ("w*", {"w1", "w2"}),
+        (["b1", "*2"], {"b1", "w2", "b2"}),
+        (re.compile("^b"), {"b1", "b2"}),
+        (lambda name, value: value.ndim == 2, {"w1", "w2"}),
+    ],
+)
+def test_the_user_says_what_is_trained(asked: Any, names: set[str]) -> None:
+    fn, params = popart.to_jax(MLP, trainable=asked)
+    assert set(params) == names
+    x = RNG.normal(size=(2, 3)).astype(np.float32)
+    full, everything = popart.to_jax(MLP)
+    np.testing.assert_allclose(fn(params, x)["y"], full(everything, x)["y"], rtol=1e-6)
+    assert set(fn.choice.frozen) == set(everything) - names
+
+
+def test_a_pattern_that_fits_nothing_is_refused_by_name() -> None:
+    with pytest.raises(popart.popart_exception, match=r"'w9' fits no float weight.*\n.*b1, b2"):
+        popart.to_jax(MLP, trainable=["w1", "w9"])
+
+
+def test_a_model_without_parameters_says_why() -> None:
+    with pytest.warns(UserWarning, match="no trainable parameters: it stores no float weights"):
+        popart.to_jax(parse(f"<{HEAD}> g(float[N] x) => (float[N] y) {{ y = Relu(x) }}"))
+    with pytest.warns(UserWarning, match="limit: no gradient reaches it"):
+        popart.to_jax(parse(f"<{HEAD}> g(float[2] x) => (bool[2] y) {{ y = Less(x, limit) }}", array("limit", 2)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        popart.to_jax(MLP)
+
+
+def test_parameters_that_do_not_fit_are_named() -> None:
+    fn, params = popart.to_jax(MLP)
+    x = np.zeros((1, 3), np.float32)
+    with pytest.raises(popart.popart_exception, match=r"missing \['w1'\], unknown \['w9'\]"):
+        fn({"w9" if n == "w1" else n: p for n, p in params.items()}, x)
+    with pytest.raises(popart.popart_exception, match=r"'w1' has shape \[4, 3\]; the model has \[3, 4\]"):
+        fn({**params, "w1": params["w1"].T}, x)
+
+
+def test_merged_initializers_are_told_apart_again() -> None:
+    model = parse(
+        f"<{HEAD}> g(float[N,4] x) => (float[N,4] y) {{ [first] a = Mul(x, s) [second] b = Mul(a, s) "
+        "t = Identity(s) y = Mul(b, t) }",
+        array("s", 4),
+    )
+    x = np.ones((1, 4), np.float32)
+    fn, params = popart.to_jax(model)
+    assert set(params) == {"s"}
+    apart, each = popart.to_jax(model, split=True)
+    assert set(each) == {"s", "s@second", "t"}
+    np.testing.assert_allclose(apart(each, x)["y"], fn(params, x)["y"], rtol=1e-6)
+    moved = {**each, "t": each["t"] * 2}
+    np.testing.assert_allclose(apart(moved, x)["y"], 2 * fn(params, x)["y"], rtol=1e-6)
+    with pytest.raises(popart.popart_exception, match="'nothing' fits no shared initializer"):
+        popart.to_jax(model, split="nothing")
+
+
+def test_half_precision_names_what_stays() -> None:
+    model = parse(
+        f"<{HEAD}> g(float[N,3,4,4] x) => (float[N,2,8,8] y) {{ a = Conv(x, w) "
+        'y = Resize<mode = "nearest">(a, , scales) }',
+        array("w", 2, 3, 1, 1), onnx.numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales"),
+    )  # fmt: skip
+    fn, params = popart.to_jax(model, dtype="bfloat16")
+    assert params["w"].dtype == "bfloat16"
+    assert "scales" in fn.float32
+    x = RNG.normal(size=(1, 3, 4, 4)).astype(np.float32)
+    full, weights = popart.to_jax(model)
+    y = fn(params, x)["y"]
+    assert y.dtype == "bfloat16"
+    np.testing.assert_allclose(np.asarray(y, np.float32), full(weights, x)["y"], rtol=3e-2, atol=3e-2)
+
+
+def test_float8_parameters_are_stored_only() -> None:
+    fn, params = popart.to_jax(MLP, dtype="float8_e4m3fn")
+    assert {p.dtype.itemsize for p in params.values()} == {1}
+    assert fn(params, np.ones((1, 3), np.float32))["y"].dtype == np.float32
+    with pytest.raises(popart.popart_exception, match="floating point numbers, got int8"):
+        popart.to_jax(MLP, dtype=np.int8)
+
+
+def test_one_input_may_be_the_array_itself_and_a_function_shows_itself_briefly() -> None:
+    fn, params = popart.to_jax(MLP)
+    x = np.ones((1, 3), np.float32)
+    np.testing.assert_array_equal(fn(params, x)["y"], fn(params, {"x": x})["y"])
+    assert repr(fn) == "<OnnxFunction 'g': x -> y; 4 parameters with 26 numbers>"
+    assert "<td>x</td><td>FLOAT[N, 3]</td>" in fn._repr_html_()
+    assert fn.inputs["x"].shape == ("N", 3)
+    assert fn.outputs["y"].dtype == "FLOAT"

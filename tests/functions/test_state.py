@@ -1,0 +1,83 @@
+"""Running statistics of batch normalisation: state in, state out, beside PyTorch."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import onnx
+import pytest
+
+import popart_jax as popart
+
+RNG = np.random.default_rng(2)
+
+
+def network(opset: int) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": {opset}]> g(float[N,3,5,5] x) => (float[N,4,5,5] y) {{ '
+        "a = Conv(x, w) b = BatchNormalization<epsilon = 0.00001, momentum = 0.9>(a, s, o, mean, var) y = Relu(b) }"
+    )
+    shapes = {"w": (4, 3, 1, 1), "s": (4,), "o": (4,), "mean": (4,)}
+    for name, shape in shapes.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(RNG.normal(size=shape).astype(np.float32), name))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.full(4, 0.7, np.float32), "var"))
+    return model
+
+
+@pytest.mark.parametrize("opset", [9, 13, 15, 17])
+def test_training_uses_and_updates_the_statistics(opset: int) -> None:
+    torch = pytest.importorskip("torch")
+    model = network(opset)
+    fn, params = popart.to_jax(model)
+    assert set(params) == {"w", "s", "o"}
+    state = fn.initial_state
+    assert set(state) == {"mean", "var"}
+    x = RNG.normal(size=(6, 3, 5, 5)).astype(np.float32)
+
+    conv, norm = torch.nn.Conv2d(3, 4, 1, bias=False), torch.nn.BatchNorm2d(4, momentum=0.1)
+    with torch.no_grad():
+        conv.weight.copy_(torch.tensor(np.asarray(params["w"])))
+        for name, target in (
+            ("s", norm.weight),
+            ("o", norm.bias),
+            ("mean", norm.running_mean),
+            ("var", norm.running_var),
+        ):
+            target.copy_(torch.tensor(np.asarray({**params, **state}[name])))
+    y = torch.relu(norm(conv(torch.tensor(x))))
+    y.square().sum().backward()
+
+    def loss(p):
+        out, new = fn(p, x, state=state, training=True)
+        return (out["y"] ** 2).sum(), (out, new)
+
+    gradients, (out, new) = jax.jit(jax.grad(loss, has_aux=True))(params)
+    np.testing.assert_allclose(out["y"], y.detach().numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(new["mean"], norm.running_mean.numpy(), rtol=1e-5, atol=1e-6)
+    count = x.shape[0] * 25  # PyTorch corrects the variance, ONNX does not
+    theirs = 0.9 * 0.7 + (norm.running_var.numpy() - 0.9 * 0.7) * (count - 1) / count
+    np.testing.assert_allclose(new["var"], theirs, rtol=1e-5)
+    for name, target in (("w", conv.weight), ("s", norm.weight), ("o", norm.bias)):
+        np.testing.assert_allclose(gradients[name], target.grad.numpy(), rtol=2e-3, atol=2e-3)
+
+
+def test_inference_hands_the_state_through() -> None:
+    fn, params = popart.to_jax(network(17))
+    x = RNG.normal(size=(2, 3, 5, 5)).astype(np.float32)
+    state = {"mean": np.zeros(4, np.float32), "var": np.ones(4, np.float32)}
+    out, same = fn(params, x, state=state)
+    assert same.keys() == state.keys()
+    np.testing.assert_array_equal(same["mean"], state["mean"])
+    assert not np.allclose(out["y"], fn(params, x)["y"])
+    np.testing.assert_allclose(fn(params, x, state=fn.initial_state)[0]["y"], fn(params, x)["y"], rtol=1e-6)
+
+
+def test_statistics_are_saved_with_the_parameters(tmp_path) -> None:
+    import onnxruntime
+
+    fn, params = popart.to_jax(network(17))
+    x = RNG.normal(size=(4, 3, 5, 5)).astype(np.float32)
+    _, state = fn(params, x, state=fn.initial_state, training=True)
+    fn.save(tmp_path / "trained.onnx", params, state)
+    theirs = onnxruntime.InferenceSession(tmp_path / "trained.onnx").run(None, {"x": x})[0]
+    np.testing.assert_allclose(fn(params, x, state=state)[0]["y"], np.asarray(theirs), rtol=1e-4, atol=1e-5)
