@@ -108,6 +108,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
             GridSample Inverse IsAllFinite NhwcConv NhwcFusedConv NhwcMaxPool Pad QuickGelu Range SampleOp
             ScaledSiLU SparseToDenseMatMul TransposeMatMul Trilu
         """,
+        "microsoft.gates": "LinearAttentionGate",
         "microsoft.grouped": "DecoderMaskedMultiHeadAttention GroupQueryAttention",
         "microsoft.norm": """
             BranchwiseRMSNorm EmbedLayerNormalization GatedRMSNorm GroupNorm SimplifiedLayerNormalization

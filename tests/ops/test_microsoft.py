@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .single import model, run
+from .single import check_gradient, function, model, run
 
 ort = pytest.importorskip("onnxruntime")
 rng = np.random.default_rng(3)
@@ -95,6 +95,8 @@ CASES = {
         [f32(2, 1, 128), None, None, f32(2, 2, 6, 16), f32(2, 2, 6, 16), i32([4, 5]), i32(6), f32(8, 8), f32(8, 8)], 3,
         {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "local_window_size": 4},
     ),
+    "LinearAttentionGate": ("LinearAttentionGate", [H, f32(8), -abs(f32(8)), f32(2, 5, 8)], 2, {}),
+    "LinearAttentionGate decay": ("LinearAttentionGate", [H, f32(8), -abs(f32(8))], 1, {}),
     "QLinearAdd": ("QLinearAdd", [*Q, u8(2, 3, 6, 6), S3, Z7, S5, np.uint8(100)], 1, {}),
     "QLinearMul": ("QLinearMul", [*Q, u8(2, 3, 6, 6), S3, Z7, S10, np.uint8(100)], 1, {}),
     "QLinearSigmoid": ("QLinearSigmoid", [*Q, np.float32(0.004), np.uint8(0)], 1, {}),
@@ -147,6 +149,11 @@ def test_dynamic_quantize_lstm_is_close_to_the_real_one():
     found = run("DynamicQuantizeLSTM", inputs, 3, domain="com.microsoft", hidden_size=5)
     for want, got in zip(expected, found, strict=True):  # the runtime also rounds x and h to 8 bits in every step
         np.testing.assert_allclose(got, want, atol=0.03)
+
+
+def test_gradient_of_the_gates_of_linear_attention():
+    inputs = [f32(2, 3, 4), f32(4), -abs(f32(4)), f32(2, 3, 4)]
+    check_gradient(function("LinearAttentionGate", inputs, 2, domain="com.microsoft"), *inputs)
 
 
 def test_bias_softmax():
