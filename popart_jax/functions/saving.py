@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +14,9 @@ import onnx_ir as ir
 from ..errors import popart_exception
 from ..logs import module_logger
 from ..model.load import ModelLike, read
-from ..model.whole import replace_file
+from ..model.whole import write_model
 from .shared import Split, split_shared
 from .stored import Stored, stored_floats
-
-_INSIDE = 1 << 31  # bytes; protobuf holds less than that in one message
-_SMALL = 1024  # bytes; smaller tensors stay in the message
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,34 +103,8 @@ def _fitting(name: str, place: Stored, x: Any) -> np.ndarray:
 
 
 def _write(model: ir.Model, path: Path, source: Source) -> None:
-    tensors = [v.const_value for g in model.graphs() for v in g.initializers.values() if v.const_value is not None]
-    beside = sum(t.nbytes for t in tensors) >= _INSIDE or _keeps_data_beside(source)
-
-    def fill(folder: Path) -> None:
-        target = folder / path.name
-        if beside:
-            ir.save(model, target, external_data=_data_name(path), size_threshold_bytes=_SMALL)
-        else:
-            for tensor in tensors:
-                tensor.name = tensor.name or ""
-            target.write_bytes(ir.to_proto(_inside(model)).SerializeToString())
-        _check(target, source)
-
-    stale = _data_files(path)
-    replace_file(path, fill)
-    for old in stale - _data_files(path):
-        old.unlink(missing_ok=True)
-
-
-def _data_files(path: Path) -> set[Path]:
-    """Files of tensors that belong to a model by their name."""
-    if not path.is_file():
-        return set()
-    with contextlib.suppress(Exception):  # it may be anything
-        tensors = [v.const_value for v in ir.load(path).graph.initializers.values()]
-        places = {path.parent / t.location for t in tensors if isinstance(t, ir.ExternalTensor)}
-        return {place for place in places if place.name.startswith(f"{path.name}.")}
-    return set()
+    proto = ir.to_proto(_inside(model))
+    write_model(proto, path, beside=_keeps_data_beside(source), check=lambda written: _check(written, source))
 
 
 def _keeps_data_beside(source: Source) -> bool:
@@ -151,17 +121,9 @@ def _inside(model: ir.Model) -> ir.Model:
     return model
 
 
-def _data_name(path: Path) -> str:
-    """A name for the second file that no model uses yet."""
-    name, number = f"{path.name}.data", 1
-    while (path.parent / name).exists():
-        name, number = f"{path.name}.{number}.data", number + 1
-    return name
-
-
-def _check(target: Path, source: Source) -> None:
+def _check(written: Path, source: Source) -> None:
     try:
-        onnx.checker.check_model(str(target))
+        onnx.checker.check_model(str(written))
     except onnx.checker.ValidationError as err:
         if _was_refused(source):
             module_logger("functions").warning("ONNX's checker refuses the model, as it refused the original: %s", err)

@@ -64,8 +64,8 @@ class Place:
         self.path, self.offset, self.length = path, offset, length
 
 
-def locate(proto: onnx.TensorProto) -> Place:
-    """Where the data of an external tensor are.
+def locate(proto: onnx.TensorProto, folder: Path | None = None) -> Place:
+    """Where the data of an external tensor are, seen from a folder (default: the current one).
 
     Raises
     ------
@@ -76,6 +76,8 @@ def locate(proto: onnx.TensorProto) -> Place:
     path = given.get("location")
     if not path:
         raise popart_exception(f"No location information for externally stored tensor '{proto.name}'")
+    if folder is not None:
+        path = str(folder / path)
     if not Path(path).is_file():
         raise popart_exception(f"Unrecognised file name '{path}' for externally stored tensor '{proto.name}'")
     need = math.prod(proto.dims) * element_type(onnx_type(proto)).size

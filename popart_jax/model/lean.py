@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 
 from ..buffers import aligned_empty, frozen
 from . import wire
+from .beside import take_in
 
 LARGE = 1 << 14
 """Bytes from which data stand beside the message."""
@@ -48,10 +49,13 @@ class LeanModel:
         The model; initializers in `fields` have no data there.
     fields : mapping of str to int
         The field of the TensorProto that the data of each large initializer came from.
+    beside : bool
+        Whether data came from another file in the model's folder; a copy is then written the same way.
     """
 
     proto: onnx.ModelProto
     fields: Mapping[str, int] = field(default_factory=dict)
+    beside: bool = False
     _arrays: dict[str, np.ndarray] = field(default_factory=dict)
     _reading: Future[None] | None = None
 
@@ -75,6 +79,21 @@ class LeanModel:
     def _tensor(self, name: str, array: np.ndarray) -> ir.TensorProtocol:
         kind, shape = ir.DataType.from_numpy(array.dtype), ir.Shape(array.shape)
         return ir.LazyTensor(lambda: ir.Tensor(self.weights[name], name=name), kind, shape, name=name)
+
+    def with_files_beside(self, folder: Path) -> LeanModel:
+        """The model with the data that lie in other files of its folder.
+
+        Raises
+        ------
+        popart_exception
+            Wrong information, or a file that ends early.
+        """
+        found = take_in(self.proto, folder)
+        if not found:
+            return self
+        fields = {**self.fields, **dict.fromkeys(found, wire.RAW_DATA)}
+        self._arrays.update(found)
+        return LeanModel(self.proto, fields, True, self._arrays, self._reading)
 
     def share(self, held: Mapping[str, np.ndarray], elsewhere: Mapping[str, np.ndarray]) -> None:
         """Let go of those arrays among `held` whose values are `elsewhere` too: they are read there from now on."""
@@ -116,7 +135,7 @@ def read_lean(source: Path | bytes) -> LeanModel | None:
         array = aligned_empty(shape, kind.newbyteorder("<"))
         waiting.append((place, array.reshape(-1).view(np.uint8)))
         arrays[tensor.name], fields[tensor.name] = frozen(array), place.field
-    return LeanModel(proto, fields, arrays, _read(data, waiting))
+    return LeanModel(proto, fields, _arrays=arrays, _reading=_read(data, waiting))
 
 
 def _parsed(found: wire.Apart) -> onnx.ModelProto | None:

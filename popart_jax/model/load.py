@@ -131,6 +131,12 @@ def load_proto(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
     popart_exception
         It is neither.
     """
+    if isinstance(model, (str, Path)) and _is_file(model):
+        return LeanModel(_message(model)).with_files_beside(Path(model).parent).whole()
+    return _message(model)
+
+
+def _message(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
     if isinstance(model, onnx.ModelProto):
         return model
     if isinstance(model, (str, Path)) and _is_file(model):
@@ -155,12 +161,11 @@ def load_lean(model: str | bytes | Path | onnx.ModelProto) -> LeanModel:
     popart_exception
         It is neither an existing file nor a serialised ModelProto.
     """
-    lean = None
     if isinstance(model, (str, Path)) and _is_file(model):
-        lean = read_lean(Path(model))
-    elif not isinstance(model, onnx.ModelProto):
-        lean = read_lean(_as_bytes(model))
-    return LeanModel(load_proto(model)) if lean is None else lean
+        lean = read_lean(Path(model)) or LeanModel(_message(model))
+        return lean.with_files_beside(Path(model).parent)
+    lean = None if isinstance(model, onnx.ModelProto) else read_lean(_as_bytes(model))
+    return lean or LeanModel(load_proto(model))
 
 
 def from_proto(proto: onnx.ModelProto) -> ir.Model:

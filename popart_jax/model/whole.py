@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+import onnx
+
+INSIDE = 1 << 31
+"""Bytes of tensors from which they do not fit into one message: protobuf's limit."""
+SMALL = 1024
+"""Bytes below which a tensor stays in the message although others stand beside it."""
 
 
 def replace_file(path: Path, fill: Callable[[Path], None]) -> None:
@@ -47,6 +55,55 @@ def write_whole(path: str | Path, data: bytes) -> None:
         (folder / target.name).write_bytes(data)
 
     replace_file(target, fill)
+
+
+def write_model(
+    proto: onnx.ModelProto, path: Path, *, beside: bool = False, check: Callable[[Path], None] = lambda written: None
+) -> None:
+    """Write a model whole or not at all; with `beside`, or where one message is too small, large tensors beside it.
+
+    `check` looks at the written file and raises if it may not take the place of what is there.
+
+    Raises
+    ------
+    OSError
+        It can't be written; what was there before stays.
+    """
+    split = beside or sum(len(t.raw_data) + 4 * len(t.float_data) for t in proto.graph.initializer) >= INSIDE
+    stale = data_files(path)
+
+    def fill(folder: Path) -> None:
+        if split:
+            onnx.save_model(
+                proto, folder / path.name, save_as_external_data=True, location=data_name(path), size_threshold=SMALL
+            )
+        else:
+            (folder / path.name).write_bytes(proto.SerializeToString())
+        check(folder / path.name)
+
+    replace_file(path, fill)
+    for old in stale - data_files(path):
+        old.unlink(missing_ok=True)
+
+
+def data_name(path: Path) -> str:
+    """A name for the second file of a model that no model uses yet."""
+    name, number = f"{path.name}.data", 1
+    while (path.parent / name).exists():
+        name, number = f"{path.name}.{number}.data", number + 1
+    return name
+
+
+def data_files(path: Path) -> set[Path]:
+    """Files of tensors that belong to a model by their name."""
+    if not path.is_file():
+        return set()
+    with contextlib.suppress(Exception):  # it may be anything
+        proto = onnx.load(path, load_external_data=False)
+        entries = (e for t in proto.graph.initializer for e in t.external_data)
+        places = {path.parent / e.value for e in entries if e.key == "location"}
+        return {place for place in places if place.name.startswith(f"{path.name}.") and place.suffix == ".data"}
+    return set()
 
 
 def _flush(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ import onnx
 from ..errors import popart_exception
 from ..model import external, tensors
 from ..model.attribute_names import REPLICATION_FACTOR
+from ..model.whole import write_model
 
 
 def saved_model(
@@ -85,8 +87,8 @@ def embed_replication(proto: onnx.ModelProto, replicas: int) -> None:
     proto.metadata_props.add(key=REPLICATION_FACTOR, value=str(replicas))
 
 
-def write_file(proto: onnx.ModelProto, path: str) -> None:
-    """Write a model.
+def write_file(proto: onnx.ModelProto, path: str, *, beside: bool = False) -> None:
+    """Write a model whole or not at all, large tensors in a second file if `beside`.
 
     Raises
     ------
@@ -94,8 +96,7 @@ def write_file(proto: onnx.ModelProto, path: str) -> None:
         The file can't be written.
     """
     try:
-        with open(path, "wb") as file:
-            file.write(proto.SerializeToString())
+        write_model(proto, Path(path), beside=beside)
     except OSError as err:
         raise popart_exception(f"Failed to write the model to '{path}': {err}") from err
 

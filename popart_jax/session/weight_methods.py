@@ -52,7 +52,9 @@ class WeightMethods:
         engine = self._ready("modelToHost")
         values = self._weights.sync(engine)
         state = frozenset(n for n in self._prepared.state if n in values)
-        saving.write_file(saving.saved_model(self._prepared.source.whole(), values, state, self._placed_state), fn)
+        source = self._prepared.source
+        saved = saving.saved_model(source.whole(), values, state, self._placed_state)
+        saving.write_file(saved, fn, beside=source.beside)
 
     def resetHostWeights(
         self, modelProtoOrFilename: Any, ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False

@@ -1,0 +1,94 @@
+"""Data in a file beside the model, where exporters put them: ONNX finds them from the model's own folder.
+
+PopART finds them from the current directory. Both work, the model's folder first; where the two are the same file,
+PopART's rules hold (`modelToHost` then writes into that file).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from ..buffers import aligned_empty, frozen
+from ..errors import popart_exception
+from .dtypes import element_type
+from .external import Place, information, is_external, locate, onnx_type
+
+
+def take_in(proto: onnx.ModelProto, folder: Path) -> dict[str, np.ndarray]:
+    """Read what lies beside the model; the message is changed so that nothing refers to those files.
+
+    Parameters
+    ----------
+    proto : onnx.ModelProto
+        A model that was read from a file.
+    folder : Path
+        The folder of that file.
+
+    Returns
+    -------
+    dict of str to array
+        The data of initializers of the main graph, whose entries in the message have none now. Other tensors have
+        theirs in the message.
+
+    Raises
+    ------
+    popart_exception
+        Wrong information, or a file that ends early.
+    """
+    arrays = {}
+    for tensor in proto.graph.initializer:
+        if _is_beside(tensor, folder):
+            arrays[tensor.name] = _read(tensor, folder)
+            _forget_place(tensor)
+    for tensor in _others(proto.graph):
+        if _is_beside(tensor, folder):
+            data = _read(tensor, folder)
+            _forget_place(tensor)
+            tensor.raw_data = data.tobytes()
+    return arrays
+
+
+def _is_beside(tensor: onnx.TensorProto, folder: Path) -> bool:
+    location = information(tensor).get("location", "") if is_external(tensor) else ""
+    there = folder / location
+    if not location or not there.is_file() or not there.resolve().is_relative_to(folder.resolve()):
+        return False
+    here = Path(location)
+    return not (here.is_file() and here.samefile(there))
+
+
+def _read(tensor: onnx.TensorProto, folder: Path) -> np.ndarray:
+    place: Place = locate(tensor, folder)
+    kind = element_type(onnx_type(tensor)).numpy
+    assert kind is not None
+    array = aligned_empty(tuple(tensor.dims), kind.newbyteorder("<"))
+    with open(place.path, "rb") as file:
+        file.seek(place.offset)
+        missing = array.nbytes - file.readinto(array.reshape(-1).view(np.uint8).data) if array.nbytes else 0
+    if missing:
+        raise popart_exception(
+            f"Invalid 'length' information ({place.length}) for externally stored tensor '{tensor.name}': "
+            f"file '{place.path}' ends {missing} bytes early"
+        )
+    return frozen(array)
+
+
+def _forget_place(tensor: onnx.TensorProto) -> None:
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+
+
+def _others(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Tensors in attributes, and initializers of inner graphs."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                yield attribute.t
+            inner = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
+            for body in inner:
+                yield from body.initializer
+                yield from _others(body)

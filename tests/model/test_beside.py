@@ -1,0 +1,78 @@
+"""Data beside a model file are found from any folder, by sessions and builders too, and written beside the copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import popart_jax as popart
+from tests.functions.test_parameters import MLP
+
+X = np.random.default_rng(5).normal(size=(2, 3)).astype(np.float32)
+
+
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model whose data lie beside it, seen from another folder."""
+    model = onnx.ModelProto()
+    model.CopyFrom(MLP)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").mkdir()
+    onnx.save(model, tmp_path / "there/m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "there/m.onnx"
+
+
+def run(file: Path | str | bytes) -> tuple[popart.InferenceSession, np.ndarray]:
+    session = popart.InferenceSession(
+        str(file) if isinstance(file, Path) else file,
+        popart.DataFlow(1, {"y": popart.AnchorReturnType("All")}),
+        popart.DeviceManager().createCpuDevice(),
+    )
+    session.prepareDevice()
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({"x": X}, anchors))
+    return session, anchors["y"]
+
+
+def test_a_session_finds_them_and_its_copy_has_its_own(stored: Path, tmp_path: Path) -> None:
+    session, y = run(stored)
+    theirs = np.asarray(onnxruntime.InferenceSession(stored).run(None, {"x": X})[0])
+    np.testing.assert_allclose(y, theirs, rtol=1e-5)
+    before = stored.with_name("m.data").read_bytes()
+    session.modelToHost(str(tmp_path / "copy.onnx"))
+    assert stored.with_name("m.data").read_bytes() == before
+    again = np.asarray(onnxruntime.InferenceSession(tmp_path / "copy.onnx").run(None, {"x": X})[0])
+    np.testing.assert_allclose(again, theirs, rtol=1e-5)
+
+
+def test_the_folder_of_the_model_comes_first(stored: Path) -> None:
+    Path("m.data").write_bytes(b"\0" * stored.with_name("m.data").stat().st_size)
+    _, y = run(stored)
+    theirs = np.asarray(onnxruntime.InferenceSession(stored).run(None, {"x": X})[0])
+    np.testing.assert_allclose(y, theirs, rtol=1e-5)
+
+
+def test_the_current_folder_serves_where_the_models_has_none(stored: Path) -> None:
+    theirs = np.asarray(onnxruntime.InferenceSession(stored).run(None, {"x": X})[0])
+    stored.with_name("m.data").rename("m.data")
+    _, y = run(stored)
+    np.testing.assert_allclose(y, theirs, rtol=1e-5)
+
+
+def test_a_file_that_ends_early_is_named(stored: Path) -> None:
+    data = stored.with_name("m.data")
+    data.write_bytes(data.read_bytes()[:-4])
+    with pytest.raises(popart.popart_exception, match="m.data' ends 4 bytes early"):
+        run(stored)
+
+
+def test_missing_data_are_named(stored: Path) -> None:
+    stored.with_name("m.data").unlink()
+    with pytest.raises(popart.popart_exception, match="Unrecognised file name 'm.data' for externally stored tensor"):
+        run(stored)
