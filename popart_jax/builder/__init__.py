@@ -1,4 +1,4 @@
-"""Building ONNX models: `Builder` and its operator namespaces. The methods come from `methods.txt`.
+"""Building ONNX models: `Builder` and its operator namespaces. The methods come from ONNX's schemas and from `ops`.
 
 A session reads the table of methods without the rest: modules are imported when a name of ``__init__.pyi`` is used.
 """

@@ -1,4 +1,4 @@
-"""Types of attributes of ai.graphcore nodes: ONNX has no schemas of them, the table of builder methods does."""
+"""Types of attributes of ai.graphcore nodes: ONNX has no schemas of them, their builder methods have signatures."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from functools import cache
 import onnx_ir as ir
 
 from ..errors import popart_exception
-from .table import methods
+from ..ops.builder_methods import methods_of
+from .signatures import parse
 
-_GRAPHCORE, _VERSION = "ai.graphcore", 1
+_GRAPHCORE = "ai.graphcore"
 _TYPES = {
     "int": ir.AttributeType.INT,
     "bool": ir.AttributeType.INT,
@@ -32,7 +33,7 @@ def check_attribute_types(graph: ir.Graph) -> None:
     for node in ir.traversal.RecursiveGraphIterator(graph):
         if node.domain != _GRAPHCORE:
             continue
-        known = _known().get(node.op_type, {})
+        known = _known(node.op_type)
         for name, attribute in node.attributes.items():
             wanted = known.get(name, attribute.type)
             if attribute.type is not wanted:
@@ -43,10 +44,7 @@ def check_attribute_types(graph: ir.Graph) -> None:
 
 
 @cache
-def _known() -> Mapping[str, Mapping[str, ir.AttributeType]]:
-    found: dict[str, dict[str, ir.AttributeType]] = {}
-    for overloads in methods(_GRAPHCORE, _VERSION).values():
-        for method in overloads:
-            plain = {p.name: _TYPES[p.kind] for p in method.parameters if p.kind in _TYPES}
-            found.setdefault(method.op, {}).update(plain)
-    return found
+def _known(op: str) -> Mapping[str, ir.AttributeType]:
+    """Types of an operator's attributes, as far as the signatures of its methods say."""
+    declared = [parse(one.signature, _GRAPHCORE, op) for one in methods_of(op)]
+    return {p.name: _TYPES[p.kind] for method in declared for p in method.parameters if p.kind in _TYPES}

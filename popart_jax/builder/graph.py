@@ -90,8 +90,9 @@ class GraphUnderConstruction:
         version: int | None = None,
         inferred: bool = True,
         api: str = "",
+        shaped: bool = True,
     ) -> list[str]:
-        """Add a node and return the names of its outputs.
+        """Add a node and return the names of its outputs; not `shaped`, their shapes stay unknown.
 
         Raises
         ------
@@ -104,7 +105,7 @@ class GraphUnderConstruction:
             self._check_arity(domain, op, opset, len(inputs), outputs)
         operands = [None if name == "" else self._value(name) for name in inputs]
         if inferred:
-            check_window(op, domain, operands, attributes)
+            check_window(op, domain, opset, operands, attributes)
         node_attributes = [*(to_attribute(k, v) for k, v in attributes.items()), *self._context_attributes(attributes)]
         node = ir.Node(domain, op, operands, node_attributes, num_outputs=outputs, name=self._node_name(op, context))
         for i, value in enumerate(node.outputs):
@@ -113,15 +114,15 @@ class GraphUnderConstruction:
         self._graph.append(node)
         self._changes += 1
         if inferred:
-            self._infer(node, opset)
+            self._infer(node, opset, shaped)
         names = [v.name or "" for v in node.outputs]
         record_node(node, context, inputs, names, attributes, api)
         return names
 
-    def _infer(self, node: ir.Node, opset: int) -> None:
+    def _infer(self, node: ir.Node, opset: int, shaped: bool) -> None:
         """Infer the types of a new node's outputs; one that is refused does not stay in the model."""
         try:
-            infer(node, opset)
+            infer(node, opset, shaped=shaped)
         except popart_exception:
             self._graph.remove(node)
             for value in node.outputs:

@@ -1,25 +1,49 @@
-"""The operator methods of `AiOnnxOpset6` to `AiOnnxOpset11` and `AiGraphcoreOpset1`, generated from the table."""
+"""The operator methods of `AiOnnxOpset6` to `AiOnnxOpset11` and `AiGraphcoreOpset1`, generated when they are looked up.
+
+Those of ai.graphcore stand beside the translations of their operators, which need JAX; a builder alone does not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..errors import logs_errors
 from . import attributes, subgraphs
 from .core import _BuilderCore
-from .table import Method, describe, methods
+from .method import Method, describe
+from .table import methods
 
 
-class OperatorSet:
+class _Generated(type):
+    """Makes the methods of its classes when they are looked up."""
+
+    _domain: str
+    _version: int
+
+    def __getattr__(cls, name: str) -> Callable[..., Any]:
+        overloads = () if name.startswith("_") else methods(cls._domain, cls._version).get(name, ())
+        if not overloads:
+            raise AttributeError(f"type object '{cls.__name__}' has no attribute '{name}'")
+        generated = _generate(overloads)
+        setattr(cls, name, generated)
+        return generated
+
+    def __dir__(cls) -> list[str]:
+        return [*super().__dir__(), *methods(cls._domain, cls._version)]
+
+
+class OperatorSet(metaclass=_Generated):
     """Operator methods of one domain and version for one builder."""
 
     _domain: str
     _version: int
 
-    if TYPE_CHECKING:  # the methods are generated
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return getattr(type(self), name).__get__(self)
 
-        def __getattr__(self, name: str) -> Callable[..., Any]: ...
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *dir(type(self))]
 
     def __init__(self, core: _BuilderCore) -> None:
         self._core = core
@@ -52,13 +76,14 @@ def _call(builder: OperatorSet, method: Method, values: dict[str, Any]) -> Any:
             domain="" if method.domain == "ai.onnx" else method.domain,
             version=version,
             api=method.name,
+            shaped=method.shaped,
         )
     if method.outputs == 0:
         return None
     return names[0] if method.outputs == 1 else names
 
 
-def _generate(overloads: list[Method]) -> Callable[..., Any]:
+def _generate(overloads: Sequence[Method]) -> Callable[..., Any]:
     first = overloads[0]
 
     @logs_errors
@@ -81,9 +106,8 @@ def _operator_set(name: str, domain: str, version: int) -> type[OperatorSet]:
         "__module__": __name__,
         "_domain": domain,
         "_version": version,
-        **{m: _generate(overloads) for m, overloads in methods(domain, version).items()},
     }
-    return type(name, (OperatorSet,), members)
+    return _Generated(name, (OperatorSet,), members)
 
 
 AiOnnxOpset6 = _operator_set("AiOnnxOpset6", "ai.onnx", 6)

@@ -11,7 +11,7 @@ from ..errors import popart_exception
 from ..model.debug import DebugContext, path_of
 from .core import _BuilderCore
 from .infer import infer, known, set_type
-from .table import Method
+from .method import Method
 
 Values = dict[str, Any]
 _ITERATION_AND_CONDITION = 2

@@ -1,215 +1,32 @@
-"""The table of operator methods: `methods.txt`, read once, and how a call is bound to a method's parameters."""
+"""All builder methods: those of ai.onnx from its schemas, those of ai.graphcore from beside their translations."""
 
 from __future__ import annotations
 
-import ast
-import enum
-import inspect
-import keyword
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
-from importlib.resources import files
-from typing import Any
 
-import numpy as np
-
-from .._calls import convert
-from ..enums import CollectiveOperator, ReductionType, ScatterReduction
-from ..model.debug import DebugContext
-from ..model.variable_settings import CommGroup
-
-REQUIRED: Any = inspect.Parameter.empty
-ANNOTATIONS: dict[str, Any] = {
-    "int": int,
-    "float": float,
-    "str": str,
-    "bool": bool,
-    "ints": list[int],
-    "floats": list[float],
-    "strs": list[str],
-    "lists": list[list[int]],
-    "groups": list[list[str]],
-    "array": np.ndarray,
-    "builder": Any,
-    "debug": str | DebugContext,
-    "ReductionType": ReductionType,
-    "ScatterReduction": ScatterReduction,
-    "CollectiveOperator": CollectiveOperator | int,
-    "CommGroup": CommGroup,
-}
+from . import schema_methods
+from .method import Method
+from .signatures import parse
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """Name, kind and default of a parameter; an optional one may be None."""
-
-    name: str
-    kind: str
-    default: Any
-    optional: bool = False
-
-    @property
-    def annotation(self) -> Any:
-        hint = ANNOTATIONS[self.kind]
-        return hint | None if self.optional else hint
-
-    def value(self, given: Any) -> Any:
-        """The argument as this parameter's type; TypeError if it is not."""
-        if given is None and self.optional:
-            return None
-        if self.kind == "builder":
-            return given
-        return convert(given, ANNOTATIONS[self.kind])
+def methods(domain: str, version: int) -> Mapping[str, Sequence[Method]]:
+    """Methods of a domain at an opset version by name, with their overloads."""
+    return schema_methods.methods(version) if domain == "ai.onnx" else _graphcore()
 
 
-_DEBUG_WORDS = ("debugContext", "debugPrefix")  # the second is the older name of the first
+def _graphcore() -> dict[str, list[Method]]:
+    from ..ops.builder_methods import builder_methods  # imports JAX
 
-
-@dataclass(frozen=True, slots=True)
-class Method:
-    """One builder method: the node it adds, its parameters, how many outputs it returns."""
-
-    name: str
-    domain: str
-    op: str
-    parameters: tuple[Parameter, ...]
-    outputs: int | str
-
-    @property
-    def debug_parameter(self) -> str:
-        """Name of the parameter that takes the debug context."""
-        return next(p.name for p in self.parameters if p.kind == "debug")
-
-    def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Values of all parameters.
-
-        Raises
-        ------
-        TypeError
-            Too many, missing or unknown arguments, or one of the wrong type.
-        """
-        names = [p.name for p in self.parameters]
-        if len(args) > len(names):
-            raise TypeError(f"{self.name}() takes {len(names)} arguments ({', '.join(names)}), got {len(args)}")
-        given = dict(zip(names, args, strict=False))
-        for word, value in kwargs.items():
-            name = self.debug_parameter if word in _DEBUG_WORDS and word not in names else word
-            if name not in names or name in given:
-                what = "got several values for" if name in given else "has no"
-                raise TypeError(f"{self.name}() {what} argument {name!r}; they are {', '.join(names)}")
-            given[name] = value
-        return {p.name: self._one(p, given) for p in self.parameters}
-
-    def _one(self, parameter: Parameter, given: dict[str, Any]) -> Any:
-        value = given.get(parameter.name, parameter.default)
-        if value is REQUIRED:
-            raise TypeError(f"{self.name}() needs argument {parameter.name!r}")
-        try:
-            return value if value is parameter.default else parameter.value(value)
-        except TypeError as err:
-            raise TypeError(f"{self.name}() argument {parameter.name!r}: {err}") from None
-
-    @property
-    def signature(self) -> inspect.Signature:
-        """Signature for `inspect` (keywords such as ``lambda`` get an underscore; the call takes the plain word)."""
-        shown = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
-        for i, p in enumerate(self.parameters):
-            later_required = any(q.default is REQUIRED for q in self.parameters[i + 1 :])
-            shown.append(
-                inspect.Parameter(
-                    f"{p.name}_" if keyword.iskeyword(p.name) else p.name,
-                    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                    default=REQUIRED if later_required else p.default,
-                    annotation=p.annotation,
-                )
-            )
-        result = {0: None, 1: str}.get(self.outputs, list[str]) if isinstance(self.outputs, int) else list[str]
-        return inspect.Signature(shown, return_annotation=result)
-
-
-_LINE = re.compile(
-    r"(?P<name>\w+)\s+(?P<low>\d+)(?:-(?P<high>\d+))?\s+(?P<op>\w+)\((?P<params>.*)\)(?: -> (?P<outputs>\w+))?$"
-)
-_PARAMETER = re.compile(r"(?P<name>\w+)(?::(?P<kind>\w+)(?P<optional>\?)?)?(?:=(?P<default>.+))?$")
-
-
-@cache
-def methods(domain: str, version: int) -> dict[str, list[Method]]:
-    """Methods of a domain at an opset version, with their overloads."""
     found: dict[str, list[Method]] = {}
-    for method, low, high in _read():
-        if method.domain == domain and low <= version <= high:
+    for op, declared in builder_methods().items():
+        for one in declared:
+            method = replace(_parse(one.signature, op), write=one.write, shaped=one.shaped)
             found.setdefault(method.name, []).append(method)
     return found
 
 
 @cache
-def _read() -> list[tuple[Method, int, int]]:
-    rows, domain = [], ""
-    for line in files("popart_jax.builder").joinpath("methods.txt").read_text(encoding="utf-8").splitlines():
-        if line.startswith("["):
-            domain = line.strip("[]")
-        elif line and not line.startswith("#"):
-            match = _LINE.match(line)
-            assert match is not None, line
-            rows.append(_method(domain, match))
-    return rows
-
-
-def _method(domain: str, match: re.Match[str]) -> tuple[Method, int, int]:
-    parameters = [_parameter(text) for text in re.split(r",\s(?=\w+[:=,]|\w+$)", match["params"])]
-    if not any(p.kind == "debug" for p in parameters):
-        parameters.append(Parameter("debugContext", "debug", ""))
-    outputs: int | str = match["outputs"] or 1
-    if isinstance(outputs, str) and outputs.isdigit():
-        outputs = int(outputs)
-    low = int(match["low"])
-    method = Method(match["name"], domain, match["op"], tuple(parameters), outputs)
-    return method, low, int(match["high"] or low)
-
-
-def _parameter(text: str) -> Parameter:
-    match = _PARAMETER.match(text.strip())
-    assert match is not None, text
-    kind = match["kind"] or "strs"
-    optional = bool(match["optional"])
-    default = match["default"]
-    if default is None:
-        return Parameter(match["name"], kind, None if optional else REQUIRED, optional)
-    annotation = ANNOTATIONS[kind]
-    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return Parameter(match["name"], kind, annotation[default], optional)
-    return Parameter(match["name"], kind, ast.literal_eval(default), optional)
-
-
-def describe(method: Method, fn: Callable[..., Any]) -> None:
-    """Give a generated method its name, signature and documentation."""
-    fn.__name__ = method.name
-    fn.__qualname__ = method.name
-    fn.__doc__ = _documentation(method)
-    fn.__signature__ = method.signature
-
-
-def _documentation(method: Method) -> str:
-    attributes = [p for p in method.parameters if p.kind != "debug" and p.name not in ("args", "num_outputs")]
-    lines = [f"Add a node {method.domain}.{method.op}.", "", "Parameters", "----------"]
-    if any(p.name == "args" for p in method.parameters):
-        lines += ["args : list of str", "    Names of the input tensors."]
-    if any(p.name == "num_outputs" for p in method.parameters):
-        lines += ["num_outputs : int", "    How many outputs the node has."]
-    for p in attributes:
-        default = "" if p.default is REQUIRED else f", default {p.default!r}"
-        lines += [f"{p.name} : {p.kind}{default}", "    Attribute of the node."]
-    result = (
-        {0: "None", 1: "str"}.get(method.outputs, "list of str") if isinstance(method.outputs, int) else "list of str"
-    )
-    lines += [
-        "",
-        "Returns",
-        "-------",
-        result,
-        "    Names of the outputs." if result != "str" else "    Name of the output.",
-    ]
-    return "\n".join(lines)
+def _parse(signature: str, op: str) -> Method:
+    return parse(signature, "ai.graphcore", op)

@@ -2,81 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from ..errors import popart_exception, poplibs_exception
 from ..logs import module_logger
-
-Type = tuple[ir.DataType | None, tuple[int, ...] | None]
-
-
-def known(value: ir.Value | None) -> tuple[ir.DataType | None, tuple[int, ...] | None]:
-    """Element type and shape of a tensor, as far as they are known numbers."""
-    if value is None:
-        return None, None
-    shape = None
-    if value.shape is not None and all(isinstance(d, int) for d in value.shape):
-        shape = tuple(d for d in value.shape if isinstance(d, int))
-    return value.dtype, shape
+from .description import UNKNOWN, Description, Operand, Type
 
 
-def traced(node: ir.Node, version: int) -> Mapping[str, Type]:
-    """Type of every output that the table of operators can tell from the types of the inputs.
-
-    Parameters
-    ----------
-    node : onnx_ir.Node
-        A node of ai.onnx without subgraphs.
-    version : int
-        Opset of ai.onnx.
+def traced(node: Description) -> Sequence[Type]:
+    """Type of every output that the operator's translation tells from the types of the inputs.
 
     Returns
     -------
-    mapping of str to (element type, shape)
+    sequence of (element type, shape)
         Empty where an input is not known or the operator refuses its inputs: that is told when a session is made.
+        Where sizes of an input are not known, shapes of the outputs are not either.
     """
-    inputs = [v for v in node.inputs if v is not None]
-    if any(None in known(v) for v in inputs) or any(a.type is ir.AttributeType.GRAPH for a in node.attributes.values()):
-        return {}
+    operands = [x for x in node.operands if x is not None]
+    if not node.outputs or any(x.dtype is None or x.sizes is None for x in operands):
+        return ()
     try:
-        return _trace(node, version)
+        found = _trace(node)
     except (popart_exception, poplibs_exception) as err:
-        module_logger("builder").info("The shape of %s is not known: %s", node.outputs[0].name, err)
-        return {}
+        module_logger("builder").info("The types of the results of %s are not known: %s", node.op, err)
+        return ()
+    sized = all(x.type[1] is not None for x in operands)
+    return found if sized else [(dtype, None) for dtype, _ in found]
 
 
-def _trace(node: ir.Node, version: int) -> Mapping[str, Type]:
-    import jax
+def _trace(node: Description) -> Sequence[Type]:
+    import jax  # a builder alone does without
 
     from .._compat.jax import enable_x64
     from ..lowering.interpreter import Settings, evaluate
 
-    copies = {v: ir.Value(name=v.name, const_value=v.const_value) for v in node.inputs if v is not None}
-    alone = ir.Node(
-        node.domain,
-        node.op_type,
-        [None if v is None else copies[v] for v in node.inputs],
-        node.attributes.values(),
-        num_outputs=len(node.outputs),
-    )
-    for copy, value in zip(alone.outputs, node.outputs, strict=True):
-        copy.name = value.name
-    graph = ir.Graph(list(copies.values()), alone.outputs, nodes=[alone])
-    settings = Settings({"": version}, training=False, popart=True)
+    inputs = {f"in{i}": x for i, x in enumerate(node.operands) if x is not None}
+    values = {name: ir.Value(name=name, const_value=_constant(x, name)) for name, x in inputs.items()}
+    read = [None if x is None else values[f"in{i}"] for i, x in enumerate(node.operands)]
+    alone = ir.Node(node.domain, node.op, read, node.ir_attributes(), num_outputs=node.outputs)
+    wanted = [f"out{i}" for i in range(node.outputs)]
+    for value, name in zip(alone.outputs, wanted, strict=True):
+        value.name = name
+    graph = ir.Graph(list(values.values()), alone.outputs, nodes=[alone])
+    settings = Settings({node.domain: node.version}, training=False, popart=True)
     fed = {
-        v.name or "": jax.ShapeDtypeStruct(tuple(v.shape.numpy()), v.dtype.numpy())
-        for v in _streamed(node)
-        if v.shape is not None and v.dtype is not None
+        name: jax.ShapeDtypeStruct(tuple(d if isinstance(d, int) else 1 for d in x.sizes or ()), x.dtype.numpy())
+        for name, x in inputs.items()
+        if x.data is None and x.dtype is not None
     }
-    wanted = [v.name or "" for v in node.outputs]
     with enable_x64(True):  # the types of the IR, not those that the device computes in
-        shapes = jax.eval_shape(lambda values: evaluate(graph, values, wanted, settings), fed)
-    tensors = {name: s for name, s in shapes.items() if isinstance(s, jax.ShapeDtypeStruct)}  # the others are sequences
-    return {name: (ir.DataType.from_numpy(s.dtype), tuple(s.shape)) for name, s in tensors.items()}
+        shapes = jax.eval_shape(lambda given: evaluate(graph, given, wanted, settings), fed)
+    return [_type(shapes[name]) for name in wanted]
 
 
-def _streamed(node: ir.Node) -> list[ir.Value]:
-    """Inputs whose values no constant gives."""
-    return [v for v in node.inputs if v is not None and v.const_value is None]
+def _constant(operand: Operand, name: str) -> ir.TensorProtocol | None:
+    array = operand.array()
+    return None if array is None else ir.tensor(np.asarray(array), name=name)
+
+
+def _type(found: object) -> Type:
+    """Type of a traced result; a sequence has none."""
+    dtype, shape = getattr(found, "dtype", None), getattr(found, "shape", None)
+    return UNKNOWN if dtype is None or shape is None else (ir.DataType.from_numpy(dtype), tuple(shape))

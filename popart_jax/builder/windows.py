@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import onnx_ir as ir
 
 from ..errors import popart_exception
-
-_WINDOWED = {"Conv", "AveragePool", "MaxPool", "LpPool", "ConvInteger", "QLinearConv"}
-_WEIGHTED = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
+from .schema_methods import schema
 
 
-def check_window(op: str, domain: str, operands: Sequence[ir.Value | None], attributes: Mapping[str, Any]) -> None:
+@cache
+def _window(op: str, version: int) -> tuple[bool, int | None]:
+    """Whether an operator of ai.onnx moves a window over its data (and is no inverse), and its operand of weights."""
+    found = schema(op, version)
+    names = [formal.name.lower() for formal in found.inputs]
+    back = "output_shape" in found.attributes or "output_shape" in names
+    return "kernel_shape" in found.attributes and not back, names.index("w") if "w" in names else None
+
+
+def check_window(
+    op: str, domain: str, version: int, operands: Sequence[ir.Value | None], attributes: Mapping[str, Any]
+) -> None:
     """Check the window of a convolution or pooling, if the shape of its data is known.
 
     Raises
@@ -24,9 +34,12 @@ def check_window(op: str, domain: str, operands: Sequence[ir.Value | None], attr
     if op == "MultiConv":
         _check_multi_conv(operands, attributes)
         return
-    if domain or op not in _WINDOWED or not operands or operands[0] is None:
+    if domain or not operands or operands[0] is None:
         return
-    weights = operands[_WEIGHTED[op]] if op in _WEIGHTED else None
+    moves, position = _window(op, version)
+    if not moves:
+        return
+    weights = None if position is None else operands[position]
     spatial = _sizes(operands[0])
     if spatial is None:
         return

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Protocol, TypeVar, get_args, get_type_hints
 import jax
 import onnx_ir as ir
 
-from .contents import DECLARED_IN, places
+from .contents import DECLARED_IN, MODULES, places
 from .operator import Operator, declared
 from .options import OperatorOptions
 
@@ -247,6 +247,12 @@ def _load(key: tuple[str, str]) -> None:
         _load_families()
 
 
+def load_domain(domain: str) -> None:
+    """Import every module with operators of a domain."""
+    for module in MODULES[domain]:
+        _import(module)
+
+
 @cache
 def _load_families() -> None:
     """Import every operator module of this package, so that the table is full."""
@@ -260,7 +266,7 @@ def _owners() -> dict[str, str]:
     """Module that declares an operator, by PopART's type: ONNX's translation first, then PopART's, then PopXL's."""
     order = {ONNX_DOMAIN: 0, "ai.graphcore": 1, "popxl": 2}
     ranked = sorted(_PLACES.items(), key=lambda item: -order.get(item[0][0], len(order)))
-    return {op: module for (_, op), module in ranked} | DECLARED_IN
+    return {op: module for (_, op), module in ranked} | dict(DECLARED_IN)
 
 
 @cache

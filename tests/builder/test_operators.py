@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -248,17 +250,22 @@ def test_building_is_linear():
     assert seconds(8000) / seconds(1000) < 24
 
 
+UNARY = (
+    "Abs", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "Identity", "LeakyRelu", "Log", "LogSoftmax", "Neg",
+    "Reciprocal", "Relu", "Sigmoid", "Sign", "Sin", "Softmax", "Softplus", "Sqrt", "Tanh",
+)  # fmt: skip
+BINARY = ("Add", "Div", "Mul", "Pow", "Sub")
+
+
 @pytest.mark.parametrize("version", [6, 7, 9, 11])
-def test_own_shape_rules_agree_with_onnx(version):
-    """The rules that save time say what ONNX's inference of the finished model says."""
-    from popart_jax.builder.infer import _BINARY, _UNARY
+def test_types_of_single_nodes_agree_with_those_of_the_finished_model(version):
     from popart_jax.builder.table import methods
 
     builder = Builder(opsets={"ai.onnx": version, "ai.graphcore": 1})
     x = builder.addInputTensor("FLOAT", [3, 4])
     available = {m.op: m.name for ms in methods("ai.onnx", version).values() for m in ms}
-    outs = [getattr(builder.aiOnnx, available[op])([x]) for op in _UNARY if op in available]
-    outs += [getattr(builder.aiOnnx, available[op])([x, x]) for op in _BINARY]
+    outs = [getattr(builder.aiOnnx, available[op])([x]) for op in UNARY if op in available]
+    outs += [getattr(builder.aiOnnx, available[op])([x, x]) for op in BINARY]
     proto = onnx.load_model_from_string(builder.getModelProto())
     del proto.graph.value_info[:]
     inferred = {v.name: v.type.tensor_type for v in onnx.shape_inference.infer_shapes(proto).graph.value_info}
@@ -284,6 +291,47 @@ def test_a_refused_operator_does_not_stay_in_the_model():
     with pytest.raises(popart_exception, match="invalid shape"):
         builder.aiOnnx.pad([x], pads=[0, -4, 0, 0])
     assert builder.getModelProto() == before
+
+
+def test_of_an_unknown_size_the_type_is_known_all_the_same():
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT16, ["batch", 3])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT16, ["batch", 3])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 10)], ir_version=4)
+    builder = Builder(model.SerializeToString())
+    out = builder.aiGraphcore.gelu(["y"])
+    assert builder.getTensorDtypeString(out) == "float16"
+    with pytest.raises(popart_exception, match="is not known"):
+        builder.getTensorShape(out)
+
+
+def test_the_slices_of_a_reduction_have_no_size_before_the_replicas_are_known(builder):
+    out = builder.aiGraphcore.replicatedreducescatter([builder.addInputTensor("FLOAT", [24])])
+    assert builder.getTensorDtypeString(out) == "float32"
+    with pytest.raises(popart_exception, match="is not known"):
+        builder.getTensorShape(out)
+
+
+def test_more_outputs_than_an_operator_of_graphcore_has(builder):
+    x, c = builder.addInputTensor("FLOAT", [2, 3]), builder.addInputTensor("FLOAT", [3])
+    with pytest.raises(popart_exception, match=r"invalid number of outputs 6\. It has at most 5"):
+        builder.aiGraphcore.batchnormalization([x, c, c, c, c], 6)
+
+
+def test_a_builder_alone_does_not_import_jax():
+    code = (
+        "import sys\n"
+        "from popart_jax import Builder\n"
+        "builder = Builder()\n"
+        "x = builder.addInputTensor('FLOAT', [2, 3, 8, 8])\n"
+        "w = builder.addInputTensor('FLOAT', [4, 3, 3, 3])\n"
+        "y = builder.aiOnnx.relu([builder.aiOnnx.conv([x, w])])\n"
+        "assert builder.getTensorShape(y) == [2, 4, 6, 6]\n"
+        "builder.aiGraphcore\n"
+        "print('jax' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_sequences_have_no_shape():

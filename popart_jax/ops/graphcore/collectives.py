@@ -5,10 +5,23 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax
 
+from ...enums import CollectiveOperator
 from ...lowering import collectives
+from ...model import attribute_names
+from ...model.node_parts import NodeParts
+from ..builder_methods import builder_method
 from ..operator import BETWEEN_REPLICAS, EXPENSIVE, MOVES_DATA, PopxlClass, gradient, operator
 from ..registry import lowers
 from .losses import DOMAIN
+
+
+def _write(parts: NodeParts) -> None:
+    combined = parts.attributes.pop("collectiveOperator", CollectiveOperator.Add)
+    parts.attributes[attribute_names.COLLECTIVE_OPERATOR] = int(combined)
+    group = parts.attributes.pop("commGroup", None)
+    if group is not None:
+        parts.attributes[attribute_names.COMM_GROUP] = [int(group.type), group.replicaGroupSize]
+
 
 operator(
     "ReplicatedAllReduce",
@@ -16,6 +29,11 @@ operator(
     gradients=(),
     inplace="ReplicatedAllReduceInplace",
     popxl=PopxlClass("ReplicatedAllReduceOp", domain="ai.graphcore", module="collectives"),
+)
+builder_method(
+    "ReplicatedAllReduce",
+    "replicatedallreduce(args, collectiveOperator:CollectiveOperator?, commGroup:CommGroup?)",
+    write=_write,
 )
 
 
@@ -33,6 +51,12 @@ operator(
     MOVES_DATA | EXPENSIVE | BETWEEN_REPLICAS,
     gradients=[gradient("ReplicatedAllGather")],
     popxl=PopxlClass("ReplicatedReduceScatterOp", domain="ai.graphcore", module="collectives"),
+)
+builder_method(
+    "ReplicatedReduceScatter",
+    "replicatedreducescatter(args, collectiveOperator:CollectiveOperator?, commGroup:CommGroup?)",
+    write=_write,
+    shaped=False,
 )
 
 

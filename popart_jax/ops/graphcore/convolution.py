@@ -9,6 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from ...errors import popart_exception
+from ...model import attribute_names
+from ...model.node_parts import NodeParts
+from ..builder_methods import builder_method
 from ..convolution import add_bias, conv, convolve, flipped
 from ..operator import EXPENSIVE, PRODUCT, ROUNDS, gradient, operator
 from ..registry import lowers
@@ -29,12 +32,56 @@ def _pieces(values: Sequence[int], ranks: Sequence[int], each: int, name: str) -
     return found
 
 
+def _write(parts: NodeParts) -> None:
+    """Groups of tensors become one list, and what is given for each group is counted.
+
+    Raises
+    ------
+    popart_exception
+        A group without data and weights, or lists of another length than the groups.
+    """
+    groups = parts.inputs
+    if not groups:
+        raise popart_exception("MultiConv has no input tensors")
+    for group in groups:
+        if len(group) < 2:
+            raise popart_exception(
+                f"MultiConv: each convolution must have at least two inputs - data and weights, got {group}"
+            )
+        if len(group) > 3:
+            raise popart_exception(
+                f"MultiConv: each convolution can have at most three inputs - data, weights, and bias, got {group}"
+            )
+    for name in ("dilations", "inDilations", "pads", "outPads", "strides"):
+        sets = parts.attributes.get(name, [])
+        if sets and len(sets) != len(groups):
+            raise popart_exception(
+                f"MultiConv: number of {name} parameter sets ({len(sets)}) does not match the number of input sets "
+                f"({len(groups)})"
+            )
+    if "availableMemoryProportions" in parts.attributes:
+        proportions = parts.attributes.pop("availableMemoryProportions")
+        if not all(0 < p <= 1 for p in proportions):
+            raise popart_exception("availableMemoryProportion must be in (0,1]")
+        parts.attributes[attribute_names.AVAILABLE_MEMORY] = proportions
+    parts.attributes["numConvs"] = len(groups)
+    parts.outputs = len(groups)
+    parts.inputs = [name for group in groups for name in (*group, "", "")[:3]]
+
+
 operator(
     "MultiConv",
     PRODUCT | EXPENSIVE | ROUNDS,
     gradients=[gradient("MultiConvDataGrad", "g x1"), gradient("MultiConvWeightsGrad", "g x0", of=1)],
     bias=2,
     group=3,
+)
+builder_method(
+    "MultiConv",
+    "multiconv(args:groups, dilations:lists=[], inDilations:lists=[], pads:lists=[], outPads:lists=[], "
+    "strides:lists=[], availableMemoryProportions:floats=[], partialsTypes:strs=[], planType:str?, "
+    "perConvReservedTiles:int?, cycleBackOff:float?, enableConvDithering:ints=[]) -> each",
+    write=_write,
 )
 
 

@@ -9,10 +9,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
+from ...model.node_parts import NodeParts
 from ..arrays import dtype_name, onnx_dtype
+from ..builder_methods import builder_method
 from ..operator import ROUNDS, gradient, operator
 from ..registry import OutputCount, lowers
-from .losses import DOMAIN, reduce_loss
+from .losses import DOMAIN, reduce_loss, reduction_as_text
 
 _LOG_ZERO = -1e30
 _UNDEFINED = {"", "UNDEFINED", 0}
@@ -78,7 +80,18 @@ def _check(log_probs, targets, input_lengths, target_lengths) -> None:
             raise popart_exception(f"Unsupported data type for Ctc '{name}': {dtype_name(x)}, not INT32 or UINT32.")
 
 
+def _write(parts: NodeParts) -> None:
+    """The second result holds the gradient by the log probabilities; the method returns the losses."""
+    reduction_as_text(parts)
+    parts.outputs = 2
+
+
 operator("Ctc", ROUNDS, gradients=[gradient("CtcGrad", "g y1")])
+builder_method(
+    "Ctc",
+    "ctcloss(args, reduction:ReductionType=Mean, blank:int=0, outDataType:str='UNDEFINED', zeroInfinity:bool=False)",
+    write=_write,
+)
 
 
 @lowers("Ctc", domain=DOMAIN)
@@ -114,6 +127,10 @@ def _out_dtype(name: Any, default: Any) -> Any:
 
 
 operator("CtcBeamSearchDecoder", gradients=())
+builder_method(
+    "CtcBeamSearchDecoder",
+    "ctcbeamsearchdecoder(args, blank:int=0, beam_width:int=100, top_paths:int=1, debug_context:debug='') -> 3",
+)
 
 
 @lowers("CtcBeamSearchDecoder", domain=DOMAIN)

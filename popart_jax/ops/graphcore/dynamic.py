@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
+from ..builder_methods import builder_method
 from ..operator import MOVES_DATA, VIEW_CHANGE, PopxlClass, gradient, operator
 from ..registry import lowers
 from .losses import DOMAIN
@@ -79,6 +80,7 @@ operator(
     gradients=[gradient("DynamicSlicePadGrad", "g x1")],
     popxl=PopxlClass("DynamicSliceOp", domain="ai.graphcore", runs=("ai.graphcore", 1), module="dynamic"),
 )
+builder_method("DynamicSlice", "dynamicslice(args, axes:ints, sizes:ints, noOverlap:int=0)")
 
 
 @lowers("DynamicSlice", domain=DOMAIN)
@@ -93,6 +95,7 @@ operator(
     inplace="DynamicUpdateInplace",
     popxl=PopxlClass("DynamicUpdateOp", domain="ai.graphcore", runs=("ai.graphcore", 1), module="dynamic"),
 )
+builder_method("DynamicUpdate", "dynamicupdate(args, axes:ints, sizes:ints, noOverlap:int=0)")
 
 
 @lowers("DynamicUpdate", domain=DOMAIN)
@@ -106,6 +109,7 @@ operator(
     MOVES_DATA,
     gradients=[gradient("IdentityGrad", traits=VIEW_CHANGE), gradient("DynamicUpdateUpdaterGrad", "g x1", of=2)],
 )
+builder_method("DynamicAdd", "dynamicadd(args, axes:ints, sizes:ints)")
 
 
 @lowers("DynamicAdd", domain=DOMAIN)
@@ -116,6 +120,7 @@ def dynamic_add(x, offset, part, /, *, axes, sizes, noOverlap=0):
 
 
 operator("DynamicZero", MOVES_DATA, gradients=[gradient("DynamicZeroGrad", "g x1")], inplace="DynamicZeroInplace")
+builder_method("DynamicZero", "dynamiczero(args, axes:ints, sizes:ints)")
 
 
 @lowers("DynamicZero", domain=DOMAIN)
@@ -126,6 +131,7 @@ def dynamic_zero(x, offset, /, *, axes, sizes, noOverlap=0):
 
 
 operator("SequenceSlice", gradients=())
+builder_method("SequenceSlice", "sequenceslice(args, zeroUnused:int=0)")
 
 
 @lowers("SequenceSlice", domain=DOMAIN)

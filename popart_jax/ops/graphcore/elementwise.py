@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
+from ..builder_methods import builder_method
 from ..elementwise import popart_fmod, popart_remainder
 from ..operator import (
     EFFECT,
@@ -114,6 +115,23 @@ direct(
     arity=2,
     domain=DOMAIN,
 )
+builder_method("Atan2", "atan2(args)")
+builder_method("BitwiseAnd", "bitwiseand(args=[])")
+builder_method("BitwiseNot", "bitwisenot(args=[])")
+builder_method("BitwiseOr", "bitwiseor(args=[])")
+builder_method("BitwiseXnor", "bitwisexnor(args=[])")
+builder_method("BitwiseXor", "bitwisexor(args=[])")
+builder_method("Detach", "detach(args)")
+builder_method("Expm1", "expm1(args)")
+builder_method("Fmod", "fmod(args)")
+builder_method("Gelu", "gelu(args)")
+builder_method("GeluErf", "geluerf(args)")
+builder_method("Log1p", "log1p(args)")
+builder_method("NearbyInt", "nearbyint(args)")
+builder_method("Nop", "nop(args)")
+builder_method("Remainder", "remainder(args)")
+builder_method("Round", "round(args)")
+builder_method("Swish", "swish(args=[])")
 
 
 operator(
@@ -122,6 +140,7 @@ operator(
     inplace="IncrementModInplace",
     popxl=PopxlClass("IncrementModOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
 )
+builder_method("IncrementMod", "incrementmod(args=[], increment:float, modulus:float)")
 
 
 @lowers("IncrementMod", domain=DOMAIN)
@@ -132,6 +151,7 @@ def increment_mod(x, /, *, increment, modulus):
 
 
 operator("Scale", ELEMENTWISE | FOLDS | ROUNDS, gradients=[gradient("ScaleGrad")], inplace="ScaleInplace")
+builder_method("Scale", "scale(args, scale:float)")
 
 
 @lowers("Scale", domain=DOMAIN)
@@ -145,6 +165,7 @@ operator(
     inplace={0: "ScaledAddLhsInplace", 1: "ScaledAddRhsInplace"},
     popxl=PopxlClass("ScaledAddOp", domain="ai.graphcore"),
 )
+builder_method("ScaledAdd", "scaledadd(args, scale0:float=1.0, scale1:float=1.0)")
 
 
 @lowers("ScaledAdd", domain=DOMAIN)
@@ -162,6 +183,7 @@ def scaled_add(x, y, a=None, b=None, /, *, scale0=1.0, scale1=1.0):
 
 
 operator("Bucketize", gradients=())
+builder_method("Bucketize", "bucketize(args=[], right:int=0)")
 
 
 @lowers("Bucketize", domain=DOMAIN)
@@ -180,6 +202,7 @@ def bucketize(x, boundaries, /, *, right=0):
 
 
 operator("CopyVarUpdate", MOVES_DATA | EFFECT, gradients=(), popxl=PopxlClass("CopyVarUpdateOp", domain="ai.graphcore"))
+builder_method("CopyVarUpdate", "copyvarupdate(args)")
 
 
 @lowers("CopyVarUpdate", domain=DOMAIN)

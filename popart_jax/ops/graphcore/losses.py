@@ -9,7 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ...enums import ReductionType
 from ...errors import popart_exception
+from ...model.node_parts import NodeParts
+from ..builder_methods import builder_method
 from ..operator import MOVES_DATA, ROUNDS, PopxlClass, gradient, operator
 from ..registry import lowers
 
@@ -99,7 +102,20 @@ def _check_nll(probs: jax.Array, labels: Any) -> None:
         )
 
 
+_REDUCTIONS = {ReductionType.Sum: "Sum", ReductionType.Mean: "Mean", ReductionType.NoReduction: "None"}
+
+
+def reduction_as_text(parts: NodeParts) -> None:
+    """A node says in text how its losses are reduced."""
+    parts.attributes["reduction"] = _REDUCTIONS[parts.attributes["reduction"]]
+
+
 operator("Nll", ROUNDS, gradients=[gradient("NllGrad", "g x0 x1")], popxl=PopxlClass("NllOp", domain="ai.graphcore"))
+builder_method(
+    "Nll",
+    "nllloss(args, reduction:ReductionType=Mean, ignoreIndex:int?, inputIsLogProbability:bool=False)",
+    write=reduction_as_text,
+)
 
 
 @lowers("Nll", domain=DOMAIN)
@@ -127,6 +143,7 @@ def softmax_nll(logits, labels, /, *, reduction, ignoreIndex=None, inputIsLogPro
 
 
 operator("L1", ROUNDS, gradients=[gradient("L1Grad", "g x0")])
+builder_method("L1", "l1loss(args, lambda:float, reduction:ReductionType=Mean)", write=reduction_as_text)
 
 
 @lowers("L1", domain=DOMAIN)
@@ -142,6 +159,7 @@ operator(
     gradients=[gradient("IdentityLossGrad")],
     popxl=PopxlClass("IdentityLossOp", domain="ai.graphcore"),
 )
+builder_method("IdentityLoss", "identityloss(args, reduction:ReductionType=Mean)", write=reduction_as_text)
 
 
 @lowers("IdentityLoss", domain=DOMAIN)

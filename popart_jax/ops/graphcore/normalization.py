@@ -11,10 +11,13 @@ import numpy as np
 from jax import lax
 
 from ...errors import popart_exception
+from ..builder_methods import builder_method
 from ..normalization import group_standardise, per_channel, popart_batch_norm, wide
 from ..operator import operator
 from ..registry import Options, OutputCount, lowers
 from .losses import DOMAIN
+
+builder_method("GroupNormalization", "groupnormalization(args, num_groups:int, epsilon:float=1e-05) -> 3")
 
 
 @lowers("GroupNormalization", domain=DOMAIN)
@@ -33,6 +36,12 @@ def _strided_order(channels: int, groups: int) -> np.ndarray:
     if channels % groups:
         raise popart_exception(f"{channels} channels can't be divided into {groups} groups.")
     return np.arange(channels).reshape(-1, groups).T.reshape(-1)
+
+
+builder_method(
+    "BatchNormalization",
+    "batchnormalization(args, num_outputs:int, epsilon:float=1e-05, momentum:float=0.9) -> n<=5",
+)
 
 
 @lowers("BatchNormalization", domain=DOMAIN)
@@ -54,6 +63,7 @@ def batch_normalization(
 
 
 operator("NormalizeImage", gradients=())
+builder_method("NormalizeImage", "normalize_image(args, scale:float=1.0)")
 
 
 @lowers("NormalizeImage", domain=DOMAIN)

@@ -12,6 +12,7 @@ import numpy as np
 from jax.experimental import io_callback
 
 from ...errors import ProgramAborted, popart_exception
+from ..builder_methods import builder_method
 from ..operator import EFFECT, MOVES_DATA, PopxlClass, gradient, operator
 from ..registry import NodeRef, lowers
 from ..stopping import stop_if
@@ -78,6 +79,12 @@ operator(
     gradients=[gradient("PrintTensor")],
     popxl=PopxlClass("PrintTensorOp", domain="ai.graphcore"),
 )
+builder_method(
+    "PrintTensor",
+    "printtensor(args, print_gradient:int=1, debugContext:debug='', title:str='', "
+    "summariseThreshold:int=1000, edgeItems:int=3, maxLineWidth:int=75, digits:int=8, floatFormat:int=0, "
+    "separator:str=' ', openBracket:str='[', closeBracket:str=']')",
+)
 
 
 @lowers("PrintTensor", domain=DOMAIN)
@@ -93,6 +100,7 @@ def print_tensor(
 
 
 operator("Abort", EFFECT, gradients=())
+builder_method("Abort", "abort(args=[]) -> 0")
 
 
 @lowers("Abort", domain=DOMAIN)

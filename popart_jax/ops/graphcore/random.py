@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import popart_exception
+from ..builder_methods import builder_method
 from ..dropout import check_ratio, drop
 from ..operator import RANDOM, PopxlClass, gradient, operator
 from ..registry import Key, Training, lowers
@@ -16,6 +17,7 @@ operator(
     gradients=[gradient("ShapedDropoutGrad")],
     popxl=PopxlClass("ShapedDropoutOp", domain="ai.graphcore"),
 )
+builder_method("ShapedDropout", "shapeddropout(args, shape:ints, ratio:float=0.5)")
 
 
 @lowers("ShapedDropout", domain=DOMAIN)

@@ -7,6 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from ...errors import popart_exception
+from ...model.node_parts import NodeParts
+from ..builder_methods import builder_method
 from ..lstm_scan import lstm_scan
 from ..recurrent import project, time_mask
 from ..registry import lowers
@@ -19,6 +21,13 @@ _TO_ONNX = (1, 3, 0, 2)
 def _check(name: str, given: tuple[int, ...], expected: tuple[int, ...]) -> None:
     if given != expected:
         raise popart_exception(f"Bad {name} shape {list(given)}, expected {list(expected)}")
+
+
+def _write(parts: NodeParts) -> None:
+    parts.attributes["output_full_sequence"] = parts.attributes.pop("outputFullSequence")
+
+
+builder_method("LSTM", "lstm(args, outputFullSequence:int=1) -> 2", write=_write)
 
 
 @lowers("LSTM", domain=DOMAIN)

@@ -8,7 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ...enums import ScatterReduction
 from ...errors import popart_exception
+from ...model.node_parts import NodeParts
+from ..builder_methods import builder_method
 from ..operator import ROUNDS, PopxlClass, gradient, operator
 from ..pooling import lowest
 from ..registry import lowers
@@ -22,6 +25,7 @@ def _axis(axis: int, rank: int, op: str) -> int:
 
 
 operator("GroupedGather", gradients=[gradient("GatherGrad", "g x1")])
+builder_method("GroupedGather", "groupedgather(args=[], axis:int=0, group_size:int=1)")
 
 
 @lowers("GroupedGather", domain=DOMAIN)
@@ -135,11 +139,23 @@ def _fit_index(src: jax.Array, index: jax.Array, axis: int, broadcast: bool) -> 
     return src, index.reshape(-1)
 
 
+def _write(parts: NodeParts) -> None:
+    kind = parts.attributes["reduction"]
+    parts.attributes["reduction"] = "none" if kind is ScatterReduction.NoReduction else kind.name.lower()
+
+
 operator(
     "ScatterReduce",
     ROUNDS,
     gradients=[gradient("ScatterReduceGrad", "g x0 x1 y0", of=(0, 2))],
     popxl=PopxlClass("ScatterReduceOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
+)
+builder_method(
+    "ScatterReduce",
+    "groupedscatterreduce(args=[], axis_size:int, axis:int=-1, reduction:ScatterReduction=Sum, "
+    "group_size:int=1, enable_index_broadcast:int=1)",
+    "scatterreduce(args=[], axis_size:int, axis:int=-1, reduction:ScatterReduction=Sum, enable_index_broadcast:int=1)",
+    write=_write,
 )
 
 

@@ -11,7 +11,9 @@ from jax import lax
 
 from ...enums import DataType
 from ...errors import popart_exception
+from ...model.node_parts import NodeParts
 from ..arrays import namespace
+from ..builder_methods import builder_method
 from ..operator import EXPENSIVE, INDEX_RESULT, MOVES_DATA, NOT_OUTLINED, PopxlClass, gradient, operator
 from ..registry import lowers
 from .losses import DOMAIN
@@ -39,9 +41,19 @@ def resolve_shape(sizes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, 
     return target
 
 
+def _write_reshape(parts: NodeParts) -> None:
+    parts.attributes.setdefault("shape", [])  # builders leave empty lists out
+
+
+builder_method("Reshape", "reshape(args:str, shape:ints)", write=_write_reshape)
+
+
 @lowers("Reshape", domain=DOMAIN)
 def reshape(x, /, *, shape):
     return x.reshape(resolve_shape(x.shape, shape))
+
+
+builder_method("Slice", "slice(args, ends:ints, starts:ints, axes:ints)")
 
 
 @lowers("Slice", domain=DOMAIN)
@@ -54,6 +66,7 @@ def slice_(x, /, *, starts=(), ends=(), axes=(), steps=()):
 
 
 operator("Reverse", gradients=[gradient("ReverseGrad")], view="ReverseInplace")
+builder_method("Reverse", "reverse(args, dimensions:ints)")
 
 
 @lowers("Reverse", domain=DOMAIN)
@@ -75,6 +88,7 @@ operator(
     view="SubsampleInplace",
     popxl=PopxlClass("SubsampleOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
 )
+builder_method("Subsample", "subsample(args, strides:ints)")
 
 
 @lowers("Subsample", domain=DOMAIN)
@@ -85,6 +99,9 @@ def subsample(x, /, *, strides=()):
     if strides and len(strides) != x.ndim:
         raise popart_exception(f"Subsample: {len(strides)} strides for a tensor of rank {x.ndim}")
     return x[tuple(slice(None, None, s) for s in strides)]
+
+
+builder_method("DepthToSpace", "depthtospace(args, blocksize:int, mode:str)")
 
 
 @lowers("DepthToSpace", domain=DOMAIN)
@@ -101,6 +118,7 @@ def depth_to_space(x, /, *, blocksize, mode="DCR"):
 
 
 operator("TensorRemap", gradients=[gradient("TensorRemap")])
+builder_method("TensorRemap", "tensorremap(args, remap_type:int=0, debugPrefix:debug='')")
 
 
 @lowers("TensorRemap", domain=DOMAIN)
@@ -109,7 +127,18 @@ def tensor_remap(x, reference=None, /, *, remap_type=0):
     return x
 
 
+def _write_init(parts: NodeParts) -> None:
+    parts.attributes.setdefault("shape", [])
+    parts.attributes["tensor_type"] = 0
+
+
 operator("Init", MOVES_DATA | NOT_OUTLINED, gradients=(), popxl=PopxlClass("InitOp", domain="ai.graphcore"))
+builder_method(
+    "Init",
+    "init(shape:ints, data_type:int, init_type:int, batch_axis:int)",
+    "init(shape:ints, data_type:int, init_type:int)",
+    write=_write_init,
+)
 
 
 @lowers("Init", domain=DOMAIN)
@@ -135,6 +164,7 @@ def zeros_like(x, /, *, dtype=None):
 
 
 operator("Sort", INDEX_RESULT, gradients=[gradient("ScatterDataGrad", "g y1")])
+builder_method("Sort", "sort(args=[], axis:int=-1, descending:int=0, stable:int=0) -> 2")
 
 
 @lowers("Sort", domain=DOMAIN)
@@ -149,6 +179,7 @@ operator(
     gradients=[gradient("ReduceMedianGrad", "g y1", kernel=True)],
     popxl=PopxlClass("ReduceMedianOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
 )
+builder_method("ReduceMedian", "reducemedian(args, axes:ints?, keepdims:int=1) -> 2")
 
 
 @lowers("ReduceMedian", domain=DOMAIN)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
+from ..builder_methods import builder_method
 from ..operator import operator
 from ..registry import lowers
 from .losses import DOMAIN
@@ -33,6 +34,7 @@ def _check_rank(name: str, x: jax.Array, rank: int) -> None:
 
 
 operator("SplineBasis", gradients=())
+builder_method("SplineBasis", "splinebasis(args=[], degree:int) -> 2")
 
 
 @lowers("SplineBasis", domain=DOMAIN)
@@ -60,6 +62,7 @@ def spline_basis(pseudo, kernel_size, is_open_spline, /, *, degree=0):
 
 
 operator("SplineWeighting", gradients=())
+builder_method("SplineWeighting", "splineweighting(args=[])")
 
 
 @lowers("SplineWeighting", domain=DOMAIN)

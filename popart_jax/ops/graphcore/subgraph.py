@@ -9,11 +9,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
+from ..builder_methods import builder_method
 from ..operator import MOVES_DATA, PopxlClass, operator
 from ..registry import lowers
 from .losses import DOMAIN
 
 operator("Call", MOVES_DATA, popxl=PopxlClass("CallOp", domain="ai.graphcore"))
+builder_method("Call", "call(args, num_outputs:int, callee:builder) -> n")
 
 
 @lowers("Call", domain=DOMAIN)
@@ -35,6 +37,10 @@ def _unpack(data: Any, offsets: Any, lengths: Any, longest: int) -> jax.Array:
 
 
 operator("PackedDataBlock", gradients=(), removed_by="PackedDataBlock")
+builder_method(
+    "PackedDataBlock",
+    "packedDataBlock(args, maxSequenceLengths:ints, resultSize:int, callbackBatchSize:int, callback:builder)",
+)
 
 
 @lowers("PackedDataBlock", domain=DOMAIN)
