@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
 from ipu_model.planner.reduction import plan_reduction
+from ipu_model.planner.reduction.stages import Stage
+from ipu_model.planner.steps import exchange_start
 from ipu_model.walk.program import Op, Tensor
 
-SLOWER = {"argmax": 3.0, "argmin": 3.0, "reduce_precision": 1.0}  # an index travels beside each value
-LAUNCH = 0.4  # of what a stage costs: its compute set without the exchange before it
+#: What the library calls each operation. An index travels beside each value of argmax and argmin.
+OPERATIONS = {
+    "reduce_sum": "ADD", "reduce_prod": "MUL", "reduce_max": "MAX", "reduce_min": "MIN", "reduce_and": "AND",
+    "reduce_or": "OR", "argmax": "MAX", "argmin": "MIN",
+}  # fmt: skip
+SLOWER = {"argmax": 3.0, "argmin": 3.0}
 
 
 def price(op: Op, ctx: Context) -> OpCost:
@@ -20,27 +26,20 @@ def price(op: Op, ctx: Context) -> OpCost:
 
 
 def reduce_cost(source: Tensor, axes: tuple[int, ...], out: Tensor, ctx: Context, name: str) -> OpCost:
-    """The plan's cycles less those that a whole program costs: here it is one step of a larger one."""
-    plan = plan_reduction(source.shape, axes, ctx.target, "half" if source.width < 4 else "float")
-    cycles = plan.breakdown(ctx.target)
-    launch = LAUNCH * ctx.target.fitted.get("reduce.stages", 0.0)
-    held = Superstep(
-        "Reduce/onTile", launch + cycles["rows"] * SLOWER.get(name, 1.0), tiles=plan.tiles,
-        vertices=plan.tiles, vertex=f"popops::Reduce<{name},{source.dtype}>", settled=True,
-        balance=min(1.0, source.nbytes / max(1.0, plan.tiles * plan.tile_bytes["inputs"])),
+    """The stages of the plan; what launching a program costs is left out, here it is one step of a larger one."""
+    data = "half" if source.width < 4 else "float"
+    plan = plan_reduction(source.shape, axes, ctx.target, data, OPERATIONS.get(name, "ADD"))
+    steps = tuple(_superstep(stage, source, name, ctx) for stage in plan.detail.stages)
+    return OpCost(steps, flops=source.size, temporary=plan.temporary_bytes, outputs=(ctx.spread(out),), layout="linear")
+
+
+def _superstep(stage: Stage, source: Tensor, name: str, ctx: Context) -> Superstep:
+    start = exchange_start(ctx.target.machine) if stage.received else 0.0
+    return Superstep(
+        f"Reduce/{stage.name}", stage.compute * SLOWER.get(name, 1.0), start + ctx.move(stage.received),
+        received=stage.received_by_all, tiles=stage.tiles, vertices=int(stage.state.sum()),
+        vertex=f"popops::Reduce<{name},{source.dtype}>", settled=True, balance=stage.balance,
     )  # fmt: skip
-    steps = [held]
-    spread = ctx.spread(out)
-    if plan.quantities["stages"]:
-        partials = plan.detail["outputs"] * 4.0 * plan.detail["stages"]
-        steps.append(
-            Superstep(
-                "Reduce/stage", cycles["stages"], received=partials, tiles=spread.tiles, vertices=spread.tiles,
-                vertex=f"popops::Reduce<{name},float32>", settled=True,
-            )
-        )  # fmt: skip
-    temporary = 4.0 * min(plan.tile_bytes["inputs"] / source.width, plan.detail["outputs"])
-    return OpCost(tuple(steps), flops=source.size, temporary=temporary, outputs=(spread,), layout="linear")
 
 
 def argument(op: Op, ctx: Context) -> OpCost:

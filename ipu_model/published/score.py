@@ -20,7 +20,6 @@ GROUPS: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
     (frozenset({"conv", "fc", "gemm", "oct_conv"}), ("conv.", "fc.", "gemm.", "oct.")),
     (frozenset({"lstm", "gru"}), ("conv.lstm", "conv.gru", "rnn.")),
     (frozenset({"pooling"}), ("pooling.",)),
-    (frozenset({"reduction"}), ("reduce.",)),
     (frozenset({"embedding"}), ("embedding.",)),
     (frozenset({"ctc_loss"}), ("ctc.",)),
     (frozenset({"matrix_solver"}), ("solver.",)),

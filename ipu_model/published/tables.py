@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +11,6 @@ from ipu_model.planner.ctc import plan_ctc
 from ipu_model.planner.embedding import plan_embedding
 from ipu_model.planner.plan import Plan
 from ipu_model.planner.pooling import PoolParams, plan_pooling
-from ipu_model.planner.reduction import plan_reduction
 from ipu_model.planner.rnn import plan_gru, plan_lstm
 from ipu_model.planner.solver import plan_cholesky, plan_triangular_solve
 from ipu_model.published.benchmark import Benchmark
@@ -69,21 +67,6 @@ def pooling(p: Params, data: str, target: Target) -> Benchmark:
         _linear("pooling.memory", memory),
         _linear("pooling.max_tile", spread, target.machine.memory_element),
     )
-
-
-def reduction(p: Params, data: str, target: Target) -> Benchmark:
-    """One reduction of a linearly mapped tensor."""
-    shape = tuple(p["shape"])
-    dims = tuple(p["dims"]) if isinstance(p["dims"], list) else (p["dims"],)
-    plan = plan_reduction(shape, dims, target, data)
-    # the small strided vertex adds up one run of rows; several runs and squares take the general one, with its lists
-    contiguous = len(dims) == 1 or all(b - a == 1 for a, b in itertools.pairwise(sorted(dims)))
-    kind = "strided" if contiguous and p.get("operation", "ADD") == "ADD" else "general"
-    memory = {"inputs": math.prod(shape) * SIZES[data], kind: plan.tiles}
-    staged = plan.detail["stages"] > 1 and contiguous
-    start = {FIXED: target.machine.memory_element + 56.0} if staged else {}
-    spread = {} if staged else {"reduce.max_tile.inputs": plan.tile_bytes["inputs"], f"reduce.max_tile.{kind}": 1.0}
-    return Benchmark(of_plans([plan]), _linear("reduce.memory", memory), Formula(({**start, **spread},)))
 
 
 def embedding(p: Params, data: str, target: Target) -> Benchmark:
@@ -177,7 +160,6 @@ def _recurrent(planner: Callable[..., Plan], gates: int, p: Params, data: str, t
 
 OPS: dict[str, Callable[[Params, str, Target], Benchmark]] = {
     "pooling": pooling,
-    "reduction": reduction,
     "embedding": embedding,
     "ctc_loss": ctc,
     "matrix_solver": solver,

@@ -12,7 +12,7 @@ from ipu_model.planner.ctc import plan_ctc
 from ipu_model.planner.embedding import plan_embedding, update_cycles
 from ipu_model.planner.mapping import linear_share, split_regions
 from ipu_model.planner.pooling import PoolParams, plan_pooling
-from ipu_model.planner.reduction import contributing_tiles, plan_reduction
+from ipu_model.planner.reduction import plan_reduction
 from ipu_model.planner.rnn import plan_gru, plan_lstm
 from ipu_model.planner.solver import cholesky_block, plan_cholesky, plan_triangular_solve, triangular_vector
 
@@ -51,36 +51,6 @@ def test_pooling_backward_costs_more_than_forward():
 
 def test_pooling_with_a_stride_is_cheaper():
     assert plan_pooling(pool(stride=2), MK2).quantities["compute"] < plan_pooling(pool(), MK2).quantities["compute"]
-
-
-@pytest.mark.parametrize(
-    ("shape", "dims", "share", "tiles"),
-    [((16, 64), (1,), 64, 1), ((16, 64), (0,), 64, 16), ((4, 3136, 8), (1,), 84, 299), ((8, 64), (1,), 16, 4)],
-)
-def test_tiles_that_share_an_output(shape, dims, share, tiles):
-    assert contributing_tiles(shape, dims, share) == tiles
-
-
-def test_reduction_needs_more_stages_when_more_tiles_meet():
-    few = plan_reduction((16, 4, 16, 32, 8), (1, 3), MK1)
-    many = plan_reduction((4, 12544, 8), (1,), MK1)
-    assert few.detail["stages"] < many.detail["stages"]
-    assert few.cycles(MK1) < many.cycles(MK1)
-
-
-@pytest.mark.parametrize(
-    ("shape", "dims", "stages"),
-    [((16, 4, 16, 32, 8), (1, 3), 1), ((128, 16, 8, 16), (0, 2), 2), ((4, 3136, 8), (1,), 2), ((8, 64), (1,), 0)],
-)
-def test_stages_of_a_reduction(shape, dims, stages):
-    # few tiles hold parts of an output: straight there; hundreds do: an intermediate stage; one does: no exchange
-    assert plan_reduction(shape, dims, MK1.replace(tiles=1024)).detail["stages"] == stages
-
-
-def test_rows_on_a_tile_lengthen_a_reduction_without_more_stages():
-    short, long = (plan_reduction((4, rows, 8), (1,), MK1) for rows in (3136, 25088))
-    assert short.quantities["stages"] == long.quantities["stages"]
-    assert long.quantities["rows"] > 5 * short.quantities["rows"]
 
 
 def test_embedding_holds_its_table_and_what_is_added_to_it():

@@ -1,0 +1,199 @@
+"""The plan of a reduction: a local stage, intermediate stages, an output stage."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ipu_model.planner.plan import Plan
+from ipu_model.planner.reduction.held import Box, Group, View, common_order, cut_for_workers, groups, linear_starts
+from ipu_model.planner.reduction.stages import Interval, Partials, Stage, enough, intermediate, output
+from ipu_model.planner.reduction.start import start_tile
+from ipu_model.planner.reduction.vertices import SIZES, Kind
+from ipu_model.planner.reduction.workers import on_workers
+from ipu_model.planner.steps import LAUNCH, ROTATED_COPY, exchange_start
+from ipu_model.target import Machine, Target
+
+FLOAT_SUMS = ("ADD", "SQUARE_ADD", "MUL", "LOG_ADD")  # halves are accumulated as floats
+LEAST_FORMS = 8  # of the ways in which tiles hold their share so many are priced at least, and more while
+MOST_ELEMENTS = 1 << 16  # their elements are no more than these
+MOST_VOTES = 4096  # different shares that take part in finding a common order of the columns
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How a reduction runs.
+
+    Attributes
+    ----------
+    stages : tuple of Stage
+        In order; the first is local, without an exchange, unless every tile holds one value of each column.
+    sources : int
+        Tiles that hold parts of one column before the first exchange.
+    rotated : bool
+        Whether a tile has to bring its columns into order.
+    share : int
+        Elements on the fullest tile.
+    start : int
+        The tile that the first intermediate result goes to.
+    """
+
+    stages: tuple[Stage, ...]
+    sources: int
+    rotated: bool
+    share: int
+    columns: int
+    start: int
+
+
+def plan_reduction(
+    shape: Sequence[int],
+    dims: Sequence[int],
+    target: Target,
+    data: str = "half",
+    operation: str = "ADD",
+    as_table: bool = False,
+) -> Plan:
+    """Plan a reduction of a linearly mapped tensor over `dims`.
+
+    Parameters
+    ----------
+    operation : str
+        ``ADD``, ``SQUARE_ADD``, ``MUL``, ``MIN``, ``MAX``, ``AND``, ``OR`` or ``LOG_ADD``.
+    as_table : bool
+        Price with the estimators of the benchmark table's library, slips included (`Kind`).
+
+    Returns
+    -------
+    Plan
+        Its `detail` is a `Reduction`.
+    """
+    return _plan(tuple(shape), tuple(sorted(dims)), target.machine, data, operation, as_table)
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(
+    shape: tuple[int, ...], dims: tuple[int, ...], machine: Machine, data: str, operation: str, as_table: bool
+) -> Plan:
+    view, tiles = View.of(shape, dims), machine.tiles
+    starts = linear_starts(view.elements, data, tiles)
+    accumulated = "float" if operation in FLOAT_SUMS else data
+    kind = Kind(operation, data, accumulated, as_table)
+    boxes = [view.boxes(a, b) for a, b in itertools.pairwise(starts)]
+    partials = Partials(tuple(_merged(each) for each in boxes), view.columns)
+    sources = int(partials.cuts()[1].max())
+    stages: list[Stage] = []
+    rotated = False
+    if sources == 1 or any(_several(each) for each in boxes):
+        local, rotated = _local(view, starts, boxes, kind, tiles)
+        stages.append(local)
+        kind = kind.after()
+    kept = tuple(n for d, n in enumerate(shape) if d not in dims)
+    start = start_tile(view.elements // view.columns, view.columns, kept, kind.operation, tiles)
+    if sources > 1:
+        stages += meet(partials, kind, tiles, start, data)
+    found = Reduction(tuple(stages), sources, rotated, int(np.diff(starts).max()), view.columns, start)
+    return _priced(found, len(starts) - 1, machine, SIZES[data])
+
+
+def meet(
+    partials: Partials, kind: Kind, tiles: int, start: int, result: str, places: Sequence[int] | None = None
+) -> list[Stage]:
+    """Stages that bring partial results together, to the tiles of the output at last."""
+    stages: list[Stage] = []
+    sources = int(partials.cuts()[1].max())
+    while not enough(partials, sources, tiles):
+        stage, after = intermediate(partials, kind, tiles, start)
+        fewer = int(after.cuts()[1].max())
+        if fewer >= sources:
+            break
+        stages.append(stage)
+        partials, sources, kind = after, fewer, kind.after()
+    last = Kind(kind.operation, kind.source, result, kind.as_table)
+    return [*stages, output(partials, last, tiles, places, SIZES[result])]
+
+
+def _several(boxes: Sequence[Box]) -> bool:
+    """Whether a tile holds more than one value of a column."""
+    if any(values > 1 for _, _, values in boxes):
+        return True
+    spans = sorted((c, c + n) for c, n, _ in boxes)
+    return any(b > c for (_, b), (c, _) in itertools.pairwise(spans))
+
+
+def _merged(boxes: Sequence[Box]) -> tuple[Interval, ...]:
+    """The columns of some boxes, as few stretches as possible."""
+    found: list[Interval] = []
+    for a, b in sorted((c, c + n) for c, n, _ in boxes):
+        if found and a <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], b))
+        else:
+            found.append((a, b))
+    return tuple(found)
+
+
+def _local(view: View, starts: Sequence[int], boxes: Sequence[list[Box]], kind: Kind, tiles: int) -> tuple[Stage, bool]:
+    """Adds up what each tile holds; tiles that hold their share alike are priced once."""
+    origin = [min(c for c, _, _ in each) for each in boxes]
+    forms: dict[tuple[Box, ...], list[int]] = {}
+    for tile, each in enumerate(boxes):
+        forms.setdefault(tuple((c - origin[tile], n, k) for c, n, k in each), []).append(tile)
+    chosen = list(forms.values())
+    most = max(LEAST_FORMS, MOST_ELEMENTS // int(np.diff(starts).max()))
+    if len(chosen) > most:
+        chosen = [chosen[i * len(chosen) // most] for i in range(most)]
+    size, rotated, compute = SIZES[kind.result], False, 0.0
+    held, state = np.zeros(tiles), np.zeros(tiles)
+    found = [groups(view.column_of(starts[members[0]], starts[members[0] + 1])) for members in chosen]
+    after = _order(found, chosen, origin)
+    for members, own in zip(chosen, found, strict=True):
+        pieces = cut_for_workers(own, kind)
+        sets = on_workers([p.work for p in pieces], kind)
+        copied = any(_turned(p.columns, origin[t] - origin[members[0]], after) for t in members for p in pieces)
+        rotated |= copied
+        compute = max(compute, sets.cycles + (ROTATED_COPY if copied else 0.0))
+        held[members] = (sets.parts + sum(len(p.columns) for p in pieces)) * size
+        state[members] = sets.vertices
+    return Stage("Local", 0.0, compute, held, state, 0, len(boxes)), rotated
+
+
+def _order(found: Sequence[list[Group]], chosen: Sequence[list[int]], origin: Sequence[int]) -> dict[int, int] | None:
+    """What follows each column in the order that the tiles agree on; None for the natural order."""
+    if all((np.diff(g.columns) == 1).all() for own in found for g in own):
+        return None
+    form = {t: i for i, members in enumerate(chosen) for t in members}
+    seen = dict.fromkeys((form[t], origin[t]) for t in sorted(form))
+    return common_order([g.columns + at - origin[chosen[i][0]] for i, at in list(seen)[:MOST_VOTES] for g in found[i]])
+
+
+def _turned(columns: np.ndarray, moved: int, after: dict[int, int] | None) -> bool:
+    """Whether columns that one worker adds up do not follow each other in the order that the tiles agree on."""
+    if after is None:
+        return False
+    names = (columns + moved).tolist()
+    return any(after.get(a) != b for a, b in itertools.pairwise(names))
+
+
+def _priced(found: Reduction, used: int, machine: Machine, size: int) -> Plan:
+    exchanges = [s for s in found.stages if s.received]
+    quantities = {
+        "launch": LAUNCH,
+        "start": len(exchanges) * exchange_start(machine),
+        "vertices": sum(s.compute for s in found.stages),
+        "received": sum(s.received for s in exchanges) / machine.exchange_bytes,
+    }
+    return Plan(
+        "reduce",
+        quantities,
+        frozenset({"received"}),
+        exact=frozenset(quantities),
+        method="reduce",
+        tiles=used,
+        temporary_bytes=float(max(s.held.max() for s in found.stages)) if found.stages else 0.0,
+        tile_bytes={"inputs": float(found.share * size), "outputs": float(found.columns * size / machine.tiles)},
+        detail=found,
+    )

@@ -1,0 +1,184 @@
+"""Estimates of the library's reduction vertices, in worker bundles, and which of them a worker's list becomes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ipu_model.planner.conv_params import cdiv
+
+SIZES = {"half": 2, "float": 4}
+SUMS = ("ADD", "SQUARE_ADD")
+GENERAL = ("MUL", "AND", "OR")  # have no vertices of special forms
+LOG_ADD = {"float": 23, "half": 12}  # bundles of one addition of logarithms
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One reduction on a tile: each of `out` columns is the sum of `rows` runs of `inner` values.
+
+    Attributes
+    ----------
+    stride : int
+        Elements from one row to the next.
+    pieces : int
+        Stretches of memory that hold the values; 1 for regular input.
+    """
+
+    out: int
+    rows: int
+    inner: int = 1
+    stride: int = 0
+    pieces: int = 1
+
+    @property
+    def values(self) -> int:
+        return self.out * self.rows * self.inner
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the values of a single column follow each other."""
+        return self.pieces == 1 and (self.inner == 1 or self.rows == 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a compute set does: the operation, the type it reads and the type it writes.
+
+    `as_table` prices as the library of the benchmark table does, which counts one output too few where the values of
+    each follow each other.
+    """
+
+    operation: str
+    source: str
+    result: str
+    as_table: bool = False
+
+    @property
+    def vector(self) -> int:
+        """Elements of the read type in 8 bytes."""
+        return 8 // SIZES[self.source]
+
+    @property
+    def result_vector(self) -> int:
+        return 8 // SIZES[self.result]
+
+    @property
+    def accumulated(self) -> int:
+        """Partial results that a loop adds at once."""
+        return 2 * self.vector if self.operation in SUMS else self.vector
+
+    @property
+    def log_add(self) -> int:
+        return LOG_ADD[self.source] if self.operation == "LOG_ADD" else 1
+
+    def after(self) -> Kind:
+        """The same one step later: results are read, squares are squares already."""
+        return Kind(
+            "ADD" if self.operation == "SQUARE_ADD" else self.operation, self.result, self.result, self.as_table
+        )
+
+
+def strided(work: Work, kind: Kind) -> float:
+    stride = work.stride or work.out
+    if stride * SIZES[kind.source] % 8:
+        stride = work.out  # rows that start inside a vector are packed first
+    each = math.gcd(min(kind.accumulated, kind.vector), stride)
+    return 24 + 6 * cdiv(work.out, each) + kind.log_add * work.rows * work.out // each
+
+
+def continuous(works: Sequence[Work], kind: Kind) -> float:
+    n = works[0].values
+    width = 1 if kind.operation == "LOG_ADD" else kind.vector
+    cost = 20 if kind.operation == "LOG_ADD" and kind.source == "half" else kind.log_add
+    return 17 + (len(works) - kind.as_table) * (12 + cost * (n // width)) + (2 if n % 2 else 0)
+
+
+def single(work: Work, kind: Kind) -> float:
+    n, width = work.values, min(kind.accumulated, kind.vector)
+    return 26 + (6 if n < 6 else n // width + n % width) + (0 if kind.result == "float" else 5)
+
+
+def general(works: Sequence[Work], kind: Kind) -> float:
+    """The vertex of any form; logical operations and lists of logarithms take its plain loop."""
+    if kind.operation in ("AND", "OR", "LOG_ADD"):
+        turn = 7 + (kind.source != kind.result) + kind.log_add - 1
+        return 23 + sum(10 + work.pieces * cdiv(work.values // work.pieces, kind.vector) * turn for work in works)
+    return 33 + sum(_general_one(work, kind) for work in works)
+
+
+def _general_one(work: Work, kind: Kind) -> float:
+    width, vector, sums = kind.accumulated, kind.vector, kind.operation in SUMS
+    loops, bits = work.out // width, [2**i for i in range(6) if work.out % width >> i & 1]
+    rows = work.rows * work.inner
+
+    def store(n: int) -> int:
+        return 2 * min(n, kind.result_vector) + sums
+
+    total = 24 + 2 * math.log2(width) + loops * ((5 if sums else 3) + store(width) + 1 + 10 * work.pieces)
+    total += sum((4 if sums else 2) + store(bit) + 10 * work.pieces for bit in bits)
+    total += loops * rows * ((2 if sums else 0) + 2 + width / min(width, vector) + 3)
+    return total + sum(rows * (2 + bit / min(bit, vector) + 3) for bit in bits)
+
+
+def form(works: Sequence[Work], kind: Kind) -> str:
+    """Which vertex a list of reductions could be, all of it."""
+    if kind.operation in GENERAL:
+        return "default"
+    first = works[0]
+    alike = all(w.out == 1 and w.values == first.values and w.contiguous for w in works)
+    if alike and first.values > 1:
+        return "continuous"
+    if len(works) == 1 and first.out == 1 and kind.operation in (*SUMS, "LOG_ADD"):
+        return "single"
+    width, result = first.out * SIZES[kind.source], first.out * SIZES[kind.result]
+    if len(works) == 1 and first.inner == 1 and width % 8 == 0 and result % 4 == 0:
+        return "strided"
+    return "default"
+
+
+def cost_of(works: Sequence[Work], kind: Kind) -> float:
+    """Bundles of a list that is one vertex."""
+    chosen = form(works, kind)
+    if chosen == "continuous":
+        return continuous(works, kind)
+    if chosen == "single":
+        return single(works[0], kind)
+    return strided(works[0], kind) if chosen == "strided" else general(works, kind)
+
+
+#: How many reductions a range needs to be a vertex of its own, and what the library counts a vertex of a form as.
+LEAST = {"continuous": 4, "strided": 5}
+WEIGHT = {"continuous": 8, "strided": 10, "single": 8}
+
+
+def worker(works: Sequence[Work], kind: Kind) -> list[float]:
+    """Bundles of the vertices that one worker's list becomes."""
+    if form(works, kind) != "default" or kind.operation in GENERAL:
+        return [cost_of(works, kind)]
+    found: list[float] = []
+    rest: list[list[Work]] = []
+    at = 0
+    while at < len(works):
+        end = at + 1
+        while end < len(works) and form(works[at : end + 1], kind) == "continuous":
+            end += 1
+        part = list(works[at:end])
+        if len(part) >= LEAST.get(form(part, kind), len(part) + 1):
+            found.append(cost_of(part, kind))
+        else:
+            rest.append(part)
+        at = end
+    together = [w for part in rest for w in part]
+    apart = sum(WEIGHT.get(form(part, kind), 16 + 2 * len(part)) for part in rest)
+    if together and 16 + 2 * len(together) < apart:
+        found.append(general(together, kind))
+    else:
+        found += [cost_of(part, kind) for part in rest]
+    return found
+
+
+def columns_apart(work: Work) -> list[Work]:
+    """One reduction per column."""
+    return [replace(work, out=1)] * work.out
