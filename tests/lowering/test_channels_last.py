@@ -78,8 +78,8 @@ def transposes_left(graph, output: str, x: np.ndarray, expected) -> list[tuple[i
     """Shapes of the transposes that every run makes; checks its result."""
     halves = split(two_arguments(graph, output, x), [True] * len(graph.initializers) + [False])
     assert halves is not None
-    made = halves.early(*jax.tree.leaves(weights_of(graph)))
-    np.testing.assert_allclose(halves.late(*made, x)[0], expected, rtol=1e-4, atol=1e-5)
+    made = jax.jit(halves.early)(*jax.tree.leaves(weights_of(graph)))
+    np.testing.assert_allclose(jax.jit(halves.late)(*made, x)[0], expected, rtol=1e-4, atol=1e-5)
     late = jax.make_jaxpr(halves.late)(*made, x)
     return [e.outvars[0].aval.shape for e in late.eqns if e.primitive.name == "transpose"]
 
@@ -110,8 +110,8 @@ def weights_of(graph) -> dict[str, np.ndarray]:
     return {k: v.const_value.numpy() for k, v in graph.initializers.items()}
 
 
-def run(graph, bindings, output):
-    return jax.jit(lambda b: evaluate(graph, b, [output], Settings(OPSETS))[output])(bindings)
+def run(graph, bindings, wanted):
+    return jax.jit(lambda b: evaluate(graph, b, wanted, Settings(OPSETS)))(bindings)
 
 
 def test_values_stay_and_inner_transposes_go(case):
@@ -120,7 +120,7 @@ def test_values_stay_and_inner_transposes_go(case):
     assert channels_last(graph)
     expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})[0]
     bindings = {**weights_of(graph), "x": x}
-    np.testing.assert_allclose(run(graph, bindings, output), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(run(graph, bindings, [output])[output], expected, rtol=1e-4, atol=1e-5)
     transposed = transposes_left(graph, output, x, expected)
     assert len(transposed) == 2
     assert all(shape[0] == len(x) for shape in transposed)
@@ -139,8 +139,7 @@ def test_every_tensor_keeps_its_name_and_value(case):
     channels_last(laid_out)
     wanted = [v.name for node in plain for v in node.outputs]
     bindings = {**weights_of(plain), "x": x}
-    before = evaluate(plain, bindings, wanted, Settings(OPSETS))
-    after = evaluate(laid_out, bindings, wanted, Settings(OPSETS))
+    before, after = (run(graph, bindings, wanted) for graph in (plain, laid_out))
     for name in wanted:
         np.testing.assert_allclose(after[name], before[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
@@ -154,7 +153,7 @@ def test_a_protected_tensor_is_what_its_consumers_read(case):
             settings = Settings(OPSETS, probes={probed: probe})
             return evaluate(graph, {**weights_of(graph), "x": x}, [output], settings)[output].sum()
 
-        return jax.grad(loss)(np.zeros((2, 16, 8, 8), np.float32))
+        return jax.jit(jax.grad(loss))(np.zeros((2, 16, 8, 8), np.float32))
 
     plain, laid_out = load(proto).graph, load(proto).graph
     channels_last(laid_out, {probed})

@@ -56,23 +56,28 @@ def check(fn: Any, inputs: list[Any], which: int) -> None:
         (y, *_) = fn(*inputs[:which], x, *inputs[which + 1 :])
         return (y * jnp.cos(1.0 + jnp.arange(y.size)).reshape(y.shape)).sum()
 
-    x, step = inputs[which], 1e-5
-    direction = np.random.default_rng(8).normal(size=np.shape(x))
-    with enable_x64(True):
-        slope = jax.jit(jax.grad(f))
-        ends = [x + s * step * direction for s in (1, -1)]
-        first = (f(ends[0]) - f(ends[1])) / (2 * step)
-        second = (slope(ends[0]) - slope(ends[1])) / (2 * step)
-        near = {"rtol": 1e-4, "atol": 1e-6}
-        np.testing.assert_allclose(jax.jvp(f, (x,), (direction,))[1], first, **near)
-        np.testing.assert_allclose(jax.jacfwd(f)(x), slope(x), **near)
-        np.testing.assert_allclose(jax.jvp(slope, (x,), (direction,))[1], second, **near)
-        np.testing.assert_allclose(jax.grad(lambda v: jnp.vdot(slope(v), direction))(x), second, **near)
-        product = np.tensordot(jax.jit(jax.hessian(f))(x), direction, np.ndim(x))
-        np.testing.assert_allclose(product, second, **near)
+    x, step = np.asarray(inputs[which]), 1e-5
+    direction = np.random.default_rng(8).normal(size=x.shape)
+    slope = jax.grad(f)
+
+    def derivatives(x: Any, *ends: Any) -> dict[str, tuple[Any, Any]]:
+        """Each derivative, and the same from differences or by a simpler way."""
+        first, second = ((g(ends[0]) - g(ends[1])) / (2 * step) for g in (f, slope))
         many = jnp.stack([x, 0.9 * x])
-        np.testing.assert_allclose(jax.vmap(slope)(many)[1], slope(0.9 * x), **near)
-        np.testing.assert_allclose(jax.vmap(jax.jacfwd(f))(many)[0], slope(x), **near)
+        return {
+            "jvp": (jax.jvp(f, (x,), (direction,))[1], first),
+            "jacfwd": (jax.jacfwd(f)(x), slope(x)),
+            "jvp of grad": (jax.jvp(slope, (x,), (direction,))[1], second),
+            "grad of grad": (jax.grad(lambda v: jnp.vdot(slope(v), direction))(x), second),
+            "hessian": (jnp.tensordot(jax.hessian(f)(x), direction, x.ndim), second),
+            "vmap of grad": (jax.vmap(slope)(many)[1], slope(0.9 * x)),
+            "vmap of jacfwd": (jax.vmap(jax.jacfwd(f))(many)[0], slope(x)),
+        }
+
+    with enable_x64(True):
+        found = jax.jit(derivatives)(x, *(x + s * step * direction for s in (1, -1)))
+    for name, (ours, expected) in found.items():
+        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize(("op", "more"), [("Sqrt", []), ("Log", []), ("Pow", [np.float32(0.5)])])
@@ -83,13 +88,13 @@ def test_masked_branches_stay_finite_in_every_mode(op: str, more: list[Any]) -> 
     def f(v: Any) -> Any:
         return jnp.sum(jnp.where(v > 0, fn(v, *more)[0], 0.0))
 
-    forward, reverse = jax.jacfwd(f)(x), jax.grad(f)(x)
+    ways = (jax.hessian(f), jax.jacrev(jax.jacrev(f)), jax.jacfwd(jax.jacfwd(f)))
+    forward, reverse, *seconds = jax.jit(lambda v: [jax.jacfwd(f)(v), jax.grad(f)(v), *(way(v) for way in ways)])(x)
     np.testing.assert_allclose(forward, reverse, rtol=1e-6)
     assert np.all(np.isfinite(reverse))
-    for second in (jax.hessian(f), jax.jacrev(jax.jacrev(f)), jax.jacfwd(jax.jacfwd(f))):
-        found = np.asarray(second(x))
-        assert np.all(np.isfinite(found))
-        np.testing.assert_allclose(found[:2], 0)
+    for second in seconds:
+        assert np.all(np.isfinite(second))
+        np.testing.assert_allclose(second[:2], 0)
 
 
 def test_ties_of_a_pool_count_the_same_forward() -> None:

@@ -1,0 +1,80 @@
+"""Keeps each worker of the test run small: compiled programs are dropped as it grows, and its peak has a limit.
+
+Memory is read from ``/proc``; on systems without it nothing is dropped or checked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+GROWTH = 250  # MB after which a worker drops what was compiled: rarely enough that shared programs are compiled once
+STATUS = Path("/proc/self/status")
+_PEAKS = pytest.StashKey[dict[str, int]]()
+_START = pytest.StashKey[int]()
+
+
+def memory(field: str) -> int:
+    """MB of this process: ``VmRSS`` is what it has now, ``VmHWM`` the most it ever had; 0 where nothing tells."""
+    if not STATUS.exists():
+        return 0
+    (kilobytes,) = (line.split()[1] for line in STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
+    return int(kilobytes) // 1024
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The limit is a setting in pyproject.toml."""
+    parser.addini("worker_memory", "MB that a worker of the run may have at its peak")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the account."""
+    config.stash[_PEAKS] = {}
+    config.stash[_START] = memory("VmRSS")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Drop compiled programs, JAX's traces and garbage when the worker has grown."""
+    if memory("VmRSS") - item.config.stash[_START] < GROWTH:
+        return
+    jax.clear_caches()
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # glibc gives freed pages back only when asked
+    item.config.stash[_START] = memory("VmRSS")
+
+
+@pytest.hookimpl(optionalhook=True)  # of xdist, which may be absent
+def pytest_testnodedown(node: Any) -> None:
+    """Take over the peak of a worker that has ended."""
+    node.config.stash[_PEAKS][node.gateway.id] = getattr(node, "workeroutput", {}).get("peak", 0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the peak, and fail a run in which a worker was too large."""
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["peak"] = memory("VmHWM")
+    elif not config.stash[_PEAKS]:
+        config.stash[_PEAKS]["this process"] = memory("VmHWM")
+    if _too_large(config) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """One line for all workers, and one for each that is above the limit."""
+    peaks = ", ".join(f"{name} {peak} MB" for name, peak in config.stash[_PEAKS].items())
+    terminalreporter.write_line(f"peak memory: {peaks} (limit {config.getini('worker_memory')} MB)")
+    for name in _too_large(config):
+        terminalreporter.write_line(f"ERROR: {name} took more memory than the limit (worker_memory)", red=True)
+
+
+def _too_large(config: pytest.Config) -> list[str]:
+    limit = int(str(config.getini("worker_memory")))
+    return [name for name, peak in config.stash[_PEAKS].items() if peak > limit]
