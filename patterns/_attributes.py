@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import onnx_ir as ir
 
@@ -32,15 +32,15 @@ def make_attribute(name: str, value: Any) -> ir.Attr:
     if isinstance(value, ir.Graph):
         return ir.AttrGraph(name, value)
     if isinstance(value, ir.Tensor):
-        return ir.AttrTensor(name, value)
+        return ir.AttrTensor(name, cast("ir.TensorProtocol", value))
     if isinstance(value, Iterable):
-        items = list(value)
+        items = list(cast("Iterable[Any]", value))
         if all(isinstance(i, int) for i in items):
             return ir.AttrInt64s(name, items)
         if all(isinstance(i, (int, float)) for i in items):
             return ir.AttrFloat32s(name, [float(i) for i in items])
-    known: Any = value  # strings, tensors and graphs in lists; onnx_ir says what it does not take
-    return ir.convenience.convert_attribute(name, known)
+    # strings, tensors and graphs in lists; onnx_ir says what it does not take
+    return ir.convenience.convert_attribute(name, cast("Any", value))
 
 
 def make_node(

@@ -21,7 +21,7 @@ class PatternError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The node has the right shape but the rewrite does not apply; `why` is kept in the log."""
+    """The node has the right shape but the rewrite does not apply; `why` goes into the log."""
 
     why: str
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import onnx_ir as ir
 
@@ -40,7 +41,7 @@ class Entry:
 class SweepLog:
     """What fired and what was declined, in order."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list[Entry])
 
     @property
     def fired(self) -> list[Entry]:
@@ -59,7 +60,9 @@ class SweepLog:
 
     def __str__(self) -> str:
         lines = [f"{name}: {count} rewritten" for name, count in sorted(self.counts().items())]
-        return "\n".join(lines + [f"{e.pattern}: {e.op_type} '{e.node}' kept: {e.outcome}" for e in self.declined])
+        return "\n".join(
+            lines + [f"{e.pattern}: {e.op_type} '{e.node}' not rewritten: {e.outcome}" for e in self.declined]
+        )
 
 
 def sweep(
@@ -134,14 +137,14 @@ class _Sweep:
                 self.fired += 1
                 if self.fired > self.limit:
                     raise SweepLimitError(self._limit_message())
-        self._bury()
+        self._remove_dead()
         return self.fired > before
 
     def _requeue_all(self) -> None:
         self.queue = deque(self.graph.all_nodes())
         self.waiting = set(self.queue)
 
-    def _bury(self) -> None:
+    def _remove_dead(self) -> None:
         """Take the replaced nodes out of their graphs, all at once: one removal scans the graph's outputs."""
         by_graph: dict[ir.Graph, list[ir.Node]] = {}
         for node in self.dead:
@@ -230,7 +233,7 @@ class _Sweep:
             for old, new in zip(node.outputs, values, strict=True):
                 touched.update(old.consumers())
                 if new is not None:
-                    self._hand_over(old, new, rename or new.producer() in made)
+                    self._rewire(old, new, rename or new.producer() in made)
             self.context.detach(node, moved)
             gone = (inner for body in bodies(node) if id(body) not in moved for inner in body.all_nodes())
             self.dead.update(dict.fromkeys([node, *gone]))
@@ -239,7 +242,7 @@ class _Sweep:
         self._enqueue(made)
         self._enqueue(n for n in touched if n is not None and n not in self.dead)
 
-    def _hand_over(self, old: ir.Value, new: ir.Value, take_name: bool) -> None:
+    def _rewire(self, old: ir.Value, new: ir.Value, take_name: bool) -> None:
         """`new` takes the readers of `old`, its place among the graph outputs and, if asked, its name."""
         self.context.move_uses(old, new)
         name = old.name
@@ -249,7 +252,7 @@ class _Sweep:
             new.name = name
             new.type = old.type if new.type is None else new.type
             new.shape = old.shape if new.shape is None else new.shape
-            new.meta.update({k: v for k, v in old.meta.items() if k not in new.meta})
+            _add_missing(old.meta, new.meta)
 
     def _enqueue(self, nodes: Iterable[ir.Node]) -> None:
         for node in nodes:
@@ -267,9 +270,12 @@ def inherit(source: ir.Node, target: ir.Node) -> None:
             target.attributes[name] = attribute
     for key, value in source.metadata_props.items():
         target.metadata_props.setdefault(key, value)
-    for key, value in source.meta.items():
-        if key not in target.meta:
-            target.meta[key] = value
+    _add_missing(source.meta, target.meta)
+
+
+def _add_missing(source: MutableMapping[str, Any], target: MutableMapping[str, Any]) -> None:
+    for key, value in source.items():
+        target.setdefault(key, value)
 
 
 def op_key(node: ir.Node) -> str:

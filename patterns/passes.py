@@ -17,8 +17,8 @@ def inline_functions(model: ir.Model) -> bool:
 def remove_unused(graph: ir.Graph, operators: Operators, protected: frozenset[str] = frozenset()) -> int:
     """Remove nodes whose results nobody needs, in one backward walk; the number removed.
 
-    onnx_ir's own pass is not used: it also drops unread *outputs*, and PopART tells the modes of
-    BatchNormalization apart by their number. Ops that act by side effect and protected tensors stay.
+    onnx_ir's own pass is not used: it also drops unread *outputs*, and their number says in which mode a
+    BatchNormalization is. Ops that act by side effect and protected tensors stay.
     """
     count = 0
     for node in reversed(graph):

@@ -38,7 +38,7 @@ def fold_batch_norm(node: ir.Node, context: Context) -> Outcome:
         return Refused("an input is missing, or the shape of the weights is unknown")
     if not all(v is None or _is_given(v) for v in (scale, shift, mean, variance, weight, bias)):
         return Refused("a weight or statistic is computed while running")
-    if any(v is not None and v.dtype not in PRECISE for v in (scale, variance, weight)):
+    if any(v.dtype not in PRECISE for v in (scale, variance, weight)):
         return Refused("narrow weights would lose precision")
     epsilon = scalar(context, attribute_float(node, "epsilon", 1e-5), variance)
     deviation = context.op("Sqrt", elementwise(context, "Add", variance, epsilon), like=variance)

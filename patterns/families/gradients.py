@@ -15,8 +15,6 @@ from .._core import Outcome, Refused, Rewrite, rewrites
 from ..facts import elementwise, known, real_inputs, reshape, same_type, scalar, sum_to
 from ..operators import GRAPHCORE
 
-Formula = Callable[..., ir.Value]
-
 
 class Algebra:
     """Elementwise ops by name, with output types filled in."""
@@ -39,6 +37,15 @@ class Algebra:
     def plus(self, value: ir.Value, number: float) -> ir.Value:
         return self.Add(value, scalar(self.context, number, value))
 
+
+Value = ir.Value
+Formula = (
+    Callable[[Algebra, Value], Value]
+    | Callable[[Algebra, Value, Value], Value]
+    | Callable[[Algebra, Value, Value, Value], Value]
+    | Callable[[Algebra, Value, Value, Value, Value], Value]
+)
+"""An expression in the operands of a node, by their number."""
 
 UNARY: dict[str, tuple[str, Formula]] = {
     "SinGrad": ("SinGradOp", lambda o, g, x: o.Mul(g, o.Cos(x))),

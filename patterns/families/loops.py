@@ -201,7 +201,7 @@ def _packing_body(body: Body, node: ir.Node, callback: ir.Graph, lengths: Shape,
     graph.inputs.extend([iteration, condition, buffer])
     first = make.op("Mul", iteration, scalar_int(make, group), dtype=INT64, shape=())
     at = reshape(make, make.op("Cast", first, shape=(), dtype=UINT32, to=int(UINT32)), (1,))
-    arguments = []
+    arguments: list[ir.Value] = []
     for i, length in enumerate(lengths):
         data, offsets, sizes = node.inputs[3 * i : 3 * i + 3]
         rest = dims(data)[1:]

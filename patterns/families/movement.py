@@ -146,7 +146,8 @@ def _cuts(shape: Shape) -> set[int]:
 
 def _groups(shape: Shape, ends: list[int], labels: list[int]) -> list[list[int]]:
     """For each axis the factors it is made of, outermost first."""
-    groups, low = [], 1
+    groups: list[list[int]] = []
+    low = 1
     for length in reversed(shape):
         high = low * length
         groups.append([i for i in labels if low < ends[i] <= high])
@@ -162,9 +163,9 @@ def upsample_to_resize(node: ir.Node, context: Context) -> Outcome:
     """Resize with the same scales and mode, as opset 10 has it."""
     if "scales" in node.attributes and context.opset < _SCALES_ARE_AN_INPUT:
         return Refused("scales are an attribute: an opset before 9")
-    kept = {name: node.attributes[name].value for name in ("scales",) if name in node.attributes}
+    given = {name: node.attributes[name].value for name in ("scales",) if name in node.attributes}
     mode = attribute_string(node, "mode", "nearest")
-    return context.op("Resize", *node.inputs, like=node.outputs[0], mode=mode, **kept)
+    return context.op("Resize", *node.inputs, like=node.outputs[0], mode=mode, **given)
 
 
 @rewrites("ZerosLikeOpPattern", "ZerosLike")
@@ -195,9 +196,9 @@ def _random_like(node: ir.Node, context: Context, op_type: str) -> Outcome:
     shape = static_shape(source)
     if source is None or shape is None or source.dtype is None:
         return Refused("shape or dtype is not static")
-    kept = {n: a for n, a in node.attributes.items() if n != "dtype" and not n.startswith("__")}
+    own = {n: a for n, a in node.attributes.items() if n != "dtype" and not n.startswith("__")}
     dtype = attribute_int(node, "dtype", int(source.dtype))
-    return context.op(op_type, like=node.outputs[0], attrs={**kept, "shape": shape, "dtype": dtype})
+    return context.op(op_type, like=node.outputs[0], attrs={**own, "shape": shape, "dtype": dtype})
 
 
 @rewrites("SplitGather", "Gather")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import onnx_ir as ir
 
@@ -16,7 +17,7 @@ from .gradients import Algebra
 NAME = "OnnxForms"
 declare(Row(NAME, "Composite ONNX ops are built from PopART's own when a model is read.", None, kind="always"))
 
-FORMULAS = {
+FORMULAS: dict[str, Callable[[Algebra, ir.Value], ir.Value]] = {
     "Tan": lambda o, x: o.Div(o.Sin(x), o.Cos(x)),
     "Asinh": lambda o, x: o.Log(o.Add(x, o.Sqrt(o.plus(o.Square(x), 1.0)))),
     "Acosh": lambda o, x: o.Log(o.Add(x, o.Sqrt(o.plus(o.Square(x), -1.0)))),

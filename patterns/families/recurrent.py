@@ -61,7 +61,7 @@ def _why_not(node: ir.Node) -> str | None:
 
 def _joined(context: Context, weights: ir.Value, recurrent: ir.Value, width: int, hidden: int) -> ir.Value:
     """[1, 4H, I] and [1, 4H, H] as [4, I+H, H] in graphcore's gate order."""
-    parts = []
+    parts: list[ir.Value] = []
     for value, size in ((weights, width), (recurrent, hidden)):
         gates = reshape(context, value, (4, hidden, size))
         parts.append(transpose(context, gates, (0, 2, 1)))

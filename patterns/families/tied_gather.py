@@ -66,25 +66,25 @@ def _tied(node: ir.Node) -> ir.Node | str | None:
     data = node.inputs[0]
     if data is None or attribute_int(node, "axis", 0) != 0:
         return None
-    table, turned = _base(data)
+    table, transposed = _base(data)
     if table.producer() is not None:
         return None
     products = _products(table)
     if not products:
         return None
-    matching = [n for n, transposed in products if transposed != turned]
+    matching = [n for n, other in products if other != transposed]
     return matching[0] if matching else "Gather and MatMul read the table in the same orientation"
 
 
 def _base(value: ir.Value) -> tuple[ir.Value, bool]:
     """The table behind views, and whether an odd number of transposes lies between."""
-    turned = False
+    transposed = False
     producer = value.producer()
     while producer is not None and producer.op_type in VIEWS and producer.inputs[0] is not None:
-        turned ^= producer.op_type == "Transpose"
+        transposed ^= producer.op_type == "Transpose"
         value = producer.inputs[0]
         producer = value.producer()
-    return value, turned
+    return value, transposed
 
 
 def _products(table: ir.Value) -> list[tuple[ir.Node, bool]]:
@@ -92,10 +92,10 @@ def _products(table: ir.Value) -> list[tuple[ir.Node, bool]]:
     found: list[tuple[ir.Node, bool]] = []
     pending = [(table, False)]
     while pending:
-        value, turned = pending.pop()
+        value, transposed = pending.pop()
         for reader in value.consumers():
             if reader.op_type == "MatMul":
-                found.append((reader, turned))
+                found.append((reader, transposed))
             elif reader.op_type in VIEWS:
-                pending.append((reader.outputs[0], turned ^ (reader.op_type == "Transpose")))
+                pending.append((reader.outputs[0], transposed ^ (reader.op_type == "Transpose")))
     return found

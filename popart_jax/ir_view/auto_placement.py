@@ -1,4 +1,4 @@
-"""VirtualGraphMode.Auto: share the forward ops out over the IPUs by the bytes they hold."""
+"""VirtualGraphMode.Auto: share the forward ops out over the IPUs by the bytes that they need."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import onnx_ir as ir
 
 from ..errors import popart_exception
 from . import nodes
-from .gradient_table import gradients_of
 
-HELD = ("variable", "const")
+STORED = ("variable", "const")
 
 
 @dataclass
@@ -41,7 +40,7 @@ def assign(
     ratios
         Share of each IPU; empty for equal shares.
     training, accumulates
-        What costs memory: tensors kept for the backward pass; a gradient accumulator per variable.
+        What costs memory: activations saved for the backward pass; a gradient accumulator per variable.
 
     Raises
     ------
@@ -65,20 +64,20 @@ def assign(
 
 
 def _cost(node: ir.Node, training: bool, accumulates: bool) -> int:
-    held = sum(nodes.byte_size(v) for v in node.inputs if v is not None and v.meta.get(nodes.KIND) in HELD)
-    return held * (2 if accumulates else 1) + (_kept(node) if training else 0)
+    stored = sum(nodes.byte_size(v) for v in node.inputs if v is not None and v.meta.get(nodes.KIND) in STORED)
+    return stored * (2 if accumulates else 1) + (_saved(node) if training else 0)
 
 
-def _kept(node: ir.Node) -> int:
+def _saved(node: ir.Node) -> int:
     """Bytes of activations that the gradient ops of this op read."""
-    kept: set[ir.Value] = set()
-    for gradient in gradients_of(node.op_type):
+    saved: set[ir.Value] = set()
+    for gradient in nodes.row(node).gradient_operators:
         for token in gradient.reads:
-            if token != "g":
+            if token[0] in "xy":
                 pool = node.inputs if token[0] == "x" else node.outputs
                 chosen = pool if not token[1:].isdigit() else pool[int(token[1:]) : int(token[1:]) + 1]
-                kept.update(v for v in chosen if v is not None and v.meta.get(nodes.KIND) not in HELD)
-    return sum(nodes.byte_size(v) for v in kept)
+                saved.update(v for v in chosen if v is not None and v.meta.get(nodes.KIND) not in STORED)
+    return sum(nodes.byte_size(v) for v in saved)
 
 
 def _pieces(graph: ir.Graph, costs: dict[ir.Node, int]) -> list[Piece]:

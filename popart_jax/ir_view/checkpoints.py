@@ -23,8 +23,8 @@ class Result(NamedTuple):
     last_read: int
 
 
-def kept(results: Sequence[Result]) -> frozenset[int]:
-    """Places of the ops whose results stay, so that the peak of what is held at once is least.
+def checkpoints(results: Sequence[Result]) -> frozenset[int]:
+    """Places of the ops whose results stay, so that the peak of live memory is least.
 
     Parameters
     ----------
@@ -51,14 +51,14 @@ def _cuts(results: Sequence[Result], crossing: Sequence[int], budget: float) -> 
     """Places behind which to cut so that no stretch has more than `budget` bytes, where one op alone has not."""
     cuts: list[int] = []
     first = place = 0
-    held = 0
+    live = 0
     while place < len(results):
-        held += results[place].size
-        if held > budget and place > first:
+        live += results[place].size
+        if live > budget and place > first:
             cut = min(range(first, place), key=lambda p: (crossing[p], -p))
             cuts.append(cut)
             first = place = cut + 1
-            held = 0
+            live = 0
         else:
             place += 1
     return cuts

@@ -66,7 +66,7 @@ def _mark_kinds(graph: ir.Graph, facts: IrFacts) -> None:
 
 
 def _drop_absent_outputs(graph: ir.Graph) -> None:
-    """ONNX writes an output that is not asked for with an empty name; at the end of the list it is simply not there."""
+    """ONNX writes an absent output with an empty name; at the end of the list it is removed."""
     for node in graph.all_nodes():
         trailing = 0
         for output in reversed(node.outputs):
@@ -86,7 +86,7 @@ def _is_constant(node: ir.Node, facts: IrFacts) -> bool:
 
 
 def _fold(graph: ir.Graph, node: ir.Node, known: dict[ir.Value, np.ndarray], opset: int) -> None:
-    """Replace the node's outputs by constants; their data are kept when they are small and easy to have."""
+    """Replace the node's outputs by constants; with their data if those are small and can be computed."""
     arrays = _evaluate(node, known, opset)
     for i, output in enumerate(node.outputs):
         constant = nodes.source(output.name or "", "const", output.dtype, patterns.static_shape(output))

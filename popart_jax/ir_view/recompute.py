@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from ..ops import Trait
 from . import nodes
-from .checkpoints import Result, kept
+from .checkpoints import Result, checkpoints
 from .facts import IrFacts
 from .nodes import byte_size
 from .placement import STAGE, number
@@ -45,7 +45,7 @@ def _automatic(forward: Sequence[ir.Node], mode: str) -> Iterable[ir.Node]:
     """The ops that a mode computes again.
 
     RecomputeAll: every op. NormOnly: norms and the non-linearities on them. Pipeline: the forward stages but the last.
-    Standard: what leaves the least memory held at once.
+    Standard: what leaves the lowest peak of live memory.
     """
     if mode == "RecomputeAll":
         return forward
@@ -55,7 +55,7 @@ def _automatic(forward: Sequence[ir.Node], mode: str) -> Iterable[ir.Node]:
         last = max((number(n, STAGE) or 0 for n in forward), default=0)
         return [n for n in forward if (number(n, STAGE) or 0) < last]
     if mode == "Standard":
-        stays = kept(_results(forward))
+        stays = checkpoints(_results(forward))
         return [n for place, n in enumerate(forward) if place not in stays]
     return []
 

@@ -10,7 +10,7 @@ from . import nodes
 
 PARTIALS = "__partials_type"
 MODE, FACTOR = "__serialize_matmul_mode", "__serialize_matmul_factor"
-KEPT = ("fully_connected_pass", PARTIALS, "__available_memory", "__output_type")
+PASSED_ON = ("fully_connected_pass", PARTIALS, "__available_memory", "__output_type")
 # What the mode of the forward product means for its gradients; keys: fully_connected_pass.
 MODES = {
     0: {"input_channels": "input_channels", "output_channels": "output_channels", "reducing_dim": "reducing_dim"},
@@ -47,8 +47,8 @@ def _split(graph: ir.Graph, node: ir.Node, axes: tuple[int | None, int | None, i
             for value, axis in zip(node.inputs[:2], (lhs_axis, rhs_axis), strict=True)
         ]
         part = nodes.tensor(f"{output.name}__part{i}", output, shape=_part_shape(output, join, factor))
-        kept = {k: a for k, a in node.attributes.items() if k in KEPT}
-        graph.insert_before(node, nodes.make("MatMul", operands, [part], domain="", like=node, attributes=kept))
+        passed_on = {k: a for k, a in node.attributes.items() if k in PASSED_ON}
+        graph.insert_before(node, nodes.make("MatMul", operands, [part], domain="", like=node, attributes=passed_on))
         parts.append(part)
     name, output.name = output.name, f"{output.name}__whole"
     result = _concat(graph, node, parts, join) if join is not None else _add_up(graph, node, parts)

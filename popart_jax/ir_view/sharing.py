@@ -44,9 +44,9 @@ def share_callees(graph: ir.Graph) -> None:
             for name, attribute in list(node.attributes.items()):
                 if attribute.type == ir.AttributeType.GRAPH and node.op_type == "Call":
                     body = attribute.as_graph()
-                    kept = known.setdefault(_signature(body), body)
-                    if kept is not body:
-                        node.attributes[name] = ir.AttrGraph(name, kept)
+                    first = known.setdefault(_signature(body), body)
+                    if first is not body:
+                        node.attributes[name] = ir.AttrGraph(name, first)
 
 
 def _signature(body: ir.Graph) -> Hashable:

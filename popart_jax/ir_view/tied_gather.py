@@ -23,37 +23,37 @@ def accumulate_rows(graph: ir.Graph, facts: IrFacts) -> None:
         return
     dense = {n.inputs[0].name: n for n in graph if n.op_type == "Accumulate" and n.inputs[0] is not None}
     for node in [n for n in graph if n.op_type == GRADIENT_OP]:
-        table, turned = _table(node)
+        table, transposed = _table(node)
         accumulate = next(
             (dense[p + (table.name or "")] for p in ("Accum___", "Accl___") if p + (table.name or "") in dense), None
         )
         if accumulate is None:
             graph.remove(node, safe=True)
             continue
-        _add_rows(graph, node, accumulate, table, turned, facts)
+        _add_rows(graph, node, accumulate, table, transposed, facts)
 
 
 def _table(node: ir.Node) -> tuple[ir.Value, bool]:
     """The variable behind the forward Gather's Detach, and whether it is read transposed."""
     value = node.meta["data"]
     assert isinstance(value, ir.Value)
-    turned = False
+    transposed = False
     producer = value.producer()
     while producer is not None and producer.inputs[0] is not None:
-        turned ^= producer.op_type == "Transpose"
+        transposed ^= producer.op_type == "Transpose"
         value = producer.inputs[0]
         producer = value.producer()
-    return value, turned
+    return value, transposed
 
 
 def _add_rows(
-    graph: ir.Graph, node: ir.Node, accumulate: ir.Node, table: ir.Value, turned: bool, facts: IrFacts
+    graph: ir.Graph, node: ir.Node, accumulate: ir.Node, table: ir.Value, transposed: bool, facts: IrFacts
 ) -> None:
     total = accumulate.outputs[0]
     readers = list(total.uses())
     meta = {nodes.PASS: nodes.UPDATE, nodes.CONTEXT: nodes.NORMAL}
     target = total
-    if turned:
+    if transposed:
         shape = list(reversed(total.shape.numpy())) if total.shape is not None else None
         target = nodes.tensor(f"{total.name}__transposed", total, shape=shape)
         graph.append(

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from popart_jax.ir_view.checkpoints import Result, kept
+from popart_jax.ir_view.checkpoints import Result, checkpoints
 
 from .helpers import counts, ops, training
 
@@ -37,19 +37,19 @@ def test_chains_near_the_best_cuts():
         last = len(results) - 1
         sets = [cuts for n in range(len(results)) for cuts in combinations(range(last), n)]
         tails = [frozenset(cuts) | frozenset(range(max(cuts, default=-1) + 1, len(results))) for cuts in sets]
-        shares.append(_peak(results, kept(results)) / min(_peak(results, stays) for stays in tails))
+        shares.append(_peak(results, checkpoints(results)) / min(_peak(results, stays) for stays in tails))
     assert max(shares) <= 1.45
     assert np.mean(shares) <= 1.2
 
 
 def test_a_long_chain_needs_about_twice_the_root():
-    assert _peak(_chain([1] * 100), kept(_chain([1] * 100))) <= 22
+    assert _peak(_chain([1] * 100), checkpoints(_chain([1] * 100))) <= 22
 
 
 def test_what_is_read_far_behind_stays():
     """A residual connection crosses every cut on its way."""
     results = [Result(1, 9), *(Result(5, place + 1) for place in range(1, 9)), Result(1, 9)]
-    stays = kept(results)
+    stays = checkpoints(results)
     assert 0 in stays
     assert set(range(1, 9)) - stays
 

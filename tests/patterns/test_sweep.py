@@ -53,7 +53,7 @@ def test_refused_replacement_leaves_no_reader():
 def test_log_text():
     m = model("f (float[2] x) => (float[2] y) { a = Identity(x) y = Neg(a) }")
     log = sweep_one(m, "PostNRepl", protected=("a",))
-    assert "PostNRepl: Identity 'a' kept: tensor 'a' must keep its name" in str(log)
+    assert "PostNRepl: Identity 'a' not rewritten: tensor 'a' must keep its name" in str(log)
     assert "PostNRepl: 1 rewritten" in str(sweep_one(m, "PostNRepl"))
 
 
