@@ -217,7 +217,9 @@ def _deserialized(proto: onnx.ModelProto) -> ir.Model:
 def _check_names(proto: onnx.ModelProto) -> None:
     """The IR would keep the last of several entries of one name."""
     versions = {(entry.domain, entry.version) for entry in proto.opset_import}
+    overloads = [f"{f.domain}.{f.name}{':' * bool(f.overload)}{f.overload}" for f in proto.functions]
     named = {
+        "function": overloads,
         "input": [v.name for v in proto.graph.input],
         "initializer": [t.name for t in proto.graph.initializer],
         "opset_import": [domain for domain, _ in versions],
@@ -226,6 +228,22 @@ def _check_names(proto: onnx.ModelProto) -> None:
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
             raise popart_exception(f"Duplicate graph {what}(s) {twice}: each {what} needs a name of its own.")
+    for nodes in (proto.graph.node, *(f.node for f in proto.functions)):
+        _check_attributes_once(nodes)
+
+
+def _check_attributes_once(nodes: Iterable[onnx.NodeProto]) -> None:
+    for node in nodes:
+        names = [a.name for a in node.attribute]
+        if len(set(names)) != len(names):
+            twice = sorted(name for name, count in Counter(names).items() if count > 1)
+            raise popart_exception(
+                f"Node '{node.name or node.op_type}' has the attribute(s) {twice} more than once; which counts is unknown."
+            )
+        for attribute in node.attribute:
+            if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+                for graph in (attribute.g, *attribute.graphs):
+                    _check_attributes_once(graph.node)
 
 
 def _innermost(err: BaseException) -> BaseException:

@@ -27,10 +27,17 @@ def check_signatures(model: ir.Model, strict: bool = True) -> None:
         domain = "" if node.domain == "ai.onnx" else node.domain
         schema = _schema(node.op_type, node.version or model.opset_imports.get(domain, 1), domain)
         if schema is not None:
+            if strict and schema.deprecated:
+                raise popart_exception(
+                    f"{_described(node)} was removed in opset {schema.since_version}, which the model's follows.\n"
+                    "  fix: use its successor, or import an older opset."
+                )
             _check_counts(node, schema)
             _check_attributes(node, schema, strict)
         if node.op_type == "If" and not domain:
             _check_branches(node)
+        if node.op_type == "Loop" and not domain:
+            _check_loop(node, strict)
 
 
 @cache
@@ -87,3 +94,19 @@ def _check_branches(node: ir.Node) -> None:
         count = len(node.attributes[name].value.outputs)
         if count != len(node.outputs):
             raise popart_exception(f"{_described(node)} has {len(node.outputs)} outputs, but its {name} makes {count}.")
+
+
+def _check_loop(node: ir.Node, strict: bool) -> None:
+    """The body takes the pass, the condition and each carried value; PopART also lets it name outer tensors."""
+    body = node.attributes["body"].value
+    carried = max(len(node.inputs) - 2, 0)
+    wanted, there = 2 + carried, len(body.inputs)
+    if there < wanted or (strict and there > wanted):
+        raise popart_exception(
+            f"{_described(node)} carries {carried} value(s), so its body takes {wanted} inputs; it has {there}."
+        )
+    if len(body.outputs) < 1 + carried or len(node.outputs) > len(body.outputs) - 1:
+        raise popart_exception(
+            f"{_described(node)} carries {carried} value(s) and has {len(node.outputs)} outputs; its body makes "
+            f"{len(body.outputs)}, the condition included."
+        )

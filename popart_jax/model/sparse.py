@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
+
+from ..errors import popart_exception
 
 
 def holds_sparse(model: onnx.ModelProto) -> bool:
@@ -39,9 +42,28 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
-    out = np.zeros(tuple(sparse.dims), values.dtype)
+    shape = tuple(sparse.dims)
+    _check(sparse.values.name, values, indices, shape)
+    out = np.zeros(shape, values.dtype)
     if indices.ndim == 1:
         out.reshape(-1)[indices] = values
     else:
         out[tuple(indices.T)] = values
     return numpy_helper.from_array(out, sparse.values.name)
+
+
+def _check(name: str, values: np.ndarray, indices: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Indices of a sparse tensor: one per value, inside the shape, none twice."""
+    ends = np.asarray([math.prod(shape)] if indices.ndim == 1 else shape)
+    columns = 1 if indices.ndim == 1 else indices.shape[-1]
+    if min(shape, default=0) < 0 or indices.ndim > 2 or len(indices) != values.size or columns != len(ends):
+        raise popart_exception(
+            f"Sparse tensor '{name}' of shape {list(shape)} has {values.size} values and indices of shape "
+            f"{list(indices.shape)}; expected one index per value."
+        )
+    rows = indices.reshape(-1, columns)
+    wrong = rows[((rows < 0) | (rows >= ends)).any(axis=1)]
+    if len(wrong):
+        raise popart_exception(f"Sparse tensor '{name}' of shape {list(shape)} has the index {wrong[0].tolist()}.")
+    if len(np.unique(rows, axis=0)) != len(rows):
+        raise popart_exception(f"Sparse tensor '{name}' has an index twice.")

@@ -25,10 +25,27 @@ def check_structure(model: ir.Model) -> None:
         A newer IR version or opset than we know, no opset, or a tensor that is read without being there.
     """
     _check_versions(model)
+    _check_domains(model)
     _check_graph(model.graph, frozenset(), "the graph")
 
 
+def _check_domains(model: ir.Model) -> None:
+    imported = {"", "ai.onnx", *model.opset_imports}
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        if node.domain not in imported and node.version is None:
+            raise popart_exception(
+                f"Node '{node.name or node.op_type}' is an operator of the domain '{node.domain}', which the model does "
+                f"not import; it imports {sorted(d or 'ai.onnx' for d in model.opset_imports)}.\n"
+                f"  fix: add an opset_import of '{node.domain}'."
+            )
+
+
 def _check_versions(model: ir.Model) -> None:
+    if model.ir_version is None or model.ir_version < 1:
+        raise popart_exception(
+            f"The model has IR version {model.ir_version or 0}; versions count from 1.\n"
+            "  fix: set ir_version, as onnx.helper.make_model does."
+        )
     if model.ir_version > NEWEST_IR:
         raise popart_exception(
             f"The model has IR version {model.ir_version}; the newest known here is {NEWEST_IR}.\n"

@@ -159,6 +159,9 @@ def _plan(shape, scales, sizes, axes, roi, policy) -> list[Axis]:
     if scales is not None and sizes is not None:
         raise popart_exception("Resize: Only one of these tensors should be present: scales or sizes.")
     given = sizes if scales is None else scales
+    if given is not None and not (np.asarray(given) > 0).all():
+        what = "sizes" if scales is None else "scales"
+        raise popart_exception(f"Resize: {what} are greater than zero, got {np.asarray(given).tolist()}.")
     if given is None:
         raise popart_exception("Resize has no input for `size` or `scales`, or none of them have data.")
     if len(given) != len(axes):

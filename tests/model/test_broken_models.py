@@ -47,7 +47,54 @@ def recursive() -> onnx.ModelProto:
     return made
 
 
+def two_functions() -> onnx.ModelProto:
+    made = model(node("F", ["x"], ["y"], domain="l"), opsets=(("", 13), ("l", 1)))
+    for op in ("Neg", "Relu"):
+        made.functions.append(
+            helper.make_function("l", "F", ["a"], ["b"], [node(op, ["a"], ["b"])], [helper.make_opsetid("", 13)])
+        )
+    return made
+
+
+def axis_twice() -> onnx.ModelProto:
+    made = model(node("Softmax", ["x"], ["y"], axis=0))
+    made.graph.node[0].attribute.add(name="axis", i=1, type=onnx.AttributeProto.INT)
+    return made
+
+
+def looped(body_inputs: list[onnx.ValueInfoProto], body_outputs: int = 2) -> onnx.ModelProto:
+    calls = [node("Identity", ["c"], ["d"]), node("Neg", ["x"], ["w"]), node("Neg", ["x"], ["u"])]
+    results = [info("d", (), TensorProto.BOOL), info("w"), info("u")][:body_outputs]
+    body = helper.make_graph(calls, "b", body_inputs, results)
+    return model(node("Loop", ["n", "", "x"], ["y"], body=body), weights=[numpy_helper.from_array(np.int64(3), "n")])
+
+
+LOOP_INPUTS = [info("i", (), TensorProto.INT64), info("c", (), TensorProto.BOOL)]
+
+
+def sparse(indices: list[int], values: list[float], dims: tuple[int, ...] = (1,)) -> onnx.ModelProto:
+    made = model(ADD)
+    held = helper.make_tensor("w", TensorProto.FLOAT, [len(values)], values)
+    where = helper.make_tensor("w_indices", TensorProto.INT64, dims, indices)
+    made.graph.sparse_initializer.append(helper.make_sparse_tensor(held, where, [2, 3]))
+    return made
+
+
+SCALES = numpy_helper.from_array(np.array([1, -2], np.float32), "w")
+SIZES = numpy_helper.from_array(np.array([2, 0]), "w")
+
 BROKEN: dict[str, tuple[onnx.ModelProto, str]] = {
+    "domain not imported": (model(node("Gelu", ["x"], ["y"], domain="com.microsoft")), "the model does not import"),
+    "negative IR": (model(RELU, ir_version=-3), "IR version -3; versions count from 1"),
+    "no IR": (model(RELU, ir_version=0), "IR version 0; versions count from 1"),
+    "functions of one name": (two_functions(), r"Duplicate graph function\(s\) \['l.F'\]"),
+    "attribute twice": (axis_twice(), r"attribute\(s\) \['axis'\] more than once"),
+    "loop body of few inputs": (looped(LOOP_INPUTS), "its body takes 3 inputs; it has 2"),
+    "loop body of few outputs": (looped([*LOOP_INPUTS, info("v")], 1), "its body makes 1, the condition included"),
+    "negative sparse index": (sparse([-1], [5.0]), r"has the index \[-1\]"),
+    "sparse index beyond": (sparse([6], [5.0]), r"has the index \[6\]"),
+    "sparse index twice": (sparse([1, 1], [5.0, 6.0], (2,)), "has an index twice"),
+    "sparse indices too few": (sparse([1], [5.0, 6.0]), "one index per value"),
     "newer opset": (model(RELU, opsets=(("", 99),)), "imports opset 99 of ai.onnx; known are 1 to 28"),
     "no such opset": (model(RELU, opsets=(("", 0),)), "imports opset 0 of ai.onnx"),
     "newer IR": (model(RELU, ir_version=99), "IR version 99; the newest known here is"),
@@ -88,6 +135,28 @@ def test_broken_models(name: str, reader: Callable[[onnx.ModelProto], object]) -
     proto, message = BROKEN[name]
     with pytest.raises(popart_exception, match=message):
         reader(proto)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "given", "what"), [(["x", "", "w"], SCALES, "scales"), (["x", "", "", "w"], SIZES, "sizes")]
+)
+def test_sizes_that_resize_to_nothing(inputs: list[str], given: onnx.TensorProto, what: str) -> None:
+    made = model(node("Resize", inputs, ["y"]), weights=[given])
+    fn, params = to_jax(made)
+    with pytest.raises(popart_exception, match=f"{what} are greater than zero"):
+        fn(params, X)
+    with pytest.raises(popart_exception, match=f"{what} are greater than zero"):
+        session(made)
+
+
+def test_rules_that_only_onnx_has() -> None:
+    """PopART keeps removed operators, and lets the body of a loop name tensors of the enclosing graph."""
+    removed = model(node("Upsample", ["x", "w"], ["y"]), weights=[numpy_helper.from_array(np.ones(2, np.float32), "w")])
+    with pytest.raises(popart_exception, match="Upsample was removed in opset 10"):
+        to_jax(removed)
+    session(removed)
+    with pytest.raises(popart_exception, match="its body takes 3 inputs; it has 4"):
+        to_jax(looped([*LOOP_INPUTS, info("v"), info("x2")]))
 
 
 @pytest.mark.parametrize("text", [b"Relu", b"first"])
