@@ -238,7 +238,7 @@ def _check_attributes_once(nodes: Iterable[onnx.NodeProto]) -> None:
         if len(set(names)) != len(names):
             twice = sorted(name for name, count in Counter(names).items() if count > 1)
             raise popart_exception(
-                f"Node '{node.name or node.op_type}' has the attribute(s) {twice} more than once; which counts is unknown."
+                f"Node '{node.name or node.op_type}' has the attribute(s) {twice} more than once; which counts is open."
             )
         for attribute in node.attribute:
             if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):

@@ -34,8 +34,8 @@ def _check_domains(model: ir.Model) -> None:
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         if node.domain not in imported and node.version is None:
             raise popart_exception(
-                f"Node '{node.name or node.op_type}' is an operator of the domain '{node.domain}', which the model does "
-                f"not import; it imports {sorted(d or 'ai.onnx' for d in model.opset_imports)}.\n"
+                f"Node '{node.name or node.op_type}' is an operator of the domain '{node.domain}', which the model "
+                f"does not import; it imports {sorted(d or 'ai.onnx' for d in model.opset_imports)}.\n"
                 f"  fix: add an opset_import of '{node.domain}'."
             )
 

@@ -68,11 +68,11 @@ def test_the_current_folder_serves_where_the_models_has_none(stored: Path) -> No
 def test_a_file_that_ends_early_is_named(stored: Path) -> None:
     data = stored.with_name("m.data")
     data.write_bytes(data.read_bytes()[:-4])
-    with pytest.raises(popart.popart_exception, match="m.data' ends 4 bytes early"):
+    with pytest.raises(popart.popart_exception, match=r"m.data' ends 4 bytes early"):
         run(stored)
 
 
 def test_missing_data_are_named(stored: Path) -> None:
     stored.with_name("m.data").unlink()
-    with pytest.raises(popart.popart_exception, match="Unrecognised file name 'm.data' for externally stored tensor"):
+    with pytest.raises(popart.popart_exception, match=r"Unrecognised file name 'm.data' for externally stored tensor"):
         run(stored)
