@@ -59,8 +59,8 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Tell the peak, and fail a run in which a worker was too large."""
     config = session.config
-    if hasattr(config, "workeroutput"):
-        config.workeroutput["peak"] = memory("VmHWM")
+    if (output := getattr(config, "workeroutput", None)) is not None:  # a worker of xdist
+        output["peak"] = memory("VmHWM")
     elif not config.stash[_PEAKS]:
         config.stash[_PEAKS]["this process"] = memory("VmHWM")
     if _too_large(config) and session.exitstatus == pytest.ExitCode.OK:

@@ -1,0 +1,1 @@
+"""ONNX models of many nodes: control flow, functions, sequences, and published networks."""
