@@ -16,8 +16,8 @@ import onnx_ir as ir
 
 from ._compat.jax import enable_x64
 from .errors import popart_exception
-from .lowering.attributes import array
 from .functions.inputs import as_declared
+from .lowering.attributes import array
 from .lowering.interpreter import Settings, evaluate
 from .lowering.resolve import check_supported, find, label, needs
 from .model.load import load

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import onnx
 import onnx_ir as ir
 
@@ -11,15 +9,13 @@ from ..errors import popart_exception
 from ..logs import module_logger
 from ..model.check import check_model
 from ..model.load import from_proto
-
-if TYPE_CHECKING:
-    from .core import _BuilderCore
+from .graph import GraphUnderConstruction
 
 OPSETS = range(6, 12)
 _DEFAULT = 10
 
 
-def open_model(builder: _BuilderCore, proto: onnx.ModelProto) -> None:
+def open_model(builder: GraphUnderConstruction, proto: onnx.ModelProto) -> None:
     """Make `proto` the model of a new builder.
 
     Raises

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import operators
+from .core import _BuilderCore
 from .operators import ONNX_SETS, OperatorSet
-
-if TYPE_CHECKING:
-    from .builder import Builder
 
 _GRAPHCORE_SETS: dict[int, type[OperatorSet]] = {1: operators.AiGraphcoreOpset1}
 
@@ -19,7 +17,7 @@ class Opset:
     _sets: dict[int, type[OperatorSet]] = {}  # noqa: RUF012
     _label = ""
 
-    def __init__(self, builder: Builder, version: int) -> None:
+    def __init__(self, builder: _BuilderCore, version: int) -> None:
         if version not in self._sets and self._sets:
             raise ValueError(
                 f"There is no opset {version} of {self._label}; there are {', '.join(map(str, self._sets))}."
@@ -51,12 +49,12 @@ class AiOnnx(Opset):
     _label = "ai.onnx"
 
     def logical_if(
-        self, args: list[str], num_outputs: int, else_branch: Builder, then_branch: Builder, name: str = ""
+        self, args: list[str], num_outputs: int, else_branch: _BuilderCore, then_branch: _BuilderCore, name: str = ""
     ) -> list[str]:
         """Add an If; both branches are subgraph builders with `num_outputs` outputs."""
         return self._operators.logical_if(args, num_outputs, else_branch, then_branch, name)
 
-    def loop(self, args: list[str], num_outputs: int, body: Builder, debugContext: str = "") -> list[str]:
+    def loop(self, args: list[str], num_outputs: int, body: _BuilderCore, debugContext: str = "") -> list[str]:
         """Add a Loop over `[trip count, condition, carried values...]`."""
         return self._operators.loop(args, num_outputs, body, debugContext)
 
@@ -76,7 +74,7 @@ class AiOnnx8(AiOnnx7):
         self,
         args: list[str],
         num_outputs: int,
-        body: Builder,
+        body: _BuilderCore,
         num_scan_inputs: int,
         directions: list[int] = [],  # noqa: B006 - part of the signature, never changed
         debugContext: str = "",
@@ -92,7 +90,7 @@ class AiOnnx9(AiOnnx8):
         self,
         args: list[str],
         num_outputs: int,
-        body: Builder,
+        body: _BuilderCore,
         num_scan_inputs: int,
         scan_input_axes: list[int] = [],  # noqa: B006
         scan_input_directions: list[int] = [],  # noqa: B006
@@ -134,7 +132,7 @@ class AiGraphcore(Opset):
     _sets = _GRAPHCORE_SETS
     _label = "ai.graphcore"
 
-    def call(self, args: list[str], num_outputs: int, callee: Builder, debugName: str = "") -> list[str]:
+    def call(self, args: list[str], num_outputs: int, callee: _BuilderCore, debugName: str = "") -> list[str]:
         """Call a subgraph."""
         return self._operators.call(args, num_outputs, callee, debugName)
 
@@ -144,7 +142,7 @@ class AiGraphcore(Opset):
         maxSequenceLengths: list[int],
         resultSize: int,
         callbackBatchSize: int,
-        callback: Builder,
+        callback: _BuilderCore,
         debugName: str = "",
     ) -> str:
         """Run a subgraph over packed sequences."""
@@ -160,7 +158,7 @@ class AiGraphcoreOpset1(AiGraphcore):
 _ONNX_CLASSES = {6: AiOnnx6, 7: AiOnnx7, 8: AiOnnx8, 9: AiOnnx9, 10: AiOnnx10, 11: AiOnnx11}
 
 
-def onnx_namespace(builder: Builder, version: int) -> AiOnnx:
+def onnx_namespace(builder: _BuilderCore, version: int) -> AiOnnx:
     """The ai.onnx namespace of a version.
 
     Raises

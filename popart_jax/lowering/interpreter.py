@@ -104,6 +104,20 @@ class Walk:
         run(self.plans.of(graph, (known[name],), self.settings.opsets, inner.env, popart=self.settings.popart), inner)
         return inner.read(known[name])
 
+    def evaluate(
+        self, graph: ir.Graph, bindings: Mapping[str, Any], want: Sequence[str], opsets: Mapping[str, int]
+    ) -> dict[str, Any]:
+        """Tensors of a graph by itself, under this walk's settings but for opsets and probes; see `evaluate`."""
+        return evaluate(graph, bindings, want, replace(self.settings, opsets=opsets, probes={}))
+
+    def alone(self) -> Walk:
+        """A walk of the same settings that knows no values."""
+        return Walk(self.settings, {})
+
+    def run(self, step: Step) -> None:
+        """Run one node and enter its outputs."""
+        run_step(step, self)
+
     def storage(self, value: ir.Value) -> Storage:
         """The storage of a tensor of this graph, made when it is first written or viewed."""
         found = self.env.get(value)

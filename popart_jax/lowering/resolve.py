@@ -13,6 +13,7 @@ from ..model.structure import bodies
 from ..ops.operator import Trait
 from ..ops.registry import Lowering, facts, normal_domain, resolve
 from .effects import WRITES, Effect, effect_of
+from .schema_body import lowering_from_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,6 @@ def check_supported(graph: ir.Graph, opsets: Mapping[str, int]) -> None:
 
 def find(node: ir.Node, opsets: Mapping[str, int], *, popart: bool = False) -> Lowering | None:
     """Table row of a node under the model's opset imports, by PopART's rules where `popart` says so."""
-    from .schema_body import lowering_from_schema
-
     domain = normal_domain(node.domain)
     version = node.version or opsets.get(domain, 1)
     return resolve(domain, node.op_type, version, popart=popart) or lowering_from_schema(domain, node.op_type, version)

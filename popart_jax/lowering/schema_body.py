@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -32,14 +31,11 @@ def lowering_from_schema(domain: str, op: str, opset: int) -> Lowering | None:
 
 def run_body(*args: Any, node: NodeRef, walk: Context) -> tuple[Any, ...]:
     """Evaluate the function body of `node` on its operands."""
-    from .interpreter import evaluate
-
     types = tuple(None if x is None else _onnx_type(x) for x in args)
     body = _body(node, types, walk)
     present = {f"in{i}": x for i, x in enumerate(args) if x is not None}
     wanted = [v.name or "" for v in body.graph.outputs]
-    settings = replace(walk.settings, opsets=dict(body.opset_imports), probes={})
-    results = evaluate(body.graph, present, wanted, settings)
+    results = walk.evaluate(body.graph, present, wanted, dict(body.opset_imports))
     return tuple(results.get(f"out{i}") for i in range(len(node.outputs)))
 
 

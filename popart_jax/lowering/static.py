@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +16,26 @@ from ..model.op_names import identifier
 from ..ops.registry import Lowering, facts
 from .attributes import array
 from .bounds import HOW
+from .resolve import Step, find, label, needs
 
-if TYPE_CHECKING:
-    from .interpreter import Walk
-    from .resolve import Step
+
+class Walk(Protocol):
+    """What is asked of a walk of the interpreter."""
+
+    @property
+    def settings(self) -> Any: ...
+
+    @property
+    def env(self) -> dict[ir.Value, Any]: ...
+
+    @property
+    def outer(self) -> Walk | None: ...
+
+    def read(self, value: ir.Value) -> Any: ...
+
+    def alone(self) -> Walk: ...
+
+    def run(self, step: Step) -> None: ...
 
 
 def is_static(x: Any) -> bool:
@@ -81,8 +97,6 @@ def require(walk: Walk, node: ir.Node, position: int, row: Lowering) -> Any:
         return np.asarray(held)
     known, chain = _fold_back(walk, value)
     if known is None:
-        from .resolve import label
-
         words = _popart_words(node, position, walk) if walk.settings.popart else ""
         way = f"Or {HOW}." if row.takes_bound else ""
         raise NeedsConstantError(label(node), node.op_type, position, value.name or "", chain, words, way)
@@ -113,11 +127,7 @@ def from_constants(walk: Walk, value: ir.Value) -> Any:
 
 def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
     """Evaluate `value` from initializers' own data, or say which producers prevent it."""
-    from .interpreter import Walk as NewWalk
-    from .interpreter import run_step
-    from .resolve import Step, find, needs
-
-    fresh = NewWalk(walk.settings, {})
+    fresh = walk.alone()
     pending, chain = [value], []
     while pending:
         top = pending[-1]
@@ -146,7 +156,7 @@ def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
         lowering = find(producer, walk.settings.opsets, popart=walk.settings.popart)
         if lowering is None or "key" in lowering.context:
             return None, chain[::-1]
-        run_step(Step(producer, lowering, 0, ()), fresh)
+        fresh.run(Step(producer, lowering, 0, ()))
     return fresh.env[value], chain
 
 
