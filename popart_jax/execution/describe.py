@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..lowering.interpreter import Settings, evaluate, names
-from ..lowering.remembered import Remembered
+from ..lowering.shape_memo import ShapeMemo
 from . import update
 from .program import Program, Type
 
@@ -23,14 +23,12 @@ def graph_types(program: Program) -> dict[str, Type]:
     popart_exception
         A node can't be translated; the message names it.
     """
-    known, remembered = names(program.graph), None if program.structure.replicas > 1 else Remembered()
+    known, memo = names(program.graph), None if program.structure.replicas > 1 else ShapeMemo()
     made = [n for n, v in known.items() if v.producer() is not None]
     bindings = _structs(program)
 
     def forward(bindings: dict[str, Any], key: Any) -> dict[str, Any]:
-        settings = Settings(
-            program.opsets, program.training_mode, key, popart=True, options=program.options, remembered=remembered
-        )
+        settings = Settings(program.opsets, program.training_mode, key, popart=True, options=program.options, memo=memo)
         found = evaluate(program.graph, bindings, made, settings)
         return {n: jnp.asarray(x) for n, x in found.items() if _is_tensor(x)}
 

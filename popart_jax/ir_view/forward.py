@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
-import onnx
 import onnx_ir as ir
-from onnx import helper
 
 import patterns
 
+from ..lowering.constants import folded
 from ..model.structure import bodies
 from ..ops import Trait
 from . import body_types, nodes
@@ -26,11 +27,11 @@ def forward_graph(facts: IrFacts) -> ir.Graph:
     _mark_kinds(graph, facts)
     _drop_absent_outputs(graph)
     known: dict[ir.Value, np.ndarray] = {}
-    opset = graph.opset_imports.get("", 11)
+    opsets = {"": 11, **graph.opset_imports}
     for node in list(graph):
         _absorb_parameters(node, known, facts)
         if _is_constant(node, facts):
-            _fold(graph, node, known, opset)
+            _fold(graph, node, known, opsets)
     for node in graph.all_nodes():
         node.meta.setdefault(nodes.PASS, nodes.FORWARD)
     return graph
@@ -85,9 +86,9 @@ def _is_constant(node: ir.Node, facts: IrFacts) -> bool:
     return all(v is None or v.meta.get(nodes.KIND) == "const" for v in node.inputs)
 
 
-def _fold(graph: ir.Graph, node: ir.Node, known: dict[ir.Value, np.ndarray], opset: int) -> None:
+def _fold(graph: ir.Graph, node: ir.Node, known: dict[ir.Value, np.ndarray], opsets: Mapping[str, int]) -> None:
     """Replace the node's outputs by constants; with their data if those are small and can be computed."""
-    arrays = _evaluate(node, known, opset)
+    arrays = _evaluate(node, known, opsets)
     for i, output in enumerate(node.outputs):
         constant = nodes.source(output.name or "", "const", output.dtype, patterns.static_shape(output))
         if arrays is not None:
@@ -98,31 +99,12 @@ def _fold(graph: ir.Graph, node: ir.Node, known: dict[ir.Value, np.ndarray], ops
     graph.remove(node, safe=True)
 
 
-def _evaluate(node: ir.Node, known: dict[ir.Value, np.ndarray], opset: int) -> list[np.ndarray] | None:
+def _evaluate(node: ir.Node, known: dict[ir.Value, np.ndarray], opsets: Mapping[str, int]) -> list[np.ndarray] | None:
     if node.op_type == "Shape":
         return [np.array(patterns.static_shape(node.inputs[0]), np.int64)]
     values = [v for v in node.inputs if v is not None]
-    feeds = {v.name or "": a for v in values if (a := _data(v, known)) is not None and a.size <= LARGEST_FOLDED}
-    if node.domain not in ("", "ai.onnx") or len(feeds) < len({v.name for v in values}):
-        return None
-    proto = ir.serde.serialize_node(node)
-    try:
-        from onnx.reference import ReferenceEvaluator  # imports every operator
-
-        evaluator = ReferenceEvaluator(_single(proto, feeds, opset))
-        return [np.asarray(a) for a in evaluator.run(None, feeds)]
-    except (NotImplementedError, TypeError, ValueError, RuntimeError):  # data stay unknown, the type does not
-        return None
-
-
-def _single(node: onnx.NodeProto, feeds: dict[str, np.ndarray], opset: int) -> onnx.ModelProto:
-    """A model of one node."""
-    inputs = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()
-    ]
-    outputs = [helper.make_empty_tensor_value_info(n) for n in node.output]
-    graph = helper.make_graph([node], "fold", inputs, outputs)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    data = {v: a for v in values if (a := _data(v, known)) is not None and a.size <= LARGEST_FOLDED}
+    return folded(node, data, opsets) if len(data) == len(set(values)) else None
 
 
 def _data(value: ir.Value, known: dict[ir.Value, np.ndarray]) -> np.ndarray | None:

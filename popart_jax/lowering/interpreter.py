@@ -25,9 +25,9 @@ from .bounds import FILL, SIZE
 from .effects import Cell, Program, Storage, settle
 from .failure import described, explain, lacking, node_error, unmade
 from .operand_ranks import misranked
-from .remembered import Remembered
 from .resolve import Plan, Plans, Step, label
 from .schema_body import run_body
+from .shape_memo import ShapeMemo
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Settings:
         PopART's own behaviour where it differs from ONNX (INT32 indices, ties of Round, ...); sessions set it.
     options : OperatorOptions
         Session options and pattern switches that change what operators compute.
-    remembered : Remembered or None
+    memo : ShapeMemo or None
         Set where only the types of results matter.
     """
 
@@ -58,7 +58,7 @@ class Settings:
     probes: Mapping[str, Any] = field(default_factory=dict)
     popart: bool = False
     options: OperatorOptions = DEFAULTS
-    remembered: Remembered | None = None
+    memo: ShapeMemo | None = None
 
 
 Env = dict[ir.Value, Any]
@@ -252,8 +252,8 @@ def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
         else:
             if walk.settings.popart and not has_bodies:
                 static.refuse_wide(node, operands, lowering.is_static)
-            compute, remembered = partial(_computed, step, walk, _trim(operands), kwargs), walk.settings.remembered
-            results = compute() if remembered is None else remembered.results(lowering, operands, kwargs, compute)
+            compute, memo = partial(_computed, step, walk, _trim(operands), kwargs), walk.settings.memo
+            results = compute() if memo is None else memo.results(lowering, operands, kwargs, compute)
     return results if isinstance(results, tuple) else (results,)
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from popart_jax.lowering.moves import moved, ways_back
+from popart_jax.lowering.weight_views import inverse_views, seen_as
 
 RNG = np.random.default_rng(0)
 A, B, C = (RNG.normal(size=s).astype(np.float32) for s in ((2, 3, 1, 4), (3, 5), (7,)))
@@ -19,10 +19,10 @@ def program(a, b, c):
 def test_the_way_back() -> None:
     closed = jax.make_jaxpr(program)(A, B, C)
     results = [np.asarray(x) for x in program(A, B, C)]
-    found = ways_back(closed)
+    found = inverse_views(closed)
     assert set(found) <= {0, 2}
     for argument, (result, moves) in found.items():
-        back = moved(results[result], moves)
+        back = seen_as(results[result], moves)
         np.testing.assert_array_equal(back, (A, B, C)[argument])
         assert np.may_share_memory(back, results[result])
     assert 0 in found

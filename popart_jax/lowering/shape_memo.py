@@ -1,4 +1,4 @@
-"""Types of results, remembered: where only types are wanted, operators that are alike are traced once.
+"""Memo of the types of results: where only types are wanted, operators that are alike are traced once.
 
 The layers of a network repeat: of the nodes of ResNet-50 two in three have the operands and attributes of an earlier
 one. Their results are stand-ins of the same types, which nothing computes.
@@ -15,15 +15,15 @@ import numpy as np
 from .._compat.jax import Primitive, Tracer
 from ..ops.registry import Lowering
 
-_TOLD_BY_TYPES = frozenset({"key", "n_outputs", "training", "popart", "options", "opset"})
+_IN_THE_KEY = frozenset({"key", "n_outputs", "training", "popart", "options", "opset"})
 _SMALL = 1 << 10
 
 _stand_in = Primitive("stand_in")
 _stand_in.def_abstract_eval(lambda *, aval: aval)
 
 
-class Remembered:
-    """What the operators of one walk made, by operator, attributes and types of operands."""
+class ShapeMemo:
+    """Types of the results that the operators of one walk made, by operator, attributes and types of operands."""
 
     def __init__(self) -> None:
         self._known: dict[Any, Any] = {}
@@ -36,7 +36,7 @@ class Remembered:
         compute: Callable[[], Any],
     ) -> Any:
         """What `compute` makes of these operands, or stand-ins for it."""
-        if not _TOLD_BY_TYPES.issuperset(lowering.context.values()):
+        if not _IN_THE_KEY.issuperset(lowering.context.values()):
             return compute()
         parts = [_key(x) for x in operands]
         named = [(name, _key(x)) for name, x in keywords.items()]

@@ -1,4 +1,4 @@
-"""Which weights can be read back from what was made of them, because they were only moved about."""
+"""Which weights are views of what was made of them, because that only changed their layout."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 
 from .._compat.jax import Literal
 
-Move = tuple[str, tuple[int, ...]]
+View = tuple[str, tuple[int, ...]]
 """``("transpose", permutation)`` or ``("reshape", shape)``."""
 
-Origin = tuple[int, tuple[Move, ...]]
+Origin = tuple[int, tuple[View, ...]]
 """The number of a result, and what turns it into the argument again."""
 
 
-def ways_back(closed: Any) -> Mapping[int, Origin]:
-    """For each argument of a program that a result of it holds in another order: which, and the way back.
+def inverse_views(closed: Any) -> Mapping[int, Origin]:
+    """For each argument that a result of a program holds in another order: which result, and the views that undo it.
 
     Parameters
     ----------
@@ -27,10 +27,10 @@ def ways_back(closed: Any) -> Mapping[int, Origin]:
     jaxpr = closed.jaxpr
     known: dict[Any, Origin] = {v: (i, ()) for i, v in enumerate(jaxpr.invars)}
     for eqn in jaxpr.eqns:
-        move = _undone(eqn)
-        if move is not None and eqn.invars[0] in known:
-            number, moves = known[eqn.invars[0]]
-            known[eqn.outvars[0]] = (number, (move, *moves))
+        undone = _undone(eqn)
+        if undone is not None and eqn.invars[0] in known:
+            number, views = known[eqn.invars[0]]
+            known[eqn.outvars[0]] = (number, (undone, *views))
     found: dict[int, Origin] = {}
     for number, var in enumerate(jaxpr.outvars):
         origin = None if isinstance(var, Literal) else known.get(var)
@@ -39,8 +39,8 @@ def ways_back(closed: Any) -> Mapping[int, Origin]:
     return found
 
 
-def _undone(eqn: Any) -> Move | None:
-    """What undoes an equation that only moves its operand about."""
+def _undone(eqn: Any) -> View | None:
+    """The view that undoes an equation which only changes how its operand is looked at."""
     if isinstance(next(iter(eqn.invars), None), Literal):
         return None
     if eqn.primitive.name == "transpose":
@@ -51,8 +51,8 @@ def _undone(eqn: Any) -> Move | None:
     return None
 
 
-def moved(array: np.ndarray, moves: Sequence[Move]) -> np.ndarray:
-    """A view of an array after these moves; a copy where there is no such view."""
-    for kind, value in moves:
+def seen_as(array: np.ndarray, views: Sequence[View]) -> np.ndarray:
+    """An array seen through these views in turn; a copy where there is no such view."""
+    for kind, value in views:
         array = array.transpose(value) if kind == "transpose" else array.reshape(value)
     return array

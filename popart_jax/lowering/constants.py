@@ -1,0 +1,44 @@
+"""What an operator makes of constants, for whoever rewrites or shows a graph: the numbers that the program computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from .._compat.jax import enable_x64
+from ..errors import popart_exception, poplibs_exception
+from .interpreter import Settings, Walk, run_step
+from .resolve import Step, find, needs
+from .static import is_static
+
+
+def folded(node: ir.Node, values: Mapping[ir.Value, np.ndarray], opsets: Mapping[str, int]) -> list[np.ndarray] | None:
+    """The results of a node, by PopART's rules and in the types of the model.
+
+    Parameters
+    ----------
+    node : onnx_ir.Node
+        A node without random numbers.
+    values : mapping of onnx_ir.Value to array
+        Its operands; initializers may be left out.
+    opsets : mapping of str to int
+        Opset version by domain.
+
+    Returns
+    -------
+    list of numpy.ndarray or None
+        None where an operand is missing, where nothing translates the operator, or where it refuses its operands.
+    """
+    row = find(node, opsets, popart=True)
+    if row is None or any(v not in values and v.const_value is None for v in needs(node)):
+        return None
+    walk = Walk(Settings(opsets, popart=True), dict(values))
+    try:
+        with enable_x64(True):
+            run_step(Step(node, row, 0, ()), walk)
+    except (popart_exception, poplibs_exception):
+        return None
+    results = [walk.read(v) for v in node.outputs]
+    return [np.asarray(x) for x in results] if all(map(is_static, results)) else None
