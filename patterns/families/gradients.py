@@ -62,16 +62,16 @@ UNARY: dict[str, tuple[str, Formula]] = {
 
 # (pattern, operand whose gradient it is: position among the inputs, formula before the sum over broadcast axes)
 BINARY: dict[str, tuple[str, int, Formula]] = {
-    "SubArg1Grad": ("SubtractArg1GradOp", 2, lambda o, g, a, b: o.Neg(g)),
-    "MulArg0Grad": ("MulArgGradOp", 1, lambda o, g, a, b: o.Mul(g, b)),
-    "MulArg1Grad": ("MulArgGradOp", 2, lambda o, g, a, b: o.Mul(g, a)),
-    "DivArg0Grad": ("DivArg0GradOp", 1, lambda o, g, a, b: o.Div(g, b)),
-    "DivArg1Grad": ("DivArg1GradOp", 2, lambda o, g, a, b: o.Neg(o.Div(o.Mul(g, a), o.Square(b)))),
-    "FmodArg0Grad": ("FmodArg0GradOp", 1, lambda o, g, a, b: g),
+    "SubArg1Grad": ("SubtractArg1GradOp", 2, lambda o, g, a, b, y: o.Neg(g)),
+    "MulArg0Grad": ("MulArgGradOp", 1, lambda o, g, a, b, y: o.Mul(g, b)),
+    "MulArg1Grad": ("MulArgGradOp", 2, lambda o, g, a, b, y: o.Mul(g, a)),
+    "DivArg0Grad": ("DivArg0GradOp", 1, lambda o, g, a, b, y: o.Div(g, b)),
+    "DivArg1Grad": ("DivArg1GradOp", 2, lambda o, g, a, b, y: o.Neg(o.Div(o.Mul(g, a), o.Square(b)))),
+    "FmodArg0Grad": ("FmodArg0GradOp", 1, lambda o, g, a, b, y: g),
     "PowArg0Grad": ("PowArg0GradOp", 1, lambda o, g, a, b, y: _base_gradient(o, g, a, b)),
     "PowArg1Grad": ("PowArg1GradOp", 2, lambda o, g, a, b, y: o.Mul(g, o.Mul(y, o.Log(a)))),
-    "Atan2Arg0Grad": ("Atan2Arg0GradOp", 1, lambda o, g, y, x: o.Mul(g, o.Div(x, _square_norm(o, x, y)))),
-    "Atan2Arg1Grad": ("Atan2Arg1GradOp", 2, lambda o, g, y, x: o.Neg(o.Mul(g, o.Div(y, _square_norm(o, x, y))))),
+    "Atan2Arg0Grad": ("Atan2Arg0GradOp", 1, lambda o, g, y, x, _: o.Mul(g, o.Div(x, _square_norm(o, x, y)))),
+    "Atan2Arg1Grad": ("Atan2Arg1GradOp", 2, lambda o, g, y, x, _: o.Neg(o.Mul(g, o.Div(y, _square_norm(o, x, y))))),
 }
 
 

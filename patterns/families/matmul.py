@@ -66,26 +66,24 @@ def _arrange(context: Context, value: ir.Value, padded: Shape, order: list[int],
 
 @rewrites("MatMulLhsGradOp", "MatMulLhsGrad")
 def left_gradient(node: ir.Node, context: Context) -> Outcome:
-    """dA = g @ Bᵀ, summed over batch axes that A lacks; reads (g, A, B)."""
-    gradient, lhs, rhs = node.inputs
-    if gradient is None or lhs is None or rhs is None or not _matrices(gradient, lhs, rhs):
+    """dA = g @ Bᵀ, summed over batch axes that A lacks; reads (g, B)."""
+    gradient, rhs = node.inputs
+    if gradient is None or rhs is None or not _matrices(gradient, rhs, node.outputs[0]):
         return Refused("an operand is no matrix, or shapes are not static")
-    return _gradient_product(context, node, gradient, _swap(context, rhs), lhs, 1)
+    return _gradient_product(context, node, gradient, _swap(context, rhs), 1)
 
 
 @rewrites("MatMulRhsGradOp", "MatMulRhsGrad")
 def right_gradient(node: ir.Node, context: Context) -> Outcome:
-    """dB = Aᵀ @ g, summed over batch axes that B lacks; reads (g, A, B)."""
-    gradient, lhs, rhs = node.inputs
-    if gradient is None or lhs is None or rhs is None or not _matrices(gradient, lhs, rhs):
+    """dB = Aᵀ @ g, summed over batch axes that B lacks; reads (g, A)."""
+    gradient, lhs = node.inputs
+    if gradient is None or lhs is None or not _matrices(gradient, lhs, node.outputs[0]):
         return Refused("an operand is no matrix, or shapes are not static")
-    return _gradient_product(context, node, _swap(context, lhs), gradient, rhs, 2)
+    return _gradient_product(context, node, _swap(context, lhs), gradient, 2)
 
 
-def _gradient_product(
-    context: Context, node: ir.Node, a: ir.Value, b: ir.Value, operand: ir.Value, passes: int
-) -> ir.Value:
-    left, right = dims(a), dims(b)
+def _gradient_product(context: Context, node: ir.Node, a: ir.Value, b: ir.Value, passes: int) -> ir.Value:
+    operand, left, right = node.outputs[0], dims(a), dims(b)
     shape = (*broadcast(left[:-2], right[:-2]), left[-2], right[-1])
     attributes = {**_own_attributes(node), "fully_connected_pass": passes}
     product = context.op("MatMul", a, b, like=operand, shape=shape, attrs=attributes)

@@ -8,6 +8,7 @@ from itertools import accumulate
 
 import onnx_ir as ir
 
+from ..autodiff import forward_reads
 from ..errors import popart_exception
 from . import nodes
 
@@ -70,13 +71,8 @@ def _cost(node: ir.Node, training: bool, accumulates: bool) -> int:
 
 def _saved(node: ir.Node) -> int:
     """Bytes of activations that the gradient ops of this op read."""
-    saved: set[ir.Value] = set()
-    for gradient in nodes.row(node).gradient_operators:
-        for token in gradient.reads:
-            if token[0] in "xy":
-                pool = node.inputs if token[0] == "x" else node.outputs
-                chosen = pool if not token[1:].isdigit() else pool[int(token[1:]) : int(token[1:]) + 1]
-                saved.update(v for v in chosen if v is not None and v.meta.get(nodes.KIND) not in STORED)
+    reads = (v for g in nodes.row(node).gradient_operators for v in forward_reads(node, g, (g.of or (0,))[0]))
+    saved = {v for v in reads if v is not None and v.meta.get(nodes.KIND) not in STORED}
     return sum(nodes.byte_size(v) for v in saved)
 
 

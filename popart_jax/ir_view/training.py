@@ -8,7 +8,7 @@ from patterns import static_shape
 
 from ..errors import popart_exception
 from . import nodes
-from .backward import Gradients, grow
+from .backward import gradients as gradients_of
 from .facts import IrFacts
 from .updates import adam, adaptive, sgd
 from .updates.clip import clip
@@ -17,7 +17,7 @@ from .updates.common import FACTOR, LOSS_SCALING, Updates
 FAMILIES = {"SGD": sgd.update, "Adam": adam.update, "Adaptive": adaptive.update}
 
 
-def backward(graph: ir.Graph, facts: IrFacts) -> Gradients:
+def backward(graph: ir.Graph, facts: IrFacts) -> dict[ir.Value, ir.Value]:
     """Append the gradient ops of the loss.
 
     Raises
@@ -28,7 +28,7 @@ def backward(graph: ir.Graph, facts: IrFacts) -> Gradients:
     loss = next((o for n in graph for o in n.outputs if o.name == facts.loss), None)
     if loss is None:
         raise popart_exception(f"Could not find loss tensor '{facts.loss}': no op of the main graph produces it.")
-    return grow(graph, {loss: _loss_gradient(graph, loss, facts)}, facts.options.decompose_grad_sum)
+    return gradients_of(graph, {loss: _loss_gradient(graph, loss, facts)}, facts.options.decompose_grad_sum)
 
 
 def _loss_gradient(graph: ir.Graph, loss: ir.Value, facts: IrFacts) -> ir.Value:
@@ -75,7 +75,7 @@ def _behind_detach(value: ir.Value | None) -> ir.Value | None:
     return producer.inputs[0] if producer is not None and producer.op_type in ("Detach", "Identity") else value
 
 
-def add_updates(graph: ir.Graph, facts: IrFacts, gradients: Gradients) -> None:
+def add_updates(graph: ir.Graph, facts: IrFacts, gradients: dict[ir.Value, ir.Value]) -> None:
     """Append the optimizer ops of every trained variable, then the clipping."""
     if facts.optimizer is None:
         return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from .custom import custom_op as custom_op
+from .operator import ZERO_GRADIENT as ZERO_GRADIENT
+from .operator import Gradient as Gradient
 from .operator import Operator as Operator
 from .operator import Trait as Trait
 from .operator import gradient as gradient

@@ -144,7 +144,8 @@ MODULES: Mapping[str, Mapping[str, str]] = {
             ReplicatedAllGather ReplicatedAllReduce ReplicatedReduceScatter
         """,
         "popxl.gradients": """
-            ClipGrad ExpGrad ReduceLogSumGrad ReduceMedianGrad ReluGrad SoftmaxGrad SqrtGrad TanhGrad TopKGrad
+            ClipGrad ExpGrad MaxArgGrad ReduceLogSumGrad ReduceMedianGrad ReluGrad SoftmaxGrad SqrtGrad TanhGrad
+            TopKGrad
         """,
         "popxl.pools": "DilatedAveragePool DilatedMaxPool",
         "popxl.printing": "PrintTensor",
@@ -154,6 +155,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
 
 
 DECLARED_IN: Mapping[str, str] = {
+    "AccumulatorZero": "popxl.arithmetic",
     "AutoLossScaleProxy": "graphcore.listed",
     "GetRandomSeed": "graphcore.listed",
     "LossScaleUpdate": "graphcore.listed",

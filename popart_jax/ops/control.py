@@ -21,7 +21,7 @@ from .._compat.jax import Tracer
 from ..errors import popart_exception
 from .arrays import device_dtype, dtype_name
 from .gradients import refuse_gradient
-from .operator import MOVES_DATA, NOT_OUTLINED, PopxlClass, operator
+from .operator import MOVES_DATA, NOT_DIFFERENTIABLE, NOT_OUTLINED, PopxlClass, operator
 from .registry import Bound, Context, NodeRef, Subgraph, lowers
 from .stopping import stop_if
 
@@ -58,6 +58,9 @@ def _arrays(values: Any) -> Any:
 
 
 operator("If", MOVES_DATA | NOT_OUTLINED, popxl=PopxlClass("IfOp", version=11))
+operator(
+    "IfGrad", MOVES_DATA, popxl=PopxlClass("IfGradOp", domain="ai.graphcore", base="IfOp", runs_as="If")
+)  # fmt: skip
 
 
 @lowers("If", *_VERSIONS)
@@ -286,7 +289,7 @@ def _stack(parts: Sequence[Any]) -> Any:
     return np.stack(parts) if all(isinstance(p, np.ndarray) for p in parts) else jnp.stack(parts)
 
 
-operator("Loop", MOVES_DATA | NOT_OUTLINED, gradients=(), popxl=PopxlClass("LoopOp", version=11))
+operator("Loop", MOVES_DATA | NOT_OUTLINED | NOT_DIFFERENTIABLE, gradients=(), popxl=PopxlClass("LoopOp", version=11))
 
 
 @lowers("Loop", *_VERSIONS)

@@ -40,7 +40,7 @@ def keep(x: jax.Array, mask: Any, ratio: Any) -> jax.Array:
 operator(
     "Dropout",
     ELEMENTWISE | RANDOM,
-    gradients=[gradient("DropoutGrad")],
+    gradients=[gradient("DropoutGrad", "g seed")],
     ranks="ratio 0-1 training_mode 0-1",
     popxl=PopxlClass("DropoutOp", version=10),
 )

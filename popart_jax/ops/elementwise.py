@@ -274,7 +274,7 @@ broadcasting("Add", lambda x, y: namespace(x, y).add(x, y))
 operator(
     "Sub",
     ELEMENTWISE | FOLDS | ROUNDS,
-    gradients=[gradient("SubArg0Grad"), gradient("SubArg1Grad", "g x0 x1", of=1, removed_by="SubtractArg1GradOp")],
+    gradients=[gradient("SubArg0Grad"), gradient("SubArg1Grad", "g x0 x1 y0", of=1, removed_by="SubtractArg1GradOp")],
     popxl=PopxlClass("SubtractOp", version=7, runs=("", 14)),
 )
 
@@ -283,8 +283,8 @@ operator(
     "Mul",
     ELEMENTWISE | FOLDS | ROUNDS,
     gradients=[
-        gradient("MulArg0Grad", "g x0 x1", removed_by="MulArgGradOp", required=True),
-        gradient("MulArg1Grad", "g x0 x1", of=1, removed_by="MulArgGradOp", required=True),
+        gradient("MulArg0Grad", "g x0 x1 y0", removed_by="MulArgGradOp", required=True),
+        gradient("MulArg1Grad", "g x0 x1 y0", of=1, removed_by="MulArgGradOp", required=True),
     ],
     inplace={0: "MulLhsInplace", 1: "MulRhsInplace"},
     popxl=PopxlClass("MulOp", version=7, runs=("", 14)),
@@ -295,8 +295,8 @@ operator(
     "Div",
     ELEMENTWISE | FOLDS | ROUNDS,
     gradients=[
-        gradient("DivArg0Grad", "g x0 x1", removed_by="DivArg0GradOp", required=True),
-        gradient("DivArg1Grad", "g x0 x1", of=1, removed_by="DivArg1GradOp", required=True),
+        gradient("DivArg0Grad", "g x0 x1 y0", removed_by="DivArg0GradOp", required=True),
+        gradient("DivArg1Grad", "g x0 x1 y0", of=1, removed_by="DivArg1GradOp", required=True),
     ],
     popxl=PopxlClass("DivOp", version=7, runs=("", 14)),
 )

@@ -155,7 +155,7 @@ operator(
     "Scatter",
     gradients=[gradient("ScatterDataGrad", "g x1"), gradient("ScatterUpdateGrad", "g x1", of=2)],
     ranks="data 1+ indices =data updates =data",
-    popxl=PopxlClass("ScatterOp", version=11, runs=("", 11)),
+    popxl=PopxlClass("ScatterOp", version=11, runs=("", 13), runs_as="ScatterElements"),
 )
 
 

@@ -24,7 +24,7 @@ def _promoted(shape: tuple[int, ...], left: bool) -> str:
 operator(
     "MatMul",
     PRODUCT | EXPENSIVE | ROUNDS,
-    gradients=[gradient("MatMulLhsGrad", "g x0 x1"), gradient("MatMulRhsGrad", "g x0 x1", of=1)],
+    gradients=[gradient("MatMulLhsGrad", "g x1"), gradient("MatMulRhsGrad", "g x0", of=1)],
     batch="product",
     popxl=PopxlClass("MatMulOp", version=9, runs=("", 13), base="MatMulBaseOp"),
 )

@@ -57,6 +57,12 @@ class Trait(enum.Flag):
     """Computes with float8 operands and a power-of-two scale."""
     BETWEEN_REPLICAS = enum.auto()
     """Exchanges data between replicas."""
+    NOT_DIFFERENTIABLE = enum.auto()
+    """PopXL refuses to differentiate through it; in sessions the path of gradients ends at it."""
+    LOSS = enum.auto()
+    """Computes a loss."""
+    UPDATES = enum.auto()
+    """Is part of an optimizer: computes or applies the update of a variable."""
 
 
 ELEMENTWISE = Trait.ELEMENTWISE
@@ -78,6 +84,9 @@ INDEX_RESULT = Trait.INDEX_RESULT
 WIDE_RESULT = Trait.WIDE_RESULT
 SCALED_FLOAT8 = Trait.SCALED_FLOAT8
 BETWEEN_REPLICAS = Trait.BETWEEN_REPLICAS
+NOT_DIFFERENTIABLE = Trait.NOT_DIFFERENTIABLE
+LOSS = Trait.LOSS
+UPDATES = Trait.UPDATES
 
 _INHERITED = PRODUCT | EXPENSIVE | RANDOM | RECURRENT | NORM | NOT_OUTLINED
 """What a gradient operator has in common with its forward operator."""
@@ -95,7 +104,10 @@ class Gradient:
         Operands whose gradients it gives; None means one such operator per float operand.
     reads : tuple of str
         What it reads, in order: ``g`` all gradients of the results, ``x<i>`` an operand, ``y<i>`` a result, ``x*`` and
-        ``y*`` all of them, ``xi`` the operand that its gradient is for.
+        ``y*`` all of them, ``xi`` the operand that its gradient is for, ``seed`` the operand that random numbers follow
+        from (PopXL's operators have one; a session's get theirs later).
+    reads_by : mapping of str to tuple of str
+        What it reads instead, by the value of the attribute ``reduction``.
     kernel : bool
         Whether a translation of its own (domain ``popxl``) computes it from what it reads; else `jax.vjp` of the
         forward translation does.
@@ -110,6 +122,7 @@ class Gradient:
     op_type: str
     of: tuple[int, ...] | None = (0,)
     reads: tuple[str, ...] = ("g",)
+    reads_by: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     kernel: bool = False
     view: str = ""
     removed_by: str = ""
@@ -128,7 +141,9 @@ class PopxlClass:
     domain, version : str, int
         Of the operator's identifier.
     runs : tuple of (str, int) or None
-        Domain and version of the translation of the same name; None for the row in the domain ``popxl``.
+        Domain and version of the translation; None for version 1 in the domain ``popxl``.
+    runs_as : str
+        Type of the translation where it is not the operator's own.
     module, base : str
         Where the class lives below ``op``, and the class it derives from.
     """
@@ -139,6 +154,7 @@ class PopxlClass:
     runs: tuple[str, int] | None = None
     module: str = ""
     base: str = "Op"
+    runs_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +210,13 @@ class Operator:
     popxl: PopxlClass | None = None
     forward: str = ""
 
+    @property
+    def translation(self) -> tuple[str, str, int]:
+        """Domain, type and version of the translation that runs it in PopXL."""
+        own = self.popxl
+        domain, version = own.runs if own is not None and own.runs else ("popxl", 1)
+        return domain, own.runs_as if own is not None and own.runs_as else self.op_type, version
+
     def has(self, traits: Trait) -> bool:
         """Whether it has any of these traits."""
         return bool(self.traits & traits)
@@ -234,6 +257,7 @@ def gradient(
     reads: str = "g",
     of: int | Sequence[int] | None = 0,
     *,
+    reads_by: Mapping[str, str] | None = None,
     kernel: bool = False,
     view: str = "",
     removed_by: str = "",
@@ -242,7 +266,8 @@ def gradient(
 ) -> Gradient:
     """One entry of `operator`'s `gradients`; see `Gradient`."""
     operands = (of,) if isinstance(of, int) else None if of is None else tuple(of)
-    return Gradient(op_type, operands, tuple(reads.split()), kernel, view, removed_by, required, traits)
+    variants = {value: tuple(tokens.split()) for value, tokens in (reads_by or {}).items()}
+    return Gradient(op_type, operands, tuple(reads.split()), variants, kernel, view, removed_by, required, traits)
 
 
 def operator(
@@ -279,14 +304,34 @@ def operator(
     )  # fmt: skip
     _ROWS[op_type] = row
     for name in dict.fromkeys([*row.inplace.values(), *filter(None, [row.view])]):
-        _ROWS.setdefault(name, replace(row, op_type=name, inplace=_NOTHING, view="", popxl=None, forward=op_type))
+        shown = _derived_class(row, name, inplace=True)
+        _enter(replace(row, op_type=name, inplace=_NOTHING, view="", popxl=shown, forward=op_type))
     for entry in given or ():
         own = Operator(
             entry.op_type, row.traits & _INHERITED | entry.traits, (), view=entry.view, forward=op_type,
-            removed_by=entry.removed_by, required=entry.required,
+            removed_by=entry.removed_by, required=entry.required, popxl=_derived_class(row, entry.op_type),
         )  # fmt: skip
-        _ROWS.setdefault(entry.op_type, own)
+        _enter(own)
     return row
+
+
+def _enter(row: Operator) -> None:
+    """Enter a derived row. Several operators may share a gradient operator: it belongs to the one it is named after."""
+    known = _ROWS.get(row.op_type)
+    if known is None or (known.forward and not row.op_type.startswith(known.forward)):
+        _ROWS[row.op_type] = row
+
+
+def _derived_class(row: Operator, op_type: str, inplace: bool = False) -> PopxlClass | None:
+    """The class of a gradient or in-place form: it is called like the class of the operator it belongs to."""
+    parent = row.popxl
+    if parent is None:
+        return None
+    named_after = op_type.startswith(row.op_type)
+    stem = parent.name.removesuffix("Op") + op_type.removeprefix(row.op_type) if named_after else op_type
+    runs, runs_as = (parent.runs, row.translation[1]) if inplace else (None, "")
+    base = "Op" if inplace else parent.base.replace("BaseOp", "BaseGradOp")
+    return PopxlClass(f"{stem}Op", "ai.graphcore", 1, runs, parent.module, base, runs_as)
 
 
 def declared() -> Mapping[str, Operator]:

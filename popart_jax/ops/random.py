@@ -45,7 +45,7 @@ def random_normal(
     return _normal(_key(key, seed), shape, _float(dtype), mean, scale)
 
 
-operator("RandomNormalLike", REFUSES_GRADIENT, gradients=())
+operator("RandomNormalLike", REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("RandomNormalLikeOp"))
 
 
 @lowers("RandomNormalLike", 1)
@@ -67,7 +67,7 @@ def random_uniform(
     return jax.random.uniform(_key(key, seed), tuple(shape), _float(dtype), low, high)
 
 
-operator("RandomUniformLike", REFUSES_GRADIENT, gradients=())
+operator("RandomUniformLike", REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("RandomUniformLikeOp"))
 
 
 @lowers("RandomUniformLike", 1)

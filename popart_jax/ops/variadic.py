@@ -48,7 +48,7 @@ def _mean(*xs: Array) -> Array:
 operator(
     "Max",
     ELEMENTWISE,
-    gradients=[gradient("MaxArgGrad", "g xi y0", of=None)],
+    gradients=[gradient("MaxArgGrad", "g xi y0", of=None, kernel=True)],
     popxl=PopxlClass("MaxOp", version=6, runs=("", 13)),
 )
 operator("Mean", ELEMENTWISE | ROUNDS, gradients=[gradient("MeanArgGrad", "g", of=None)])

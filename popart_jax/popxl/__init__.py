@@ -22,7 +22,7 @@ graphs are traced once (`lowering.calls`).
 
 For code on top of this package (`popxl_addons`)
 ------------------------------------------------
-- Operators of one's own: `custom_ops.define(...)`, then ``_create.create(class_name, inputs, [Out(...)], attributes)``.
+- Operators of one's own: `custom_ops.define(...)`, then ``_create.create(op_type, inputs, [Out(...)], attributes)``.
 - `graph._pb_graph.getOpSchedule(True)` gives the operators in printing order, `_internal.schedule.print_schedule(graph,
   names)` the whole text with names for some tensors; an operator has `id`, `opType()`, `_inputs()`, `_outputs()`
   (index -> Tensor) and `_called()` (graphs).

@@ -6,12 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 import onnx_ir as ir
 
 from ..errors import popart_exception
+from ..lowering.attributes import keywords
 from ..lowering.effects import VIEWS, WRITES
-from ._internal.node_rows import node_row
+from ..ops import Operator, Trait, facts
+from ..ops.registry import resolve
+from ._internal.classes import class_of, make_class
 from ._internal.op import Op
 from .context import gcg, get_current_context
 from .dtypes import dtype as Dtype
@@ -23,11 +27,12 @@ if TYPE_CHECKING:
 
 
 FAULT = "fault:log2_scale"
+"""Program state in which operators on scaled float8 note a scale out of range."""
 PRINTED = "print:order"
 """Program state that chains what is printed: one print waits for the one before."""
-SCALED = frozenset({"MatMulPow2Scaled", "ConvPow2Scaled", "ConvTransposePow2Scaled", "ConvOfFlippedPow2Scaled",
-                    "Pow2ScaleThenCast", "CastThenPow2Scale"})  # fmt: skip
-"""Rows of float8 operators, which note a scale out of range in the program state `FAULT`."""
+
+Translation = tuple[str, str, int]
+"""Domain, type and version of a row of the table of translations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ def like(t: Tensor, name: str, dtype: Dtype | None = None) -> Out:
 
 
 def create(
-    class_name: str,
+    kind: str | Operator,
     inputs: Sequence[Tensor | None],
     outs: Sequence[Out],
     attributes: Mapping[str, Any] | None = None,
@@ -58,15 +63,15 @@ def create(
     writes_state: Iterable[str] = (),
     graph: Graph | None = None,
     settings: Settings | None = None,
-    row: tuple[str, str, int] | None = None,
+    runs: Translation | None = None,
     output_ids: Sequence[str] | None = None,
 ) -> Op:
     """Append an operator to the current graph.
 
     Parameters
     ----------
-    class_name : str
-        Class of the operator in the internal IR.
+    kind : str or Operator
+        PopART's type of the operator, or the row of one that the operator table does not have.
     inputs : sequence of Tensor or None
         Operands by index.
     outs : sequence of Out
@@ -79,17 +84,18 @@ def create(
         Facts for getters and the cost model that do not change values.
     reads_state, writes_state : iterable of str
         Program state that the operator uses.
-    row : (domain, operator, version), optional
-        Row of the operator table that runs it; default: the class's.
+    runs : (domain, type, version), optional
+        Translation that runs it; default: the one that its row names.
     output_ids : sequence of str, optional
         Full ids of the outputs, instead of names made here.
     """
     graph = gcg() if graph is None else graph
     context = get_current_context()
-    domain, op_type, version = row or node_row(class_name)
+    row = facts(kind) if isinstance(kind, str) else kind
+    domain, op_type, version = runs or row.translation
     settings = settings or context._get_op_settings(op_type)
     number = graph.ir._next_op_id()
-    if op_type in SCALED:
+    if facts(op_type).has(Trait.SCALED_FLOAT8):
         reads_state, writes_state = (*reads_state, FAULT), (*writes_state, FAULT)
     if (domain, op_type) == ("popxl", "PrintTensor"):
         reads_state, writes_state = (*reads_state, PRINTED), (*writes_state, PRINTED)
@@ -104,7 +110,8 @@ def create(
         version=version,
         name=f"{graph.id + '/' if graph.id else ''}{settings.name}.{number}",
     )
-    op = Op._attach(node, graph, number, class_name, settings, dict(options or {}))
+    make = class_of(row.op_type) if isinstance(kind, str) else make_class(row)
+    op = make._attach(node, graph, number, row, settings, dict(options or {}))
     graph._graph.append(node)
     graph._ops[number] = op
     for value, o in zip(node.outputs, outs, strict=True):
@@ -163,11 +170,11 @@ def attribute(name: str, value: Any) -> ir.Attr:
 
 
 def infer(
-    class_name: str,
+    kind: str | Operator,
     inputs: Sequence[Tensor | None],
     attributes: Mapping[str, Any],
     n: int = 1,
-    row_key: tuple[str, str, int] | None = None,
+    runs: Translation | None = None,
 ) -> list[Any]:
     """Shapes and types that the operator's translation gives: (shape, dtype) per output.
 
@@ -176,19 +183,14 @@ def infer(
     popart_exception
         The operands do not fit together.
     """
-    import jax
-
-    from ..lowering.attributes import keywords
-    from ..ops.registry import resolve
-
-    domain, op_type, version = row_key or node_row(class_name)
+    domain, op_type, version = runs or (facts(kind) if isinstance(kind, str) else kind).translation
     row = resolve(domain, op_type, version)
     if row is None:
         raise popart_exception(f"Operator {op_type} has no translation")
     node = ir.Node(domain, op_type, [], _attributes(dict(attributes), (), (), (), ()), version=version)
-    facts = {"n_outputs": n, "training": False, "popart": False, "options": {}, "opset": version, "node": node,
+    known = {"n_outputs": n, "training": False, "popart": False, "options": {}, "opset": version, "node": node,
              "context": None, "program": None}  # fmt: skip
-    kwargs = {**keywords(node, row, lambda g: g), **{k: facts[w] for k, w in row.context.items()}}
+    kwargs = {**keywords(node, row, lambda g: g), **{k: known[w] for k, w in row.context.items()}}
     operands = [None if t is None else jax.ShapeDtypeStruct(t.shape, t.dtype._device) for t in inputs]
     try:
         found = jax.eval_shape(lambda *xs: row.fn(*xs, **kwargs), *operands)
@@ -203,12 +205,12 @@ def infer(
 
 def infer_outputs(op: Op) -> None:
     """Give the outputs of an operator that was connected by hand their types."""
-    if op._class_name == "SumOp":
+    if op.opType() == "Sum":
         tensors = list(op._inputs().values())
         found: list[Any] = [(np.broadcast_shapes(*(t.shape for t in tensors)), tensors[0].dtype)]
     else:
         plain = {a.name: a.value for a in op._node.attributes.values() if not a.name.startswith("__")}
-        found = infer(op._class_name, [op._inputs().get(i) for i in range(len(op._node.inputs))], plain)
+        found = infer(op._facts, [op._inputs().get(i) for i in range(len(op._node.inputs))], plain)
     for value, (shape, dtype) in zip(op._node.outputs, found, strict=False):
         value.shape, value.type = ir.Shape(shape), ir.TensorType(dtype._onnx)
 
@@ -221,7 +223,7 @@ def clone(op: Op, graph: Graph) -> Op:
         num_outputs=0, version=op._node.version, name=f"{graph.id}/{op._settings.name}.{number}",
     )  # fmt: skip
     node.meta.update((k, v) for k, v in op._node.meta.items() if k != "op")
-    new = Op._attach(node, graph, number, op._class_name, op._settings.copy(), dict(op._options))
+    new = type(op)._attach(node, graph, number, op._facts, op._settings.copy(), dict(op._options))
     graph._graph.append(node)
     graph._ops[number] = new
     return get_current_context()._op_created(new)

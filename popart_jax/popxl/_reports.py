@@ -35,7 +35,7 @@ def price(programs: Programs, device: Any, name: str = "popxl") -> ipu_model.Rep
 def _with_code_loads(report: ipu_model.Report, programs: Programs, target: Any) -> ipu_model.Report:
     """One more stream copy for each `remote_code_load`: the graph's share of the code, from streaming memory."""
     ops = [op for graph in reachable(programs.owner) for op in graph._ops.values()]
-    loads = [op for op in ops if op._class_name == "RemoteCodeLoadOp"]
+    loads = [op for op in ops if op.opType() == "RemoteCodeLoad"]
     if not loads:
         return report
     code = sum(row.code_bytes * row.tiles for row in report.vertices)

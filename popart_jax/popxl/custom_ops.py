@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..ops import registry
+from ..ops import Gradient, Operator, Trait, registry
+from ..ops.operator import PopxlClass
 from . import _create
 from ._create import Out
-from ._internal import classes
-from ._internal.gradients import CUSTOM, Rule
 from .tensor import Tensor
 
 Shapes = Callable[..., Sequence[tuple[tuple[int, ...], Any]]]
@@ -27,10 +26,9 @@ Shapes = Callable[..., Sequence[tuple[tuple[int, ...], Any]]]
 class CustomOp:
     """An operator that can be called like those of `popxl.ops`; see `define`."""
 
-    class_name: str
+    row: Operator
     names: tuple[str, ...]
     shapes: Shapes | None
-    row: tuple[str, str, int]
 
     def __call__(self, *inputs: Tensor | None, **attributes: Any) -> Tensor | tuple[Tensor, ...]:
         """Append the operator to the current graph.
@@ -59,10 +57,10 @@ class CustomOp:
         check_operands(**{f"input_{i}": t for i, t in enumerate(inputs) if t is not None})
         found = self.shapes(*inputs, **attributes) if self.shapes else self._inferred(inputs, attributes)
         outs = [Out(name, tuple(shape), dtype) for name, (shape, dtype) in zip(self.names, found, strict=True)]
-        return _create.create(self.class_name, inputs, outs, attributes, writes=writes, options=options, row=self.row)
+        return _create.create(self.row, inputs, outs, attributes, writes=writes, options=options)
 
     def _inferred(self, inputs: Sequence[Tensor | None], attributes: Any) -> Any:
-        return _create.infer(self.class_name, inputs, attributes, len(self.names), self.row)
+        return _create.infer(self.row, inputs, attributes, len(self.names))
 
 
 def define(
@@ -104,16 +102,15 @@ def define(
     CustomOp
         Call it with tensors and attributes.
     """
-    name = class_name or f"{op_type}Op"
     registry.add(registry.describe(forward, op_type, version, domain), replace=True)
-    row = (registry.normal_domain(domain), op_type, version)
-    classes.define(name, classes.Identifier(domain, op_type, version), row)
     n_inputs = len(registry.describe(forward, op_type, version, domain).inputs)
+    gradients = None
     if gradient:
-        wanted = tuple(f"i{i}" for i in range(n_inputs)) if reads is None else tuple(reads)
-        CUSTOM[name] = [Rule(f"{op_type}GradOp", tuple(gradient_of), wanted, each=False)]
-        if callable(gradient):
-            grad_row = f"{op_type}Grad"
-            registry.add(registry.describe(gradient, grad_row, 1, "popxl"), replace=True)
-            CUSTOM[name] = [Rule(f"{op_type}GradOp", tuple(gradient_of), wanted, row=grad_row)]
-    return CustomOp(name, tuple(names or (f"{op_type.lower()}_out",)), shapes, row)
+        wanted = [f"i{i}" for i in range(n_inputs)] if reads is None else reads
+        tokens = [what.replace("i", "x").replace("o", "y") for what in wanted]
+        gradients = (Gradient(f"{op_type}Grad", tuple(gradient_of), ("g", *tokens), kernel=callable(gradient)),)
+    if callable(gradient):
+        registry.add(registry.describe(gradient, f"{op_type}Grad", 1, "popxl"), replace=True)
+    shown = PopxlClass(class_name or f"{op_type}Op", domain, version, runs=(registry.normal_domain(domain), version))
+    row = Operator(op_type, Trait.MOVES_DATA, gradients, popxl=shown)  # any type may pass: what it takes is its affair
+    return CustomOp(row, tuple(names or (f"{op_type.lower()}_out",)), shapes)

@@ -54,10 +54,11 @@ def test_grouped_matmul_declines_grouped():
 @pytest.mark.parametrize("side", ["Lhs", "Rhs"])
 @pytest.mark.parametrize(("a", "b", "y"), [s for s in MATMUL_SHAPES if len(s[0]) > 1 and len(s[1]) > 1])
 def test_matmul_gradient(side, a, b, y):
-    target = a if side == "Lhs" else b
+    target, other = (a, b) if side == "Lhs" else (b, a)
+    shape = f"shape=[{','.join(map(str, target))}]"  # for the reference alone: the rule looks at the output
     m = model(
-        f"f ({dims(y)} g, {dims(a)} a, {dims(b)} b) => ({dims(target)} d) "
-        f"{{ d = ai.graphcore.MatMul{side}Grad(g, a, b) }}"
+        f"f ({dims(y)} g, {dims(other)} other) => ({dims(target)} d) "
+        f"{{ d = ai.graphcore.MatMul{side}Grad<{shape}>(g, other) }}"
     )
     after = check_fires(m, f"MatMul{side}GradOp")
     product = next(n for n in after.graph if n.op_type == "MatMul")
@@ -66,9 +67,7 @@ def test_matmul_gradient(side, a, b, y):
 
 @pytest.mark.parametrize("side", ["Lhs", "Rhs"])
 def test_matmul_gradient_declines_vector(side):
-    m = model(
-        f"f (float[4] g, float[3] a, float[3,4] b) => (float[3] d) {{ d = ai.graphcore.MatMul{side}Grad(g, a, b) }}"
-    )
+    m = model(f"f (float[4] g, float[3,4] other) => (float[3] d) {{ d = ai.graphcore.MatMul{side}Grad(g, other) }}")
     check_declines(m, f"MatMul{side}GradOp", why="no matrix")
 
 

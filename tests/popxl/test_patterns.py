@@ -132,7 +132,9 @@ def test_operators_made_through_the_view():
         assert op.modifiesIndex(0)
         assert not op.modifiesIndex(1)
         with pytest.raises(popart_exception, match=r"positional argument 2\.0"):
-            view.createConnectedOp_ScaledAddOp({0: "a", 1: "b"}, {0: new("s")}, 2.0, settings)
+            view.createConnectedOp_AddOp({0: "a", 1: "b"}, {0: new("s")}, 2.0, settings)
+        with pytest.raises(popart_exception, match="positional argument 'NOTSET'"):
+            view.createConnectedOp_ConvOp({0: "a", 1: "b"}, {0: new("s")}, "NOTSET", settings)
         with pytest.raises(popart_exception, match="expected type Add"):
             view.createConnectedOp_AddOp({0: "a", 1: "b"}, {0: new("s")}, _ir.OperatorIdentifier("ai.onnx", "Mul", 7))
         with pytest.raises(popart_exception, match="var_updates"):

@@ -10,7 +10,7 @@ from ...lowering import collectives
 from ...model import attribute_names
 from ...model.node_parts import NodeParts
 from ..builder_methods import builder_method
-from ..operator import BETWEEN_REPLICAS, EXPENSIVE, MOVES_DATA, PopxlClass, gradient, operator
+from ..operator import BETWEEN_REPLICAS, EXPENSIVE, MOVES_DATA, NOT_DIFFERENTIABLE, PopxlClass, gradient, operator
 from ..registry import lowers
 from .losses import DOMAIN
 
@@ -25,7 +25,7 @@ def _write(parts: NodeParts) -> None:
 
 operator(
     "ReplicatedAllReduce",
-    EXPENSIVE | BETWEEN_REPLICAS,
+    EXPENSIVE | BETWEEN_REPLICAS | NOT_DIFFERENTIABLE,
     gradients=(),
     inplace="ReplicatedAllReduceInplace",
     popxl=PopxlClass("ReplicatedAllReduceOp", domain="ai.graphcore", module="collectives"),

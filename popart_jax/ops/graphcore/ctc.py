@@ -12,7 +12,7 @@ from ...errors import popart_exception
 from ...model.node_parts import NodeParts
 from ..arrays import dtype_name, onnx_dtype
 from ..builder_methods import builder_method
-from ..operator import ROUNDS, gradient, operator
+from ..operator import LOSS, ROUNDS, gradient, operator
 from ..registry import OutputCount, lowers
 from .losses import DOMAIN, reduce_loss, reduction_as_text
 
@@ -86,7 +86,7 @@ def _write(parts: NodeParts) -> None:
     parts.outputs = 2
 
 
-operator("Ctc", ROUNDS, gradients=[gradient("CtcGrad", "g y1")])
+operator("Ctc", ROUNDS | LOSS, gradients=[gradient("CtcGrad", "g y1")])
 builder_method(
     "Ctc",
     "ctcloss(args, reduction:ReductionType=Mean, blank:int=0, outDataType:str='UNDEFINED', zeroInfinity:bool=False)",

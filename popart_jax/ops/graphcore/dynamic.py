@@ -83,6 +83,15 @@ operator(
 builder_method("DynamicSlice", "dynamicslice(args, axes:ints, sizes:ints, noOverlap:int=0)")
 
 
+operator(
+    "DynamicSliceInplace", MOVES_DATA,
+    popxl=PopxlClass(
+        "DynamicSliceInplaceOp", domain="ai.graphcore", runs=("ai.graphcore", 1), module="dynamic",
+        runs_as="DynamicSlice",
+    ),
+)  # fmt: skip
+
+
 @lowers("DynamicSlice", domain=DOMAIN)
 def dynamic_slice(x, offset, destination=None, /, *, axes, sizes, noOverlap=0):
     return take(jnp.asarray(x), offset, axes, sizes)

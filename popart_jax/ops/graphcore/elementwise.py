@@ -15,9 +15,11 @@ from ..operator import (
     FOLDS,
     MOVES_DATA,
     NON_LINEARITY,
+    NOT_DIFFERENTIABLE,
     REFUSES_GRADIENT,
     ROUNDS,
     SCALED_FLOAT8,
+    UPDATES,
     ZERO_GRADIENT,
     PopxlClass,
     gradient,
@@ -90,8 +92,8 @@ operator(
     "Atan2",
     ELEMENTWISE | ROUNDS,
     gradients=[
-        gradient("Atan2Arg0Grad", "g x0 x1", removed_by="Atan2Arg0GradOp"),
-        gradient("Atan2Arg1Grad", "g x0 x1", of=1, removed_by="Atan2Arg1GradOp"),
+        gradient("Atan2Arg0Grad", "g x0 x1 y0", removed_by="Atan2Arg0GradOp"),
+        gradient("Atan2Arg1Grad", "g x0 x1 y0", of=1, removed_by="Atan2Arg1GradOp"),
     ],
     inplace="Atan2LhsInplace",
 )
@@ -99,7 +101,7 @@ operator("BitwiseXnor", REFUSES_GRADIENT, gradients=())
 operator(
     "Fmod",
     ELEMENTWISE | FOLDS,
-    gradients=[gradient("FmodArg0Grad", "g x0 x1", removed_by="FmodArg0GradOp", required=True)],
+    gradients=[gradient("FmodArg0Grad", "g x0 x1 y0", removed_by="FmodArg0GradOp", required=True)],
     popxl=PopxlClass("FmodOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
 )
 direct(
@@ -136,6 +138,7 @@ builder_method("Swish", "swish(args=[])")
 
 operator(
     "IncrementMod",
+    NOT_DIFFERENTIABLE,
     gradients=(),
     inplace="IncrementModInplace",
     popxl=PopxlClass("IncrementModOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
@@ -161,6 +164,7 @@ def scale(x, /, *, scale=1.0):
 
 operator(
     "ScaledAdd",
+    NOT_DIFFERENTIABLE,
     gradients=(),
     inplace={0: "ScaledAddLhsInplace", 1: "ScaledAddRhsInplace"},
     popxl=PopxlClass("ScaledAddOp", domain="ai.graphcore"),
@@ -201,7 +205,10 @@ def bucketize(x, boundaries, /, *, right=0):
     return jnp.where(x != x, boundaries.shape[0], found).astype(jnp.int32)
 
 
-operator("CopyVarUpdate", MOVES_DATA | EFFECT, gradients=(), popxl=PopxlClass("CopyVarUpdateOp", domain="ai.graphcore"))
+operator(
+    "CopyVarUpdate", MOVES_DATA | EFFECT | UPDATES, gradients=(),
+    popxl=PopxlClass("CopyVarUpdateOp", domain="ai.graphcore"),
+)  # fmt: skip
 builder_method("CopyVarUpdate", "copyvarupdate(args)")
 
 

@@ -13,7 +13,7 @@ from ...enums import ReductionType
 from ...errors import popart_exception
 from ...model.node_parts import NodeParts
 from ..builder_methods import builder_method
-from ..operator import MOVES_DATA, ROUNDS, PopxlClass, gradient, operator
+from ..operator import LOSS, MOVES_DATA, ROUNDS, PopxlClass, gradient, operator
 from ..registry import lowers
 
 DOMAIN = "ai.graphcore"
@@ -110,7 +110,9 @@ def reduction_as_text(parts: NodeParts) -> None:
     parts.attributes["reduction"] = _REDUCTIONS[parts.attributes["reduction"]]
 
 
-operator("Nll", ROUNDS, gradients=[gradient("NllGrad", "g x0 x1")], popxl=PopxlClass("NllOp", domain="ai.graphcore"))
+operator(
+    "Nll", ROUNDS | LOSS, gradients=[gradient("NllGrad", "g x0 x1")], popxl=PopxlClass("NllOp", domain="ai.graphcore")
+)
 builder_method(
     "Nll",
     "nllloss(args, reduction:ReductionType=Mean, ignoreIndex:int?, inputIsLogProbability:bool=False)",
@@ -142,7 +144,7 @@ def softmax_nll(logits, labels, /, *, reduction, ignoreIndex=None, inputIsLogPro
     return _reduce_kept(fused_nll(logits, probs, labels, bool(add_epsilon)), labels, reduction, ignoreIndex)
 
 
-operator("L1", ROUNDS, gradients=[gradient("L1Grad", "g x0")])
+operator("L1", ROUNDS | LOSS, gradients=[gradient("L1Grad", "g x0")])
 builder_method("L1", "l1loss(args, lambda:float, reduction:ReductionType=Mean)", write=reduction_as_text)
 
 
@@ -155,9 +157,9 @@ def l1(x, /, *, lambda_, reduction):
 
 operator(
     "IdentityLoss",
-    MOVES_DATA | ROUNDS,
+    MOVES_DATA | ROUNDS | LOSS,
     gradients=[gradient("IdentityLossGrad")],
-    popxl=PopxlClass("IdentityLossOp", domain="ai.graphcore"),
+    popxl=PopxlClass("IdentityLossOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
 )
 builder_method("IdentityLoss", "identityloss(args, reduction:ReductionType=Mean)", write=reduction_as_text)
 

@@ -14,7 +14,7 @@ from .losses import DOMAIN
 operator(
     "ShapedDropout",
     RANDOM,
-    gradients=[gradient("ShapedDropoutGrad")],
+    gradients=[gradient("ShapedDropoutGrad", "g seed")],
     popxl=PopxlClass("ShapedDropoutOp", domain="ai.graphcore"),
 )
 builder_method("ShapedDropout", "shapeddropout(args, shape:ints, ratio:float=0.5)")

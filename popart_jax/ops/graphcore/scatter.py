@@ -147,7 +147,9 @@ def _write(parts: NodeParts) -> None:
 operator(
     "ScatterReduce",
     ROUNDS,
-    gradients=[gradient("ScatterReduceGrad", "g x0 x1 y0", of=(0, 2))],
+    gradients=[
+        gradient("ScatterReduceGrad", "g x1 x0 y0 x2", of=(0, 2), reads_by={"sum": "g x1", "none": "g x1 x0"}),
+    ],
     popxl=PopxlClass("ScatterReduceOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
 )
 builder_method(

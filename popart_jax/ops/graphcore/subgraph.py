@@ -15,6 +15,7 @@ from ..registry import lowers
 from .losses import DOMAIN
 
 operator("Call", MOVES_DATA, popxl=PopxlClass("CallOp", domain="ai.graphcore"))
+operator("CallGrad", popxl=PopxlClass("CallGradOp", domain="ai.graphcore"))
 builder_method("Call", "call(args, num_outputs:int, callee:builder) -> n")
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..arrays import onnx_dtype
-from ..operator import SCALED_FLOAT8, PopxlClass, operator
+from ..operator import SCALED_FLOAT8, UPDATES, PopxlClass, operator
 from ..registry import ProgramState, lowers, resolve
 from . import DOMAIN
 
@@ -26,7 +26,7 @@ def _wide(*xs: Any) -> tuple[Any, ...]:
     return tuple(jnp.asarray(x).astype(kind) for x in xs)
 
 
-operator("LambSquare", popxl=PopxlClass("LambSquareOp", domain="ai.graphcore"))
+operator("LambSquare", UPDATES, popxl=PopxlClass("LambSquareOp", domain="ai.graphcore"))
 
 
 @lowers("LambSquare", domain=DOMAIN)
@@ -49,7 +49,7 @@ def copy_var_update(t, x, /):
     return jnp.broadcast_to(_as(x, t), t.shape)
 
 
-operator("Accumulate", popxl=PopxlClass("AccumulateOp", domain="ai.graphcore", base="AccumulateBaseOp"))
+operator("Accumulate", UPDATES, popxl=PopxlClass("AccumulateOp", domain="ai.graphcore", base="AccumulateBaseOp"))
 
 
 @lowers("Accumulate", domain=DOMAIN)
@@ -88,7 +88,11 @@ def sign(x, /):
     return jnp.where(jnp.isnan(x), jnp.zeros((), x.dtype), jnp.sign(x))
 
 
-operator("AccumulatorScale", popxl=PopxlClass("AccumulatorScaleOp", domain="ai.graphcore", base="VarUpdateOp"))
+operator("AccumulatorScale", UPDATES, popxl=PopxlClass("AccumulatorScaleOp", domain="ai.graphcore", base="VarUpdateOp"))
+operator(
+    "AccumulatorZero", UPDATES,
+    popxl=PopxlClass("AccumulatorZeroOp", domain="ai.graphcore", base="AccumulatorScaleOp", runs_as="AccumulatorScale"),
+)  # fmt: skip
 
 
 @lowers("AccumulatorScale", domain=DOMAIN)
@@ -100,8 +104,9 @@ def accumulator_scale(t, _=None, sf=None, /, *, f=None):
 
 
 operator(
-    "PopartSparseAccumulate", popxl=PopxlClass("SparseAccumulateOp", domain="ai.graphcore", base="AccumulateBaseOp")
-)
+    "PopartSparseAccumulate", UPDATES,
+    popxl=PopxlClass("SparseAccumulateOp", domain="ai.graphcore", base="AccumulateBaseOp"),
+)  # fmt: skip
 
 
 @lowers("PopartSparseAccumulate", domain=DOMAIN)
@@ -121,7 +126,7 @@ def sparse_accumulate(t, x, sf=None, indices=None, original=None, /, *, axis=0, 
     return _as(jnp.moveaxis(moved.at[safe].add(factor * parts, mode="drop"), 0, axis), t)
 
 
-operator("AdamUpdater", popxl=PopxlClass("AdamUpdaterOp", domain="ai.graphcore"))
+operator("AdamUpdater", UPDATES, popxl=PopxlClass("AdamUpdaterOp", domain="ai.graphcore"))
 
 
 @lowers("AdamUpdater", domain=DOMAIN)
@@ -148,7 +153,7 @@ def adam_updater(
     return update if new_step is None else (update, new_step)
 
 
-operator("AdamVarUpdate", popxl=PopxlClass("AdamVarUpdateOp", domain="ai.graphcore"))
+operator("AdamVarUpdate", UPDATES, popxl=PopxlClass("AdamVarUpdateOp", domain="ai.graphcore"))
 
 
 @lowers("AdamVarUpdate", domain=DOMAIN)
@@ -263,7 +268,7 @@ def key_of(seed: Any) -> Any:
     return jax.random.wrap_key_data(jnp.asarray(seed, jnp.uint32).reshape(2), impl="threefry2x32")
 
 
-operator("ModifyRandomSeed", popxl=PopxlClass("ModifyRandomSeedOp", domain="ai.graphcore"))
+operator("ModifyRandomSeed", gradients=(), popxl=PopxlClass("ModifyRandomSeedOp", domain="ai.graphcore"))
 
 
 @lowers("ModifyRandomSeed", domain=DOMAIN)

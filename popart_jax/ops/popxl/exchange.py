@@ -46,8 +46,15 @@ def store(program: Any, stream: str, x: Any) -> None:
 operator(
     "HostLoad",
     MOVES_DATA | NOT_OUTLINED | EFFECT,
+    gradients=(),
     popxl=PopxlClass("HostLoadOp", domain="ai.graphcore", module="exchange"),
 )
+
+
+operator(
+    "HostLoadInplace", MOVES_DATA | NOT_OUTLINED | EFFECT,
+    popxl=PopxlClass("HostLoadInplaceOp", domain="ai.graphcore", module="exchange", runs_as="HostLoad"),
+)  # fmt: skip
 
 
 @lowers("HostLoad", domain=DOMAIN)
@@ -72,7 +79,16 @@ def _row(offset: Any) -> Any:
     return jnp.asarray(offset).reshape(()).astype(jnp.int32)
 
 
-operator("RemoteLoad", MOVES_DATA, popxl=PopxlClass("RemoteLoadOp", domain="ai.graphcore", module="exchange"))
+operator(
+    "RemoteLoad", MOVES_DATA, gradients=(),
+    popxl=PopxlClass("RemoteLoadOp", domain="ai.graphcore", module="exchange"),
+)  # fmt: skip
+
+
+operator(
+    "RemoteLoadInplace", MOVES_DATA,
+    popxl=PopxlClass("RemoteLoadInplaceOp", domain="ai.graphcore", module="exchange", runs_as="RemoteLoad"),
+)  # fmt: skip
 
 
 @lowers("RemoteLoad", domain=DOMAIN)

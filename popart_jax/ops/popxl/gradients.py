@@ -40,6 +40,15 @@ def clip_grad(dy, y, /, *, min, max):
     return jnp.where((y > min) & (y < max), dy, jnp.zeros((), dy.dtype))
 
 
+@lowers("MaxArgGrad", domain=DOMAIN)
+def max_arg_grad(dy, x, y, /):
+    """The gradient in full for every operand that attains the maximum, summed over the axes it was broadcast along."""
+    part = jnp.where(x == y, dy, jnp.zeros((), dy.dtype))
+    lead = part.ndim - x.ndim
+    over = tuple(range(lead)) + tuple(lead + i for i, n in enumerate(x.shape) if n != part.shape[lead + i])
+    return part.sum(over, keepdims=True).reshape(x.shape)
+
+
 @lowers("ReduceLogSumGrad", domain=DOMAIN)
 def reduce_log_sum_grad(dy, y, /, *, x_shape, axes=(), keepdims=1):
     over = tuple(axes) or tuple(range(len(x_shape)))

@@ -71,11 +71,17 @@ def nll(probs, labels, /, *, reduction, log_prob=0, ignore_index=None):
     return reduce_loss(losses, reduction, count)
 
 
+operator("NlllWithSoftmaxGradDirect", popxl=PopxlClass("NlllWithSoftmaxGradDirectOp", domain="ai.graphcore"))
+
+
 @lowers("NlllWithSoftmaxGradDirect", domain=DOMAIN)
 def nll_with_softmax_grad(probs, labels, loss_grad, /, *, reduction, ignore_index=None):
     """The loss of softmax probabilities, and its gradient with respect to the softmax's input."""
     loss = nll(probs, labels, reduction=reduction, ignore_index=ignore_index)
     return loss, softmax_grad_direct(probs, labels, loss_grad, reduction=reduction, ignore_index=ignore_index)
+
+
+operator("SoftmaxGradDirect", popxl=PopxlClass("SoftmaxGradDirectOp", domain="ai.graphcore"))
 
 
 @lowers("SoftmaxGradDirect", domain=DOMAIN)

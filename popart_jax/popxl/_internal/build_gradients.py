@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...ops import ZERO_GRADIENT, resolve
 from .grow_gradients import Plan, Step, is_forward
 from .stitch import provide
 
@@ -58,7 +59,7 @@ class Builder:
         if len(parts) == 1:
             self.done[t.id] = parts[0]
         else:
-            self.done[t.id] = self._create("SumOp", parts, [_grad_out(t)])[0]
+            self.done[t.id] = self._create("Sum", parts, [_grad_out(t)])[0]
         return self.done[t.id]
 
     def add(self, t: Tensor, part: Tensor) -> None:
@@ -67,28 +68,26 @@ class Builder:
 
     def zeros(self, t: Tensor) -> Tensor:
         """A zero gradient."""
-        return self._create("InitOp", [], [_grad_out(t)], {"shape": t.shape, "dtype": t.dtype})[0]
+        return self._create("Init", [], [_grad_out(t)], {"shape": t.shape, "dtype": t.dtype})[0]
 
     def given(self, t: Tensor) -> Tensor:
         """The gradient of a forward tensor, zero when nothing contributes."""
         found = self.gradient(t)
         return self.zeros(t) if found is None else found
 
-    def create(
-        self, step: Step, class_name: str, inputs: list[Any], outs: list[Any], attributes: Any = None, **more: Any
-    ):
+    def create(self, step: Step, op_type: str, inputs: list[Any], outs: list[Any], attributes: Any = None, **more: Any):
         """A gradient operator placed like its forward operator."""
         settings = step.op._settings.copy(f"{step.op._settings.name}_grad")
-        if step.op._class_name == "IpuCopyOp":
+        if step.op.opType() == "IpuCopy":
             settings.vgraphId = step.op._options["destination"]
-        return self._create(class_name, inputs, outs, attributes, settings=settings, **more)
+        return self._create(op_type, inputs, outs, attributes, settings=settings, **more)
 
     def _create(
-        self, class_name: str, inputs: list[Any], outs: list[Any], attributes: Any = None, **more: Any
+        self, op_type: str, inputs: list[Any], outs: list[Any], attributes: Any = None, **more: Any
     ) -> list[Tensor]:
         from .._create import create, result
 
-        op = create(class_name, inputs, outs, attributes, graph=self.graph, **more)
+        op = create(op_type, inputs, outs, attributes, graph=self.graph, **more)
         return [result(op, i) for i in range(len(outs))]
 
 
@@ -114,7 +113,7 @@ def build(plan: Plan) -> GradGraphInfo:
             expected.append(make(t, kinds.FwdGrad))
         expected.extend(make(t, kinds.Fwd) for t in provide(plan, b))
         for step in plan.steps:
-            _EMIT.get(step.op._class_name, _emit_rule)(b, step)
+            _EMIT.get(step.op.opType(), _emit)(b, step)
         for t in plan.required:
             gradient = b.given(t)
             graph._graph.outputs.append(gradient._value)
@@ -130,24 +129,22 @@ def _unique(owner: Any, name: str) -> str:
     return f"{name}_{n}"
 
 
-def _emit_rule(b: Builder, step: Step) -> None:
-    rule = step.rule
-    assert rule is not None
-    op = step.op
+def _emit(b: Builder, step: Step) -> None:
+    gradient, op = step.gradient, step.op
     targets = [op._in(i) for i in step.of]
-    if rule.row == "zero":
+    if gradient in ZERO_GRADIENT:
         b.add(targets[0], b.zeros(targets[0]))
         return
     outs = [b.part(t) for t in targets]
     reads = [b.forward[t.id] for t in step.reads]
     attributes = {a.name: a for a in op._node.attributes.values() if not a.name.startswith("__")}
-    if rule.row is not None:
-        source = 0
-        inputs = [b.given(op._out(source)), *reads]
+    if gradient.kernel:
+        row = resolve("popxl", gradient.op_type, 1)
+        assert row is not None
         plain: dict[str, Any] = {n: a.value for n, a in attributes.items()}
-        if rule.row in ("ReduceLogSumGrad", "ReduceMedianGrad", "TopKGrad"):
+        if "x_shape" in row.attributes:
             plain["x_shape"] = op._in(0).shape
-        made = b.create(step, rule.name, inputs, outs, plain, row=("popxl", rule.row, 1))
+        made = b.create(step, gradient.op_type, [b.given(op._out(0)), *reads], outs, plain)
     else:
         made = _emit_vjp(b, step, reads, outs, {n: a.value for n, a in attributes.items()})
     for t, part in zip(targets, made, strict=True):
@@ -170,11 +167,10 @@ def _emit_vjp(b: Builder, step: Step, reads: list[Tensor], outs: list[Any], attr
         len(node.outputs),
     )
     inputs = [g for _, g in present] + reads
-    assert step.rule is not None
     options = {k: v for k, v in op._options.items() if k in ("available_memory_proportion", "partials_type", "conv")}
-    if step.rule.name == "IpuCopyOp":
+    if step.gradient.op_type == "IpuCopy":
         options = {"source": op._options["destination"], "destination": op._options["source"]}
-    made = b.create(step, step.rule.name, inputs, outs, attributes, row=("popxl", "Vjp", 1), options=options)
+    made = b.create(step, step.gradient.op_type, inputs, outs, attributes, runs=("popxl", "Vjp", 1), options=options)
     producer = made[0]._value.producer()
     assert producer is not None
     producer.meta["vjp"] = template
@@ -182,7 +178,6 @@ def _emit_vjp(b: Builder, step: Step, reads: list[Tensor], outs: list[Any], attr
 
 
 def _operand(t: Tensor, position: dict[str, int], step: Step) -> Any:
-    from ...ops.registry import resolve
     from ..tensor import Constant
 
     if t.id in position:
@@ -216,7 +211,7 @@ def _site(b: Builder, step: Step, info: GradGraphInfo, offset: int) -> list[tupl
             inputs.append(b.given(op._out(forward.outputs.index(e.fwd_tensor))))
     outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in info.graph.outputs]
     settings = op._settings.copy(f"{op._settings.name}_grad")
-    made = create("CallOp", inputs, outs, {"callee": info.graph}, graph=b.graph, settings=settings)
+    made = create("Call", inputs, outs, {"callee": info.graph}, graph=b.graph, settings=settings)
     pairs = []
     for k, e in enumerate(info.expected_outputs):
         i = forward.inputs.index(e.fwd_tensor)
@@ -234,7 +229,7 @@ def _emit_print(b: Builder, step: Step) -> None:
     plain["title"] = f"{plain['title']}_gradient"
     row = ("popxl", "PrintTensor", 1) if plain["print_gradient"] else ("", "Identity", 16)
     plain["print_gradient"] = 0
-    made = b.create(step, "PrintTensorOp", [gradient], [b.part(target)], plain, row=row)
+    made = b.create(step, "PrintTensor", [gradient], [b.part(target)], plain, runs=row)
     b.add(target, made[0])
 
 
@@ -250,8 +245,8 @@ def _emit_all_reduce(b: Builder, step: Step) -> None:
     if "identical_inputs" in attributes:
         plain["identical_grad_inputs"] = 1
     options = {"ipus": op._options["ipus"], "op": op._options["op"]}
-    made = b.create(step, "AllReduceGradOp", inputs, [b.part(t) for t in targets], plain, options=options,
-                    row=("popxl", "AllReduce", 1))  # fmt: skip
+    made = b.create(step, "AllReduceGrad", inputs, [b.part(t) for t in targets], plain, options=options,
+                    runs=("popxl", "AllReduce", 1))  # fmt: skip
     for i, (t, part) in enumerate(zip(targets, made, strict=True)):
         if i in step.of:
             b.add(t, part)
@@ -267,7 +262,7 @@ def _emit_gather(b: Builder, step: Step) -> None:
     out = _grad_out(target)
     flat = Out(out.name, (target.nelms,), out.dtype)
     options = {"group": op._options["group"], "op": OPERATORS["local"], "shard": bool(target.meta_shape)}
-    made = b.create(step, "ReplicatedReduceScatterOp", [b.given(op._out(0))], [flat], plain, options=options)
+    made = b.create(step, "ReplicatedReduceScatter", [b.given(op._out(0))], [flat], plain, options=options)
     b.add(target, _reshaped(b, step, made[0], target))
 
 
@@ -279,7 +274,7 @@ def _emit_scatter(b: Builder, step: Step) -> None:
     plain = {"groups": op._node.attributes["groups"].value, "shape": target.shape}
     out = Out(f"Gradient___{target.name}", target.shape, target.dtype)
     made = b.create(
-        step, "ReplicatedAllGatherOp", [b.given(op._out(0))], [out], plain, options={"group": op._options["group"]}
+        step, "ReplicatedAllGather", [b.given(op._out(0))], [out], plain, options={"group": op._options["group"]}
     )
     b.add(target, made[0])
 
@@ -287,7 +282,7 @@ def _emit_scatter(b: Builder, step: Step) -> None:
 def _reshaped(b: Builder, step: Step, t: Tensor, target: Tensor) -> Tensor:
     if t.shape == target.shape:
         return t
-    return b.create(step, "ReshapeOp", [t], [_grad_out(target)], {"shape": target.shape})[0]
+    return b.create(step, "Reshape", [t], [_grad_out(target)], {"shape": target.shape})[0]
 
 
 def _emit_if(b: Builder, step: Step) -> None:
@@ -297,10 +292,10 @@ def _emit_if(b: Builder, step: Step) -> None:
 
 
 _EMIT: dict[str, Callable[[Builder, Step], None]] = {
-    "CallOp": _emit_call,
-    "IfOp": _emit_if,
-    "PrintTensorOp": _emit_print,
-    "AllReduceOp": _emit_all_reduce,
-    "ReplicatedAllGatherOp": _emit_gather,
-    "ReplicatedReduceScatterOp": _emit_scatter,
+    "Call": _emit_call,
+    "If": _emit_if,
+    "PrintTensor": _emit_print,
+    "AllReduce": _emit_all_reduce,
+    "ReplicatedAllGather": _emit_gather,
+    "ReplicatedReduceScatter": _emit_scatter,
 }

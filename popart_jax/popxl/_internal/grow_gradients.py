@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...autodiff import forward_reads, tokens
 from ...errors import popart_exception
 from ...lowering.effects import effect_of
+from ...ops import Gradient, Trait, facts, gradient
 from ..context import get_current_context
-from . import gradients
 from .enums import ExecutionContext
-from .gradients import Rule
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from .op import Op
 
 Infos = dict[Any, Any]
+_CALL_GRADIENT, _IF_GRADIENT = gradient("CallGrad"), gradient("IfGrad")
 
 
 @dataclass
 class Step:
-    """One gradient operator to be: of which forward operator, by which rule, for which of its inputs."""
+    """One gradient operator to be: of which forward operator, by which entry, for which of its inputs."""
 
     op: Op
-    rule: Rule | None
+    gradient: Gradient
     of: tuple[int, ...]
     reads: list[Tensor] = field(default_factory=list)
     infos: tuple[GradGraphInfo, ...] = ()
@@ -120,41 +121,52 @@ def _leading_to(graph: Graph, required: list[Tensor]) -> set[str]:
     return found
 
 
+MADE_BY_HAND = ("PrintTensor", "AllReduce", "ReplicatedAllGather", "ReplicatedReduceScatter")
+"""Operators whose gradient is an operator of the same kind, with other attributes."""
+
+
 def _steps_of(op: Op, needed: list[int], reached: set[str], infos: Infos) -> list[Step]:
-    name = op._class_name
-    if name in gradients.BLOCKED:
-        return []
-    if name in gradients.ZERO:
-        return [Step(op, Rule("InitOp", row="zero"), (i,)) for i in needed]
-    if name == "CallOp":
+    kind = op.opType()
+    if kind == "Call":
         return _call_steps(op, needed, infos)
-    if name == "IfOp":
+    if kind == "If":
         return _if_steps(op, needed, infos)
-    if name in ("PrintTensorOp", "AllReduceOp", "ReplicatedAllGatherOp", "ReplicatedReduceScatterOp"):
-        return [Step(op, Rule(name, tuple(needed)), tuple(needed))]
-    rules = gradients.rules_of(op)
-    if rules is None:
-        raise popart_exception(f"{op.debugName()} has no gradient definition, but a gradient must flow through it")
+    if kind in MADE_BY_HAND:
+        return [Step(op, op._facts.gradient_operators[0], tuple(needed))]
     steps = []
-    for rule in rules:
-        if rule.each:
-            steps.extend(Step(op, rule, (i,), _read(op, rule)) for i in needed)
-            continue
-        of = tuple(i for i in rule.of if i in needed)
-        if of:
-            steps.append(Step(op, rule, of, _read(op, rule)))
+    for entry in _gradients(op):
+        groups = [(i,) for i in needed] if entry.of is None else [tuple(i for i in entry.of if i in needed)]
+        steps += [Step(op, entry, of, _read(op, entry, of[0])) for of in groups if of]
     return steps
 
 
-def _read(op: Op, rule: Rule) -> list[Tensor]:
-    found = []
-    for what in rule.reads:
-        if what == "i*":
-            found.extend(op._inputs().values())
-            continue
-        side = op._inputs() if what[0] == "i" else op._outputs()
-        found.append(side[int(what[1:])])
-    return found
+def _gradients(op: Op) -> tuple[Gradient, ...]:
+    """Gradient operators of a forward operator.
+
+    Raises
+    ------
+    popart_exception
+        It has none: PopART has no gradient for it, or for what it computes.
+    """
+    row = op._facts
+    if row.forward and row.gradients is None:
+        row = facts(row.forward)
+    refused = row.gradients is None or row.has(Trait.NOT_DIFFERENTIABLE | Trait.REFUSES_GRADIENT)
+    if refused or facts(op._node.op_type).has(Trait.SCALED_FLOAT8) or not _has_results(op, row.gradients or ()):
+        raise popart_exception(f"{op.debugName()} has no gradient definition, but a gradient must flow through it")
+    return row.gradients or ()
+
+
+def _has_results(op: Op, entries: tuple[Gradient, ...]) -> bool:
+    """Whether the operator has the results that its gradients read: an inference form may lack them."""
+    return all(
+        op.hasOutput(int(token[1:])) for entry in entries for token in tokens(op._node, entry) if token[0] == "y"
+    )
+
+
+def _read(op: Op, entry: Gradient, operand: int) -> list[Tensor]:
+    """The forward tensors that a gradient operator reads."""
+    return [v.meta["tensor"] for v in forward_reads(op._node, entry, operand) if v is not None]
 
 
 def info_for(called: Graph, infos: Infos) -> GradGraphInfo:
@@ -177,7 +189,7 @@ def _call_steps(op: Op, needed: list[int], infos: Infos) -> list[Step]:
     of = tuple(i for i in needed if inputs[i].id in given)
     if not of:
         return []
-    return [Step(op, Rule("CallGradOp", of), of, _forward_values(op, info, 0), (info,))]
+    return [Step(op, _CALL_GRADIENT, of, _forward_values(op, info, 0), (info,))]
 
 
 def _forward_values(op: Op, info: GradGraphInfo, offset: int) -> list[Tensor]:
@@ -208,4 +220,4 @@ def _if_steps(op: Op, needed: list[int], infos: Infos) -> list[Step]:
         graph_input = info.forward_graph.inputs[i - 1 - (0 if first else len(then.inputs))]
         if graph_input.id in {e.fwd_tensor.id for e in info.expected_outputs}:
             of.append(i)
-    return [Step(op, Rule("IfGradOp", tuple(of)), tuple(of), reads, pair)] if of else []
+    return [Step(op, _IF_GRADIENT, tuple(of), reads, pair)] if of else []

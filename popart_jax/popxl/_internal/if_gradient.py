@@ -23,8 +23,8 @@ def emit(b: Any, step: Any) -> None:
     attributes = {"then_branch": branches[0], "else_branch": branches[1], "then_inputs": len(operands[0])}
     condition = b.forward[op._in(0).id]
     settings = op._settings.copy(f"{op._settings.name}_grad")
-    made = create("IfGradOp", [condition, *operands[0], *operands[1]], outs, attributes, graph=b.graph,
-                  settings=settings, row=("popxl", "If", 1))  # fmt: skip
+    made = create("IfGrad", [condition, *operands[0], *operands[1]], outs, attributes, graph=b.graph,
+                  settings=settings, runs=("popxl", "If", 1))  # fmt: skip
     for k, t in enumerate(targets):
         b.add(t, result(made, k))
 
@@ -45,7 +45,7 @@ def _branch(b: Any, op: Any, info: Any, start: int, forward: Any, of: list[int])
             else:
                 operands.append(b.given(op._out(forward.outputs.index(e.fwd_tensor))))
         outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in info.graph.outputs]
-        call = create("CallOp", inputs, outs, {"callee": info.graph}, graph=graph)
+        call = create("Call", inputs, outs, {"callee": info.graph}, graph=graph)
         given = {
             forward.inputs.index(e.fwd_tensor) + start: result(call, k) for k, e in enumerate(info.expected_outputs)
         }
@@ -55,6 +55,6 @@ def _branch(b: Any, op: Any, info: Any, start: int, forward: Any, of: list[int])
                 graph._graph.outputs.append(given[i]._value)
             else:
                 out = Out(f"Gradient___{t.name}", t.shape, t.dtype)
-                zero = create("InitOp", [], [out], {"shape": t.shape, "dtype": t.dtype}, graph=graph)
+                zero = create("Init", [], [out], {"shape": t.shape, "dtype": t.dtype}, graph=graph)
                 graph._graph.outputs.append(result(zero)._value)
     return graph, operands

@@ -8,7 +8,8 @@ import onnx_ir as ir
 
 from ...errors import popart_exception
 from ...lowering.effects import effect_of
-from .classes import identifier
+from ...ops import Operator, Trait
+from ...ops.registry import resolve
 from .enums import ExecutionContext, TileSet
 from .settings import Settings
 from .values import OperatorIdentifier, OptionalVGraphId
@@ -23,31 +24,30 @@ class Op:
     _node: ir.Node
     _graph: Graph
     _settings: Settings
-    _class_name: str = "Op"
+    _facts: Operator = Operator("Op")
     _options: dict[str, Any]
     id: int
 
     @classmethod
     def _attach(
-        cls, node: ir.Node, graph: Graph, number: int, class_name: str, settings: Settings, options: dict
+        cls, node: ir.Node, graph: Graph, number: int, row: Operator, settings: Settings, options: dict[str, Any]
     ) -> Op:
-        from .op_classes import find
-
-        self = object.__new__(find(class_name))
+        self = object.__new__(cls)
         self._node, self._graph, self.id, self._settings = node, graph, number, settings
-        self._class_name, self._options = class_name, options
+        self._facts, self._options = row, options
         node.meta["op"] = self
         return self
 
     @property
     def opid(self) -> OperatorIdentifier:
         """Domain, type and version."""
-        known = identifier(self._class_name)
-        return OperatorIdentifier(known.domain, known.type, known.version)
+        shown = self._facts.popxl
+        domain, version = ("ai.graphcore", 1) if shown is None else (shown.domain, shown.version)
+        return OperatorIdentifier(domain, self._facts.op_type, version)
 
     def opType(self) -> str:
         """Type of the identifier."""
-        return identifier(self._class_name).type
+        return self._facts.op_type
 
     def name(self) -> str:
         """Scopes and name."""
@@ -276,31 +276,32 @@ class Op:
         return [a.value.meta["graph"] for a in self._node.attributes.values() if a.type is ir.AttributeType.GRAPH]
 
     def isOptimizerOp(self) -> bool:
-        return self._class_name in _OPTIMIZER
+        return self._facts.has(Trait.UPDATES)
 
     def isLossOp(self) -> bool:
-        return self._class_name in {"NllOp", "L1Op", "IdentityLossOp", "CtcOp"}
+        return self._facts.has(Trait.LOSS)
 
     def isIpuCopyOp(self) -> bool:
-        return self._class_name == "IpuCopyOp"
+        return self.opType() == "IpuCopy"
 
     def hasSideEffect(self) -> bool:
         return self._node.op_type in {"HostStore", "RemoteStore", "PrintTensor", "MultiExchange"}
 
     def isNorm(self) -> bool:
-        return self._class_name in {"GroupNormOp", "BatchNormOp"}
+        return self._facts.has(Trait.NORM)
 
     def isElementWiseUnary(self) -> bool:
-        return self._class_name in _UNARY
+        return self._facts.has(Trait.ELEMENTWISE) and len(self._node.inputs) == 1
 
     def isOutlineable(self) -> bool:
         return True
 
     def requiresRandomSeed(self) -> bool:
-        return self._class_name in _RANDOM
+        return self._facts.has(Trait.RANDOM)
 
     def getSeedInIndex(self) -> int:
-        return _RANDOM.get(self._class_name, -1)
+        translation = resolve(self._node.domain, self._node.op_type, self._node.version or 1)
+        return translation.inputs.index("seed") if translation and "seed" in translation.inputs else -1
 
     def copiesOptimizerTensors(self) -> bool:
         return False
@@ -310,14 +311,6 @@ class Op:
             ExecutionContext.WeightsFromHostFragment,
             ExecutionContext.WeightsToHostFragment,
         )
-
-
-_RANDOM = {"DropoutOp": 1, "ShapedDropoutOp": 1, "RandomNormalOp": 0, "RandomUniformOp": 0}
-_OPTIMIZER = {"AccumulateOp", "AccumulatorScaleOp", "AccumulatorZeroOp", "SparseAccumulateOp", "AdamUpdaterOp",
-              "AdamVarUpdateOp", "CopyVarUpdateOp"}  # fmt: skip
-_UNARY = {"AbsOp", "CastOp", "CeilOp", "CosOp", "ExpOp", "FloorOp", "GeluOp", "GeluErfOp", "IdentityOp", "IsInf",
-          "IsNaN", "LogOp", "NegateOp", "NotOp", "ReluOp", "SignOp", "SinOp", "SqrtOp", "SwishOp", "TanhOp", "ClipOp",
-          "DetachOp", "ExpInplaceOp", "GeluInplaceOp", "ReluInplaceOp", "SwishInplaceOp"}  # fmt: skip
 
 
 def _at(found: dict[int, Any], i: int, op: Op, what: str) -> Any:

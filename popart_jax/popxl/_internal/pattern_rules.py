@@ -12,12 +12,12 @@ import onnx_ir as ir
 
 from ...lowering.effects import VIEWS, WRITES
 from ...ops import facts
-from .classes import rows
+from .classes import class_of
 from .enums import TensorType
 from .rewrite import insert_before, take_over
 
 
-def _create(op: Any, class_name: str, inputs: Any, outs: Any, attributes: Any = None, **more: Any) -> Any:
+def _create(op: Any, op_type: str, inputs: Any, outs: Any, attributes: Any = None, **more: Any) -> Any:
     """A new operator just before `op`, placed like it and outside every sequence."""
     from .._create import create
     from ..context import get_current_context
@@ -25,7 +25,7 @@ def _create(op: Any, class_name: str, inputs: Any, outs: Any, attributes: Any = 
     sequencer = get_current_context()._sequencer
     sequencer.push("pass")
     try:
-        made = create(class_name, inputs, outs, attributes, graph=op._graph, settings=op._settings.copy(), **more)
+        made = create(op_type, inputs, outs, attributes, graph=op._graph, settings=op._settings.copy(), **more)
     finally:
         sequencer.pop()
     insert_before(op, [made])
@@ -40,7 +40,7 @@ def _out(t: Any, suffix: str, shape: Any = None) -> Any:
 
 def conv_transpose(op: Any) -> bool:
     """A transposed convolution is a convolution with flipped weights."""
-    if op._class_name != "ConvTransposeOp":
+    if op.opType() != "ConvTranspose":
         return False
     data, weights = op._in(0), op._in(1)
     plain = {a.name: a.value for a in op._node.attributes.values() if not a.name.startswith("__")}
@@ -48,37 +48,24 @@ def conv_transpose(op: Any) -> bool:
     shape = (weights.shape[1] * group, weights.shape[0] // group, *weights.shape[2:])
     scaled = len(op._node.inputs) > 2
     flip = ("popxl" if scaled else "ai.graphcore", "ConvFlipWeights", 1)
-    flipped = _create(
-        op, "ConvFlipWeightsOp", [weights], [_out(weights, "_flipped", shape)], {"group": group}, row=flip
-    )
-    row = ("popxl", "ConvOfFlippedPow2Scaled" if scaled else "ConvOfFlipped", 1)
+    flipped = _create(op, "ConvFlipWeights", [weights], [_out(weights, "_flipped", shape)], {"group": group}, runs=flip)
+    runs = ("popxl", "ConvOfFlippedPow2Scaled" if scaled else "ConvOfFlipped", 1)
     inputs = [data, flipped._out(0), *([op._in(2)] if scaled else [])]
-    made = _create(op, "ConvOp", inputs, [_out(op._out(0), "_conv")], plain, row=row, options=op._options)
+    made = _create(op, "Conv", inputs, [_out(op._out(0), "_conv")], plain, runs=runs, options=op._options)
     take_over(op, made)
     return True
 
 
 def inplace_forms(op: Any) -> list[tuple[int, str]]:
-    """(operand, class) of the forms that write into an operand, or make the output a view of it; best first."""
-    from .twin import class_of
-
-    row = facts(op.opType())
+    """(operand, type) of the forms that write into an operand, or make the output a view of it; best first."""
+    row = op._facts
     found = [*row.inplace.items(), *([(0, row.view)] if row.view else [])]
-    return [(position, class_of(form)) for position, form in found if class_of(form) in rows()]
-
-
-def inplace_form(class_name: str) -> tuple[int, bool] | None:
-    """Operand that the operators of an in-place class write into or are a view of, and whether it is a view."""
-    form = class_name.removesuffix("Op")
-    forward = facts(facts(form).forward)
-    if form == forward.view:
-        return 0, True
-    return next(((position, False) for position, name in forward.inplace.items() if name == form), None)
+    return [(position, form) for position, form in found if facts(form).popxl is not None]
 
 
 def is_view(op: Any) -> bool:
     """Whether the in-place form of an operator only gives its operands another form."""
-    return bool(facts(op.opType()).view)
+    return bool(op._facts.view)
 
 
 def touched(op: Any, position: int) -> list[int]:
@@ -108,13 +95,12 @@ def _is_free(op: Any, position: int, order: dict[int, int]) -> bool:
     return True
 
 
-def make_inplace(op: Any, class_name: str, position: int, order: dict[int, int]) -> None:
+def make_inplace(op: Any, op_type: str, position: int, order: dict[int, int]) -> None:
     """Turn an operator into its in-place form; other readers of the operand are ordered before it.
 
     A concatenation makes one storage of several, so that what writes to one of them is ordered with readers of others.
     """
     from .alias import aliases
-    from .op_classes import find
 
     shared = touched(op, position)
     users = {n.meta["op"].id: n.meta["op"] for i in shared for a in aliases(op._in(i)) for n, _ in a._value.uses()}
@@ -127,19 +113,17 @@ def make_inplace(op: Any, class_name: str, position: int, order: dict[int, int])
     view = is_view(op)
     if view:
         _without_template(op)
-    op.__class__, op._class_name = find(class_name), class_name
+    op.__class__, op._facts = class_of(op_type), facts(op_type)
     name, effect = (VIEWS, shared) if view else (WRITES, [position, 0])
     op._node.attributes[name] = ir.AttrInt64s(name, effect)
 
 
 def _without_template(op: Any) -> None:
     """The gradient of a reshape or transpose is one itself."""
-    from .node_rows import node_row
-
     if op._node.meta.pop("vjp", None) is None:
         return
-    transposed = op._class_name == "TransposeGradOp"
-    row = node_row("TransposeOp" if transposed else "ReshapeOp")
+    transposed = op.opType() == "TransposeGrad"
+    row = facts("Transpose" if transposed else "Reshape").translation
     perm = list(op._node.attributes["perm"].as_ints()) if transposed else []
     op._node.attributes.clear()
     op._node.domain, op._node.op_type, op._node.version = row

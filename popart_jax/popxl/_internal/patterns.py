@@ -94,7 +94,7 @@ def apply_inplace(graph: Any) -> None:
     in_order(graph, ops)
     order = {op.id: k for k, op in enumerate(ops)}
     for op in ops:
-        for position, class_name in own.inplace_forms(op):
+        for position, op_type in own.inplace_forms(op):
             if own.may_overwrite(op, position, order):
-                own.make_inplace(op, class_name, position, order)
+                own.make_inplace(op, op_type, position, order)
                 break

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import popart_exception
+from ...ops import Trait, facts
 from .ambiguity import check_graph
-from .classes import rows
 from .cleanup import remove_isolated_tensors, remove_unreachable_graphs
 from .patterns import Patterns, PatternsLevel, apply
 
 if TYPE_CHECKING:
     from ..ir import Ir
+    from .op import Op
 
 
 def prepare(owner: Ir) -> None:
@@ -38,19 +39,12 @@ def prepare(owner: Ir) -> None:
     owner._prepared = True
 
 
-_MOVE_DATA = ("Transpose", "Reshape", "Slice", "Subsample", "Concat", "Split", "Identity", "Detach", "Gather",
-              "TiedGather", "Dynamic", "Init", "HostLoad", "HostStore", "Remote", "MultiExchange", "IpuCopy",
-              "IoTileCopy", "Call", "Loop", "If", "CopyVarUpdate", "Print", "ReplicatedAllGather",
-              "ReplicatedReduceScatter", "Cast")  # fmt: skip
-_SCALED = ("MatMulOp", "ConvOp", "ConvTransposeOp")
-
-
-def _computes_with_float8(op: Any) -> str:
-    """Why an operator of the table can't take its float8 operand; '' when it can."""
+def _computes_with_float8(op: Op) -> str:
+    """Why an operator of PopXL can't take its float8 operand; '' when it can."""
     eight = next((t for t in op._inputs().values() if t.dtype._is_float8), None)
-    name = op._class_name
-    if eight is None or name not in rows() or name.startswith(_MOVE_DATA):
+    row = op._facts
+    if eight is None or row.popxl is None or facts(row.forward or row.op_type).has(Trait.MOVES_DATA):
         return ""
-    if name in _SCALED and op.hasInput(2):
+    if facts(op._node.op_type).has(Trait.SCALED_FLOAT8):
         return ""
     return f"{eight!r} holds float8 numbers, which can be moved, cast and multiplied with a scale, nothing else"

@@ -146,7 +146,7 @@ def print_schedule(graph: Graph, names: Mapping[Any, str] | None = None) -> str:
     inputs = ", ".join(f"{named[t]}={number(t)}" if t in named else number(t) for t in graph.inputs)
     lines = []
     for op in schedule(graph):
-        called = f"({op._called()[0].id})" if op._class_name in ("CallOp", "LoopOp") else ""
+        called = f"({op._called()[0].id})" if op.opType() in ("Call", "Loop") else ""
         operands = ", ".join(typed(t) for t in op._inputs().values())
         results = ", ".join(typed(t) for t in op._outputs().values())
         lines.append(f"    {op.opType()}.{op.id}{called} ({operands}) -> ({results})")

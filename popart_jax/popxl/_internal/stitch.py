@@ -20,7 +20,7 @@ def provide(plan: Plan, builder: Any) -> list[Tensor]:
     forward = plan.graph
     reads = plan.reads
     sites = call_sites(forward)
-    if any(op._class_name != "CallOp" for op in sites):
+    if any(op.opType() != "Call" for op in sites):
         return _recompute(plan, builder)
     bound = {t.id for t in (*forward.inputs, *forward.outputs)}
     for t in reads:
@@ -87,9 +87,9 @@ def copy_op(op: Op, graph: Graph, tensors: dict[str, Tensor]) -> None:
 
     operands = [None if v is None else tensors[v.name or ""] for v in op._node.inputs]
     outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in op._outputs().values()]
-    row = (op._node.domain, op._node.op_type, op._node.version or 1)
+    runs = (op._node.domain, op._node.op_type, op._node.version or 1)
     made = create(
-        op._class_name, operands, outs, {}, graph=graph, settings=op._settings.copy(), options=op._options, row=row
+        op._facts, operands, outs, {}, graph=graph, settings=op._settings.copy(), options=op._options, runs=runs
     )
     for name, attr in op._node.attributes.items():
         made._node.attributes[name] = attr

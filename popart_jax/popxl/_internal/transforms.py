@@ -102,7 +102,7 @@ def _decompose(graph: Any) -> None:
 def _merge(graph: Any) -> None:
     from ..transforms.merge_exchange import _EXCHANGES, merge
 
-    merge(graph._graph, [op for op in graph._graph._ops.values() if op._class_name in _EXCHANGES])
+    merge(graph._graph, [op for op in graph._graph._ops.values() if op.opType() in _EXCHANGES])
 
 
 _BY_NAME: dict[str, Callable[[Any], None]] = {"Prune": _prune, "DecomposeSum": _decompose, "MergeExchange": _merge}

@@ -8,7 +8,6 @@ twin and then makes the same changes in the graph: tensors keep their objects an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
@@ -19,7 +18,6 @@ from patterns._sweep import sweep
 
 from ...lowering.effects import VIEWS, WRITES
 from ...ops import facts
-from .classes import identifier, rows
 from .rewrite import adopt, insert_before
 
 if TYPE_CHECKING:
@@ -28,12 +26,10 @@ if TYPE_CHECKING:
     from .op import Op
 
 _OPAQUE = "popxl"
-_PATTERN_NAME = {"SubtractArg0Grad": "SubArg0Grad", "SubtractArg1Grad": "SubArg1Grad"}
-_FORWARD_OPERANDS = frozenset({"MulArg0Grad", "MulArg1Grad", "DivArg0Grad", "DivArg1Grad", "SubtractArg1Grad",
-                               "FmodArg0Grad", "PowArg0Grad", "PowArg1Grad", "MatMulLhsGrad", "MatMulRhsGrad",
-                               "NllGrad"})  # fmt: skip
-"""Gradient operators that PopART shows with the forward operands; the others read what they read here."""
-_ALONE = frozenset({"Dropout", "AddArg0Grad", "AddArg1Grad", "SubtractArg0Grad", "SumArgGrad", "ReshapeGrad"})
+_COMPUTED = frozenset({"MulArg0Grad", "MulArg1Grad", "DivArg0Grad", "DivArg1Grad", "SubArg1Grad", "FmodArg0Grad",
+                       "PowArg1Grad", "MatMulLhsGrad", "MatMulRhsGrad"})  # fmt: skip
+"""Gradient operators that rewrites compute with operands of one type only."""
+_ALONE = frozenset({"Dropout", "AddArg0Grad", "AddArg1Grad", "SubArg0Grad", "SumArgGrad", "ReshapeGrad"})
 """Operators of which only the first input counts for a rewrite."""
 _IDENTICAL = {"identical_inputs": "identicalInputs", "identical_grad_inputs": "identicalGradInputs"}
 _LOSS = {"ignore_index": "ignoreIndex", "log_prob": "inputIsLogProbability"}
@@ -47,13 +43,6 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
     if log.fired:
         twin.transfer()
     return bool(log.fired)
-
-
-@cache
-def class_of(op_type: str) -> str:
-    """The class of the operators that PopART calls by that type; without one, a name of the same form."""
-    found = (row.name for row in rows().values() if row.identifier is not None and row.identifier.type == op_type)
-    return next(found, f"{op_type}Op")
 
 
 class _Twin:
@@ -84,7 +73,7 @@ class _Twin:
         name = op.opType()
         operands = [None if v is None else self._value(v.meta["tensor"]) for v in op._node.inputs]
         inputs = self._pattern_inputs(op, name, operands)
-        domain = identifier(op._class_name).domain
+        domain = op.opid.domain
         if inputs is None or _is_opaque(op):
             inputs, domain = operands, _OPAQUE
         elif op._options.get("to_identity"):
@@ -93,7 +82,7 @@ class _Twin:
         self.protected.update(v.name or "" for v in operands if v is not None and v not in read)
         outputs = [self._value(t) for t in op._outputs().values()]
         node = ir.Node(
-            "" if domain == "ai.onnx" else domain, _PATTERN_NAME.get(name, name), inputs, _attributes(op),
+            "" if domain == "ai.onnx" else domain, name, inputs, _attributes(op),
             outputs=outputs, name=str(op.id),
         )  # fmt: skip
         node.meta["op"] = op
@@ -103,25 +92,15 @@ class _Twin:
 
     def _pattern_inputs(self, op: Op, name: str, operands: list[Any]) -> list[Any] | None:
         """What PopART's operator reads; None when this one has no such form."""
-        template = op._node.meta.get("vjp")
         if name in _ALONE:
             return operands[:1]
+        template = op._node.meta.get("vjp")
         if template is None:
             return operands
-        given = len(template.gradients)
-        if name == "SplitGrad":
-            return operands if given == template.n_outputs else None
-        if name not in _FORWARD_OPERANDS:
-            return operands
-        forward = [
-            operands[at] if isinstance(at, int) else _typed(at[0], ir.DataType.from_numpy(at[1]), None)
-            if isinstance(at, tuple) else None
-            for at in template.operands
-        ]  # fmt: skip
-        extra = operands[-1:] if name.startswith("Pow") else []
-        inputs = [operands[0], *forward, *extra]
-        mixed = name not in ("NllGrad", "PowArg0Grad") and len({v.dtype for v in inputs if v is not None}) > 1
-        return None if mixed else inputs
+        mixed = len({v.dtype for v in operands if v is not None}) > 1 and name not in ("NllGrad", "PowArg0Grad")
+        if name == "SplitGrad" and len(template.gradients) != template.n_outputs:
+            return None
+        return None if mixed and name in _COMPUTED else operands
 
     # --- handing back what changed ---------------------------------------------------------------------------------
 
@@ -206,8 +185,8 @@ class _Twin:
         sequencer.push("pass")
         try:
             made = create(
-                class_of(node.op_type), operands, outs, _plain(node), graph=self.source, output_ids=ids,
-                settings=root._settings.copy(), options=_passed_on(root), row=_row(node),
+                node.op_type, operands, outs, _plain(node), graph=self.source, output_ids=ids,
+                settings=root._settings.copy(), options=_passed_on(root), runs=_runs(node),
             )  # fmt: skip
         finally:
             sequencer.pop()
@@ -250,7 +229,7 @@ def _typed(shape: Any, dtype: ir.DataType, name: str | None) -> ir.Value:
 
 def _is_opaque(op: Op) -> bool:
     """Rewrites leave alone what writes or aliases, or what is read or made by such an operator in the graph."""
-    if op._class_name in ("CallOp", "LoopOp", "IfOp") or not op._outputs():
+    if op.opType() in ("Call", "Loop", "If") or not op._outputs():
         return True
     tensors = [*op._inputs().values(), *op._outputs().values()]
     first, out = op._inputs().get(0), op._outputs().get(0)
@@ -277,8 +256,8 @@ def _attributes(op: Op) -> list[ir.Attr]:
         if name.startswith("__") or a.type is ir.AttributeType.GRAPH:
             continue
         if name in _IDENTICAL:
-            renamed = "identicalGradInputs" if op._class_name == "AllReduceGradOp" else _IDENTICAL[name]
-            if op._class_name != "AllReduceGradOp" or name == "identical_inputs":
+            renamed = "identicalGradInputs" if op.opType() == "AllReduceGrad" else _IDENTICAL[name]
+            if op.opType() != "AllReduceGrad" or name == "identical_inputs":
                 found.append(ir.AttrInt64(renamed, 1))
             continue
         found.append(ir.Attr(_LOSS.get(name, name), a.type, a.value))
@@ -292,9 +271,9 @@ def _plain(node: ir.Node) -> dict[str, Any]:
     return {back.get(a.name, a.name): a.value for a in kept}
 
 
-def _row(node: ir.Node) -> tuple[str, str, int] | None:
-    """The row that runs an operator whose class the internal IR does not list."""
-    if class_of(node.op_type) in rows():
+def _runs(node: ir.Node) -> tuple[str, str, int] | None:
+    """The translation of an operator that PopXL has no class for."""
+    if facts(node.op_type).popxl is not None:
         return None
     return ("", node.op_type, 13) if node.domain in ("", "ai.onnx") else (node.domain, node.op_type, 1)
 

@@ -11,20 +11,20 @@ from . import _shapes
 from .utils import check_operands
 
 
-def unary(class_name: str, t: Tensor, name: str, dtype: dtypes.dtype | None = None, **attributes: Any) -> Tensor:
+def unary(op_type: str, t: Tensor, name: str, dtype: dtypes.dtype | None = None, **attributes: Any) -> Tensor:
     """One operand, same shape."""
     check_operands(t=t)
-    return result(create(class_name, [t], [like(t, name, dtype)], attributes))
+    return result(create(op_type, [t], [like(t, name, dtype)], attributes))
 
 
-def unary_(class_name: str, t: Tensor, name: str, **attributes: Any) -> Tensor:
+def unary_(op_type: str, t: Tensor, name: str, **attributes: Any) -> Tensor:
     """One operand, overwritten with the result."""
     check_operands(t=t)
-    return result(create(class_name, [t], [like(t, name)], attributes, writes=[(0, 0)]))
+    return result(create(op_type, [t], [like(t, name)], attributes, writes=[(0, 0)]))
 
 
 def binary(
-    class_name: str,
+    op_type: str,
     lhs: Tensor,
     rhs: Tensor,
     name: str,
@@ -33,5 +33,5 @@ def binary(
 ) -> Tensor:
     """Two operands with NumPy broadcasting."""
     check_operands(**{names[0]: lhs, names[1]: rhs})
-    shape = _shapes.broadcast(class_name.removesuffix("Op"), lhs, rhs)
-    return result(create(class_name, [lhs, rhs], [Out(name, shape, dtype or lhs.dtype)]))
+    shape = _shapes.broadcast(op_type, lhs, rhs)
+    return result(create(op_type, [lhs, rhs], [Out(name, shape, dtype or lhs.dtype)]))

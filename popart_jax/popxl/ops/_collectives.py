@@ -88,20 +88,20 @@ def replicated_all_reduce(t: Tensor, op: CollectiveOps = "add", group: ReplicaGr
     ValueError
         Unknown `op`, or a grouping that collectives do not take.
     """
-    return _all_reduce("ReplicatedAllReduceOp", t, op, group, ())
+    return _all_reduce("ReplicatedAllReduce", t, op, group, ())
 
 
 def replicated_all_reduce_(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None) -> Tensor:
     """`replicated_all_reduce` in place."""
-    return _all_reduce("ReplicatedAllReduceInplaceOp", t, op, group, [(0, 0)])
+    return _all_reduce("ReplicatedAllReduceInplace", t, op, group, [(0, 0)])
 
 
-def _all_reduce(class_name: str, t: Tensor, op: str, group: ReplicaGrouping | None, writes: Any) -> Tensor:
+def _all_reduce(op_type: str, t: Tensor, op: str, group: ReplicaGrouping | None, writes: Any) -> Tensor:
     kind = operator_of(op)
     grouping, options = _placed(t, group)
     attributes = {"op": int(OPERATORS[kind]), **group_attributes(grouping)}
     out = Out(f"{t.name}_all_reduce", t.shape, t.dtype, t.meta_shape)
-    return result(create(class_name, [t], [out], attributes, writes=writes, options={**options, "op": OPERATORS[kind]}))
+    return result(create(op_type, [t], [out], attributes, writes=writes, options={**options, "op": OPERATORS[kind]}))
 
 
 def replicated_reduce_scatter(
@@ -129,7 +129,7 @@ def reduce_scatter(t: Tensor, op: str, group: ReplicaGrouping | None, shard: boo
     meta = t.shape if shard else ()
     out = Out(name, (ceil(t.nelms / grouping.group_size),), t.dtype, meta)
     options = {**options, "op": OPERATORS[kind], "shard": shard}
-    return result(create("ReplicatedReduceScatterOp", [t], [out], attributes, options=options))
+    return result(create("ReplicatedReduceScatter", [t], [out], attributes, options=options))
 
 
 def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Tensor:
@@ -221,7 +221,7 @@ def all_gather(t: Tensor, grouping: ReplicaGrouping, shape: tuple[int, ...], nam
     """One ReplicatedAllGather operator with an output of this shape."""
     attributes = {"shape": shape, **group_attributes(grouping)}
     return result(
-        create("ReplicatedAllGatherOp", [t], [Out(name, shape, t.dtype)], attributes, options={"group": grouping})
+        create("ReplicatedAllGather", [t], [Out(name, shape, t.dtype)], attributes, options={"group": grouping})
     )
 
 
@@ -266,5 +266,5 @@ def _across_ipus(ts: list[Tensor], ipus: list[int] | None, op: str, extra: dict[
         raise popart_exception(f"all_reduce: the tensors {ts} differ in shape or type")
     outs = [like(t, f"all_reduce_out_{i}") for i, t in enumerate(ts)]
     options = {"ipus": list(ipus), "op": OPERATORS[kind]}
-    made = create("AllReduceOp", ts, outs, {"op": int(OPERATORS[kind]), **extra}, options=options)
+    made = create("AllReduce", ts, outs, {"op": int(OPERATORS[kind]), **extra}, options=options)
     return [result(made, i) for i in range(len(ts))]

@@ -42,7 +42,7 @@ def _accumulate(kind: str, t: Tensor, X: Tensor, f: Number, name: str) -> Tensor
     inputs = _trimmed([t, X, tensors.get("f")])
     attributes = {"kind": kind, **numbers}
     out = like(t, f"{name}__{t.name}")
-    return result(create("AccumulateOp", inputs, [out], attributes, writes=[(0, 0)], options={"factor": told["f"]}))
+    return result(create("Accumulate", inputs, [out], attributes, writes=[(0, 0)], options={"factor": told["f"]}))
 
 
 def accumulate_(t: Tensor, X: Tensor, f: Number = None) -> Tensor:
@@ -78,7 +78,7 @@ def accumulator_scale_(t: Tensor, f: float | Tensor) -> Tensor:
     inputs = _trimmed([t, None, tensors.get("f")])
     out = like(t, f"accumulator_scale__{t.name}")
     options = {"factor": told["f"]}
-    return result(create("AccumulatorScaleOp", inputs, [out], numbers, writes=[(0, 0)], options=options))
+    return result(create("AccumulatorScale", inputs, [out], numbers, writes=[(0, 0)], options=options))
 
 
 def accumulator_zero_(t: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ def sparse_accumulate_(
     out = like(t, f"sparse_accumulate__{t.name}")
     options = {"factor": told["f"], "axis": axis}
     attributes = {"axis": axis, **numbers}
-    return result(create("SparseAccumulateOp", inputs, [out], attributes, writes=[(0, 0)], options=options))
+    return result(create("PopartSparseAccumulate", inputs, [out], attributes, writes=[(0, 0)], options=options))
 
 
 def adam_updater(
@@ -186,7 +186,7 @@ def create_adamupdater(
     out = Out("Updater", acc_first_order.shape, acc_first_order.dtype)
     writes = [(3, 1)] if time_step is not None else ()
     attributes = {"mode": kind, **numbers}
-    return result(create("AdamUpdaterOp", _trimmed(inputs), [out], attributes, writes=writes, options=told))
+    return result(create("AdamUpdater", _trimmed(inputs), [out], attributes, writes=writes, options=told))
 
 
 def adam_var_update(
@@ -200,10 +200,10 @@ def adam_var_update(
     check_operands(t=t, x=x, r1=r1, r2=r2, **tensors)
     inputs = _trimmed([t, x, r1, r2, tensors.get("learning_rate"), tensors.get("max_weight_norm")])
     out = like(t, "adam_var_update_out")
-    return result(create("AdamVarUpdateOp", inputs, [out], numbers, writes=[(0, 0)], options=told))
+    return result(create("AdamVarUpdate", inputs, [out], numbers, writes=[(0, 0)], options=told))
 
 
 def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
     """t <- X."""
     check_operands(t=t, X=X)
-    return result(create("CopyVarUpdateOp", [t, X], [like(t, f"updated__{t.name}")], writes=[(0, 0)]))
+    return result(create("CopyVarUpdate", [t, X], [like(t, f"updated__{t.name}")], writes=[(0, 0)]))

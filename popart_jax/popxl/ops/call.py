@@ -27,7 +27,7 @@ class CallSiteInfo:
 
     def __init__(self, subgraph_op: Any) -> None:
         self._op: Op = subgraph_op
-        loop = subgraph_op._class_name == "LoopOp"
+        loop = subgraph_op.opType() == "Loop"
         self._offset_in, self._offset_out = (2, 1) if loop else (0, 0)
 
     @property
@@ -182,7 +182,7 @@ def call_with_info(
     ordered: list[Tensor | None] = [values.get(i) for i in range(len(graph.inputs))]
     by_ref = [i for i, t in enumerate(graph.inputs) if t in graph._by_ref_inputs and i in values]
     writes = [(i, len(outs) + k) for k, i in enumerate(by_ref)]
-    return CallSiteInfo(create("CallOp", ordered, outs, {"callee": graph}, writes=writes))
+    return CallSiteInfo(create("Call", ordered, outs, {"callee": graph}, writes=writes))
 
 
 def prepare_inputs(

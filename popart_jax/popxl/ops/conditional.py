@@ -137,7 +137,7 @@ def conditional_with_info(
     inputs: list[Any] = [cond, *(yes.get(i) for i in range(len(then_branch.inputs)))]
     inputs += [no.get(i) for i in range(len(else_branch.inputs))]
     attributes = {"then_branch": then_branch, "else_branch": else_branch, "then_inputs": len(then_branch.inputs)}
-    return ConditionalSiteInfo(create("IfOp", inputs, outs, attributes))
+    return ConditionalSiteInfo(create("If", inputs, outs, attributes))
 
 
 def _outputs(then_branch: Graph, else_branch: Graph) -> list[Out]:

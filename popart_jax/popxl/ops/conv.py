@@ -77,7 +77,7 @@ def conv(
     chosen = multi_conv_options(
         gir()._options, None, available_memory_proportions, partials_types, enable_conv_dithering
     )
-    return result(create("ConvOp", [t, weight], [out], geometry, options={"conv": chosen}))
+    return result(create("Conv", [t, weight], [out], geometry, options={"conv": chosen}))
 
 
 def conv_pow2scaled(
@@ -106,8 +106,8 @@ def conv_pow2scaled(
     geometry = _geometry(t, weight, stride, padding, dilation, groups, pad_type)
     out = Out("conv_out", _conv_shape(t, weight, geometry), dtypes.float16)
     chosen = multi_conv_options(gir()._options, None, available_memory_proportions, None, enable_conv_dithering)
-    row = ("popxl", "ConvPow2Scaled", 1)
-    return result(create("ConvOp", [t, weight, log2_scale], [out], geometry, options={"conv": chosen}, row=row))
+    runs = ("popxl", "ConvPow2Scaled", 1)
+    return result(create("Conv", [t, weight, log2_scale], [out], geometry, options={"conv": chosen}, runs=runs))
 
 
 def _geometry(
@@ -169,7 +169,7 @@ def conv_transpose(
     chosen = multi_conv_options(
         gir()._options, None, available_memory_proportions, partials_types, enable_conv_dithering
     )
-    return result(create("ConvTransposeOp", [t, weight], [out], attributes, options={"conv": chosen}))
+    return result(create("ConvTranspose", [t, weight], [out], attributes, options={"conv": chosen}))
 
 
 def conv_transpose_pow2scaled(
@@ -192,9 +192,9 @@ def conv_transpose_pow2scaled(
     attributes = _transposed(t, weight, stride, padding, dilation, groups, pad_type, output_padding, output_shape)
     out = Out("convtranspose_out", _transposed_shape(t, weight, attributes), dtypes.float16)
     chosen = multi_conv_options(gir()._options, None, available_memory_proportions, None, enable_conv_dithering)
-    row = ("popxl", "ConvTransposePow2Scaled", 1)
+    runs = ("popxl", "ConvTransposePow2Scaled", 1)
     return result(
-        create("ConvTransposeOp", [t, weight, log2_scale], [out], attributes, options={"conv": chosen}, row=row)
+        create("ConvTranspose", [t, weight, log2_scale], [out], attributes, options={"conv": chosen}, runs=runs)
     )
 
 

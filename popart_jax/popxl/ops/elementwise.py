@@ -15,52 +15,52 @@ _inf = dtypes.builtins.float("inf")
 
 def abs(t: Tensor) -> Tensor:
     """Absolute value."""
-    return unary("AbsOp", t, "abs_out")
+    return unary("Abs", t, "abs_out")
 
 
 def ceil(t: Tensor) -> Tensor:
     """Round up."""
-    return unary("CeilOp", t, "ceil_out")
+    return unary("Ceil", t, "ceil_out")
 
 
 def floor(t: Tensor) -> Tensor:
     """Round down."""
-    return unary("FloorOp", t, "floor_out")
+    return unary("Floor", t, "floor_out")
 
 
 def sign(t: Tensor) -> Tensor:
     """-1, 0 or 1; 0 for NaN."""
-    return unary("SignOp", t, "sign_out")
+    return unary("Sign", t, "sign_out")
 
 
 def negate(t: Tensor) -> Tensor:
     """-t."""
-    return unary("NegateOp", t, "negate_out")
+    return unary("Neg", t, "negate_out")
 
 
 def cos(t: Tensor) -> Tensor:
     """Cosine."""
-    return unary("CosOp", t, "cos_out")
+    return unary("Cos", t, "cos_out")
 
 
 def sin(t: Tensor) -> Tensor:
     """Sine."""
-    return unary("SinOp", t, "sin_out")
+    return unary("Sin", t, "sin_out")
 
 
 def tanh(t: Tensor) -> Tensor:
     """Hyperbolic tangent."""
-    return unary("TanhOp", t, "tanh_out")
+    return unary("Tanh", t, "tanh_out")
 
 
 def sqrt(t: Tensor) -> Tensor:
     """Square root; NaN for negative values."""
-    return unary("SqrtOp", t, "sqrt_out")
+    return unary("Sqrt", t, "sqrt_out")
 
 
 def log(t: Tensor) -> Tensor:
     """Natural logarithm."""
-    return unary("LogOp", t, "log_out")
+    return unary("Log", t, "log_out")
 
 
 def log2(t: Tensor) -> Tensor:
@@ -70,57 +70,57 @@ def log2(t: Tensor) -> Tensor:
 
 def exp(t: Tensor) -> Tensor:
     """Exponential."""
-    return unary("ExpOp", t, "exp_out")
+    return unary("Exp", t, "exp_out")
 
 
 def exp_(t: Tensor) -> Tensor:
     """Exponential, in place."""
-    return unary_("ExpInplaceOp", t, "exp_inplace_out")
+    return unary_("ExpInplace", t, "exp_inplace_out")
 
 
 def gelu(t: Tensor) -> Tensor:
     """0.5 t (1 + tanh(sqrt(2/pi) (t + 0.044715 t^3)))."""
-    return unary("GeluOp", t, "gelu_out")
+    return unary("Gelu", t, "gelu_out")
 
 
 def gelu_(t: Tensor) -> Tensor:
     """`gelu` in place."""
-    return unary_("GeluInplaceOp", t, "gelu_inplace_out")
+    return unary_("GeluInplace", t, "gelu_inplace_out")
 
 
 def geluerf(t: Tensor) -> Tensor:
     """0.5 t (1 + erf(t / sqrt(2)))."""
-    return unary("GeluErfOp", t, "geluerf_out")
+    return unary("GeluErf", t, "geluerf_out")
 
 
 def geluerf_(t: Tensor) -> Tensor:
     """`geluerf` in place."""
-    return unary_("GeluErfInplaceOp", t, "geluerf_inplace_out")
+    return unary_("GeluErfInplace", t, "geluerf_inplace_out")
 
 
 def relu(t: Tensor) -> Tensor:
     """max(t, 0)."""
-    return unary("ReluOp", t, "relu_out")
+    return unary("Relu", t, "relu_out")
 
 
 def relu_(t: Tensor) -> Tensor:
     """`relu` in place."""
-    return unary_("ReluInplaceOp", t, "relu_inplace_out")
+    return unary_("ReluInplace", t, "relu_inplace_out")
 
 
 def swish(t: Tensor) -> Tensor:
     """t sigmoid(t)."""
-    return unary("SwishOp", t, "swish_out")
+    return unary("Swish", t, "swish_out")
 
 
 def swish_(t: Tensor) -> Tensor:
     """`swish` in place."""
-    return unary_("SwishInplaceOp", t, "swish_inplace_out")
+    return unary_("SwishInplace", t, "swish_inplace_out")
 
 
 def clip(t: Tensor, min: float = -_inf, max: float = _inf) -> Tensor:
     """t limited to [min, max]; NaN stays. The gradient passes strictly inside."""
-    return unary("ClipOp", t, "clip_out", min=dtypes.builtins.float(min), max=dtypes.builtins.float(max))
+    return unary("Clip", t, "clip_out", min=dtypes.builtins.float(min), max=dtypes.builtins.float(max))
 
 
 clamp = clip
@@ -145,13 +145,13 @@ def isfinite(t: Tensor) -> Tensor:
 
 def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
     """(t + increment) mod modulus."""
-    return unary("IncrementModOp", t, "increment_mod_out", None, increment=_number(increment), modulus=_number(modulus))
+    return unary("IncrementMod", t, "increment_mod_out", None, increment=_number(increment), modulus=_number(modulus))
 
 
 def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
     """`increment_mod` in place."""
     return unary_(
-        "IncrementModInplaceOp", t, "increment_mod_inplace_out", increment=_number(increment), modulus=_number(modulus)
+        "IncrementModInplace", t, "increment_mod_inplace_out", increment=_number(increment), modulus=_number(modulus)
     )
 
 
@@ -161,7 +161,7 @@ def _number(x: float) -> float:
 
 def add(lhs: Tensor, rhs: Tensor) -> Tensor:
     """lhs + rhs."""
-    return binary("AddOp", lhs, rhs, "add_out")
+    return binary("Add", lhs, rhs, "add_out")
 
 
 def add_(lhs: Tensor, rhs: Tensor) -> Tensor:
@@ -176,27 +176,27 @@ def add_(lhs: Tensor, rhs: Tensor) -> Tensor:
     shape = _shapes.broadcast("AddLhsInplace", lhs, rhs)
     if shape != lhs.shape:
         raise popart_exception(f"AddLhsInplace: {list(rhs.shape)} can't be broadcast to {list(lhs.shape)}")
-    return result(create("AddLhsInplaceOp", [lhs, rhs], [like(lhs, "add_lhs_inplace_out")], writes=[(0, 0)]))
+    return result(create("AddLhsInplace", [lhs, rhs], [like(lhs, "add_lhs_inplace_out")], writes=[(0, 0)]))
 
 
 def sub(lhs: Tensor, rhs: Tensor) -> Tensor:
     """lhs - rhs."""
-    return binary("SubtractOp", lhs, rhs, "sub_out")
+    return binary("Sub", lhs, rhs, "sub_out")
 
 
 def mul(lhs: Tensor, rhs: Tensor) -> Tensor:
     """lhs * rhs."""
-    return binary("MulOp", lhs, rhs, "mul_out")
+    return binary("Mul", lhs, rhs, "mul_out")
 
 
 def div(lhs: Tensor, rhs: Tensor) -> Tensor:
     """lhs / rhs; whole numbers are divided with truncation."""
-    return binary("DivOp", lhs, rhs, "div_out")
+    return binary("Div", lhs, rhs, "div_out")
 
 
 def fmod(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Remainder with the sign of lhs, as in C."""
-    return binary("FmodOp", lhs, rhs, "fmod_out")
+    return binary("Fmod", lhs, rhs, "fmod_out")
 
 
 def pow(t: Tensor, e: TensorLike) -> Tensor:
@@ -210,7 +210,7 @@ def pow(t: Tensor, e: TensorLike) -> Tensor:
     except ValueError:
         frames = f"{list(t.shape)} and {list(exponent.shape)}"
         raise popart_exception(f"np broadcasting failed on 'Pow', frames {frames} are not aligned") from None
-    return result(create("PowOp", [t, exponent], [Out("pow_out", tuple(shape), t.dtype)]))
+    return result(create("Pow", [t, exponent], [Out("pow_out", tuple(shape), t.dtype)]))
 
 
 def maximum(*ts: Tensor) -> Tensor:
@@ -224,35 +224,35 @@ def maximum(*ts: Tensor) -> Tensor:
     if not ts:
         raise ValueError("maximum needs at least one tensor.")
     check_operands(**{f"ts_{i}": t for i, t in enumerate(ts)})
-    return result(create("MaxOp", ts, [Out("maximum_out", _shapes.broadcast("Max", *ts), ts[0].dtype)]))
+    return result(create("Max", ts, [Out("maximum_out", _shapes.broadcast("Max", *ts), ts[0].dtype)]))
 
 
 def equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     """lhs == rhs, element by element."""
-    return binary("EqualOp", lhs, rhs, "equal_out", dtypes.bool)
+    return binary("Equal", lhs, rhs, "equal_out", dtypes.bool)
 
 
 def greater(input: Tensor, other: Tensor) -> Tensor:
     """input > other, element by element."""
-    return binary("GreaterOp", input, other, "greater_out", dtypes.bool, ("input", "other"))
+    return binary("Greater", input, other, "greater_out", dtypes.bool, ("input", "other"))
 
 
 def logical_and(lhs: Tensor, rhs: Tensor) -> Tensor:
     """lhs and rhs; operands are cast to bool."""
     check_operands(lhs=lhs, rhs=rhs)
-    return binary("AndOp", cast_if_needed(lhs, dtypes.bool), cast_if_needed(rhs, dtypes.bool), "and_out")
+    return binary("And", cast_if_needed(lhs, dtypes.bool), cast_if_needed(rhs, dtypes.bool), "and_out")
 
 
 def logical_or(lhs: Tensor, rhs: Tensor) -> Tensor:
     """lhs or rhs; operands are cast to bool."""
     check_operands(lhs=lhs, rhs=rhs)
-    return binary("OrOp", cast_if_needed(lhs, dtypes.bool), cast_if_needed(rhs, dtypes.bool), "or_out")
+    return binary("Or", cast_if_needed(lhs, dtypes.bool), cast_if_needed(rhs, dtypes.bool), "or_out")
 
 
 def logical_not(t: Tensor) -> Tensor:
     """not t; the operand is cast to bool."""
     check_operands(t=t)
-    return unary("NotOp", cast_if_needed(t, dtypes.bool), "not_out")
+    return unary("Not", cast_if_needed(t, dtypes.bool), "not_out")
 
 
 def where(condition: Tensor, lhs: Tensor, rhs: Tensor) -> Tensor:
@@ -267,4 +267,4 @@ def where(condition: Tensor, lhs: Tensor, rhs: Tensor) -> Tensor:
     except ValueError:
         frames = f"{list(condition.shape)} and {list(shape)}"
         raise popart_exception(f"np broadcasting failed on 'Where', frames {frames} are not aligned") from None
-    return result(create("WhereOp", [condition, lhs, rhs], [Out("where_out", shape, lhs.dtype)]))
+    return result(create("Where", [condition, lhs, rhs], [Out("where_out", shape, lhs.dtype)]))

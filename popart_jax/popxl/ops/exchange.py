@@ -46,7 +46,7 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
     start = init(h2d_stream.shape, h2d_stream.dtype, f"{base}_init", "undef")
     stream = h2d_stream.tensor_id
     out = Out(f"{base}_hostload", h2d_stream.shape, h2d_stream.dtype)
-    op = create("HostLoadOp", [start], [out], {"stream": stream}, **_stream_state("h2d", stream))
+    op = create("HostLoad", [start], [out], {"stream": stream}, **_stream_state("h2d", stream))
     return result(op)
 
 
@@ -64,7 +64,7 @@ def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
     if t.shape != d2h_stream.shape:
         raise ValueError(f"shapes of stream and tensor do not match: {d2h_stream.shape} != {t.shape} of {t!r}.")
     stream = d2h_stream.tensor_id
-    create("HostStoreOp", [t], [], {"stream": stream}, **_stream_state("d2h", stream))
+    create("HostStore", [t], [], {"stream": stream}, **_stream_state("d2h", stream))
 
 
 def _stream_state(kind: str, stream: str) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
     )
     out = Out(f"{base}_remote_loaded", start.shape, start.dtype, remote_buffer.meta_shape)
     attributes = {"buffer": remote_buffer.remote_buffer_id}
-    return result(create("RemoteLoadOp", [start, at], [out], attributes, reads_state=[_state(remote_buffer)]))
+    return result(create("RemoteLoad", [start, at], [out], attributes, reads_state=[_state(remote_buffer)]))
 
 
 def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
     out = Out("remote_load_inplace_out", t.shape, t.dtype, remote_buffer.meta_shape)
     attributes = {"buffer": remote_buffer.remote_buffer_id}
     state = [_state(remote_buffer)]
-    return result(create("RemoteLoadInplaceOp", [t, at], [out], attributes, writes=[(0, 0)], reads_state=state))
+    return result(create("RemoteLoadInplace", [t, at], [out], attributes, writes=[(0, 0)], reads_state=state))
 
 
 def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> None:
@@ -131,7 +131,7 @@ def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
     remote_buffer.validate_tensor_matches_buffer(t)
     state = [_state(remote_buffer)]
     attributes = {"buffer": remote_buffer.remote_buffer_id}
-    create("RemoteStoreOp", [t, at], [], attributes, reads_state=state, writes_state=state)
+    create("RemoteStore", [t, at], [], attributes, reads_state=state, writes_state=state)
 
 
 def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
@@ -159,7 +159,7 @@ def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
     settings.vgraphId = source
     options = {"source": int(source), "destination": int(destination)}
     out = like(t, f"{t.name}_c{destination}")
-    return result(create("IpuCopyOp", [t], [out], options=options, settings=settings))
+    return result(create("IpuCopy", [t], [out], options=options, settings=settings))
 
 
 def io_tile_copy(t: Tensor) -> Tensor:
@@ -168,7 +168,7 @@ def io_tile_copy(t: Tensor) -> Tensor:
     here = placement(t)[1]
     settings = get_current_context()._get_op_settings("IoTileCopy")
     settings.tileSet = TileSet.Compute if here is TileSet.IO else TileSet.IO
-    return result(create("IoTileCopyOp", [t], [like(t, f"{t.name}_iotilecopy")], settings=settings))
+    return result(create("IoTileCopy", [t], [like(t, f"{t.name}_iotilecopy")], settings=settings))
 
 
 def remote_code_load(graph: Graph, destination: CODE_LOCATION) -> None:
@@ -187,7 +187,7 @@ def remote_code_load(graph: Graph, destination: CODE_LOCATION) -> None:
         raise ValueError(f"Not a valid location: {destination!r}. Use 'executable'.")
     if TO_IR_ENUM_MAP[destination] is not CodeLocation.ExecutableMemory:
         raise NotImplementedError(f"The destination {destination!r} is not supported by remote_code_load.")
-    create("RemoteCodeLoadOp", [], [], {"graph_id": graph.id}, options={"graph": graph})
+    create("RemoteCodeLoad", [], [], {"graph_id": graph.id}, options={"graph": graph})
 
 
 def code_copy(graph: Graph, source: CODE_LOCATION, destination: CODE_LOCATION) -> None:

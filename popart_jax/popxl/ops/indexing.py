@@ -29,18 +29,18 @@ def groupedgather(
     zero_OOR: bool = False,
 ) -> Tensor:
     """`gather`, independently for each of `group_size` leading groups."""
-    return _gather("GatherOp", t, indices, axis, group_size or 1, available_memory_proportion, zero_OOR, "gather_out")
+    return _gather("Gather", t, indices, axis, group_size or 1, available_memory_proportion, zero_OOR, "gather_out")
 
 
 def tied_gather(
     t: Tensor, indices: Tensor, axis: int = 0, available_memory_proportion: float | None = None, zero_OOR: bool = False
 ) -> Tensor:
     """`gather` whose operand shares its layout with a matrix product (a matter of cost only)."""
-    return _gather("TiedGatherOp", t, indices, axis, 1, available_memory_proportion, zero_OOR, "tiedgather_out")
+    return _gather("PopartTiedGather", t, indices, axis, 1, available_memory_proportion, zero_OOR, "tiedgather_out")
 
 
 def _gather(
-    class_name: str, t: Tensor, indices: Tensor, axis: int, groups: int, amp: float | None, zero: bool, name: str
+    op_type: str, t: Tensor, indices: Tensor, axis: int, groups: int, amp: float | None, zero: bool, name: str
 ) -> Tensor:
     check_operands(t=t, indices=indices)
     lead = 1 if groups > 1 else 0
@@ -56,7 +56,7 @@ def _gather(
     shape = (*t.shape[:axis], *indices.shape[lead:], *t.shape[axis + 1 :])
     attributes = {"axis": axis, "group_size": groups, "zero_oor": int(zero)}
     options = {"available_memory_proportion": amp}
-    return result(create(class_name, [t, indices], [Out(name, shape, t.dtype)], attributes, options=options))
+    return result(create(op_type, [t, indices], [Out(name, shape, t.dtype)], attributes, options=options))
 
 
 def scatter(
@@ -66,7 +66,7 @@ def scatter(
     check_operands(t=t, indices=indices, values=values)
     options = {"available_memory_proportion": available_memory_proportion}
     attributes = {"axis": handle_negative_axis(t, axis)}
-    return result(create("ScatterOp", [t, indices, values], [like(t, "scatter_out")], attributes, options=options))
+    return result(create("Scatter", [t, indices, values], [like(t, "scatter_out")], attributes, options=options))
 
 
 ScatterReductionType = Literal["sum", "min", "max", "none"]
@@ -152,7 +152,7 @@ def grouped_scatter_reduce(
     inputs = [data, indices] + ([] if initial_values is None else [initial_values])
     options = {"available_memory_proportion": available_memory_proportion}
     out = Out("scatterreduce_out", shape, data.dtype)
-    return result(create("ScatterReduceOp", inputs, [out], attributes, options=options))
+    return result(create("ScatterReduce", inputs, [out], attributes, options=options))
 
 
 def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
@@ -171,7 +171,7 @@ def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
     depth = int(num_classes._host.reshape(()))
     at = axis if axis >= 0 else t.rank + 1 + axis
     shape = (*t.shape[:at], depth, *t.shape[at:])
-    return result(create("OnehotOp", [t, num_classes, values], [Out("onehot_out", shape, values.dtype)], {"axis": at}))
+    return result(create("OneHot", [t, num_classes, values], [Out("onehot_out", shape, values.dtype)], {"axis": at}))
 
 
 def dynamic_slice(t: Tensor, index: Tensor, axes: list[int], sizes: list[int], no_overlap: bool) -> Tensor:
@@ -181,25 +181,25 @@ def dynamic_slice(t: Tensor, index: Tensor, axes: list[int], sizes: list[int], n
     for axis, size in zip(axes, sizes, strict=True):
         shape[axis] = int(size)
     attributes = {"axes": list(axes), "sizes": list(sizes), "no_overlap": int(no_overlap)}
-    return result(create("DynamicSliceOp", [t, index], [Out("dynamic_slice_out", tuple(shape), t.dtype)], attributes))
+    return result(create("DynamicSlice", [t, index], [Out("dynamic_slice_out", tuple(shape), t.dtype)], attributes))
 
 
 def dynamic_update(
     t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int], no_overlap: bool
 ) -> Tensor:
     """A copy of `t` whose window at a run-time index is `t_update`."""
-    return _dynamic_update("DynamicUpdateOp", t, index, t_update, axes, sizes, no_overlap)
+    return _dynamic_update("DynamicUpdate", t, index, t_update, axes, sizes, no_overlap)
 
 
 def dynamic_update_(
     t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int], no_overlap: bool
 ) -> Tensor:
     """`dynamic_update` in place."""
-    return _dynamic_update("DynamicUpdateInplaceOp", t, index, t_update, axes, sizes, no_overlap)
+    return _dynamic_update("DynamicUpdateInplace", t, index, t_update, axes, sizes, no_overlap)
 
 
 def _dynamic_update(
-    class_name: str,
+    op_type: str,
     t: Tensor,
     index: Tensor,
     t_update: Tensor,
@@ -208,24 +208,24 @@ def _dynamic_update(
     no_overlap: bool,
 ) -> Tensor:
     check_operands(t=t, index=index, t_update=t_update)
-    inplace = "Inplace" in class_name
+    inplace = "Inplace" in op_type
     attributes = {"axes": list(axes), "sizes": list(sizes), "no_overlap": int(no_overlap)}
     out = like(t, "dynamicupdateinplace_out" if inplace else "dynamic_update_out")
-    return result(create(class_name, [t, index, t_update], [out], attributes, writes=[(0, 0)] if inplace else ()))
+    return result(create(op_type, [t, index, t_update], [out], attributes, writes=[(0, 0)] if inplace else ()))
 
 
 def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:
     """a X + b Y, without broadcasting, in the type of X."""
-    return _scaled_add("ScaledAddOp", X, Y, a, b)
+    return _scaled_add("ScaledAdd", X, Y, a, b)
 
 
 def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:
     """X <- a X + b Y."""
-    return _scaled_add("ScaledAddLhsInplaceOp", X, Y, a, b)
+    return _scaled_add("ScaledAddLhsInplace", X, Y, a, b)
 
 
-def _scaled_add(class_name: str, X: Tensor, Y: Tensor, a: float | Tensor, b: float | Tensor) -> Tensor:
-    inplace = "Inplace" in class_name
+def _scaled_add(op_type: str, X: Tensor, Y: Tensor, a: float | Tensor, b: float | Tensor) -> Tensor:
+    inplace = "Inplace" in op_type
     scales = {"a": a, "b": b}
     tensors = {k: v for k, v in scales.items() if isinstance(v, Tensor)}
     numbers = {k: dtypes.builtins.float(v) for k, v in scales.items() if not isinstance(v, Tensor)}
@@ -236,4 +236,4 @@ def _scaled_add(class_name: str, X: Tensor, Y: Tensor, a: float | Tensor, b: flo
     inputs = [X, Y, tensors.get("a"), tensors.get("b")]
     while inputs[-1] is None:
         inputs.pop()
-    return result(create(class_name, inputs, [out], numbers, writes=[(0, 0)] if inplace else ()))
+    return result(create(op_type, inputs, [out], numbers, writes=[(0, 0)] if inplace else ()))

@@ -45,9 +45,9 @@ def matmul(
     options = {"available_memory_proportion": available_memory_proportion, "partials_type": partials}
     out = Out("matmul_out", _shapes.matmul(lhs, rhs), output_type or lhs.dtype)
     if output_type in (None, lhs.dtype):
-        return result(create("MatMulOp", [lhs, rhs], [out], options=options))
+        return result(create("MatMul", [lhs, rhs], [out], options=options))
     return result(
-        create("MatMulOp", [lhs, rhs], [out], {"to": output_type}, options=options, row=("popxl", "MatMulTo", 1))
+        create("MatMul", [lhs, rhs], [out], {"to": output_type}, options=options, runs=("popxl", "MatMulTo", 1))
     )
 
 
@@ -73,5 +73,5 @@ def matmul_pow2scaled(
     check_pow2scaled(lhs, rhs, log2_scale)
     out = Out("matmul_pow2scaled_out", _shapes.matmul(lhs, rhs), dtypes.float16)
     options = {"available_memory_proportion": available_memory_proportion, "partials_type": "HALF"}
-    op = create("MatMulOp", [lhs, rhs, log2_scale], [out], options=options, row=("popxl", "MatMulPow2Scaled", 1))
+    op = create("MatMul", [lhs, rhs, log2_scale], [out], options=options, runs=("popxl", "MatMulPow2Scaled", 1))
     return result(op)

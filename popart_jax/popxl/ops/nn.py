@@ -26,9 +26,7 @@ def average_pool(
 
     `out_pads` (all begins, then all ends) is a border of zeros around the result.
     """
-    return _pool(
-        "AveragePoolOp", t, kernel_size, stride, padding, out_pads, dilation, in_dilations, auto_pad, ceil_mode
-    )
+    return _pool("AveragePool", t, kernel_size, stride, padding, out_pads, dilation, in_dilations, auto_pad, ceil_mode)
 
 
 def max_pool(
@@ -39,11 +37,11 @@ def max_pool(
     """Maximum over windows, see `average_pool`; `storage_order` only concerns indices, which are not returned."""
     if storage_order not in ("row", "column"):
         raise ValueError(f"storage_order must be 'row' or 'column', got {storage_order!r}.")
-    return _pool("MaxPoolOp", t, kernel_size, stride, padding, out_pads, dilation, in_dilations, auto_pad, ceil_mode)
+    return _pool("MaxPool", t, kernel_size, stride, padding, out_pads, dilation, in_dilations, auto_pad, ceil_mode)
 
 
 def _pool(
-    class_name: str, t: Tensor, kernel: Any, stride: Any, padding: Any, out_pads: Any, dilation: Any, in_dilations: Any,
+    op_type: str, t: Tensor, kernel: Any, stride: Any, padding: Any, out_pads: Any, dilation: Any, in_dilations: Any,
     auto_pad: Any, ceil_mode: bool,
 ) -> Tensor:  # fmt: skip
     check_operands(t=t)
@@ -57,14 +55,14 @@ def _pool(
         "auto_pad": rule,
         "ceil_mode": int(ceil_mode),
     }
-    row = None
+    runs = None
     if any(out_pads or ()) or any(d != 1 for d in in_dilations or ()):
-        row = ("popxl", f"Dilated{class_name.removesuffix('Op')}", 1)
+        runs = ("popxl", f"Dilated{op_type}", 1)
         attributes["in_dilations"] = [int(d) for d in in_dilations or (1,) * n]
         attributes["out_pads"] = [int(p) for p in out_pads or (0,) * (2 * n)]
-    sizes = infer(class_name, [t], attributes, row_key=row)[0][0]
-    name = class_name.removesuffix("Op").lower() + "_out"
-    return result(create(class_name, [t], [Out(name, sizes, t.dtype)], attributes, row=row))
+    sizes = infer(op_type, [t], attributes, runs=runs)[0][0]
+    name = op_type.lower() + "_out"
+    return result(create(op_type, [t], [Out(name, sizes, t.dtype)], attributes, runs=runs))
 
 
 def receptive_attributes(
@@ -87,7 +85,7 @@ def batch_norm_inference(
     if any(p.shape != channels for p in (scale, bias, mean, var)):
         raise popart_exception(f"batch_norm_inference: parameters must have shape {list(channels)}")
     attributes = {"epsilon": float(epsilon), "momentum": float(momentum)}
-    return result(create("BatchNormOp", [t, scale, bias, mean, var], [like(t, "batch_norm_out")], attributes))
+    return result(create("BatchNormalization", [t, scale, bias, mean, var], [like(t, "batch_norm_out")], attributes))
 
 
 def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: float = 1e-5) -> Tensor:
@@ -102,7 +100,7 @@ def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: fl
     outs = [like(t, "group_norm_out"), Out("group_norm_mean", stats, dtypes.float32),
             Out("group_norm_inv_std_dev", stats, dtypes.float32)]  # fmt: skip
     attributes = {"num_groups": int(num_groups), "epsilon": float(eps)}
-    return result(create("GroupNormOp", [t, weight, bias], outs, attributes))
+    return result(create("GroupNormalization", [t, weight, bias], outs, attributes))
 
 
 def layer_norm(t: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
@@ -113,14 +111,14 @@ def layer_norm(t: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Te
 def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
     """Each element is 0 with probability p, else t / (1 - p); the seed determines which."""
     check_operands(t=t, seed_tensor=seed_tensor)
-    return result(create("DropoutOp", [t, seed_tensor], [like(t, "dropout_out")], {"ratio": float(p)}))
+    return result(create("Dropout", [t, seed_tensor], [like(t, "dropout_out")], {"ratio": float(p)}))
 
 
 def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Iterable[int], ratio: float) -> Tensor:
     """Dropout whose mask has `shape` and is broadcast to t."""
     check_operands(t=t, seed_tensor=seed_tensor)
     attributes = {"shape": [int(d) for d in shape], "ratio": float(ratio)}
-    return result(create("ShapedDropoutOp", [t, seed_tensor], [like(t, "shapeddropout_out")], attributes))
+    return result(create("ShapedDropout", [t, seed_tensor], [like(t, "shapeddropout_out")], attributes))
 
 
 def roi_align(
@@ -137,7 +135,7 @@ def roi_align(
     attributes = {"output_height": height, "output_width": width, "spatial_scale": float(spatial_scale),
                   "sampling_ratio": int(sampling_ratio)}  # fmt: skip
     out = Out("roi_align_out", (rois.shape[0], t.shape[1], height, width), t.dtype)
-    return result(create("RoiAlignOp", [t, rois, batch_index], [out], attributes))
+    return result(create("RoiAlign", [t, rois, batch_index], [out], attributes))
 
 
 InterpolateType = Literal["nearest", "linear", "cubic"]
@@ -179,7 +177,7 @@ def interpolate(
     shape = tuple(int(np.floor(d * s)) for d, s in zip(t.shape, scales, strict=True))
     attributes = {"scales": scales, "mode": mode, "nearest_mode": nearest_mode,
                   "coordinate_transformation_mode": coordinate_transformation_mode}  # fmt: skip
-    return result(create("ResizeOp", [t], [Out("interpolate_out", shape, t.dtype)], attributes))
+    return result(create("Resize", [t], [Out("interpolate_out", shape, t.dtype)], attributes))
 
 
 REDUCTION_TYPE = Literal["mean", "sum", "none"]
@@ -227,7 +225,7 @@ def nll_loss(
     }
     _check_labels(probs, labels)
     out = Out("loss", labels.shape if reduction == "none" else (), probs.dtype)
-    return result(create("NllOp", [probs, labels], [out], attributes))
+    return result(create("Nll", [probs, labels], [out], attributes))
 
 
 def nll_loss_with_softmax_grad(
@@ -250,5 +248,5 @@ def nll_loss_with_softmax_grad(
     attributes: dict[str, Any] = {"reduction": _reduction(reduction), "ignore_index": ignore_index}
     _check_labels(probs, labels)
     outs = [Out("loss", labels.shape if reduction == "none" else (), probs.dtype), like(probs, "dx")]
-    op = create("NlllWithSoftmaxGradDirectOp", [probs, labels, loss_grad], outs, attributes)
+    op = create("NlllWithSoftmaxGradDirect", [probs, labels, loss_grad], outs, attributes)
     return result(op), result(op, 1)

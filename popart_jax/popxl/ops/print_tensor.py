@@ -65,5 +65,5 @@ def print_tensor(
         "openBracket": open_bracket,
         "closeBracket": close_bracket,
     }
-    row = None if print_self else ("", "Identity", 16)
-    return result(create("PrintTensorOp", [t], [like(t, "print_out")], attributes, row=row))
+    runs = None if print_self else ("", "Identity", 16)
+    return result(create("PrintTensor", [t], [like(t, "print_out")], attributes, runs=runs))

@@ -18,7 +18,7 @@ def random_uniform(
     dtype: dtypes.dtype = dtypes.float32,
 ) -> Tensor:
     """Uniform numbers in [low, high)."""
-    return _random("RandomUniformOp", seed_tensor, shape, dtype, "random_uniform_out", low=float(low), high=float(high))
+    return _random("RandomUniform", seed_tensor, shape, dtype, "random_uniform_out", low=float(low), high=float(high))
 
 
 def random_normal(
@@ -29,11 +29,11 @@ def random_normal(
     dtype: dtypes.dtype = dtypes.float32,
 ) -> Tensor:
     """Normal numbers."""
-    return _random("RandomNormalOp", seed_tensor, shape, dtype, "random_normal_out", mean=float(mean), scale=float(std))
+    return _random("RandomNormal", seed_tensor, shape, dtype, "random_normal_out", mean=float(mean), scale=float(std))
 
 
-def _random(class_name: str, seed: Tensor, shape: Any, dtype: dtypes.dtype, name: str, **attributes: float) -> Tensor:
+def _random(op_type: str, seed: Tensor, shape: Any, dtype: dtypes.dtype, name: str, **attributes: float) -> Tensor:
     check_operands(seed_tensor=seed)
     dims = tuple(int(d) for d in shape)
     out = Out(name, dims, dtype)
-    return result(create(class_name, [seed], [out], {"shape": dims, "dtype": dtype, **attributes}))
+    return result(create(op_type, [seed], [out], {"shape": dims, "dtype": dtype, **attributes}))

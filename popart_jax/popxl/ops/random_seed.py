@@ -22,7 +22,7 @@ def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
     if seed.dtype != dtypes.uint32 or seed.shape != (2,):
         raise ValueError(f"The seed must be a uint32 tensor of shape (2,), got {seed!r}.")
     out = Out("modified_seed", (2,), dtypes.uint32)
-    return result(create("ModifyRandomSeedOp", [seed, modifier], [out]))
+    return result(create("ModifyRandomSeed", [seed, modifier], [out]))
 
 
 def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:

@@ -17,63 +17,63 @@ from .utils import check_operands, handle_axes, handle_negative_axis
 Axes = int | Iterable[int] | None
 
 
-def _reduce(class_name: str, t: Tensor, axis: Axes, keepdims: bool, name: str) -> Tensor:
+def _reduce(op_type: str, t: Tensor, axis: Axes, keepdims: bool, name: str) -> Tensor:
     check_operands(t=t)
     axes = handle_axes(t, axis)
     out = Out(name, _shapes.reduced(t.shape, axes, keepdims), t.dtype)
     if not axes and t.rank:
-        return result(create(class_name, [t], [out], row=("", "Identity", 16)))
-    return result(create(class_name, [t], [out], {"axes": axes, "keepdims": int(keepdims)}))
+        return result(create(op_type, [t], [out], runs=("", "Identity", 16)))
+    return result(create(op_type, [t], [out], {"axes": axes, "keepdims": int(keepdims)}))
 
 
 def l1(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Sum of absolute values."""
-    return _reduce("ReduceL1Op", t, axis, keepdims, "l1_out")
+    return _reduce("ReduceL1", t, axis, keepdims, "l1_out")
 
 
 def l2(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Square root of the sum of squares."""
-    return _reduce("ReduceL2Op", t, axis, keepdims, "l2_out")
+    return _reduce("ReduceL2", t, axis, keepdims, "l2_out")
 
 
 def logsum(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Logarithm of the sum."""
-    return _reduce("ReduceLogSumOp", t, axis, keepdims, "logsum_out")
+    return _reduce("ReduceLogSum", t, axis, keepdims, "logsum_out")
 
 
 def logsumexp(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Logarithm of the sum of exponentials, computed stably."""
-    return _reduce("ReduceLogSumExpOp", t, axis, keepdims, "logsumexp_out")
+    return _reduce("ReduceLogSumExp", t, axis, keepdims, "logsumexp_out")
 
 
 def max(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Largest element."""
-    return _reduce("ReduceMaxOp", t, axis, keepdims, "max_out")
+    return _reduce("ReduceMax", t, axis, keepdims, "max_out")
 
 
 def mean(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Arithmetic mean."""
-    return _reduce("ReduceMeanOp", t, axis, keepdims, "mean_out")
+    return _reduce("ReduceMean", t, axis, keepdims, "mean_out")
 
 
 def min(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Smallest element."""
-    return _reduce("ReduceMinOp", t, axis, keepdims, "min_out")
+    return _reduce("ReduceMin", t, axis, keepdims, "min_out")
 
 
 def prod(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Product."""
-    return _reduce("ReduceProdOp", t, axis, keepdims, "prod_out")
+    return _reduce("ReduceProd", t, axis, keepdims, "prod_out")
 
 
 def sum(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Sum."""
-    return _reduce("ReduceSumOp", t, axis, keepdims, "sum_out")
+    return _reduce("ReduceSum", t, axis, keepdims, "sum_out")
 
 
 def sumsquare(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Sum of squares."""
-    return _reduce("ReduceSumSquareOp", t, axis, keepdims, "sumsquare_out")
+    return _reduce("ReduceSumSquare", t, axis, keepdims, "sumsquare_out")
 
 
 def median(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -82,30 +82,30 @@ def median(t: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     axes = handle_axes(t, axis)
     shape = _shapes.reduced(t.shape, axes, keepdims)
     outs = [Out("median_out", shape, t.dtype), Out("median_indices_out", shape, dtypes.int32)]
-    return result(create("ReduceMedianOp", [t], outs, {"axes": axes, "keepdims": int(keepdims)}))
+    return result(create("ReduceMedian", [t], outs, {"axes": axes, "keepdims": int(keepdims)}))
 
 
 def lamb_square(t: Tensor) -> Tensor:
     """Sum of the squares of all elements, in float32."""
     check_operands(t=t)
-    return result(create("LambSquareOp", [t], [Out("lamb_square_out", (), dtypes.float32)]))
+    return result(create("LambSquare", [t], [Out("lamb_square_out", (), dtypes.float32)]))
 
 
 def argmax(t: Tensor, dim: int = 0, keepdim: bool = False) -> Tensor:
     """Index of the largest element along an axis, the first one on ties; int32."""
-    return _arg("ArgMaxOp", t, dim, keepdim, "argmax_out")
+    return _arg("ArgMax", t, dim, keepdim, "argmax_out")
 
 
 def argmin(t: Tensor, dim: int = 0, keepdim: bool = False) -> Tensor:
     """Index of the smallest element along an axis, the first one on ties; int32."""
-    return _arg("ArgMinOp", t, dim, keepdim, "argmin_out")
+    return _arg("ArgMin", t, dim, keepdim, "argmin_out")
 
 
-def _arg(class_name: str, t: Tensor, dim: int, keepdim: bool, name: str) -> Tensor:
+def _arg(op_type: str, t: Tensor, dim: int, keepdim: bool, name: str) -> Tensor:
     check_operands(t=t)
     axis = handle_negative_axis(t, dim)
     out = Out(name, _shapes.reduced(t.shape, [axis], bool(keepdim)), dtypes.int32)
-    return result(create(class_name, [t], [out], {"axis": axis, "keepdims": int(bool(keepdim))}))
+    return result(create(op_type, [t], [out], {"axis": axis, "keepdims": int(bool(keepdim))}))
 
 
 def cumsum(t: Tensor, dim: int = 0) -> Tensor:
@@ -113,7 +113,7 @@ def cumsum(t: Tensor, dim: int = 0) -> Tensor:
     check_operands(t=t)
     axis = constant(np.asarray(handle_negative_axis(t, dim), np.int64), dtypes.int64, "dim")
     out = Out("cumsum_out", t.shape, t.dtype)
-    return result(create("CumSumOp", [t, axis], [out], {"dim": handle_negative_axis(t, dim)}))
+    return result(create("CumSum", [t, axis], [out], {"dim": handle_negative_axis(t, dim)}))
 
 
 def topk(
@@ -125,7 +125,7 @@ def topk(
     shape = (*t.shape[:axis], int(k), *t.shape[axis + 1 :])
     outs = [Out("topk_out_value", shape, t.dtype), Out("topk_out_indices", shape, dtypes.int32)]
     attributes = {"k": int(k), "axis": axis, "largest": int(largest), "sorted": int(sorted)}
-    op = create("TopKOp", [t], outs, attributes, options={"available_memory_proportion": available_memory_proportion})
+    op = create("TopK", [t], outs, attributes, options={"available_memory_proportion": available_memory_proportion})
     return result(op), result(op, 1)
 
 
@@ -141,7 +141,7 @@ def histogram(t: Tensor, levels: list[float], absolute_of_input: bool) -> Tensor
     check_increment(levels)
     out = Out("histogram_out", (len(levels) - 1,), dtypes.uint32)
     attributes = {"levels": [dtypes.builtins.float(x) for x in levels], "absoluteOfInput": int(absolute_of_input)}
-    return result(create("HistogramOp", [t], [out], attributes))
+    return result(create("Histogram", [t], [out], attributes))
 
 
 def check_increment(levels: list[float]) -> None:
@@ -153,4 +153,4 @@ def check_increment(levels: list[float]) -> None:
 def softmax(t: Tensor, axis: int) -> Tensor:
     """Exponentials along an axis, normalised to sum 1."""
     check_operands(t=t)
-    return unary("SoftmaxOp", t, "softmax_out", None, axis=handle_negative_axis(t, axis))
+    return unary("Softmax", t, "softmax_out", None, axis=handle_negative_axis(t, axis))

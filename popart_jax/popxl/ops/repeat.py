@@ -60,7 +60,7 @@ def repeat_with_info(
     by_ref = [i + 2 for i, t in enumerate(graph.inputs) if t in graph._by_ref_inputs and i in values]
     writes = [(i, len(outs) + k) for k, i in enumerate(by_ref)]
     attributes = {"body": wrapper, "trip_count": int(repeat_count)}
-    return CallSiteInfo(create("LoopOp", [None, None, *ordered], outs, attributes, writes=writes, output_ids=ids))
+    return CallSiteInfo(create("Loop", [None, None, *ordered], outs, attributes, writes=writes, output_ids=ids))
 
 
 def _wrapper(graph: Graph) -> Graph:
@@ -83,7 +83,7 @@ def _wrapper(graph: Graph) -> Graph:
             ids = [owner._suffixed(f"{wrapper.id}/{o.name}") for o in outs]
             by_ref = [i for i, t in enumerate(graph.inputs) if t in graph._by_ref_inputs]
             writes = [(i, len(outs) + k) for k, i in enumerate(by_ref)]
-            op = create("CallOp", made, outs, {"callee": graph}, writes=writes, output_ids=ids)
+            op = create("Call", made, outs, {"callee": graph}, writes=writes, output_ids=ids)
             for value in op._node.outputs:
                 wrapper._graph.outputs.append(value)
     finally:

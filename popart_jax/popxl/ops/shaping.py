@@ -15,9 +15,9 @@ from ._base import unary
 from .utils import check_operands, handle_negative_axis
 
 
-def _view(class_name: str, t: Tensor, out: Out, view: bool, **attributes: object) -> Tensor:
+def _view(op_type: str, t: Tensor, out: Out, view: bool, **attributes: object) -> Tensor:
     check_operands(t=t)
-    name = class_name.replace("Op", "InplaceOp") if view else class_name
+    name = f"{op_type}Inplace" if view else op_type
     return result(create(name, [t], [out], attributes, views=[0] if view else ()))
 
 
@@ -42,7 +42,7 @@ def reshape_(t: Tensor, shape: tuple[int, ...]) -> Tensor:
 def _reshape(t: Tensor, shape: tuple[int, ...], view: bool) -> Tensor:
     check_operands(t=t)
     full = _shapes.reshaped(t, shape)
-    return _view("ReshapeOp", t, Out(f"{t.name}_reshaped", full, t.dtype), view, shape=full)
+    return _view("Reshape", t, Out(f"{t.name}_reshaped", full, t.dtype), view, shape=full)
 
 
 def reshape_handle_negative_axis(t: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -106,7 +106,7 @@ def _transpose(t: Tensor, permutation: Iterable[int] | None, view: bool) -> Tens
     if len(order) != t.rank or len(set(order)) != t.rank:
         raise popart_exception(f"The permutation {list(order)} does not fit the tensor {t.id!r} of rank {t.rank}")
     out = Out(f"{t.name}_T", tuple(t.shape[p] for p in order), t.dtype)
-    return _view("TransposeOp", t, out, view, perm=order)
+    return _view("Transpose", t, out, view, perm=order)
 
 
 INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
@@ -179,7 +179,7 @@ def slice_op(t: Tensor, starts: list, stops: list, steps: list, axes: list[int],
         high.append(e if e >= 0 else -t.shape[a] - 1)
         by.append(stride)
     out = Out("slice_out", tuple(shape), t.dtype)
-    return _view("SliceOp", t, out, view, starts=low, ends=high, steps=by, axes=numbers)
+    return _view("Slice", t, out, view, starts=low, ends=high, steps=by, axes=numbers)
 
 
 def subsample(t: Tensor, strides: int | Iterable[int]) -> Tensor:
@@ -196,7 +196,7 @@ def subsample(t: Tensor, strides: int | Iterable[int]) -> Tensor:
         raise ValueError(f"{len(listed)} strides are more than the {t.rank} axes of the tensor.")
     listed += [1] * (t.rank - len(listed))
     shape = tuple(-(-d // s) for d, s in zip(t.shape, listed, strict=True))
-    return result(create("SubsampleOp", [t], [Out("subsample_out", shape, t.dtype)], {"strides": list(listed)}))
+    return result(create("Subsample", [t], [Out("subsample_out", shape, t.dtype)], {"strides": list(listed)}))
 
 
 def split(t: Tensor, splits: int | list[int], axis: int = 0) -> list[Tensor]:
@@ -220,7 +220,7 @@ def split(t: Tensor, splits: int | list[int], axis: int = 0) -> list[Tensor]:
     outs = [
         Out(f"{t.name}_split_{i}", (*t.shape[:axis], n, *t.shape[axis + 1 :]), t.dtype) for i, n in enumerate(splits)
     ]
-    op = create("SplitOp", [t], outs, {"axis": axis, "split": list(splits)})
+    op = create("Split", [t], outs, {"axis": axis, "split": list(splits)})
     return [result(op, i) for i in range(len(splits))]
 
 
@@ -255,25 +255,25 @@ def _concat(ts: list[Tensor], axis: int, view: bool) -> Tensor:
     if any(t.rank != first.rank for t in ts) or any(r != rest[0] for r in rest):
         raise popart_exception(f"Concat along axis {axis}: the shapes {[list(t.shape) for t in ts]} do not fit")
     shape = (*first.shape[:axis], sum(t.shape[axis] for t in ts), *first.shape[axis + 1 :])
-    name = "ConcatInplaceOp" if view else "ConcatOp"
+    name = "ConcatInplace" if view else "Concat"
     out = Out("concat_out", shape, first.dtype)
     return result(create(name, ts, [out], {"axis": axis}, views=range(len(ts)) if view else ()))
 
 
 def detach(t: Tensor) -> Tensor:
     """The same values; no gradient flows."""
-    return unary("DetachOp", t, "detach_out")
+    return unary("Detach", t, "detach_out")
 
 
 def detach_(t: Tensor) -> Tensor:
     """`detach` as a view."""
-    return _view("DetachOp", t, like(t, "detach_out"), True)
+    return _view("Detach", t, like(t, "detach_out"), True)
 
 
 def identity(t: Tensor, output_name: str | None = None) -> Tensor:
     """A copy, optionally under a name."""
     check_operands(t=t)
-    return unary("IdentityOp", t, output_name or f"identity_{t.name}")
+    return unary("Identity", t, output_name or f"identity_{t.name}")
 
 
 rename = identity
@@ -290,7 +290,7 @@ def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
     check_operands(t=t)
     if data_type._is_float8 or t.dtype._is_float8:
         raise TypeError("Use `pow2scale_cast_to_fp8` or `pow2scale_cast_from_fp8` for float8 types.")
-    return unary("CastOp", t, f"{t.name}_{data_type._name}", data_type, to=data_type)
+    return unary("Cast", t, f"{t.name}_{data_type._name}", data_type, to=data_type)
 
 
 def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype) -> Tensor:
@@ -308,7 +308,7 @@ def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype
         raise TypeError(f"data_type must be a float8 type, got {data_type}.")
     check_log2_scale(log2_scale)
     out = like(t, f"{t.name}_{data_type._name}", data_type)
-    return result(create("Pow2ScaleThenCastOp", [t, log2_scale], [out], {"to": data_type}))
+    return result(create("Pow2ScaleThenCast", [t, log2_scale], [out], {"to": data_type}))
 
 
 def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype) -> Tensor:
@@ -328,7 +328,7 @@ def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dty
         raise TypeError(f"t must be of a float8 type, got {t.dtype}.")
     check_log2_scale(log2_scale)
     out = like(t, f"{t.name}_{data_type._name}", data_type)
-    return result(create("CastThenPow2ScaleOp", [t, log2_scale], [out], {"to": data_type}))
+    return result(create("CastThenPow2Scale", [t, log2_scale], [out], {"to": data_type}))
 
 
 def check_log2_scale(log2_scale: Tensor) -> None:
@@ -366,7 +366,7 @@ def init(
     gcg()
     dims = tuple(int(d) for d in shape)
     out = Out(name or "t", dims, dtype, tuple(meta_shape or ()))
-    return result(create("InitOp", [], [out], {"shape": dims, "dtype": dtype}, options={"init_type": init_type}))
+    return result(create("Init", [], [out], {"shape": dims, "dtype": dtype}, options={"init_type": init_type}))
 
 
 def size_of(shape: Iterable[int]) -> int:

@@ -24,7 +24,7 @@ def decompose_sum(graph: Graph) -> Graph:
     Graph
         The same graph.
     """
-    for op in [op for op in list(graph._ops.values()) if op._class_name == "SumOp" and len(op._inputs()) > 2]:
+    for op in [op for op in list(graph._ops.values()) if op.opType() == "Sum" and len(op._inputs()) > 2]:
         _decompose(graph, op)
     return graph
 
@@ -39,14 +39,12 @@ def _decompose(graph: Graph, op: Op) -> None:
         settings = op._settings
         zero = Out(f"{out.name}_init", out.shape, out.dtype)
         made = [
-            create(
-                "InitOp", [], [zero], {"shape": out.shape, "dtype": out.dtype}, graph=graph, settings=settings.copy()
-            )
+            create("Init", [], [zero], {"shape": out.shape, "dtype": out.dtype}, graph=graph, settings=settings.copy())
         ]
         total = result(made[0])
         for k, t in enumerate(operands):
             partial = Out(f"{out.name}_sum_{k}", out.shape, out.dtype)
-            made.append(create("AddOp", [total, t], [partial], graph=graph, settings=settings.copy()))
+            made.append(create("Add", [total, t], [partial], graph=graph, settings=settings.copy()))
             total = result(made[-1])
         insert_before(op, made)
         take_over(op, made[-1])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["io_tile_exchange", "merge_exchange"]
 
-_EXCHANGES = {"HostLoadOp", "HostStoreOp", "RemoteLoadOp", "RemoteLoadInplaceOp", "RemoteStoreOp"}
+_EXCHANGES = {"HostLoad", "HostStore", "RemoteLoad", "RemoteLoadInplace", "RemoteStore"}
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def merge_exchange() -> Iterator[None]:
         yield
     finally:
         graph.remove_op_created_hook(handle)
-    merge(graph, [op for op in created if op._class_name in _EXCHANGES])
+    merge(graph, [op for op in created if op.opType() in _EXCHANGES])
 
 
 def merge(graph: Graph, ops: list[Any]) -> None:
@@ -76,7 +76,7 @@ def _merge_group(graph: Graph, group: list[Any]) -> None:
         produced += len(op._node.outputs)
         reads += _strings(op, "__state_reads")
         written += _strings(op, "__state_writes")
-    merged = create("MultiExchangeOp", inputs, outs, {}, writes=writes, graph=graph, settings=group[0]._settings.copy(),
+    merged = create("MultiExchange", inputs, outs, {}, writes=writes, graph=graph, settings=group[0]._settings.copy(),
                     reads_state=dict.fromkeys(reads), writes_state=dict.fromkeys(written))  # fmt: skip
     merged._node.meta["parts"] = [_Part(op) for op in group]
     _replace(graph, group, merged)
@@ -145,7 +145,7 @@ def io_tile_exchange(verify_overlap: bool = True) -> Iterator[None]:
     first = graph.ir._next_op
     with io_tiles(), in_sequence(False), merge_exchange():
         yield
-    left = [op for i, op in graph._ops.items() if i >= first and op._class_name != "InitOp"]
+    left = [op for i, op in graph._ops.items() if i >= first and op.opType() != "Init"]
     if verify_overlap and len(left) > 1:
         raise RuntimeError(
             f"Could not merge the exchanges into one operator: {[op.debugName() for op in left]} are left."

@@ -69,7 +69,7 @@ class StageContext:
         op = None if producer is None else producer.meta["op"]
         if op is None or op.id not in self._stage_of:
             return None
-        return self._stage_of[op.id] + (op._class_name == "IpuCopyOp")
+        return self._stage_of[op.id] + (op.opType() == "IpuCopy")
 
     def stash_and_restore_tensor(self, t: popxl.Tensor, from_stage: int | None = None) -> popxl.Tensor:
         """The value of `t` for the micro-batch that the current stage works on.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...classes import rows as _rows
+from ...classes import all_classes as _all_classes
 from ...conv_options import MultiConvOptions as MultiConvOptions
 from ...enums import (
     AutoPad as AutoPad,
@@ -25,7 +25,6 @@ from ...enums import (
 from ...enums import (
     SerialiseSettingsMode as SerialiseSettingsMode,
 )
-from ...op_classes import all_classes as _all_classes
 from ...virtual import module as _module
 
 
@@ -65,11 +64,11 @@ class BranchInfo:
         self.graphId, self.inputIndicesMap, self.outputIndicesMap = graph_id, input_indices, output_indices
 
 
-_by_module: dict[str, dict[str, type]] = {"": {}, "dynamic": {}, "exchange": {}, "collectives": {}}
-for _name, _row in _rows().items():
-    _by_module[_row.module][_name] = _all_classes()[_name]
+_by_module: dict[str, dict[str, type]] = {"op": {}, "dynamic": {}, "exchange": {}, "collectives": {}}
+for _name, _class in _all_classes().items():
+    _by_module[_class.__module__.rpartition(".")[2]][_name] = _class
 
-globals().update(_by_module[""])
+globals().update(_by_module["op"])
 dynamic = _module(f"{__name__}.dynamic", "Operators on run-time slices.", _by_module["dynamic"])
 exchange = _module(f"{__name__}.exchange", "Operators that move data.", _by_module["exchange"])
 collectives = _module(f"{__name__}.collectives", "Operators across replicas and IPUs.", _by_module["collectives"])

@@ -1,0 +1,13 @@
+"""Gradient operators of `onnx_ir` graphs: which there are, what they read, and growing them."""
+
+from __future__ import annotations
+
+from .grow import NAME as NAME
+from .grow import Gradients as Gradients
+from .grow import Step as Step
+from .grow import grow as grow
+from .grow import is_float as is_float
+from .grow import plan as plan
+from .grow import steps_of as steps_of
+from .reads import forward_reads as forward_reads
+from .reads import tokens as tokens

@@ -1,0 +1,49 @@
+"""The forward tensors that a gradient operator reads, from the entry in the operator's row."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ..ops import Gradient, resolve
+
+
+def tokens(node: ir.Node, gradient: Gradient) -> tuple[str, ...]:
+    """What a gradient operator of a node reads, as `Gradient.reads` names it."""
+    reduction = node.attributes.get("reduction")
+    return gradient.reads if reduction is None else gradient.reads_by.get(str(reduction.value), gradient.reads)
+
+
+def forward_reads(node: ir.Node, gradient: Gradient, operand: int) -> list[ir.Value | None]:
+    """Inputs and outputs of a node that one of its gradient operators reads, in order.
+
+    Parameters
+    ----------
+    node : ir.Node
+        Forward node.
+    gradient : Gradient
+        Entry of the row.
+    operand : int
+        Position of the input that the gradient is for.
+
+    Returns
+    -------
+    list of ir.Value or None
+        None where the node lacks what would be read.
+    """
+    found: list[ir.Value | None] = []
+    for token in tokens(node, gradient):
+        if token == "g":
+            continue
+        pool = node.outputs if token[0] == "y" else node.inputs
+        if token[1:] == "*":
+            found.extend(pool)
+            continue
+        position = operand if token == "xi" else _seed(node) if token == "seed" else int(token[1:])
+        found.append(pool[position] if 0 <= position < len(pool) else None)
+    return found
+
+
+def _seed(node: ir.Node) -> int:
+    """Position of the operand that random numbers follow from; -1 where the translation takes none."""
+    translation = resolve(node.domain, node.op_type, node.version or 1)
+    return translation.inputs.index("seed") if translation and "seed" in translation.inputs else -1
