@@ -4,57 +4,46 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._create import Out, create, result
 
-def emit(b: Any, step: Any) -> None:
+
+def emit(b: Any, step: Any, op: Any) -> list[tuple[Any, Any]]:
     """Append an IfGrad operator: each branch calls its gradient graph and gives zeros for the other branch's inputs."""
-    op = step.op
-    then, other = op._called()
-    of = list(step.of)
-    sizes = (1, 1 + len(then.inputs))
-    branches, operands = [], []
-    for info, start, graph in zip(step.infos, sizes, (then, other), strict=True):
-        branch, inputs = _branch(b, op, info, start, graph, of)
+    branches, operands, start = [], [], 1
+    for graph in op._called():
+        branch, inputs = _branch(b, op, b.plan.info_of(graph), start, step.of)
         branches.append(branch)
         operands.append(inputs)
-    from .._create import Out, create, result
-
-    targets = [op._in(i) for i in of]
-    outs = [Out(f"Gradient___{t.name}", t.shape, t.dtype, t.meta_shape) for t in targets]
+        start += len(graph.inputs)
+    targets = [op._in(i) for i in step.of]
     attributes = {"then_branch": branches[0], "else_branch": branches[1], "then_inputs": len(operands[0])}
     condition = b.forward[op._in(0).id]
-    settings = op._settings.copy(f"{op._settings.name}_grad")
-    made = create("IfGrad", [condition, *operands[0], *operands[1]], outs, attributes, graph=b.graph,
-                  settings=settings, runs=("popxl", "If", 1))  # fmt: skip
-    for k, t in enumerate(targets):
-        b.add(t, result(made, k))
+    outs = [_out(t) for t in targets]
+    made = b.create(op, "IfGrad", [condition, *operands[0], *operands[1]], outs, attributes)
+    return list(zip(targets, made, strict=True))
 
 
-def _branch(b: Any, op: Any, info: Any, start: int, forward: Any, of: list[int]) -> tuple[Any, list[Any]]:
+def _out(t: Any) -> Out:
+    return Out(f"Gradient___{t.name}", t.shape, t.dtype, t.meta_shape)
+
+
+def _branch(b: Any, op: Any, info: Any, start: int, of: tuple[int, ...]) -> tuple[Any, list[Any]]:
     """A graph that calls one gradient graph, with outputs for every wanted input of both branches; and its operands."""
-    from .._create import Out, create, result
-    from .grow_gradients import is_forward, parent_of
-
+    forward = info.forward_graph
     owner = forward.ir
     graph = owner._new_graph(owner._subgraph_id(f"{info.graph.id}_branch"))
-    operands, inputs = [], []
+    operands = [b.connected(op, info, e, start) for e in info.expected_inputs]
     with graph:
-        for t, e in zip(info.graph.inputs, info.expected_inputs, strict=True):
-            inputs.append(graph._add_input(t.shape, t.dtype, t.name, False, t.meta_shape))
-            if is_forward(e):
-                operands.append(b.forward[parent_of(op, info.forward_graph, e.fwd_tensor, start).id])
-            else:
-                operands.append(b.given(op._out(forward.outputs.index(e.fwd_tensor))))
+        inputs = [graph._add_input(t.shape, t.dtype, t.name, False, t.meta_shape) for t in info.graph.inputs]
         outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in info.graph.outputs]
         call = create("Call", inputs, outs, {"callee": info.graph}, graph=graph)
         given = {
             forward.inputs.index(e.fwd_tensor) + start: result(call, k) for k, e in enumerate(info.expected_outputs)
         }
         for i in of:
-            t = op._in(i)
-            if i in given:
-                graph._graph.outputs.append(given[i]._value)
-            else:
-                out = Out(f"Gradient___{t.name}", t.shape, t.dtype)
-                zero = create("Init", [], [out], {"shape": t.shape, "dtype": t.dtype}, graph=graph)
-                graph._graph.outputs.append(result(zero)._value)
+            graph._graph.outputs.append((given[i] if i in given else _zero(op._in(i), graph))._value)
     return graph, operands
+
+
+def _zero(t: Any, graph: Any) -> Any:
+    return result(create("Init", [], [_out(t)], {"shape": t.shape, "dtype": t.dtype}, graph=graph))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..graph import Graph
     from ..tensor import Tensor
-    from .grow_gradients import Plan
     from .op import Op
+    from .plan_gradients import Plan
 
 
 def provide(plan: Plan, builder: Any) -> list[Tensor]:
