@@ -1,46 +1,173 @@
-"""CTC loss and gradient: loops over time on tiles that share the label."""
+"""CTC loss and gradient: two loops over time on tiles that share the label, then a reduction of the gradient."""
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass, replace
+
+import numpy as np
+
 from ipu_model.planner.conv_params import cdiv
+from ipu_model.planner.conv_search import useful_splits
 from ipu_model.planner.plan import Plan
-from ipu_model.target import Target
+from ipu_model.planner.reduction.plan import meet
+from ipu_model.planner.reduction.stages import Partials, Stage
+from ipu_model.planner.reduction.vertices import SIZES, Kind
+from ipu_model.planner.steps import loop_turn
+from ipu_model.target import Machine, Target
 
-READ_WRITE, ARITHMETIC, CONTROL = 8, 34, 2  # worker cycles per label position
-ALPHA = READ_WRITE + ARITHMETIC + CONTROL
-GRADIENT = ALPHA + 6 + ARITHMETIC
-EXCHANGE, SYNC = 100, 90
+ALPHA, GRADIENT = 44, 84  # worker bundles per label position and time step
+BLANK_ALPHA, BLANK_GRADIENT = 17, 34  # the same for a last blank, as the planner counts it
+EXCHANGE, SYNC = 100, 90  # what the planner takes an exchange and a sync for
+SHARE = 0.6  # of tile memory that a plan may take
+PARTIALS = 4  # bytes of an alpha, a beta or a gradient of a label part
+AROUND = 3000.0  # launch, log-softmax, fills and the last elementwise step; few classes
 
 
-def plan_ctc(batch: int, time: int, label: int, classes: int, target: Target) -> Plan:
-    """Plan the loss and gradient of `batch` sequences of `time` steps against labels of at most `label`.
+@dataclass(frozen=True)
+class CtcPlan:
+    """How sequences, time and label are split.
 
-    Time is halved (alpha runs forward while beta runs backward), the label is split as far as tiles reach; sequences
-    that share a tile run on its workers.
+    Attributes
+    ----------
+    batch, time, label : int
+        Parts of each.
+    blank : bool
+        Whether the last blank has a tile of its own.
+    sequences, steps, positions : int
+        Largest share of each that a tile has.
+    stages : tuple of Stage
+        The reduction of the gradient over the parts of the label.
     """
-    best = None
-    for batch_split in range(1, batch + 1):
-        for time_split in (1, 2):
-            parts = min(label, max(1, target.tiles // (batch_split * time_split)))
-            share = cdiv(label, parts)
-            turns = cdiv(cdiv(batch, batch_split), target.workers)
-            steps = cdiv(time, time_split) * (time_split + time_split % 2) // 2
-            alpha = 6 * ALPHA * share * turns + EXCHANGE + 2 * (parts > 1) + SYNC
-            gradient = 6 * GRADIENT * share * turns + EXCHANGE + 2 + 4 * share + SYNC
-            tiles = batch_split * time_split * cdiv(label, share)
-            option = (steps * (alpha + gradient), share * turns, tiles, steps, parts)
-            best = option if best is None or option[:3] < best[:3] else best
-    assert best is not None
-    loops, _, tiles, steps, parts = best
-    quantities = {"loops": float(loops), "steps": 2.0 * steps, "class_steps": float(time * classes * batch)}
-    per_tile = float(cdiv(time, 2) * classes * 4)
+
+    batch: int
+    time: int
+    label: int
+    blank: bool
+    sequences: int
+    steps: int
+    positions: int
+    stages: tuple[Stage, ...] = ()
+
+    @property
+    def parts(self) -> int:
+        """Tiles that share a label."""
+        return self.label + self.blank
+
+    @property
+    def tiles(self) -> int:
+        return self.batch * self.time * self.parts
+
+    @property
+    def turns(self) -> int:
+        """Steps of each loop: alpha runs forward over half of the time while beta runs backward over the other."""
+        return self.steps * cdiv(self.time, 2)
+
+
+def plan_ctc(batch: int, time: int, label: int, classes: int, target: Target, data: str = "float") -> Plan:
+    """Plan the loss and gradient of `batch` sequences of `time` steps against labels of at most `label` symbols."""
+    return _plan(batch, time, label, classes, target.machine, data)
+
+
+@functools.lru_cache(maxsize=256)
+def _plan(batch: int, time: int, label: int, classes: int, machine: Machine, data: str) -> Plan:
+    found = split(batch, time, label, classes, machine, data)
+    stages = tuple(_gradient(found, batch, time, classes, machine, data))
+    found = replace(found, stages=stages)
+    rounds = cdiv(found.sequences, machine.workers)
+    size = SIZES[data]
+    quantities = {
+        "loops": float(found.turns * machine.workers * (ALPHA + GRADIENT) * found.positions * rounds),
+        "turns": 2 * found.turns * loop_turn(machine),
+        "reduction": sum(sum(s.sets) for s in stages),  # loss and gradient share their sets, and wait for each other
+        "received": sum(s.received for s in stages) / machine.exchange_bytes,
+        # the logits go to all parts of the label, and a copy of them beside it
+        "logits": found.steps * classes * size / 2 * found.sequences,
+        "around": AROUND,
+    }
+    tile = _tile_bytes(found, classes, size, 2 * found.positions)
     return Plan(
-        "ctc",
-        quantities,
-        exact=frozenset({"loops"}),
-        method="ctc",
-        tiles=tiles,
-        temporary_bytes=3 * per_tile,
-        tile_bytes={"inputs": per_tile},
-        detail={"parts": parts, "steps": steps},
+        "ctc", quantities, frozenset({"received"}), exact=frozenset(quantities), method="ctc", tiles=found.tiles,
+        temporary_bytes=float(max([tile, *(s.held.max() for s in stages)])),
+        tile_bytes={"inputs": float(found.steps * classes * size * found.sequences)}, detail=found,
+    )  # fmt: skip
+
+
+def split(batch: int, time: int, label: int, classes: int, machine: Machine, data: str) -> CtcPlan:
+    """The split with the fewest planned cycles, then temporary bytes, then tiles."""
+    lists = [useful_splits(n, machine.tiles) for n in (batch, time, label)]
+    grids = np.meshgrid(*[np.arange(a.shape[1]) for a in lists], [0, 1], indexing="ij")
+    (b, bb), (t, tp), (k, lp) = (a[:, g.ravel()] for a, g in zip(lists, grids[:3], strict=True))
+    blank = grids[3].ravel()
+    fits = b * t * (k + blank) <= machine.tiles
+    b, bb, t, tp, k, lp, blank = (x[fits] for x in (b, bb, t, tp, k, lp, blank))
+    exact = label == lp * k
+    cycles = _cycles(bb, t, tp, k, lp, exact & (blank == 0), machine)
+    temporary = bb * (tp * classes * (SIZES[data] + PARTIALS) + 2 * lp + 4 * (2 * lp + exact) * PARTIALS)
+    used = b * t * (k + blank)
+    small = temporary <= SHARE * machine.tile_memory
+    order = np.lexsort((used, temporary, cycles, ~small))  # where nothing fits the fastest is taken
+    i = int(order[0])
+    return CtcPlan(int(b[i]), int(t[i]), int(k[i]), bool(blank[i]), int(bb[i]), int(tp[i]), int(lp[i]))
+
+
+def _cycles(bb, t, tp, k, lp, last, machine: Machine) -> np.ndarray:
+    """Cycles that the planner believes both loops to take."""
+    steps, serial = tp * (t + t % 2) // 2, -(-bb // machine.workers)
+    many, long = k > 1, t > 2
+    sent = (lp * long + 2 * many + 2 * (many & long)) * PARTIALS // 4
+    alpha = machine.workers * (ALPHA * lp + BLANK_ALPHA * last) + EXCHANGE + sent + SYNC
+    gradient = (
+        machine.workers * (GRADIENT * lp + BLANK_GRADIENT * last) + EXCHANGE + (2 + 4 * lp) * PARTIALS // 4 + SYNC
     )
+    return steps * serial * (alpha + gradient)
+
+
+def _gradient(found: CtcPlan, batch: int, time: int, classes: int, machine: Machine, data: str) -> list[Stage]:
+    """Adds the gradients of the parts of a label, as logarithms, and leaves the sum where the logits lie."""
+    intervals = []
+    for first in range(0, batch, found.sequences):
+        for part in range(found.time):
+            a, b = part * found.steps, min(time, (part + 1) * found.steps)
+            mine = [
+                ((seq * time + a) * classes, (seq * time + b) * classes)
+                for seq in range(first, min(batch, first + found.sequences))
+                if b > a
+            ]
+            intervals += [tuple(mine)] * found.parts
+    columns = batch * time * classes
+    if found.parts < 2 or not intervals:
+        return []
+    rows = cdiv(time, min(found.time * found.parts, time))
+    while rows * classes * SIZES[data] % 4:
+        rows += 1
+    width = rows * found.sequences * classes
+    places = [*range(0, columns, width), columns]
+    kind = Kind("LOG_ADD", "float", "float")
+    return meet(Partials(tuple(intervals), columns), kind, machine.tiles, 0, data, places)
+
+
+def _tile_bytes(found: CtcPlan, classes: int, size: int, ex: int) -> int:
+    """Logits and gradient of a tile, alphas or betas, temporaries, labels and counters."""
+    rows = found.steps
+    kept = rows * classes * (size + PARTIALS) + rows * ex * PARTIALS + 5 * ex * PARTIALS
+    return found.sequences * (kept + 36 + 4 * (found.positions + 2) + 16)
+
+
+CODE = 830.0  # bytes of exchange and control code on every tile; 788 to 864 in the table
+MESSAGE = 9
+
+
+def memory(plan: CtcPlan, batch: int, time: int, classes: int, data: str, machine: Machine) -> tuple[float, float]:
+    """Total bytes, and the highest address used on a tile; this benchmark compiles no vertices."""
+    size = SIZES[data]
+    label, blank = (_tile_bytes(plan, classes, size, ex) for ex in (2 * plan.positions, 1))
+    tiles = np.zeros(machine.tiles)
+    tile = np.array(([label] * plan.label + [blank] * plan.blank) * (plan.batch * plan.time))
+    tiles[: len(tile)] = tile
+    gradient = np.zeros(machine.tiles)
+    gradient[: len(tile)] = plan.steps * classes * PARTIALS * plan.sequences
+    for stage in plan.stages:
+        tiles = np.maximum(tiles, gradient + stage.held)
+    total = float(tiles.sum()) + 3.0 * time * classes * size * batch + CODE * machine.tiles
+    return total + MESSAGE * sum(s.messages for s in plan.stages), float(tiles.max()) + CODE

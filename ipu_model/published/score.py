@@ -21,7 +21,6 @@ GROUPS: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
     (frozenset({"lstm", "gru"}), ("conv.lstm", "conv.gru", "rnn.")),
     (frozenset({"pooling"}), ("pooling.",)),
     (frozenset({"embedding"}), ("embedding.",)),
-    (frozenset({"ctc_loss"}), ("ctc.",)),
     (frozenset({"matrix_solver"}), ("solver.",)),
     (frozenset({"memory_bound", "exchange", "measured gemm", "max_problem_size"}), ("stencil.", "kernel.", "memory.")),
     (frozenset({"inference"}), ("inference.",)),

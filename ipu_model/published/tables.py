@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ipu_model.planner.convolution import plan_matmul, received_bytes
+from ipu_model.planner.ctc import memory as ctc_memory
 from ipu_model.planner.ctc import plan_ctc
 from ipu_model.planner.embedding import plan_embedding
 from ipu_model.planner.plan import Plan
@@ -81,13 +82,12 @@ def embedding(p: Params, data: str, target: Target) -> Benchmark:
 
 
 def ctc(p: Params, data: str, target: Target) -> Benchmark:
-    """Log-softmax of the logits, loss and gradient."""
+    """Log-softmax of the logits, loss and gradient; lengths are the greatest allowed."""
     batch, time, classes = p.get("batch", 1), p["max-time"], p["num-classes"]
-    plan = plan_ctc(batch, time, p["max-label-length"], classes, target)
-    # every part of the label has the logits of its sequence and a gradient to be added up
-    memory = {"parts": 4.0 * plan.detail["parts"] * time * classes * batch, "tiles": target.tiles}
-    spread = {"logits": time * classes * 4.0, "code": 1000.0}
-    return Benchmark(of_plans([plan]), _linear("ctc.memory", memory), _linear("ctc.max_tile", spread))
+    data = "half" if p.get("in-type", data) == "half" else "float"
+    plan = plan_ctc(batch, time, p["max-label-length"], classes, target, data)
+    total, highest = ctc_memory(plan.detail, batch, time, classes, data, target.machine)
+    return Benchmark(of_plans([plan]), _linear("", {}, total), _linear("", {}, highest))
 
 
 def solver(p: Params, data: str, target: Target) -> Benchmark:

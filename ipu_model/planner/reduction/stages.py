@@ -15,6 +15,7 @@ from ipu_model.planner.conv_params import cdiv
 from ipu_model.planner.mapping import split_regions
 from ipu_model.planner.reduction.vertices import SIZES, SUMS, Kind, Work
 from ipu_model.planner.reduction.workers import WORKERS, on_workers
+from ipu_model.planner.steps import queued
 
 PIECE_ELEMENTS = 64  # an intermediate stage gives a tile at least so many partial results
 SYNC = 126.0  # cycles that the library believes a sync to take when it places an output
@@ -38,6 +39,8 @@ class Stage:
         Vertices of each tile.
     messages : int
         Pairs of source and destination tile.
+    sets : tuple of float
+        The longest of each compute set, for programs that wait between them.
     received_by_all : float
         Bytes that all tiles receive together.
     balance : float
@@ -51,6 +54,7 @@ class Stage:
     state: np.ndarray
     messages: int
     tiles: int
+    sets: tuple[float, float] = (0.0, 0.0)
     received_by_all: float = 0.0
     balance: float = 1.0
 
@@ -99,7 +103,7 @@ def intermediate(partials: Partials, kind: Kind, tiles: int, start: int) -> tupl
     columns_of: dict[int, list[Interval]] = {}
     at = start if len(pieces) > 1 else 0
     for a, b, count in pieces:
-        for rows in _blocks(count, b - a, ideal):
+        for rows in blocks(count, b - a, ideal):
             work.setdefault(at % tiles, []).append(Work(b - a, rows))
             columns_of.setdefault(at % tiles, []).append((a, b))
             at += 1
@@ -118,7 +122,7 @@ def _pieces(
     return [(int(a), int(b), int(k)) for (a, b), k in zip(itertools.pairwise(edges), counts, strict=True) if k]
 
 
-def _blocks(sources: int, width: int, ideal: int) -> list[int]:
+def blocks(sources: int, width: int, ideal: int) -> list[int]:
     """Sources of a piece in blocks of rows."""
     parts = max(1, sources * width // ideal)
     if sources * width // parts < PIECE_ELEMENTS:
@@ -197,13 +201,16 @@ def _run(name: str, work: Mapping[int, Sequence[Work]], kind: Kind, tiles: int) 
     for tile, works in work.items():
         alike.setdefault(tuple(works), []).append(tile)
     received, held, state = np.zeros(tiles), np.zeros(tiles), np.zeros(tiles)
-    compute, total, messages = 0.0, 0.0, 0
+    compute, total, messages, longest = 0.0, 0.0, 0, (0.0, 0.0)
     for works, members in alike.items():
         sets = on_workers(works, kind)
         compute, total = max(compute, sets.cycles), total + sets.cycles * len(members)
+        longest = (max(longest[0], queued(sets.first)), max(longest[1], queued(sets.second)))
         received[members] = sum(w.values for w in works) * size
         held[members] = received[members[0]] + (sum(w.out for w in works) + sets.parts) * result
         state[members] = sets.vertices
         messages += max(w.rows for w in works) * len(members)
     balance = total / (len(work) * compute) if compute else 1.0
-    return Stage(name, float(received.max()), compute, held, state, messages, len(work), float(received.sum()), balance)
+    return Stage(
+        name, float(received.max()), compute, held, state, messages, len(work), longest, float(received.sum()), balance
+    )
