@@ -30,8 +30,9 @@ _Namespace = Union[  # noqa: UP007 - tools look at this annotation
 class Builder(_BuilderCore):
     """Builds an ONNX model, operator by operator.
 
-    ``builder.aiOnnx`` (opset 10), ``builder.aiOnnxOpset6`` to ``aiOnnxOpset11`` and ``builder.aiGraphcore`` hold the
-    operators; the first use of one of the former settles the opset of the model.
+    ``builder.aiOnnx`` (opset 10), ``builder.aiOnnxOpset6`` to ``aiOnnxOpset11`` (as PopART has them; later opsets are
+    there as well) and ``builder.aiGraphcore`` hold the operators; the first use of one of the former settles the opset
+    of the model. On a model that was read, ``builder.aiOnnx`` follows its opset.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ class Builder(_BuilderCore):
     KeyError
         `opsets` lacks one of the two domains.
     popart_exception
-        The model can't be read or has an opset outside 6 to 11.
+        The model can't be read or has a newer opset than we know.
     RuntimeError
         The ONNX checker refuses the model.
 
@@ -104,7 +105,7 @@ class Builder(_BuilderCore):
             if wanted not in known:
                 raise KeyError(
                     f"'{asked}': there is no opset {wanted} of {_DOMAINS[family]}; there are "
-                    f"{', '.join(map(str, known))}."
+                    f"{min(known)} to {max(known)}."
                 )
             chosen = onnx_namespace(self, wanted) if family == "aiOnnx" else GraphcoreNamespace(self, wanted)
             self._chosen[family] = chosen

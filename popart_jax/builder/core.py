@@ -40,7 +40,7 @@ class _BuilderCore(Placement):
     Raises
     ------
     popart_exception
-        The model can't be read, or its ai.onnx opset is not one of 6 to 11.
+        The model can't be read, or has a newer opset than we know.
     RuntimeError
         The ONNX checker refuses it.
     """

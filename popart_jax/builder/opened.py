@@ -5,14 +5,11 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from ..errors import popart_exception
 from ..logs import module_logger
 from ..model.check import check_model
 from ..model.load import from_proto
+from ..model.structure import check_versions
 from .graph import GraphUnderConstruction
-
-OPSETS = range(6, 12)
-_DEFAULT = 10
 
 
 def open_model(builder: GraphUnderConstruction, proto: onnx.ModelProto) -> None:
@@ -21,18 +18,12 @@ def open_model(builder: GraphUnderConstruction, proto: onnx.ModelProto) -> None:
     Raises
     ------
     popart_exception
-        An ai.onnx opset that builders do not know.
+        An opset newer than we know.
     RuntimeError
         The ONNX checker refuses the model.
     """
+    check_versions(proto.ir_version, {entry.domain: entry.version for entry in proto.opset_import})
     check_model(proto)
-    versions = {i.domain: i.version for i in proto.opset_import}
-    version = versions.get("", versions.get("ai.onnx", _DEFAULT))
-    if version not in OPSETS:
-        raise popart_exception(
-            f"Unsupported ai.onnx opset version {version}. Builder supports up to {OPSETS[-1]} and from {OPSETS[0]}; "
-            f"the default is {_DEFAULT}."
-        )
     model = from_proto(_with_shapes(proto))
     builder._model, builder._graph = model, model.graph
     for graph in (model.graph, *model.graph.subgraphs()):

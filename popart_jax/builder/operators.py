@@ -1,4 +1,4 @@
-"""The operator methods of `AiOnnxOpset6` to `AiOnnxOpset11` and `AiGraphcoreOpset1`, generated when they are looked up.
+"""The operator methods of each ai.onnx opset and of `AiGraphcoreOpset1`, generated when they are looked up.
 
 Those of ai.graphcore stand beside the translations of their operators, which need JAX; a builder alone does not.
 """
@@ -6,9 +6,11 @@ Those of ai.graphcore stand beside the translations of their operators, which ne
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from ..errors import logs_errors
+from ..model.structure import NEWEST_OPSETS
 from . import attributes, subgraphs
 from .core import _BuilderCore
 from .method import Method, describe
@@ -110,19 +112,19 @@ def _operator_set(name: str, domain: str, version: int) -> type[OperatorSet]:
     return _Generated(name, (OperatorSet,), members)
 
 
-AiOnnxOpset6 = _operator_set("AiOnnxOpset6", "ai.onnx", 6)
-AiOnnxOpset7 = _operator_set("AiOnnxOpset7", "ai.onnx", 7)
-AiOnnxOpset8 = _operator_set("AiOnnxOpset8", "ai.onnx", 8)
-AiOnnxOpset9 = _operator_set("AiOnnxOpset9", "ai.onnx", 9)
-AiOnnxOpset10 = _operator_set("AiOnnxOpset10", "ai.onnx", 10)
-AiOnnxOpset11 = _operator_set("AiOnnxOpset11", "ai.onnx", 11)
+@cache
+def onnx_set(version: int) -> type[OperatorSet]:
+    """The operator methods of an ai.onnx opset."""
+    return _operator_set(f"AiOnnxOpset{version}", "ai.onnx", version)
+
+
+AiOnnxOpset6 = onnx_set(6)
+AiOnnxOpset7 = onnx_set(7)
+AiOnnxOpset8 = onnx_set(8)
+AiOnnxOpset9 = onnx_set(9)
+AiOnnxOpset10 = onnx_set(10)
+AiOnnxOpset11 = onnx_set(11)
 AiGraphcoreOpset1 = _operator_set("AiGraphcoreOpset1", "ai.graphcore", 1)
 
-ONNX_SETS: dict[int, type[OperatorSet]] = {
-    6: AiOnnxOpset6,
-    7: AiOnnxOpset7,
-    8: AiOnnxOpset8,
-    9: AiOnnxOpset9,
-    10: AiOnnxOpset10,
-    11: AiOnnxOpset11,
-}
+ONNX_SETS = range(1, NEWEST_OPSETS[""] + 1)
+"""Opsets of ai.onnx; PopART's own programs know 6 to 11."""

@@ -6,24 +6,22 @@ from typing import Any
 
 from . import operators
 from .core import _BuilderCore
-from .operators import ONNX_SETS, OperatorSet
-
-_GRAPHCORE_SETS: dict[int, type[OperatorSet]] = {1: operators.AiGraphcoreOpset1}
+from .operators import ONNX_SETS, OperatorSet, onnx_set
 
 
 class Opset:
     """Operators of one domain at one version."""
 
-    _sets: dict[int, type[OperatorSet]] = {}  # noqa: RUF012
     _label = ""
 
     def __init__(self, builder: _BuilderCore, version: int) -> None:
-        if version not in self._sets and self._sets:
-            raise ValueError(
-                f"There is no opset {version} of {self._label}; there are {', '.join(map(str, self._sets))}."
-            )
         self.version = version
-        self._operators: Any = self._sets[version](builder) if self._sets else None
+        self._operators: Any = self._set(version)(builder)
+
+    @staticmethod
+    def _set(version: int) -> type[OperatorSet]:
+        """The generated methods of a version; ValueError if there is none."""
+        raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -45,8 +43,11 @@ class Opset:
 class AiOnnx(Opset):
     """Operators of ai.onnx."""
 
-    _sets = ONNX_SETS
     _label = "ai.onnx"
+
+    @staticmethod
+    def _set(version: int) -> type[OperatorSet]:
+        return onnx_set(version)
 
     def logical_if(
         self, args: list[str], num_outputs: int, else_branch: _BuilderCore, then_branch: _BuilderCore, name: str = ""
@@ -129,8 +130,13 @@ class AiOnnxMl(Opset):
 class AiGraphcore(Opset):
     """Operators of ai.graphcore."""
 
-    _sets = _GRAPHCORE_SETS
     _label = "ai.graphcore"
+
+    @staticmethod
+    def _set(version: int) -> type[OperatorSet]:
+        if version != 1:
+            raise ValueError(f"There is no opset {version} of ai.graphcore; there is 1.")
+        return operators.AiGraphcoreOpset1
 
     def call(self, args: list[str], num_outputs: int, callee: _BuilderCore, debugName: str = "") -> list[str]:
         """Call a subgraph."""
@@ -166,6 +172,7 @@ def onnx_namespace(builder: _BuilderCore, version: int) -> AiOnnx:
     ValueError
         There is no such opset.
     """
-    if version not in _ONNX_CLASSES:
-        raise ValueError(f"There is no opset {version} of ai.onnx; there are {', '.join(map(str, _ONNX_CLASSES))}.")
-    return _ONNX_CLASSES[version](builder, version)
+    if version not in ONNX_SETS:
+        raise ValueError(f"There is no opset {version} of ai.onnx; there are {ONNX_SETS[0]} to {ONNX_SETS[-1]}.")
+    nearest = min(max(version, min(_ONNX_CLASSES)), max(_ONNX_CLASSES))
+    return _ONNX_CLASSES[nearest](builder, version)

@@ -27,17 +27,24 @@ _LARGE = 1e30  # a limit, of which no shorter number is the same
 
 @cache
 def schema(op: str, version: int) -> defs.OpSchema:
-    """ONNX schema of an operator at an opset version; of a deprecated one, the last before that."""
+    """ONNX schema of an operator at an opset version; of a deprecated one, the last before that if there is one."""
     found = defs.get_schema(op, version, "")
-    return schema(op, found.since_version - 1) if found.deprecated else found
+    before = found.since_version - 1
+    return schema(op, before) if found.deprecated and defs.has(op, before, "") else found
 
 
 @cache
 def methods(version: int) -> Mapping[str, list[Method]]:
     """Methods of an opset by name: one for each operator that it has or once had."""
     known = {s.name for s in defs.get_all_schemas_with_history() if s.domain == "" and s.since_version <= version}
-    made = [_method(schema(op, version)) for op in sorted(known)]
+    found = (schema(op, version) for op in sorted(known))
+    made = [_method(one) for one in found if not _takes_types(one)]
     return {method.name: [method] for method in made}
+
+
+def _takes_types(found: defs.OpSchema) -> bool:
+    """Whether an attribute is a type, which no argument of a method stands for (Optional)."""
+    return any(str(a.type).rpartition(".")[2] == "TYPE_PROTO" for a in found.attributes.values())
 
 
 def _method(found: defs.OpSchema) -> Method:

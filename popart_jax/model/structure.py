@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -24,7 +24,8 @@ def check_structure(model: ir.Model) -> None:
     popart_exception
         A newer IR version or opset than we know, no opset, or a tensor that is read without being there.
     """
-    _check_versions(model)
+    check_versions(model.ir_version, model.opset_imports)
+    _check_opset_is_there(model)
     _check_domains(model)
     _check_graph(model.graph, frozenset(), "the graph")
 
@@ -40,25 +41,42 @@ def _check_domains(model: ir.Model) -> None:
             )
 
 
-def _check_versions(model: ir.Model) -> None:
-    if model.ir_version is None or model.ir_version < 1:
+def check_versions(ir_version: int | None, imports: Mapping[str, int]) -> None:
+    """Refuse versions that are unknown.
+
+    Parameters
+    ----------
+    ir_version : int or None
+        Of the model.
+    imports : mapping of str to int
+        Its opsets by domain.
+
+    Raises
+    ------
+    popart_exception
+        Another IR version or opset than we know.
+    """
+    if ir_version is None or ir_version < 1:
         raise popart_exception(
-            f"The model has IR version {model.ir_version or 0}; versions count from 1.\n"
+            f"The model has IR version {ir_version or 0}; versions count from 1.\n"
             "  fix: set ir_version, as onnx.helper.make_model does."
         )
-    if model.ir_version > NEWEST_IR:
+    if ir_version > NEWEST_IR:
         raise popart_exception(
-            f"The model has IR version {model.ir_version}; the newest known here is {NEWEST_IR}.\n"
+            f"The model has IR version {ir_version}; the newest known here is {NEWEST_IR}.\n"
             "  fix: export it with an older onnx, or upgrade this package."
         )
-    opsets = {"" if domain == "ai.onnx" else domain: v for domain, v in model.opset_imports.items()}
-    for domain, newest in NEWEST_OPSETS.items():
-        version = opsets.get(domain)
-        if version is not None and not 1 <= version <= newest:
+    for domain, version in imports.items():
+        newest = NEWEST_OPSETS.get("" if domain == "ai.onnx" else domain)
+        if newest is not None and not 1 <= version <= newest:
             raise popart_exception(
                 f"The model imports opset {version} of {domain or 'ai.onnx'}; known are 1 to {newest}.\n"
                 f"  fix: convert it with onnx.version_converter.convert_version(model, {newest})."
             )
+
+
+def _check_opset_is_there(model: ir.Model) -> None:
+    opsets = {"" if domain == "ai.onnx" else domain: v for domain, v in model.opset_imports.items()}
     if "" not in opsets and model.ir_version >= _OPSETS_SINCE_IR:
         plain = next((n for n in model.graph if n.domain in ("", "ai.onnx") and n.version is None), None)
         if plain is not None:
