@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from .logs import module_logger
@@ -43,10 +43,10 @@ def logs_errors(function: F) -> F:
     return call  # pyright: ignore[reportReturnType]
 
 
-def logs_errors_of_methods(cls: type[C]) -> type[C]:
-    """Decorator of public classes: `logs_errors` for each public method that the class defines."""
+def logs_errors_of_methods(cls: type[C], but: Collection[str] = ()) -> type[C]:
+    """Decorator of public classes: `logs_errors` for each public method that the class defines, `but` some."""
     for name, member in list(vars(cls).items()):
-        if inspect.isfunction(member) and not name.startswith("_"):
+        if inspect.isfunction(member) and not name.startswith("_") and name not in but:
             setattr(cls, name, logs_errors(member))
     return cls
 

@@ -7,7 +7,6 @@ process (a function made at run time, say) has no key: such a program is compile
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import platform
 import sys
@@ -33,8 +32,6 @@ from ..version import __version__
 _VARIABLES = ("XLA", "POPART", "POPLAR", "POPLIBS", "TF_", "LIBTPU", "CUDA", "ROCM")
 _CACHE_FOLDERS = ("POPART_CACHE_DIR", "POPXL_CACHE_DIR", "POPART_PRELOAD_POPEF")
 _NO_MATTER = ("cache", "log", "traceback", "distributed", "coordination")
-_WHOLE_UP_TO = 64
-"""Elements of an argument whose values count all the same: translations read small operands (a Resize's scales)."""
 _DATA = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "external_data")
 
 
@@ -108,12 +105,12 @@ def _fields(value: Any) -> dict[str, Any] | None:
 
 
 def model_facts(source: LeanModel, arguments: Container[str]) -> bytes:
-    """A model without the values of weights: of initializers that are arguments of the program, but for small ones."""
+    """A model without the values of the initializers that are `arguments` of the program and read by no trace."""
     lean = onnx.ModelProto()
     lean.CopyFrom(source.proto)
     digest = hashlib.sha256()
     for tensor in lean.graph.initializer:
-        if tensor.name in arguments and math.prod(tensor.dims) > _WHOLE_UP_TO:
+        if tensor.name in arguments:
             for field in _DATA:
                 tensor.ClearField(field)  # pyright: ignore[reportArgumentType]
         elif tensor.name in source.fields:

@@ -102,6 +102,12 @@ class Optimizer:
         """An independent copy."""
         return copy.deepcopy(self)
 
+    def fixed(self) -> tuple[Any, ...]:
+        """What an optimizer that takes this one's place has in common with it, as plain values."""
+        values = {field: found.fixed() for field, found in self._maps.items()}
+        clips = [(clip.covers_all(), clip.weightIds, clip.maxNorm) for clip in self._clips]
+        return self._family, values, dict(self._structure()), clips
+
     def _structure(self) -> Mapping[str, Any]:
         """Facts that must be the same in an optimizer that takes this one's place."""
         return {}

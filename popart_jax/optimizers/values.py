@@ -84,6 +84,10 @@ class OptimizerValueMap:
         yield self._default
         yield from self._specific.values()
 
+    def fixed(self) -> dict[str, float | None]:
+        """Constant values by weight ('' is the default), None for those that may change."""
+        return {w: v.val() if v.isConst() else None for w, v in {"": self._default, **self._specific}.items()}
+
     def replaceable_by(self, other: OptimizerValueMap) -> str:
         """Why `other` may not take this one's place while a session runs; empty when it may."""
         if self._specific.keys() != other._specific.keys():

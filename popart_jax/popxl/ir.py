@@ -28,6 +28,8 @@ class Ir:
         Number of replicas; 'popdist' takes it from the launcher (the processes of `jax.distributed`).
     """
 
+    session_class = "popart_jax.popxl._pb_session.PopxlInferenceSession"
+
     def __init__(self, replication: int | Literal["popdist"] = 1) -> None:
         from ._internal.session_options import popxl_options
 

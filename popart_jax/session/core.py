@@ -1,109 +1,84 @@
-"""What training and inference sessions have in common; each method checks, converts and calls."""
+"""What training and inference sessions have in common: each public method checks, and forwards to a part."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import weakref
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import ir_view
 from .._calls import checked
 from .._collector import without_collector
-from ..enums import DeviceConnectionType, VirtualGraphMode
+from ..enums import IrSerializationFormat, SyntheticDataMode
 from ..errors import logs_errors_of_methods, popart_exception, popart_runtime_error
-from ..logs import module_logger
-from ..model.debug import recording
 from ..model.dtypes import BY_NUMPY
+from ..model.load import load_proto
 from ..model.tensor_info import _TensorInfoCore
-from . import developer_output, memory_check, numeric_checks, option_checks, program_cache, seeds
+from . import developer_output, memory_check, option_checks, seeds
 from .anchor_arrays import init_anchor_arrays
+from .compiling import compile_into
 from .dataflow import DataFlow
-from .engine import FORWARD_ONLY, MAIN, Engine
-from .executables import EngineCache, ExecutableMethods
-from .ir_facts import ir_facts
-from .ir_methods import IrMethods, forward_text
+from .device_engine import DeviceEngine
+from .engine import Engine
+from .files import makedirsAndCheckWritable
+from .memory import OutOfMemoryError
+from .op_list import Ir, OpList, forward_text
+from .optimizer_values import OptimizerValues
 from .placement_checks import is_misplaced
-from .preparing import Prepared, Request, prepare
+from .preparing import Prepared, prepare
 from .preparing.anchoring import source_of
-from .remote import RemoteMethods
-from .reports import ReportMethods
-from .running import RunMethods
-from .seeds import SeedMethods
-from .weight_methods import WeightMethods
+from .reports import Reports, encoded
+from .requests import Request
+from .running import Runner
+from .saving import ModelFiles, initializer_values
+from .stored_programs import StoredPrograms, require_savable
 from .weights import HostWeights
+from .weightsio import IWeightsIO, PyWeightsIO
+
+if TYPE_CHECKING:
+    from .profile_report import ProfileReport
 
 
-class _DeviceUse:
-    """Which session used a device last."""
-
-    def __init__(self) -> None:
-        self.reference: Any = None
-
-    @property
-    def session(self) -> Any:
-        """The session, None if it is gone."""
-        return self.reference and self.reference()
-
-    @session.setter
-    def session(self, session: Any) -> None:
-        self.reference = None if session is None else weakref.ref(session)
-
-
-_uses: weakref.WeakKeyDictionary[Any, _DeviceUse] = weakref.WeakKeyDictionary()
-
-
-@logs_errors_of_methods
-class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMethods, ExecutableMethods, RemoteMethods):
-    """A prepared model, its engine once there is one, and the host's side of weights and seed."""
-
-    _prepared: Prepared
+@partial(logs_errors_of_methods, but=("run",))  # which logs its own, on a way that is short
+class SessionCore:
+    """A prepared model, and the parts that compile it, run it and describe it."""
 
     @without_collector()
     def _start(self, request: Request) -> None:
-        self._request = request
         try:
-            self._prepared = prepare(request)
-            if self._prepared.program.training is not None and self._prepared.program.training.scaling is not None:
-                self._prepared = prepare(request, ir_view.tracked_gradients(ir_facts(self._prepared)))
+            self._prepared: Prepared = prepare(request)
         except popart_exception:
             with contextlib.suppress(popart_exception):  # a model that can't even be read
                 developer_output.dump(lambda: forward_text(request))
             raise
-        if request.options.virtualGraphMode is VirtualGraphMode.Auto:
-            ir_view.build(ir_facts(self._prepared))  # raises when the graph has too few parts for the IPUs
-        if request.options.batchSerializationSettings.factor > 1:
-            ir_view.check_batch(ir_facts(self._prepared))
-        if recording():
-            from .ir_records import record_ir
+        prepared = self._prepared
+        self._op_list = OpList(prepared)
+        self._op_list.check()
+        self._weights = HostWeights(prepared)
+        self._optimizer = OptimizerValues(request.optimizer, prepared.hyper)
+        self._seed = seeds.RandomSeed()
+        uploads = (self._weights.upload, self._seed.send, self._optimizer.send)
+        self._place = DeviceEngine(request.device, uploads)
+        self._stored = StoredPrograms(prepared)
+        self._runner = Runner(prepared, self._place, self._weights)
+        self._reports = Reports(prepared, self._place, self._stored)
+        self._files = ModelFiles(prepared.source)
+        developer_output.at_construction(request.options, self._op_list.text, self._op_list.stages)
 
-            record_ir(ir_facts(self._prepared))
-        self._facts = self._prepared.facts
-        self._engine: Engine | None = None
-        self._weights = HostWeights(self._prepared)
-        self._optimizer = request.optimizer
-        self._placed_state = {}
-        self._seed = seeds.clock_seed()
-        self._loaded = False
-        self._first_run = True
-        self._use = _uses.setdefault(request.device, _DeviceUse())
-        self._ready_token: object | None = None
-        self._me = weakref.ref(self)
-        self._checks_numbers = numeric_checks.wanted(request.options, request.device.type)
-        self._has_run = False
-        self._cache = EngineCache(self._prepared)
-        self._stored = self._cache.find()
-        self._from_cache = self._stored is not None
-        developer_output.at_construction(request.options, self._ir_text, self._ir_stages)
+    @property
+    def _engine(self) -> Engine | None:
+        return self._place.engine
 
     # -- facts
 
     @property
     def dataFlow(self) -> DataFlow:
         """The data flow (a copy)."""
-        return copy.deepcopy(self._request.data_flow)
+        return copy.deepcopy(self._prepared.request.data_flow)
 
     @property
     def replicationFactor(self) -> int:
@@ -143,18 +118,26 @@ class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMetho
         popart_exception
             There is no such tensor.
         """
-        source = source_of(id, self._prepared.infos)
-        kind = self._prepared.infos.get(source or "") or self._ir_types.get(id)
+        infos = self._prepared.infos
+        kind = infos.get(source_of(id, infos) or "") or self._op_list.types.get(id)
         if kind is None:
-            raise popart_exception(
-                f"No tensor named '{id}' in this session; there are {sorted(self._prepared.infos)[:50]}"
-            )
+            raise popart_exception(f"No tensor named '{id}' in this session; there are {sorted(infos)[:50]}")
         return _TensorInfoCore(BY_NUMPY[kind.dtype].data_type, list(kind.shape))
 
     def _tensor_ids(self) -> set[str]:
-        return self._prepared.infos.keys() | self._ir_types.keys()
+        return self._prepared.infos.keys() | self._op_list.types.keys()
 
-    # -- compiling and loading
+    def getIr(self) -> Ir:
+        """A handle of the IR."""
+        return self._op_list.handle()
+
+    def _serializeIr(self, format: IrSerializationFormat) -> str:
+        """The op list after the patterns, as JSON; empty for an executable from a file."""
+        if not isinstance(format, IrSerializationFormat):
+            raise TypeError(f"_serializeIr takes an IrSerializationFormat, got {format!r}")
+        return "" if self._stored.path is not None else self._op_list.text()
+
+    # -- compiling, loading, running
 
     @checked
     @without_collector()
@@ -168,40 +151,29 @@ class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMetho
         popart_runtime_error
             The device can't be attached.
         """
-        options = self._request.options
-        option_checks.raise_all(option_checks.check_device_options(options, self._facts))
-        ipus = self._facts.ipus_per_replica(options)
-        if is_misplaced(options, self._facts.ops, ipus):
-            option_checks.raise_all(ir_view.misplaced(ir_facts(self._prepared), ipus))
-        if ir_view.may_be_unlowered(self._request.patterns.selection):
-            option_checks.raise_all(ir_view.unlowered(ir_facts(self._prepared)))
-        self._loaded, self._ready_token = False, None
+        self._check_placement()
+        options = self._prepared.request.options
+        self._place.unload()
         engine = Engine(self._prepared)
         if options.compileEngine:
-            self._compile(engine)
-        self._engine = engine
-        developer_output.at_prepare(options, self._ir_text)
-        memory_check.check(self, self._prepared, err)
+            compile_into(engine, self._prepared, self._stored, self._weights.copy)
+        self._place.engine = engine
+        developer_output.at_prepare(options, self._op_list.text)
+        self._check_memory(err)
         if loadEngine and options.compileEngine:
             self.loadEngineAndConnectStreams()
 
-    def _compile(self, engine: Engine) -> None:
-        """Fill the engine: from a stored executable, else by compiling (and storing)."""
-        handles = (MAIN, FORWARD_ONLY) if self._request.options.createImplicitPipeliningFwdOnlyProgram else (MAIN,)
-        if self._stored is not None:
-            log = module_logger("session")
-            try:
-                self._cache.load(engine, handles, self._stored)
-            except Exception as err:  # a damaged file, or one of another machine: XLA has no narrower class
-                log.warning("Failed to load cached PopART executable %s: %s", self._stored, err)
-                self._stored, self._from_cache = None, False
-            else:
-                log.info("Loading serialized PopART executable from %s", self._stored)
-                return
-        if not program_cache.load(engine, handles, self._prepared):
-            program_cache.fill(engine, handles, self._prepared)
-        module_logger("devicex").info("Graph compiled")
-        self._cache.store(engine, self._weights.copy)
+    def _check_placement(self) -> None:
+        request, facts = self._prepared.request, self._prepared.facts
+        option_checks.raise_all(option_checks.check_device_options(request.options, facts))
+        ipus = facts.ipus_per_replica(request.options)
+        if is_misplaced(request.options, facts.ops, ipus):
+            option_checks.raise_all(ir_view.misplaced(self._prepared.op_list_facts, ipus))
+        if ir_view.may_be_unlowered(request.patterns.selection):
+            option_checks.raise_all(ir_view.unlowered(self._prepared.op_list_facts))
+
+    def _check_memory(self, err: OutOfMemoryError | None) -> None:
+        memory_check.check(self._prepared.request, lambda: self._reports.priced, err)
 
     def loadEngineAndConnectStreams(self) -> None:
         """Load the compiled program: send seed, optimizer values, and first weights.
@@ -211,43 +183,240 @@ class SessionCore(RunMethods, WeightMethods, SeedMethods, ReportMethods, IrMetho
         popart_runtime_error
             Nothing was compiled, or the device can't be attached.
         """
-        engine = self._engine
-        if engine is None or MAIN not in engine.programs:
-            raise popart_runtime_error(
-                "Trying to load an engine but no compiled engine. Did you forget to call prepareDevice()?"
-            )
-        self._attach()
-        self._loaded = True
-        self._use.session = None
-        self._note_use()
-        self._weights.send(engine)
-        engine.put_seed(seeds.to_words(self._seed))
-        self._send_optimizer()
+        self._place.load()
 
-    def _attach(self) -> None:
-        device = self._request.device
-        waits = device.connectionType is DeviceConnectionType.OnDemand and not device.isAttached
-        if waits and not device.tryAttachUntilTimeout():
-            raise popart_runtime_error(f"Failed to attach to device: {device!r}")
+    def run(self, *args: Any, **kwargs: Any) -> None:
+        """Run one step: ``run(stepio, debugName="")`` or ``run(programHandle, stepio, debugName="")``.
 
-    def _send_optimizer(self) -> None:
-        layout = self._prepared.hyper
-        assert self._engine is not None
-        values = np.zeros(1, np.float32) if layout is None else layout.values(self._optimizer)  # pyright: ignore[reportArgumentType]
-        self._engine.put_hyper(values)
+        Raises
+        ------
+        popart_runtime_error
+            The session is not ready, or the step I/O does not fit; weights are unchanged then.
+        popart_exception
+            Unknown program handle.
+        """
+        self._runner.run(*args, **kwargs)
 
-    def _ready(self, what: str) -> Engine:
-        """The engine, loaded; loads it now if it is only compiled."""
-        if self._engine is None:
-            raise popart_runtime_error(f"Must call prepareDevice before {what}")
-        if not self._loaded:
-            self.loadEngineAndConnectStreams()
-            return self._engine
-        self._note_use()
-        return self._engine
+    def connectStreamToCallback(self, streamHandle: str, callback: Callable[..., Any], index: int, /) -> None:
+        """Not available: this runtime has no data streams to hook into.
 
-    def _note_use(self) -> None:
-        """Log a load where upstream would have to exchange the engines of two sessions; here both stay alive."""
-        if self._use.session is not self:
-            self._use.session = self
-            module_logger("devicex").info("Engine loaded")
+        Raises
+        ------
+        popart_exception
+            Always.
+        """
+        raise popart_exception(
+            f"connectStreamToCallback('{streamHandle}'): there are no device streams in this runtime.\n"
+            "  fix: feed the tensor with a PyStepIOCallback."
+        )
+
+    # -- weights and optimizer state
+
+    def weightsFromHost(self) -> None:
+        """Send the host copy of weights and optimizer state to the device."""
+        self._weights.send(self._place.ready("weightsFromHost"))
+
+    def weightsToHost(self) -> None:
+        """Fetch weights and optimizer state from the device, for `readWeights`."""
+        if self._prepared.request.options.syntheticDataMode is SyntheticDataMode.Off:
+            self._weights.fetch(self._place.ready("weightsToHost"))
+
+    @checked
+    def readWeights(self, weightsIo: IWeightsIO, /) -> None:
+        """Copy what `weightsToHost` fetched into arrays."""
+        self._weights.read(_arrays(weightsIo))
+
+    @checked
+    def writeWeights(self, weightsIo: IWeightsIO, /) -> None:
+        """Set the host copy of some weights; `weightsFromHost` then sends it."""
+        self._weights.write(_arrays(weightsIo))
+
+    @checked
+    def modelToHost(self, fn: str, /) -> None:
+        """Write the model with current weights and optimizer state to a file, and make these the host copy."""
+        values = self._weights.sync(self._place.ready("modelToHost"))
+        self._files.write(fn, values, self._prepared.state)
+
+    def resetHostWeights(
+        self, modelProtoOrFilename: Any, ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False
+    ) -> None:
+        """Set the host copy from the initializers of a model.
+
+        Raises
+        ------
+        popart_runtime_error
+            Weights are constants, or an initializer does not fit a tensor of the session.
+        """
+        self._weights.require_writable("resetHostWeights")
+        values = initializer_values(load_proto(modelProtoOrFilename))
+        self._weights.reset(values, ignore_unknown=ignoreWeightsInModelWithoutCorrespondingHostWeight)
+        self._place.check_runs_again()
+
+    @checked
+    def updateExternallySavedTensorLocations(self, fromLocation: str, toLocation: str, /) -> None:
+        """Copy external data to another file, where `modelToHost` then writes.
+
+        Raises
+        ------
+        popart_runtime_error
+            The target exists, the source does not, or no initializer is stored there.
+        """
+        self._files.move_external_data(fromLocation, toLocation)
+
+    # -- random state
+
+    @checked
+    def setRandomSeed(self, seedValue: int) -> None:
+        """Set the random seed.
+
+        Raises
+        ------
+        popart_runtime_error
+            Before `prepareDevice`.
+        TypeError
+            No number of 64 bits without sign.
+        """
+        self._seed.set(seedValue, self._prepared, self._place.engine, self._place.loaded)
+
+    def getRandomSeed(self) -> int:
+        """The current random seed, on replica 0.
+
+        Raises
+        ------
+        popart_runtime_error
+            Before `prepareDevice`.
+        """
+        if not self._prepared.program.random:
+            seeds.warn_without_seed()
+            return 0
+        return seeds.to_int(self._place.ready("getRandomSeed").seed())
+
+    def getRNGState(self) -> list[int]:
+        """State of the random number generators, two numbers per replica.
+
+        Raises
+        ------
+        popart_runtime_error
+            The option enableLoadAndOffloadRNGState is off.
+        """
+        seeds.require_generator_option(self._prepared, "getRNGState")
+        return seeds.generator_state(self._place.ready("getRNGState"), self._prepared)
+
+    @checked
+    def setRNGState(self, rngValue: list[int]) -> None:
+        """Set the state of the random number generators.
+
+        Raises
+        ------
+        popart_runtime_error
+            The option is off, or the list has a wrong length.
+        """
+        seeds.require_generator_option(self._prepared, "setRNGState")
+        state = seeds.checked_state(rngValue, self._prepared)
+        self._place.ready("setRNGState").rng = state
+
+    # -- executables in files
+
+    @checked
+    def compileAndExport(self, filename: str, err: Any = None) -> None:
+        """Compile, and write the compiled programs to a file (or into an existing directory).
+
+        Raises
+        ------
+        popart_exception
+            The device is no IPU.
+        OSError
+            The target can't be written.
+        """
+        require_savable(self._place.device)
+        makedirsAndCheckWritable(filename)
+        if self._place.engine is None:
+            self.prepareDevice(False)
+        self.saveExecutable(filename)
+
+    @checked
+    def saveExecutable(self, path: str, savePopartMetadata: bool = True, saveVariables: bool = True) -> None:
+        """Write the compiled programs, and the variables if asked for.
+
+        Raises
+        ------
+        popart_exception
+            The device is no IPU.
+        popart_runtime_error
+            Nothing was compiled.
+        """
+        require_savable(self._place.device)
+        self._stored.save(path, self._place.engine, self._weights.copy if saveVariables else None)
+
+    @checked
+    def saveVariables(self, path: str) -> None:
+        """Write the host copy of all variables.
+
+        Raises
+        ------
+        popart_exception
+            The device is no IPU.
+        """
+        require_savable(self._place.device)
+        self._stored.save_variables(path, self._weights.copy)
+
+    @checked
+    def loadExecutable(self, filename: str) -> None:
+        """Take the compiled programs from a file; `prepareDevice` then does not compile.
+
+        Raises
+        ------
+        popart_exception
+            No such file, or one of another session.
+        """
+        self._weights.take(self._stored.open(filename))
+
+    # -- reports
+
+    def getSummaryReport(self, resetProfile: bool = True) -> str:
+        """Summary of the modelled step, as text.
+
+        Raises
+        ------
+        popart_runtime_error
+            The session is not prepared, or its executable came from a cache.
+        poplar_exception
+            On a CPU device.
+        """
+        return self._reports.summary()
+
+    def getReport(self) -> ProfileReport:
+        """The profile as an object; raises as `getSummaryReport` does."""
+        from .profile_report import ProfileReport
+
+        return ProfileReport(self._reports.report(), tuple(self._runner.names))
+
+    def getGraphReport(self, useCbor: bool = False) -> bytes:
+        """The graph profile as JSON or CBOR (older interface)."""
+        return encoded(self._reports.report(profiles=False).graph_report(), useCbor)
+
+    def getExecutionReport(self, useCbor: bool = False, resetProfile: bool = True) -> bytes:
+        """The execution profile as JSON or CBOR (older interface)."""
+        return encoded(self._reports.report(profiles=False).execution_report(), useCbor)
+
+    def getSerializedGraph(self) -> bytes:
+        """The program as XLA has it, as bytes of StableHLO text; raises as `getSummaryReport` does."""
+        return self._reports.stable_hlo()
+
+    def getCycleCount(self, id: str = "") -> int:
+        """Modelled cycles of the last run, on the first replica.
+
+        Raises
+        ------
+        popart_runtime_error
+            Nothing ran yet, the counter option is off, or `id` is no counter that was asked for.
+        """
+        if not self._runner.has_run:
+            raise popart_runtime_error("Must call run before getCycleCount.")
+        return self._reports.cycle_count(id)
+
+
+def _arrays(weights: IWeightsIO) -> PyWeightsIO:
+    if not isinstance(weights, PyWeightsIO):
+        raise TypeError(f"Expected a PyWeightsIO, got {type(weights).__name__}")
+    return weights

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any, overload
 
@@ -49,7 +48,7 @@ class _InferenceSessionCore(InferenceSession):
         super().__init__(model, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name)
 
     def _setDeviceInfo(self, deviceInfo: DeviceInfo, /) -> None:
-        self._request = dataclasses.replace(self._request, device=deviceInfo)
+        self._place.device = deviceInfo
 
 
 class _TrainingSessionCore(TrainingSession):

@@ -41,6 +41,7 @@ class DeviceInfo:
         self._driver_ids, self._attached = driver_ids, attached
         self._options = dict(options or {})
         self._lease = lease
+        self.last_engine: Any = None  # a weak reference to the engine of the session that used the device last
         if lease is not None:  # a forgotten device is given back when nobody refers to it any more
             weakref.finalize(self, lease.give_back)
 

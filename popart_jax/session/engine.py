@@ -51,7 +51,7 @@ class Engine:
         self.fixed: tuple[Any, ...] = ()
         self.hyper: Any = None
         self.rng: np.ndarray | None = None
-        self._held: dict[str, Any] = {}
+        self._shared: dict[str, Any] = {}  # fixed variables, for other programs
         self._fixed_host: dict[str, np.ndarray] = {}
 
     @property
@@ -134,10 +134,10 @@ class Engine:
         changing = self.programs[MAIN].laid_out.program.changing
         for n in changing:  # one by one, so that old and new values of all are never there at once
             self.changing[n] = main.put_variable(n, host[n])
-        self._fixed_host = {n: host[n] for n in self.prepared.held if n not in changing}
+        self._fixed_host = {n: host[n] for n in self.prepared.variables if n not in changing}
         put = {n: main.put_variable(n, self._fixed_host[n]) for n in main.step.fixed}
         self.fixed = main.prepare(put)
-        self._held = put if len(self.programs) > 1 else {}
+        self._shared = put if len(self.programs) > 1 else {}
         views = main.host_views(self.fixed)
         same = {n: x for n, x in views.items() if (x.shape, x.dtype) == (host[n].shape, host[n].dtype)}
         self._fixed_host |= same
@@ -195,7 +195,7 @@ class Engine:
             self.changing, results = executable.run(self.changing, self.fixed, fed)
             return results
         state = {n: x.copy() for n, x in self.changing.items() if n == SEED}
-        fixed = executable.prepare({**self._held, **self.changing})
+        fixed = executable.prepare({**self._shared, **self.changing})
         return executable.run(state, fixed, fed)[1]
 
     def stable_hlo(self) -> str:
@@ -212,9 +212,9 @@ class Engine:
     def read(self, name: str) -> np.ndarray:
         """A variable's values on the device: [replicas, *shape] if replicas hold their own, else one value."""
         if name in self.changing:
-            kept = self.programs[MAIN].laid_out.program.variables.get(name)
+            variable = self.programs[MAIN].laid_out.program.variables.get(name)
             array = to_every_host(self.changing[name])
-            return array if kept is None else from_device_order(kept, array)
+            return array if variable is None else from_device_order(variable, array)
         variable = self.prepared.program.variables[name]
         host = np.asarray(self._fixed_host[name])
         if not variable.individual:

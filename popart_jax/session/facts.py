@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 
 from ..enums import AnchorReturnTypeId, RecomputeType
@@ -11,9 +9,10 @@ from ..model.attribute_names import PIPELINE_STAGE, RECOMPUTE, VIRTUAL_GRAPH
 from ..model.op_names import describe
 from .option_checks import OptionFacts
 from .placement_checks import PlacedOp
+from .requests import Request
 
 
-def option_facts(model: ir.Model, request: Any) -> OptionFacts:
+def option_facts(model: ir.Model, request: Request) -> OptionFacts:
     """Facts of a model and the arguments of a session."""
     flow, device, optimizer = request.data_flow, request.device, request.optimizer
     kinds = [flow.art(name) for name in flow.anchors()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
 from typing import Any
 
 from ..errors import logs_errors_of_methods
@@ -61,10 +62,16 @@ class InferenceSession(SessionCore):
             The program.
         deviceInfo : DeviceInfo
             Where to run.
-        """
-        from ..popxl._pb_session import PopxlInferenceSession
 
-        return PopxlInferenceSession(ir, deviceInfo)
+        Raises
+        ------
+        TypeError
+            `ir` is no such program.
+        """
+        driven_by = getattr(ir, "session_class", None)  # by name, as front ends are built on sessions
+        if driven_by is None:
+            raise TypeError(f"fromIr takes the Ir of a PopXL program, got {type(ir).__name__}")
+        return resolve_name(driven_by)(ir, deviceInfo)
 
     def getAllTensorIds(self) -> set[str]:
         """Names of all tensors."""
@@ -75,7 +82,7 @@ class InferenceSession(SessionCore):
 
     def copyDeviceWeightsToHost(self) -> None:
         """Fetch the weights and make them the host copy."""
-        self._weights.sync(self._ready("copyDeviceWeightsToHost"))
+        self._weights.sync(self._place.ready("copyDeviceWeightsToHost"))
         self._in_sync = True
 
     def markHostWeightsOutOfSync(self) -> None:
@@ -92,4 +99,4 @@ class InferenceSession(SessionCore):
 
     def setEngineIsLoaded(self, isLoaded: bool) -> None:
         """Say whether the engine is on the device."""
-        self._loaded = bool(isLoaded)
+        self._place.loaded = bool(isLoaded)

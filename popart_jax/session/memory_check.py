@@ -7,13 +7,15 @@ The check costs a pricing of the program, so it is made where a program asks for
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..enums import DeviceType
 from .memory import OutOfMemoryError, OutOfMemoryException
-from .preparing import Prepared
+from .options import SessionOptions
 from .reports import encoded
+from .requests import Request
 
 if TYPE_CHECKING:
     import ipu_model
@@ -24,18 +26,18 @@ _DIRECTORY = "autoReport.directory"
 _PROFILES = ("autoReport.all", "autoReport.outputGraphProfile", "autoReport.outputExecutionProfile")
 
 
-def wants_check(options: Any) -> bool:
+def wants_check(options: SessionOptions) -> bool:
     """Whether the program asks for the memory check."""
     return _ALLOW in options.engineOptions or os.environ.get(VARIABLE, "") not in ("", "0")
 
 
-def wants_profile(options: Any) -> bool:
+def wants_profile(options: SessionOptions) -> bool:
     """Whether the program asks for profile files."""
     engine = options.engineOptions
     return any(engine.get(key) == "true" for key in _PROFILES)
 
 
-def check(session: Any, prepared: Prepared, error: OutOfMemoryError | None) -> None:
+def check(request: Request, price: Callable[[], ipu_model.Report], error: OutOfMemoryError | None) -> None:
     """Write the profile and check the memory, as far as the options ask for them.
 
     Raises
@@ -43,15 +45,15 @@ def check(session: Any, prepared: Prepared, error: OutOfMemoryError | None) -> N
     OutOfMemoryException
         The program does not fit, and no error object was given to be filled instead.
     """
-    options = prepared.request.options
-    if prepared.request.device.type is DeviceType.Cpu:
+    options = request.options
+    if request.device.type is DeviceType.Cpu:
         return
     if not (wants_check(options) or wants_profile(options)):
         return
     from ipu_model.report.overflow import render as explain
 
-    report: ipu_model.Report = session._priced
-    path = _write_profile(prepared, report) if wants_profile(options) else ""
+    report = price()
+    path = _write_profile(request, report) if wants_profile(options) else ""
     if not wants_check(options) or report.overflow is None:
         return
     failure = OutOfMemoryError() if error is None else error
@@ -65,9 +67,9 @@ def check(session: Any, prepared: Prepared, error: OutOfMemoryError | None) -> N
         raise OutOfMemoryException(failure)
 
 
-def _write_profile(prepared: Prepared, report: ipu_model.Report) -> str:
+def _write_profile(request: Request, report: ipu_model.Report) -> str:
     from ipu_model import pva
 
-    folder = Path(prepared.request.options.engineOptions.get(_DIRECTORY, ".")) / prepared.request.name
+    folder = Path(request.options.engineOptions.get(_DIRECTORY, ".")) / request.name
     folder.mkdir(parents=True, exist_ok=True)
     return str(pva.save_profile(report, folder / "profile.pop"))

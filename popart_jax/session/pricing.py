@@ -101,8 +101,8 @@ def options_of(prepared: Prepared) -> ModelOptions:
         samples_per_step=structure.micro_batches * structure.replicas * _batch_size(prepared),
         partials=partials if partials in ("half", "float") else "float",
         outlining=options.enableOutlining,
-        io_tiles=options.numIOTiles,
-        overlap_io=options.numIOTiles > 0,
+        io_tiles=int(options.numIOTiles),
+        overlap_io=int(options.numIOTiles) > 0,
     )
 
 

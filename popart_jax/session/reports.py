@@ -1,4 +1,4 @@
-"""Reports of a prepared session, from the IPU model."""
+"""Reports of a prepared session, from the IPU model: everything is modelled, nothing measured."""
 
 from __future__ import annotations
 
@@ -9,42 +9,31 @@ from typing import TYPE_CHECKING, Any
 import cbor2
 
 from ..enums import DeviceType, Instrumentation
-from ..errors import logs_errors_of_methods, popart_runtime_error, poplar_exception
+from ..errors import popart_runtime_error, poplar_exception
+from .device_engine import DeviceEngine
+from .engine import Engine
+from .preparing import Prepared
+from .stored_programs import StoredPrograms
 
 if TYPE_CHECKING:
     import ipu_model
 
-    from .profile_report import ProfileReport
 
+class Reports:
+    """What the IPU model says of a session's step; it is priced once."""
 
-@logs_errors_of_methods
-class ReportMethods:
-    """Report queries of a session; everything is modelled, nothing measured."""
-
-    _prepared: Any
-    _request: Any
-    _engine: Any
-    _has_run: bool
-    _run_names: Any
-    _from_cache: bool
+    def __init__(self, prepared: Prepared, place: DeviceEngine, stored: StoredPrograms) -> None:
+        self._prepared, self._place, self._stored = prepared, place, stored
 
     @cached_property
-    def _priced(self) -> ipu_model.Report:
+    def priced(self) -> ipu_model.Report:
+        """The model's report of one step."""
         from .pricing import price  # the IPU model takes a while to import
 
         return price(self._prepared)
 
-    def _report(self, *, profiles: bool = True) -> ipu_model.Report:
-        if self._engine is None:
-            raise popart_runtime_error("Session must have been prepared before a report can be fetched")
-        if self._from_cache:
-            raise popart_runtime_error("Unable to get reports when using a cached executable.")
-        if profiles and self._request.device.type is DeviceType.Cpu:
-            raise poplar_exception("Cannot fetch a report: Profiling is disabled for current device type.")
-        return self._priced
-
-    def getSummaryReport(self, resetProfile: bool = True) -> str:
-        """Summary of the modelled step, as text.
+    def report(self, *, profiles: bool = True) -> ipu_model.Report:
+        """The model's report, where a session may show it; `profiles` says whether a CPU device has none.
 
         Raises
         ------
@@ -53,64 +42,52 @@ class ReportMethods:
         poplar_exception
             On a CPU device.
         """
-        options = self._request.options.reportOptions
-        return self._report().summary(
+        self._engine("get reports")
+        if profiles and self._place.device.type is DeviceType.Cpu:
+            raise poplar_exception("Cannot fetch a report: Profiling is disabled for current device type.")
+        return self.priced
+
+    def _engine(self, what: str) -> Engine:
+        if self._place.engine is None:
+            raise popart_runtime_error("Session must have been prepared before a report can be fetched")
+        if self._stored.path is not None:
+            raise popart_runtime_error(f"Unable to {what} when using a cached executable.")
+        return self._place.engine
+
+    def summary(self) -> str:
+        """Summary of the step, as text."""
+        options = self._prepared.request.options.reportOptions
+        return self.report().summary(
             show_execution_steps=options.get("showExecutionSteps") == "true",
             show_var_storage=options.get("showVarStorage") == "true",
         )
 
-    def getReport(self) -> ProfileReport:
-        """The profile as an object; raises as `getSummaryReport` does."""
-        from .profile_report import ProfileReport
+    def stable_hlo(self) -> bytes:
+        """The program as XLA has it, as StableHLO text."""
+        return self._engine("get the serialised graph").stable_hlo().encode()
 
-        return ProfileReport(self._report(), tuple(self._run_names))
-
-    def getGraphReport(self, useCbor: bool = False) -> bytes:
-        """The graph profile as JSON or CBOR (older interface)."""
-        return encoded(self._report(profiles=False).graph_report(), useCbor)
-
-    def getExecutionReport(self, useCbor: bool = False, resetProfile: bool = True) -> bytes:
-        """The execution profile as JSON or CBOR (older interface)."""
-        return encoded(self._report(profiles=False).execution_report(), useCbor)
-
-    def getSerializedGraph(self) -> bytes:
-        """The program as XLA has it, as bytes of StableHLO text.
+    def cycle_count(self, counter: str) -> int:
+        """Cycles of one run, as one of the counters that were asked for shows them.
 
         Raises
         ------
         popart_runtime_error
-            As `getSummaryReport`.
+            The counter option is off, or `counter` was not asked for.
         """
-        if self._engine is None:
-            raise popart_runtime_error("Session must have been prepared before a report can be fetched")
-        if self._from_cache:
-            raise popart_runtime_error("Unable to get the serialised graph when using a cached executable.")
-        return self._engine.stable_hlo().encode()
-
-    def getCycleCount(self, id: str = "") -> int:
-        """Modelled cycles of the last run, on the first replica.
-
-        Raises
-        ------
-        popart_runtime_error
-            Nothing ran yet, the counter option is off, or `id` is no counter that was asked for.
-        """
-        options = self._request.options
-        if not self._has_run:
-            raise popart_runtime_error("Must call run before getCycleCount.")
+        options = self._prepared.request.options
         if not options.instrumentWithHardwareCycleCounter:
             raise popart_runtime_error(
                 "SessionOption 'instrumentWithHardwareCycleCounter' must be set to true in order to measure cycle count"
             )
-        kinds, report = options.hardwareInstrumentations, self._priced
-        if id == "" and Instrumentation.Outer in kinds:
+        kinds, report = options.hardwareInstrumentations, self.priced
+        if counter == "" and Instrumentation.Outer in kinds:
             return round(report.total_cycles)
         inner = {f"inner_ipu_{row.ipu}": row for row in report.ipus}
-        if id in inner and Instrumentation.Inner in kinds:
+        if counter in inner and Instrumentation.Inner in kinds:
             batches = max(self._prepared.program.structure.batches, 1)
-            return round(inner[id].cycles.total / batches)
+            return round(inner[counter].cycles.total / batches)
         raise popart_runtime_error(
-            f"Invalid id for cycle counter, '{id}'. "
+            f"Invalid id for cycle counter, '{counter}'. "
             "Make sure you have set SessionOption::hardwareInstrumentations correctly."
         )
 

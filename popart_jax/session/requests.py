@@ -1,17 +1,41 @@
-"""Arguments of a session's constructor, checked and copied."""
+"""Arguments of a session's constructor: `Request`, and how it is made from what a program passes."""
 
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import onnx
 
 from ..errors import popart_exception
 from ..model.input_shapes import InputShapeInfo
 from ..optimizers import Optimizer
 from .dataflow import DataFlow
+from .devices import DeviceInfo
 from .options import SessionOptions
 from .patterns_api import Patterns
-from .preparing import Request
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a program asks for; everything is the session's own copy. `loss` and `optimizer` are None for inference."""
+
+    model: str | bytes | Path | onnx.ModelProto
+    data_flow: DataFlow
+    device: DeviceInfo
+    options: SessionOptions
+    patterns: Patterns
+    shapes: InputShapeInfo
+    name: str
+    loss: str | None = None
+    optimizer: Optimizer | None = None
+
+    @property
+    def local_replicas(self) -> int:
+        """Replicas of this process."""
+        return self.options.replicatedGraphCount if self.options.enableReplicatedGraphs else 1
 
 
 def _patterns_by_default() -> Patterns:

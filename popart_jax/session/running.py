@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import jax
@@ -16,48 +14,43 @@ from ..errors import log_error, popart_exception, popart_runtime_error
 from ..execution.placement import to_host
 from ..ops.stopping import as_raised
 from . import callbacks, feeding, numeric_checks
+from .device_engine import DeviceEngine
 from .engine import FORWARD_ONLY, MAIN, Engine
-from .preparing import Prepared, Request
+from .preparing import Prepared
 from .stepio import PyStepIO, PyStepIOCallback
+from .weights import HostWeights
 
-_REMEMBERED_RUNS = 1000
+_NAMED_RUNS = 1000
 
 
-class RunMethods:
-    """`run`, and what it checks first."""
+class Runner:
+    """Runs the programs of a session.
 
-    _prepared: Prepared
-    _request: Request
-    _checks_numbers: bool
-    _first_run: bool
-    _has_run: bool
-    _ready_token: object | None
-    _use: Any
-    _me: Any
-    _ready: Callable[[str], Engine]
+    Attributes
+    ----------
+    names : deque of str
+        Names of the latest runs, for reports.
+    has_run : bool
+        Whether a run has ended well.
+    """
 
-    @cached_property
-    def _run_names(self) -> deque[str]:
-        """Names of the latest runs, for reports."""
-        return deque(maxlen=_REMEMBERED_RUNS)
+    def __init__(self, prepared: Prepared, place: DeviceEngine, weights: HostWeights) -> None:
+        self._prepared, self._place, self._weights = prepared, place, weights
+        request = prepared.request
+        self._waits_for_weights = request.loss is not None and bool(prepared.variables)
+        self._checks_numbers = numeric_checks.wanted(request.options, request.device.type)
+        self.names: deque[str] = deque(maxlen=_NAMED_RUNS)
+        self.has_run = False
 
     def run(self, *args: Any, **kwargs: Any) -> None:
-        """Run one step: ``run(stepio, debugName="")`` or ``run(programHandle, stepio, debugName="")``.
-
-        Raises
-        ------
-        popart_runtime_error
-            The session is not ready, or the step I/O does not fit; weights are unchanged then.
-        popart_exception
-            Unknown program handle.
-        """
+        """Run one step; see the session's `run`."""
         try:
             if len(args) == 1 and not kwargs and type(args[0]) is PyStepIO:
-                ready = args[0].plan
-                if ready is not None and ready[0] is self._ready_token and self._use.reference is self._me:
+                ready, place = args[0].plan, self._place
+                if ready is not None and ready[0] is place.token and place.device.last_engine is place.reference:
                     ready[1]()
                     return
-            self._run_anew(*args, **kwargs)
+            self._run_checked(*_run_arguments(*args, **kwargs))
         except popart_exception as err:
             log_error(err)
             raise
@@ -67,11 +60,9 @@ class RunMethods:
                 log_error(raised)
             raise raised from None
 
-    def _run_anew(self, *args: Any, **kwargs: Any) -> None:
-        """A run whose arguments are looked at."""
-        handle, stepio, name = _run_arguments(*args, **kwargs)
+    def _run_checked(self, handle: str, stepio: Any, name: str) -> None:
         engine = self._check_runnable(handle)
-        if self._request.options.syntheticDataMode is not SyntheticDataMode.Off:
+        if self._prepared.request.options.syntheticDataMode is not SyntheticDataMode.Off:
             self._run_synthetic(engine, handle)
         elif type(stepio) is PyStepIO:
             self._run_arrays(engine, handle, stepio)
@@ -82,32 +73,31 @@ class RunMethods:
             callbacks.hand_out(stepio, loaded.anchors, {n: to_host(x) for n, x in results.items()})
         else:
             raise TypeError(f"run takes a PyStepIO or PyStepIOCallback, got {type(stepio).__name__}")
-        self._first_run = False
-        self._has_run = True
-        self._run_names.append(name)
+        self.has_run = True
+        self.names.append(name)
 
     def _check_runnable(self, handle: str) -> Engine:
-        if self._request.device.connectionType is DeviceConnectionType.Never:
+        if self._place.device.connectionType is DeviceConnectionType.Never:
             raise popart_runtime_error(
                 "The device was made with connection type Never: programs can be compiled for it but not run."
             )
-        if self._needs_weights():
+        if self._waits_for_weights and not self._weights.sent:
             raise popart_runtime_error(
                 "Must call weightsFromHost before run as the model has initializers and is training"
             )
-        engine = self._ready("run")
+        engine = self._place.ready("run")
         if handle not in engine.programs:
-            raise _unknown_program(handle)
+            raise popart_exception(
+                f"Unknown program handle '{handle}'. The only other program is '{FORWARD_ONLY}', which exists when "
+                "createImplicitPipeliningFwdOnlyProgram is set."
+            )
         return engine
-
-    def _needs_weights(self) -> bool:
-        return False
 
     def _run_arrays(self, engine: Engine, handle: str, stepio: PyStepIO) -> None:
         loaded = engine.programs[handle]
         if stepio.iterators:
             stepio.draw(loaded.streams)
-        plan = feeding.make_plan(stepio, self._prepared, loaded.streams, loaded.anchors, self._first_run)
+        plan = feeding.make_plan(stepio, self._prepared, loaded.streams, loaded.anchors, not self.has_run)
         results = engine.step(handle, plan.feeds())
         plan.store(results, to_host)
         if not results:
@@ -118,15 +108,13 @@ class RunMethods:
             return
         again = handle == MAIN and not stepio.iterators and loaded.executable.mesh is None
         if again and plan.direct is not None:
-            self._ready_token = self._ready_token or object()
-            stepio.plan = (self._ready_token, engine.direct(*plan.direct))
+            stepio.plan = (self._place.token, engine.direct(*plan.direct))
 
     def _run_synthetic(self, engine: Engine, handle: str) -> None:
-        loaded = engine.programs[handle]
-        mode = self._request.options.syntheticDataMode
+        mode = self._prepared.request.options.syntheticDataMode
         rng = np.random.default_rng(0)
         feeds = {}
-        for s in loaded.streams:
+        for s in engine.programs[handle].streams:
             if mode is SyntheticDataMode.Zeros or s.device.kind not in "f":
                 feeds[s.name] = np.zeros(s.shape, s.device)
             elif mode is SyntheticDataMode.RandomNormal:
@@ -150,10 +138,3 @@ def _run_arguments(*args: Any, **kwargs: Any) -> tuple[str, Any, str]:
     if kwargs or len(values) > 1 or stepio is None:
         raise TypeError("run(stepio, debugName='') or run(programHandle, stepio, debugName='')")
     return handle or MAIN, stepio, str(name)
-
-
-def _unknown_program(handle: str) -> popart_exception:
-    return popart_exception(
-        f"Unknown program handle '{handle}'. The only other program is '{FORWARD_ONLY}', which exists when "
-        "createImplicitPipeliningFwdOnlyProgram is set."
-    )

@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
 
-from ..errors import popart_exception
+from ..errors import popart_exception, popart_runtime_error
 from ..model import external, tensors
 from ..model.attribute_names import REPLICATION_FACTOR
+from ..model.lean import LeanModel
 from ..model.whole import write_model
+
+
+class ModelFiles:
+    """Writes the model of a session.
+
+    Parameters
+    ----------
+    source : LeanModel
+        The model as it was read.
+    """
+
+    def __init__(self, source: LeanModel) -> None:
+        self._source = source
+        self._placed: dict[str, onnx.TensorProto] = {}  # where state was put in files of external data
+
+    def write(self, path: str, values: Mapping[str, np.ndarray], state: Collection[str]) -> None:
+        """Write the model with current values; the names in `state` are optimizer state.
+
+        Raises
+        ------
+        popart_exception
+            A file can't be written, or that of an externally stored initializer is not found.
+        """
+        written = frozenset(n for n in state if n in values)
+        saved = saved_model(self._source.whole(), values, written, self._placed)
+        write_file(saved, path, beside=self._source.beside)
+
+    def move_external_data(self, source: str, target: str) -> None:
+        """Copy external data to a new file, and refer to that from now on."""
+        move_external_data((*self._source.proto.graph.initializer, *self._placed.values()), source, target)
 
 
 def saved_model(
@@ -107,3 +139,30 @@ def initializer_values(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
         t.name: external.read_external(t) if external.is_external(t) else tensors.read(t)
         for t in proto.graph.initializer
     }
+
+
+def move_external_data(tensors: Iterable[onnx.TensorProto], source: str, target: str) -> None:
+    """Copy external data to a new file and let the tensors refer to that.
+
+    Raises
+    ------
+    popart_runtime_error
+        The target exists, the source does not, or no initializer is stored there; looked for in this order.
+    """
+    start = f"Cannot update external tensor locations from '{source}' to '{target}', "
+    if Path(target).exists():
+        raise popart_runtime_error(f"{start}but file '{target}' already exists")
+    if not Path(source).exists():
+        raise popart_runtime_error(f"{start}but file '{source}' does not exist")
+    moved = [
+        entry
+        for tensor in tensors
+        if external.is_external(tensor)
+        for entry in tensor.external_data
+        if entry.key == "location" and entry.value == source
+    ]
+    if not moved:
+        raise popart_runtime_error(f"{start}No ONNX model initializers have external location set to '{source}'")
+    shutil.copyfile(source, target)
+    for entry in moved:
+        entry.value = target

@@ -1,28 +1,22 @@
-"""The random seed of a session: 64 bits, kept on the device as two words with the low one first."""
+"""Random state of a session: the seed, 64 bits that the device keeps as two words, and the generators' state."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 
-from .._calls import checked
-from ..errors import logs_errors_of_methods, popart_runtime_error
+from ..errors import popart_runtime_error
 from ..logs import module_logger
 from .engine import Engine
 from .preparing import Prepared
 
 _LARGEST = 2**64 - 1
-
-
-def clock_seed() -> int:
-    """A seed from the clock."""
-    return time.time_ns() & _LARGEST
+RNG_WORDS = 2
 
 
 def to_words(seed: int) -> np.ndarray:
-    """The two words of a seed."""
+    """The two words of a seed, the low one first."""
     return np.asarray([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF], np.uint32)
 
 
@@ -31,51 +25,71 @@ def to_int(words: np.ndarray) -> int:
     return int(words[0]) | int(words[1]) << 32
 
 
-@logs_errors_of_methods
-class SeedMethods:
-    """Setting and reading the random seed of a session."""
+class RandomSeed:
+    """The seed that is sent when an engine is loaded; at first one from the clock."""
 
-    _prepared: Prepared
-    _engine: Engine | None
-    _loaded: bool
-    _seed: int
-    _ready: Callable[[str], Engine]
+    def __init__(self) -> None:
+        self.value = time.time_ns() & _LARGEST
 
-    @checked
-    def setRandomSeed(self, seedValue: int) -> None:
-        """Set the random seed.
+    def send(self, engine: Engine) -> None:
+        """Send the seed to the device."""
+        engine.put_seed(to_words(self.value))
+
+    def set(self, value: int, prepared: Prepared, engine: Engine | None, loaded: bool) -> None:
+        """Take a new seed, and send it if the engine is loaded.
 
         Raises
         ------
         popart_runtime_error
-            Before `prepareDevice`.
+            There is no engine yet.
         TypeError
             No number of 64 bits without sign.
         """
-        if not 0 <= seedValue <= _LARGEST:
-            raise TypeError(f"setRandomSeed takes a seed from 0 to {_LARGEST}, got {seedValue}")
-        if not self._prepared.program.random:
-            module_logger("session").warning(
-                "Trying to set the random seed, but this session has no random behaviour. Doing nothing."
-            )
+        if not 0 <= value <= _LARGEST:
+            raise TypeError(f"setRandomSeed takes a seed from 0 to {_LARGEST}, got {value}")
+        if not prepared.program.random:
+            _warn("Trying to set the random seed, but this session has no random behaviour. Doing nothing.")
             return
-        if self._engine is None:
+        if engine is None:
             raise popart_runtime_error("Must call prepareDevice before setRandomSeed")
-        self._seed = seedValue
-        if self._loaded:
-            self._engine.put_seed(to_words(seedValue))
+        self.value = value
+        if loaded:
+            self.send(engine)
 
-    def getRandomSeed(self) -> int:
-        """The current random seed, on replica 0.
 
-        Raises
-        ------
-        popart_runtime_error
-            Before `prepareDevice`.
-        """
-        if not self._prepared.program.random:
-            module_logger("session").warning(
-                "Trying to get the random seed, but this session has no random behaviour. Returning 0."
-            )
-            return 0
-        return to_int(self._ready("getRandomSeed").seed())
+def warn_without_seed() -> None:
+    """Log that a program without random operators has no seed to return."""
+    _warn("Trying to get the random seed, but this session has no random behaviour. Returning 0.")
+
+
+def _warn(text: str) -> None:
+    module_logger("session").warning(text)
+
+
+def generator_state(engine: Engine, prepared: Prepared) -> list[int]:
+    """State of the random number generators, `RNG_WORDS` numbers per replica."""
+    words = engine.rng if engine.rng is not None else np.zeros(RNG_WORDS * prepared.local_replicas, np.uint32)
+    return [int(w) for w in words]
+
+
+def checked_state(values: list[int], prepared: Prepared) -> np.ndarray:
+    """A state of the generators, as an engine takes it.
+
+    Raises
+    ------
+    popart_runtime_error
+        The list has a wrong length.
+    """
+    expected = RNG_WORDS * prepared.local_replicas
+    if len(values) != expected:
+        raise popart_runtime_error(
+            f"Cannot set the RNG state: the list has {len(values)} values, expected {expected} "
+            f"({RNG_WORDS} for each of {prepared.local_replicas} replicas)"
+        )
+    return np.asarray(values, np.uint32)
+
+
+def require_generator_option(prepared: Prepared, what: str) -> None:
+    """Raise popart_runtime_error unless the session's options let `what` be called."""
+    if not prepared.request.options.enableLoadAndOffloadRNGState:
+        raise popart_runtime_error(f"{what} needs the session option enableLoadAndOffloadRNGState set to true")

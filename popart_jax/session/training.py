@@ -64,9 +64,6 @@ class TrainingSession(SessionCore, OlderOptimizerMethods):
         )
         self._start(request)
 
-    def _needs_weights(self) -> bool:
-        return not self._weights.loaded and bool(self._prepared.held)
-
     def getTensorIds(self) -> set[str]:
         """Names of all tensors."""
         return self._tensor_ids()
@@ -81,16 +78,13 @@ class TrainingSession(SessionCore, OlderOptimizerMethods):
         """
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"updateOptimizerFromHost takes an Optimizer, got {type(optimizer).__name__}")
-        assert self._optimizer is not None
-        self._optimizer.check_replacement(optimizer)
-        self._optimizer = optimizer.clone()
-        if self._engine is not None and self._loaded:
-            self._send_optimizer()
+        self._optimizer.replace(optimizer)
+        if self._place.engine is not None and self._place.loaded:
+            self._optimizer.send(self._place.engine)
 
     def updateEngineCache(self) -> None:
         """Look for this session's executable in the cache directory again."""
-        self._stored = self._cache.find()
-        self._from_cache = self._stored is not None
+        self._stored.find()
 
     def broadcastWeights(self, rootRank: int = 0) -> None:
         """Give every process the host weights of one of them; with a single process there is nothing to do."""

@@ -20,20 +20,28 @@ from .weightsio import PyWeightsIO
 
 
 class HostWeights:
-    """Copies (a) and (c) of all variables."""
+    """Copies (a) and (c) of all variables.
+
+    Attributes
+    ----------
+    copy, fetched : dict of str to array
+        (a) and (c), by name.
+    sent : bool
+        Whether the program has sent (a) since it was last reset.
+    """
 
     def __init__(self, prepared: Prepared) -> None:
         self.prepared = prepared
         self.copy = prepared.initial  # the very same: nobody else keeps what is replaced here
         self.fetched: dict[str, np.ndarray] = {}
-        self.loaded = False
-
-    def to_device(self, engine: Engine) -> None:
-        """(a) to (b), for good."""
-        self.send(engine)
-        self.loaded = True
+        self.sent = False
 
     def send(self, engine: Engine) -> None:
+        """(a) to (b), because the program asks for it."""
+        self.upload(engine)
+        self.sent = True
+
+    def upload(self, engine: Engine) -> None:
         """(a) to (b); where the device keeps a value for good, (a) becomes a view of it, so that it is there once."""
         shared = engine.load_variables(self.copy)
         self.prepared.source.share(self.copy, shared)
@@ -41,10 +49,10 @@ class HostWeights:
 
     def fetch(self, engine: Engine) -> None:
         """(b) to (c)."""
-        for name, held in self.prepared.held.items():
+        for name, variable in self.prepared.variables.items():
             if not self._streamed(name):
                 continue
-            every = held.settings.getRetrievalMode() is VariableRetrievalMode.AllReplicas
+            every = variable.settings.getRetrievalMode() is VariableRetrievalMode.AllReplicas
             self.fetched[name] = engine.read_replicas(name) if every else engine.read_groups(name)
 
     def _streamed(self, name: str) -> bool:
@@ -66,13 +74,13 @@ class HostWeights:
         if self.prepared.request.options.syntheticDataMode is not SyntheticDataMode.Off:
             return
         for name, target in into.weights.items():
-            if name not in self.prepared.held or not self._streamed(name):
+            if name not in self.prepared.variables or not self._streamed(name):
                 continue
             if name not in self.fetched:
                 raise popart_runtime_error(
                     f"No data for weight '{name}' on the host. Call weightsToHost before readWeights."
                 )
-            source = np.ascontiguousarray(self.fetched[name], self.prepared.held[name].host_dtype)
+            source = np.ascontiguousarray(self.fetched[name], self.prepared.variables[name].host_dtype)
             if source.nbytes != target.nbytes:
                 raise popart_runtime_error(
                     f"Reading weight '{name}': "
@@ -88,24 +96,39 @@ class HostWeights:
         popart_runtime_error
             Weights are constants, unknown, or of another type or shape; nothing is written then.
         """
-        if self.prepared.request.loss is None and self.prepared.request.options.constantWeights:
-            raise popart_runtime_error("Cannot call writeWeights when constantWeights is set")
+        self.require_writable("writeWeights")
         self.replace(weights.weights, ignore_unknown=True, where="writeWeights")
+
+    def require_writable(self, call: str) -> None:
+        """Raise popart_runtime_error if the weights are constants."""
+        if self.prepared.request.loss is None and self.prepared.request.options.constantWeights:
+            raise popart_runtime_error(f"Cannot call {call} when constantWeights is set")
+
+    def reset(self, values: Mapping[str, np.ndarray], *, ignore_unknown: bool) -> None:
+        """Set (a) from another model; initializers of this session's model that nothing reads are passed over."""
+        unused = {t.name for t in self.prepared.source.proto.graph.initializer} - self.prepared.variables.keys()
+        known = {n: v for n, v in values.items() if n not in unused}
+        self.replace(known, ignore_unknown=ignore_unknown, where="resetHostWeights")
+        self.sent = False
+
+    def take(self, values: Mapping[str, np.ndarray]) -> None:
+        """Set (a) from a file that was written for this session."""
+        self.copy.update({n: v for n, v in values.items() if n in self.prepared.variables})
 
     def replace(self, arrays: Mapping[str, np.ndarray], *, ignore_unknown: bool, where: str) -> None:
         """Set (a) for some variables, all or none."""
         checked = {}
         for name, array in arrays.items():
-            held = self.prepared.held.get(name)
-            if held is None:
+            variable = self.prepared.variables.get(name)
+            if variable is None:
                 if ignore_unknown:
                     continue
                 raise popart_runtime_error(
                     f"{where}: no tensor '{name}' in this session to take the initializer's value"
                 )
-            if array.dtype != held.host_dtype or tuple(array.shape) != held.host_shape:
+            if array.dtype != variable.host_dtype or tuple(array.shape) != variable.host_shape:
                 raise popart_runtime_error(
-                    f"{where}: tensor '{name}' is {held.host_dtype}{list(held.host_shape)}, "
+                    f"{where}: tensor '{name}' is {variable.host_dtype}{list(variable.host_shape)}, "
                     f"the data are {array.dtype}{list(array.shape)}"
                 )
             checked[name] = np.array(array)
@@ -115,10 +138,10 @@ class HostWeights:
         """(b) to (c) to (a), one value per group; returns (a) of everything that is not constant."""
         self.fetch(engine)
         fresh: dict[str, Any] = {}
-        for name, held in self.prepared.held.items():
+        for name, variable in self.prepared.variables.items():
             if self._streamed(name):
-                value = np.asarray(engine.read_groups(name)).astype(held.host_dtype)
-                fresh[name] = value.reshape(held.host_shape)
+                value = np.asarray(engine.read_groups(name)).astype(variable.host_dtype)
+                fresh[name] = value.reshape(variable.host_shape)
         self.copy.update(fresh)
         return fresh
 

@@ -6,12 +6,14 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
 
-from popart_jax.compare import compare, distance, main
+from popart_jax.__main__ import main
+from popart_jax.compare import compare, distance
 from popart_jax.ops import registry
 
 TEXT = """
@@ -45,7 +47,7 @@ def wrong_gelu() -> Iterator[None]:
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "reference"])
 def test_agreeing_model(file: Path, runtime: str) -> None:
-    assert main([str(file), "--with", runtime]) == 0
+    assert main(["compare", str(file), "--with", runtime]) == 0
 
 
 @pytest.mark.usefixtures("wrong_gelu")
@@ -56,11 +58,11 @@ def test_the_wrong_node_alone_is_named(file: Path, runtime: str, capsys: pytest.
     assert [(d.op, d.tensor) for d in found] == [("Gelu", "b")]
     assert found[0].ulps > 1000
     minimal = file.with_name("small.onnx")
-    assert main([str(file), "--with", runtime, "--minimal", str(minimal)]) == 1
+    assert main(["compare", str(file), "--with", runtime, "--minimal", str(minimal)]) == 1
     assert "Gelu" in capsys.readouterr().out
     small = onnx.load(minimal)
     assert [n.op_type for n in small.graph.node] == ["Gelu"]
-    assert main([str(minimal), "--with", runtime, "--minimal", str(minimal)]) == 1
+    assert main(["compare", str(minimal), "--with", runtime, "--minimal", str(minimal)]) == 1
 
 
 def test_distance_counts_units_in_the_last_place() -> None:
@@ -68,3 +70,13 @@ def test_distance_counts_units_in_the_last_place() -> None:
     assert distance(np.nextafter(x, np.float32(9)), x)[0] == 1
     assert distance(x, x)[0] == 0
     assert distance(x[:1], x)[0] == np.inf
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
+@pytest.mark.parametrize("at", ["zero", "smallest", "one", "largest"])
+def test_neighbours_are_one_unit_apart(dtype: type, at: str) -> None:
+    info = ml_dtypes.finfo(dtype)
+    numbers = {"zero": 0, "smallest": info.smallest_subnormal, "one": 1, "largest": info.max}
+    x = np.array([numbers[at]], dtype)
+    towards = np.array([0 if at == "largest" else info.max], dtype)
+    assert distance(np.nextafter(x, towards), x)[0] == 1

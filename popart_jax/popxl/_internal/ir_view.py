@@ -21,6 +21,8 @@ def view(owner: PopxlIr) -> Ir:
 class Ir:
     """View of one Ir."""
 
+    session_class = "popart_jax.popxl._pb_session.PopxlInferenceSession"
+
     def __init__(self, owner: PopxlIr) -> None:
         self._ir = owner
         self._data_flow: Any = None

@@ -3,5 +3,4 @@
 from __future__ import annotations
 
 from .prepared import Prepared as Prepared
-from .prepared import Request as Request
 from .prepared import prepare as prepare

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,109 +13,77 @@ import onnx_ir as ir
 
 import patterns as rewrites
 
+from ... import ir_view
 from ...builder.attribute_types import check_attribute_types
-from ...enums import MeanReductionStrategy, ReductionType
 from ...errors import popart_exception
-from ...execution import Program, Structure, Training, Type, Variable
-from ...execution.describe import graph_types, update_types
-from ...execution.program import PREVIOUS_SCALE, SCALE_RATIO
+from ...execution import Program, Structure, Type, Variable
+from ...execution.describe import graph_types
 from ...lowering import op_trace
 from ...lowering.interpreter import names
 from ...lowering.resolve import check_supported, has_effect, make_plan, needs
-from ...model.input_shapes import InputShapeInfo
-from ...model.lean import LeanModel
 from ...model.session_model import read_session_model
-from ...ops import facts
+from ...ops import facts as operator_facts
 from ...ops.options import OperatorOptions
-from ...optimizers import Adam, Optimizer
-from ...optimizers.rules import Reduction, Weight
 from ..call_checks import check_calls
 from ..facts import option_facts
 from ..matmul_checks import check_serialised_matmuls
 from ..option_checks import IPU_LIKE, OptionFacts, announce, check_options, raise_all
-from ..patterns_api import Patterns, check_mandatory, guarded
-from . import gradients, hyper, loss_scale, source
+from ..patterns_api import check_mandatory, guarded
+from ..requests import Request
+from . import gradients, loss_scale, source
 from .anchoring import GRADIENT, anchors_of
-from .clips import clip_groups
+from .compile_cache import Model, cache_file, key_of, stored_types
+from .described import Described
+from .hyper import HyperLayout
 from .infos import host_types
-from .kept import kept_types, place
-from .source import Held
-from .state import state_of
-
-if TYPE_CHECKING:
-    from ...ir_view import TrackedGradient
+from .op_list_facts import op_list_facts
+from .source import HostVariable
+from .training import StepParts, with_training
 
 
-@dataclass(frozen=True)
-class Request:
-    """What a program asks for; everything is the session's own copy. `loss` and `optimizer` are None for inference."""
-
-    model: Any
-    data_flow: Any
-    device: Any
-    options: Any
-    patterns: Patterns
-    shapes: InputShapeInfo
-    name: str
-    loss: str | None = None
-    optimizer: Optimizer | None = None
-
-
-@dataclass(frozen=True)
-class Prepared:
+@dataclass(frozen=True, kw_only=True)
+class Prepared(Described):
     """A session's step program and what the host needs to know about it.
 
     Attributes
     ----------
-    source : LeanModel
-        The model as given, for saving.
-    program : Program
-        What runs (before layout passes).
-    held : mapping of str to Held
-        Variables as the host sees them.
     initial : mapping of str to array
         First host copy of every variable.
-    state : frozenset of str
-        Variables that are optimizer state.
     hyper : HyperLayout or None
         Places of hyperparameters.
-    infos : mapping of str to Type
-        Type of every tensor as the IR has it.
     streams : mapping of str to Type
         Host types of the inputs.
-    local_replicas : int
-        Replicas of this process.
-    kept : Path or None
-        File of what was traced and compiled.
+    facts : OptionFacts
+        What the checks of options know.
+    cache_file : Path or None
+        File beside JAX's compilation cache for the compiled programs.
     traced_types : mapping of str to Type
         Types of the tensors before the patterns.
     """
 
-    request: Request
-    source: LeanModel
-    program: Program
-    held: Mapping[str, Held]
     initial: dict[str, np.ndarray]
-    state: frozenset[str]
-    hyper: hyper.HyperLayout | None
-    infos: Mapping[str, Type]
+    hyper: HyperLayout | None
     streams: Mapping[str, Type]
-    local_replicas: int
     facts: OptionFacts
-    constants: frozenset[str] = frozenset()
-    kept: Path | None = None
-    traced_types: Mapping[str, Type] = field(default_factory=dict)
+    cache_file: Path | None
+    traced_types: Mapping[str, Type]
+
+    @cached_property
+    def key(self) -> str:
+        """The key of the compiled programs in files that may be carried elsewhere."""
+        weights = self.variables.keys() - self.state
+        key = key_of(self.request, Model(self.source, self.graph, self.program.opsets, weights), portable=True)
+        assert key is not None  # all of it is plain data
+        return key
+
+    @cached_property
+    def op_list_facts(self) -> ir_view.IrFacts:
+        """What PopART's op list is made from."""
+        return op_list_facts(self)
 
 
-def prepare(request: Request, tracked: Collection[TrackedGradient] | None = None) -> Prepared:
+def prepare(request: Request) -> Prepared:
     """Check everything and build the step program.
-
-    Parameters
-    ----------
-    request : Request
-        What a program asks for.
-    tracked : collection of TrackedGradient, optional
-        What automatic loss scaling counts, where the op list has told.
 
     Raises
     ------
@@ -126,31 +94,48 @@ def prepare(request: Request, tracked: Collection[TrackedGradient] | None = None
     if not training and not request.data_flow.anchors():
         raise popart_exception("User must specify an anchor tensor when doing inference.")
     read = read_session_model(request.model, request.shapes)
-    model, graph = read.model, read.model.graph
+    model, given = read.model, read.model.graph.clone()
     if not training:
         if options.enableGradientAccumulation:
             raise popart_exception("Gradient Accumulation only available when training.")
         loss_scale.refuse_inference(options)
-    check_supported(graph, model.opset_imports)
-    check_attribute_types(graph)
+    check_supported(model.graph, model.opset_imports)
+    check_attribute_types(model.graph)
     facts = option_facts(model, request)
-    saved_state = {name: tensor.numpy() for name, tensor in read.optimizer_state.items()}
     structure = _structure(request)
-    held, constants = _variables(model, request, structure)
-    base = _base_program(model, request, structure, held)
-    kept = place(request, read.source, base, held)
-    device_types = kept_types(kept) or graph_types(base)
-    check_calls(graph, device_types, model.opset_imports.get("", 1))
-    check_serialised_matmuls(graph, device_types)
+    weights, constants = _variables(model, request, structure)
+    base = _base_program(model, request, structure, weights)
+    cached = cache_file(request, Model(read.source, given, base.opsets, weights), structure)
+    types = stored_types(cached) or graph_types(base)
+    check_calls(model.graph, types, model.opset_imports.get("", 1))
+    check_serialised_matmuls(model.graph, types)
     raise_all(check_options(options, facts))
     announce(options, facts)
     check_mandatory(request.patterns.selection)
+    values = _host_values(model.graph, weights)
+    step = StepParts(base, types, weights)
     if training:
-        made = _prepare_training(request, read.source, model, base, held, saved_state, device_types, facts, tracked)
-    else:
-        initial, none = _host_values(graph, held), frozenset()
-        made = _finish(request, read.source, model, base, held, initial, None, device_types, none, constants, facts)
-    return replace(made, kept=kept, traced_types=device_types)
+        session = Described(request, read.source, given, base, host_types(given, types), weights, constants=constants)
+        saved = {name: tensor.numpy() for name, tensor in read.optimizer_state.items()}
+        step = with_training(session, types, {**saved, **values})
+    program = _completed(step, model, request)
+    return Prepared(
+        request=request,
+        source=read.source,
+        graph=given,
+        program=program,
+        infos=host_types(given, step.types),
+        variables={n: replace(v, variable=program.variables[n]) for n, v in step.variables.items()},
+        trained=() if program.training is None else tuple(program.training.rules),
+        constants=constants,
+        state=frozenset(step.state),
+        initial={**values, **step.state},
+        hyper=step.hyper,
+        streams=source.stream_types(model.graph),
+        facts=facts,
+        cache_file=cached,
+        traced_types=types,
+    )
 
 
 def _structure(request: Request) -> Structure:
@@ -163,15 +148,17 @@ def _structure(request: Request) -> Structure:
     )
 
 
-def _variables(model: ir.Model, request: Request, structure: Structure) -> tuple[dict[str, Held], frozenset[str]]:
+def _variables(
+    model: ir.Model, request: Request, structure: Structure
+) -> tuple[dict[str, HostVariable], frozenset[str]]:
     """Initializers that live on the device, and those that are constants of the program."""
     training, options = request.loss is not None, request.options
-    held: dict[str, Held] = {}
+    found: dict[str, HostVariable] = {}
     constants = set()
     for name, value in model.graph.initializers.items():
         if value.const_value is None:
             continue
-        entry = source.held_variable(model, value, structure, narrow=options.enableSupportedDataTypeCasting)
+        entry = source.host_variable(model, value, structure, narrow=options.enableSupportedDataTypeCasting)
         floating = jnp.issubdtype(entry.variable.type.dtype, jnp.floating)
         if training and not floating:
             raise popart_exception(
@@ -187,11 +174,13 @@ def _variables(model: ir.Model, request: Request, structure: Structure) -> tuple
             constants.add(name)
             if not floating:
                 continue
-        held[name] = entry
-    return held, frozenset(constants)
+        found[name] = entry
+    return found, frozenset(constants)
 
 
-def _base_program(model: ir.Model, request: Request, structure: Structure, held: Mapping[str, Held]) -> Program:
+def _base_program(
+    model: ir.Model, request: Request, structure: Structure, weights: Mapping[str, HostVariable]
+) -> Program:
     training = request.loss is not None
     streams = source.stream_types(model.graph)
     narrow = request.options.enableSupportedDataTypeCasting
@@ -201,7 +190,7 @@ def _base_program(model: ir.Model, request: Request, structure: Structure, held:
         opsets=dict(model.opset_imports),
         structure=structure,
         streams=fed,
-        variables={n: h.variable for n, h in held.items()},
+        variables={n: h.variable for n, h in weights.items()},
         anchors=(),
         types={},
         options=_options_for_operators(request),
@@ -224,122 +213,23 @@ def _options_for_operators(request: Request) -> OperatorOptions:
     )
 
 
-def _prepare_training(
-    request: Request,
-    source_model: LeanModel,
-    model: ir.Model,
-    base: Program,
-    held: dict[str, Held],
-    saved_state: Mapping[str, np.ndarray],
-    types: Mapping[str, Type],
-    facts: OptionFacts,
-    tracked: Collection[TrackedGradient] | None,
-) -> Prepared:
-    optimizer, loss, options, graph = request.optimizer, request.loss, request.options, model.graph
-    assert optimizer is not None
-    assert loss is not None
-    gradients.check_loss(graph, loss, types)
-    counted = None if tracked is None else loss_scale.separated(graph, tracked)
-    own = None if counted is None else [name for name, _ in counted]
-    types = {**types, **{name: types[tensor] for name, tensor in counted or ()}}
-    differentiated = gradients.with_gradient(graph, loss, types, base.structure.replicas)
-    trained = [n for n in held if n in differentiated and n not in base.copies]
-    weights = {n: Weight(n, held[n].variable.type.dtype, len(held[n].variable.groups[0])) for n in trained}
-    track = loss_scale.tracking(options, graph, types, differentiated, base.structure, optimizer, own)
-    wide = types[loss].dtype == np.float16 and (options.ensureFp32LossScaleTensor or track is not None)
-    streamed = not optimizer.value("lossScaling").isConst()
-    layout = hyper.lay_out(optimizer, weights, _reduction(options, base.structure), types[loss], wide, streamed)
-    training = Training(
-        loss=loss,
-        loss_type=types[loss],
-        rules=layout.rules(optimizer),
-        hyper=layout.places,
-        loss_scale=layout.loss_scale,
-        clips=clip_groups(optimizer, weights),
-        wide_loss=wide,
-        scaling=track,
-        scaled_state=isinstance(optimizer, Adam) and optimizer.scaled_state and streamed,
-        recompute=options.autoRecomputation.name,
-        inverse_scales={} if track is None else layout.inverse_scales(optimizer),
-        counter=_counter(layout.reduction),
-    )
-    values = _host_values(graph, held)
-    state = state_of(training, optimizer, held, {**saved_state, **values})
-    everything = {**held, **{n: s.held for n, s in state.items()}}
-    variables = {n: h.variable for n, h in everything.items()}
-    program = replace(base, training=training, scalars=layout.shown, variables=variables)
-    extra = {**layout.types, **update_types(program), **{n: s.held.variable.type for n, s in state.items()}}
-    extra |= dict.fromkeys(_shown_scalars(training, state), Type((), np.dtype(np.float32)))
-    every = {**types, **{GRADIENT + t: types[t] for t in differentiated}, **extra}
-    initial = {**values, **{n: s.first for n, s in state.items()}}
-    return _finish(
-        request, source_model, model, program, everything, initial, layout, every, differentiated, frozenset(), facts
-    )
-
-
-def _counter(reduction: Reduction) -> str:
-    """Name of the counter of micro-batches, which only the running mean has."""
-    return "Counter___mean" if reduction.accumulate and reduction.mean and reduction.running else ""
-
-
-def _shown_scalars(training: Training, state: Collection[str]) -> list[str]:
-    """Scalars that exist beside state and hyperparameters: of loss scaling, and the running mean's counter."""
-    ratios = [n.replace(PREVIOUS_SCALE, SCALE_RATIO, 1) for n in state if n.startswith(PREVIOUS_SCALE)]
-    final = [] if training.scaling is None else ["finalLossScale", *training.inverse_scales]
-    return [*ratios, *final, *filter(None, [training.counter])]
-
-
-def _host_values(graph: ir.Graph, held: Mapping[str, Held]) -> dict[str, np.ndarray]:
+def _host_values(graph: ir.Graph, weights: Mapping[str, HostVariable]) -> dict[str, np.ndarray]:
     """First host copies of the model's variables."""
     found = {}
-    for name in held:
+    for name in weights:
         tensor = graph.initializers[name].const_value
         assert tensor is not None
         found[name] = tensor.numpy()
     return found
 
 
-def _reduction(options: Any, structure: Structure) -> Reduction:
-    mean = options.accumulationAndReplicationReductionType is ReductionType.Mean
-    running = options.meanAccumulationAndReplicationReductionStrategy is MeanReductionStrategy.Running
-    return Reduction(structure.accumulates, structure.accumulation, structure.replicas, mean, running)
-
-
-def _finish(
-    request: Request,
-    source_model: LeanModel,
-    model: ir.Model,
-    program: Program,
-    held: Mapping[str, Held],
-    initial: dict[str, np.ndarray],
-    layout: hyper.HyperLayout | None,
-    types: Mapping[str, Type],
-    differentiated: Collection[str],
-    constants: frozenset[str],
-    facts: OptionFacts,
-) -> Prepared:
-    """Check the anchors, apply the patterns, and put everything together."""
-    host = host_types(model.graph, types)
-    anchors = anchors_of(request.data_flow, program.structure, types, names(model.graph))
-    program = replace(program, anchors=anchors, types=types, variables=_drifting(program))
-    program = replace(program, graph=_rewritten(model, request, program, differentiated))
+def _completed(step: StepParts, model: ir.Model, request: Request) -> Program:
+    """Check the anchors, apply the patterns, and leave out what nobody reads any more."""
+    anchors = anchors_of(request.data_flow, step.program.structure, step.types, names(model.graph))
+    program = replace(step.program, anchors=anchors, types=step.types, variables=_drifting(step.program))
+    program = replace(program, graph=_rewritten(model, request, program))
     _check_work(program)
-    program = replace(program, streams=_needed_streams(program))
-    options = request.options
-    return Prepared(
-        request=request,
-        source=source_model,
-        program=program,
-        held={n: replace(h, variable=program.variables[n]) for n, h in held.items()},
-        initial=initial,
-        state=frozenset(n for n in initial if n not in model.graph.initializers),
-        hyper=layout,
-        infos=host,
-        streams=source.stream_types(model.graph),
-        local_replicas=options.replicatedGraphCount if options.enableReplicatedGraphs else 1,
-        facts=facts,
-        constants=constants,
-    )
+    return replace(program, streams=_needed_streams(program))
 
 
 def _drifting(program: Program) -> dict[str, Variable]:
@@ -347,7 +237,7 @@ def _drifting(program: Program) -> dict[str, Variable]:
     return {n: replace(v, drifts=n in program.copies) for n, v in program.variables.items()}
 
 
-def _rewritten(model: ir.Model, request: Request, program: Program, differentiated: Collection[str]) -> ir.Graph:
+def _rewritten(model: ir.Model, request: Request, program: Program) -> ir.Graph:
     """The graph after the patterns; anchors, variables and copied tensors keep their names."""
     training = request.loss is not None
     keep = {a.source for a in program.anchors} | {a.name for a in program.anchors}
@@ -359,7 +249,7 @@ def _rewritten(model: ir.Model, request: Request, program: Program, differentiat
         rewrites.apply,
         model,
         request.patterns.selection,
-        facts,
+        operator_facts,
         mode="training" if training else "inference",
         protected=protected,
         accumulates=program.structure.accumulates,

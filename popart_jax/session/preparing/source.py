@@ -21,7 +21,7 @@ NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.uint64): np.dtype(
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HostVariable:
     """A variable as the host sees it: its settings and how many values it takes."""
 
     variable: Variable
@@ -36,7 +36,7 @@ class Held:
 
 
 def device_dtype(dtype: np.dtype, name: str, *, narrow: bool = True) -> np.dtype:
-    """Type that a tensor has on the device: 64-bit integers are held in 32 bits.
+    """Type that a tensor has on the device: 64-bit integers become 32-bit ones.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def replica_groups(settings: VariableSettings, replicas: int) -> tuple[tuple[int
     return tuple(map(tuple, settings.groups(replicas)))
 
 
-def held_variable(model: ir.Model, value: ir.Value, structure: Structure, *, narrow: bool = True) -> Held:
+def host_variable(model: ir.Model, value: ir.Value, structure: Structure, *, narrow: bool = True) -> HostVariable:
     """An initializer as a variable.
 
     Raises
@@ -116,7 +116,7 @@ def held_variable(model: ir.Model, value: ir.Value, structure: Structure, *, nar
     host = np.dtype(tensor.dtype.numpy())
     shape = settings.shapeOnReplica(list(tensor.shape.numpy()), structure.replicas, name)
     kind = Type(tuple(shape), device_dtype(host, name, narrow=narrow))
-    return Held(Variable(kind, replica_groups(settings, structure.replicas)), settings, host)
+    return HostVariable(Variable(kind, replica_groups(settings, structure.replicas)), settings, host)
 
 
 def warn_grouped_constant(name: str) -> None:

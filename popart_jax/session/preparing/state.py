@@ -13,21 +13,21 @@ from ...execution.program import PREVIOUS_SCALE
 from ...model.variable_settings import VariableSettings
 from ...optimizers import Optimizer
 from . import hyper, loss_scale
-from .source import Held
+from .source import HostVariable
 
 
 @dataclass(frozen=True, slots=True)
 class StateTensor:
     """One state variable and its first host value."""
 
-    held: Held
+    variable: HostVariable
     first: np.ndarray
 
 
 def state_of(
-    training: Training, optimizer: Optimizer, held: Mapping[str, Held], known: Mapping[str, np.ndarray]
+    training: Training, optimizer: Optimizer, weights: Mapping[str, HostVariable], known: Mapping[str, np.ndarray]
 ) -> dict[str, StateTensor]:
-    """All optimizer state, from the model's initializers where it holds them.
+    """All optimizer state, from the model's initializers where they are.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def state_of(
         Rules of the weights.
     optimizer : Optimizer
         For the first value of the previous loss scale.
-    held : mapping of str to Held
+    weights : mapping of str to HostVariable
         The weights; their state shares their groups.
     known : mapping of str to array
         Values of weights and of state saved with the model.
@@ -47,16 +47,16 @@ def state_of(
     """
     found: dict[str, StateTensor] = {}
     for weight, rule in training.rules.items():
-        owner = held[weight]
+        owner = weights[weight]
         scalars = {s.base: s.value for s in rule.scalars()}
         for slot in rule.slots:
             shape = () if slot.is_scalar else owner.variable.type.shape
             variable = Variable(Type(shape, slot.dtype), owner.variable.groups)
-            entry = Held(variable, owner.settings, slot.dtype)
+            entry = HostVariable(variable, owner.settings, slot.dtype)
             like = np.zeros(entry.host_shape, np.float32) if slot.is_scalar else known[weight]
             found[slot.name] = _tensor(slot.name, entry, known, slot.init(like, scalars))
     for name, value in _session_state(training, optimizer).items():
-        entry = Held(Variable(Type((), value.dtype), (_everybody(held),)), VariableSettings(), value.dtype)
+        entry = HostVariable(Variable(Type((), value.dtype), (_everybody(weights),)), VariableSettings(), value.dtype)
         found[name] = _tensor(name, entry, known, value)
     return found
 
@@ -70,12 +70,12 @@ def _session_state(training: Training, optimizer: Optimizer) -> dict[str, np.nda
     return state
 
 
-def _everybody(held: Mapping[str, Held]) -> tuple[int, ...]:
-    groups = next(iter(held.values())).variable.groups if held else ((0,),)
+def _everybody(weights: Mapping[str, HostVariable]) -> tuple[int, ...]:
+    groups = next(iter(weights.values())).variable.groups if weights else ((0,),)
     return tuple(range(sum(map(len, groups))))
 
 
-def _tensor(name: str, entry: Held, known: Mapping[str, np.ndarray], first: np.ndarray) -> StateTensor:
+def _tensor(name: str, entry: HostVariable, known: Mapping[str, np.ndarray], first: np.ndarray) -> StateTensor:
     saved = known.get(name)
     if saved is None:
         return StateTensor(entry, np.asarray(first).astype(entry.host_dtype).reshape(entry.host_shape))

@@ -1,14 +1,15 @@
-"""What PopART's op-by-op picture of a session is built from."""
+"""What PopART's op list of a session is made from."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable, Collection
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 
-from .. import ir_view
-from ..enums import (
+from ... import ir_view
+from ...enums import (
     AdamMode,
     BatchSerializationTransformContext,
     GradientTensorTrackingMethod,
@@ -19,29 +20,27 @@ from ..enums import (
     TileSet,
     WeightDecayMode,
 )
-from ..execution import Type
-from ..lowering.collectives import groups_of
-from ..model.attribute_names import EXECUTION_PHASE, PIPELINE_STAGE, VIRTUAL_GRAPH, input_metadata
-from ..model.session_model import read_session_model
-from ..model.tensor_location import TensorLocation, TensorLocationSettings
-from ..optimizers import SGD, Adam, Adaptive, Optimizer
-from .option_groups import BatchSerializationSettings
-from .preparing import Prepared
+from ...execution import Type
+from ...lowering.collectives import groups_of
+from ...model.attribute_names import EXECUTION_PHASE, PIPELINE_STAGE, VIRTUAL_GRAPH, input_metadata
+from ...model.tensor_location import TensorLocation, TensorLocationSettings
+from ...optimizers import SGD, Adam, Adaptive, Optimizer, OptimizerValue
+from ..option_groups import BatchSerializationSettings
+from .described import Described
 
 
-def ir_facts(prepared: Prepared) -> ir_view.IrFacts:
-    """Facts of a session; the model is read anew from its proto, since the session's own graph has been rewritten."""
-    request = prepared.request
-    graph = read_session_model(prepared.source, request.shapes).model.graph
+def op_list_facts(session: Described) -> ir_view.IrFacts:
+    """Facts of a session, as the op list takes them."""
+    request = session.request
     return ir_view.IrFacts(
-        graph=graph,
-        types={n: _onnx_type(t) for n, t in prepared.infos.items()},
-        variables=frozenset(prepared.held) - prepared.constants - prepared.state,
+        graph=session.graph,
+        types={n: _onnx_type(t) for n, t in session.infos.items()},
+        variables=frozenset(session.variables) - session.constants - session.state,
         anchors=frozenset(request.data_flow.anchors()),
         loss=request.loss,
-        optimizer=None if request.optimizer is None else optimizer_facts(request.optimizer, prepared),
+        optimizer=None if request.optimizer is None else optimizer_facts(request.optimizer, session.trained),
         selection=request.patterns.selection,
-        options=view_options(request.options, prepared),
+        options=view_options(session),
     )
 
 
@@ -49,9 +48,8 @@ def _onnx_type(kind: Type) -> tuple[ir.DataType, tuple[int, ...]]:
     return ir.DataType.from_numpy(np.dtype(kind.dtype)), kind.shape
 
 
-def optimizer_facts(optimizer: Optimizer, prepared: Prepared) -> ir_view.OptimizerFacts:
+def optimizer_facts(optimizer: Optimizer, weights: Collection[str]) -> ir_view.OptimizerFacts:
     """Structure of an optimizer over the weights that are trained."""
-    weights = list(prepared.program.training.rules) if prepared.program.training is not None else []
     fields = list(type(optimizer)._defaults)
     nonconst = {f: _where(optimizer, f, weights, lambda v: not v.isConst()) for f in fields}
     decays = _where(optimizer, "weightDecay", weights, lambda v: not v.isConst() or v.val() != 0)
@@ -73,7 +71,9 @@ def optimizer_facts(optimizer: Optimizer, prepared: Prepared) -> ir_view.Optimiz
     )
 
 
-def _where(optimizer: Optimizer, field: str, weights: list[str], test: Any) -> frozenset[str]:
+def _where(
+    optimizer: Optimizer, field: str, weights: Collection[str], test: Callable[[OptimizerValue], bool]
+) -> frozenset[str]:
     found = {w for w in weights if optimizer.hasSpecific(w) and test(optimizer.value(field, w))}
     return frozenset(found | ({""} if test(optimizer.value(field)) else set()))
 
@@ -108,14 +108,15 @@ def _location(kind: TensorLocationSettings) -> ir_view.Location:
     return _place(kind.location, kind.minElementsForOffChip, kind.minElementsForReplicatedTensorSharding)
 
 
-def view_options(options: Any, prepared: Prepared) -> ir_view.ViewOptions:
+def view_options(session: Described) -> ir_view.ViewOptions:
     """The session options that the op list depends on."""
+    options, structure = session.request.options, session.program.structure
     scaling = options.automaticLossScalingSettings
     method: GradientTensorTrackingMethod = scaling.gradientTensorTrackingMethod
     return ir_view.ViewOptions(
-        accumulation_factor=prepared.program.structure.accumulation,
+        accumulation_factor=structure.accumulation,
         accumulate=options.enableGradientAccumulation,
-        replicas=prepared.program.structure.replicas,
+        replicas=structure.replicas,
         mean_reduction=options.accumulationAndReplicationReductionType is ReductionType.Mean,
         running_mean=options.meanAccumulationAndReplicationReductionStrategy is MeanReductionStrategy.Running,
         outlining=options.enableOutlining,
@@ -123,18 +124,18 @@ def view_options(options: Any, prepared: Prepared) -> ir_view.ViewOptions:
         pipelining=options.enablePipelining,
         explicit_ir=options.enableExplicitMainLoops and options.explicitRecomputation,
         virtual_graphs=options.virtualGraphMode.name,
-        ipus=max(1, prepared.request.device.numIpus // max(1, prepared.local_replicas)),
+        ipus=max(1, session.request.device.numIpus // max(1, session.local_replicas)),
         split_ratios=tuple(options.virtualGraphSplitRatios),
         recomputation=options.autoRecomputation.name,
         explicit_recomputation=options.explicitRecomputation,
         host_copy_ops=options.useHostCopyOps,
-        on_io_tiles=_on_io_tiles(prepared) if options.numIOTiles else frozenset(),
+        on_io_tiles=_on_io_tiles(session) if options.numIOTiles else frozenset(),
         weights=_location(options.weightTensorLocationSettings),
         optimizer_state=_location(options.optimizerStateTensorLocationSettings),
         accumulators=_location(options.accumulatorTensorLocationSettings),
         located={name: _place(place) for name, place in options.tensorLocationSettingsOverride.items()},
         main_loops=options.enableExplicitMainLoops,
-        batches=prepared.request.data_flow.batchesPerStep(),
+        batches=session.request.data_flow.batchesPerStep(),
         fully_connected_pass=options.enableFullyConnectedPass,
         serialized_matmuls=options.enableSerializedMatmuls,
         matmul_partials=(options.partialsTypeMatMuls or "float").upper(),
@@ -148,15 +149,15 @@ def view_options(options: Any, prepared: Prepared) -> ir_view.ViewOptions:
         tracking=method.name,
         tracked=frozenset(scaling.toTrackTensors or ()),
         batch_serialisation=_batch_serialisation(options.batchSerializationSettings),
-        groups={n: _groups(h.variable.groups) for n, h in prepared.held.items() if len(h.variable.groups) > 1},
+        groups={n: _groups(h.variable.groups) for n, h in session.variables.items() if len(h.variable.groups) > 1},
     )
 
 
-def _on_io_tiles(prepared: Prepared) -> frozenset[str]:
+def _on_io_tiles(session: Described) -> frozenset[str]:
     """Streamed inputs and anchors that programs ask to transfer on I/O tiles."""
-    chosen = {entry.key: entry.value for entry in prepared.source.proto.metadata_props}
-    flow, wanted = prepared.request.data_flow, str(int(TileSet.IO))
-    streams = (n for n in prepared.program.streams if chosen.get(input_metadata(n)[0]) == wanted)
+    chosen = {entry.key: entry.value for entry in session.source.proto.metadata_props}
+    flow, wanted = session.request.data_flow, str(int(TileSet.IO))
+    streams = (n for n in session.program.streams if chosen.get(input_metadata(n)[0]) == wanted)
     return frozenset(streams) | {n for n in flow.anchors() if flow.art(n).tileSet() is TileSet.IO}
 
 

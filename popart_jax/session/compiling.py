@@ -1,0 +1,75 @@
+"""Filling a session's engine: from a file of its own, from the compile cache, or by compiling."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from .._compat.jax import compilation_cache, settings
+from ..execution import stored
+from ..logs import module_logger
+from .engine import FORWARD_ONLY, MAIN, Engine
+from .preparing import Prepared
+from .preparing.compile_cache import TYPES, types_note
+from .stored_programs import StoredPrograms
+
+Handles = tuple[str, ...]
+
+
+def compile_into(
+    engine: Engine, prepared: Prepared, programs: StoredPrograms, variables: dict[str, np.ndarray]
+) -> None:
+    """Fill an engine; what had to be compiled is stored with the `variables`."""
+    options = prepared.request.options
+    handles = (MAIN, FORWARD_ONLY) if options.createImplicitPipeliningFwdOnlyProgram else (MAIN,)
+    if programs.path is not None and _load_stored(engine, handles, programs):
+        return
+    if not _load_cached(engine, handles, prepared.cache_file):
+        _compile(engine, handles, prepared)
+    module_logger("devicex").info("Graph compiled")
+    programs.store(engine, variables)
+
+
+def _load_stored(engine: Engine, handles: Handles, programs: StoredPrograms) -> bool:
+    log, path = module_logger("session"), programs.path
+    try:
+        programs.load(engine, handles)
+    except Exception as err:  # a damaged file, or one of another machine: XLA has no narrower class
+        log.warning("Failed to load cached PopART executable %s: %s", path, err)
+        programs.path = None
+        return False
+    log.info("Loading serialized PopART executable from %s", path)
+    return True
+
+
+def _load_cached(engine: Engine, handles: Handles, path: Path | None) -> bool:
+    if path is None or not path.is_file():
+        return False
+    try:
+        engine.compile(handles, path)
+    except Exception as err:  # a damaged file: XLA has no narrower class
+        module_logger("session").warning("Failed to load compiled programs from %s: %s", path, err)
+        return False
+    return True
+
+
+def _compile(engine: Engine, handles: Handles, prepared: Prepared) -> None:
+    """Compile, and write a file where JAX would, if it can be written.
+
+    JAX's own cache stays aside meanwhile: XLA can't write again what came from there.
+    """
+    path, started = prepared.cache_file, time.monotonic()
+    if path is None:
+        engine.compile(handles)
+        return
+    with compilation_cache(None):
+        engine.compile(handles)
+    if time.monotonic() - started < settings()["jax_persistent_cache_min_compile_time_secs"]:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stored.write(path, path.stem, engine.executables, None, {TYPES: types_note(prepared.traced_types)})
+    except Exception as err:  # no room, no right to write, or calls into Python, which no file can hold
+        module_logger("session").debug("Compiled programs are not stored in %s: %s", path, err)

@@ -1,0 +1,93 @@
+"""A session's engine and its device: attaching, loading, and which session used the device last."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+
+from ..enums import DeviceConnectionType
+from ..errors import popart_runtime_error
+from ..logs import module_logger
+from .devices import DeviceInfo
+from .engine import MAIN, Engine
+
+
+class DeviceEngine:
+    """The engine of a session, once there is one, and whether it is loaded.
+
+    Parameters
+    ----------
+    device : DeviceInfo
+        Where it runs.
+    uploads : sequence of callable
+        Each sends values of the host to an engine that is being loaded.
+
+    Attributes
+    ----------
+    token : object
+        Stays the same as long as runs that were checked once need no checks again.
+    """
+
+    def __init__(self, device: DeviceInfo, uploads: Sequence[Callable[[Engine], None]]) -> None:
+        self.engine: Engine | None = None
+        self.loaded = False
+        self.token = object()
+        self.device = device
+        self.reference = weakref.ref(self)
+        self._uploads = tuple(uploads)
+
+    def unload(self) -> None:
+        """Let the next call that needs the engine load it again."""
+        self.loaded = False
+        self.check_runs_again()
+
+    def check_runs_again(self) -> None:
+        """Let the next run of each step I/O go through all checks."""
+        self.token = object()
+
+    def load(self) -> Engine:
+        """Load the compiled programs, and send the host's values.
+
+        Raises
+        ------
+        popart_runtime_error
+            Nothing was compiled, or the device can't be attached.
+        """
+        engine = self.engine
+        if engine is None or MAIN not in engine.programs:
+            raise popart_runtime_error(
+                "Trying to load an engine but no compiled engine. Did you forget to call prepareDevice()?"
+            )
+        self._attach()
+        self.loaded = True
+        self._log_load()
+        for upload in self._uploads:
+            upload(engine)
+        return engine
+
+    def ready(self, what: str) -> Engine:
+        """The engine, loaded; loads it now if it is only compiled.
+
+        Raises
+        ------
+        popart_runtime_error
+            There is no engine yet; `what` names the call that needs it.
+        """
+        if self.engine is None:
+            raise popart_runtime_error(f"Must call prepareDevice before {what}")
+        if not self.loaded:
+            return self.load()
+        if self.device.last_engine is not self.reference:
+            self._log_load()
+        return self.engine
+
+    def _log_load(self) -> None:
+        """Log a load where upstream would have to exchange the engines of two sessions; here both stay alive."""
+        self.device.last_engine = self.reference
+        module_logger("devicex").info("Engine loaded")
+
+    def _attach(self) -> None:
+        device = self.device
+        waits = device.connectionType is DeviceConnectionType.OnDemand and not device.isAttached
+        if waits and not device.tryAttachUntilTimeout():
+            raise popart_runtime_error(f"Failed to attach to device: {device!r}")

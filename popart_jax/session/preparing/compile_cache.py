@@ -1,0 +1,105 @@
+"""The key of a session's compiled programs, and their file beside JAX's persistent compilation cache.
+
+With a folder for that cache (``JAX_COMPILATION_CACHE_DIR``) JAX spares the second process XLA's work; this file spares
+it tracing and lowering as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import onnx_ir as ir
+
+import patterns
+
+from ..._compat.jax import settings
+from ...execution import Structure, Type, container
+from ...execution.key import model_facts, program_key
+from ...logs import module_logger
+from ...lowering.read_while_tracing import read_while_tracing
+from ...lowering.resolve import find
+from ...model.lean import LeanModel
+from ..requests import Request
+
+SUFFIX = ".popef"
+TYPES = "types"
+_OURS = ("popart_jax.ops.", "popart_jax.lowering.", "jax.", "jaxlib.", "numpy.")
+_OTHER_OPTIONS = frozenset({
+    "cachePath", "enableEngineCaching", "enableVariablesCaching", "logDir", "compilationProgressLogger",
+    "compilationProgressTotal",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is traced: a model as given, its graph before the patterns, and the initializers that are arguments."""
+
+    source: LeanModel
+    graph: ir.Graph
+    opsets: Mapping[str, int]
+    variables: Collection[str]
+
+    def arguments(self) -> frozenset[str]:
+        """Initializers whose values no trace reads; saved optimizer state, which the graph lacks, is among them."""
+        read = read_while_tracing(self.graph, self.opsets) | (self.graph.initializers.keys() - set(self.variables))
+        return frozenset(t.name for t in self.source.proto.graph.initializer) - read
+
+
+def key_of(request: Request, model: Model, *, portable: bool = False) -> str | None:
+    """The key of the compiled programs of a session, None where a fact has no description; see `program_key`."""
+    device, optimizer = request.device, request.optimizer
+    return program_key(
+        model_facts(model.source, model.arguments()),
+        {n: v for n, v in vars(request.options).items() if n not in _OTHER_OPTIONS},
+        (request.data_flow, request.patterns, request.shapes, request.loss),
+        None if optimizer is None else optimizer.fixed(),
+        (device.type, device.numIpus, device.ipuVersion),
+        portable=portable,
+    )
+
+
+def cache_file(request: Request, model: Model, structure: Structure) -> Path | None:
+    """The file beside JAX's cache for a session's programs.
+
+    None without such a cache, and where something takes part in the programs that no key can name.
+    """
+    known = settings()
+    folder = known["jax_compilation_cache_dir"]
+    bounded = known.get("jax_compilation_cache_max_size", -1) != -1  # JAX makes room among the files it knows
+    if not folder or "://" in folder or bounded or not known["jax_enable_compilation_cache"]:
+        return None
+    plain = structure.replicas == 1 and jax.process_count() == 1
+    if not plain or not _translations_are_ours(model) or not patterns.are_own(request.patterns.selection):
+        return None
+    key = key_of(request, model)
+    return None if key is None else Path(folder) / f"popart_jax-{key}{SUFFIX}"
+
+
+def _translations_are_ours(model: Model) -> bool:
+    """Whether all translations are this package's, so that the key changes with them."""
+    nodes = ir.traversal.RecursiveGraphIterator(model.graph)
+    rows = (find(node, model.opsets, popart=True) for node in nodes)
+    modules = {"" if row is None else getattr(row.fn, "__module__", "jax") for row in rows}
+    return all(f"{m}.".startswith(_OURS) for m in modules)
+
+
+def stored_types(path: Path | None) -> dict[str, Type] | None:
+    """Types of the tensors, where a file holds them."""
+    if path is None or not path.is_file():
+        return None
+    try:
+        found: Mapping[str, Any] = container.note(path, TYPES)
+    except Exception as err:  # a damaged file
+        module_logger("session").warning("Failed to read %s: %s", path, err)
+        return None
+    return {name: Type(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in found.items()}
+
+
+def types_note(types: Mapping[str, Type]) -> dict[str, Any]:
+    """The same, for JSON."""
+    return {name: (kind.shape, kind.dtype.name) for name, kind in types.items()}

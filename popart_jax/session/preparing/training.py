@@ -1,0 +1,152 @@
+"""What training adds to a session: gradients, the update of each weight, optimizer state, hyperparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ... import ir_view
+from ...enums import MeanReductionStrategy, ReductionType
+from ...execution import Program, Structure, Training, Type
+from ...execution.describe import update_types
+from ...execution.loss_scaling import Tracking
+from ...execution.program import PREVIOUS_SCALE, SCALE_RATIO
+from ...optimizers import Adam, Optimizer
+from ...optimizers.rules import Reduction, Weight
+from ..options import SessionOptions
+from . import gradients, hyper, loss_scale
+from .anchoring import GRADIENT
+from .clips import clip_groups
+from .described import Described
+from .op_list_facts import op_list_facts
+from .source import HostVariable
+from .state import state_of
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """A step program before anchors and patterns.
+
+    Attributes
+    ----------
+    program : Program
+        What runs.
+    types : mapping of str to Type
+        Device types of all tensors that can be anchored.
+    variables : mapping of str to HostVariable
+        All variables.
+    state : mapping of str to array
+        First values of those that are optimizer state.
+    hyper : HyperLayout or None
+        Places of hyperparameters.
+    """
+
+    program: Program
+    types: Mapping[str, Type]
+    variables: Mapping[str, HostVariable]
+    state: Mapping[str, np.ndarray] = field(default_factory=dict)
+    hyper: hyper.HyperLayout | None = None
+
+
+def with_training(session: Described, types: Mapping[str, Type], known: Mapping[str, np.ndarray]) -> StepParts:
+    """Add the update of the weights to a program.
+
+    Parameters
+    ----------
+    session : Described
+        The session, whose program is the forward pass.
+    types : mapping of str to Type
+        Device types of the tensors of the graph.
+    known : mapping of str to array
+        Values of weights and of state saved with the model.
+
+    Raises
+    ------
+    popart_exception
+        The loss, the optimizer, or the settings of automatic loss scaling do not fit the graph.
+    """
+    request, base = session.request, session.program
+    optimizer, loss, options, graph = request.optimizer, request.loss, request.options, base.graph
+    assert optimizer is not None
+    assert loss is not None
+    gradients.check_loss(graph, loss, types)
+    differentiated = gradients.with_gradient(graph, loss, types, base.structure.replicas)
+    trained = [n for n in session.variables if n in differentiated and n not in base.copies]
+    clips = clip_groups(optimizer, trained)
+    track = None
+    if options.automaticLossScalingSettings.enabled:
+        track, more = _tracking(replace(session, trained=trained), types, optimizer)
+        types = {**types, **more}
+        differentiated = gradients.with_gradient(graph, loss, types, base.structure.replicas)
+    wide = types[loss].dtype == np.float16 and (options.ensureFp32LossScaleTensor or track is not None)
+    streamed = not optimizer.value("lossScaling").isConst()
+    reduction = _reduction(options, base.structure)
+    layout = hyper.lay_out(optimizer, _weights(session, trained), reduction, types[loss], wide, streamed)
+    training = Training(
+        loss=loss,
+        loss_type=types[loss],
+        rules=layout.rules(optimizer),
+        hyper=layout.places,
+        loss_scale=layout.loss_scale,
+        clips=clips,
+        wide_loss=wide,
+        scaling=track,
+        scaled_state=isinstance(optimizer, Adam) and optimizer.scaled_state and streamed,
+        recompute=options.autoRecomputation.name,
+        inverse_scales={} if track is None else layout.inverse_scales(optimizer),
+        counter=_counter(reduction),
+    )
+    state = state_of(training, optimizer, session.variables, known)
+    variables = {**session.variables, **{n: s.variable for n, s in state.items()}}
+    program = replace(
+        base, training=training, scalars=layout.shown, variables={n: v.variable for n, v in variables.items()}
+    )
+    every = {
+        **types,
+        **{GRADIENT + t: types[t] for t in differentiated},
+        **layout.types,
+        **update_types(program),
+        **{n: s.variable.variable.type for n, s in state.items()},
+        **dict.fromkeys(_shown_scalars(training, state), Type((), np.dtype(np.float32))),
+    }
+    return StepParts(program, every, variables, {n: s.first for n, s in state.items()}, layout)
+
+
+def _tracking(
+    session: Described, types: Mapping[str, Type], optimizer: Optimizer
+) -> tuple[Tracking, Mapping[str, Type]]:
+    """What automatic loss scaling counts, and the types of the tensors that it adds to the graph."""
+    settings, program = session.request.options.automaticLossScalingSettings, session.program
+    loss_scale.check(settings, program.graph, optimizer)
+    tracked = ir_view.tracked_gradients(op_list_facts(session))
+    separated = loss_scale.separated(program.graph, tracked)
+    more = {name: types[tensor] for name, tensor in separated}
+    loss = session.request.loss or ""
+    differentiated = gradients.with_gradient(program.graph, loss, {**types, **more}, program.structure.replicas)
+    candidates = [name for name, _ in separated if name in differentiated and more[name].dtype == np.float16]
+    return loss_scale.tracking(settings, candidates), more
+
+
+def _weights(session: Described, trained: Collection[str]) -> dict[str, Weight]:
+    variables = {n: session.variables[n].variable for n in trained}
+    return {n: Weight(n, v.type.dtype, len(v.groups[0])) for n, v in variables.items()}
+
+
+def _counter(reduction: Reduction) -> str:
+    """Name of the counter of micro-batches, which only the running mean has."""
+    return "Counter___mean" if reduction.accumulate and reduction.mean and reduction.running else ""
+
+
+def _shown_scalars(training: Training, state: Collection[str]) -> list[str]:
+    """Scalars that exist beside state and hyperparameters: of loss scaling, and the running mean's counter."""
+    ratios = [n.replace(PREVIOUS_SCALE, SCALE_RATIO, 1) for n in state if n.startswith(PREVIOUS_SCALE)]
+    final = [] if training.scaling is None else ["finalLossScale", *training.inverse_scales]
+    return [*ratios, *final, *filter(None, [training.counter])]
+
+
+def _reduction(options: SessionOptions, structure: Structure) -> Reduction:
+    mean = options.accumulationAndReplicationReductionType is ReductionType.Mean
+    running = options.meanAccumulationAndReplicationReductionStrategy is MeanReductionStrategy.Running
+    return Reduction(structure.accumulates, structure.accumulation, structure.replicas, mean, running)

@@ -1,0 +1,141 @@
+"""Compiled programs in files: the engine cache of `cachePath`, and executables that programs export and import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from .._compat.jax import compilation_cache
+from ..enums import DeviceType
+from ..errors import popart_exception, popart_runtime_error
+from ..execution import container, stored
+from ..logs import module_logger
+from .devices import DeviceInfo
+from .engine import Engine
+from .preparing import Prepared
+from .preparing.compile_cache import SUFFIX
+
+_SAVABLE = (DeviceType.Ipu, DeviceType.OfflineIpu)
+
+
+class StoredPrograms:
+    """Where a session's compiled programs may come from, and the files that it writes them to.
+
+    Attributes
+    ----------
+    path : Path or None
+        The file that holds the programs of this very session, if there is one.
+    """
+
+    def __init__(self, prepared: Prepared) -> None:
+        request = prepared.request
+        usable = request.device.type in _SAVABLE and request.options.enableEngineCaching and request.options.cachePath
+        self._folder = Path(request.options.cachePath).expanduser() if usable else None
+        self._prepared = prepared
+        self.path: Path | None = None
+        self.find()
+
+    def find(self) -> None:
+        """Look for this session's programs in `cachePath`."""
+        self.path = None if self._folder is None else self._found(self._folder)
+        if self.path is not None:
+            container.preload(self.path)
+
+    def _found(self, folder: Path) -> Path | None:
+        key = self._prepared.key
+        if folder.is_file():
+            candidates = [folder]
+        else:
+            mine = folder / f"{key}{SUFFIX}"
+            others = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
+            candidates = [mine, *(p for p in others if p != mine)]
+        return next((p for p in candidates if p.is_file() and _could_be(p, key)), None)
+
+    def load(self, engine: Engine, handles: tuple[str, ...]) -> None:
+        """Fill the engine from the file; without code in it, by compiling with JAX's own cache behind.
+
+        Raises
+        ------
+        Exception
+            A damaged file, or one of another machine.
+        """
+        assert self.path is not None
+        engine.compile(handles, self.path if container.has_code(self.path) else None)
+
+    def store(self, engine: Engine, variables: dict[str, np.ndarray]) -> None:
+        """Write what was just compiled; `cachePath` holds containers alone, as programs count its files.
+
+        Where JAX has a compilation cache of its own (``JAX_COMPILATION_CACHE_DIR``), a program that came out of it
+        stays there: XLA can't write it again.
+        """
+        if self._folder is None or self._folder.is_file():
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        key = self._prepared.key
+        values = variables if self._prepared.request.options.enableVariablesCaching else None
+        try:
+            stored.write(self._folder / f"{key}{SUFFIX}", key, engine.executables if engine.portable else {}, values)
+        except popart_exception as err:
+            module_logger("session").info("The executable is not cached: %s", err)
+
+    def save(self, path: str, engine: Engine | None, variables: dict[str, np.ndarray] | None) -> None:
+        """Write compiled programs, and variables if there are any, to a file or into a folder.
+
+        Raises
+        ------
+        popart_runtime_error
+            Nothing was compiled.
+        """
+        if engine is None or not engine.programs:
+            raise popart_runtime_error("No compiled executable to save. Did you forget to call prepareDevice()?")
+        target = _target(path, "executable")
+        if not engine.portable:
+            with compilation_cache(None):
+                engine.compile(tuple(engine.programs))
+        stored.write(target, self._prepared.key, engine.executables, variables)
+
+    def save_variables(self, path: str, variables: dict[str, np.ndarray]) -> None:
+        """Write variables alone."""
+        stored.write(_target(path, "variables"), self._prepared.key, {}, variables)
+
+    def open(self, filename: str) -> dict[str, np.ndarray]:
+        """Take the programs of a file from now on; returns its variables.
+
+        Raises
+        ------
+        popart_exception
+            No such file, or one of another session.
+        """
+        path = Path(filename).expanduser()
+        path = path / f"executable{SUFFIX}" if path.is_dir() else path
+        if not path.is_file():
+            raise popart_exception(f"Failed to open the executable file '{filename}': there is no such file.")
+        key = container.read_key(path)
+        if key is None:
+            raise popart_exception(f"The file '{filename}' is no executable of this package.")
+        if key != self._prepared.key:
+            raise popart_exception(
+                f"The executable in '{filename}' was compiled for another model, options, device or version."
+            )
+        self.path = path
+        return container.load_variables(path)
+
+
+def require_savable(device: DeviceInfo) -> None:
+    """Raise popart_exception unless programs for this kind of device can be saved."""
+    if device.type not in _SAVABLE:
+        raise popart_exception(f"Executables for device type {device.type} cannot be saved")
+
+
+def _could_be(path: Path, key: str) -> bool:
+    found = container.read_key(path)
+    return found == key or (found is None and path.stem == key)
+
+
+def _target(path: str, name: str) -> Path:
+    target = Path(path).expanduser()
+    if target.is_dir():
+        return target / f"{name}{SUFFIX}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target

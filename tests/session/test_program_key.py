@@ -1,0 +1,69 @@
+"""The key of compiled programs: the same where nothing that is traced differs, another one otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import popart_jax as popart
+
+from . import nets
+
+NET = "g (float[1, 1, 1, 2] x) => (float[a, b, c, d] y) { s = Add(x, b)  y = Resize(s, scales) }"
+
+
+def key(text: str = NET, training: popart.Optimizer | None = None, flow: Any = None, **given: Any) -> str:
+    """The key of a session's programs; arrays among `given` are weights, the rest are options."""
+    weights = {"b": np.zeros(2, np.float32), "scales": np.ones(4, np.float32)}
+    weights = {n: given.pop(n, v) for n, v in weights.items() if f"{n})" in text}
+    proto = nets.model(text, **weights)
+    device, options = nets.device(), nets.make_options(**given)
+    if training is None:
+        session = popart.InferenceSession(proto, flow or nets.flow(1, {"y": "All"}), device, userOptions=options)
+    else:
+        session = popart.TrainingSession(
+            proto, nets.flow(1, {"loss": "All"}), "loss", training, device, userOptions=options
+        )
+    return session._prepared.key
+
+
+def trained(rate: float, const: bool, **given: Any) -> str:
+    text = "g (float[2] x) => (float loss) { y = Mul(x, b)  loss = ReduceSum<keepdims = 0>(y) }"
+    return key(text, popart.SGD({"defaultLearningRate": (rate, const)}), **given)
+
+
+def test_values_of_weights_are_no_part_of_it() -> None:
+    assert key(b=np.ones(2, np.float32)) == key()
+    assert trained(0.1, False, b=np.ones(2, np.float32)) == trained(0.1, False)
+
+
+def test_values_that_a_trace_reads_are_part_of_it() -> None:
+    assert key(scales=np.array([1, 1, 1, 3], np.float32)) != key()
+
+
+def test_callbacks_are_no_part_of_it() -> None:
+    assert key(compilationProgressLogger=lambda done, total: None) == key()
+    assert key(compilationProgressLogger=lambda done, total: print(done), compilationProgressTotal=3) == key()
+
+
+@pytest.mark.parametrize("option", [{"cachePath": "elsewhere"}, {"logDir": "/tmp"}, {"enableVariablesCaching": False}])
+def test_options_that_change_no_program_are_no_part_of_it(option: dict[str, Any]) -> None:
+    assert key(**option) == key()
+
+
+@pytest.mark.parametrize("option", [{"constantWeights": False}, {"enableNonStableSoftmax": True}])
+def test_options_of_programs_are_part_of_it(option: dict[str, Any]) -> None:
+    assert key(**option) != key()
+
+
+def test_hyperparameters_count_where_they_are_constant() -> None:
+    assert trained(0.1, False) == trained(0.2, False)
+    assert trained(0.1, True) != trained(0.2, True)
+    assert trained(0.1, True) != trained(0.1, False)
+
+
+def test_another_flow_is_another_program() -> None:
+    assert key(flow=nets.flow(2, {"y": "All"})) != key()
+    assert key(flow=nets.flow(1, {"y": "Final"})) != key()
