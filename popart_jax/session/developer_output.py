@@ -78,7 +78,7 @@ def _checks(options: SessionOptions) -> list[str]:
     if "ALL" in upper:
         return list(ir_view.CHECKPOINTS)
     known = {c.upper(): c for c in ir_view.CHECKPOINTS}
-    unknown = sorted(upper - set(known))
+    unknown = sorted(c for c in asked if c.upper() not in known)
     if unknown:
         there = ", ".join(ir_view.CHECKPOINTS)
         raise popart_exception(f"Unknown dot checkpoint(s) {unknown}; there are {there} and ALL.")

@@ -149,7 +149,7 @@ def accepts_older_spellings(init: Callable[..., None]) -> Callable[..., None]:
         bound = signature.bind_partial(self, *args, **kwargs).arguments
         if isinstance(bound.get("loss"), (list, tuple)):
             losses = bound.pop("loss")
-        if losses:
+        if losses or (losses is not None and "loss" in signature.parameters):
             shapes = bound.get("inputShapeInfo") or InputShapeInfo()
             bound["fnModel"], total = with_losses(bound["fnModel"], losses, shapes)
             if "loss" in signature.parameters:

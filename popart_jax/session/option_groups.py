@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, overload
 
 from .._calls import checked, overloaded
@@ -17,7 +19,8 @@ from ..enums import (
 )
 from ..model.settings import Settings
 
-_TRACK_ALL = GradientTensorTrackingMethod.AllNonViewChangingGradientTensors
+plain = partial(dataclass, eq=False, repr=False)
+"""Decorator of groups whose constructor takes every field, in order; `Settings` checks and copies the values."""
 
 
 class AccumulateOuterFragmentSettings(Settings):
@@ -36,42 +39,25 @@ class AccumulateOuterFragmentSettings(Settings):
         self.excludedVirtualGraphs = list(excludedVirtualGraphs)
 
 
+@plain
 class AutodiffSettings(Settings):
     """How the backward pass of a subgraph gets forward tensors."""
 
-    stitchStrategy: AutodiffStitchStrategy
-
-    @checked
-    def __init__(self, stitchStrategy: AutodiffStitchStrategy = AutodiffStitchStrategy.RecomputeAllNonInputs) -> None:
-        self.stitchStrategy = stitchStrategy
+    stitchStrategy: AutodiffStitchStrategy = AutodiffStitchStrategy.RecomputeAllNonInputs
 
 
+@plain
 class AutomaticLossScalingSettings(Settings):
     """Automatic loss scaling: which gradients are looked at, and when the scale changes."""
 
-    enabled: bool
-    binEdgeLocation: float
-    thresholdUpperCountProportion: float
-    toTrackTensors: list[str] | None
-    updatePeriod: int
-    gradientTensorTrackingMethod: GradientTensorTrackingMethod
-
-    @checked
-    def __init__(
-        self,
-        enabled: bool = False,
-        toTrackTensors: list[str] | None = None,
-        binEdgeLocation: float = 0.125,
-        thresholdUpperCountProportion: float = 1e-07,
-        updatePeriod: int = 1,
-        gradientTensorTrackingMethod: GradientTensorTrackingMethod = _TRACK_ALL,
-    ) -> None:
-        self.enabled = enabled
-        self.toTrackTensors = toTrackTensors
-        self.binEdgeLocation = binEdgeLocation
-        self.thresholdUpperCountProportion = thresholdUpperCountProportion
-        self.updatePeriod = updatePeriod
-        self.gradientTensorTrackingMethod = gradientTensorTrackingMethod
+    enabled: bool = False
+    toTrackTensors: list[str] | None = None
+    binEdgeLocation: float = 0.125
+    thresholdUpperCountProportion: float = 1e-07
+    updatePeriod: int = 1
+    gradientTensorTrackingMethod: GradientTensorTrackingMethod = (
+        GradientTensorTrackingMethod.AllNonViewChangingGradientTensors
+    )
 
 
 class BatchSerializationSettings(Settings):
@@ -184,26 +170,14 @@ class ExperimentalSettings(Settings):
         super().__setattr__(name.removeprefix("_"), value)
 
 
+@plain
 class ReplicatedCollectivesSettings(Settings):
     """Merging of collectives."""
 
-    prepareScheduleForMergingCollectives: bool
-    mergeAllReduceCollectives: bool
-    mergeReduceScatterCollectives: bool
-    mergeAllGatherCollectives: bool
-
-    @checked
-    def __init__(
-        self,
-        prepareScheduleForMergingCollectives: bool = False,
-        mergeAllReduceCollectives: bool = False,
-        mergeReduceScatterCollectives: bool = False,
-        mergeAllGatherCollectives: bool = False,
-    ) -> None:
-        self.prepareScheduleForMergingCollectives = prepareScheduleForMergingCollectives
-        self.mergeAllReduceCollectives = mergeAllReduceCollectives
-        self.mergeReduceScatterCollectives = mergeReduceScatterCollectives
-        self.mergeAllGatherCollectives = mergeAllGatherCollectives
+    prepareScheduleForMergingCollectives: bool = False
+    mergeAllReduceCollectives: bool = False
+    mergeReduceScatterCollectives: bool = False
+    mergeAllGatherCollectives: bool = False
 
 
 class DeveloperSettings(Settings):

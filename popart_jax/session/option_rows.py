@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, MutableMapping
+from functools import cache, partial
 from typing import Any, get_type_hints
 
 from .._calls import convert
@@ -16,9 +16,9 @@ TREATMENTS = ("honoured", "modelled", "accepted", "refused")
 
 
 class Option:
-    """One option: default (or what makes it), treatment, and what it means here."""
+    """One option: treatment, default (or what makes it), and what it means here."""
 
-    def __init__(self, default: Any, treatment: str, meaning: str) -> None:
+    def __init__(self, treatment: str, default: Any, meaning: str) -> None:
         self.make: Callable[[], Any] = default if callable(default) else lambda: default
         self.treatment, self.meaning, self.name = treatment, meaning, ""
 
@@ -48,7 +48,7 @@ class _Through(Option):
     """A dictionary whose items can be set in place: ``options.engineOptions["k"] = "v"``."""
 
     def __init__(self, treatment: str, meaning: str) -> None:
-        super().__init__(dict, treatment, meaning)
+        super().__init__(treatment, dict, meaning)
 
     def __get__(self, options: Any, owner: type | None = None) -> Any:
         return self if options is None else WriteThroughDict(options.__dict__[self.name], self, options)
@@ -58,7 +58,7 @@ class _Deprecated(Option):
     """An older name of another option."""
 
     def __init__(self, successor: str) -> None:
-        super().__init__(None, "accepted", f"older name of {successor}")
+        super().__init__("accepted", None, f"older name of {successor}")
         self.successor = successor
 
     def __get__(self, options: Any, owner: type | None = None) -> Any:
@@ -73,7 +73,7 @@ class _Refused(Option):
     """An option that cannot be used."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(None, "refused", why)
+        super().__init__("refused", None, why)
 
     def __get__(self, options: Any, owner: type | None = None) -> Any:
         if options is None:
@@ -103,27 +103,13 @@ class WriteThroughDict(dict):
         super().__delitem__(key)
         self._store()
 
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        """Set several items."""
-        for key, value in dict(*args, **kwargs).items():
-            self[key] = value
+    # through the items, where dict's own methods would go around them
+    update, setdefault, pop = MutableMapping.update, MutableMapping.setdefault, MutableMapping.pop
+    popitem, clear = MutableMapping.popitem, MutableMapping.clear
 
-    def setdefault(self, key: str, default: Any = None) -> Any:
-        """Set an item that is not there."""
-        if key not in self:
-            self[key] = default
-        return self[key]
-
-    def pop(self, key: str, *default: Any) -> Any:
-        """Take an item out."""
-        value = super().pop(key, *default)
-        self._store()
-        return value
-
-    def clear(self) -> None:
-        """Take all items out."""
-        super().clear()
-        self._store()
+    def __ior__(self, other: Any) -> WriteThroughDict:
+        self.update(other)
+        return self
 
     def __reduce__(self) -> Any:
         return dict, (dict(self),)
@@ -135,34 +121,19 @@ class WriteThroughDict(dict):
         return dict(self)
 
 
-def honoured(default: Any, meaning: str) -> Any:
-    """An option that changes what programs see."""
-    return Option(default, "honoured", meaning)
-
-
-def modelled(default: Any, meaning: str) -> Any:
-    """An option that the IPU model and the IR take into account."""
-    return Option(default, "modelled", meaning)
-
-
-def accepted(default: Any, meaning: str) -> Any:
-    """An option without effect here."""
-    return Option(default, "accepted", meaning)
-
-
-def through(treatment: str, meaning: str) -> Any:
-    """A dictionary option."""
-    return _Through(treatment, meaning)
-
-
-def deprecated(successor: str) -> Any:
-    """An older name."""
-    return _Deprecated(successor)
-
-
-def refused(why: str) -> Any:
-    """An option that cannot be used."""
-    return _Refused(why)
+# What stands behind the name of an option: typed as Any, as it reads as a value of the option's own type.
+honoured: Callable[..., Any] = partial(Option, "honoured")
+"""An option that changes what programs see."""
+modelled: Callable[..., Any] = partial(Option, "modelled")
+"""An option that the IPU model and the IR take into account."""
+accepted: Callable[..., Any] = partial(Option, "accepted")
+"""An option without effect here."""
+through: Callable[..., Any] = _Through
+"""A dictionary option."""
+deprecated: Callable[..., Any] = _Deprecated
+"""An older name."""
+refused: Callable[..., Any] = _Refused
+"""An option that cannot be used."""
 
 
 class OptionsBase:

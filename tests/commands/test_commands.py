@@ -58,6 +58,7 @@ ARGUMENTS = [
     (["compare", "M", "--with", "tvm"], "invalid choice: 'tvm'"),
     (["compare", "M", "--rtol", "-1"], "should not be negative"),
     (["compare", "M", "--minimal", "/nowhere/m.onnx"], "there is no folder '/nowhere'"),
+    (["compare", "M", "--minimal", "/"], "'/' can't be written: it is a folder"),
     (["profile", "M", "--target", "mk9"], "no IPU target named 'mk9'"),
     (["profile", "M", "--top", "0"], "--top 0: expected at least 1"),
     (["profile", "M", "--html", "/nowhere/p.html"], "there is no folder '/nowhere'"),
@@ -211,3 +212,31 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
     assert stop.value.code == 0
     assert capsys.readouterr().out.startswith("popart_jax 0.")
+
+
+def test_an_input_without_a_type_must_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    graph = helper.make_graph(
+        [node], "g", [helper.make_empty_tensor_value_info("x")], [helper.make_empty_tensor_value_info("y")]
+    )
+    path = tmp_path / "open.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    assert "give it with --input x=FILE.npy" in refused(capsys, "run", path)
+
+
+@pytest.mark.parametrize("write", [lambda p: files.check_writable(p / "file"), files.make_folder])
+def test_folders_without_the_right_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # as root may write anywhere
+    with pytest.raises(popart_jax.popart_exception, match=r"[nN]o right to write to"):
+        write(tmp_path)
+
+
+def test_a_file_that_fails_half_way_is_not_there(tmp_path: Path) -> None:
+    def write() -> None:
+        with files.whole(tmp_path / "file") as place:
+            place.write_text("half")
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(popart_jax.popart_exception, match="can't be written: No space"):
+        write()
+    assert not list(tmp_path.iterdir())

@@ -14,6 +14,7 @@ import pytest
 
 from popart_jax.__main__ import main
 from popart_jax.compare import compare, distance
+from popart_jax.errors import popart_exception
 from popart_jax.ops import registry
 
 TEXT = """
@@ -80,3 +81,8 @@ def test_neighbours_are_one_unit_apart(dtype: type, at: str) -> None:
     x = np.array([numbers[at]], dtype)
     towards = np.array([0 if at == "largest" else info.max], dtype)
     assert distance(np.nextafter(x, towards), x)[0] == 1
+
+
+def test_another_runtime_is_refused(file: Path) -> None:
+    with pytest.raises(popart_exception, match="compare: 'tvm' is none of"):
+        next(compare(str(file), {"x": np.zeros((2, 3), np.float32)}, "tvm"))

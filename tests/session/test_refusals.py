@@ -1,0 +1,256 @@
+"""Refusals of sessions and of what is handed to them: a row each, with the class and the words of the error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import popart_jax as popart
+from popart_jax import dropin, poponnx
+from popart_jax.poponnx.stepio import PyStepIO as OldStepIO
+from popart_jax.session.files import makedirsAndCheckWritable
+
+from . import nets
+from .nets import flow, infer, linear, sgd, train
+
+OLD, RUN = popart.popart_exception, popart.popart_runtime_error
+X = np.ones(3, np.float32)
+Row = tuple[Callable[[], Any], type[Exception], str]
+
+
+def ready() -> popart.TrainingSession:
+    return train(linear()[0], {"loss": "All"}, sgd())
+
+
+def inference(**options: Any) -> popart.InferenceSession:
+    return infer(linear()[0], {"y": "All"}, **options)
+
+
+def anchors(session: Any, **changed: np.ndarray) -> dict[str, np.ndarray]:
+    return {**session.initAnchorArrays(), **changed}
+
+
+def on_ipu(use: Callable[[popart.TrainingSession], Any], **options: Any) -> Callable[[], Any]:
+    """What `use` does with a session on an emulated IPU."""
+
+    def call() -> None:
+        with popart.DeviceManager().acquireAvailableDevice(1) as device:
+            made = nets.make_options(**options)
+            use(popart.TrainingSession(linear()[0], flow(1, {"loss": "All"}), "loss", sgd(), device, userOptions=made))
+
+    return call
+
+
+def written(name: str, data: bytes) -> str:
+    Path(name).write_bytes(data)
+    return name
+
+
+def exported_by_another(session: popart.TrainingSession) -> None:
+    session.compileAndExport("one.popef")
+    other = popart.TrainingSession(
+        linear()[0], flow(2, {"loss": "All"}), "loss", sgd(), session._prepared.request.device
+    )
+    other.loadExecutable("one.popef")
+
+
+def read_only() -> None:
+    session = inference()
+    results = anchors(session)
+    results["y"].flags.writeable = False
+    session.run(popart.PyStepIO({"x": X}, results))
+
+
+def callbacks(output: Callable[[str], Any]) -> Callable[[], Any]:
+    """A run whose anchors go where `output` says."""
+    taken = popart.PyStepIOCallback(lambda name, early: X, lambda name: None, output, lambda name: None)
+    return lambda: inference().run(taken)
+
+
+def attach_twice() -> None:
+    manager = popart.DeviceManager()
+    manager.setOnDemandAttachTimeout(0)
+    pool = popart.DeviceConnectionType
+    with manager.acquireAvailableDevice(1, connectionType=pool.Always) as first:
+        second = manager.acquireDeviceById(first.id, connectionType=pool.OnDemand)
+        session = popart.InferenceSession(linear()[0], flow(1, {"y": "All"}), second)
+        session.prepareDevice()
+
+
+def scaled_adam() -> None:
+    settings = popart.AutomaticLossScalingSettings(True)
+    optimizer = popart.Adam({"lossScaling": (8, False)}, scaled_optimizer_state=True)
+    train(linear(np.float16)[0], {"loss": "All"}, optimizer, automaticLossScalingSettings=settings)
+
+
+def two_models() -> tuple[str, str]:
+    names = ("a.onnx", "b.onnx")
+    for name in names:
+        Path(name).write_bytes(linear()[0])
+    return names
+
+
+def numerics() -> popart.NumericsReport:
+    a, b = two_models()
+    return popart.NumericsReport(a, b, a, b)
+
+
+def old_session(**given: Any) -> Any:
+    return poponnx.Session(linear()[0], poponnx.DataFlow(1, 3, ["y"], poponnx.AnchorReturnType.ALL), **given)
+
+
+WEIGHTS: dict[str, Row] = {
+    "no weights IO": (lambda: ready().readWeights({"w": X}), TypeError, "PyWeightsIO|incompatible function arguments"),
+    "other weights IO": (lambda: ready().readWeights(popart.IWeightsIO()), TypeError, "Expected a PyWeightsIO"),
+    "not fetched": (lambda: ready().readWeights(popart.PyWeightsIO({"w": X.copy()})), RUN, "No data for weight 'w'"),
+    "another type": (
+        lambda: ready().writeWeights(popart.PyWeightsIO({"w": np.ones(3)})),
+        RUN,
+        r"writeWeights: tensor 'w' is float32\[3\], the data are float64\[3\]",
+    ),
+    "another shape": (
+        lambda: ready().writeWeights(popart.PyWeightsIO({"w": np.ones(2, np.float32)})),
+        RUN,
+        r"the data are float32\[2\]",
+    ),
+    "unknown initializer": (
+        lambda: ready().resetHostWeights(nets.model("g (float[2] x) => (float[2] y) { y = Add(x, q) }", q=X[:2])),
+        RUN,
+        "resetHostWeights: no tensor 'q' in this session",
+    ),
+    "constant weights": (lambda: inference().resetHostWeights(linear()[0]), RUN, "when constantWeights is set"),
+    "model to a folder": (lambda: ready().modelToHost("."), OLD, r"Failed to write the model to '\.'"),
+    "no such weight": (lambda: numerics().report("q"), OLD, "No initializer 'q'; there are w"),
+}
+RUNS: dict[str, Row] = {
+    "no step IO": (lambda: ready().run(), TypeError, r"run\(stepio, debugName=''\)"),
+    "a dictionary": (lambda: ready().run({"x": X}), TypeError, "run takes a PyStepIO or PyStepIOCallback, got dict"),
+    "unknown handle": (lambda: ready().run("q", popart.PyStepIO({}, {})), OLD, "Unknown program handle 'q'"),
+    "read-only anchor": (read_only, RUN, "The array for output tensor y is read-only"),
+    "list for an array": (lambda: popart.PyStepIO({"x": [1.0]}, {}), TypeError, "must be a numpy.ndarray, got list"),
+    "no buffer": (callbacks(lambda name: None), RUN, "The output callback returned no buffer for tensor y"),
+    "small buffer": (
+        callbacks(lambda name: np.zeros(2, np.float32)),
+        RUN,
+        "returned a buffer of 8 bytes for tensor y; one result has 12",
+    ),
+    "busy device": (attach_twice, OLD, "Failed to (attach to|acquire) device"),
+    "seed of 65 bits": (lambda: ready().setRandomSeed(2**64), TypeError, "takes a seed from 0 to 18446744073709551615"),
+    "negative seed": (lambda: ready().setRandomSeed(-1), TypeError, "takes a seed from 0"),
+    "unknown tensor": (lambda: ready().getInfo("q"), OLD, "No tensor named 'q' in this session; there are"),
+    "IR as text": (lambda: ready()._serializeIr("json"), TypeError, "takes an IrSerializationFormat, got 'json'"),
+    "data stream": (lambda: ready().connectStreamToCallback("h", len, 0), OLD, "no device streams in this runtime"),
+    "no optimizer": (lambda: ready().updateOptimizerFromHost(0.1), TypeError, "takes an Optimizer, got float"),
+    "no optimizer, older": (lambda: ready().updateOptimizer(0.1), TypeError, "updateOptimizer takes an Optimizer"),
+    "no program": (
+        lambda: popart.InferenceSession.fromIr(ready().getIr(), nets.device()),
+        TypeError,
+        "fromIr takes the Ir of a PopXL program, got Ir",
+    ),
+}
+FILES: dict[str, Row] = {
+    "another file": (
+        on_ipu(lambda s: s.loadExecutable(written("nonsense.popef", b"nonsense"))),
+        OLD,
+        "is no executable of this package",
+    ),
+    "another session": (on_ipu(exported_by_another), OLD, "was compiled for another model, options, device or version"),
+    "nothing compiled": (on_ipu(lambda s: s.saveExecutable("x.popef")), RUN, "No compiled executable to save"),
+    "variables on a model": (lambda: ready().saveVariables("x"), OLD, "Executables for device type ipu-model"),
+    "dot checkpoint": (lambda: inference(dotChecks={"Middle"}), OLD, r"Unknown dot checkpoint\(s\) \['Middle'\]"),
+}
+DEVICES: dict[str, Row] = {
+    "offline attach": (
+        lambda: popart.DeviceManager().createOfflineIPUDevice({}).attach(),
+        OLD,
+        "Cannot attach to an offline-ipu device",
+    ),
+    "number as text": (
+        lambda: popart.DeviceManager().createIpuModelDevice({"numIPUs": "many"}),
+        OLD,
+        "Device option numIPUs is a number, got 'many'",
+    ),
+    "no IPU": (
+        lambda: popart.DeviceManager().createIpuModelDevice({"numIPUs": 0}),
+        OLD,
+        "numIPUs must be at least 1, got 0",
+    ),
+    "unknown chip": (
+        lambda: popart.DeviceManager().createOfflineIPUDevice({"ipuVersion": "ipu9"}),
+        OLD,
+        "Unknown ipuVersion 'ipu9'; there are ipu1",
+    ),
+    "options in a list": (lambda: popart.DeviceManager().createIpuModelDevice([1]), TypeError, "device options"),
+    "offline from a CPU": (
+        lambda: popart.DeviceManager().createOfflineIpuFromDeviceInfo(popart.DeviceManager().createCpuDevice()),
+        OLD,
+        "Cannot create an offline-ipu from a device of type cpu",
+    ),
+    "sync pattern": (lambda: popart.syncPatternFromString("q"), OLD, "Unknown sync pattern 'q'; there are"),
+    "no batch": (lambda: flow(0, {"y": "All"}), OLD, "'batchesPerStep' must be strictly positive"),
+    "no anchor of a flow": (lambda: flow(1, {"y": "All"}).art("z"), OLD, "Tensor 'z' is not an anchor"),
+}
+CONSTRUCTORS: dict[str, Row] = {
+    "scaled Adam": (scaled_adam, OLD, "scaledOptimizerState and automaticLossScaling are not compatible"),
+    "patterns": (
+        lambda: popart.InferenceSession(linear()[0], flow(1, {"y": "All"}), nets.device(), patterns=["InPlace"]),
+        TypeError,
+        "patterns must be a Patterns, got list",
+    ),
+    "pattern switch": (lambda: setattr(popart.Patterns(), "InPlace", 1), TypeError, "expected a bool, got 1"),
+    "unknown pattern": (lambda: popart.Patterns().isPatternEnabled("Q"), OLD, "Q"),
+    "unknown option": (lambda: nets.make_options(acumulationFactor=1), AttributeError, "mean 'accumulationFactor'"),
+    "type of an option": (
+        lambda: nets.make_options(accumulationFactor="many"),
+        TypeError,
+        "SessionOptions.accumulationFactor: expected an int, got 'many'",
+    ),
+    "refused option": (lambda: nets.make_options(updatableBuffers=["b"]), AttributeError, "use updatableNamedBuffers"),
+    "no losses": (
+        lambda: popart.TrainingSession(linear()[0], flow(1, {"loss": "All"}), [], sgd(), nets.device()),
+        OLD,
+        "There is no loss: pass at least one",
+    ),
+    "losses of text": (
+        lambda: popart.TrainingSession(linear()[0], flow(1, {"y": "All"}), ["y"], sgd(), nets.device()),
+        TypeError,
+        "losses holds L1Loss, NllLoss and IdentityLoss objects, got str",
+    ),
+    "old training": (lambda: old_session().train(OldStepIO({}, {})), OLD, "Training needs losses and an optimizer"),
+    "small array of old": (
+        lambda: old_session().infer(OldStepIO({"x": X}, {"y": np.zeros(2, np.float32)})),
+        ValueError,
+        "The array for 'y' has 2 elements, the step returns 3",
+    ),
+    "old operator": (lambda: poponnx.Builder().flatten_all, AttributeError, "no attribute or operator 'flatten_all'"),
+    "module of another name": (lambda: dropin.module("popart.nowhere"), ImportError, "PopART has no module"),
+}
+TABLE = {**WEIGHTS, **RUNS, **FILES, **DEVICES, **CONSTRUCTORS}
+
+
+@pytest.mark.parametrize("row", TABLE.values(), ids=TABLE)
+def test_refused(row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    call, kind, text = row
+    with pytest.raises(kind, match=text):
+        call()
+
+
+def test_a_refused_run_leaves_the_weights() -> None:
+    session = ready()
+    with pytest.raises(RUN):
+        session.run(popart.PyStepIO({"x": np.ones(4, np.float32)}, session.initAnchorArrays()))
+    session.weightsToHost()
+    weights = np.zeros(3, np.float32)
+    session.readWeights(popart.PyWeightsIO({"w": weights}))
+    np.testing.assert_array_equal(weights, linear()[1])
+
+
+def test_folder_without_the_right_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # as root may write anywhere
+    with pytest.raises(OSError, match="is not writable"):
+        makedirsAndCheckWritable(str(tmp_path / "x"))
