@@ -51,6 +51,7 @@ class Source:
 
     @cached_property
     def tree(self) -> ast.Module:
+        """The parsed source."""
         return ast.parse(self.text)
 
     def absolute(self, node: ast.ImportFrom) -> str:

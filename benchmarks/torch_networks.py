@@ -39,6 +39,7 @@ class Residual(nn.Module):
         self.carry = nn.Identity() if same else nn.Sequential(*_normed(inputs, outputs, 1, stride))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The sum of both branches, rectified."""
         return torch.relu(self.body(x) + self.carry(x))
 
 
@@ -61,6 +62,7 @@ class Inverted(nn.Module):
         self.added = stride == 1 and inputs == outputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The body's result, added to its input where the shapes allow."""
         return x + self.body(x) if self.added else self.body(x)
 
 

@@ -12,17 +12,20 @@ _LAYOUT = ("NHWC", "HWIO", "NHWC")
 
 
 def conv(a: Author, x: str, name: str, n: int, m: int, k: int, stride: int = 1, group: int = 1) -> str:
+    """Append a convolution with weights of its own."""
     w = a.weight(name, m, n // group, k, k, scale=(2.0 / (k * k * n // group)) ** 0.5)
     return a.onnx.conv([x, w], pads=[k // 2] * 4, strides=[stride] * 2, group=group)
 
 
 def bn(a: Author, x: str, name: str, m: int, training: bool = False) -> str:
+    """Append a batch normalisation with fresh statistics."""
     ones, zeros = np.ones(m), np.zeros(m)
     parts = [a.add(f"{name}.{part}", v) for part, v in zip("gbmv", (ones, zeros, zeros, ones), strict=True)]
     return a.onnx.batchnormalization([x, *parts], 5 if training else 1)[0]
 
 
 def classifier(a: Author, x: str, n: int, m: int) -> str:
+    """Append the dense layer at the end."""
     flat = a.onnx.flatten([x])
     return a.onnx.gemm([flat, a.weight("fc.w", m, n), a.weight("fc.b", m, scale=0.1)], transB=1)
 
@@ -45,10 +48,12 @@ def lay_out(params: Params):
 
 
 def apply_bn(x, p, name):
+    """Batch normalisation as scale and shift."""
     return x * p[f"{name}.scale"] + p[f"{name}.shift"]
 
 
 def apply_conv(x, w, stride):
+    """A convolution of channels-last images; kernels of one pixel are a matrix product."""
     k = w.shape[0]
     if k == 1:
         return x[:, ::stride, ::stride] @ w[0, 0]
