@@ -40,9 +40,11 @@ class Row:
 
     @property
     def mandatory(self) -> bool:
+        """Whether the pattern is on at every level."""
         return self.level == "Minimal"
 
     def on_at(self, level: Level) -> bool:
+        """Whether the level switches the pattern on."""
         return self.level is not None and LEVELS.index(level) >= LEVELS.index(self.level)
 
 

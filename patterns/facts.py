@@ -14,21 +14,25 @@ from ._context import Context, Shape, dims, static_shape
 
 
 def attribute_int(node: ir.Node, name: str, default: int) -> int:
+    """An INT attribute, or the default."""
     attribute = node.attributes.get(name)
     return default if attribute is None else attribute.as_int()
 
 
 def attribute_float(node: ir.Node, name: str, default: float) -> float:
+    """A FLOAT attribute, or the default."""
     attribute = node.attributes.get(name)
     return default if attribute is None else attribute.as_float()
 
 
 def attribute_string(node: ir.Node, name: str, default: str) -> str:
+    """A STRING attribute, or the default."""
     attribute = node.attributes.get(name)
     return default if attribute is None else attribute.as_string()
 
 
 def attribute_ints(node: ir.Node, name: str) -> Shape | None:
+    """An INTS attribute; None when not given."""
     attribute = node.attributes.get(name)
     return None if attribute is None else tuple(attribute.as_ints())
 
@@ -44,6 +48,7 @@ def ints_of(node: ir.Node, name: str, position: int, context: Context) -> Shape 
 
 
 def input_at(node: ir.Node, position: int) -> ir.Value | None:
+    """An input by position; None when left out."""
     return node.inputs[position] if position < len(node.inputs) else None
 
 
@@ -63,6 +68,7 @@ def same_type(a: ir.Value, b: ir.Value) -> bool:
 
 
 def element_count(shape: Sequence[int]) -> int:
+    """The number of elements of a tensor of this shape."""
     return math.prod(shape)
 
 
@@ -123,6 +129,7 @@ def scalar(context: Context, number: float, like: ir.Value) -> ir.Value:
 
 
 def transpose(context: Context, value: ir.Value, perm: Sequence[int]) -> ir.Value:
+    """A Transpose of the value."""
     shape = dims(value)
     return context.op("Transpose", value, like=value, shape=[shape[p] for p in perm], perm=tuple(perm))
 

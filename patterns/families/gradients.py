@@ -35,6 +35,7 @@ class Algebra:
         return self.context.op("Cast", value, like=value, dtype=other.dtype, to=int(other.dtype))
 
     def plus(self, value: ir.Value, number: float) -> ir.Value:
+        """The value plus a constant of its type."""
         return self.Add(value, scalar(self.context, number, value))
 
 

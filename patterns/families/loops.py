@@ -81,6 +81,7 @@ def scan_to_loop(node: ir.Node, context: Context) -> Outcome:
 
 
 def scalar_int(context: Context, number: int) -> ir.Value:
+    """An INT64 constant of rank 0."""
     return context.constant_op(np.array(number, np.int64))
 
 
