@@ -48,6 +48,7 @@ class Parameter:
 
     @property
     def annotation(self) -> Any:
+        """The parameter's type for Python's signature."""
         hint = ANNOTATIONS[self.kind]
         return hint | None if self.optional else hint
 

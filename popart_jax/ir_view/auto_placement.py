@@ -24,6 +24,7 @@ class Piece:
 
     @property
     def cost(self) -> int:
+        """The cost of all ops together."""
         return sum(self.costs)
 
 

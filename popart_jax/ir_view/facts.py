@@ -164,4 +164,5 @@ class IrFacts:
 
     @property
     def training(self) -> bool:
+        """Whether there is a loss."""
         return self.loss is not None

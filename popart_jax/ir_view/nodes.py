@@ -70,6 +70,7 @@ def source(name: str, kind: str, dtype: ir.DataType | None, shape: Sequence[int]
 
 
 def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
+    """The value of an attribute, or the default."""
     found = node.attributes.get(name)
     return default if found is None else found.value
 
@@ -80,6 +81,7 @@ def row(node: ir.Node) -> Operator:
 
 
 def subgraphs(node: ir.Node) -> list[ir.Graph]:
+    """The graphs in a node's attributes."""
     return [graph for _, graph in bodies(node)]
 
 
@@ -90,6 +92,7 @@ def byte_size(value: ir.Value | None) -> int:
 
 
 def is_float(value: ir.Value | None) -> bool:
+    """Whether a value is there and of a floating-point type."""
     return value is not None and value.dtype in (
         ir.DataType.FLOAT,
         ir.DataType.FLOAT16,

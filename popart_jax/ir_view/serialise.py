@@ -81,6 +81,7 @@ def _dtype(value: ir.Value) -> str:
 
 
 def op_attributes(node: ir.Node, names: Mapping[int, str], main: bool, fully_connected_pass: bool) -> dict[str, str]:
+    """The attributes of an op as the serialised IR shows them."""
     kind = node.meta.get(nodes.RECOMPUTE_TYPE, "Checkpoint")
     result = {
         "recompute": "YES" if kind == RECOMPUTE else "NO",

@@ -28,7 +28,7 @@ def replica_count() -> int:
 
 
 def replica_index() -> Any:
-    """This replica's number."""
+    """The number of this replica."""
     return lax.axis_index(AXIS) if replica_count() > 1 else 0
 
 
@@ -138,7 +138,7 @@ def first_of_group(x: jax.Array, groups: Groups) -> jax.Array:
 
 
 def reduce_scatter(x: jax.Array, operator: int = 0, groups: Groups | None = None) -> jax.Array:
-    """This member's part of the flattened reduction, padded with zeros to a multiple of the group's size."""
+    """The part of this member of the flattened reduction, padded with zeros to a multiple of the group's size."""
     groups = groups or Groups(replica_count())
     part = -(-x.size // groups.size)
     flat = jnp.pad(x.reshape(-1), (0, part * groups.size - x.size))

@@ -66,9 +66,11 @@ class Cell(Storage):
         self.shape = tuple(np.shape(value))
 
     def get(self) -> Any:
+        """The value it holds."""
         return self._value
 
     def set(self, value: Any) -> None:
+        """Replace the value."""
         self._value = value
 
 
@@ -79,10 +81,12 @@ class View(Storage):
         self._bases, self._fn = tuple(bases), fn
 
     def get(self) -> Any:
+        """The function of what the storages hold now."""
         return self._fn(*(base.get() for base in self._bases))
 
     @cached_property
     def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The shape of the view."""
         return self._sources.shape
 
     @cached_property
@@ -97,6 +101,7 @@ class View(Storage):
             return np.asarray(self._fn(*numbers))
 
     def set(self, value: Any) -> None:
+        """Write each element back to the storage it came from."""
         sources, flat, start = self._sources.ravel(), jnp.ravel(value), 0
         for base in self._bases:
             size = int(np.prod(base.shape))

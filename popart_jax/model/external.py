@@ -53,7 +53,6 @@ def read_external(proto: onnx.TensorProto) -> np.ndarray:
 
 def onnx_type(proto: onnx.TensorProto):
     """Element type of a proto."""
-
     return ir.DataType(proto.data_type)
 
 

@@ -33,9 +33,11 @@ class StoredTensor(ir.TensorProtoTensor):
     """A tensor kept as its TensorProto, to be written back in the field it came from; packed data are unpacked."""
 
     def numpy(self) -> np.ndarray:
+        """The unpacked data."""
         return read(self.raw)
 
     def tobytes(self) -> bytes:
+        """The unpacked data as bytes, in C order."""
         return np.ascontiguousarray(self.numpy()).tobytes()
 
 

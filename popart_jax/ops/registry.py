@@ -54,7 +54,9 @@ class Subgraph(Protocol):
     n_outputs: int
     graph: ir.Graph
 
-    def __call__(self, *args: Any, iteration: Any = None) -> tuple[Any, ...]: ...
+    def __call__(self, *args: Any, iteration: Any = None) -> tuple[Any, ...]:
+        """Run the subgraph on values of its own inputs."""
+        ...
 
 
 Static = Annotated[Any, _StaticInput()]

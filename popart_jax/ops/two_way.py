@@ -38,6 +38,7 @@ class two_way:
         functools.update_wrapper(self, fn)
 
     def __call__(self, *args: Any) -> Any:
+        """Call the function."""
         return self._fn(*args)
 
     def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any], push: Any = None) -> None:

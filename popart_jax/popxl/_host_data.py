@@ -35,7 +35,7 @@ def host_array(
         return to_numpy(data, dtype, downcast, True, log2_scale, nan_on_overflow)
     check_memmap(data, dtype, downcast)
     if grouping is not None and not grouping.is_const:
-        print(
+        print(  # noqa: T201 - as upstream does
             "Warning: you have passed np.memmap data and a non-const replica grouping; the data are copied.",
             file=sys.stderr,
         )

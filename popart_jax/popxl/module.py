@@ -13,6 +13,7 @@ class Module:
     """A callable with state of its own; `Ir.create_graph` uses the signature of `build`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:
+        """Call `build`."""
         return self.build(*args, **kwargs)
 
     def build(self, *args: Any, **kwargs: Any) -> Tensor | Iterable[Tensor] | None:

@@ -33,6 +33,7 @@ class NameScopeMeta(type):
     """Makes `build` of a registered submodule run under the name of its attribute when it is inlined."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> type:
+        """Wrap the `build` of the new class."""
         build = namespace.get("build")
         if build is not None:
             namespace["build"] = _scoped(build)
@@ -111,6 +112,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         return overrides(type(self), Module, "build_grad")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Returned:
+        """Inline the module: call `build` in the current graph."""
         if not self.__dict__.get("_outlining", False):
             self._check_inlining()
         return self.build(*args, **kwargs)

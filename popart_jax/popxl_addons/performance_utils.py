@@ -94,7 +94,7 @@ def print_FLOPs(
             summed[name.rpartition(".")[2].split("_")[0] if name != "TOT" else name] += count
         rows = dict(summed)
     for name, count in rows.items():
-        print(f"{name}: {format_flops_scientific(count, numerical_format)}")
+        print(f"{name}: {format_flops_scientific(count, numerical_format)}")  # noqa: T201 - as its name says
 
 
 def _base(name: str) -> str:

@@ -22,6 +22,7 @@ class Pool:
 
     @property
     def size(self) -> int:
+        """How many IPUs the pool has."""
         return int(os.environ.get(IPU_COUNT_VARIABLE, _DEFAULT_IPUS))
 
     def groups(self, n: int) -> list[tuple[int, tuple[int, ...]]]:
@@ -34,6 +35,7 @@ class Pool:
         return [(first + i, tuple(range(i * n, i * n + n))) for i in range(self.size // n)]
 
     def by_number(self, number: int) -> tuple[int, ...] | None:
+        """The IPUs of a device number; None when there is no such device."""
         n = 1
         while n <= self.size:
             for found, ipus in self.groups(n):
@@ -43,6 +45,7 @@ class Pool:
         return None
 
     def announce(self) -> None:
+        """Say once that devices are emulated."""
         if not self.announced:
             self.announced = True
             module_logger("devicex").warning(
@@ -64,6 +67,7 @@ class Lease:
         self.held = False
 
     def take(self, timeout: float = 0.0) -> bool:
+        """Wait for the IPUs and take them; False when they did not come free in time."""
         with POOL.condition:
             if not POOL.condition.wait_for(lambda: not POOL.taken & set(self.ipus), timeout):
                 return False
@@ -72,6 +76,7 @@ class Lease:
             return True
 
     def give_back(self) -> None:
+        """Free the IPUs, if they are held."""
         with POOL.condition:
             if self.held:
                 self.held = False

@@ -1,5 +1,7 @@
-"""Two runs of the small transformer on 4 replicas; ``process_worker.py PROCESSES INDEX PORT`` prints loss and a
-weight."""
+"""Two runs of the small transformer on 4 replicas.
+
+``process_worker.py PROCESSES INDEX PORT`` prints loss and a weight.
+"""
 
 from __future__ import annotations
 

@@ -97,6 +97,7 @@ class Updates:
         return self.sources[key]
 
     def stream(self, name: str, dtype: ir.DataType | None) -> ir.Value:
+        """The scalar that the host streams under this name; one for all that ask."""
         if name not in self.sources:
             self.sources[name] = nodes.source(name, "stream", dtype, ())
         return self.sources[name]
@@ -150,4 +151,5 @@ class Updates:
             self.emit("AccumulatorZero", [accumulator], output, weight=weight)
 
     def updated(self, weight: ir.Value) -> ir.Value:
+        """The weight after the update, as a tensor of its own name."""
         return nodes.tensor(f"UpdatedVar___{weight.name}", weight)

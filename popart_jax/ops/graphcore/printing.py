@@ -29,6 +29,7 @@ class Format:
         self.digits, self.float_format, self.separator, self.brackets = digits, float_format, separator, brackets
 
     def __call__(self, x: np.ndarray) -> str:
+        """The values as text."""
         x = x.astype(np.float32) if x.dtype.kind not in "biuf" or x.dtype == np.float16 else x
         text = np.array2string(
             x,
@@ -50,7 +51,7 @@ class Format:
 
 
 def _emit(title: str, layout: Format, x: Any, *_: Any) -> np.ndarray:
-    print(f"{title}: {layout(np.asarray(x))}", file=sys.stderr, flush=True)
+    print(f"{title}: {layout(np.asarray(x))}", file=sys.stderr, flush=True)  # noqa: T201 - it is what the operator does
     return np.zeros((), np.int32)
 
 

@@ -185,8 +185,10 @@ def tree_ensemble_classifier(
 def _one_of_two(
     scores: Array, weighted: int, positive: bool, base: np.ndarray | None, labels: Sequence[Any], transform: str
 ) -> tuple[Any, Array]:
-    """Two classes, weights of one only. Weights of class 0 are then those of the second class, as runtimes have it:
-    sums of positive ones are probabilities, others count for the second and against the first.
+    """Two classes, weights of one only.
+
+    Weights of class 0 are then those of the second class, as runtimes have it: sums of positive ones are probabilities,
+    others count for the second and against the first.
     """
     shift = np.zeros(2) if base is None else np.broadcast_to(base, 2)
     score = scores[:, weighted] + shift[1].astype(scores.dtype)

@@ -91,7 +91,9 @@ class Slot:
 class Reduce(Protocol):
     """Combination over the replicas that share a weight."""
 
-    def __call__(self, x: Any, *, mean: bool = False) -> Any: ...
+    def __call__(self, x: Any, *, mean: bool = False) -> Any:
+        """The sum over the replicas, or the mean."""
+        ...
 
 
 class Rule(Protocol):
@@ -146,6 +148,7 @@ class Accumulating:
 
     @property
     def accum_type(self) -> np.dtype:
+        """The element type of the accumulator."""
         return type_of(self.optimizer.accum_type, self.weight.dtype)
 
     def start(self, w: Any, state: State) -> State:

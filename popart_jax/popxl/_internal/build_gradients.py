@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Template:
-    """The forward node of a Vjp: its row, operands (argument position, array, or (shape, type)), wanted inputs, and the
-    outputs whose gradients are given."""
+    """The forward node of a Vjp.
+
+    It holds the row, operands (argument position, array, or (shape, type)), wanted inputs, and the outputs whose
+    gradients are given.
+    """
 
     domain: str
     op_type: str

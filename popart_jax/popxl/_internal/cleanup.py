@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 
 def remove_isolated_tensors(graph: Graph) -> None:
-    """Take out tensors without producer and consumer that are neither inputs nor outputs; streams and variables stay
-    reachable through their own objects."""
+    """Take out tensors without producer and consumer that are neither inputs nor outputs.
+
+    Streams and variables stay reachable through their own objects.
+    """
     bound = {t.id for t in (*graph.inputs, *graph.outputs)}
     for t in list(graph._tensors.values()):
         if t._kind is TensorType.Stream or t.id in bound:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 
 def dependencies(graph: Graph, in_place: bool = True) -> dict[int, set[int]]:
-    """Op id -> ids of the operators that must run before it: producers, constraints, and (with `in_place`) the order of
-    operators around a write, as they were created."""
+    """Op id -> ids of the operators that must run before it.
+
+    These are producers, constraints, and (with `in_place`) the order of operators around a write, as they were created.
+    """
     before: dict[int, set[int]] = {op.id: set() for op in graph._ops.values()}
     for op in graph._ops.values():
         for value in op._node.inputs:

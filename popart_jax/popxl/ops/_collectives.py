@@ -133,12 +133,12 @@ def reduce_scatter(t: Tensor, op: str, group: ReplicaGrouping | None, shard: boo
 
 
 def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Tensor:
-    """This replica's shard of `t`, without a reduction."""
+    """The shard of `t` of this replica, without a reduction."""
     return reduce_scatter(t, "local", group, True, f"{t.name}_sharded_slice" if isinstance(t, Tensor) else "")
 
 
 def replicated_slice(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = None) -> Tensor:
-    """This replica's slice along an axis; an axis of length 1 is dropped.
+    """The slice of this replica along an axis; an axis of length 1 is dropped.
 
     Raises
     ------

@@ -158,7 +158,7 @@ def replicated_reduce_scatter_strided(
     group: ReplicaGrouping | None = None,
     configure_output_for_replicated_tensor_sharding: bool = False,
 ) -> popxl.Tensor:
-    """This member's part of the summed, flattened tensor; a shard of `t` if so configured."""
+    """The part of this member of the summed, flattened tensor; a shard of `t` if so configured."""
     if op != "add":
         raise NotImplementedError(f"only the reduction 'add' is supported, got {op!r}")
     part = _SCATTER.single(t, **group_attributes(group_of(group, strict=False)))
