@@ -104,9 +104,9 @@ def require(walk: Walk, node: ir.Node, position: int, row: Lowering) -> Any:
     """
     value = node.inputs[position]
     assert value is not None
-    held = walk.read(value)
-    if not isinstance(held, Tracer):
-        return np.asarray(held)
+    found = walk.read(value)
+    if not isinstance(found, Tracer):
+        return np.asarray(found)
     known, chain = _fold_back(walk, value)
     if known is None:
         words = _popart_words(node, position, walk) if walk.settings.popart else ""

@@ -98,6 +98,23 @@ def test_convolutions_of_other_ranks(spatial):
     assert all(shape[0] == len(x) for shape in shapes)
 
 
+def test_elementwise_operators_stay_in_layout():
+    """Of one operand with parameters, of two and of three, whatever their names."""
+    a = Author()
+    scalars = {"lo": -0.5, "hi": 0.8, "zero": 0}
+    a.weights += [onnx.numpy_helper.from_array(np.array(v, np.float32), n) for n, v in scalars.items()]
+    y = a.op("Clip", a.op("Conv", "x", a.weight(4, 3, 3, 3)), "lo", "hi")
+    y = a.op("Cos", y)
+    y = a.op("Where", a.op("Greater", y, "zero"), y, a.op("PRelu", y, a.weight(1, 4, 1, 1)))
+    output = a.op("AveragePool", y, kernel_shape=[2, 2])
+    x = a.rng.normal(size=(2, 3, 16, 16)).astype(np.float32)
+    proto = a.model(output)
+    graph = load(proto).graph
+    assert channels_last(graph)
+    expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})[0]
+    assert len(transposes_left(graph, output, x, expected)) == 2
+
+
 @pytest.fixture(scope="module")
 def case():
     author = Author()

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from ...ops.contents import MODULES
 from ...ops.operator import Trait
-from ...ops.registry import facts
+from ...ops.registry import Lowering, facts, resolve
 
 DOMAIN = "popart_jax"
 _DOMAINS = ("", "ai.onnx", "ai.graphcore", DOMAIN)
@@ -157,19 +158,11 @@ def _scaled(weights: ir.Value) -> tuple[ir.Value, ir.Value] | None:
     return (plain, factor) if large and per_channel and factor is not None else None
 
 
-def _pool(rewriter: _Rewriter, node: ir.Node) -> None:
-    x = node.inputs[0]
-    if x not in rewriter.twins or len(node.outputs) > 1:
-        return
-    new = ir.Node(DOMAIN, node.op_type, [rewriter.twins[x]], _attributes(node), name=node.name)
-    rewriter.replace(node, new, rewriter.ranks[x])
-
-
-def _batch_norm(rewriter: _Rewriter, node: ir.Node) -> None:
-    x = node.inputs[0]
-    spatial = node.attributes.get_int("spatial", 1)
-    if x in rewriter.twins and spatial:
-        operands, outputs = [rewriter.twins[x], *node.inputs[1:]], len(node.outputs)
+def _windowed(rewriter: _Rewriter, node: ir.Node) -> None:
+    x, outputs = node.inputs[0], len(node.outputs)
+    counts = "n_outputs" in _translation(node).context.values()
+    if x in rewriter.twins and (outputs == 1 or counts) and node.attributes.get_int("spatial", 1):
+        operands = [rewriter.twins[x], *node.inputs[1:]]
         new = ir.Node(DOMAIN, node.op_type, operands, _attributes(node), name=node.name, num_outputs=outputs)
         rewriter.replace(node, new, rewriter.ranks[x])
 
@@ -225,21 +218,24 @@ def _concat(rewriter: _Rewriter, node: ir.Node) -> None:
         _same(rewriter, node, list(operands), [ir.AttrInt64("axis", axis)], common)
 
 
-_HANDLERS: dict[str, Callable[[_Rewriter, ir.Node], None]] = {
-    "Conv": _conv,
-    "ConvTranspose": _conv,
-    "MaxPool": _pool,
-    "AveragePool": _pool,
-    "GlobalAveragePool": _pool,
-    "BatchNormalization": _batch_norm,
-    "Concat": _concat,
-}
+_TRANSLATED = frozenset(op for ops in MODULES[DOMAIN].values() for op in ops.split())
+
+
+def _translation(node: ir.Node) -> Lowering:
+    """The channels-last translation of an operator that has one."""
+    row = resolve(DOMAIN, node.op_type, 1)
+    assert row is not None
+    return row
 
 
 def _handler(node: ir.Node) -> Callable[[_Rewriter, ir.Node], None] | None:
     """What brings a node into layout; None for one that reads and makes channels first."""
     if node.domain not in _DOMAINS:
         return None
+    if node.domain in ("", "ai.onnx") and node.op_type in _TRANSLATED:
+        return _conv if "w" in _translation(node).inputs else _windowed
+    if node.op_type == "Concat":
+        return _concat
     row = facts(node.op_type)
     neutral = row.has(Trait.ELEMENTWISE) and not row.has(Trait.RANDOM)  # random numbers depend on the layout
-    return _HANDLERS.get(node.op_type) or (_elementwise if neutral else None)
+    return _elementwise if neutral else None
