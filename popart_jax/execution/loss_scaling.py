@@ -8,7 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ..lowering.collectives import all_reduce
+from ..ops.replicas import all_reduce
 from .program import Program, Training
 
 FACTOR = "lossScaleUpdateFactor"

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ..lowering.collectives import AXIS as AXIS
 from ..lowering.interpreter import names
 from ..ops.options import DEFAULTS, OperatorOptions
+from ..ops.replicas import AXIS as AXIS
 from ..optimizers.rules import Rule
 
 

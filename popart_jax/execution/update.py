@@ -9,8 +9,8 @@ from zlib import crc32
 import jax
 import jax.numpy as jnp
 
-from ..lowering import collectives
 from ..lowering.rounding import HALF, to_half
+from ..ops import replicas
 from ..optimizers.rules.common import Reduce
 from .program import Program, Training
 
@@ -113,10 +113,10 @@ def apply(
 
 
 def _reducer(members: Sharing) -> Reduce:
-    groups = collectives.groups_of(members)
+    groups = replicas.groups_of(members)
 
     def reduce(x: Any, *, mean: bool = False) -> Any:
-        return collectives.all_reduce(x, collectives.MEAN if mean else collectives.ADD, groups)
+        return replicas.all_reduce(x, replicas.MEAN if mean else replicas.ADD, groups)
 
     return reduce
 
@@ -132,6 +132,6 @@ def _clip(directions: dict[str, Any], members: Mapping[str, Sharing], limit: flo
     factor = jnp.float32(limit) / jnp.maximum(jnp.float32(limit), norm)
     alike = len(set(members.values())) == 1
     for m, sharing in members.items():
-        mine = factor if alike else collectives.first_of_group(factor, collectives.groups_of(sharing))
+        mine = factor if alike else replicas.first_of_group(factor, replicas.groups_of(sharing))
         directions[m] = (directions[m].astype(jnp.float32) * mine).astype(directions[m].dtype)
     return norm

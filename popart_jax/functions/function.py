@@ -17,6 +17,7 @@ import onnx_ir as ir
 from ..buffers import aligned_copy
 from ..errors import popart_exception
 from ..lowering.bounds import set_bounds
+from ..lowering.control.values import staged
 from ..lowering.interpreter import Settings, evaluate
 from ..lowering.passes import compiler_options, rewrite_for_kernels
 from ..lowering.passes.autotune import folder as findings_folder
@@ -24,7 +25,6 @@ from ..lowering.resolve import check_supported
 from ..model.extract import ensure_outputs
 from ..model.initializers import check_tensors
 from ..model.load import ModelLike, read, ready
-from ..ops.control import staged
 from .choice import Choice, Trainable, choose
 from .inputs import as_mapping, check_inputs, needed_inputs
 from .precision import check_not_cut, in_precision, precision, uses_wide_types

@@ -1,8 +1,19 @@
 """Graphs to JAX functions: the interpreter, trace-time values, subgraphs.
 
-Modules are imported when a name of ``__init__.pyi`` is used: a session needs the interpreter, but not `to_jax`.
+Modules are imported when a name of ``__init__.pyi`` is used. The operators that run graphs are translated here, in
+`control`; the table of operators is told so when this package is imported.
 """
 
 import lazy_loader as _lazy
 
+from ..ops.registry import add_package as _add_package
+
 __getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
+
+_add_package(
+    f"{__name__}.control",
+    {
+        "": {"branches": "If", "loops": "Loop", "scans": "Scan"},
+        "popxl": {"popxl": "Call If Loop Vjp"},
+    },
+)

@@ -15,7 +15,6 @@ MODULES: Mapping[str, Mapping[str, str]] = {
         """,
         "attention": "Attention LinearAttention RotaryEmbedding",
         "cast": "BitCast Cast CastLike",
-        "control": "If Loop Scan",
         "convolution": "CausalConvWithState Conv ConvTranspose",
         "create": "Constant ConstantOfShape EyeLike Range",
         "dropout": "Dropout",
@@ -138,7 +137,6 @@ MODULES: Mapping[str, Mapping[str, str]] = {
             Dropout LambSquare MatMulPow2Scaled MatMulTo ModifyRandomSeed PopartSparseAccumulate Pow2ScaleThenCast
             RandomNormal RandomUniform ScaledAdd ShapedDropout Sign TopK
         """,
-        "popxl.control": "Call If Loop Vjp",
         "popxl.exchange": """
             AllReduce HostLoad HostStore Init IoTileCopy IpuCopy MultiExchange RemoteCodeLoad RemoteLoad RemoteStore
             ReplicatedAllGather ReplicatedAllReduce ReplicatedReduceScatter
@@ -169,6 +167,11 @@ DECLARED_IN: Mapping[str, str] = {
 """Module of the types that no translation has and whose names do not begin with the name of such an operator."""
 
 
-def places() -> dict[tuple[str, str], str]:
-    """Module of every operator, by domain and name."""
-    return {(d, op): m for d, modules in MODULES.items() for m, ops in modules.items() for op in ops.split()}
+def places(package: str, contents: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], str]:
+    """Full name of the module of every operator, by domain and name."""
+    return {
+        (domain, op): f"{package}.{module}"
+        for domain, modules in contents.items()
+        for module, ops in modules.items()
+        for op in ops.split()
+    }

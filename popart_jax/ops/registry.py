@@ -137,8 +137,8 @@ Rows = dict[tuple[str, str], dict[int, Lowering]]
 
 _TABLE: Rows = {}
 _POPART: Rows = {}
-_PLACES = places()
-_PACKAGE = __name__.rpartition(".")[0]
+_PACKAGES = [__name__.rpartition(".")[0]]
+_PLACES = places(_PACKAGES[0], MODULES)
 
 
 def normal_domain(domain: str) -> str:
@@ -236,9 +236,24 @@ def direct(functions: Mapping[str, Callable[..., Any]], *since: int, arity: int 
             add(Lowering(normal_domain(domain), op, version, fn, names, frozenset(), False, frozenset(), {}, {}))
 
 
+def add_package(package: str, modules: Mapping[str, Mapping[str, str]]) -> None:
+    """Let another room of this package translate operators; its modules are imported when one of them is looked up.
+
+    Parameters
+    ----------
+    package : str
+        Full name of the package that holds the modules.
+    modules : mapping of str to mapping of str to str
+        Domain -> module -> names of its operators.
+    """
+    _PACKAGES.append(package)
+    _PLACES.update(places(package, modules))
+    _owners.cache_clear()
+
+
 @cache
 def _import(module: str) -> None:
-    importlib.import_module(f"{_PACKAGE}.{module}")
+    importlib.import_module(module)
 
 
 def _load(key: tuple[str, str]) -> None:
@@ -251,15 +266,20 @@ def _load(key: tuple[str, str]) -> None:
 
 def load_domain(domain: str) -> None:
     """Import every module with operators of a domain."""
-    for module in MODULES[domain]:
+    for module in {module for (own, _), module in _PLACES.items() if own == domain}:
         _import(module)
 
 
-@cache
 def _load_families() -> None:
-    """Import every operator module of this package, so that the table is full."""
-    package = importlib.import_module(_PACKAGE)
-    for module in pkgutil.walk_packages(package.__path__, f"{_PACKAGE}."):
+    """Import every operator module, so that the table is full."""
+    for package in _PACKAGES:
+        _load_package(package)
+
+
+@cache
+def _load_package(package: str) -> None:
+    path = importlib.import_module(package).__path__
+    for module in pkgutil.walk_packages(path, f"{package}."):
         importlib.import_module(module.name)
 
 
@@ -268,7 +288,8 @@ def _owners() -> dict[str, str]:
     """Module that declares an operator, by PopART's type: ONNX's translation first, then PopART's, then PopXL's."""
     order = {ONNX_DOMAIN: 0, "ai.graphcore": 1, "popxl": 2}
     ranked = sorted(_PLACES.items(), key=lambda item: -order.get(item[0][0], len(order)))
-    return {op: module for (_, op), module in ranked} | dict(DECLARED_IN)
+    declared_in = {op: f"{_PACKAGES[0]}.{module}" for op, module in DECLARED_IN.items()}
+    return {op: module for (_, op), module in ranked} | declared_in
 
 
 @cache

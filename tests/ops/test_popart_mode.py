@@ -10,7 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from popart_jax.errors import popart_exception, poplibs_exception
-from popart_jax.lowering import Settings, collectives, evaluate
+from popart_jax.lowering import Settings, evaluate
+from popart_jax.ops import replicas
 
 from .single import function, run
 
@@ -124,28 +125,28 @@ def test_collectives_in_groups(operator, group):
     reduce = [np.sum, np.mean, np.prod, np.min, np.max, lambda v, a: (v != 0).all(a), lambda v, a: (v != 0).any(a),
               lambda v, a: (v**2).sum(a)][operator]  # fmt: skip
     expected = np.zeros_like(x)
-    for replicas in members:
-        expected[replicas] = reduce(x[replicas], 0)
+    for group_members in members:
+        expected[group_members] = reduce(x[group_members], 0)
 
     def one(v):
-        return collectives.all_reduce(v, operator, collectives.groups_from(group))
+        return replicas.all_reduce(v, operator, replicas.groups_from(group))
 
     np.testing.assert_allclose(jax.vmap(one, axis_name="replica")(x), expected, rtol=1e-6)
 
 
 def test_reduce_scatter_and_gather():
     x = f32(4, 5)
-    scatter = jax.vmap(lambda v: collectives.reduce_scatter(v, 0), axis_name="replica")(x)
+    scatter = jax.vmap(lambda v: replicas.reduce_scatter(v, 0), axis_name="replica")(x)
     np.testing.assert_allclose(np.asarray(scatter).ravel()[:5], x.sum(0), rtol=1e-5)
-    pairs = jax.vmap(lambda v: collectives.reduce_scatter(v, 0, collectives.Groups(2, 2)), axis_name="replica")(x)
+    pairs = jax.vmap(lambda v: replicas.reduce_scatter(v, 0, replicas.Groups(2, 2)), axis_name="replica")(x)
     np.testing.assert_allclose(np.concatenate([pairs[1], pairs[3]])[:5], x[1] + x[3], rtol=1e-5)
-    local = jax.vmap(lambda v: collectives.reduce_scatter(v, collectives.LOCAL), axis_name="replica")(x)
+    local = jax.vmap(lambda v: replicas.reduce_scatter(v, replicas.LOCAL), axis_name="replica")(x)
     np.testing.assert_array_equal(local[1], x[1, 2:4])
-    whole = jax.vmap(collectives.all_gather, axis_name="replica")(x)
+    whole = jax.vmap(replicas.all_gather, axis_name="replica")(x)
     np.testing.assert_array_equal(whole[2], x.ravel())
-    np.testing.assert_array_equal(collectives.all_reduce(x[0]), x[0])
+    np.testing.assert_array_equal(replicas.all_reduce(x[0]), x[0])
     with pytest.raises(popart_exception, match="don't divide"):
-        jax.vmap(lambda v: collectives.all_reduce(v, 0, collectives.groups_from((1, 3))), axis_name="replica")(x)
+        jax.vmap(lambda v: replicas.all_reduce(v, 0, replicas.groups_from((1, 3))), axis_name="replica")(x)
 
 
 def subgraph(name, nodes, inputs, outputs):

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from popart_jax.lowering import collectives
 from popart_jax.optimizers import Optimizer
 from popart_jax.optimizers.rules import Reduction, Rule, Weight, rule_for
 
@@ -32,7 +31,7 @@ def run_rule(
 def _update(rule: Rule, reduction: Reduction, replicas: int):
     def one(w, state, grads, h):
         def reduce(x, *, mean=False):
-            return collectives.all_reduce(x, collectives.MEAN if mean else collectives.ADD)
+            return replicas.all_reduce(x, replicas.MEAN if mean else replicas.ADD)
 
         working = rule.start(w, state)
         grad = grads[0]

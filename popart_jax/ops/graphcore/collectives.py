@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...enums import CollectiveOperator
-from ...lowering import collectives
 from ...model import attribute_names
 from ...model.node_parts import NodeParts
+from .. import replicas
 from ..builder_methods import builder_method
 from ..operator import BETWEEN_REPLICAS, EXPENSIVE, MOVES_DATA, NOT_DIFFERENTIABLE, PopxlClass, gradient, operator
 from ..registry import lowers
@@ -41,9 +41,9 @@ builder_method(
 @lowers("ReplicatedAllReduceInplace", domain=DOMAIN)
 def replicated_all_reduce(x, /, *, __collectiveOperator=0, __collectiveReplicaGrouping=(), __collectiveCommGroup=()):
     """No gradient flows between replicas; of one replica alone it is an identity like any other."""
-    groups = collectives.groups_from(tuple(__collectiveReplicaGrouping or __collectiveCommGroup))
-    y = collectives.all_reduce(x, __collectiveOperator, groups)
-    return y if collectives.replica_count() == 1 else lax.stop_gradient(y)
+    groups = replicas.groups_from(tuple(__collectiveReplicaGrouping or __collectiveCommGroup))
+    y = replicas.all_reduce(x, __collectiveOperator, groups)
+    return y if replicas.replica_count() == 1 else lax.stop_gradient(y)
 
 
 operator(
@@ -72,9 +72,9 @@ def replicated_reduce_scatter(
     __replicatedTensorSharding=0,
 ):
     """Differentiable only as a local slice, as upstream."""
-    groups = collectives.groups_from(tuple(__collectiveReplicaGrouping or __collectiveCommGroup))
-    y = collectives.reduce_scatter(jnp.asarray(x), __collectiveOperator, groups)
-    return y if __collectiveOperator == collectives.LOCAL else lax.stop_gradient(y)
+    groups = replicas.groups_from(tuple(__collectiveReplicaGrouping or __collectiveCommGroup))
+    y = replicas.reduce_scatter(jnp.asarray(x), __collectiveOperator, groups)
+    return y if __collectiveOperator == replicas.LOCAL else lax.stop_gradient(y)
 
 
 operator(
@@ -87,4 +87,4 @@ operator(
 
 @lowers("ReplicatedAllGather", domain=DOMAIN)
 def replicated_all_gather(x, linked=None, /, *, __collectiveReplicaGrouping=()):
-    return collectives.all_gather(jnp.asarray(x), collectives.groups_from(tuple(__collectiveReplicaGrouping)))
+    return replicas.all_gather(jnp.asarray(x), replicas.groups_from(tuple(__collectiveReplicaGrouping)))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ...lowering import collectives
+from .. import replicas
 from ..arrays import device_dtype
 from ..operator import BETWEEN_REPLICAS, EFFECT, MOVES_DATA, NOT_OUTLINED, PopxlClass, gradient, operator
 from ..registry import NodeRef, ProgramState, lowers
@@ -172,26 +172,26 @@ def all_reduce(*xs: Any, op, identical_inputs=0, identical_grad_inputs=0) -> tup
     """Reduction across the IPUs of one replica; identical inputs are reduced already."""
     if identical_inputs:
         return tuple(xs)
-    total = collectives._REDUCERS[op](jnp.stack(xs))
+    total = replicas._REDUCERS[op](jnp.stack(xs))
     return tuple(total for _ in xs)
 
 
-def _groups(groups: tuple[int, ...]) -> collectives.Groups:
-    return collectives.groups_from(groups)
+def _groups(groups: tuple[int, ...]) -> replicas.Groups:
+    return replicas.groups_from(groups)
 
 
 @lowers("ReplicatedAllReduce", domain=DOMAIN)
 def replicated_all_reduce(x, /, *, op, groups, program: ProgramState):
-    return collectives.all_reduce(jnp.asarray(x), op, _groups(groups))
+    return replicas.all_reduce(jnp.asarray(x), op, _groups(groups))
 
 
 @lowers("ReplicatedReduceScatter", domain=DOMAIN)
 def replicated_reduce_scatter(x, /, *, op, groups, program: ProgramState):
-    return collectives.reduce_scatter(jnp.asarray(x), op, _groups(groups))
+    return replicas.reduce_scatter(jnp.asarray(x), op, _groups(groups))
 
 
 @lowers("ReplicatedAllGather", domain=DOMAIN)
 def replicated_all_gather(x, /, *, groups, shape, program: ProgramState):
     """The members' values one after the other; padding at the end is dropped."""
-    flat = collectives.all_gather(jnp.asarray(x), _groups(groups))
+    flat = replicas.all_gather(jnp.asarray(x), _groups(groups))
     return flat[: int(np.prod(shape, dtype=np.int64))].reshape(shape)

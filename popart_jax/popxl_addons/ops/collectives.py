@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ... import popxl
-from ...lowering import collectives
+from ...ops import replicas
 from ...popxl import ReplicaGrouping, custom_ops, ops
 from ...popxl.ops._collectives import group_attributes, group_of
 from ..graph import GraphWithNamedArgs
@@ -32,7 +32,7 @@ def _reduce(x: Any, groups: tuple[int, ...], mode: str) -> Any:
 
 
 def _sum(x: Any, groups: tuple[int, ...]) -> Any:
-    return collectives.all_reduce(jnp.asarray(x), 0, collectives.groups_from(groups))
+    return replicas.all_reduce(jnp.asarray(x), 0, replicas.groups_from(groups))
 
 
 def _reduce_fwd(x: Any, groups: tuple[int, ...], mode: str) -> tuple[Any, None]:
@@ -121,7 +121,7 @@ def replicated_all_reduce_strided_graph(
 
 
 def _gather(x, /, *, groups):
-    return collectives.all_gather(jnp.asarray(x), collectives.groups_from(groups))
+    return replicas.all_gather(jnp.asarray(x), replicas.groups_from(groups))
 
 
 _GATHER = custom_ops.define(
@@ -140,7 +140,7 @@ def replicated_all_gather_strided(t: popxl.Tensor, group: ReplicaGrouping | None
 
 
 def _scatter(x, /, *, groups):
-    return collectives.reduce_scatter(jnp.asarray(x), 0, collectives.groups_from(groups))
+    return replicas.reduce_scatter(jnp.asarray(x), 0, replicas.groups_from(groups))
 
 
 _SCATTER = custom_ops.define(

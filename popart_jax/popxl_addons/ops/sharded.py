@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from ... import popxl
-from ...lowering import collectives
+from ...ops import replicas
 from ...popxl import ReplicaGrouping, custom_ops, ops
 from ...popxl.ops._collectives import group_attributes, group_of
 from .simple import DOMAIN
@@ -28,7 +28,7 @@ def _is_label(logits: Any, indices: Any) -> Any:
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _loss(logits: Any, indices: Any, groups: tuple[int, ...]) -> tuple[Any, Any]:
-    reduce = partial(collectives.all_reduce, groups=collectives.groups_from(groups))
+    reduce = partial(replicas.all_reduce, groups=replicas.groups_from(groups))
     wide = logits.astype(jnp.float32)
     shifted = wide - reduce(wide.max(-1, keepdims=True), _MAX)
     total = reduce(jnp.exp(shifted).sum(-1, keepdims=True), _ADD)
@@ -164,7 +164,7 @@ def cross_entropy_sharded_wr_loss(
 
 
 def _layer_norm(t, w, b, /, *, groups, epsilon):
-    reduce = partial(collectives.all_reduce, groups=collectives.groups_from(groups))
+    reduce = partial(replicas.all_reduce, groups=replicas.groups_from(groups))
     wide = t.astype(jnp.float32)
     width = t.shape[-1] * groups[2]
     mean = reduce(wide.sum(-1, keepdims=True), _ADD) / width

@@ -21,9 +21,9 @@ from ...enums import (
     WeightDecayMode,
 )
 from ...execution import Type
-from ...lowering.collectives import groups_of
 from ...model.attribute_names import EXECUTION_PHASE, PIPELINE_STAGE, VIRTUAL_GRAPH, input_metadata
 from ...model.tensor_location import TensorLocation, TensorLocationSettings
+from ...ops.replicas import groups_of
 from ...optimizers import SGD, Adam, Adaptive, Optimizer, OptimizerValue
 from ..option_groups import BatchSerializationSettings
 from .described import Described

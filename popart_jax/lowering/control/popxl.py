@@ -9,14 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
 
-from ..arrays import device_dtype
-from ..registry import Context, NodeRef, Subgraph, lowers, resolve
-from . import DOMAIN
+from ...ops.arrays import device_dtype
+from ...ops.popxl import DOMAIN
+from ...ops.registry import Context, NodeRef, Subgraph, lowers, resolve
+from ..attributes import keywords
+from ..calls import call_graph, choose, repeat
+from ..effects import effect_of
 
 
 def _modified(node: ir.Node) -> tuple[int, ...]:
-    from ...lowering.effects import effect_of
-
     effect = effect_of(node)
     return () if effect is None else tuple(i for i, _ in effect.writes)
 
@@ -27,8 +28,6 @@ def call(*args: Any, callee: Subgraph, node: NodeRef, walk: Context) -> tuple[An
 
     Outputs that the graph gained after the call was made are dropped.
     """
-    from ...lowering.calls import call_graph
-
     results = call_graph(walk, callee.graph, _padded(args, node), _modified(node))
     extra = len(callee.graph.outputs) - len(node.outputs)
     return results[: len(node.outputs)] + results[len(node.outputs) + extra :]
@@ -43,8 +42,6 @@ def loop(
     count: Any = None, condition: Any = None, *args: Any, body: Subgraph, trip_count: int, node: NodeRef, walk: Context
 ):
     """`trip_count` passes of a wrapper graph; the first outputs feed the first inputs."""
-    from ...lowering.calls import repeat
-
     return repeat(
         walk, body.graph, trip_count, _padded(args, node)[: len(node.inputs) - 2], len(node.outputs), _modified(node)
     )
@@ -53,8 +50,6 @@ def loop(
 @lowers("If", domain=DOMAIN)
 def if_(condition: Any, /, *args: Any, then_branch: Subgraph, else_branch: Subgraph, then_inputs: int, walk: Context):
     """A choice at run time; the first `then_inputs` operands belong to the first branch."""
-    from ...lowering.calls import choose
-
     graphs = (then_branch.graph, else_branch.graph)
     return choose(walk, jnp.asarray(condition), graphs, (args[:then_inputs], args[then_inputs:]))
 
@@ -65,8 +60,6 @@ def vjp(*args: Any, node: NodeRef, walk: Context) -> tuple[Any, ...]:
 
     The forward node is a template (kept with this node) whose operands are either given or only known by type.
     """
-    from ...lowering.attributes import keywords
-
     template = node.meta["vjp"]
     row = resolve(template.domain, template.op_type, template.version, popart=walk.settings.popart)
     assert row is not None

@@ -1,0 +1,87 @@
+"""If: a known condition picks its branch while tracing, otherwise `lax.cond` decides at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import onnx_ir as ir
+from jax import lax
+
+from ...errors import popart_exception
+from ...ops.operator import MOVES_DATA, NOT_OUTLINED, PopxlClass, operator
+from ...ops.registry import Subgraph, lowers
+from ...ops.stopping import stop_if
+from .values import VERSIONS, arrays, known
+
+operator("If", MOVES_DATA | NOT_OUTLINED, popxl=PopxlClass("IfOp", version=11))
+operator(
+    "IfGrad", MOVES_DATA, popxl=PopxlClass("IfGradOp", domain="ai.graphcore", base="IfOp", runs_as="If")
+)  # fmt: skip
+
+
+@lowers("If", *VERSIONS)
+def if_(cond, /, *, then_branch, else_branch):
+    value = known(cond)
+    if value is not None:
+        return then_branch() if value else else_branch()
+    flag = cond.reshape(()) != 0
+    try:
+        return lax.cond(flag, lambda: arrays(then_branch()), lambda: arrays(else_branch()))
+    except popart_exception as err:
+        return _only_sound_branch(flag, then_branch, else_branch, err)
+    except TypeError as err:
+        ends = zip(then_branch.graph.outputs, else_branch.graph.outputs, strict=False)
+        shapes = [_declared_of_one(a, b) for a, b in ends]
+        if any(shape is not None for shape in shapes):
+            return lax.cond(flag, *(partial(_reshaped, branch, shapes) for branch in (then_branch, else_branch)))
+        raise popart_exception(
+            "The branches of an If differ in number, shape or type of outputs, and its condition is known only at run "
+            f"time; call it outside jit, or make the branches agree. {_difference(then_branch, else_branch)}"
+        ) from err
+
+
+def _difference(then_branch: Subgraph, else_branch: Subgraph) -> str:
+    """What the branches of an If make, in words."""
+    made = [jax.eval_shape(lambda b=branch: arrays(b())) for branch in (then_branch, else_branch)]
+    shown = [", ".join(f"{x.dtype}{list(x.shape)}" for x in results) for results in made]
+    return f"The then_branch makes ({shown[0]}), the else_branch ({shown[1]})."
+
+
+def _declared_of_one(first: ir.Value, second: ir.Value) -> tuple[int, ...] | None:
+    """The shape that both branches declare for an output of one element."""
+    shapes = [None if v.shape is None else tuple(v.shape) for v in (first, second)]
+    same = shapes[0] is not None and shapes[0] == shapes[1] and all(d == 1 for d in shapes[0])
+    return (1,) * len(shapes[0] or ()) if same else None
+
+
+def _reshaped(branch: Subgraph, shapes: Sequence[tuple[int, ...] | None]) -> tuple[Any, ...]:
+    """Results of a branch; one element has the shape declared (exporters mix scalars and vectors of one)."""
+    results = arrays(branch())
+    return tuple(x.reshape(s) if s is not None and x.size == 1 else x for x, s in zip(results, shapes, strict=True))
+
+
+def _only_sound_branch(
+    flag: jax.Array, then_branch: Subgraph, else_branch: Subgraph, err: popart_exception
+) -> tuple[Any, ...]:
+    """One branch does not fit to the shapes of this call: run the other, and fail when the condition picks it."""
+    reasons = {True: _failure(then_branch), False: _failure(else_branch)}
+    if (reasons[True] is None) == (reasons[False] is None):
+        raise err
+    bad = reasons[True] is not None
+    reason = f"An If took a branch that does not fit to the shapes of this call: {reasons[bad]}"
+    # under a condition of its own, since a call of the host at every run would cost more than a small model
+    lax.cond(flag == bad, lambda: stop_if(jnp.asarray(True), reason), lambda: None)
+    return arrays(else_branch() if bad else then_branch())
+
+
+def _failure(branch: Subgraph) -> popart_exception | None:
+    """Why a branch can't be traced: its shapes do not fit, which matters only if the condition picks it."""
+    try:
+        jax.eval_shape(lambda: arrays(branch()))
+    except popart_exception as err:
+        return err
+    return None

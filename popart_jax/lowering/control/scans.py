@@ -1,0 +1,96 @@
+"""Scan: a body over the rows of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ...errors import popart_exception
+from ...ops.operator import NOT_OUTLINED, operator
+from ...ops.registry import Subgraph, lowers
+from .values import VERSIONS, arrays
+
+operator("Scan", NOT_OUTLINED, gradients=())
+
+
+@lowers("Scan", 9, *VERSIONS[1:])
+def scan(
+    *args, body, num_scan_inputs, scan_input_axes=(), scan_input_directions=(), scan_output_axes=(),
+    scan_output_directions=(),
+):  # fmt: skip
+    """States and scan inputs in, final states and stacked outputs out."""
+    n_states = len(args) - num_scan_inputs
+    axes = tuple(scan_input_axes) or (0,) * num_scan_inputs
+    backwards = tuple(scan_input_directions) or (0,) * num_scan_inputs
+    xs = [
+        jnp.flip(jnp.moveaxis(x, axis, 0), 0) if back else jnp.moveaxis(x, axis, 0)
+        for x, axis, back in zip(args[n_states:], axes, backwards, strict=True)
+    ]
+    if len({x.shape[0] for x in xs}) > 1:
+        raise popart_exception(
+            f"Number of iterations required by the inputs do not match: {[int(x.shape[0]) for x in xs]}"
+        )
+    states, outputs = _scan_rows(body, args[:n_states], xs)
+    n_outputs = len(outputs)
+    out_axes, out_back = tuple(scan_output_axes) or (0,) * n_outputs, tuple(scan_output_directions) or (0,) * n_outputs
+    laid = [
+        jnp.moveaxis(jnp.flip(y, 0) if back else y, 0, axis)
+        for y, axis, back in zip(outputs, out_axes, out_back, strict=True)
+    ]
+    return (*states, *laid)
+
+
+@lowers("Scan", 9, popart=True, like=scan)
+def popart_scan(*args, **attributes):
+    """Has no gradient."""
+    return lax.stop_gradient(scan(*args, **attributes))
+
+
+def _scan_rows(body: Subgraph, states: Sequence[Any], xs: Sequence[jax.Array]) -> tuple[tuple, tuple]:
+    """Scan over the leading axis of `xs`."""
+    n_states = len(states)
+
+    def step(carried, inputs):
+        i, rows = inputs
+        results = arrays(body(*carried, *rows, iteration=i))
+        return tuple(results[:n_states]), tuple(results[n_states:])
+
+    return lax.scan(step, arrays(tuple(states)), (jnp.arange(xs[0].shape[0]), list(xs)))
+
+
+@lowers("Scan", 8)
+def scan_8(sequence_lens=None, /, *args, body, num_scan_inputs, directions=()):
+    """The first version, not in PopART: every tensor has a batch axis 0, the scan runs over axis 1."""
+    n_states = len(args) - num_scan_inputs
+    steps = args[-1].shape[1]
+    lens = jnp.full(args[0].shape[0], steps) if sequence_lens is None else jnp.asarray(sequence_lens)
+    backwards = tuple(directions) or (0,) * num_scan_inputs
+
+    def one(length, *values):
+        t = jnp.arange(steps)
+        turned = jnp.where(t < length, length - 1 - t, t)
+        xs = [x[turned] if back else x for x, back in zip(values[n_states:], backwards, strict=True)]
+
+        def step(carried, inputs):
+            i, rows = inputs
+            results = arrays(body(*carried, *rows, iteration=i))
+            valid = i < length
+            kept = [jnp.where(valid, new, old) for new, old in zip(results[:n_states], carried, strict=True)]
+            return tuple(kept), tuple(jnp.where(valid, y, 0) for y in results[n_states:])
+
+        states, outputs = lax.scan(step, arrays(values[:n_states]), (t, xs))
+        return (*states, *outputs)
+
+    return jax.vmap(one)(lens, *map(jnp.asarray, args))
+
+
+@lowers("Scan", 8, popart=True, like=scan_8)
+def popart_scan_8(*_, **__):
+    raise popart_exception(
+        "For an opset 8 model, the ONNX spec stipulates that a Scan op must be version 8. Only version 9 and later "
+        "run; use opset 9 or above."
+    )
