@@ -266,7 +266,7 @@ def _load(key: tuple[str, str]) -> None:
 
 def load_domain(domain: str) -> None:
     """Import every module with operators of a domain."""
-    for module in {module for (own, _), module in _PLACES.items() if own == domain}:
+    for module in dict.fromkeys(module for (own, _), module in _PLACES.items() if own == domain):
         _import(module)
 
 
