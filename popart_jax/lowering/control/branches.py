@@ -25,6 +25,7 @@ operator(
 
 @lowers("If", *VERSIONS)
 def if_(cond, /, *, then_branch, else_branch):
+    """Branches are functions without arguments; where one does not fit to the shapes of this call, the other runs."""
     value = known(cond)
     if value is not None:
         return then_branch() if value else else_branch()

@@ -90,6 +90,7 @@ def scan_8(sequence_lens=None, /, *args, body, num_scan_inputs, directions=()):
 
 @lowers("Scan", 8, popart=True, like=scan_8)
 def popart_scan_8(*_, **__):
+    """Refused."""
     raise popart_exception(
         "For an opset 8 model, the ONNX spec stipulates that a Scan op must be version 8. Only version 9 and later "
         "run; use opset 9 or above."
