@@ -6,6 +6,7 @@ from ipu_model.cost import cdiv
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
 from ipu_model.planner.embedding import plan_embedding
 from ipu_model.planner.plan import Plan
+from ipu_model.planner.steps import exchange_start
 from ipu_model.walk.program import Op, Tensor
 
 INDEX_BROADCAST_BYTES = 4
@@ -38,13 +39,7 @@ def gather(op: Op, ctx: Context) -> OpCost:
     if lookups == 1 or not out.size:
         return dynamic_slice(op, ctx)
     plan = _plan(table, out.size // lookups, lookups, ctx, update=False)
-    q = plan.quantities
-    step = Superstep(
-        "multiSlice", q["slice"] + q.get("second_stage", 0.0) + q.get("copied_table", 0.0),
-        exchange=_index_cycles(plan, ctx),
-        received=4.0 * lookups * plan.tiles, tiles=plan.tiles, vertices=plan.tiles,
-        vertex=f"popops::MultiSlice<{table.dtype}>",
-    )  # fmt: skip
+    step = _step("multiSlice", READ, plan, 4.0 * lookups * plan.tiles, f"MultiSlice<{table.dtype}>", ctx)
     return OpCost((step,), temporary=plan.temporary_bytes, outputs=(ctx.spread(out),), layout="linear")
 
 
@@ -55,12 +50,8 @@ def scatter(op: Op, ctx: Context) -> OpCost:
     if lookups == 1 or not updates.size:
         return OpCost((slice_cost(updates, ctx, "dynamicUpdate"),), elementwise=True, layout="keep")
     plan = _plan(table, updates.size // lookups, lookups, ctx, update=True)
-    step = Superstep(
-        "multiUpdate", plan.quantities["update"] + plan.quantities.get("added_copies", 0.0),
-        exchange=_index_cycles(plan, ctx) + ctx.move(updates.nbytes / plan.tiles),
-        received=4.0 * lookups * plan.tiles + updates.nbytes, tiles=plan.tiles, vertices=plan.tiles,
-        vertex=f"popops::MultiUpdateAdd<{table.dtype}>",
-    )  # fmt: skip
+    received = 4.0 * lookups * plan.tiles + updates.nbytes
+    step = _step("multiUpdate", WRITE, plan, received, f"MultiUpdateAdd<{table.dtype}>", ctx)
     return OpCost((step,), temporary=plan.temporary_bytes, elementwise=True, layout="keep")
 
 
@@ -71,11 +62,24 @@ def _plan(table: Tensor, row: int, lookups: int, ctx: Context, update: bool) -> 
     return plan_embedding(rows, row, lookups, ctx.target, "half" if table.width < 4 else "float", update)
 
 
-def _index_cycles(plan: Plan, ctx: Context) -> float:
-    """Broadcasting the indices: a fitted share of a cycle per index, scaled by the exchange rate."""
-    t = ctx.target
-    rate = t.machine.exchange_bytes / t.exchange_bytes_per_cycle
-    return plan.quantities["indices"] * t.fitted.get("embedding.indices", 1.0) * rate
+#: Quantities of a plan that reading rows takes, and those that adding to them takes; start-ups of exchanges of each.
+READ = (frozenset({"slice", "second_stage", "index_map", "indices", "candidates", "table"}), 3)
+WRITE = (frozenset({"update", "added_copies", "update_indices", "deltas"}), 4)
+
+
+def _step(
+    name: str, part: tuple[frozenset[str], int], plan: Plan, received: float, vertex: str, ctx: Context
+) -> Superstep:
+    """Reading or writing alone, without what launching a program costs."""
+    names, exchanges = part
+    cycles = {k: v for k, v in plan.breakdown(ctx.target).items() if k in names}
+    moved = sum(v for k, v in cycles.items() if k in plan.exchange)
+    exchanges += "candidates" in cycles
+    exchanges += "table" in cycles
+    return Superstep(
+        name, sum(cycles.values()) - moved, exchange=moved + exchanges * exchange_start(ctx.target.machine),
+        received=received, tiles=plan.tiles, vertices=plan.tiles, vertex=f"popops::{vertex}", settled=True,
+    )  # fmt: skip
 
 
 def _lookups(indices: Tensor) -> int:

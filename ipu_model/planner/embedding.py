@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import numpy as np
 
 from ipu_model.planner.conv_params import cdiv
 from ipu_model.planner.conv_search import useful_splits
 from ipu_model.planner.plan import Plan
+from ipu_model.planner.steps import LAUNCH, exchange_start
 from ipu_model.target import Machine, Target
 
 SIZES = {"half": 2, "float": 4}
 INDICES_PER_TILE = 32
-EXACT = frozenset({"slice", "second_stage", "update", "copied_table", "added_copies"})
-STEP = 190.0  # cycles of an exchange's set-up and a sync
+INDEX_BUNDLES = 300  # integer division, multiply and add of an index: which part holds its row, and where
+CODE = 1920.0  # bytes per tile of code, vertex state and exchange code that every look-up has
+INDEX_CODE = 5.2  # bytes for each message of 32 indices
+END = 24  # bytes after the last variable of a tile
 
 
 def plan_embedding(
@@ -24,8 +28,76 @@ def plan_embedding(
     return _plan(rows, columns, indices, target.machine, data, update)
 
 
+@dataclass(frozen=True)
+class Lookup:
+    """A table spread over the tiles, and the look-ups in it.
+
+    Attributes
+    ----------
+    columns, rows, lookups : int
+        Parts of each; tiles are their product.
+    width : int
+        Elements of a row on a tile.
+    held : int
+        Rows of the table on a tile.
+    share, second : int
+        Look-ups of a tile in the first stage, and in the second, which joins the row parts.
+    """
+
+    columns: int
+    rows: int
+    lookups: int
+    width: int
+    held: int
+    share: int
+    second: int
+
+    @property
+    def tiles(self) -> int:
+        return self.columns * self.rows * self.lookups
+
+    def peak(self, size: int) -> int:
+        """Bytes of the fullest tile that are needed only for a while, of look-ups and the update behind them."""
+        row = self.width * size
+        first = self.share * (row + 4)
+        gathered = self.share * row + self.rows * self.second * row + 4 * self.second if self.rows > 1 else 0
+        cast = 4 * self.second * self.width if size == 2 and self.lookups > 1 else 0
+        return max(first, gathered, first + self.second * row + cast)
+
+
 @functools.lru_cache(maxsize=256)
 def _plan(rows: int, columns: int, indices: int, machine: Machine, data: str, update: bool) -> Plan:
+    found = split(rows, columns, indices, machine, data, update)
+    size, bus = SIZES[data], machine.exchange_bytes
+    row = found.width * size
+    quantities = {"slice": slice_cycles(found.share, found.width, machine, data)}
+    received = {"indices": found.share * 4 / (2 * bus)}  # two neighbours share the bus
+    exchanges = 3
+    if found.rows > 1:
+        quantities["second_stage"] = slice_cycles(found.second, found.width, machine, data)
+        quantities["index_map"] = float(machine.workers**2 * INDEX_BUNDLES)
+        received["candidates"] = found.rows * found.second * row / bus
+        exchanges += 1
+    if update:
+        quantities["update"] = update_cycles(found.share, found.width, machine, data)
+        received |= {"update_indices": received["indices"], "deltas": found.share * row / bus}
+        exchanges += 4
+    if found.lookups > 1:
+        held, copies = found.width * found.held, found.lookups
+        received["table"] = held * (copies - 1) / copies * size / bus
+        exchanges += 1
+        if update:
+            quantities["added_copies"] = added_copies_cycles(held, copies, machine, data)
+    quantities |= {**received, "start": exchanges * exchange_start(machine), "launch": LAUNCH}
+    return Plan(
+        "embedding", quantities, frozenset(received), exact=frozenset(quantities), method="multiSlice",
+        tiles=found.tiles, temporary_bytes=float(found.peak(size)),
+        tile_bytes={"table": float(found.width * found.held * size)}, detail=found,
+    )  # fmt: skip
+
+
+def split(rows: int, columns: int, indices: int, machine: Machine, data: str, update: bool) -> Lookup:
+    """The split that needs least memory, always-live bytes counting tenfold; of equal ones that with fewer tiles."""
     grain = machine.atomic_store_bytes // SIZES[data]
     lists = [
         useful_splits(cdiv(columns, grain), machine.tiles),
@@ -37,33 +109,9 @@ def _plan(rows: int, columns: int, indices: int, machine: Machine, data: str, up
     keep = e * s * k <= machine.tiles
     e, ge, s, de, k, lp = (x[keep] for x in (e, ge, s, de, k, lp))
     base, peak = _memory(s, k, ge, de, lp, indices, machine, grain, data, update)
-    best = int(np.lexsort((base + peak, 10 * base + peak))[0])
-    elements = int(ge[best] * grain)
-    lookups, second = int(lp[best]), int(cdiv(int(lp[best]), int(s[best])))
-    quantities = {"slice": slice_cycles(lookups, elements, machine, data), "fixed": 1.0, "indices": float(lookups)}
-    if s[best] > 1:
-        quantities["second_stage"] = slice_cycles(second, elements, machine, data)
-    if update:
-        quantities["update"] = update_cycles(lookups, elements, machine, data)
-    if k[best] > 1:
-        held, copies = int(ge[best] * de[best]) * grain, int(k[best])
-        quantities["copied_table"] = STEP + held * (copies - 1) / copies * SIZES[data] / machine.exchange_bytes
-        if update:
-            quantities["added_copies"] = added_copies_cycles(held, copies, machine, data)
-    return Plan(
-        "embedding",
-        quantities,
-        exact=EXACT,
-        method="multiSlice",
-        tiles=int(e[best] * s[best] * k[best]),
-        temporary_bytes=float(peak[best]),
-        tile_bytes={
-            "table": float(ge[best] * de[best] * 4),
-            "lookups": float(lookups * elements * SIZES[data]),
-            "update": _update_bytes(int(s[best]), int(k[best]), int(ge[best]), int(de[best]), lookups, grain, data),
-        },
-        detail={"columns": int(e[best]), "rows": int(s[best]), "lookups": int(k[best])},
-    )
+    i = int(np.lexsort((e * s * k, 10 * base + peak))[0])
+    share = int(lp[i])
+    return Lookup(int(e[i]), int(s[i]), int(k[i]), int(ge[i] * grain), int(de[i]), share, cdiv(share, int(s[i])))
 
 
 def _memory(s, k, ge, de, lp, indices: int, machine: Machine, grain: int, data: str, update: bool):
@@ -89,20 +137,11 @@ def _memory(s, k, ge, de, lp, indices: int, machine: Machine, grain: int, data: 
     return base, temp
 
 
-def _update_bytes(s: int, k: int, ge: int, de: int, lookups: int, grain: int, data: str) -> float:
-    """Bytes per tile of the deltas on their way into the table, and of the code that exchanges them."""
-    second, received = cdiv(lookups, s), cdiv(lookups, INDICES_PER_TILE)
-    cast = second * ge * 4 if data == "half" else 0
-    multicast = lookups * ge * grain * 4 if s > 1 else 0
-    wide = de * ge * grain * 4 if k > 1 else 0
-    code = 4 * ((s if s > 1 else 0) + (2 * k if k > 1 else 0) + 3 * received)
-    return float(cast + multicast + wide + code)
-
-
 def slice_cycles(lookups: int, elements: int, machine: Machine, data: str) -> float:
-    """Tile cycles of copying `lookups` rows of `elements` elements, dealt to the workers."""
-    vector = machine.vector_bytes // SIZES[data]
-    return 6.0 * (16 + cdiv(lookups, machine.workers) * (19 + 3 * cdiv(elements, vector)))
+    """Tile cycles of copying `lookups` rows of `elements` elements, dealt to the workers; halves in pairs."""
+    vector, each = machine.vector_bytes // SIZES[data], cdiv(lookups, machine.workers)
+    each += each % 2 if data == "half" else 0
+    return float(machine.workers * (16 + each * (19 + 3 * cdiv(elements, vector))))
 
 
 def added_copies_cycles(held: int, copies: int, machine: Machine, data: str) -> float:
@@ -117,7 +156,7 @@ def added_copies_cycles(held: int, copies: int, machine: Machine, data: str) -> 
     added = workers * (32 + (3 * copies + 7) * cdiv(share, 4) / workers)
     casts = 2 * workers * (42 + share / (2 * workers)) if data == "half" else 0.0
     stored = 46 + workers * (23 + 3 * share / (2 * workers))
-    return 2 * STEP + zeroed + sent + added + casts + stored
+    return 2 * exchange_start(machine) + zeroed + sent + added + casts + stored
 
 
 def update_cycles(lookups: int, elements: int, machine: Machine, data: str) -> float:
@@ -125,3 +164,18 @@ def update_cycles(lookups: int, elements: int, machine: Machine, data: str) -> f
     half = data == "half"
     words = elements // (machine.atomic_store_bytes // SIZES[data])
     return 6.0 * ((18 if half else 17) + lookups * ((12 if half else 11) + 3 * (words - 1)))
+
+
+def memory(found: Lookup, rows: int, columns: int, indices: int, data: str, machine: Machine) -> tuple[float, float]:
+    """Total bytes, and the highest address used on a tile.
+
+    The table, the deltas and the indices always live. Code is in the first memory element, the table's part behind it,
+    and the two buffers of rows each start an element of their own.
+    """
+    size, element = SIZES[data], machine.memory_element
+    each = found.peak(size) + CODE + INDEX_CODE * cdiv(found.share, INDICES_PER_TILE)
+    total = (rows + indices) * columns * size + 4.0 * indices + found.tiles * each
+    buffer = found.share * found.width * size
+    second = element * cdiv(element + found.width * found.held * size, element)
+    third = element * cdiv(second + buffer, element)
+    return total, float(third + buffer + END)

@@ -20,7 +20,6 @@ GROUPS: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
     (frozenset({"conv", "fc", "gemm", "oct_conv"}), ("conv.", "fc.", "gemm.", "oct.")),
     (frozenset({"lstm", "gru"}), ("conv.lstm", "conv.gru", "rnn.")),
     (frozenset({"pooling"}), ("pooling.",)),
-    (frozenset({"embedding"}), ("embedding.",)),
     (frozenset({"matrix_solver"}), ("solver.",)),
     (frozenset({"memory_bound", "exchange", "measured gemm", "max_problem_size"}), ("stencil.", "kernel.", "memory.")),
     (frozenset({"inference"}), ("inference.",)),

@@ -9,6 +9,7 @@ from typing import Any
 from ipu_model.planner.convolution import plan_matmul, received_bytes
 from ipu_model.planner.ctc import memory as ctc_memory
 from ipu_model.planner.ctc import plan_ctc
+from ipu_model.planner.embedding import memory as embedding_memory
 from ipu_model.planner.embedding import plan_embedding
 from ipu_model.planner.plan import Plan
 from ipu_model.planner.pooling import PoolParams, plan_pooling
@@ -75,10 +76,8 @@ def embedding(p: Params, data: str, target: Target) -> Benchmark:
     rows, columns = p["shape"]
     n = p["num-indices"]
     plan = plan_embedding(rows, columns, n, target, data)
-    held = {name: plan.tile_bytes[name] for name in ("table", "update")}
-    memory = {**{name: each * plan.tiles for name, each in held.items()}, "tiles": plan.tiles}
-    spread = {**held, "code": 1.0}
-    return Benchmark(of_plans([plan]), _linear("embedding.memory", memory), _linear("embedding.max_tile", spread))
+    total, highest = embedding_memory(plan.detail, rows, columns, n, data, target.machine)
+    return Benchmark(of_plans([plan]), _linear("", {}, total), _linear("", {}, highest))
 
 
 def ctc(p: Params, data: str, target: Target) -> Benchmark:

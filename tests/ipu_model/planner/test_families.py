@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_model import target
-from ipu_model.planner.embedding import plan_embedding, update_cycles
 from ipu_model.planner.mapping import linear_share, split_regions
 from ipu_model.planner.pooling import PoolParams, plan_pooling
 from ipu_model.planner.reduction import plan_reduction
@@ -52,25 +51,6 @@ def test_pooling_with_a_stride_is_cheaper():
     assert plan_pooling(pool(stride=2), MK2).quantities["compute"] < plan_pooling(pool(), MK2).quantities["compute"]
 
 
-def test_embedding_holds_its_table_and_what_is_added_to_it():
-    few, many = (plan_embedding(100000, 200, n, MK1).tile_bytes for n in (1440, 11520))
-    assert few["table"] == many["table"]
-    # two fp32 deltas an index, the cast of every twelfth, three words of exchange code for 32 of them
-    assert (many["update"] - few["update"]) / 10080 == pytest.approx(8 + 4 / 12 + 12 / 32)
-
-
-def test_embedding_plan_and_the_update_of_one_worker():
-    plan = plan_embedding(100000, 200, 1440, MK1)
-    assert plan.detail == {"columns": 100, "rows": 12, "lookups": 1}
-    assert plan_embedding(100000, 200, 1440, MK2).detail["rows"] == 14
-    per_index = (update_cycles(2000, 2, MK1.machine, "half") - update_cycles(1000, 2, MK1.machine, "half")) / 1000
-    assert per_index == 72
-
-
-def test_embedding_without_update_is_cheaper():
-    assert "update" not in plan_embedding(1000, 64, 100, MK2, update=False).quantities
-
-
 def test_cholesky_of_one_block_is_its_vertex():
     plan = plan_cholesky(16, 16, MK1)
     assert plan.quantities["vertices"] == 6 * cholesky_block(16, "float") == 191_556
@@ -110,14 +90,3 @@ def test_quantities_are_finite_numbers():
     plans = [plan_pooling(pool(), MK1), plan_reduction((64, 64), (0,), MK2)]
     for plan in plans:
         assert all(np.isfinite(v) and v >= 0 for v in plan.quantities.values())
-
-
-def test_look_ups_shared_by_groups_of_tiles_pay_for_their_copies_of_the_table():
-    one, several = plan_embedding(100000, 200, 1440, MK2), plan_embedding(1000, 200, 1440, MK2)
-    assert "copied_table" not in one.quantities
-    copies = several.detail["lookups"]
-    others = int(several.tile_bytes["table"]) // 2 * (copies - 1) / copies  # halves
-    assert several.quantities["copied_table"] > others * 2 / 4
-    assert several.quantities["added_copies"] > others * 4 / 4
-    assert several.cycles(MK2) < one.cycles(MK2)
-    assert "added_copies" not in plan_embedding(1000, 200, 1440, MK2, update=False).quantities
