@@ -112,7 +112,7 @@ def test_outlined_transformer_against_jax():
     with popxl.Session(ir) as session:
         losses = [float(session.run({source: data})[sink]) for _ in range(3)]
     state = {n: (np.zeros_like(w), np.zeros_like(w)) for n, w in weights.items()}
-    value = jax.value_and_grad(lambda w: _reference(data, 2, 2, w))
+    value = jax.jit(jax.value_and_grad(lambda w: _reference(data, 2, 2, w)))
     for loss in losses:
         want, grads = value(weights)
         np.testing.assert_allclose(loss, want, rtol=1e-4)

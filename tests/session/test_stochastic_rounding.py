@@ -16,7 +16,8 @@ from .nets import accumulated, linear, model, replicated, run, sgd
 def test_the_average_is_the_value():
     """Between two halves, below the least normal one, at the ends of the range."""
     x = np.asarray([1 + 2**-12, -1 + 2**-13, 3e-8, -5e-8, 0.1, 2**-14 * (1 + 2**-12), 65471], np.float32)
-    drawn = np.stack([to_half(x, jax.random.key(i)) for i in range(4000)])
+    keys = jax.vmap(jax.random.key)(np.arange(4000))
+    drawn = np.asarray(jax.jit(jax.vmap(lambda key: to_half(x, key)))(keys))
     neighbours = [
         (np.nextafter(v, np.float16(-np.inf)), v, np.nextafter(v, np.float16(np.inf))) for v in x.astype(np.float16)
     ]
