@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-Type = tuple[ir.DataType | None, tuple[int, ...] | None]
+from ..model.node_parts import Type as Type
+
 UNKNOWN: Type = (None, None)
 
 _SHAPE_TYPES = (ir.DataType.INT64, ir.DataType.INT32)
@@ -65,11 +66,12 @@ def describe(node: ir.Node, version: int) -> Description:
         for a in node.attributes.values()
         if not a.name.startswith("__")
     )
-    operands = tuple(None if v is None else _operand(v) for v in node.inputs)
+    operands = tuple(None if v is None else describe_value(v) for v in node.inputs)
     return Description(node.domain, node.op_type, version, operands, attributes, len(node.outputs))
 
 
-def _operand(value: ir.Value) -> Operand:
+def describe_value(value: ir.Value) -> Operand:
+    """What is known of a tensor."""
     sizes = None if value.shape is None else tuple(d if isinstance(d, int) else str(d.value or "") for d in value.shape)
     return Operand(value.dtype, sizes, _data(value.const_value))
 
@@ -84,4 +86,4 @@ def _data(tensor: ir.TensorProtocol | None) -> bytes | None:
 
 def known(value: ir.Value | None) -> Type:
     """Element type and shape of a tensor, as far as they are known numbers."""
-    return UNKNOWN if value is None else _operand(value).type
+    return UNKNOWN if value is None else describe_value(value).type

@@ -13,7 +13,7 @@ import numpy as np
 from .._calls import convert
 from ..enums import CollectiveOperator, ReductionType, ScatterReduction
 from ..model.debug import DebugContext
-from ..model.node_parts import NodeParts
+from ..model.node_parts import BodyTypes, NodeParts
 from ..model.variable_settings import CommGroup
 
 REQUIRED: Any = inspect.Parameter.empty
@@ -83,6 +83,8 @@ class Method:
         Changes the parts of the node where its attributes are not simply the arguments.
     shaped : bool
         Whether the shapes of the outputs are known while building.
+    bodies : BodyTypes or None
+        For operators that hold a graph: how types pass through it.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Method:
     most_outputs: int | None = None
     write: Callable[[NodeParts], None] | None = None
     shaped: bool = True
+    bodies: BodyTypes | None = None
 
     @property
     def debug_parameter(self) -> str:

@@ -64,9 +64,8 @@ class OperatorSet(metaclass=_Generated):
 def _call(builder: OperatorSet, method: Method, values: dict[str, Any]) -> Any:
     core, version = builder._core, builder._version
     context = values.pop(method.debug_parameter)
-    added = subgraphs.SPECIAL.get(method.op)
-    if added is not None:
-        names = added(core, method, values, context, version)
+    if method.bodies is not None:
+        names = subgraphs.add(core, method, method.bodies, values, context, version)
     else:
         node = attributes.node_of(method, values)
         names = core._add_node(

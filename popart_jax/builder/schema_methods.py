@@ -16,6 +16,7 @@ import onnx
 from onnx import defs
 
 from .attributes import WRITERS
+from .body_types import BODIES
 from .method import DEBUG, REQUIRED, Method, Parameter
 
 _KINDS = {"INT": "int", "FLOAT": "float", "STRING": "str", "INTS": "ints", "FLOATS": "floats", "STRINGS": "strs",
@@ -59,7 +60,7 @@ def _method(found: defs.OpSchema) -> Method:
     )
     return Method(
         f"logical_{name}" if keyword.iskeyword(name) or op == "Xor" else name, "ai.onnx", op, parameters,
-        "n" if counted else found.max_output, write=WRITERS.get(op),
+        "n" if counted else found.max_output, write=WRITERS.get(op), bodies=BODIES.get(op),
     )  # fmt: skip
 
 

@@ -1,9 +1,16 @@
-"""What a call of a builder method becomes, before it is a node."""
+"""What a call of a builder method becomes, before it is a node, and what is known of the graphs that a node holds."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+Type = tuple[ir.DataType | None, tuple[int, ...] | None]
+"""Element type and shape of a tensor, each None where it is not known."""
 
 
 @dataclass
@@ -13,3 +20,47 @@ class NodeParts:
     inputs: list[Any]
     attributes: dict[str, Any]
     outputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubgraphNode:
+    """A node that holds a graph, while it is built.
+
+    Attributes
+    ----------
+    label : str
+        The program's name for the node.
+    arguments : sequence of (element type, shape)
+        Types of its inputs.
+    first : array or None
+        Its first input, where that is a constant.
+    attributes : mapping
+        Its attributes by name, without the graphs.
+    outputs : int
+        How many outputs are asked for.
+    """
+
+    label: str
+    arguments: Sequence[Type]
+    first: np.ndarray | None
+    attributes: Mapping[str, Any]
+    outputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class BodyTypes:
+    """How types pass through an operator that holds a graph.
+
+    Attributes
+    ----------
+    passed : callable
+        From the node to the types of the graph's inputs.
+    returned : callable
+        From the node and the types of the graph's outputs to the types of the node's outputs.
+    complaint : callable
+        From the node, the graph's attribute and its numbers of inputs and outputs to what does not fit, '' if nothing.
+    """
+
+    passed: Callable[[SubgraphNode], Sequence[Type]]
+    returned: Callable[[SubgraphNode, Sequence[Type]], Sequence[Type]]
+    complaint: Callable[[SubgraphNode, str, int, int], str] = lambda node, name, inputs, outputs: ""

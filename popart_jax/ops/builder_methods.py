@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..model.node_parts import NodeParts
+from ..model.node_parts import BodyTypes, NodeParts
 from .registry import load_domain, resolve
 
 
@@ -28,18 +28,25 @@ class BuilderMethod:
         Changes the parts of the node where its attributes are not simply the arguments.
     shaped : bool
         Whether the shapes of the results are known while building.
+    bodies : BodyTypes or None
+        For operators that hold a graph: how types pass through it.
     """
 
     signature: str
     write: Callable[[NodeParts], None] | None = None
     shaped: bool = True
+    bodies: BodyTypes | None = None
 
 
 _METHODS: dict[str, tuple[BuilderMethod, ...]] = {}
 
 
 def builder_method(
-    op: str, *signatures: str, write: Callable[[NodeParts], None] | None = None, shaped: bool = True
+    op: str,
+    *signatures: str,
+    write: Callable[[NodeParts], None] | None = None,
+    shaped: bool = True,
+    bodies: BodyTypes | None = None,
 ) -> None:
     """Declare the builder methods of an ai.graphcore operator; see `BuilderMethod`.
 
@@ -50,7 +57,7 @@ def builder_method(
     """
     if op in _METHODS:
         raise ValueError(f"the builder methods of {op} are declared twice")
-    _METHODS[op] = tuple(BuilderMethod(signature, write, shaped) for signature in signatures)
+    _METHODS[op] = tuple(BuilderMethod(signature, write, shaped, bodies) for signature in signatures)
 
 
 def builder_methods() -> Mapping[str, tuple[BuilderMethod, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
+from ...model.node_parts import BodyTypes, SubgraphNode, Type
 from ..builder_methods import builder_method
 from ..operator import MOVES_DATA, PopxlClass, operator
 from ..registry import lowers
@@ -16,7 +18,23 @@ from .losses import DOMAIN
 
 operator("Call", MOVES_DATA, popxl=PopxlClass("CallOp", domain="ai.graphcore"))
 operator("CallGrad", popxl=PopxlClass("CallGradOp", domain="ai.graphcore"))
-builder_method("Call", "call(args, num_outputs:int, callee:builder) -> n")
+
+
+def _wrong_count(node: SubgraphNode, callee: str, inputs: int, outputs: int) -> str:
+    for what, given, wanted in (("inputs", len(node.arguments), inputs), ("outputs", node.outputs, outputs)):
+        if given != wanted:
+            return (
+                f"For CallOp '{node.label}', number of {what} ({given}) does not match that of the callee subgraph "
+                f"({wanted})"
+            )
+    return ""
+
+
+builder_method(
+    "Call",
+    "call(args, num_outputs:int, callee:builder) -> n",
+    bodies=BodyTypes(lambda node: node.arguments, lambda node, results: results, _wrong_count),
+)
 
 
 @lowers("Call", domain=DOMAIN)
@@ -37,10 +55,25 @@ def _unpack(data: Any, offsets: Any, lengths: Any, longest: int) -> jax.Array:
     return jnp.where(valid, jnp.asarray(data)[jnp.where(rows < data.shape[0], rows, 0)], jnp.zeros((), data.dtype))
 
 
+def _unpacked_types(node: SubgraphNode) -> list[Type]:
+    """Of each group of sequences: a batch of the longest."""
+    batch, found = node.attributes["callbackBatchSize"], []
+    for i, longest in enumerate(node.attributes["maxSequenceLengths"]):
+        dtype, shape = node.arguments[3 * i]
+        found.append((dtype, None if shape is None else (batch, longest, *shape[1:])))
+    return found
+
+
+def _packed_types(node: SubgraphNode, results: Sequence[Type]) -> list[Type]:
+    rows = node.attributes["resultSize"]
+    return [(dtype, None if shape is None else (rows, *shape[2:])) for dtype, shape in results[:1]]
+
+
 operator("PackedDataBlock", gradients=(), removed_by="PackedDataBlock")
 builder_method(
     "PackedDataBlock",
     "packedDataBlock(args, maxSequenceLengths:ints, resultSize:int, callbackBatchSize:int, callback:builder)",
+    bodies=BodyTypes(_unpacked_types, _packed_types),
 )
 
 

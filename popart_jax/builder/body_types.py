@@ -1,0 +1,68 @@
+"""How types pass through the operators of ai.onnx that hold graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from ..model.node_parts import BodyTypes, SubgraphNode, Type
+
+_GIVEN_BY_LOOP = 2  # the iteration and the condition
+
+
+def _unequal_branches(node: SubgraphNode, branch: str, inputs: int, outputs: int) -> str:
+    """Branches of an If make what is asked for."""
+    if outputs == node.outputs:
+        return ""
+    return f"If: {branch} has {outputs} outputs, but num_outputs is {node.outputs}; list them with addOutputTensor"
+
+
+def _loop_passed(node: SubgraphNode) -> Sequence[Type]:
+    return [(ir.DataType.INT64, ()), (ir.DataType.BOOL, ()), *node.arguments[_GIVEN_BY_LOOP:]]
+
+
+def _loop_returned(node: SubgraphNode, results: Sequence[Type]) -> Sequence[Type]:
+    """Carried values as the body makes them, then those of all passes, stacked."""
+    carried = len(node.arguments) - _GIVEN_BY_LOOP
+    trips = None if node.first is None else int(node.first.reshape(-1)[0])
+    types = list(results[1:])
+    stacked = [(d, None if s is None or trips is None else (trips, *s)) for d, s in types[carried:]]
+    return [*types[:carried], *stacked]
+
+
+def _scan_axes(node: SubgraphNode, name: str, count: int) -> Sequence[int]:
+    return node.attributes.get(name) or [0] * count
+
+
+def _scan_passed(node: SubgraphNode) -> Sequence[Type]:
+    """Carried values as they are, the others without the dimension that is scanned."""
+    scanned = node.attributes["num_scan_inputs"]
+    carried = len(node.arguments) - scanned
+    sliced = list(node.arguments[:carried])
+    axes = _scan_axes(node, "scan_input_axes", scanned)
+    for (dtype, shape), axis in zip(node.arguments[carried:], axes, strict=False):
+        rest = None if shape is None else tuple(d for i, d in enumerate(shape) if i != axis % len(shape))
+        sliced.append((dtype, rest))
+    return sliced
+
+
+def _scan_returned(node: SubgraphNode, results: Sequence[Type]) -> Sequence[Type]:
+    scanned = node.attributes["num_scan_inputs"]
+    carried = len(node.arguments) - scanned
+    axes = _scan_axes(node, "scan_input_axes", scanned)
+    sizes = [s[axis] for (_, s), axis in zip(node.arguments[carried:], axes, strict=False) if s is not None]
+    found = list(results)
+    for i, axis in enumerate(_scan_axes(node, "scan_output_axes", len(results) - carried), carried):
+        dtype, shape = found[i]
+        if shape is not None and sizes:
+            at = axis % (len(shape) + 1)
+            found[i] = (dtype, (*shape[:at], sizes[-1], *shape[at:]))
+    return found
+
+
+BODIES: Mapping[str, BodyTypes] = {
+    "If": BodyTypes(lambda node: (), lambda node, results: results, _unequal_branches),
+    "Loop": BodyTypes(_loop_passed, _loop_returned),
+    "Scan": BodyTypes(_scan_passed, _scan_returned),
+}
