@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import onnx_ir as ir
 
@@ -26,12 +24,10 @@ def forward_graph(facts: IrFacts) -> ir.Graph:
     _fill_types(graph, facts)
     _mark_kinds(graph, facts)
     _drop_absent_outputs(graph)
-    known: dict[ir.Value, np.ndarray] = {}
-    opsets = {"": 11, **graph.opset_imports}
     for node in list(graph):
-        _absorb_parameters(node, known, facts)
+        _absorb_parameters(node, facts)
         if _is_constant(node, facts):
-            _fold(graph, node, known, opsets)
+            _fold(graph, node)
     for node in graph.all_nodes():
         node.meta.setdefault(nodes.PASS, nodes.FORWARD)
     return graph
@@ -86,48 +82,41 @@ def _is_constant(node: ir.Node, facts: IrFacts) -> bool:
     return all(v is None or v.meta.get(nodes.KIND) == "const" for v in node.inputs)
 
 
-def _fold(graph: ir.Graph, node: ir.Node, known: dict[ir.Value, np.ndarray], opsets: Mapping[str, int]) -> None:
-    """Replace the node's outputs by constants; with their data if those are small and can be computed."""
-    arrays = _evaluate(node, known, opsets)
+def _fold(graph: ir.Graph, node: ir.Node) -> None:
+    """Replace the node's outputs by constants, with their data if those are small and can be computed."""
+    arrays = _evaluate(graph, node)
     for i, output in enumerate(node.outputs):
         constant = nodes.source(output.name or "", "const", output.dtype, patterns.static_shape(output))
         if arrays is not None:
-            known[constant] = arrays[i]
             constant.const_value = ir.tensor(arrays[i], name=constant.name)
             constant.dtype, constant.shape = ir.DataType.from_numpy(arrays[i].dtype), ir.Shape(arrays[i].shape)
         output.replace_all_uses_with(constant, replace_graph_outputs=True)
     graph.remove(node, safe=True)
 
 
-def _evaluate(node: ir.Node, known: dict[ir.Value, np.ndarray], opsets: Mapping[str, int]) -> list[np.ndarray] | None:
+def _evaluate(graph: ir.Graph, node: ir.Node) -> list[np.ndarray] | None:
     if node.op_type == "Shape":
         return [np.array(patterns.static_shape(node.inputs[0]), np.int64)]
-    values = [v for v in node.inputs if v is not None]
-    data = {v: a for v in values if (a := _data(v, known)) is not None and a.size <= LARGEST_FOLDED}
-    return folded(node, data, opsets) if len(data) == len(set(values)) else None
+    data = [v.const_value for v in node.inputs if v is not None]
+    if any(d is None or d.size > LARGEST_FOLDED for d in data):
+        return None
+    return folded(node, {}, graph.opset_imports)
 
 
-def _data(value: ir.Value, known: dict[ir.Value, np.ndarray]) -> np.ndarray | None:
-    if value in known:
-        return known[value]
-    return None if value.const_value is None else value.const_value.numpy()
-
-
-def _absorb_parameters(node: ir.Node, known: dict[ir.Value, np.ndarray], facts: IrFacts) -> None:
+def _absorb_parameters(node: ir.Node, facts: IrFacts) -> None:
     """Constant parameter inputs become attributes; the op then reads data only."""
     parameters = nodes.row(node).parameters
     if not parameters or node.domain not in ("", "ai.onnx") or _is_constant(node, facts):
         return
     for position, name in parameters.items():
         value = node.inputs[position] if position < len(node.inputs) else None
-        array = None if value is None else _data(value, known)
         if value is None or value.meta.get(nodes.KIND) != "const":
             continue
-        if array is not None:
+        if value.const_value is not None:
+            array = value.const_value.numpy()
             numbers = array.reshape(-1).tolist()
-            node.attributes[name] = ir.convenience.convert_attribute(
-                name, numbers if array.ndim or not numbers else numbers[0]
-            )
+            given = numbers if array.ndim or not numbers else numbers[0]
+            node.attributes[name] = ir.convenience.convert_attribute(name, given)
         node.replace_input_with(position, None)
     while node.inputs and node.inputs[-1] is None:
         node.resize_inputs(len(node.inputs) - 1)
