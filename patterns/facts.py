@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -65,11 +64,6 @@ def same_type(a: ir.Value, b: ir.Value) -> bool:
         and static_shape(a) is not None
         and static_shape(a) == static_shape(b)
     )
-
-
-def element_count(shape: Sequence[int]) -> int:
-    """The number of elements of a tensor of this shape."""
-    return math.prod(shape)
 
 
 def permutation(node: ir.Node, rank: int) -> Shape:

@@ -66,14 +66,14 @@ def assign(
 
 
 def _cost(node: ir.Node, training: bool, accumulates: bool) -> int:
-    stored = sum(nodes.byte_size(v) for v in node.inputs if v is not None and v.meta.get(nodes.KIND) in STORED)
+    stored = sum(nodes.byte_size(v) for v in node.inputs if nodes.kind(v) in STORED)
     return stored * (2 if accumulates else 1) + (_saved(node) if training else 0)
 
 
 def _saved(node: ir.Node) -> int:
     """Bytes of activations that the gradient ops of this op read."""
     reads = (v for g in nodes.row(node).gradient_operators for v in forward_reads(node, g, (g.of or (0,))[0]))
-    saved = {v for v in reads if v is not None and v.meta.get(nodes.KIND) not in STORED}
+    saved = {v for v in reads if v is not None and nodes.kind(v) not in STORED}
     return sum(nodes.byte_size(v) for v in saved)
 
 
@@ -87,7 +87,7 @@ def _pieces(graph: ir.Graph, costs: dict[ir.Node, int]) -> list[Piece]:
     for node in graph:
         producers = [v.producer() for v in node.inputs if v is not None]
         feeding = list({id(home[p]): home[p] for p in producers if p in home}.values())
-        streams = any(v is not None and v.meta.get(nodes.KIND) == "stream" for v in node.inputs)
+        streams = any(nodes.kind(v) == "stream" for v in node.inputs)
         for producer in {p for p in producers if p is not None and p not in home}:
             costs[node] += costs[producer]
             costs[producer] = 0

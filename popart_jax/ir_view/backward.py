@@ -9,7 +9,6 @@ import onnx_ir as ir
 
 from patterns import static_shape
 
-from ..autodiff import NAME as GRADIENT
 from ..autodiff import Gradients, Step, grow, is_float, plan, steps_of
 from ..ops import Gradient
 from . import nodes
@@ -72,7 +71,7 @@ class _Maker:
 
     def _gradient_op(self, step: Step, gradient: Gradient, given: list[ir.Value | None]) -> ir.Node:
         node, number = step.node, self.numbers[step.node]
-        outputs = [nodes.tensor(f"{GRADIENT}{number}_{i}", node.inputs[i]) for i in step.of]
+        outputs = [nodes.tensor(f"{nodes.GRADIENT}{number}_{i}", node.inputs[i]) for i in step.of]
         made = nodes.make(
             gradient.op_type,
             self._operands(step, given),
@@ -101,7 +100,7 @@ class _Maker:
         return operands
 
     def _zeros(self, like: ir.Value, node: ir.Node) -> ir.Value:
-        value = nodes.tensor(f"{GRADIENT}{like.name}__zeros", like)
+        value = nodes.tensor(f"{nodes.GRADIENT}{like.name}__zeros", like)
         shape = static_shape(like)
         attributes = {"dtype": int(like.dtype or 1)} | ({} if shape is None else {"shape": shape})
         self.graph.append(nodes.make("Zeros", [], [value], like=node, attributes=attributes, meta=_BACKWARD))
@@ -109,7 +108,7 @@ class _Maker:
 
     def total(self, value: ir.Value, parts: Sequence[ir.Value]) -> ir.Value:
         """See `autodiff.Maker`."""
-        name = f"{GRADIENT}{value.name}"
+        name = f"{nodes.GRADIENT}{value.name}"
         if len(parts) == 1:
             if parts[0].producer() is not None:
                 parts[0].name = name
@@ -137,7 +136,7 @@ class _Maker:
         graphs = {
             name: _gradient_graph(body, explicit, targets, given, self.decompose_sum) for name, body in bodies.items()
         }
-        outputs = [nodes.tensor(f"{GRADIENT}{self.numbers[node]}_{i}", t) for i, t in enumerate(targets)]
+        outputs = [nodes.tensor(f"{nodes.GRADIENT}{self.numbers[node]}_{i}", t) for i, t in enumerate(targets)]
         attributes = {k: a for k, a in node.attributes.items() if k not in bodies and k not in nodes.PLACEMENT}
         return nodes.make(
             node.op_type, [*node.inputs, *(g for g in given if g is not None)], outputs, domain=node.domain, like=node,
@@ -182,14 +181,14 @@ def _gradient_graph(
     seeds = {}
     for output, gradient in zip(list(graph.outputs), given, strict=True):
         if gradient is not None:
-            seeds[output] = nodes.tensor(f"{GRADIENT}{output.name}", output)
+            seeds[output] = nodes.tensor(f"{nodes.GRADIENT}{output.name}", output)
             graph.inputs.append(seeds[output])
     totals = gradients(graph, seeds, decompose_sum)
     graph.outputs.clear()
     for target in targets:
         found = totals.get(inner.get(target, target))
         if found is None:
-            found = nodes.tensor(f"{GRADIENT}{target.name}__zeros", target)
+            found = nodes.tensor(f"{nodes.GRADIENT}{target.name}__zeros", target)
             graph.append(nodes.make("Zeros", [], [found], meta={nodes.PASS: nodes.BACKWARD}))
         graph.outputs.append(found)
     return graph

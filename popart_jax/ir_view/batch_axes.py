@@ -17,8 +17,8 @@ Axes = dict[ir.Value, int]
 
 def of_streams(graph: ir.Graph) -> Axes:
     """The batch of the fed tensors: their first dimension, the second of those that recurrent ops read in steps."""
-    read = dict.fromkeys(v for n in graph for v in n.inputs if v is not None and v.meta.get(nodes.KIND) == "stream")
-    return {v: int(_is_sequence(v)) for v in read if len(static_shape(v) or ()) > _is_sequence(v)}
+    streams = nodes.sources_read(graph, "stream")
+    return {v: int(_is_sequence(v)) for v in streams if len(static_shape(v) or ()) > _is_sequence(v)}
 
 
 def _is_sequence(value: ir.Value) -> bool:

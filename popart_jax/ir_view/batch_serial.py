@@ -134,7 +134,7 @@ class _Unrolled:
         return nodes.make("Slice", [value], [part], like=like, attributes=bounds)
 
     def _index(self, start: int) -> ir.Value:
-        return self.indices.setdefault(start, _number(f"ConstValue___batchSerial_{start}", start))
+        return self.indices.setdefault(start, nodes.constant(f"ConstValue___batchSerial_{start}", [start], np.uint32))
 
     def _join(self, node: ir.Node, output: ir.Value) -> None:
         name, axis, parts = output.name or "", self.axes[output], self.pieces[output]
@@ -157,12 +157,6 @@ class _Unrolled:
             inputs = [buffer, self._index(i * size), part]
             self.graph.insert_before(node, nodes.make("DynamicUpdate", inputs, [written], like=node, attributes=where))
             buffer = written
-
-
-def _number(name: str, start: int) -> ir.Value:
-    value = nodes.source(name, "const", ir.DataType.UINT32, (1,))
-    value.const_value = ir.tensor(np.asarray([start], np.uint32), name=name)
-    return value
 
 
 def _runs(graph: ir.Graph, split: Collection[ir.Node], names: Collection[str]) -> list[list[ir.Node]]:
@@ -211,11 +205,9 @@ class _Loop:
         )
         wholes = [nodes.tensor(o.name or "", o) for o in results]
         counts = [
-            nodes.source(f"ConstValue___{what}_bs{self.number}", "const", kind, ())
-            for what, kind in (("tripCount", ir.DataType.INT32), ("always", ir.DataType.BOOL))
+            nodes.constant(f"ConstValue___tripCount_bs{self.number}", self.factor, np.int32),
+            nodes.constant(f"ConstValue___always_bs{self.number}", True),
         ]
-        for count, array in zip(counts, (np.asarray(self.factor, np.int32), np.asarray(True)), strict=True):
-            count.const_value = ir.tensor(array, name=count.name)
         attributes = {"body": graph, "tripCountValue": self.factor}
         inputs = [*counts, *buffers, *captured]
         self.graph.insert_before(

@@ -79,7 +79,7 @@ def _is_constant(node: ir.Node, facts: IrFacts) -> bool:
         return False
     if node.op_type in ("Constant", "Shape"):
         return node.op_type == "Constant" or patterns.static_shape(node.inputs[0]) is not None
-    return all(v is None or v.meta.get(nodes.KIND) == "const" for v in node.inputs)
+    return all(v is None or nodes.kind(v) == "const" for v in node.inputs)
 
 
 def _fold(graph: ir.Graph, node: ir.Node) -> None:
@@ -110,7 +110,7 @@ def _absorb_parameters(node: ir.Node, facts: IrFacts) -> None:
         return
     for position, name in parameters.items():
         value = node.inputs[position] if position < len(node.inputs) else None
-        if value is None or value.meta.get(nodes.KIND) != "const":
+        if value is None or nodes.kind(value) != "const":
             continue
         if value.const_value is not None:
             array = value.const_value.numpy()

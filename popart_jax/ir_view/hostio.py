@@ -18,7 +18,7 @@ def add_host_copies(graph: ir.Graph, facts: IrFacts) -> None:
     io_tiles = facts.options.on_io_tiles
     first = next(iter(graph), None)
     for value in graph.inputs:
-        if value.meta.get(nodes.KIND) == "stream" and value.uses() and first is not None:
+        if nodes.kind(value) == "stream" and value.uses() and first is not None:
             graph.insert_before(first, _load(value, value.name in io_tiles))
     produced = {o.name: o for n in graph for o in n.outputs}
     for name in sorted(facts.anchors & produced.keys()):

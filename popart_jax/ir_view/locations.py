@@ -18,7 +18,7 @@ REDUCE, SCATTER, GATHER = "ReplicatedAllReduce", "ReplicatedReduceScatter", "Rep
 
 def place_tensors(graph: ir.Graph, facts: IrFacts) -> None:
     """Gathers and scatters of sharded variables, loads and stores of those in remote memory."""
-    for value in _variables(graph):
+    for value in nodes.sources_read(graph, "variable"):
         location = _location(value, facts)
         elements = math.prod(static_shape(value) or ())
         grouping = facts.options.grouping((value.name or "").split("___")[-1])
@@ -26,11 +26,6 @@ def place_tensors(graph: ir.Graph, facts: IrFacts) -> None:
             _shard(graph, value, grouping)
         if location.off_chip and elements >= location.least_off_chip:
             _load_and_store(graph, value)
-
-
-def _variables(graph: ir.Graph) -> list[ir.Value]:
-    values = (v for n in graph for v in n.inputs if v is not None and v.meta.get(nodes.KIND) == "variable")
-    return list(dict.fromkeys(values))
 
 
 def _location(value: ir.Value, facts: IrFacts) -> Location:

@@ -13,7 +13,6 @@ from . import nodes
 from .facts import IrFacts, ViewOptions
 from .updates.common import FACTOR
 
-GRADIENT = "Gradient___"
 UINT32 = ir.DataType.UINT32
 ALL, PRODUCTS_ONLY = "AllNonViewChangingGradientTensors", "ConvAndMatmulGradients"
 
@@ -60,7 +59,7 @@ def tracked_tensors(graph: ir.Graph, forward: ir.Graph) -> tuple[TrackedGradient
 def _counted(value: ir.Value | None, forward: Mapping[str | None, ir.Node | None]) -> TrackedGradient | None:
     producer, summed = None if value is None else value.producer(), False
     while value is not None:
-        name = (value.name or "").removeprefix(GRADIENT)
+        name = (value.name or "").removeprefix(nodes.GRADIENT)
         if name != value.name and name in forward:
             part = _part(producer, name, forward) if summed and producer is not None else None
             return part or TrackedGradient(name)
@@ -73,7 +72,7 @@ def _counted(value: ir.Value | None, forward: Mapping[str | None, ir.Node | None
 def _part(backward: ir.Node, tensor: str, forward: Mapping[str | None, ir.Node | None]) -> TrackedGradient | None:
     """The part of a tensor's gradient that an op of the backward pass makes, if its reader and input are plain."""
     given = [v.name for v in backward.inputs if v is not None and v.name]
-    readers = (forward.get(name.removeprefix(GRADIENT)) for name in given if name.startswith(GRADIENT))
+    readers = (forward.get(name.removeprefix(nodes.GRADIENT)) for name in given if name.startswith(nodes.GRADIENT))
     for reader in filter(None, readers):
         places = [i for i, v in enumerate(reader.inputs) if v is not None and v.name == tensor]
         if len(places) == 1:
@@ -102,8 +101,8 @@ def _is_tracked(value: ir.Value, options: ViewOptions) -> bool:
     if options.tracking == PRODUCTS_ONLY:
         return nodes.row(producer).has(Trait.PRODUCT)
     if options.tracking != ALL:
-        return (value.name or "").removeprefix(GRADIENT) in options.tracked
-    reads_state = any(v is not None and v.meta.get(nodes.KIND) in ("variable", "stream") for v in producer.inputs)
+        return (value.name or "").removeprefix(nodes.GRADIENT) in options.tracked
+    reads_state = any(nodes.kind(v) in ("variable", "stream") for v in producer.inputs)
     return not _changes_view(producer) and not reads_state
 
 

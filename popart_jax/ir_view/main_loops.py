@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from . import nodes
@@ -44,7 +43,9 @@ def _wrap(graph: ir.Graph, members: Sequence[ir.Node], trips: int, number: int) 
         for use in [u for u in old.uses() if u.node not in inside]:
             use.node.replace_input_with(use.idx, new)
     body = ir.Graph([iteration, condition, *inner], [condition, *results], nodes=members, name=f"{LOOP}({number})")
-    counts = [_constant("tripCount", number, np.array(trips)), _constant("always", number, np.array(True))]
+    counts = [
+        nodes.constant(f"ConstValue___tripCount_{number}", trips), nodes.constant(f"ConstValue___always_{number}", True)
+    ]  # fmt: skip
     loop = nodes.make(
         "Loop", [*counts, *captured], outer, domain="", attributes={"body": body, "tripCountValue": trips}
     )
@@ -52,9 +53,3 @@ def _wrap(graph: ir.Graph, members: Sequence[ir.Node], trips: int, number: int) 
         graph.append(loop)
     else:
         graph.insert_before(following, loop)
-
-
-def _constant(name: str, number: int, array: np.ndarray) -> ir.Value:
-    value = nodes.source(f"ConstValue___{name}_{number}", "const", ir.DataType.from_numpy(array.dtype), ())
-    value.const_value = ir.tensor(array, name=value.name)
-    return value

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from patterns import GRAPHCORE, make_node, static_shape
 
+from .. import autodiff
 from ..model.structure import bodies
 from ..ops import Operator, facts
 
+GRADIENT = autodiff.NAME  # stands before the name of a tensor: its gradient
 BUILDER_NAME = "BuilderGraph_"  # in the name of a graph that no program has named
 CONTEXT = "execution_context"
 PASS = "pass"
@@ -67,6 +70,24 @@ def source(name: str, kind: str, dtype: ir.DataType | None, shape: Sequence[int]
     value = tensor(name, dtype=dtype, shape=shape)
     value.meta[KIND] = kind
     return value
+
+
+def constant(name: str, value: Any, dtype: Any = None) -> ir.Value:
+    """A constant tensor."""
+    array = np.asarray(value, dtype)
+    made = source(name, "const", ir.DataType.from_numpy(array.dtype), array.shape)
+    made.const_value = ir.tensor(array, name=name)
+    return made
+
+
+def kind(value: ir.Value | None) -> str | None:
+    """Whether a tensor without producer is a "stream", a "variable" or a "const"."""
+    return None if value is None else value.meta.get(KIND)
+
+
+def sources_read(graph: ir.Graph, wanted: str) -> list[ir.Value]:
+    """Tensors of one kind that the ops of a graph read, in the order in which they are first read."""
+    return list(dict.fromkeys(v for n in graph for v in n.inputs if v is not None and kind(v) == wanted))
 
 
 def attribute(node: ir.Node, name: str, default: Any = None) -> Any:

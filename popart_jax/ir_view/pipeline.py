@@ -62,9 +62,11 @@ def _recomputed_from(value: ir.Value, stage: int) -> list[ir.Value]:
 
 def _candidates(graph: ir.Graph) -> list[ir.Value]:
     """Streamed inputs, copies from other IPUs, and the activations that are not computed again."""
-    streams = {v: None for n in graph for v in n.inputs if v is not None and v.meta.get(nodes.KIND) == "stream"}
     forward = [n for n in graph if n.meta.get(nodes.PASS) == nodes.FORWARD]
-    return [*streams, *(o for n in forward if n.meta.get(nodes.RECOMPUTE_TYPE) != RECOMPUTE for o in n.outputs)]
+    return [
+        *nodes.sources_read(graph, "stream"),
+        *(o for n in forward if n.meta.get(nodes.RECOMPUTE_TYPE) != RECOMPUTE for o in n.outputs),
+    ]
 
 
 def _stage_of(value: ir.Value) -> int | None:

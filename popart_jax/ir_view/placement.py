@@ -74,7 +74,7 @@ def _homes(graph: ir.Graph) -> dict[ir.Value, tuple[int, int | None]]:
         if place is None:
             continue
         for value in node.inputs:
-            if value is not None and value.producer() is None and value.meta.get(nodes.KIND) != "const":
+            if value is not None and value.producer() is None and nodes.kind(value) != "const":
                 homes.setdefault(value, (place, number(node, STAGE)))
         for output in node.outputs:
             homes[output] = (place, number(node, STAGE))

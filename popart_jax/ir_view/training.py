@@ -33,7 +33,7 @@ def backward(graph: ir.Graph, facts: IrFacts) -> dict[ir.Value, ir.Value]:
 
 def _loss_gradient(graph: ir.Graph, loss: ir.Value, facts: IrFacts) -> ir.Value:
     """The loss scale: a constant, a streamed scalar, or the product with the automatic factor."""
-    name = f"Gradient___{loss.name}"
+    name = f"{nodes.GRADIENT}{loss.name}"
     optimizer = facts.optimizer
     if optimizer is None or optimizer.is_const(LOSS_SCALING, ""):
         return nodes.source(name, "const", loss.dtype, static_shape(loss))
@@ -60,7 +60,7 @@ def copy_statistics(graph: ir.Graph) -> set[ir.Value]:
             continue
         for position, output in ((3, 1), (4, 2)):
             variable = _behind_detach(node.inputs[position])
-            if variable is not None and variable.meta.get(nodes.KIND) == "variable":
+            if variable is not None and nodes.kind(variable) == "variable":
                 copied.add(variable)
                 updated = nodes.tensor(f"UpdatedVar___{variable.name}", variable)
                 meta = {nodes.PASS: nodes.UPDATE, nodes.CONTEXT: nodes.NORMAL}
@@ -88,4 +88,4 @@ def add_updates(graph: ir.Graph, facts: IrFacts, gradients: dict[ir.Value, ir.Va
 
 def variables_of(graph: ir.Graph) -> list[ir.Value]:
     """The variables some op reads, in the order of the model."""
-    return [v for v in graph.initializers.values() if v.meta.get(nodes.KIND) == "variable" and v.uses()]
+    return [v for v in graph.initializers.values() if nodes.kind(v) == "variable" and v.uses()]

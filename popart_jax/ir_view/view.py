@@ -32,7 +32,6 @@ from . import (
 from .facts import IrFacts
 from .forward import forward_graph
 
-GRADIENT = "Gradient___"
 CHECKPOINTS = ("Fwd0", "Fwd1", "Bwd0", "PreAlias", "MainLoops", "Final")  # stages that can be looked at
 Look = Callable[[str, ir.Graph], None]
 
@@ -91,7 +90,7 @@ def _make_training(
     gradients = {v.name: g for v, g in training.backward(graph, facts).items()}
     look("Bwd0", graph)
     copied = training.copy_statistics(graph)
-    needed = frozenset(f"{GRADIENT}{v.name}" for v in variables) | tied_gather.wanted(graph, facts)
+    needed = frozenset(f"{nodes.GRADIENT}{v.name}" for v in variables) | tied_gather.wanted(graph, facts)
     _prune(graph, facts, needed)
     log.extend(_sweep(graph, facts, protected | needed))
     _prune(graph, facts, needed)
@@ -101,7 +100,7 @@ def _make_training(
         assert loss is not None
         loss.meta[nodes.PASS] = nodes.FORWARD  # also when it yields a gradient as well
     trained = {
-        v: produced.get(f"{GRADIENT}{v.name}", gradients[v.name])
+        v: produced.get(f"{nodes.GRADIENT}{v.name}", gradients[v.name])
         for v in variables
         if v.name in gradients and v not in copied and nodes.is_float(v)
     }
@@ -147,7 +146,7 @@ def _sweep(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> patter
 
 
 def _protected(facts: IrFacts) -> frozenset[str]:
-    forward = {a.removeprefix(GRADIENT) for a in facts.anchors}
+    forward = {a.removeprefix(nodes.GRADIENT) for a in facts.anchors}
     scale = frozenset({"finalLossScale"}) if facts.options.automatic_loss_scaling else frozenset()
     return facts.anchors | forward | scale | (frozenset({facts.loss}) if facts.loss else frozenset())
 

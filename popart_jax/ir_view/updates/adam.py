@@ -26,12 +26,11 @@ def update(u: Updates, weight: ir.Value, gradient: ir.Value) -> None:
         u.scalar("adamBeta2", weight, B2),
         u.scalar("adamEps", weight, EPS, *([LOSS_SCALING] if u.optimizer.scaled_state else [])),
     ]
-    updater = nodes.tensor(f"AdamUpdater___{name}", weight)
     reads = weight if decays and not u.optimizer.l2 else None
-    u.emit("AdamUpdater", [reads, first, second, counter, *scalars], updater, weight=weight)
+    updater = u.emit("AdamUpdater", [reads, first, second, counter, *scalars], f"AdamUpdater___{name}", weight=weight)
     norms = _norms(u, weight, updater) if mode.startswith("Lamb") and u.optimizer.trust_ratio else [None, None]
     rates = [u.scalar("learningRate", weight, LR), u.scalar("maxWeightNorm", weight, NORM) if norms[0] else None]
-    u.emit("AdamVarUpdate", [weight, updater, *norms, *rates], u.updated(weight), weight=weight)
+    u.emit("AdamVarUpdate", [weight, updater, *norms, *rates], f"UpdatedVar___{name}", weight=weight)
     u.reset(weight)
 
 
@@ -52,23 +51,21 @@ def unscaled(u: Updates, weight: ir.Value, gradient: ir.Value, base: str, decays
 def moment(u: Updates, weight: ir.Value, step: ir.Value, prefix: str, kind: str, factor: ir.Value | None) -> ir.Value:
     """One running moment."""
     state = u.state(prefix, weight)
-    output = nodes.tensor(f"UpdatedVar___{state.name}", state)
-    return u.emit("Accumulate", [state, step, factor], output, weight=weight, attributes={"accumulationType": kind})
+    return u.emit(
+        "Accumulate", [state, step, factor], f"UpdatedVar___{state.name}", weight=weight, accumulationType=kind
+    )
 
 
 def _counted(u: Updates, weight: ir.Value) -> ir.Value:
     state = u.state("Step___", weight, shape=(), dtype=FLOAT)
     output = nodes.tensor(f"UpdatedVar___{state.name}", state)
-    return u.emit(
-        "Accumulate", [state, None], output, weight=weight, attributes={"accumulationType": "Add", "factor": 1.0}
-    )
+    return u.emit("Accumulate", [state, None], output, weight=weight, accumulationType="Add", factor=1.0)
 
 
 def _norms(u: Updates, weight: ir.Value, updater: ir.Value) -> list[ir.Value]:
     """Squared norms of the weight and of its update direction."""
     pairs = (("LambR1Sq___", weight), ("LambR2Sq___", updater))
-    outputs = [nodes.tensor(f"{prefix}{weight.name}", dtype=FLOAT, shape=()) for prefix, _ in pairs]
     return [
-        u.emit("LambSquare", [source], output, weight=weight)
-        for (_, source), output in zip(pairs, outputs, strict=True)
+        u.emit("LambSquare", [v], nodes.tensor(f"{prefix}{weight.name}", dtype=FLOAT, shape=()), weight=weight)
+        for prefix, v in pairs
     ]

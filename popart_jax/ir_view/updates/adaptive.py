@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from .. import nodes
 from .adam import moment, unscaled
 from .common import Updates
 
@@ -19,18 +18,19 @@ def update(u: Updates, weight: ir.Value, gradient: ir.Value) -> None:
     alpha, eps = u.scalar("adaptiveAlpha", weight, ALPHA), u.scalar("adaptiveEps", weight, EPS)
     kind = "DampenedAddSquare" if mode == "AdaGrad" else "MovingAverageSquare"
     first = moment(u, weight, step, "Accl1___", kind, None if mode == "AdaGrad" else alpha)
-    updater = nodes.tensor(f"AdaptiveUpdater___{name}", weight)
+    direction = f"AdaptiveUpdater___{name}"
     if mode == "AdaDelta":
-        u.emit("AdaDeltaUpdater", [step, first, u.state("Accl2___", weight), eps], updater, weight=weight)
+        second = u.state("Accl2___", weight)
+        updater = u.emit("AdaDeltaUpdater", [step, first, second, eps], direction, weight=weight)
         moment(u, weight, updater, "Accl2___", "MovingAverageSquare", alpha)
     else:
         centre = moment(u, weight, step, "Accl2___", "MovingAverage", alpha) if mode == "CenteredRMSProp" else None
-        u.emit("RMSPropUpdater", [step, first, centre, eps], updater, weight=weight)
+        updater = u.emit("RMSPropUpdater", [step, first, centre, eps], direction, weight=weight)
     if name in u.optimizer.momentum:
         updater = moment(u, weight, updater, "Accl3___", "MovingAverage", u.scalar("adaptiveMomentum", weight, MM))
     scalars = [
         u.scalar("learningRate", weight, LR),
         u.scalar("weightDecay", weight, WD) if decays and not u.optimizer.l2 else None,
     ]
-    u.emit("ScaledVarUpdate", [weight, updater, *scalars], u.updated(weight), weight=weight)
+    u.emit("ScaledVarUpdate", [weight, updater, *scalars], f"UpdatedVar___{name}", weight=weight)
     u.reset(weight)

@@ -63,18 +63,10 @@ def _clip_group(u: Updates, index: int, group: ClipGroup, points: dict[str, Poin
     for name in names:
         output = nodes.tensor(f"GlobalNorm___{index}__square__{name}", dtype=FLOAT, shape=())
         squares.append(
-            u.emit(
-                "ReduceSumSquare",
-                [points[name][0]],
-                output,
-                weight=weights[name],
-                domain="",
-                attributes={"keepdims": 0},
-            )
+            u.emit("ReduceSumSquare", [points[name][0]], output, weight=weights[name], domain="", keepdims=0)
         )
     scalars = [nodes.tensor(n, dtype=FLOAT, shape=()) for n in _names(index)]
-    limit = nodes.source(f"ConstValue___maxNorm_{index}", "const", FLOAT, ())
-    limit.const_value = ir.tensor(np.array(group.max_norm, np.float32), name=limit.name)
+    limit = nodes.constant(f"ConstValue___maxNorm_{index}", group.max_norm, np.float32)
     total, norm, largest, factor = scalars
     u.emit("Sum", squares, total, weight=first, domain="")
     u.emit("Sqrt", [total], norm, weight=first, domain="")

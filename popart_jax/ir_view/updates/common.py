@@ -48,21 +48,20 @@ class Updates:
         self,
         op_type: str,
         inputs: Sequence[ir.Value | None],
-        output: ir.Value,
+        output: ir.Value | str,
         *,
         weight: ir.Value,
         context: str | None = None,
-        attributes: dict[str, Any] | None = None,
         domain: str = nodes.GRAPHCORE,
+        **attributes: Any,
     ) -> ir.Value:
-        """Append one update op, placed with the first reader of the weight."""
+        """Append one update op, placed with the first reader of the weight; a named output has the weight's type."""
+        result = nodes.tensor(output, weight) if isinstance(output, str) else output
         reader = next((n for n in weight.consumers() if n.meta.get(nodes.PASS) == nodes.FORWARD), None)
         meta = {nodes.PASS: nodes.UPDATE, nodes.CONTEXT: context or self.outer}
-        node = nodes.make(
-            op_type, inputs, [output], like=reader, attributes=attributes, domain=domain, name="", meta=meta
-        )
+        node = nodes.make(op_type, inputs, [result], like=reader, attributes=attributes, domain=domain, meta=meta)
         self.graph.append(node)
-        return output
+        return result
 
     def state(
         self, prefix: str, weight: ir.Value, shape: Sequence[int] | None = None, dtype: ir.DataType | None = None
@@ -112,9 +111,7 @@ class Updates:
             "__collectiveReplicaGrouping": self.options.grouping(weight.name or ""),
         }
         output = nodes.tensor(name, gradient)
-        return self.emit(
-            "ReplicatedAllReduce", [gradient], output, weight=weight, context=context, attributes=attributes
-        )
+        return self.emit("ReplicatedAllReduce", [gradient], output, weight=weight, context=context, **attributes)
 
     def is_shared(self, weight: ir.Value) -> bool:
         """Whether several replicas have the same value."""
@@ -128,12 +125,11 @@ class Updates:
         accumulator = self.state("Accum___", weight)
         mean = self.options.mean_reduction and self.options.running_mean
         counter = self.counter() if mean else None
-        single = not self.is_shared(weight)
-        total = nodes.tensor(final if single else f"UpdatedVar___Accum___{weight.name}", accumulator)
-        kind = {"accumulationType": "Mean" if mean else "Add"}
-        self.emit(
-            "Accumulate", [accumulator, gradient, counter], total, weight=weight, context=nodes.NORMAL, attributes=kind
-        )
+        name = f"UpdatedVar___Accum___{weight.name}" if self.is_shared(weight) else final
+        total = self.emit(
+            "Accumulate", [accumulator, gradient, counter], name, weight=weight, context=nodes.NORMAL,
+            accumulationType="Mean" if mean else "Add",
+        )  # fmt: skip
         return self.reduced(total, weight, final, nodes.OUTER)
 
     def counter(self) -> ir.Value:
@@ -147,9 +143,4 @@ class Updates:
         """Zero the accumulator for the next batch; the running mean overwrites it instead."""
         if self.options.accumulate and not (self.options.mean_reduction and self.options.running_mean):
             accumulator = self.state(prefix, weight)
-            output = nodes.tensor(f"Zeroed___{accumulator.name}", accumulator)
-            self.emit("AccumulatorZero", [accumulator], output, weight=weight)
-
-    def updated(self, weight: ir.Value) -> ir.Value:
-        """The weight after the update, as a tensor of its own name."""
-        return nodes.tensor(f"UpdatedVar___{weight.name}", weight)
+            self.emit("AccumulatorZero", [accumulator], f"Zeroed___{accumulator.name}", weight=weight)
