@@ -39,168 +39,55 @@ For code on top of this package (`popxl_addons`)
 from __future__ import annotations
 
 from . import dtypes as dtypes
-from .context import (
-    gcg as gcg,
-)
-from .context import (
-    get_current_graph as get_current_graph,
-)
-from .context import (
-    get_ir as get_ir,
-)
-from .context import (
-    get_main_graph as get_main_graph,
-)
-from .context import (
-    gir as gir,
-)
-from .context import (
-    gmg as gmg,
-)
-from .context import (
-    in_sequence as in_sequence,
-)
-from .context import (
-    io_tiles as io_tiles,
-)
-from .context import (
-    ipu as ipu,
-)
-from .context import (
-    name_scope as name_scope,
-)
+from .context import gcg, get_current_graph, get_ir, get_main_graph, gir, gmg, in_sequence, io_tiles, ipu, name_scope
 from .dtypes import (
-    bool as bool,
+    bool,
+    complex64,
+    complex128,
+    double,
+    dtype,
+    float,
+    float8_143,
+    float8_152,
+    float16,
+    float32,
+    float64,
+    half,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
 )
-from .dtypes import (
-    complex64 as complex64,
-)
-from .dtypes import (
-    complex128 as complex128,
-)
-from .dtypes import (
-    double as double,
-)
-from .dtypes import (
-    dtype as dtype,
-)
-from .dtypes import (
-    float as float,
-)
-from .dtypes import (
-    float8_143 as float8_143,
-)
-from .dtypes import (
-    float8_152 as float8_152,
-)
-from .dtypes import (
-    float16 as float16,
-)
-from .dtypes import (
-    float32 as float32,
-)
-from .dtypes import (
-    float64 as float64,
-)
-from .dtypes import (
-    half as half,
-)
-from .dtypes import (
-    int8 as int8,
-)
-from .dtypes import (
-    int16 as int16,
-)
-from .dtypes import (
-    int32 as int32,
-)
-from .dtypes import (
-    int64 as int64,
-)
-from .dtypes import (
-    uint8 as uint8,
-)
-from .dtypes import (
-    uint16 as uint16,
-)
-from .dtypes import (
-    uint32 as uint32,
-)
-from .dtypes import (
-    uint64 as uint64,
-)
-from .graph import Graph as Graph
-from .ir import Ir as Ir
-from .module import Module as Module
-from .random_seed import create_seeds as create_seeds
-from .remote_buffer import RemoteBuffer as RemoteBuffer
-from .remote_buffer import remote_buffer as remote_buffer
-from .replica_grouping import ReplicaGrouping as ReplicaGrouping
-from .streams import (
-    DeviceToHostStream as DeviceToHostStream,
-)
-from .streams import (
-    HostToDeviceStream as HostToDeviceStream,
-)
-from .streams import (
-    d2h_stream as d2h_stream,
-)
-from .streams import (
-    h2d_stream as h2d_stream,
-)
+from .graph import Graph
+from .ir import Ir
+from .module import Module
+from .random_seed import create_seeds
+from .remote_buffer import RemoteBuffer, remote_buffer
+from .replica_grouping import ReplicaGrouping
+from .streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
 from .tensor import (
-    Tensor as Tensor,
+    Tensor,
+    TensorByRef,
+    TensorSpec,
+    constant,
+    graph_input,
+    graph_output,
+    remote_replica_sharded_variable,
+    remote_variable,
+    replica_sharded_buffer,
+    replica_sharded_variable,
+    variable,
 )
-from .tensor import (
-    TensorByRef as TensorByRef,
-)
-from .tensor import (
-    TensorSpec as TensorSpec,
-)
-from .tensor import (
-    constant as constant,
-)
-from .tensor import (
-    graph_input as graph_input,
-)
-from .tensor import (
-    graph_output as graph_output,
-)
-from .tensor import (
-    remote_replica_sharded_variable as remote_replica_sharded_variable,
-)
-from .tensor import (
-    remote_variable as remote_variable,
-)
-from .tensor import (
-    replica_sharded_buffer as replica_sharded_buffer,
-)
-from .tensor import (
-    replica_sharded_variable as replica_sharded_variable,
-)
-from .tensor import (
-    variable as variable,
-)
-from .tensorlocation import (
-    ExecutionContext as ExecutionContext,
-)
-from .tensorlocation import (
-    ReplicatedTensorSharding as ReplicatedTensorSharding,
-)
-from .tensorlocation import (
-    TensorLocation as TensorLocation,
-)
-from .tensorlocation import (
-    TensorStorage as TensorStorage,
-)
-from .tensorlocation import (
-    TileSet as TileSet,
-)
+from .tensorlocation import ExecutionContext, ReplicatedTensorSharding, TensorLocation, TensorStorage, TileSet
 
 # isort: split
 from . import ops as ops
 from . import transforms as transforms
-from .session import Session as Session
+from .session import Session
 
 __all__ = [
     "DeviceToHostStream",
