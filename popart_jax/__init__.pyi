@@ -76,6 +76,7 @@ from .errors import poplar_unrecoverable_runtime_error as poplar_unrecoverable_r
 from .errors import poplibs_exception as poplibs_exception
 from .functions import save as save
 from .functions import to_jax as to_jax
+from .limits import limits as limits
 from .loggers import Logger as Logger
 from .loggers import getLogger as getLogger
 from .model.debug import DebugContext as DebugContext

@@ -19,7 +19,7 @@ from ..model.op_names import describe
 from ..ops.operator import Trait
 from ..ops.options import DEFAULTS, OperatorOptions
 from ..ops.registry import facts
-from . import op_trace, operand_types, rounding, static
+from . import op_trace, operand_types, rounding, sizes, static
 from .attributes import array, keywords
 from .bounds import FILL, SIZE
 from .effects import Cell, Program, Storage, settle
@@ -247,6 +247,8 @@ def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     has_bodies = any(isinstance(v, Body) for v in kwargs.values())
     kwargs.update((name, _fact(what, step, walk)) for name, what in lowering.context.items())
     with jax.named_scope(f"onnx[{label(node)}]"):
+        if not has_bodies and sizes.may_be_large(operands, kwargs):
+            sizes.check_before(node, lowering.fn, _trim(operands), kwargs, lowering.is_static)
         if folded and not has_bodies:
             results = static.fold(lowering.fn, operands, kwargs)
         else:
@@ -254,7 +256,9 @@ def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
                 static.refuse_wide(node, operands, lowering.is_static)
             compute, memo = partial(_computed, step, walk, _trim(operands), kwargs), walk.settings.memo
             results = compute() if memo is None else memo.results(lowering, operands, kwargs, compute)
-    return results if isinstance(results, tuple) else (results,)
+    made = results if isinstance(results, tuple) else (results,)
+    sizes.check_results(node, made)
+    return made
 
 
 def _computed(step: Step, walk: Walk, operands: list[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import InlinePass
 
 from ..errors import popart_exception
+from ..limits import limits
 from .classic import without_maps
 from .external import check_external, check_numbers, is_external
 from .initializers import check_tensors
@@ -60,11 +61,35 @@ def inline(model: ir.Model) -> None:
         A function that calls itself, or one that does not fit to its call.
     """
     if model.functions:
+        limits.check_nodes(_inlined_nodes(model), "With its functions inlined the model has")
         _share_opsets(model)
         try:
             InlinePass()(model)
         except Exception as err:
             raise popart_exception(f"The model's functions can't be inlined: {_innermost(err)}") from err
+
+
+def _inlined_nodes(model: ir.Model) -> int:
+    """Nodes that inlining will make, counted without making them; 0 where functions call one another in a circle."""
+    counts: dict[ir.OperatorIdentifier, int] = {}
+    pending: list[ir.OperatorIdentifier] = []
+
+    def count(nodes: Iterable[ir.Node]) -> int:
+        return sum(counts.get(n.op_identifier(), 1) for n in ir.traversal.RecursiveGraphIterator(nodes))  # pyright: ignore[reportArgumentType]
+
+    for start in model.functions:
+        pending.append(start)
+        depth = 0
+        while pending and depth <= len(model.functions) ** 2:
+            name, depth = pending[-1], depth + 1
+            called = {n.op_identifier() for n in ir.traversal.RecursiveGraphIterator(model.functions[name])}
+            missing = [c for c in called if c in model.functions and c not in counts]
+            if missing and len(pending) <= len(model.functions):
+                pending.append(missing[0])
+                continue
+            counts[name] = count(model.functions[name])
+            pending.pop()
+    return count(model.graph)
 
 
 def _share_opsets(model: ir.Model) -> None:

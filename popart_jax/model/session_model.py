@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from ..errors import popart_exception
+from ..limits import limits
 from .branches import bind_branch_inputs
 from .external import is_external, locate, read_external
 from .initializers import check_initializers, check_tensors
@@ -72,11 +73,25 @@ def read_session_model(
     check_signatures(model, strict=False)
     bind_branch_inputs(model.graph)
     settle_input_shapes(model.graph, shapes)
+    check_input_sizes(model.graph)
     add_prints(model, os.environ.get(_PRINT_VARIABLE, "").split())
     state = _take_optimizer_state(model.graph)
     drop_unused_initializers(model.graph)
     load_external(model.graph, proto)
     return SessionModel(lean, model, state)
+
+
+def check_input_sizes(graph: ir.Graph) -> None:
+    """Refuse inputs of which one alone is larger than the limit.
+
+    Raises
+    ------
+    popart_exception
+        See `limits`.
+    """
+    for value in graph.inputs:
+        if value.shape is not None and value.dtype is not None and all(isinstance(d, int) for d in value.shape):
+            limits.check_size(value.shape.numpy(), value.dtype.itemsize, f"Input '{value.name}'")
 
 
 def add_prints(model: ir.Model, names: list[str]) -> None:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import popart_exception
+from ..limits import limits
 from .arrays import Array, device_dtype, onnx_dtype
 from .operator import FOLDS, WIDE_RESULT, operator
 from .registry import Static, lowers
@@ -70,7 +71,9 @@ def constant_of_shape(shape: Static, /, *, value: Any = None) -> np.ndarray:
     if value is not None and np.size(value) != 1:
         raise popart_exception(f"ConstantOfShape: value must have one element, got shape {list(np.shape(value))}")
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
-    return np.broadcast_to(fill, tuple(int(d) for d in shape))
+    sizes = tuple(int(d) for d in shape)
+    limits.check_size(sizes, fill.dtype.itemsize, "ConstantOfShape: a result")
+    return np.broadcast_to(fill, sizes)
 
 
 operator("EyeLike", gradients=(), ranks="input 2")
@@ -97,4 +100,5 @@ def range_(start: Static, limit: Static, delta: Static, /, *, stash_type: int = 
     wide = onnx_dtype(stash_type) if kind.itemsize == 2 and kind.kind not in "iu" else kind
     first, last, step = (v.astype(wide) for v in (first, last, step))
     count = max(int(np.ceil((last - first) / step)), 0)
+    limits.check_size((count,), kind.itemsize, "Range: a result")
     return (first + np.arange(count).astype(wide) * step).astype(kind)

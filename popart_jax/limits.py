@@ -1,0 +1,120 @@
+"""How large a model may get before it is refused: `popart_jax.limits`.
+
+Sizes are counted in exact integers before anything is allocated, so that a model that asks for too much is an error and
+not the end of the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from .errors import popart_exception
+
+_NODES = 2_000_000
+
+
+@cache
+def _machine_memory() -> int:
+    """Bytes of main memory; 64 GiB where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 1 << 36
+
+
+def free_memory() -> int:
+    """Bytes that can be had now; the memory of the machine where the system does not tell."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            found = next((line for line in file if line.startswith("MemAvailable")), "")
+        return int(found.split()[1]) << 10
+    except (OSError, IndexError, ValueError):
+        return _machine_memory()
+
+
+class Limits:
+    """What one model may use.
+
+    Attributes
+    ----------
+    memory : int
+        Bytes of one tensor; by default the memory of the machine.
+    nodes : int
+        Nodes of a graph after functions are inlined; by default two million.
+
+    Examples
+    --------
+    >>> with limits.set(memory=1 << 20):
+    ...     limits.check_size((1024, 1024), 4, "a matrix")
+    Traceback (most recent call last):
+    popart_jax.errors.popart_exception: a matrix of shape [1024, 1024] needs 4.19 MB; the limit is 1.05 MB.
+      fix: raise popart_jax.limits.memory (bytes), or make the tensor smaller.
+    """
+
+    def __init__(self) -> None:
+        self._memory: int | None = None
+        self.nodes = _NODES
+
+    @property
+    def memory(self) -> int:
+        """Bytes of one tensor."""
+        return _machine_memory() if self._memory is None else self._memory
+
+    @memory.setter
+    def memory(self, value: int) -> None:
+        self._memory = int(value)
+
+    @contextlib.contextmanager
+    def set(self, *, memory: int | None = None, nodes: int | None = None) -> Iterator[None]:
+        """Other limits inside a `with` block."""
+        before = self._memory, self.nodes
+        self._memory = self._memory if memory is None else memory
+        self.nodes = self.nodes if nodes is None else nodes
+        try:
+            yield
+        finally:
+            self._memory, self.nodes = before
+
+    def check_size(self, shape: Sequence[int], item_size: float, what: str, most: int | None = None) -> None:
+        """Refuse a tensor that is larger than the limit, or than `most` bytes, which is what is free now.
+
+        Raises
+        ------
+        popart_exception
+            With the shape and both numbers.
+        """
+        size = math.prod(map(int, shape)) * item_size
+        limit = self.memory if most is None else most
+        if size > limit:
+            raise popart_exception(
+                f"{what} of shape {list(shape)} needs {_shown(size)}; the limit is {_shown(limit)}.\n"
+                "  fix: raise popart_jax.limits.memory (bytes), or make the tensor smaller."
+            )
+
+    def check_nodes(self, count: int, what: str) -> None:
+        """Refuse a graph with more nodes than the limit.
+
+        Raises
+        ------
+        popart_exception
+            With both numbers.
+        """
+        if count > self.nodes:
+            raise popart_exception(
+                f"{what} {count:.3g} nodes; the limit is {self.nodes}.\n  fix: raise popart_jax.limits.nodes."
+            )
+
+
+def _shown(size: float) -> str:
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} EB"
+
+
+limits = Limits()

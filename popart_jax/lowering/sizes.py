@@ -1,0 +1,93 @@
+"""Sizes of results, looked at before a node runs where they may be large, and after it in any case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import onnx_ir as ir
+
+from .._compat.jax import Tracer
+from ..limits import free_memory, limits
+from .resolve import label
+
+_LARGE_NUMBER = 1 << 16  # a size among attributes or constants that is worth a look
+_LARGE_OPERANDS = 1 << 20  # elements
+_SHAPE_RANK = 1  # operands that hold sizes are vectors
+_MOST_SIZES = 64
+
+
+def may_be_large(operands: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a node has large operands, or a large whole number among attributes and constants."""
+    count = 0
+    for x in operands:
+        if isinstance(x, (jax.Array, np.ndarray)) and not isinstance(x, Tracer):
+            count += x.size
+            if _holds_sizes(x) and int(np.max(x)) >= _LARGE_NUMBER:
+                return True
+    return count >= _LARGE_OPERANDS or any(_is_large(v) for v in kwargs.values())
+
+
+def _holds_sizes(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.ndim <= _SHAPE_RANK and x.dtype.kind in "iu" and 0 < x.size < _MOST_SIZES
+
+
+def _is_large(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return len(value) < _MOST_SIZES and any(map(_is_large, value))
+    return isinstance(value, int) and value >= _LARGE_NUMBER
+
+
+def check_before(
+    node: ir.Node,
+    fn: Callable[..., Any],
+    operands: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    is_static: Callable[[int], bool],
+) -> None:
+    """Work out the shapes of the results alone and refuse those beyond the limit.
+
+    Raises
+    ------
+    popart_exception
+        See `limits`. Whatever else is wrong shows when the node runs.
+    """
+    moving = [i for i, x in enumerate(operands) if not is_static(i) and _is_plain(x)]
+
+    def of(*values: Any) -> Any:
+        given = dict(zip(moving, values, strict=True))
+        return fn(*(given.get(i, x) for i, x in enumerate(operands)), **kwargs)
+
+    try:
+        results = jax.eval_shape(of, *(jax.ShapeDtypeStruct(np.shape(operands[i]), operands[i].dtype) for i in moving))
+    except Exception as err:
+        if "limits.memory" in str(err):
+            raise
+        return
+    at_once = not any(isinstance(x, Tracer) for x in operands)
+    most = min(limits.memory, free_memory() // 4) if at_once else limits.memory
+    check_results(node, results if isinstance(results, tuple) else (results,), most)
+
+
+def _is_plain(x: Any) -> bool:
+    return isinstance(x, (jax.Array, np.ndarray, np.generic)) and x.dtype.kind in "biufcV"
+
+
+def check_results(node: ir.Node, results: Sequence[Any], most: int | None = None) -> None:
+    """Refuse results beyond the limit (or `most` bytes).
+
+    Raises
+    ------
+    popart_exception
+        See `limits`.
+    """
+    most = limits.memory if most is None else most
+    for result in results:
+        shape = getattr(result, "shape", ())
+        dtype = getattr(result, "dtype", None)
+        if len(shape) and dtype is not None and math.prod(shape) * dtype.itemsize > most:
+            what = f"A result of node '{label(node)}' ({node.op_type})"
+            limits.check_size(shape, dtype.itemsize, what, most)
