@@ -1,12 +1,13 @@
 """Graphs to JAX functions: the interpreter, trace-time values, subgraphs.
 
-Modules are imported when a name of ``__init__.pyi`` is used. The operators that run graphs are translated here, in
-`control`; the table of operators is told so when this package is imported.
+Modules are imported when a name of ``__init__.pyi`` is used. The operators that run graphs are translated in
+`control`, those that the passes write in `kernels`; the table of operators is told so when this package is imported.
 """
 
 import lazy_loader as _lazy
 
 from ..ops.registry import add_package as _add_package
+from . import kernels as _kernels
 
 __getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
 
@@ -17,3 +18,4 @@ _add_package(
         "popxl": {"popxl": "Call If Loop Vjp"},
     },
 )
+_add_package(f"{__name__}.kernels", {_kernels.DOMAIN: _kernels.MODULES})

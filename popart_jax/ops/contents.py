@@ -125,11 +125,6 @@ MODULES: Mapping[str, Mapping[str, str]] = {
         """,
         "microsoft.vision": "ConvTransposeWithDynamicPads CropAndResize UnfoldTensor",
     },
-    "popart_jax": {
-        "channels_last": (
-            "AveragePool BatchNormalization ChannelAffine Conv ConvTranspose GlobalAveragePool MaxPool SharedRelu"
-        ),
-    },
     "popxl": {
         "popxl.arithmetic": """
             Accumulate AccumulatorScale AdamUpdater AdamVarUpdate ArgMax ArgMin CastThenPow2Scale ConvFlipWeights

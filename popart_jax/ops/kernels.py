@@ -10,19 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-import jax
-
 _PLAIN: ContextVar[bool] = ContextVar("plain_operators", default=False)
 
 
 def plain() -> bool:
     """Whether plain operators are asked for; read while tracing."""
     return _PLAIN.get()
-
-
-def for_cpu() -> bool:
-    """Whether forms are wanted that only XLA:CPU needs."""
-    return not plain() and jax.default_backend() == "cpu"
 
 
 @contextmanager

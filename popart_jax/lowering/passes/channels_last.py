@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from ...ops.contents import MODULES
 from ...ops.operator import Trait
 from ...ops.registry import Lowering, facts, resolve
+from ..kernels import DOMAIN, MODULES
 
-DOMAIN = "popart_jax"
 _DOMAINS = ("", "ai.onnx", "ai.graphcore", DOMAIN)
 _RANKS = (3, 4, 5)
 _LARGE = 1 << 16  # elements
@@ -218,7 +217,7 @@ def _concat(rewriter: _Rewriter, node: ir.Node) -> None:
         _same(rewriter, node, list(operands), [ir.AttrInt64("axis", axis)], common)
 
 
-_TRANSLATED = frozenset(op for ops in MODULES[DOMAIN].values() for op in ops.split())
+_TRANSLATED = frozenset(op for ops in MODULES.values() for op in ops.split())
 
 
 def _translation(node: ir.Node) -> Lowering:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from .channels_last import DOMAIN, take_over
+from ..kernels import DOMAIN
+from .channels_last import take_over
 
 
 def share_relus(graph: ir.Graph) -> bool:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .two_way import two_way
+from ...ops.two_way import two_way
 
 Pads = tuple[tuple[int, int], ...]
 Layout = tuple[str, str, str]

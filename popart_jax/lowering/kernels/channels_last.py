@@ -13,16 +13,16 @@ from operator import add
 import jax
 import jax.numpy as jnp
 
+from ...ops.convolution import check_transposed, popart_padding, transposed
+from ...ops.normalization import normalise, train_batch_norm
+from ...ops.operator import ELEMENTWISE, operator
+from ...ops.pooling import _counts, max_pool_values, window_sum
+from ...ops.registry import OutputCount, lowers
+from ...ops.windows import Window, taps, window
+from . import DOMAIN
 from .canonical_convolution import canonical_transposed
-from .convolution import check_transposed, popart_padding, transposed
-from .convolution_forms import convolution
-from .normalization import normalise, train_batch_norm
-from .operator import ELEMENTWISE, operator
-from .pooling import _counts, max_pool_values, window_sum
-from .registry import OutputCount, lowers
-from .windows import Window, taps, window
+from .convolution import convolution
 
-DOMAIN = "popart_jax"
 _MANY_TAPS = 64
 
 
@@ -94,6 +94,7 @@ def _depthwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
 
 @lowers("MaxPool", domain=DOMAIN)
 def max_pool(x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=(), pads=(), storage_order=0, strides=()):
+    """Maxima of the windows."""
     win = window(x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     return max_pool_values(x, with_channels(win, x.shape[-1]))
 
@@ -102,6 +103,7 @@ def max_pool(x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=()
 def average_pool(
     x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, count_include_pad=0, dilations=(), pads=(), strides=()
 ):
+    """Means of the windows."""
     win = window(x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     counts = _counts(x.shape[1:-1], win, count_include_pad)
     return window_sum(x, with_channels(win, x.shape[-1])) / jnp.asarray(counts, x.dtype)[..., None]
@@ -109,6 +111,7 @@ def average_pool(
 
 @lowers("GlobalAveragePool", domain=DOMAIN)
 def global_average_pool(x, /):
+    """Means over the spatial dimensions."""
     return x.mean(tuple(range(1, x.ndim - 1)), keepdims=True)
 
 

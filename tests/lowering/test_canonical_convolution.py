@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from popart_jax.ops.canonical_convolution import canonical_convolution, canonical_transposed
+from popart_jax.lowering.kernels.canonical_convolution import canonical_convolution, canonical_transposed
 
 
 def agree(ours, theirs, *operands):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from jax import lax
 
+from popart_jax.lowering.kernels.convolution import block_diagonal, convolution, merged
 from popart_jax.ops import kernels
-from popart_jax.ops.convolution_forms import block_diagonal, convolution, merged
 
 CASES = {
     "few groups": ((2, 9, 8, 6), (3, 3, 3, 8), 2, (1, 1), ((1, 1), (1, 1)), (1, 1)),
