@@ -90,9 +90,8 @@ class GraphUnderConstruction:
         version: int | None = None,
         inferred: bool = True,
         api: str = "",
-        shaped: bool = True,
     ) -> list[str]:
-        """Add a node and return the names of its outputs; not `shaped`, their shapes stay unknown.
+        """Add a node and return the names of its outputs.
 
         Raises
         ------
@@ -114,15 +113,15 @@ class GraphUnderConstruction:
         self._graph.append(node)
         self._changes += 1
         if inferred:
-            self._infer(node, opset, shaped)
+            self._infer(node, opset)
         names = [v.name or "" for v in node.outputs]
         record_node(node, context, inputs, names, attributes, api)
         return names
 
-    def _infer(self, node: ir.Node, opset: int, shaped: bool) -> None:
+    def _infer(self, node: ir.Node, opset: int) -> None:
         """Infer the types of a new node's outputs; one that is refused does not stay in the model."""
         try:
-            infer(node, opset, shaped=shaped)
+            infer(node, opset)
         except popart_exception:
             self._graph.remove(node)
             for value in node.outputs:

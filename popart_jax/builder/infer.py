@@ -62,8 +62,8 @@ def tensor_info(value: ir.Value) -> _TensorInfoCore | None:
     return None if dtype is None or shape is None else _TensorInfoCore(element_type(dtype).data_type, list(shape))
 
 
-def infer(node: ir.Node, version: int, *, shaped: bool = True) -> None:
-    """Enter types and shapes of the node's outputs, where they follow from the inputs; types alone if not `shaped`.
+def infer(node: ir.Node, version: int) -> None:
+    """Enter types and shapes of the node's outputs, where they follow from the inputs.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def infer(node: ir.Node, version: int, *, shaped: bool = True) -> None:
                 f"'{value.name}': "
                 "dimensions cannot be negative"
             )
-        set_type(value, dtype, shape if shaped else None)
+        set_type(value, dtype, shape)
 
 
 def _types(node: ir.Node, version: int) -> Sequence[Type]:

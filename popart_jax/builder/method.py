@@ -81,8 +81,6 @@ class Method:
         Limit of num_outputs, where the operator has one.
     write : callable or None
         Changes the parts of the node where its attributes are not simply the arguments.
-    shaped : bool
-        Whether the shapes of the outputs are known while building.
     bodies : BodyTypes or None
         For operators that hold a graph: how types pass through it.
     """
@@ -94,7 +92,6 @@ class Method:
     outputs: int | str
     most_outputs: int | None = None
     write: Callable[[NodeParts], None] | None = None
-    shaped: bool = True
     bodies: BodyTypes | None = None
 
     @property

@@ -77,7 +77,6 @@ def _call(builder: OperatorSet, method: Method, values: dict[str, Any]) -> Any:
             domain="" if method.domain == "ai.onnx" else method.domain,
             version=version,
             api=method.name,
-            shaped=method.shaped,
         )
     if method.outputs == 0:
         return None

@@ -22,7 +22,7 @@ def _graphcore() -> dict[str, list[Method]]:
     found: dict[str, list[Method]] = {}
     for op, declared in builder_methods().items():
         for one in declared:
-            method = replace(_parse(one.signature, op), write=one.write, shaped=one.shaped, bodies=one.bodies)
+            method = replace(_parse(one.signature, op), write=one.write, bodies=one.bodies)
             found.setdefault(method.name, []).append(method)
     return found
 

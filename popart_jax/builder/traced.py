@@ -19,7 +19,7 @@ def traced(node: Description) -> Sequence[Type]:
     -------
     sequence of (element type, shape)
         Empty where an input is not known or the operator refuses its inputs: that is told when a session is made.
-        Where sizes of an input are not known, shapes of the outputs are not either.
+        Without shapes where sizes of an input are not known, or where the session decides.
     """
     operands = [x for x in node.operands if x is not None]
     if not node.outputs or any(x.dtype is None or x.sizes is None for x in operands):
@@ -29,8 +29,15 @@ def traced(node: Description) -> Sequence[Type]:
     except (popart_exception, poplibs_exception) as err:
         module_logger("builder").info("The types of the results of %s are not known: %s", node.op, err)
         return ()
-    sized = all(x.type[1] is not None for x in operands)
+    sized = all(x.type[1] is not None for x in operands) and _has_shape(node)
     return found if sized else [(dtype, None) for dtype, _ in found]
+
+
+def _has_shape(node: Description) -> bool:
+    """Whether nothing but the node decides the shapes of its results."""
+    from ..ops.builder_methods import methods_of
+
+    return node.domain != "ai.graphcore" or all(method.shaped for method in methods_of(node.op))
 
 
 def _trace(node: Description) -> Sequence[Type]:

@@ -334,6 +334,30 @@ def test_a_builder_alone_does_not_import_jax():
     assert done.stdout.strip() == "False"
 
 
+NEW_OPERATOR = """
+import jax.numpy as jnp
+from popart_jax import Builder
+from popart_jax.ops import lowers
+from popart_jax.ops.builder_methods import builder_method
+
+builder_method("Halves", "halves(args, axis:int=0) -> 2")
+
+@lowers("Halves", domain="ai.graphcore")
+def halves(x, /, *, axis=0):
+    return tuple(jnp.split(x, 2, axis))
+
+builder = Builder()
+x = builder.addInputTensor("FLOAT", [4, 6])
+first, second = builder.aiGraphcore.halves([x], axis=1)
+print(builder.getTensorShape(second), "halves" in dir(builder.aiGraphcore))
+"""
+
+
+def test_a_new_operator_declares_its_method_beside_its_translation():
+    done = subprocess.run([sys.executable, "-c", NEW_OPERATOR], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[4, 3] True"
+
+
 def test_sequences_have_no_shape():
     builder = Builder(opsets={"ai.onnx": 11, "ai.graphcore": 1})
     x = builder.addInputTensor("FLOAT", [2, 3], "x")
