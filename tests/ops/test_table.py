@@ -48,6 +48,15 @@ def _registered_elsewhere(rows: Iterable[Lowering]) -> bool:
     return all(m.startswith(("tests.", "__main__", "popart_jax.popxl_addons.")) for m in modules)
 
 
+def test_the_page_shows_the_facts_of_every_operator() -> None:
+    """In a process of its own: other tests declare operators."""
+    code = "import runpy, sys\nprint(runpy.run_path(sys.argv[1])['facts'](), end='')"
+    script = str(PAGE.with_suffix(".py"))
+    done = subprocess.run([sys.executable, "-c", code, script], capture_output=True, text=True, check=True)
+    assert "| `ConvTranspose` | - | - | ConvTranspose | `ConvTransposeOp` |" in done.stdout
+    assert PAGE.read_text().endswith(done.stdout), "run: python docs/operators.py"
+
+
 def test_a_translation_has_ten_lines_on_average() -> None:
     functions = {inspect.unwrap(row.fn) for versions in table().values() for row in versions.values()}
     own = [f for f in functions if inspect.isfunction(f) and f.__module__.startswith("popart_jax")]
