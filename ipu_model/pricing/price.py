@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import jax.numpy as jnp
 
@@ -21,45 +22,51 @@ from ipu_model.walk.program import Op, Program, Step
 TRANSFERS = frozenset(("host_read", "host_write", "remote_read", "remote_write"))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Priced:
-    """A program with prices; lists run parallel to ``program.steps``.
+    """A program with prices; sequences run parallel to ``program.steps``.
 
     Attributes
     ----------
-    prices : list of OpCost
+    prices : tuple of OpCost
     extras : dict of int to supersteps
         What layouts and placement add before a step.
-    costs : list of Cost
+    costs : tuple of Cost
         One run of the step, extras included.
-    trips : list of float
+    trips : tuple of float
         Runs per run of the program; 0 in branches that are not the most expensive one.
-    ipus : list of int
-    into : list of int
+    ipus : tuple of int
+    into : tuple of int
         Step that absorbs this one in its vertex, or -1.
     unpriced : Counter
         Primitives without a rule, and how many equations have them.
+    assumptions : tuple of str
+        What the program did not tell.
     """
 
     program: Program
     context: Context
     placement: Placement
-    prices: list[OpCost]
+    prices: tuple[OpCost, ...]
     extras: dict[int, tuple[Superstep, ...]]
-    costs: list[Cost]
-    trips: list[float]
-    ipus: list[int]
-    homes: list[int]
-    into: list[int]
-    uses: list[int]
+    costs: tuple[Cost, ...]
+    trips: tuple[float, ...]
+    ipus: tuple[int, ...]
+    homes: tuple[int, ...]
+    into: tuple[int, ...]
+    uses: tuple[int, ...]
     unpriced: Counter[str]
+    assumptions: tuple[str, ...]
 
     @property
     def recomputed(self) -> frozenset[str]:
         """Nodes whose results are computed again for the backward pass, as their placement asks."""
-        if not self.context.training:
-            return frozenset()
-        return frozenset(name for name, node in self.placement.nodes.items() if node.recompute)
+        return _recomputed(self.context, self.placement)
+
+    @cached_property
+    def makers(self) -> dict[int, int]:
+        """The step that makes each value, for values that a step makes."""
+        return {value: at for at, step in enumerate(self.program.steps) for value in step.outputs}
 
     @property
     def total(self) -> Cost:
@@ -90,10 +97,21 @@ def price(
     step_ipus, homes = ipus_of(program, placement)
     extras = _extras(program, prices, context, step_ipus, homes, placement)
     costs = _costs(program, prices, extras, into, context)
-    priced = Priced(program, context, placement, prices, extras, costs, [], step_ipus, homes, into, uses, unpriced)
-    priced.trips = _taken(program, costs)
-    _run_again(priced)
-    return priced
+    again = _recomputed(context, placement)
+    trips = _taken(program, costs)
+    steps = zip(trips, program.steps, strict=True)
+    trips = [n * 2 if s.scope.node in again and s.scope.phase == "forward" else n for n, s in steps]
+    said = (f"{len(again)} node(s) are recomputed for the backward pass, counted twice",) if again else ()
+    return Priced(
+        program, context, placement, tuple(prices), extras, tuple(costs), tuple(trips), tuple(step_ipus), tuple(homes),
+        tuple(into), tuple(uses), unpriced, (*program.assumptions, *said),
+    )  # fmt: skip
+
+
+def _recomputed(context: Context, placement: Placement) -> frozenset[str]:
+    if not context.training:
+        return frozenset()
+    return frozenset(name for name, node in placement.nodes.items() if node.recompute)
 
 
 def _sum_halves(
@@ -106,16 +124,6 @@ def _sum_halves(
         if key not in seen:
             seen[key] = rule_of(op.primitive)(op, context.narrowed(op.attributes.io_tiles))
         prices[cast], prices[at] = IN_PLACE, seen[key]
-
-
-def _run_again(priced: Priced) -> None:
-    """Forward steps of nodes that are recomputed run once more, for the backward pass."""
-    nodes = priced.recomputed
-    for at, step in enumerate(priced.program.steps):
-        if step.scope.node in nodes and step.scope.phase == "forward":
-            priced.trips[at] = priced.trips[at] * 2
-    if nodes:
-        priced.program.assumptions.append(f"{len(nodes)} node(s) are recomputed for the backward pass, counted twice")
 
 
 def known_rule(primitive: str) -> Rule:
@@ -215,7 +223,7 @@ def _taken(program: Program, costs: list[Cost]) -> list[float]:
     """Trips of each step with only the most expensive branch of each conditional counted."""
     factor: list[Number] = [1.0] * len(program.frames)
     for group in program.branches:
-        for f, chosen in zip(group, _dearest([_frame_cycles(program, costs, f) for f in group]), strict=True):
+        for f, chosen in zip(group, _largest([_frame_cycles(program, costs, f) for f in group]), strict=True):
             factor[f] = chosen
     for at, frame in enumerate(program.frames):
         if frame.parent >= 0:
@@ -223,7 +231,7 @@ def _taken(program: Program, costs: list[Cost]) -> list[float]:
     return [program.frames[s.frame].total * factor[s.frame] for s in program.steps]
 
 
-def _dearest(prices: list[Number]) -> list[Number]:
+def _largest(prices: list[Number]) -> list[Number]:
     """1 for the (first) largest, 0 for the others, of traced prices too."""
     if all(isinstance(p, (int, float)) for p in prices):
         best = prices.index(max(prices))

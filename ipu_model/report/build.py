@@ -56,7 +56,7 @@ def build(priced: Priced, time: Timing, live: Liveness, code: dict[str, Any], ty
         vertices=_vertices(types, steps),
         memory=memory,
         unpriced=dict(sorted(priced.unpriced.items())),
-        assumptions=tuple(dict.fromkeys(priced.program.assumptions)),
+        assumptions=tuple(dict.fromkeys(priced.assumptions)),
     )
 
 

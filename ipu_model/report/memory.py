@@ -66,26 +66,18 @@ def kind_of(priced: Priced, value: int) -> str:
     v = priced.program.values[value]
     if v.role in KIND_BY_ROLE:
         return KIND_BY_ROLE[v.role]
-    maker = makers(priced).get(value)
+    maker = priced.makers.get(value)
     if maker is None:
         return "loop state"
     phase = priced.program.steps[maker].scope.phase
     return {"forward": "activations", "backward": "gradients", "update": "update temporaries"}[phase]
 
 
-def makers(priced: Priced) -> dict[int, int]:
-    cached = getattr(priced, "_makers", None)
-    if cached is None:
-        cached = {o: at for at, s in enumerate(priced.program.steps) for o in s.outputs}
-        priced._makers = cached  # pyright: ignore[reportAttributeAccessIssue]
-    return cached
-
-
 def name_of(priced: Priced, value: int) -> str:
     v = priced.program.values[value]
     if v.name:
         return v.name
-    at = makers(priced).get(value)
+    at = priced.makers.get(value)
     if at is None:
         return f"loop value {value}"
     s = priced.program.steps[at]

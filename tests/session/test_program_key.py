@@ -67,3 +67,16 @@ def test_hyperparameters_count_where_they_are_constant() -> None:
 def test_another_flow_is_another_program() -> None:
     assert key(flow=nets.flow(2, {"y": "All"})) != key()
     assert key(flow=nets.flow(1, {"y": "Final"})) != key()
+
+
+def test_code_of_own_operators_is_part_of_it() -> None:
+    def with_factor(factor: float) -> str:
+        popart.custom_op("acme", "KeyOfOwn")(lambda x, /, factor=factor: x * np.float32(factor))
+        return popart.InferenceSession(proto, nets.flow(1, {out: "All"}), nets.device())._prepared.key
+
+    builder = popart.Builder()
+    (out,) = builder.customOp("KeyOfOwn", 1, "acme", [builder.addInputTensor("FLOAT", [2], "x")], {})
+    proto = builder.getModelProto()
+    popart.custom_op("acme", "KeyOfOwn")(lambda x, /: x)
+    assert with_factor(2.0) == with_factor(2.0)
+    assert with_factor(2.0) != with_factor(3.0)

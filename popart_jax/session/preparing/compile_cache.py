@@ -6,9 +6,12 @@ it tracing and lowering as well.
 
 from __future__ import annotations
 
+import inspect
+import marshal
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import jax
@@ -59,6 +62,7 @@ def key_of(request: Request, model: Model, *, portable: bool = False) -> str | N
         (request.data_flow, request.patterns, request.shapes, request.loss),
         None if optimizer is None else optimizer.fixed(),
         (device.type, device.numIpus, device.ipuVersion),
+        _foreign_translations(model),
         portable=portable,
     )
 
@@ -74,18 +78,27 @@ def cache_file(request: Request, model: Model, structure: Structure) -> Path | N
     if not folder or "://" in folder or bounded or not known["jax_enable_compilation_cache"]:
         return None
     plain = structure.replicas == 1 and jax.process_count() == 1
-    if not plain or not _translations_are_ours(model) or not patterns.are_own(request.patterns.selection):
+    if not plain or _foreign_translations(model) or not patterns.are_own(request.patterns.selection):
         return None
     key = key_of(request, model)
     return None if key is None else Path(folder) / f"popart_jax-{key}{SUFFIX}"
 
 
-def _translations_are_ours(model: Model) -> bool:
-    """Whether all translations are this package's, so that the key changes with them."""
-    nodes = ir.traversal.RecursiveGraphIterator(model.graph)
-    rows = (find(node, model.opsets, popart=True) for node in nodes)
-    modules = {"" if row is None else getattr(row.fn, "__module__", "jax") for row in rows}
-    return all(f"{m}.".startswith(_OURS) for m in modules)
+def _foreign_translations(model: Model) -> list[tuple[str, bytes]]:
+    """Translations that are not this package's: name and code. What else they refer to is not followed."""
+    rows = (find(node, model.opsets, popart=True) for node in ir.traversal.RecursiveGraphIterator(model.graph))
+    functions = dict.fromkeys(row.fn for row in rows if row is not None)
+    names = {f: f"{getattr(f, '__module__', 'jax')}.{getattr(f, '__qualname__', '')}" for f in functions}
+    return [(name, _code(inspect.unwrap(f))) for f, name in names.items() if not name.startswith(_OURS)]
+
+
+def _code(function: Any) -> bytes:
+    """The code of a function written in Python, with those of its defaults that are plain values."""
+    if not isinstance(function, FunctionType):
+        return b""
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    plain = [v for v in defaults if isinstance(v, (bool, int, float, str, np.generic))]
+    return marshal.dumps(function.__code__, 2) + repr(plain).encode()
 
 
 def stored_types(path: Path | None) -> dict[str, Type] | None:
