@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from popart_jax import popart_exception
-from popart_jax.ir_view import BatchSerialisation, batch_serial, nodes
+from popart_jax.ir_view import BatchSerialisation, batch_axes, batch_serial, nodes
 
 from .helpers import counts, find, inference, ops, parse, training
 
@@ -124,3 +124,26 @@ def test_wholes_at_other_places():
 def test_a_factor_that_does_not_divide():
     with pytest.raises(popart_exception, match=r"batch size 4 of tensor 'x' is not divisible by .* factor 3"):
         counts(_facts(factor=3))
+
+
+@pytest.mark.parametrize(
+    ("expression", "expect"),
+    [
+        ("y = Softmax(x)", 0),  # along all but the first before opset 13
+        ("y = LpNormalization(x)", 0),  # along the last
+        ("y = Split(x)", None),  # along the first
+        ("y = Gather(w, i)", 0),
+    ],
+)
+def test_default_axes_are_those_of_the_operators_version(expression, expect):
+    graph = parse(f"f (float[6,2,5] x, float[9,5] w, int64[6] i) => () {{ {expression} }}")
+    batched = graph.inputs[2 if "Gather" in expression else 0]
+    found = batch_axes.results(graph[0], {batched: 0})
+    assert found == (None if expect is None else [expect])
+
+
+def test_softmax_of_opset_13_is_along_the_last_axis():
+    graph = parse("f (float[2,6,5] x) => () { y = Softmax(x) }")
+    assert batch_axes.results(graph[0], {graph.inputs[0]: 1}) is None
+    graph[0].version = 13
+    assert batch_axes.results(graph[0], {graph.inputs[0]: 1}) == [1]

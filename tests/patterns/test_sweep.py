@@ -74,6 +74,18 @@ def test_unused_nodes_and_effects():
     assert op_types(m) == ["PrintTensor", "Relu", "Abs"]
 
 
+def test_effects_inside_an_unread_op():
+    m = model(
+        "f (bool c, float[2] x) => (float[2] y) { y = Relu(x) "
+        "a = If(c) <then_branch = t () => (float[2] p) { p = ai.graphcore.PrintTensor(x) },"
+        " else_branch = e () => (float[2] q) { q = Neg(x) }> "
+        "b = If(c) <then_branch = u () => (float[2] r) { r = Abs(x) },"
+        " else_branch = v () => (float[2] s) { s = Neg(x) }> }"
+    )
+    assert patterns.remove_unused(m.graph, facts) == 1
+    assert [n.outputs[0].name for n in m.graph] == ["y", "a"]
+
+
 def test_functions_are_inlined():
     text = """<ir_version: 8, opset_import: ["" : 17, "my" : 1]> f (float[2] x) => (float[2] y) { y = my.twice(x) }
     <domain: "my", opset_import: ["" : 17]> twice (a) => (b) { b = Add(a, a) }"""
@@ -129,6 +141,7 @@ def inplaced(body: str, shapes: tuple[int, ...] = (2,), **keywords) -> list[str]
         ("a = Neg(x) y = Add(a, a)", ["Neg", "Add"]),
         ("a = Neg(x) b = Identity(a) c = Relu(b) y = Mul(c, a)", ["Neg", "IdentityInplace", "Relu", "MulLhsInplace"]),
         ("a = Neg(x) b = Transpose(a) y = Exp(b)", ["Neg", "TransposeInplace", "ExpInplace"]),
+        ("a = Neg(x) y = my.Relu(a)", ["Neg", "Relu"]),  # nothing is assumed of operators of other domains
     ],
 )
 def test_inplace(body, expect):
