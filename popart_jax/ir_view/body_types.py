@@ -8,8 +8,11 @@ import onnx_ir as ir
 
 from patterns import static_shape
 
-from ..builder.infer import infer, set_type
+from ..builder.body_types import BODIES
+from ..builder.infer import infer, known, set_type
 from ..errors import popart_exception
+from ..model.node_parts import BodyTypes, SubgraphNode
+from ..ops.builder_methods import methods_of
 from . import nodes
 
 
@@ -24,27 +27,21 @@ def fill(graph: ir.Graph, opset: int) -> None:
 
 
 def _bind(node: ir.Node, body: ir.Graph) -> None:
-    """Inputs of a body take the types of the arguments; Loop gives the first two itself, Scan slices the last ones."""
-    if node.op_type == "Scan":
-        _bind_scan(node, body)
+    """Inputs of a body without a type take those that the op passes."""
+    rule = _rule(node)
+    if rule is None:
         return
-    arguments = list(node.inputs) if node.op_type in ("Call", "Loop") else []
-    for inner, outer in zip(body.inputs, arguments, strict=False):
-        if outer is not None and static_shape(inner) is None and static_shape(outer) is not None:
-            set_type(inner, outer.dtype, static_shape(outer))
+    attributes = {a.name: a.value for a in node.attributes.values() if a.type is not ir.AttributeType.GRAPH}
+    given = SubgraphNode(node.name or "", [known(v) for v in node.inputs], None, attributes, len(node.outputs))
+    for inner, (dtype, shape) in zip(body.inputs, rule.passed(given), strict=False):
+        if static_shape(inner) is None and shape is not None:
+            set_type(inner, dtype, shape)
 
 
-def _bind_scan(node: ir.Node, body: ir.Graph) -> None:
-    sliced = len(node.inputs) - int(nodes.attribute(node, "num_scan_inputs", 0))
-    axes = nodes.attribute(node, "scan_input_axes") or [0] * len(node.inputs)
-    for i, (inner, outer) in enumerate(zip(body.inputs, node.inputs, strict=False)):
-        shape = static_shape(outer)
-        if outer is None or shape is None or static_shape(inner) is not None:
-            continue
-        if i >= sliced:
-            axis = axes[i - sliced] % len(shape)
-            shape = shape[:axis] + shape[axis + 1 :]
-        set_type(inner, outer.dtype, shape)
+def _rule(node: ir.Node) -> BodyTypes | None:
+    if node.domain in ("", "ai.onnx"):
+        return BODIES.get(node.op_type)
+    return next((method.bodies for method in methods_of(node.op_type)), None)
 
 
 def _infer(node: ir.Node, opset: int) -> None:
