@@ -19,7 +19,9 @@ def _unequal_branches(node: SubgraphNode, branch: str, inputs: int, outputs: int
 
 
 def _loop_passed(node: SubgraphNode) -> Sequence[Type]:
-    return [(ir.DataType.INT64, ()), (ir.DataType.BOOL, ()), *node.arguments[_GIVEN_BY_LOOP:]]
+    """The iteration in the type of the number of passes, the condition, carried values as they are."""
+    counted = node.arguments[0][0] if node.arguments else None
+    return [(counted or ir.DataType.INT64, ()), (ir.DataType.BOOL, ()), *node.arguments[_GIVEN_BY_LOOP:]]
 
 
 def _loop_returned(node: SubgraphNode, results: Sequence[Type]) -> Sequence[Type]:

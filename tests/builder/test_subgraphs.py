@@ -183,3 +183,16 @@ def test_a_call_holds_the_callee_as_it_was():
     second = builder.aiGraphcore.call(first, 2, callee)
     found = run(builder, [*first, *second], x=np.array([-1, 2], np.float32))
     assert [f.tolist() for f in found] == [[0, 2], [0, 2], [0, -2]]
+
+
+def test_the_iteration_has_the_type_of_the_number_of_passes():
+    builder = Builder()
+    x = builder.addInputTensor("FLOAT", [2])
+    trips, go = builder.aiOnnx.constant(np.array(3, np.int32)), builder.aiOnnx.constant(np.array(True))
+    body = builder.createSubgraphBuilder()
+    iteration, condition, value = (body.addUntypedInputTensor(n) for n in ("i", "c", "v"))
+    body.addOutputTensor(body.aiOnnx.identity([condition]))
+    body.addOutputTensor(body.aiOnnx.add([value, value]))
+    builder.aiOnnx.loop([trips, go, x], 1, body)
+    assert body.getTensorDtypeString(iteration) == "int32"
+    assert body.getTensorShape(value) == [2]
