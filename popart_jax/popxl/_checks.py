@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ._internal.enums import TileSet
-
-if TYPE_CHECKING:
-    from .graph import Graph
+from ._internal.placement import placement
+from ._tensor import Tensor
+from .graph import Graph
 
 
 def check_in_graph(graph: Graph, *args: Any, **tensors: Any) -> None:
@@ -21,8 +21,6 @@ def check_in_graph(graph: Graph, *args: Any, **tensors: Any) -> None:
     ValueError
         It belongs to another graph.
     """
-    from .tensor import Tensor
-
     for name, t in [*((f"argument {i}", a) for i, a in enumerate(args)), *tensors.items()]:
         if not isinstance(t, Tensor):
             raise TypeError(f"{name}={t!r} is not a Tensor. Type: {type(t)}")
@@ -38,8 +36,6 @@ def check_tensor_ipu_and_tile_set(*args: Any, **tensors: Any) -> None:
     ValueError
         Two operands differ; both parameters are named.
     """
-    from ._internal.placement import placement
-
     named = [*((f"argument {i}", a) for i, a in enumerate(args)), *tensors.items()]
     _same("IPUs", [(n, placement(t)[0]) for n, t in named], None)
     _same("tile sets", [(n, placement(t)[1]) for n, t in named], TileSet.Undefined)

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, List, Tuple  # noqa: UP035 - annotations of programs are compared with these
 
+from ._bindings import above
 from .module import Module
 from .tensor import Tensor, TensorByRef, TensorSpec, graph_output
 
@@ -17,6 +18,7 @@ _BY_REF_LISTS = (List[TensorByRef], Tuple[TensorByRef], list[TensorByRef], tuple
 _KINDS = inspect.Parameter
 
 
+@above.enter("create_graph")
 def create_graph(owner: Ir, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
     """See `Ir.create_graph`."""
     name, target = _name_and_target(fn)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .graph import Graph
-    from .ir import Ir
+from ._bindings import above
+from .graph import Graph
+from .ir import Ir
 
 _VARIABLE = "POPART_DOT_CHECKS"
 
 
+@above.enter("dot_checkpoint")
 def checkpoint(owner: Ir, check: str, save_dir: Path | str | None = None) -> None:
     """Write one file per graph with operators if the checkpoint is asked for; see `Ir.dot_checkpoint`."""
     options = owner._options

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from . import dtypes
+from .replica_grouping import ReplicaGrouping
 from .utils import downcast_np_dtypes, to_numpy
-
-if TYPE_CHECKING:
-    from .replica_grouping import ReplicaGrouping
 
 
 def host_array(

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
+from ._bindings import above, operators
 from .tensor import Tensor, as_tensor
 
 
+@above.enter("index")
 def index(t: Tensor, key: Any) -> Tensor:
     """Slices and positions, gather by integers, masking by booleans.
 
@@ -19,8 +21,6 @@ def index(t: Tensor, key: Any) -> Tensor:
     TypeError
         Any other key.
     """
-    from . import ops
-
     if isinstance(key, (bool, str)):
         raise TypeError(f"Invalid key type: {type(key)}. Key: {key}.")
     if isinstance(key, (int, slice)) or (isinstance(key, tuple) and all(_is_position(k) for k in key)):
@@ -29,9 +29,9 @@ def index(t: Tensor, key: Any) -> Tensor:
         raise TypeError(f"Invalid key type: {type(key)}. Key: {key}.")
     chosen = as_tensor(key)
     if chosen.dtype.is_int:
-        return ops.gather(t, chosen)
+        return operators.gather(t, chosen)
     if chosen.dtype == dtypes.bool:
-        return ops.where(chosen, t, as_tensor(0, t.dtype))
+        return operators.where(chosen, t, as_tensor(0, t.dtype))
     raise TypeError(f"Tensors of {chosen.dtype!r} can't be an index; use integers or booleans.")
 
 
@@ -40,8 +40,6 @@ def _is_position(k: Any) -> bool:
 
 
 def _static(t: Tensor, key: tuple[Any, ...]) -> Tensor:
-    from . import ops
-
     if len(key) > t.rank:
         raise TypeError(f"Too many indices for a tensor of rank {t.rank}: {key}.")
     starts, stops, steps, strides, squeezed = [], [], [], [], []
@@ -58,9 +56,9 @@ def _static(t: Tensor, key: tuple[Any, ...]) -> Tensor:
             steps.append(1)
             strides.append(1)
             squeezed.append(axis)
-    out = ops.slice_op(t, starts, stops, steps, list(range(len(key))))
+    out = operators.slice_op(t, starts, stops, steps, list(range(len(key))))
     if any(s != 1 for s in strides):
-        out = ops.subsample(out, strides)
+        out = operators.subsample(out, strides)
     if squeezed:
-        out = ops.squeeze(out, squeezed)
+        out = operators.squeeze(out, squeezed)
     return out

@@ -1,22 +1,22 @@
-"""Variables and constants: host data and where they live."""
+"""Variables and constants: host data and where they are stored."""
 
 from __future__ import annotations
 
 from math import ceil, prod
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 
 from . import dtypes
+from ._bindings import above, operators
 from ._host_data import host_array
 from ._internal.enums import ExecutionContext
+from ._internal.remote_place import RemotePlace
+from ._tensor import Constant, HostScalarTensor, Tensor, TensorLike, Variable
 from .context import _execution_context, gcg, get_current_context
-
-if TYPE_CHECKING:
-    from .remote_buffer import RemoteBuffer
-    from .replica_grouping import ReplicaGrouping
-    from .tensor import Constant, HostScalarTensor, Tensor, Variable
+from .remote_buffer import RemoteBuffer, remote_buffer
+from .replica_grouping import ReplicaGrouping
 
 Retrieval = Literal["one_per_group", "all_replicas"]
 
@@ -74,8 +74,6 @@ def _member_shape(host: np.ndarray, grouping: ReplicaGrouping) -> tuple[int, ...
 def _make(
     host: np.ndarray, grouping: ReplicaGrouping, mode: Retrieval | None, name: str | None, shape: tuple[int, ...]
 ) -> Variable:
-    from .tensor import Variable
-
     graph = gcg()
     if graph != graph.main_graph:
         raise ValueError(f"Variables can only be created in the main graph; the current graph is {graph!r}.")
@@ -105,8 +103,6 @@ def constant(
     RuntimeError
         Float8 arguments without a float8 type.
     """
-    from .tensor import Constant
-
     given = getattr(data, "dtype", None)
     if dtype is None and isinstance(given, np.dtype) and given.fields is not None:
         raise TypeError(f"Pass the dtype of structured float8 data explicitly, got an array of {given}.")
@@ -119,6 +115,24 @@ def constant(
     value.meta["host"] = host
     graph._graph.register_initializer(value)
     return Constant._make(graph, value)
+
+
+@above.enter("as_tensor")
+def as_tensor(value: TensorLike, dtype: dtypes.dtype | None = None, raise_on_empty: bool = True) -> Tensor:
+    """A tensor as it is, host data as a new constant of the current graph.
+
+    Raises
+    ------
+    ValueError
+        An empty container.
+    TypeError
+        Not convertible.
+    """
+    if isinstance(value, Tensor):
+        return value
+    if raise_on_empty and not isinstance(value, (np.ndarray, str)) and getattr(value, "__len__", lambda: 1)() == 0:
+        raise ValueError("Value is an empty container; it can't become a tensor.")
+    return constant(value, dtype)
 
 
 def remote_variable(
@@ -149,8 +163,6 @@ def remote_variable(
 def _place(made: Variable, buffer: RemoteBuffer, offset: int, shards: int | None) -> None:
     if not 0 <= offset < buffer.entries:
         raise ValueError(f"Offset {offset} is outside the {buffer.entries} entries of {buffer!r}.")
-    from ._internal.remote_place import RemotePlace
-
     made._remote = RemotePlace(buffer.remote_buffer_id, offset, shards)
 
 
@@ -203,8 +215,6 @@ def replica_sharded_buffer(
     ValueError
         `shard_over` exceeds or does not divide the group.
     """
-    from .remote_buffer import remote_buffer
-
     grouping = replica_grouping or gcg().ir.replica_grouping()
     over = grouping.group_size if shard_over is None else shard_over
     if not 0 < over <= grouping.group_size:
@@ -235,8 +245,6 @@ def replica_sharded_variable(
     (Variable, Tensor)
         The variable, for reading and writing by the session; the shard, for the program.
     """
-    from . import ops
-
     owner = gcg().ir
     grouping = replica_grouping or owner.replica_grouping()
     host = host_array(data, dtype, downcast, grouping, log2_scale, nan_on_overflow)
@@ -249,9 +257,9 @@ def replica_sharded_variable(
     sequence.push("pass")
     try:
         with _execution_context(ExecutionContext.WeightsFromHostFragment):
-            shard = ops.remote_load(buffer, 0, name=f"{made.name}_rts")
+            shard = operators.remote_load(buffer, 0, name=f"{made.name}_rts")
         with _execution_context(ExecutionContext.WeightsToHostFragment):
-            ops.remote_store(buffer, 0, shard)
+            operators.remote_store(buffer, 0, shard)
     finally:
         sequence.pop()
     return made, shard

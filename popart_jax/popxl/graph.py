@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
+from ..errors import popart_exception
+from . import dtypes
+from ._bindings import above
+from ._context import get_current_context
 from ._internal.created_hooks import CreatedHooks
 from ._internal.enums import TensorType
 from ._internal.sequence import TopoCons
-from .context import get_current_context
-from .tensor import Constant, Tensor, Variable
+from ._tensor import Constant, Tensor, Variable
 
 if TYPE_CHECKING:
-    from . import dtypes
-    from ._internal.op import Op
     from .ir import Ir
+
+Op = Any  # `_internal.op.Op`, which is built on graphs
 
 
 class Graph(CreatedHooks):
@@ -59,9 +62,7 @@ class Graph(CreatedHooks):
 
     @property
     def _pb_graph(self) -> Any:
-        from ._internal.graph_view import view
-
-        return view(self)
+        return above.graph_view(self)
 
     @property
     def name(self) -> str:
@@ -143,8 +144,6 @@ class Graph(CreatedHooks):
             There is none.
         """
         if tensor_id not in self._tensors:
-            from ..errors import popart_exception
-
             raise popart_exception(f"No tensor with id {tensor_id!r} in graph {self._id!r}")
         return self._tensors[tensor_id]
 
@@ -162,6 +161,11 @@ class Graph(CreatedHooks):
         local = "/".join([*get_current_context().name_scopes, name or "t"])
         full = f"{self._id}/{local}" if self._id else local
         return self._ir._suffixed(full) if full in self._tensors else full
+
+    def _stream_tensor(self, name: str, shape: Iterable[int], dtype: dtypes.dtype) -> Tensor:
+        """The tensor that stands for a stream."""
+        value = self._new_value(self._create_tensor_id(name), shape, dtype)
+        return Tensor._make(self, value, kind=TensorType.Stream)
 
     def _new_value(self, full_id: str, shape: Iterable[int], dtype: dtypes.dtype) -> ir.Value:
         return ir.Value(name=full_id, shape=ir.Shape(tuple(shape)), type=ir.TensorType(dtype._onnx))

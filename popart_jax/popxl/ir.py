@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from ._bindings import above
+from ._distributed import instances, replicas
+from ._internal.exchange import parts
+from ._internal.session_options import popxl_options
+from ._tensor import Tensor
 from .graph import Graph
-from .module import Module
-from .tensor import Tensor
-
-if TYPE_CHECKING:
-    from .replica_grouping import ReplicaGrouping
-    from .streams import DeviceToHostStream, HostToDeviceStream
+from .replica_grouping import ReplicaGrouping
+from .streams import DeviceToHostStream, HostToDeviceStream
 
 _numbers = itertools.count()
 FIRST_OP_ID = 100
@@ -31,8 +32,6 @@ class Ir:
     session_class = "popart_jax.popxl._pb_session.PopxlInferenceSession"
 
     def __init__(self, replication: int | Literal["popdist"] = 1) -> None:
-        from ._internal.session_options import popxl_options
-
         self._number = next(_numbers)
         self._next_op = FIRST_OP_ID
         self._next_suffix = 0
@@ -46,8 +45,6 @@ class Ir:
         self._streams: dict[str, Any] = {}
         self._instances = 1
         if replication == "popdist":
-            from ._distributed import instances, replicas
-
             self._instances, replication = instances(), replicas()
         elif isinstance(replication, str):
             raise ValueError(f"Unknown replication {replication!r}: pass a number or 'popdist'.")
@@ -60,9 +57,7 @@ class Ir:
 
     @property
     def _pb_ir(self) -> Any:
-        from ._internal.ir_view import view
-
-        return view(self)
+        return above.ir_view(self)
 
     @property
     def id(self) -> int:
@@ -103,9 +98,7 @@ class Ir:
         """Number of replicas in this process."""
         return self.replication_factor // self._instances
 
-    def create_graph(
-        self, fn: Callable[..., Tensor | Iterable[Tensor] | None] | Module, *args: Any, **kwargs: Any
-    ) -> Graph:
+    def create_graph(self, fn: Callable[..., Tensor | Iterable[Tensor] | None], *args: Any, **kwargs: Any) -> Graph:
         """A graph from a function that builds it.
 
         Parameters
@@ -122,9 +115,7 @@ class Ir:
         ValueError
             The arguments do not fit the signature; `fn` returns something else than tensors.
         """
-        from ._create_graph import create_graph
-
-        return create_graph(self, fn, args, kwargs)
+        return above.create_graph(self, fn, args, kwargs)
 
     def create_empty_graph(self, name: str | None = None) -> Graph:
         """A graph without inputs."""
@@ -132,9 +123,7 @@ class Ir:
 
     def dot_checkpoint(self, check: str, save_dir: Path | str | None = None) -> None:
         """Write the graphs for Graphviz; see `docs` for the option `dotChecks`."""
-        from ._dot import checkpoint
-
-        checkpoint(self, check, save_dir)
+        above.dot_checkpoint(self, check, save_dir)
 
     def get_all_d2h_streams(self) -> set[DeviceToHostStream]:
         """Streams that some `host_store` uses."""
@@ -145,21 +134,15 @@ class Ir:
         return self._used_streams("HostLoad")
 
     def _used_streams(self, op_type: str) -> set[Any]:
-        from ._internal.exchange import parts
-
         ops = (part for g in self._graphs.values() for op in g._ops.values() for part in parts(op._node))
         return {self._streams[n.attributes["stream"].as_string()] for n in ops if n.op_type == op_type}
 
     def replica_grouping(self, stride: int = 1, group_size: int | None = None) -> ReplicaGrouping:
         """Groups of `group_size` replicas that are `stride` apart; ValueError when they do not fit the replicas."""
-        from .replica_grouping import ReplicaGrouping
-
         return ReplicaGrouping._from_stride(self, stride, group_size)
 
     def replica_grouping_from_assignments(self, assignment: list[int]) -> ReplicaGrouping:
         """Groups given by a group number for each replica; ValueError when they are malformed."""
-        from .replica_grouping import ReplicaGrouping
-
         return ReplicaGrouping._from_assignment(self, assignment)
 
     def __hash__(self) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._tensor import Tensor
 from .context import gcg, gir
 from .dtypes import dtype as Dtype
-from .tensor import Tensor
 
 _READ_ONLY = {"tensor_shape", "tensor_dtype", "remote_buffer_id"}
 

@@ -5,10 +5,29 @@ from __future__ import annotations
 from functools import reduce
 from itertools import pairwise
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from .ir import Ir
+from ..enums import VariableRetrievalMode
+from ..model.variable_settings import VariableSettings
+from ._internal.replica_grouping import ReplicaGrouping as View
+from ._internal.replica_grouping import assign
+
+
+class Replicated(Protocol):
+    """What a grouping asks of its Ir."""
+
+    @property
+    def replication_factor(self) -> int:
+        """Number of replicas."""
+        ...
+
+    def replica_grouping(self, stride: int = 1, group_size: int | None = None) -> ReplicaGrouping:
+        """Groups with a constant stride."""
+        ...
+
+    def replica_grouping_from_assignments(self, assignment: list[int]) -> ReplicaGrouping:
+        """Groups given by a group number for each replica."""
+        ...
 
 
 class ReplicaGrouping:
@@ -20,7 +39,7 @@ class ReplicaGrouping:
         On construction.
     """
 
-    _ir: Ir
+    _ir: Replicated
     _assignment: tuple[int, ...]
     _stride: int | None
     _group_size: int
@@ -31,7 +50,7 @@ class ReplicaGrouping:
         raise RuntimeError("Cannot create ReplicaGrouping directly; use `ir.replica_grouping`.")
 
     @classmethod
-    def _from_stride(cls, owner: Ir, stride: int = 1, group_size: int | None = None) -> ReplicaGrouping:
+    def _from_stride(cls, owner: Replicated, stride: int = 1, group_size: int | None = None) -> ReplicaGrouping:
         replicas = owner.replication_factor
         if not 0 < stride <= replicas:
             raise ValueError(f"Stride must be in 1..{replicas} (the number of replicas). Value: {stride}")
@@ -44,10 +63,10 @@ class ReplicaGrouping:
             stride = 1
         if replicas % size:
             raise ValueError(f"The number of replicas, {replicas}, must be divisible by the group size, {size}.")
-        return cls._new(owner, tuple(_assign(replicas, stride, size)), stride, size)
+        return cls._new(owner, tuple(assign(replicas, stride, size)), stride, size)
 
     @classmethod
-    def _from_assignment(cls, owner: Ir, assignment: list[int]) -> ReplicaGrouping:
+    def _from_assignment(cls, owner: Replicated, assignment: list[int]) -> ReplicaGrouping:
         groups = _checked_groups(list(assignment), owner.replication_factor)
         gaps = {b - a for g in groups for a, b in pairwise(g)}
         size = len(groups[0])
@@ -57,7 +76,7 @@ class ReplicaGrouping:
         return cls._new(owner, tuple(assignment), None, size)
 
     @classmethod
-    def _new(cls, owner: Ir, assignment: tuple[int, ...], stride: int | None, size: int) -> ReplicaGrouping:
+    def _new(cls, owner: Replicated, assignment: tuple[int, ...], stride: int | None, size: int) -> ReplicaGrouping:
         self = object.__new__(cls)
         self._ir, self._assignment, self._stride, self._group_size = owner, assignment, stride, size
         return self
@@ -141,14 +160,9 @@ class ReplicaGrouping:
 
     @property
     def _pb_replica_grouping(self) -> Any:
-        from ._internal.replica_grouping import ReplicaGrouping as View
-
         return View(len(self._assignment), self.stride, self.group_size)
 
     def _to_variable_settings(self, retrieval_mode: str | None = None) -> Any:
-        from ..enums import VariableRetrievalMode
-        from ..model.variable_settings import VariableSettings
-
         mode = (
             VariableRetrievalMode.AllReplicas if retrieval_mode == "all_replicas" else VariableRetrievalMode.OnePerGroup
         )
@@ -166,20 +180,6 @@ class ReplicaGrouping:
             f"ReplicaGrouping(num_replicas={len(self._assignment)}, stride={self._stride}, "
             f"group_size={self._group_size}, num_groups={self.num_groups})"
         )
-
-
-def _assign(replicas: int, stride: int, size: int) -> list[int]:
-    assignment = [-1] * replicas
-    for group in range(replicas // size):
-        first = assignment.index(-1)
-        for j in range(size):
-            replica = first + j * stride
-            if replica >= replicas or assignment[replica] != -1:
-                raise ValueError(
-                    f"Groups of {size} replicas with stride {stride} do not partition {replicas} replicas."
-                )
-            assignment[replica] = group
-    return assignment
 
 
 def _checked_groups(assignment: list[int], replicas: int) -> list[list[int]]:

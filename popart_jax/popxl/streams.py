@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from ._internal.enums import TensorType
+from ._context import get_current_context
 from ._spec import TensorSpec
-from .context import gir
 from .dtypes import dtype as Dtype
-from .tensor import Tensor
 
 S = TypeVar("S", bound="Stream")
 
@@ -23,7 +21,7 @@ class Stream:
         On construction.
     """
 
-    _stream_tensor: Tensor
+    _stream_tensor: Any  # the Tensor; an Ir knows its streams, so they do not import what is built on it
     _hash: int
     _default_name = ""
 
@@ -32,11 +30,10 @@ class Stream:
 
     @classmethod
     def _create(cls: type[S], shape: Iterable[int], dtype: Dtype, name: str | None) -> S:
-        owner = gir()
+        owner = get_current_context().ir
         main = owner.main_graph
         self = object.__new__(cls)
-        value = main._new_value(main._create_tensor_id(name or cls._default_name), tuple(shape), dtype)
-        self._stream_tensor = Tensor._make(main, value, kind=TensorType.Stream)
+        self._stream_tensor = main._stream_tensor(name or cls._default_name, tuple(shape), dtype)
         owner._streams[self.tensor_id] = self
         self._hash = hash(self._stream_tensor)
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...errors import popart_exception
+from .._bindings import above
 from .create_op import creator
 from .enums import TensorType
 from .schedule import schedule
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ..graph import Graph as PopxlGraph
 
 
+@above.enter("graph_view")
 def view(graph: PopxlGraph) -> Graph:
     """The one view of a graph."""
     found = graph.__dict__.get("_view")

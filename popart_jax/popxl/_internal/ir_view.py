@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...errors import popart_exception
+from .._bindings import above
 
 if TYPE_CHECKING:
     from ..ir import Ir as PopxlIr
 
 
+@above.enter("ir_view")
 def view(owner: PopxlIr) -> Ir:
     """The one view of an Ir."""
     found = owner.__dict__.get("_view")

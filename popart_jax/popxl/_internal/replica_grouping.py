@@ -9,8 +9,6 @@ class ReplicaGrouping:
     """Groups of replicas with a constant stride."""
 
     def __init__(self, num_replicas: int, stride: int | None = None, group_size: int | None = None) -> None:
-        from ..replica_grouping import _assign
-
         if group_size is None:
             stride, group_size = 1, num_replicas if stride is None else stride
         self._n, self._stride, self._size = (
@@ -18,7 +16,7 @@ class ReplicaGrouping:
             1 if group_size == 1 else int(stride or 1),
             int(group_size),
         )
-        self._assignment = _assign(self._n, self._stride, self._size)
+        self._assignment = assign(self._n, self._stride, self._size)
 
     def getNumReplicas(self) -> int:
         return self._n
@@ -58,3 +56,18 @@ class ReplicaGrouping:
 
     def __repr__(self) -> str:
         return f"ReplicaGrouping(numReplicas={self._n}, stride={self._stride}, groupSize={self._size})"
+
+
+def assign(replicas: int, stride: int, size: int) -> list[int]:
+    """The group of each replica, for groups of `size` replicas `stride` apart; ValueError when they do not fit."""
+    assignment = [-1] * replicas
+    for group in range(replicas // size):
+        first = assignment.index(-1)
+        for j in range(size):
+            replica = first + j * stride
+            if replica >= replicas or assignment[replica] != -1:
+                raise ValueError(
+                    f"Groups of {size} replicas with stride {stride} do not partition {replicas} replicas."
+                )
+            assignment[replica] = group
+    return assignment

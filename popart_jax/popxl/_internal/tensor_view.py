@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import popart_exception
 from ...model.tensor_info import _TensorInfoCore as TensorInfo
+from .._bindings import above
 from .enums import TensorType, TileSet
 from .placement import placement
 from .values import RemoteBufferInfo
@@ -33,6 +34,7 @@ _TYPES = (
 )
 
 
+@above.enter("tensor_view")
 def view(tensor: PopxlTensor) -> Tensor:
     """The one view of a tensor."""
     found = tensor.__dict__.get("_view")

@@ -6,6 +6,7 @@ Families: `elementwise`, `shaping`, `reductions`, `linalg`, `conv`, `nn`, `index
 
 from __future__ import annotations
 
+from .._bindings import operators
 from . import collectives, var_updates
 from . import elementwise as _elementwise
 from . import exchange as _exchange
@@ -156,6 +157,7 @@ from .shaping import (
     slice_op as slice_op,
 )
 
+operators.enter_all({name: fn for name, fn in globals().items() if callable(fn)})
 _register(__name__, [_elementwise, _shaping, _reductions, _linalg, _nn, _indexing, _exchange])
 
 __all__ = [
