@@ -85,7 +85,7 @@ from .tensor import (
 from .tensorlocation import ExecutionContext, ReplicatedTensorSharding, TensorLocation, TensorStorage, TileSet
 
 # isort: split
-from . import _create_graph, _dot, _indexing  # noqa: F401 - they enter what methods of the classes call
+from . import _create_graph, _dot, _driven, _indexing  # noqa: F401 - they enter what methods of the classes call
 from . import ops as ops
 from . import transforms as transforms
 from ._internal import graph_view, ir_view, tensor_view  # noqa: F401 - as above

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, List, Tuple  # noqa: UP035 - annotations of programs are compared with these
+from typing import Any, List, Tuple  # noqa: UP035 - annotations of programs are compared with these
 
 from ._bindings import above
+from .graph import Graph
+from .ir import Ir
 from .module import Module
 from .tensor import Tensor, TensorByRef, TensorSpec, graph_output
-
-if TYPE_CHECKING:
-    from .graph import Graph
-    from .ir import Ir
 
 _BY_REF_LISTS = (List[TensorByRef], Tuple[TensorByRef], list[TensorByRef], tuple[TensorByRef])  # noqa: UP006
 _KINDS = inspect.Parameter

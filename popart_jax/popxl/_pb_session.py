@@ -9,12 +9,14 @@ import numpy as np
 from ..enums import DeviceType
 from ..errors import popart_runtime_error, poplar_exception
 from ..session.inference import InferenceSession
+from .ir import Ir
+from .session import Session, checked_data
 
 
 class PopxlInferenceSession(InferenceSession):
     """`InferenceSession.fromIr`: streams are inputs and anchors, by tensor id."""
 
-    def __init__(self, ir: Any, device: Any, session: Any = None) -> None:
+    def __init__(self, ir: Ir, device: Any, session: Session | None = None) -> None:
         self._ir, self._device, self._session = ir, device, session
         self._entered = False
         self._report: Any = None
@@ -22,12 +24,9 @@ class PopxlInferenceSession(InferenceSession):
     def prepareDevice(self, loadEngine: bool = True, err: Any = None) -> None:
         """Compile the program."""
         if self._session is None:
-            from .ir import Ir
-            from .session import Session
+            self._session = Session(self._ir, self._device)
 
-            self._session = Session(Ir._from_pb(self._ir) if not isinstance(self._ir, Ir) else self._ir, self._device)
-
-    def _ready(self, what: str = "") -> Any:
+    def _ready(self, what: str = "") -> Session:  # pyright: ignore[reportIncompatibleMethodOverride]
         if self._session is None:
             raise popart_runtime_error("The session must be prepared first: call prepareDevice().")
         return self._session
@@ -36,7 +35,7 @@ class PopxlInferenceSession(InferenceSession):
         """An array for each stream to the host."""
         return {s.tensor_id: array for s, array in self._ready().create_host_outputs().items()}
 
-    def _attached(self) -> Any:
+    def _attached(self) -> Session:
         session = self._ready()
         if not session.is_attached:
             session.__enter__()
@@ -77,8 +76,6 @@ class PopxlInferenceSession(InferenceSession):
         ValueError, TypeError
             An array does not have the host shape or the type of its variable.
         """
-        from .session import checked_data
-
         session = self._ready()
         known = {t.id: t for t in session._variables()}
         given = {known[n]: array for n, array in weightsIo.weights.items() if n in known}
@@ -93,7 +90,7 @@ class PopxlInferenceSession(InferenceSession):
                 array[...] = session._host_value(known[name])
 
     def _priced(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        from ._reports import price
+        from ._reports import price  # the IPU model takes a while to import
 
         if self._device.type is DeviceType.Cpu:
             raise poplar_exception("Cannot fetch a report: Profiling is disabled for current device type.")
@@ -109,7 +106,7 @@ class PopxlInferenceSession(InferenceSession):
         poplar_exception
             On a CPU device.
         """
-        from ..session.profile_report import ProfileReport
+        from ..session.profile_report import ProfileReport  # as above
 
         return ProfileReport(self._priced())
 

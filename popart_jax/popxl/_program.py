@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,11 +26,9 @@ from ._create import FAULT, PRINTED
 from ._internal.alias import alias_sets
 from ._internal.enums import ExecutionContext
 from ._weights import resident
-
-if TYPE_CHECKING:
-    from .ir import Ir
-    from .streams import DeviceToHostStream, HostToDeviceStream
-    from .tensor import Variable
+from .ir import Ir
+from .streams import DeviceToHostStream, HostToDeviceStream
+from .tensor import Variable
 
 Contexts = frozenset[ExecutionContext]
 VARIABLE, MADE, REMOTE = "var:", "made:", "remote:"

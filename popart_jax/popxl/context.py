@@ -10,15 +10,13 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ._context import Context as Context
 from ._context import get_current_context
 from ._internal.enums import ExecutionContext
-
-if TYPE_CHECKING:
-    from .graph import Graph
-    from .ir import Ir
+from .graph import Graph
+from .ir import Ir
 
 InSequenceKey = tuple[Any, ExecutionContext]
 Fn = TypeVar("Fn", bound=Callable[..., Any])

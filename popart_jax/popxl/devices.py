@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..logs import module_logger
 from ..session.devices import DeviceManager
-
-if TYPE_CHECKING:
-    from .ir import Ir
+from .ir import Ir
 
 _said: set[str] = set()
 

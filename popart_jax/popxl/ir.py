@@ -29,8 +29,6 @@ class Ir:
         Number of replicas; 'popdist' takes it from the launcher (the processes of `jax.distributed`).
     """
 
-    session_class = "popart_jax.popxl._pb_session.PopxlInferenceSession"
-
     def __init__(self, replication: int | Literal["popdist"] = 1) -> None:
         self._number = next(_numbers)
         self._next_op = FIRST_OP_ID
@@ -54,6 +52,9 @@ class Ir:
     @classmethod
     def _from_pb(cls, pb_ir: Any) -> Ir:
         return pb_ir._ir
+
+    def _inference_session(self, device: Any) -> Any:
+        return above.inference_session(self, device)
 
     @property
     def _pb_ir(self) -> Any:

@@ -14,6 +14,7 @@ from ..execution.placement import to_host
 from ..logs import module_logger
 from . import _io_checks as io
 from . import _weights as weights
+from ._bindings import above
 from ._cache import compiled
 from ._device_state import DeviceState
 from ._dot import is_wanted, write
@@ -94,9 +95,7 @@ class Session:
 
     @cached_property
     def _pb_session(self) -> Any:
-        from ._pb_session import PopxlInferenceSession
-
-        return PopxlInferenceSession(self._ir._pb_ir, self._device, self)
+        return above.inference_session(self._ir, self._device, self)
 
     # --- attachment -----------------------------------------------------------------------------------------------
 

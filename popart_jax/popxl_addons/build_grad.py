@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from .. import popxl
 from ..popxl.transforms.autodiff import ExpectedConnection, ExpectedConnectionType, GradGraphInfo
-
-if TYPE_CHECKING:
-    from .graph import GraphWithNamedArgs
-    from .module import Module
+from .graph import GraphWithNamedArgs
 
 
 class Aux:
@@ -121,8 +118,19 @@ def _shapes(t: popxl.Tensor) -> str:
     return f"shape {tuple(t.shape)}" + (f", meta-shape {tuple(t.meta_shape)}" if t.meta_shape else "")
 
 
+class Differentiable(Protocol):
+    """A module that writes its own gradient graph."""
+
+    aux: Aux
+    var_grad: VarGrad | NoVarGrad
+
+    def build_grad(self, *args: Any, **kwargs: Any) -> Any:
+        """Build the gradient graph."""
+        ...
+
+
 def create_grad_graph(
-    module: Module,
+    module: Differentiable,
     fwd: GraphWithNamedArgs,
     grads_provided: Iterable[popxl.Tensor] | None,
     grads_required: Iterable[popxl.Tensor] | None,
@@ -138,8 +146,6 @@ def create_grad_graph(
     Exception
         Too many or too few gradients, or the gradient of a required variable is missing.
     """
-    from .graph import GraphWithNamedArgs
-
     _check_parameters(module)
     graph, aux = fwd.graph, fwd._aux
     outputs = list(graph.outputs)[: len(graph.outputs) - aux.n_outputs]
@@ -181,7 +187,7 @@ def _check_of_graph(graph: popxl.Graph, provided: list[popxl.Tensor], required: 
             raise ValueError(f"A Tensor specified in {word} of `fwd_graph` {graph.id!r}: {foreign}")
 
 
-def _check_parameters(module: Module) -> None:
+def _check_parameters(module: Differentiable) -> None:
     fixed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     odd = [p.name for p in inspect.signature(module.build_grad).parameters.values() if p.kind not in fixed]
     if odd:

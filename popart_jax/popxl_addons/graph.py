@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from .. import popxl
 from ..popxl import ops
+from ..popxl._bindings import Bindings
 from ..popxl._internal.schedule import print_schedule
-from ..popxl.context import debug_context_frame_offset
 from ..popxl.ops.call import CallSiteInfo
 from ..popxl.transforms.autodiff import GradGraphInfo
 from .named_tensors import NamedTensors, TensorMap
 
-if TYPE_CHECKING:
-    from .graph_common import GradGraphInfoLike, GraphLike
-    from .module import Module
+above = Bindings()
+"""What is built on graphs, and their methods call."""
+
+
+class WritesGradients(Protocol):
+    """A module, as a graph that it built knows it."""
+
+    @property
+    def implements_grad_graph(self) -> bool:
+        """Whether the class has its own `build_grad`."""
+        ...
+
+    def create_grad_graph(
+        self,
+        fwd_graph: GraphWithNamedArgs,
+        grads_provided: Iterable[popxl.Tensor] | None,
+        grads_required: Iterable[popxl.Tensor] | None,
+    ) -> GraphWithNamedArgs:
+        """The gradient graph that `build_grad` writes."""
+        ...
 
 
 class BoundGraph:
@@ -32,12 +49,10 @@ class BoundGraph:
         self.graph = graph
         self.args: dict[popxl.Tensor, popxl.Tensor] = dict(args or {})
 
-    @debug_context_frame_offset(1)
     def call(self, *targs: Any, args: TensorMap | None = None) -> tuple[popxl.Tensor, ...]:
         """Call the graph; `targs` fill inputs from the first on, `args` add to or override what is bound."""
         return tuple(self.call_with_info(*targs, args=args).outputs)
 
-    @debug_context_frame_offset(1)
     def call_with_info(self, *targs: Any, args: TensorMap | None = None) -> CallSiteInfo:
         """As `call`, and return the call site."""
         return ops.call_with_info(self.graph, *targs, inputs_dict={**self.args, **(args or {})})
@@ -63,7 +78,7 @@ class GraphWithNamedArgs:
         graph: popxl.Graph,
         args: NamedTensors | None = None,
         grad_graph_info: GradGraphInfo | None = None,
-        from_module: Module | None = None,
+        from_module: WritesGradients | None = None,
         aux: Any = None,
         called_graphs_grad_info: Mapping[GraphLike, GradGraphInfoLike] | None = None,
     ) -> None:
@@ -126,8 +141,6 @@ class GraphWithNamedArgs:
         ValueError
             Unknown `method`.
         """
-        from .transforms.autodiff import autodiff
-
         if method not in ("auto", "build_grad", "autodiff"):
             raise ValueError(f"method must be 'auto', 'build_grad' or 'autodiff', got {method!r}")
         if self.autodiff_applied and not force:
@@ -144,7 +157,7 @@ class GraphWithNamedArgs:
         self.autodiff_applied = True
         if module is not None and has_build_grad and method != "autodiff":
             return module.create_grad_graph(self, grads_provided, grads_required)
-        return autodiff(self, grads_provided, grads_required, called_graphs_grad_info)
+        return above.autodiff(self, grads_provided, grads_required, called_graphs_grad_info)
 
     def copy(self) -> GraphWithNamedArgs:
         """The same graph with a copy of the names."""
@@ -156,3 +169,7 @@ class GraphWithNamedArgs:
     def print_schedule(self) -> str:
         """The operators in schedule order as text; named inputs carry their names."""
         return print_schedule(self.graph, {tensor: name for name, tensor in self.args.to_dict().items()})
+
+
+GraphLike = popxl.Graph | GraphWithNamedArgs | BoundGraph
+GradGraphInfoLike = GradGraphInfo | GraphWithNamedArgs

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from .. import popxl
 from ..popxl.transforms.autodiff import GradGraphInfo
-from .graph import BoundGraph, GraphWithNamedArgs
+from .graph import GradGraphInfoLike as GradGraphInfoLike
+from .graph import GraphLike as GraphLike
+from .graph import GraphWithNamedArgs
 
-GraphLike = popxl.Graph | GraphWithNamedArgs | BoundGraph
-GradGraphInfoLike = GradGraphInfo | GraphWithNamedArgs
 CalledGraphsGradInfoLike = Mapping[GraphLike, GradGraphInfoLike]
 CalledGraphsGradInfo = Mapping[popxl.Graph, GradGraphInfo]
 

@@ -8,14 +8,10 @@ from collections.abc import Mapping
 from .. import popxl
 from ..popxl import RemoteBuffer, ReplicaGrouping, TensorSpec, ops
 from ..popxl.errors import UndefinedValue
-from .dot_tree import DotTree
 from .graph import GraphWithNamedArgs
+from .named_remote_buffers import NamedRemoteBuffers as NamedRemoteBuffers
 from .named_tensors import NamedTensors
 from .variable_factory import NamedVariableFactories, VariableFactory
-
-
-class NamedRemoteBuffers(DotTree[RemoteBuffer]):
-    """Remote buffers by name."""
 
 
 def create_remote_buffer(

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +15,9 @@ from .. import popxl
 from ..popxl import ReplicaGrouping, dtypes, ops
 from ..popxl.utils import to_numpy
 from .dot_tree import DotTree
+from .named_remote_buffers import NamedRemoteBuffers
 from .named_replica_grouping import NamedReplicaGrouping
 from .named_tensors import NamedTensors
-
-if TYPE_CHECKING:
-    from .remote import NamedRemoteBuffers
 
 logger = logging.getLogger(__name__)
 host_scalar_tensor_types = (float, int, bool, np.number, np.bool_, np.ndarray)

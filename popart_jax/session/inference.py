@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from pkgutil import resolve_name
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from ..errors import logs_errors_of_methods
 from .core import SessionCore
+from .devices import DeviceInfo
 from .older import accepts_older_spellings
 from .requests import make_request
+
+
+@runtime_checkable
+class MakesSession(Protocol):
+    """A program of another front end, which knows how it is driven as an inference session."""
+
+    def _inference_session(self, device: DeviceInfo) -> InferenceSession: ...
 
 
 @logs_errors_of_methods
@@ -68,10 +75,9 @@ class InferenceSession(SessionCore):
         TypeError
             `ir` is no such program.
         """
-        driven_by = getattr(ir, "session_class", None)  # by name, as front ends are built on sessions
-        if driven_by is None:
+        if not isinstance(ir, MakesSession):
             raise TypeError(f"fromIr takes the Ir of a PopXL program, got {type(ir).__name__}")
-        return resolve_name(driven_by)(ir, deviceInfo)
+        return ir._inference_session(deviceInfo)
 
     def getAllTensorIds(self) -> set[str]:
         """Names of all tensors."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...lowering.effects import effect_of
-
-if TYPE_CHECKING:
-    from ..graph import Graph
-    from ..tensor import Tensor
+from ..graph import Graph
+from ..tensor import Tensor
 
 
 def alias_sets(graph: Graph) -> dict[str, set[str]]:

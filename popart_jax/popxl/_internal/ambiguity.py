@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...errors import popart_exception
+from ..graph import Graph
 from .schedule import dependencies, in_place_pairs
-
-if TYPE_CHECKING:
-    from ..graph import Graph
 
 
 def check_graph(graph: Graph) -> None:

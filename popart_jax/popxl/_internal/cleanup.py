@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..graph import Graph
+from ..ir import Ir
 from .enums import TensorType
-
-if TYPE_CHECKING:
-    from ..graph import Graph
-    from ..ir import Ir
 
 
 def remove_isolated_tensors(graph: Graph) -> None:

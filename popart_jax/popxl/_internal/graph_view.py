@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import popart_exception
 from .._bindings import above
+from ..dtypes import dtype as Dtype
+from ..graph import Graph as PopxlGraph
+from .cleanup import remove_isolated_tensors
 from .create_op import creator
 from .enums import TensorType
 from .schedule import schedule
 from .values import GraphId, Scope
-
-if TYPE_CHECKING:
-    from ..graph import Graph as PopxlGraph
 
 
 @above.enter("graph_view")
@@ -110,8 +110,6 @@ class Graph:
         return tensor_id in self.getInputIds()
 
     def addInput(self, tensor_id: str, info: Any) -> None:
-        from ..dtypes import dtype as Dtype
-
         kind = next(d for d in Dtype._all if d._pb_dtype is info.dataType())
         name = tensor_id.removeprefix(f"{self._graph.id}/") if self._graph.id else tensor_id
         self._graph._add_input(tuple(info.shape()), kind, name, False, tuple(info.metaShape()))
@@ -159,6 +157,4 @@ class Graph:
         self._graph._can_autodiff = value
 
     def removeIsolatedTensors(self, retain_used_io: bool = False, retain_all_io: bool = False, *args: Any) -> None:
-        from .cleanup import remove_isolated_tensors
-
         remove_isolated_tensors(self._graph)

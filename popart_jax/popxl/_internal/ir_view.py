@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import popart_exception
+from ...logs import module_logger
 from .._bindings import above
-
-if TYPE_CHECKING:
-    from ..ir import Ir as PopxlIr
+from ..dtypes import dtype as Dtype
+from ..ir import Ir as PopxlIr
+from .cleanup import remove_isolated_tensors, remove_unreachable_graphs
+from .exchange import parts
+from .patterns import Patterns, PatternsLevel, apply, apply_inplace
+from .schedule import print_schedule
+from .tensor_view import buffer_info
+from .transforms import by_name
+from .values import GraphId
 
 
 @above.enter("ir_view")
@@ -23,13 +30,14 @@ def view(owner: PopxlIr) -> Ir:
 class Ir:
     """View of one Ir."""
 
-    session_class = "popart_jax.popxl._pb_session.PopxlInferenceSession"
-
     def __init__(self, owner: PopxlIr) -> None:
         self._ir = owner
         self._data_flow: Any = None
         self._patterns: Any = None
         self._anchors: set[str] = set()
+
+    def _inference_session(self, device: Any) -> Any:
+        return self._ir._inference_session(device)
 
     def getId(self) -> int:
         return self._ir.id
@@ -63,21 +71,15 @@ class Ir:
         return self._ir._new_graph(str(name))._pb_graph
 
     def createUniqueSubgraphId(self, base: Any) -> Any:
-        from .values import GraphId
-
         return GraphId(self._ir._subgraph_id(str(base)))
 
     def removeGraph(self, graph_id: Any) -> None:
         self._ir._graphs.pop(str(graph_id), None)
 
     def removeIsolatedGraphs(self) -> None:
-        from .cleanup import remove_unreachable_graphs
-
         remove_unreachable_graphs(self._ir)
 
     def removeIsolatedTensors(self, *args: Any) -> None:
-        from .cleanup import remove_isolated_tensors
-
         for graph in self._ir._graphs.values():
             remove_isolated_tensors(graph)
 
@@ -93,8 +95,6 @@ class Ir:
         return self._ir._suffixed(base_id)
 
     def _exchanges(self, op_type: str) -> dict[str, list[Any]]:
-        from .exchange import parts
-
         found: dict[str, list[Any]] = {}
         for graph in self._ir._graphs.values():
             for op in graph._ops.values():
@@ -118,16 +118,12 @@ class Ir:
     # --- remote buffers -------------------------------------------------------------------------------------------
 
     def getAllRemoteBufferInfos(self) -> dict[int, Any]:
-        from .tensor_view import buffer_info
-
         return {i: buffer_info(b) for i, b in self._ir._buffers.items()}
 
     def getRemoteBufferInfo(self, number: int) -> Any:
         return self.getAllRemoteBufferInfos()[number]
 
     def setRemoteBufferInfo(self, number: int, info: Any) -> None:
-        from ..dtypes import dtype as Dtype
-
         kind = next(d for d in Dtype._all if d._pb_dtype is info.TensorInfo.dataType())
         self._ir._buffers[number].set_remote_buffer_info(kind, tuple(info.TensorInfo.shape()), info.repeats)
 
@@ -156,9 +152,6 @@ class Ir:
         """There is no debug information to close."""
 
     def logIr(self) -> None:
-        from ...logs import module_logger
-        from .schedule import print_schedule
-
         for graph in self._ir._graphs.values():
             module_logger("ir").info("%s", print_schedule(graph))
 
@@ -166,18 +159,12 @@ class Ir:
         self._patterns = patterns
 
     def applyPreAliasPatterns(self, graph: Any) -> None:
-        from .patterns import Patterns, PatternsLevel, apply
-
         apply(graph._graph, self._patterns or Patterns(PatternsLevel.Default))
 
     def applyInplacePattern(self, graph: Any) -> None:
-        from .patterns import apply_inplace
-
         apply_inplace(graph._graph)
 
     def applyTransform(self, name: Any, graph: Any) -> None:
-        from .transforms import by_name
-
         by_name(name)(graph)
 
     def dotCheckpoint(self, ir: Any, name: str) -> None:

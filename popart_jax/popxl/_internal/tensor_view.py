@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...errors import popart_exception
 from ...model.tensor_info import _TensorInfoCore as TensorInfo
 from .._bindings import above
+from ..tensor import Tensor as PopxlTensor
+from .alias import aliases
 from .enums import TensorType, TileSet
 from .placement import placement
+from .remote_place import RemotePlace
 from .values import RemoteBufferInfo
-
-if TYPE_CHECKING:
-    from ..tensor import Tensor as PopxlTensor
 
 _NAMES = {TensorType.ActGrad: "ActGrad", TensorType.Const: "Const", TensorType.Stream: "Stream",
           TensorType.Variable: "Variable", TensorType.Unknown: "Unknown"}  # fmt: skip
@@ -137,8 +137,6 @@ class Tensor:
         return self._tensor._host  # pyright: ignore[reportAttributeAccessIssue]
 
     def setTensorLocationInfo(self, location: Any, buffer: int, offset: int) -> None:
-        from .remote_place import RemotePlace
-
         self._tensor._remote = RemotePlace(buffer, offset, None)  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
@@ -158,8 +156,6 @@ class Tensor:
         return self.anyAlias(lambda t: t.id != self.id)
 
     def anyAlias(self, predicate: Any = None) -> bool:
-        from .alias import aliases
-
         return any(predicate is None or predicate(view(t)) for t in aliases(self._tensor))
 
     def isHostLoadTensor(self) -> bool:
@@ -194,8 +190,6 @@ class LocationInfo:
         return self._tensor._remote.buffer, self._tensor._remote.offset
 
     def setRemoteBufferInfo(self, buffer: int, offset: int) -> None:
-        from .remote_place import RemotePlace
-
         self._tensor._remote = RemotePlace(buffer, offset, None)
 
 

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import dtypes
+from .._bindings import operators
 from .._checks import check_in_graph as check_in_graph
 from .._checks import check_tensor_ipu_and_tile_set as check_tensor_ipu_and_tile_set
 from .._internal.values import OptionalDataType, OptionalFloat, OptionalInt, OptionalInt64Vector
+from ..context import gcg
 from ..tensor import Tensor
 
 __all__ = [
@@ -25,9 +27,7 @@ __all__ = [
 
 def cast_if_needed(t: Tensor, data_type: dtypes.dtype) -> Tensor:
     """`t` itself, or a cast when its type differs."""
-    from .shaping import cast
-
-    return t if t.dtype == data_type else cast(t, data_type)
+    return t if t.dtype == data_type else operators.cast(t, data_type)
 
 
 def handle_negative_axis(t: Tensor, axis: int) -> int:
@@ -65,8 +65,6 @@ def convert_optional_int64_list(l: list[int] | None) -> OptionalInt64Vector:  # 
 
 def check_operands(**tensors: Any) -> None:
     """Operands are tensors of the current graph, on one IPU and tile set."""
-    from ..context import gcg
-
     check_in_graph(gcg(), **tensors)
     if len(tensors) > 1:
         check_tensor_ipu_and_tile_set(**tensors)

@@ -12,7 +12,7 @@ from ...popxl import ops
 from ...popxl.transforms.autodiff import ExpectedConnection, GradGraphInfo
 from ...popxl.transforms.autodiff import autodiff as popxl_autodiff
 from ..dot_tree import sanitise
-from ..graph import GraphWithNamedArgs
+from ..graph import GraphWithNamedArgs, above
 from ..graph_common import CalledGraphsGradInfoLike, plain_grad_info
 from ..named_replica_grouping import NamedReplicaGrouping
 from ..named_tensors import NamedTensors
@@ -21,6 +21,7 @@ from ..variable_factory import NamedVariableFactories, add_variable_input
 COUNTER = "mean_accum_counter"
 
 
+@above.enter("autodiff")
 def autodiff(
     graph: GraphWithNamedArgs | popxl.Graph,
     grads_provided: Iterable[popxl.Tensor] | None = None,

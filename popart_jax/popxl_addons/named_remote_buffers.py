@@ -1,0 +1,10 @@
+"""Trees of remote buffers."""
+
+from __future__ import annotations
+
+from ..popxl import RemoteBuffer
+from .dot_tree import DotTree
+
+
+class NamedRemoteBuffers(DotTree[RemoteBuffer]):
+    """Remote buffers by name."""
