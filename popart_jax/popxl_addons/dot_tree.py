@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar, cast
 
+from ..popxl import Tensor
+
 L = TypeVar("L")
 K = TypeVar("K")
 V = TypeVar("V")
@@ -53,8 +55,7 @@ class TupleText(tuple):
 def leaf_text(leaf: object) -> str:
     """Text of a leaf in a container: variables and constants are shown as tensors."""
     text = repr(leaf)
-    is_tensor = any(c.__name__ == "Tensor" and c.__module__.endswith("popxl.tensor") for c in type(leaf).__mro__)
-    return re.sub(r"^\w+\[", "Tensor[", text) if is_tensor else text
+    return re.sub(r"^\w+\[", "Tensor[", text) if isinstance(leaf, Tensor) else text
 
 
 class DotTree(Generic[L]):
