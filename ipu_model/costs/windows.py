@@ -44,9 +44,10 @@ def _pool(op: Op, source: Tensor, kind: str, ctx: Context, backward: bool) -> Op
     plan = plan_pooling(params, ctx.target, backward)
     cycles = plan.breakdown(ctx.target)
     step = Superstep(
-        "Pool", cycles["compute"], exchange=cycles["exchange"],
+        "Pool", cycles["vertex"], exchange=cycles["exchange"] + cycles["start"],
         received=plan.quantities["exchange"] * ctx.target.machine.exchange_bytes * plan.tiles, tiles=plan.tiles,
         vertices=plan.tiles, vertex=f"popnn::{'Pooling' if not backward else 'PoolingGrad'}<{kind},{source.dtype}>",
+        settled=True,
     )  # fmt: skip
     flops = op.output.size * math.prod(window)
     return OpCost((step,), flops=flops, temporary=plan.temporary_bytes, outputs=(), layout="new")

@@ -19,7 +19,6 @@ Row = Mapping[str, Any]
 GROUPS: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
     (frozenset({"conv", "fc", "gemm", "oct_conv"}), ("conv.", "fc.", "gemm.", "oct.")),
     (frozenset({"lstm", "gru"}), ("conv.lstm", "conv.gru", "rnn.")),
-    (frozenset({"pooling"}), ("pooling.",)),
     (frozenset({"matrix_solver"}), ("solver.",)),
     (frozenset({"memory_bound", "exchange", "measured gemm", "max_problem_size"}), ("stencil.", "kernel.", "memory.")),
     (frozenset({"inference"}), ("inference.",)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +11,6 @@ from ipu_model.planner.ctc import plan_ctc
 from ipu_model.planner.embedding import memory as embedding_memory
 from ipu_model.planner.embedding import plan_embedding
 from ipu_model.planner.plan import Plan
-from ipu_model.planner.pooling import PoolParams, plan_pooling
 from ipu_model.planner.rnn import plan_gru, plan_lstm
 from ipu_model.planner.solver import plan_cholesky, plan_triangular_solve
 from ipu_model.published.benchmark import Benchmark
@@ -29,46 +27,9 @@ def _flag(p: Params, name: str, default: bool) -> bool:
     return value if isinstance(value, bool) else str(value).lower() == "true"
 
 
-def _pair(value: int | list[int]) -> tuple[int, ...]:
-    return tuple(value) if isinstance(value, list) else (value, value)
-
-
 def _linear(family: str, quantities: Mapping[str, float], fixed: float = 0.0) -> Formula:
     terms = {f"{family}.{name}": float(value) for name, value in quantities.items()}
     return Formula(({FIXED: fixed, **terms} if fixed else terms,))
-
-
-def pooling(p: Params, data: str, target: Target) -> Benchmark:
-    """Forward, then backward; each pass has a plan of its own."""
-    padding = p.get("padding", 0)
-    params = PoolParams(
-        p.get("batch-size", 1),
-        p["channels"],
-        _pair(p["field"]),
-        _pair(p["kernel"]),
-        _pair(p.get("stride", 1)),
-        _pair(p.get("padding-lower", padding)),
-        _pair(p.get("padding-upper", padding)),
-        {"avg": "average", "sum": "sum"}.get(p.get("pooling-type", "max"), "max"),
-        data,
-        p.get("fwd-chans-per-group", 0),
-    )
-    passes = [plan_pooling(params, target, backward) for backward in (False, True)]
-    size = SIZES[data] * params.batch * params.channels
-    inputs, outputs = math.prod(params.field) * size, math.prod(params.out) * size
-    temporary = max(q.temporary_bytes for q in passes)
-    memory = {
-        "variables": 2 * (inputs + outputs),
-        "temporary": max(q.temporary_bytes * q.tiles for q in passes),
-        "tiles": target.tiles,
-    }
-    spread = {"temporary": temporary, "variables": 2 * (inputs + outputs) / target.tiles}
-    cycles = of_plans(passes, extra={"pooling.passes": 2.0})
-    return Benchmark(
-        cycles,
-        _linear("pooling.memory", memory),
-        _linear("pooling.max_tile", spread, target.machine.memory_element),
-    )
 
 
 def embedding(p: Params, data: str, target: Target) -> Benchmark:
@@ -158,7 +119,6 @@ def _recurrent(planner: Callable[..., Plan], gates: int, p: Params, data: str, t
 
 
 OPS: dict[str, Callable[[Params, str, Target], Benchmark]] = {
-    "pooling": pooling,
     "embedding": embedding,
     "ctc_loss": ctc,
     "matrix_solver": solver,

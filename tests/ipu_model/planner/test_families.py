@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from ipu_model import target
 from ipu_model.planner.mapping import linear_share, split_regions
-from ipu_model.planner.pooling import PoolParams, plan_pooling
 from ipu_model.planner.reduction import plan_reduction
 from ipu_model.planner.rnn import plan_gru, plan_lstm
 from ipu_model.planner.solver import cholesky_block, plan_cholesky, plan_triangular_solve, triangular_vector
@@ -31,24 +30,6 @@ def test_dealt_regions_cover_everything(elements, grain, parts, minimum):
 def test_linear_mapping_keeps_128_bytes_together():
     assert linear_share(64 * 10, 2, MK2.machine) == 64
     assert linear_share(1472 * 100, 4, MK2.machine) == 100
-
-
-def pool(batch=1, stride=1, channels=256):
-    return PoolParams(batch, channels, (35, 35), (3, 3), (stride,) * 2, (1, 1), (1, 1), group=8)
-
-
-def test_pooling_splits_fill_the_chip_and_grow_with_the_batch():
-    one, four = plan_pooling(pool(), MK1), plan_pooling(pool(batch=4), MK1)
-    assert one.tiles <= MK1.tiles
-    assert 2 < four.quantities["compute"] / one.quantities["compute"] < 5
-
-
-def test_pooling_backward_costs_more_than_forward():
-    assert plan_pooling(pool(), MK2, True).quantities["compute"] > plan_pooling(pool(), MK2).quantities["compute"]
-
-
-def test_pooling_with_a_stride_is_cheaper():
-    assert plan_pooling(pool(stride=2), MK2).quantities["compute"] < plan_pooling(pool(), MK2).quantities["compute"]
 
 
 def test_cholesky_of_one_block_is_its_vertex():
@@ -87,6 +68,6 @@ def test_recurrent_layers_scale_with_steps_and_training(layer):
 
 
 def test_quantities_are_finite_numbers():
-    plans = [plan_pooling(pool(), MK1), plan_reduction((64, 64), (0,), MK2)]
+    plans = [plan_reduction((64, 64), (0,), MK2)]
     for plan in plans:
         assert all(np.isfinite(v) and v >= 0 for v in plan.quantities.values())

@@ -1,0 +1,75 @@
+"""What a pooling is, and the problem that its planner sees."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+SIZES = {"half": 2, "float": 4}
+
+
+@dataclass(frozen=True)
+class PoolParams:
+    """A pooling over an input ``[batch, channels, *field]``.
+
+    Attributes
+    ----------
+    kind : {"max", "sum", "average"}
+    group : int
+        Channels that lie together in the input; 0 when nothing is known, and any grouping is as good.
+    """
+
+    batch: int
+    channels: int
+    field: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    pad_lower: tuple[int, ...]
+    pad_upper: tuple[int, ...]
+    kind: str = "max"
+    data: str = "half"
+    group: int = 0
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        return tuple(
+            (f + lo + hi - k) // s + 1
+            for f, k, s, lo, hi in zip(
+                self.field, self.kernel, self.stride, self.pad_lower, self.pad_upper, strict=True
+            )
+        )
+
+    @property
+    def size(self) -> int:
+        return SIZES[self.data]
+
+    @property
+    def vector(self) -> int:
+        """Elements in 8 bytes."""
+        return 8 // self.size
+
+    @property
+    def whole_field(self) -> bool:
+        """Whether one window takes the whole field, so that a reduction does the work."""
+        return self.kernel == self.field and not any((*self.pad_lower, *self.pad_upper))
+
+    def folded(self) -> PoolParams:
+        """The forward problem with the batch among the channels, and disjoint windows along one row."""
+        p = dataclasses.replace(self, batch=1, channels=self.channels * self.batch)
+        apart = all(s >= k and f % s == 0 for s, k, f in zip(p.stride, p.kernel, p.field, strict=True))
+        if not apart or any((*p.pad_lower, *p.pad_upper)) or len(p.field) != 2:
+            return p
+        height, width = p.field[0], p.field[1]
+        return dataclasses.replace(p, field=(p.stride[0], width * (height // p.stride[0])))
+
+    def with_channels_along(self, grouping: int) -> PoolParams:
+        """A folded problem with groups of channels along the row, where windows are disjoint."""
+        if self.field[0] != self.stride[0] or self.channels % grouping or any((*self.pad_lower, *self.pad_upper)):
+            return self
+        wide = self.field[1] * (self.channels // grouping)
+        return dataclasses.replace(self, channels=grouping, field=(self.field[0], wide))
+
+    @property
+    def windows(self) -> int:
+        return math.prod(self.kernel)

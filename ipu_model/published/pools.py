@@ -1,0 +1,126 @@
+"""Benchmark rows of pooling: a forward program, then a backward program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ipu_model.planner.conv_params import cdiv
+from ipu_model.planner.mapping import linear_share
+from ipu_model.planner.pooling import Pooling, PoolParams, plan_pooling
+from ipu_model.planner.pooling.place import Placed, Run, run, volume
+from ipu_model.planner.reduction import plan_reduction
+from ipu_model.planner.steps import LAUNCH, exchange_start
+from ipu_model.published.benchmark import Benchmark
+from ipu_model.published.formula import FIXED, Formula
+from ipu_model.target import Machine, Target
+
+COPY_STEP = 90.0  # of copying what a tile holds of its windows: gathers of short runs, both passes together
+COPY_RATE = 3.2 / 8  # cycles per byte of them
+VERTEX_BYTES = 220.0  # state, work lists and exchange code per vertex; 182 to 264 in the table
+END = 24 + 8  # bytes behind the last variable of a tile
+KINDS = {"avg": "average", "average": "average", "sum": "sum", "max": "max"}
+
+
+def pooling(p: Mapping[str, Any], data: str, target: Target) -> Benchmark:
+    """Forward, then backward; each pass has a plan of its own.
+
+    Raises
+    ------
+    ValueError
+        When the kind of pooling is not one of the library's.
+    """
+    params = pool_params(p, data)
+    if params.whole_field:
+        return _whole_field(params, target)
+    forward, backward = (plan_pooling(params, target, back).detail for back in (False, True))
+    found = run(params, forward, backward, target.tiles)
+    total, highest = memory(params, found, target.machine)
+    return Benchmark(cycles(params, forward, backward, found, target), _fixed(total), _fixed(highest))
+
+
+def pool_params(p: Mapping[str, Any], data: str) -> PoolParams:
+    """The pooling that a row describes."""
+    padding, kind = p.get("padding", 0), str(p.get("pooling-type", "max")).lower()
+    if kind not in KINDS:
+        raise ValueError(f"pooling: pooling-type is {kind!r}; known are {sorted(KINDS)}")
+    return PoolParams(
+        p.get("batch-size", 1), p["channels"], _pair(p["field"]), _pair(p["kernel"]), _pair(p.get("stride", 1)),
+        _pair(p.get("padding-lower", padding)), _pair(p.get("padding-upper", padding)), KINDS[kind], data,
+        p.get("fwd-chans-per-group", 0),
+    )  # fmt: skip
+
+
+def _pair(value: int | list[int]) -> tuple[int, ...]:
+    return tuple(value) if isinstance(value, list) else (value, value)
+
+
+def _fixed(value: float) -> Formula:
+    return Formula(({FIXED: float(value)},))
+
+
+def cycles(params: PoolParams, forward: Pooling, backward: Pooling, found: Run, target: Target) -> Formula:
+    """Two launches, three exchanges, copies on the tile and both vertices."""
+    remote = found.window.remote + found.gradient.remote + found.windows.remote
+    local = (found.window.local + found.windows.local) * params.size
+    steps = 2 * LAUNCH + 3 * exchange_start(target.machine) + COPY_STEP + COPY_RATE * local
+    vertices = forward.vertex + backward.vertex
+    if params.kind == "average":  # the gradient is divided by the size of each window first
+        vertices += multiplied(math.prod(params.out) * params.channels * params.batch, params, target.machine)
+    received = "pooling.received"
+    quantities = {FIXED: steps + vertices, received: remote * params.size / target.machine.exchange_bytes}
+    return Formula((quantities,), frozenset({received}))
+
+
+def multiplied(elements: int, params: PoolParams, machine: Machine) -> int:
+    """Tile cycles of one elementwise product of a tensor dealt out in order."""
+    share = cdiv(linear_share(elements, params.size, machine), machine.workers)
+    return 11 + machine.workers * ((41 if params.data == "float" else 32) + cdiv(share, params.vector) + 2)
+
+
+def memory(params: PoolParams, found: Run, machine: Machine) -> tuple[float, float]:
+    """Total bytes, and the highest address used on a tile; this benchmark compiles no vertices.
+
+    Input, output and both gradients always live; of the windows of a tile the larger pass counts. Windows are copied
+    from data on the same tile, so they lie in another memory element.
+    """
+    size = params.size
+    inputs, outputs = (math.prod(field) * params.channels * params.batch for field in (params.field, params.out))
+    forward, backward = np.zeros(machine.tiles), np.zeros(machine.tiles)
+    for tile, window in zip(found.forward.tiles, found.forward.windows, strict=True):
+        forward[tile] = volume(window)
+    reads = 2 if params.kind == "max" else 1
+    for tile, window, made in zip(found.backward.tiles, found.backward.windows, found.backward.made, strict=True):
+        backward[tile] = reads * volume(window) + (volume(made) if params.kind == "max" else 0)
+    vertices = len(found.forward.tiles) + len(found.backward.tiles)
+    total = 2 * (inputs + outputs) * size + float(np.maximum(forward, backward).sum()) * size
+    shares = linear_share(inputs, size, machine) + linear_share(outputs, size, machine) + _largest(found.backward)
+    return total + VERTEX_BYTES * vertices, machine.memory_element + shares * size + END
+
+
+def _largest(placed: Placed) -> int:
+    return max(volume(box) for box in placed.made)
+
+
+def _whole_field(params: PoolParams, target: Target) -> Benchmark:
+    """A window that takes the whole field: a reduction forward; backward a broadcast, or the planner for a maximum."""
+    shape = (params.batch, params.channels, *params.field)
+    axes = tuple(range(2, len(shape)))
+    operation = "MAX" if params.kind == "max" else "ADD"
+    plan = plan_reduction(shape, axes, target, params.data, operation, as_table=True)
+    inputs, outputs = math.prod(shape) * params.size, params.batch * params.channels * params.size
+    machine = target.machine
+    share = linear_share(inputs // params.size, params.size, machine) * params.size
+    if params.kind == "max":
+        back = plan_pooling(params, target, backward=True)
+        behind = sum(back.quantities.values()) + LAUNCH
+    else:
+        behind = LAUNCH + exchange_start(machine) + share / machine.exchange_bytes
+        behind += multiplied(outputs // params.size, params, machine) if params.kind == "average" else 0
+    held = np.max([s.held for s in plan.detail.stages], axis=0)
+    total = 2 * (inputs + outputs) + float(held.sum()) + VERTEX_BYTES * plan.tiles
+    highest = machine.memory_element + 2 * share + float(held.max()) + END
+    return Benchmark(_fixed(plan.cycles(target) + behind), _fixed(total), _fixed(highest))
