@@ -159,7 +159,7 @@ class _Batch:
         bindings = {n: x for n, x in {**self.fixed, **carried, **streams}.items() if n in program.bound}
         result = run_micro_batch(program, bindings, scale, key)
         carried = dict(carried)
-        for target, value in result.copied.items():  # their targets are never kept in another order
+        for target, value in result.copied.items():  # their targets have their own order on the device
             carried[target] = jnp.asarray(value).astype(carried[target].dtype).reshape(carried[target].shape)
         if seed is not None:
             carried[SEED] = seed

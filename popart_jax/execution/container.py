@@ -43,7 +43,7 @@ def write(
     executables : mapping of str to jax.stages.Compiled
         By handle; their arguments and results are flat.
     variables : mapping of str to array, optional
-        Values to keep with them.
+        Values to store with them.
     notes : mapping of str to Any, optional
         What to know about executables, by handle; anything that JSON can hold.
 
@@ -136,7 +136,7 @@ def note(path: Path, handle: str) -> Any:
 
 
 def load_variables(path: Path) -> dict[str, np.ndarray]:
-    """Variables kept in a container."""
+    """Variables stored in a container."""
     with zipfile.ZipFile(path) as archive:
         if _VARIABLES not in archive.namelist():
             return {}

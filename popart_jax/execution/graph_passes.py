@@ -24,7 +24,7 @@ def lay_out(program: Program, platform: str, training: Training | None) -> LaidO
     """Choose layouts for a platform; the given program and its graph stay as they are.
 
     Where the session trains, its `training` says which weights change: those that the graph begins by transposing
-    (and their optimizer state) are kept transposed on the device.
+    (and their optimizer state) are resident in transposed order.
     """
     graph = program.graph.clone(allow_outer_scope_values=True)
     rewrite_for_kernels(graph, _protected(program))

@@ -11,7 +11,7 @@ from .program import Variable
 
 
 def to_device_layout(variable: Variable, host: np.ndarray) -> np.ndarray:
-    """A variable, given with one value per group, as the device keeps it: one value per replica, or just one."""
+    """A variable, given with one value per group, as a resident array: one value per replica, or just one."""
     return _turned(variable, _one_per_replica(variable, host))
 
 
@@ -24,7 +24,7 @@ def _turned(variable: Variable, array: np.ndarray) -> np.ndarray:
 
 
 def from_device_order(variable: Variable, array: Any) -> Any:
-    """A variable as the device keeps it, NumPy or traced, with the dimensions of each value in their own order."""
+    """A resident variable, NumPy or traced, with the dimensions of each value in their own order."""
     if variable.order is None:
         return array
     lead = array.ndim - len(variable.order)

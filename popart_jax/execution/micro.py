@@ -73,11 +73,12 @@ def in_own_order(program: Program, bindings: Mapping[str, Any]) -> dict[str, Any
 
 
 def _in_own_order(program: Program, name: str, x: Any) -> Any:
-    held = program.variables.get(name)
-    if held is None:
-        held = next((program.variables[w] for w in program.reordered if name.endswith("___" + w)), None)
-    ordered = held is not None and held.order is not None and jnp.ndim(x) == len(held.order)
-    return from_device_order(held, x) if ordered and held is not None else x
+    variable = program.variables.get(name)
+    if variable is None:
+        variable = next((program.variables[w] for w in program.reordered if name.endswith("___" + w)), None)
+    if variable is None or variable.order is None or jnp.ndim(x) != len(variable.order):
+        return x
+    return from_device_order(variable, x)
 
 
 def _pick(found: Mapping[str, Any], copies: Mapping[str, str]) -> dict[str, Any]:
@@ -120,9 +121,9 @@ def _differentiate(
 
 
 def recomputing(forward: Callable[..., Any], what: str) -> Callable[..., Any]:
-    """`forward` with fewer results kept for the backward pass.
+    """`forward` with fewer results saved for the backward pass.
 
-    ``RecomputeAll`` keeps none, ``Standard`` and ``Pipeline`` those of matmuls and convolutions. What is kept of
+    ``RecomputeAll`` saves none, ``Standard`` and ``Pipeline`` those of matmuls and convolutions. What is saved of
     normalisations and nonlinearities (``NormOnly``), XLA decides itself.
     """
     if what == "RecomputeAll":

@@ -82,7 +82,7 @@ class Variable:
     drifts : bool
         Replicas change it each for themselves (running statistics).
     order : tuple of int or None
-        Order of the dimensions in which the device keeps it, where that is not their own.
+        Order of the dimensions on the device, where that is not their own.
     """
 
     type: Type
@@ -92,7 +92,7 @@ class Variable:
 
     @property
     def individual(self) -> bool:
-        """Whether replicas hold different values, so that the device keeps one per replica."""
+        """Whether replicas have different values, so that there is one per replica on the device."""
         return len(self.groups) > 1 or (self.drifts and sum(map(len, self.groups)) > 1)
 
     @property
@@ -164,7 +164,7 @@ class Program:
     broadcast : frozenset of str
         Streams that all replicas share.
     variables : mapping of str to Variable
-        Tensors kept on the device.
+        Tensors that are resident on the device.
     copies : mapping of str to str
         Variables that take the value of another tensor after each micro-batch.
     anchors : tuple of Anchor
@@ -206,7 +206,7 @@ class Program:
 
     @cached_property
     def reordered(self) -> tuple[str, ...]:
-        """Variables of which the device keeps the dimensions in another order, longest names first."""
+        """Variables whose dimensions have another order on the device, longest names first."""
         return tuple(sorted((n for n, v in self.variables.items() if v.order is not None), key=len, reverse=True))
 
     @property

@@ -102,11 +102,11 @@ def apply(
             shown[f"GlobalNorm___{i}"] = _clip(directions, groups, limit)
         changed = dict(carried)
         for weight, rule in training.rules.items():
-            new, kept, extras = rule.apply(wide[weight], states[weight], directions[weight], scalars[weight])
+            new, state, extras = rule.apply(wide[weight], states[weight], directions[weight], scalars[weight])
             before = {**working[weight], _WEIGHT: carried[weight]}
-            kept = _rounded({**kept, _WEIGHT: new}, before, rounding, weight)
-            changed[weight] = new = kept[_WEIGHT]
-            changed |= {slot.name: kept[slot.role] for slot in rule.slots}
+            state = _rounded({**state, _WEIGHT: new}, before, rounding, weight)
+            changed[weight] = new = state[_WEIGHT]
+            changed |= {slot.name: state[slot.role] for slot in rule.slots}
             shown |= {prefix + weight: value for prefix, value in extras.items()}
             shown["UpdatedVar___" + weight] = new
     return changed, shown

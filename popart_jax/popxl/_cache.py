@@ -46,7 +46,7 @@ def _compile(traced: dict[str, Traced]) -> dict[str, Executable]:
 
 
 def directory(options: Any) -> Path | None:
-    """Where executables are kept: the environment decides first, then the options."""
+    """Folder of the executable cache: the environment decides first, then the options."""
     given = os.environ.get("POPXL_CACHE_DIR") or os.environ.get("POPART_CACHE_DIR")
     if not given and options.enableEngineCaching:
         given = options.cachePath
@@ -54,7 +54,7 @@ def directory(options: Any) -> Path | None:
 
 
 def _find(folder: Path, key: str) -> Path | None:
-    """The file of that key; files of other content are told and skipped."""
+    """The file of that key; files of other content are logged and skipped."""
     log, found = module_logger("session"), None
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         inside = container.read_key(path)

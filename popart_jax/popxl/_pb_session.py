@@ -65,7 +65,7 @@ class PopxlInferenceSession(InferenceSession):
                 target[...] = array.reshape(target.shape)
 
     def setEngineIsLoaded(self, isLoaded: bool) -> None:
-        """Whether the program is on the device; kept for programs that detach by hand."""
+        """Whether the program is on the device; for programs that detach by hand."""
         self._entered = bool(isLoaded) and self._entered
 
     def writeWeights(self, weightsIo: Any) -> None:

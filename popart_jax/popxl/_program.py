@@ -41,7 +41,7 @@ _RUNNING: Contexts = frozenset(ExecutionContext) - _LOADING - _STORING
 
 @dataclass(frozen=True)
 class Programs:
-    """What an Ir that is complete keeps on the devices, and its programs as steps.
+    """The resident arrays of a complete Ir, and its programs as steps.
 
     Attributes
     ----------

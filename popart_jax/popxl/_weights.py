@@ -46,7 +46,7 @@ def to_replicas(variable: Variable, replicas: int) -> np.ndarray:
 
 
 def from_replicas(variable: Variable, values: np.ndarray, replicas: int) -> np.ndarray:
-    """What the host keeps of a variable: the first member of each group."""
+    """The host's copy of a variable: the value of the first member of each group."""
     firsts = group_values(resident(variable, replicas), values)
     return as_host(firsts, variable.dtype).reshape(variable.shape_on_host)
 
