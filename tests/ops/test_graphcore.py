@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from popart_jax.errors import popart_exception
+from popart_jax.ops.options import OperatorOptions
 
 from .single import check_gradient, function, run
 
@@ -206,7 +207,7 @@ def test_grouped_gather_and_scatter():
 @pytest.mark.parametrize("strided", [False, True])
 def test_group_normalization(strided):
     x, gamma, beta = f32(2, 6, 3, 2), f32(6), f32(6)
-    settings = {"options": {"groupNormStridedChannelGrouping": strided}}
+    settings = {"options": OperatorOptions(strided_group_norm=strided)}
     y, mean, inverse = run("GroupNormalization", [x, gamma, beta], 3, num_groups=2, settings=settings, **GC)
     groups = [np.arange(6) % 2 == g if strided else np.arange(6) // 3 == g for g in range(2)]
     for n in range(2):
