@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +79,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def _too_large(config: pytest.Config) -> list[str]:
     limit = int(str(config.getini("worker_memory")))
     return [name for name, peak in config.stash[_PEAKS].items() if peak > limit]
+
+
+@pytest.fixture
+def popart_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a program that imports ``popart``: PopART's refusals hold."""
+    import popart_jax
+
+    monkeypatch.setitem(sys.modules, "popart", popart_jax)

@@ -24,8 +24,8 @@ import onnx_ir as ir
 from onnx import defs
 
 from ..errors import popart_exception
+from ..model.stored import Stored
 from ..ops.registry import resolve
-from .stored import Stored
 
 Trainable: TypeAlias = "str | re.Pattern[str] | Callable[[str, np.ndarray], bool] | Iterable[str | re.Pattern[str]]"
 

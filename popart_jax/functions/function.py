@@ -25,6 +25,7 @@ from ..lowering.resolve import check_supported
 from ..model.extract import ensure_outputs
 from ..model.initializers import check_tensors
 from ..model.load import ModelLike, read, ready
+from ..model.stored import lift, stored_floats
 from .choice import Choice, Trainable, choose
 from .inputs import as_mapping, check_inputs, needed_inputs
 from .precision import check_not_cut, in_precision, precision, uses_wide_types
@@ -33,7 +34,6 @@ from .saving import Source, save
 from .shared import split_shared
 from .shown import summary_html, summary_line
 from .state import update_statistics
-from .stored import lift, stored_floats
 from .with_weights import Inference
 
 

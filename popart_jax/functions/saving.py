@@ -14,9 +14,9 @@ import onnx_ir as ir
 from ..errors import popart_exception
 from ..logs import module_logger
 from ..model.load import ModelLike, read
+from ..model.stored import Stored, stored_floats
 from ..model.whole import write_model
 from .shared import Split, split_shared
-from .stored import Stored, stored_floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,9 @@ from ..ops.registry import Lowering, facts, normal_domain, resolve
 from .effects import WRITES, Effect, effect_of
 from .schema_body import lowering_from_schema
 
+ONNX_RULES = "__onnx_rules"
+"""Attribute of nodes whose operator follows ONNX in a session too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -93,8 +96,11 @@ def check_supported(graph: ir.Graph, opsets: Mapping[str, int]) -> None:
 
 
 def find(node: ir.Node, opsets: Mapping[str, int], *, popart: bool = False) -> Lowering | None:
-    """Table row of a node under the model's opset imports, by PopART's rules where `popart` says so."""
-    domain = normal_domain(node.domain)
+    """Table row of a node under the model's opset imports, by PopART's rules where `popart` says so.
+
+    A node with the attribute `ONNX_RULES` keeps ONNX's.
+    """
+    domain, popart = normal_domain(node.domain), popart and ONNX_RULES not in node.attributes
     version = node.version or opsets.get(domain, 1)
     return resolve(domain, node.op_type, version, popart=popart) or lowering_from_schema(domain, node.op_type, version)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from .lean import LeanModel
 from .load import from_proto, inline, load_lean
 from .reserved_names import EXPOSED, INTERNAL, reserved_prefix
 from .signatures import check_signatures
+from .stored import Stored, lift
 from .structure import check_structure
 
 _STATE_KEYS = ("Accl", "Accl1", "Accl2", "Accl3", "Step", "LossScaleUpdateFactor", "PreviousLossScaling")
@@ -48,9 +50,20 @@ class SessionModel:
 
 
 def read_session_model(
-    source: str | bytes | Path | onnx.ModelProto | LeanModel, shapes: InputShapeInfo
+    source: str | bytes | Path | onnx.ModelProto | LeanModel,
+    shapes: InputShapeInfo,
+    choose: Callable[[ir.Model], Mapping[str, Stored]] = lambda model: {},
 ) -> SessionModel:
     """Read and check a model for a session.
+
+    Parameters
+    ----------
+    source : path, bytes, onnx.ModelProto or LeanModel
+        The model.
+    shapes : InputShapeInfo
+        Shapes of inputs that have none.
+    choose : callable
+        Says which stored tensors become initializers of the main graph, of the model before functions are inlined.
 
     Raises
     ------
@@ -67,7 +80,9 @@ def read_session_model(
     check_names(proto.graph, shapes)
     for name, tensor in lean.tensors().items():
         model.graph.initializers[name].const_value = tensor
+    chosen = choose(model)
     inline(model)
+    lift(model.graph, chosen)
     check_tensors(model)
     check_structure(model)
     check_signatures(model, strict=False)

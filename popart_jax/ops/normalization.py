@@ -131,7 +131,7 @@ def batch_norm(
     return normalise(x, scale, bias, mean, var, epsilon, shape)
 
 
-@lowers("BatchNormalization", 1, popart=True)
+@lowers("BatchNormalization", 1, popart=True, refuses=True)
 def popart_batch_norm(
     x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=0,
     n_outputs: OutputCount = 1, training: Training = False,

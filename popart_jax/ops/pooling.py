@@ -197,7 +197,7 @@ def max_pool(
     return (y, max_pool_indices(x, y, win, storage_order)) if n_outputs > 1 else y
 
 
-@lowers("MaxPool", 1, popart=True, like=max_pool)
+@lowers("MaxPool", 1, popart=True, refuses=True, like=max_pool)
 def popart_max_pool(x, /, *, dilations=(), storage_order=0, **rest):
     """Neither dilations nor a storage order."""
     if storage_order:
@@ -241,7 +241,7 @@ def average_pool(
     return window_sum(x, win) / jnp.asarray(counts, x.dtype)
 
 
-@lowers("AveragePool", 1, popart=True, like=average_pool)
+@lowers("AveragePool", 1, popart=True, refuses=True, like=average_pool)
 def popart_average_pool(x, /, *, count_include_pad=0, **rest):
     """Padding never counts."""
     if count_include_pad:

@@ -257,7 +257,7 @@ def lstm(
     )  # fmt: skip
 
 
-@lowers("LSTM", 1, popart=True, like=lstm)
+@lowers("LSTM", 1, popart=True, refuses=True, like=lstm)
 def popart_lstm(
     x, w, r, b=None, sequence_lens=None, initial_h=None, initial_c=None, p=None, /, *, activations=(),
     activation_alpha=(), activation_beta=(), clip=None, direction="forward", input_forget=0, **rest,
@@ -367,7 +367,7 @@ def gru(
     return _run(x, (_initial(initial_h, x, dirs, hidden, layout),), sequence_lens, direction, layout, one)
 
 
-@lowers("GRU", 1, popart=True, like=gru)
+@lowers("GRU", 1, popart=True, refuses=True, like=gru)
 def popart_gru(
     x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), clip=None,
     direction="forward", **rest,
@@ -407,7 +407,7 @@ def rnn(
     return _run(x, (_initial(initial_h, x, dirs, hidden, layout),), sequence_lens, direction, layout, one)
 
 
-@lowers("RNN", 1, popart=True, like=rnn)
+@lowers("RNN", 1, popart=True, refuses=True, like=rnn)
 def popart_rnn(
     x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), direction="forward", **rest
 ):  # fmt: skip

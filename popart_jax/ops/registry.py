@@ -102,6 +102,8 @@ class Lowering:
         Parameters that the interpreter fills, and with what.
     popart : bool
         Whether it holds in PopART's sessions only.
+    refuses : bool
+        Whether it is there for what PopART refuses and ONNX allows.
     """
 
     domain: str
@@ -115,6 +117,7 @@ class Lowering:
     attributes: Mapping[str, Any] = field(repr=False)
     context: Mapping[str, str] = field(repr=False)
     popart: bool = False
+    refuses: bool = False
 
     @property
     def takes_bound(self) -> bool:
@@ -202,6 +205,7 @@ def lowers(
     *since: int,
     domain: str = ONNX_DOMAIN,
     popart: bool = False,
+    refuses: bool = False,
     like: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]:
     """Register the decorated function for `op`.
@@ -216,13 +220,15 @@ def lowers(
         Of the operator.
     popart : bool
         The rule of PopART's sessions, where ONNX has another.
+    refuses : bool
+        That rule only refuses what ONNX allows; see `session.preparing.rules`.
     like : callable, optional
         Translation whose signature is the specification of this one too.
     """
 
     def register(fn: F) -> F:
         for version in since or (1,):
-            add(replace(describe(like or fn, op, version, domain), fn=fn, popart=popart))
+            add(replace(describe(like or fn, op, version, domain), fn=fn, popart=popart, refuses=refuses))
         return fn
 
     return register

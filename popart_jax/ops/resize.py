@@ -253,7 +253,7 @@ def resize(
     return interpolate(x, where, rule)
 
 
-@lowers("Resize", 11, popart=True)
+@lowers("Resize", 11, popart=True, refuses=True)
 def popart_resize(
     x, roi: Static = None, scales: Static = None, sizes: Static = None, /, *, antialias=0, axes=(),
     coordinate_transformation_mode="half_pixel", exclude_outside=0, keep_aspect_ratio_policy="stretch", mode="nearest",

@@ -108,8 +108,10 @@ class SessionOptions(OptionsBase):
     strictOpVersions: bool = accepted(True, "every opset version of an operator has a translation")
     engineOptions: dict[str, str] = through(
         "honoured",
-        "autoReport.* and debug.* keys steer reports; popart_jax.autotune (true, or a folder for what it finds), a "
-        "key of this runtime alone, lets prepareDevice measure XLA's options; others are kept",
+        "autoReport.* and debug.* keys steer reports; keys of this runtime alone: popart_jax.autotune (true, or a "
+        "folder for what it finds) lets prepareDevice measure XLA's options, popart_jax.trainable (names and patterns "
+        "with *, separated by commas) says what is trained, popart_jax.strict (true or false; true for programs that "
+        "import popart) whether PopART's refusals hold where ONNX has none; others are kept",
     )
     reportOptions: dict[str, str] = through("honoured", "showExecutionSteps and the like shape the summary report")
     logDir: str = honoured("", "directory of dot files")

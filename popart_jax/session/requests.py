@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,9 @@ from .dataflow import DataFlow
 from .devices import DeviceInfo
 from .options import SessionOptions
 from .patterns_api import Patterns
+
+STRICT = "popart_jax.strict"
+_WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclass(frozen=True)
@@ -33,9 +38,30 @@ class Request:
     optimizer: Optimizer | None = None
 
     @property
+    def strict(self) -> bool:
+        """Whether PopART's refusals hold where ONNX has none."""
+        return is_strict(self.options.engineOptions)
+
+    @property
     def local_replicas(self) -> int:
         """Replicas of this process."""
         return self.options.replicatedGraphCount if self.options.enableReplicatedGraphs else 1
+
+
+def is_strict(options: Mapping[str, str]) -> bool:
+    """Whether PopART's refusals hold, by the engine options or else by how the program imported us.
+
+    Raises
+    ------
+    popart_exception
+        The option is neither true nor false.
+    """
+    asked = options.get(STRICT)
+    if asked is None:
+        return "popart" in sys.modules
+    if asked.lower() not in _WORDS:
+        raise popart_exception(f"Engine option {STRICT} is true or false, got '{asked}'.")
+    return _WORDS[asked.lower()]
 
 
 def _patterns_by_default() -> Patterns:

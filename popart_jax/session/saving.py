@@ -13,6 +13,7 @@ from ..errors import popart_exception, popart_runtime_error
 from ..model import external, tensors
 from ..model.attribute_names import REPLICATION_FACTOR
 from ..model.lean import LeanModel
+from ..model.stored import with_numbers
 from ..model.whole import write_model
 
 
@@ -39,6 +40,8 @@ class ModelFiles:
         """
         written = frozenset(n for n in state if n in values)
         saved = saved_model(self._source.whole(), values, written, self._placed)
+        held = {t.name for t in saved.graph.initializer}
+        saved = with_numbers(saved, {n: x for n, x in values.items() if n not in held and n not in state})
         write_file(saved, path, beside=self._source.beside)
 
     def move_external_data(self, source: str, target: str) -> None:

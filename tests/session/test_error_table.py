@@ -15,6 +15,8 @@ import popart_jax as popart
 
 from . import nets
 
+pytestmark = pytest.mark.usefixtures("popart_names")
+
 Build = Callable[[popart.Builder], Any]
 OLD = popart.popart_exception
 RUN = popart.popart_runtime_error

@@ -302,6 +302,7 @@ def test_indices_of_run_time_out_of_range_give_no_gradient():
     np.testing.assert_array_equal(found["Gradient___w"], [[1, 1], [0, 0], [1, 1]])
 
 
+@pytest.mark.usefixtures("popart_names")
 def test_integer_initializer_refused():
     text = "g (float[3] x) => (float[3] loss) { i = Cast<to = 1>(n)\n y = Mul(x, i)\n loss = Mul(y, w) }"
     proto = model(text, n=np.ones(3, np.int32), w=np.ones(3, np.float32))

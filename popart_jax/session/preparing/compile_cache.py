@@ -59,7 +59,7 @@ def key_of(request: Request, model: Model, *, portable: bool = False) -> str | N
     return program_key(
         model_facts(model.source, model.arguments()),
         {n: v for n, v in vars(request.options).items() if n not in _OTHER_OPTIONS},
-        (request.data_flow, request.patterns, request.shapes, request.loss),
+        (request.data_flow, request.patterns, request.shapes, request.loss, request.strict),
         None if optimizer is None else optimizer.fixed(),
         (device.type, device.numIpus, device.ipuVersion),
         _foreign_translations(model),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +37,7 @@ from .described import Described
 from .hyper import HyperLayout
 from .infos import host_types
 from .op_list_facts import op_list_facts
+from .rules import Picked, take_onnx_rules
 from .source import HostVariable
 from .training import StepParts, with_training
 
@@ -93,8 +94,12 @@ def prepare(request: Request) -> Prepared:
     options, training = request.options, request.loss is not None
     if not training and not request.data_flow.anchors():
         raise popart_exception("User must specify an anchor tensor when doing inference.")
-    read = read_session_model(request.model, request.shapes)
-    model, given = read.model, read.model.graph.clone()
+    picked = Picked(request) if training else None
+    read = read_session_model(request.model, request.shapes, *([] if picked is None else [picked.choose]))
+    model = read.model
+    if not request.strict:
+        take_onnx_rules(model)
+    given = model.graph.clone()
     if not training:
         if options.enableGradientAccumulation:
             raise popart_exception("Gradient Accumulation only available when training.")
@@ -103,7 +108,7 @@ def prepare(request: Request) -> Prepared:
     check_attribute_types(model.graph)
     facts = option_facts(model, request)
     structure = _structure(request)
-    weights, constants = _variables(model, request, structure)
+    weights, constants = _variables(model, request, structure, picked.frozen if picked is not None else None)
     base = _base_program(model, request, structure, weights)
     cached = cache_file(request, Model(read.source, given, base.opsets, weights), structure)
     types = stored_types(cached) or graph_types(base)
@@ -149,9 +154,12 @@ def _structure(request: Request) -> Structure:
 
 
 def _variables(
-    model: ir.Model, request: Request, structure: Structure
+    model: ir.Model, request: Request, structure: Structure, frozen: Collection[str] | None
 ) -> tuple[dict[str, HostVariable], frozenset[str]]:
-    """Initializers that live on the device, and those that are constants of the program."""
+    """Initializers that live on the device, and those that are constants of the program.
+
+    `frozen` are those that are not trained although they could be; None where PopART's rule holds.
+    """
     training, options = request.loss is not None, request.options
     found: dict[str, HostVariable] = {}
     constants = set()
@@ -160,6 +168,9 @@ def _variables(
             continue
         entry = source.host_variable(model, value, structure, narrow=options.enableSupportedDataTypeCasting)
         floating = jnp.issubdtype(entry.variable.type.dtype, jnp.floating)
+        if frozen is not None and (name in frozen or not floating):
+            constants.add(name)
+            continue
         if training and not floating:
             raise popart_exception(
                 f"Currently only floating point variable tensors are updatable: initializer '{name}' has type "

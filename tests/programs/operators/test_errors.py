@@ -12,6 +12,8 @@ import popart_jax as popart
 
 from .tester import GRADIENT, Recorder, run
 
+pytestmark = pytest.mark.usefixtures("popart_names")
+
 
 def f(*shape: int) -> np.ndarray:
     return np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)

@@ -6,15 +6,15 @@ written (see `saving`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
+import onnx
 import onnx_ir as ir
 
-from ..model.structure import bodies
+from .structure import bodies
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,10 +119,10 @@ def _constant_tensor(node: ir.Node) -> Any:
 
 
 def _is_float(dtype: ir.DataType) -> bool:
-    return dtype is not ir.DataType.STRING and bool(jnp.issubdtype(dtype.numpy(), jnp.inexact))
+    return dtype.is_floating_point() or dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
 
 
-def lift(graph: ir.Graph, stored: dict[str, Stored]) -> None:
+def lift(graph: ir.Graph, stored: Mapping[str, Stored]) -> None:
     """Make every stored tensor an initializer of the main graph under its name, in place.
 
     `graph` is the main graph after functions were inlined: the nodes of a function that is called twice share one
@@ -157,3 +157,15 @@ def _lifted(graph: ir.Graph, name: str, tensor: Any, lifted: dict[str, ir.Value]
 
 def _replace(old: ir.Value, new: ir.Value) -> None:
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+
+
+def with_numbers(proto: onnx.ModelProto, numbers: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """A model with other numbers in its stored tensors, by the names of `stored_floats`; unknown names are left out."""
+    if not numbers:
+        return proto
+    model = ir.from_proto(proto)
+    stored = stored_floats(model)
+    for name, array in numbers.items():
+        if name in stored:
+            stored[name].write(array)
+    return ir.to_proto(model)

@@ -1,0 +1,66 @@
+"""Whose rules hold where PopART refuses what could be run: PopART's for its own programs, ONNX's for all others.
+
+A program that came through the drop-in names (``import popart``) sees PopART's refusals, and so does one that asks for
+them with the engine option ``popart_jax.strict``. Models of an opset that PopART never knew are not refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from ...functions.choice import choose
+from ...lowering.resolve import ONNX_RULES
+from ...model.stored import Stored, stored_floats
+from ...ops.registry import normal_domain, resolve
+from ..requests import Request
+
+TRAINABLE = "popart_jax.trainable"
+NEWEST_OPSET = 11
+"""The newest opset of ai.onnx that PopART knew."""
+
+
+def take_onnx_rules(model: ir.Model) -> None:
+    """Let ONNX's translation serve where PopART's only adds refusals, in place."""
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        version = node.version or model.opset_imports.get(normal_domain(node.domain), 1)
+        row = resolve(node.domain, node.op_type, version, popart=True)
+        if row is not None and row.refuses:
+            node.attributes[ONNX_RULES] = ir.AttrInt64(ONNX_RULES, 1)
+
+
+@dataclass
+class Picked:
+    """What a training session trains, found while its model is read.
+
+    Attributes
+    ----------
+    request : Request
+        Its engine option ``popart_jax.trainable`` holds names and patterns, separated by commas.
+    frozen : frozenset of str or None
+        Stored tensors that are not trained; None where PopART's rule holds: every initializer is.
+    """
+
+    request: Request
+    frozen: frozenset[str] | None = None
+
+    def choose(self, model: ir.Model) -> Mapping[str, Stored]:
+        """The stored tensors that are trained, of a model before its functions are inlined.
+
+        Raises
+        ------
+        popart_exception
+            A pattern fits nothing.
+        """
+        asked = self.request.options.engineOptions.get(TRAINABLE)
+        known = model.opset_imports.get("", NEWEST_OPSET) <= NEWEST_OPSET
+        if asked is None and known:
+            self.frozen = None if self.request.strict else frozenset()
+            return {}
+        patterns = None if asked is None else [p.strip() for p in asked.split(",") if p.strip()]
+        stored = stored_floats(model)
+        choice = choose(stored, model.opset_imports, patterns)
+        self.frozen = frozenset({*choice.frozen, *choice.state})
+        return {name: stored[name] for name in choice.trainable}

@@ -1,0 +1,120 @@
+"""Sessions train models of any opset: what exporters write today, with what is trained as the user says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import popart_jax as popart
+
+RNG = np.random.default_rng(6)
+X = RNG.normal(size=(4, 3, 6, 6)).astype(np.float32)
+LABELS = np.array([0, 1, 2, 1], np.int32)
+
+
+def network(opset: int) -> onnx.ModelProto:
+    """A small classifier as exporters write it: integer initializers, a weight in a Constant node, a scalar."""
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": {opset}]> g(float[4,3,6,6] x) => (float[4,3] y) {{ '
+        "a = Conv(x, kernel) b = Relu(a) m = ReduceMean(b, axes) f = Flatten(m) "
+        "w = Constant<value = float[4,3] {0.1,0.2,0.3,-0.1,-0.2,-0.3,0.1,-0.2,0.3,0.2,0.2,-0.1}>() "
+        "h = MatMul(f, w) s = Mul(h, val_1) y = Add(s, bias) }"
+    )
+    held = {
+        "kernel": RNG.normal(size=(4, 3, 3, 3)).astype(np.float32), "axes": np.array([2, 3]),
+        "val_1": np.array(2.0, np.float32), "bias": np.zeros(3, np.float32),
+    }  # fmt: skip
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(v, n) for n, v in held.items())
+    return model
+
+
+def trained(model: onnx.ModelProto | str, steps: int = 15, **engine: str) -> tuple[popart.TrainingSession, list[float]]:
+    given = model if isinstance(model, str) else model.SerializeToString()
+    builder = popart.Builder(given)
+    (x,), (y,) = builder.getInputTensorIds(), builder.getOutputTensorIds()
+    labels = builder.addInputTensor("INT32", [4])
+    loss = builder.aiGraphcore.nllloss([builder.aiOnnx.softmax([y], axis=1), labels])
+    options = popart.SessionOptions()
+    options.engineOptions = {f"popart_jax.{k}": v for k, v in engine.items()}
+    session = popart.TrainingSession(
+        builder.getModelProto(), loss=loss, dataFlow=popart.DataFlow(1, {loss: popart.AnchorReturnType("All")}),
+        optimizer=popart.ConstSGD(0.1), deviceInfo=popart.DeviceManager().createCpuDevice(), userOptions=options,
+    )  # fmt: skip
+    session.prepareDevice()
+    session.weightsFromHost()
+    anchors = session.initAnchorArrays()
+    losses = []
+    for _ in range(steps):
+        session.run(popart.PyStepIO({x: X, labels: LABELS}, anchors))
+        losses.append(float(anchors[loss]))
+    session.weightsToHost()
+    return session, losses
+
+
+@pytest.mark.parametrize("opset", [18, 20, 22])
+def test_training_falls_and_the_file_keeps_its_opset(opset: int, tmp_path: Path) -> None:
+    before = network(opset)
+    session, losses = trained(before)
+    assert losses[-1] < 0.8 * losses[0]
+    session.modelToHost(str(tmp_path / "trained.onnx"))
+    after = onnx.load(tmp_path / "trained.onnx")
+    assert {i.domain: i.version for i in after.opset_import} == {"": opset, "ai.graphcore": 1}
+    held = {t.name: onnx.numpy_helper.to_array(t) for t in after.graph.initializer}
+    was = {t.name: onnx.numpy_helper.to_array(t) for t in before.graph.initializer}
+    moved = {n for n in was if not np.array_equal(held[n], was[n])}
+    assert moved == {"kernel", "bias"}  # not the axes, nor the number of a formula
+    constant = next(n for n in after.graph.node if n.op_type == "Constant" and n.output[0] == "w")
+    value = onnx.numpy_helper.to_array(constant.attribute[0].t)
+    assert not np.allclose(value.ravel()[:3], [0.1, 0.2, 0.3])
+    served = onnx.ModelProto()
+    served.CopyFrom(after)
+    del served.graph.node[-2:], served.graph.output[:], served.graph.input[1:], served.opset_import[1:]
+    served.graph.output.append(onnx.helper.make_tensor_value_info("y", 1, [4, 3]))
+    theirs = np.asarray(onnxruntime.InferenceSession(served.SerializeToString()).run(None, {"x": X})[0])
+    assert (theirs.argmax(1) == LABELS).mean() >= 0.5
+
+
+def test_the_user_says_what_is_trained(tmp_path: Path) -> None:
+    before = network(18)
+    session, losses = trained(before, trainable="bias")
+    assert losses[-1] < losses[0]
+    session.modelToHost(str(tmp_path / "trained.onnx"))
+    held = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(tmp_path / "trained.onnx").graph.initializer}
+    was = {t.name: onnx.numpy_helper.to_array(t) for t in before.graph.initializer}
+    assert {n for n in was if not np.array_equal(held[n], was[n])} == {"bias"}
+    with pytest.raises(popart.popart_exception, match="'weight' fits no float weight"):
+        trained(before, trainable="weight")
+
+
+def test_what_popart_refuses_is_run_under_our_name_and_refused_on_request() -> None:
+    text = (
+        '<ir_version: 4, opset_import: ["": 11]> g(float[4,3,6,6] x) => (float[4,3] y) { '
+        "p = AveragePool<kernel_shape = [3,3], pads = [1,1,1,1], count_include_pad = 1>(x) "
+        "m = GlobalAveragePool(p) f = Flatten(m) y = MatMul(f, w) }"
+    )
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(RNG.normal(size=(3, 3)).astype(np.float32), "w"))
+    _, losses = trained(model)
+    assert losses[-1] < losses[0]
+    with pytest.raises(popart.popart_exception, match="`count_include_pad` is not supported"):
+        trained(model, strict="true")
+    with pytest.raises(popart.popart_exception, match=r"popart_jax.strict is true or false, got 'maybe'"):
+        trained(model, strict="maybe")
+
+
+@pytest.mark.usefixtures("popart_names")
+def test_programs_of_popart_see_what_they_saw() -> None:
+    text = (
+        '<ir_version: 4, opset_import: ["": 11]> g(float[4,3,6,6] x) => (float[4,3,6,6] y) { '
+        "y = AveragePool<kernel_shape = [3,3], pads = [1,1,1,1], count_include_pad = 1>(x) }"
+    )
+    flow = popart.DataFlow(1, {"y": popart.AnchorReturnType("All")})
+    device = popart.DeviceManager().createCpuDevice()
+    with pytest.raises(popart.popart_exception, match="`count_include_pad` is not supported"):
+        popart.InferenceSession(onnx.parser.parse_model(text).SerializeToString(), flow, device)
+    _, losses = trained(network(18))  # an opset that PopART never knew
+    assert losses[-1] < losses[0]
