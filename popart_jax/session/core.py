@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from .. import ir_view
@@ -33,8 +34,9 @@ from .preparing import Prepared, prepare
 from .preparing.anchoring import source_of
 from .reports import Reports, encoded
 from .requests import Request
-from .running import Runner
+from .running import Runner, reported
 from .saving import ModelFiles, initializer_values
+from .stepio import PyStepIO
 from .stored_programs import StoredPrograms, require_savable
 from .weights import HostWeights
 from .weightsio import IWeightsIO, PyWeightsIO
@@ -195,7 +197,17 @@ class SessionCore:
         popart_exception
             Unknown program handle.
         """
-        self._runner.run(*args, **kwargs)
+        try:
+            ready = args[0].plan if len(args) == 1 and not kwargs and type(args[0]) is PyStepIO else None
+            if ready is not None and ready[0] is self._place.token:  # arrays that an earlier run has checked
+                ready[1]()
+            else:
+                self._runner.run(*args, **kwargs)
+        except (popart_exception, jax.errors.JaxRuntimeError) as err:
+            raised = reported(err)
+            if raised is err:
+                raise
+            raise raised from None
 
     def connectStreamToCallback(self, streamHandle: str, callback: Callable[..., Any], index: int, /) -> None:
         """Not available: this runtime has no data streams to hook into.

@@ -33,7 +33,7 @@ class DeviceEngine:
         self.loaded = False
         self.token = object()
         self.device = device
-        self.reference = weakref.ref(self)
+        self._reference = weakref.ref(self)
         self._uploads = tuple(uploads)
 
     def unload(self) -> None:
@@ -77,13 +77,16 @@ class DeviceEngine:
             raise popart_runtime_error(f"Must call prepareDevice before {what}")
         if not self.loaded:
             return self.load()
-        if self.device.last_engine is not self.reference:
+        if self.device.last_engine is not self._reference:
             self._log_load()
         return self.engine
 
     def _log_load(self) -> None:
         """Log a load where upstream would have to exchange the engines of two sessions; here both stay alive."""
-        self.device.last_engine = self.reference
+        last = None if self.device.last_engine is None else self.device.last_engine()
+        if last is not None:
+            last.check_runs_again()  # its next run is a load again
+        self.device.last_engine = self._reference
         module_logger("devicex").info("Engine loaded")
 
     def _attach(self) -> None:

@@ -19,7 +19,7 @@ from ..enums import (
 from ..errors import popart_exception
 from ..logs import module_logger
 from .option_rows import rows
-from .options import SessionOptions
+from .options import SessionOptions, local_replicas
 from .placement_checks import (
     PlacedOp,
     check_depth,
@@ -87,8 +87,7 @@ class OptionFacts:
 
     def ipus_per_replica(self, options: SessionOptions) -> int:
         """IPUs that one replica has."""
-        replicas = options.replicatedGraphCount if options.enableReplicatedGraphs else 1
-        return max(self.ipus // max(replicas, 1), 1)
+        return max(self.ipus // max(local_replicas(options), 1), 1)
 
 
 def check_options(options: SessionOptions, facts: OptionFacts) -> list[str]:
@@ -133,7 +132,7 @@ def _processes(options: SessionOptions, facts: OptionFacts) -> list[str]:
     if not options.enableDistributedReplicatedGraphs or facts.device is DeviceType.OfflineIpu:
         return []
     factor, processes = options.globalReplicationFactor, jax.process_count()
-    local = options.replicatedGraphCount if options.enableReplicatedGraphs else 1
+    local = local_replicas(options)
     if local * processes == factor:
         return []
     return [

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, overload
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from typing import Any, TypeVar, overload
 
 from .._calls import checked, overloaded
 from ..enums import (
@@ -19,24 +20,37 @@ from ..enums import (
 )
 from ..model.settings import Settings
 
+C = TypeVar("C", bound=Settings)
 plain = partial(dataclass, eq=False, repr=False)
 """Decorator of groups whose constructor takes every field, in order; `Settings` checks and copies the values."""
 
 
+def nothing_or(least: int) -> Callable[[type[C]], type[C]]:
+    """Decorator of groups whose constructor takes no argument, or at least the first `least` fields."""
+
+    def decorate(cls: type[C]) -> type[C]:
+        made = plain(cls)
+        init, every = made.__init__, list(cls.__annotations__)
+
+        @wraps(init)
+        def checked_init(self: C, *args: Any, **kwargs: Any) -> None:
+            missing = [name for name in every[len(args) : least] if name not in kwargs]
+            if missing and (args or kwargs):
+                raise TypeError(f"{cls.__name__}() takes no argument, or {every[:least]} at least; missing: {missing}")
+            init(self, *args, **kwargs)
+
+        made.__init__ = checked_init
+        return made
+
+    return decorate
+
+
+@nothing_or(1)
 class AccumulateOuterFragmentSettings(Settings):
     """Schedule of the weight updates behind gradient accumulation."""
 
-    schedule: AccumulateOuterFragmentSchedule
-    excludedVirtualGraphs: list[int]
-
-    @overload
-    def __init__(self) -> None: ...
-    @overload
-    def __init__(self, schedule: AccumulateOuterFragmentSchedule, excludedVirtualGraphs: list[int] = []) -> None: ...  # noqa: B006
-    @overloaded
-    def __init__(self, schedule: Any = AccumulateOuterFragmentSchedule.Serial, excludedVirtualGraphs: Any = ()) -> None:
-        self.schedule = schedule
-        self.excludedVirtualGraphs = list(excludedVirtualGraphs)
+    schedule: AccumulateOuterFragmentSchedule = AccumulateOuterFragmentSchedule.Serial
+    excludedVirtualGraphs: list[int] = field(default_factory=list)
 
 
 @plain
@@ -60,48 +74,17 @@ class AutomaticLossScalingSettings(Settings):
     )
 
 
+@nothing_or(4)
 class BatchSerializationSettings(Settings):
     """Splitting the batch into pieces that run one after the other."""
 
-    factor: int
-    concatOnVirtualGraphChange: bool
-    concatOnExecutionPhaseChange: bool
-    concatOnPipelineStageChange: bool
-    transformContext: BatchSerializationTransformContext
-    method: BatchSerializationMethod
-    batchSchedule: BatchSerializationBatchSchedule
-
-    @overload
-    def __init__(self) -> None: ...
-    @overload
-    def __init__(
-        self,
-        factor: int,
-        concatOnVirtualGraphChange: bool,
-        concatOnExecutionPhaseChange: bool,
-        concatOnPipelineStageChange: bool,
-        transformContext: BatchSerializationTransformContext = BatchSerializationTransformContext.Fwd,
-        method: BatchSerializationMethod = BatchSerializationMethod.UnrollDynamic,
-        batchSchedule: BatchSerializationBatchSchedule = BatchSerializationBatchSchedule.Isomorphic,
-    ) -> None: ...
-    @overloaded
-    def __init__(
-        self,
-        factor: int = 0,
-        concatOnVirtualGraphChange: bool = True,
-        concatOnExecutionPhaseChange: bool = True,
-        concatOnPipelineStageChange: bool = True,
-        transformContext: Any = BatchSerializationTransformContext.Fwd,
-        method: Any = BatchSerializationMethod.UnrollDynamic,
-        batchSchedule: Any = BatchSerializationBatchSchedule.Isomorphic,
-    ) -> None:
-        self.factor = factor
-        self.concatOnVirtualGraphChange = concatOnVirtualGraphChange
-        self.concatOnExecutionPhaseChange = concatOnExecutionPhaseChange
-        self.concatOnPipelineStageChange = concatOnPipelineStageChange
-        self.transformContext = transformContext
-        self.method = method
-        self.batchSchedule = batchSchedule
+    factor: int = 0
+    concatOnVirtualGraphChange: bool = True
+    concatOnExecutionPhaseChange: bool = True
+    concatOnPipelineStageChange: bool = True
+    transformContext: BatchSerializationTransformContext = BatchSerializationTransformContext.Fwd
+    method: BatchSerializationMethod = BatchSerializationMethod.UnrollDynamic
+    batchSchedule: BatchSerializationBatchSchedule = BatchSerializationBatchSchedule.Isomorphic
 
 
 _Io = ExecutionPhaseIOSchedule

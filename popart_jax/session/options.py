@@ -249,4 +249,9 @@ class SessionOptions(OptionsBase):
         """Replicas of all processes: the global factor if distributed, else the local one."""
         if self.enableDistributedReplicatedGraphs:
             return self.globalReplicationFactor
-        return self.replicatedGraphCount if self.enableReplicatedGraphs else 1
+        return local_replicas(self)
+
+
+def local_replicas(options: SessionOptions) -> int:
+    """Replicas of this process."""
+    return options.replicatedGraphCount if options.enableReplicatedGraphs else 1

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..enums import VirtualGraphMode
-from .options import SessionOptions
+from .options import SessionOptions, local_replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def check_depth(options: SessionOptions, ops: Sequence[PlacedOp], training: bool
 
 def check_device_placement(options: SessionOptions, ipus: int) -> list[str]:
     """Errors of the device's size, found by `prepareDevice`."""
-    replicas = options.replicatedGraphCount if options.enableReplicatedGraphs else 1
+    replicas = local_replicas(options)
     if options.virtualGraphMode is VirtualGraphMode.Off:
         if ipus // replicas > 1 and options.replicatedGraphCount != ipus:
             return [

@@ -16,7 +16,7 @@ from ..model.input_shapes import InputShapeInfo
 from ..optimizers import Optimizer
 from .dataflow import DataFlow
 from .devices import DeviceInfo
-from .options import SessionOptions
+from .options import SessionOptions, local_replicas
 from .patterns_api import Patterns
 
 STRICT = "popart_jax.strict"
@@ -45,7 +45,7 @@ class Request:
     @property
     def local_replicas(self) -> int:
         """Replicas of this process."""
-        return self.options.replicatedGraphCount if self.options.enableReplicatedGraphs else 1
+        return local_replicas(self.options)
 
 
 def is_strict(options: Mapping[str, str]) -> bool:

@@ -43,24 +43,10 @@ class Runner:
         self.has_run = False
 
     def run(self, *args: Any, **kwargs: Any) -> None:
-        """Run one step; see the session's `run`."""
-        try:
-            if len(args) == 1 and not kwargs and type(args[0]) is PyStepIO:
-                ready, place = args[0].plan, self._place
-                if ready is not None and ready[0] is place.token and place.device.last_engine is place.reference:
-                    ready[1]()
-                    return
-            self._run_checked(*_run_arguments(*args, **kwargs))
-        except popart_exception as err:
-            log_error(err)
-            raise
-        except jax.errors.JaxRuntimeError as err:
-            raised = as_raised(err)
-            if isinstance(raised, popart_exception):
-                log_error(raised)
-            raise raised from None
+        """Run one step, after all checks; see the session's `run`."""
+        self._run(*_run_arguments(*args, **kwargs))
 
-    def _run_checked(self, handle: str, stepio: Any, name: str) -> None:
+    def _run(self, handle: str, stepio: Any, name: str) -> None:
         engine = self._check_runnable(handle)
         if self._prepared.request.options.syntheticDataMode is not SyntheticDataMode.Off:
             self._run_synthetic(engine, handle)
@@ -123,6 +109,14 @@ class Runner:
                 feeds[s.name] = rng.uniform(size=s.shape).astype(s.device)
         engine.step(handle, feeds)
         engine.wait()
+
+
+def reported(err: Exception) -> Exception:
+    """The error of a run as programs get it, which is logged."""
+    raised = as_raised(err) if isinstance(err, jax.errors.JaxRuntimeError) else err
+    if isinstance(raised, popart_exception):
+        log_error(raised)
+    return raised
 
 
 @checked
