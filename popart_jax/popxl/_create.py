@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,16 +15,14 @@ from ..lowering.attributes import keywords
 from ..lowering.effects import VIEWS, WRITES
 from ..ops import Operator, Trait, facts
 from ..ops.registry import resolve
+from ._bindings import above
 from ._internal.classes import class_of, make_class
 from ._internal.op import Op
+from ._internal.settings import Settings
 from .context import gcg, get_current_context
 from .dtypes import dtype as Dtype
+from .graph import Graph
 from .tensor import Tensor
-
-if TYPE_CHECKING:
-    from ._internal.settings import Settings
-    from .graph import Graph
-
 
 FAULT = "fault:log2_scale"
 """Program state in which operators on scaled float8 note a scale out of range."""
@@ -145,8 +143,6 @@ def attribute(name: str, value: Any) -> ir.Attr:
     TypeError
         No attribute type fits.
     """
-    from .graph import Graph
-
     if isinstance(value, Graph):
         return ir.AttrGraph(name, value._graph)
     if isinstance(value, Dtype):
@@ -203,6 +199,7 @@ def infer(
     return [(tuple(x.shape), Dtype.as_dtype(x.dtype)) for x in found]
 
 
+@above.enter("infer_outputs")
 def infer_outputs(op: Op) -> None:
     """Give the outputs of an operator that was connected by hand their types."""
     if op.opType() == "Sum":
@@ -215,6 +212,7 @@ def infer_outputs(op: Op) -> None:
         value.shape, value.type = ir.Shape(shape), ir.TensorType(dtype._onnx)
 
 
+@above.enter("clone")
 def clone(op: Op, graph: Graph) -> Op:
     """An unconnected copy of an operator in another graph, with a new id."""
     number = graph.ir._next_op_id()

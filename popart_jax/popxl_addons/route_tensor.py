@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from .. import popxl
-from ..popxl.ops.call import mark_modified
+from ..popxl._internal.modified import mark_modified
 
 Path = tuple[str, ...]
 _ROUTED = "_routed_tensors"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._tensor import Tensor
 from .conv_options import MultiConvOptions
-from .enums import TileSet
+from .enums import AccumulationType, MatMulPartialsType, TileSet
+from .modified import mark_modified, modified_inputs, set_modified
 from .values import OptimizerValue
 
 
@@ -33,8 +35,6 @@ def _set_title(self: Any, title: str) -> None:
 
 
 def _add_modified(self: Any, index: int, regions: Any = None) -> None:
-    from ..ops.call import mark_modified, modified_inputs, set_modified
-
     empty = regions is not None and all(getattr(r, "isEmpty", lambda: False)() for r in regions)
     if regions is not None and empty:
         set_modified(self, [i for i in modified_inputs(self) if i != index])
@@ -57,9 +57,6 @@ def _loop_in(self: Any, index: int, parent_id: str, graph_id: str, overwrite: bo
 
 def _loop_out(self: Any, index: int, parent_id: str, graph_id: str, overwrite: bool = False) -> None:
     """A new output of the loop: an output of its graph leaves it as a new tensor."""
-    from ..ops.call import modified_inputs, set_modified
-    from ..tensor import Tensor
-
     body, parent = self._called()[0], self._graph
     inner = body.get_tensor(graph_id)
     body._graph.outputs.insert(index + 1, inner._value)
@@ -105,8 +102,6 @@ def _loop_drop_in(self: Any, index: int) -> None:
 
 def _loop_drop_out(self: Any, index: int) -> None:
     """Take out an output of the loop and of its graph."""
-    from ..ops.call import modified_inputs, set_modified
-
     tensors, modified = list(self._outputs().values()), modified_inputs(self)
     gone = tensors.pop(index)
     del self._called()[0]._graph.outputs[index + 1]
@@ -136,8 +131,6 @@ _MATMUL = {
 
 
 def _partials(kind: Any) -> Any:
-    from .enums import MatMulPartialsType
-
     return MatMulPartialsType[kind or "FLOAT"] if isinstance(kind, str) or kind is None else kind
 
 
@@ -205,7 +198,5 @@ MEMBERS: dict[str, dict[str, Any]] = {
 
 
 def _accumulation(op: Any) -> Any:
-    from .enums import AccumulationType
-
     kind = op._node.attributes.get("kind")
     return AccumulationType[kind.as_string()] if kind is not None else AccumulationType.Add

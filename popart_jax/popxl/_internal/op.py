@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx_ir as ir
 
@@ -10,12 +10,11 @@ from ...errors import popart_exception
 from ...lowering.effects import effect_of
 from ...ops import Operator, Trait
 from ...ops.registry import resolve
+from .._bindings import above
+from ..graph import Graph
 from .enums import ExecutionContext, TileSet
 from .settings import Settings
-from .values import OperatorIdentifier, OptionalVGraphId
-
-if TYPE_CHECKING:
-    from ..graph import Graph
+from .values import OperatorIdentifier, OptionalPipelineStage, OptionalVGraphId
 
 
 class Op:
@@ -205,15 +204,11 @@ class Op:
 
     def setup(self) -> None:
         """Infer shape and type of the outputs."""
-        from .._create import infer_outputs
-
-        infer_outputs(self)
+        above.infer_outputs(self)
 
     def cloneIntoGraph(self, graph: Any) -> Op:
         """An unconnected copy in another graph."""
-        from .._create import clone
-
-        return clone(self, graph._graph)
+        return above.clone(self, graph._graph)
 
     # --- placement ------------------------------------------------------------------------------------------------
 
@@ -249,8 +244,6 @@ class Op:
         self._settings.pipelineStage = stage
 
     def getOptionalPipelineStage(self) -> Any:
-        from .values import OptionalPipelineStage
-
         return OptionalPipelineStage(self._settings.pipelineStage)
 
     def hasExecutionPhase(self) -> bool:

@@ -45,8 +45,8 @@ def call_sites(graph: Graph) -> list[Op]:
 
 def _extend(op: Op, t: Tensor) -> None:
     """One more output of a call; the final values of modified inputs move one place further."""
-    from ..ops.call import modified_inputs, set_modified
     from ..tensor import Tensor as TensorClass
+    from .modified import modified_inputs, set_modified
 
     modified = modified_inputs(op)
     n = len(op._node.outputs)

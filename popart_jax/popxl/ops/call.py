@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import onnx_ir as ir
-
 from ...errors import popart_exception
-from ...lowering.effects import WRITES
 from .._create import Out, create, result
+from .._internal.modified import mark_modified
 from ..context import gcg
 from ..tensor import Tensor, TensorLike, as_tensor
 from ..utils import table_to_string
@@ -116,28 +114,6 @@ def _indexed(found: dict[int, Tensor], idx: int, what: str) -> Tensor:
     if idx not in found:
         raise IndexError(f"The call has no {what} at index {idx}; connected are {sorted(found)}.")
     return found[idx]
-
-
-def modified_inputs(op: Op) -> list[int]:
-    """Inputs of a call or loop whose final values go back to the parent."""
-    attr = op._node.attributes.get(WRITES)
-    return [] if attr is None else list(attr.as_ints())[::2]
-
-
-def mark_modified(op: Op, *positions: int) -> None:
-    """Add inputs to those written back; results after the outputs hold their final values."""
-    every = sorted({*modified_inputs(op), *positions})
-    set_modified(op, every)
-
-
-def set_modified(op: Op, positions: Sequence[int]) -> None:
-    """The inputs that are written back, in order."""
-    n = len(op._node.outputs)
-    if positions:
-        pairs = [x for k, i in enumerate(positions) for x in (i, n + k)]
-        op._node.attributes[WRITES] = ir.AttrInt64s(WRITES, pairs)
-    else:
-        op._node.attributes.pop(WRITES, None)
 
 
 def call(
