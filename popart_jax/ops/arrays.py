@@ -117,3 +117,8 @@ def first_extreme(x: Any, axis: int, largest: bool = True) -> jax.Array:
     data = jnp.asarray(x)
     data = data.astype(jnp.uint8) if data.dtype == np.bool_ else data
     return (jax.lax.argmax if largest else jax.lax.argmin)(data, axis, jnp.int32)
+
+
+def wide(x: Any) -> Any:
+    """Floating point data in at least single precision, in which sums and products of halves are right."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))

@@ -12,17 +12,12 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception
-from .arrays import normal_axes, normal_axis, onnx_dtype
+from .arrays import normal_axes, normal_axis, onnx_dtype, wide
 from .gradients import refuse_gradient
 from .operator import EXPENSIVE, NORM, PER_SAMPLE, ROUNDS, PopxlClass, gradient, operator
 from .pooling import lp_norm
 from .registry import OutputCount, Training, lowers
 from .two_way import two_way
-
-
-def wide(x: jax.Array) -> jax.Array:
-    """Data in the precision that statistics are computed in: at least float32."""
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def moments(x: jax.Array, axes: Sequence[int]) -> tuple[jax.Array, jax.Array]:

@@ -14,7 +14,7 @@ from jax import lax
 
 from ..errors import popart_exception
 from . import kernels
-from .arrays import device_dtype, wrap_indices
+from .arrays import device_dtype, is_float, wide, wrap_indices
 from .operator import PER_SAMPLE, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
 from .registry import OutputCount, Static, lowers
 from .two_way import two_way
@@ -174,7 +174,8 @@ def max_pool_indices(x: jax.Array, y: Any, win: Window, storage_order: int) -> j
     places = taps(_padded(jnp.asarray(flat + plane, device_dtype(np.int64)), win, -1), win)
     found = jnp.full(y.shape, -1, places[0].dtype)
     for value, place in zip(values, places, strict=True):
-        found = jnp.where((found < 0) & (value == y) & (place >= 0), place, found)
+        same = (value == y) | (jnp.isnan(value) & jnp.isnan(y)) if is_float(x) else value == y
+        found = jnp.where((found < 0) & same & (place >= 0), place, found)
     return found
 
 
@@ -208,8 +209,8 @@ def popart_max_pool(x, /, *, dilations=(), storage_order=0, **rest):
 
 
 def window_sum(x: jax.Array, win: Window) -> jax.Array:
-    """Sums of the windows, padding counting as zero."""
-    return _reduced(x, win, 0, jnp.add, lax.add)
+    """Sums of the windows, padding counting as zero; of floats in at least single precision."""
+    return _reduced(wide(x) if is_float(x) else x, win, 0, jnp.add, lax.add)
 
 
 def _counts(sizes: tuple[int, ...], win: Window, include_pad: int) -> np.ndarray:
@@ -238,7 +239,8 @@ def average_pool(
 ):  # fmt: skip
     win = window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     counts = _counts(x.shape[2:], win, count_include_pad)
-    return window_sum(x, win) / jnp.asarray(counts, x.dtype)
+    total = window_sum(x, win)
+    return (total / jnp.asarray(counts, total.dtype)).astype(x.dtype)
 
 
 @lowers("AveragePool", 1, popart=True, refuses=True, like=average_pool)
@@ -265,7 +267,7 @@ operator("LpPool", ranks="X 3+")
 @lowers("LpPool", 1, 2, 11, 18, 22)
 def lp_pool(x, /, *, kernel_shape=(), auto_pad="NOTSET", ceil_mode=0, dilations=(), p=2, pads=(), strides=()):
     win = window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    return lp_norm(window_sum(_power(x, p), win), p)
+    return lp_norm(window_sum(_power(wide(x), p), win), p).astype(x.dtype)
 
 
 def _spatial(x: jax.Array) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception
-from .arrays import Array, as_index, first_extreme, is_float, normal_axes, normal_axis, one_element
+from .arrays import Array, as_index, first_extreme, is_float, normal_axes, normal_axis, one_element, wide
 from .operator import FOLDS, INDEX_RESULT, ROUNDS, WIDE_RESULT, PopxlClass, Trait, gradient, operator
 from .registry import Static, lowers
 
@@ -128,13 +128,24 @@ _REDUCTIONS: dict[str, Callable[[Array, Axes], Array]] = {
 }
 
 
+def _in_single_precision(reduction: Callable[[Array, Axes], Array]) -> Callable[[Array, Axes], Array]:
+    """The reduction of narrow floats, accumulated in single precision: a sum of halves loses what passes by."""
+
+    def reduced(x: Array, axes: Axes) -> Array:
+        return reduction(wide(x), axes).astype(x.dtype) if is_float(x) and x.dtype.itemsize < 4 else reduction(x, axes)
+
+    return reduced
+
+
 def _register(
     op: str, reduction: Callable[[Array, Axes], Array], axes_are_input_from: int, *, popart: bool = False
 ) -> None:
+    accumulated = _in_single_precision(reduction)
+
     def over(x: Array, axes: Sequence[int] | None, keepdims: int) -> Array:
         x = jnp.asarray(x)
         found = tuple(range(x.ndim)) if axes is None else normal_axes(axes, x.ndim)
-        kept = reduction(x, found)
+        kept = accumulated(x, found)
         return kept if keepdims else lax.squeeze(kept, found)
 
     def with_attribute(x: Array, /, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Array:

@@ -139,7 +139,7 @@ def roi_align(
 
 def _bins(begin: jax.Array, end: jax.Array, bins: int, size: int) -> jax.Array:
     """Membership of every element in every bin, (R, bins, size)."""
-    begin, end = jnp.round(begin), jnp.round(end)
+    begin, end = (lax.round(v, lax.RoundingMethod.AWAY_FROM_ZERO) for v in (begin, end))
     step = jnp.maximum(end - begin + 1, 1) / bins
     k = jnp.arange(bins)
     low = jnp.clip(jnp.floor(k * step[:, None]) + begin[:, None], 0, size)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import popart_exception
-from .arrays import Array, namespace
+from .arrays import Array, is_float, namespace, wide
 from .elementwise import check_operands
 from .operator import ELEMENTWISE, ROUNDS, PopxlClass, gradient, operator
 from .registry import lowers
@@ -36,13 +36,22 @@ def _known_extremum(name: str, *xs: Array) -> Array:
     return xs[0] if len(xs) == 1 else extremum(getattr(jnp, name), *map(jnp.asarray, xs))
 
 
+_SINGLE = 4  # bytes
+
+
+def _total(xs: tuple[Array, ...]) -> Array:
+    """The sum, of several narrow floats in single precision."""
+    narrow = len(xs) > 1 and is_float(xs[0]) and xs[0].dtype.itemsize < _SINGLE
+    return reduce(namespace(*xs).add, map(wide, xs) if narrow else xs)
+
+
 def _sum(*xs: Array) -> Array:
-    return reduce(namespace(*xs).add, xs)
+    return _total(xs).astype(xs[0].dtype)
 
 
 def _mean(*xs: Array) -> Array:
-    total = _sum(*xs)
-    return total / np.asarray(len(xs), total.dtype)
+    total = _total(xs)
+    return (total / np.asarray(len(xs), total.dtype)).astype(xs[0].dtype)
 
 
 operator(

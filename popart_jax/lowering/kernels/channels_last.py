@@ -106,7 +106,8 @@ def average_pool(
     """Means of the windows."""
     win = window(x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     counts = _counts(x.shape[1:-1], win, count_include_pad)
-    return window_sum(x, with_channels(win, x.shape[-1])) / jnp.asarray(counts, x.dtype)[..., None]
+    total = window_sum(x, with_channels(win, x.shape[-1]))
+    return (total / jnp.asarray(counts, total.dtype)[..., None]).astype(x.dtype)
 
 
 @lowers("GlobalAveragePool", domain=DOMAIN)

@@ -41,8 +41,29 @@ def convolution(
 def _grouped(
     x: jax.Array, w: jax.Array, group: int, strides: tuple[int, ...], pads: Pads, dilations: tuple[int, ...]
 ) -> jax.Array:
-    """A few plain convolutions, each of as many neighbouring groups as give it enough channels."""
+    """A few plain convolutions, each of as many neighbouring groups as give it enough channels.
+
+    Zeros stand between groups, so that infinities and NaN would reach the neighbours; data that have some take XLA's
+    grouped convolution.
+    """
     together = merged(group, w.shape[-2])
+    if together == 1:
+        return _in_pieces(x, w, group, together, strides, pads, dilations)
+
+    def exact(x: jax.Array, w: jax.Array) -> jax.Array:
+        names = layout(x.ndim)
+        return lax.conv_general_dilated(x, w, strides, pads, None, dilations, names, feature_group_count=group)
+
+    def fast(x: jax.Array, w: jax.Array) -> jax.Array:
+        return _in_pieces(x, w, group, together, strides, pads, dilations)
+
+    return lax.cond(jnp.isfinite(x).all(), fast, exact, x, w)
+
+
+def _in_pieces(
+    x: jax.Array, w: jax.Array, group: int, together: int, strides: tuple[int, ...], pads: Pads,
+    dilations: tuple[int, ...],
+) -> jax.Array:  # fmt: skip
     pieces = group // together
     parts = zip(jnp.split(x, pieces, -1), jnp.split(w, pieces, -1), strict=True)
     found = [convolution(a, block_diagonal(b, together), 1, strides, pads, dilations) for a, b in parts]
