@@ -80,7 +80,8 @@ def model(row: Row, target: Target | None = None) -> Formula:
         params = config["params"]
         named = str(params.get("data-type", params.get("type", data_type(row))))
         data = "half" if named in HALVES else "float"  # four-byte integers are moved as floats are
-        target = target.replace(units_float=TABLE_UNITS)
+        if op != "matrix_solver":  # whose products agree with the plans of the chip's own units
+            target = target.replace(units_float=TABLE_UNITS)
         if params.get("tiles-per-ipu"):
             target = target.replace(tiles=int(params["tiles-per-ipu"]))
         # flags that decide what runs but are recorded beside the parameters

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ipu_model.planner.conv_params import cdiv
 from ipu_model.planner.convolution import plan_matmul, received_bytes
 from ipu_model.planner.ctc import memory as ctc_memory
 from ipu_model.planner.ctc import plan_ctc
@@ -13,6 +14,7 @@ from ipu_model.planner.embedding import plan_embedding
 from ipu_model.planner.plan import Plan
 from ipu_model.planner.rnn import plan_gru, plan_lstm
 from ipu_model.planner.solver import plan_cholesky, plan_triangular_solve
+from ipu_model.planner.solver_memory import cholesky_memory, highest_of_vector, solve_memory
 from ipu_model.published.benchmark import Benchmark
 from ipu_model.published.formula import FIXED, Formula, of_plans
 from ipu_model.target import Target
@@ -53,37 +55,23 @@ def ctc(p: Params, data: str, target: Target) -> Benchmark:
 def solver(p: Params, data: str, target: Target) -> Benchmark:
     """Cholesky in place with the other triangle masked, or a triangular solve."""
     rank, batches, lower = p["a-rank"], p.get("batches", 1), _flag(p, "lower", True)
+    block = min(p.get("block-size", 64), rank)
     if _flag(p, "cholesky", False):
-        return _cholesky(rank, min(p.get("block-size", 64), rank), batches, lower, data, target)
+        plan = plan_cholesky(rank, block, target, batches, lower, data)
+        total, highest = cholesky_memory(rank, block, batches, lower, data, target)
+        return Benchmark(of_plans([plan]), _linear("", {}, total), _linear("", {}, highest))
     columns = p.get("b-rank", 1)
-    block = p.get("block-size", 64)
     plan = plan_triangular_solve(rank, columns, block, target, batches, _flag(p, "left-side", True), lower, data)
-    leaves = plan.detail["leaves"]
-    kind = "vector" if columns == 1 else "rows"
-    tiles = 1000 if columns == 1 else target.tiles  # a vector solve stays on a few tiles
-    memory = {kind: tiles * batches**0.6 * leaves**0.2}
-    half = max(1, rank // 2) if leaves > 1 else 1
-    product = plan_matmul(half, max(half, min(block, rank)), max(1, columns // 2), target, batches, data)
-    return Benchmark(
-        of_plans([plan]),
-        _linear("solver.memory", memory),
-        Formula(({FIXED: target.machine.interleaved_start + product.interleaved_bytes + BESIDE},)),
-    )
-
-
-def _cholesky(rank: int, block: int, batches: int, lower: bool, data: str, target: Target) -> Benchmark:
-    plan = plan_cholesky(rank, block, target, batches, lower, data)
-    blocks, machine, size = plan.detail["blocks"], target.machine, SIZES[data]
-    tile = block * block * size
-    if blocks == 1:
-        memory = {FIXED: batches * (machine.memory_element + tile + 250.0)}
-        highest = 2 * machine.memory_element + tile + BESIDE
-    else:
-        growth = batches * blocks**2.68 if data == "half" else batches**0.4 * blocks**2.4
-        memory = {f"solver.memory.{data}_blocks": growth * block * block * 16.0}
-        # half products run on the convolution units, which keep their results in interleaved memory
-        highest = machine.interleaved_start + 16 + BESIDE if data == "half" else 3 * machine.memory_element + 88
-    return Benchmark(of_plans([plan]), Formula((memory,)), Formula(({FIXED: float(highest)},)))
+    if columns > 1:
+        total, highest = solve_memory(rank, columns, block, batches, data, target)
+        return Benchmark(of_plans([plan]), _linear("", {}, total), _linear("", {}, highest))
+    # the matrix and its masked clone, and what the tiles that hold them need for copies and products
+    copies = 2 * batches * rank * rank * SIZES[data]
+    memory = {"vector": min(target.tiles, cdiv(batches * rank * rank, block))}
+    half = max(1, rank // 2) if plan.detail["leaves"] > 1 else 1
+    product = plan_matmul(half, max(half, block), 1, target, batches, data)
+    highest = highest_of_vector(target.machine, product)
+    return Benchmark(of_plans([plan]), _linear("solver.memory", memory, copies), _linear("", {}, highest))
 
 
 def lstm(p: Params, data: str, target: Target) -> Benchmark:
