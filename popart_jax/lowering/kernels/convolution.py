@@ -43,16 +43,18 @@ def _grouped(
 ) -> jax.Array:
     """A few plain convolutions, each of as many neighbouring groups as give it enough channels.
 
-    Zeros stand between groups, so that infinities and NaN would reach the neighbours; data that have some take XLA's
-    grouped convolution.
+    Zeros stand between groups, so that infinities and NaN would reach the neighbours; data that have some take one
+    group after the other.
     """
     together = merged(group, w.shape[-2])
     if together == 1:
         return _in_pieces(x, w, group, together, strides, pads, dilations)
 
     def exact(x: jax.Array, w: jax.Array) -> jax.Array:
-        names = layout(x.ndim)
-        return lax.conv_general_dilated(x, w, strides, pads, None, dilations, names, feature_group_count=group)
+        data = jnp.moveaxis(x.reshape(*x.shape[:-1], group, -1), -2, 0)
+        kernels = jnp.moveaxis(w.reshape(*w.shape[:-1], group, -1), -2, 0)
+        found = lax.map(lambda pair: convolution(*pair, 1, strides, pads, dilations), (data, kernels))
+        return jnp.moveaxis(found, 0, -2).reshape(*found.shape[1:-1], -1)
 
     def fast(x: jax.Array, w: jax.Array) -> jax.Array:
         return _in_pieces(x, w, group, together, strides, pads, dilations)
