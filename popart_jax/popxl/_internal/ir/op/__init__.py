@@ -1,29 +1,21 @@
 """`popart._internal.ir.op`: the classes of operators, and option values of some of them."""
 
+# ruff: noqa: F401 - these names are what the module is for
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...classes import all_classes as _all_classes
-from ...conv_options import MultiConvOptions as MultiConvOptions
+from ...conv_options import MultiConvOptions
 from ...enums import (
-    AutoPad as AutoPad,
-)
-from ...enums import (
-    MatMulPartialsType as MatMulPartialsType,
-)
-from ...enums import (
-    ResizeCoordinateTransformationMode as ResizeCoordinateTransformationMode,
-)
-from ...enums import (
-    ResizeMode as ResizeMode,
-)
-from ...enums import (
-    ResizeNearestMode as ResizeNearestMode,
-)
-from ...enums import (
-    SerialiseSettingsMode as SerialiseSettingsMode,
+    AutoPad,
+    MatMulPartialsType,
+    ResizeCoordinateTransformationMode,
+    ResizeMode,
+    ResizeNearestMode,
+    SerialiseSettingsMode,
 )
 from ...virtual import module as _module
 
