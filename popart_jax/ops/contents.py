@@ -133,8 +133,8 @@ MODULES: Mapping[str, Mapping[str, str]] = {
             RandomNormal RandomUniform ScaledAdd ShapedDropout Sign TopK
         """,
         "popxl.exchange": """
-            AllReduce HostLoad HostStore Init IoTileCopy IpuCopy MultiExchange RemoteCodeLoad RemoteLoad RemoteStore
-            ReplicatedAllGather ReplicatedAllReduce ReplicatedReduceScatter
+            AllReduce AllReduceGrad HostLoad HostStore Init IoTileCopy IpuCopy MultiExchange RemoteCodeLoad RemoteLoad
+            RemoteStore ReplicatedAllGather ReplicatedAllReduce ReplicatedReduceScatter
         """,
         "popxl.gradients": """
             ClipGrad ExpGrad MaxArgGrad ReduceLogSumGrad ReduceMedianGrad ReluGrad SoftmaxGrad SqrtGrad TanhGrad

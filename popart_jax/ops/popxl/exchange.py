@@ -168,12 +168,18 @@ operator(
 
 
 @lowers("AllReduce", domain=DOMAIN)
-def all_reduce(*xs: Any, op, identical_inputs=0, identical_grad_inputs=0) -> tuple[Any, ...]:
+def all_reduce(*xs: Any, op, identicalInputs=0, identicalGradInputs=0) -> tuple[Any, ...]:
     """Reduction across the IPUs of one replica; identical inputs are reduced already."""
-    if identical_inputs:
+    if identicalInputs:
         return tuple(xs)
     total = replicas._REDUCERS[op](jnp.stack(xs))
     return tuple(total for _ in xs)
+
+
+@lowers("AllReduceGrad", domain=DOMAIN)
+def all_reduce_grad(*xs: Any, op, identicalInputs=0, identicalGradInputs=0) -> tuple[Any, ...]:
+    """Gradients are reduced like values; identical ones are reduced already."""
+    return all_reduce(*xs, op=op, identicalInputs=identicalGradInputs)
 
 
 def _groups(groups: tuple[int, ...]) -> replicas.Groups:

@@ -63,11 +63,11 @@ def _kept(losses: Any, labels: Any, ignore: int | None) -> tuple[Any, Any]:
 
 
 @lowers("Nll", domain=DOMAIN)
-def nll(probs, labels, /, *, reduction, log_prob=0, ignore_index=None):
+def nll(probs, labels, /, *, reduction, inputIsLogProbability=0, ignoreIndex=None):
     p = pick(probs, labels)
     tiny = 6e-8 if probs.dtype == jnp.float16 else 1e-7
-    losses = -p if log_prob else clamped_nll(p, (tiny, tiny))
-    losses, count = _kept(losses, labels, ignore_index)
+    losses = -p if inputIsLogProbability else clamped_nll(p, (tiny, tiny))
+    losses, count = _kept(losses, labels, ignoreIndex)
     return reduce_loss(losses, reduction, count)
 
 
@@ -75,23 +75,23 @@ operator("NlllWithSoftmaxGradDirect", popxl=PopxlClass("NlllWithSoftmaxGradDirec
 
 
 @lowers("NlllWithSoftmaxGradDirect", domain=DOMAIN)
-def nll_with_softmax_grad(probs, labels, loss_grad, /, *, reduction, ignore_index=None):
+def nll_with_softmax_grad(probs, labels, loss_grad, /, *, reduction, ignoreIndex=None):
     """The loss of softmax probabilities, and its gradient with respect to the softmax's input."""
-    loss = nll(probs, labels, reduction=reduction, ignore_index=ignore_index)
-    return loss, softmax_grad_direct(probs, labels, loss_grad, reduction=reduction, ignore_index=ignore_index)
+    loss = nll(probs, labels, reduction=reduction, ignoreIndex=ignoreIndex)
+    return loss, softmax_grad_direct(probs, labels, loss_grad, reduction=reduction, ignoreIndex=ignoreIndex)
 
 
 operator("SoftmaxGradDirect", popxl=PopxlClass("SoftmaxGradDirectOp", domain="ai.graphcore"))
 
 
 @lowers("SoftmaxGradDirect", domain=DOMAIN)
-def softmax_grad_direct(probs, labels, loss_grad, /, *, reduction, ignore_index=None):
+def softmax_grad_direct(probs, labels, loss_grad, /, *, reduction, ignoreIndex=None):
     """The gradient of a negative log likelihood with respect to the input of the softmax before it."""
     onehot = (jnp.arange(probs.shape[-1]) == labels[..., None]).astype(jnp.float32)
     dx = probs.astype(jnp.float32) - onehot
     count: Any = labels.size
-    if ignore_index is not None:
-        counts = labels != np.asarray(ignore_index, labels.dtype)
+    if ignoreIndex is not None:
+        counts = labels != np.asarray(ignoreIndex, labels.dtype)
         dx, count = jnp.where(counts[..., None], dx, 0), counts.sum()
     if reduction == "Mean":
         dx = dx / count

@@ -225,17 +225,11 @@ def _emit_print(b: Builder, step: Step, op: Op) -> Pairs:
 
 def _emit_all_reduce(b: Builder, step: Step, op: Op) -> Pairs:
     """Gradients are reduced over the IPUs, or taken as they are when they are identical already."""
-    attributes = op._node.attributes
     targets = list(op._inputs().values())
     inputs = [b.given(t) for t in op._outputs().values()]
-    plain: dict[str, Any] = {"op": attributes["op"].as_int()}
-    if "identical_grad_inputs" in attributes:
-        plain["identical_inputs"] = 1
-    if "identical_inputs" in attributes:
-        plain["identical_grad_inputs"] = 1
+    plain = {a.name: a.value for a in op._node.attributes.values() if not a.name.startswith("__")}
     options = {"ipus": op._options["ipus"], "op": op._options["op"]}
-    made = b.create(op, "AllReduceGrad", inputs, [b.part(t) for t in targets], plain, options=options,
-                    runs=("popxl", "AllReduce", 1))  # fmt: skip
+    made = b.create(op, "AllReduceGrad", inputs, [b.part(t) for t in targets], plain, options=options)
     return [pair for i, pair in enumerate(zip(targets, made, strict=True)) if i in step.of]
 
 

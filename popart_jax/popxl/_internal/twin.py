@@ -29,10 +29,6 @@ _OPAQUE = "popxl"
 _COMPUTED = frozenset({"MulArg0Grad", "MulArg1Grad", "DivArg0Grad", "DivArg1Grad", "SubArg1Grad", "FmodArg0Grad",
                        "PowArg1Grad", "MatMulLhsGrad", "MatMulRhsGrad"})  # fmt: skip
 """Gradient operators that rewrites compute with operands of one type only."""
-_ALONE = frozenset({"Dropout", "AddArg0Grad", "AddArg1Grad", "SubArg0Grad", "SumArgGrad", "ReshapeGrad"})
-"""Operators of which only the first input counts for a rewrite."""
-_IDENTICAL = {"identical_inputs": "identicalInputs", "identical_grad_inputs": "identicalGradInputs"}
-_LOSS = {"ignore_index": "ignoreIndex", "log_prob": "inputIsLogProbability"}
 _ONLY_THERE = frozenset({"fully_connected_pass"})
 
 
@@ -92,8 +88,8 @@ class _Twin:
 
     def _pattern_inputs(self, op: Op, name: str, operands: list[Any]) -> list[Any] | None:
         """What PopART's operator reads; None when this one has no such form."""
-        if name in _ALONE:
-            return operands[:1]
+        if name == "Dropout":
+            return operands[:1]  # a session's reads no seed
         template = op._node.meta.get("vjp")
         if template is None:
             return operands
@@ -251,24 +247,17 @@ def _crosses(op: Op) -> bool:
 
 
 def _attributes(op: Op) -> list[ir.Attr]:
-    found = []
-    for name, a in op._node.attributes.items():
-        if name.startswith("__") or a.type is ir.AttributeType.GRAPH:
-            continue
-        if name in _IDENTICAL:
-            renamed = "identicalGradInputs" if op.opType() == "AllReduceGrad" else _IDENTICAL[name]
-            if op.opType() != "AllReduceGrad" or name == "identical_inputs":
-                found.append(ir.AttrInt64(renamed, 1))
-            continue
-        found.append(ir.Attr(_LOSS.get(name, name), a.type, a.value))
-    return found
+    plain = (a for name, a in op._node.attributes.items() if not name.startswith("__"))
+    return [a for a in plain if a.type is not ir.AttributeType.GRAPH]
 
 
 def _plain(node: ir.Node) -> dict[str, Any]:
-    back = {theirs: ours for ours, theirs in _LOSS.items()}
-    dropped = _ONLY_THERE | ({"inputIsLogProbability"} if node.op_type == "SoftmaxGradDirect" else set())
-    kept = [a for a in node.attributes.values() if not a.name.startswith("__") and a.name not in dropped]
-    return {back.get(a.name, a.name): a.value for a in kept}
+    return {n: a.value for n, a in node.attributes.items() if not n.startswith("__") and n not in _dropped(node)}
+
+
+def _dropped(node: ir.Node) -> frozenset[str]:
+    """Attributes that the translation does not take."""
+    return _ONLY_THERE | ({"inputIsLogProbability"} if node.op_type == "SoftmaxGradDirect" else set())
 
 
 def _runs(node: ir.Node) -> tuple[str, str, int] | None:

@@ -240,14 +240,14 @@ def all_reduce_identical_inputs(
     ts: list[Tensor], ipus: list[int] | None = None, op: CollectiveOps = "add"
 ) -> list[Tensor]:
     """Tensors that are identical already: forward nothing happens, backward the gradients are reduced."""
-    return _across_ipus(ts, ipus, op, {"identical_inputs": 1})
+    return _across_ipus(ts, ipus, op, {"identicalInputs": 1})
 
 
 def all_reduce_identical_grad_inputs(
     ts: list[Tensor], ipus: list[int] | None = None, op: CollectiveOps = "add"
 ) -> list[Tensor]:
     """A reduction whose gradients are identical already: backward nothing happens."""
-    return _across_ipus(ts, ipus, op, {"identical_grad_inputs": 1})
+    return _across_ipus(ts, ipus, op, {"identicalGradInputs": 1})
 
 
 def _across_ipus(ts: list[Tensor], ipus: list[int] | None, op: str, extra: dict[str, int]) -> list[Tensor]:

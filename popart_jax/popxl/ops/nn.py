@@ -220,8 +220,8 @@ def nll_loss(
     check_operands(probs=probs, labels=labels)
     attributes: dict[str, Any] = {
         "reduction": _reduction(reduction),
-        "log_prob": int(log_prob),
-        "ignore_index": ignore_index,
+        "inputIsLogProbability": int(log_prob),
+        "ignoreIndex": ignore_index,
     }
     _check_labels(probs, labels)
     out = Out("loss", labels.shape if reduction == "none" else (), probs.dtype)
@@ -245,7 +245,7 @@ def nll_loss_with_softmax_grad(
     if not isinstance(loss_grad, Tensor):
         loss_grad = constant(loss_grad, dtypes.float32)
     check_operands(probs=probs, labels=labels, loss_grad=loss_grad)
-    attributes: dict[str, Any] = {"reduction": _reduction(reduction), "ignore_index": ignore_index}
+    attributes: dict[str, Any] = {"reduction": _reduction(reduction), "ignoreIndex": ignore_index}
     _check_labels(probs, labels)
     outs = [Out("loss", labels.shape if reduction == "none" else (), probs.dtype), like(probs, "dx")]
     op = create("NlllWithSoftmaxGradDirect", [probs, labels, loss_grad], outs, attributes)
