@@ -180,11 +180,6 @@ class Graph(CreatedHooks):
             self._by_ref_inputs.add(tensor)
         return tensor
 
-    def _rename(self, tensor: Tensor, full_id: str) -> None:
-        del self._tensors[tensor.id]
-        tensor._value.name = full_id
-        self._tensors[full_id] = tensor
-
     def _erase(self, op: Op) -> None:
         """Take an operator out, with those of its outputs that nobody uses; its id stays a gap."""
         outputs = list(op._outputs().values())

@@ -12,7 +12,7 @@ from ...ops import Operator, Trait
 from ...ops.registry import resolve
 from .._bindings import above
 from ..graph import Graph
-from .enums import ExecutionContext, TileSet
+from .enums import TileSet
 from .settings import Settings
 from .values import OperatorIdentifier, OptionalPipelineStage, OptionalVGraphId
 
@@ -298,12 +298,6 @@ class Op:
 
     def copiesOptimizerTensors(self) -> bool:
         return False
-
-    def _in_normal_program(self) -> bool:
-        return self._settings.executionContext not in (
-            ExecutionContext.WeightsFromHostFragment,
-            ExecutionContext.WeightsToHostFragment,
-        )
 
 
 def _at(found: dict[int, Any], i: int, op: Op, what: str) -> Any:

@@ -1,8 +1,8 @@
 """The shared rewrites of `patterns` on PopXL graphs.
 
-A PopXL graph and PopART's picture of it differ in what gradient operators read (PopXL keeps the forward node as a
-template), so the rewrites see a twin: the same operators and tensors by name, in PopART's form. `rewrite` sweeps the
-twin and then makes the same changes in the graph: tensors keep their objects and names, new operators their places.
+The nodes of a PopXL graph name translations and say what they write or alias; rewrites look for PopART's types. So they
+see a twin: the same operators and tensors by name, in PopART's form. `rewrite` sweeps the twin and then makes the same
+changes in the graph: tensors keep their objects and names, new operators their places.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from patterns._context import dims
 from patterns._core import Rule
 from patterns._sweep import sweep
 
+from ...autodiff import is_float
 from ...lowering.effects import VIEWS, WRITES
 from ...ops import facts
 from .rewrite import adopt, insert_before
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from .op import Op
 
 _OPAQUE = "popxl"
-_COMPUTED = frozenset({"MulArg0Grad", "MulArg1Grad", "DivArg0Grad", "DivArg1Grad", "SubArg1Grad", "FmodArg0Grad",
-                       "PowArg1Grad", "MatMulLhsGrad", "MatMulRhsGrad"})  # fmt: skip
-"""Gradient operators that rewrites compute with operands of one type only."""
 _ONLY_THERE = frozenset({"fully_connected_pass"})
 
 
@@ -93,10 +91,9 @@ class _Twin:
         template = op._node.meta.get("vjp")
         if template is None:
             return operands
-        mixed = len({v.dtype for v in operands if v is not None}) > 1 and name not in ("NllGrad", "PowArg0Grad")
-        if name == "SplitGrad" and len(template.gradients) != template.n_outputs:
-            return None
-        return None if mixed and name in _COMPUTED else operands
+        mixed = len({v.dtype for v in operands if is_float(v)}) > 1  # rewrites compute with floats of one type
+        partial = name == "SplitGrad" and len(template.gradients) != template.n_outputs
+        return None if partial or (mixed and name != "NllGrad") else operands
 
     # --- handing back what changed ---------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import popart_exception
-from .._create import Out, create, result
+from .._create import Out, create
 from .._internal.modified import mark_modified
 from ..context import gcg
 from ..tensor import Tensor, TensorLike, as_tensor
@@ -227,8 +227,3 @@ def check_types(graph: Graph, values: Mapping[int, Tensor]) -> None:
             raise popart_exception(
                 f"Input {i} of {graph!r}: {t!r} does not have the shape and type of the graph input {target!r}"
             )
-
-
-def op_results(op: Op) -> tuple[Tensor, ...]:
-    """All outputs of an operator."""
-    return tuple(result(op, i) for i in range(len(op._node.outputs)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from ...errors import popart_exception
@@ -367,8 +366,3 @@ def init(
     dims = tuple(int(d) for d in shape)
     out = Out(name or "t", dims, dtype, tuple(meta_shape or ()))
     return result(create("Init", [], [out], {"shape": dims, "dtype": dtype}, options={"init_type": init_type}))
-
-
-def size_of(shape: Iterable[int]) -> int:
-    """Number of elements of a shape."""
-    return math.prod(shape)
