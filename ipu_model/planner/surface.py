@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 from ipu_model.planner.conv_grid import Options
 from ipu_model.planner.conv_params import ConvParams, matmul_params
@@ -30,11 +33,18 @@ class Surface:
         The corners of the cell, by the name of the size.
     corners : tuple of Plan
         One for each combination of lower (first) and upper sizes, the last name varying fastest.
+    around : callable
+        The surface whose cell holds other sizes.
     """
 
     lower: Mapping[str, int]
     upper: Mapping[str, int]
     corners: tuple[Plan, ...]
+    around: Callable[..., Surface]
+
+    def holds(self, **sizes: float) -> bool:
+        """Whether the sizes lie in the cell, its edges included."""
+        return all(self.lower[name] <= size <= self.upper[name] for name, size in sizes.items())
 
     def weights(self, **sizes: Any) -> list[Any]:
         """Share of each corner at real `sizes`: products of the distances from the opposite faces, adding up to one.
@@ -50,12 +60,42 @@ class Surface:
         return [math.prod(pair) for pair in itertools.product(*((1.0 - u, u) for u in upper))]
 
     def cycles(self, target: Target, **sizes: Any) -> Any:
-        """Cycles at real `sizes`; differentiable in them and in the leaves of `target`, linear beyond the cell."""
+        """Cycles at real `sizes`; differentiable in them and in the leaves of `target`.
+
+        Sizes outside the cell are planned again, in the cell that holds them. Inside `jax.jit`, where sizes are not
+        known while a function is traced, the answer is not-a-number there: no straight line leads so far.
+
+        Raises
+        ------
+        TypeError
+            When a size is missing or unknown.
+        ValueError
+            When a size is below one.
+        """
         shares = self.weights(**sizes)
-        return sum(w * plan.cycles(target) for w, plan in zip(shares, self.corners, strict=True))
+        try:
+            inside = self.holds(**sizes)
+        except jax.errors.ConcretizationTypeError:
+            edges = [(sizes[name] >= self.lower[name]) & (sizes[name] <= self.upper[name]) for name in sizes]
+            return jnp.where(jnp.all(jnp.array(edges)), self._between(shares, target), jnp.nan)
+        if inside:
+            return self._between(shares, target)
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"size {name} is {size}; sizes begin at 1")
+        whole = {name: math.floor(float(jax.lax.stop_gradient(size))) for name, size in sizes.items()}
+        return self.around(**whole).cycles(target, **sizes)
+
+    def _between(self, shares: Sequence[Any], target: Target) -> Any:
+        return sum(share * plan.cycles(target) for share, plan in zip(shares, self.corners, strict=True))
 
 
-def surface(plan_at: Callable[..., Plan], sizes: Mapping[str, int], steps: Mapping[str, int]) -> Surface:
+def surface(
+    plan_at: Callable[..., Plan],
+    sizes: Mapping[str, int],
+    steps: Mapping[str, int],
+    around: Callable[..., Surface] | None = None,
+) -> Surface:
     """The cell around `sizes`, whose edges are multiples of `steps`.
 
     Parameters
@@ -66,11 +106,19 @@ def surface(plan_at: Callable[..., Plan], sizes: Mapping[str, int], steps: Mappi
         Where the cell lies; below one step it begins at the size itself.
     steps : dict of str to int
         How far apart the sizes lie at which a share changes.
+    around : callable, optional
+        The surface for other sizes; by default the same planner in the cell that holds them.
     """
+
+    def elsewhere(**others: int) -> Surface:
+        return surface(plan_at, others, steps)
+
     lower = {name: max(n // steps[name] * steps[name], min(n, steps[name])) for name, n in sizes.items()}
     upper = {name: low + steps[name] for name, low in lower.items()}
     ends = itertools.product(*((lower[name], upper[name]) for name in sizes))
-    return Surface(lower, upper, tuple(plan_at(**dict(zip(sizes, corner, strict=True))) for corner in ends))
+    return Surface(
+        lower, upper, tuple(plan_at(**dict(zip(sizes, corner, strict=True))) for corner in ends), around or elsewhere
+    )
 
 
 def matmul_surface(
@@ -87,7 +135,11 @@ def matmul_surface(
     field, channels = split.field[-1] * split.batch, v.opg * split.out_parallel * split.out_serial
     rows, columns = (channels, field) if split.problem.swapped else (field, channels)
     depth = v.ipg * split.in_parallel * split.in_serial
-    return surface(at, {"m": m, "k": k, "n": n}, {"m": rows, "k": depth, "n": columns})
+
+    def elsewhere(m: int, k: int, n: int) -> Surface:
+        return matmul_surface(m, k, n, target, groups, data, options)
+
+    return surface(at, {"m": m, "k": k, "n": n}, {"m": rows, "k": depth, "n": columns}, elsewhere)
 
 
 def convolution_surface(params: ConvParams, target: Target, options: Options | None = None) -> Surface:
@@ -109,4 +161,9 @@ def convolution_surface(params: ConvParams, target: Target, options: Options | N
     }
     if split.problem.swapped:
         steps["batch"], steps["out_channels"] = steps["out_channels"], steps["batch"]
-    return surface(at, sizes, steps)
+
+    def elsewhere(batch: int, in_channels: int, out_channels: int) -> Surface:
+        sized = replace(params, batch=batch, in_channels=in_channels, out_channels=out_channels)
+        return convolution_surface(sized, target, options)
+
+    return surface(at, sizes, steps, elsewhere)

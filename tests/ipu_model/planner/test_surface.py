@@ -116,3 +116,33 @@ def test_any_planner_has_a_surface():
 def test_sizes_are_named():
     with pytest.raises(TypeError, match=r"\['n'\], not \['m'\]"):
         surface(lambda n: plan_embedding(1000, 64, n, MK2), {"n": 10}, {"n": 5}).cycles(MK2, m=3.0)
+
+
+def test_sizes_outside_the_cell_are_planned_again():
+    cell = matmul_surface(128, 1024, 4096, MK2)
+    assert not cell.holds(m=128, k=1024, n=512)
+    far = cell.cycles(MK2, m=128, k=1024, n=512)
+    assert far == pytest.approx(float(plan_matmul(128, 1024, 512, MK2).cycles(MK2)), rel=0.1)
+    assert 0 < far < cell.cycles(MK2, m=128, k=1024, n=4096)
+    slope = jax.grad(lambda n: cell.cycles(MK2, m=128.0, k=1024.0, n=n))(512.5)
+    assert 0 < float(slope) < far / 100
+
+
+def test_a_convolution_outside_its_cell_is_planned_again():
+    params = ConvParams(4, (28, 28), (3, 3), 64, 64, pad_lower=(1, 1), pad_upper=(1, 1))
+    cell = convolution_surface(params, MK2)
+    ten = cell.cycles(MK2, batch=40, in_channels=64, out_channels=64)
+    assert 3 < ten / cell.cycles(MK2, batch=4, in_channels=64, out_channels=64) < 12
+
+
+def test_under_jit_there_is_no_number_outside_the_cell():
+    cell = matmul_surface(128, 1024, 4096, MK2)
+    price = jax.jit(lambda n: cell.cycles(MK2, m=128.0, k=1024.0, n=n))
+    inside = float(cell.upper["n"])
+    assert float(price(inside)) == pytest.approx(float(cell.cycles(MK2, m=128.0, k=1024.0, n=inside)), rel=1e-6)
+    assert np.isnan(float(price(512.0)))
+
+
+def test_sizes_begin_at_one():
+    with pytest.raises(ValueError, match="size n is -3"):
+        matmul_surface(128, 1024, 4096, MK2).cycles(MK2, m=128, k=1024, n=-3)
