@@ -24,11 +24,19 @@ PACKAGES = ("popart_jax", "ipu_model", "patterns")
 OPERATOR_ROOM = "popart_jax.ops"
 FEWEST = 4  # names of operators that make a collection a table of operator facts
 ROOMS = (
-    ("ipu_model", "patterns", "popart_jax._compat", "popart_jax.errors", "popart_jax.enums", "popart_jax.logs"),
+    (
+        "ipu_model",
+        "patterns",
+        "popart_jax._compat",
+        "popart_jax.enums",
+        "popart_jax.errors",
+        "popart_jax.limits",
+        "popart_jax.logs",
+    ),
     ("popart_jax.model",),
     ("popart_jax.ops", "popart_jax.optimizers"),
-    ("popart_jax.lowering",),
-    ("popart_jax.builder",),
+    ("popart_jax.autodiff", "popart_jax.lowering"),
+    ("popart_jax.builder", "popart_jax.functions"),
     ("popart_jax.execution", "popart_jax.ir_view"),
     ("popart_jax.profiling",),
     ("popart_jax.session",),

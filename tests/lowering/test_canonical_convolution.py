@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
 
-from popart_jax.lowering.kernels.canonical_convolution import canonical_convolution, canonical_transposed
+from popart_jax.lowering.kernels.canonical_convolution import canonical_convolution, canonical_transposed, layout
 
 
 def agree(ours, theirs, *operands):
@@ -65,3 +66,24 @@ def test_the_transposed_convolution_is_the_transpose(strides, pads, dilations):
     like = jax.eval_shape(plain, jax.ShapeDtypeStruct((2, *spatial, 3), np.float32), w)
     y = rng.normal(size=like.shape).astype(np.float32)
     agree(lambda y, w: canonical_transposed(y, w, spatial, strides, pads, dilations), expected, y, w)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_windows_larger_than_the_data(size: int, dilation: int) -> None:
+    """Their padding is done before; values and gradients are those of XLA's own convolution."""
+    rng = np.random.default_rng(size)
+    x = jnp.asarray(rng.normal(size=(2, size, size, 5)), jnp.float32)
+    w = jnp.asarray(rng.normal(size=(3, 3, 5, 4)), jnp.float32)
+    pads, apart = ((dilation, dilation),) * 2, (dilation, dilation)
+
+    def plain(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jnp.sin(lax.conv_general_dilated(x, w, (1, 1), pads, None, apart, layout(4))).sum()
+
+    def ours(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jnp.sin(canonical_convolution(x, w, (1, 1), pads, apart)).sum()
+
+    assert "optimization_barrier" in str(jax.make_jaxpr(ours)(x, w))
+    for mine, theirs in zip(jax.grad(ours, (0, 1))(x, w), jax.grad(plain, (0, 1))(x, w), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(ours(x, w), plain(x, w), rtol=1e-5)

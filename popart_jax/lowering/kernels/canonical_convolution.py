@@ -30,6 +30,22 @@ def canonical_convolution(
     x: jax.Array, w: jax.Array, strides: tuple[int, ...], pads: Pads, dilations: tuple[int, ...]
 ) -> jax.Array:
     """Correlation of x (N, ..., C) with w (..., C, M), of one to three spatial dimensions."""
+    return _convolved(x, w, strides, pads, dilations)
+
+
+def _convolved(
+    x: jax.Array, w: jax.Array, strides: Sequence[int], pads: Sequence[tuple[int, int]], dilations: Sequence[int]
+) -> jax.Array:
+    """The convolution; of windows larger than the data with the padding done before.
+
+    XLA:CPU takes 580 ms for 8 images of 2 x 2 x 512 and windows of 3 x 3 as they are, 13 ms on data that were padded
+    behind a barrier, without which it puts the padding back (jaxlib 0.10, 2 cores).
+    """
+    larger = any(k > n for k, n in zip(_spread(w.shape[:-2], dilations), x.shape[1:-1], strict=True))
+    if larger and min(min(pad) for pad in pads) >= 0:
+        around = [(0, 0, 0), *((low, high, 0) for low, high in pads), (0, 0, 0)]
+        x = lax.optimization_barrier(lax.pad(x, jnp.zeros((), x.dtype), around))
+        pads = [(0, 0)] * len(pads)
     return lax.conv_general_dilated(x, w, strides, pads, None, dilations, layout(x.ndim))
 
 
@@ -93,6 +109,8 @@ def _data_gradient(spatial, w, g, strides, pads, dilations):
     after = [n + k - 1 - m - b for n, k, m, b in zip(spatial, window, image, before, strict=True)]
     turned = jnp.flip(w, range(w.ndim - 2)).swapaxes(-1, -2)
     padding = list(zip(before, after, strict=True))
+    if set(strides) == {1}:
+        return _convolved(g, turned, strides, padding, dilations)
     return lax.conv_general_dilated(g, turned, (1,) * len(strides), padding, strides, dilations, layout(g.ndim))
 
 

@@ -1,0 +1,49 @@
+"""The shape of the code stays as it is: few tables of operator facts, no imports upwards, no large circles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import structure
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict[str, list[str]]:
+    return structure.measure(Path(__file__).parent.parent)
+
+
+@pytest.mark.parametrize(
+    ("figure", "most"),
+    [
+        ("tables of operator facts outside the operator room", 10),
+        ("modules in the largest circle of imports", 3),
+        ("imports of a higher floor", 0),
+        ("private attributes shared between files of session", 4),
+    ],
+)
+def test_no_more_than(figure: str, most: int, figures: dict[str, list[str]]) -> None:
+    assert len(figures[figure]) <= most, figures[figure]
+
+
+def test_the_measure_finds_what_it_counts(tmp_path: Path) -> None:
+    """A small house with one of each."""
+    files = {
+        "popart_jax/ops/contents.py": 'MODULES = {"": {"elementwise": "Abs Add Mul Sub Neg"}}',
+        "popart_jax/ops/up.py": "from ..session import core",
+        "popart_jax/session/core.py": "from . import part\n\nclass A:\n    def __init__(self):\n        self._x = 1",
+        "popart_jax/session/part.py": (
+            'def f(a):\n    from . import core\n    return a._x\n\nT = {"Abs", "Add", "Mul", "Sub"}'
+        ),
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    found = structure.measure(tmp_path)
+    assert found["imports of a higher floor"] == ["popart_jax.ops.up -> popart_jax.session.core"]
+    assert found["modules in the largest circle of imports"] == ["popart_jax.session.core", "popart_jax.session.part"]
+    assert len(found["tables of operator facts outside the operator room"]) == 1
+    assert found["private attributes shared between files of session"] == ["_x"]
+    assert len(found["imports inside functions"]) == 1
