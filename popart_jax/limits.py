@@ -15,6 +15,7 @@ from functools import cache
 from .errors import popart_exception
 
 _NODES = 2_000_000
+_CACHE = 10 << 30
 
 
 @cache
@@ -45,6 +46,8 @@ class Limits:
         Bytes of one tensor; by default the memory of the machine.
     nodes : int
         Nodes of a graph after functions are inlined; by default two million.
+    cache : int
+        Bytes of compiled programs in one folder, above which those used least recently are deleted; by default 10 GiB.
 
     Examples
     --------
@@ -58,6 +61,7 @@ class Limits:
     def __init__(self) -> None:
         self._memory: int | None = None
         self.nodes = _NODES
+        self.cache = _CACHE
 
     @property
     def memory(self) -> int:
@@ -69,15 +73,16 @@ class Limits:
         self._memory = int(value)
 
     @contextlib.contextmanager
-    def set(self, *, memory: int | None = None, nodes: int | None = None) -> Iterator[None]:
+    def set(self, *, memory: int | None = None, nodes: int | None = None, cache: int | None = None) -> Iterator[None]:
         """Other limits inside a `with` block."""
-        before = self._memory, self.nodes
+        before = self._memory, self.nodes, self.cache
         self._memory = self._memory if memory is None else memory
         self.nodes = self.nodes if nodes is None else nodes
+        self.cache = self.cache if cache is None else cache
         try:
             yield
         finally:
-            self._memory, self.nodes = before
+            self._memory, self.nodes, self.cache = before
 
     def check_size(self, shape: Sequence[int], item_size: float, what: str, most: int | None = None) -> None:
         """Refuse a tensor that is larger than the limit, or than `most` bytes, which is what is free now.

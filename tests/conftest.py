@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,14 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def _too_large(config: pytest.Config) -> list[str]:
     limit = int(str(config.getini("worker_memory")))
     return [name for name, peak in config.stash[_PEAKS].items() if peak > limit]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_seal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A key to seal executables with that is not the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        yield
 
 
 @pytest.fixture

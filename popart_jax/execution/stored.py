@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..lowering.stages import Preparation
-from . import container
 from .compiled import Executable
+from .container import Sealed
+from .container import write as write_container
 from .replicas import mesh_for
 from .step import Step
 
@@ -28,21 +29,23 @@ def write(
     """Write executables by handle; parameters and errors as for `container.write`."""
     prepared = {h + _PREPARE: e.preparation for h, e in executables.items() if e.preparation is not None}
     calls = {h: e.call for h, e in executables.items()} | {h: p.call for h, p in prepared.items()}
-    container.write(path, key, calls, variables, {h: p.note for h, p in prepared.items()} | dict(notes or {}))
+    write_container(path, key, calls, variables, {h: p.note for h, p in prepared.items()} | dict(notes or {}))
 
 
-def load(step: Step, path: Path, handle: str) -> Executable:
+def load(step: Step, file: Sealed, handle: str) -> Executable:
     """The executable of a step, out of a file.
 
     Raises
     ------
     ValueError
         The file has no program by this handle.
+    popart_exception
+        This user did not seal the file, or it is of another key.
     Exception
         Whatever zip or XLA raise for a damaged file or one of another machine.
     """
-    call, prepare = container.load(path, handle), container.load(path, handle + _PREPARE)
+    call, prepare = file.load(handle), file.load(handle + _PREPARE)
     if call is None:
-        raise ValueError(f"{path} holds no program {handle!r}")
-    preparation = None if prepare is None else Preparation.noted(prepare, container.note(path, handle + _PREPARE))
+        raise ValueError(f"{file.path} holds no program {handle!r}")
+    preparation = None if prepare is None else Preparation.noted(prepare, file.note(handle + _PREPARE))
     return Executable(step, mesh_for(step.replicas), call, preparation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,27 @@ def replace_file(path: Path, fill: Callable[[Path], None]) -> None:
             if other.name != path.name:
                 os.replace(other, path.parent / other.name)
         os.replace(made / path.name, path)
+
+
+def replace_folder(made: Path, path: Path) -> None:
+    """Put a folder that is complete in the place of another, which is there until then.
+
+    Raises
+    ------
+    OSError
+        It can't be moved; what was there before stays.
+    """
+    old = path.with_name(f".{path.name}.replaced")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        path.rename(old)
+    try:
+        made.rename(path)
+    except BaseException:
+        if old.exists():
+            old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def write_whole(path: str | Path, data: bytes) -> None:

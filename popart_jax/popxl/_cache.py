@@ -6,14 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..errors import popart_exception
 from ..execution import Executable, Step, compile_traced, container, stored, trace
+from ..execution.cache_folder import SUFFIX, keep, mark_used
 from ..execution.compiled import Traced
 from ..execution.key import program_key
 from ..logs import module_logger
 from ._program import Programs
-
-SUFFIX = ".popef"
 
 
 def compiled(programs: Programs) -> dict[str, Executable]:
@@ -23,20 +21,16 @@ def compiled(programs: Programs) -> dict[str, Executable]:
     traced = {name: trace(step) for name, step in programs.steps.items()}
     if folder is None:
         return _compile(traced)
-    folder.mkdir(parents=True, exist_ok=True)
     key = program_key({n: t.traced.lower().as_text() for n, t in traced.items()}, options.engineOptions)
     if key is None:
         log.info("The executable is not cached: its engine options can't be described")
         return _compile(traced)
     path = _find(folder, key)
-    found = None if path is None else _load(programs.steps, path)
+    found = None if path is None else _load(programs.steps, container.Sealed(path, key))
     if found is not None:
         return found
     made = _compile(traced)
-    try:
-        stored.write(folder / f"{key}{SUFFIX}", key, made)
-    except popart_exception as err:
-        log.info("The executable is not cached: %s", err)
+    keep(folder / f"{key}{SUFFIX}", lambda path: stored.write(path, key, made))
     return made
 
 
@@ -69,12 +63,13 @@ def _find(folder: Path, key: str) -> Path | None:
     return found
 
 
-def _load(steps: dict[str, Step], path: Path) -> dict[str, Executable] | None:
+def _load(steps: dict[str, Step], file: container.Sealed) -> dict[str, Executable] | None:
     log = module_logger("session")
-    log.info("Loading serialized PopART executable from %s", path)
-    container.preload(path)
+    log.info("Loading serialized PopART executable from %s", file.path)
+    mark_used(file.path)
     try:
-        return {name: stored.load(step, path, name) for name, step in steps.items()}
-    except Exception as err:  # zip, pickle and XLA each have their own
-        log.info("Ignoring cache file because it does not contain a usable executable: %s (%s)", path, err)
+        container.preload(file.path)
+        return {name: stored.load(step, file, name) for name, step in steps.items()}
+    except Exception as err:  # zip, the seal and XLA each have their own
+        log.info("Ignoring cache file because it does not contain a usable executable: %s (%s)", file.path, err)
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import pickle
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from .. import popxl
+from ..model.whole import replace_folder
 from .named_tensors import NamedTensorData, NamedTensors
 from .streams import InputStreams, OutputStreams
 
@@ -124,11 +124,8 @@ class TaskSession(popxl.Session):
                 np.savez(partial / "model" / f"{name}.npz", **cast(Any, {name: data}))
         if self._dataloader is not None:
             self._dataloader.save(str(partial / "dataloader.bin"))
-        else:
-            (partial / "dataloader.bin").write_bytes(pickle.dumps(None))
         (partial / "session_info.json").write_text(json.dumps(self.session_state))
-        shutil.rmtree(target, ignore_errors=True)
-        partial.rename(target)
+        replace_folder(partial, target)
         self._keep(target)
 
     def _keep(self, newest: Path) -> None:
@@ -151,7 +148,7 @@ class TaskSession(popxl.Session):
         for name, tensor in self.state.to_dict().items():
             stored, mapped = source / "model" / f"{name}.npz", source / "model" / f"{name}.npy"
             if stored.exists():
-                with np.load(stored) as file:
+                with np.load(stored, allow_pickle=False) as file:
                     values[name] = file[name]
             elif mapped.exists() and not skip_memmap:
                 shape = tensor.shape_on_host  # pyright: ignore[reportAttributeAccessIssue]

@@ -9,6 +9,8 @@ import numpy as np
 
 from .._compat.jax import compilation_cache, settings
 from ..execution import stored
+from ..execution.cache_folder import keep, mark_used
+from ..execution.container import Sealed
 from ..logs import module_logger
 from .engine import FORWARD_ONLY, MAIN, Engine
 from .preparing import Prepared
@@ -48,7 +50,8 @@ def _load_cached(engine: Engine, handles: Handles, path: Path | None) -> bool:
     if path is None or not path.is_file():
         return False
     try:
-        engine.compile(handles, path)
+        engine.compile(handles, Sealed(path, path.stem))
+        mark_used(path)
     except Exception as err:  # a damaged file: XLA has no narrower class
         module_logger("session").warning("Failed to load compiled programs from %s: %s", path, err)
         return False
@@ -68,8 +71,5 @@ def _compile(engine: Engine, handles: Handles, prepared: Prepared) -> None:
         engine.compile(handles)
     if time.monotonic() - started < settings()["jax_persistent_cache_min_compile_time_secs"]:
         return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        stored.write(path, path.stem, engine.executables, None, {TYPES: types_note(prepared.traced_types)})
-    except Exception as err:  # no room, no right to write, or calls into Python, which no file can hold
-        module_logger("session").debug("Compiled programs are not stored in %s: %s", path, err)
+    notes = {TYPES: types_note(prepared.traced_types)}
+    keep(path, lambda file: stored.write(file, file.stem, engine.executables, None, notes))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,6 +12,7 @@ import numpy as np
 from .._compat.jax import cache_hits, shortest_call
 from ..execution import HYPER, Executable, Program, Step, compile_traced, step_of, stored, trace
 from ..execution.compiled import Traced
+from ..execution.container import Sealed
 from ..execution.graph_passes import LaidOut, lay_out
 from ..execution.layout import from_device_order, group_values, replica_values
 from ..execution.micro import GRADIENT
@@ -65,7 +65,7 @@ class Engine:
     def changing(self, values: dict[str, Any]) -> None:
         self._changing, self._newest = values, None
 
-    def compile(self, handles: tuple[str, ...], file: Path | None = None) -> None:
+    def compile(self, handles: tuple[str, ...], file: Sealed | None = None) -> None:
         """Trace and compile the programs by these handles, or load them from a container."""
         hits = cache_hits()
         advance = reporter(self.prepared.request.options, _PHASES * len(handles))
@@ -89,7 +89,9 @@ class Engine:
         """Whether weights stay the same from run to run."""
         return self.prepared.program.training is None
 
-    def _executable(self, laid_out: LaidOut, handle: str, file: Path | None, advance: Callable[[], None]) -> Executable:
+    def _executable(
+        self, laid_out: LaidOut, handle: str, file: Sealed | None, advance: Callable[[], None]
+    ) -> Executable:
         if file is not None:
             advance()
             return stored.load(self._step(laid_out), file, handle)

@@ -10,11 +10,10 @@ from .._compat.jax import compilation_cache
 from ..enums import DeviceType
 from ..errors import popart_exception, popart_runtime_error
 from ..execution import container, stored
-from ..logs import module_logger
+from ..execution.cache_folder import SUFFIX, keep, mark_used
 from .devices import DeviceInfo
 from .engine import Engine
 from .preparing import Prepared
-from .preparing.compile_cache import SUFFIX
 
 _SAVABLE = (DeviceType.Ipu, DeviceType.OfflineIpu)
 
@@ -58,10 +57,12 @@ class StoredPrograms:
         Raises
         ------
         Exception
-            A damaged file, or one of another machine.
+            A damaged file, one of another machine, or one that this user did not seal.
         """
         assert self.path is not None
-        engine.compile(handles, self.path if container.has_code(self.path) else None)
+        file = container.Sealed(self.path, str(self._prepared.key))
+        engine.compile(handles, file if container.has_code(self.path) else None)
+        mark_used(self.path)
 
     def store(self, engine: Engine, variables: dict[str, np.ndarray]) -> None:
         """Write what was just compiled; `cachePath` holds containers alone, as programs count its files.
@@ -71,13 +72,10 @@ class StoredPrograms:
         """
         if self._folder is None or self._folder.is_file():
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
         key = self._prepared.key
         values = variables if self._prepared.request.options.enableVariablesCaching else None
-        try:
-            stored.write(self._folder / f"{key}{SUFFIX}", key, engine.executables if engine.portable else {}, values)
-        except popart_exception as err:
-            module_logger("session").info("The executable is not cached: %s", err)
+        made = engine.executables if engine.portable else {}
+        keep(self._folder / f"{key}{SUFFIX}", lambda path: stored.write(path, key, made, values))
 
     def save(self, path: str, engine: Engine | None, variables: dict[str, np.ndarray] | None) -> None:
         """Write compiled programs, and variables if there are any, to a file or into a folder.

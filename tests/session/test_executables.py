@@ -286,3 +286,25 @@ def test_floating_point_checks():
         with pytest.raises(popart.poplar_application_runtime_error, match="'y'"):
             run(session, x=np.zeros(2, np.float32))
     run(infer(nets.model(text), {"y": "All"}, enableFloatingPointChecks=True), x=np.zeros(2, np.float32))
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, log):
+    (tmp_path / "plain").write_text("no folder")
+    with popart.DeviceManager().acquireAvailableDevice(1) as device:
+        session = _training(device, enableEngineCaching=True, cachePath=str(tmp_path / "plain" / "cache"))
+        session.prepareDevice()
+        assert sum("The executable is not cached in" in m for m in log()) == 1
+        session.weightsFromHost()
+        assert run(session, x=X)["loss"] == 6
+
+
+def test_a_cache_file_of_another_user_is_compiled_anew(tmp_path, log, monkeypatch):
+    for user in ("one", "other"):
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / user))
+        with popart.DeviceManager().acquireAvailableDevice(1) as device:
+            session = _training(device, enableEngineCaching=True, cachePath=str(tmp_path / "cache"))
+            session.prepareDevice()
+            session.weightsFromHost()
+            assert run(session, x=X)["loss"] == 6
+    (line,) = [m for m in log() if m.startswith("Failed to load cached PopART executable")]
+    assert "there is no key to check its seal with" in line

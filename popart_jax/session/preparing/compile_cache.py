@@ -21,7 +21,9 @@ import onnx_ir as ir
 import patterns
 
 from ..._compat.jax import settings
-from ...execution import Structure, Type, container
+from ...execution import Structure, Type
+from ...execution.cache_folder import SUFFIX
+from ...execution.container import Sealed
 from ...execution.key import model_facts, program_key
 from ...logs import module_logger
 from ...lowering.read_while_tracing import read_while_tracing
@@ -29,7 +31,6 @@ from ...lowering.resolve import find
 from ...model.lean import LeanModel
 from ..requests import Request
 
-SUFFIX = ".popef"
 TYPES = "types"
 _OURS = ("popart_jax.ops.", "popart_jax.lowering.", "jax.", "jaxlib.", "numpy.")
 _OTHER_OPTIONS = frozenset({
@@ -106,8 +107,8 @@ def stored_types(path: Path | None) -> dict[str, Type] | None:
     if path is None or not path.is_file():
         return None
     try:
-        found: Mapping[str, Any] = container.note(path, TYPES)
-    except Exception as err:  # a damaged file
+        found: Mapping[str, Any] = Sealed(path, path.stem).note(TYPES)
+    except Exception as err:  # a damaged file, or one that another user sealed
         module_logger("session").warning("Failed to read %s: %s", path, err)
         return None
     return {name: Type(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in found.items()}
