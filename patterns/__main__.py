@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -48,11 +49,11 @@ def where(row: Row) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write to the named file, or to standard output."""
-    if len(arguments) > 1:
-        print("usage: python -m patterns [FILE]", file=sys.stderr)
-        return 2
-    if arguments:
-        Path(arguments[0]).write_text(markdown(), encoding="utf-8")
+    parser = argparse.ArgumentParser("python -m patterns", description="Print the table of patterns as Markdown.")
+    parser.add_argument("file", nargs="?", type=Path, help="write it here instead")
+    file = parser.parse_args(arguments).file
+    if file is not None:
+        file.write_text(markdown(), encoding="utf-8")
     else:
         print(markdown(), end="")
     return 0

@@ -1,4 +1,4 @@
-"""Command line: ``python -m popart_jax SCRIPT.py args...`` or one of demo, run, inspect, compare, export, profile."""
+"""Command line: ``python -m popart_jax SCRIPT.py args...`` or one of the commands in `commands`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ python -m popart_jax run FILE.onnx [...]        run a model once and show its ou
 python -m popart_jax inspect FILE.onnx          show inputs, outputs, weights and operators
 python -m popart_jax compare FILE.onnx [...]    compare with ONNX Runtime
 python -m popart_jax export FILE.onnx TO.onnx   keep what leads to some tensors, for other ONNX runtimes
-python -m popart_jax profile FILE.onnx [...]    modelled IPU cycles beside measured time"""
+python -m popart_jax profile FILE.onnx [...]    modelled IPU cycles beside measured time
+python -m popart_jax train FILE.onnx [...]      train on the arrays of a file and save the model
+python -m popart_jax bench FILE.onnx [...]      time the model, by itself or beside ONNX Runtime"""
+_STATUS = """\
+exit status: 0 all is well; 1 the answer is no (inspect: an operator has no translation; compare: a node differs);
+2 the command could not do its work, the reason is on standard error; 130 interrupted"""
 _FAILED, _INTERRUPTED = 2, 130
 
 
@@ -36,7 +41,7 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the commands."""
-    top = _Parser(PROGRAM, usage=_USAGE)
+    top = _Parser(PROGRAM, usage=_USAGE, epilog=_STATUS, formatter_class=argparse.RawDescriptionHelpFormatter)
     top.add_argument("--version", action="version", version=f"popart_jax {__version__}")
     sub = top.add_subparsers(dest="command", required=True, prog=PROGRAM, metavar="COMMAND")
     for name, command in commands.COMMANDS.items():
@@ -82,6 +87,9 @@ def _command(options: argparse.Namespace) -> int:
     """Run one of the commands; what it refuses is one line on stderr."""
     run: Callable[[argparse.Namespace], int] = options.run
     where = f"{PROGRAM} {options.command}"
+    model: Path | None = getattr(options, "model", None)
+    if model is not None and not model.is_file():
+        return _fail(where, f"'{model}' is a folder" if model.is_dir() else f"there is no file '{model}'")
     try:
         return run(options)
     except (popart_exception, ImportError) as err:

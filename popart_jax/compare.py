@@ -5,7 +5,8 @@ Every node is given the *other* runtime's inputs, so one wrong node is not count
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,15 +142,55 @@ def intermediates(model: ir.Model, feeds: Mapping[str, Any], runtime: str) -> di
     if runtime == "reference":
         from onnx.reference import ReferenceEvaluator
 
-        return dict(zip(names, ReferenceEvaluator(proto).run(None, dict(feeds)), strict=True))
+        with refusing("onnx.reference"):
+            return dict(zip(names, ReferenceEvaluator(proto).run(None, dict(feeds)), strict=True))
     if runtime != "onnxruntime":
         raise popart_exception(f"compare: {runtime!r} is none of {list(RUNTIMES)}")
-    import onnxruntime
+    run = onnxruntime_call(proto.SerializeToString(), feeds, optimized=False)
+    return dict(zip(names, run(), strict=True))
 
+
+@contextlib.contextmanager
+def refusing(runtime: str) -> Iterator[None]:
+    """What another runtime raises, as one of our errors.
+
+    Raises
+    ------
+    popart_exception
+        Its words, in one line.
+    """
+    try:
+        yield
+    except Exception as err:  # each runtime has classes of its own
+        raise popart_exception(f"{runtime} can't run this model: {' '.join(str(err).split())}") from err
+
+
+def onnxruntime_call(
+    model: str | bytes, feeds: Mapping[str, Any], *, optimized: bool = True
+) -> Callable[[], Sequence[Any]]:
+    """A call of ONNX Runtime on a model and its inputs.
+
+    Raises
+    ------
+    popart_exception
+        It is not installed, or refuses the model; when called, or the inputs.
+    """
+    try:
+        import onnxruntime
+    except ImportError as err:
+        raise popart_exception("ONNX Runtime is not installed.\n  fix: pip install 'popart_jax[compare]'.") from err
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+    options.log_severity_level = 4  # what it refuses, it raises
+    if not optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    with refusing("ONNX Runtime"):
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+    def run() -> Sequence[Any]:
+        with refusing("ONNX Runtime"):
+            return session.run(None, dict(feeds))
+
+    return run
 
 
 def minimal_model(model: Any, difference: Difference) -> onnx.ModelProto:

@@ -17,14 +17,17 @@ import numpy as np
 import onnx_ir as ir
 from rich.progress import track
 from rich.table import Table
+from rich.text import Text
 
 import ipu_model
 
 from ._compat.jax import Tracer
+from .functions.inputs import as_declared
 from .lowering.interpreter import Settings, evaluate
 from .lowering.resolve import bodies, check_supported, label, needs
 from .model.extract import ensure_outputs
 from .model.load import ModelLike, load
+from .ops.arrays import is_text
 from .ops.kernels import plain_operators
 
 
@@ -40,7 +43,7 @@ class Row:
 
 
 def profile_model(
-    model: ModelLike, inputs: Mapping[str, np.ndarray], *, target: str = "mk2", repeats: int = 5
+    model: ModelLike, inputs: Mapping[str, np.ndarray], *, target: str = "mk2", repeats: int = 5, measured: bool = True
 ) -> tuple[list[Row], ipu_model.Report]:
     """Price a model's forward pass on an IPU and time each of its nodes here.
 
@@ -53,6 +56,8 @@ def profile_model(
         Name of the IPU.
     repeats : int
         Timings of each node; the median counts.
+    measured : bool
+        Run and time the nodes here as well.
 
     Raises
     ------
@@ -66,12 +71,11 @@ def profile_model(
     settings = Settings(opsets)
     weights = {k: v.const_value.numpy() for k, v in graph.initializers.items() if v.const_value is not None}
     floats = {k: jax.numpy.asarray(w) for k, w in weights.items() if w.dtype.kind == "f"}
-    fed = {k: jax.numpy.asarray(x) for k, x in inputs.items()}
-    bound = {**floats, **fed}
+    bound = {**floats, **_fed(graph, inputs)}
     report = _modelled(graph, bound, floats.keys(), settings, target)
     priced = _by_node(graph, report)
     per_cycle = report.schedule.seconds / report.total_cycles * 1e6 if report.total_cycles else 0.0
-    timed = measure_nodes(graph, bound, settings, repeats)
+    timed = measure_nodes(graph, bound, settings, repeats) if measured else {}
     return [
         Row(label(node), node.op_type, priced[label(node)], priced[label(node)] * per_cycle, timed.get(label(node)))
         for node in graph
@@ -83,10 +87,23 @@ def _modelled(
 ) -> ipu_model.Report:
     outputs = [v.name for v in graph.outputs if v.name]
     with plain_operators():
-        traced = jax.make_jaxpr(lambda given: evaluate(graph, given, outputs, settings))(bound)
-    roles = [ipu_model.Argument(name, "weight" if name in weights else "input") for name in sorted(bound)]
+        texts = {k: x for k, x in bound.items() if not _is_device(x)}
+        numbers = {k: x for k, x in bound.items() if k not in texts}
+        traced = jax.make_jaxpr(lambda given: _numbers(evaluate(graph, {**texts, **given}, outputs, settings)))(numbers)
+    roles = [ipu_model.Argument(name, "weight" if name in weights else "input") for name in sorted(numbers)]
     options = ipu_model.ModelOptions(name=graph.name or "model")
     return ipu_model.profile_jaxpr(traced, target=target, inputs=roles, options=options)
+
+
+def _fed(graph: ir.Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs on the device, but for texts."""
+    declared = {v.name: v for v in graph.inputs}
+    return {k: as_declared(declared.get(k), x) for k, x in inputs.items()}
+
+
+def _numbers(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Results that a traced function can return."""
+    return {k: x for k, x in found.items() if not is_text(x)}
 
 
 def _by_node(graph: ir.Graph, report: ipu_model.Report) -> Counter[str]:
@@ -124,8 +141,16 @@ def measure_whole(model: ModelLike, inputs: Mapping[str, np.ndarray], *, repeats
     """Median time [us] of the whole model as one program."""
     loaded = load(model)
     graph, settings = loaded.graph, Settings(dict(loaded.opset_imports))
-    fed = {k: jax.numpy.asarray(x) for k, x in inputs.items()}
-    return _time(graph, fed, {}, [v.name for v in graph.outputs if v.name], settings, repeats)
+    fed = _fed(graph, inputs)
+    texts = {k: x for k, x in fed.items() if not _is_device(x)}
+    return _time(
+        graph,
+        {k: x for k, x in fed.items() if k not in texts},
+        texts,
+        [v.name for v in graph.outputs if v.name],
+        settings,
+        repeats,
+    )
 
 
 def _is_device(x: Any) -> bool:
@@ -140,7 +165,7 @@ def _time(
     settings: Settings,
     repeats: int,
 ) -> float:
-    call = jax.jit(lambda bound: evaluate(graph, {**folded, **bound}, names, settings))
+    call = jax.jit(lambda bound: _numbers(evaluate(graph, {**folded, **bound}, names, settings)))
     jax.block_until_ready(call(operands))
     samples = []
     for _ in range(repeats):
@@ -161,11 +186,11 @@ def show(rows: Sequence[Row], top: int, whole_us: float | None = None) -> Table:
     table.add_column("node", overflow="fold")
     table.add_column("operator")
     for heading in ("IPU cycles", "share", "IPU [us]", "here [us]"):
-        table.add_column(heading, justify="right")
+        table.add_column(Text(heading), justify="right")
     busy = worked(rows)
     cycles = sum(r.cycles for r in busy)
     for row in sorted(busy, key=lambda r: -r.cycles)[:top]:
-        table.add_row(row.node, row.op, *_figures(row.cycles, cycles, row.modelled_us, row.measured_us))
+        table.add_row(Text(row.node), row.op, *_figures(row.cycles, cycles, row.modelled_us, row.measured_us))
     table.add_section()
     sums = sum(r.modelled_us for r in busy), sum(r.measured_us or 0.0 for r in busy)
     table.add_row(f"all {len(busy)} nodes that compute, of {len(rows)}", "", *_figures(cycles, cycles, *sums))

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.monitoring
+from jax._src import core
 from jax.core import Tracer as Tracer
 from jax.experimental.compilation_cache import compilation_cache as persistent_cache
 
@@ -18,6 +19,21 @@ try:  # jax.extend.core has them as well, but its package imports Pallas: 25 ms 
 except ImportError:
     from jax.extend.core import Literal as Literal
     from jax.extend.core import Primitive as Primitive
+
+
+def is_symbolic_dim(size: Any) -> bool:
+    """Whether a size of a shape is a symbol of `jax.export`."""
+    return core.is_symbolic_dim(size)
+
+
+def max_dim(a: Any, b: Any) -> Any:
+    """The larger of two sizes, which may be symbols."""
+    return core.max_dim(a, b)
+
+
+def min_dim(a: Any, b: Any) -> Any:
+    """The smaller of two sizes, which may be symbols."""
+    return core.min_dim(a, b)
 
 
 def enable_x64(on: bool = True):

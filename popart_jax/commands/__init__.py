@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import compare, demo, export, inspect, profile, run
+from . import bench, compare, demo, export, inspect, profile, run, train
 
 COMMANDS: dict[str, ModuleType] = {
     "demo": demo,
@@ -13,4 +13,6 @@ COMMANDS: dict[str, ModuleType] = {
     "compare": compare,
     "export": export,
     "profile": profile,
+    "train": train,
+    "bench": bench,
 }

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from rich.console import Console
 from rich.table import Column, Table
 
 from ..errors import popart_exception
-from . import feeds, files
+from . import feeds, files, shown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     if options.rtol < 0 or options.atol < 0:
         raise popart_exception(f"--rtol {options.rtol} and --atol {options.atol} should not be negative.")
     target = options.minimal or options.model.with_suffix(".minimal.onnx")
-    console, path = Console(), str(options.model)
+    console, path = shown.console(), str(options.model)
     model = load(path)
     given = feeds.feeds(model.graph, options)
     files.check_writable(target)
@@ -53,8 +52,8 @@ def run(options: argparse.Namespace) -> int:
         )
     console.print(table)
     for name, x in first.inputs.items():
-        console.print(f"  input {name}: {getattr(x, 'dtype', type(x).__name__)}{list(np.shape(x))}", highlight=False)
-        console.print(f"    {np.array2string(np.asarray(x), threshold=12, edgeitems=3)}", highlight=False, markup=False)
+        console.print(f"  input {name}: {getattr(x, 'dtype', type(x).__name__)}{list(np.shape(x))}")
+        console.print(f"    {np.array2string(np.asarray(x), threshold=12, edgeitems=3)}")
     with files.whole(target) as place:
         onnx.save(minimal_model(model, first), place)
     console.print(f"minimal model: {target}")

@@ -77,9 +77,9 @@ def _random(value: ir.Value, sizes: dict[str, int], generator: np.random.Generat
             f"Input '{value.name}' has no declared shape or type; give it with --input {value.name}=FILE.npy"
         )
     shape = [d if isinstance(d, int) and d > 0 else sizes.get(str(getattr(d, "value", "")), 1) for d in value.shape]
-    dtype = value.dtype.numpy()
+    dtype = np.dtype(object) if value.dtype is ir.DataType.STRING else value.dtype.numpy()
     if np.issubdtype(dtype, np.floating) or dtype.kind == "V":
         return generator.normal(size=shape).astype(dtype)
     if dtype == np.bool_:
         return generator.random(shape) < 0.5
-    return np.zeros(shape, dtype)
+    return np.zeros(shape, dtype) if dtype.kind not in "OUS" else np.full(shape, "text", object)

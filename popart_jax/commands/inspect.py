@@ -6,8 +6,9 @@ import argparse
 from collections import Counter
 
 import onnx_ir as ir
-from rich.console import Console
 from rich.table import Table
+
+from . import shown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +21,7 @@ def run(options: argparse.Namespace) -> int:
     from ..model.load import load
 
     model = load(options.model)
-    graph, console = model.graph, Console()
+    graph, console = model.graph, shown.console()
     console.print(f"{graph.name}: IR version {model.ir_version}, opsets {dict(model.opset_imports)}")
     ends = Table("", "name", "type", "shape")
     for what, values in (("input", graph.inputs), ("output", graph.outputs)):

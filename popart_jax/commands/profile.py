@@ -8,10 +8,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from ..errors import popart_exception
-from . import feeds, files
+from . import feeds, files, shown
 
 if TYPE_CHECKING:
     import ipu_model
@@ -24,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     feeds.add_arguments(parser)
     parser.add_argument("--target", default="mk2", help="mk1, mk2, bow or a registered target (default mk2)")
     parser.add_argument("--top", type=int, default=20, help="how many nodes to show (default 20)")
+    parser.add_argument("--model-only", action="store_true", help="only the IPU model: nothing is run or timed here")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the IPU model's report to this file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write cycles and times of every node to this file")
 
@@ -46,11 +45,11 @@ def run(options: argparse.Namespace) -> int:
         if path is not None:
             files.check_writable(path)
     inputs = feeds.feeds(model.graph, options)
-    rows, report = profile_model(model, inputs, target=options.target)
-    whole = measure_whole(model, inputs)
-    console = Console()
+    rows, report = profile_model(model, inputs, target=options.target, measured=not options.model_only)
+    whole = None if options.model_only else measure_whole(model, inputs)
+    console = shown.console()
     console.print(show(rows, options.top, whole))
-    console.print(report.summary(), markup=False, highlight=False, soft_wrap=True)
+    console.print(report.summary(), soft_wrap=True)
     if options.html is not None:
         with files.whole(options.html) as place:
             report.save_html(place)
@@ -60,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _document(rows: list[Row], report: ipu_model.Report, whole_us: float) -> dict[str, Any]:
+def _document(rows: list[Row], report: ipu_model.Report, whole_us: float | None) -> dict[str, Any]:
     """Cycles and microseconds of every node, modelled and measured, and those of the whole."""
     return {
         "target": report.target["name"],

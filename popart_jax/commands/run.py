@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Column, Table
 
-from . import feeds, files
+from . import feeds, files, shown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
             table.add_row(part, str(array.dtype), str(list(array.shape)), *_statistics(array))
             if options.output_dir is not None:
                 _save(options.output_dir / f"{_free(part, taken)}.npy", array)
-    Console().print(table)
+    shown.console().print(table)
     return 0
 
 

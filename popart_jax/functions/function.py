@@ -26,6 +26,7 @@ from ..model.extract import ensure_outputs
 from ..model.initializers import check_tensors
 from ..model.load import ModelLike, read, ready
 from ..model.stored import lift, stored_floats
+from ..ops.symbols import at_run_time, holds_symbols
 from .choice import Choice, Trainable, choose
 from .inputs import as_mapping, check_inputs, needed_inputs
 from .precision import check_not_cut, in_precision, precision, uses_wide_types
@@ -322,6 +323,8 @@ def _spec(value: ir.Value) -> TensorSpec:
 
 def _traced(x: Any) -> Any:
     """A folded output as an array of the device: leaving the x64 scope as NumPy, it would lose its 64 bits."""
+    if holds_symbols(x):
+        return at_run_time(x)
     return jnp.asarray(x) if isinstance(x, np.ndarray) and x.dtype.kind in "biufc" else x
 
 

@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from ..errors import OpError, popart_exception, poplibs_exception
 from ..model.op_names import describe
+from ..ops import symbols
 from ..ops.operator import Trait
 from ..ops.options import DEFAULTS, OperatorOptions
 from ..ops.registry import facts
@@ -217,14 +218,15 @@ def _checked(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
         return _call(step, walk, operands)
     opset = _opset(step, walk)
     popart = walk.settings.popart or "ai.graphcore" in walk.settings.opsets  # a model saved by PopART is run elsewhere
-    settled = operand_types.settled(step.node, operands, opset, popart)
-    wrong = "" if settled else operand_types.complaint(step.node, operands, opset, popart)
+    typed = [symbols.stand_in(x) for x in operands]
+    settled = operand_types.settled(step.node, typed, opset, popart)
+    wrong = "" if settled else operand_types.complaint(step.node, typed, opset, popart)
     if not wrong and (None in step.node.inputs or len(operands) < step.lowering.least_inputs):
         wrong = lacking(step.node, step.lowering)
-    if wrong or (wrong := "" if popart else misranked(step.node, operands, opset)):
+    if wrong or (wrong := "" if popart else misranked(step.node, typed, opset)):
         raise node_error(step.node, operands, wrong)
     results = _call(step, walk, operands)
-    wrong = "" if popart or settled else operand_types.unlike(step.node, operands, opset)
+    wrong = "" if popart or settled else operand_types.unlike(step.node, typed, opset)
     wrong = wrong or unmade(step.node, results)
     if wrong:
         raise node_error(step.node, operands, wrong)
@@ -249,7 +251,11 @@ def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     with jax.named_scope(f"onnx[{label(node)}]"):
         if not has_bodies and sizes.may_be_large(operands, kwargs):
             sizes.check_before(node, lowering.fn, _trim(operands), kwargs, lowering.is_static)
-        if folded and not has_bodies:
+        symbolic = any(map(symbols.holds_symbols, operands))
+        found = _of_symbols(lowering, node, operands, kwargs, folded) if symbolic else None
+        if found is not None:
+            results = found
+        elif folded and not has_bodies and not symbolic:
             results = static.fold(lowering.fn, operands, kwargs)
         else:
             if walk.settings.popart and not has_bodies:
@@ -259,6 +265,17 @@ def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     made = results if isinstance(results, tuple) else (results,)
     sizes.check_results(node, made)
     return made
+
+
+def _of_symbols(
+    lowering: Any, node: ir.Node, operands: list[Any], kwargs: Mapping[str, Any], folded: bool
+) -> tuple[Any, ...] | None:
+    """Results of the arithmetic of shapes; else None, and sizes that are no parameter become numbers of run time."""
+    found = symbols.computed(node.op_type, lowering.fn, _trim(operands), kwargs) if folded else None
+    for i, x in enumerate(operands if found is None else ()):
+        if symbols.holds_symbols(x) and not lowering.is_static(i):
+            operands[i] = symbols.at_run_time(x)
+    return found
 
 
 def _computed(step: Step, walk: Walk, operands: list[Any], kwargs: Mapping[str, Any]) -> Any:

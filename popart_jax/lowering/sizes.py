@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from .._compat.jax import Tracer
 from ..limits import free_memory, limits
+from ..ops.symbols import holds_symbols, is_symbol
 from .resolve import label
 
 _LARGE_NUMBER = 1 << 16  # a size among attributes or constants that is worth a look
@@ -24,7 +25,7 @@ def may_be_large(operands: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a node has large operands, or a large whole number among attributes and constants."""
     count = 0
     for x in operands:
-        if isinstance(x, (jax.Array, np.ndarray)) and not isinstance(x, Tracer):
+        if isinstance(x, (jax.Array, np.ndarray)) and not isinstance(x, Tracer) and not holds_symbols(x):
             count += x.size
             if _holds_sizes(x) and int(np.max(x)) >= _LARGE_NUMBER:
                 return True
@@ -88,6 +89,11 @@ def check_results(node: ir.Node, results: Sequence[Any], most: int | None = None
     for result in results:
         shape = getattr(result, "shape", ())
         dtype = getattr(result, "dtype", None)
-        if len(shape) and dtype is not None and math.prod(shape) * dtype.itemsize > most:
+        if (
+            len(shape)
+            and dtype is not None
+            and not any(map(is_symbol, shape))
+            and math.prod(shape) * dtype.itemsize > most
+        ):
             what = f"A result of node '{label(node)}' ({node.op_type})"
             limits.check_size(shape, dtype.itemsize, what, most)

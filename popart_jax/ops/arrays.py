@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from .._compat.jax import Tracer
 from ..errors import popart_exception
+from .symbols import holds_symbols, is_symbol
 
 Array = jax.Array | np.ndarray
 
@@ -52,7 +53,7 @@ def is_float(x: Any) -> bool:
 
 def is_text(x: Any) -> bool:
     """Whether `x` is an array of ONNX strings."""
-    return isinstance(x, np.ndarray) and x.dtype.kind in "OUS"
+    return isinstance(x, np.ndarray) and x.dtype.kind in "OUS" and not holds_symbols(x)
 
 
 def normal_axis(axis: int, rank: int, what: str = "axis") -> int:
@@ -97,6 +98,8 @@ def wrap_indices(indices: Any, size: int) -> Any:
         A known index is outside [-size, size-1].
     """
     xp = namespace(indices)
+    if is_symbol(size):
+        return _wrapped_at_run_time(indices, size)
     if not isinstance(indices, Tracer):
         known = np.asarray(indices)
         indices = known if xp is np else indices
@@ -107,6 +110,14 @@ def wrap_indices(indices: Any, size: int) -> Any:
     if not jnp.issubdtype(indices.dtype, jnp.signedinteger):
         return indices
     return xp.where(indices < 0, indices + np.asarray(size, indices.dtype), indices)
+
+
+def _wrapped_at_run_time(indices: Any, size: Any) -> Any:
+    """Into an axis whose size is a symbol."""
+    if namespace(indices) is np and np.all(np.asarray(indices) >= 0):
+        return indices
+    where = jnp.asarray(indices)
+    return jnp.where(where < 0, where + jnp.asarray(size).astype(where.dtype), where)
 
 
 def first_extreme(x: Any, axis: int, largest: bool = True) -> jax.Array:

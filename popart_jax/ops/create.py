@@ -13,6 +13,7 @@ from ..limits import limits
 from .arrays import Array, device_dtype, onnx_dtype
 from .operator import FOLDS, WIDE_RESULT, operator
 from .registry import Static, lowers
+from .symbols import as_size, holds_symbols, is_symbol
 
 
 def dense(sparse: Any) -> np.ndarray:
@@ -66,12 +67,14 @@ operator("ConstantOfShape", FOLDS | WIDE_RESULT, gradients=(), ranks="input 1")
 
 
 @lowers("ConstantOfShape", 9)
-def constant_of_shape(shape: Static, /, *, value: Any = None) -> np.ndarray:
+def constant_of_shape(shape: Static, /, *, value: Any = None) -> Array:
     """Known at once, stored as one element."""
     if value is not None and np.size(value) != 1:
         raise popart_exception(f"ConstantOfShape: value must have one element, got shape {list(np.shape(value))}")
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
-    sizes = tuple(int(d) for d in shape)
+    sizes = tuple(as_size(d) for d in shape)
+    if any(map(is_symbol, sizes)):
+        return jnp.full(sizes, fill)
     limits.check_size(sizes, fill.dtype.itemsize, "ConstantOfShape: a result")
     return np.broadcast_to(fill, sizes)
 
@@ -91,8 +94,12 @@ operator("Range", WIDE_RESULT, gradients=())
 
 
 @lowers("Range", 11)
-def range_(start: Static, limit: Static, delta: Static, /, *, stash_type: int = 1) -> np.ndarray:
+def range_(start: Static, limit: Static, delta: Static, /, *, stash_type: int = 1) -> Array:
     """The half-open interval; 16-bit floats are added up in the stash type."""
+    if holds_symbols(limit):
+        known = all(np.ndim(v) == 0 and not holds_symbols(v) for v in (start, delta))
+        first, step = (v.item() if known else v for v in (start, delta))
+        return jnp.arange(first, as_size(limit.item()), step, dtype=device_dtype(np.int64))
     first, last, step = (np.asarray(v).reshape(()) for v in (start, limit, delta))
     if step == 0:
         raise popart_exception("Range: delta is 0")

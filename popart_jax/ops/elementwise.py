@@ -26,6 +26,7 @@ from .operator import (
     operator,
 )
 from .registry import direct, lowers
+from .symbols import broadcast_shapes
 from .two_way import two_way
 
 
@@ -217,7 +218,7 @@ def check_operands(op: str, *xs: Any) -> None:
         types = " and ".join(dtype_name(x) for x in xs)
         raise OpError(f"np broadcasting failed on {{op}}, incompatible types {types} (shapes {shapes})", op)
     try:
-        np.broadcast_shapes(*(np.shape(x) for x in xs))
+        broadcast_shapes(*(np.shape(x) for x in xs))
     except ValueError:
         frames = " and ".join(str(list(np.shape(x))) for x in xs)
         raise OpError(f"np broadcasting failed on '{{op}}', frames {frames} are not aligned", op) from None

@@ -16,6 +16,7 @@ from .moving import moves_texts
 from .operator import FOLDS, MOVES_DATA, VIEW_CHANGE, PopxlClass, gradient, operator
 from .options import DEFAULTS
 from .registry import Options, OutputCount, Static, lowers
+from .symbols import as_size, clamped, is_symbol
 
 operator(
     "Concat",
@@ -155,15 +156,15 @@ def slice_(
     for axis, start, end, step in zip(along, starts, ends, steps, strict=False):
         if step == 0:
             raise popart_exception(f"Slice: step 0 on axis {axis}")
-        index[axis] = _bounds(int(start), int(end), int(step), x.shape[axis])
+        index[axis] = _bounds(as_size(start), as_size(end), int(step), x.shape[axis])
     return x[tuple(index)]
 
 
 def _bounds(start: int, end: int, step: int, size: int) -> slice:
     """ONNX's clamping; NumPy's is another one for a negative step."""
-    start, end = (v + size if v < 0 else v for v in (start, end))
+    start, end = (v + size if not is_symbol(v) and v < 0 else v for v in (start, end))
     if step > 0:
-        return slice(min(max(start, 0), size), min(max(end, 0), size), step)
+        return slice(clamped(start, size), clamped(end, size), step)
     first, last = min(max(start, 0), size - 1), min(max(end, -1), size - 1)
     return slice(first, last if last >= 0 else None, step) if size else slice(0, 0)
 

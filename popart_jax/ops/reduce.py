@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -60,7 +61,9 @@ def _mean(x: Array, axes: Axes) -> Array:
     if is_float(x):
         return jnp.mean(x, axes, keepdims=True)
     total = _sum(x, axes)
-    return lax.div(total, jnp.full_like(total, np.prod([x.shape[a] for a in axes], dtype=np.int64)))
+    return lax.div(
+        total, jnp.broadcast_to(jnp.asarray(math.prod(x.shape[a] for a in axes)).astype(total.dtype), total.shape)
+    )
 
 
 def in_float(fn: Callable[[Any], Any], x: Array) -> Array:

@@ -14,6 +14,7 @@ from ..errors import popart_exception
 from .gradients import gradient_of, refuse_gradient
 from .operator import PER_SAMPLE, ROUNDS, PopxlClass, gradient, operator
 from .registry import Static, Training, lowers
+from .symbols import as_size
 
 CUBIC = -0.75
 """Coefficient of the cubic kernel where no attribute gives another: ONNX's default."""
@@ -170,14 +171,18 @@ def _plan(shape, scales, sizes, axes, roi, policy) -> list[Axis]:
             f"{len(axes)}."
         )
     if sizes is not None:
-        factors = [int(n) / shape[a] for n, a in zip(sizes, axes, strict=True)]
+        factors = [
+            1.0 if n is shape[a] or n == shape[a] else int(n) / shape[a] for n, a in zip(sizes, axes, strict=True)
+        ]
         if policy != "stretch":
             pick = {"not_larger": min, "not_smaller": max}[policy](factors)
             factors, sizes = [pick] * len(axes), [int(pick * shape[a] + 0.5) for a in axes]
-        outs = [int(n) for n in sizes]
+        outs = [as_size(n) for n in sizes]
     else:
         factors = [float(s) for s in given]
-        outs = [int(np.float32(s) * np.float32(shape[a])) for s, a in zip(given, axes, strict=True)]
+        outs = [
+            shape[a] if s == 1 else int(np.float32(s) * np.float32(shape[a])) for s, a in zip(given, axes, strict=True)
+        ]
     bounds = [(0.0, 1.0)] * len(axes) if roi is None or np.size(roi) == 0 else _pairs(roi)
     found = [Axis(a, shape[a], n, f, r) for a, n, f, r in zip(axes, outs, factors, bounds, strict=True)]
     return [at for at in found if at.out != at.size or at.scale != 1 or at.roi != (0.0, 1.0)]

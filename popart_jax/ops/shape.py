@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,18 +14,19 @@ from .arrays import Array, dtype_name, namespace, normal_axes, normal_axis
 from .moving import moves_texts
 from .operator import FOLDS, MOVES_DATA, PER_SAMPLE, ROUNDS, VIEW_CHANGE, WIDE_RESULT, PopxlClass, gradient, operator
 from .registry import Static, lowers
+from .symbols import as_size, as_sizes, broadcast_shapes, is_symbol
 
 operator("Shape", FOLDS | WIDE_RESULT, gradients=())
 
 
 @lowers("Shape", 15)
 def shape(x: Any, /, *, start: int = 0, end: int | None = None) -> np.ndarray:
-    return np.asarray(np.shape(x)[start:end], np.int64)
+    return as_sizes(np.shape(x)[start:end])
 
 
 @lowers("Shape", 1)
 def shape_1(x: Any, /) -> np.ndarray:
-    return np.asarray(np.shape(x), np.int64)
+    return as_sizes(np.shape(x))
 
 
 operator("Size", WIDE_RESULT)
@@ -32,7 +34,7 @@ operator("Size", WIDE_RESULT)
 
 @lowers("Size", 1)
 def size(x: Any, /) -> np.ndarray:
-    return np.asarray(np.size(x), np.int64)
+    return as_sizes([math.prod(np.shape(x))]).reshape(())
 
 
 def target_shape(old: Sequence[int], wanted: Sequence[int], allowzero: bool) -> list[int]:
@@ -43,7 +45,7 @@ def target_shape(old: Sequence[int], wanted: Sequence[int], allowzero: bool) -> 
     popart_exception
         The shape does not fit the number of elements.
     """
-    wanted = [int(d) for d in wanted]
+    wanted = [as_size(d) for d in wanted]
     told = f"from {list(old)} to {wanted}"
     if sum(d == -1 for d in wanted) > 1:
         raise popart_exception(f"Reshape {told}: can only use -1 to specify one unknown dimension")
@@ -52,7 +54,11 @@ def target_shape(old: Sequence[int], wanted: Sequence[int], allowzero: bool) -> 
     if any(d == 0 and i >= len(old) for i, d in enumerate(wanted)) and not allowzero:
         raise popart_exception(f"Reshape {told}: 0 copies a dimension that the input does not have")
     new = [old[i] if d == 0 and not allowzero else d for i, d in enumerate(wanted)]
-    count, known = int(np.prod(old, dtype=np.int64)), int(np.prod([d for d in new if d != -1], dtype=np.int64))
+    if any(map(is_symbol, (*old, *new))):
+        if -1 not in new and math.prod(old) != math.prod(new):
+            raise popart_exception(f"Reshape {told}: the number of elements is not the same for all sizes")
+        return new  # what -1 is, JAX finds out
+    count, known = math.prod(old), math.prod(d for d in new if d != -1)
     if -1 in new:
         if known == 0 or count % known:
             raise popart_exception(f"Reshape {told}: Incompatible inferred dimension")
@@ -104,7 +110,7 @@ def flatten(x: Array, /, *, axis: int = 1) -> Array:
     if not -x.ndim <= axis <= x.ndim:
         raise popart_exception(f"Flatten: invalid axis {axis} for rank {x.ndim}")
     split = axis if axis >= 0 else axis + x.ndim
-    return x.reshape(int(np.prod(x.shape[:split])), int(np.prod(x.shape[split:])))
+    return x.reshape(math.prod(x.shape[:split]), math.prod(x.shape[split:]))
 
 
 operator(
@@ -187,13 +193,13 @@ operator(
 @lowers("Expand", 8)
 def expand(x: Array, shape: Static, /) -> Array:
     try:
-        wanted = np.broadcast_shapes(x.shape, tuple(int(d) for d in np.atleast_1d(shape)))
+        wanted = broadcast_shapes(x.shape, [as_size(d) for d in np.atleast_1d(shape)])
     except ValueError:
         raise popart_exception(
             f"Expand of {list(x.shape)} to {np.asarray(shape).tolist()}: corresponding dimensions must have the same "
             "value or one of them must be 1"
         ) from None
-    return namespace(x).broadcast_to(x, wanted)
+    return (jnp if any(map(is_symbol, wanted)) else namespace(x)).broadcast_to(x, wanted)
 
 
 operator(
@@ -214,7 +220,7 @@ def tile(x: Array, repeats: Static, /) -> Array:
         raise popart_exception(f"{given} should have one element for each dimension of {list(x.shape)}")
     if np.any(np.asarray(repeats) < 0):
         raise popart_exception(f"{given} has invalid value")
-    return namespace(x).tile(x, tuple(int(r) for r in repeats))
+    return namespace(x).tile(x, tuple(as_size(r) for r in repeats))
 
 
 @lowers("Tile", 6, popart=True)

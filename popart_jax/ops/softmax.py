@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from .arrays import Array, first_extreme, normal_axis
 from .operator import ROUNDS, PopxlClass, gradient, operator
@@ -49,7 +49,7 @@ def _register(op: str, stable: Callable[[Any, int], Any]) -> None:
 
     def flattened(x: Array, /, *, axis: int = 1, options: Options = DEFAULTS) -> Array:
         split = axis if axis == x.ndim else normal_axis(axis, x.ndim)
-        rows = jnp.reshape(x, (int(np.prod(x.shape[:split])), int(np.prod(x.shape[split:]))))
+        rows = jnp.reshape(x, (math.prod(x.shape[:split]), math.prod(x.shape[split:])))
         return fn(rows, 1, options).reshape(x.shape)
 
     lowers(op, 13)(along_axis)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import get_origin
@@ -49,8 +50,11 @@ def _short(value: object) -> str:
 
 def main() -> None:
     """Write the file named on the command line, or print."""
-    if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(render(), encoding="utf-8")
+    parser = argparse.ArgumentParser("python -m popart_jax.session.options_doc", description=__doc__)
+    parser.add_argument("file", nargs="?", type=Path, help="write it here instead")
+    file = parser.parse_args().file
+    if file is not None:
+        file.write_text(render(), encoding="utf-8")
     else:
         sys.stdout.write(render())
 

@@ -51,7 +51,7 @@ ARGUMENTS = [
     (["run", "M", "--dim", "N=abc"], "--dim N=abc: expected a whole number"),
     (["run", "M", "--dim", "K=2"], r"no open dimension(s) ['K']; it has ['N']"),
     (["run", "M", "--seed", "abc"], "argument --seed: invalid int value: 'abc'"),
-    (["run", "none.onnx"], "Failed to load a ModelProto from the string 'none.onnx'"),
+    (["run", "none.onnx"], "there is no file 'none.onnx'"),
     (["run"], "the following arguments are required: model"),
     (["bake", "M"], "invalid choice: 'bake'"),
     (["inspect", "M", "more"], "unrecognized arguments: more"),

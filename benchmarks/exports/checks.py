@@ -1,0 +1,136 @@
+"""What is checked of an exported network, each against an independent reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnxruntime
+import optax
+
+import popart_jax
+
+STEPS = 20
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that an exporter wrote, its inputs, and which of these have the batch first."""
+
+    path: Path
+    inputs: Arrays
+    batched: tuple[str, ...]
+
+    @cached_property
+    def read(self) -> tuple[Any, Any]:
+        """The file as a function and its parameters."""
+        return popart_jax.to_jax(self.path)
+
+
+def served(path: Path, inputs: Arrays) -> np.ndarray:
+    """The first output by ONNX Runtime."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    taken = {i.name for i in session.get_inputs()}
+    return np.asarray(session.run(None, {n: x for n, x in inputs.items() if n in taken})[0])
+
+
+def outputs(case: Exported) -> None:
+    """Equal to ONNX Runtime's, called plainly and with the weights given once."""
+    fn, params = case.read
+    theirs = served(case.path, case.inputs)
+    np.testing.assert_allclose(_first(fn(params, case.inputs)), theirs, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(_first(fn.with_weights(params)(case.inputs)), theirs, rtol=1e-4, atol=1e-5)
+
+
+def gradient(case: Exported) -> None:
+    """Along a random direction, the derivative is that of differences; every float weight takes part."""
+    fn, params = case.read
+    assert params, "no parameters"
+    generator = np.random.default_rng(5)
+    way = {n: generator.normal(size=p.shape).astype(p.dtype) for n, p in params.items()}
+    loss = _loss(case)
+    found = fn.exactly(jax.jit(jax.grad(loss)))(params)
+    slope = sum(float(np.vdot(found[n], way[n])) for n in params)
+    value = fn.exactly(jax.jit(loss))
+
+    def differences(size: float) -> float:
+        moved = [float(value({n: p + s * size * way[n] for n, p in params.items()})) for s in (1, -1)]
+        return (moved[0] - moved[1]) / (2 * size)
+
+    tried = [differences(size) for size in (3e-3, 1e-3, 3e-4)]  # a kink of ReLU may lie within one of the steps
+    near = min(tried, key=lambda d: abs(d - slope))
+    np.testing.assert_allclose(near, slope, rtol=2e-2, atol=2e-3)
+
+
+def trained(case: Exported) -> Any:
+    """After twenty steps of Adam the loss is lower."""
+    fn, params = case.read
+    rule = optax.adam(1e-2)
+    loss = _loss(case)
+
+    @jax.jit
+    def step(params: Any, state: Any) -> Any:
+        value, slope = jax.value_and_grad(loss)(params)
+        updates, state = rule.update(slope, state)
+        return optax.apply_updates(params, updates), state, value
+
+    run, state, losses = fn.exactly(step), rule.init(params), []
+    for _ in range(STEPS):
+        params, state, value = run(params, state)
+        losses.append(float(value))
+    assert losses[-1] < 0.95 * losses[0], f"loss from {losses[0]:.3g} to {losses[-1]:.3g}"
+    return params
+
+
+def saved(case: Exported) -> None:
+    """Trained, saved, and computed by ONNX Runtime to the same outputs."""
+    fn, _ = case.read
+    params = trained(case)
+    path = case.path.with_suffix(".trained.onnx")
+    fn.save(path, params)
+    np.testing.assert_allclose(served(path, case.inputs), _first(fn(params, case.inputs)), rtol=1e-4, atol=1e-5)
+
+
+def symbolic(case: Exported) -> None:
+    """`jax.export` with the batch as a symbol, run with another batch than the example's."""
+    fn, params = case.read
+    (batch,) = jax.export.symbolic_shape("batch")
+    taken = {n: case.inputs[n] for n in fn.inputs}
+    shapes = {n: (batch, *x.shape[1:]) if n in case.batched else x.shape for n, x in taken.items()}
+    with fn.precision():
+        avals = {n: jax.ShapeDtypeStruct(shapes[n], x.dtype) for n, x in taken.items()}
+        weights = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params)
+        whole = jax.export.export(jax.jit(lambda p, x: _first(fn(p, x))))(weights, avals)
+        larger = {n: np.concatenate([x, x[::-1]]) if n in case.batched else x for n, x in taken.items()}
+        found = whole.call(params, larger)
+    np.testing.assert_allclose(found, served(case.path, larger), rtol=1e-4, atol=1e-5)
+
+
+CHECKS: dict[str, Callable[[Exported], Any]] = {
+    "outputs": outputs,
+    "gradient": gradient,
+    "fine-tuned": trained,
+    "saved": saved,
+    "symbolic batch": symbolic,
+}
+
+
+def _first(found: Mapping[str, Any]) -> Any:
+    return next(iter(found.values()))
+
+
+def _loss(case: Exported) -> Callable[[Any], jax.Array]:
+    """Squared distance from numbers drawn once."""
+    fn, params = case.read
+    shape = _first(fn(params, case.inputs)).shape
+    target = np.random.default_rng(7).normal(size=shape).astype(np.float32)
+    return lambda params: jnp.mean(jnp.square(_first(fn(params, case.inputs)) - target))

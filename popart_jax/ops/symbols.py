@@ -1,0 +1,115 @@
+"""Sizes that are symbols of `jax.export`: they survive the arithmetic of shapes.
+
+A tensor of sizes of which one is a symbol is a NumPy array of objects. The operators that exporters use to work out
+shapes do the same on such arrays as on numbers; to all others the sizes are INT64 numbers known at run time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .._compat.jax import is_symbolic_dim, max_dim, min_dim
+
+
+def is_symbol(size: Any) -> bool:
+    """Whether a size is a symbol, not a number."""
+    return not isinstance(size, (int, np.generic)) and is_symbolic_dim(size)
+
+
+def holds_symbols(x: Any) -> bool:
+    """Whether an array holds sizes of which one is a symbol."""
+    return isinstance(x, np.ndarray) and x.dtype == object and any(map(is_symbol, x.flat))
+
+
+def as_size(x: Any) -> Any:
+    """A size as `reshape` takes it: an `int`, or the symbol."""
+    return x if is_symbol(x) else int(x)
+
+
+def as_sizes(sizes: Sequence[Any]) -> np.ndarray:
+    """Sizes as an INT64 array, or an array of objects where one is a symbol."""
+    return np.asarray(sizes, object if any(map(is_symbol, sizes)) else np.int64)
+
+
+def stand_in(x: Any) -> Any:
+    """An INT64 array in place of one that holds symbols, for checks of types and ranks."""
+    return np.zeros(x.shape, np.int64) if holds_symbols(x) else x
+
+
+def at_run_time(x: np.ndarray) -> Any:
+    """The sizes as an array that the program works out when it runs."""
+    if not x.size:
+        return jnp.zeros(x.shape, np.int64)
+    return jnp.stack([jnp.asarray(d) for d in x.flat]).reshape(x.shape)
+
+
+def broadcast_shapes(*shapes: Sequence[Any]) -> tuple[Any, ...]:
+    """The shape that NumPy's rule gives, symbols included."""
+    if any(is_symbol(d) for shape in shapes for d in shape):
+        return lax.broadcast_shapes(*map(tuple, shapes))
+    return np.broadcast_shapes(*map(tuple, shapes))
+
+
+def clamped(at: Any, size: Any) -> Any:
+    """A position counted from the front, held between 0 and the size."""
+    if is_symbol(at) or is_symbol(size):
+        if isinstance(at, int) and at >= np.iinfo(np.int32).max:  # exporters write "to the end" so
+            return size
+        return max_dim(0, min_dim(at, size))
+    return min(max(at, 0), size)
+
+
+def _each(fn: Callable[..., Any]) -> Callable[..., Any]:
+    return np.frompyfunc(fn, 2, 1)
+
+
+def _prod(x: np.ndarray, *_: Any, keepdims: int = 1, **__: Any) -> np.ndarray:
+    """Of a vector: shapes have one axis."""
+    found = np.empty((1,) if keepdims else (), object)
+    found[...] = math.prod(x.flat)
+    return found
+
+
+_ARITHMETIC: Mapping[str, Callable[..., Any]] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.floor_divide,  # sizes are not negative
+    "Mod": lambda x, y, **_: np.mod(x, y),
+    "Neg": np.negative,
+    "Max": _each(max_dim),
+    "Min": _each(min_dim),
+    "Equal": lambda x, y: np.asarray(_each(lambda a, b: bool(a == b))(x, y), bool),
+    "Where": np.where,
+    "Concat": lambda *xs, axis: np.concatenate(xs, axis),
+    "ReduceProd": _prod,
+}
+_MOVES = frozenset({"Gather", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Identity", "Split", "Transpose", "Flatten"})
+
+
+def computed(
+    op: str, fn: Callable[..., Any], operands: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Any, ...] | None:
+    """Results of an operator on operands known while tracing that hold symbols; None where it needs numbers."""
+    if op in _MOVES:
+        if any(map(holds_symbols, operands[1:])):
+            return None
+        found = fn(*operands, **kwargs)
+    elif op in _ARITHMETIC and all(x is None or x.dtype.kind in "iuOb" for x in operands):
+        given = {n: v for n, v in kwargs.items() if n in ("axis", "keepdims")}
+        found = _ARITHMETIC[op](*operands, **given)
+    else:
+        return None
+    return tuple(map(_settled, found if isinstance(found, tuple) else (found,)))
+
+
+def _settled(x: Any) -> np.ndarray:
+    """An array of objects without symbols is one of numbers."""
+    array = np.asarray(x)
+    return array if array.dtype != object or holds_symbols(array) else array.astype(np.int64)
