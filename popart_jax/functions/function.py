@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
 
+from .._compat.jax import Tracer
 from ..buffers import aligned_copy
 from ..errors import popart_exception
 from ..lowering.bounds import set_bounds
@@ -36,6 +37,9 @@ from .shared import split_shared
 from .shown import summary_html, summary_line
 from .state import update_statistics
 from .with_weights import Inference
+
+_MANY_NODES = 50
+"""Nodes from which a call outside `jit` compiles the graph as a whole."""
 
 
 class TensorSpec(NamedTuple):
@@ -72,6 +76,7 @@ class OnnxFunction:
     source: Source
     plain: ir.Model = field(repr=False)
     float32: tuple[str, ...] = ()
+    _walked: list[bool] = field(default_factory=list[bool])  # not empty: results depend on data, nothing is compiled
 
     def __call__(
         self,
@@ -109,6 +114,29 @@ class OnnxFunction:
             node can't be computed.
         """
         trains = self.training if training is None else training
+        large = len(self.model.graph) >= _MANY_NODES and not self._walked
+        if not large or not _are_concrete((params, inputs, key, state)):
+            return self._walk(params, inputs, key, state, trains)
+        try:
+            return self._compiled(params, inputs, key, state, trains)
+        except Exception:  # what depends on data can't be compiled; what is wrong shows again
+            results = self._walk(params, inputs, key, state, trains)
+            self._walked.append(True)
+            return results
+
+    @cached_property
+    def _compiled(self) -> Callable[..., Any]:
+        """The walk as one program: node by node, each operator would be compiled on its own."""
+        return self.exactly(jax.jit(self._walk, static_argnums=4))
+
+    def _walk(
+        self,
+        params: Mapping[str, Any],
+        inputs: Any,
+        key: jax.Array | None,
+        state: Mapping[str, Any] | None,
+        trains: bool,
+    ) -> Any:
         model, updated = self._training_form if trains and self.choice.state else (self.model, {})
         graph = model.graph
         inputs = as_mapping(graph, inputs)
@@ -314,6 +342,13 @@ def to_jax(
     if dtype is not None:
         params = {n: p if n in kept else p.astype(storage_type(dtype)) for n, p in params.items()}
     return OnnxFunction(loaded, training, wide, choice, Source.of(model, names), plain, kept), params
+
+
+def _are_concrete(tree: Any) -> bool:
+    """Whether everything is a number or an array of numbers, and none is traced."""
+    leaves = jax.tree.leaves(tree)
+    kinds = (getattr(getattr(x, "dtype", None), "kind", None) for x in leaves if not isinstance(x, (int, float)))
+    return not any(isinstance(x, Tracer) for x in leaves) and all(k is not None and k in "biufcV" for k in kinds)
 
 
 def _spec(value: ir.Value) -> TensorSpec:
