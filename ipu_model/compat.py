@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import jax
 import jax.extend.core as core
 
+#: Folders whose code stands between the user's and an equation.
+LIBRARIES = (str(Path(jax.__file__).parent), str(Path(__file__).parent))
 Literal = core.Literal
 DropVar = core.DropVar
 
@@ -44,9 +48,9 @@ def name_stack(eqn: Any) -> str:
 
 
 def source_line(eqn: Any) -> str:
-    """``file:line`` of the user code that made the equation, or an empty string."""
+    """``file.py:line`` of the user code that made the equation, or an empty string."""
     frames = getattr(eqn.source_info.traceback, "frames", ()) if eqn.source_info.traceback else ()
     for frame in frames:
-        if "/jax/" not in frame.file_name and "/ipu_model/" not in frame.file_name:
-            return f"{frame.file_name}:{frame.line_num}"
+        if not frame.file_name.startswith(LIBRARIES) and not frame.file_name.startswith("<"):
+            return f"{Path(frame.file_name).name}:{frame.line_num}"
     return ""

@@ -129,20 +129,49 @@ def octave(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     """Up to four convolutions between a fine and a coarse half of the channels, run side by side.
 
     They are planned together: the largest takes nearly all tiles and decides the time, so the row is that of the
-    convolution between the fine halves, stretched by a fitted factor, plus pooling and upsampling of the activations.
+    largest (between the fine halves, where both exist), stretched by a fitted factor, plus pooling and upsampling of
+    the activations. A single convolution runs alone and is not stretched.
+
+    Raises
+    ------
+    ValueError
+        When a share of coarse channels is not between 0 and 1.
     """
     params = conv_params(p, data)
-    alpha = p["alpha"]
-    ins = params.in_channels - int(params.in_channels * p.get("alpha-in", alpha))
-    outs = params.out_channels - int(params.out_channels * p.get("alpha-out", alpha))
-    fine = dataclasses.replace(params, in_channels=ins, out_channels=outs)
-    plans = training_passes(fine, target)
+    parts = octave_parts(params, _share(p, "alpha-in"), _share(p, "alpha-out"))
+    plans = training_passes(max(parts, key=lambda part: part.macs), target)
     operands = _operands(params)
     one = _benchmark("oct", plans, plans, operands, 2, target)
     quantities = dict(one.cycles.alternatives[0])
+    if len(parts) == 1:
+        return one
     quantities["conv.oct_activations"] = operands.inputs / target.tiles
     cycles = dataclasses.replace(one.cycles, alternatives=(quantities,), scale="conv.oct_scale")
     return dataclasses.replace(one, cycles=cycles)
+
+
+def _share(p: dict[str, Any], name: str) -> float:
+    """Share of coarse channels of the inputs or outputs; `alpha` where a side has none of its own."""
+    share = p[name] if name in p else p["alpha"]
+    if not 0 <= share <= 1:
+        raise ValueError(f"oct_conv: {name} is {share}, a share of channels between 0 and 1")
+    return share
+
+
+def octave_parts(params: ConvParams, inputs: float, outputs: float) -> list[ConvParams]:
+    """The convolutions of an octave convolution: fine to fine, fine to coarse, coarse to fine, coarse to coarse.
+
+    Coarse channels have half the height and width; all but the first run there. Those without channels are left out.
+    """
+    coarse_in, coarse_out = int(params.in_channels * inputs), int(params.out_channels * outputs)
+    half = tuple(n // 2 for n in params.field)
+    found = []
+    for ins, fine_in in ((params.in_channels - coarse_in, True), (coarse_in, False)):
+        for outs, fine_out in ((params.out_channels - coarse_out, True), (coarse_out, False)):
+            if ins and outs:
+                field = params.field if fine_in and fine_out else half
+                found.append(dataclasses.replace(params, field=field, in_channels=ins, out_channels=outs))
+    return found
 
 
 OPS: dict[str, Callable[[dict[str, Any], str, Target], Benchmark]] = {

@@ -157,7 +157,7 @@ def _ipus(priced: Priced, schedule: Schedule) -> tuple[IpuRow, ...]:
 def _operations(priced: Priced) -> tuple[OperationRow, ...]:
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for at, step in enumerate(priced.program.steps):
-        groups[step.scope.node or step.scope.name or "(no scope)", step.scope.phase].append(at)
+        groups[step.scope.node or step.scope.name or step.line or "(no scope)", step.scope.phase].append(at)
     rows = []
     for (node, phase), members in groups.items():
         total, steps = ZERO, priced.program.steps

@@ -25,6 +25,10 @@ class Report(Document):
         """Text for people and for programs that parse Poplar's summary; see `ipu_model.report.summary`."""
         return summary.render(self, show_execution_steps=show_execution_steps, show_var_storage=show_var_storage)
 
+    def __str__(self) -> str:
+        """Ten lines: time, where it goes, memory, and the dearest operations."""
+        return summary.short(self)
+
     def graph_report(self) -> dict[str, Any]:
         """Poplar's graph profile tree."""
         return graph.graph_profile(self)

@@ -195,3 +195,36 @@ def _notes(r: Document) -> list[str]:
 
 def _percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f}%" if whole else "0.0%"
+
+
+DEAREST = 5  # operations in the short summary
+NAME_WIDTH = 48
+
+
+def short(r: Document) -> str:
+    """Ten lines: time, where it goes, memory, and the dearest operations."""
+    total = max(1.0, r.cycles.total)
+    shares = ", ".join(
+        f"{kind.replace('inter_ipu', 'between IPUs')} {getattr(r.cycles, kind) / total:.0%}"
+        for kind, _ in KINDS
+        if getattr(r.cycles, kind) / total >= 0.005
+    )
+    m, t = r.memory, r.target
+    verdict = "fits" if r.fits else "does not fit"
+    rate = f", {r.schedule.samples_per_second:,.1f} samples/s" if r.schedule.samples_per_second else ""
+    dearest = sorted(r.operations, key=lambda o: -o.cycles.total)
+    lines = [
+        f"{r.name} on {t['name']}, {t['ipusPerReplica']} IPU(s), all figures modelled",
+        f"  {r.total_cycles:,.0f} cycles, {r.schedule.seconds * 1e3:,.3f} ms{rate}",
+        f"  of which {shares or 'nothing'}",
+        f"  {verdict}: fullest tile {m.max_tile:,} of {m.bytes_per_tile:,} bytes, {m.total:,} in all",
+        f"  dearest of {len(dearest):,} operations:",
+        *(f"    {o.cycles.total / total:6.1%}  {_shortened(o.node)} ({o.phase})" for o in dearest[:DEAREST]),
+    ]
+    return "\n".join(lines)
+
+
+def _shortened(name: str) -> str:
+    """A long name without its middle."""
+    half = (NAME_WIDTH - 1) // 2
+    return name if len(name) <= NAME_WIDTH else f"{name[:half]}…{name[-half:]}"

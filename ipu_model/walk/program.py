@@ -103,13 +103,17 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation at one place of the program. Inputs and outputs are indices of values, -1 for a literal."""
+    """One operation at one place of the program. Inputs and outputs are indices of values, -1 for a literal.
+
+    `line` is the line of code that made it (``model.py:12``), where nobody gave it a scope.
+    """
 
     op: Op
     scope: Scope
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     frame: int
+    line: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,13 +133,14 @@ class Walker:
         outputs: Sequence[int],
         shapes: Sequence[Tensor] = (),
         params: dict[str, Any] | None = None,
+        line: str = "",
     ) -> None:
         """Add a step; `shapes` are the input tensors when some inputs are literals."""
         where = self.where(stack, inputs)
         self._backward.update(outputs if where.phase == scope.BACKWARD else ())
         ins = tuple(shapes) or tuple(self.values[i].tensor for i in inputs if i != NO_VALUE)
         op = self.operation(primitive, ins, tuple(self.values[i].tensor for i in outputs), params or {}, where)
-        self.steps.append(Step(op, where, tuple(inputs), tuple(outputs), self.frame))
+        self.steps.append(Step(op, where, tuple(inputs), tuple(outputs), self.frame, line))
 
     def where(self, stack: str, inputs: Sequence[int]) -> scope.Scope:
         """Scope of a step; glue without a node of its own belongs to the backward pass when it reads gradients."""
@@ -216,7 +217,8 @@ class Walker:
         args = [self.read(env, a) for a in eqn.invars]
         outs = [self.new(self.tensor(v.aval)) for v in eqn.outvars]
         params = self.with_axes(name, eqn.params)
-        self.emit(name, stack, args, outs, [self.tensor(a.aval) for a in eqn.invars], params)
+        line = "" if scope.read(stack).path else compat.source_line(eqn)
+        self.emit(name, stack, args, outs, [self.tensor(a.aval) for a in eqn.invars], params, line)
         env.update(zip(eqn.outvars, outs, strict=True))
 
     def with_axes(self, name: str, params: dict[str, Any]) -> dict[str, Any]:

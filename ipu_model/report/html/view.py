@@ -124,16 +124,18 @@ def _stretches(steps: tuple[StepRow, ...]) -> list[tuple[str, int, int]]:
 
 
 def _groups(r: Document) -> list[dict[str, Any]]:
-    """Operations under their outermost scope, dearest scope first."""
+    """Operations under their outermost scope, dearest scope first; sums are over all, the dearest are listed."""
     by: dict[str, list[Any]] = defaultdict(list)
-    for o in sorted(r.operations, key=lambda o: -o.cycles.total)[:MOST_ROWS]:
+    dearest = sorted(r.operations, key=lambda o: -o.cycles.total)
+    for o in dearest:
         by[_group_name(o.node)].append(o)
+    listed = {id(o) for o in dearest[:MOST_ROWS]}
     rows = []
     for name, members in by.items():
         rows.append(
             {
                 "name": name,
-                "operations": members,
+                "operations": [o for o in members if id(o) in listed],
                 "cycles": sum(o.cycles.total for o in members),
                 "flops": sum(o.cycles.flops for o in members),
                 "bytes": sum(o.output_bytes for o in members),

@@ -7,9 +7,10 @@ import math
 
 import pytest
 
-from ipu_model import published
+from ipu_model import published, target
 from ipu_model.published import folds, perturb, throughput, workload
 from ipu_model.published.catalogue import network
+from ipu_model.published.layers import conv_params, octave, octave_parts
 
 GC2 = "GC2 (ipu1) full 1216 tiles, Poplar IPUModel"
 GC200 = "GC200 (ipu2) full 1472 tiles, Poplar IPUModel"
@@ -219,3 +220,28 @@ def test_every_ipu_of_a_system_serves():
         published.predict(row("inference", name, "samples/s", {"batch": 1}, hardware=h)) for h in ("GC200", "IPU-M2000")
     )
     assert four == pytest.approx(4 * one)
+
+
+def test_shares_of_coarse_channels_may_differ_between_inputs_and_outputs():
+    params = {"field": [16, 16], "kernel-size": 3, "padding": 1, "input-channels": 64, "output-channels": 32}
+    whole = octave_parts(conv_params(params, "half"), 0.25, 0.5)
+    assert [(c.field[0], c.in_channels, c.out_channels) for c in whole] == [
+        (16, 48, 16), (8, 48, 16), (8, 16, 16), (8, 16, 16)
+    ]  # fmt: skip
+    first = octave_parts(conv_params(params, "half"), 0, 0.5)
+    assert [(c.field[0], c.in_channels, c.out_channels) for c in first] == [(16, 64, 16), (8, 64, 16)]
+    [plain] = octave_parts(conv_params(params, "half"), 0, 0)
+    assert plain == conv_params(params, "half")
+
+
+def test_a_row_with_shares_for_each_side_is_answered():
+    params = {"field": [16, 16], "kernel-size": 3, "padding": 1, "input-channels": 64, "output-channels": 64}
+    chip = target.get("mk2")
+    both, same, first = (
+        octave({**params, **more}, "half", chip).cycles(chip)
+        for more in ({"alpha-in": 0.25, "alpha-out": 0.25}, {"alpha": 0.25}, {"alpha-in": 0.0, "alpha": 0.25})
+    )
+    assert both == same
+    assert first != same
+    with pytest.raises(ValueError, match=r"alpha-in is 1\.5"):
+        octave({**params, "alpha-in": 1.5, "alpha-out": 0.5}, "half", chip)

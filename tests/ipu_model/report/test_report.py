@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import cbor2
+import jax
+import jax.numpy as jnp
 import pytest
 
 import ipu_model
@@ -95,3 +97,36 @@ def test_trace_covers_all_cycles(report, tmp_path):
     assert sum(e["args"]["cycles"] for e in nodes) == pytest.approx(report.total_cycles)
     leaves = [e for e in events(report) if e["ph"] == "X" and e["tid"] > 0]
     assert sum(e["args"]["cycles"] for e in leaves) == pytest.approx(report.total_cycles)
+
+
+def test_printing_a_report_gives_ten_lines():
+    def layer(x):
+        for _ in range(9):
+            x = jnp.tanh(x @ x)
+        return x
+
+    text = str(ipu_model.profile(layer, jnp.ones((64, 64))))
+    lines = text.splitlines()
+    assert len(lines) <= 10
+    assert lines[0].startswith("layer on mk2")
+    assert "fits: fullest tile" in lines[3]
+    assert "%" in lines[-1]
+    assert "test_report.py:" in lines[-1]
+
+
+def test_plain_functions_are_shown_by_line_of_code():
+    def two_lines(x):
+        y = jnp.sin(x).sum()
+        return y * jnp.cos(x)
+
+    report = ipu_model.profile(two_lines, jnp.ones((640, 640)))
+    first = two_lines.__code__.co_firstlineno
+    assert {o.node for o in report.operations} == {f"test_report.py:{first + 1}", f"test_report.py:{first + 2}"}
+
+
+def test_named_scopes_win_over_lines():
+    def scoped(x):
+        with jax.named_scope("block"):
+            return jnp.sin(x)
+
+    assert [o.node for o in ipu_model.profile(scoped, jnp.ones(64)).operations] == ["block"]
