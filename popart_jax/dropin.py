@@ -1,7 +1,7 @@
 """`install()`: programs written for PopART import this package without a change.
 
-After it, ``popart``, ``popart.session``, ``popart_core``, ``popxl``, ``popxl_addons``, ``pva``, ``poponnx`` and their
-submodules resolve to modules of this package, each when it is first imported.
+After it, ``popart``, ``popart.session``, ``popart_core``, ``popxl``, ``popxl_addons``, ``popdist``, ``pva``,
+``poponnx`` and their submodules resolve to modules of this package, each when it is first imported.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ ALIASES = {
     "popxl": f"{_PACKAGE}.popxl",
     "popxl_addons": f"{_PACKAGE}.popxl_addons",
     "poponnx": f"{_PACKAGE}.poponnx",
+    "popdist": f"{_PACKAGE}.popdist",
     "pva": "ipu_model.pva",
     "popart._internal": f"{_PACKAGE}.popxl._internal",
 }
@@ -85,7 +86,7 @@ FACES: dict[str, Mapping[str, str]] = {
     **{f"popart_opset{n}": {"builder.operators": f"AiOnnxOpset{n}"} for n in _OPSETS},
 }
 _WITH_EVERYTHING = ("popart", "popart_core")
-_OWN_MODULES = {"backend", "builder", "dropin", "poponnx", "popxl", "popxl_addons", "session"}
+_OWN_MODULES = {"backend", "builder", "dropin", "poponnx", "popxl", "popxl_addons", "popdist", "session"}
 _ORIGINALS = ("popart", "popart_core", "poponnx", "popxl", "pva")
 
 

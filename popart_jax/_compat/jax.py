@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -107,3 +108,20 @@ def _set_cache(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         jax.config.update(name, value)
     persistent_cache.reset_cache()  # it looks at the folder only once
+
+
+def job_values(key: str, mine: str, seconds: float) -> list[str | None]:
+    """What each process of a `jax.distributed` job says under a key; None for those that do not in time."""
+    from jax._src.distributed import global_state
+
+    client: Any = global_state.client
+    client.key_value_set(f"{key}/{global_state.process_id}", mine)
+    found: list[str | None] = []
+    limit = time.monotonic() + seconds
+    for index in range(global_state.num_processes):
+        left = max(1, int(1000 * (limit - time.monotonic())))
+        try:
+            found.append(client.blocking_key_value_get(f"{key}/{index}", left))
+        except jax.errors.JaxRuntimeError:
+            found.append(None)
+    return found

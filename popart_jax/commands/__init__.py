@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import bench, compare, demo, export, inspect, profile, run, train
+from . import bench, compare, demo, export, inspect, launch, profile, run, train
 
 COMMANDS: dict[str, ModuleType] = {
     "demo": demo,
@@ -15,4 +15,5 @@ COMMANDS: dict[str, ModuleType] = {
     "profile": profile,
     "train": train,
     "bench": bench,
+    "launch": launch,
 }

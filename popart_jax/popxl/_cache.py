@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
+
+import jax
 
 from ..execution import Executable, Step, compile_traced, container, stored, trace
 from ..execution.cache_folder import SUFFIX, keep, mark_used
 from ..execution.compiled import Traced
 from ..execution.key import program_key
+from ..launching.agreement import require_same
 from ..logs import module_logger
 from ._program import Programs
 
@@ -19,6 +23,11 @@ def compiled(programs: Programs) -> dict[str, Executable]:
     options, log = programs.owner._options, module_logger("session")
     folder = directory(options)
     traced = {name: trace(step) for name, step in programs.steps.items()}
+    if jax.process_count() > 1:
+        texts = {name: t.traced.lower().as_text() for name, t in traced.items()}
+        require_same(
+            "Ir", {f"program {n}": hashlib.sha256(text.encode()).hexdigest()[:12] for n, text in texts.items()}
+        )
     if folder is None:
         return _compile(traced)
     key = program_key({n: t.traced.lower().as_text() for n, t in traced.items()}, options.engineOptions)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+from ..popdist import getNumInstances, getNumTotalReplicas
 from ._bindings import above
-from ._distributed import instances, replicas
 from ._internal.exchange import parts
 from ._internal.session_options import popxl_options
 from ._tensor import Tensor
@@ -26,7 +26,7 @@ class Ir:
     Parameters
     ----------
     replication : int or 'popdist'
-        Number of replicas; 'popdist' takes it from the launcher (the processes of `jax.distributed`).
+        Number of replicas; 'popdist' takes it from the launcher.
     """
 
     def __init__(self, replication: int | Literal["popdist"] = 1) -> None:
@@ -43,7 +43,7 @@ class Ir:
         self._streams: dict[str, Any] = {}
         self._instances = 1
         if replication == "popdist":
-            self._instances, replication = instances(), replicas()
+            self._instances, replication = getNumInstances(), getNumTotalReplicas()
         elif isinstance(replication, str):
             raise ValueError(f"Unknown replication {replication!r}: pass a number or 'popdist'.")
         self._set_replicas(int(replication))

@@ -35,6 +35,7 @@ from .preparing.anchoring import source_of
 from .reports import Reports, encoded
 from .requests import Request
 from .running import Runner, reported
+from .same_everywhere import require_same_session
 from .saving import ModelFiles, initializer_values
 from .stepio import PyStepIO
 from .stored_programs import StoredPrograms, require_savable
@@ -156,6 +157,7 @@ class SessionCore:
         self._check_placement()
         options = self._prepared.request.options
         self._place.unload()
+        require_same_session(self._prepared)
         engine = Engine(self._prepared)
         if options.compileEngine:
             compile_into(engine, self._prepared, self._stored, self._weights.copy)

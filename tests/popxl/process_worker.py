@@ -14,7 +14,7 @@ import numpy as np
 
 def main(processes: int, index: int, port: int) -> None:
     jax.config.update("jax_num_cpu_devices", 4 // processes)
-    os.environ["POPART_JAX_REPLICAS"] = "4"
+    os.environ["POPDIST_NUM_TOTAL_REPLICAS"] = "4"
     if processes > 1:
         jax.distributed.initialize(f"localhost:{port}", processes, index)
     from popart_jax import popxl

@@ -1,0 +1,1 @@
+"""Starting a program as several processes of one `jax.distributed` job, and watching over them."""

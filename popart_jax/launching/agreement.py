@@ -1,0 +1,79 @@
+"""What must be the same in all processes of a job, compared before anything depends on it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import jax
+from jaxlib.version import __version__ as jaxlib_version
+
+from .._compat.jax import job_values
+from ..errors import popart_runtime_error
+from ..version import __version__
+
+_WAIT = 300  # seconds for the slowest process to come to the same place
+_numbers = itertools.count()
+
+
+def require_same(what: str, facts: Mapping[str, object], *, seconds: float = _WAIT) -> None:
+    """Compare facts with those of the other processes; nothing happens in a job of one process.
+
+    All processes must call it, in the same order.
+
+    Parameters
+    ----------
+    what : str
+        What is compared, for the error.
+    facts : mapping
+        Facts by name; their text is compared.
+    seconds : float
+        How long to wait for the others.
+
+    Raises
+    ------
+    popart_runtime_error
+        In every process: a fact differs, or some processes did not come; the text names facts and processes.
+    """
+    if not jax.distributed.is_initialized() or jax.process_count() == 1:
+        return
+    mine = {name: str(value) for name, value in facts.items()}
+    key = f"popart_jax/agreement/{next(_numbers)}"
+    texts = job_values(key, json.dumps({"what": what, **mine}), seconds)
+    missing = [i for i, text in enumerate(texts) if text is None]
+    if missing:
+        raise popart_runtime_error(
+            f"Processes {missing} of {len(texts)} did not compare their {what} within {seconds:g} s: they run another "
+            "program, or have stopped.\n  fix: every process must make the same sessions in the same order."
+        )
+    everyone = [json.loads(text) for text in texts if text is not None]
+    differing = [name for name in ("what", *mine) if len({one.get(name) for one in everyone}) > 1]
+    if differing:
+        raise popart_runtime_error("\n".join(_difference(what, name, everyone) for name in differing))
+
+
+def _difference(what: str, name: str, everyone: Sequence[Mapping[str, str]]) -> str:
+    by_value: dict[str | None, list[int]] = {}
+    for index, one in enumerate(everyone):
+        by_value.setdefault(one.get(name), []).append(index)
+    found = "; ".join(f"{value!r} in processes {members}" for value, members in by_value.items())
+    label = "What is compared" if name == "what" else f"The {name} of the {what}"
+    return f"{label} differs between the processes of this job: {found}."
+
+
+def require_same_program(script: str) -> None:
+    """Compare versions, and the text of the script that all processes are to run."""
+    path = Path(script)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else script
+    facts = {
+        "version of popart_jax": __version__,
+        "version of jax": jax.__version__,
+        "version of jaxlib": jaxlib_version,
+        "version of Python": ".".join(platform.python_version_tuple()[:2]),
+        f"text of {path.name}": digest,
+    }
+    require_same("installation", facts)

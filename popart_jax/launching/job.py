@@ -1,0 +1,73 @@
+"""What one process of a job is told."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+RESUME = "POPART_JAX_RESUME"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One process of a job.
+
+    Attributes
+    ----------
+    coordinator : str or None
+        Address of process 0; None where the cluster's own environment says all of it.
+    processes, index : int
+        How many there are, and which this is.
+    replicas : int or None
+        Replicas of all processes; None: as many as the job has devices.
+    devices : int
+        Devices of each process.
+    first_device : int or None
+        First of this process's accelerators on its host; None: all are its own.
+    ipus : int
+        IPUs per replica, as PopDist tells programs.
+    timeout : int
+        Seconds within which all processes must have come.
+    cluster : str or None
+        JAX's name of the cluster's kind, where it is not to be guessed.
+    """
+
+    coordinator: str | None
+    processes: int = 1
+    index: int = 0
+    replicas: int | None = None
+    devices: int = 1
+    first_device: int | None = None
+    ipus: int = 1
+    timeout: int = 300
+    cluster: str | None = None
+
+    def text(self) -> str:
+        """The job as one argument of a command line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, text: str) -> Job:
+        """The job from `text`."""
+        return cls(**json.loads(text))
+
+    def tell(self, processes: int, index: int) -> None:
+        """Set the variables that PopDist's functions read, in this process and those it starts."""
+        total = self.replicas or processes * self.devices
+        os.environ.update(popdist_variables(processes, index, total, self.ipus))
+
+
+def popdist_variables(processes: int, index: int, replicas: int, ipus: int) -> Mapping[str, str]:
+    """PopDist's environment of one instance, under Graphcore's names."""
+    local = replicas // processes
+    facts = {
+        "NUM_INSTANCES": processes,
+        "INSTANCE_INDEX": index,
+        "NUM_TOTAL_REPLICAS": replicas,
+        "NUM_LOCAL_REPLICAS": local,
+        "REPLICA_INDEX_OFFSET": index * local,
+        "NUM_IPUS_PER_REPLICA": ipus,
+    }
+    return {f"POPDIST_{name}": str(value) for name, value in facts.items()}
