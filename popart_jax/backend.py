@@ -20,6 +20,7 @@ from ._compat.jax import enable_x64
 from .errors import popart_exception
 from .functions.inputs import check_inputs
 from .lowering.interpreter import Settings, evaluate
+from .lowering.known_attributes import check_attributes
 from .lowering.resolve import check_supported
 from .model.load import load
 
@@ -38,6 +39,7 @@ class PreparedModel(BackendRep):
     def __init__(self, model: ir.Model, key: jax.Array | None = None) -> None:
         graph = model.graph
         check_supported(graph, model.opset_imports)
+        check_attributes(graph, model.opset_imports)
         self._graph = graph
         self._settings = Settings(dict(model.opset_imports), key=key)
         self.inputs = [v.name or "" for v in graph.inputs if v.name not in graph.initializers]

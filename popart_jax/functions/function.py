@@ -20,6 +20,7 @@ from ..errors import popart_exception
 from ..lowering.bounds import set_bounds
 from ..lowering.control.values import staged
 from ..lowering.interpreter import Settings, evaluate
+from ..lowering.known_attributes import check_attributes
 from ..lowering.passes import compiler_options, rewrite_for_kernels
 from ..lowering.passes.autotune import folder as findings_folder
 from ..lowering.resolve import check_supported
@@ -332,6 +333,7 @@ def to_jax(
     lift(graph, {n: one for n, one in stored.items() if n in {*choice.trainable, *choice.state}})
     set_bounds(graph, bounds or {})
     check_supported(graph, loaded.opset_imports)
+    check_attributes(graph, loaded.opset_imports)
     kept: tuple[str, ...] = ()
     if dtype is not None:
         kept = reduce_precision(loaded, storage_type(dtype), choice.state)

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from ..errors import popart_exception
 from . import tensors
 from .dtypes import element_type
+from .whole import replace_file
 
 
 def is_external(proto: onnx.TensorProto) -> bool:
@@ -87,6 +88,29 @@ def locate(proto: onnx.TensorProto, folder: Path | None = None) -> Place:
             f"{need} bytes"
         )
     return Place(path, _number(given, "offset", 0, proto.name), length)
+
+
+_WRITTEN: set[Path] = set()
+"""Files that this process made by `save_externally`: programs may read them from anywhere."""
+
+
+def check_reach(proto: onnx.TensorProto) -> None:
+    """Refuse data outside of the current folder, which a model from elsewhere could name to read or overwrite them.
+
+    Raises
+    ------
+    popart_exception
+        The file lies elsewhere, and this process did not write it.
+    """
+    location = information(proto).get("location", "")
+    path = Path(location).resolve()
+    if path.is_relative_to(Path.cwd().resolve()) or path in _WRITTEN:
+        return
+    raise popart_exception(
+        f"Externally stored tensor '{proto.name}' lies in '{location}', outside the folder of the model and the "
+        "current one.\n  fix: move the file beside the model and save the model again; programs that import popart, or "
+        "set the engine option popart_jax.strict, read any file, as PopART does."
+    )
 
 
 def check_numbers(proto: onnx.TensorProto) -> None:
@@ -175,15 +199,19 @@ def save_externally(protos: Mapping[str, onnx.TensorProto], ids: Sequence[str], 
             raise popart_exception(f"Tensor '{name}' already has an external data_location")
         if not has_data(proto):
             raise popart_exception(f"Tensor '{name}' has no data to save externally")
+    arrays = [tensors.read(protos[name]) for name in ids]
+
+    def fill(folder: Path) -> None:
+        with open(folder / Path(filename).name, "wb") as file:
+            for array in arrays:
+                file.write(array.astype(array.dtype.newbyteorder("<")).tobytes())
+
+    replace_file(Path(filename), fill)
+    _WRITTEN.add(Path(filename).resolve())
     offset = 0
-    with open(filename, "wb") as file:
-        for name in ids:
-            proto = protos[name]
-            array = tensors.read(proto)
-            data = array.astype(array.dtype.newbyteorder("<")).tobytes()
-            file.write(data)
-            mark_external(proto, filename, len(data), offset)
-            offset += len(data)
+    for name, array in zip(ids, arrays, strict=True):
+        mark_external(protos[name], filename, array.nbytes, offset)
+        offset += array.nbytes
 
 
 def has_data(proto: onnx.TensorProto) -> bool:

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from ..errors import popart_exception
 from ..limits import limits
 from .branches import bind_branch_inputs
-from .external import is_external, locate, read_external
+from .external import check_reach, is_external, locate, read_external
 from .initializers import check_initializers, check_tensors
 from .input_shapes import InputShapeInfo, settle_input_shapes
 from .lean import LeanModel
@@ -53,6 +53,8 @@ def read_session_model(
     source: str | bytes | Path | onnx.ModelProto | LeanModel,
     shapes: InputShapeInfo,
     choose: Callable[[ir.Model], Mapping[str, Stored]] = lambda model: {},
+    *,
+    anywhere: bool = False,
 ) -> SessionModel:
     """Read and check a model for a session.
 
@@ -64,6 +66,8 @@ def read_session_model(
         Shapes of inputs that have none.
     choose : callable
         Says which stored tensors become initializers of the main graph, of the model before functions are inlined.
+    anywhere : bool
+        Whether external data may lie in any folder, as PopART lets them.
 
     Raises
     ------
@@ -74,6 +78,8 @@ def read_session_model(
     lean = source if isinstance(source, LeanModel) else load_lean(source)
     proto = lean.proto
     for tensor in filter(is_external, proto.graph.initializer):
+        if not anywhere:
+            check_reach(tensor)
         locate(tensor)
     check_initializers(t for t in proto.graph.initializer if t.name not in lean.fields)
     model = from_proto(proto)

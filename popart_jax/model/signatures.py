@@ -10,7 +10,8 @@ from onnx import defs
 
 from ..errors import popart_exception
 
-_PRIVATE = "__"  # PopART's own annotations
+PRIVATE = "__"
+"""How annotations begin that PopART puts at nodes of any operator."""
 
 
 def check_signatures(model: ir.Model, strict: bool = True) -> None:
@@ -25,7 +26,7 @@ def check_signatures(model: ir.Model, strict: bool = True) -> None:
     """
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         domain = "" if node.domain == "ai.onnx" else node.domain
-        schema = _schema(node.op_type, node.version or model.opset_imports.get(domain, 1), domain)
+        schema = schema_of(node.op_type, node.version or model.opset_imports.get(domain, 1), domain)
         if schema is not None:
             if strict and schema.deprecated:
                 raise popart_exception(
@@ -41,7 +42,8 @@ def check_signatures(model: ir.Model, strict: bool = True) -> None:
 
 
 @cache
-def _schema(op: str, version: int, domain: str) -> Any:
+def schema_of(op: str, version: int, domain: str) -> Any:
+    """The schema that ONNX has of an operator in an opset, None if it has none."""
     try:
         return defs.get_schema(op, version, domain)
     except defs.SchemaError:
@@ -72,7 +74,7 @@ def _check_attributes(node: ir.Node, schema: Any, strict: bool) -> None:
     known = schema.attributes
     for name, attribute in node.attributes.items():
         if name not in known:
-            if not strict or name.startswith(_PRIVATE):
+            if not strict or name.startswith(PRIVATE):
                 continue
             raise popart_exception(
                 f"{_described(node)} has an unknown attribute '{name}'; opset {schema.since_version} has "

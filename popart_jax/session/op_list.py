@@ -70,6 +70,6 @@ class OpList:
 
 def forward_text(request: Request) -> str:
     """The operators of a request's model as JSON, for a session that could not be made."""
-    graph = read_session_model(request.model, request.shapes).model.graph
+    graph = read_session_model(request.model, request.shapes, anywhere=request.strict).model.graph
     shown = frozenset(o.name or "" for node in graph for o in node.outputs)
     return ir_view.serialize_forward(ir_view.IrFacts(graph, variables=frozenset(graph.initializers), anchors=shown))

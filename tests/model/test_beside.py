@@ -76,3 +76,42 @@ def test_missing_data_are_named(stored: Path) -> None:
     stored.with_name("m.data").unlink()
     with pytest.raises(popart.popart_exception, match=r"Unrecognised file name 'm.data' for externally stored tensor"):
         run(stored)
+
+
+def referring_to(stored: Path, location: str) -> bytes:
+    """The model, with its data at another place."""
+    proto = onnx.load(stored, load_external_data=False)
+    for tensor in proto.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = location
+    return proto.SerializeToString()
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_a_model_reaches_no_file_elsewhere(stored: Path, absolute: bool) -> None:
+    """It could name any file, which a session would read, and `modelToHost` overwrite."""
+    data = stored.with_name("m.data")
+    proto = referring_to(stored, str(data) if absolute else "../there/m.data")
+    with pytest.raises(popart.popart_exception, match=r"m\.data', outside the folder of the model and the current one"):
+        run(proto)
+
+
+def test_a_link_out_of_the_folder_is_followed_by_no_model(stored: Path) -> None:
+    Path("inside.data").symlink_to(stored.with_name("m.data"))
+    with pytest.raises(popart.popart_exception, match=r"inside\.data', outside the folder of the model"):
+        run(referring_to(stored, "inside.data"))
+
+
+def test_programs_of_popart_read_any_file(stored: Path, popart_names: None) -> None:
+    theirs = np.asarray(onnxruntime.InferenceSession(stored).run(None, {"x": X})[0])
+    _, y = run(referring_to(stored, str(stored.with_name("m.data"))))
+    np.testing.assert_allclose(y, theirs, rtol=1e-5)
+
+
+def test_what_this_process_wrote_is_read_from_anywhere(stored: Path, tmp_path: Path) -> None:
+    builder = popart.Builder(onnx.load(stored).SerializeToString())
+    names = [t.name for t in onnx.load(stored).graph.initializer]
+    builder.saveInitializersExternally(names, str(tmp_path / "there" / "own.data"))
+    theirs = np.asarray(onnxruntime.InferenceSession(stored).run(None, {"x": X})[0])
+    np.testing.assert_allclose(run(builder.getModelProto())[1], theirs, rtol=1e-5)

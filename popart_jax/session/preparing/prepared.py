@@ -95,7 +95,9 @@ def prepare(request: Request) -> Prepared:
     if not training and not request.data_flow.anchors():
         raise popart_exception("User must specify an anchor tensor when doing inference.")
     picked = Picked(request) if training else None
-    read = read_session_model(request.model, request.shapes, *([] if picked is None else [picked.choose]))
+    read = read_session_model(
+        request.model, request.shapes, *([] if picked is None else [picked.choose]), anywhere=request.strict
+    )
     model = read.model
     if not request.strict:
         take_onnx_rules(model)
