@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import operator
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -86,11 +87,11 @@ def _convert_container(value: Any, origin: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _to_int(value: Any) -> int:
-    if isinstance(value, (int, np.integer, np.bool_)) and not isinstance(value, enum.Enum):
-        return int(value)
-    if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "iub":
-        return int(value)
-    raise Mismatch(f"expected an int, got {value!r}")
+    """What stands for a whole number: NumPy's too, and each of PopART's enums for its value."""
+    try:
+        return int(value) if isinstance(value, np.bool_) else operator.index(value)
+    except TypeError:
+        raise Mismatch(f"expected an int, got {value!r}") from None
 
 
 def _to_float(value: Any) -> float:
@@ -155,11 +156,12 @@ class _Overload:
         return str(self.signature)
 
 
-def _no_overload(fn: Callable[..., Any], reasons: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    lines = "\n".join(f"    {i}. {reason}" for i, reason in enumerate(reasons, 1))
-    shown = args[1:] if next(iter(inspect.signature(fn).parameters), "") == "self" else args
-    given = ", ".join([*map(repr, shown), *(f"{k}={v!r}" for k, v in kwargs.items())])
-    return f"{fn.__qualname__}(): incompatible function arguments. Supported are:\n{lines}\nInvoked with: {given}"
+def no_overload(name: str, signatures: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """The text of a call that fits no declaration, as PopART's Python bindings have it."""
+    lines = "\n".join(f"    {i}. {name}{signature}" for i, signature in enumerate(signatures, 1))
+    given = ", ".join([*map(repr, args), *(f"{k}={v!r}" for k, v in kwargs.items())])
+    head = f"{name}(): incompatible function arguments. The following argument types are supported:"
+    return f"{head}\n{lines}\n\nInvoked with: {given}"
 
 
 def checked(fn: F) -> F:
@@ -196,7 +198,10 @@ def checked(fn: F) -> F:
             names = list(overload.signature.parameters)
             first = 1 if names and names[0] == "self" else 0
             return fn(*values[:first], **dict(zip(names[first:], values[first:], strict=False)), **named)
-        raise TypeError(_no_overload(fn, reasons, args, kwargs))
+        shown = args[1:] if next(iter(inspect.signature(fn).parameters), "") == "self" else args
+        refused = TypeError(no_overload(fn.__name__, state[0], shown, kwargs))
+        refused.add_note("\n".join(reasons))
+        raise refused
 
     return call  # pyright: ignore[reportReturnType]
 

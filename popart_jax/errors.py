@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from .logs import module_logger
@@ -129,20 +129,22 @@ class OpError(popart_exception):
     Parameters
     ----------
     text : str
-        `{op}` in it stands for the operator, `{0}`, `{1}` ... for its inputs.
+        Names in braces are filled in: `{op}`, `{Op}`, `{New}` and `{opid}` as `model.op_names.Names` has them, `{name}`
+        the node's name, and `{0}`, `{1}` ... the operator's inputs.
     op : str
-        Operator type, shown until `name` is called.
+        Operator type, shown in place of all of these until `name` is called.
     """
 
     def __init__(self, text: str, op: str) -> None:
         self.text, self.named = text, False
-        super().__init__(text.format(*(f"input {i}" for i in range(text.count("{"))), op=op))
+        inputs = (f"input {i}" for i in range(10))
+        super().__init__(text.format(*inputs, op=op, Op=op, New=op, opid=op, name=""))
 
-    def name(self, op: str, inputs: Sequence[str]) -> None:
+    def name(self, names: Mapping[str, str], inputs: Sequence[str]) -> None:
         """Fill in the innermost operator and the names of its inputs; later calls, from outer ones, do nothing."""
         if not self.named:
             self.named = True
-            self.args = (self.text.format(*inputs, op=op),)
+            self.args = (self.text.format(*inputs, **names),)
 
 
 class NeedsConstantError(popart_exception, ValueError):
@@ -161,7 +163,7 @@ class NeedsConstantError(popart_exception, ValueError):
     chain : sequence of str
         The producers that lead to the run-time value, nearest last.
     words : str
-        What PopART says of this operator; the message begins with it.
+        What PopART says of this operator: the message, which is a note then.
     way : str
         One more way out.
     """
@@ -178,11 +180,14 @@ class NeedsConstantError(popart_exception, ValueError):
     ) -> None:
         self.node, self.op, self.position, self.tensor, self.chain = node, op, position, tensor, tuple(chain)
         came = f", but it comes from the run-time chain {' -> '.join(chain)}" if chain else ""
-        super().__init__(
-            f"{words}{': ' * bool(words)}node {node!r}: input {position} ({tensor!r}) of {op} must be a compile-time "
-            f"constant{came}.{' ' * bool(way)}{way}\n"
+        help = (
+            f"node {node!r}: input {position} ({tensor!r}) of {op} must be a compile-time constant{came}."
+            f"{' ' * bool(way)}{way}\n"
             "  fix: feed it from a Constant or an initializer, or call the function outside jit."
         )
+        super().__init__(words or help)
+        if words:
+            self.add_note(help)
 
 
 class NodeError(popart_exception, ValueError):

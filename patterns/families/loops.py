@@ -49,7 +49,11 @@ def _insert_inputs(graph: ir.Graph, values: Sequence[ir.Value]) -> None:
 
 @rewrites("ScanToLoop", "Scan")
 def scan_to_loop(node: ir.Node, context: Context) -> Outcome:
-    """A Loop whose body slices the scanned inputs; reversed directions count backwards."""
+    """A Loop whose body slices the scanned inputs; reversed directions count backwards.
+
+    Outputs are stacked as ONNX has it, or, where they have the rank that they have in the body, concatenated as PopART
+    does.
+    """
     old = node.attributes["body"].as_graph()
     scanned = node.attributes["num_scan_inputs"].as_int()
     states = len(node.inputs) - scanned
@@ -69,13 +73,13 @@ def scan_to_loop(node: ir.Node, context: Context) -> Outcome:
     body = Body(context, old.clone(allow_outer_scope_values=True))
     _slice_inputs(body, states, sources, axes, backwards, length)
     trips = scalar_int(context, length)
-    loop = _loop_results(node, states, outputs, out_axes)
+    joined = [_joins(o, s) for o, s in zip(node.outputs[states:], list(old.outputs)[states:], strict=True)]
+    out_axes = tuple(a % (len(s or ()) or 1) for a, s in zip(out_axes, outputs, strict=True))
+    loop = _loop_results(node, states, outputs, out_axes, joined, length)
     results = context.ops("Loop", [trips, _always(context), *node.inputs[:states]], results=loop, body=body.graph)
     tail = [
-        _placed(context, v, o, a, b, shape or ())
-        for v, o, a, b, shape in zip(
-            results[states:], node.outputs[states:], out_axes, out_backwards, outputs, strict=True
-        )
+        _placed(context, v, axis, reverse, shape or ())
+        for v, axis, reverse, shape in zip(results[states:], out_axes, out_backwards, outputs, strict=True)
     ]
     return [*results[:states], *tail]
 
@@ -110,7 +114,8 @@ def _slice_inputs(
         cut = make.graphcore(
             "DynamicSlice", source, body.offset(count), like=source, shape=one, axes=(axis,), sizes=(1,)
         )
-        piece = reshape(make, cut, [d for i, d in enumerate(shape) if i != axis])
+        row = [d for i, d in enumerate(shape) if i != axis]
+        piece = reshape(make, cut, row or static_shape(element) or row)  # PopART keeps rows of vectors as [1]
         element.replace_all_uses_with(piece, replace_graph_outputs=True)
     body.flush(first=True)
     go = make.op("Identity", condition, like=condition)
@@ -120,27 +125,36 @@ def _slice_inputs(
 
 
 def _loop_results(
-    node: ir.Node, states: int, outputs: Sequence[Shape | None], axes: Shape
+    node: ir.Node, states: int, outputs: Sequence[Shape | None], axes: Shape, joined: Sequence[bool], length: int
 ) -> list[tuple[ir.DataType | None, Sequence[int] | None]]:
     results: list[tuple[ir.DataType | None, Sequence[int] | None]]
     results = [(o.dtype, static_shape(o)) for o in node.outputs[:states]]
-    for output, shape, axis in zip(node.outputs[states:], outputs, axes, strict=True):
+    for output, shape, axis, concatenated in zip(node.outputs[states:], outputs, axes, joined, strict=True):
         sizes = list(shape or ())
-        sizes.insert(0, sizes.pop(axis % len(sizes)))
-        results.append((output.dtype, sizes))
+        if concatenated:
+            sizes[axis] //= max(length, 1)
+        else:
+            sizes.pop(axis)
+        results.append((output.dtype, [length, *sizes]))
     return results
 
 
-def _placed(context: Context, value: ir.Value, output: ir.Value, axis: int, reverse: int, shape: Shape) -> ir.Value:
+def _joins(output: ir.Value, result: ir.Value) -> bool:
+    """Whether the results of all iterations are concatenated, not stacked."""
+    whole, one = static_shape(output), static_shape(result)
+    return whole is not None and one is not None and len(whole) == len(one)
+
+
+def _placed(context: Context, value: ir.Value, axis: int, reverse: int, shape: Shape) -> ir.Value:
     """Loop stacks along axis 0 in order of time; Scan may ask for another axis or for the opposite order."""
-    axis %= len(shape)
+    rank = len(dims(value))
     if reverse:
         value = context.graphcore("Reverse", value, like=value, dimensions=(0,))
-    if axis == 0:
-        return value
-    order = list(range(1, len(shape)))
-    order.insert(axis, 0)
-    return transpose(context, value, order)
+    if axis != 0:
+        order = list(range(1, rank))
+        order.insert(axis, 0)
+        value = transpose(context, value, order)
+    return value if rank == len(shape) else reshape(context, value, shape)
 
 
 @rewrites("LoopScanOut", "Loop")

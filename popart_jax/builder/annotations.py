@@ -17,6 +17,24 @@ Outputs = str | set[str] | list[str]
 _SERIALIZATION_MODES = ("input_channels", "reducing_dim", "output_channels", "none")
 
 
+_IN_WORDS = {
+    ir.AttributeType.INT: "an integer",
+    ir.AttributeType.INTS: "an integer vector",
+    ir.AttributeType.FLOAT: "a float",
+    ir.AttributeType.FLOATS: "a float vector",
+    ir.AttributeType.STRING: "a string",
+    ir.AttributeType.STRINGS: "a string vector",
+}
+
+
+_MISPLACED = {
+    "setPartialsType": "Builder::setPartialsType should only be called on operators: Conv, MatMul; but was given: {}",
+    "setEnableConvDithering": (
+        "Builder::setEnableConvDithering should only be called on convolutions but was given: {}"
+    ),
+}
+
+
 class NodeAnnotations(GraphUnderConstruction):
     """The part of a builder that attaches attributes to nodes and reads them."""
 
@@ -27,7 +45,9 @@ class NodeAnnotations(GraphUnderConstruction):
             node = value.producer() if value is not None else None
             if node is not None and {v.name for v in node.outputs} == wanted:
                 return node
-        raise popart_exception(f"Could not find a node with outputs {', '.join(sorted(wanted))}.")
+        raise popart_exception(
+            f"Could not find a node with outputs {' ,'.join(sorted(wanted))}. Must specify all outputs of a node"
+        )
 
     # -- general attributes
 
@@ -70,7 +90,8 @@ class NodeAnnotations(GraphUnderConstruction):
     def removeNodeAttribute(self, attributeName: str, nodeOutputNames: Outputs) -> None:
         """Take an attribute away."""
         node = self._node_of(nodeOutputNames)
-        self._read(node, attributeName)
+        if attributeName not in node.attributes:
+            raise popart_exception(f"Cannot remove attribute {attributeName} as it does not exist.")
         del node.attributes[attributeName]
         self._changes += 1
 
@@ -84,7 +105,7 @@ class NodeAnnotations(GraphUnderConstruction):
         if found is None:
             raise popart_exception(f"Node does not have an attribute {name}.")
         if kind is not None and found.type is not kind:
-            raise popart_exception(f"Attribute {name} is not of type {kind.name} but {found.type.name}.")
+            raise popart_exception(f"Attribute {name} is not {_IN_WORDS[kind]}.")
         return list(found.value) if isinstance(found.value, tuple) else found.value
 
     @checked
@@ -122,7 +143,7 @@ class NodeAnnotations(GraphUnderConstruction):
     def _only(self, outputs: Any, what: str, *ops: str) -> ir.Node:
         node = self._node_of(outputs)
         if node.op_type not in ops:
-            raise popart_exception(f"Builder {what} should only be called on {' or '.join(ops)}, got {node.op_type}.")
+            raise popart_exception(_MISPLACED[what].format(node.op_type))
         return node
 
     @checked

@@ -6,7 +6,7 @@ text ...), the method has a function that changes the parts of the node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from .method import Method
 Values = dict[str, Any]
 
 
-def node_of(method: Method, values: Values) -> NodeParts:
+def node_of(method: Method, values: Values, label: str = "") -> NodeParts:
     """Inputs, attributes and number of outputs for a call with these argument values.
 
     Raises
@@ -35,17 +35,18 @@ def node_of(method: Method, values: Values) -> NodeParts:
         outputs = method.outputs if isinstance(method.outputs, int) else len(inputs)
     if method.most_outputs is not None and outputs > method.most_outputs:
         raise popart_exception(
-            f"{method.op} has invalid number of outputs {outputs}. It has at most {method.most_outputs}"
+            f"{method.op} has an invalid number of outputs {outputs}. Must be between 0..{method.most_outputs}"
         )
-    parts = NodeParts([inputs] if isinstance(inputs, str) else inputs, _present(values), outputs)
+    optional = {p.name for p in method.parameters if p.default is None}
+    parts = NodeParts([inputs] if isinstance(inputs, str) else inputs, _present(values, optional), outputs, label)
     if method.write is not None:
         method.write(parts)
     return parts
 
 
-def _present(values: Values) -> Values:
-    """Attributes that are written: not optional ones left out, not empty lists, truth values as 0 and 1."""
-    written = {k: v for k, v in values.items() if v is not None and not (isinstance(v, list) and not v)}
+def _present(values: Values, optional: Collection[str]) -> Values:
+    """Attributes that are written: not optional ones left out, no other empty lists, truth values as 0 and 1."""
+    written = {k: v for k, v in values.items() if v is not None and (not isinstance(v, list) or v or k in optional)}
     return {k: int(v) if isinstance(v, bool) else v for k, v in written.items()}
 
 

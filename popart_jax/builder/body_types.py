@@ -38,14 +38,14 @@ def _scan_axes(node: SubgraphNode, name: str, count: int) -> Sequence[int]:
 
 
 def _scan_passed(node: SubgraphNode) -> Sequence[Type]:
-    """Carried values as they are, the others without the dimension that is scanned."""
+    """Carried values as they are, the others without the scanned dimension; rows of vectors have shape [1]."""
     scanned = node.attributes["num_scan_inputs"]
     carried = len(node.arguments) - scanned
     sliced = list(node.arguments[:carried])
     axes = _scan_axes(node, "scan_input_axes", scanned)
     for (dtype, shape), axis in zip(node.arguments[carried:], axes, strict=False):
         rest = None if shape is None else tuple(d for i, d in enumerate(shape) if i != axis % len(shape))
-        sliced.append((dtype, rest))
+        sliced.append((dtype, (1,) if rest == () else rest))
     return sliced
 
 
@@ -58,8 +58,8 @@ def _scan_returned(node: SubgraphNode, results: Sequence[Type]) -> Sequence[Type
     for i, axis in enumerate(_scan_axes(node, "scan_output_axes", len(results) - carried), carried):
         dtype, shape = found[i]
         if shape is not None and sizes:
-            at = axis % (len(shape) + 1)
-            found[i] = (dtype, (*shape[:at], sizes[-1], *shape[at:]))
+            at = axis % len(shape) if shape else 0
+            found[i] = (dtype, (*shape[:at], sizes[-1] * (shape[at] if shape else 1), *shape[at + 1 :]))
     return found
 
 

@@ -65,7 +65,7 @@ class Placement(NodeAnnotations):
     def _active(self, attribute: str, what: str) -> Any:
         stack = self._context.get(attribute)
         if not stack:
-            raise popart_exception(f"{what} not set in current scope")
+            raise popart_exception(f"{what} not set in current scope.")
         return stack[-1].value
 
     @overload

@@ -18,6 +18,7 @@ from ..model.debug import DebugContext, path_of
 from ..model.dtypes import element_type
 from ..model.external import save_externally
 from ..model.load import load_proto
+from ..model.op_names import listed
 from ..model.save import to_proto
 from ..model.tensor_info import _TensorInfoCore
 from ..model.tensor_location import InputSettings
@@ -110,7 +111,10 @@ class _BuilderCore(Placement):
             This is no subgraph builder.
         """
         if self._parent is None:
-            raise popart_exception("Can only add untyped inputs to a subgraph builder, this is the top-level graph.")
+            raise popart_exception(
+                "Can not add untyped tensors to the top-level graph. Use Builder::addInputTensor(const TensorInfo "
+                "&tensorInfo, const std::string &debugPrefix) instead."
+            )
         value = self._add_input(path_of(debugContext) or "input", None, None)
         return self._note_input(debugContext, value, "addUntypedInputTensor")
 
@@ -125,7 +129,10 @@ class _BuilderCore(Placement):
         """
         outer = self._parent._find(tensorId) if self._parent is not None else None
         if outer is None:
-            raise popart_exception(f"Failed to add unrecognised TensorId {tensorId} from the parent graph.")
+            raise popart_exception(
+                f"Failed to add unrecognised Tensor {tensorId} from higher scope, Currently, a Tensor must already "
+                "exist in a higher (parent) scope to add it as an input in a lower scope."
+            )
         value = self._new_value(tensorId)
         value.type, value.shape = outer.type, outer.shape
         self._names.used.add(tensorId)
@@ -260,9 +267,7 @@ class _BuilderCore(Placement):
         """
         value = self._queried(id)
         if value.shape is None or not all(isinstance(d, int) for d in value.shape):
-            raise popart_exception(
-                f"The shape of tensor '{id}' is not known. Known tensors are {self._known_tensors()}"
-            )
+            raise popart_exception(self._not_known(id))
         return [int(d) for d in value.shape]  # pyright: ignore[reportArgumentType]
 
     @checked
@@ -270,14 +275,23 @@ class _BuilderCore(Placement):
         """Element type of a tensor, in NumPy's words."""
         value = self._queried(id)
         if value.dtype is None:
-            raise popart_exception(f"The type of tensor '{id}' is not known. Known tensors are {self._known_tensors()}")
+            raise popart_exception(self._not_known(id))
         return element_type(value.dtype).lower
 
     def _queried(self, name: str) -> ir.Value:
         value = self._find(name)
         if value is None:
-            raise popart_exception(f"'{name}' is not a tensor of this model. Known tensors are {self._known_tensors()}")
+            raise popart_exception(self._not_known(name))
         return value
+
+    def _not_known(self, name: str) -> str:
+        made = [v.name for node in self._graph for v in node.outputs]
+        groups = {"inputs": self.getInputTensorIds(), "outputs": self.getOutputTensorIds(), "values": made}
+        told = " ".join(f"({group}:{listed(names)})" for group, names in groups.items())
+        return (
+            f"{name} is not an known tensor. Must be one of {told}. Please check the info log level to confirm whether "
+            "the shape has been inferred successfully for the requested tensor."
+        )
 
     # -- the model
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ..errors import popart_exception
 from ..model import attribute_names
 from ..model.debug import DebugContext, path_of
-from .infer import arity, infer, set_type
+from .infer import MANY, arity, infer, set_type
 from .names import Names, fresh_graph_name
 from .records import record_input, record_node
 from .windows import check_window
@@ -52,8 +52,12 @@ class GraphUnderConstruction:
     def _value(self, name: str) -> ir.Value:
         found = self._find(name)
         if found is None:
-            raise popart_exception(f"Unknown tensor '{name}' (valid tensors are {self._known_tensors()})")
+            raise popart_exception(f"Unknown tensor '{name}' {self._valid_tensors()}.")
         return found
+
+    def _valid_tensors(self) -> str:
+        known = self._known_tensors()
+        return f"(valid tensors are {known})" if known else "(there are no valid tensors yet)"
 
     def _known_tensors(self) -> str:
         own = list(self._values)
@@ -131,9 +135,10 @@ class GraphUnderConstruction:
     def _check_arity(self, domain: str, op: str, version: int, inputs: int, outputs: int) -> None:
         low, high, most = arity(domain, op, version)
         if not low <= inputs <= high:
-            raise popart_exception(f"{op} has invalid number of inputs {inputs}. Must be between {low}..{high}")
+            bound = high if high < MANY else "inf"
+            raise popart_exception(f"{op} has invalid number of inputs {inputs}. Must be between {low}..{bound}")
         if outputs > most:
-            raise popart_exception(f"{op} has invalid number of outputs {outputs}. It has at most {most}")
+            raise popart_exception(f"{op} has an invalid number of outputs {outputs}. Must be between 0..{most}")
 
     def _node_name(self, op: str, context: DebugContext | str) -> str:
         path, scope = path_of(context), self._names.scope()

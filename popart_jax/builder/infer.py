@@ -20,7 +20,7 @@ from .description import known as known
 from .schema_methods import schema
 from .traced import traced
 
-_MANY = 2**31 - 1
+MANY = 2**31 - 1
 _ATTRIBUTES_WITHOUT_VALUE = (ir.AttributeType.GRAPH, ir.AttributeType.TENSOR)
 _TRACED = ("BatchNormalization", "Dropout", "Upsample")
 """PopART differs from ONNX's inference: statistics of training; a mask that is always BOOL; opset 6, which has none."""
@@ -43,7 +43,7 @@ def arity(domain: str, op: str, version: int) -> tuple[int, int, int]:
 
         row = resolve(domain, op, version)
         assert row is not None
-        return row.least_inputs, _MANY if row.variadic else len(row.inputs), _MANY
+        return row.least_inputs, MANY if row.variadic else len(row.inputs), MANY
     found = schema(op, version)
     return found.min_input, found.max_input, found.max_output
 
@@ -73,9 +73,8 @@ def infer(node: ir.Node, version: int) -> None:
     for value, (dtype, shape) in zip(node.outputs, _types(node, version), strict=False):
         if shape is not None and any(d < 0 for d in shape):
             raise popart_exception(
-                f"Node {node.op_type} (name '{node.name}') has an invalid shape {list(shape)} for output "
-                f"'{value.name}': "
-                "dimensions cannot be negative"
+                f"Output '{value.name}' of node '{node.name or ''}' has invalid shape, {list(shape)}. Values must be "
+                "non-negative in each shape dimension."
             )
         set_type(value, dtype, shape)
 

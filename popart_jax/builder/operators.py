@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from .._calls import no_overload
 from ..errors import logs_errors
+from ..model.debug import path_of
 from ..model.structure import NEWEST_OPSETS
 from . import attributes, subgraphs
 from .core import _BuilderCore
@@ -67,7 +69,7 @@ def _call(builder: OperatorSet, method: Method, values: dict[str, Any]) -> Any:
     if method.bodies is not None:
         names = subgraphs.add(core, method, method.bodies, values, context, version)
     else:
-        node = attributes.node_of(method, values)
+        node = attributes.node_of(method, values, path_of(context))
         names = core._add_node(
             method.op,
             node.inputs,
@@ -88,13 +90,17 @@ def _generate(overloads: Sequence[Method]) -> Callable[..., Any]:
 
     @logs_errors
     def operator(self: OperatorSet, *args: Any, **kwargs: Any) -> Any:
-        for method in overloads[:-1]:
+        reasons = []
+        for method in overloads:
             try:
                 values = method.bind(args, kwargs)
-            except TypeError:
+            except TypeError as err:
+                reasons.append(str(err))
                 continue
             return _call(self, method, values)
-        return _call(self, overloads[-1], overloads[-1].bind(args, kwargs))
+        refused = TypeError(no_overload(first.name, [m.signature for m in overloads], args, kwargs))
+        refused.add_note("\n".join(reasons))
+        raise refused
 
     describe(first, operator)
     return operator

@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ..errors import popart_exception
+from ..model.op_names import listed
 from .schema_methods import schema
 
 
@@ -49,7 +50,8 @@ def check_window(
     inferred = _sizes(weights) if weights is not None else None
     if kernel and inferred is not None and kernel != list(inferred):
         raise popart_exception(
-            f"kernel_shape {kernel} does not match inferred shape from weight input {list(inferred)}"
+            f"kernel_shape, {listed(kernel)}, does not match inferred shape from weight input "
+            f"'{weights.name if weights is not None else ''}', {listed(inferred)}"
         )
     check_parameters(
         spatial,
@@ -112,14 +114,14 @@ def check_parameters(
     for name, values in (("strides", strides), ("dilations", dilations), ("inDilations", in_dilations)):
         if values and len(values) != rank:
             raise popart_exception(f"Length of {name} vector {len(values)} != number of spatial dimensions {rank}")
-    for name, values in (("pads", pads), ("outPads", out_pads)):
+    for values in (pads, out_pads):
         if values and len(values) != 2 * rank:
             raise popart_exception(
-                f"Padding vector ({name}) of length {len(values)} does not have 2 values for each spatial dimension "
-                f"{rank}"
+                f"Padding vector (length {len(values)}) does not have 2 values for each spatial dimension {rank}"
             )
     if len(kernel) != rank:
         return
+    found = []
     for d in range(rank):
         spread = (in_dilations[d] if in_dilations else 1) * (spatial[d] - 1) + 1
         padded = spread + (pads[d] + pads[d + rank] if pads else 0)
@@ -128,8 +130,6 @@ def check_parameters(
         size = (
             (-(-free // stride) if ceil else free // stride) + 1 + (out_pads[d] + out_pads[d + rank] if out_pads else 0)
         )
-        if size < 0:
-            raise popart_exception(
-                "Window parameter values combine to give invalid spatial output shape: "
-                f"dimension {d} of size {spatial[d]}, kernel {kernel[d]}, gives {size}"
-            )
+        found.append(size)
+    if min(found) < 0:
+        raise popart_exception(f"Window parameter values combine to give invalid spatial output shape: {listed(found)}")

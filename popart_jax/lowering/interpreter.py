@@ -15,7 +15,7 @@ import jax
 import onnx_ir as ir
 
 from ..errors import OpError, popart_exception, poplibs_exception
-from ..model.op_names import describe
+from ..model.op_names import describe, op_names
 from ..ops import symbols
 from ..ops.operator import Trait
 from ..ops.options import DEFAULTS, OperatorOptions
@@ -192,7 +192,7 @@ def run_step(step: Step, walk: Walk) -> None:
     except (popart_exception, poplibs_exception) as err:
         if isinstance(err, OpError) and walk.settings.popart:
             inputs = ["" if v is None else v.name or "" for v in node.inputs]
-            err.name(describe(node, _opset(step, walk)), inputs)
+            err.name(op_names(node, _opset(step, walk)), inputs)
         if not walk.settings.popart and (type(err) in (popart_exception, OpError) or step.lowering.fn is run_body):
             raise node_error(node, operands, str(err)) from err
         err.add_note(f"while lowering {described(node, operands)}")

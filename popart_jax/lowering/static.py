@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from .._compat.jax import Tracer
 from ..errors import NeedsConstantError, popart_exception
-from ..model.op_names import identifier
+from ..model.op_names import describe, identifier
 from ..ops.registry import Lowering, facts
 from .attributes import array
 from .bounds import HOW
@@ -123,11 +123,16 @@ def wants_constant(step: Step, position: int, walk: Walk) -> bool:
 
 def _popart_words(node: ir.Node, position: int, walk: Walk) -> str:
     """PopART's complaint about an input that is no constant."""
-    row, tensor = facts(node.op_type), node.inputs[position]
+    row, tensor, first = facts(node.op_type), node.inputs[position], node.inputs[0]
+    operand, opset = row.parameters.get(position, position), walk.settings.opsets.get("", 11)
     return row.not_constant.format(
-        op=identifier(node, walk.settings.opsets.get("", 11)),
-        operand=row.parameters.get(position, position),
+        op=identifier(node, opset),
+        Op=describe(node, opset),
+        name=node.name or "",
+        operand=operand,
+        aim="slicing direction" if operand == "steps" else "output shape",
         tensor=tensor.name if tensor else "",
+        first=first.name if first else "",
     )
 
 

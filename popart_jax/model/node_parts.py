@@ -15,11 +15,12 @@ Type = tuple[ir.DataType | None, tuple[int, ...] | None]
 
 @dataclass
 class NodeParts:
-    """Names of input tensors, attributes and number of outputs."""
+    """Names of input tensors, attributes, number of outputs, and the program's name for the node."""
 
     inputs: list[Any]
     attributes: dict[str, Any]
     outputs: int
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 import onnx_ir as ir
 from onnx import defs
@@ -16,14 +19,59 @@ def identifier(node: ir.Node, opset: int) -> str:
     return f"{domain}.{node.op_type}:{_version(domain, node.op_type, opset)}"
 
 
+def listed(values: Iterable[Any]) -> str:
+    """A shape or list as PopART prints it: ``[2 3]``."""
+    return f"[{' '.join(map(str, values))}]"
+
+
 def describe(node: ir.Node, opset: int) -> str:
-    """An op as messages name it: ``name (Op(domain.Type:version, inputs=[...], outputs=[...]))``."""
+    """An op as most messages name it, long: ``Op(name (domain.Type:version), inputs=[...], outputs=[...])``."""
+    return _long(node, _with_name(node, identifier(node, opset)))
+
+
+def op_names(node: ir.Node, opset: int) -> dict[str, str]:
+    """All ways in which PopART's messages name an op, by the placeholder of `OpError`.
+
+    Returns
+    -------
+    dict of str to str
+        ``opid``: `identifier`; ``op``, short: the op's number in its graph and `identifier`; ``Op``, long: `describe`;
+        ``New``: an op that is just being made from its node; ``name``: the node's name.
+    """
+    opid, name = identifier(node, opset), node.name or ""
+    return {
+        "opid": opid,
+        "op": f"{_number(node)} ({opid})",
+        "Op": describe(node, opset),
+        "New": _long(node, f"{name}[{opid}]"),
+        "name": name,
+    }
+
+
+def _with_name(node: ir.Node, opid: str) -> str:
+    return f"{node.name} ({opid})" if node.name else opid
+
+
+def _long(node: ir.Node, head: str) -> str:
     inputs = ", ".join(v.name or "" for v in node.inputs if v is not None)
     outputs = ", ".join(v.name or "" for v in node.outputs)
-    graphs = [a.value.name or "" for a in node.attributes.values() if a.type is ir.AttributeType.GRAPH]
-    inner = f"subgraphs=[{', '.join(graphs)}], " if graphs else ""
-    text = f"Op({identifier(node, opset)}, {inner}inputs=[{inputs}], outputs=[{outputs}])"
-    return f"{node.name} ({text})" if node.name else text
+    graphs = ", ".join(_subgraph(a.value) for a in node.attributes.values() if a.type is ir.AttributeType.GRAPH)
+    inner = f"subgraphs=[{graphs}], " if graphs else ""
+    return f"Op({head}, {inner}inputs=[{inputs}], outputs=[{outputs}])"
+
+
+def _subgraph(graph: ir.Graph) -> str:
+    inputs, outputs = (", ".join(v.name or "" for v in values) for values in (graph.inputs, graph.outputs))
+    return f"{graph.name or ''}({inputs}; {outputs})"
+
+
+def _number(node: ir.Node) -> int:
+    """Ops are numbered in the order of their nodes; constants are no ops."""
+    graph = node.graph
+    if graph is None:
+        return 0
+    before = itertools.takewhile(lambda other: other is not node, graph)
+    return sum(other.op_type != "Constant" for other in before)
 
 
 @cache

@@ -216,7 +216,8 @@ operator(
     inplace="ClipInplace",
     parameters={1: "min", 2: "max"},
     popxl=PopxlClass("ClipOp", version=6, runs=("", 6)),
-    not_constant="The tensor '{tensor}' is no constant, but clip currently only supports constant min/max parameters",
+    not_constant="Op {name}({op}), inputs=[{first}] currently only supports constant min/max parameters. "
+    "Input '{operand}' ({tensor}) has no data.",
 )
 
 

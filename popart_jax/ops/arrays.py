@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from .._compat.jax import Tracer
 from ..errors import popart_exception
+from ..model.op_names import listed as listed
 from .symbols import holds_symbols, is_symbol
 
 Array = jax.Array | np.ndarray
@@ -46,6 +47,11 @@ def dtype_name(x: Any) -> str:
         return str(getattr(x, "dtype", type(x).__name__))
 
 
+def info(x: Any) -> str:
+    """An array's type as PopART prints it: ``FLOAT   [2 3]``."""
+    return f"{dtype_name(x):<8}{listed(np.shape(x))}"
+
+
 def is_float(x: Any) -> bool:
     """Whether the type is real floating point, ml_dtypes included."""
     return jnp.issubdtype(x.dtype, jnp.floating)
@@ -56,8 +62,11 @@ def is_text(x: Any) -> bool:
     return isinstance(x, np.ndarray) and x.dtype.kind in "OUS" and not holds_symbols(x)
 
 
-def normal_axis(axis: int, rank: int, what: str = "axis") -> int:
-    """Axis counted from the front.
+AXIS = "Axis {} is out of acceptable range"
+
+
+def normal_axis(axis: int, rank: int, told: str = AXIS) -> int:
+    """Axis counted from the front; `told` begins the complaint, with `{}` for the axis.
 
     Raises
     ------
@@ -66,7 +75,7 @@ def normal_axis(axis: int, rank: int, what: str = "axis") -> int:
     """
     axis = int(axis)
     if not -rank <= axis < rank:
-        raise popart_exception(f"{what} {axis} is outside of acceptable range [{-rank}, {rank - 1}] of rank {rank}")
+        raise popart_exception(f"{told.format(axis)} [{-rank}, {rank - 1}]")
     return axis % rank if rank else 0
 
 

@@ -13,8 +13,9 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
-from ..errors import popart_exception
+from ..errors import OpError, popart_exception
 from . import kernels
+from .arrays import listed
 from .operator import EXPENSIVE, PER_SAMPLE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
 from .registry import lowers
 from .windows import Pads, Window, pairs, per_dim, split_padding, taps, window
@@ -62,18 +63,20 @@ def add_bias(y: jax.Array, bias: Any) -> jax.Array:
 
 def check_groups(channels: int, weights: jax.Array, group: int) -> None:
     if group < 1:
-        raise popart_exception(f"The group attribute ({group}) must be greater than zero.")
+        raise OpError("group attribute in {Op} must be greater than zero", "Conv")
     if weights.shape[1] * group != channels or weights.shape[0] % group:
-        raise popart_exception(
-            f"Invalid value for group ({group}): number of input channels ({channels}) / group ({group}) should be "
-            f"equal to the second dimension of the weights ({list(weights.shape)})."
-        )
+        raise OpError(
+            f"Invalid value for group ({group}) in {{Op}}. number of input channels ({channels}) / group ({group}) "
+            f"should be equal to the weight inputs second dimension ({weights.shape[1]})", "Conv",
+        )  # fmt: skip
 
 
 def check_kernel(kernel_shape: Sequence[int], w: jax.Array) -> None:
     if kernel_shape and tuple(kernel_shape) != w.shape[2:]:
-        given, inferred = list(kernel_shape), list(w.shape[2:])
-        raise popart_exception(f"kernel_shape {given} does not match inferred shape from weight input {inferred}")
+        given, inferred = listed(kernel_shape), listed(w.shape[2:])
+        raise OpError(
+            f"kernel_shape, {given}, does not match inferred shape from weight input '{{1}}', {inferred}", "Conv"
+        )
 
 
 operator(
@@ -149,13 +152,13 @@ def popart_padding(
     if not output_shape:
         return ("VALID" if auto_pad == "VALID" else "NOTSET"), ()
     if auto_pad == "VALID":
-        raise popart_exception("`VALID` type for auto_pad cannot be used when output_shape is given.")
+        raise popart_exception("`VALID` type for auto_pad cannot be used if the `output_shape` is also set")
     return ("SAME_LOWER" if auto_pad == "SAME_UPPER" else "SAME_UPPER"), output_shape
 
 
 def check_transposed(channels: int, expected: int, group: int) -> None:
     if group < 1:
-        raise popart_exception(f"The group attribute ({group}) must be greater than zero.")
+        raise OpError("group attribute in {Op} must be greater than zero", "ConvTranspose")
     if channels != expected:
         raise popart_exception(f"Unexpected number of channels in the input tensor: {channels}, not {expected}")
 

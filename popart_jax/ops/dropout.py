@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import popart_exception
+from ..errors import OpError
 from .operator import ELEMENTWISE, RANDOM, PopxlClass, gradient, operator
 from .registry import Context, Key, Static, Training, lowers
 
@@ -22,7 +22,9 @@ def check_ratio(ratio: float) -> float:
         Outside [0, 1).
     """
     if not 0 <= ratio < 1:
-        raise popart_exception(f"The ratio value {ratio} is not valid. Please use a value in the interval [0,1)")
+        raise OpError(
+            f"{{opid}} ratio value {ratio:g} is not valid. Please use a value in the interval [0,1)", "Dropout"
+        )
     return ratio
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import OpError, popart_exception
-from .arrays import Array, device_dtype, dtype_name, is_float, is_text, namespace
+from .arrays import Array, device_dtype, dtype_name, is_float, is_text, listed, namespace
 from .operator import (
     ELEMENTWISE,
     FOLDS,
@@ -213,15 +213,16 @@ def check_operands(op: str, *xs: Any) -> None:
     """
     if any(is_text(x) for x in xs):
         return
-    shapes = " and ".join(f"[{' '.join(map(str, np.shape(x)))}]" for x in xs)
+    shapes = " and ".join(listed(np.shape(x)) for x in xs)
     if len({device_dtype(x.dtype) for x in xs}) > 1:
         types = " and ".join(dtype_name(x) for x in xs)
-        raise OpError(f"np broadcasting failed on {{op}}, incompatible types {types} (shapes {shapes})", op)
+        word = "" if op == "Mul" else "Op "
+        raise OpError(f"np broadcasting failed on {word}{{op}}, incompatible types {types} (shapes {shapes})", op)
     try:
         broadcast_shapes(*(np.shape(x) for x in xs))
     except ValueError:
         frames = " and ".join(str(list(np.shape(x))) for x in xs)
-        raise OpError(f"np broadcasting failed on '{{op}}', frames {frames} are not aligned", op) from None
+        raise OpError(f"np broadcasting failed on 'Op {{op}}', frames {frames} are not aligned", op) from None
 
 
 def legacy_align(x: Array, y: Array, broadcast: int, axis: int | None) -> Array:
@@ -292,6 +293,21 @@ operator(
 )
 
 broadcasting("Mul", lambda x, y: namespace(x, y).multiply(x, y))
+
+
+@lowers("Mul", 7, popart=True)
+def popart_mul(x: Array, y: Array, /) -> Array:
+    """One element of FLOAT may scale a tensor of FLOAT16, which keeps its type; no other operator mixes types."""
+    x, y = _as_half(x, y), _as_half(y, x)
+    check_operands("Mul", x, y)
+    return namespace(x, y).multiply(x, y)
+
+
+def _as_half(factor: Array, other: Array) -> Array:
+    single = factor.dtype == np.float32 and np.size(factor) == 1
+    return factor.astype(np.float16) if single and other.dtype == np.float16 else factor
+
+
 operator(
     "Div",
     ELEMENTWISE | FOLDS | ROUNDS,
@@ -303,6 +319,33 @@ operator(
 )
 
 broadcasting("Div", divide)
+
+
+@two_way
+def _popart_power(x: Array, y: Array) -> Array:
+    return jnp.power(x, y)
+
+
+def _power_slopes(x: Array, y: Array) -> tuple[Array, Array]:
+    """0 for the base where the exponent is 0, and for the exponent where the base is 0 and the exponent is not less."""
+    no_x, no_y = y == 0, (x == 0) & (y >= 0)
+    one = jnp.ones_like(x)
+    to_x = y * jnp.power(jnp.where(no_x, one, x), y - 1)
+    to_y = jnp.power(x, y) * jnp.log(jnp.where(no_y, one, x))
+    return jnp.where(no_x, jnp.zeros_like(x), to_x), jnp.where(no_y, jnp.zeros_like(x), to_y)
+
+
+def _power_back(saved: tuple[Array, Array], g: Array) -> tuple[Array, ...]:
+    still = g == 0
+    return tuple(jnp.where(still, jnp.zeros_like(g), g * slope) for slope in _power_slopes(*saved))
+
+
+def _power_push(saved: tuple[Array, Array], tangents: tuple[Array, Array]) -> Array:
+    pairs = zip(tangents, _power_slopes(*saved), strict=True)
+    return sum(jnp.where(t == 0, jnp.zeros_like(t), t * slope) for t, slope in pairs)  # pyright: ignore[reportReturnType]
+
+
+_popart_power.defvjp(lambda x, y: (_popart_power(x, y), (x, y)), _power_back, _power_push)
 
 
 def power(x: Array, y: Array) -> Array:
@@ -337,9 +380,10 @@ def pow_(x: Array, y: Array, /) -> Array:
 
 @lowers("Pow", 7, popart=True)
 def popart_pow(x: Array, y: Array, /) -> Array:
-    """Types never differ."""
+    """Types never differ; slopes are 0 at bases and exponents of 0."""
     check_operands("Pow", x, y)
-    return power(x, y)
+    known = isinstance(y, np.ndarray)
+    return power(x, y) if known or not is_float(x) else _popart_power(*jnp.broadcast_arrays(x, y))
 
 
 @lowers("Pow", 1)

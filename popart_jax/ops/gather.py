@@ -50,9 +50,10 @@ def popart_gather(data: Array, indices: Array, /, *, axis: int = 0) -> Array:
 
 
 def _gather_axis(data: Array, axis: int) -> int:
-    if not -np.ndim(data) <= axis < np.ndim(data):
-        raise popart_exception(f"Gather axis {axis} is outside the acceptable range of rank {np.ndim(data)}")
-    return normal_axis(axis, np.ndim(data))
+    rank = np.ndim(data)
+    if not -rank <= axis < rank:
+        raise popart_exception(f"GatherOp::setup axis = {axis} is outside the acceptable range [{-rank}, {rank - 1}]")
+    return normal_axis(axis, rank)
 
 
 operator("GatherElements", MOVES_DATA, ranks="data 1+ indices =data updates =data")
@@ -168,7 +169,10 @@ def scatter(data: Array, indices: Array, updates: Array, /, *, axis: int = 0) ->
 @lowers("Scatter", 9, popart=True)
 @lowers("ScatterElements", 11, popart=True)
 def popart_scatter(data: Array, indices: Array, updates: Array, /, *, axis: int = 0) -> Array:
-    """Negative indices are out of range like those past the end, and dropped."""
+    """Negative indices are out of range like those past the end, and dropped; updates are cropped to their shape."""
+    if not indices.ndim == updates.ndim == data.ndim:
+        raise popart_exception("Partial broadcasting of indices is not currently supported.")
+    updates = updates[tuple(slice(n) for n in indices.shape)]
     inside = jnp.where(indices < 0, data.shape[normal_axis(axis, data.ndim)], indices)
     return scatter_elements(data, inside, updates, axis=axis)
 

@@ -10,10 +10,10 @@ import numpy as np
 from jax import lax
 
 from .._compat.jax import Tracer
-from ..errors import popart_exception
-from .arrays import Array, device_dtype, dtype_name, namespace, normal_axes, normal_axis
+from ..errors import OpError, popart_exception
+from .arrays import Array, device_dtype, listed, namespace, normal_axes, normal_axis
 from .moving import moves_texts
-from .operator import FOLDS, MOVES_DATA, VIEW_CHANGE, PopxlClass, gradient, operator
+from .operator import FOLDS, MOVES_DATA, NEEDS_VALUE, VIEW_CHANGE, PopxlClass, gradient, operator
 from .options import DEFAULTS
 from .registry import Options, OutputCount, Static, lowers
 from .symbols import as_size, clamped, is_symbol
@@ -31,20 +31,18 @@ operator(
 @lowers("Concat", 4)
 def concat(*xs: Array, axis: int) -> Array:
     if len({device_dtype(x.dtype) for x in xs}) > 1:
-        raise popart_exception(
-            f"All input tensor types to a concat operation must be equal, got {[dtype_name(x) for x in xs]}"
-        )
-    along = normal_axis(axis, np.ndim(xs[0]), "Concat axis")
+        raise OpError("All input tensor types to a concat operation must be equal. This is for op {Op}", "Concat")
+    along = normal_axis(axis, np.ndim(xs[0]), "Attribute 'axis' of ConcatOp, {}, is outside of acceptable range")
     first = np.shape(xs[0])
     for i, x in enumerate(xs):
         if np.ndim(x) != len(first):
             raise popart_exception(
-                f"Input {i} to concat does not have matching output rank {len(first)}: {list(np.shape(x))}"
+                f"Input {i} of {len(xs)} to concat does not have matching output rank. Input {i} has rank {np.ndim(x)} "
+                f"({listed(np.shape(x))}) while the output has rank {len(first)} ({listed(first)}).Concat axis {axis}."
             )
         if [d for j, d in enumerate(np.shape(x)) if j != along] != [d for j, d in enumerate(first) if j != along]:
-            raise popart_exception(
-                f"Input {i} to concat does not have matching shape: {list(np.shape(x))} against {list(first)}"
-            )
+            shapes = " ".join(listed(np.shape(each)) for each in xs)
+            raise popart_exception(f"Input {i} to concat does not have matching shape. {shapes}")
     return namespace(*xs).concatenate(xs, along)
 
 
@@ -55,21 +53,25 @@ def concat_1(*xs: Array, axis: int = 1) -> Array:
 
 def split_at(x: Array, sizes: Sequence[int] | None, parts: int, axis: int, even: bool = True) -> tuple[Array, ...]:
     """Consecutive pieces of `x`; without sizes equal parts, the last one smaller if that is allowed (not `even`)."""
-    along = normal_axis(axis, x.ndim, f"Split axis {axis} is out of range: axis")
+    op = "Split"
+    if axis >= x.ndim:
+        raise popart_exception(f"Axis {axis} is out of range for tensor with {x.ndim} dims")
+    if axis < -x.ndim:
+        raise OpError(f"Split op input tensor {{0}}, rank {x.ndim}, axis {axis} is out of range", op)
+    along = axis % x.ndim
     size = x.shape[along]
     if sizes is None:
         if even and size % parts:
-            raise popart_exception(
-                f"Split: dimension of size {size} may not be split into equally sized parts ({parts})"
+            shape = listed(x.shape)
+            raise OpError(
+                f"Tensor {{0}} ({shape}) may not be split into equally sized parts along axis {axis}", "Split"
             )
         chunk = -(-size // parts)
         sizes = [chunk] * (parts - 1) + [size - chunk * (parts - 1)]
     if len(sizes) != parts:
-        raise popart_exception(
-            f"Number of outputs does not match number of requested splits: {parts} and {list(sizes)}"
-        )
+        raise popart_exception("Number of outputs does not match number of requested splits")
     if sum(sizes) != size or min(sizes) < 0:
-        raise popart_exception(f"Split: sizes {list(sizes)} are invalid for dimension of size {size}")
+        raise popart_exception(f"splits {sum(sizes)} invalid for dimension of size {size}")
     ends = np.cumsum(sizes).tolist()
     index = [slice(None)] * x.ndim
     pieces = []
@@ -133,7 +135,7 @@ operator(
     ranks="starts 1 ends 1 axes 1 steps 1",
     parameters={1: "starts", 2: "ends", 3: "axes", 4: "steps"},
     popxl=PopxlClass("SliceOp", version=11, runs=("ai.graphcore", 1)),
-    not_constant="Need the value of the {op} input '{operand}'",
+    not_constant=NEEDS_VALUE,
 )
 
 

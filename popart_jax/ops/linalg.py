@@ -7,7 +7,7 @@ import numpy as np
 
 from ..errors import OpError, popart_exception
 from ..model.dtypes import element_type
-from .arrays import Array, device_dtype, dtype_name
+from .arrays import Array, device_dtype, dtype_name, listed
 from .elementwise import legacy_align
 from .operator import EXPENSIVE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
 from .registry import NodeRef, direct, lowers
@@ -18,7 +18,7 @@ direct({"Det": jnp.linalg.det}, 11)
 
 def _promoted(shape: tuple[int, ...], left: bool) -> str:
     full = shape if len(shape) > 1 else ((1, *shape) if left else (*shape, 1))
-    return f"[{' '.join(map(str, full))}]"
+    return listed(full)
 
 
 operator(
@@ -49,10 +49,10 @@ def matmul(x: Array, y: Array, dtype: np.dtype | None = None) -> Array:
         raise popart_exception(f"MatMul takes operands of one type, not {dtype_name(x)} and {dtype_name(y)}; cast one.")
     for i, (operand, side) in enumerate(((x, "lhs"), (y, "rhs"))):
         if np.ndim(operand) == 0:
-            raise OpError(f"{{op}} doesn't support scalar tensor {{{i}}} as the {side} input", "MatMul")
+            raise OpError(f"{{Op}} doesn't support scalar tensor {{{i}}} as the {side} input", "MatMul")
     if x.shape[-1] != y.shape[-2 if y.ndim > 1 else 0]:
         raise OpError(
-            f"{{op}} contracting dimensions unequal: lhs '{{0}}' {_promoted(x.shape, True)}, rhs '{{1}}' "
+            f"{{Op}} contracting dimensions unequal: lhs '{{0}}' {_promoted(x.shape, True)}, rhs '{{1}}' "
             f"{_promoted(y.shape, False)}",
             "MatMul",
         )

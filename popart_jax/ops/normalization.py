@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception
-from .arrays import normal_axes, normal_axis, onnx_dtype, wide
+from .arrays import listed, normal_axes, normal_axis, onnx_dtype, wide
 from .gradients import refuse_gradient
 from .operator import EXPENSIVE, NORM, PER_SAMPLE, ROUNDS, PopxlClass, gradient, operator
 from .pooling import lp_norm
@@ -60,11 +60,12 @@ def per_channel(x: Any, rank: int) -> jax.Array:
 
 def check_statistics(x: jax.Array, named: dict[str, Any], shape: tuple[int, ...]) -> None:
     """Raise when a batch norm parameter has not the features' shape."""
+    matched = "dimension 1" if len(shape) == 1 else "all but the first dimension"
     for name, value in named.items():
         if np.shape(value) != shape:
             raise popart_exception(
-                f"expected shape of batch norm input tensor {name} to be {list(shape)}, not {list(np.shape(value))} "
-                f"(data are {list(x.shape)})"
+                f"expected shape of batch norm input tensor {name} ({listed(np.shape(value))}) to be {listed(shape)} "
+                f"to match {matched} of X ({listed(x.shape)})"
             )
 
 
@@ -133,7 +134,7 @@ def popart_batch_norm(
 ):  # fmt: skip
     """Data of at least three dimensions; the form with given statistics has no gradient in training."""
     if x.ndim < 3:
-        raise popart_exception(f"batch norm requires X to have a rank >= 3, got {list(x.shape)}")
+        raise popart_exception(f"batch norm requires X to have a rank >= 3.  x has rank {x.ndim}")
     fixed = is_test or n_outputs < 2
     results = batch_norm(
         x, scale, bias, mean, var, epsilon=epsilon, momentum=momentum, spatial=spatial, is_test=is_test,

@@ -14,7 +14,7 @@ from jax import lax
 
 from ..errors import popart_exception
 from . import kernels
-from .arrays import device_dtype, is_float, wide, wrap_indices
+from .arrays import device_dtype, is_float, listed, wide, wrap_indices
 from .operator import PER_SAMPLE, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
 from .registry import OutputCount, Static, lowers
 from .two_way import two_way
@@ -204,7 +204,9 @@ def popart_max_pool(x, /, *, dilations=(), storage_order=0, **rest):
     if storage_order:
         raise popart_exception("storage_order != 0, not supported")
     if any(d != 1 for d in dilations):
-        raise popart_exception("Dilations of value other than 1 are currently not supported.")
+        raise popart_exception(
+            f"MaxPool has dilations {listed(dilations)}. Dilations of value other than 1 are currently not supported."
+        )
     return max_pool(x, **rest)
 
 

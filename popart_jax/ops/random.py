@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
 
-from ..errors import popart_exception
+from ..errors import OpError, popart_exception
 from .arrays import Array, device_dtype, dtype_name
 from .operator import RANDOM, REFUSES_GRADIENT, PopxlClass, operator
 from .registry import Key, lowers
@@ -83,9 +83,9 @@ def _popart_rule(op: str, draw: Callable[..., Array]) -> None:
 
     def drawn(*like: Array, seed: float | None = None, **rest: Any) -> Array:
         if seed is not None:
-            raise popart_exception("Optional seed attribute is not supported. Use session::setRandomSeed instead.")
+            raise OpError("{opid}: Optional seed attribute is not supported. Use session::setRandomSeed instead.", op)
         if "dtype" not in rest and any(x.dtype not in (np.float32, np.float16) for x in like):
-            raise popart_exception(f"Unsupported data type requested: {dtype_name(like[0])}")
+            raise OpError(f"{{opid}} : Unsupported data type requested: {dtype_name(like[0])}", op)
         if rest.get("dtype") == ir.DataType.DOUBLE:
             raise popart_exception("The data type DOUBLE is not supported in Poplar")
         if any(jnp.issubdtype(x.dtype, jnp.floating) for x in like):

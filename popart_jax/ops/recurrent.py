@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ..errors import popart_exception
+from ..errors import OpError, popart_exception
 from .lstm_scan import lstm_scan
 from .operator import EXPENSIVE, RECURRENT, ROUNDS, gradient, operator
 from .registry import lowers
@@ -227,9 +227,10 @@ def _functions(names, default: Sequence[str], dirs: int, alphas, betas) -> list[
 
 def _check_hidden(hidden_size: int | None, r: Any) -> None:
     if hidden_size is not None and hidden_size != r.shape[2]:
-        raise popart_exception(
-            f"hidden_size {hidden_size} does not match hidden size calculated from recurrenceWeights ({r.shape[2]})"
-        )
+        raise OpError(
+            f"hidden_size attribute passed to {{Op}} ({hidden_size}) does not match hidden size calculated from "
+            f"recurrenceWeights tensor ({r.shape[2]}).", "RNN",
+        )  # fmt: skip
 
 
 def _halves(bias: Any, d: int) -> tuple[Any, Any]:
@@ -312,9 +313,11 @@ def _popart_lstm_names(names: Sequence[str]) -> list[str]:
     """PopART's list: recurrent, cell, output; entries left out keep their default."""
     _check_popart_names(names)
     if len(names) > 3:
-        raise popart_exception("Too many activations")
+        raise popart_exception(
+            f"Too many activations ({len(names)}) specified. Number of activations should be 1 or 3."
+        )
     if len(names) == 3 and names[1] != names[2]:
-        raise popart_exception("activations must be the same for output and forget gates")
+        raise popart_exception("LSTM activations must be the same for output and forget gates.")
     return [*names, *("Sigmoid", "Tanh", "Tanh")[len(names) :]]
 
 
@@ -327,14 +330,14 @@ def _reject_popart_lstm(direction, input_forget, clip, alpha, beta, peepholes) -
         if value:
             raise popart_exception(f"LSTMOp attribute `{name}' is not supported")
     if peepholes is not None:
-        raise popart_exception("LSTMOp does not support peephole connections")
+        raise popart_exception("Popart does not support peephole connections")
 
 
 def _check_lengths(lengths: Any, batch: int) -> None:
     if lengths is not None and lengths.ndim != 1:
-        raise popart_exception(f"Invalid rank for sequence length tensor: {lengths.ndim}, expected 1")
+        raise popart_exception(f"Invalid rank for sequence length tensor : {lengths.ndim} != 1")
     if lengths is not None and lengths.shape[0] != batch:
-        raise popart_exception(f"Incorrect sequence len shape: [{lengths.shape[0]}], expected [{batch}]")
+        raise popart_exception(f"Incorrect sequence len shape : [{lengths.shape[0]}] != [{batch}]")
 
 
 operator(
@@ -377,7 +380,7 @@ def popart_gru(
     for name in [n for n, value in given.items() if value]:
         raise popart_exception(f"GRUOp attribute `{name}' is not supported")
     if direction == "bidirectional":
-        raise popart_exception("Bidirectional GRU has not yet been implemented")
+        raise OpError("Bidirectional GRU has not yet been implemented. This is for Op {Op}", "GRU")
     if direction == "backward":
         x, direction = jnp.flip(x, 0), "forward"
     return gru(x, w, r, b, None, initial_h, direction=direction, **rest)
@@ -409,12 +412,17 @@ def rnn(
 
 @lowers("RNN", 1, popart=True, refuses=True, like=rnn)
 def popart_rnn(
-    x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), direction="forward", **rest
+    x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), activation_beta=(),
+    clip=None, direction="forward", **rest
 ):  # fmt: skip
     """Sequence lengths are not looked at; forward only."""
-    if direction != "forward":
-        raise popart_exception("RNNOp only supports `forward' direction")
     if len(activations) > 1:
-        raise popart_exception("RNNOp only supports 1 activation")
-    _check_popart_names(activations)
+        raise OpError(f"{{New}} only supports 1 activation, {len(activations)} were specified", "RNN")
+    for name in set(activations) - _POPART_ACTIVATIONS:
+        raise OpError(f"Activation type '{name}' is not supported for {{New}}", "RNN")
+    given = {"activation_alpha": activation_alpha, "activation_beta": activation_beta, "clip": clip}
+    for name in [n for n, value in given.items() if value is not None and value != ()]:
+        raise OpError(f"Attribute `{name}' of {{New}} is not supported", "RNN")
+    if direction != "forward":
+        raise OpError("{New} only supports `forward' direction", "RNN")
     return rnn(x, w, r, b, None, initial_h, activations=activations, **rest)

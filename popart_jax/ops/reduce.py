@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..errors import popart_exception
-from .arrays import Array, as_index, first_extreme, is_float, normal_axes, normal_axis, one_element, wide
+from ..errors import OpError, popart_exception
+from .arrays import Array, as_index, first_extreme, is_float, normal_axes, normal_axis, wide
+from .elementwise import absolute
 from .operator import FOLDS, INDEX_RESULT, ROUNDS, WIDE_RESULT, PopxlClass, Trait, gradient, operator
 from .registry import Static, lowers
 
@@ -123,7 +124,7 @@ _REDUCTIONS: dict[str, Callable[[Array, Axes], Array]] = {
     "ReduceProd": lambda x, axes: jnp.prod(x, axes, keepdims=True, dtype=x.dtype),
     "ReduceMax": lambda x, axes: extremum_over(_reduce_max, x, axes),
     "ReduceMin": lambda x, axes: extremum_over(_reduce_min, x, axes),
-    "ReduceL1": lambda x, axes: _sum(jnp.abs(x), axes),
+    "ReduceL1": lambda x, axes: _sum(absolute(x), axes),
     "ReduceL2": _l2,
     "ReduceSumSquare": lambda x, axes: _sum(x * x, axes),
     "ReduceLogSum": lambda x, axes: in_float(jnp.log, _sum(x, axes)),
@@ -147,12 +148,14 @@ def _register(
 
     def over(x: Array, axes: Sequence[int] | None, keepdims: int) -> Array:
         x = jnp.asarray(x)
+        if x.ndim == 0 and axes is not None and np.size(axes):
+            raise OpError("Reduce input rank must be greater than 0, invalid Reduce {op}.", op)
         found = tuple(range(x.ndim)) if axes is None else normal_axes(axes, x.ndim)
         kept = accumulated(x, found)
         return kept if keepdims else lax.squeeze(kept, found)
 
     def with_attribute(x: Array, /, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Array:
-        return over(x, axes or None, keepdims)
+        return over(x, axes if popart else axes or None, keepdims)  # PopART reduces over no axis of an empty list
 
     def with_input(x: Array, axes: Static = None, /, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
         given = None if axes is None or np.size(axes) == 0 else axes
@@ -163,16 +166,22 @@ def _register(
 
 
 for _op, _rule in _REDUCTIONS.items():
-    _register(_op, _rule, 13 if _op == "ReduceSum" else 18)
-_register("ReduceL2", _popart_l2, 18, popart=True)
+    _since = 13 if _op == "ReduceSum" else 18
+    _register(_op, _rule, _since)
+    _register(_op, _popart_l2 if _op == "ReduceL2" else _rule, _since, popart=True)
 
 
 def _arg(op: str, largest: bool) -> None:
     def arg(x: Array, /, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
         x = jnp.asarray(x)
         if x.ndim == 0:
-            raise popart_exception(f"{op} input rank must be greater than 0")
-        along = normal_axis(axis, x.ndim, f"Cannot compute ArgExtremaOp on axis: {op} axis")
+            raise OpError("ArgExtremaOp input rank must be greater than 0, invalid ArgExtremaOp {op}.", op)
+        if axis >= x.ndim:
+            raise OpError(
+                f"Cannot compute ArgExtremaOp on axis {axis} when input rank is {x.ndim}, invalid ArgExtremaOp {{op}}.",
+                op,
+            )
+        along = normal_axis(axis, x.ndim)
         found = first_extreme(lax.rev(x, (along,)) if select_last_index else x, along, largest)
         found = jnp.expand_dims(found, along) if keepdims else found
         return as_index(x.shape[along] - 1 - found if select_last_index else found)
@@ -207,8 +216,11 @@ _arg("ArgMin", False)
 def _cumulative(op: str, since: int, run: Callable[..., Any], neutral: int) -> None:
     def cumulative(x: Array, axis: Static, /, *, exclusive: int = 0, reverse: int = 0) -> Array:
         if exclusive not in (0, 1) or reverse not in (0, 1):
-            raise popart_exception(f"{op}: exclusive and reverse attributes must be 0 or 1")
-        along = normal_axis(one_element(axis, f"{op} 'axis' tensor"), x.ndim)
+            name = "reverse" if exclusive in (0, 1) else "exclusive"
+            raise popart_exception(f"{op} op, '{name}' attributes must be 0 or 1.")
+        if np.size(axis) != 1:
+            raise popart_exception(f"{op} op, 'axis' tensor must have one element.")
+        along = normal_axis(np.asarray(axis).item(), x.ndim)
         out = run(x, along, reverse=bool(reverse))
         if not exclusive:
             return out
@@ -225,7 +237,7 @@ operator(
     gradients=[gradient("CumSumGrad", "g x0")],
     batch="along axis",
     popxl=PopxlClass("CumSumOp", version=11),
-    not_constant="The tensor '{tensor}' does not have data",
+    not_constant="For CumSum op {Op}, the axis tensor {tensor} does not have data.",
 )
 
 _cumulative("CumSum", 11, lax.cumsum, 0)

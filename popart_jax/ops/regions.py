@@ -113,7 +113,7 @@ def popart_roi_align(
     """Always averages, clamps coordinates below the data, and gives the regions no gradient."""
     for name, value, rank in (("data", x, 4), ("rois", rois, 2), ("batch_index", batch_indices, 1)):
         if value.ndim != rank:
-            raise popart_exception(f"The size of input {name} must be {rank}, not {value.ndim}.")
+            raise popart_exception(f"The size of input {name} must be {rank}")
     if sampling_ratio < 1:
         raise poplibs_exception("samplingRatio must be greater than 0")
     sizes, batch = (output_height, output_width), jnp.asarray(batch_indices)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import popart_exception
+from ..errors import OpError, popart_exception
 from .gradients import gradient_of, refuse_gradient
 from .operator import PER_SAMPLE, ROUNDS, PopxlClass, gradient, operator
 from .registry import Static, Training, lowers
@@ -156,19 +156,29 @@ def _plan(shape, scales, sizes, axes, roi, policy) -> list[Axis]:
         Neither or both of scales and sizes, or a list of wrong length.
     """
     axes = [a % len(shape) for a in axes] if axes else list(range(len(shape)))
+    empty = scales is not None and sizes is not None
     scales, sizes = (None if v is None or np.size(v) == 0 else np.asarray(v) for v in (scales, sizes))
     if scales is not None and sizes is not None:
-        raise popart_exception("Resize: Only one of these tensors should be present: scales or sizes.")
+        raise popart_exception(
+            "Resize op has inputs for `sizes` and `scales`. Only one of these tensors should be present. If `sizes` is "
+            "needed, please pass an empty string as the name of `scales` in the input list ( resize([X, roi, '', "
+            "sizes]) ). If the proto is not generated from the PopART Builder, please confirm that only one of the two "
+            "tensors shall have data."
+        )
     given = sizes if scales is None else scales
     if given is not None and not (np.asarray(given) > 0).all():
         what = "sizes" if scales is None else "scales"
         raise popart_exception(f"Resize: {what} are greater than zero, got {np.asarray(given).tolist()}.")
     if given is None:
-        raise popart_exception("Resize has no input for `size` or `scales`, or none of them have data.")
+        if empty:
+            raise popart_exception("Resize op has  inputs for `sizes` and `scales`,but none of them have data.")
+        raise popart_exception(
+            "Resize op has no input for `size` or `scales`. One of these tensors needs to be present."
+        )
     if len(given) != len(axes):
         raise popart_exception(
-            f"Resize: the length {len(given)} of scales or sizes must match the number of dimensions of the input, "
-            f"{len(axes)}."
+            f"The number of dimensions of the resize op scales ({len(given)}) must match the number of dimensions of "
+            f"the input ({len(axes)})"
         )
     if sizes is not None:
         factors = [
@@ -203,11 +213,13 @@ def _popart(x: jax.Array, axes: Sequence[Axis], rule: Rule, training: bool) -> j
     for what, name, known in (("mode", rule.mode, _MODES), ("nearest mode", rule.nearest, _NEAREST),
                               ("coordinate transformation mode", rule.coordinates, _COORDINATES)):  # fmt: skip
         if name not in known:
-            raise popart_exception(f"Unrecognised resize {what} {name}; PopART has {', '.join(known)}.")
+            raise popart_exception(f"Unrecognised resize {what} {name}")
     if rule.exclude_outside:
-        raise popart_exception("Resize: Unsupported value for exclude_outside, only 0 is supported.")
+        raise OpError(
+            "{opid}: Unsupported value '1' for attribute 'exclude_outside'. Acceptable values are [0]", "Resize"
+        )
     if rule.coordinates == "tf_crop_and_resize":
-        raise popart_exception("Resize: coordinate transformation mode tf_crop_and_resize is not supported.")
+        raise popart_exception("Unsupported coordinate transformation mode")
     y = interpolate(x, axes, rule)
     if not training or not jnp.issubdtype(x.dtype, jnp.floating):
         return y
@@ -266,7 +278,9 @@ def popart_resize(
 ):  # fmt: skip
     """The cubic coefficient is fixed."""
     if sizes is not None and np.size(sizes) not in (0, x.ndim):
-        raise popart_exception(f"Resize: the length {np.size(sizes)} of sizes does not match the rank of {x.shape}")
+        raise popart_exception(
+            f"ResizeOp, length of sizes ({np.size(sizes)}) does not match the rank of input shape ({x.ndim})"
+        )
     where = _plan(x.shape, scales, sizes, axes, None, keep_aspect_ratio_policy)
     smooth = (bool(exclude_outside), bool(antialias))
     rule = Rule(_mode(mode), coordinate_transformation_mode, nearest_mode, CUBIC, *smooth)
@@ -283,7 +297,7 @@ operator(
     ranks="scales 1",
     parameters={1: "scales"},
     removed_by="UpsampleToResize",
-    not_constant="The tensor '{tensor}' Scales tensor has no data",
+    not_constant="Scales tensor has no data",
 )
 
 

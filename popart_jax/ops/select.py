@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..errors import popart_exception
+from ..errors import OpError, popart_exception
 from .arrays import Array, as_index, is_text, namespace, normal_axis, one_element
 from .elementwise import check_operands
 from .operator import ELEMENTWISE, INDEX_RESULT, WIDE_RESULT, PopxlClass, gradient, operator
@@ -34,7 +34,7 @@ operator(
     gradients=[gradient("OneHotGrad", "g x0", of=2)],
     ranks="values 1",
     popxl=PopxlClass("OnehotOp", version=9, runs=("", 11)),
-    not_constant="The tensor '{tensor}' does not have data",
+    not_constant="The depth Tensor `{tensor}' does not have data",
 )
 
 
@@ -53,7 +53,7 @@ def popart_one_hot(indices: Array, depth: Static, values: Array, /, *, axis: int
 def _hot_rows(indices: Array, depth: Any, values: Array, axis: int, *, counts_back: bool) -> Array:
     """Where `counts_back`, negative indices count from the end."""
     if np.size(depth) != 1:
-        raise popart_exception(f"The depth tensor should be rank 0 in OneHot, got shape {list(np.shape(depth))}")
+        raise popart_exception("The depth tensor should be rank 0 in OneHot")
     size, along = int(np.asarray(depth).item()), normal_axis(axis, np.ndim(indices) + 1)
     if size < 0:
         raise popart_exception(f"OneHot: depth must not be negative, got {size}")
@@ -79,6 +79,7 @@ operator(
     ranks="K 1",
     parameters={1: "K"},
     popxl=PopxlClass("TopKOp"),
+    not_constant="The tensor `{tensor}` does not have data",
 )
 
 
@@ -87,10 +88,14 @@ def top_k(x: Array, k: Static, /, *, axis: int = -1, largest: int = 1, sorted: i
     """Always sorted, ties in order of the index."""
     count = int(one_element(k, "TopK: k"))
     if x.ndim == 0:
-        raise popart_exception("TopK input rank must be greater than 0")
-    along = normal_axis(axis, x.ndim)
-    if not 0 <= count <= x.shape[along]:
-        raise popart_exception(f"Cannot take top-{count} of dimension {along} with size {x.shape[along]}")
+        raise OpError("BaseSortOp input rank must be greater than 0, invalid BaseSortOp {op}.", "TopK")
+    if not -x.ndim <= axis < x.ndim:
+        raise OpError(
+            f"Cannot compute BaseSortOp on axis {axis} when input rank is {x.ndim}, invalid BaseSortOp {{op}}.", "TopK"
+        )
+    along = axis % x.ndim
+    if not 0 <= count <= x.shape[along]:  # PopART names the axis, not its size
+        raise OpError(f"Cannot take top-{count} on dim of size {along}, invalid Op {{op}}", "TopK")
     last = jnp.moveaxis(jnp.asarray(x), along, -1)
     if largest and not _is_unsigned(last):
         values, index = lax.top_k(last, count)

@@ -9,10 +9,21 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import popart_exception
-from .arrays import Array, dtype_name, namespace, normal_axes, normal_axis
+from ..errors import OpError, popart_exception
+from .arrays import Array, dtype_name, listed, namespace, normal_axes, normal_axis
 from .moving import moves_texts
-from .operator import FOLDS, MOVES_DATA, PER_SAMPLE, ROUNDS, VIEW_CHANGE, WIDE_RESULT, PopxlClass, gradient, operator
+from .operator import (
+    FOLDS,
+    MOVES_DATA,
+    NEEDS_VALUE,
+    PER_SAMPLE,
+    ROUNDS,
+    VIEW_CHANGE,
+    WIDE_RESULT,
+    PopxlClass,
+    gradient,
+    operator,
+)
 from .registry import Static, lowers
 from .symbols import as_size, as_sizes, broadcast_shapes, is_symbol
 
@@ -37,6 +48,15 @@ def size(x: Any, /) -> np.ndarray:
     return as_sizes([math.prod(np.shape(x))]).reshape(())
 
 
+def unequal_sizes(old: Sequence[int], new: Sequence[int]) -> str:
+    """What PopART says of a Reshape to another number of elements."""
+    return (
+        f"Failure in ReshapeOp from {listed(old)} to {listed(new)}. The number of elements of the input is "
+        f"{math.prod(old)}, while the number of elements of the output is {math.prod(new)}. The number of elements "
+        "cannot change for a ReshapeOp"
+    )
+
+
 def target_shape(old: Sequence[int], wanted: Sequence[int], allowzero: bool) -> list[int]:
     """Shape that a Reshape yields: 0 copies a dimension, one -1 is inferred.
 
@@ -46,25 +66,29 @@ def target_shape(old: Sequence[int], wanted: Sequence[int], allowzero: bool) -> 
         The shape does not fit the number of elements.
     """
     wanted = [as_size(d) for d in wanted]
-    told = f"from {list(old)} to {wanted}"
-    if sum(d == -1 for d in wanted) > 1:
-        raise popart_exception(f"Reshape {told}: can only use -1 to specify one unknown dimension")
-    if any(d < -1 for d in wanted):
-        raise popart_exception(f"Reshape {told}: a dimension cannot be smaller than -1")
+    for d in wanted:
+        if d < -1:
+            raise popart_exception(f"Dimension, {d}, of new shape for Reshape cannot be smaller than -1.")
+    if wanted.count(-1) > 1:
+        raise popart_exception("shape input to ReshapeOp can only use -1 to specify one unknown dimension")
     if any(d == 0 and i >= len(old) for i, d in enumerate(wanted)) and not allowzero:
-        raise popart_exception(f"Reshape {told}: 0 copies a dimension that the input does not have")
+        raise popart_exception(
+            f"Reshape from {listed(old)} to {listed(wanted)}: 0 copies a dimension that is not there"
+        )
     new = [old[i] if d == 0 and not allowzero else d for i, d in enumerate(wanted)]
     if any(map(is_symbol, (*old, *new))):
         if -1 not in new and math.prod(old) != math.prod(new):
-            raise popart_exception(f"Reshape {told}: the number of elements is not the same for all sizes")
+            raise popart_exception(
+                f"Reshape from {listed(old)} to {listed(new)}: the number of elements is not the same for all sizes"
+            )
         return new  # what -1 is, JAX finds out
     count, known = math.prod(old), math.prod(d for d in new if d != -1)
     if -1 in new:
         if known == 0 or count % known:
-            raise popart_exception(f"Reshape {told}: Incompatible inferred dimension")
+            raise popart_exception("Incompatible inferred dimension, not whole number.")
         new[new.index(-1)] = count // known
     elif count != known:
-        raise popart_exception(f"Reshape {told}: The number of elements cannot change for a ReshapeOp")
+        raise popart_exception(unequal_sizes(old, new))
     return new
 
 
@@ -77,7 +101,7 @@ operator(
     ranks="shape 1",
     parameters={1: "shape"},
     popxl=PopxlClass("ReshapeOp", version=5, runs=("", 1)),
-    not_constant="Need the value of the {op} input '{operand}'",
+    not_constant=NEEDS_VALUE,
 )
 
 
@@ -108,7 +132,7 @@ operator(
 @lowers("Flatten", 1)
 def flatten(x: Array, /, *, axis: int = 1) -> Array:
     if not -x.ndim <= axis <= x.ndim:
-        raise popart_exception(f"Flatten: invalid axis {axis} for rank {x.ndim}")
+        raise popart_exception(f"invalid axis {axis} in flattenOpFactory")
     split = axis if axis >= 0 else axis + x.ndim
     return x.reshape(math.prod(x.shape[:split]), math.prod(x.shape[split:]))
 
@@ -173,7 +197,10 @@ operator(
 @lowers("Transpose", 1)
 def transpose(x: Array, /, *, perm: Sequence[int] | None = None) -> Array:
     if perm and len(perm) != x.ndim:
-        raise popart_exception(f"Transpose: length of perm {list(perm)} must be equal to rank of {list(x.shape)}")
+        raise popart_exception(
+            f"Rank of permutation tensor {listed(perm)}, rank {len(perm)} must be equal to rank of input tensor, shape "
+            f"{listed(x.shape)}, rank {x.ndim}."
+        )
     if perm and sorted(perm) != list(range(x.ndim)):
         raise popart_exception(f"Transpose: perm {list(perm)} must name each of the axes 0 to {x.ndim - 1} once")
     return namespace(x).transpose(x, perm or None)
@@ -186,7 +213,7 @@ operator(
     view="ExpandInplace",
     ranks="shape 1",
     parameters={1: "shape"},
-    not_constant="Need the value of the {op} input '{operand}'",
+    not_constant=NEEDS_VALUE,
 )
 
 
@@ -196,8 +223,7 @@ def expand(x: Array, shape: Static, /) -> Array:
         wanted = broadcast_shapes(x.shape, [as_size(d) for d in np.atleast_1d(shape)])
     except ValueError:
         raise popart_exception(
-            f"Expand of {list(x.shape)} to {np.asarray(shape).tolist()}: corresponding dimensions must have the same "
-            "value or one of them must be 1"
+            "Expand shape constraint: corresponding dimensions must have the same value or one of them must be 1"
         ) from None
     return (jnp if any(map(is_symbol, wanted)) else namespace(x)).broadcast_to(x, wanted)
 
@@ -207,19 +233,23 @@ operator(
     gradients=[gradient("TileGrad")],
     ranks="repeats 1",
     parameters={1: "repeats"},
-    not_constant="The tensor '{tensor}' must be of type Constant",
+    not_constant="The 'Repeats' Tensor `{tensor}' must be of type Constant",
 )
+
+
+def _check_repeats(repeats: Any, least: int) -> None:
+    for i, times in enumerate(np.asarray(repeats).tolist()):
+        if not is_symbol(times) and times < least:
+            raise OpError(f"'Repeats' tensor `{{1}}' has invalid value `{times}' at index {i}", "Tile")
 
 
 @lowers("Tile", 6)
 def tile(x: Array, repeats: Static, /) -> Array:
-    given = f"Tile: the repeats tensor {np.asarray(repeats).tolist()}"
     if np.ndim(repeats) != 1:
-        raise popart_exception(f"{given} should be rank 1")
+        raise OpError("'Repeats' tensor `{1}' should be rank 1 in TileOp constructor", "Tile")
     if len(repeats) != x.ndim:
-        raise popart_exception(f"{given} should have one element for each dimension of {list(x.shape)}")
-    if np.any(np.asarray(repeats) < 0):
-        raise popart_exception(f"{given} has invalid value")
+        raise OpError("'Repeats' tensor `{1}' should have one element for each dimension of the data tensor", "Tile")
+    _check_repeats(repeats, 0)
     return namespace(x).tile(x, tuple(as_size(r) for r in repeats))
 
 
@@ -227,11 +257,10 @@ def tile(x: Array, repeats: Static, /) -> Array:
 def popart_tile(x: Array, repeats: Static, /) -> Array:
     """Takes INT64 repeats only, and none of 0."""
     known = np.asarray(repeats)
-    given = f"Tile: the repeats tensor {known.tolist()}"
     if known.dtype != np.int64:
-        raise popart_exception(f"{given} is not INT64 but {dtype_name(repeats)}")
-    if np.any(known == 0):
-        raise popart_exception(f"{given} has invalid value")
+        raise OpError(f"'Repeats' tensor `{{1}}' is not INT64, it is {dtype_name(repeats)}", "Tile")
+    if known.ndim == 1 and len(known) == x.ndim:
+        _check_repeats(known, 1)
     return tile(x, repeats)
 
 

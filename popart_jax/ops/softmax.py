@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from .arrays import Array, first_extreme, normal_axis
+from .arrays import AXIS, Array, first_extreme, normal_axis
 from .operator import ROUNDS, PopxlClass, gradient, operator
 from .options import DEFAULTS
 from .registry import Options, lowers
@@ -48,7 +48,8 @@ def _register(op: str, stable: Callable[[Any, int], Any]) -> None:
         return fn(x, normal_axis(axis, x.ndim), options)
 
     def flattened(x: Array, /, *, axis: int = 1, options: Options = DEFAULTS) -> Array:
-        split = axis if axis == x.ndim else normal_axis(axis, x.ndim)
+        told = "LogSoftmax axis, {}, is outside of acceptable range" if op == "LogSoftmax" else AXIS
+        split = axis if axis == x.ndim and op != "LogSoftmax" else normal_axis(axis, x.ndim, told)
         rows = jnp.reshape(x, (math.prod(x.shape[:split]), math.prod(x.shape[split:])))
         return fn(rows, 1, options).reshape(x.shape)
 

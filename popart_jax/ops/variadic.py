@@ -84,7 +84,7 @@ def _register(op: str, fn: Callable[..., Any]) -> None:
 
     def equal_shapes(*xs: Array) -> Array:
         if len({(np.shape(x), x.dtype) for x in xs}) > 1:
-            raise popart_exception(f"Inputs to ai.onnx.{op}:6 do not all the same type & shape")
+            raise popart_exception(f"Inputs to ai.onnx.{op}:6 do not all the same type & shape, with opid.version = 6")
         return fn(*xs)
 
     lowers(op, 8)(modern)

@@ -50,7 +50,9 @@ def pairs(pads: Sequence[int], rank: int) -> Pads:
     if not pads:
         return ((0, 0),) * rank
     if len(pads) != 2 * rank:
-        raise popart_exception(f"pads {tuple(pads)} does not have 2 values for each spatial dimension ({rank}).")
+        raise popart_exception(
+            f"Padding vector (length {len(pads)}) does not have 2 values for each spatial dimension {rank}"
+        )
     return tuple(zip(pads[:rank], pads[rank:], strict=True))
 
 
@@ -94,7 +96,7 @@ def window(
     """
     rank = len(sizes)
     if len(kernel) != rank:
-        raise popart_exception(f"invalid kernel_shape {tuple(kernel)} for {rank} spatial dimensions")
+        raise popart_exception("invalid kernel_shape, not same rank as the tensor operated on")
     steps, dils = per_dim("strides", strides, rank), per_dim("dilations", dilations, rank)
     for name, values in (("kernel_shape", kernel), ("strides", steps), ("dilations", dils)):
         positive(name, values)
@@ -105,7 +107,7 @@ def window(
     elif auto_pad in ("NOTSET", "VALID", ""):
         padded = pairs(pads if auto_pad != "VALID" else (), rank)
     else:
-        raise popart_exception(f"Unknown auto_pad {auto_pad!r}; expected NOTSET, SAME_UPPER, SAME_LOWER or VALID.")
+        raise popart_exception(f"Invalid auto_pad provied: {auto_pad}")
     counted = [_positions(*dim, ceil_mode) for dim in zip(sizes, spans, steps, padded, strict=True)]
     return Window(tuple(kernel), steps, dils, padded, *zip(*counted, strict=True)) if rank else Window(*[()] * 6)
 

@@ -37,10 +37,14 @@ def check_serialised_matmuls(graph: ir.Graph, types: Mapping[str, Type]) -> None
         if kind is None:
             continue
         extent, parts = _extent(kind.shape, operand, axis), factor.as_int()
-        if parts < 1 or extent % parts:
+        if parts < 1:
             raise popart_exception(
-                f"Invalid serialisation factor {parts} for {words} {extent}. {mode.as_string()} dim should be a "
-                "multiple of the serialisation factor"
+                f"Invalid serialisation factor {parts}. Serialisation factor must be a non-zero positive integer."
+            )
+        if extent % parts:
+            raise popart_exception(
+                f"Invalid serialisation factor {parts} for {words} {extent}. {mode.as_string()} dim should be "
+                "a multiple of the serialisation factor "
             )
 
 

@@ -72,7 +72,7 @@ def test_all_outputs_of_a_node_must_be_named(builder, x):
 def test_placement_contexts_nest_and_reach_the_nodes(builder, x):
     for what in ("Virtual graph", "Pipeline stage", "Execution phase"):
         getter = {"V": builder.getVirtualGraph, "P": builder.getPipelineStage, "E": builder.getExecutionPhase}[what[0]]
-        with pytest.raises(popart_exception, match=f"^{what} not set in current scope$"):
+        with pytest.raises(popart_exception, match=rf"^{what} not set in current scope\.$"):
             getter()
     with builder.virtualGraph(1), builder.pipelineStage(2), builder.executionPhase(3):
         assert (builder.getVirtualGraph(), builder.getPipelineStage(), builder.getExecutionPhase()) == (1, 2, 3)

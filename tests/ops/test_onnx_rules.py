@@ -118,8 +118,8 @@ def test_opset_6_without_broadcast_refuses_other_shapes() -> None:
     ("op", "inputs", "match", "kwargs"),
     [
         ("Add", [np.zeros((2, 3), F32), np.zeros((2, 3), np.float16)],
-         r"np broadcasting failed on Add, incompatible types FLOAT and FLOAT16 \(shapes \[2 3\] and \[2 3\]\)", {}),
-        ("Mul", [np.zeros((2, 3), F32), np.zeros(4, F32)], r"np broadcasting failed on 'Mul', frames \[2, 3\] and \[4\] are not aligned", {}),
+         r"np broadcasting failed on Op Add, incompatible types FLOAT and FLOAT16 \(shapes \[2 3\] and \[2 3\]\)", {}),
+        ("Mul", [np.zeros((2, 3), F32), np.zeros(4, F32)], r"np broadcasting failed on 'Op Mul', frames \[2, 3\] and \[4\] are not aligned", {}),
         ("Sum", [np.zeros(2, F32), np.zeros((1, 2), F32)], "Inputs to ai.onnx.Sum:6 do not all the same type & shape", {"at": 7}),
         ("MatMul", [np.zeros((2, 3), F32), np.zeros((4, 5), F32)], r"contracting dimensions unequal: lhs 'input 0' \[2 3\], rhs 'input 1' \[4 5\]", {}),
         ("MatMul", [np.zeros((), F32), np.zeros((4, 5), F32)], "doesn't support scalar tensor", {}),
@@ -220,8 +220,8 @@ POPART = {"popart": True}
             1,
             "Need the value of the ai.onnx.Slice:11 input 'starts'",
         ),
-        ("Tile", [np.zeros(2, F32), np.array([2])], 1, "The tensor 'x1' must be of type Constant"),
-        ("CumSum", [np.zeros(2, F32), np.array(0)], 1, "The tensor 'x1' does not have data"),
+        ("Tile", [np.zeros(2, F32), np.array([2])], 1, "The 'Repeats' Tensor `x1' must be of type Constant"),
+        ("CumSum", [np.zeros(2, F32), np.array(0)], 1, "the axis tensor x1 does not have data"),
     ],
 )
 def test_popart_s_words_for_a_missing_constant(op: str, inputs: list[Any], position: int, words: str) -> None:

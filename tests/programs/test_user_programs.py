@@ -192,7 +192,7 @@ def test_serialisation_factor_that_does_not_divide(mode, words):
     w = builder.addInitializedInputTensor(np.ones((3, 6), np.float32), "w")
     out = builder.aiOnnx.matmul([x, w])
     builder.setSerializeMatMul({out}, mode, 4)
-    text = f"Invalid serialisation factor 4 for {words} dim should be a multiple of the serialisation factor"
+    text = f"Invalid serialisation factor 4 for {words} dim should be a multiple of the serialisation factor "
     with pytest.raises(popart.popart_exception) as caught:
         _infer(builder.getModelProto(), out)
     assert caught.value.args[0] == text

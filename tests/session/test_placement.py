@@ -186,7 +186,7 @@ def test_an_ipu_that_does_not_exist():
     with pytest.raises(popart.popart_exception) as caught:
         session.prepareDevice()
     assert caught.value.args[0] == (
-        "mine (Op(ai.graphcore.AddLhsInplace:1, inputs=[Add:0_c2, c], outputs=[Add:0/1])) "
+        "Op(mine (ai.graphcore.AddLhsInplace:1), inputs=[Add:0_c2, c], outputs=[Add:0/1]) "
         "has been assigned to an invalid virtual graph 2. numIPUs = 2."
     )
 

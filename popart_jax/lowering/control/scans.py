@@ -23,31 +23,58 @@ def scan(
     scan_output_directions=(),
 ):  # fmt: skip
     """States and scan inputs in, final states and stacked outputs out."""
-    n_states = len(args) - num_scan_inputs
     axes = tuple(scan_input_axes) or (0,) * num_scan_inputs
-    backwards = tuple(scan_input_directions) or (0,) * num_scan_inputs
-    xs = [
-        jnp.flip(jnp.moveaxis(x, axis, 0), 0) if back else jnp.moveaxis(x, axis, 0)
-        for x, axis, back in zip(args[n_states:], axes, backwards, strict=True)
-    ]
-    if len({x.shape[0] for x in xs}) > 1:
-        raise popart_exception(
-            f"Number of iterations required by the inputs do not match: {[int(x.shape[0]) for x in xs]}"
-        )
-    states, outputs = _scan_rows(body, args[:n_states], xs)
-    n_outputs = len(outputs)
-    out_axes, out_back = tuple(scan_output_axes) or (0,) * n_outputs, tuple(scan_output_directions) or (0,) * n_outputs
-    laid = [
-        jnp.moveaxis(jnp.flip(y, 0) if back else y, 0, axis)
-        for y, axis, back in zip(outputs, out_axes, out_back, strict=True)
-    ]
-    return (*states, *laid)
+    states, outputs = _scanned(body, args, num_scan_inputs, axes, scan_input_directions)
+    axes = tuple(scan_output_axes) or (0,) * len(outputs)
+    turned = zip(_turned(outputs, scan_output_directions), axes, strict=True)
+    return (*states, *(jnp.moveaxis(y, 0, axis) for y, axis in turned))
+
+
+def _turned(stacked: Sequence[jax.Array], directions: Sequence[int]) -> list[jax.Array]:
+    """Rows of the outputs with direction 1 in reverse order."""
+    backwards = tuple(directions) or (0,) * len(stacked)
+    return [jnp.flip(y, 0) if back else y for y, back in zip(stacked, backwards, strict=True)]
+
+
+def _scanned(
+    body: Subgraph,
+    args: Sequence[Any],
+    num_scan_inputs: int,
+    axes: Sequence[int],
+    directions: Sequence[int],
+    keep=False,
+) -> tuple[tuple, tuple]:  # fmt: skip
+    """Final states, and outputs with their rows first; `keep` gives rows of vectors shape [1]."""
+    n_states = len(args) - num_scan_inputs
+    xs = _turned([jnp.moveaxis(x, a, 0) for x, a in zip(args[n_states:], axes, strict=True)], directions)
+    for x in xs:
+        if x.shape[0] != xs[0].shape[0]:
+            lengths = f"{xs[0].shape[0]} {x.shape[0]}"
+            raise popart_exception(f"[ScanOp] Number of iterations required by the inputs do not match: {lengths}")
+    return _scan_rows(body, args[:n_states], [x[:, None] if keep and x.ndim == 1 else x for x in xs])
 
 
 @lowers("Scan", 9, popart=True, like=scan)
-def popart_scan(*args, **attributes):
-    """Has no gradient."""
-    return lax.stop_gradient(scan(*args, **attributes))
+def popart_scan(
+    *args, body, num_scan_inputs, scan_input_axes=(), scan_input_directions=(), scan_output_axes=(),
+    scan_output_directions=(),
+):  # fmt: skip
+    """Outputs are concatenated instead of stacked, rows of vectors have shape [1]; there is no gradient."""
+    axes = tuple(scan_input_axes) or (0,) * num_scan_inputs
+    states, outputs = _scanned(body, args, num_scan_inputs, axes, scan_input_directions, keep=True)
+    axes = tuple(scan_output_axes) or (0,) * len(outputs)
+    turned = zip(_turned(outputs, scan_output_directions), axes, strict=True)
+    return lax.stop_gradient((*states, *(_concatenated(y, axis) for y, axis in turned)))
+
+
+def _concatenated(rows: jax.Array, axis: int) -> jax.Array:
+    """The rows joined along `axis` of each."""
+    if rows.ndim < 2:
+        raise popart_exception("A scalar can't be concatenated: outputs of a Scan's body have at least one dimension.")
+    along = axis % (rows.ndim - 1)
+    sizes = list(rows.shape[1:])
+    sizes[along] *= rows.shape[0]
+    return jnp.moveaxis(rows, 0, along).reshape(sizes)
 
 
 def _scan_rows(body: Subgraph, states: Sequence[Any], xs: Sequence[jax.Array]) -> tuple[tuple, tuple]:

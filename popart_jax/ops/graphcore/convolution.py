@@ -40,24 +40,24 @@ def _write(parts: NodeParts) -> None:
     popart_exception
         A group without data and weights, or lists of another length than the groups.
     """
-    groups = parts.inputs
+    groups, name = parts.inputs, parts.label
     if not groups:
-        raise popart_exception("MultiConv has no input tensors")
+        raise popart_exception(f"MultiConvOp '{name}' has no input tensors. Provide at least one set of inputs")
     for group in groups:
         if len(group) < 2:
             raise popart_exception(
-                f"MultiConv: each convolution must have at least two inputs - data and weights, got {group}"
+                f"Each convolution of MultiConvOp '{name}' must have at least two inputs - data and weights"
             )
         if len(group) > 3:
             raise popart_exception(
-                f"MultiConv: each convolution can have at most three inputs - data, weights, and bias, got {group}"
+                f"Each convolution of MultiConvOp '{name}' can have at most three inputs - data, weights, and bias"
             )
-    for name in ("dilations", "inDilations", "pads", "outPads", "strides"):
-        sets = parts.attributes.get(name, [])
+    for parameter in ("dilations", "inDilations", "pads", "outPads", "strides"):
+        sets = parts.attributes.get(parameter, [])
         if sets and len(sets) != len(groups):
             raise popart_exception(
-                f"MultiConv: number of {name} parameter sets ({len(sets)}) does not match the number of input sets "
-                f"({len(groups)})"
+                f"For MultiConvOp '{name}', number of {parameter} parameter sets ({len(sets)}) does not match the "
+                f"number of input sets ({len(groups)})"
             )
     if "availableMemoryProportions" in parts.attributes:
         proportions = parts.attributes.pop("availableMemoryProportions")

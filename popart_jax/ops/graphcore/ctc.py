@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ...errors import popart_exception
+from ...errors import OpError, popart_exception
 from ...model.node_parts import NodeParts
-from ..arrays import dtype_name, onnx_dtype
+from ..arrays import listed, onnx_dtype
 from ..builder_methods import builder_method
 from ..operator import LOSS, ROUNDS, gradient, operator
 from ..registry import OutputCount, lowers
@@ -62,22 +62,41 @@ def with_softmax_jacobian(losses: jax.Array, log_probs: jax.Array, input_lengths
     return losses + (mass - lax.stop_gradient(mass))
 
 
-def _check(log_probs, targets, input_lengths, target_lengths) -> None:
-    if not jnp.issubdtype(log_probs.dtype, jnp.floating):
-        raise popart_exception(f"Unsupported data type for Ctc input 0: {log_probs.dtype}, expected floating point.")
+def _check_probabilities(op: str, log_probs) -> None:
+    expected = "(expected a 'logarithmized probabilities' tensor"
     if log_probs.ndim != 3:
-        raise popart_exception(
-            f"Ctc expected a 'logarithmized probabilities' tensor of rank 3, got {list(log_probs.shape)}"
-        )
+        raise OpError(
+            f"Unsupported shape for input 0 of Op {{op}} {expected} of rank 3, got a tensor with shape "
+            f"{listed(log_probs.shape)}).", op,
+        )  # fmt: skip
+    if not jnp.issubdtype(log_probs.dtype, jnp.floating):
+        raise OpError(
+            f"Unsupported data type for input 0 of Op {{op}} {expected} comprised of floating point data, got "
+            f"{log_probs.dtype}).", op,
+        )  # fmt: skip
+
+
+def _check(log_probs, targets, input_lengths, target_lengths) -> None:
+    _check_probabilities("Ctc", log_probs)
     batch = log_probs.shape[1]
     if targets.ndim != 2 or targets.shape[0] != batch:
-        raise popart_exception(f"Ctc expected a 'targets' tensor of shape [{batch}, S], got {list(targets.shape)}")
-    for name, lengths in (("input lengths", input_lengths), ("target lengths", target_lengths)):
+        raise OpError(
+            "Unsupported shape for input 1 of Op {op} (expected a 'targets' tensor of rank 2 with the size of the "
+            f"first dimension being {batch} to match the size of the second dimension of the 'logarithmized "
+            f"probabilities' tensor, got {listed(log_probs.shape)}).", "Ctc",
+        )  # fmt: skip
+    if targets.dtype not in _COUNTS:
+        raise OpError(
+            "Unsupported data type for input 0 of Op {op} (expected a 'targets' tensor of type uint32 or type int32, "
+            f"got {targets.dtype}).", "Ctc",
+        )  # fmt: skip
+    for i, name, lengths in ((2, "input lengths", input_lengths), (3, "target lengths", target_lengths)):
+        expected = f"for input {i} of Op {{op}} (expected a '{name}' tensor of"
         if lengths.shape != (batch,):
-            raise popart_exception(f"Ctc expected an '{name}' tensor of shape [{batch}], got {list(lengths.shape)}")
-    for name, x in (("targets", targets), ("input lengths", input_lengths), ("target lengths", target_lengths)):
-        if x.dtype not in _COUNTS:
-            raise popart_exception(f"Unsupported data type for Ctc '{name}': {dtype_name(x)}, not INT32 or UINT32.")
+            shape = listed(lengths.shape)
+            raise OpError(f"Unsupported shape {expected} shape {listed((batch,))}, got {shape}).", "Ctc")
+        if lengths.dtype not in _COUNTS:
+            raise OpError(f"Unsupported data type {expected} type uint32 or type int32, got {lengths.dtype}).", "Ctc")
 
 
 def _write(parts: NodeParts) -> None:
@@ -122,7 +141,10 @@ def _out_dtype(name: Any, default: Any) -> Any:
         return default
     dtype = onnx_dtype(name) if isinstance(name, int) else {"FLOAT": jnp.float32, "FLOAT16": jnp.float16}.get(name)
     if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
-        raise popart_exception(f"Unsupported data type for Ctc output: {name}, expected FLOAT or FLOAT16.")
+        got = str(name).lower() if dtype is None else jnp.dtype(dtype).name
+        raise OpError(
+            f"Unsupported data type for output 0 of Op {{op}} (expected a floating point type, got {got}).", "Ctc"
+        )
     return dtype
 
 
@@ -136,10 +158,16 @@ builder_method(
 @lowers("CtcBeamSearchDecoder", domain=DOMAIN)
 def ctc_beam_search_decoder(log_probs, data_lengths, /, *, beam_width=100, top_paths=1, blank=0):
     """Prefix beam search; all sequences at once."""
-    if data_lengths.ndim != 1 or data_lengths.shape[0] != log_probs.shape[1]:
-        raise popart_exception(f"CtcBeamSearchDecoder expected a 'data lengths' tensor of shape [{log_probs.shape[1]}]")
+    op = "CtcBeamSearchDecoder"
+    _check_probabilities(op, log_probs)
+    if data_lengths.shape != log_probs.shape[1:2]:
+        shapes = f"shape {listed(log_probs.shape[1:2])}, got {listed(data_lengths.shape)}"
+        raise OpError(f"Unsupported shape for input 1 of Op {{op}} (expected a 'data lengths' tensor of {shapes}).", op)
     if data_lengths.dtype != jnp.uint32:
-        raise popart_exception(f"Unsupported data type for input 'data lengths': {data_lengths.dtype}, expected UINT32")
+        raise OpError(
+            "Unsupported data type for input 1 of Op {op} (expected a 'input lengths' tensor of type uint32, got "
+            f"{data_lengths.dtype}).", op,
+        )  # fmt: skip
     if not 0 < top_paths <= beam_width:
         raise popart_exception(f"top_paths ({top_paths}) must lie between 1 and beam_width ({beam_width}).")
     precise = jnp.maximum(log_probs.astype(jnp.promote_types(log_probs.dtype, jnp.float32)), _LOG_ZERO)

@@ -5,6 +5,7 @@ An extent that runs past the end wraps around, as on the IPU.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -65,6 +66,19 @@ def put(x: jax.Array, offset: Any, part: jax.Array, axes: tuple[int, ...], sizes
     return x.at[_grid(x.shape, starts, extents)].set(part, unique_indices=True)
 
 
+@partial(jax.custom_jvp, nondiff_argnums=(3, 4))
+def _put_beside(x: jax.Array, offset: Any, part: jax.Array, axes: tuple[int, ...], sizes: tuple[int, ...]) -> jax.Array:
+    """`put` whose slices never overlap, so PopART's gradient of `x` is not zeroed where `part` was written."""
+    return put(x, offset, part, axes, sizes)
+
+
+@_put_beside.defjvp
+def _put_beside_jvp(axes: tuple[int, ...], sizes: tuple[int, ...], primals: Any, tangents: Any) -> Any:
+    x, offset, part = primals
+    to_x, _, to_part = tangents
+    return put(x, offset, part, axes, sizes), to_x + put(jnp.zeros_like(x), offset, to_part, axes, sizes)
+
+
 def _part(x: jax.Array, part: jax.Array, axes: tuple[int, ...], sizes: tuple[int, ...]) -> jax.Array:
     """The slice operand in the rank of the tensor: a leading 1 may be missing."""
     part = part[None] if part.ndim == x.ndim - 1 else part
@@ -94,7 +108,9 @@ operator(
 
 @lowers("DynamicSlice", domain=DOMAIN)
 def dynamic_slice(x, offset, destination=None, /, *, axes, sizes, noOverlap=0):
-    return take(jnp.asarray(x), offset, axes, sizes)
+    """A third input gives the result its shape and type."""
+    part = take(jnp.asarray(x), offset, axes, sizes)
+    return part if destination is None else part.reshape(destination.shape).astype(destination.dtype)
 
 
 operator(
@@ -110,7 +126,8 @@ builder_method("DynamicUpdate", "dynamicupdate(args, axes:ints, sizes:ints, noOv
 @lowers("DynamicUpdate", domain=DOMAIN)
 def dynamic_update(x, offset, part, /, *, axes, sizes, noOverlap=0):
     x = jnp.asarray(x)
-    return put(x, offset, _part(x, jnp.asarray(part), axes, sizes), axes, sizes)
+    part = _part(x, jnp.asarray(part), axes, sizes)
+    return (_put_beside if noOverlap else put)(x, offset, part, axes, sizes)
 
 
 operator(

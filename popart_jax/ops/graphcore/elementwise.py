@@ -193,14 +193,18 @@ builder_method("Bucketize", "bucketize(args=[], right:int=0)")
 @lowers("Bucketize", domain=DOMAIN)
 def bucketize(x, boundaries, /, *, right=0):
     """Number of boundaries below x (right=0), or not above it (right=1); NaN counts as above all."""
+    if right not in (0, 1):
+        raise popart_exception(f"BucketizeOp right = {right} is not valid: must be either 0 or 1.")
     if boundaries.ndim != 1:
-        raise popart_exception(f"Bucketize: the boundaries tensor is not a 1-D tensor but {list(boundaries.shape)}")
+        raise popart_exception(
+            "BucketizeOp::setup The boundaries tensor is not a 1-D tensor. The boundaries tensor rank = "
+            f"{boundaries.ndim}."
+        )
     if x.dtype != boundaries.dtype:
         raise popart_exception(
-            f"Bucketize: input ({x.dtype}) and boundaries ({boundaries.dtype}) have different data types"
+            "BucketizeOp::setup The input and boundaries tensors have different data types. The input tensor data type "
+            f"= {x.dtype}. The boundaries tensor data type = {boundaries.dtype}."
         )
-    if right not in (0, 1):
-        raise popart_exception("Bucketize: right must be either 0 or 1")
     found = jnp.searchsorted(boundaries, x, side="right" if right else "left")
     return jnp.where(x != x, boundaries.shape[0], found).astype(jnp.int32)
 

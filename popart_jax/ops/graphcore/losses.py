@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...enums import ReductionType
-from ...errors import popart_exception
+from ...errors import OpError, popart_exception
 from ...model.node_parts import NodeParts
+from ..arrays import info, listed
 from ..builder_methods import builder_method
+from ..elementwise import absolute
 from ..operator import LOSS, MOVES_DATA, ROUNDS, PopxlClass, gradient, operator
 from ..registry import lowers
 
@@ -91,15 +93,19 @@ def _clamps(dtype: Any) -> tuple[float, float]:
 
 
 def _check_nll(probs: jax.Array, labels: Any) -> None:
+    shown = info(probs)
     if probs.ndim == 0:
-        raise popart_exception("Invalid shape for prob tensor in Nll: expected rank of at least 1, got a scalar.")
-    if not jnp.issubdtype(labels.dtype, jnp.integer):
-        raise popart_exception(f"Expected the label tensor of Nll to be an integer data type, not {labels.dtype}.")
+        raise OpError(f"Invalid shape for prob tensor ({shown}) in Op {{op}}. ", "Nll")
     if labels.shape != probs.shape[:-1]:
-        raise popart_exception(
-            f"The label tensor ({list(labels.shape)}) must have shape {list(probs.shape[:-1])} to match all but the "
-            f"last dimension of the probabilities {list(probs.shape)}."
-        )
+        raise OpError(
+            f"The label tensor ({info(labels)}) must have shape {listed(probs.shape[:-1])} to match all but the final "
+            f"dimension of the probabilities tensor ({shown}) in Op {{op}}. ", "Nll",
+        )  # fmt: skip
+    if not jnp.issubdtype(labels.dtype, jnp.integer):
+        raise OpError(
+            "Expected the label tensor NllOp to be an integer data type (fixed point), not the case for input with "
+            f"info: {info(labels)}. This error for Op {{op}}. ", "Nll",
+        )  # fmt: skip
 
 
 _REDUCTIONS = {ReductionType.Sum: "Sum", ReductionType.Mean: "Mean", ReductionType.NoReduction: "None"}
@@ -152,7 +158,7 @@ builder_method("L1", "l1loss(args, lambda:float, reduction:ReductionType=Mean)",
 def l1(x, /, *, lambda_, reduction):
     if x.ndim == 0:
         raise popart_exception("L1Op not valid for rank-0 tensor (scalar)")
-    return reduce_loss(jnp.abs(x) * jnp.asarray(lambda_).astype(x.dtype), reduction)
+    return reduce_loss(absolute(x) * jnp.asarray(lambda_).astype(x.dtype), reduction)
 
 
 operator(

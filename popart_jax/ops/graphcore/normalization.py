@@ -70,9 +70,9 @@ builder_method("NormalizeImage", "normalize_image(args, scale:float=1.0)")
 def normalize_image(image, offsets, scales, /, *, scale):
     """(image * scale - offsets) * scales over the three channels, and a fourth channel of zeros; no gradient."""
     if image.ndim < 2 or image.shape[-1] != 3:
-        raise popart_exception(f"NormalizeImage requires the inner dimension to be 3, got {list(image.shape)}")
+        raise popart_exception("requires the inner dimension to be 3.")
     if abs(scale) < np.finfo(np.float32).eps:
-        raise popart_exception("NormalizeImage scale should be greater than 0")
+        raise popart_exception("[normalizeImageOpCreator] scale should be greater than 0.")
     dtype = jnp.float16 if image.dtype == jnp.uint8 else image.dtype
     y = (image.astype(dtype) * jnp.asarray(scale, dtype) - offsets) * scales
     return lax.stop_gradient(jnp.pad(y.astype(dtype), ((0, 0),) * (image.ndim - 1) + ((0, 1),)))

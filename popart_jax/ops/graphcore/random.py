@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...errors import popart_exception
+from ...errors import OpError
+from ..arrays import listed
 from ..builder_methods import builder_method
 from ..dropout import check_ratio, drop
 from ..operator import RANDOM, PopxlClass, gradient, operator
@@ -28,8 +29,10 @@ def shaped_dropout(x, /, *, shape, ratio=0.5, key: Key, training: Training = Fal
     except ValueError:
         compatible = False
     if not compatible:
-        raise popart_exception(
-            f"ShapedDropout: incompatible input tensor and dropout shape: {list(x.shape)}, {list(shape)}"
+        raise OpError(
+            "ShapedDropout: incompatible input tensor and dropout shape. {opid} is configured with shape "
+            f"{listed(shape)} which is not broadcastable to the input tensor with shape {listed(x.shape)}.",
+            "ShapedDropout",
         )
     if check_ratio(ratio) == 0 or not training:
         return x

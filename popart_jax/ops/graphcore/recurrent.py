@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from ...errors import popart_exception
 from ...model.node_parts import NodeParts
+from ..arrays import listed
 from ..builder_methods import builder_method
 from ..lstm_scan import lstm_scan
 from ..recurrent import project, time_mask
@@ -20,7 +21,7 @@ _TO_ONNX = (1, 3, 0, 2)
 
 def _check(name: str, given: tuple[int, ...], expected: tuple[int, ...]) -> None:
     if given != expected:
-        raise popart_exception(f"Bad {name} shape {list(given)}, expected {list(expected)}")
+        raise popart_exception(f"Bad {name} shape {listed(given)}, should be {listed(expected)}")
 
 
 def _write(parts: NodeParts) -> None:

@@ -11,16 +11,19 @@ import jax.numpy as jnp
 from ...enums import ScatterReduction
 from ...errors import popart_exception
 from ...model.node_parts import NodeParts
+from ..arrays import listed
 from ..builder_methods import builder_method
 from ..operator import ROUNDS, PopxlClass, gradient, operator
 from ..pooling import lowest
 from ..registry import lowers
 from .losses import DOMAIN
 
+Shape = tuple[int, ...]
+
 
 def _axis(axis: int, rank: int, op: str) -> int:
     if not -rank <= axis < rank:
-        raise popart_exception(f"{op}: axis {axis} is outside the acceptable range [{-rank}, {rank - 1}]")
+        raise popart_exception(f"{op}Op::setup axis = {axis} is outside the acceptable range [{-rank}, {rank - 1}]")
     return axis % rank
 
 
@@ -31,13 +34,13 @@ builder_method("GroupedGather", "groupedgather(args=[], axis:int=0, group_size:i
 @lowers("GroupedGather", domain=DOMAIN)
 def grouped_gather(data, indices, /, *, axis=0, group_size=1):
     """Rows outside the axis, before its start too, are zeros and get no gradient."""
-    axis = _axis(axis, data.ndim, "GroupedGather")
+    axis = _axis(axis, data.ndim, "Gather")
     indices = jnp.where(indices < 0, data.shape[axis], indices)
     take = partial(jnp.take, mode="fill", fill_value=0)
     if group_size == 1:
         return take(jnp.asarray(data), indices, axis=axis)
     if axis == 0:
-        raise popart_exception("GroupedGather: axis 0 indicates the dimension of the group")
+        raise popart_exception("GatherOp::setup axis = 0 indicates the dimension of the group")
     return jax.vmap(lambda d, i: take(d, i, axis=axis - 1))(jnp.asarray(data), jnp.asarray(indices))
 
 
@@ -50,8 +53,9 @@ class _Place:
         self.shape = shape
 
     def _key(self) -> tuple[Any, ...]:
-        if self.vector:
-            return (*(slice(None),) * self.axis, self.index)
+        if self.vector:  # outside the axis the source may be smaller than what it is written into
+            block = [slice(n) for n in self.shape]
+            return (*block[: self.axis], self.index, *block[self.axis + 1 :])
         grid = [
             jnp.arange(n).reshape([-1 if d == e else 1 for e in range(len(self.shape))])
             for d, n in enumerate(self.shape)
@@ -117,26 +121,43 @@ def _scatter_reduce_jvp(axis, reduction, shape, primals, tangents):
     return out, dout + dinitial
 
 
-def _fit_index(src: jax.Array, index: jax.Array, axis: int, broadcast: bool) -> tuple[jax.Array, jax.Array]:
-    """Source and index in forms that agree: a vector along `axis`, or an index of the (cropped) source's shape."""
-    if index.ndim > src.ndim:
-        raise popart_exception(f"Invalid rank for indices input: {index.ndim} > {src.ndim}")
-    if index.shape == src.shape:
-        return src, index
-    if index.ndim == 1:
-        index = index.reshape([-1 if d == axis else 1 for d in range(src.ndim)])
-    index = index.reshape((1,) * (src.ndim - index.ndim) + index.shape)
-    if any(i > s for i, s in zip(index.shape, src.shape, strict=True)):
-        raise popart_exception(f"Failed to expand 'indices' shape {list(index.shape)} to {list(src.shape)}")
-    if not broadcast:
-        return src[tuple(slice(n) for n in index.shape)], index
-    if index.shape == src.shape:
-        return src, index
-    if any(n != 1 for d, n in enumerate(index.shape) if d != axis) or index.shape[axis] != src.shape[axis]:
+PARTIAL = "Partial broadcasting of indices is not currently supported."
+
+
+def _expanded(index: Shape, src: Shape, axis: int, grouped: bool) -> Shape:
+    """The index's shape in the rank of the source: a vector (of each group) lies along the axis."""
+    if len(index) > len(src):
         raise popart_exception(
-            f"Partial broadcasting of indices is not currently supported: {index.shape}, {src.shape}"
+            f"Invalid rank for indices input. Indices rank {len(index)} must be <= data input rank {len(src)}."
         )
-    return src, index.reshape(-1)
+    first = int(grouped)
+    vector = len(index) == first + 1 < len(src)
+    full = (*index[:first], *(1,) * (axis - first), *index[first:]) if vector else index
+    full = (*full, *(1,) * (len(src) - len(full)))
+    if any(i > s for i, s in zip(full, src, strict=True)):
+        raise popart_exception(
+            f"Failed to expand 'indices' shape {listed(index)} to match 'src' shape {listed(src)} using reduction "
+            f"axis = {axis}."
+        )
+    return full
+
+
+def _fit_index(
+    src: jax.Array, index: jax.Array, axis: int, broadcast: bool, grouped: bool
+) -> tuple[jax.Array, jax.Array]:
+    """Source and index in forms that agree: a vector along `axis`, or an index of the (cropped) source's shape."""
+    if index.shape == src.shape:
+        return src, index
+    full = _expanded(index.shape, src.shape, axis, grouped)
+    if not broadcast:
+        return src[tuple(slice(n) for n in full)], index.reshape(full)
+    if full == src.shape:
+        return src, index.reshape(full)
+    group = src.shape[: int(grouped)]
+    vector = tuple(n if d == axis or d < len(group) else 1 for d, n in enumerate(src.shape))
+    if full != vector:
+        raise popart_exception(PARTIAL)
+    return src, index.reshape(*group, -1)
 
 
 def _write(parts: NodeParts) -> None:
@@ -167,17 +188,20 @@ def scatter_reduce_op(
 ):
     for name, value in (("axis_size", axis_size), ("group_size", group_size)):
         if value < 1:
-            raise popart_exception(f"ScatterReduce: {name} = {value} is not valid: must be > 0")
+            raise popart_exception(f"ScatterReduceOp {name} = {value} is not valid: must be > 0.")
     if enable_index_broadcast not in (0, 1):
-        raise popart_exception("ScatterReduce: enable_index_broadcast must be either 0 or 1")
+        raise popart_exception(
+            f"ScatterReduceOp enable_index_broadcast = {enable_index_broadcast} is not valid: must be either 0 or 1."
+        )
     if reduction not in _METHODS:
         raise popart_exception(f"ScatterReduce: unknown reduction {reduction!r}, expected one of {sorted(_METHODS)}")
     axis = _axis(axis, src.ndim, "ScatterReduce")
     src, index = jnp.asarray(src), jnp.asarray(index)
     initial = None if initial is None else jnp.asarray(initial)
 
+    src, index = _fit_index(src, index, axis, bool(enable_index_broadcast), group_size > 1)
+
     def one(src, index, initial, axis):
-        src, index = _fit_index(src, index, axis, bool(enable_index_broadcast))
         shape = tuple(axis_size if d == axis else n for d, n in enumerate(src.shape))
         shape = shape if initial is None else initial.shape
         return scatter_reduce(src, initial, index, axis, reduction, shape)

@@ -10,12 +10,13 @@ import onnx_ir as ir
 from jax import lax
 
 from ...enums import DataType
-from ...errors import popart_exception
+from ...errors import OpError, popart_exception
 from ...model.node_parts import NodeParts
 from ..arrays import namespace
 from ..builder_methods import builder_method
 from ..operator import EXPENSIVE, INDEX_RESULT, MOVES_DATA, NOT_OUTLINED, PopxlClass, gradient, operator
 from ..registry import lowers
+from ..shape import unequal_sizes
 from .losses import DOMAIN
 
 
@@ -27,17 +28,18 @@ def resolve_shape(sizes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, 
     popart_exception
         Two -1, a smaller entry, or element counts that don't agree.
     """
-    if any(n < -1 for n in shape):
-        raise popart_exception(f"Reshape: entries of the shape {list(shape)} cannot be smaller than -1")
+    for n in shape:
+        if n < -1:
+            raise popart_exception(f"Dimension, {n}, of new shape for Reshape cannot be smaller than -1.")
     if list(shape).count(-1) > 1:
-        raise popart_exception(f"Reshape: {list(shape)} can only use -1 to specify one unknown dimension")
+        raise popart_exception("shape input to ReshapeOp can only use -1 to specify one unknown dimension")
     copied = [sizes[i] if n == 0 and i < len(sizes) else n for i, n in enumerate(shape)]
     total, rest = prod(sizes), prod(n for n in copied if n != -1)
     if -1 in copied and (rest == 0 or total % rest):
-        raise popart_exception(f"Reshape: Incompatible inferred dimension: {list(sizes)} to {list(shape)}")
+        raise popart_exception("Incompatible inferred dimension, not whole number.")
     target = tuple(total // rest if n == -1 else n for n in copied)
     if prod(target) != total:
-        raise popart_exception(f"The number of elements cannot change for a ReshapeOp: {list(sizes)} to {list(shape)}")
+        raise popart_exception(unequal_sizes(sizes, target))
     return target
 
 
@@ -73,11 +75,15 @@ builder_method("Reverse", "reverse(args, dimensions:ints)")
 def reverse(x, /, *, dimensions=()):
     for d in dimensions:
         if d < 0:
-            raise popart_exception(f"Reverse: Only positive dimensions are supported, got {d}")
+            raise OpError(
+                f"ReverseOp '{{op}}' invalid dimension '{d}'. Only positive dimensions are supported", "Reverse"
+            )
         if d >= x.ndim:
-            raise popart_exception(f"Reverse: invalid dimension {d} for a tensor of rank {x.ndim}")
+            raise OpError(f"ReverseOp '{{op}}' invalid dimension '{d}' for input tensor of rank {x.ndim}", "Reverse")
         if list(dimensions).count(d) > 1:
-            raise popart_exception(f"Reverse: dimension {d} appears multiple times")
+            raise OpError(
+                f"Dimension {d} appears multiple times in the list of dimensions of ReverseOp '{{op}}'", "Reverse"
+            )
     return namespace(x).flip(x, tuple(dimensions)) if dimensions else x
 
 

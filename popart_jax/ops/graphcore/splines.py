@@ -28,9 +28,12 @@ def _basis(f: jax.Array, degree: int) -> list[jax.Array]:
     ]
 
 
-def _check_rank(name: str, x: jax.Array, rank: int) -> None:
+def _check_rank(op: str, name: str, x: jax.Array, rank: int) -> None:
     if x.ndim != rank:
-        raise popart_exception(f"The {name} tensor is not a {rank}-D tensor but has shape {list(x.shape)}")
+        again = name[0].upper() + name[1:]
+        raise popart_exception(
+            f"{op}Op::setup: {name} tensor is not a {rank}-D tensor. {again} tensor rank = {x.ndim}."
+        )
 
 
 operator("SplineBasis", gradients=())
@@ -39,11 +42,11 @@ builder_method("SplineBasis", "splinebasis(args=[], degree:int) -> 2")
 
 @lowers("SplineBasis", domain=DOMAIN)
 def spline_basis(pseudo, kernel_size, is_open_spline, /, *, degree=0):
-    _check_rank("pseudo", pseudo, 2)
-    _check_rank("kernel_size", kernel_size, 1)
-    _check_rank("is_open_spline", is_open_spline, 1)
     if not 0 <= degree <= 3:
-        raise popart_exception(f"SplineBasis: degree {degree} must be between 0 and 3")
+        raise popart_exception(f"SplineBasisOp degree = {degree} is not valid: must be between 0 and 3.")
+    _check_rank("SplineBasis", "pseudo", pseudo, 2)
+    _check_rank("SplineBasis", "kernelSize", kernel_size, 1)
+    _check_rank("SplineBasis", "isOpenSpline", is_open_spline, 1)
     if degree == 0:
         raise popart_exception("SplineBasis: there is no kernel for degree 0")
     sizes = jnp.asarray(kernel_size, jnp.int32)
@@ -68,10 +71,13 @@ builder_method("SplineWeighting", "splineweighting(args=[])")
 @lowers("SplineWeighting", domain=DOMAIN)
 def spline_weighting(x, weight, basis, weight_index, /):
     """out[e, o] = sum over s, i of basis[e, s] x[e, i] weight[index[e, s], i, o]."""
-    _check_rank("input", x, 2)
-    _check_rank("weight", weight, 3)
-    _check_rank("basis", basis, 2)
-    _check_rank("weight_index", weight_index, 2)
-    if not x.dtype == weight.dtype == basis.dtype:
-        raise popart_exception("SplineWeighting: input, weight and basis have different data types")
+    for name, value, rank in (("input", x, 2), ("weight", weight, 3), ("basis", basis, 2),
+                              ("weightIndex", weight_index, 2)):  # fmt: skip
+        _check_rank("SplineWeighting", name, value, rank)
+    for name, value in (("weight", weight), ("basis", basis)):
+        if value.dtype != x.dtype:
+            raise popart_exception(
+                f"SplineWeightingOp::setup: The input and {name} tensors have different data types. The input tensor "
+                f"data type = {x.dtype}. The {name} tensor data type = {value.dtype}."
+            )
     return lax.stop_gradient(jnp.einsum("es,ei,esio->eo", basis, x, jnp.asarray(weight)[weight_index]))
