@@ -16,7 +16,7 @@ from ..model.structure import NEWEST_OPSETS
 from . import attributes, subgraphs
 from .core import _BuilderCore
 from .method import Method, describe
-from .table import methods
+from .table import methods, overloads
 
 
 class _Generated(type):
@@ -26,10 +26,10 @@ class _Generated(type):
     _version: int
 
     def __getattr__(cls, name: str) -> Callable[..., Any]:
-        overloads = () if name.startswith("_") else methods(cls._domain, cls._version).get(name, ())
-        if not overloads:
+        found = () if name.startswith("_") else overloads(cls._domain, cls._version, name)
+        if not found:
             raise AttributeError(f"type object '{cls.__name__}' has no attribute '{name}'")
-        generated = _generate(overloads)
+        generated = _generate(found)
         setattr(cls, name, generated)
         return generated
 
@@ -85,20 +85,20 @@ def _call(builder: OperatorSet, method: Method, values: dict[str, Any]) -> Any:
     return names[0] if method.outputs == 1 else names
 
 
-def _generate(overloads: Sequence[Method]) -> Callable[..., Any]:
-    first = overloads[0]
+def _generate(choices: Sequence[Method]) -> Callable[..., Any]:
+    first = choices[0]
 
     @logs_errors
     def operator(self: OperatorSet, *args: Any, **kwargs: Any) -> Any:
         reasons = []
-        for method in overloads:
+        for method in choices:
             try:
                 values = method.bind(args, kwargs)
             except TypeError as err:
                 reasons.append(str(err))
                 continue
             return _call(self, method, values)
-        refused = TypeError(no_overload(first.name, [m.signature for m in overloads], args, kwargs))
+        refused = TypeError(no_overload(first.name, [m.signature for m in choices], args, kwargs))
         refused.add_note("\n".join(reasons))
         raise refused
 

@@ -257,6 +257,11 @@ def add_package(package: str, modules: Mapping[str, Mapping[str, str]]) -> None:
     _owners.cache_clear()
 
 
+def operators_of(domain: str) -> tuple[str, ...]:
+    """Names of the operators that a domain's contents list, without importing their modules."""
+    return tuple(op for place, op in _PLACES if place == domain)
+
+
 @cache
 def _import(module: str) -> None:
     importlib.import_module(module)
