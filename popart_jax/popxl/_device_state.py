@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import poplar_application_runtime_error
 from ..execution import Executable
 from ..execution.placement import to_every_host, to_host
+from ..execution.uninterrupted import Uninterrupted
 from ..logs import module_logger
 from . import _weights as weights
 from ._create import FAULT
@@ -114,6 +115,8 @@ class DeviceState:
         """Run a program on the resident arrays, which are brought up to date."""
         arrays = self.arrays
         assert arrays is not None
-        new, results = program.run(arrays, program.prepare(arrays), fed)
-        arrays.update(new)
+        fixed = program.prepare(arrays)
+        with Uninterrupted():
+            new, results = program.run(arrays, fixed, fed)
+            arrays.update(new)
         return results

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from ..execution.layout import from_device_order, group_values, replica_values
 from ..execution.micro import GRADIENT
 from ..execution.placement import to_every_host, to_host
 from ..execution.program import SEED
+from ..execution.uninterrupted import Uninterrupted
 from ..lowering.interpreter import names
 from ..lowering.passes import autotune
 from .feeding import AnchorFact, StreamFact
@@ -47,6 +49,7 @@ class Engine:
         self.portable = True  # what comes out of a cache can't be written to a file again (XLA:CPU loses its kernels)
         self.programs: dict[str, Loaded] = {}
         self._changing: dict[str, Any] = {}
+        self._landed: list[tuple[Any, ...]] = []  # results of a run that nobody has taken yet
         self._newest: tuple[Any, ...] | None = None  # the same by place in the signature, where a run left them so
         self.fixed: tuple[Any, ...] = ()
         self.hyper: Any = None
@@ -57,13 +60,21 @@ class Engine:
     @property
     def changing(self) -> dict[str, Any]:
         """What runs change, by name; to be written into, too."""
+        self._settle()
         if self._newest is not None:
             self.changing = dict(zip(self.programs[MAIN].executable.step.taken, self._newest, strict=True))
         return self._changing
 
     @changing.setter
     def changing(self, values: dict[str, Any]) -> None:
+        self._landed.clear()
         self._changing, self._newest = values, None
+
+    def _settle(self) -> None:
+        """Take over the state of a run that was interrupted when it had just ended."""
+        if self._landed:
+            self._newest, self._changing = self._landed[0][: len(self.programs[MAIN].executable.step.taken)], {}
+            self._landed.clear()
 
     def compile(self, handles: tuple[str, ...], file: Sealed | None = None) -> None:
         """Trace and compile the programs by these handles, or load them from a container."""
@@ -165,15 +176,19 @@ class Engine:
         step, call = executable.step, shortest_call(executable.call)
         streams = tuple(feeds[n] for n in step.fed if n != HYPER)  # which is the first that is fed
         targets = [places[n] for n in step.results]
-        count, reads_hyper = len(step.taken), HYPER in step.fed
+        count, reads_hyper, landed = len(step.taken), HYPER in step.fed, self._landed
 
         def run() -> None:
+            self._settle()
             state = self._newest
             if state is None:  # somebody looked at the variables by name, and may have set them
                 state = tuple(self._changing[n] for n in step.taken)
             hyper = (self.hyper,) if reads_hyper else ()
-            results = call(*state, *self.fixed, *hyper, *streams)
+            # in C from the call to the list: Ctrl-C comes between lines of Python, and old state is donated
+            landed.extend(starmap(call, ((*state, *self.fixed, *hyper, *streams),)))
+            results = landed[0]
             self._newest, self._changing = results[:count], {}
+            landed.clear()
             for place, result in zip(targets, results[count:], strict=True):
                 place[...] = result
 
@@ -194,7 +209,8 @@ class Engine:
         placed = feeds if executable.mesh is None else {n: executable.put_fed(n, x) for n, x in feeds.items()}
         fed = {**placed, HYPER: self.hyper}
         if handle == MAIN:
-            self.changing, results = executable.run(self.changing, self.fixed, fed)
+            with Uninterrupted():
+                self.changing, results = executable.run(self.changing, self.fixed, fed)
             return results
         state = {n: x.copy() for n, x in self.changing.items() if n == SEED}
         fixed = executable.prepare({**self._shared, **self.changing})
