@@ -1,4 +1,4 @@
-"""The commands of continuous integration, for ``nox`` in an environment with ``.[test,lint,package]``."""
+"""The commands of continuous integration, for ``nox`` in an environment with ``.[test,lint,docs,package]``."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ def lint(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """The tests; arguments after ``--`` go to pytest."""
     session.run("python", "-m", "pytest", "-n", "2", *session.posargs, external=True)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation into ``out/site``; warnings, broken links among them, are errors."""
+    session.run("mkdocs", "build", "--strict", external=True)
 
 
 @nox.session

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,12 @@ class Report(Document):
         from ipu_model.report import html  # Jinja takes long to import, and few programs write pages
 
         return html.save(self, path, compare)
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, for notebooks."""
+        from ipu_model.report import html
+
+        return f'<iframe srcdoc="{escape(html.render(self))}" style="width: 100%; height: 40em; border: 0"></iframe>'
 
     def save_trace(self, path: str | Path) -> Path:
         """Write a Chrome/Perfetto trace."""

@@ -1,0 +1,25 @@
+"""Hook of MkDocs: pages that are files of the root folder, with their links turned to pages of the site."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+FROM_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+SOURCE = "https://example.com/popart_jax/source/"  # as `project.urls` of pyproject.toml
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """The text of a page."""
+    name = FROM_ROOT.get(page.file.src_uri)
+    if name is None:
+        return markdown
+    return re.sub(r"\]\((?!https?:|#)([^)]+)\)", _link, (ROOT / name).read_text())
+
+
+def _link(found: re.Match[str]) -> str:
+    target = found[1]
+    inside = target.startswith("docs/") and target.partition("#")[0].endswith(".md")
+    return f"]({target.removeprefix('docs/')})" if inside else f"]({SOURCE}{target})"

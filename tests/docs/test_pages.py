@@ -1,0 +1,56 @@
+"""Every block of Python in the documentation runs, page by page; blocks that can't say why in a comment above."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+
+import ipu_model
+from popart_jax import dropin
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"(<!-- not run: .+ -->\n)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WITH_CODE = [page for page in PAGES if any(not why for why, _ in BLOCK.findall(page.read_text()))]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the pages' files lie; `import popart` is not answered afterwards."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    onnx.save(importlib.import_module("example_models").classifier(64, 32), tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    dropin.uninstall()
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_runs(page: Path, folder: Path) -> None:
+    names: dict[str, object] = {"__name__": "page", "target": ipu_model.get_target("mk2")}
+    text = page.read_text()
+    for found in BLOCK.finditer(text):
+        if not found[1]:
+            line = text.count("\n", 0, found.start(2))
+            exec(compile("\n" * line + found[2], str(page), "exec"), names)
+
+
+def test_files_that_pages_link_to_are_there() -> None:
+    missing = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in PAGES
+        for target in LINK.findall(re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))
+        if not (page.parent / target).exists()
+    ]
+    assert not missing
+
+
+def test_the_examples_have_pages() -> None:
+    scripts = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"example_models"}
+    pages = {path.stem for path in (ROOT / "docs" / "examples").glob("*.md")} - {"index"}
+    assert scripts == pages
