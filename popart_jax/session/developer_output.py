@@ -64,7 +64,7 @@ def at_prepare(options: SessionOptions, serialize: Callable[[], str]) -> None:
         for ops in json.loads(serialize() or "{}").values():
             for op in ops:
                 if op["type"] in _PLANNED:
-                    sys.stderr.write(_planning(op, options, tile_memory))
+                    sys.stderr.writelines(_planning(op, options, tile_memory))
 
 
 # -- dot drawings
@@ -115,13 +115,16 @@ def _drawing(ops: list[_Op], with_names: bool) -> Iterator[str]:
 # -- the planner's options
 
 
-def _planning(op: _Op, options: SessionOptions, tile_memory: int) -> str:
-    """Lines about one convolution or matmul, as the planner prints them."""
+def _planning(op: _Op, options: SessionOptions, tile_memory: int) -> Iterator[str]:
+    """Lines about each convolution or matmul of an op, as the planner prints them; a MultiConv has several."""
     given = options.matmulOptions if op["type"] == "MatMul" else options.convolutionOptions
     attributes = op["attributes"]
-    proportion = float(
-        attributes.get("available_memory_proportion") or given.get("availableMemoryProportion") or _DEFAULT_PROPORTION
-    )
+    stated = attributes.get("available_memory_proportion") or given.get("availableMemoryProportion")
+    for proportion in map(float, (stated or str(_DEFAULT_PROPORTION)).strip("[]").split()):
+        yield _plan(attributes, given, proportion, tile_memory)
+
+
+def _plan(attributes: Mapping[str, str], given: Mapping[str, str], proportion: float, tile_memory: int) -> str:
     partials = attributes.get("partialsType") or given.get("partialsType") or "float"
     dithering = attributes.get("__enable_conv_dithering") or given.get("enableConvDithering", "0")
     shown = {

@@ -85,8 +85,13 @@ def _placed(node: ir.Node, options: Any, on: bool) -> NodePlacement:
     ipu = attributes.get_int(VIRTUAL_GRAPH, 0) if on else 0
     stage = attributes.get_int(PIPELINE_STAGE) if options.enablePipelining and PIPELINE_STAGE in attributes else None
     partials = attributes[PARTIALS_TYPE].as_string().lower() if PARTIALS_TYPE in attributes else None
-    memory = attributes[AVAILABLE_MEMORY].as_float() if AVAILABLE_MEMORY in attributes else None
+    memory = _proportion(attributes[AVAILABLE_MEMORY]) if AVAILABLE_MEMORY in attributes else None
     return NodePlacement(ipu or 0, stage, partials, memory)
+
+
+def _proportion(attribute: ir.Attr) -> float:
+    """Share of the memory that a node may take; the largest where each convolution of a node has its own."""
+    return attribute.as_float() if attribute.type is ir.AttributeType.FLOAT else max(attribute.as_floats())
 
 
 def options_of(prepared: Prepared) -> ModelOptions:

@@ -158,7 +158,7 @@ builder_method("L1", "l1loss(args, lambda:float, reduction:ReductionType=Mean)",
 def l1(x, /, *, lambda_, reduction):
     if x.ndim == 0:
         raise popart_exception("L1Op not valid for rank-0 tensor (scalar)")
-    return reduce_loss(absolute(x) * jnp.asarray(lambda_).astype(x.dtype), reduction)
+    return reduce_loss(jnp.asarray(absolute(x)) * jnp.asarray(lambda_).astype(x.dtype), reduction)
 
 
 operator(

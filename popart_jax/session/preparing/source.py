@@ -14,7 +14,7 @@ from ...execution import Structure, Type, Variable
 from ...logs import module_logger
 from ...lowering.resolve import needs
 from ...model.attribute_names import input_metadata, variable_metadata
-from ...model.dtypes import BY_ONNX
+from ...model.dtypes import BY_NUMPY, BY_ONNX
 from ...model.variable_settings import CommGroup, VariableSettings
 
 NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.uint64): np.dtype(np.uint32)}
@@ -44,10 +44,13 @@ def device_dtype(dtype: np.dtype, name: str, *, narrow: bool = True) -> np.dtype
         DOUBLE and complex tensors; 64-bit integers when casting is switched off.
     """
     if dtype in (np.float64, np.complex64, np.complex128) or dtype.kind == "O":
-        raise popart_exception(
-            f"Tensor '{name}' has type {dtype}, which is not supported on the device.\n"
+        known = BY_NUMPY.get(dtype)
+        refused = popart_exception(f"The data type {known.name if known else dtype} is not supported in Poplar")
+        refused.add_note(
+            f"Tensor '{name}' has this type.\n"
             "  fix: convert the model, for instance with GraphTransformer.convertDoublesToFloats()."
         )
+        raise refused
     if dtype in NARROW and not narrow:
         raise popart_exception(
             f"Tensor '{name}' has type {dtype}, and SessionOptions.enableSupportedDataTypeCasting is off: "

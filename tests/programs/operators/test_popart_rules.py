@@ -172,3 +172,32 @@ def test_dynamicslice_takes_the_shape_of_a_third_input():
         return b.aiGraphcore.dynamicslice([b.feed(x), offset, like], axes=[0], sizes=[1])
 
     np.testing.assert_array_equal(run(program)[0], x[1])
+
+
+def test_each_convolution_of_a_multiconv_has_its_share_of_memory(monkeypatch, capsys):
+    monkeypatch.setenv("POPLIBS_LOG_LEVEL", "DEBUG")
+    groups = [[f32(1, 2, 4, 4), f32(3, 2, 3, 3)], [f32(1, 1, 5, 5), f32(2, 1, 1, 1)]]
+
+    def program(b):
+        names = [[b.feed(x) for x in group] for group in groups]
+        return b.aiGraphcore.multiconv(names, availableMemoryProportions=[0.9, 0.25])
+
+    assert [x.shape for x in run(program)] == [(1, 3, 2, 2), (1, 2, 5, 5)]
+    shown = [line.split()[-1] for line in capsys.readouterr().err.splitlines() if "availableMemoryProportion" in line]
+    assert shown == ["0.9", "0.25"]
+
+
+def test_doubles_are_refused_in_poplar_s_words():
+    with pytest.raises(popart.popart_exception) as error:
+        run(lambda b: b.aiOnnx.relu([b.feed(np.zeros(2))]))
+    assert error.value.args[0] == "The data type DOUBLE is not supported in Poplar"
+    assert "convertDoublesToFloats" in error.value.__notes__[0]
+
+
+def test_a_call_that_fits_no_overload_lists_the_signatures():
+    builder = popart.Builder()
+    with pytest.raises(TypeError) as error:
+        builder.aiOnnx.add(["a", "b"], [1.5])
+    head = "add(): incompatible function arguments. The following argument types are supported:\n    1. add("
+    assert error.value.args[0].startswith(head)
+    assert "Invoked with: ['a', 'b'], [1.5]" in error.value.args[0]
