@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
+from jax.sharding import Mesh
 
 from .._compat.jax import Tracer
 from ..buffers import aligned_copy
@@ -31,9 +32,11 @@ from ..model.stored import lift, stored_floats
 from ..ops.symbols import at_run_time, holds_symbols
 from .choice import Choice, Trainable, choose
 from .inputs import as_mapping, check_inputs, needed_inputs
+from .partition import Rules
 from .precision import check_not_cut, in_precision, precision, uses_wide_types
 from .reduced import reduce_precision, storage_type
 from .saving import Source, save
+from .sharded import ShardedFunction, shard
 from .shared import split_shared
 from .shown import summary_html, summary_line
 from .state import update_statistics
@@ -252,6 +255,36 @@ class OnnxFunction:
         asked = str(autotune) if isinstance(autotune, Path) else autotune
         frozen = _arrays(self.model.graph, [n for n in self.model.graph.initializers if n in self._stored], self.wide)
         return Inference(self, {**frozen, **params}, options, self.precision, findings_folder(asked))
+
+    def shard(self, mesh: Mesh, rules: Rules | str, *, batch: str | None = None) -> ShardedFunction:
+        """The function for several devices, none of which holds all weights.
+
+        Parameters
+        ----------
+        mesh : jax.sharding.Mesh
+            The devices.
+        rules : 'tensor_parallel', 'fsdp', or sequence of (str, PartitionSpec)
+            Regular expressions looked for in the names of weights, the first that fits counts; or a set of rules
+            found from the graph, along the first axis of the mesh that is not `batch`.
+        batch : str, optional
+            Axis of the mesh along which the first dimension of inputs is split.
+
+        Raises
+        ------
+        popart_exception
+            A rule fits no weight, or a spec does not fit its weight or the mesh.
+
+        Examples
+        --------
+        >>> mesh = jax.make_mesh((2, 4), ("data", "model"))  # doctest: +SKIP
+        >>> sharded = fn.shard(mesh, "tensor_parallel", batch="data")  # doctest: +SKIP
+        >>> gradients = jax.jit(jax.grad(lambda p: sharded(p, inputs)["loss"]))(sharded.place(params))  # doctest: +SKIP
+        """
+        shapes = {}
+        for name in self.choice.trainable:
+            declared = self.model.graph.initializers[name].shape
+            shapes[name] = () if declared is None else tuple(declared.numpy())
+        return shard(self, self.model.graph, shapes, mesh, rules, batch)
 
     @property
     def _stored(self) -> Collection[str]:

@@ -1,0 +1,90 @@
+"""A model's function on several devices, its weights split among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import onnx_ir as ir
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from ..errors import popart_exception
+from . import partition
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShardedFunction:
+    """``fn(params, inputs, key=None) -> outputs`` of a mesh of devices; GSPMD adds what must cross between them.
+
+    Attributes
+    ----------
+    fn : callable
+        The function of one device.
+    mesh : Mesh
+        The devices.
+    specs : mapping of str to PartitionSpec
+        How each parameter is split.
+    batch : str or None
+        Axis along which the first dimension of inputs is split.
+    """
+
+    fn: Callable[..., Any]
+    mesh: Mesh
+    specs: Mapping[str, PartitionSpec]
+    batch: str | None
+
+    def __call__(self, params: Mapping[str, Any], inputs: Any, key: jax.Array | None = None, **keywords: Any) -> Any:
+        """Outputs by name; gradients by `params` are split as these are.
+
+        Raises
+        ------
+        popart_exception
+            As for the function itself.
+        """
+        held = {n: jax.lax.with_sharding_constraint(x, self.sharding(n)) for n, x in params.items()}
+        split = jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, self._of_input(x)), inputs)
+        return self.fn(held, split, key, **keywords)
+
+    def place(self, params: Mapping[str, Any]) -> dict[str, jax.Array]:
+        """Parameters on their devices, each device holding its part alone."""
+        return {name: jax.device_put(x, self.sharding(name)) for name, x in params.items()}
+
+    def sharding(self, name: str) -> NamedSharding:
+        """Where a parameter lives."""
+        return NamedSharding(self.mesh, self.specs.get(name, PartitionSpec()))
+
+    def _of_input(self, x: Any) -> NamedSharding:
+        fits = self.batch is not None and jax.numpy.ndim(x) and x.shape[0] % self.mesh.shape[self.batch] == 0
+        return NamedSharding(self.mesh, PartitionSpec(self.batch) if fits else PartitionSpec())
+
+    def __repr__(self) -> str:
+        split = sum(any(s) for s in self.specs.values())
+        return f"<{self.fn!r} on a mesh {dict(self.mesh.shape)}: {split} of {len(self.specs)} weights are split>"
+
+
+def shard(
+    fn: Callable[..., Any],
+    graph: ir.Graph,
+    shapes: partition.Shapes,
+    mesh: Mesh,
+    rules: partition.Rules | str,
+    batch: str | None,
+) -> ShardedFunction:
+    """See `OnnxFunction.shard`."""
+    if batch is not None and batch not in mesh.shape:
+        raise popart_exception(f"batch is {batch!r}, no axis of the mesh {dict(mesh.shape)}.")
+    axis = next((a for a in mesh.axis_names if a != batch), batch)
+    assert axis is not None
+    if rules == "tensor_parallel":
+        specs = partition.tensor_parallel(graph, shapes, mesh, axis)
+    elif rules == "fsdp":
+        specs = partition.fsdp(shapes, mesh, axis)
+    elif isinstance(rules, str):
+        raise popart_exception(f"Unknown rules {rules!r}: 'tensor_parallel', 'fsdp', or pairs of expression and spec.")
+    else:
+        specs = partition.by_name(shapes, rules)
+    partition.check(specs, shapes, mesh)
+    automatic = Mesh(mesh.devices, mesh.axis_names)  # GSPMD chooses what is between; jax.make_mesh leaves it to types
+    return ShardedFunction(fn, automatic, specs, batch)
