@@ -1,4 +1,4 @@
-"""ONNX to StableHLO: hand a model to anything that reads StableHLO.
+"""ONNX to StableHLO: hand a model with a free batch size to anything that reads StableHLO.
 
 `jax.export` writes a portable artefact with a promise of compatibility; parameters are arguments of it.
 """
@@ -12,23 +12,26 @@ from jax import export
 
 import popart_jax
 
-BATCH = 4
+SIZES = (1, 4)
 
 
-def main(out: Path = Path("out")) -> dict[str, np.ndarray]:
+def main(out: Path = Path("out")) -> dict[int, np.ndarray]:
     """Export, store, load and call."""
     out.mkdir(parents=True, exist_ok=True)
     fn, params = popart_jax.to_jax(trained(classifier(64, 32), str(out / "upright.onnx")))
-    exported = export.export(jax.jit(fn))(params, jax.ShapeDtypeStruct((BATCH, 64), np.float32))
+    (batch,) = export.symbolic_shape("batch")
+    exported = export.export(jax.jit(fn))(params, jax.ShapeDtypeStruct((batch, 64), np.float32))
     for line in str(exported.mlir_module()).splitlines():
-        if "stablehlo." in line:
+        if "stablehlo.dot_general" in line:
             print(line.split(" loc(")[0].strip())
 
     (out / "classifier.bin").write_bytes(exported.serialize())
     loaded = export.deserialize(bytearray((out / "classifier.bin").read_bytes()))
-    logits = np.asarray(loaded.call(params, digits().test_x[:BATCH])["logits"])
-    print(f"{(out / 'classifier.bin').stat().st_size} bytes; the loaded function sees {logits.argmax(1)}")
-    return {"logits": logits}
+    found = {}
+    for size in SIZES:
+        found[size] = np.asarray(loaded.call(params, digits().test_x[:size])["logits"])
+        print(f"batch of {size}: the loaded function sees {found[size].argmax(1)}")
+    return found
 
 
 if __name__ == "__main__":
