@@ -7,8 +7,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 INSIDE = 1 << 31
@@ -61,6 +63,43 @@ def replace_folder(made: Path, path: Path) -> None:
             old.rename(path)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+class Patches:
+    """Changes to parts of files; each file gets all of its own, or none."""
+
+    def __init__(self) -> None:
+        self._parts: dict[Path, list[tuple[int, np.ndarray]]] = {}
+        self._ends: dict[Path, int] = {}
+
+    def put(self, path: str, value: np.ndarray, offset: int | None = None) -> int:
+        """Note an array to be written at an offset, or else at the end of the file; returns the offset."""
+        target = Path(path).resolve()  # the file itself is replaced, not a link to it
+        end = self._ends.setdefault(target, target.stat().st_size)
+        place = end if offset is None else offset
+        self._parts.setdefault(target, []).append((place, value))
+        self._ends[target] = max(end, place + value.nbytes)
+        return place
+
+    def apply(self) -> None:
+        """Write the files.
+
+        Raises
+        ------
+        OSError
+            One can't be written; it stays as it was.
+        """
+        for target, parts in self._parts.items():
+            replace_file(target, partial(_patched, target, parts))
+
+
+def _patched(target: Path, parts: list[tuple[int, np.ndarray]], folder: Path) -> None:
+    made = folder / target.name
+    shutil.copy(target, made)
+    with open(made, "r+b") as file:
+        for offset, value in parts:
+            file.seek(offset)
+            file.write(value.astype(value.dtype.newbyteorder("<")).tobytes())
 
 
 def write_whole(path: str | Path, data: bytes) -> None:

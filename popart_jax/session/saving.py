@@ -14,7 +14,7 @@ from ..model import external, tensors
 from ..model.attribute_names import REPLICATION_FACTOR
 from ..model.lean import LeanModel
 from ..model.stored import with_numbers
-from ..model.whole import write_model
+from ..model.whole import Patches, write_model
 
 
 class ModelFiles:
@@ -39,7 +39,10 @@ class ModelFiles:
             A file can't be written, or that of an externally stored initializer is not found.
         """
         written = frozenset(n for n in state if n in values)
-        saved = saved_model(self._source.whole(), values, written, self._placed)
+        try:
+            saved = saved_model(self._source.whole(), values, written, self._placed)
+        except OSError as err:
+            raise popart_exception(f"Failed to write the weights that '{path}' keeps in other files: {err}") from err
         held = {t.name for t in saved.graph.initializer}
         saved = with_numbers(saved, {n: x for n, x in values.items() if n not in held and n not in state})
         write_file(saved, path, beside=self._source.beside)
@@ -65,24 +68,23 @@ def saved_model(
     """
     saved = onnx.ModelProto()
     saved.CopyFrom(proto)
-    known = {t.name: t for t in saved.graph.initializer}
+    known, patches = {t.name: t for t in saved.graph.initializer}, Patches()
     for name, tensor in known.items():
         if name in values:
-            _store(tensor, values[name])
+            _store(tensor, values[name], patches)
     for name in sorted(state):
         if name in values:
-            _add_state(saved.graph, {**known, **placed}, name, values[name], placed)
+            _add_state(saved.graph, {**known, **placed}, name, values[name], placed, patches)
+    patches.apply()
     return saved
 
 
-def _store(tensor: onnx.TensorProto, value: np.ndarray) -> None:
+def _store(tensor: onnx.TensorProto, value: np.ndarray, patches: Patches) -> None:
     if not external.is_external(tensor):
         tensors.write(tensor, value)
         return
     place = external.locate(tensor)
-    with open(place.path, "r+b") as file:
-        file.seek(place.offset)
-        file.write(value.astype(value.dtype.newbyteorder("<")).tobytes())
+    patches.put(place.path, value, place.offset)
 
 
 def _add_state(
@@ -91,10 +93,11 @@ def _add_state(
     name: str,
     value: np.ndarray,
     placed: dict[str, onnx.TensorProto],
+    patches: Patches,
 ) -> None:
     """State of an externally stored weight goes to the end of that weight's file, other state into the model."""
     if name in known:
-        _store(known[name], value)
+        _store(known[name], value, patches)
         if name in placed:
             graph.initializer.add().CopyFrom(placed[name])
         return
@@ -104,11 +107,7 @@ def _add_state(
     if owner is None or not external.is_external(owner):
         return
     path = external.locate(owner).path
-    data = value.astype(value.dtype.newbyteorder("<")).tobytes()
-    with open(path, "ab") as file:
-        offset = file.tell()
-        file.write(data)
-    external.mark_external(made, path, len(data), offset)
+    external.mark_external(made, path, value.nbytes, patches.put(path, value))
     placed[name] = onnx.TensorProto()
     placed[name].CopyFrom(made)
 

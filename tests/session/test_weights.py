@@ -154,6 +154,21 @@ def test_half_weights_in_a_saved_model(tmp_path):
     np.testing.assert_allclose(run(again, x=np.ones(3, np.float16))["y"], w - 0.5 * X.astype(np.float16))
 
 
+def _fails_whole(session: popart.TrainingSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full while external data are written leaves the old ones."""
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = Path("moved.bin").read_bytes(), Path("m.onnx").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(popart.popart_exception, match="No space left on device"):
+            session.modelToHost("m.onnx")
+    assert (Path("moved.bin").read_bytes(), Path("m.onnx").read_bytes()) == before
+    assert not [p for p in Path().iterdir() if p.name.startswith(".")]
+
+
 def test_external_weights(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     builder = popart.Builder()
@@ -185,6 +200,10 @@ def test_external_weights(tmp_path, monkeypatch):
     got = weights_of(again, **both)
     np.testing.assert_allclose(got["w"], after)
     np.testing.assert_allclose(got["Accl___w"], 0.9 * X, rtol=1e-6)
+    run(session, **{x: X})
+    _fails_whole(session, monkeypatch)
+    session.modelToHost("m.onnx")
+    assert np.all(np.fromfile("moved.bin", np.float32)[:3] != after)
     with pytest.raises(popart.popart_runtime_error, match=r"but file 'v.bin' already exists"):
         session.updateExternallySavedTensorLocations("w.bin", "v.bin")
     with pytest.raises(popart.popart_runtime_error, match=r"but file 'u.bin' does not exist"):
