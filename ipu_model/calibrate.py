@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import least_squares, nnls
 
 from ipu_model.published.formula import FIXED, Formula
+from ipu_model.published.rows import model, target_of
 from ipu_model.target import Target
 
 Figure = Mapping[str, Any]
@@ -101,11 +102,9 @@ def calibrate(
     Calibration
         Minimises a soft L1 norm of ``log(predicted / published)``.
     """
-    from ipu_model import published
-
     rows = [f for f in figures if isinstance(f.get("value"), int | float)]
-    chip = target if callable(target) else (lambda f: target or published.target_of(f))
-    models = [(f, published.model(f, chip(f)), chip(f)) for f in rows]
+    chip = target if callable(target) else (lambda f: target or target_of(f))
+    models = [(f, model(f, chip(f)), chip(f)) for f in rows]
     train, validation = split_by_case(rows, keep) if keep < 1 else (rows, [])
     prefixes = tuple(names) or ("",)
     fit_ids = {id(f) for f in train}

@@ -33,6 +33,8 @@ class Formula:
         Whether cycles become seconds.
     unit : float
         Divides the answer (1e12 for TFLOP/s, 1e-3 for milliseconds).
+    plans : tuple of Plan
+        The plans that the quantities come from; they take no part in the answer, `explain` names them.
     """
 
     alternatives: tuple[Mapping[str, float], ...]
@@ -41,6 +43,7 @@ class Formula:
     numerator: float = 0.0
     seconds: bool = False
     unit: float = 1.0
+    plans: tuple[Plan, ...] = field(default=(), compare=False, repr=False)
 
     def constants(self) -> set[str]:
         """Fitted constants that the prediction depends on."""
@@ -49,18 +52,21 @@ class Formula:
 
     def __call__(self, target: Target, smooth: float = 0.0) -> float:
         """The prediction for `target`, in the unit of the figure; the maximum is smoothed over a width of `smooth`."""
-        slow = target.machine.exchange_bytes / target.exchange_bytes_per_cycle
-        sums: list[Any] = []
-        for each in self.alternatives:
-            total = 0.0
-            for name, value in each.items():
-                total = total + value * _constant(target, name) * (slow if name in self.exchange else 1.0)
-            sums.append(total)
+        sums: list[Any] = [sum(terms.values()) for terms in self.terms(target)]
         amount = reduce(lambda a, b: softer_larger(a, b, smooth), sums)
         amount = amount * _constant(target, self.scale)
         if self.seconds:
             amount = amount / target.clock_hz
         return (self.numerator / amount if self.numerator else amount) / self.unit
+
+    def terms(self, target: Target) -> list[dict[str, Any]]:
+        """What each constant contributes to each alternative, before `scale`, rate and unit."""
+        slow = target.machine.exchange_bytes / target.exchange_bytes_per_cycle
+        rate = {name: slow if name in self.exchange else 1.0 for each in self.alternatives for name in each}
+        return [
+            {name: value * _constant(target, name) * rate[name] for name, value in each.items()}
+            for each in self.alternatives
+        ]
 
 
 def _constant(target: Target, name: str) -> float:
@@ -71,10 +77,11 @@ def of_plans(plans: Iterable[Plan], family: str | None = None, extra: Mapping[st
     """Cycles of plans that run one after another, `extra` being further fixed or fitted quantities."""
     sums: dict[str, float] = dict(extra or {})
     exchange: set[str] = set()
+    plans = tuple(plans)
     for plan in plans:
         prefix = family or plan.family
         for name, value in plan.quantities.items():
             key = FIXED if name in plan.exact else f"{prefix}.{name}"
             sums[key] = sums.get(key, 0.0) + value
         exchange |= {f"{prefix}.{name}" for name in plan.exchange}
-    return Formula((sums,), frozenset(exchange))
+    return Formula((sums,), frozenset(exchange), plans=plans)

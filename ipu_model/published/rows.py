@@ -97,3 +97,21 @@ def model(row: Row, target: Target | None = None) -> Formula:
     if row["family"] not in FAMILIES:
         raise ValueError(f"no predictor for family {row['family']!r}, op {op!r}, {row['what']!r}; known: {FAMILIES}")
     return fallback.formula(row, target)
+
+
+def group_of(row: Row) -> str:
+    """The operation of a benchmark row, else the family; times per batch are a group of their own."""
+    op = row["config"].get("op")
+    if row["family"] == "inference" and row["unit"] == "ms":
+        return "latency"
+    # measured products and convolutions are predicted with the constants of the benchmark table
+    return op or ("measured " if row["family"] in ("gemm", "conv") else "") + str(row["family"])
+
+
+def quantity(row: Row) -> str:
+    """Short name of what a row reports."""
+    what = str(row["what"])
+    for start, name in (("total cycles", "cycles"), ("total memory", "total memory"), ("max tile", "max tile memory")):
+        if what.startswith(start):
+            return name
+    return str(row["unit"])

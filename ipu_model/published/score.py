@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ipu_model.calibrate import calibrate, summary
-from ipu_model.published.rows import model, target_of
+from ipu_model.published.rows import group_of, model, quantity, target_of
 from ipu_model.target import Target
 from ipu_model.targets import starting_constants
 
@@ -25,15 +25,6 @@ GROUPS: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
     (frozenset({"latency"}), ("latency.",)),
     (frozenset({"training"}), ("training.",)),
 )
-
-
-def group_of(row: Row) -> str:
-    """The operation of a benchmark row, else the family; times per batch are a group of their own."""
-    op = row["config"].get("op")
-    if row["family"] == "inference" and row["unit"] == "ms":
-        return "latency"
-    # measured products and convolutions are predicted with the constants of the benchmark table
-    return op or ("measured " if row["family"] in ("gemm", "conv") else "") + str(row["family"])
 
 
 def predictable(rows: Iterable[Row]) -> tuple[list[Row], list[tuple[Row, str]]]:
@@ -77,15 +68,6 @@ def errors(rows: Iterable[Row], constants: Mapping[str, float] | None = None) ->
         target = target_of(row).with_fitted(constants or {})
         result.append((row, float(model(row, target)(target)) / float(row["value"]) - 1))
     return result
-
-
-def quantity(row: Row) -> str:
-    """Short name of what a row reports."""
-    what = str(row["what"])
-    for start, name in (("total cycles", "cycles"), ("total memory", "total memory"), ("max tile", "max tile memory")):
-        if what.startswith(start):
-            return name
-    return str(row["unit"])
 
 
 def table(scored: Iterable[tuple[Row, float]]) -> list[tuple[tuple[str, ...], dict[str, float]]]:

@@ -1,0 +1,109 @@
+# pyright: strict
+"""Why a prediction is what it is: its terms, the plans behind them, and how far off such predictions were."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ipu_model.planner.plan import Plan
+from ipu_model.published.formula import FIXED, Formula
+from ipu_model.published.rows import group_of, model, quantity, target_of
+from ipu_model.target import Target
+
+RESIDUALS = Path(__file__).with_name("residuals.json")
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """Relative errors of predictions of the same sort on published figures: median, 90th percentile, how many."""
+
+    median: float
+    p90: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A prediction with its reasons.
+
+    Attributes
+    ----------
+    value : float
+        The prediction, in `unit`.
+    terms : dict of str to float
+        What adds up to it (before a rate or a unit is made of it), largest first: cycles or bytes by cause.
+    scale : float
+        What the sum is multiplied by, beside rate and unit.
+    plans : tuple of str
+        How each planned operation runs.
+    uncertainty : Uncertainty, optional
+        None for figures of a sort of which none was published.
+    """
+
+    value: float
+    unit: str
+    terms: dict[str, float]
+    scale: float
+    plans: tuple[str, ...]
+    uncertainty: Uncertainty | None
+
+    def __str__(self) -> str:
+        spread = self.uncertainty
+        within = f", within {spread.median:.1%} (median) and {spread.p90:.1%} (90 %)" if spread else ""
+        total = sum(self.terms.values()) or 1.0
+        lines = [f"{self.value:,.6g} {self.unit}{within}"]
+        lines += [f"  {value / total:6.1%}  {value:14,.0f}  {name}" for name, value in self.terms.items() if value]
+        return "\n".join([*lines, *(f"  plan: {plan}" for plan in self.plans)])
+
+
+def explain(row: Mapping[str, Any], target: Target | None = None) -> Explanation:
+    """Predict a published figure and say why.
+
+    Parameters
+    ----------
+    row, target
+        As for `ipu_model.published.predict`, which also says what is raised.
+    """
+    target = target or target_of(row)
+    formula = model(row, target)
+    alternatives = formula.terms(target)
+    chosen = max(alternatives, key=lambda terms: sum(terms.values()))
+    terms = {name: float(value) for name, value in chosen.items() if name != FIXED}
+    terms |= _known(formula, float(chosen.get(FIXED, 0.0)), target)
+    scale = float(target.fitted.get(formula.scale, 1.0)) if formula.scale else 1.0
+    ordered = dict(sorted(terms.items(), key=lambda term: -abs(term[1])))
+    plans = tuple(_described(plan) for plan in formula.plans)
+    return Explanation(float(formula(target)), str(row.get("unit", "")), ordered, scale, plans, uncertainty_of(row))
+
+
+def _known(formula: Formula, whole: float, target: Target) -> dict[str, float]:
+    """The part that needs no constant, by the quantities of the plans it comes from."""
+    found: dict[str, float] = {}
+    for plan in formula.plans:
+        for name in plan.exact:
+            key = f"{plan.family}.{name}"
+            found[key] = found.get(key, 0.0) + float(plan.quantities.get(name, 0.0))
+    rest = whole - sum(found.values())
+    return {**found, "known sizes": rest} if abs(rest) > 1e-6 * max(1.0, abs(whole)) else found
+
+
+def _described(plan: Plan) -> str:
+    return (
+        f"{plan.family} by {plan.method or 'its formula'} on {plan.tiles} tiles, {plan.temporary_bytes:,.0f} bytes each"
+    )
+
+
+def uncertainty_of(row: Mapping[str, Any]) -> Uncertainty | None:
+    """Errors of predictions of this row's operation and quantity on published figures."""
+    found = _residuals().get(f"{group_of(row)}/{quantity(row)}")
+    return Uncertainty(**found) if found else None
+
+
+@functools.cache
+def _residuals() -> dict[str, dict[str, Any]]:
+    return json.loads(RESIDUALS.read_text())["errors"]
