@@ -123,7 +123,10 @@ def _inside(node: ir.Node) -> Iterator[ir.Node]:
 
 
 def measure_nodes(graph: ir.Graph, bound: dict[str, Any], settings: Settings, repeats: int) -> dict[str, float]:
-    """Median time [us] of each node alone, jitted, on its real operands; nodes that fold away are left out."""
+    """Median time [us] of each node alone, jitted, on its real operands; nodes that fold away are left out.
+
+    So is a NonZero: how much it finds is known only when it runs, so it has no program of its own.
+    """
     every = [v.name for node in graph for v in node.outputs if v.name]
     values = {**bound, **evaluate(graph, bound, every, settings)}
     times = {}
@@ -131,7 +134,7 @@ def measure_nodes(graph: ir.Graph, bound: dict[str, Any], settings: Settings, re
         known = {v.name: values[v.name] for v in needs(node) if v.name and v.name in values}
         operands = {name: x for name, x in known.items() if _is_device(x)}
         names = [v.name for v in node.outputs if v.name]
-        if operands and any(_is_device(values[n]) for n in names):
+        if node.op_type != "NonZero" and operands and any(_is_device(values[n]) for n in names):
             folded = {name: x for name, x in known.items() if name not in operands}
             times[label(node)] = _time(graph, operands, folded, names, settings, repeats)
     return times

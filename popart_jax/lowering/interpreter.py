@@ -20,13 +20,13 @@ from ..ops import symbols
 from ..ops.operator import Trait
 from ..ops.options import DEFAULTS, OperatorOptions
 from ..ops.registry import facts
-from . import op_trace, operand_types, rounding, sizes, static
+from . import op_trace, operand_types, rounding, routed, sizes, static
 from .attributes import array, keywords
 from .bounds import FILL, SIZE
 from .effects import Cell, Program, Storage, settle
 from .failure import described, explain, lacking, node_error, unmade
 from .operand_ranks import misranked
-from .resolve import Plan, Plans, Step, label
+from .resolve import Plan, Plans, Step, label, needs
 from .schema_body import run_body
 from .shape_memo import ShapeMemo
 
@@ -74,6 +74,7 @@ class Walk:
     outer: Walk | None = None
     program: Program | None = None
     plans: Plans = field(default_factory=Plans)
+    surplus: dict[ir.Value, routed.Surplus] = field(default_factory=dict)
 
     def read(self, value: ir.Value) -> Any:
         """Value computed here or in an enclosing graph; constants are read where they stand."""
@@ -162,6 +163,11 @@ def evaluate(
     wanted = tuple(named[n] for n in want)
     walk = Walk(settings, {named[n]: v for n, v in bindings.items()}, plans=Plans() if plans is None else plans)
     run(walk.plans.of(graph, wanted, settings.opsets, walk.env, popart=settings.popart), walk)
+    for n, v in zip(want, wanted, strict=True):
+        if v in walk.surplus:
+            maker = v.producer()
+            where = f"node '{label(maker)}'" if maker is not None else f"tensor '{n}'"
+            raise popart_exception(f"{where}: {routed.refusal(f'who reads {n!r}')}")
     return {n: walk.read(v) for n, v in zip(want, wanted, strict=True)}
 
 
@@ -203,8 +209,29 @@ def run_step(step: Step, walk: Walk) -> None:
         again = partial(step.lowering.fn, **keywords(node, step.lowering, lambda g: Body(g, walk, step.number)))
         walk.env.update(settle(step.effect, node, results, walk.storage, again))
         return
+    if walk.surplus or node.op_type == "NonZero":
+        _mark(step, walk, operands, results)
     for value, result in zip(node.outputs, results, strict=False):
         walk.env[value] = _probe(walk, value, result)
+
+
+def _mark(step: Step, walk: Walk, operands: list[Any], results: tuple[Any, ...]) -> None:
+    """Keep account of results that are longer than what was found while the program runs."""
+    node = step.node
+    if routed.bound_of(node, operands):
+        walk.surplus[node.outputs[0]] = routed.Surplus(1, index=True)
+        return
+    marks = {i: walk.surplus[v] for i, v in enumerate(node.inputs) if v in walk.surplus}
+    captured = [v for v in needs(node) if v in walk.surplus and v not in node.inputs]
+    if not marks and not captured:
+        return
+    try:
+        if captured:
+            raise popart_exception(routed.refusal("a subgraph"))
+        found = routed.results_of(node, operands, results, marks)
+    except popart_exception as err:
+        raise node_error(node, operands, str(err)) from err
+    walk.surplus.update((v, m) for v, m in zip(node.outputs, found, strict=False) if m is not None)
 
 
 def _probe(walk: Walk, value: ir.Value, result: Any) -> Any:
@@ -248,6 +275,7 @@ def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     kwargs = dict(keywords(node, lowering, lambda g: Body(g, walk, step.number)))
     has_bodies = any(isinstance(v, Body) for v in kwargs.values())
     kwargs.update((name, _fact(what, step, walk)) for name, what in lowering.context.items())
+    kwargs.update(routed.bound_of(node, operands))
     with jax.named_scope(f"onnx[{label(node)}]"):
         if not has_bodies and sizes.may_be_large(operands, kwargs):
             sizes.check_before(node, lowering.fn, _trim(operands), kwargs, lowering.is_static)
@@ -345,4 +373,6 @@ class Body:
         walk = self.walk
         inner = Walk(settings, dict(zip(self.graph.inputs, args, strict=False)), walk, walk.program, walk.plans)
         run(walk.plans.of(self.graph, tuple(self.graph.outputs), settings.opsets, popart=settings.popart), inner)
+        if inner.surplus and any(v in inner.surplus for v in self.graph.outputs):
+            raise popart_exception(routed.refusal("the graph around it"))
         return tuple(inner.read(v) for v in self.graph.outputs)

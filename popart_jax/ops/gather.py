@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from ..errors import popart_exception
 from .arrays import Array, is_text, namespace, normal_axis, wrap_indices
 from .operator import FOLDS, MOVES_DATA, ROUNDS, PopxlClass, gradient, operator
 from .registry import lowers
+from .symbols import is_symbol
 
 
 def _read(data: Array, index: tuple[Any, ...]) -> Array:
@@ -69,9 +70,17 @@ def gather_elements(data: Array, indices: Array, /, *, axis: int = 0) -> Array:
     return _read(data, _along(where, along))
 
 
+def _positions(shape: tuple[Any, ...]) -> Sequence[Array]:
+    """The position along each axis, as arrays that broadcast to the shape."""
+    if not any(map(is_symbol, shape)):
+        return np.indices(shape, sparse=True)
+    rank = len(shape)
+    return [jnp.arange(n).reshape([-1 if i == j else 1 for j in range(rank)]) for i, n in enumerate(shape)]
+
+
 def _along(where: Array, axis: int) -> tuple[Any, ...]:
     """Index arrays that address `where` along one axis and its own position along the others."""
-    own = np.indices(where.shape, sparse=True)
+    own = _positions(where.shape)
     return tuple(where if i == axis else own[i] for i in range(where.ndim))
 
 
@@ -85,7 +94,7 @@ def gather_nd(data: Array, indices: Array, /, *, batch_dims: int = 0) -> Array:
             f"GatherND: {indices.shape[-1]} indices per row into {data.ndim - batch_dims} dimensions"
         )
     parts = [wrap_indices(indices[..., i], data.shape[batch_dims + i]) for i in range(indices.shape[-1])]
-    own = np.indices(indices.shape[:batch_dims], sparse=True)
+    own = _positions(indices.shape[:batch_dims])
     batch = tuple(p.reshape(p.shape + (1,) * (indices.ndim - 1 - batch_dims)) for p in own)
     return _read(data, (*batch, *parts))
 

@@ -115,12 +115,16 @@ def top_k_1(x: Array, /, *, k: int, axis: int = -1) -> tuple[Array, Array]:
     return top_k(x, np.asarray(k), axis=axis)
 
 
+BEYOND = int(np.iinfo(np.int32).max)
+"""A position outside of every tensor, which writes drop."""
+
 operator("NonZero", WIDE_RESULT, gradients=())
 
 
 @lowers("NonZero", 9)
 def non_zero(x: Array, /, *, bound: Bound = None, fill: Fill = None) -> Array:
-    """Result shape depends on data: exact outside jit. A bound adds columns of 0."""
+    """Result shape depends on data: exact outside jit. A bound adds columns of `BEYOND` where nothing else is said."""
+    fill = BEYOND if fill is None else fill
     if np.ndim(x) == 0:
         return as_index(jnp.zeros((0, bound or (1 if x else 0)), np.int32))
     mask: Any = x != "" if is_text(x) else x
