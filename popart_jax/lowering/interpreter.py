@@ -163,11 +163,6 @@ def evaluate(
     wanted = tuple(named[n] for n in want)
     walk = Walk(settings, {named[n]: v for n, v in bindings.items()}, plans=Plans() if plans is None else plans)
     run(walk.plans.of(graph, wanted, settings.opsets, walk.env, popart=settings.popart), walk)
-    for n, v in zip(want, wanted, strict=True):
-        if v in walk.surplus:
-            maker = v.producer()
-            where = f"node '{label(maker)}'" if maker is not None else f"tensor '{n}'"
-            raise popart_exception(f"{where}: {routed.refusal(f'who reads {n!r}')}")
     return {n: walk.read(v) for n, v in zip(want, wanted, strict=True)}
 
 
@@ -187,6 +182,10 @@ def run(plan: Plan, walk: Walk) -> None:
         for value in step.dead:
             if value not in keep:
                 walk.env.pop(value, None)
+    for value in walk.surplus.keys() & keep:
+        maker = value.producer()
+        where = f"node '{label(maker)}'" if maker is not None else "the graph"
+        raise popart_exception(f"{where}: {routed.refusal(f'who reads {value.name!r}')}")
 
 
 def run_step(step: Step, walk: Walk) -> None:
@@ -373,6 +372,4 @@ class Body:
         walk = self.walk
         inner = Walk(settings, dict(zip(self.graph.inputs, args, strict=False)), walk, walk.program, walk.plans)
         run(walk.plans.of(self.graph, tuple(self.graph.outputs), settings.opsets, popart=settings.popart), inner)
-        if inner.surplus and any(v in inner.surplus for v in self.graph.outputs):
-            raise popart_exception(routed.refusal("the graph around it"))
         return tuple(inner.read(v) for v in self.graph.outputs)
