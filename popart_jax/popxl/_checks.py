@@ -23,9 +23,9 @@ def check_in_graph(graph: Graph, *args: Any, **tensors: Any) -> None:
     """
     for name, t in [*((f"argument {i}", a) for i, a in enumerate(args)), *tensors.items()]:
         if not isinstance(t, Tensor):
-            raise TypeError(f"{name}={t!r} is not a Tensor. Type: {type(t)}")
+            raise TypeError(f"The input `{name}` is not a Tensor. Type: {type(t)}. Value: {t}.")
         if t not in graph:
-            raise ValueError(f"{name}={t!r} is not in the current Graph {graph!r}.")
+            raise ValueError(f"The input tensor `{name}` is not in the current Graph {graph.name}.")
 
 
 def check_tensor_ipu_and_tile_set(*args: Any, **tensors: Any) -> None:
@@ -46,6 +46,6 @@ def _same(what: str, found: Iterable[tuple[str, Any]], unknown: Any) -> None:
     for name, place in known[1:]:
         if place != known[0][1]:
             raise ValueError(
-                f"Tensors `{known[0][0]}` and `{name}` are located on different {what}: {known[0][1]} and {place}. "
-                "Copy one of them first."
+                f"The input tensors `{known[0][0]}` and `{name}` are located on different {what}: "
+                f"{known[0][1]} != {place}."
             )

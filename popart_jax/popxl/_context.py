@@ -61,7 +61,10 @@ class Context(CreatedHooks):
             It belongs to another Ir than the graph that is being built.
         """
         if self._graphs and self._graphs[-1].ir != g.ir:
-            raise RuntimeError("New graph is from a different `popxl.Ir` than the current graph.")
+            raise RuntimeError(
+                "Trying to a create a context manager nested in another context, when the previous context's Ir is "
+                f"different. {self._graphs[-1].ir} != {g.ir}"
+            )
         self._graphs.append(g)
 
     def pop_graph(self) -> Any:
@@ -77,19 +80,25 @@ class Context(CreatedHooks):
         RuntimeError
             None is.
         """
+        return self._current("a graph,")
+
+    def _current(self, what: str) -> Any:
         if not self._graphs:
-            raise RuntimeError("A graph context has not been set. Use `with ir.main_graph:` or `with graph:`.")
+            raise RuntimeError(
+                f"Trying to access {what} but no graph has been selected. Hint - try performing the operations in a "
+                "context manager such as `with ir.main_graph:`."
+            )
         return self._graphs[-1]
 
     @property
     def main_graph(self) -> Any:
         """Main graph of the Ir in use."""
-        return self.graph.main_graph
+        return self._current("the main_graph,").main_graph
 
     @property
     def ir(self) -> Any:
         """The Ir in use."""
-        return self.graph.ir
+        return self._current("the ir,").ir
 
     @property
     def in_sequence(self) -> bool | str | None:

@@ -24,13 +24,15 @@ def create_graph(owner: Ir, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
         signature = inspect.signature(target)
         bound = signature.bind(*args, **kwargs)
     except TypeError as err:
-        raise ValueError(f"The arguments do not match the signature of the function `{name}`: {err}") from err
+        raise ValueError(
+            f"The arguments, `args` and `kwargs`, do not match the signature of the function `{name}`. {err}"
+        ) from err
     bound.apply_defaults()
     graph = owner._new_graph(owner._subgraph_id(name.replace(".<locals>", "")))
     with graph:
         _make_inputs(graph, signature, bound)
         returned = fn(*bound.args, **bound.kwargs)
-        for t in _returned_tensors(returned, name):
+        for t in _returned_tensors(returned):
             graph_output(t)
     return graph
 
@@ -40,9 +42,7 @@ def _name_and_target(fn: Any) -> tuple[str, Callable[..., Any]]:
         return type(fn).__qualname__, fn.build
     name = getattr(fn, "__qualname__", None)
     if not callable(fn) or name is None:
-        raise TypeError(
-            f"Callable {fn!r} of type {type(fn)} can't name a graph: pass a function, a method or a `popxl.Module`."
-        )
+        raise TypeError("Callable `fn` must be either a function or a class that extends popxl.Module")
     return name, fn
 
 
@@ -51,22 +51,24 @@ def _make_inputs(graph: Graph, signature: inspect.Signature, bound: inspect.Boun
         parameter = signature.parameters[name]
         annotation = parameter.annotation
         if parameter.kind is _KINDS.VAR_KEYWORD:
-            if _all_tensors(list(value.values()), name):
+            if _all_tensors(value, list(value.values()), name):
                 bound.arguments[name] = {k: _input(graph, k, v, annotation is TensorByRef) for k, v in value.items()}
         elif isinstance(value, (Tensor, TensorSpec)):
             bound.arguments[name] = _input(graph, name, value, annotation is TensorByRef)
-        elif isinstance(value, (list, tuple)) and _all_tensors(value, name):
+        elif isinstance(value, (list, tuple)) and _all_tensors(value, value, name):
             listed = annotation in _BY_REF_LISTS if annotation is not TensorByRef else True
             by_ref = listed and (annotation is not TensorByRef or parameter.kind is _KINDS.VAR_POSITIONAL)
             made = [_input(graph, f"{name}_{i}", v, by_ref) for i, v in enumerate(value)]
             bound.arguments[name] = tuple(made) if parameter.kind is _KINDS.VAR_POSITIONAL else made
 
 
-def _all_tensors(values: Iterable[Any], name: str) -> bool:
+def _all_tensors(arg: Any, values: Iterable[Any], name: str) -> bool:
     """Whether there are tensors; TypeError when there are other things as well."""
     flags = [isinstance(v, (Tensor, TensorSpec)) for v in values]
     if any(flags) and not all(flags):
-        raise TypeError(f"Argument `{name}` mixes Tensors with other types; it must hold tensors only, or none.")
+        raise TypeError(
+            f"A {type(arg)} argument can't contain a mixture of Tensors and other types. Arg name: {name}. Value: {arg}"
+        )
     return bool(flags) and all(flags)
 
 
@@ -74,7 +76,7 @@ def _input(graph: Graph, name: str, given: Tensor | TensorSpec, by_ref: bool) ->
     return graph._add_input(given.shape, given.dtype, name, by_ref, given.meta_shape)
 
 
-def _returned_tensors(returned: Any, name: str) -> list[Tensor]:
+def _returned_tensors(returned: Any) -> list[Tensor]:
     if returned is None:
         return []
     if isinstance(returned, Tensor):
@@ -86,6 +88,7 @@ def _returned_tensors(returned: Any, name: str) -> list[Tensor]:
     wrong = [t for t in tensors if not isinstance(t, Tensor)]
     if wrong:
         raise ValueError(
-            f"Function `{name}` must return None, a Tensor or an iterable of Tensors. It returned: {wrong[0]!r}"
+            "Output of subgraph must be None, a Tensor or an iterable of Tensors. "
+            f"Output type: {type(returned)}. Value {returned}"
         )
     return tensors

@@ -31,7 +31,7 @@ def host_array(
     """
     if not isinstance(data, np.memmap):
         return to_numpy(data, dtype, downcast, True, log2_scale, nan_on_overflow)
-    check_memmap(data, dtype, downcast)
+    check_memmap(data, dtype)
     if grouping is not None and not grouping.is_const:
         print(  # noqa: T201 - as upstream does
             "Warning: you have passed np.memmap data and a non-const replica grouping; the data are copied.",
@@ -41,17 +41,18 @@ def host_array(
     return data
 
 
-def check_memmap(data: np.memmap, dtype: dtypes.dtype | None, downcast: bool) -> None:
+def check_memmap(data: np.memmap, dtype: dtypes.dtype | None) -> None:
     """A memory map is the buffer itself, so nothing about it may need a change (ValueError)."""
     what = "When passing a memory-mapped NumPy array,"
     if dtype is not None and dtype.as_numpy() != data.dtype:
         raise ValueError(
-            f"{what} the `dtype` parameter must be None or the array's own type {data.dtype}, got {dtype}."
+            f"{what} the `dtype` parameter must be None or the same as the array's dtype. "
+            f"Array dtype: {data.dtype}, `dtype`: {dtype}."
         )
     if not (data.flags.c_contiguous and data.flags.aligned):
-        raise ValueError(f"{what} it must already be in C-ordered and aligned memory.")
-    if dtype is None and downcast and data.dtype in downcast_np_dtypes:
+        raise ValueError(f"{what} it must already be in C-ordered and aligned form.")
+    if data.dtype in downcast_np_dtypes:
         raise ValueError(
-            f"{what} the dtype {dtype} is not supported, as it requires downcasting {data.dtype} to "
-            f"{downcast_np_dtypes[data.dtype]}."
+            f"{what} the dtype {dtype} is not supported, as it requires downcasting the array into a new array with a "
+            "dtype supported by PopXL."
         )

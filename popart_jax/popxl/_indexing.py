@@ -22,17 +22,24 @@ def index(t: Tensor, key: Any) -> Tensor:
         Any other key.
     """
     if isinstance(key, (bool, str)):
-        raise TypeError(f"Invalid key type: {type(key)}. Key: {key}.")
+        raise _invalid(key)
     if isinstance(key, (int, slice)) or (isinstance(key, tuple) and all(_is_position(k) for k in key)):
         return _static(t, key if isinstance(key, tuple) else (key,))
     if not isinstance(key, (Tensor, np.ndarray)) and not dtypes.is_torch(key) and not isinstance(key, Iterable):
-        raise TypeError(f"Invalid key type: {type(key)}. Key: {key}.")
+        raise _invalid(key)
     chosen = as_tensor(key)
     if chosen.dtype.is_int:
         return operators.gather(t, chosen)
     if chosen.dtype == dtypes.bool:
         return operators.where(chosen, t, as_tensor(0, t.dtype))
-    raise TypeError(f"Tensors of {chosen.dtype!r} can't be an index; use integers or booleans.")
+    raise _invalid(key)
+
+
+def _invalid(key: Any) -> TypeError:
+    return TypeError(
+        "Only integers, slices (`:`), integer tensors and boolean tensors are valid indices. "
+        f"Not a valid Type: {type(key)}. Value: {key}."
+    )
 
 
 def _is_position(k: Any) -> bool:

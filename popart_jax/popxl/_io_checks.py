@@ -29,30 +29,39 @@ def check_keys(given: Iterable[Any], expected: Iterable[Stream], what: str) -> N
     missing = [s for s in wanted if s not in keys]
     if unexpected or missing:
         raise ValueError(
-            f"The {what} streams do not match the program.\n"
-            f"Unexpected: {[str(k) for k in unexpected]}\nMissing: {[str(s) for s in missing]}"
+            f"Unexpected/Missing {what}.\n  Unexpected: { {str(k) for k in unexpected} or set() }\n"
+            f"  Missing: { {str(s) for s in missing} or set() }"
         )
 
 
-def check_shape(stream: Stream, shape: Any, transfers: int, replicas: int) -> None:
+def check_shape(stream: Stream, shape: Any, transfers: int, replicas: int, what: str = "input") -> None:
     """Leading axes of transfers and replicas, then the stream's shape (ValueError).
 
     Scalar data may have additional axes of length 1.
     """
-    expected = full_shape(stream.shape, transfers, replicas)
     rest = list(shape)
-    fine = True
-    if transfers > 1:
-        fine = bool(rest) and rest[0] >= transfers
+    place = f"for the array provided for {what} stream {stream.tensor_id} is"
+    if transfers > 1 and rest:
+        if rest[0] < transfers:
+            raise ValueError(
+                f"Dimension 0 ({rest[0]}) {place} not large enough.\n"
+                f"It should be at least of size num_host_transfers = {transfers}"
+            )
         rest = rest[1:]
-    if fine and replicas > 1:
-        fine = bool(rest) and rest[0] == replicas
+    if replicas > 1 and rest:
+        if rest[0] != replicas:
+            raise ValueError(
+                f"Dimension {int(transfers > 1)} ({rest[0]}) {place} the wrong size.\n"
+                f"It should be of size replication_factor = {replicas}"
+            )
         rest = rest[1:]
+    leading = (transfers > 1) + (replicas > 1)
     scalar = all(d == 1 for d in stream.shape) and all(d == 1 for d in rest)
-    if not fine or not (tuple(rest) == tuple(stream.shape) or scalar):
+    if len(shape) < leading or not (tuple(rest) == tuple(stream.shape) or scalar):
+        expected = full_shape(stream.shape, transfers, replicas)
         raise ValueError(
-            f"{stream}: shape {shape} does not match the expected shape {expected} "
-            f"(num_host_transfers={transfers}, replicas={replicas})."
+            f"Shape mismatch for {what} stream {stream.tensor_id}:\nStream shape = {stream.shape}, therefore expected "
+            f"full global batch shape {expected}. Got array shape = {tuple(shape)}"
         )
 
 

@@ -49,7 +49,7 @@ class Tensor:
     __array_ufunc__ = None
 
     def __init__(self) -> None:
-        raise RuntimeError(f"{type(self).__name__} cannot be constructed directly.")
+        raise RuntimeError(f"popxl.{type(self).__name__} cannot be constructed directly.")
 
     def __init_subclass__(cls, tensor_type: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -151,7 +151,7 @@ class Tensor:
         """
         found = self._placement()[0]
         if found is None:
-            raise UndefinedValue(f"IPU is undefined for tensor {self.id!r}: nothing that makes or uses it is placed.")
+            raise UndefinedValue("Tensor's IPU is undefined.")
         return found
 
     @property
@@ -165,7 +165,7 @@ class Tensor:
         """
         found = TILE_SET_MAP.get(self._placement()[1], "undefined")
         if found == "undefined":
-            raise UndefinedValue(f"Tile set is undefined for tensor {self.id!r}.")
+            raise UndefinedValue("Tensor's tile set is undefined.")
         return found  # pyright: ignore[reportReturnType]
 
     def _placement(self) -> tuple[int | None, TileSet]:
@@ -227,7 +227,7 @@ class Tensor:
             The tensor has not two axes.
         """
         if self.rank != 2:
-            raise ValueError(f"The rank of the tensor must be 2 to take its diagonal, it is {self.rank}.")
+            raise ValueError("Diag expected a 2d tensor.")
         return self.flatten()[0 : min(self.shape) * (self.shape[1] + 1) : self.shape[1] + 1]
 
     def copy_to_ipu(self, destination: int, source: int | None = None) -> Tensor:
@@ -248,7 +248,7 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ValueError("A scalar tensor has no length.")
+            raise ValueError("Tensor is a scalar and doesn't have a length.")
         return self.shape[0]
 
     def __add__(self, other: TensorLike) -> Tensor:

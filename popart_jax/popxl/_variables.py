@@ -76,9 +76,12 @@ def _make(
 ) -> Variable:
     graph = gcg()
     if graph != graph.main_graph:
-        raise ValueError(f"Variables can only be created in the main graph; the current graph is {graph!r}.")
+        raise ValueError(
+            "You cannot initialise a variable tensor within a graph. It can only be initialised within the main graph. "
+            "Please create a variable in the main graph, create a graph input and pass the variable to the call."
+        )
     if mode not in (None, "one_per_group", "all_replicas"):
-        raise ValueError(f"Invalid retrieval_mode: {mode}. Use 'one_per_group' or 'all_replicas'.")
+        raise ValueError(f"Invalid retrieval_mode: {mode}")
     value = graph._new_value(graph._create_tensor_id(name), shape, dtypes.dtype.as_dtype(host.dtype))
     self = Variable._make(graph, value)
     self._host, self._grouping, self._retrieval_mode = host, grouping, mode or "one_per_group"
@@ -105,7 +108,9 @@ def constant(
     """
     given = getattr(data, "dtype", None)
     if dtype is None and isinstance(given, np.dtype) and given.fields is not None:
-        raise TypeError(f"Pass the dtype of structured float8 data explicitly, got an array of {given}.")
+        raise TypeError(
+            f"Please explicitly set the data type when calling `constant` with float8 data, an array of {given}."
+        )
     host = host_array(data, dtype, downcast, None, log2_scale, nan_on_overflow)
     graph = gcg()
     kind = dtypes.dtype.as_dtype(host.dtype)
@@ -131,7 +136,9 @@ def as_tensor(value: TensorLike, dtype: dtypes.dtype | None = None, raise_on_emp
     if isinstance(value, Tensor):
         return value
     if raise_on_empty and not isinstance(value, (np.ndarray, str)) and getattr(value, "__len__", lambda: 1)() == 0:
-        raise ValueError("Value is an empty container; it can't become a tensor.")
+        raise ValueError(
+            "The value has 0 elements - this is most likely a mistake. If not, make it with `popxl.constant`."
+        )
     return constant(value, dtype)
 
 
@@ -149,21 +156,16 @@ def remote_variable(
 ) -> Variable:
     """A variable whose storage is entry `offset` of a remote buffer; programs load and store the buffer.
 
+    Only loads and stores compare shapes with the buffer's; a session needs as many elements as an entry has.
+
     Raises
     ------
     ValueError
-        It does not fit the buffer, or the conditions of `variable` are not met.
+        The conditions of `variable` are not met.
     """
     made = variable(data, dtype, name, downcast, replica_grouping, retrieval_mode, log2_scale, nan_on_overflow)
-    remote_buffer.validate_tensor_matches_buffer(made)
-    _place(made, remote_buffer, offset, None)
+    made._remote = RemotePlace(remote_buffer.remote_buffer_id, offset, None)
     return made
-
-
-def _place(made: Variable, buffer: RemoteBuffer, offset: int, shards: int | None) -> None:
-    if not 0 <= offset < buffer.entries:
-        raise ValueError(f"Offset {offset} is outside the {buffer.entries} entries of {buffer!r}.")
-    made._remote = RemotePlace(buffer.remote_buffer_id, offset, shards)
 
 
 def remote_replica_sharded_variable(
@@ -183,21 +185,28 @@ def remote_replica_sharded_variable(
     Raises
     ------
     ValueError
-        There is one replica only, or the shards do not fit the buffer.
+        There is one replica only, or the buffer is for tensors of another shape.
     """
     owner = gcg().ir
     if owner.replication_factor <= 1:
-        raise ValueError("The ir.replication_factor must be > 1 for a replica sharded variable.")
+        raise ValueError(
+            f"The IR's global replication factor is {owner.replication_factor}. "
+            "It must be greater than 1 to create a replica sharded variable."
+        )
     grouping = replica_grouping or owner.replica_grouping()
     host = host_array(data, dtype, downcast, grouping, log2_scale, nan_on_overflow)
     shape = _member_shape(host, grouping)
-    shards = ceil(prod(shape) / max(1, prod(remote_buffer.tensor_shape)))
-    made = _make(host, grouping, retrieval_mode, name, shape)
     if remote_buffer.meta_shape == ():
         remote_buffer.meta_shape = shape
+    if remote_buffer.meta_shape != shape:
+        raise ValueError(
+            f"Cannot use RemoteBuffer[id={remote_buffer.remote_buffer_id}] for replica sharded variable of shape "
+            f"{shape}. The buffer's meta_shape has already been set to: {remote_buffer.meta_shape}."
+        )
+    shards = ceil(prod(shape) / max(1, prod(remote_buffer.tensor_shape)))
+    made = _make(host, grouping, retrieval_mode, name, shape)
     made._meta_shape = shape
-    remote_buffer.validate_tensor_matches_buffer(made, num_shards=max(2, shards))
-    _place(made, remote_buffer, offset, shards)
+    made._remote = RemotePlace(remote_buffer.remote_buffer_id, offset, shards)
     return made
 
 
@@ -218,9 +227,14 @@ def replica_sharded_buffer(
     grouping = replica_grouping or gcg().ir.replica_grouping()
     over = grouping.group_size if shard_over is None else shard_over
     if not 0 < over <= grouping.group_size:
-        raise ValueError(f"shard_over must be in 1..{grouping.group_size} (the group size). Value: {over}")
+        raise ValueError(
+            f"The sharding group size ({over}) must be less than or equal to the replica group size "
+            f"({grouping.group_size})."
+        )
     if grouping.group_size % over:
-        raise ValueError(f"The group size {grouping.group_size} must be divisible by shard_over, {over}.")
+        raise ValueError(
+            f"The replica group size ({grouping.group_size}) must be divisible by the sharding group size ({over})."
+        )
     whole = tuple(shape[1:] if grouping.num_groups > 1 else shape)
     buffer = remote_buffer((ceil(prod(whole) / over),), dtype, entries)
     buffer.meta_shape = whole

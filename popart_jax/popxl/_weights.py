@@ -52,9 +52,8 @@ def from_replicas(variable: Variable, values: np.ndarray, replicas: int) -> np.n
 
 
 def every_replica(variable: Variable, values: np.ndarray) -> np.ndarray:
-    """All replicas' values, ordered by group, then member."""
-    order = [r for g in variable.replica_grouping.groups for r in g]
-    return as_host(values[order], variable.dtype)
+    """All replicas' values, ordered by replica."""
+    return as_host(values, variable.dtype)
 
 
 def shards_to_replicas(variable: Variable, entry: tuple[int, ...], shards: int, replicas: int) -> np.ndarray:
@@ -76,6 +75,7 @@ def shards_from_replicas(variable: Variable, values: np.ndarray, shards: int) ->
     n = prod(variable.shape)
     out = np.zeros((values.shape[0], n), values.dtype)
     for group in variable.replica_grouping.groups:
-        whole = np.concatenate([values[r].ravel() for r in group[:shards]])[:n]
-        out[group] = whole
+        for first in range(0, len(group), shards):
+            holders = group[first : first + shards]
+            out[holders] = np.concatenate([values[r].ravel() for r in holders])[:n]
     return out.reshape(values.shape[0], *variable.shape)

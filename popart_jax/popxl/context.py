@@ -74,7 +74,7 @@ def in_sequence(mode: bool | Literal["pass"] = True) -> Iterator[bool | str]:
         `mode` is None.
     """
     if mode is None:
-        raise TypeError("`None` cannot be passed to `in_sequence`. Use True, False or 'pass'.")
+        raise TypeError("`None` cannot be passed to `in_sequence`. Try `False` instead.")
     get_current_context()._sequencer.push(mode)
     try:
         yield mode

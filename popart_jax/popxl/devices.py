@@ -17,7 +17,10 @@ def count(ir: Ir) -> int:
     """Devices before rounding: IPUs of one replica times replicas of this process (RuntimeError without operators)."""
     ops = [op for g in ir._graphs.values() for op in g._ops.values()]
     if not ops:
-        raise RuntimeError("The Ir has no operators, so the number of devices is not known. Add operators first.")
+        raise RuntimeError(
+            f"The Ir {ir.id} has no graphs. The graphs may have all been optimised to nothing, try adding more "
+            "operations to your graphs."
+        )
     ids = [op._settings.vgraphId or 0 for op in ops] + [op._options.get("destination", 0) for op in ops]
     return (1 + max(ids)) * ir.instance_replication_factor
 
@@ -38,9 +41,7 @@ def choose_device(ir: Ir, description: Any) -> Any:
     manager = DeviceManager()
     if description == "cpu":
         if n > 1:
-            raise ValueError(
-                f"A 'cpu' device can only be used for 1 device, the program needs {n}. Use 'ipu_hw' or 'ipu_model'."
-            )
+            raise ValueError(f"For a cpu device, multiple devices (provided: {n}) are not supported.")
         return manager.createCpuDevice()
     if description == "ipu_model":
         return manager.createIpuModelDevice({"numIPUs": n})
@@ -53,4 +54,4 @@ def choose_device(ir: Ir, description: Any) -> Any:
             text = "No IPU is used: 'ipu_hw' runs on JAX's default device, with the IPU model's costs."
             module_logger("session").info(text)
         return manager.createIpuModelDevice({"numIPUs": n})
-    raise ValueError(f"Invalid device_desc: {description!r}. Use 'cpu', 'ipu_model' or 'ipu_hw'.")
+    raise ValueError(f"Incorrect device type provided: {description}, must be one of: `ipu_hw`, `ipu_model`, `cpu`")

@@ -16,7 +16,7 @@ np_dtype_float8_152 = np.dtype([("float8_152", "u1")])
 
 _STR_TO_POPXL: dict[str, dtype] = {}
 _NP_TO_POPXL: dict[np.dtype, dtype] = {}
-_PT_TO_POPXL: dict[str, dtype] = {}
+_TORCH_TO_POPXL: dict[str, dtype] = {}
 _PY_TO_POPXL: dict[type, dtype] = {}
 _ONNX_TO_POPXL: dict[ir.DataType, dtype] = {}
 
@@ -42,7 +42,7 @@ class dtype:
     _all: ClassVar[list[dtype]] = []
 
     def __init__(self) -> None:
-        raise TypeError(f"Cannot create {self.__module__}.dtype instances directly.")
+        raise TypeError(f"Cannot create {type(self).__module__}.dtype instances.")
 
     @property
     def name(self) -> str:
@@ -87,26 +87,25 @@ class dtype:
         ValueError
             There is none.
         """
-        if isinstance(type_value, dtype):
-            return type_value
+        if isinstance(type_value, DataType):
+            return next(t for t in cls._all if t._pb_dtype == type_value)
         if isinstance(type_value, str) and type_value in _STR_TO_POPXL:
             return _STR_TO_POPXL[type_value]
         if isinstance(type_value, type) and type_value in _PY_TO_POPXL:
             return _PY_TO_POPXL[type_value]
         inner = type_value if isinstance(type_value, type) else getattr(type_value, "dtype", type_value)
-        if isinstance(inner, dtype):
-            return inner
-        named = str(inner)
-        if named.startswith("torch.") and named in _PT_TO_POPXL:
-            return _PT_TO_POPXL[named]
+        if str(inner) in _TORCH_TO_POPXL:
+            return _TORCH_TO_POPXL[str(inner)]
         try:
             return _NP_TO_POPXL[np.dtype("V" if inner is None else inner)]  # NumPy reads None as float64
         except (TypeError, KeyError):
-            raise ValueError(f"There is not a `popxl.dtype` that is compatible with value: {type_value}.") from None
+            raise ValueError(
+                f"There is not a `popxl.dtype` that is compatible with value: {type_value}, type: {type(type_value)}."
+            ) from None
 
     @classmethod
     def from_name(cls, name: str) -> dtype:
-        """The type of that name or alias.
+        """The type of that canonical name.
 
         Raises
         ------
@@ -114,7 +113,7 @@ class dtype:
             Unknown name.
         """
         if name not in _STR_TO_POPXL:
-            raise ValueError(f"Unknown dtype name: {name}. Known: {sorted(_STR_TO_POPXL)}")
+            raise ValueError(f"There is not a `popxl.dtype` that has a name: {name}.")
         return _STR_TO_POPXL[name]
 
     def as_numpy(self) -> np.dtype:
@@ -133,9 +132,12 @@ class dtype:
         """
         import importlib
 
-        torch = importlib.import_module("torch")
+        try:
+            torch = importlib.import_module("torch")
+        except ModuleNotFoundError:
+            raise ModuleNotFoundError("PyTorch is not installed.") from None
         if self._pt_type is None:
-            raise TypeError(f"`{self._name}` does not have a corresponding torch type.")
+            raise TypeError(f"`popxl.{self._name}` does not have a corresponding PyTorch dtype.")
         return getattr(torch, self._pt_type)
 
     @classmethod
@@ -156,9 +158,7 @@ class dtype:
         return self
 
 
-def _make(
-    name: str, onnx: str, traits: str, numpy: Any, torch: str | None, python: type | None, *aliases: str
-) -> dtype:
+def _make(name: str, onnx: str, traits: str, numpy: Any, torch: str | None, python: type | None) -> dtype:
     """Enter a type in all tables; `traits` holds the letters i(nt), f(loat), s(igned), c(omplex)."""
     self = object.__new__(dtype)
     self._name, self._np_type, self._pt_type = name, np.dtype(numpy), torch
@@ -166,12 +166,11 @@ def _make(
     self._is_floating_point, self._is_signed = "f" in traits, "s" in traits
     self._onnx = ir.DataType[onnx]
     self._pb_dtype = DataType[{"FLOAT8E4M3FNUZ": "FLOAT8_143", "FLOAT8E5M2FNUZ": "FLOAT8_152"}.get(onnx, onnx)]
-    for alias in (name, *aliases):
-        _STR_TO_POPXL[alias] = self
+    _STR_TO_POPXL[name] = self
     _NP_TO_POPXL[self._np_type] = self
     _ONNX_TO_POPXL[self._onnx] = self
     if torch is not None:
-        _PT_TO_POPXL[f"torch.{torch}"] = self
+        _TORCH_TO_POPXL[f"torch.{torch}"] = self
     if python is not None:
         _PY_TO_POPXL[python] = self
     dtype._all.append(self)
@@ -189,12 +188,21 @@ uint32 = _make("uint32", "UINT32", "i", "uint32", None, None)
 uint64 = _make("uint64", "UINT64", "i", "uint64", None, None)
 float8_143 = _make("float8_143", "FLOAT8E4M3FNUZ", "fs", np_dtype_float8_143, None, None)
 float8_152 = _make("float8_152", "FLOAT8E5M2FNUZ", "fs", np_dtype_float8_152, None, None)
-float16 = _make("float16", "FLOAT16", "fs", "float16", "float16", None, "half")
-float32 = _make("float32", "FLOAT", "fs", "float32", "float32", builtins.float, "float")
-float64 = _make("float64", "DOUBLE", "fs", "float64", "float64", None, "double")
+float16 = _make("float16", "FLOAT16", "fs", "float16", "float16", None)
+float32 = _make("float32", "FLOAT", "fs", "float32", "float32", builtins.float)
+float64 = _make("float64", "DOUBLE", "fs", "float64", "float64", None)
 complex64 = _make("complex64", "COMPLEX64", "sc", "complex64", "complex64", None)
 complex128 = _make("complex128", "COMPLEX128", "sc", "complex128", "complex128", None)
 half, float, double = float16, float32, float64
+
+
+def __getattr__(name: str) -> Any:
+    """`_PT_TO_POPXL`, the types by torch type: torch is imported only for a program that asks."""
+    if name != "_PT_TO_POPXL":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import torch
+
+    return {getattr(torch, key.removeprefix("torch.")): kind for key, kind in _TORCH_TO_POPXL.items()}
 
 
 def is_torch(x: Any) -> builtins.bool:

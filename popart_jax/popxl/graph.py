@@ -41,7 +41,7 @@ class Graph(CreatedHooks):
     _can_autodiff: bool
 
     def __init__(self) -> None:
-        raise TypeError("Cannot create graphs directly. Use `ir.create_graph` or `ir.create_empty_graph`.")
+        raise TypeError("Cannot create popxl.graph.Graph instances using the constructor.")
 
     @classmethod
     def _make(cls, owner: Ir, graph_id: str) -> Graph:
@@ -121,12 +121,12 @@ class Graph(CreatedHooks):
 
     def __contains__(self, value: Tensor) -> bool:
         if not isinstance(value, Tensor):
-            raise TypeError(f"Value must be of type `popxl.Tensor`. Type: {type(value)}. Value: {value}.")
+            raise TypeError(f"Value must be of type popxl.Tensor. Value: {value}. Type: {type(value)}")
         return value.ir == self._ir and value.id in self._tensors
 
     def __eq__(self, value: object) -> bool:
         if not isinstance(value, Graph):
-            raise TypeError(f"Value must be of type `popxl.Graph`. Type: {type(value)}. Value: {value}.")
+            raise TypeError(f"Value must be of type popxl.Graph. Value: {value}. Type: {type(value)}")
         return self is value or (self._id == value._id and self._ir == value._ir)
 
     def __hash__(self) -> int:

@@ -87,7 +87,10 @@ class Ir:
     @replication_factor.setter
     def replication_factor(self, value: int) -> None:
         if self._prepared:
-            raise RuntimeError("Cannot change the replication factor: the Ir has been prepared by a Session already.")
+            raise RuntimeError(
+                f"Cannot change the replication factor: the Ir {self.id} is already prepared, "
+                "you probably have created a session associated with this ir."
+            )
         self._set_replicas(int(value))
 
     def _set_replicas(self, count: int) -> None:
@@ -151,7 +154,7 @@ class Ir:
 
     def __eq__(self, value: object) -> bool:
         if not isinstance(value, Ir):
-            raise TypeError(f"Value must be of type `popxl.Ir`. Type: {type(value)}. Value: {value}.")
+            raise TypeError(f"Value must be of type popxl.Ir. Type: {type(value)}. Value: {value}.")
         return self._number == value._number
 
     def __repr__(self) -> str:

@@ -23,4 +23,4 @@ class Module:
         NotImplementedError
             The subclass did not.
         """
-        raise NotImplementedError("Your popxl.Module must implement the `build` method")
+        raise NotImplementedError("Your popxl.Module must override `build` method")

@@ -43,7 +43,7 @@ def uint64_to_two_uint32(num: int) -> tuple[int, int]:
         `num` does not fit 64 bits.
     """
     if not 0 <= num <= MAX_UINT64:
-        raise ValueError(f"{num} is not in the range of a 64-bit unsigned integer [0, {MAX_UINT64}].")
+        raise ValueError(f"Number is negative or cannot be represented as a uint64: {num}")
     return int(num) >> 32, int(num) & _MAX_UINT32
 
 
@@ -55,7 +55,6 @@ def two_uint32_to_uint64(a: int, b: int) -> int:
     ValueError
         A word does not fit 32 bits.
     """
-    for word in (a, b):
-        if not 0 <= word <= _MAX_UINT32:
-            raise ValueError(f"{word} is not in the range of a 32-bit unsigned integer [0, {_MAX_UINT32}].")
+    if not (0 <= a <= _MAX_UINT32 and 0 <= b <= _MAX_UINT32):
+        raise ValueError(f"Either `a` or `b` are negative or cannot be represented as a uint32: {a}, {b}")
     return (int(a) << 32) | int(b)

@@ -100,8 +100,9 @@ class RemoteBuffer:
         mine, theirs = (self.meta_shape, t.meta_shape) if num_shards > 1 else (self.tensor_shape, t.shape)
         if tuple(mine) != tuple(theirs) or self.tensor_dtype != t.dtype:
             raise ValueError(
-                f"Tensor {t.id} does not match buffer. "
-                f"Tensor: shape {tuple(theirs)}, {t.dtype!r}. Buffer: shape {tuple(mine)}, {self.tensor_dtype!r}."
+                f"Tensor {t.id} does not match buffer.\n"
+                f"Existing remote buffer has shape={tuple(mine)} and dtype={self.tensor_dtype!r}.\n"
+                f"The tensor has shape={tuple(theirs)}, dtype={t.dtype!r}."
             )
 
     def __hash__(self) -> int:
@@ -119,7 +120,7 @@ class RemoteBuffer:
 
 def _checked(entries: int) -> int:
     if not isinstance(entries, int) or entries < 1:
-        raise ValueError(f"Entries must be a non-zero, positive integer. Value: {entries}")
+        raise ValueError(f"Entries must be a non-zero, positive integer. Got {entries}")
     return entries
 
 

@@ -40,29 +40,35 @@ class ReplicaGrouping:
     """
 
     _ir: Replicated
-    _assignment: tuple[int, ...]
+    _assignment: tuple[int | None, ...]
     _stride: int | None
     _group_size: int
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __init__(self) -> None:
-        raise RuntimeError("Cannot create ReplicaGrouping directly; use `ir.replica_grouping`.")
+        raise RuntimeError("popxl.ReplicaGrouping cannot be constructed directly (use `ir.replica_grouping`).")
 
     @classmethod
     def _from_stride(cls, owner: Replicated, stride: int = 1, group_size: int | None = None) -> ReplicaGrouping:
         replicas = owner.replication_factor
         if not 0 < stride <= replicas:
-            raise ValueError(f"Stride must be in 1..{replicas} (the number of replicas). Value: {stride}")
+            raise ValueError(
+                "Stride must be greater than zero and less than or equal to number of replicas. "
+                f"Stride: {stride}. Replicas: {replicas}"
+            )
         if replicas % stride:
-            raise ValueError(f"The number of replicas, {replicas}, must be divisible by the stride, {stride}.")
+            raise ValueError(
+                f"Stride must be a factor of the number of replicas. Stride: {stride}. Replicas: {replicas}"
+            )
         size = replicas // stride if group_size is None else group_size
         if not 0 < size <= replicas:
-            raise ValueError(f"Group size must be in 1..{replicas} (the number of replicas). Value: {size}")
+            raise ValueError(
+                "Group size must be greater than zero and less than or equal to number of replicas. "
+                f"Group size: {size}. Replicas: {replicas}"
+            )
         if size == 1:
             stride = 1
-        if replicas % size:
-            raise ValueError(f"The number of replicas, {replicas}, must be divisible by the group size, {size}.")
         return cls._new(owner, tuple(assign(replicas, stride, size)), stride, size)
 
     @classmethod
@@ -76,7 +82,9 @@ class ReplicaGrouping:
         return cls._new(owner, tuple(assignment), None, size)
 
     @classmethod
-    def _new(cls, owner: Replicated, assignment: tuple[int, ...], stride: int | None, size: int) -> ReplicaGrouping:
+    def _new(
+        cls, owner: Replicated, assignment: tuple[int | None, ...], stride: int | None, size: int
+    ) -> ReplicaGrouping:
         self = object.__new__(cls)
         self._ir, self._assignment, self._stride, self._group_size = owner, assignment, stride, size
         return self
@@ -99,8 +107,8 @@ class ReplicaGrouping:
         return len(self._assignment) // self._group_size
 
     @property
-    def assignment(self) -> list[int]:
-        """Group of each replica."""
+    def assignment(self) -> list[int | None]:
+        """Group of each replica; None for replicas that are left over."""
         return list(self._assignment)
 
     @property
@@ -113,7 +121,8 @@ class ReplicaGrouping:
         """Replicas of each group, in increasing order."""
         found: list[list[int]] = [[] for _ in range(self.num_groups)]
         for replica, group in enumerate(self._assignment):
-            found[group].append(replica)
+            if group is not None:
+                found[group].append(replica)
         return found
 
     @property
@@ -170,7 +179,7 @@ class ReplicaGrouping:
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ReplicaGrouping):
-            raise TypeError(f"Value must be of type `popxl.ReplicaGrouping`. Type: {type(other)}. Value: {other}.")
+            raise TypeError(f"Value must be of type popxl.ReplicaGrouping. Type: {type(other)}. Value: {other}.")
         return self._ir == other._ir and self._assignment == other._assignment
 
     def __repr__(self) -> str:
@@ -184,14 +193,21 @@ class ReplicaGrouping:
 
 def _checked_groups(assignment: list[int], replicas: int) -> list[list[int]]:
     if len(assignment) != replicas:
-        raise ValueError(f"The assignment has {len(assignment)} entries, the Ir has {replicas} replicas.")
+        raise ValueError(
+            f"The length of `assignment` ({len(assignment)}) does not equal the number of replicas ({replicas})."
+        )
     numbers = sorted(set(assignment))
-    if numbers != list(range(len(numbers))):
-        raise ValueError(f"Group numbers must be 0..{len(numbers) - 1}, got {numbers}.")
     groups = [[r for r, g in enumerate(assignment) if g == n] for n in numbers]
     if len({len(g) for g in groups}) > 1:
-        raise ValueError(f"Groups must have equal sizes, got {[len(g) for g in groups]}.")
-    firsts = [g[0] for g in groups]
-    if firsts != sorted(firsts):
-        raise ValueError("Group numbers must increase with the first replica of each group.")
+        sizes = [(n, len(g)) for n, g in zip(numbers, groups, strict=True)]
+        raise ValueError(f"All groups should have the same size but they dont. (Group, Sizes): {sizes}")
+    if numbers != list(range(len(numbers))):
+        raise ValueError(
+            f"The group numbers are not numbered consecutively and/or do not start at 0. Groups: {numbers}"
+        )
+    order = list(dict.fromkeys(assignment))
+    if order != numbers:
+        raise ValueError(
+            f"When ordered by first appearance, the group numbers are not monotonically increasing. Ordering: {order}"
+        )
     return groups

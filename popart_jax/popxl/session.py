@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from numbers import Number
 from typing import Any, Literal
 
 import jax
@@ -24,7 +25,7 @@ from .devices import choose_device
 from .dtypes import untorched
 from .ir import Ir
 from .streams import DeviceToHostStream, HostToDeviceStream
-from .tensor import Constant, HostScalarTensor, Variable
+from .tensor import Constant, HostScalarTensor, Tensor, Variable
 
 d2hStreamBufferMaps = Mapping[DeviceToHostStream, np.ndarray]
 h2dStreamBufferMaps = Mapping[HostToDeviceStream, HostScalarTensor]
@@ -150,8 +151,8 @@ class Session:
     def _need_device(self) -> None:
         if not self._attached:
             raise ValueError(
-                "Must be attached to device before calling a runtime function. "
-                "Use the session as a context: `with session:`."
+                "Must be attached to device before calling a runtime function. Put the call inside a `Session` "
+                "context, for example `with session: session.run()`."
             )
         if self._state.arrays is None:
             self._upload()
@@ -175,9 +176,9 @@ class Session:
         Exception
             A variable is a read-only memory map.
         """
-        self._need_device()
         if self._read_only:
-            raise Exception("Weights can't be copied to the host: a variable is a read-only memory-mapped array.")
+            raise Exception("Writing data from device to host is not possible as the `ir` contains a read-only memmap.")
+        self._need_device()
         replicas = self._programs.replicas
         values = self._state.download()
         for t in self._variables():
@@ -207,7 +208,9 @@ class Session:
         asked = list(tensors)
         for t in asked:
             if not isinstance(t, (Variable, Constant)):
-                raise TypeError(f"Tensor {t!r} is not of type Variable or Constant; its data can't be read.")
+                raise TypeError(
+                    f"{t!r} is not of type Constant or Variable. get_tensor_data is notsupported for this type."
+                )
         stale = any(isinstance(t, Variable) and not t._in_sync for t in asked)
         if stale and self._attached and not self._read_only:
             self.weights_to_host()
@@ -242,11 +245,11 @@ class Session:
 
     def write_variables_data(self, tensors: dict[Variable, np.ndarray]) -> None:
         """As `write_variable_data`, for several variables with one transfer."""
-        checked = {t: checked_data(t, data) for t, data in tensors.items()}
         on_device = self._attached and self._state.arrays is not None and not self._read_only
         if on_device and any(not t._in_sync for t in self._variables()):
             self.weights_to_host()  # what was trained on the device must not be lost
-        self._write_host(checked)
+        for t, data in tensors.items():
+            self._write_host({t: checked_data(t, data)})
         if self._attached:
             self.weights_from_host()
 
@@ -286,7 +289,7 @@ class Session:
     def _validate_run_outputs(self, outputs: Mapping[Any, Any]) -> None:
         io.check_keys(outputs, self._expected_outputs(), "output")
         for stream, data in outputs.items():
-            io.check_shape(stream, np.shape(data), *self._shape_facts())
+            io.check_shape(stream, np.shape(data), *self._shape_facts(), "output")
 
     def run(self, inputs: h2dStreamBufferMaps | None = None, downcast_inputs: bool = True) -> d2hStreamBufferMaps:
         """Run the program once.
@@ -343,17 +346,25 @@ class Session:
 def checked_data(t: Variable, data: Any) -> np.ndarray:
     """An array of the host shape and type of a variable; errors as `Session.write_variable_data`."""
     if not isinstance(t, Variable):
-        raise TypeError(f"Tensor {t!r} is not a Variable; its data can't be written.")
-    if t.retrieval_mode == "all_replicas" and t.replica_grouping.group_size > 1:
-        raise NotImplementedError(f"Writing {t!r} with retrieval mode 'all_replicas' is not supported.")
+        shown = t.id if isinstance(t, Tensor) else t
+        raise TypeError(f"Tensor {shown} is not of type Variable. write_variable_data is not supported for this type.")
     wanted = t.dtype.as_numpy()
-    if isinstance(data, (int, float, bool)) and not t.dtype._is_float8:
+    if isinstance(data, Number):
+        if t.dtype._is_float8:
+            raise TypeError(
+                f"Data for variable {t.id} must be passed in as an np.array with dtype {wanted} "
+                "(see popxl.fp8_utils.host_pow2scale_cast_to_fp8)"
+            )
         data = np.asarray(data, wanted)
     array = np.asarray(untorched(data))
     if array.dtype != wanted:
-        raise TypeError(f"The dtype {array.dtype} of the data does not match the dtype {wanted} of {t!r}.")
+        raise TypeError(
+            f"The dtype of the input array {array.dtype} must match the equivalent type of the tensor {t.id} : {wanted}"
+        )
     if array.shape != t.shape_on_host:
         raise ValueError(
-            f"The shape {array.shape} of the data does not match the host shape {t.shape_on_host} of {t!r}."
+            f"The shape of the input array {array.shape} must match the shape of the tensor {t.id} : {t.shape_on_host}"
         )
+    if t.retrieval_mode == "all_replicas" and t.replica_grouping.group_size > 1:
+        raise NotImplementedError(f'Copying to tensor {t.id} with "all_replicas" retreval mode is not yet supported.')
     return np.array(array)

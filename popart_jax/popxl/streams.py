@@ -17,7 +17,7 @@ class Stream:
 
     Raises
     ------
-    TypeError
+    NotImplementedError
         On construction.
     """
 
@@ -26,7 +26,7 @@ class Stream:
     _default_name = ""
 
     def __init__(self) -> None:
-        raise TypeError(f"Cannot construct a {type(self).__name__} directly; use `h2d_stream` or `d2h_stream`.")
+        raise NotImplementedError("Cannot construct a popxl.Stream directly. Use `h2d_stream` or `d2h_stream`.")
 
     @classmethod
     def _create(cls: type[S], shape: Iterable[int], dtype: Dtype, name: str | None) -> S:

@@ -53,8 +53,12 @@ def to_numpy(
         Data that can't be converted to float8.
     """
     is_fp8 = dtype is not None and dtype._is_float8
-    if not is_fp8 and (log2_scale is not None or nan_on_overflow is not None):
-        raise RuntimeError("`log2_scale` and `nan_on_overflow` can only be used with a float8 dtype.")
+    if not is_fp8:
+        for name, value in (("log2scale", log2_scale), ("nan_on_overflow", nan_on_overflow)):
+            if value is not None:
+                raise RuntimeError(
+                    f"Non-default value for '{name}' is not supported for dtypes other than float8, got {dtype}."
+                )
     array = _raw(x)
     if dtype is None and (narrow := downcast_np_dtypes.get(array.dtype)) and downcast:
         array = array.astype(narrow)
@@ -85,7 +89,9 @@ def _to_fp8(array: np.ndarray, source: Any, dtype: dtypes.dtype, scale: int, nan
     if array.dtype == dtype.as_numpy():
         return array
     if array.dtype not in (np.float16, np.float32, np.float64):
-        raise TypeError(f"Data of type {array.dtype} can't be converted to {dtype}: pass float16, float32 or float64.")
+        raise TypeError(
+            f"Type {array.dtype} is not supported for float8 tensors.Please use float16, float32 or float64 types."
+        )
     return host_pow2scale_cast_to_fp8(array, dtype, scale, nan_on_overflow)
 
 

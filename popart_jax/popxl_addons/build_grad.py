@@ -12,11 +12,13 @@ from .graph import GraphWithNamedArgs
 
 
 class Aux:
-    """Values that `build` saves for `build_grad`; tensors are extra outputs of the forward graph, in storing order."""
+    """Values that `build` saves for `build_grad`.
+
+    The gradient graph that needs them makes the tensors outputs of the forward graph, in storing order.
+    """
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
-        self._outputs: list[popxl.Tensor] = []
         self._reading: dict[str, popxl.Tensor] | None = None
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -38,31 +40,26 @@ class Aux:
             self._reading[key] = popxl.graph_input(value.shape, value.dtype, key, meta_shape=value.meta_shape)
         return self._reading[key]
 
-    @property
-    def n_outputs(self) -> int:
-        """Number of outputs that were added to the forward graph."""
-        return len(self._outputs)
-
     def add_outputs(self, graph: popxl.Graph) -> None:
         """Make the saved tensors outputs of the forward graph."""
-        self._outputs = [v for v in self._values.values() if isinstance(v, popxl.Tensor)]
         with graph:
-            for tensor in self._outputs:
-                popxl.graph_output(tensor)
+            for value in self._values.values():
+                if isinstance(value, popxl.Tensor):
+                    popxl.graph_output(value)
 
     def copy(self) -> Aux:
         """The same values, without what is being read."""
         other = Aux()
-        other._values, other._outputs = dict(self._values), list(self._outputs)
+        other._values = dict(self._values)
         return other
 
     def clear(self) -> None:
         """Forget everything."""
-        self._values, self._outputs, self._reading = {}, [], None
+        self._values, self._reading = {}, None
 
     def take(self, other: Aux) -> None:
         """Hold the values of another one, ready for reading."""
-        self._values, self._outputs, self._reading = other._values, other._outputs, {}
+        self._values, self._reading = other._values, {}
 
     @property
     def read_tensors(self) -> dict[popxl.Tensor, popxl.Tensor]:
@@ -78,15 +75,15 @@ class VarGrad:
         self.tensors: dict[str, popxl.Tensor] = {}
 
     def __setitem__(self, key: str, value: popxl.Tensor) -> None:
-        if key not in self._variables:
-            raise KeyError(f"Not a variable: {key!r}. Variables: {list(self._variables)}")
         if not isinstance(value, popxl.Tensor):
-            raise TypeError(f"Not a tensor: var_grad[{key!r}] was given a {type(value).__name__}")
+            raise TypeError(f"Not a tensor: {value}")
+        if key not in self._variables:
+            raise KeyError(f"Not a variable: {key}. Possible inputs: {list(self._variables)}")
         expected = self._variables[key]
         if not _same_shape(value, expected):
             raise ValueError(
-                f"Shape or meta-shape of Tensor does not match variable. var_grad[{key!r}]: expected "
-                f"{_shapes(expected)}, got {_shapes(value)}"
+                "Shape or meta-shape of Tensor does not match variable. "
+                f"Tensor {_shapes(value)}. Variable {key}: {_shapes(expected)}"
             )
         self.tensors[key] = value
 
@@ -98,16 +95,21 @@ class VarGrad:
 
 
 class NoVarGrad:
-    """Stands in outside `build_grad`."""
+    """Stands in outside `build_grad`, where gradients are neither set nor read."""
+
+    _TEXT = (
+        "You can only use` var_grad` within the `build_graph` method which must be called via `create_grad_graph` or "
+        "`autodiff`."
+    )
 
     def __setitem__(self, key: str, value: Any) -> None:
-        raise Exception(f"var_grad[{key!r}] can be set only within the `build_graph` method of gradients")
+        raise Exception(self._TEXT)
 
     def __getitem__(self, key: str) -> popxl.Tensor:
-        raise Exception(f"var_grad[{key!r}] can be read only within the `build_graph` method of gradients")
+        raise Exception(self._TEXT)
 
     def __contains__(self, key: object) -> bool:
-        raise Exception(f"var_grad ({key!r}) can be asked only within the `build_graph` method of gradients")
+        return False
 
 
 def _same_shape(a: popxl.Tensor, b: popxl.Tensor) -> bool:
@@ -148,8 +150,7 @@ def create_grad_graph(
     """
     _check_parameters(module)
     graph, aux = fwd.graph, fwd._aux
-    outputs = list(graph.outputs)[: len(graph.outputs) - aux.n_outputs]
-    provided = outputs if grads_provided is None else list(grads_provided)
+    provided = list(graph.outputs) if grads_provided is None else list(grads_provided)
     named = fwd.args.to_dict()
     variables = set(named.values())
     required = list(graph.inputs) if grads_required is None else list(grads_required)
@@ -167,6 +168,7 @@ def create_grad_graph(
         with grad_graph:
             for name in wanted_variables:
                 popxl.graph_output(var_grad.tensors[name])
+        aux.add_outputs(graph)
     finally:
         module.aux.clear()
         module.var_grad = NoVarGrad()
@@ -178,13 +180,15 @@ def create_grad_graph(
 
 
 def _check_of_graph(graph: popxl.Graph, provided: list[popxl.Tensor], required: list[popxl.Tensor]) -> None:
-    for word, given, known in (
-        ("`grads_provided` is not a output", provided, graph.outputs),
-        ("`grads_required` is not a input", required, graph.inputs),
+    for word, kind, given, known in (
+        ("grads_provided", "output", provided, graph.outputs),
+        ("grads_required", "input", required, graph.inputs),
     ):
         foreign = [t for t in given if t not in known]
         if foreign:
-            raise ValueError(f"A Tensor specified in {word} of `fwd_graph` {graph.id!r}: {foreign}")
+            raise ValueError(f"A Tensor specified in `{word}` is not a {kind} of `fwd_graph` {graph.id}: {foreign}")
+        if len(set(given)) != len(given):
+            raise ValueError(f"A Tensor has been specified more than once in `{word}`. Tensors: {given}")
 
 
 def _check_parameters(module: Differentiable) -> None:
@@ -192,21 +196,29 @@ def _check_parameters(module: Differentiable) -> None:
     odd = [p.name for p in inspect.signature(module.build_grad).parameters.values() if p.kind not in fixed]
     if odd:
         raise TypeError(
-            f"build_grad of {type(module).__name__}: method signature must only have a fixed number of positional "
-            f"parameters as inputs. Others: {odd}"
+            "The `build_grad` method signature must only have a fixed number of positional parameters as inputs. "
+            f"Not a positional parameter: {odd[0]}"
         )
 
 
 def _check_outputs(
     grad_graph: popxl.Graph, inputs: list[popxl.Tensor], variables: list[str], var_grad: VarGrad
 ) -> None:
+    missing = {n for n in variables if n not in var_grad}
+    if missing:
+        raise Exception(
+            f"Not all variable gradients have been specified in self.var_grad. Variables missing gradients: {missing}"
+        )
     given = len(grad_graph.outputs)
     if given > len(inputs):
-        raise Exception(f"Too many outputs in the grad graph: build_grad returned {given}, expected {len(inputs)}")
+        raise Exception(
+            f"Too many outputs in the grad graph. `grads_required` has {len(inputs)} non-variable outputs. "
+            f"`build_grad` returned {given}"
+        )
     if given < len(inputs):
         raise Exception(
-            f"Not all forward graph inputs have been specified: build_grad returned {given} gradients, expected "
-            f"{len(inputs)}, for {[t.name for t in inputs]}"
+            "Not all forward graph inputs have been specified as outputs in the grad graph. "
+            f"`build_grad` returned {given} gradients for {[t.name for t in inputs]}"
         )
     for i, (got, forward) in enumerate(zip(grad_graph.outputs, inputs, strict=True)):
         if not _same_shape(got, forward):
@@ -214,11 +226,6 @@ def _check_outputs(
                 f"Shape or meta-shape of output Tensor at position {i} does not match the input {forward.name!r}: "
                 f"expected {_shapes(forward)}, got {_shapes(got)}"
             )
-    missing = [n for n in variables if n not in var_grad]
-    if missing:
-        raise Exception(
-            f"Not all variable gradients have been specified: build_grad left out {missing}; assign self.var_grad[name]"
-        )
 
 
 def create_grad_graph_info(

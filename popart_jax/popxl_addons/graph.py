@@ -142,10 +142,11 @@ class GraphWithNamedArgs:
             Unknown `method`.
         """
         if method not in ("auto", "build_grad", "autodiff"):
-            raise ValueError(f"method must be 'auto', 'build_grad' or 'autodiff', got {method!r}")
+            raise ValueError(f"`method` should be one of 'auto', 'build_grad' or 'autodiff'. Not: {method}")
         if self.autodiff_applied and not force:
             raise Exception(
-                f"Autodiff has already been applied to graph {self.graph.id!r}; pass force=True to apply it again"
+                "Autodiff has already been applied to the graph, as autodiff modifies the forward graph in-place, "
+                "it should be applied once. Pass `force=True` to apply it again."
             )
         module = self._from_module
         has_build_grad = module is not None and module.implements_grad_graph
@@ -154,17 +155,16 @@ class GraphWithNamedArgs:
                 f"method 'build_grad' can be used only if `from_module` is specified and that module implements "
                 f"build_grad; graph {self.graph.id!r} has no such module"
             )
-        self.autodiff_applied = True
         if module is not None and has_build_grad and method != "autodiff":
-            return module.create_grad_graph(self, grads_provided, grads_required)
-        return above.autodiff(self, grads_provided, grads_required, called_graphs_grad_info)
+            made = module.create_grad_graph(self, grads_provided, grads_required)
+        else:
+            made = above.autodiff(self, grads_provided, grads_required, called_graphs_grad_info)
+        self.autodiff_applied = True
+        return made
 
     def copy(self) -> GraphWithNamedArgs:
-        """The same graph with a copy of the names."""
-        other = GraphWithNamedArgs(self.graph, self.args.copy(), self._grad_graph_info, self._from_module, self._aux)
-        other.called_graphs_grad_info = dict(self.called_graphs_grad_info)
-        other.autodiff_applied = self.autodiff_applied
-        return other
+        """The same graph with a copy of the names; the module and what it saved are not copied."""
+        return GraphWithNamedArgs(self.graph, self.args.copy(), self._grad_graph_info)
 
     def print_schedule(self) -> str:
         """The operators in schedule order as text; named inputs carry their names."""

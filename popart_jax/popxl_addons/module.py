@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from .. import popxl
@@ -160,7 +161,6 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         try:
             graph = popxl.gcg().ir.create_graph(self, *args, **kwargs)
             graph._can_autodiff = not self.implements_grad_graph
-            self.aux.add_outputs(graph)
             result = GraphWithNamedArgs(
                 graph,
                 self._named_inputs.copy(),
@@ -299,24 +299,52 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         autodiff: Literal["auto", "build_grad", "autodiff", "none"] = "auto",
         grads_provided: Callable[[GraphWithNamedArgs], Iterable[popxl.Tensor]] | None = None,
         grads_required: Callable[[GraphWithNamedArgs], Iterable[popxl.Tensor]] | None = None,
-    ) -> Callable[..., tuple[popxl.Tensor, ...]]:
-        """A function that outlines `module`, adds its variables under `name` and calls it.
+    ) -> ModuleCall:
+        """An object that, called, outlines `module`, adds its variables under `name` and calls the graph.
 
         With `autodiff` other than "none" the graph is differentiated as well ("auto": only by its own build_grad), and
         the result is remembered for the autodiff of this module's graph.
         """
+        return ModuleCall(self, module, name or type(module).__name__, autodiff, grads_provided, grads_required)
 
-        def call(*args: Any, **kwargs: Any) -> tuple[popxl.Tensor, ...]:
-            factories, graph = module.create_graph(*args, **kwargs)
-            inputs = self.add_variable_inputs(name or type(module).__name__, factories)
-            if autodiff in ("build_grad", "autodiff") or (autodiff == "auto" and module.implements_grad_graph):
-                provided = None if grads_provided is None else grads_provided(graph)
-                required = None if grads_required is None else grads_required(graph)
-                info = graph.autodiff(provided, required, method=autodiff)
-                self._called_graphs_grad_info[graph.graph] = info.grad_graph_info
-            self._called_graphs_grad_info.update(plain_grad_info(graph.called_graphs_grad_info))
-            tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, popxl.Tensor)]
-            results = graph.bind(inputs).call(*tensors)
-            return results[: len(results) - graph._aux.n_outputs]
 
-        return call
+@dataclass
+class ModuleCall:
+    """What `Module.call_module` gives; after a call it holds the graph that was made.
+
+    Attributes
+    ----------
+    var_factories : NamedVariableFactories
+    graph : GraphWithNamedArgs
+    n_outputs_pre_autodiff : int
+        Outputs of the graph before it was differentiated: those that the call returns.
+    """
+
+    parent: Module
+    module: Module
+    name: str
+    method: Literal["auto", "build_grad", "autodiff", "none"]
+    grads_provided: Callable[[GraphWithNamedArgs], Iterable[popxl.Tensor]] | None
+    grads_required: Callable[[GraphWithNamedArgs], Iterable[popxl.Tensor]] | None
+    var_factories: NamedVariableFactories = field(init=False)
+    graph: GraphWithNamedArgs = field(init=False)
+    n_outputs_pre_autodiff: int = field(init=False)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[popxl.Tensor, ...]:
+        """Make the graph from the arguments and call it with them."""
+        self.var_factories, self.graph = self.module.create_graph(*args, **kwargs)
+        inputs = self.parent.add_variable_inputs(self.name, self.var_factories)
+        self.n_outputs_pre_autodiff = len(self.graph.graph.outputs)
+        known = self.parent._called_graphs_grad_info
+        if self.method in ("build_grad", "autodiff") or (self.method == "auto" and self.module.implements_grad_graph):
+            known[self.graph.graph] = self._differentiated(self.graph, self.method).grad_graph_info
+        known.update(plain_grad_info(self.graph.called_graphs_grad_info))
+        tensors = [t for t in kwargs.values() if isinstance(t, popxl.Tensor)]
+        return self.graph.bind(inputs).call(*args, *tensors)[: self.n_outputs_pre_autodiff]
+
+    def _differentiated(
+        self, graph: GraphWithNamedArgs, method: Literal["auto", "build_grad", "autodiff"]
+    ) -> GraphWithNamedArgs:
+        provided = None if self.grads_provided is None else self.grads_provided(graph)
+        required = None if self.grads_required is None else self.grads_required(graph)
+        return graph.autodiff(provided, required, method=method)

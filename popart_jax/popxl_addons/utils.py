@@ -86,9 +86,9 @@ class WeightsDict(MutableMapping["Variable", np.ndarray]):
     def __setitem__(self, key: Variable, value: np.ndarray) -> None:
         expected, given = key.dtype.as_numpy(), np.asarray(value)
         if given.dtype != expected:
-            raise ValueError(f"variable {key.name!r} has dtype {np.dtype(expected)}, got {given.dtype}")
+            raise ValueError(f"{key}: tensor and weight dtypes do not equal {np.dtype(expected)} != {given.dtype}")
         if tuple(given.shape) != tuple(key.shape_on_host):
-            raise ValueError(f"variable {key.name!r} has host shape {key.shape_on_host}, got {given.shape}")
+            raise ValueError(f"{key}: tensor and weight shapes do not equal {key.shape_on_host} != {given.shape}")
         self._items[key] = value
 
     def __delitem__(self, key: Variable) -> None:

@@ -124,7 +124,7 @@ def test_bad_inputs():
             ops.call(g, a, popxl.constant(np.ones(3, np.float32)))
         with pytest.raises(ValueError):
             ops.call(g, a, g.inputs[0])
-        (out,) = ops.call(g, a, [1.0, 2.0])
+        (out,) = ops.call(g, a, [[1.0, 2.0]])
         assert out.shape == (2,)
 
 

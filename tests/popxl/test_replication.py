@@ -179,7 +179,7 @@ def test_replica_sharded_variable_pair():
 
 def test_one_replica_can_not_be_sharded():
     ir = popxl.Ir()
-    with ir.main_graph, pytest.raises(ValueError, match="replication_factor"):
+    with ir.main_graph, pytest.raises(ValueError, match="global replication factor is 1"):
         popxl.replica_sharded_variable(np.ones(4, np.float32))
 
 

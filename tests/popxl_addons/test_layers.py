@@ -40,7 +40,7 @@ def test_a_layer_with_torch_weights_gives_torch_results(ours, theirs, x):
 
 
 def test_layer_norm_takes_matrices_only():
-    with pytest.raises(ValueError, match="rank 2"):
+    with pytest.raises(ValueError, match="must be of shape N x C"):
         run_module(layers.LayerNorm(), TensorInput(IMAGES))
 
 

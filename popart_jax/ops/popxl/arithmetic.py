@@ -26,6 +26,13 @@ def _wide(*xs: Any) -> tuple[Any, ...]:
     return tuple(jnp.asarray(x).astype(kind) for x in xs)
 
 
+def _rounded(x: Any, kind: Any) -> jax.Array:
+    """A value as the type can hold it, for further arithmetic in single precision at least."""
+    x = jnp.asarray(x)
+    wide = jnp.promote_types(kind, jnp.float32) if jnp.issubdtype(kind, jnp.floating) else kind
+    return x.astype(kind).astype(wide)
+
+
 operator("LambSquare", UPDATES, popxl=PopxlClass("LambSquareOp", domain="ai.graphcore"))
 
 
@@ -54,20 +61,27 @@ operator("Accumulate", UPDATES, popxl=PopxlClass("AccumulateOp", domain="ai.grap
 
 @lowers("Accumulate", domain=DOMAIN)
 def accumulate(t, x, sf=None, /, *, kind, f=None):
-    """PopART's accumulation formulas; the factor is an attribute or a tensor."""
+    """PopART's accumulation formulas; the factor is an attribute or a tensor.
+
+    Moving averages and squares round each product to the type of the variable, as PopART does.
+    """
     acc, new = _wide(t, x)
     factor = (1.0 if f is None else f) if sf is None else _as(sf, acc).reshape(())
+
+    def rnd(value: Any) -> jax.Array:
+        return _rounded(value, t.dtype)
+
     match kind:
         case "Add":
             out = acc + new
         case "DampenedAdd":
             out = acc + factor * new
         case "DampenedAddSquare":
-            out = acc + factor * new * new
+            out = acc + rnd(rnd(factor * rnd(new)) * rnd(new))
         case "MovingAverage":
-            out = factor * acc + (1 - factor) * new
+            out = rnd(rnd(factor) * acc) + rnd(rnd(1 - factor) * rnd(new))
         case "MovingAverageSquare":
-            out = factor * acc + (1 - factor) * new * new
+            out = rnd(rnd(factor) * acc) + rnd(rnd(rnd(1 - factor) * rnd(new)) * rnd(new))
         case "DecayAdd":
             out = factor * acc + new
         case "DecayAddSquare":
@@ -134,8 +148,13 @@ def adam_updater(
     weight=None, m=None, v=None, step=None, swd=None, sb1=None, sb2=None, seps=None, /, *,
     mode, weight_decay=0.0, beta1=0.0, beta2=0.0, epsilon=1e-7,
 ):  # fmt: skip
-    """The update term, and the incremented time step when there is one."""
+    """The update term, and the incremented time step when there is one.
+
+    Corrections and corrected moments are rounded to the moments' types; the result has the type of a connected
+    weight, else of the first moment.
+    """
     m_, v_ = (jnp.asarray(x).astype(jnp.float32) for x in (m, v))
+    kinds = m.dtype, v.dtype
     wd, b1, b2, eps = (
         jnp.float32(number) if tensor is None else _as(tensor, m_).reshape(())
         for number, tensor in ((weight_decay, swd), (beta1, sb1), (beta2, sb2), (epsilon, seps))
@@ -144,12 +163,15 @@ def adam_updater(
     if step is not None:
         new_step = step + jnp.ones((), step.dtype)
         t = new_step.astype(jnp.float32).reshape(())
-        m_ = m_ / (1 - b1**t)
-        v_ = v_ if mode == "AdaMax" else v_ / (1 - b2**t)
-    update = m_ / ((v_ if mode == "AdaMax" else jnp.sqrt(v_)) + eps)
+        m_ = _rounded(m_ / _rounded(1 - b1**t, kinds[0]), kinds[0])
+        v_ = v_ if mode == "AdaMax" else v_ / _rounded(1 - b2**t, kinds[1])
+    root = v_ if mode == "AdaMax" else _rounded(jnp.sqrt(v_), kinds[1])
+    update = _rounded(m_, kinds[1]) / (root + eps)
+    out = m if weight is None else weight
+    update = _rounded(update, out.dtype)
     if weight is not None:
         update = update + wd * weight.astype(jnp.float32)
-    update = _as(update, m)
+    update = _as(update, out)
     return update if new_step is None else (update, new_step)
 
 

@@ -55,17 +55,17 @@ def resize(x, /, *, scales, mode, nearest_mode, coordinate_transformation_mode):
 
 
 def _kept(losses: Any, labels: Any, ignore: int | None) -> tuple[Any, Any]:
-    """Losses with those of ignored labels set to 0, and the number that counts."""
+    """Losses with those of ignored labels set to 0, and the number that counts, at least 1."""
     if ignore is None:
         return losses, None
     counts = labels != np.asarray(ignore, labels.dtype)
-    return jnp.where(counts, losses, jnp.zeros((), losses.dtype)), counts.sum()
+    return jnp.where(counts, losses, jnp.zeros((), losses.dtype)), jnp.maximum(counts.sum(), 1)
 
 
 @lowers("Nll", domain=DOMAIN)
 def nll(probs, labels, /, *, reduction, inputIsLogProbability=0, ignoreIndex=None):
     p = pick(probs, labels)
-    tiny = 6e-8 if probs.dtype == jnp.float16 else 1e-7
+    tiny = 6.104e-05 if probs.dtype == jnp.float16 else 1e-7
     losses = -p if inputIsLogProbability else clamped_nll(p, (tiny, tiny))
     losses, count = _kept(losses, labels, ignoreIndex)
     return reduce_loss(losses, reduction, count)
@@ -76,9 +76,19 @@ operator("NlllWithSoftmaxGradDirect", popxl=PopxlClass("NlllWithSoftmaxGradDirec
 
 @lowers("NlllWithSoftmaxGradDirect", domain=DOMAIN)
 def nll_with_softmax_grad(probs, labels, loss_grad, /, *, reduction, ignoreIndex=None):
-    """The loss of softmax probabilities, and its gradient with respect to the softmax's input."""
-    loss = nll(probs, labels, reduction=reduction, ignoreIndex=ignoreIndex)
-    return loss, softmax_grad_direct(probs, labels, loss_grad, reduction=reduction, ignoreIndex=ignoreIndex)
+    """The loss of softmax probabilities, and its gradient with respect to the softmax's input.
+
+    The leading axes of `probs` are one axis of samples; the labels are as many, in any shape.
+    """
+    samples, classes = probs.reshape(-1, probs.shape[-1]), labels.reshape(-1)
+    losses = -jnp.log(pick(samples, classes).astype(jnp.float32) + 1e-7).astype(probs.dtype)
+    losses, count = _kept(losses, classes, ignoreIndex)
+    loss = reduce_loss(losses, reduction, count)
+    if loss.ndim:
+        loss = loss.reshape(labels.shape)
+    grad = loss_grad.reshape(-1) if jnp.ndim(loss_grad) else loss_grad
+    dx = softmax_grad_direct(samples, classes, grad, reduction=reduction, ignoreIndex=ignoreIndex)
+    return loss, dx.reshape(probs.shape)
 
 
 operator("SoftmaxGradDirect", popxl=PopxlClass("SoftmaxGradDirectOp", domain="ai.graphcore"))
@@ -92,7 +102,7 @@ def softmax_grad_direct(probs, labels, loss_grad, /, *, reduction, ignoreIndex=N
     count: Any = labels.size
     if ignoreIndex is not None:
         counts = labels != np.asarray(ignoreIndex, labels.dtype)
-        dx, count = jnp.where(counts[..., None], dx, 0), counts.sum()
+        dx, count = jnp.where(counts[..., None], dx, 0), jnp.maximum(counts.sum(), 1)
     if reduction == "Mean":
         dx = dx / count
     grad = jnp.asarray(loss_grad).astype(jnp.float32)

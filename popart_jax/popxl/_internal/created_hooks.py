@@ -30,5 +30,5 @@ class CreatedHooks:
             Unknown handle.
         """
         if handle not in self._hooks:
-            raise ValueError(f"Op created hook handle does not exist: {handle}")
+            raise ValueError(f"Unknown op created hook {handle}")
         del self._hooks[handle]

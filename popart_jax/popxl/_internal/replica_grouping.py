@@ -30,7 +30,7 @@ class ReplicaGrouping:
     def getNumGroups(self) -> int:
         return self._n // self._size
 
-    def getGroupAt(self, replica: int) -> int:
+    def getGroupAt(self, replica: int) -> int | None:
         return self._assignment[replica]
 
     def getReplicasAt(self, group: int) -> list[int]:
@@ -58,14 +58,17 @@ class ReplicaGrouping:
         return f"ReplicaGrouping(numReplicas={self._n}, stride={self._stride}, groupSize={self._size})"
 
 
-def assign(replicas: int, stride: int, size: int) -> list[int]:
-    """The group of each replica, for groups of `size` replicas `stride` apart; ValueError when they do not fit."""
-    assignment = [-1] * replicas
+def assign(replicas: int, stride: int, size: int) -> list[int | None]:
+    """The group of each replica, for as many groups of `size` replicas `stride` apart as there is room for.
+
+    Replicas that are left over have None; ValueError when a group would run past the last replica.
+    """
+    assignment: list[int | None] = [None] * replicas
     for group in range(replicas // size):
-        first = assignment.index(-1)
+        first = assignment.index(None)
         for j in range(size):
             replica = first + j * stride
-            if replica >= replicas or assignment[replica] != -1:
+            if replica >= replicas or assignment[replica] is not None:
                 raise ValueError(
                     f"Groups of {size} replicas with stride {stride} do not partition {replicas} replicas."
                 )

@@ -100,7 +100,9 @@ class Sequencer:
         if not self._frames or self.mode == "pass":
             return
         if self.mode not in (True, False):
-            raise ValueError(f"Unknown `in_sequence` mode: {self.mode!r}. Use True, False or 'pass'.")
+            raise ValueError(
+                f"`in_sequence` mode not understood: {self.mode}. Must be one of `True`, `False`, `'pass'`."
+            )
         frame = self._frames[-1]
         before = self._before(len(self._frames) - 1, key)
         if frame.mode is True:

@@ -44,11 +44,12 @@ def to_collective_op(op: CollectiveOps) -> CollectiveOperator:
 def operator_of(op: str) -> str:
     """Check the name of a reduction; ValueError for an unknown one."""
     if op not in OPERATORS:
-        raise ValueError(f"Not a valid op: {op!r}. Must choose from {list(OPERATORS)}.")
+        known = ", ".join(name for name in OPERATORS if name != "local")
+        raise ValueError(f"Not a valid op: {op}. Must choose from: {known}")
     return op
 
 
-def group_of(group: ReplicaGrouping | None, strict: bool = True) -> ReplicaGrouping:
+def group_of(group: ReplicaGrouping | None) -> ReplicaGrouping:
     """The grouping of a collective; None means all replicas.
 
     Raises
@@ -56,16 +57,16 @@ def group_of(group: ReplicaGrouping | None, strict: bool = True) -> ReplicaGroup
     NotImplementedError
         The grouping has no constant stride.
     ValueError
-        Neither the stride is 1 nor do the groups span all replicas.
+        Replicas are left over.
     """
     grouping = group or gcg().ir.replica_grouping()
     if not grouping.is_const:
-        raise NotImplementedError(f"Collectives need a grouping with a constant stride, got {grouping!r}.")
-    replicas = len(grouping.assignment)
-    if strict and grouping.stride != 1 and grouping.stride * grouping.group_size != replicas:
-        raise ValueError(
-            f"Collectives need a stride of 1, or groups that span all {replicas} replicas, got {grouping!r}."
+        raise NotImplementedError(
+            "This ReplicaGrouping has a non-constant stride and has no PopART C++ representation. "
+            "You can't use this ReplicaGrouping with GCL ops. "
         )
+    if None in grouping.assignment:
+        raise ValueError(f"Collectives need a grouping of all replicas; some are in no group of {grouping!r}.")
     return grouping
 
 
@@ -150,7 +151,7 @@ def replicated_slice(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = N
     axis = handle_negative_axis(t, axis)
     size, n = t.shape[axis], grouping.group_size
     if size % n:
-        raise ValueError(f"Axis {axis} of length {size} is not divisible by the group size {n}.")
+        raise ValueError(f"Replicated slice must equally divide axis. Axis size: {size}. Replica group size: {n}")
     front = _to_front(t, axis)
     shape = (size // n, *front.shape[1:])
     flat = reshape(front, (-1,))
@@ -192,9 +193,11 @@ def replicated_all_gather(
     """
     check_operands(t=t)
     if not isinstance(axis, int):
-        raise ValueError(f"axis must be an int, got {axis!r}.")
+        raise ValueError(f"Axis should be an int. Type: {type(axis)}. Value: {axis}")
     if output_shape not in ("auto", "new_axis", "concat", "meta_shape"):
-        raise ValueError(f"output_shape must be 'new_axis', 'concat', 'meta_shape' or 'auto', got {output_shape!r}.")
+        raise ValueError(
+            f"output_shape must equal one of 'new_axis', 'concat', 'meta_shape', 'auto'. Value: {output_shape}"
+        )
     grouping = group_of(group)
     if output_shape == "auto":
         output_shape = "meta_shape" if t.meta_shape else "concat"
@@ -251,17 +254,22 @@ def all_reduce_identical_grad_inputs(
 
 
 def _across_ipus(ts: list[Tensor], ipus: list[int] | None, op: str, extra: dict[str, int]) -> list[Tensor]:
-    check_in_graph(gcg(), **{f"ts_{i}": t for i, t in enumerate(ts)})
     kind = operator_of(op)
+    check_in_graph(gcg(), **{f"t{i}": t for i, t in enumerate(ts)})
     if ipus is None:
         ipus = []
         for t in ts:
             ipu = placement(t)[0] if t._value.producer() is not None else None
             if ipu is None:
-                raise ValueError(f"Could not automatically infer the IPU of the tensor {t!r}. Please specify `ipus`.")
+                raise ValueError(
+                    "Could not automatically infer the IPU of all input Tensors `ts`. "
+                    "Please specify the IPUs via the `ipus` parameter."
+                )
             ipus.append(ipu)
     if len(ipus) != len(ts):
-        raise ValueError(f"Specified number of input tensors and IPUs must be equal: {len(ts)} and {len(ipus)}.")
+        raise ValueError(
+            f"Number of specified tensor does not equal number of specified IPUs. {len(ts)} != {len(ipus)}"
+        )
     if len({t.shape for t in ts}) > 1 or len({t.dtype.name for t in ts}) > 1:
         raise popart_exception(f"all_reduce: the tensors {ts} differ in shape or type")
     outs = [like(t, f"all_reduce_out_{i}") for i, t in enumerate(ts)]

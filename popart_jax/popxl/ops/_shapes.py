@@ -11,6 +11,22 @@ from ...errors import popart_exception
 from ..tensor import Tensor
 
 
+def _dims(shape: Sequence[int]) -> str:
+    """A shape in PopART's notation."""
+    return f"[{' '.join(map(str, shape))}]"
+
+
+def info(t: Tensor) -> str:
+    """Type and shape of a tensor in PopART's notation."""
+    return f"{t.dtype._pb_dtype.name} {_dims(t.shape)}"
+
+
+def not_aligned(op: str, *shapes: Sequence[int]) -> popart_exception:
+    """The error of operands whose shapes do not broadcast."""
+    frames = " and ".join(str(list(s)) for s in shapes)
+    return popart_exception(f"np broadcasting failed on '{op}', frames {frames} are not aligned")
+
+
 def broadcast(op: str, *tensors: Tensor) -> tuple[int, ...]:
     """NumPy broadcasting of operands of one type.
 
@@ -20,14 +36,13 @@ def broadcast(op: str, *tensors: Tensor) -> tuple[int, ...]:
         Types differ or shapes are not aligned.
     """
     if len({t.dtype.name for t in tensors}) > 1:
-        types = " and ".join(t.dtype.name.upper() for t in tensors)
-        shapes = " and ".join(f"[{' '.join(map(str, t.shape))}]" for t in tensors)
+        types = " and ".join(t.dtype._pb_dtype.name for t in tensors)
+        shapes = " and ".join(_dims(t.shape) for t in tensors)
         raise popart_exception(f"np broadcasting failed on {op}, incompatible types {types} (shapes {shapes})")
     try:
         return tuple(int(d) for d in np.broadcast_shapes(*(t.shape for t in tensors)))
     except ValueError:
-        frames = " and ".join(str(list(t.shape)) for t in tensors)
-        raise popart_exception(f"np broadcasting failed on '{op}', frames {frames} are not aligned") from None
+        raise not_aligned(op, *(t.shape for t in tensors)) from None
 
 
 def matmul(lhs: Tensor, rhs: Tensor) -> tuple[int, ...]:
@@ -40,9 +55,11 @@ def matmul(lhs: Tensor, rhs: Tensor) -> tuple[int, ...]:
     """
     a, b = lhs.shape, rhs.shape
     if not a or not b:
-        raise popart_exception(f"MatMul does not take scalars: shapes {list(a)} and {list(b)}")
+        scalar, side = (rhs, "rhs") if a else (lhs, "lhs")
+        raise popart_exception(f"MatMul doesn't support scalar tensor {scalar.id} as the {side} input")
     if a[-1] != b[-2 if len(b) > 1 else 0]:
-        raise popart_exception(f"MatMul: the contracting dimensions of {list(a)} and {list(b)} differ")
+        shown = f"lhs '{lhs.id}' {_dims(a)}, rhs '{rhs.id}' {_dims(b)}"
+        raise popart_exception(f"MatMul contracting dimensions unequal: {shown}")
     rows = (a[-2],) if len(a) > 1 else ()
     columns = (b[-1],) if len(b) > 1 else ()
     try:
@@ -79,14 +96,16 @@ def reshaped(t: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
         The number of elements differs.
     """
     if any(d == 0 or d < -1 for d in shape):
-        raise ValueError(f"Invalid shape for reshape: {tuple(shape)}. Entries must be positive or -1.")
+        raise ValueError(f"Invalid shape value in reshape. Must be '>0' or '-1'. Provided {shape}.")
     if shape.count(-1) > 1:
-        raise ValueError(f"Invalid shape for reshape: {tuple(shape)}. Only one entry may be -1.")
+        raise ValueError(f"Reshape shape can contain at most one '-1' value. Provided {shape}.")
     known = math.prod(d for d in shape if d != -1)
     full = tuple(int(t.nelms // known if d == -1 else d) for d in shape)
     if math.prod(full) != t.nelms:
         raise popart_exception(
-            f"Reshape of {t.id!r}: {list(t.shape)} can't become {list(shape)}, the number of elements differs"
+            f"Failure in ReshapeOp::setup() for Reshape. Trying to reshape from {_dims(t.shape)} to {_dims(full)}. "
+            f"The number of elements of the input is {t.nelms}, while the number of elements of the output is "
+            f"{math.prod(full)}. The number of elements cannot change for a ReshapeOp"
         )
     return full
 

@@ -141,8 +141,6 @@ def adamax_updater(
     ValueError
         Weight decay without weight; no time step.
     """
-    if time_step is None:
-        raise ValueError("AdaMax requires time_step to not be None.")
     return create_adamupdater(
         acc_first_order, acc_second_order, {}, "AdaMax", weight, time_step, weight_decay, beta1, 0.0, epsilon
     )
@@ -168,22 +166,23 @@ def create_adamupdater(
 ) -> Tensor:  # fmt: skip
     """One AdamUpdater operator of a mode; the ids of its tensor operands are entered into `ins`."""
     kind = getattr(mode, "name", mode)
-    if time_step is not None and (beta1 is None or beta2 is None):
-        raise ValueError("Bias correction requires both beta1 and beta2 to not be None.")
     decays = weight_decay_is_required(weight_decay)
     if decays and weight is None:
         raise ValueError("Weight decay requires weight to not be None.")
+    if kind == "AdaMax" and time_step is None:
+        raise ValueError("AdaMax requires time_step to not be None.")
+    if time_step is not None and (beta1 is None or beta2 is None):
+        raise ValueError("Bias correction requires both beta1 and beta2 to not be None.")
     tensors, numbers, told = scalars(weight_decay=weight_decay, beta1=beta1, beta2=beta2, epsilon=epsilon)
     operands: dict[str, Tensor] = {"acc_first_order": acc_first_order, "acc_second_order": acc_second_order, **tensors}
-    if decays and weight is not None:
-        operands["weight"] = weight
     if time_step is not None:
         operands["time_step"] = time_step
-    check_operands(**operands)
+    check_operands(**operands, **({} if weight is None else {"weight": weight}))
     inputs = [weight if decays else None, acc_first_order, acc_second_order, time_step]
     inputs += [tensors.get(k) for k in ("weight_decay", "beta1", "beta2", "epsilon")]
     ins.update((i, t.id) for i, t in enumerate(inputs) if t is not None)
-    out = Out("Updater", acc_first_order.shape, acc_first_order.dtype)
+    model = weight if decays and weight is not None else acc_first_order
+    out = Out("Updater", model.shape, model.dtype)
     writes = [(3, 1)] if time_step is not None else ()
     attributes = {"mode": kind, **numbers}
     return result(create("AdamUpdater", _trimmed(inputs), [out], attributes, writes=writes, options=told))

@@ -11,6 +11,7 @@ from .._internal.modified import mark_modified
 from ..context import gcg
 from ..tensor import Tensor, TensorLike, as_tensor
 from ..utils import table_to_string
+from . import _shapes
 
 if TYPE_CHECKING:
     from .._internal.op import Op
@@ -72,7 +73,7 @@ class CallSiteInfo:
             return self.parent_input(self.graph_to_parent_input_index(graph.inputs.index(graph_tensor)))
         if graph_tensor in graph.outputs:
             return self.parent_output(self.graph_to_parent_output_index(graph.outputs.index(graph_tensor)))
-        raise ValueError(f"{graph_tensor!r} is not an input or output tensor of {graph!r}.")
+        raise ValueError(f"Tensor {graph_tensor.name} is not an input or output of the called graph(s).")
 
     def parent_to_graph(self, parent_tensor: Tensor) -> Tensor:
         """First input of the graph that a parent tensor feeds.
@@ -85,7 +86,7 @@ class CallSiteInfo:
         for i, t in self._op._inputs().items():
             if t == parent_tensor:
                 return self.called_graph.inputs[self.parent_to_graph_input_index(i)]
-        raise ValueError(f"{parent_tensor!r} is not an input of the call.")
+        raise ValueError(f"Tensor {parent_tensor.name} is not a parent graph input of the call site.")
 
     def parent_input(self, idx: int) -> Tensor:
         """Tensor passed at an operator index; IndexError out of range."""
@@ -152,7 +153,7 @@ def call_with_info(
     check_inputs: bool = True,
 ) -> CallSiteInfo:
     """As `call`, returning what later questions and changes need; without `check_inputs` inputs may stay open."""
-    values = prepare_inputs(graph, inputs, inputs_dict, check_inputs, "graph")
+    values = prepare_inputs(graph, inputs, inputs_dict, check_inputs, "called")
     check_types(graph, values)
     outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in graph.outputs]
     ordered: list[Tensor | None] = [values.get(i) for i in range(len(graph.inputs))]
@@ -164,25 +165,24 @@ def call_with_info(
 def prepare_inputs(
     graph: Graph, inputs: Iterable[Any], inputs_dict: Mapping[Tensor, Any] | None, check_inputs: bool, name: str
 ) -> dict[int, Tensor]:
-    """Parent tensors by index of the graph's inputs; host values become constants."""
-    flat: list[Any] = []
-    for x in inputs:
-        if isinstance(x, Tensor) or not _is_group(x):
-            flat.append(x)
-        else:
-            flat.extend(x)
-    targets = graph.inputs
+    """Parent tensors by index of the graph's inputs; host values become constants.
+
+    `name` is the word for the graph in messages: called, then_branch or else_branch.
+    """
+    parent, targets = gcg(), graph.inputs
+    flat = [y for x in inputs for y in (x if _is_group(x) else [x])]
     if len(flat) > len(targets):
-        raise ValueError(f"Too many inputs: {len(flat)} were given, {name} {graph!r} takes {len(targets)}.")
-    given: dict[int, Any] = dict(enumerate(flat))
+        raise ValueError(
+            f"Too many inputs have been provided to the {name} graph. The number of positional inputs exceeds the "
+            f"number of inputs of the graph. {len(flat)} > {len(targets)}. For graph: {graph!r}"
+        )
+    for x in flat:
+        if isinstance(x, Tensor) and x not in parent:
+            raise ValueError(f'Parent input tensor "{x}" is not in parent graph "{parent!r}".')
+    given = {i: (f'at position "{i}"', x) for i, x in enumerate(flat)}
     for key, value in (inputs_dict or {}).items():
-        if not isinstance(key, Tensor) or key not in targets:
-            raise ValueError(f"inputs_dict: {key!r} is not an input of {name} {graph!r}.")
-        i = targets.index(key)
-        if i in given:
-            raise ValueError(f"Input {i}, {key!r}, of {name} {graph!r} was given twice: {given[i]!r} and {value!r}.")
-        given[i] = value
-    values = {i: _as_parent(x, targets[i]) for i, x in sorted(given.items())}
+        given[_keyed(graph, key, value, given, name)] = (f'"{key}"', value)
+    values = {i: _as_parent(x, targets[i], place, name) for i, (place, x) in sorted(given.items())}
     missing = [i for i in range(len(targets)) if i not in values]
     if missing and check_inputs:
         raise ValueError(_missing(graph, missing, values, name))
@@ -190,31 +190,44 @@ def prepare_inputs(
 
 
 def _is_group(x: Any) -> bool:
-    return isinstance(x, Iterable) and not isinstance(x, (str, bytes)) and any(isinstance(e, Tensor) for e in _peek(x))
+    """Whether a positional argument stands for several: any iterable but text; a tensor is none."""
+    return isinstance(x, Iterable) and not isinstance(x, (Tensor, str, bytes)) and getattr(x, "ndim", 1) > 0
 
 
-def _peek(x: Any) -> list[Any]:
-    return list(x) if isinstance(x, (list, tuple, dict, set, frozenset)) else []
+def _keyed(graph: Graph, key: Any, value: Any, given: Mapping[int, Any], name: str) -> int:
+    """Index of the graph input that an entry of `inputs_dict` names."""
+    if not isinstance(key, Tensor):
+        raise TypeError(f"The input `graph_tensor` is not a Tensor. Type: {type(key)}. Value: {key}.")
+    if key not in graph.inputs:
+        raise ValueError(f'The graph input tensor "{key}" is not in the {name} graph ({graph!r}).')
+    if isinstance(value, Tensor) and value not in gcg():
+        raise ValueError(f'The parent input tensor "{value}" is not in the parent graph ({gcg()!r}).')
+    i = graph.inputs.index(key)
+    if i in given:
+        raise ValueError(
+            f"Graph input tensor is specified twice for the {name} graph, in `inputs_dict` and positionally in "
+            f"`inputs`: {key}"
+        )
+    return i
 
 
-def _as_parent(x: Any, target: Tensor) -> Tensor:
-    if not isinstance(x, Tensor):
-        try:
-            return as_tensor(x, target.dtype)
-        except (TypeError, ValueError, RuntimeError) as err:
-            raise TypeError(f"{x!r} can't be converted to a tensor for the input {target!r}: {err}") from err
-    if x not in gcg():
-        raise ValueError(f"The input {x!r} is not in the current Graph {gcg()!r}.")
-    return x
+def _as_parent(x: Any, target: Tensor, place: str, name: str) -> Tensor:
+    if isinstance(x, Tensor):
+        return x
+    try:
+        return as_tensor(x, target.dtype)
+    except (TypeError, ValueError, RuntimeError) as err:
+        raise TypeError(
+            f"Input {place} could not be coerced into a tensor for the {name} graph: Type {type(x)}. Value: {x}"
+        ) from err
 
 
 def _missing(graph: Graph, missing: list[int], values: dict[int, Tensor], name: str) -> str:
-    absent = table_to_string([("Index", "Graph tensor"), *((i, graph.inputs[i]) for i in missing)])
-    rows = [(i, graph.inputs[i], t) for i, t in values.items()]
-    present = table_to_string([("Index", "Graph tensor", "Parent tensor"), *rows])
+    absent = table_to_string([("Index", "Graph Tensor"), *((i, graph.inputs[i].id) for i in missing)])
+    rows = [(i, graph.inputs[i].id, t.id) for i, t in values.items()]
+    present = table_to_string([("Index", "Graph Tensor", "Parent Graph Tensor"), *rows])
     return (
-        f"Not enough inputs have been provided for {name} {graph!r}: "
-        f"{len(graph.inputs)} required, {len(values)} provided.\n"
+        f"Not enough inputs have been provided for the {name} graph ({graph!r}).\n\n"
         f"Missing inputs:\n{absent}\nConnected inputs:\n{present}"
     )
 
@@ -225,5 +238,6 @@ def check_types(graph: Graph, values: Mapping[int, Tensor]) -> None:
         target = graph.inputs[i]
         if t.shape != target.shape or t.dtype != target.dtype:
             raise popart_exception(
-                f"Input {i} of {graph!r}: {t!r} does not have the shape and type of the graph input {target!r}"
+                f"CallOp input (@{i}) does not match callee input tensor (@{i}):\n"
+                f"   {t.id} -> {target.id}\n   {_shapes.info(t)} vs {_shapes.info(target)}"
             )

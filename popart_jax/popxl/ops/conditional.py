@@ -36,26 +36,27 @@ class ConditionalSiteInfo(CallSiteInfo):
 
     def graph_to_parent_input_index(self, idx: int, then_branch: bool = True) -> int:
         """Operator input that feeds an input of a branch; IndexError out of range."""
-        _check(idx, len(self._branch(then_branch).inputs), "input")
+        _check(idx, len(self._branch(then_branch).inputs))
         return idx + self._start(then_branch)
 
     def parent_to_graph_input_index(self, idx: int) -> int:
         """Input of its branch that an operator input feeds; IndexError for the condition and out of range."""
-        _check(idx - 1, sum(len(g.inputs) for g in self.called_graph), "input")
         return idx - self._start(self.is_parent_index_in_then_branch(idx))
 
     def is_parent_index_in_then_branch(self, idx: int) -> bool:
-        """Whether an operator input feeds the first graph."""
+        """Whether an operator input feeds the first graph; IndexError for the condition and out of range."""
+        if not idx or not self._op.hasInput(idx):
+            raise IndexError("Invalid parent graph input index")
         return 1 <= idx <= len(self.called_graph[0].inputs)
 
     def graph_to_parent_output_index(self, idx: int, then_branch: bool = True) -> int:
         """Operator output that an output of a branch becomes; IndexError out of range."""
-        _check(idx, len(self._branch(then_branch).outputs), "output")
+        _check(idx, len(self._branch(then_branch).outputs))
         return idx
 
     def parent_to_graph_output_index(self, idx: int, then_branch: bool = True) -> int:
         """Output of a branch that an operator output is; IndexError out of range."""
-        _check(idx, len(self._branch(then_branch).outputs), "output")
+        _check(idx, len(self._branch(then_branch).outputs))
         return idx
 
     def graph_to_parent(self, graph_tensor: Tensor) -> Tensor:
@@ -68,7 +69,7 @@ class ConditionalSiteInfo(CallSiteInfo):
                 )
             if graph_tensor in graph.outputs:
                 return self.parent_output(graph.outputs.index(graph_tensor))
-        raise ValueError(f"{graph_tensor!r} is not an input or output tensor of {self.called_graph!r}.")
+        raise ValueError(f"Tensor {graph_tensor.name} is not an input or output of the called graph(s).")
 
     def parent_to_graph(self, parent_tensor: Tensor) -> Tensor:
         """First graph input that a parent tensor feeds; ValueError otherwise."""
@@ -76,16 +77,16 @@ class ConditionalSiteInfo(CallSiteInfo):
             if i and t == parent_tensor:
                 branch = self._branch(self.is_parent_index_in_then_branch(i))
                 return branch.inputs[self.parent_to_graph_input_index(i)]
-        raise ValueError(f"{parent_tensor!r} is not an input of the conditional.")
+        raise ValueError(f"Tensor {parent_tensor.name} is not a parent graph input of the call site.")
 
     def set_parent_input_modified(self, parent_tensor: Tensor, infer_modified_regions: bool = True) -> None:
         """Not available (NotImplementedError)."""
         raise NotImplementedError("Inputs of a conditional can't be marked as modified.")
 
 
-def _check(idx: int, n: int, what: str) -> None:
+def _check(idx: int, n: int) -> None:
     if not 0 <= idx < n:
-        raise IndexError(f"The conditional has no {what} {idx}; there are {n}.")
+        raise IndexError("Invalid graph input index")
 
 
 def conditional(
@@ -125,8 +126,6 @@ def conditional_with_info(
 ) -> ConditionalSiteInfo:
     """As `conditional`, returning the site."""
     check_operands(cond=cond)
-    if then_branch._by_ref_inputs or else_branch._by_ref_inputs:
-        raise NotImplementedError("Graphs with inputs by reference can't be branches of a conditional.")
     yes = prepare_inputs(then_branch, then_inputs or [], then_inputs_dict, check_inputs, "then_branch")
     no = prepare_inputs(else_branch, else_inputs or [], else_inputs_dict, check_inputs, "else_branch")
     check_types(then_branch, yes)
@@ -137,14 +136,22 @@ def conditional_with_info(
     inputs: list[Any] = [cond, *(yes.get(i) for i in range(len(then_branch.inputs)))]
     inputs += [no.get(i) for i in range(len(else_branch.inputs))]
     attributes = {"then_branch": then_branch, "else_branch": else_branch, "then_inputs": len(then_branch.inputs)}
-    return ConditionalSiteInfo(create("If", inputs, outs, attributes))
+    made = create("If", inputs, outs, attributes)
+    for word, branch in (("then", then_branch), ("else", else_branch)):
+        for t in branch.inputs:
+            if t in branch._by_ref_inputs:
+                raise NotImplementedError(
+                    "TensorByRef is not implemented for the conditional op. You cannot call this input to the "
+                    f"{word}_branch graph by ref: {t}"
+                )
+    return ConditionalSiteInfo(made)
 
 
 def _outputs(then_branch: Graph, else_branch: Graph) -> list[Out]:
     if len(then_branch.outputs) != len(else_branch.outputs):
         raise ValueError(
-            "The branches must have equal numbers of outputs: "
-            f"{len(then_branch.outputs)} and {len(else_branch.outputs)}."
+            "`then_branch` graph and `else_branch` graph must have the same number of outputs: "
+            f"{len(then_branch.outputs)} != {len(else_branch.outputs)}"
         )
     outs = []
     for a, b in zip(then_branch.outputs, else_branch.outputs, strict=True):

@@ -22,7 +22,7 @@ _PAD = {"not_set": "NOTSET", "same_upper": "SAME_UPPER", "same_lower": "SAME_LOW
 def pad_name(pad_type: str | None) -> str:
     """ONNX name of a padding rule; ValueError for an unknown one."""
     if pad_type not in _PAD:
-        raise ValueError(f"pad_type must be one of {list(_PAD)}, got {pad_type!r}.")
+        raise ValueError(f"pad type {pad_type} is not valid, must be not_set, same_upper, same_lower or valid")
     return _PAD[pad_type]
 
 
@@ -101,8 +101,8 @@ def conv_pow2scaled(
     ValueError
         The scale is no scalar.
     """
+    check_pow2scaled("conv", t, weight, log2_scale)
     check_operands(t=t, weight=weight, log2_scale=log2_scale)
-    check_pow2scaled(t, weight, log2_scale)
     geometry = _geometry(t, weight, stride, padding, dilation, groups, pad_type)
     out = Out("conv_out", _conv_shape(t, weight, geometry), dtypes.float16)
     chosen = multi_conv_options(gir()._options, None, available_memory_proportions, None, enable_conv_dithering)
@@ -187,8 +187,8 @@ def conv_transpose_pow2scaled(
     enable_conv_dithering: list[int] | None = None,
 ) -> Tensor:
     """conv_transpose(t, weight) * 2**log2_scale of float8 operands, as float16; errors as `conv_pow2scaled`."""
+    check_pow2scaled("conv", t, weight, log2_scale)
     check_operands(t=t, weight=weight, log2_scale=log2_scale)
-    check_pow2scaled(t, weight, log2_scale)
     attributes = _transposed(t, weight, stride, padding, dilation, groups, pad_type, output_padding, output_shape)
     out = Out("convtranspose_out", _transposed_shape(t, weight, attributes), dtypes.float16)
     chosen = multi_conv_options(gir()._options, None, available_memory_proportions, None, enable_conv_dithering)

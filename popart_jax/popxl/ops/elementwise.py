@@ -208,8 +208,7 @@ def pow(t: Tensor, e: TensorLike) -> Tensor:
     try:
         shape = np.broadcast_shapes(t.shape, exponent.shape)
     except ValueError:
-        frames = f"{list(t.shape)} and {list(exponent.shape)}"
-        raise popart_exception(f"np broadcasting failed on 'Pow', frames {frames} are not aligned") from None
+        raise _shapes.not_aligned("Pow", t.shape, exponent.shape) from None
     return result(create("Pow", [t, exponent], [Out("pow_out", tuple(shape), t.dtype)]))
 
 
@@ -265,6 +264,5 @@ def where(condition: Tensor, lhs: Tensor, rhs: Tensor) -> Tensor:
     try:
         shape = tuple(np.broadcast_shapes(shape, condition.shape))
     except ValueError:
-        frames = f"{list(condition.shape)} and {list(shape)}"
-        raise popart_exception(f"np broadcasting failed on 'Where', frames {frames} are not aligned") from None
+        raise _shapes.not_aligned("Where", condition.shape, shape) from None
     return result(create("Where", [condition, lhs, rhs], [Out("where_out", shape, lhs.dtype)]))

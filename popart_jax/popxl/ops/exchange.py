@@ -60,9 +60,15 @@ def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
     """
     check_operands(t=t)
     if t.dtype != d2h_stream.dtype:
-        raise ValueError(f"dtypes of stream and tensor do not match: {d2h_stream.dtype} != {t.dtype} of {t!r}.")
+        raise ValueError(
+            f"dtype of stream {d2h_stream.tensor_id} `{d2h_stream.dtype}` does not match dtype of provided tensor "
+            f"`{t.dtype}`"
+        )
     if t.shape != d2h_stream.shape:
-        raise ValueError(f"shapes of stream and tensor do not match: {d2h_stream.shape} != {t.shape} of {t!r}.")
+        raise ValueError(
+            f"shape of stream {d2h_stream.tensor_id} `{d2h_stream.shape}` does not match shape of provided tensor "
+            f"`{t.shape}`"
+        )
     stream = d2h_stream.tensor_id
     create("HostStore", [t], [], {"stream": stream}, **_stream_state("d2h", stream))
 
@@ -153,7 +159,8 @@ def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
         source = placement(t)[0] if producer is not None else None
         if source is None:
             raise ValueError(
-                f"Could not infer the ipu of the tensor {t!r}. Please specify `source` when creating the copy."
+                f'Could not infer the ipu for Tensor to be copied "{t}" . '
+                "Please specify `source` when copying for this tensor."
             )
     settings = get_current_context()._get_op_settings("IpuCopy")
     settings.vgraphId = source
@@ -177,19 +184,19 @@ def remote_code_load(graph: Graph, destination: CODE_LOCATION) -> None:
     Raises
     ------
     ValueError
-        `graph` is the current graph, or the destination is unknown.
+        `graph` is the current graph.
     NotImplementedError
-        A buffer as destination.
+        Another destination than 'executable'.
     """
     if graph == gcg():
-        raise ValueError("The remote_code_load op cannot load the code of the graph that it is in.")
-    if destination not in TO_IR_ENUM_MAP:
-        raise ValueError(f"Not a valid location: {destination!r}. Use 'executable'.")
-    if TO_IR_ENUM_MAP[destination] is not CodeLocation.ExecutableMemory:
-        raise NotImplementedError(f"The destination {destination!r} is not supported by remote_code_load.")
+        raise ValueError(f"The remote_code_load op cannot load the code for the graph it resides in ({graph.id}).")
+    if destination != "executable":
+        raise NotImplementedError(
+            f"destination == '{destination}' for remote_code_load op, graph {graph.id} not supported."
+        )
     create("RemoteCodeLoad", [], [], {"graph_id": graph.id}, options={"graph": graph})
 
 
 def code_copy(graph: Graph, source: CODE_LOCATION, destination: CODE_LOCATION) -> None:
     """Not available (NotImplementedError)."""
-    raise NotImplementedError("code_copy is not implemented; use remote_code_load.")
+    raise NotImplementedError("The code_copy op is not yet implemented. Use remote_code_load.")

@@ -45,7 +45,8 @@ def _gather(
     check_operands(t=t, indices=indices)
     lead = 1 if groups > 1 else 0
     if not -t.rank <= axis < t.rank:
-        raise popart_exception(f"Gather axis {axis} is out of range for rank {t.rank}")
+        bounds = f"[{-t.rank}, {t.rank - 1}]"
+        raise popart_exception(f"GatherOp::setup axis = {axis} is outside the acceptable range {bounds}")
     axis = handle_negative_axis(t, axis)
     if lead and (t.shape[0] != groups or indices.shape[0] != groups):
         raise popart_exception(
@@ -131,15 +132,19 @@ def grouped_scatter_reduce(
     operands = {"data": data, "indices": indices}
     if initial_values is not None:
         operands["initial_values"] = initial_values
-    check_operands(**operands)
+    if axis_size is None and initial_values is None:
+        raise ValueError("One of initial_values and axis_size must be specified")
     if reduction not in reduction_dict:
-        raise ValueError(f"Not a valid reduction: {reduction!r}. Must be one of {list(reduction_dict)}.")
+        raise ValueError(f"The reduction must be one of {list(reduction_dict)}.")
+    check_operands(**operands)
+    if not -data.rank <= axis < data.rank:
+        bounds = f"[{-data.rank}, {data.rank - 1}]"
+        raise popart_exception(f"ScatterReduceOp::setup axis = {axis} is outside the acceptable range {bounds}")
     axis = handle_negative_axis(data, axis)
     if group_size > 1 and axis == 0:
         axis = 1
     if axis_size is None:
-        if initial_values is None:
-            raise ValueError("Either `axis_size` or `initial_values` must be given.")
+        assert initial_values is not None
         axis_size = initial_values.shape[axis]
     shape = (*data.shape[:axis], int(axis_size), *data.shape[axis + 1 :])
     attributes: dict[str, Any] = {

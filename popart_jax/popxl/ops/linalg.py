@@ -38,7 +38,7 @@ def matmul(
     """
     check_operands(lhs=lhs, rhs=rhs)
     if partials_type not in (None, dtypes.float16, dtypes.float32):
-        raise ValueError(f"partials_type must be float16 or float32, got {partials_type}.")
+        raise ValueError(f"dtype {partials_type} is not valid, must be float16 or float32")
     if lhs.dtype != rhs.dtype:
         _shapes.broadcast("MatMul", lhs, rhs)
     partials = _partials(partials_type)
@@ -54,7 +54,10 @@ def matmul(
 def _partials(given: dtypes.dtype | None) -> str:
     if given is not None:
         return "HALF" if given == dtypes.float16 else "FLOAT"
-    return "HALF" if str(getattr(gir()._options, "partialsTypeMatMuls", "")).lower() == "half" else "FLOAT"
+    option = str(getattr(gir()._options, "partialsTypeMatMuls", ""))
+    if option.lower() not in ("", "float", "half"):
+        raise ValueError(f"str {option} is not valid, must be 'float' or 'half'")
+    return "HALF" if option.lower() == "half" else "FLOAT"
 
 
 def matmul_pow2scaled(
@@ -69,8 +72,8 @@ def matmul_pow2scaled(
     ValueError
         The scale is no scalar.
     """
+    check_pow2scaled("matmul", lhs, rhs, log2_scale)
     check_operands(lhs=lhs, rhs=rhs, log2_scale=log2_scale)
-    check_pow2scaled(lhs, rhs, log2_scale)
     out = Out("matmul_pow2scaled_out", _shapes.matmul(lhs, rhs), dtypes.float16)
     options = {"available_memory_proportion": available_memory_proportion, "partials_type": "HALF"}
     op = create("MatMul", [lhs, rhs, log2_scale], [out], options=options, runs=("popxl", "MatMulPow2Scaled", 1))

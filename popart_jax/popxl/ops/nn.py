@@ -12,6 +12,7 @@ from .. import dtypes
 from .._create import Out, create, infer, like, result
 from .._internal.enums import ReductionType
 from ..tensor import Tensor, constant
+from . import _shapes
 from .conv import PadType, pad_name
 from .utils import check_operands
 
@@ -81,6 +82,8 @@ def batch_norm_inference(
 ) -> Tensor:
     """scale (t - mean) / sqrt(var + epsilon) + bias per channel; the statistics are not changed."""
     check_operands(t=t, scale=scale, bias=bias, mean=mean, var=var)
+    if t.rank < 3:
+        raise popart_exception(f"batch norm requires X to have a rank >= 3. x has rank {t.rank}")
     channels = (t.shape[1],)
     if any(p.shape != channels for p in (scale, bias, mean, var)):
         raise popart_exception(f"batch_norm_inference: parameters must have shape {list(channels)}")
@@ -131,6 +134,9 @@ def roi_align(
 ) -> Tensor:
     """Averages of bilinear samples in regions (x1, y1, x2, y2) of feature maps, without half-pixel offset."""
     check_operands(t=t, rois=rois, batch_index=batch_index)
+    for operand, rank, what in ((t, 4, "data"), (rois, 2, "rois"), (batch_index, 1, "batch_index")):
+        if operand.rank != rank:
+            raise popart_exception(f"The size of input {what} must be {rank}")
     height, width = (int(s) for s in output_size)
     attributes = {"output_height": height, "output_width": width, "spatial_scale": float(spatial_scale),
                   "sampling_ratio": int(sampling_ratio)}  # fmt: skip
@@ -160,17 +166,17 @@ def interpolate(
         Unknown mode, or not one factor per axis.
     """
     check_operands(t=t)
-    for given, known, what in (
-        (mode, get_args(InterpolateType), "mode"),
-        (nearest_mode, get_args(InterpolateNearestType), "nearest_mode"),
+    for given, known, listed in (
+        (mode, get_args(InterpolateType), "nearest, linear or cubic"),
+        (nearest_mode, get_args(InterpolateNearestType), "round_prefer_floor, round_prefer_ceil, floor or ceil"),
         (
             coordinate_transformation_mode,
             get_args(InterpolateCoordinateTransformationType),
-            "coordinate_transformation_mode",
+            "half_pixel, pytorch_half_pixel, align_corners, asymmetric or tf_crop_and_resize",
         ),
     ):
         if given not in known:
-            raise ValueError(f"{what} must be one of {known}, got {given!r}.")
+            raise ValueError(f"interpolate type {given} is not valid, must be {listed}.")
     scales = [float(s) for s in scale_factor or ()]
     if len(scales) != t.rank:
         raise ValueError(f"scale_factor must have one entry per axis: {len(scales)} entries for rank {t.rank}.")
@@ -186,15 +192,21 @@ REDUCTION_MAP = {"mean": ReductionType.Mean, "sum": ReductionType.Sum, "none": R
 
 def _reduction(name: str) -> str:
     if name not in REDUCTION_MAP:
-        raise ValueError(f"Not a valid reduction: {name!r}. Must be one of {list(REDUCTION_MAP)}.")
+        raise ValueError(f"Not a valid reduction: {name}. Must choose from: {', '.join(REDUCTION_MAP)}")
     return REDUCTION_MAP[name].name
 
 
 def _check_labels(probs: Tensor, labels: Tensor) -> None:
     if not labels.dtype.is_int:
-        raise popart_exception(f"nll_loss: labels must be whole numbers, {labels!r} is {labels.dtype.name}")
+        raise popart_exception(
+            "Expected the label tensor NllOp to be an integer data type (fixed point), not the case for input with "
+            f"info: {_shapes.info(labels)}"
+        )
     if probs.rank < 1 or probs.shape[:-1] != labels.shape:
-        raise popart_exception(f"nll_loss: labels of shape {list(labels.shape)} do not fit probs {list(probs.shape)}")
+        raise popart_exception(
+            f"The label tensor ({_shapes.info(labels)}) must have shape {list(probs.shape[:-1])} to match all but the "
+            f"final dimension of the probabilities tensor ({_shapes.info(probs)}) in Op Nll. "
+        )
 
 
 def nll_loss(
@@ -237,6 +249,8 @@ def nll_loss_with_softmax_grad(
 ) -> tuple[Tensor, Tensor]:
     """The loss of softmax probabilities and its gradient with respect to the softmax's input.
 
+    The leading axes of `probs` count as one, and labels have any shape with that many elements.
+
     Returns
     -------
     (loss, dx)
@@ -246,7 +260,6 @@ def nll_loss_with_softmax_grad(
         loss_grad = constant(loss_grad, dtypes.float32)
     check_operands(probs=probs, labels=labels, loss_grad=loss_grad)
     attributes: dict[str, Any] = {"reduction": _reduction(reduction), "ignoreIndex": ignore_index}
-    _check_labels(probs, labels)
     outs = [Out("loss", labels.shape if reduction == "none" else (), probs.dtype), like(probs, "dx")]
     op = create("NlllWithSoftmaxGradDirect", [probs, labels, loss_grad], outs, attributes)
     return result(op), result(op, 1)

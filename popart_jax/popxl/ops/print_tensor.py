@@ -51,7 +51,7 @@ def print_tensor(
     check_operands(t=t)
     for name, text in (("separator", separator), ("open_bracket", open_bracket), ("close_bracket", close_bracket)):
         if len(text) != 1:
-            raise ValueError(f"`{name}` must be one character, got {text!r}.")
+            raise ValueError(f"Parameter {name} must be 1 character exactly. Not length {len(text)} and value {text}.")
     attributes = {
         "title": f"print_{t.name}" if title is None else title,
         "print_self": int(print_self),

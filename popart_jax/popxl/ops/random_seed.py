@@ -20,7 +20,7 @@ def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
     """
     check_operands(seed=seed, modifier=modifier)
     if seed.dtype != dtypes.uint32 or seed.shape != (2,):
-        raise ValueError(f"The seed must be a uint32 tensor of shape (2,), got {seed!r}.")
+        raise ValueError(f"seed Tensor must be shape=(2,) dtype=uint32. Provided {seed}")
     out = Out("modified_seed", (2,), dtypes.uint32)
     return result(create("ModifyRandomSeed", [seed, modifier], [out]))
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ...errors import popart_exception
 from .. import dtypes
 from .._create import Out, create, result
 from ..tensor import Tensor, constant
@@ -103,6 +104,10 @@ def argmin(t: Tensor, dim: int = 0, keepdim: bool = False) -> Tensor:
 
 def _arg(op_type: str, t: Tensor, dim: int, keepdim: bool, name: str) -> Tensor:
     check_operands(t=t)
+    if not t.rank:
+        raise popart_exception(f"ArgExtremaOp input rank must be greater than 0, {op_type} got the scalar {t.id!r}.")
+    if not -t.rank <= dim < t.rank:
+        raise popart_exception(f"Axis {dim} is out of acceptable range [{-t.rank}, {t.rank - 1}]")
     axis = handle_negative_axis(t, dim)
     out = Out(name, _shapes.reduced(t.shape, [axis], bool(keepdim)), dtypes.int32)
     return result(create(op_type, [t], [out], {"axis": axis, "keepdims": int(bool(keepdim))}))
@@ -122,6 +127,8 @@ def topk(
     """The k largest (or smallest) elements along an axis, and their indices (int32)."""
     check_operands(t=t)
     axis = handle_negative_axis(t, axis)
+    if k > t.shape[axis]:
+        raise popart_exception(f"Cannot take top-{k} on dim of size {t.shape[axis]}, invalid Op TopK")
     shape = (*t.shape[:axis], int(k), *t.shape[axis + 1 :])
     outs = [Out("topk_out_value", shape, t.dtype), Out("topk_out_indices", shape, dtypes.int32)]
     attributes = {"k": int(k), "axis": axis, "largest": int(largest), "sorted": int(sorted)}
@@ -147,7 +154,7 @@ def histogram(t: Tensor, levels: list[float], absolute_of_input: bool) -> Tensor
 def check_increment(levels: list[float]) -> None:
     """Levels increase strictly (ValueError)."""
     if any(b <= a for a, b in pairwise(levels)):
-        raise ValueError(f"levels must be strictly increasing, got {levels}.")
+        raise ValueError(f"The input levels `{levels}` is not a monotonically increasing list.")
 
 
 def softmax(t: Tensor, axis: int) -> Tensor:

@@ -41,13 +41,13 @@ def repeat_with_info(
 ) -> CallSiteInfo:
     """As `repeat`, returning the site; its graph is a wrapper with two more inputs and one more output."""
     if repeat_count < 0:
-        raise ValueError(f"Repeat count must be non-negative, got {repeat_count}.")
+        raise ValueError(f"Repeat count must be >= 0. Repeat count: {repeat_count}. Graph: {graph!r}")
     if len(graph.inputs) < len(graph.outputs):
         raise ValueError(
-            f"To repeat {graph!r}, its number of inputs ({len(graph.inputs)}) must be at least its number of outputs "
-            f"({len(graph.outputs)})."
+            f"To repeat the subgraph ({graph.id}) the number of inputs must be greater than or equal to the number of "
+            f"outputs. {len(graph.inputs)} < {len(graph.outputs)}"
         )
-    values = prepare_inputs(graph, inputs, inputs_dict, check_inputs, "graph")
+    values = prepare_inputs(graph, inputs, inputs_dict, check_inputs, "called")
     check_types(graph, values)
     for i, (out, carried) in enumerate(zip(graph.outputs, graph.inputs, strict=False)):
         if (out.shape, out.dtype) != (carried.shape, carried.dtype):

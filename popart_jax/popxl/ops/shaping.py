@@ -67,16 +67,17 @@ def squeeze(t: Tensor, axes: list[int] | None = None) -> Tensor:
     ValueError
         An axis twice, or one whose length is not 1.
     """
-    check_operands(t=t)
     if axes is None:
         chosen = [i for i, d in enumerate(t.shape) if d == 1]
     else:
         chosen = [handle_negative_axis(t, a) for a in axes]
         if len(set(chosen)) != len(chosen):
-            raise ValueError(f"The axes {axes} to squeeze name a dimension twice.")
-        wrong = [a for a in chosen if not 0 <= a < t.rank or t.shape[a] != 1]
-        if wrong:
-            raise ValueError(f"Axes {wrong} can't be squeezed: their length in {t.shape} is not 1.")
+            raise ValueError("Axes contains duplicates")
+        for a in chosen:
+            if a >= t.rank:
+                raise ValueError(f"Can't squeeze axis '{a}' as tensor has rank '{t.rank}'")
+            if t.shape[a] != 1:
+                raise ValueError(f"Can't squeeze axis '{a}' as length of axis is >1: {t.shape[a]}")
     return reshape(t, tuple(d for i, d in enumerate(t.shape) if i not in chosen))
 
 
@@ -97,12 +98,17 @@ def transpose_(t: Tensor, permutation: Iterable[int] | None = None) -> Tensor:
 
 
 def _transpose(t: Tensor, permutation: Iterable[int] | None, view: bool) -> Tensor:
-    check_operands(t=t)
     order = tuple(reversed(range(t.rank))) if permutation is None else tuple(int(p) for p in permutation)
+    if large := tuple(p for p in order if p >= t.rank):
+        raise ValueError(f"Values in permutation must be less than the tensor's rank {t.rank}. Found {large}")
+    check_operands(t=t)
     order = tuple(handle_negative_axis(t, p) for p in order)
-    if any(not 0 <= p < t.rank for p in order):
-        raise ValueError(f"Values in permutation {order} must be less than the rank {t.rank} of the tensor.")
-    if len(order) != t.rank or len(set(order)) != t.rank:
+    if len(order) != t.rank:
+        raise popart_exception(
+            f"Rank of permutation tensor {list(order)}, rank {len(order)} must be equal to rank of input tensor, "
+            f"shape {list(t.shape)}, rank {t.rank}."
+        )
+    if sorted(order) != list(range(t.rank)):
         raise popart_exception(f"The permutation {list(order)} does not fit the tensor {t.id!r} of rank {t.rank}")
     out = Out(f"{t.name}_T", tuple(t.shape[p] for p in order), t.dtype)
     return _view("Transpose", t, out, view, perm=order)
@@ -152,10 +158,10 @@ def process_args(
         The lists have different lengths.
     """
     lists = [[x] if isinstance(x, int) else None if x is None else list(x) for x in (start, stop, step, axis)]
-    lengths = {len(x) for x in lists if x is not None}
-    if len(lengths) > 1:
-        raise ValueError(f"start, stop, step and axis must have the same length, got {start}, {stop}, {step}, {axis}.")
-    n = lengths.pop()
+    n = next(len(x) for x in lists if x is not None)
+    for name, x in zip(("start", "stop", "step", "axis"), lists, strict=True):
+        if x is not None and len(x) != n:
+            raise ValueError(f"All inputs must have same length. `{name}` has length {len(x)} != {n}.")
     starts, stops, steps, axes = (x if x is not None else [None] * n for x in lists)
     return starts, stops, steps, [i if a is None else int(a) for i, a in enumerate(axes)]
 
@@ -169,9 +175,11 @@ def slice_op(t: Tensor, starts: list, stops: list, steps: list, axes: list[int],
     for a, start, stop, step in zip(numbers, starts, stops, steps, strict=True):
         stride = 1 if step is None else int(step)
         if stride not in (1, -1):
-            raise ValueError(f"Slice steps must be 1 or -1, got {stride}.")
+            raise popart_exception(f"Only steps of '1' or '-1' are supported. Slice of {t.id!r} has the step {stride}.")
         if not 0 <= a < t.rank:
-            raise popart_exception(f"Slice axis {a} is out of range for rank {t.rank}")
+            raise popart_exception(
+                f"Slice: axis must be less than the input shape's rank. Axis {a}, rank {t.rank}, input {t.id!r}."
+            )
         s, e, _ = dtypes.builtins.slice(start, stop, stride).indices(shape[a])
         shape[a] = len(range(s, e, stride))
         low.append(s)
@@ -192,8 +200,10 @@ def subsample(t: Tensor, strides: int | Iterable[int]) -> Tensor:
     check_operands(t=t)
     listed = [strides] if isinstance(strides, int) else strides if isinstance(strides, list) else list(strides)
     if len(listed) > t.rank:
-        raise ValueError(f"{len(listed)} strides are more than the {t.rank} axes of the tensor.")
+        raise ValueError("The length of subsample `strides` must not be greater than the rank of the input tensor.")
     listed += [1] * (t.rank - len(listed))
+    if 0 in listed:
+        raise popart_exception(f"Strides invalid. 0 stride at index {listed.index(0)}")
     shape = tuple(-(-d // s) for d, s in zip(t.shape, listed, strict=True))
     return result(create("Subsample", [t], [Out("subsample_out", shape, t.dtype)], {"strides": list(listed)}))
 
@@ -210,12 +220,14 @@ def split(t: Tensor, splits: int | list[int], axis: int = 0) -> list[Tensor]:
     """
     check_operands(t=t)
     axis = handle_negative_axis(t, axis)
+    if not 0 <= axis < t.rank:
+        raise popart_exception(f"Axis {axis} is out of range for tensor with {t.rank} dims")
     if isinstance(splits, int):
         if t.shape[axis] % splits:
-            raise ValueError(f"Axis {axis} of length {t.shape[axis]} can't be split in {splits} equal parts.")
+            raise ValueError(f"Split {splits} does not equally divide tensor axis {axis} of length {t.shape[axis]}.")
         splits = [t.shape[axis] // splits] * splits
     if sum(splits) != t.shape[axis]:
-        raise popart_exception(f"Split lengths {list(splits)} do not sum to {t.shape[axis]}, axis {axis} of {t.id!r}")
+        raise popart_exception(f"splits {sum(splits)} invalid for dimension of size {t.shape[axis]}")
     outs = [
         Out(f"{t.name}_split_{i}", (*t.shape[:axis], n, *t.shape[axis + 1 :]), t.dtype) for i, n in enumerate(splits)
     ]
@@ -242,17 +254,26 @@ def concat_(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
 
 
 def _concat(ts: list[Tensor], axis: int, view: bool) -> Tensor:
+    kinds = [t.dtype for t in ts if isinstance(t, Tensor)]
+    if any(kind != kinds[0] for kind in kinds):
+        raise TypeError(f"All inputs to a concat operation must have the same type: {kinds}")
     check_operands(**{f"ts_{i}": t for i, t in enumerate(ts)})
-    kinds = {t.dtype.name for t in ts}
-    if len(kinds) > 1:
-        raise TypeError(f"All tensors to concat must have the same dtype, got {sorted(kinds)}.")
     first = ts[0]
     if not -first.rank <= axis < first.rank:
-        raise popart_exception(f"Concat axis {axis} is out of range for rank {first.rank}")
+        bounds = f"[{-first.rank}, {first.rank - 1}]"
+        raise popart_exception(f"Attribute 'axis' of ConcatOp, {axis}, is outside of acceptable range {bounds}")
     axis = handle_negative_axis(first, axis)
-    rest = [(*t.shape[:axis], *t.shape[axis + 1 :]) for t in ts]
-    if any(t.rank != first.rank for t in ts) or any(r != rest[0] for r in rest):
-        raise popart_exception(f"Concat along axis {axis}: the shapes {[list(t.shape) for t in ts]} do not fit")
+    for i, t in enumerate(ts):
+        if t.rank != first.rank:
+            raise popart_exception(
+                f"Input {i} of {len(ts)} to concat does not have matching output rank. "
+                f"Its shape is {list(t.shape)}, that of input 0 {list(first.shape)}."
+            )
+        if (*t.shape[:axis], *t.shape[axis + 1 :]) != (*first.shape[:axis], *first.shape[axis + 1 :]):
+            raise popart_exception(
+                f"Input {i} to concat does not have matching shape. "
+                f"It is {list(t.shape)}, that of input 0 {list(first.shape)}, the axis {axis}."
+            )
     shape = (*first.shape[:axis], sum(t.shape[axis] for t in ts), *first.shape[axis + 1 :])
     name = "ConcatInplace" if view else "Concat"
     out = Out("concat_out", shape, first.dtype)
@@ -286,9 +307,12 @@ def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
     TypeError
         To or from a float8 type: use the scaled casts.
     """
+    if data_type._is_float8 or (isinstance(t, Tensor) and t.dtype._is_float8):
+        raise TypeError(
+            f"Data type {data_type} not supported for cast of {t!r}, please consider "
+            "pow2scale_cast_to_fp8 or pow2scale_cast_from_fp8"
+        )
     check_operands(t=t)
-    if data_type._is_float8 or t.dtype._is_float8:
-        raise TypeError("Use `pow2scale_cast_to_fp8` or `pow2scale_cast_from_fp8` for float8 types.")
     return unary("Cast", t, f"{t.name}_{data_type._name}", data_type, to=data_type)
 
 
@@ -302,10 +326,10 @@ def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype
     ValueError
         The scale is no scalar.
     """
-    check_operands(t=t, log2_scale=log2_scale)
     if not data_type._is_float8:
-        raise TypeError(f"data_type must be a float8 type, got {data_type}.")
+        raise TypeError(f"Data type {data_type} not supported for pow2scale_cast_to_fp8, which gives float8 types.")
     check_log2_scale(log2_scale)
+    check_operands(t=t, log2_scale=log2_scale)
     out = like(t, f"{t.name}_{data_type._name}", data_type)
     return result(create("Pow2ScaleThenCast", [t, log2_scale], [out], {"to": data_type}))
 
@@ -320,29 +344,32 @@ def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dty
     ValueError
         The scale is no scalar.
     """
-    check_operands(t=t, log2_scale=log2_scale)
     if data_type not in (dtypes.float16, dtypes.float32):
-        raise TypeError(f"data_type must be float16 or float32, got {data_type}.")
+        raise TypeError(
+            f"Data type {data_type} not supported for pow2scale_cast_from_fp8, which gives float16 or float32."
+        )
+    check_log2_scale(log2_scale)
+    check_operands(t=t, log2_scale=log2_scale)
     if not t.dtype._is_float8:
         raise TypeError(f"t must be of a float8 type, got {t.dtype}.")
-    check_log2_scale(log2_scale)
     out = like(t, f"{t.name}_{data_type._name}", data_type)
     return result(create("CastThenPow2Scale", [t, log2_scale], [out], {"to": data_type}))
 
 
 def check_log2_scale(log2_scale: Tensor) -> None:
     """A scale operand is an int32 scalar."""
+    if not isinstance(log2_scale, Tensor):
+        return  # the check of operands names it
     if log2_scale.rank != 0:
-        raise ValueError(f"`log2_scale` must be a scalar tensor, got shape {log2_scale.shape}.")
+        raise ValueError("Log2 scale argument must be a scalar tensor")
     if log2_scale.dtype != dtypes.int32:
-        raise TypeError(f"`log2_scale` must be of type popxl.int32, got {log2_scale.dtype}.")
+        raise TypeError("Log2 scale tensor must be of type popxl.int32")
 
 
-def check_pow2scaled(lhs: Tensor, rhs: Tensor, log2_scale: Tensor) -> None:
+def check_pow2scaled(op: str, lhs: Tensor, rhs: Tensor, log2_scale: Tensor) -> None:
     """Operands of a scaled product are float8, its scale an int32 scalar."""
-    for t in (lhs, rhs):
-        if not t.dtype._is_float8:
-            raise TypeError(f"Operands must be of a float8 type, {t!r} is not.")
+    if any(isinstance(t, Tensor) and not t.dtype._is_float8 for t in (lhs, rhs)):
+        raise TypeError(f"Scaled {op} operands must be of dtype popxl.float8_143 or popxl.float8_152")
     check_log2_scale(log2_scale)
 
 
@@ -361,7 +388,7 @@ def init(
         Unknown `init_type`.
     """
     if init_type not in ("zero", "undef"):
-        raise ValueError(f"Unknown init_type: {init_type}. Use 'zero' or 'undef'.")
+        raise ValueError(f"Unknown init_type: {init_type}")
     gcg()
     dims = tuple(int(d) for d in shape)
     out = Out(name or "t", dims, dtype, tuple(meta_shape or ()))

@@ -27,15 +27,16 @@ class LayerNorm(Module):
             `x` has another rank than 2.
         """
         if x.rank != 2:
-            raise ValueError(f"LayerNorm takes a tensor of rank 2, got shape {x.shape}; reshape it first")
+            raise ValueError("The input tensor must be of shape N x C. Please flatten all extra dimensions.")
         w = self.add_variable_input("weight", partial(np.ones, x.shape[-1]), x.dtype)
         b = self.add_variable_input("bias", partial(np.zeros, x.shape[-1]), x.dtype)
         return ops.layer_norm(x, w, b, eps)
 
     @staticmethod
     def torch_mapping(variables: NamedTensors, nn_layer: Any, dtype: popxl.dtype = popxl.float32) -> WeightsDict:
-        """Arrays of a `torch.nn.LayerNorm` for the variables."""
-        return weight_and_bias(variables, nn_layer, dtype)
+        """Arrays of a `torch.nn.LayerNorm` for the variables; those of several axes are flattened."""
+        weight, bias = (host_array(p, dtype).reshape(-1) for p in (nn_layer.weight, nn_layer.bias))
+        return WeightsDict({variables.weight: weight, variables.bias: bias})
 
 
 def weight_and_bias(variables: NamedTensors, nn_layer: Any, dtype: popxl.dtype) -> WeightsDict:

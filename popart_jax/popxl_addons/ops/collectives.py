@@ -62,7 +62,7 @@ def _create(kind: str, mode: str, t: popxl.Tensor, op: str, group: ReplicaGroupi
     if op != "add":
         raise NotImplementedError(f"only the reduction 'add' is supported, got {op!r}")
     options = {"to_identity": True, "unexecutable": _REASON} if mode == _SAME_INPUTS else {}
-    attributes = {**group_attributes(group_of(group, strict=False)), "mode": mode}
+    attributes = {**group_attributes(group_of(group)), "mode": mode}
     return _KINDS[kind].single(t, options=options, **attributes)
 
 
@@ -135,7 +135,7 @@ _GATHER = custom_ops.define(
 
 def replicated_all_gather_strided(t: popxl.Tensor, group: ReplicaGrouping | None = None) -> popxl.Tensor:
     """The members' elements one after the other; in the shape of the whole tensor where `t` is a shard."""
-    gathered = _GATHER.single(t, **group_attributes(group_of(group, strict=False)))
+    gathered = _GATHER.single(t, **group_attributes(group_of(group)))
     return ops.reshape_(gathered, t.meta_shape) if t.meta_shape else gathered
 
 
@@ -161,7 +161,7 @@ def replicated_reduce_scatter_strided(
     """The part of this member of the summed, flattened tensor; a shard of `t` if so configured."""
     if op != "add":
         raise NotImplementedError(f"only the reduction 'add' is supported, got {op!r}")
-    part = _SCATTER.single(t, **group_attributes(group_of(group, strict=False)))
+    part = _SCATTER.single(t, **group_attributes(group_of(group)))
     if configure_output_for_replicated_tensor_sharding:
         part._meta_shape = tuple(t.shape)
     return part

@@ -90,7 +90,7 @@ def cross_entropy_sharded_loss(
     """
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
-    groups = group_attributes(group_of(replica_grouping, strict=False))
+    groups = group_attributes(group_of(replica_grouping))
     loss = _CROSS_ENTROPY.single(logits, indices, **groups)
     if ignore_index is None:
         return {"mean": ops.mean, "sum": ops.sum, "none": lambda t: t}[reduction](loss)
@@ -193,5 +193,5 @@ def layer_norm_distributed(
     group: ReplicaGrouping | None = None,
 ) -> popxl.Tensor:
     """Layer normalisation of (rows, features / members) whose features are sharded over a group."""
-    groups = group_attributes(group_of(group, strict=False))
+    groups = group_attributes(group_of(group))
     return _LAYER_NORM.single(t, w, b, epsilon=float(epsilon), **groups)

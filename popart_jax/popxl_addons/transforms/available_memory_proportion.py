@@ -19,5 +19,5 @@ def set_graph_available_memory_proportion_by_ipu(graph: popxl.Graph, proportions
     shares = list(proportions)
     for op in graph._pb_graph.getOps():
         if hasattr(op, "setAvailableMemoryProportion"):
-            place = op.getOptionalVGraphId()
-            op.setAvailableMemoryProportion(shares[place if place is not None and 0 <= place < len(shares) else 0])
+            place = op.getVirtualGraphId() if op.hasVirtualGraphId() else 0
+            op.setAvailableMemoryProportion(shares[place if 0 <= place < len(shares) else 0])
