@@ -148,7 +148,8 @@ class ReplicaGrouping:
         """For each group of `const_rg`, the group of this one that it is part of; None when constant."""
         if self.is_const:
             return None
-        return [self._assignment[group[0]] for group in self.const_rg.groups]
+        numbers = (self._assignment[group[0]] for group in self.const_rg.groups)
+        return [n for n in numbers if n is not None]
 
     @property
     def to_host_map(self) -> list[int] | None:

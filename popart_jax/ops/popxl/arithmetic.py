@@ -154,7 +154,7 @@ def adam_updater(
     weight, else of the first moment.
     """
     m_, v_ = (jnp.asarray(x).astype(jnp.float32) for x in (m, v))
-    kinds = m.dtype, v.dtype
+    kinds = jnp.asarray(m).dtype, jnp.asarray(v).dtype
     wd, b1, b2, eps = (
         jnp.float32(number) if tensor is None else _as(tensor, m_).reshape(())
         for number, tensor in ((weight_decay, swd), (beta1, sb1), (beta2, sb2), (epsilon, seps))
@@ -167,11 +167,11 @@ def adam_updater(
         v_ = v_ if mode == "AdaMax" else v_ / _rounded(1 - b2**t, kinds[1])
     root = v_ if mode == "AdaMax" else _rounded(jnp.sqrt(v_), kinds[1])
     update = _rounded(m_, kinds[1]) / (root + eps)
-    out = m if weight is None else weight
-    update = _rounded(update, out.dtype)
+    kind = kinds[0] if weight is None else weight.dtype
+    update = _rounded(update, kind)
     if weight is not None:
         update = update + wd * weight.astype(jnp.float32)
-    update = _as(update, out)
+    update = update.astype(kind)
     return update if new_step is None else (update, new_step)
 
 
