@@ -1,4 +1,4 @@
-"""Hook of MkDocs: pages that are files of the root folder, with their links turned to pages of the site."""
+"""Hook of MkDocs: pages that are files of the root folder, and links between those and the site."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The text of a page."""
     name = FROM_ROOT.get(page.file.src_uri)
     if name is None:
-        return markdown
+        depth = page.file.src_uri.count("/") + 1
+        return markdown.replace(f"]({'../' * depth}", f"]({SOURCE}")  # out of docs: files of the source
     return re.sub(r"\]\((?!https?:|#)([^)]+)\)", _link, (ROOT / name).read_text())
 
 
