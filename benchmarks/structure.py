@@ -22,6 +22,8 @@ from rich.table import Table
 
 PACKAGES = ("popart_jax", "ipu_model", "patterns")
 OPERATOR_ROOM = "popart_jax.ops"
+CONTENTS = ("popart_jax.lowering.control", "popart_jax.lowering.kernels")
+"""Rooms that translate operators as well: what they list is which module does."""
 FEWEST = 4  # names of operators that make a collection a table of operator facts
 ROOMS = (
     (
@@ -154,7 +156,7 @@ def tables(sources: Mapping[str, Source]) -> list[str]:
     operators = operator_names(sources)
     found = []
     for source in sources.values():
-        if source.name.startswith(OPERATOR_ROOM):
+        if source.name.startswith(OPERATOR_ROOM) or source.name in CONTENTS:
             continue
         for node in source.tree.body:
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:

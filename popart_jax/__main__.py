@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import runpy
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from . import commands, dropin
+from . import commands
 from .errors import popart_exception
+from .scripts import run_program
 from .version import __version__
 
 PROGRAM = "python -m popart_jax"
@@ -53,20 +53,6 @@ def parser() -> argparse.ArgumentParser:
         command.add_arguments(one)
         one.set_defaults(run=command.run)
     return top
-
-
-def run_program(arguments: Sequence[str]) -> None:
-    """Run a script (or ``-m module``) with popart, popxl and the others resolved to this package."""
-    dropin.install()
-    if arguments[0] == "-m":
-        sys.argv = list(arguments[1:])
-        sys.path.insert(0, "")
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-        return
-    script = arguments[0]
-    sys.argv = list(arguments)
-    sys.path.insert(0, str(Path(script).resolve().parent))
-    runpy.run_path(script, run_name="__main__")
 
 
 def _fail(where: str, message: object) -> int:

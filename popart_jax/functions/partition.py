@@ -11,14 +11,18 @@ import onnx_ir as ir
 from jax.sharding import Mesh, PartitionSpec
 
 from ..errors import popart_exception
+from ..ops import Trait, facts
 
 Rules = Sequence[tuple[str, PartitionSpec]]
 Shapes = Mapping[str, tuple[int, ...]]
 
-# What ends a stretch of activations that are split by features: it reads all features of a row at once.
-_READS_ALL = {"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "GroupNormalization"}
 _VIEWS = ("Transpose", "Cast", "Identity")
-_READS_ALL |= {"ReduceMean", "ReduceSum", "ReduceMax", "LogSoftmax", "ArgMax", "SkipLayerNormalization"}
+
+
+def _reads_all_features(op_type: str) -> bool:
+    """Whether an operator ends a stretch of activations that are split by features: it reads those of a row at once."""
+    row = facts(op_type)
+    return row.has(Trait.ROW_BY_ROW | Trait.NORM | Trait.INDEX_RESULT) or row.batch == "reduction" or "Norm" in op_type
 
 
 def by_name(shapes: Shapes, rules: Rules) -> dict[str, PartitionSpec]:
@@ -88,7 +92,7 @@ def tensor_parallel(graph: ir.Graph, shapes: Shapes, mesh: Mesh, axis: str) -> d
                     found[ways.bias] = _along(len(shapes[ways.bias]) - 1, axis)
         elif node.op_type == "Gather" and names[0] in shapes and shapes[names[0]][0] % size == 0:
             found[names[0]] = _along(0, axis)
-        elif node.op_type not in _READS_ALL and any(n in split for n in names):
+        elif not _reads_all_features(node.op_type) and any(n in split for n in names):
             split |= _outputs(node)
             for bias in _vectors(names, shapes, size):
                 found[bias] = _along(len(shapes[bias]) - 1, axis)

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from ..scripts import run_program
 from .job import Job
 
 STARTED = "\x1epopart_jax started"  # a line of stderr that the supervisor keeps
@@ -28,8 +29,6 @@ def run(job: Job, program: Sequence[str]) -> None:
 
     A program that fails ends its process at once: the usual end would wait for the other processes.
     """
-    from ..__main__ import run_program
-
     try:
         _join(job, program)
         run_program(program)

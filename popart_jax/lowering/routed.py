@@ -37,11 +37,8 @@ SIZES = Surplus(0, index=False)
 Marks = Mapping[int, Surplus]
 """Marked operands of a node by position."""
 
-_MOVES = frozenset({"Identity", "Cast", "Transpose", "Squeeze", "Unsqueeze", "Reshape", "Expand", "Slice", "Split",
-                    "Concat", "Gather"})  # fmt: skip
 _READS = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
 _WRITES = frozenset({"ScatterND", "ScatterElements", "Scatter"})
-_ROW_BY_ROW = frozenset({"Softmax", "LogSoftmax", "Hardmax", "LayerNormalization", "RMSNormalization"})
 
 
 def bound_of(node: ir.Node, operands: Sequence[Any]) -> dict[str, Any]:
@@ -61,7 +58,7 @@ def results_of(node: ir.Node, operands: Sequence[Any], results: Sequence[Any], m
         The surplus would be seen.
     """
     op, shapes = node.op_type, [np.shape(x) for x in operands]
-    if op == "Shape" or (op in _MOVES and all(m is SIZES for m in marks.values())):
+    if op == "Shape" or (_moves(op) and all(m is SIZES for m in marks.values())):
         return [SIZES]
     if op in ("Expand", "Reshape") and marks.get(1) is SIZES and 0 in marks:
         marks = {0: marks[0]}
@@ -72,8 +69,12 @@ def results_of(node: ir.Node, operands: Sequence[Any], results: Sequence[Any], m
     axis = rule(node, shapes, shape, marks) if rule is not None else 0
     if not axis:
         raise popart_exception(refusal(op))
-    is_index = op in _MOVES and all(m.index for m in marks.values()) and (op != "Gather" or 0 in marks)
+    is_index = _moves(op) and all(m.index for m in marks.values()) and (op != "Gather" or 0 in marks)
     return [Surplus(axis, is_index)] * len(results)
+
+
+def _moves(op: str) -> bool:
+    return facts(op).has(Trait.MOVES_ROWS)
 
 
 def refusal(what: str) -> str:
@@ -91,7 +92,7 @@ def _rule(op: str, marks: Marks) -> Rule | None:
     """How the axis of the surplus goes on; None where nothing is known of the operator."""
     if op in _READS and set(marks) == {1} and marks[1].index:
         return _read
-    if op in _MOVES and (set(marks) == {0} or op == "Concat"):
+    if _moves(op) and (set(marks) == {0} or op == "Concat"):
         return _moved
     if any(m.index for m in marks.values()):
         return None
@@ -99,7 +100,7 @@ def _rule(op: str, marks: Marks) -> Rule | None:
         return _alike
     if op in ("MatMul", "Gemm"):
         return _product if set(marks) == {0} else None
-    if op in _ROW_BY_ROW or op.startswith("Reduce"):
+    if facts(op).has(Trait.ROW_BY_ROW) or op.startswith("Reduce"):
         return _along_others if set(marks) == {0} else None
     return None
 
@@ -153,6 +154,6 @@ def _along_others(node: ir.Node, shapes: list[Any], shape: Any, marks: Marks) ->
     rank, axis = len(shapes[0]), marks[0].axis
     if axis == 1 or shape[: rank - 1] != shapes[0][: rank - 1]:
         return 0
-    if node.op_type in _ROW_BY_ROW:
+    if facts(node.op_type).has(Trait.ROW_BY_ROW):
         return axis if node.attributes.get_int("axis", -1) in (-1, rank - 1) else 0
     return axis - 1 if len(shape) == rank - 1 else axis

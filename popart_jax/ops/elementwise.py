@@ -17,6 +17,7 @@ from .operator import (
     ELEMENTWISE,
     FOLDS,
     MOVES_DATA,
+    MOVES_ROWS,
     NON_LINEARITY,
     ROUNDS,
     VIEW_CHANGE,
@@ -159,7 +160,7 @@ def neg(x: Array, /) -> Array:
 
 operator(
     "Identity",
-    ELEMENTWISE | VIEW_CHANGE | MOVES_DATA | FOLDS,
+    ELEMENTWISE | VIEW_CHANGE | MOVES_DATA | FOLDS | MOVES_ROWS,
     gradients=[gradient("IdentityGrad", traits=VIEW_CHANGE)],
     view="IdentityInplace",
     popxl=PopxlClass("IdentityOp", runs=("", 16)),

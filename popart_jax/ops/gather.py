@@ -12,7 +12,7 @@ import numpy as np
 from .._compat.jax import Tracer
 from ..errors import popart_exception
 from .arrays import Array, is_text, namespace, normal_axis, wrap_indices
-from .operator import FOLDS, MOVES_DATA, ROUNDS, PopxlClass, gradient, operator
+from .operator import FOLDS, MOVES_DATA, MOVES_ROWS, ROUNDS, PopxlClass, gradient, operator
 from .registry import lowers
 from .symbols import is_symbol
 
@@ -26,7 +26,7 @@ def _read(data: Array, index: tuple[Any, ...]) -> Array:
 
 operator(
     "Gather",
-    MOVES_DATA | FOLDS | ROUNDS,
+    MOVES_DATA | FOLDS | ROUNDS | MOVES_ROWS,
     gradients=[gradient("GatherGrad", "g x1")],
     batch="gather",
     popxl=PopxlClass("GatherOp"),

@@ -13,14 +13,14 @@ from .._compat.jax import Tracer
 from ..errors import OpError, popart_exception
 from .arrays import Array, device_dtype, listed, namespace, normal_axes, normal_axis
 from .moving import moves_texts
-from .operator import FOLDS, MOVES_DATA, NEEDS_VALUE, VIEW_CHANGE, PopxlClass, gradient, operator
+from .operator import FOLDS, MOVES_DATA, MOVES_ROWS, NEEDS_VALUE, VIEW_CHANGE, PopxlClass, gradient, operator
 from .options import DEFAULTS
 from .registry import Options, OutputCount, Static, lowers
 from .symbols import as_size, clamped, is_symbol
 
 operator(
     "Concat",
-    VIEW_CHANGE | MOVES_DATA | FOLDS,
+    VIEW_CHANGE | MOVES_DATA | FOLDS | MOVES_ROWS,
     gradients=[gradient("ConcatGrad", "g", of=None, traits=VIEW_CHANGE)],
     view="ConcatInplace",
     batch="along axis",
@@ -83,7 +83,7 @@ def split_at(x: Array, sizes: Sequence[int] | None, parts: int, axis: int, even:
 
 operator(
     "Split",
-    MOVES_DATA,
+    MOVES_DATA | MOVES_ROWS,
     gradients=[gradient("SplitGrad", removed_by="SplitGradOpToConcat")],
     batch="along axis",
     ranks="split 1",
@@ -129,7 +129,7 @@ def split_1(
 
 operator(
     "Slice",
-    VIEW_CHANGE | MOVES_DATA | FOLDS,
+    VIEW_CHANGE | MOVES_DATA | FOLDS | MOVES_ROWS,
     gradients=[gradient("SliceGrad")],
     view="SliceInplace",
     ranks="starts 1 ends 1 axes 1 steps 1",

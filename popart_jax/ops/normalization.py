@@ -14,7 +14,7 @@ from jax import lax
 from ..errors import popart_exception
 from .arrays import listed, normal_axes, normal_axis, onnx_dtype, wide
 from .gradients import refuse_gradient
-from .operator import EXPENSIVE, NORM, PER_SAMPLE, ROUNDS, PopxlClass, gradient, operator
+from .operator import EXPENSIVE, NORM, PER_SAMPLE, ROUNDS, ROW_BY_ROW, PopxlClass, gradient, operator
 from .pooling import lp_norm
 from .registry import OutputCount, Training, lowers
 from .two_way import two_way
@@ -216,7 +216,7 @@ def _stash(x: jax.Array, stash_type: int) -> jax.Array:
     return x.astype(jnp.promote_types(x.dtype, onnx_dtype(stash_type)))
 
 
-operator("LayerNormalization", ROUNDS)
+operator("LayerNormalization", ROUNDS | ROW_BY_ROW)
 
 
 @lowers("LayerNormalization", 17)
@@ -227,6 +227,9 @@ def layer_norm(x, scale, bias=None, /, *, axis=-1, epsilon=1e-5, stash_type=1):
     y = normal.astype(x.dtype) * scale
     kept = onnx_dtype(stash_type)
     return (y if bias is None else y + bias), mean.astype(kept), inverse.astype(kept)
+
+
+operator("RMSNormalization", ROW_BY_ROW)
 
 
 @lowers("RMSNormalization", 23)

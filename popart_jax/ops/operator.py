@@ -69,8 +69,15 @@ class Trait(enum.Flag):
     UPDATES = enum.auto()
     """Is part of an optimizer: computes or applies the update of a variable."""
 
+    MOVES_ROWS = enum.auto()
+    """Hands on rows of its data as they are, in a way that `lowering.routed` follows."""
+    ROW_BY_ROW = enum.auto()
+    """Reads the features of each row together and gives as many rows as it got."""
+
 
 ELEMENTWISE = Trait.ELEMENTWISE
+MOVES_ROWS = Trait.MOVES_ROWS
+ROW_BY_ROW = Trait.ROW_BY_ROW
 PER_SAMPLE = Trait.PER_SAMPLE
 VIEW_CHANGE = Trait.VIEW_CHANGE
 MOVES_DATA = Trait.MOVES_DATA

@@ -15,6 +15,7 @@ from .moving import moves_texts
 from .operator import (
     FOLDS,
     MOVES_DATA,
+    MOVES_ROWS,
     NEEDS_VALUE,
     PER_SAMPLE,
     ROUNDS,
@@ -94,7 +95,7 @@ def target_shape(old: Sequence[int], wanted: Sequence[int], allowzero: bool) -> 
 
 operator(
     "Reshape",
-    VIEW_CHANGE | MOVES_DATA | FOLDS,
+    VIEW_CHANGE | MOVES_DATA | FOLDS | MOVES_ROWS,
     gradients=[gradient("ReshapeGrad", view="ReshapeInplace", traits=VIEW_CHANGE)],
     view="ReshapeInplace",
     batch="view",
@@ -139,7 +140,7 @@ def flatten(x: Array, /, *, axis: int = 1) -> Array:
 
 operator(
     "Squeeze",
-    VIEW_CHANGE | FOLDS,
+    VIEW_CHANGE | FOLDS | MOVES_ROWS,
     gradients=[gradient("SqueezeGrad", traits=VIEW_CHANGE)],
     view="SqueezeInplace",
     batch="view",
@@ -164,7 +165,7 @@ def squeeze_1(x: Array, /, *, axes: Sequence[int] | None = None) -> Array:
 
 operator(
     "Unsqueeze",
-    VIEW_CHANGE | FOLDS,
+    VIEW_CHANGE | FOLDS | MOVES_ROWS,
     gradients=[gradient("UnsqueezeGrad", traits=VIEW_CHANGE)],
     view="UnsqueezeInplace",
     batch="view",
@@ -186,7 +187,7 @@ def unsqueeze_1(x: Array, /, *, axes: Sequence[int]) -> Array:
 
 operator(
     "Transpose",
-    VIEW_CHANGE | MOVES_DATA | FOLDS,
+    VIEW_CHANGE | MOVES_DATA | FOLDS | MOVES_ROWS,
     gradients=[gradient("TransposeGrad", view="TransposeInplace", traits=VIEW_CHANGE)],
     view="TransposeInplace",
     batch="transpose",
@@ -208,7 +209,7 @@ def transpose(x: Array, /, *, perm: Sequence[int] | None = None) -> Array:
 
 operator(
     "Expand",
-    VIEW_CHANGE | ROUNDS,
+    VIEW_CHANGE | ROUNDS | MOVES_ROWS,
     gradients=[gradient("ExpandGrad")],
     view="ExpandInplace",
     ranks="shape 1",

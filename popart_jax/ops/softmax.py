@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from .arrays import AXIS, Array, first_extreme, normal_axis
-from .operator import ROUNDS, PopxlClass, gradient, operator
+from .operator import ROUNDS, ROW_BY_ROW, PopxlClass, gradient, operator
 from .options import DEFAULTS
 from .registry import Options, lowers
 
@@ -59,7 +59,7 @@ def _register(op: str, stable: Callable[[Any, int], Any]) -> None:
 
 operator(
     "Softmax",
-    ROUNDS,
+    ROUNDS | ROW_BY_ROW,
     gradients=[gradient("SoftmaxGrad", "g y0", kernel=True)],
     inplace="SoftmaxInplace",
     batch="softmax",
@@ -68,8 +68,13 @@ operator(
 
 _register("Softmax", softmax)
 operator(
-    "LogSoftmax", ROUNDS, gradients=[gradient("LogSoftmaxGrad", "g y0")], inplace="LogSoftmaxInplace", batch="softmax"
+    "LogSoftmax",
+    ROUNDS | ROW_BY_ROW,
+    gradients=[gradient("LogSoftmaxGrad", "g y0")],
+    inplace="LogSoftmaxInplace",
+    batch="softmax",
 )
 
 _register("LogSoftmax", jax.nn.log_softmax)
+operator("Hardmax", ROW_BY_ROW)
 _register("Hardmax", _hardmax)

@@ -66,7 +66,7 @@ class Checkpoints:
             The file can't be written, as when the disk is full; those before it stay.
         """
         arrays = dict(session._weights.sync(session._place.ready("a checkpoint")))
-        seed = session.getRandomSeed() if session._prepared.program.random else None
+        seed = session.getRandomSeed() if session._draws_numbers() else None
         if jax.process_index():
             return
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -23,9 +23,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     found: list[object] = []
 
     def counted(read: Callable[..., Any]) -> Callable[..., Any]:
-        def call(source: object, *rest: Any) -> Any:
+        def call(source: object, *rest: Any, **named: Any) -> Any:
             found.append(source)
-            return read(source, *rest)
+            return read(source, *rest, **named)
 
         return call
 
