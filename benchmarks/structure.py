@@ -191,7 +191,7 @@ def measure(root: Path) -> dict[str, list[str]]:
     """Everything that is counted, as lists that can be shown."""
     sources = read(root)
     arrows = {name: imports(source, sources) for name, source in sources.items()}
-    lines = Counter(dict.fromkeys(PACKAGES, 0))
+    lines: Counter[str] = Counter({package: 0 for package in PACKAGES})  # noqa: C420
     for source in sources.values():
         rooms = source.name.split(".")
         lines[".".join(rooms[:2]) if rooms[0] == "popart_jax" and len(rooms) > 2 else rooms[0]] += source.text.count(

@@ -37,7 +37,7 @@ def argument_hash(arg: Any) -> int:
     if isinstance(arg, popxl.Graph):
         return hash(id(arg))
     if isinstance(arg, popxl.ReplicaGrouping):
-        return hash(tuple(int(group) for group in arg.assignment))
+        return hash(tuple(arg.assignment))
     if isinstance(arg, Mapping):
         return hash(tuple((key, argument_hash(value)) for key, value in arg.items()))
     if isinstance(arg, Iterable) and not isinstance(arg, (str, bytes)):

@@ -50,7 +50,8 @@ def _crosses(grouping: ReplicaGrouping, domain: int) -> bool:
 def _members(grouping: ReplicaGrouping) -> list[list[int]]:
     groups: dict[int, list[int]] = {}
     for replica, group in enumerate(grouping.assignment):
-        groups.setdefault(int(group), []).append(replica)
+        if group is not None:
+            groups.setdefault(group, []).append(replica)
     return list(groups.values())
 
 

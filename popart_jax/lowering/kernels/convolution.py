@@ -53,7 +53,7 @@ def _grouped(
     def exact(x: jax.Array, w: jax.Array) -> jax.Array:
         data = jnp.moveaxis(x.reshape(*x.shape[:-1], group, -1), -2, 0)
         kernels = jnp.moveaxis(w.reshape(*w.shape[:-1], group, -1), -2, 0)
-        found = lax.map(lambda pair: convolution(*pair, 1, strides, pads, dilations), (data, kernels))
+        found = lax.map(lambda pair: convolution(pair[0], pair[1], 1, strides, pads, dilations), (data, kernels))
         return jnp.moveaxis(found, 0, -2).reshape(*found.shape[1:-1], -1)
 
     def fast(x: jax.Array, w: jax.Array) -> jax.Array:

@@ -33,7 +33,7 @@ class ReplicaGrouping:
     def getGroupAt(self, replica: int) -> int | None:
         return self._assignment[replica]
 
-    def getReplicasAt(self, group: int) -> list[int]:
+    def getReplicasAt(self, group: int | None) -> list[int]:
         return [r for r, g in enumerate(self._assignment) if g == group]
 
     def getIndexInGroupAt(self, replica: int) -> int:
