@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from popart_jax.ops import replicas as exchange
 from popart_jax.optimizers import Optimizer
 from popart_jax.optimizers.rules import Reduction, Rule, Weight, rule_for
 
@@ -31,7 +32,7 @@ def run_rule(
 def _update(rule: Rule, reduction: Reduction, replicas: int):
     def one(w, state, grads, h):
         def reduce(x, *, mean=False):
-            return replicas.all_reduce(x, replicas.MEAN if mean else replicas.ADD)
+            return exchange.all_reduce(x, exchange.MEAN if mean else exchange.ADD)
 
         working = rule.start(w, state)
         grad = grads[0]

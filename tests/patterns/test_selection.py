@@ -72,7 +72,9 @@ def test_switching():
 def test_document_is_up_to_date(tmp_path):
     assert (Path(__file__).parents[2] / "docs" / "patterns.md").read_text(encoding="utf-8") == markdown()
     assert main([str(tmp_path / "p.md")]) == 0
-    assert main(["a", "b"]) == 2
+    with pytest.raises(SystemExit) as ended:
+        main(["a", "b"])
+    assert ended.value.code == 2
 
 
 def test_custom_pattern():

@@ -18,6 +18,7 @@ from .nets import linear, run, sgd
 
 PROGRAM = """
 import random, signal, threading, time, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in background jobs
 import numpy as np
 import popart_jax as popart
 N, ROUNDS = 256, int(sys.argv[2])
@@ -89,6 +90,7 @@ def test_interrupted_steps_are_done_or_not(way: str) -> None:
 
 def test_an_interrupt_waits_for_the_end_of_the_scope() -> None:
     kept = []
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in background jobs
 
     def stretch() -> None:
         with Uninterrupted():

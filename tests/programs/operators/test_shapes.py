@@ -99,5 +99,5 @@ def test_squeezing_a_counted_axis_is_no_identity():
 def test_what_only_a_session_refuses_has_no_shape(build):
     builder = Recorder()
     out = build(builder, builder.feed(f(2, 3)))
-    with pytest.raises(popart.popart_exception, match="is not known"):
+    with pytest.raises(popart.popart_exception, match="is not an known tensor"):
         builder.getTensorShape(out)
