@@ -83,6 +83,7 @@ def save(model: ModelLike | Source, path: str | Path, numbers: Mapping[str, Any]
     """
     source = model if isinstance(model, Source) else Source.of(model)
     found = source.read()
+    beside = _keeps_data_beside(found)
     stored = stored_floats(found)
     unknown = [n for n in numbers if n not in stored]
     if unknown:
@@ -92,7 +93,8 @@ def save(model: ModelLike | Source, path: str | Path, numbers: Mapping[str, Any]
         )
     for name, x in numbers.items():
         stored[name].write(_fitting(name, stored[name], x))
-    _write(found, Path(path), source)
+    proto = ir.to_proto(_inside(found))
+    write_model(proto, Path(path), beside=beside, check=lambda written: _check(written, source))
 
 
 def _fitting(name: str, place: Stored, x: Any) -> np.ndarray:
@@ -102,13 +104,7 @@ def _fitting(name: str, place: Stored, x: Any) -> np.ndarray:
     return array
 
 
-def _write(model: ir.Model, path: Path, source: Source) -> None:
-    proto = ir.to_proto(_inside(model))
-    write_model(proto, path, beside=_keeps_data_beside(source), check=lambda written: _check(written, source))
-
-
-def _keeps_data_beside(source: Source) -> bool:
-    model = source.model if isinstance(source.model, ir.Model) else read(source.model)
+def _keeps_data_beside(model: ir.Model) -> bool:
     return any(isinstance(v.const_value, ir.ExternalTensor) for g in model.graphs() for v in g.initializers.values())
 
 
