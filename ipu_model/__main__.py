@@ -17,11 +17,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--summary", action="store_true", help="print the summary (the default without other options)")
     parser.add_argument("--steps", action="store_true", help="print the summary with every step of the program")
     parser.add_argument("--html", help="write the page to this file")
-    parser.add_argument("--compare", help="earlier document, to show the differences from on the page")
+    parser.add_argument("--compare", help="earlier document, to show the differences from: on the page, or as text")
     parser.add_argument("--trace", help="write a Chrome/Perfetto trace to this file")
     options = parser.parse_args(argv)
-    if options.compare and not options.html:
-        parser.error("--compare needs --html")
     try:
         report = _read(options.report)
         earlier = _read(options.compare) if options.compare else None
@@ -32,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         report.save_html(options.html, earlier)
     if options.trace:
         report.save_trace(options.trace)
-    if options.summary or options.steps or not (options.html or options.trace):
+    if earlier and not options.html:
+        print(report.compare(earlier))
+    if options.summary or options.steps or not (options.html or options.trace or options.compare):
         print(report.summary(show_execution_steps=options.steps))
     return 0
 

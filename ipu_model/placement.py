@@ -30,6 +30,8 @@ class NodePlacement:
         is priced keeps them (programs that use `jax.checkpoint` show it themselves).
     io_tiles : bool
         True when the node runs on the IO tiles.
+    operator : str
+        What the caller's graph calls the operation, for the report; empty when it has no word.
     """
 
     ipu: int = 0
@@ -38,6 +40,7 @@ class NodePlacement:
     available_memory: float | None = None
     recompute: bool | None = None
     io_tiles: bool = False
+    operator: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,9 @@ def _modelled(
         traced = jax.make_jaxpr(lambda given: _numbers(evaluate(graph, {**texts, **given}, outputs, settings)))(numbers)
     roles = [ipu_model.Argument(name, "weight" if name in weights else "input") for name in sorted(numbers)]
     options = ipu_model.ModelOptions(name=graph.name or "model")
-    return ipu_model.profile_jaxpr(traced, target=target, inputs=roles, options=options)
+    operators = {label(n): ipu_model.NodePlacement(operator=n.op_type) for n in graph}
+    placement = ipu_model.Placement(operators)
+    return ipu_model.profile_jaxpr(traced, target=target, placement=placement, inputs=roles, options=options)
 
 
 def _fed(graph: ir.Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -168,7 +168,15 @@ def _operations(priced: Priced) -> tuple[OperationRow, ...]:
         temporary = max(int(priced.prices[at].temporary) for at in members)
         rows.append(
             OperationRow(
-                node, phase, tuple(names), len(members), priced.ipus[members[0]], plain(total), temporary, written
+                node,
+                phase,
+                tuple(names),
+                len(members),
+                priced.ipus[members[0]],
+                plain(total),
+                temporary,
+                written,
+                priced.placement.of(node).operator,
             )
         )
     return tuple(rows)

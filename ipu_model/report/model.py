@@ -67,7 +67,7 @@ class FrameRow:
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    """All steps of one node in one phase, over the whole program."""
+    """All steps of one node in one phase, over the whole program; `operator` is empty where the caller named none."""
 
     node: str
     phase: str
@@ -77,6 +77,7 @@ class OperationRow:
     cycles: Cost
     peak_temporary: int
     output_bytes: int
+    operator: str = ""
 
 
 @dataclass(frozen=True, slots=True)

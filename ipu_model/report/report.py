@@ -8,7 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ipu_model.report import execution, graph, summary, trace
+from ipu_model.report import compare, execution, graph, summary, trace
+from ipu_model.report.compare import Comparison
 from ipu_model.report.model import Document
 
 
@@ -43,6 +44,10 @@ class Report(Document):
         from ipu_model.report import html  # Jinja takes long to import, and few programs write pages
 
         return html.save(self, path, compare)
+
+    def compare(self, earlier: Document) -> Comparison:
+        """What differs from an earlier report: cycles, memory, operations and variables; text when printed."""
+        return compare.compare(self, earlier)
 
     def _repr_html_(self) -> str:
         """The page in a frame, for notebooks."""

@@ -41,11 +41,11 @@ class Scope:
 def read(stack: str) -> Scope:
     """Scope of a name stack such as ``transpose(jvp(onnx[a/b]))/onnx[c]``."""
     path, node, backward, recomputed, update = [], "", False, False, False
-    for part in _split(stack):
+    for part in pieces(stack):
         name, wrappers = _unwrap(part)
         backward |= "transpose" in wrappers
         recomputed |= name == "rematted_computation"
-        for piece in _split(name) if wrappers else [name]:
+        for piece in pieces(name) if wrappers else [name]:
             if piece.startswith(NODE_MARK) and piece.endswith("]"):
                 node = piece[len(NODE_MARK) : -1]
                 path.append(node)
@@ -67,7 +67,7 @@ def join(outer: str, inner: str) -> str:
     return f"{outer}/{inner}" if outer and inner else outer or inner
 
 
-def _split(stack: str) -> list[str]:
+def pieces(stack: str) -> list[str]:
     """Parts between separators that are outside all brackets (node names may hold the separator)."""
     parts, depth, start = [], 0, 0
     for i, c in enumerate(stack):

@@ -74,6 +74,7 @@ def _placement(programs: Programs) -> ipu_model.Placement:
                 _PARTIALS.get(str(partials)),
                 op._options.get("available_memory_proportion"),
                 io_tiles=op._settings.tileSet is TileSet.IO,
+                operator=op._node.op_type,
             )
     return ipu_model.Placement(nodes, most + 1, False)
 

@@ -86,7 +86,7 @@ def _placed(node: ir.Node, options: Any, on: bool) -> NodePlacement:
     stage = attributes.get_int(PIPELINE_STAGE) if options.enablePipelining and PIPELINE_STAGE in attributes else None
     partials = attributes[PARTIALS_TYPE].as_string().lower() if PARTIALS_TYPE in attributes else None
     memory = _proportion(attributes[AVAILABLE_MEMORY]) if AVAILABLE_MEMORY in attributes else None
-    return NodePlacement(ipu or 0, stage, partials, memory)
+    return NodePlacement(ipu or 0, stage, partials, memory, operator=node.op_type)
 
 
 def _proportion(attribute: ir.Attr) -> float:

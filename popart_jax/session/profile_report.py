@@ -28,3 +28,7 @@ class ProfileReport(pva.Report):
     def save_html(self, path: str | Path) -> Path:
         """Write the report as one self-contained page."""
         return self.model.save_html(path)
+
+    def save_trace(self, path: str | Path) -> Path:
+        """Write a Chrome/Perfetto trace of one run, with counters of memory."""
+        return self.model.save_trace(path)

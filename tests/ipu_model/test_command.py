@@ -34,6 +34,14 @@ def test_page_and_trace(stored, tmp_path, capsys):
     assert not capsys.readouterr().out
 
 
+def test_comparison_without_a_page_is_text(stored, tmp_path, capsys):
+    earlier = ipu_model.profile(jnp.sin, jnp.ones(4096)).save(tmp_path / "earlier.json")
+    assert main([stored, "--compare", str(earlier)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("compared with sin:")
+    assert "cycles of a run" in out
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"schema": 1}'])
 def test_other_files_are_refused_by_name(text, tmp_path, capsys):
     path = tmp_path / "other.json"

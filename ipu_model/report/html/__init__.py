@@ -8,6 +8,7 @@ from ipu_model.report.html.view import view
 from ipu_model.report.model import Document
 
 FOLDER = Path(__file__).parent
+SCRIPTS = ("page", "operations", "tiles", "liveness", "timeline")  # the first holds what the others share
 
 
 def render(report: Document, compare: Document | None = None) -> str:
@@ -24,10 +25,9 @@ def render(report: Document, compare: Document | None = None) -> str:
     environment.filters.update(bytes=formats.size, count=formats.count, percent=formats.percent, signed=formats.signed,
                                plural=formats.plural)  # fmt: skip
     page = environment.get_template("page.html.j2")
-    parts = {name: Markup((FOLDER / name).read_text()) for name in ("style.css", "script.js")}
-    return page.render(
-        r=report, v=view(report, compare), charts=charts, style=parts["style.css"], script=parts["script.js"]
-    )
+    scripts = [Markup((FOLDER / "scripts" / f"{name}.js").read_text()) for name in SCRIPTS]
+    style = Markup((FOLDER / "style.css").read_text())
+    return page.render(r=report, v=view(report, compare), charts=charts, style=style, scripts=scripts)
 
 
 def save(report: Document, path: str | Path, compare: Document | None = None) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from ipu_model.cost import Cost
+from ipu_model.cost import CYCLE_FIELDS, Cost
 from ipu_model.report.html import formats
 from ipu_model.report.model import Document
 
@@ -51,19 +51,19 @@ def phases(report: Document, rows: Sequence[tuple[str, Cost]], kinds: Sequence[s
 
 
 def heat_map(report: Document, ipu: int) -> Markup:
-    """Tiles of one IPU in rows of 64; equal neighbours are one rectangle."""
+    """Tiles of one IPU in rows of 64, coloured by what is in use; equal neighbours are one rectangle."""
     m = report.memory
-    first = ipu * m.tiles_per_ipu
-    values = m.including_gaps_by_tile[first : first + m.tiles_per_ipu]
-    body = []
+    every = list(zip(m.total_by_tile, m.including_gaps_by_tile, m.always_by_tile, strict=True))
+    values = every[ipu * m.tiles_per_ipu : (ipu + 1) * m.tiles_per_ipu]
+    body, top = [], heat_top(report)
     for row in range(0, len(values), COLUMNS):
         at = row
-        for value, cells in groupby(values[row : row + COLUMNS]):
+        for (value, _, _), cells in groupby(values[row : row + COLUMNS]):
             n = len(list(cells))
             x, y = (at - row) * CELL, row // COLUMNS * CELL
             size = f'x="{x}" y="{y}" width="{n * CELL - 1}" height="{CELL - 1}"'
             facts = f'data-tile="{at}" data-tiles="{n}" data-bytes="{value}"'
-            body.append(f'<rect {size} fill="{_heat(value / m.bytes_per_tile)}" {facts}/>')
+            body.append(f'<rect {size} fill="{_heat(value / top)}" {facts}/>')
             at += n
     height = -(-len(values) // COLUMNS) * CELL
     lines = "".join(
@@ -71,6 +71,11 @@ def heat_map(report: Document, ipu: int) -> Markup:
     )
     body.append(f'<g class="cells">{lines}</g>')
     return _svg(COLUMNS * CELL, height, "".join(body), f"Memory of each tile of IPU {ipu}", "heat")
+
+
+def heat_top(report: Document) -> int:
+    """Bytes at the end of the colour scale: those of the fullest tile, at most what a tile holds."""
+    return max(1, min(max(report.memory.total_by_tile), report.memory.bytes_per_tile))
 
 
 HEAT = ((0.0, (68, 1, 84)), (0.25, (59, 82, 139)), (0.5, (33, 145, 140)), (0.75, (94, 201, 98)), (1.0, (253, 231, 37)))
@@ -90,15 +95,15 @@ def _heat(share: float) -> str:
 
 def heat_scale(report: Document) -> Markup:
     """Colours from an empty tile to a full one, and beyond when some tile holds too much."""
-    limit, over = report.memory.bytes_per_tile, report.memory.max_tile > report.memory.bytes_per_tile
+    limit, most = heat_top(report), max(report.memory.total_by_tile)
     stops = "".join(f'<stop offset="{at:g}" stop-color="{_heat(at)}"/>' for at, _ in HEAT)
     body = (
         f'<defs><linearGradient id="heat">{stops}</linearGradient></defs>'
         '<rect width="220" height="10" rx="2" fill="url(#heat)"/>'
         '<text x="0" y="25" class="dim">0</text>'
-        f'<text x="220" y="25" text-anchor="end" class="dim">{formats.size(limit)}</text>'
+        f'<text x="220" y="25" text-anchor="end" class="dim" id="heat-top">{formats.size(limit)}</text>'
     )
-    if over:
+    if most > limit:
         reds = "".join(f'<stop offset="{k / 4:g}" stop-color="{_heat(1.001 + k / 4)}"/>' for k in range(5))
         body += (
             f'<defs><linearGradient id="over">{reds}</linearGradient></defs>'
@@ -227,13 +232,13 @@ def timeline(bars: dict[str, Any], ipus: int) -> Markup:
     for k in range(ipus):
         y = k * lane
         body.append(f'<rect x="0" y="{y + 2}" width="{width:g}" height="{lane - 8}" class="lane"/>')
-    for name, phase, ipu, start, length, kinds in bars["rows"]:
-        x, w = start / bars["end"] * width, length / bars["end"] * width
-        y = ipu * lane + 2
-        title = f"{name} ({phase}): {formats.count(length)} cycles"
+    for bar in bars["rows"]:
+        x, w = bar.start / bars["end"] * width, bar.length / bars["end"] * width
+        y = bar.ipu * lane + 2
+        title = f"{bar.label} ({bar.phase}): {formats.count(bar.length)} cycles"
         high = lane - 8
-        body.append(_rect(x, y, max(w, 0.05), high * 0.62, f"p-{phase}", title, cycles=f"{length:.1f}"))
-        for kind, value in zip(("compute", "exchange", "sync", "inter_ipu", "host"), kinds, strict=True):
+        body.append(_rect(x, y, max(w, 0.05), high * 0.62, f"p-{bar.phase}", title, cycles=f"{bar.length:.1f}"))
+        for kind, value in zip(CYCLE_FIELDS, bar.kinds, strict=True):
             part = value / bars["end"] * width
             if part >= 0.04:
                 body.append(_rect(x, y + high * 0.66, part, high * 0.34, f"k-{kind}"))

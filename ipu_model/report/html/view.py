@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from ipu_model.report.html import charts, formats
+from ipu_model.cost import CYCLE_FIELDS as KINDS
+from ipu_model.report.compare import compare as comparison
+from ipu_model.report.html import charts, formats, help_texts
+from ipu_model.report.html.tree import tree
 from ipu_model.report.model import Document, StepRow
 
-MOST_ROWS = 1500
 MOST_BARS = 1600
 CURVE_POINTS = 700
-KINDS = ("compute", "exchange", "sync", "inter_ipu", "host")
 KIND_NAMES = {"compute": "compute", "exchange": "exchange", "sync": "sync", "inter_ipu": "between IPUs", "host": "host"}
+COLUMNS = (  # key of the script, heading, class
+    ("path", "Operation", ""),
+    ("operator", "Operator", ""),
+    ("phase", "Phase", ""),
+    ("cycles", "Cycles", "n"),
+    ("share", "Share", "n"),
+    ("kinds", "Of which", ""),
+    ("flops", "FLOP", "n"),
+    ("rate", "Of peak", "n"),
+    ("bytes", "Output", "n"),
+    ("temporary", "Temporary per tile", "n"),
+)
 
 
 def view(report: Document, compare: Document | None) -> dict[str, Any]:
@@ -26,27 +39,29 @@ def view(report: Document, compare: Document | None) -> dict[str, Any]:
         "phases": [(name, c) for name, c in report.phases.items() if c.total],
         "sorted_tiles": _sorted_tiles(report),
         "liveness": live,
-        "groups": _groups(report),
-        "left_out": max(0, len(report.operations) - MOST_ROWS),
         "bars": bars,
-        "peak_per_cycle": report.target["peakFlops"] / report.target["clockFrequency"],
+        "help": help_texts.texts(),
+        "columns": COLUMNS,
         "at_peak": [v for v in m.variables if v.always or v.first <= m.peak_step <= v.last][:25],
-        "compare": _compare(report, compare) if compare else None,
-        "data": _data(report) | _hover(live) | {"end": bars["end"]},
+        "compare": _compared(report, compare) if compare else None,
+        "data": _data(report) | _held(report) | _hover(live) | {"end": bars["end"], "tree": tree(report)},
     }
 
 
-def _cards(r: Document) -> list[tuple[str, str, str]]:
+def _cards(r: Document) -> list[tuple[str, str, str, str]]:
+    """Name of the help, title, value and note of each."""
     peak = r.target["peakFlops"] * r.target["ipusPerReplica"] * r.schedule.seconds
     worst, limit = r.memory.max_tile, r.memory.bytes_per_tile
     tiles = f"{formats.plural(r.target['ipusPerReplica'], 'IPU')} of {r.target['tilesPerIPU']:,} tiles"
+    share = f"{formats.percent(r.cycles.flops, peak)} of peak"
+    operations = f"{formats.plural(len(r.operations), 'operation')}, {r.schedule.kind}"
     rate = f"{formats.count(r.schedule.samples_per_second)} samples/s" if r.schedule.samples_per_second else "per run"
     return [
-        ("Cycles", formats.count(r.total_cycles), f"{formats.seconds(r.schedule.seconds)}, {rate}"),
-        ("Arithmetic", f"{formats.count(r.cycles.flops)}FLOP", f"{formats.percent(r.cycles.flops, peak)} of peak"),
-        ("Fullest tile", formats.size(worst), f"{formats.percent(worst, limit)} of {formats.size(limit)}"),
-        ("All tiles", formats.size(r.memory.total), tiles),
-        ("Steps", formats.count(len(r.steps)), f"{formats.plural(len(r.operations), 'operation')}, {r.schedule.kind}"),
+        ("cycles", "Cycles", formats.count(r.total_cycles), f"{formats.seconds(r.schedule.seconds)}, {rate}"),
+        ("arithmetic", "Arithmetic", f"{formats.count(r.cycles.flops)}FLOP", share),
+        ("fullest", "Fullest tile", formats.size(worst), f"{formats.percent(worst, limit)} of {formats.size(limit)}"),
+        ("all", "All tiles", formats.size(r.memory.total), tiles),
+        ("steps", "Steps", formats.count(len(r.steps)), operations),
     ]  # fmt: skip
 
 
@@ -63,11 +78,28 @@ def _data(r: Document) -> dict[str, Any]:
         "clock": r.target["clockFrequency"],
         "tilesPerIpu": m.tiles_per_ipu,
         "bytesPerTile": m.bytes_per_tile,
+        "ipus": r.target["ipusPerReplica"],
+        "peakPerCycle": r.target["peakFlops"] / r.target["clockFrequency"],
+        "kindNames": KIND_NAMES,
+        "cell": charts.CELL,
         "heat": charts.HEAT,
         "over": charts.OVER,
         "liveLeft": charts.LIVE_LEFT,
         "tiles": [[*row, n] for row, n in runs],
         "categories": {name: sum(by) for name, by in m.categories.items()},
+    }
+
+
+def _held(r: Document) -> dict[str, Any]:
+    """Variables and vertex types, for the list of what one tile holds."""
+    rows = [
+        (v.name, v.kind, v.shape, v.ipu, v.tiles, v.bytes, -1 if v.always else v.first, v.last)
+        for v in r.memory.variables
+    ]
+    return {
+        "variables": rows,
+        "moreVariables": r.memory.variable_count - len(rows),
+        "vertices": [(v.name, v.instances, v.tiles, v.code_bytes, v.state_bytes) for v in r.vertices],
     }
 
 
@@ -123,67 +155,65 @@ def _stretches(steps: tuple[StepRow, ...]) -> list[tuple[str, int, int]]:
     return found
 
 
-def _groups(r: Document) -> list[dict[str, Any]]:
-    """Operations under their outermost scope, dearest scope first; sums are over all, the dearest are listed."""
-    by: dict[str, list[Any]] = defaultdict(list)
-    dearest = sorted(r.operations, key=lambda o: -o.cycles.total)
-    for o in dearest:
-        by[_group_name(o.node)].append(o)
-    listed = {id(o) for o in dearest[:MOST_ROWS]}
-    rows = []
-    for name, members in by.items():
-        rows.append(
-            {
-                "name": name,
-                "operations": [o for o in members if id(o) in listed],
-                "cycles": sum(o.cycles.total for o in members),
-                "flops": sum(o.cycles.flops for o in members),
-                "bytes": sum(o.output_bytes for o in members),
-                "temporary": max(o.peak_temporary for o in members),
-            }
-        )
-    return sorted(rows, key=lambda g: -g["cycles"])
+@dataclass
+class Bar:
+    """A stretch of the timeline: neighbouring steps of one operation, or of several that are too short to be seen."""
 
+    name: str
+    phase: str
+    ipu: int
+    start: float
+    length: float
+    kinds: list[float]
+    others: int = 0
 
-def _group_name(node: str) -> str:
-    head, _, rest = node.strip("/").partition("/")
-    return head if rest else "(top)"
+    def takes(self, other: Bar) -> None:
+        """Grow by the stretch that follows."""
+        self.length = other.start + other.length - self.start
+        self.kinds = [a + b for a, b in zip(self.kinds, other.kinds, strict=True)]
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} and {formats.plural(self.others, 'other')}" if self.others else self.name
 
 
 def _bars(r: Document) -> dict[str, Any]:
-    """The timeline: neighbouring steps of one node as one bar, the shortest left out when there are too many."""
-    bars: list[list[Any]] = []
+    """The timeline: neighbouring steps of one node as one bar, and neighbours that are too short to be seen as well."""
+    bars: list[Bar] = []
     for s in r.steps:
         length = s.cycles.total * s.trips
         if not length:
             continue
-        name = s.node or s.name
-        if bars and bars[-1][0] == name and bars[-1][1] == s.phase and bars[-1][2] == s.ipu:
-            bars[-1][4] = s.start + length - bars[-1][3]
-            bars[-1][5] = [a + getattr(s.cycles, k) * s.trips for a, k in zip(bars[-1][5], KINDS, strict=True)]
+        new = Bar(s.node or s.name, s.phase, s.ipu, s.start, length, [getattr(s.cycles, k) * s.trips for k in KINDS])
+        last = bars[-1] if bars else None
+        if last and (last.name, last.phase, last.ipu) == (new.name, new.phase, new.ipu):
+            last.takes(new)
         else:
-            bars.append([name, s.phase, s.ipu, s.start, length, [getattr(s.cycles, k) * s.trips for k in KINDS]])
-    longest = sorted(bars, key=lambda b: -b[4])[:MOST_BARS]
-    kept = {id(b) for b in longest}
-    end = max((b[3] + b[4] for b in bars), default=1.0)
-    return {"rows": [b for b in bars if id(b) in kept], "end": end, "left_out": len(bars) - len(longest)}
+            bars.append(new)
+    end = max((b.start + b.length for b in bars), default=1.0)
+    return {"rows": _visible(bars, end / MOST_BARS) if len(bars) > MOST_BARS else bars, "end": end}
 
 
-def _compare(new: Document, old: Document) -> dict[str, Any]:
-    """Differences from an earlier report, by figure and by operation."""
-    figures = [
-        ("Cycles of a run", old.total_cycles, new.total_cycles, "count"),
-        *((f"... {KIND_NAMES[k]}", getattr(old.cycles, k), getattr(new.cycles, k), "count") for k in KINDS),
-        ("Fullest tile", old.memory.max_tile, new.memory.max_tile, "bytes"),
-        ("All tiles", old.memory.total, new.memory.total, "bytes"),
-    ]
-    before = {(o.node, o.phase): o.cycles.total for o in old.operations}
-    after = {(o.node, o.phase): o.cycles.total for o in new.operations}
-    moved = [(k, before.get(k, 0.0), after.get(k, 0.0)) for k in {**before, **after}]
-    moved.sort(key=lambda row: -abs(row[2] - row[1]))
-    return {
-        "name": old.name,
-        "figures": [f for f in figures if f[1] or f[2]],
-        "moved": [m for m in moved if m[1] != m[2]][:40],
-        "sorted_tiles": _sorted_tiles(old),
-    }
+def _visible(bars: list[Bar], least: float) -> list[Bar]:
+    """Neighbours joined until they are `least` long, where they share a phase and an IPU."""
+    found: list[Bar] = []
+    for b in bars:
+        last = found[-1] if found else None
+        joined = last and (last.phase, last.ipu) == (b.phase, b.ipu) and b.start + b.length - last.start <= least
+        if last and joined:
+            last.takes(b)
+            last.others += 1
+        else:
+            found.append(b)
+    return found
+
+
+def _compared(new: Document, old: Document) -> dict[str, Any]:
+    """Differences from an earlier report, and its curve of tiles."""
+    found = comparison(new, old)
+    tables = (
+        ("Figures", "Figure", [(row, "count") for row in found.cycles] + [(row, "bytes") for row in found.memory]),
+        ("Operations that changed most", "Operation", [(row, "count") for row in found.operations]),
+        ("Variables that changed most", "Variable", [(row, "bytes") for row in found.variables]),
+    )
+    return {"name": old.name, "tables": tables, "sorted_tiles": _sorted_tiles(old)}

@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import pytest
 
 import ipu_model
+from ipu_model.report.compare import compare
 from ipu_model.report.html import charts, render
+from ipu_model.report.html.tree import tree
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -73,11 +75,16 @@ def test_heat_map_holds_every_tile(page, report):
     cells = [m for m in marks(page, "heat") if m.get("data-tile")]
     total = sum(int(c.get("data-bytes")) * int(c.get("data-tiles")) for c in cells)
     assert sum(int(c.get("data-tiles")) for c in cells) == report.target["tilesPerIPU"]
-    assert total == sum(report.memory.including_gaps_by_tile)
+    assert total == report.memory.total
+
+
+def embedded(page: str) -> dict:
+    """The figures that the scripts show."""
+    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL).group(1))
 
 
 def test_categories_agree_with_the_embedded_data(page, report):
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL).group(1))
+    data = embedded(page)
     bars = {
         m.get("data-category"): int(m.get("data-bytes")) for m in marks(page, "categories") if m.get("data-category")
     }
@@ -89,8 +96,63 @@ def test_categories_agree_with_the_embedded_data(page, report):
 def test_timeline_and_operations_cover_the_run(page, report):
     bars = [float(m.get("data-cycles")) for m in marks(page, "timeline") if m.get("data-cycles")]
     assert sum(bars) == pytest.approx(report.total_cycles, rel=1e-3)
-    rows = [float(c) for c in re.findall(r'class="op"[^>]*data-cycles="([^"]+)"', page)]
-    assert sum(rows) == pytest.approx(report.cycles.total)
+    tree = embedded(page)["tree"]
+    first, kinds = 4, len(tree["kinds"])
+    assert len(tree["rows"]) == len(report.operations)
+    assert sum(sum(row[first : first + kinds]) for row in tree["rows"]) == pytest.approx(report.cycles.total, rel=1e-6)
+    assert sum(row[first + kinds] for row in tree["rows"]) == pytest.approx(report.cycles.flops, rel=1e-6)
+
+
+def test_scopes_nest_to_any_depth_and_chains_of_one_are_joined():
+    def fn(x):
+        with jax.named_scope("model/encoder"):
+            for layer in range(2):
+                with jax.named_scope(f"layer{layer}"), jax.named_scope("attention"):
+                    with jax.named_scope("query"):
+                        x = x @ x
+                    with jax.named_scope("onnx[key[a/b]]"):
+                        x = jnp.tanh(x)
+        return x
+
+    found = tree(ipu_model.profile(fn, jnp.ones((8, 8))))
+    paths = {}
+    for k, (name, parent) in enumerate(found["scopes"]):
+        paths[k] = f"{paths[parent]}>{name}" if parent > 0 else name
+    names = {f"{paths[row[0]]}>{row[1]}" for row in found["rows"]}
+    assert {"model/encoder>layer0/attention>query", "model/encoder>layer1/attention>query"} <= names
+    assert any(row[1] == "key[a/b]" for row in found["rows"])
+
+
+def test_operators_are_named_by_the_caller_or_by_their_primitives():
+    def fn(x):
+        with jax.named_scope("onnx[fc]"):
+            x = x @ x
+        return jnp.tanh(x)
+
+    placement = ipu_model.Placement({"fc": ipu_model.NodePlacement(operator="Gemm")})
+    rows = tree(ipu_model.profile(fn, jnp.ones((8, 8)), placement=placement))["rows"]
+    assert [row[3] for row in rows] == ["Gemm", "tanh"]
+
+
+def test_a_page_of_ten_thousand_operations_shows_and_sums_them_all():
+    def fn(x):
+        for k in range(10_000):
+            with jax.named_scope(f"onnx[layer{k // 100}/op{k}]"):
+                x = x + 1
+        return x
+
+    report = ipu_model.profile(fn, jnp.ones(64))
+    page = render(report)
+    bars = [m for m in marks(page, "timeline") if m.get("data-cycles")]
+    assert len(page) < 4_000_000
+    assert len(bars) < 3_000
+    assert sum(float(b.get("data-cycles")) for b in bars) == pytest.approx(report.total_cycles, rel=1e-3)
+    assert len(embedded(page)["tree"]["rows"]) == 10_000
+
+
+def test_every_part_and_figure_has_a_help(page):
+    assert page.count('<details class="help">') >= 14
+    assert "How sure: on published figures" in page
 
 
 def test_sorted_profile_reaches_the_fullest_tile_and_shows_the_limit(page, report):
@@ -116,46 +178,69 @@ def test_a_tile_that_holds_too_much_is_red():
 def test_comparison_lists_what_changed(page):
     assert "Compared with mlp 128" in page
     assert "Operations that changed most" in page
+    assert "Variables that changed most" in page
+
+
+def test_comparison_as_text():
+    text = str(compare(profile(256), profile(128)))
+    assert text.startswith("compared with mlp 128:")
+    assert "cycles of a run: " in text
+    assert "block0/fc <&> (forward): " in text
+    same = compare(profile(128), profile(128))
+    assert not same.operations
+    assert not same.variables
 
 
 PROBE = """
 <script>
 const out = {};
-const cycles = () => [...document.querySelectorAll("#ops tr.op")].map((r) => Number(r.dataset.cycles));
+const rows = (kind) => [...document.querySelectorAll(`#ops tbody tr.${kind}`)];
+const cycles = () => rows("op").map((r) => Number(r.dataset.cycles));
+const head = (key) => document.querySelector(`#ops th[data-key="${key}"] button`);
 document.getElementById("grouped").click();
 out.down = cycles();
-document.querySelector('#ops th[data-key="cycles"]').click();
+head("cycles").click();
 out.up = cycles();
-document.querySelector('#ops th[data-key="name"]').click();
-out.names = [...document.querySelectorAll("#ops tr.op")].map((r) => r.dataset.name);
+head("path").click();
+out.names = rows("op").map((r) => r.dataset.name);
 document.getElementById("grouped").click();
-out.groups = document.querySelectorAll("#ops tbody.group").length;
+document.getElementById("open-all").click();
+out.scopes = rows("head").map((r) => r.dataset.scope);
+out.sums = rows("head").map((r) => Number(r.dataset.cycles)).reduce((a, b) => a + b, 0);
+document.getElementById("close-all").click();
+out.closed = [rows("op").length, rows("head").length];
+document.querySelector("#ops tr.head button").click();
+out.opened = [...document.querySelectorAll('#ops button[aria-expanded="true"]')].length;
 const filter = document.getElementById("filter");
 filter.value = "block2"; filter.dispatchEvent(new Event("input"));
-out.shown = [...document.querySelectorAll("#ops tr.op:not(.hidden)")].map((r) => r.dataset.name);
-out.visible = [...document.querySelectorAll("#ops tbody.group")].filter((g) => !g.hidden).map((g) => g.dataset.name);
-document.querySelector('#ops th[data-key="rate"]').click();
-const left = document.querySelectorAll("#ops tbody.group:not([hidden]) tr.op");
-out.rates = [...left].map((r) => r.dataset.flops / r.dataset.cycles);
+out.shown = rows("op").map((r) => r.dataset.name);
+out.visible = rows("head").map((r) => r.dataset.scope);
+out.total = document.querySelector("#ops tfoot td").textContent;
 const live = document.querySelector("#live svg"), area = live.getBoundingClientRect();
 live.dispatchEvent(new MouseEvent("mousemove", { clientX: area.left + area.width / 2, clientY: area.top + 40 }));
 out.live = document.getElementById("live-info").textContent;
 const cell = document.querySelector(".map rect"), heatOf = document.getElementById("heat-of");
-out.fills = [2, 0, 1, 2].map((k) => {
-  heatOf.value = String(k); heatOf.dispatchEvent(new Event("change")); return cell.getAttribute("fill");
+out.fills = [3, 0, 1, 3].map((k) => {
+  heatOf.value = String(k); heatOf.dispatchEvent(new Event("change"));
+  return [cell.getAttribute("fill"), document.getElementById("heat-top").textContent];
 });
 document.querySelector("svg.timeline rect[data-cycles]").dispatchEvent(new MouseEvent("mousemove", { bubbles: true }));
 out.bar = document.getElementById("bar-info").textContent;
 out.marks = document.querySelectorAll("#ruler span").length;
-document.querySelector("#ops tr.head button").click();
-out.closed = document.querySelectorAll("tbody.closed").length;
 const before = document.documentElement.dataset.theme;
 document.getElementById("theme").click();
 out.themes = [before, document.documentElement.dataset.theme].sort();
 const map = document.querySelector(".map"), box = map.firstElementChild.getBoundingClientRect();
 map.dispatchEvent(new MouseEvent("mousemove", { clientX: box.left + 3, clientY: box.top + 3 }));
 out.tile = document.getElementById("tile-info").textContent;
+map.dispatchEvent(new MouseEvent("click", { clientX: box.left + 3, clientY: box.top + 3 }));
+out.held = document.querySelectorAll("#tile-detail tbody tr").length;
+map.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" }));
+out.next = document.getElementById("tile-info").textContent;
 const line = document.querySelector("svg.timeline");
+line.parentElement.dispatchEvent(new KeyboardEvent("keydown", { key: "+" }));
+out.keyed = Number(line.getAttribute("viewBox").split(" ")[2]);
+line.parentElement.dispatchEvent(new KeyboardEvent("keydown", { key: "0" }));
 line.dispatchEvent(new WheelEvent("wheel", { deltaY: -100, clientX: 300 }));
 out.zoomed = Number(line.getAttribute("viewBox").split(" ")[2]);
 document.body.innerHTML = "<pre id=probe></pre>";
@@ -182,18 +267,24 @@ def test_page_works_in_a_browser(page, report, tmp_path):
     assert out["up"] == sorted(out["up"])
     assert len(out["up"]) == len(report.operations)
     assert out["names"] == sorted(out["names"])
-    assert out["groups"] >= 4
+    assert out["scopes"] == [f"block{k}" for k in range(4)]
+    assert 0 < out["sums"] <= report.cycles.total
+    assert out["closed"][0] < len(report.operations)
+    assert out["closed"][1] == 4
+    assert out["opened"] == 1
     assert out["shown"]
     assert all("block2" in n for n in out["shown"])
     assert out["visible"] == ["block2"]
-    assert out["rates"] == sorted(out["rates"], reverse=True)
+    assert out["total"] == f"{len(out['shown'])} operations"
     assert re.fullmatch(r"Step \d+, .+: .+ always live and .+ beside, over all tiles", out["live"])
     first, always, rest, again = out["fills"]
-    assert first == again != always
-    assert rest != always
+    assert first == again
+    assert len({first[1], always[1], rest[1]}) == 3  # each quantity has the scale of what it shows
     assert re.search(r"\((forward|backward|update)\): .+ cycles", out["bar"])
     assert out["marks"] == 5
-    assert out["closed"] == 1
     assert out["themes"] == ["dark", "light"]
     assert out["tile"].startswith("Tile 0: ")
-    assert out["zoomed"] < 1160
+    assert out["held"] > 0
+    assert out["next"].startswith("Tile 1: ")
+    assert out["keyed"] == pytest.approx(575)
+    assert out["zoomed"] < 1150

@@ -91,6 +91,24 @@ def test_summary_has_what_programs_parse(report):
     assert "Repeat: 3 times (loop)" in text
 
 
+def test_trace_has_counters_of_memory(report):
+    counters = [e for e in events(report) if e["ph"] == "C"]
+    assert len(counters) == sum(1 for s in report.steps if s.trips)
+    assert {e["args"]["always live"] for e in counters} == {sum(report.memory.always_by_tile)}
+    assert max(e["args"]["not always live"] for e in counters) == max(sum(s.not_always_live) for s in report.steps)
+
+
+def test_a_trace_of_too_many_events_says_what_it_leaves_out(report):
+    whole, short = events(report), events(report, most=10)
+    drawn = [e for e in short if e["ph"] in "XC"]
+    (told,) = (e for e in short if e["ph"] == "i")
+    assert len(drawn) <= 10
+    assert told["name"] == f"left out: {sum(e['ph'] in 'XC' for e in whole) - len(drawn):,} short events"
+    longest = max(e["dur"] for e in whole if e["ph"] == "X")
+    assert any(e.get("dur") == longest for e in drawn)
+    assert not any(e["ph"] == "i" for e in whole)
+
+
 def test_trace_covers_all_cycles(report, tmp_path):
     document = json.loads(report.save_trace(tmp_path / "trace.json").read_text())
     nodes = [e for e in document["traceEvents"] if e["ph"] == "X" and e["tid"] == 0]

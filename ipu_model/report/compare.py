@@ -1,0 +1,94 @@
+"""What differs between two reports: which operations got slower, which memory grew."""
+
+# pyright: strict
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ipu_model.report.model import Document
+from ipu_model.report.summary import KINDS
+
+MOST = 40  # rows of each list
+Change = tuple[str, float, float]  # name, before, now
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Differences from an earlier report, the largest first.
+
+    Attributes
+    ----------
+    name : str
+        Of the earlier report.
+    cycles : tuple of Change
+        Of a run, and of each kind of cycle.
+    memory : tuple of Change
+        Bytes: the fullest tile, all tiles, and each category that changed.
+    operations : tuple of Change
+        Cycles by operation and phase.
+    variables : tuple of Change
+        Bytes by name; variables of one name are added up.
+    """
+
+    name: str
+    cycles: tuple[Change, ...]
+    memory: tuple[Change, ...]
+    operations: tuple[Change, ...]
+    variables: tuple[Change, ...]
+
+    def __str__(self) -> str:
+        """A few lines of each list, as text."""
+        lines = [f"compared with {self.name}:"]
+        for title, rows, unit in (
+            ("cycles", self.cycles, ""),
+            ("memory", self.memory, " bytes"),
+            ("operations that changed most [cycles]", self.operations, ""),
+            ("variables that changed most", self.variables, " bytes"),
+        ):
+            lines.append(f"  {title}:" + ("" if rows else " no difference"))
+            lines += [f"    {name}: {old:,.0f} -> {new:,.0f}{unit}{_share(old, new)}" for name, old, new in rows[:12]]
+        return "\n".join(lines)
+
+
+def compare(new: Document, old: Document) -> Comparison:
+    """Differences of `new` from `old`; operations and variables are matched by name."""
+    kinds = ((text, getattr(old.cycles, kind), getattr(new.cycles, kind)) for kind, text in KINDS)
+    cycles = (("cycles of a run", old.total_cycles, new.total_cycles), *(row for row in kinds if row[1] or row[2]))
+    tiles = (
+        ("fullest tile", float(old.memory.max_tile), float(new.memory.max_tile)),
+        ("all tiles", float(old.memory.total), float(new.memory.total)),
+    )
+    return Comparison(
+        old.name, cycles, (*tiles, *_changed(_categories(old), _categories(new))),
+        _changed(_operations(old), _operations(new)), _changed(_variables(old), _variables(new)),
+    )  # fmt: skip
+
+
+def _changed(old: Mapping[str, float], new: Mapping[str, float]) -> tuple[Change, ...]:
+    rows = [(name, float(old.get(name, 0)), float(new.get(name, 0))) for name in {**old, **new}]
+    return tuple(sorted((r for r in rows if r[1] != r[2]), key=lambda r: -abs(r[2] - r[1]))[:MOST])
+
+
+def _categories(r: Document) -> dict[str, float]:
+    return {name: sum(by) for name, by in r.memory.categories.items()}
+
+
+def _operations(r: Document) -> Mapping[str, float]:
+    return _summed((f"{o.node} ({o.phase})", o.cycles.total) for o in r.operations)
+
+
+def _variables(r: Document) -> Mapping[str, float]:
+    return _summed((f"{v.name} ({v.kind})", v.bytes) for v in r.memory.variables)
+
+
+def _summed(rows: Iterable[tuple[str, float]]) -> Mapping[str, float]:
+    found: Counter[str] = Counter()
+    for name, amount in rows:
+        found[name] += amount  # pyright: ignore[reportArgumentType]
+    return found
+
+
+def _share(old: float, new: float) -> str:
+    return f" ({(new - old) / old:+.1%})" if old else " (new)"

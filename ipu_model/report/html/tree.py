@@ -1,0 +1,66 @@
+"""Operations as a tree of scopes, in plain lists: the page's script sums, filters and shows them."""
+
+# pyright: strict
+from __future__ import annotations
+
+from typing import Any
+
+from ipu_model.cost import CYCLE_FIELDS
+from ipu_model.report.model import Document, OperationRow
+from ipu_model.walk.scope import pieces
+
+Scope = tuple[str, int]  # its own name, and the index of the scope that holds it; the first holds all, in -1
+
+
+def tree(report: Document) -> dict[str, Any]:
+    """Every operation of the program under the scopes of its name.
+
+    Returns
+    -------
+    dict
+        ``scopes``: name and index of the parent. ``rows``: index of the scope, own name, phase, operator, cycles of
+        each kind in the order of ``kinds``, FLOP, bytes written, temporary bytes per tile.
+    """
+    scopes, homes = _scopes([_path(o.node) for o in report.operations])
+    rows = [_row(o, home) for o, home in zip(report.operations, homes, strict=True)]
+    return {"kinds": CYCLE_FIELDS, "scopes": scopes, "rows": rows}
+
+
+def _path(name: str) -> tuple[str, ...]:
+    """Parts of a name, outermost first; a slash inside brackets or at the start separates nothing."""
+    parts = pieces(name)
+    return ("/" + parts[0], *parts[1:]) if name.startswith("/") and parts else tuple(parts) or (name,)
+
+
+def _row(o: OperationRow, home: int) -> list[Any]:
+    name = _path(o.node)[-1]
+    operator = o.operator or ", ".join(o.primitives[:3]) + (", …" if len(o.primitives) > 3 else "")
+    kinds = [round(getattr(o.cycles, kind), 1) for kind in CYCLE_FIELDS]
+    return [home, name, o.phase, operator, *kinds, round(o.cycles.flops), o.output_bytes, o.peak_temporary]
+
+
+def _scopes(paths: list[tuple[str, ...]]) -> tuple[list[Scope], list[int]]:
+    """The tree of scopes, and for each path the scope that holds it; chains of single scopes are one scope."""
+    index: dict[tuple[str, ...], int] = {(): 0}
+    for path in paths:
+        for k in range(1, len(path)):
+            index.setdefault(path[:k], len(index))
+    homes = [index[path[:-1]] for path in paths]
+    children: dict[int, list[int]] = {k: [] for k in index.values()}
+    parents = {k: index[path[:-1]] if path else -1 for path, k in index.items()}
+    for k, parent in parents.items():
+        if k:
+            children[parent].append(k)
+    return _merged([(path[-1] if path else "", parents[k]) for path, k in index.items()], children, homes)
+
+
+def _merged(scopes: list[Scope], children: dict[int, list[int]], homes: list[int]) -> tuple[list[Scope], list[int]]:
+    """A scope that holds nothing but one other becomes part of its name."""
+    found, used = list(scopes), set(homes)
+    gone = {k for k in children if k and k not in used and len(children[k]) == 1}
+    for k in sorted(gone):  # a parent comes before its children
+        (only,) = children[k]
+        found[only] = (f"{found[k][0]}/{found[only][0]}", found[k][1])
+    kept = [k for k in range(len(found)) if k not in gone]
+    place = {k: at for at, k in enumerate(kept)} | {-1: -1}
+    return [(found[k][0], place[found[k][1]]) for k in kept], [place[k] for k in homes]
