@@ -28,7 +28,7 @@ from .lowering.resolve import bodies, check_supported, label, needs
 from .model.extract import ensure_outputs
 from .model.load import ModelLike, load
 from .ops.arrays import is_text
-from .ops.kernels import plain_operators
+from .ops.kernels import IPU, tracing_for
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _modelled(
     graph: ir.Graph, bound: dict[str, Any], weights: Collection[str], settings: Settings, target: str
 ) -> ipu_model.Report:
     outputs = [v.name for v in graph.outputs if v.name]
-    with plain_operators():
+    with tracing_for(IPU):
         texts = {k: x for k, x in bound.items() if not _is_device(x)}
         numbers = {k: x for k, x in bound.items() if k not in texts}
         traced = jax.make_jaxpr(lambda given: _numbers(evaluate(graph, {**texts, **given}, outputs, settings)))(numbers)

@@ -11,7 +11,7 @@ import jax
 import ipu_model
 from ipu_model import Argument, ModelOptions, Placement, Target
 
-from ..ops.kernels import plain_operators
+from ..ops.kernels import IPU, tracing_for
 from .program import AXIS, Type
 from .step import Step
 
@@ -49,7 +49,7 @@ def traced_for_pricing(step: Step, describe: Describe) -> tuple[Any, list[Argume
     fixed = {n: v.type for n, v in step.fixed.items()}
     fed = {n: x.type for n, x in step.fed.items()}
     axes = [(AXIS, step.replicas)] if step.replicas > 1 else None
-    with plain_operators():
+    with tracing_for(IPU):
         jaxpr, (state, results) = jax.make_jaxpr(step.function, axis_env=axes, return_shape=True)(
             *map(_structs, (taken, fixed, fed))
         )

@@ -6,6 +6,7 @@ Modules are imported when a name of ``__init__.pyi`` is used. The operators that
 
 import lazy_loader as _lazy
 
+from ..ops.kernels import add_forms as _add_forms
 from ..ops.registry import add_package as _add_package
 from . import kernels as _kernels
 
@@ -19,3 +20,4 @@ _add_package(
     },
 )
 _add_package(f"{__name__}.kernels", {_kernels.DOMAIN: _kernels.MODULES})
+_add_forms(f"{__name__}.kernels", _kernels.FORMS)

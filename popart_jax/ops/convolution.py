@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -14,16 +13,16 @@ import numpy as np
 from jax import lax
 
 from ..errors import OpError, popart_exception
-from . import kernels
 from .arrays import listed
+from .kernels import Computation
 from .operator import EXPENSIVE, PER_SAMPLE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
 from .registry import lowers
-from .windows import Pads, Window, pairs, per_dim, split_padding, taps, window
+from .windows import Pads, pairs, per_dim, split_padding, window
 
-_MANY_TAPS = 64
 _FLOAT8 = (np.dtype(ml_dtypes.float8_e4m3fnuz), np.dtype(ml_dtypes.float8_e5m2fnuz))
 
 
+@Computation
 def convolve(
     x: jax.Array,
     w: jax.Array,
@@ -38,18 +37,6 @@ def convolve(
     names = "".join(chr(ord("a") + i) for i in range(rank))
     layout = (f"NC{names}", f"OI{names}", f"NC{names}")
     return lax.conv_general_dilated(x, w, strides, pads, data_dilations, dilations, layout, feature_group_count=group)
-
-
-@partial(jax.jit, static_argnames=("win",))
-def depthwise_convolution(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
-    """One kernel per channel, as shifted multiply-adds: XLA fuses them, its grouped convolution is scalar code."""
-    multiplier = w.shape[0] // x.shape[1]
-    precise = jnp.promote_types(x.dtype, jnp.float32)
-    padded = jnp.pad(x.astype(precise), ((0, 0), (0, 0), *win.pads))
-    padded = jnp.repeat(padded, multiplier, axis=1) if multiplier > 1 else padded
-    columns = w.reshape(w.shape[0], -1).T.reshape(-1, 1, w.shape[0], *(1,) * len(win.kernel))
-    products = [tap * column for tap, column in zip(taps(padded, win), columns, strict=True)]
-    return reduce(jnp.add, products).astype(x.dtype)
 
 
 def add_bias(y: jax.Array, bias: Any) -> jax.Array:
@@ -101,9 +88,6 @@ def conv(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_sh
     check_groups(x.shape[1], w, group)
     check_kernel(kernel_shape, w)
     win = window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
-    floating = jnp.issubdtype(x.dtype, jnp.floating) and not kernels.plain()
-    if group > 1 and w.shape[1] == 1 and floating and w[0, 0].size <= _MANY_TAPS and min(map(min, win.pads)) >= 0:
-        return add_bias(depthwise_convolution(x, w, win), b)
     return add_bias(convolve(x, w, win.strides, win.pads, win.dilations, group), b)
 
 

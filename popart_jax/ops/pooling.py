@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial, reduce
-from itertools import product
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,8 +12,8 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception
-from . import kernels
 from .arrays import device_dtype, is_float, listed, wide, wrap_indices
+from .kernels import Computation
 from .operator import PER_SAMPLE, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
 from .registry import OutputCount, Static, lowers
 from .two_way import two_way
@@ -28,117 +27,31 @@ def lowest(dtype: Any) -> Any:
     return np.asarray(jnp.iinfo(dtype).min if dtype != np.bool_ else False, dtype)
 
 
-def _padded(x: jax.Array, win: Window, value: Any) -> jax.Array:
+def padded(x: jax.Array, win: Window, value: Any) -> jax.Array:
     lead = ((0, 0, 0),) * (x.ndim - len(win.kernel))
     return lax.pad(x, jnp.asarray(value, x.dtype), (*lead, *((lo, hi, 0) for lo, hi in win.padding)))
 
 
-_FEW_TAPS = 16
-
-
-def _reduced(x: jax.Array, win: Window, neutral: Any, pair: Any, whole: Any) -> jax.Array:
-    """Fold the windows: small ones as shifted slices, which XLA fuses, large ones as one windowed reduction."""
-    if prod(win.kernel) <= _FEW_TAPS and not kernels.plain():
-        if max(win.strides) > 1 and any(map(any, win.padding)) and all(v >= 0 for pad in win.padding for v in pad):
-            return reduce(pair, _taps_of_unpadded(x, win, neutral))
-        return reduce(pair, taps(_padded(x, win, neutral), win))
+@Computation
+def fold_windows(x: jax.Array, win: Window, neutral: Any, pair: Any, whole: Any) -> jax.Array:
+    """Fold the windows, padded with the neutral element; `pair` and `whole` are the operation in JAX's two styles."""
     lead = (1,) * (x.ndim - len(win.kernel))
     padding = ((0, 0),) * len(lead) + win.padding
     dims, steps, dils = lead + win.kernel, lead + win.strides, lead + win.dilations
     return lax.reduce_window(x, np.asarray(neutral, x.dtype), whole, dims, steps, padding, window_dilation=dils)
 
 
-def _taps_of_unpadded(x: jax.Array, win: Window, neutral: Any) -> list[jax.Array]:
-    """The taps, each padded where it looks beyond the data: with strides that is less to write than padded data."""
-    lead = x.ndim - len(win.kernel)
-    found = []
-    for index in product(*map(range, win.kernel)):
-        spans = [
-            _span(i * d - lo, s, size, n)
-            for i, d, (lo, _), s, size, n in zip(
-                index, win.dilations, win.padding, win.strides, x.shape[lead:], win.positions, strict=True
-            )
-        ]
-        inside = [max(last - first, 0) for first, last, _ in spans]
-        begin = [start if n else 0 for (_, _, start), n in zip(spans, inside, strict=True)]
-        end = [b + (n - 1) * s + 1 if n else 0 for b, n, s in zip(begin, inside, win.strides, strict=True)]
-        part = lax.slice(x, (0,) * lead + tuple(begin), x.shape[:lead] + tuple(end), (1,) * lead + win.strides)
-        margins = [
-            (f, n - last, 0) if k else (n, 0, 0)
-            for (f, last, _), k, n in zip(spans, inside, win.positions, strict=True)
-        ]
-        found.append(lax.pad(part, jnp.asarray(neutral, x.dtype), ((0, 0, 0),) * lead + tuple(margins)))
-    return found
-
-
-def _span(offset: int, stride: int, size: int, positions: int) -> tuple[int, int, int]:
-    """First and one past the last position whose element at `offset` lies in the data, and where the first reads."""
-    first = max(0, -(offset // stride))
-    last = min(positions, (size - 1 - offset) // stride + 1)
-    return first, max(first, last), first * stride + offset
-
-
-def _share(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> jax.Array:
-    """Every element's sum of the gradients of those windows whose maximum it equals.
-
-    The elements are visited by residue of their position modulo the strides, so that each window is read once per tap
-    and nothing is dilated with zeros.
-    """
-    lead, sizes = x.ndim - len(win.kernel), x.shape[x.ndim - len(win.kernel) :]
-    begins = [lo for lo, _ in win.pads]
-    blocks = [
-        max(-(-(lo + size) // s), (r - 1) // s + n)
-        for lo, size, s, r, n in zip(begins, sizes, win.strides, win.reach, win.positions, strict=True)
-    ]
-    back = [(r - 1) // s for r, s in zip(win.reach, win.strides, strict=True)]
-    margins = ((0, 0),) * lead + tuple((b, n - p) for b, n, p in zip(back, blocks, win.positions, strict=True))
-    windows, gradients = jnp.pad(y, margins), jnp.pad(g, margins)
-    ends = [n * s - lo - size for n, s, lo, size in zip(blocks, win.strides, begins, sizes, strict=True)]
-    config = [(0, 0, 0)] * lead + [(lo, hi, 0) for lo, hi in zip(begins, ends, strict=True)]
-    data = lax.pad(x, jnp.asarray(lowest(x.dtype)), config)
-    parts: dict[tuple[int, ...], jax.Array] = {}
-    for index in product(*map(range, win.kernel)):
-        at = [i * d for i, d in zip(index, win.dilations, strict=True)]
-        phase = tuple(a % s for a, s in zip(at, win.strides, strict=True))
-        starts = [b - a // s for b, a, s in zip(back, at, win.strides, strict=True)]
-        cut = (..., *(slice(start, start + n) for start, n in zip(starts, blocks, strict=True)))
-        elements = data[(..., *(slice(p, None, s) for p, s in zip(phase, win.strides, strict=True)))]
-        share = jnp.where(elements == windows[cut], gradients[cut], 0)
-        parts[phase] = parts[phase] + share if phase in parts else share
-    nothing = jnp.zeros((*x.shape[:lead], *blocks), g.dtype)
-    whole = _interleave(parts, win.strides, nothing, lead)
-    return whole[(..., *(slice(lo, lo + size) for lo, size in zip(begins, sizes, strict=True)))]
-
-
-def _interleave(parts: Any, strides: tuple[int, ...], nothing: jax.Array, lead: int, at: tuple[int, ...] = ()) -> Any:
-    """Arrays by residue, put back in order."""
-    axis = len(at)
-    if axis == len(strides):
-        return parts.get(at, nothing)
-    pieces = [_interleave(parts, strides, nothing, lead, (*at, phase)) for phase in range(strides[axis])]
-    if len(pieces) == 1:
-        return pieces[0]
-    joined = jnp.stack(pieces, lead + axis + 1)
-    return joined.reshape(*joined.shape[: lead + axis], -1, *joined.shape[lead + axis + 2 :])
-
-
-def _tiles(win: Window, sizes: tuple[int, ...]) -> bool:
-    """Whether the windows cut the data into tiles without rest."""
-    plain = win.strides == win.kernel and set(win.dilations) == {1} and not any(map(any, win.padding))
-    return plain and all(n * k == size for n, k, size in zip(win.positions, win.kernel, sizes, strict=True))
-
-
-def _tiled(shape: tuple[int, ...], win: Window, inner: bool) -> tuple[int, ...]:
-    """Shape with every spatial axis split into position and place in the tile (or 1)."""
-    lead = shape[: len(shape) - len(win.kernel)]
-    split = ((n, k if inner else 1) for n, k in zip(win.positions, win.kernel, strict=True))
-    return (*lead, *(n for pair in split for n in pair))
+@Computation
+def share_gradient(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> jax.Array:
+    """Every element's sum of the gradients `g` of those windows whose maximum `y` it equals."""
+    found, back = jax.vjp(lambda v: taps(padded(v, win, lowest(v.dtype)), win), x)
+    return back([jnp.where(tap == y, g, 0) for tap in found])[0]
 
 
 @partial(two_way, nondiff_argnums=(1,))
 def max_pool_values(x: jax.Array, win: Window) -> Any:
     """Maxima of the windows; every element equal to its window's maximum gets the full gradient."""
-    return _reduced(x, win, lowest(x.dtype), jnp.maximum, lax.max)
+    return fold_windows(x, win, lowest(x.dtype), jnp.maximum, lax.max)
 
 
 def _max_pool_fwd(x: jax.Array, win: Window) -> tuple[Any, Any]:
@@ -148,12 +61,7 @@ def _max_pool_fwd(x: jax.Array, win: Window) -> tuple[Any, Any]:
 
 def _max_pool_bwd(win: Window, saved: Any, g: jax.Array) -> tuple[jax.Array]:
     x, y = saved
-    if kernels.plain():
-        return jax.vjp(lambda v: _reduced(v, win, lowest(v.dtype), jnp.maximum, lax.max), x)[1](g)
-    if not _tiles(win, x.shape[x.ndim - len(win.kernel) :]):
-        return (_share(x, y, g, win),)
-    y, g = (v.reshape(_tiled(v.shape, win, False)) for v in (y, g))
-    return (jnp.where(x.reshape(_tiled(x.shape, win, True)) == y, g, 0).reshape(x.shape),)
+    return (share_gradient(x, y, g, win),)
 
 
 max_pool_values.defvjp(_max_pool_fwd, _max_pool_bwd)
@@ -170,8 +78,8 @@ def max_pool_indices(x: jax.Array, y: Any, win: Window, storage_order: int) -> j
     grids = np.meshgrid(*(np.arange(n) for n in sizes), indexing="ij")
     flat = sum(g * w for g, w in zip(grids, weights, strict=True))
     plane = np.arange(prod(x.shape[:2])).reshape(*x.shape[:2], *(1,) * rank) * prod(sizes)
-    values = taps(_padded(x, win, lowest(x.dtype)), win)
-    places = taps(_padded(jnp.asarray(flat + plane, device_dtype(np.int64)), win, -1), win)
+    values = taps(padded(x, win, lowest(x.dtype)), win)
+    places = taps(padded(jnp.asarray(flat + plane, device_dtype(np.int64)), win, -1), win)
     found = jnp.full(y.shape, -1, places[0].dtype)
     for value, place in zip(values, places, strict=True):
         same = (value == y) | (jnp.isnan(value) & jnp.isnan(y)) if is_float(x) else value == y
@@ -212,7 +120,7 @@ def popart_max_pool(x, /, *, dilations=(), storage_order=0, **rest):
 
 def window_sum(x: jax.Array, win: Window) -> jax.Array:
     """Sums of the windows, padding counting as zero; of floats in at least single precision."""
-    return _reduced(wide(x) if is_float(x) else x, win, 0, jnp.add, lax.add)
+    return fold_windows(wide(x) if is_float(x) else x, win, 0, jnp.add, lax.add)
 
 
 def _counts(sizes: tuple[int, ...], win: Window, include_pad: int) -> np.ndarray:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..errors import OpError, popart_exception
-from .lstm_scan import lstm_scan
+from .kernels import Computation
 from .operator import EXPENSIVE, RECURRENT, ROUNDS, gradient, operator
 from .registry import lowers
 from .two_way import two_way
@@ -142,6 +142,32 @@ def lstm_cell(functions: tuple[Activation, ...], clip: float | None, coupled: bo
         return (hidden, c), hidden
 
     return cell
+
+
+@Computation
+def lstm_scan(reverse: bool, xs: Any, r: Any, state: Any, mask: Any) -> Any:
+    """The ordinary LSTM (sigmoid gates, tanh) over time.
+
+    Parameters
+    ----------
+    reverse : bool
+        From the last step to the first.
+    xs : (T, N, 4H)
+        Input part of the gates i, o, f, c with all biases.
+    r : (4H, H)
+        Recurrent weights.
+    state : pair of (N, H)
+        Initial hidden and cell state.
+    mask : (T, N, 1) of bool, or None
+        Where false the state stays and the output is 0.
+
+    Returns
+    -------
+    (state, ys)
+        Last state, and the hidden states (T, N, H).
+    """
+    cell = lstm_cell((jax.nn.sigmoid, jnp.tanh, jnp.tanh), None, False)
+    return recur(cell, reverse, None, [r.T], state, xs, mask)
 
 
 def gru_cell(functions: tuple[Activation, ...], clip: float | None, linear_before_reset: bool) -> Cell:

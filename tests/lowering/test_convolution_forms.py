@@ -73,5 +73,5 @@ def test_no_grouped_convolution_is_left_for_the_cpu():
     shapes = [jax.ShapeDtypeStruct(s, np.float32) for s in ((1, 6, 6, 32), (3, 3, 4, 32))]
     text = str(jax.make_jaxpr(jax.grad(step, (0, 1)))(*shapes))
     assert "feature_group_count=8" not in text
-    with kernels.plain_operators():
+    with kernels.tracing_for(kernels.IPU):
         assert "feature_group_count=8" in str(jax.make_jaxpr(step)(*shapes))

@@ -1,7 +1,7 @@
-"""What the passes put in the place of operators: forms with channels last that the backend's kernels run fast.
+"""How operators are computed on the platform that runs the program; what they compute they say themselves.
 
-The operators say what is computed; these say how, and for which platform. Nodes of them stand in the domain
-``popart_jax``, which only `passes` write.
+There are two kinds. The passes put nodes of the domain ``popart_jax`` in the place of operators: forms with channels
+last. And computations that several operators share have other forms (`ops.kernels`).
 """
 
 from __future__ import annotations
@@ -13,3 +13,5 @@ MODULES = {
     )
 }
 """Names of the operators by the module that translates them."""
+FORMS = {"depthwise": "convolve", "lstm": "lstm_scan", "windows": "fold_windows share_gradient"}
+"""Names of the computations by the module that has other forms of them."""

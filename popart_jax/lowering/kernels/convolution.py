@@ -12,23 +12,18 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ...ops.kernels import plain
+from ...ops.kernels import platform
 from .canonical_convolution import Pads, canonical_convolution, layout
 
 _ENOUGH_CHANNELS = 16  # of a convolution, where more of them do not make it faster per channel
 _MANY_PIECES = 16  # each is compiled on its own
 
 
-def for_cpu() -> bool:
-    """Whether forms are wanted that only XLA:CPU needs; the IPU model asks for none."""
-    return not plain() and jax.default_backend() == "cpu"
-
-
 def convolution(
     x: jax.Array, w: jax.Array, group: int, strides: tuple[int, ...], pads: Pads, dilations: tuple[int, ...]
 ) -> jax.Array:
     """Correlation of x (N, ..., C) with w (..., C/group, M), of one to three spatial dimensions."""
-    if not for_cpu():
+    if platform() != "cpu":
         names = layout(x.ndim)
         return lax.conv_general_dilated(x, w, strides, pads, None, dilations, names, feature_group_count=group)
     if group > 1:

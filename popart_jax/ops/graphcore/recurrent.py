@@ -10,8 +10,7 @@ from ...errors import popart_exception
 from ...model.node_parts import NodeParts
 from ..arrays import listed
 from ..builder_methods import builder_method
-from ..lstm_scan import lstm_scan
-from ..recurrent import project, time_mask
+from ..recurrent import lstm_scan, project, time_mask
 from ..registry import lowers
 from .losses import DOMAIN
 

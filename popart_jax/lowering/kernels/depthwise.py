@@ -1,0 +1,51 @@
+"""Convolutions of one kernel per channel, in the layout of ONNX, as shifted multiply-adds.
+
+XLA fuses them; its grouped convolution is scalar code on the CPU (jaxlib 0.10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial, reduce
+from math import prod
+
+import jax
+import jax.numpy as jnp
+
+from ...ops.convolution import convolve
+from ...ops.kernels import XLA
+from ...ops.windows import Pads, Window, taps, window
+
+_MANY_TAPS = 64
+
+
+@convolve.form_for(XLA)
+def convolve_by_channel(
+    x: jax.Array,
+    w: jax.Array,
+    strides: Sequence[int],
+    pads: Pads,
+    dilations: Sequence[int],
+    group: int = 1,
+    data_dilations: Sequence[int] | None = None,
+) -> jax.Array:
+    """Floats with few taps per channel as shifted multiply-adds, all others as they are."""
+    depthwise = group > 1 and w.shape[1] == 1 and prod(w.shape[2:]) <= _MANY_TAPS
+    usual = jnp.issubdtype(x.dtype, jnp.floating) and data_dilations is None and min(map(min, pads)) >= 0
+    if not (depthwise and usual):
+        return convolve.plain(x, w, strides, pads, dilations, group, data_dilations)
+    flat = (*(low for low, _ in pads), *(high for _, high in pads))
+    win = window(x.shape[2:], w.shape[2:], strides, dilations, flat)
+    return _depthwise(x, w, win)
+
+
+@partial(jax.jit, static_argnames=("win",))
+def _depthwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
+    """Each channel with its kernels; sums in at least single precision."""
+    multiplier = w.shape[0] // x.shape[1]
+    precise = jnp.promote_types(x.dtype, jnp.float32)
+    padded = jnp.pad(x.astype(precise), ((0, 0), (0, 0), *win.pads))
+    padded = jnp.repeat(padded, multiplier, axis=1) if multiplier > 1 else padded
+    columns = w.reshape(w.shape[0], -1).T.reshape(-1, 1, w.shape[0], *(1,) * len(win.kernel))
+    products = [tap * column for tap, column in zip(taps(padded, win), columns, strict=True)]
+    return reduce(jnp.add, products).astype(x.dtype)

@@ -1,0 +1,136 @@
+"""The forms that platforms have of computations against what the operators say, in float64, with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from popart_jax.ops.convolution import convolve
+from popart_jax.ops.kernels import IPU, Computation, platform, tracing_for
+from popart_jax.ops.pooling import fold_windows, lowest, max_pool_values, share_gradient
+from popart_jax.ops.recurrent import lstm_scan
+from popart_jax.ops.windows import Window, window
+
+RANDOM = np.random.default_rng(0)
+WINDOWS = {
+    "padded": window((9, 8), (3, 3), (2, 2), (1, 1), (1, 0, 0, 1)),
+    "tiles": window((9, 8), (3, 2), (3, 2), (1, 1), ()),
+    "dilated": window((9, 8), (2, 3), (1, 2), (3, 1), (0, 1, 0, 1)),
+    "large": window((9, 8), (6, 5), (1, 1), (1, 1), ()),
+}
+CONVOLUTIONS = {
+    "one kernel a channel": ((2, 3, 9, 8), (3, 1, 3, 2), (2, 1), ((1, 0), (0, 1)), (1, 2), 3),
+    "two kernels a channel": ((2, 3, 9, 8), (6, 1, 3, 3), (1, 2), ((2, 2), (0, 0)), (1, 1), 3),
+    "groups": ((2, 4, 9, 8), (6, 2, 3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1), 2),
+    "cropped": ((2, 3, 9, 8), (3, 1, 3, 2), (1, 1), ((-1, 0), (0, 0)), (1, 1), 3),
+}
+
+
+def same(computation: Computation[..., Any], call: Callable[[Callable[..., Any]], Callable[..., Any]], *given: Any):
+    """Values and gradients of the platform's form and of the plain one."""
+    form, plain = (jax.vjp(call(fn), *given) for fn in (computation, computation.plain))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11), form[0], plain[0])
+    weights = jax.tree.map(lambda y: jnp.asarray(RANDOM.normal(size=y.shape)), form[0])
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10), form[1](weights), plain[1](weights)
+    )
+
+
+@pytest.fixture(autouse=True)
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_sums_of_windows(name: str):
+    x = jnp.asarray(RANDOM.normal(size=(2, 3, 9, 8)))
+    same(fold_windows, lambda fold: lambda x: fold(x, WINDOWS[name], 0.0, jnp.add, lax.add), x)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "strides", "dilations", "pads", "ceil", "size"),
+    [
+        ((3, 3), (2, 2), (1, 1), (1, 1, 1, 1), 0, (7, 8)),
+        ((2, 3), (3, 2), (1, 1), (1, 0, 0, 2), 0, (6, 5)),
+        ((3, 2), (2, 4), (2, 1), (2, 1, 3, 0), 0, (6, 9)),
+        ((2, 2), (2, 2), (1, 1), (0, 1, 0, 0), 1, (7, 7)),
+        ((1, 1), (4, 2), (1, 1), (5, 0, 3, 0), 0, (3, 5)),
+    ],
+)
+def test_maxima_of_strided_windows_over_the_edge(kernel, strides, dilations, pads, ceil, size):
+    win = window(size, kernel, strides, dilations, pads, "NOTSET", ceil)
+    x = jnp.asarray(RANDOM.normal(size=(2, 3, *size)))
+    given = (x, win, -np.inf, jnp.maximum, lax.max)
+    np.testing.assert_array_equal(fold_windows(*given), fold_windows.plain(*given))
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_maxima_of_windows(name: str):
+    x = jnp.asarray(RANDOM.normal(size=(2, 3, 9, 8)))
+    given = (x, WINDOWS[name], lowest(x.dtype), jnp.maximum, lax.max)
+    np.testing.assert_array_equal(fold_windows(*given), fold_windows.plain(*given))
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_ties_get_the_whole_gradient_each(name: str):
+    win: Window = WINDOWS[name]
+    x = jnp.asarray(RANDOM.integers(0, 3, (2, 3, 9, 8)), float)
+    y = fold_windows(x, win, lowest(x.dtype), jnp.maximum, lax.max)
+    g = jnp.asarray(RANDOM.normal(size=y.shape))
+    found, plain = share_gradient(x, y, g, win), share_gradient.plain(x, y, g, win)
+    np.testing.assert_allclose(found, plain, rtol=1e-12, atol=1e-12)
+    x, y, g, expected = *map(np.asarray, (x, y, g)), np.zeros(x.shape)
+    for place in np.ndindex(*y.shape):  # every element of the window that equals its maximum
+        for tap in np.ndindex(*win.kernel):
+            at = [
+                p * s + t * d - lo
+                for p, s, t, d, (lo, _) in zip(place[2:], win.strides, tap, win.dilations, win.pads, strict=True)
+            ]
+            inside = all(0 <= a < n for a, n in zip(at, x.shape[2:], strict=True))
+            if inside and x[(*place[:2], *at)] == y[place]:
+                expected[(*place[:2], *at)] += g[place]
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions(name: str):
+    data, weights, *rest = CONVOLUTIONS[name]
+    x, w = (jnp.asarray(RANDOM.normal(size=shape)) for shape in (data, weights))
+    same(convolve, lambda form: lambda x, w: form(x, w, *rest), x, w)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_lstm(reverse: bool, masked: bool):
+    steps, batch, size = 5, 3, 4
+    xs, r = (jnp.asarray(RANDOM.normal(size=shape)) for shape in ((steps, batch, 4 * size), (4 * size, size)))
+    state = tuple(jnp.asarray(RANDOM.normal(size=(batch, size))) for _ in range(2))
+    mask = jnp.arange(steps)[:, None, None] < jnp.asarray([5, 2, 3])[None, :, None] if masked else None
+    same(lstm_scan, lambda scan: lambda xs, r, state: scan(reverse, xs, r, state, mask), xs, r, state)
+
+
+def test_the_ipu_sees_the_operators():
+    """What is priced are convolutions and windowed reductions, whatever runs fast here."""
+    x, w = jnp.ones((2, 3, 9, 8)), jnp.ones((3, 1, 3, 2))
+    with tracing_for(IPU):
+        assert platform() == IPU
+        found = str(jax.make_jaxpr(lambda x: convolve(x, w, (1, 1), ((0, 0), (0, 0)), (1, 1), 3))(x))
+        pooled = str(jax.make_jaxpr(lambda x: fold_windows(x, WINDOWS["padded"], 0.0, jnp.add, lax.add))(x))
+    assert platform() == jax.default_backend()
+    assert "feature_group_count=3" in found
+    assert "reduce_window_sum" in pooled
+
+
+def test_dilated_maxima_are_priced_with_their_gradient():
+    """JAX has no gradient of a dilated reduction of windows."""
+    x = jnp.asarray(RANDOM.normal(size=(1, 1, 9, 8)))
+    with tracing_for(IPU):
+        found = jax.grad(lambda x: max_pool_values(x, WINDOWS["dilated"]).sum())(x)
+    np.testing.assert_allclose(found, jax.grad(lambda x: max_pool_values(x, WINDOWS["dilated"]).sum())(x))
