@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from .logs import module_logger
 
 C = TypeVar("C")
+E = TypeVar("E", bound=BaseException)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -52,6 +53,13 @@ def logs_errors_of_methods(cls: type[C], but: Collection[str] = ()) -> type[C]:
 
 
 PopartJaxError = popart_exception
+
+
+def noted(error: E, *notes: str) -> E:
+    """The error with help of ours beside its text, which is PopART's and stays as it is."""
+    for note in filter(None, notes):
+        error.add_note(note)
+    return error
 
 
 class popart_internal_exception(popart_exception):

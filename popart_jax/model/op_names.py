@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 from onnx import defs
 
@@ -22,6 +23,11 @@ def identifier(node: ir.Node, opset: int) -> str:
 def listed(values: Iterable[Any]) -> str:
     """A shape or list as PopART prints it: ``[2 3]``."""
     return f"[{' '.join(map(str, values))}]"
+
+
+def number_text(value: float) -> str:
+    """A single-precision number as PopART's messages have it: the fewest digits that give it back."""
+    return str(np.float32(value)).removesuffix(".0")
 
 
 def describe(node: ir.Node, opset: int) -> str:

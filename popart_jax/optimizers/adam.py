@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._calls import checked
 from ..enums import AdamMode, DataType, WeightDecayMode
 from ..errors import popart_exception
-from .base import Optimizer, check_state_type, logger
+from .base import Optimizer, logger
 from .clip_norm import ClipNormSettings
 from .values import OptimizerValueMap
 
@@ -47,7 +47,7 @@ class Adam(Optimizer):
     _aliases = {"maxWeightNorm": "maxWeightNorm"}  # noqa: RUF012
     _groups = {  # noqa: RUF012
         "lossScaling": "loss scaling", "learningRate": "learning rates", "weightDecay": "weight decays",
-        "beta1": "beta1s", "beta2": "beta2s", "eps": "eps", "maxWeightNorm": "max weight norms",
+        "beta1": "beta1s", "beta2": "beta2s", "eps": "eps", "maxWeightNorm": "mwn",
     }  # fmt: skip
 
     @checked
@@ -64,9 +64,9 @@ class Adam(Optimizer):
         debugContext: Any = "adam",
     ) -> None:
         self.mode, self.decay_mode = mode, weight_decay_mode
-        self.accum_type = check_state_type(accum_type, "accum_type of Adam", undefined=True)
-        self.accl1_type = check_state_type(accl1_type, "accl1_type of Adam", undefined=False)
-        self.accl2_type = check_state_type(accl2_type, "accl2_type of Adam", undefined=False)
+        self.accum_type = accum_type
+        self.accl1_type = accl1_type
+        self.accl2_type = accl2_type
         self.scaled_state = scaled_optimizer_state
         if "maxWeightNorm" in values:
             logger.warning("Adam: the optimizer value 'maxWeightNorm' has been deprecated, use 'defaultMaxWeightNorm'.")
@@ -76,7 +76,7 @@ class Adam(Optimizer):
         super()._check_values()
         self._refuse_negative("beta1", "beta1")
         self._refuse_negative("beta2", "beta2")
-        self._refuse_negative("eps", "eps", positive=True)
+        self._refuse_not_positive("eps", "eps")
         if any(v.val() < 0 for v in self._maps["maxWeightNorm"]):
             raise popart_exception("Negative max weight norm in Adam")
 
@@ -87,6 +87,15 @@ class Adam(Optimizer):
     def is_lamb(self) -> bool:
         """Whether steps are scaled by the ratio of the norms of weight and update."""
         return self.mode in (AdamMode.Lamb, AdamMode.LambNoBias)
+
+    def _differs(self, other: Adam) -> str:
+        if self.mode is not other.mode:
+            return "Adam modes do not match"
+        return "" if self.decay_mode is other.decay_mode else "Weight decay modes do not match"
+
+    def _state_types(self) -> Sequence[tuple[str, DataType, bool]]:
+        moments = (("Accl1___", self.accl1_type, False), ("Accl2___", self.accl2_type, False))
+        return ("Accum___", self.accum_type, True), *moments
 
     def _structure(self) -> Mapping[str, Any]:
         return {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._calls import checked
 from ..enums import AdaptiveMode, DataType, WeightDecayMode
 from ..errors import popart_exception
-from .base import Optimizer, check_state_type
+from .base import Optimizer
 from .values import OptimizerValueMap
 
 
@@ -59,24 +59,35 @@ class Adaptive(Optimizer):
         debugContext: Any = "adaptive",
     ) -> None:
         if rmsprop_tf_variant and mode not in (AdaptiveMode.RMSProp, AdaptiveMode.CenteredRMSProp):
-            raise popart_exception(f"The TensorFlow variant of RMSProp does not exist for mode {mode.name} of Adaptive")
+            raise popart_exception(
+                "The rmspropTFVariant parameter is only valid with the RMSProp and CenteredRMSProp optimizers."
+            )
         self.mode, self.decay_mode, self.tf_variant = mode, weight_decay_mode, rmsprop_tf_variant
-        self.accum_type = check_state_type(accum_type, "accum_type of Adaptive", undefined=True)
-        self.accl1_type = check_state_type(accl1_type, "accl1_type of Adaptive", undefined=False)
-        self.accl2_type = check_state_type(accl2_type, "accl2_type of Adaptive", undefined=False)
-        self.accl3_type = check_state_type(accl3_type, "accl3_type of Adaptive", undefined=True)
+        self.accum_type = accum_type
+        self.accl1_type = accl1_type
+        self.accl2_type = accl2_type
+        self.accl3_type = accl3_type
         self._set_values(values)
 
     def _check_values(self) -> None:
         super()._check_values()
         self._refuse_negative("alpha", "alpha")
-        self._refuse_negative("momentum", "momentum")
-        self._refuse_negative("eps", "eps", positive=True)
+        self._refuse_negative("momentum", "momentum", shown="alpha")
+        self._refuse_not_positive("eps", "eps")
 
     def has_momentum(self, weight: str) -> bool:
         """Whether a weight needs a momentum buffer."""
         momentum = self.value("momentum", weight)
         return not momentum.isConst() or momentum.val() != 0
+
+    def _differs(self, other: Adaptive) -> str:
+        if self.mode is not other.mode:
+            return "Adaptive modes do not match"
+        return "" if self.decay_mode is other.decay_mode else "Weight decay modes do not match"
+
+    def _state_types(self) -> Sequence[tuple[str, DataType, bool]]:
+        moments = (("Accl1___", self.accl1_type, False), ("Accl2___", self.accl2_type, False))
+        return ("Accum___", self.accum_type, True), *moments, ("Accl3___", self.accl3_type, True)
 
     def _structure(self) -> Mapping[str, Any]:
         return {

@@ -86,6 +86,8 @@ def hyper_values(optimizer: Optimizer, params: Params) -> dict[str, dict[str, np
 
 
 def _rules(optimizer: Optimizer, params: Params) -> dict[str, Rule]:
+    for name in params:
+        optimizer.check_state_types(name)
     return {n: rule_for(optimizer, Weight(n, np.dtype(w.dtype)), Reduction()) for n, w in params.items()}
 
 

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from ..enums import DataType
-from ..errors import logs_errors, popart_exception
+from ..errors import logs_errors, popart_exception, popart_runtime_error
+from ..model.op_names import number_text
 from .clip_norm import ClipNormSettings, check_clips
-from .values import OptimizerValue, OptimizerValueMap, parse
+from .values import OptimizerValue, OptimizerValueMap, check_keys, parse
 
 Self = TypeVar("Self", bound="Optimizer")
 logger = logging.getLogger("popart.session")
+USER_ERROR = "bailing as this might be a user error"
 _MAY_BE_INFINITE = frozenset({"maxWeightNorm"})  # a limit: infinity means none
 
 
@@ -34,7 +36,9 @@ class Optimizer:
 
     def _set_values(self, values: Mapping[Any, Any], clips: Sequence[ClipNormSettings] = ()) -> None:
         keys = {_default_key(f): f for f in self._specific}
-        given = parse(values, {**keys, "lossScaling": "lossScaling", **self._aliases}, self._family)
+        allowed = {**keys, "lossScaling": "lossScaling", **self._aliases}
+        check_keys(values, allowed, f"Invalid {self._family} key, {{key}}, the allowed keys are")
+        given = parse(values, allowed, self._family)
         self._maps = {f: OptimizerValueMap(given.get(f, OptimizerValue(v))) for f, v in self._defaults.items()}
         self._clips = check_clips(clips)
         self._check_values()
@@ -49,18 +53,26 @@ class Optimizer:
                     )
         for value in self._maps["learningRate"]:
             if value.val() < 0:
-                raise popart_exception(f"Negative learning rate ({value.val():g}) in {self._family}")
+                shown = number_text(value.val())
+                raise popart_exception(f"Negative learning rate ({shown}) in {self._family}, {USER_ERROR}.")
             if value.val() == 0 and value.isConst():
-                raise popart_exception(f"Constant, zero learning rate in {self._family}")
+                raise popart_exception(f"Constant, zero learning rate in {self._family}, {USER_ERROR}.")
         self._refuse_negative("weightDecay", "weight decay")
         if self.getLossScalingVal() == 0:
-            raise popart_exception(f"Loss scaling cannot be 0 in {self._family}")
+            raise popart_exception("Loss scaling cannot be 0")
 
-    def _refuse_negative(self, field: str, words: str, positive: bool = False) -> None:
+    def _refuse_negative(self, field: str, words: str, shown: str = "") -> None:
+        """Refuse values below 0; the message has the value of the field `shown` (PopART once takes another's)."""
+        for value, told in zip(self._maps[field], self._maps[shown or field], strict=True):
+            if value.val() < 0:
+                text = number_text(told.val())
+                raise popart_exception(f"Negative {words} ({text}) in {self._family}, {USER_ERROR}")
+
+    def _refuse_not_positive(self, field: str, words: str) -> None:
         for value in self._maps[field]:
-            if value.val() < 0 or (positive and value.val() == 0):
-                kind = "Non-positive" if positive else "Negative"
-                raise popart_exception(f"{kind} {words} ({value.val():g}) in {self._family}")
+            if value.val() <= 0:
+                shown = number_text(value.val())
+                raise popart_exception(f"Non-positive {words} ({shown}) in {self._family} is not supported")
 
     @logs_errors
     def insertSpecific(self, id: str, pyd: Mapping[str, Any], /) -> None:
@@ -71,6 +83,8 @@ class Optimizer:
         popart_exception
             Unknown keys, bad values, or a weight that already has values.
         """
+        words = f"Invalid key {{key}} in {self._family}::insertSpecific. Permitted keys are"
+        check_keys(pyd, self._specific, words)
         given = parse(pyd, {f: f for f in self._specific}, self._family)
         before = copy.deepcopy(self._maps)
         try:
@@ -117,30 +131,56 @@ class Optimizer:
 
         Raises
         ------
-        popart_exception
-            Names the group of values that stands in the way.
+        popart_runtime_error
+            Names the first that stands in the way, in PopART's words.
         """
+        reason = self._misfit(other)
+        if reason:
+            raise popart_runtime_error(f"New optimizer is not a valid replacement. {reason}")
+
+    def _misfit(self, other: Optimizer) -> str:
+        if len(self._clips) != len(other._clips):
+            return "Clip norm settings do not match."
+        for index, (mine, theirs) in enumerate(zip(self._clips, other._clips, strict=True)):
+            if mine != theirs:
+                return f"Clip norm settings at index {index} do not match."
         if self._family != other._family:
-            raise popart_exception(
-                f"Cannot replace the {self._family} optimizer by a {other._family} optimizer; "
-                "the new optimizer must be of the same class."
-            )
+            return f"Can not replace optimizer of type {self._family} with new optimizer of type {other._family}"
+        differs = self._differs(other)
+        if differs:
+            return differs
         for field, words in self._groups.items():
-            reason = self._maps[field].replaceable_by(other._maps[field])
+            mine, theirs = self._maps[field], other._maps[field]
+            single = field == "lossScaling"  # one value for all weights
+            reason = mine.getDefault().replaceable_by(theirs.getDefault()) if single else mine.replaceable_by(theirs)
             if reason:
-                raise popart_exception(f"Problem with {words} of the {self._family} optimizer replacement: {reason}")
-        theirs = other._structure()
-        for words, mine in self._structure().items():
-            if mine != theirs[words]:
+                return f"Problem with {words}. {reason}"
+        facts = other._structure()
+        changed = (f"{w}: {v} can't become {facts[w]}." for w, v in self._structure().items() if v != facts[w])
+        return next(changed, "")
+
+    def _differs(self, other: Any) -> str:
+        """What an optimizer of the same family does otherwise than this one, in PopART's words; empty for nothing."""
+        del other
+        return ""
+
+    def check_state_types(self, weight: str) -> None:
+        """Refuse types that the state of a weight cannot have; called when a session makes the state.
+
+        Raises
+        ------
+        popart_exception
+            Neither FLOAT nor FLOAT16 (nor UNDEFINED, meaning the weight's, where that is allowed).
+        """
+        for tensor, kind, undefined in self._state_types():
+            if not may_store(kind, undefined):
                 raise popart_exception(
-                    f"Problem with {words} of the {self._family} optimizer replacement: "
-                    f"{mine} can't become {theirs[words]}"
+                    f"Unsupported data type for tensor {tensor}{weight}, currently only FLOAT16 and FLOAT are supported"
                 )
-        if self._clips != other._clips:
-            raise popart_exception(
-                f"Problem with clip norm settings of the {self._family} optimizer replacement: "
-                f"{self._clips} can't become {other._clips}"
-            )
+
+    def _state_types(self) -> Sequence[tuple[str, DataType, bool]]:
+        """Prefix and type of each state tensor, and whether UNDEFINED stands for the weight's type."""
+        return ()
 
     def __repr__(self) -> str:
         values = ", ".join(f"{f}={m.getDefault()!r}" for f, m in self._maps.items())
@@ -151,16 +191,6 @@ def _default_key(field: str) -> str:
     return f"default{field[0].upper()}{field[1:]}"
 
 
-def check_state_type(kind: DataType, what: str, undefined: bool) -> DataType:
-    """A type for optimizer state.
-
-    Raises
-    ------
-    popart_exception
-        Neither FLOAT nor FLOAT16 (nor UNDEFINED, meaning the weight's, where that is allowed).
-    """
-    allowed = (DataType.FLOAT, DataType.FLOAT16, *((DataType.UNDEFINED,) if undefined else ()))
-    if kind not in allowed:
-        names = ", ".join(a.name for a in allowed)
-        raise popart_exception(f"Unsupported type {kind.name} for {what}; it can be {names}.")
-    return kind
+def may_store(kind: DataType, undefined: bool = True) -> bool:
+    """Whether optimizer state can have a type; `undefined` says whether UNDEFINED stands for the weight's."""
+    return kind in (DataType.FLOAT, DataType.FLOAT16) or (undefined and kind is DataType.UNDEFINED)

@@ -33,6 +33,21 @@ class ClipNormSettings:
         made._all = True
         return made
 
+    def getWeightIds(self) -> list[str]:
+        """Names of the weights of a group that names them.
+
+        Raises
+        ------
+        popart_exception
+            The group is every weight.
+        """
+        if self._all:
+            raise popart_exception(
+                "ClipNormSettings.getWeightIds should only be called if ClipNormSettings.getMode returns "
+                "Mode::ClipSpecifiedWeights."
+            )
+        return list(self.weightIds)
+
     def covers_all(self) -> bool:
         """Whether the group is every weight."""
         return self._all
@@ -57,8 +72,8 @@ def check_clips(clips: Sequence[ClipNormSettings]) -> list[ClipNormSettings]:
     """
     if len(clips) > 1 and any(c.covers_all() for c in clips):
         raise popart_exception(
-            "Invalid clip norm settings: clipAllWeights must be the only entry, "
-            f"but {len(clips)} clip norm settings were given."
+            "Multiple clip groups specified, but one has the mode 'ClipAllWeights'. When using "
+            "ClipNormSettings.clipAllWeights(...), only one group should be specified."
         )
     for clip in clips:
         if not math.isfinite(clip.maxNorm) or clip.maxNorm < 0:

@@ -8,7 +8,9 @@ from typing import Any
 from .._calls import checked
 from ..enums import DataType, SGDAccumulatorAndMomentum
 from ..errors import popart_exception
-from .base import Optimizer, check_state_type
+from ..model.dtypes import element_type
+from ..model.op_names import number_text
+from .base import Optimizer, may_store
 from .clip_norm import ClipNormSettings
 from .values import OptimizerValueMap
 
@@ -58,8 +60,8 @@ class SGD(Optimizer):
         debugContext: Any = "sgd",
     ) -> None:
         self.accumulator = accumulatorAndMomentum
-        self.accum_type = check_state_type(accumType, "accumType of SGD", undefined=True)
-        self.accl1_type = check_state_type(accl1Type, "accl1Type of SGD", undefined=True)
+        self.accum_type = accumType
+        self.accl1_type = accl1Type
         values = pyd if isinstance(pyd, dict) else {"defaultLearningRate": (pyd, False)}
         self._set_values(values, clip_norm_settings)
 
@@ -67,10 +69,11 @@ class SGD(Optimizer):
         super()._check_values()
         self._refuse_negative("momentum", "momentum")
         self._refuse_negative("dampening", "dampening")
-        self._refuse_negative("velocityScaling", "velocity scaling", positive=True)
-        damped = any(v.val() > 0 for v in self._maps["dampening"])
-        if damped and any(v.val() != 0 for v in self._maps["nesterov"]):
-            raise popart_exception("Nesterov momentum requires zero dampening in SGD")
+        self._refuse_not_positive("velocityScaling", "velocity scaling")
+        for nesterov, dampening in zip(self._maps["nesterov"], self._maps["dampening"], strict=True):
+            if nesterov.val() != 0 and dampening.val() > 0:
+                shown = number_text(dampening.val())
+                raise popart_exception(f"When enable nesterov momentum, dampening ({shown}) in SGD shouled be zero")
 
     def has_momentum(self, weight: str) -> bool:
         """Whether a weight needs a velocity: its momentum is non-zero, or may become so."""
@@ -82,15 +85,36 @@ class SGD(Optimizer):
         return self.has_momentum(weight) and self.value("nesterov", weight).val() != 0
 
     def _structure(self) -> Mapping[str, Any]:
-        momentum = self._maps["momentum"]
-        facts: dict[str, Any] = {
-            "velocity tensors": [not v.isConst() or v.val() != 0 for v in momentum],
-            "weight decay": [not v.isConst() or v.val() != 0 for v in self._maps["weightDecay"]],
-            "accumulatorAndMomentum": self.accumulator,
-        }
+        facts: dict[str, Any] = {"accumulatorAndMomentum": self.accumulator}
         if self.accumulator is SGDAccumulatorAndMomentum.Separate:
             facts |= {"accumType": self.accum_type, "accl1Type": self.accl1_type}
         return facts
+
+    def _needs_velocity(self) -> bool:
+        return any(not v.isConst() or v.val() != 0 for v in self._maps["momentum"])
+
+    def _differs(self, other: SGD) -> str:
+        if self._needs_velocity() != other._needs_velocity():
+            return "this does not require a velocity tensor, but other does."
+        if self.accumulator is not other.accumulator:
+            mine, theirs = self.accumulator.name, other.accumulator.name
+            return f"this has SGDAccumulatorAndMomentum {mine}, but other has {theirs}"
+        return ""
+
+    def check_state_types(self, weight: str) -> None:
+        """Refuse types that the state of a weight cannot have; the text names the parameter, not the tensor."""
+        types = {"accumType": self.accum_type, "accl1Type": self.accl1_type}
+        if not self.has_momentum(weight):
+            kind, names = "SGD0", ("accumType",)
+        else:
+            kind = "SGD2" if self.accumulator is SGDAccumulatorAndMomentum.Separate else "SGD1"
+            names = ("accumType", "accl1Type")
+        for name in names:
+            if not may_store(types[name]):
+                given = element_type(types[name]).lower
+                raise popart_exception(
+                    f"{kind} only supports FLOAT or FLOAT16 for DataType of {name}. You passed {given}."
+                )
 
     def learningRates(self) -> OptimizerValueMap:
         """Learning rates."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from ..errors import logs_errors, popart_exception
+from ..errors import logs_errors, noted, popart_exception
 
 
 class OptimizerValue:
@@ -29,6 +29,14 @@ class OptimizerValue:
     def isConst(self) -> bool:
         """Whether the value may not change."""
         return self._const
+
+    def replaceable_by(self, other: OptimizerValue) -> str:
+        """Why `other` may not take this one's place while a session runs, in PopART's words; empty when it may."""
+        if self._const != other._const:
+            return "Can not replace a constant value with a non constant value."
+        if self._const and self._value != other._value:
+            return "Values are constant but do not match."
+        return ""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, OptimizerValue):
@@ -73,7 +81,10 @@ class OptimizerValueMap:
             It already has one.
         """
         if weight in self._specific:
-            raise popart_exception(f"Already a specific optimizer value for tensor '{weight}'; cannot insert another.")
+            raise popart_exception(
+                f"Attempt to insert specific value for optimization Tensor {weight}failed as there is already a "
+                f"specific value for {weight} present. Bailing, in case this is an error."
+            )
         self._specific[weight] = value
 
     def specifics(self) -> Mapping[str, OptimizerValue]:
@@ -89,21 +100,44 @@ class OptimizerValueMap:
         return {w: v.val() if v.isConst() else None for w, v in {"": self._default, **self._specific}.items()}
 
     def replaceable_by(self, other: OptimizerValueMap) -> str:
-        """Why `other` may not take this one's place while a session runs; empty when it may."""
-        if self._specific.keys() != other._specific.keys():
-            return f"specific values for {sorted(self._specific)} can't become values for {sorted(other._specific)}"
-        pairs = {"the default": (self._default, other._default)}
-        pairs |= {f"tensor '{w}'": (v, other._specific[w]) for w, v in self._specific.items()}
-        for where, (old, new) in pairs.items():
-            if old.isConst() != new.isConst():
-                return f"{where} is {'const' if old.isConst() else 'non-const'} and can't become the other"
-            if old.isConst() and old.val() != new.val():
-                return f"{where} is const with value {old.val():g} and can't become {new.val():g}"
+        """Why `other` may not take this one's place while a session runs, in PopART's words; empty when it may."""
+        reason = self._default.replaceable_by(other._default)
+        if reason:
+            return f"Default value is not a valid replacement. {reason}"
+        if len(self._specific) != len(other._specific):
+            return "Replacement OptimizerValueMap has a different number of specific tensors."
+        for weight, value in sorted(self._specific.items()):
+            if weight not in other._specific:
+                return f"Could not find tensor {weight} in replacement OptimizerValueMap."
+            reason = value.replaceable_by(other._specific[weight])
+            if reason:
+                return f"OptimizerValue for tensor {weight} is not a valid replacement.{reason}"
         return ""
 
 
+def check_keys(values: Mapping[Any, Any], allowed: Collection[str], words: str) -> None:
+    """Refuse a user's dictionary that has other keys; `words` holds the key as ``{key}``.
+
+    Raises
+    ------
+    popart_exception
+        A key that is no str, a value that is no tuple, or an unknown key, looked for in this order.
+    """
+    nameless = [key for key in values if not isinstance(key, str)]
+    if nameless:
+        error = popart_exception("A key in the optimizer map input must be a py::str (in getOptimizerValueDictionary)")
+        raise noted(error, f"got {nameless[0]!r}")
+    bare = [key for key, value in values.items() if not isinstance(value, tuple)]
+    if bare:
+        error = popart_exception("A value in the optimizer map must be a py::tuple (in getOptimizerValueDictionary)")
+        raise noted(error, f"'{bare[0]}' has {values[bare[0]]!r}, expected (value, isConst)")
+    unknown = next((key for key in values if key not in allowed), None)
+    if unknown is not None:
+        raise popart_exception(f"{words.format(key=unknown)} ( {' '.join(sorted(allowed))} )")
+
+
 def parse(values: Mapping[Any, Any], allowed: Mapping[str, str], owner: str) -> dict[str, OptimizerValue]:
-    """A user's dictionary as values by field name.
+    """A user's dictionary, of which `check_keys` has seen the keys, as values by field name.
 
     Parameters
     ----------
@@ -117,19 +151,13 @@ def parse(values: Mapping[Any, Any], allowed: Mapping[str, str], owner: str) -> 
     Raises
     ------
     popart_exception
-        A key that is unknown or no str, or a value that is no (number, bool) tuple.
+        A value that is no (number, bool) tuple.
     """
     parsed = {}
     for key, value in values.items():
-        if not isinstance(key, str):
-            raise popart_exception(f"{owner}: optimizer value names must be strings, got {key!r}")
-        if key not in allowed:
-            known = ", ".join(allowed)
-            raise popart_exception(f"Unrecognised optimizer value '{key}' for {owner}. Allowed values are: {known}")
-        if not isinstance(value, tuple) or len(value) != 2:
-            raise popart_exception(f"{owner}: value of '{key}' must be a tuple (value, isConst), got {value!r}")
         try:
-            parsed[allowed[key]] = OptimizerValue(float(value[0]), bool(value[1]))
+            number, constant = value
+            parsed[allowed[key]] = OptimizerValue(float(number), bool(constant))
         except (TypeError, ValueError) as err:
             raise popart_exception(f"{owner}: value of '{key}' must be a tuple (number, bool), got {value!r}") from err
     return parsed

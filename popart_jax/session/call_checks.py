@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from ..errors import popart_exception
+from ..errors import noted, popart_exception
 from ..execution import Type
-from ..model.dtypes import BY_NUMPY
 from ..model.op_names import describe
+from ..ops.arrays import info
 
 
 def check_calls(graph: ir.Graph, types: Mapping[str, Type], opset: int) -> None:
@@ -26,16 +26,16 @@ def check_calls(graph: ir.Graph, types: Mapping[str, Type], opset: int) -> None:
             continue
         callee = node.attributes["callee"].as_graph()
         if not callee.name:
-            raise popart_exception(f"{describe(node, opset)}: CallOp subgraph must be named")
+            error = popart_exception("CallOp subgraph must be named, so that it can be identified for re-use.")
+            raise noted(error, describe(node, opset))
         given = [None if v is None else types.get(v.name or "") for v in node.inputs]
         wanted = first.setdefault(callee.name, given)
-        for value, has, takes, inner in zip(node.inputs, given, wanted, callee.inputs, strict=False):
+        pairs = zip(node.inputs, given, wanted, callee.inputs, strict=False)
+        for i, (value, has, takes, inner) in enumerate(pairs):
             if has != takes and has is not None and takes is not None:
+                outer = value.name if value is not None else ""
                 raise popart_exception(
-                    f"{describe(node, opset)}: input '{value.name if value else ''}' ({_shown(has)}) does not match "
-                    f"callee input tensor '{callee.name}/{inner.name}' ({_shown(takes)}), which the first call settled"
+                    f"CallOp input (@{i}) does not match callee input tensor (@{i}):\n"
+                    f" {outer} -> {callee.name}/{inner.name}\n"
+                    f" {info(has)} vs {info(takes)}"
                 )
-
-
-def _shown(kind: Type) -> str:
-    return f"{BY_NUMPY[kind.dtype].name} [{' '.join(map(str, kind.shape))}]"

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from ..enums import AnchorReturnTypeId, RecomputeType
 from ..model.attribute_names import PIPELINE_STAGE, RECOMPUTE, VIRTUAL_GRAPH
-from ..model.op_names import describe
+from ..model.op_names import op_names
 from .option_checks import OptionFacts
 from .placement_checks import PlacedOp
 from .requests import Request
@@ -27,20 +27,24 @@ def option_facts(model: ir.Model, request: Request) -> OptionFacts:
         user_recompute=any(_number(node, RECOMPUTE) == int(RecomputeType.Recompute) for node in nodes),
         clips_gradients=optimizer is not None and bool(optimizer.clip_norms()),
         const_loss_scale=optimizer is None or optimizer.value("lossScaling").isConst(),
+        anchors={name: flow.art(name).id().name for name in flow.anchors()},
         exchange=[kind.exchangeStrategy() for kind in kinds],
         every_n=any(kind.id() is AnchorReturnTypeId.EveryN for kind in kinds),
         op_types=frozenset(node.op_type for node in nodes),
         variables=frozenset(model.graph.initializers),
+        streams=[v.name or "" for v in model.graph.inputs if v.name not in model.graph.initializers],
     )
 
 
 def _placed(node: ir.Node, model: ir.Model) -> PlacedOp:
+    names = op_names(node, model.opset_imports.get("", 11))
     return PlacedOp(
-        describe(node, model.opset_imports.get("", 11)),
+        names["Op"],
         tuple(v.name or "" for v in node.inputs if v is not None),
         tuple(v.name or "" for v in node.outputs),
         _number(node, VIRTUAL_GRAPH),
         _number(node, PIPELINE_STAGE),
+        names["op"],
     )
 
 

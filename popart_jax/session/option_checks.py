@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import jax
@@ -13,13 +13,15 @@ from ..enums import (
     BatchSerializationTransformContext,
     DeviceType,
     ExchangeStrategy,
+    MergeVarUpdateType,
     RecomputationType,
     VirtualGraphMode,
 )
-from ..errors import popart_exception
+from ..errors import noted, popart_exception
 from ..logs import module_logger
+from ..model.op_names import number_text
 from .option_rows import rows
-from .options import SessionOptions, local_replicas
+from .options import AutomaticLossScalingSettings, SessionOptions, local_replicas
 from .placement_checks import (
     PlacedOp,
     check_depth,
@@ -35,8 +37,11 @@ GCL_KEYS = frozenset(
 )
 _RECOMPUTATION_MODES = ("none", "cellAndTanh", "full")
 _PARTIALS = ("", "float", "half")
+_TIE_BREAKERS = ("fifo", "greedy", "random")
+_BY_NAME = "GradientsOfUserSpecifiedTensors"
 _LEAST_IO_TILES = 32
 _EVERY_N = "AnchorReturnType::EVERYN is not valid for pipelined models"
+_EVERY_N_EXPLICIT = "[Explicit Pipeline] Cannot execute when an anchor has AnchorReturnType 'EveryN'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,10 @@ class OptionFacts:
         Operator types of the model.
     variables : collection of str
         Names of the initializers.
+    anchors : mapping of str to str
+        Kind of each anchor's return type.
+    streams : collection of str
+        Names of the inputs that are fed.
     """
 
     training: bool
@@ -84,6 +93,8 @@ class OptionFacts:
     every_n: bool = False
     op_types: Collection[str] = field(default_factory=frozenset)
     variables: Collection[str] = field(default_factory=frozenset)
+    streams: Collection[str] = ()
+    anchors: Mapping[str, str] = field(default_factory=dict)
 
     def ipus_per_replica(self, options: SessionOptions) -> int:
         """IPUs that one replica has."""
@@ -95,12 +106,12 @@ def check_options(options: SessionOptions, facts: OptionFacts) -> list[str]:
     ipus = facts.ipus_per_replica(options)
     return [
         *_accumulation(options, facts),
-        *_distribution(options),
         *_alias_and_loops(options),
         *_overlap(options, facts),
         *check_placement(options, facts.ops, ipus),
         *_phases(options),
         *_pipelining(options, facts),
+        *_main_loops(options, facts),
         *_recomputation(options, facts),
         *_loss_scaling(options, facts),
         *_operator_options(options, facts),
@@ -113,8 +124,8 @@ def check_device_options(options: SessionOptions, facts: OptionFacts) -> list[st
     errors = []
     if options.replicatedGraphCount > 1 and not options.enableReplicatedGraphs:
         errors.append(
-            f"replicatedGraphCount is {options.replicatedGraphCount}, but enableReplicatedGraphs is false. Set it "
-            f"to true."
+            "enableReplicatedGraphs is false, but replicatedGraphCount > 1. Either enable replication, or set the "
+            "replicated graph count to 1"
         )
     if facts.every_n and options.enablePipelining and not explicit_pipelining(options):
         errors.append(_EVERY_N)
@@ -123,8 +134,36 @@ def check_device_options(options: SessionOptions, facts: OptionFacts) -> list[st
         errors.append(f"updatableNamedBuffers names {missing}, which are no weights of the model")
     threshold = options.automaticLossScalingSettings.thresholdUpperCountProportion
     if options.automaticLossScalingSettings.enabled and not 0 <= threshold <= 1:
-        errors.append("Out of range value for 'thresholdUpperCountProportion'.")
-    return errors + _processes(options, facts) + check_device_placement(options, facts.ipus)
+        errors.append(
+            "Out of range value for 'thresholdUpperCountProportion'. The current value is "
+            f"{number_text(threshold)}, but it should be in the range [0, 1]."
+        )
+    if options.opxModifyChecking and options.enableReplicatedGraphs and options.replicatedGraphCount > 1:
+        errors.append(
+            "Can not do opx modify checking when using replicated graphs. Set SessionOptions::opxModifyChecking to "
+            "false."
+        )
+    known = f"{{{', '.join(sorted(GCL_KEYS))}}}"
+    errors += [
+        f"'{key}' is not a valid gcl option. Valid options are {known}"
+        for key in options.gclOptions
+        if key not in GCL_KEYS
+    ]
+    return errors + _io_tiles(options, facts) + _processes(options, facts) + check_device_placement(options, facts.ipus)
+
+
+def _io_tiles(options: SessionOptions, facts: OptionFacts) -> list[str]:
+    tiles = int(options.numIOTiles)
+    if tiles and (tiles % 2 or tiles < _LEAST_IO_TILES):
+        return [
+            (
+                f"{tiles} is an invalid number of IO tiles. Number of IO tiles must be an even number and >= "
+                f"{_LEAST_IO_TILES}."
+            )
+        ]
+    if tiles and tiles >= facts.tiles:
+        return [f"Tiles per IPU {facts.tiles} should exceed number of IO tiles {tiles}."]
+    return []
 
 
 def _processes(options: SessionOptions, facts: OptionFacts) -> list[str]:
@@ -145,9 +184,9 @@ def _processes(options: SessionOptions, facts: OptionFacts) -> list[str]:
 
 
 def raise_all(errors: Sequence[str]) -> None:
-    """Raise one popart_exception with all errors; nothing happens if there is none."""
+    """Raise the first error, with the others as notes; nothing happens if there is none."""
     if errors:
-        raise popart_exception("\n".join(errors))
+        raise noted(popart_exception(errors[0]), *errors[1:])
 
 
 def announce(options: SessionOptions, facts: OptionFacts) -> None:
@@ -170,62 +209,66 @@ def _accumulation(options: SessionOptions, facts: OptionFacts) -> list[str]:
         errors.append("Gradient Accumulation only available when training.")
     if options.accumulationFactor > 1 and not options.enableGradientAccumulation:
         errors.append(
-            f"enableGradientAccumulation is false, but accumulationFactor > 1. accumulationFactor was set to "
-            f"{options.accumulationFactor}."
+            "enableGradientAccumulation is false, but accumulationFactor > 1. Either enable gradient accumulation, or "
+            "set the accumulation factor to 1"
         )
     if options.accumulationFactor < 1:
         errors.append(f"accumulationFactor must be at least 1, got {options.accumulationFactor}.")
     return errors
 
 
-def _distribution(options: SessionOptions) -> list[str]:
+def check_distribution(options: SessionOptions) -> list[str]:
+    """Contradictions of the replicas in all, which are looked at before anything is made for them."""
     if not options.enableDistributedReplicatedGraphs:
         return []
     factor, offset, local = options.globalReplicationFactor, options.globalReplicaOffset, options.replicatedGraphCount
     errors = []
     if factor < 1:
-        errors.append(f"Invalid globalReplicationFactor value: {factor}. It must be at least 1.")
+        errors.append(f"Invalid globalReplicationFactor value: {factor}, must be greater or equal than 1")
     if offset < 0:
-        errors.append(f"Invalid globalReplicaOffset value: {offset}. It must not be negative.")
+        errors.append(f"Invalid globalReplicaOffset value: {offset}, must be greater or equal than 0")
     if offset > factor:
-        errors.append(
-            f"Invalid globalReplicaOffset value: {offset}. It is larger than globalReplicationFactor {factor}."
-        )
+        errors.append(f"Global replica offset: {offset}, is larger than global replication factor: {factor}")
     if options.enableReplicatedGraphs and local == 1:
-        errors.append("Local replication is enabled, but replicatedGraphCount is 1.")
+        errors.append("Local replicated graphs enabled but replication factor is 1")
     if options.enableReplicatedGraphs and local > factor:
-        errors.append(f"replicatedGraphCount {local} is larger than globalReplicationFactor {factor}.")
+        errors.append(f"Invalid local replication factor: {local}, larger than global replication factor: {factor}")
     return errors
 
 
 def _alias_and_loops(options: SessionOptions) -> list[str]:
     errors = []
+    if options.aliasZeroCopy and options.enablePipelining and not explicit_pipelining(options):
+        errors.append("Alias zero copy is not supported with implicit pipelining.")
+    if options.aliasZeroCopy and not options.explicitRecomputation:
+        errors.append("Alias zero copy is currently not supported with implicit recomputation.")
+    needed = ("useHostCopyOps", "explicitRecomputation") if explicit_pipelining(options) else ()
+    errors += [f"SessionOption '{name}' must be true." for name in needed if not getattr(options, name)]
     if options.enableExplicitMainLoops and not options.useHostCopyOps:
         errors.append("enableExplicitMainLoops requires useHostCopyOps.")
-    if options.aliasZeroCopy and not options.explicitRecomputation:
-        errors.append("aliasZeroCopy requires explicitRecomputation.")
-    if options.aliasZeroCopy and options.enablePipelining and not explicit_pipelining(options):
-        errors.append("aliasZeroCopy is not supported with implicit pipelining.")
     settings = options.batchSerializationSettings
     if settings.factor < 0:
         errors.append(f"Invalid batch serialization factor {settings.factor}: it is 0 or 1 (off), or larger.")
     loop = settings.method is BatchSerializationMethod.Loop
     if settings.factor > 1 and loop and settings.transformContext is not BatchSerializationTransformContext.Bwd:
-        errors.append("BatchSerializationMethod::Loop requires BatchSerializationTransformContext::Bwd.")
+        errors.append(
+            "Loop batch serialization is only supported in BatchSerializationTransformContext::Bwd due to LoopGradOp "
+            "missing."
+        )
     return errors
 
 
 def _overlap(options: SessionOptions, facts: OptionFacts) -> list[str]:
     errors = []
     if ExchangeStrategy.OverlapStep in facts.exchange:
-        errors.append("ExchangeStrategy::OverlapStep is not supported.")
+        errors.append("ExchangeStrategy::OverlapStep is not yet supported.")
     overlapped = {ExchangeStrategy.OverlapInnerLoop, ExchangeStrategy.OverlapLoops} & set(facts.exchange)
     ready = options.useHostCopyOps and options.enableExplicitMainLoops
     if overlapped and not (ready and options.virtualGraphMode is not VirtualGraphMode.Off):
-        names = ", ".join(sorted(f"ExchangeStrategy::{s.name}" for s in overlapped))
         errors.append(
-            f"{names} requires useHostCopyOps, enableExplicitMainLoops and a virtualGraphMode other than "
-            f"VirtualGraphMode::Off."
+            "ExchangeStrategy::OverlapInnerLoop, ExchangeStrategy::OverlapLoops require "
+            "SessionOptions::useHostCopyOps, SessionOptions::enableExplicitMainLoops, VirtualGraphMode::(Manual, "
+            "Auto, ExecutionPhases) to be enabled."
         )
     return errors
 
@@ -234,12 +277,7 @@ def _phases(options: SessionOptions) -> list[str]:
     phases, mode = options.executionPhaseSettings.phases, options.virtualGraphMode
     phased = mode is VirtualGraphMode.ExecutionPhases
     if phases > 1 and not phased:
-        return [
-            (
-                f"> 1 execution phases ({phases}) requires VirtualGraphMode::ExecutionPhases, but it is "
-                f"VirtualGraphMode::{mode.name}."
-            )
-        ]
+        return ["> 1 execution phases requires VirtualGraphMode::ExecutionPhases"]
     if phases <= 1 and phased:
         module_logger("session").warning("VirtualGraphMode::ExecutionPhases with %d phase(s) has no effect", phases)
     return []
@@ -250,16 +288,33 @@ def _pipelining(options: SessionOptions, facts: OptionFacts) -> list[str]:
     if not options.enablePipelining:
         return errors
     if facts.every_n and explicit_pipelining(options):
-        errors.append(_EVERY_N)
+        errors.append(_EVERY_N_EXPLICIT)
     ipus = facts.ipus_per_replica(options)
     if explicit_pipelining(options) or (ipus > 1 and options.virtualGraphMode is not VirtualGraphMode.Off):
         errors += check_depth(options, facts.ops, facts.training, facts.batches_per_step)
     if facts.user_recompute and not explicit_pipelining(options):
-        errors.append("User recompute annotations are not supported with pipelining.")
+        errors.append("When pipelining is enabled, user annotation for recomputation is not allowed")
     serial = options.accumulateOuterFragmentSettings.schedule is AccumulateOuterFragmentSchedule.Serial
     if facts.clips_gradients and serial:
-        errors.append("AccumulateOuterFragmentSchedule::Serial is incompatible with gradient clipping when pipelining.")
+        errors.append(
+            "Incompatible accumulateOuterFragmentSchedule used with gradient clipping, "
+            "SessionOptions::accumulateOuterFragmentSettings.schedule can not be set to "
+            "AccumulateOuterFragmentSchedule::Serial"
+        )
     return errors
+
+
+def _main_loops(options: SessionOptions, facts: OptionFacts) -> list[str]:
+    if not options.enableExplicitMainLoops:
+        return []
+    return [
+        (
+            f'[MainLoops] AnchorReturnType::{kind} for Tensor "{name}" is unsupported when explicit main loops are '
+            "enabled. Supported anchor return types are AnchorReturnTypeId::All and AnchorReturnTypeId::Sum."
+        )
+        for name, kind in facts.anchors.items()
+        if kind not in ("All", "Sum")
+    ]
 
 
 def _forward_only_program(options: SessionOptions) -> list[str]:
@@ -276,9 +331,7 @@ def _forward_only_program(options: SessionOptions) -> list[str]:
 def _recomputation(options: SessionOptions, facts: OptionFacts) -> list[str]:
     automatic = options.autoRecomputation is not RecomputationType.NoRecompute
     if automatic and facts.user_recompute and not options.enablePipelining:
-        return [
-            "A mixture of auto and manual recomputaion is not supported: drop autoRecomputation or the annotations."
-        ]
+        return ["A mixture of auto and manual recomputation is not supported"]
     return []
 
 
@@ -299,57 +352,91 @@ def _loss_scaling(options: SessionOptions, facts: OptionFacts) -> list[str]:
             "'true', but the 'enableGradientAccumulation' SessionOption is set to 'false'"
         )
     if not 0 <= settings.binEdgeLocation <= 1:
-        errors.append(f"{start}Out of range value for 'binEdgeLocation'.")
+        errors.append(
+            f"{start}Out of range value for 'binEdgeLocation'. The current value is "
+            f"{number_text(settings.binEdgeLocation)}, but it should be in the range [0, 1]."
+        )
     if settings.updatePeriod < 1:
         errors.append(f"{start}'updatePeriod' must be greater than 0, got {settings.updatePeriod}.")
-    by_name = settings.gradientTensorTrackingMethod.name == "GradientsOfUserSpecifiedTensors"
-    if by_name != (settings.toTrackTensors is not None):
-        errors.append(
-            f"{start}'toTrackTensors' must be set exactly when 'gradientTensorTrackingMethod' is "
-            "GradientTensorTrackingMethod::GradientsOfUserSpecifiedTensors."
-        )
-    return errors
+    return errors + _tracked(settings, start)
+
+
+def _tracked(settings: AutomaticLossScalingSettings, start: str) -> list[str]:
+    by_name = settings.gradientTensorTrackingMethod.name == _BY_NAME
+    method = f"'GradientTensorTrackingMethod::{_BY_NAME}'"
+    if settings.toTrackTensors is not None and not settings.toTrackTensors:
+        return [
+            (
+                "[PreAutomaticLossScale] An empty list was set as the value of 'toTrackTensors'. To disable tensor "
+                "tracking, please set 'automaticLossScalingSettings.enabled = False'. To track the default tensors, "
+                "please leave 'automaticLossScalingSettings.toTrackTensors' unset."
+            )
+        ]
+    if settings.toTrackTensors is not None and not by_name:
+        return [f"{start}toTrackTensors has been set, but gradientTensorTrackingMethod has not been set to {method}."]
+    if by_name and settings.toTrackTensors is None:
+        return [f"{start}gradientTensorTrackingMethod set to {method} but 'toTrackTensors' has not been set"]
+    return []
 
 
 def _operator_options(options: SessionOptions, facts: OptionFacts) -> list[str]:
     errors = []
-    unknown = sorted(set(options.gclOptions) - GCL_KEYS)
-    if unknown:
-        errors.append(f"Unknown gclOptions {unknown}; known are {sorted(GCL_KEYS)}.")
     if "MatMul" in facts.op_types and options.partialsTypeMatMuls.lower() not in _PARTIALS:
-        errors.append(f"Unsupported partialsTypeMatMuls '{options.partialsTypeMatMuls}'; it is float or half.")
+        errors.append(
+            f"Unable to get option 'partialsTypeMatMul' from string '{options.partialsTypeMatMuls}'. Possible values "
+            "are 'float' and 'half' in any letter case."
+        )
     mode = options.lstmOptions.get("recomputationMode", "none")
     if "LSTM" in facts.op_types and mode not in _RECOMPUTATION_MODES:
-        errors.append(
-            f"Unrecognised lstmOptions recomputationMode '{mode}'; it is one of {', '.join(_RECOMPUTATION_MODES)}."
-        )
+        errors.append(f"Unrecognised lstm recomputation mode '{mode}'")
     unknown_transforms = [
         name for names in options.experimentalSettings.customTransformApplierSettings.values() for name in names
     ]
     if unknown_transforms:
         errors.append(f"No custom transforms {unknown_transforms} are registered.")
-    if options.opxModifyChecking and options.enableReplicatedGraphs and options.replicatedGraphCount > 1:
-        errors.append("opxModifyChecking is not supported with replicated graphs.")
-    return errors
+    if options.kahnTieBreaker not in _TIE_BREAKERS:
+        errors.append(
+            f'Unrecognised KahnTieBreaker, {options.kahnTieBreaker}. Should be one of "fifo", "greedy", and "random".'
+        )
+    return errors + (_merging(options) if facts.training else [])
+
+
+def _merging(options: SessionOptions) -> list[str]:
+    """Limits of merged weight updates, looked at by the kinds of merging that have one."""
+    threshold, peak = options.mergeVarUpdateMemThreshold, options.looseThresholdAtPeak
+    loose = options.mergeVarUpdate is MergeVarUpdateType.AutoLoose
+    if threshold < 0 and (loose or options.mergeVarUpdate is MergeVarUpdateType.AutoTight):
+        return [
+            (
+                f"Negative memory {threshold} threshold detected in MergeAuto. The option mergeVarUpdateMemThreshold "
+                "must be positive. "
+            )
+        ]
+    if peak < 0 and loose:
+        return [
+            (
+                f"Negative memory {peak} threshold detected in MergeLoose. The option looseThresholdAtPeak must be "
+                "non-negative. "
+            )
+        ]
+    return []
 
 
 def _values(options: SessionOptions, facts: OptionFacts) -> list[str]:
     errors = []
     if options.virtualGraphMode is VirtualGraphMode.Auto:
         errors += check_split_ratios(options, facts.ipus_per_replica(options))
-    tiles = int(options.numIOTiles)
-    if tiles and (tiles % 2 or tiles < _LEAST_IO_TILES or tiles >= facts.tiles):
-        errors.append(
-            f"numIOTiles must be even, at least {_LEAST_IO_TILES} and less than the {facts.tiles} tiles of an IPU, "
-            f"got {tiles}."
-        )
-    depths = {"defaultBufferingDepth": options.defaultBufferingDepth, **options.bufferingDepthMap}
-    for name, depth in depths.items():
+    depths = dict.fromkeys(facts.streams, options.defaultBufferingDepth)
+    for name, depth in {**depths, **options.bufferingDepthMap}.items():
         if depth < 1:
-            errors.append(f"Buffering depth of {name} must be at least 1, got {depth}.")
+            errors.append(
+                f"Unable to support a buffering depth of {depth} for tensor {name} (minimum buffering depth is 1)"
+            )
         elif depth > 1 and options.rearrangeStreamsOnHost:
             errors.append(
-                f"Buffering depth {depth} of {name} is not supported together with rearrangement on the host."
+                f"Unable to support a buffering depth >1 for tensor {name} because the stream is set to rearrange on "
+                "the host (and PopART allows streams that are rearranged on the host to overlap in memory, making this "
+                "unsafe)"
             )
     if options.replicatedGraphCount < 1:
         errors.append(f"replicatedGraphCount must be at least 1, got {options.replicatedGraphCount}.")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..enums import VirtualGraphMode
+from ..model.op_names import listed, number_text
 from .options import SessionOptions, local_replicas
 
 
@@ -18,6 +20,8 @@ class PlacedOp:
     ----------
     description : str
         ``Op(<id>, inputs=[...], outputs=[...])``, as errors name it.
+    short : str
+        ``<n> (<id>)``, as errors name it where they list many.
     """
 
     description: str
@@ -25,6 +29,7 @@ class PlacedOp:
     outputs: tuple[str, ...]
     virtual_graph: int | None = None
     stage: int | None = None
+    short: str = ""
 
 
 def check_placement(options: SessionOptions, ops: Sequence[PlacedOp], ipus_per_replica: int) -> list[str]:
@@ -42,13 +47,22 @@ def _check_virtual_graphs(options: SessionOptions, ops: Sequence[PlacedOp]) -> l
     without = [op for op in ops if op.virtual_graph is None]
     if len(without) == len(ops):
         return [
-            "VirtualGraphMode::Manual was chosen, but no op has a virtual graph id: set them with Builder.virtualGraph"
+            (
+                f"SessionOptions flag virtualGraphMode is VirtualGraphMode::{mode.name}, but no Ops have been "
+                "annotated with virtual graph information. This is an inconsistent combination. "
+            )
         ]
     if without:
+        counts = Counter(op.virtual_graph for op in ops if op.virtual_graph is not None)
+        lines = [f"  {graph} : {count}" for graph, count in sorted(counts.items())]
         return [
-            (
-                "Either all Ops must have their virtual graph ids set, or none must. "
-                f"Without one: {', '.join(op.description for op in without[:10])}"
+            "\n".join(
+                [
+                    "Either all Ops must have their virtual graph ids set, or none must. Op count per virtual graph id",
+                    *lines,
+                    "Ops with no virtual graph id :  ",
+                    *(f"  {op.short}" for op in without),
+                ]
             )
         ]
     return []
@@ -71,7 +85,8 @@ def _check_pipelining(options: SessionOptions, ops: Sequence[PlacedOp], ipus: in
         ]
     with_stage = [op for op in ops if op.stage is not None]
     if with_stage and len(with_stage) != len(ops):
-        return ["Only some ops have had their pipeline stage set."]
+        missing = "\n".join(f"  {op.description}" for op in ops if op.stage is None)
+        return [f"Only some ops have had their pipeline stage set. Ops missing the pipeline stage:\n{missing}"]
     return _check_stage_graphs(with_stage) if with_stage else _check_order(ops)
 
 
@@ -81,27 +96,51 @@ def _check_stage_graphs(ops: Sequence[PlacedOp]) -> list[str]:
         members = [op for op in ops if op.stage == stage]
         graphs = sorted({op.virtual_graph for op in members if op.virtual_graph is not None})
         if len(graphs) > 1:
-            shown = ", ".join(op.description for op in members)
-            ids = ", ".join(map(str, graphs))
+            shown = listed(op.description for op in members)
             errors.append(
-                f"Ops [{shown}] have the same pipeline stage {stage}, but different virtual graph ids {{{ids}}}"
+                f"Ops {shown} have the same pipeline stage {stage}, but different virtual graph ids {listed(graphs)}. "
+                "All ops with the same pipeline stage must also have the same virtual graph id"
             )
-    return errors
+    return errors or _check_stage_numbers(ops)
+
+
+def _check_stage_numbers(ops: Sequence[PlacedOp]) -> list[str]:
+    stages = sorted({op.stage for op in ops if op.stage is not None})
+    if stages[0] < 0:
+        return [f"Op has bad pipeline stage {stages[0]}"]
+    missing = next((i for i in range(stages[-1]) if i not in stages), None)
+    if missing is not None:
+        return [
+            f"The set of pipeline stages for all Ops contains {stages[-1] + 1} stages, but stage {missing} is missing"
+        ]
+    return _check_order(ops)
 
 
 def _check_order(ops: Sequence[PlacedOp]) -> list[str]:
-    made = {name: op.virtual_graph for op in ops for name in op.outputs}
+    made = {name: op for op in ops for name in op.outputs}
     for op in ops:
         for name in op.inputs:
             source = made.get(name)
-            if source is not None and op.virtual_graph is not None and op.virtual_graph < source:
-                return [f"Tensor {name} is consumed in an earlier pipeline stage than it is produced"]
+            first, then = None if source is None else _stage(source), _stage(op)
+            if source is not None and first is not None and then is not None and then < first:
+                return [
+                    (
+                        f"Tensor {name} is consumed in an earlier pipeline stage than it is produced\n"
+                        f"Producer {source.description} has pipeline stage {first}\n"
+                        f"Consumer {op.description} has pipeline stage {then}"
+                    )
+                ]
     return []
+
+
+def _stage(op: PlacedOp) -> int | None:
+    """The stage of an op: as annotated, else its virtual graph's number."""
+    return op.virtual_graph if op.stage is None else op.stage
 
 
 def stages_of(ops: Sequence[PlacedOp]) -> list[int]:
     """Pipeline stages of the forward graph: as annotated, else the virtual graph numbers."""
-    found = {op.stage if op.stage is not None else op.virtual_graph for op in ops}
+    found = {_stage(op) for op in ops}
     return sorted(s for s in found if s is not None)
 
 
@@ -109,7 +148,7 @@ def pipeline_depth(ops: Sequence[PlacedOp], training: bool, forward_only_program
     """Number of stages, backward ones included; consecutive stages on one IPU count once."""
     graphs: dict[int, int | None] = {}
     for op in ops:
-        stage = op.stage if op.stage is not None else op.virtual_graph
+        stage = _stage(op)
         if stage is not None:
             graphs.setdefault(stage, op.virtual_graph)
     order = [graphs[s] for s in sorted(graphs)]
@@ -146,6 +185,8 @@ def check_depth(options: SessionOptions, ops: Sequence[PlacedOp], training: bool
 def check_device_placement(options: SessionOptions, ipus: int) -> list[str]:
     """Errors of the device's size, found by `prepareDevice`."""
     replicas = local_replicas(options)
+    if replicas > 1 and ipus > 1 and ipus % replicas:
+        return ["For replicated graphs, the number of IPUs must be divisible by the replication factor."]
     if options.virtualGraphMode is VirtualGraphMode.Off:
         if ipus // replicas > 1 and options.replicatedGraphCount != ipus:
             return [
@@ -171,11 +212,9 @@ def check_split_ratios(options: SessionOptions, ipus_per_replica: int) -> list[s
         return []
     errors = []
     if len(ratios) != ipus_per_replica:
-        errors.append(
-            f"virtualGraphSplitRatios has {len(ratios)} values, but there are {ipus_per_replica} IPUs for one replica"
-        )
+        errors.append("The size of virtualGraphSplitRatios must be equal to num_ipus.")
     if not all(0 < r < 1 for r in ratios):
-        errors.append(f"virtualGraphSplitRatios must lie between 0 and 1, got {ratios}")
+        errors.append("virtualGraphSplitRatios[i] must be in the rage (0, 1).")
     if not math.isclose(sum(ratios), 1, rel_tol=1e-5):
-        errors.append(f"virtualGraphSplitRatios must sum to 1, got {sum(ratios)}")
+        errors.append(f"Sum of virtualGraphSplitRatios[i] must be equal to 1.0, but found {number_text(sum(ratios))}.")
     return errors

@@ -83,7 +83,8 @@ def make_request(
         An argument of a wrong type.
     """
     if deviceInfo is None:
-        raise popart_exception("Must pass a valid deviceInfo to the session constructor.")
+        kind = "InferenceSession" if loss is None else "TrainingSession"
+        raise popart_exception(f"Must pass a valid deviceInfo to {kind}::createFromOnnxModel")
     flow = DataFlow(1, {}) if dataFlow is None else dataFlow
     for value, kind, what in (
         (flow, DataFlow, "dataFlow"),

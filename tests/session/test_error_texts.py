@@ -30,35 +30,6 @@ def test_return_types(case):
     assert caught.value.args[0] == text
 
 
-OPTIMIZERS: dict[str, tuple[Callable[[], Any], str]] = {
-    "sgd rate": (lambda: popart.SGD({"defaultLearningRate": (-0.1, False)}), "Negative learning rate (-0.1) in SGD"),
-    "sgd zero": (lambda: popart.SGD({"defaultLearningRate": (0, True)}), "Constant, zero learning rate in SGD"),
-    "sgd decay": (lambda: popart.SGD({"defaultWeightDecay": (-1, False)}), "Negative weight decay (-1) in SGD"),
-    "sgd velocity": (
-        lambda: popart.SGD({"defaultVelocityScaling": (0, False)}),
-        "Non-positive velocity scaling (0) in SGD",
-    ),
-    "sgd scale": (lambda: popart.SGD({"lossScaling": (0, False)}), "Loss scaling cannot be 0"),
-    "adam rate": (lambda: popart.Adam({"defaultLearningRate": (-1, False)}), "in Adam"),
-    "adam eps": (lambda: popart.Adam({"defaultEps": (0, False)}), "in Adam"),
-    "adaptive alpha": (lambda: popart.Adaptive({"defaultAlpha": (-1, False)}), "in Adaptive"),
-    "unknown": (lambda: popart.SGD({"learningRate": (1, False)}), "learningRate"),
-    "no tuple": (lambda: popart.SGD({"defaultLearningRate": 0.1}), "defaultLearningRate"),
-    "two clips": (
-        lambda: popart.SGD({}, [popart.ClipNormSettings.clipAllWeights(1.0), popart.ClipNormSettings(["w"], 1.0)]),
-        "",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_optimizer_values(case):
-    make, text = case
-    with pytest.raises(popart.popart_exception) as caught:
-        make()
-    assert text in caught.value.args[0]
-
-
 def _session(anchors: tuple[str, ...] = ("loss",), loss: str = "loss", batches: int = 1, **options: Any):
     proto, _ = linear()
     flow = nets.flow(batches, dict.fromkeys(anchors, "All"))
@@ -82,14 +53,6 @@ CONSTRUCTOR: dict[str, tuple[dict[str, Any], str]] = {
         "Implicit pipelining forward-only program is not supported without implicit pipelining.",
     ),
     "loops without host copies": ({"enableExplicitMainLoops": True}, "useHostCopyOps"),
-    "zero copy": ({"aliasZeroCopy": True}, "explicitRecomputation"),
-    "unknown gcl": ({"gclOptions": {"foo": "bar"}}, "foo"),
-    "io tiles": ({"numIOTiles": 31}, "numIOTiles"),
-    "no buffer": ({"defaultBufferingDepth": 0}, "must be at least 1"),
-    "partials": (
-        {"virtualGraphMode": popart.VirtualGraphMode.Manual},
-        "VirtualGraphMode::Manual was chosen, but no op has a virtual graph id",
-    ),
 }  # fmt: skip
 
 

@@ -116,7 +116,7 @@ def test_period(tmp_path):
         ({"binEdgeLocation": 1.5}, (1.0, False), "Out of range value for 'binEdgeLocation'."),
         ({"toTrackTensors": ["nope"],
           "gradientTensorTrackingMethod": popart.GradientTensorTrackingMethod.GradientsOfUserSpecifiedTensors},
-         (1.0, False), "nope"),
+         (1.0, False), "do not exist in the model. Please look at the error log"),
         ({"toTrackTensors": ["y"]}, (1.0, False), "toTrackTensors"),
     ],
 )  # fmt: skip

@@ -69,11 +69,11 @@ def test_new_values_do_not_recompile():
         (lambda: sgd(0.5, True), "Problem with learning rates"),
         (lambda: popart.SGD({"defaultLearningRate": (0.5, False), "defaultWeightDecay": (0.1, True)}), "weight decays"),
         (lambda: popart.SGD({"defaultLearningRate": (0.5, False), "lossScaling": (2, True)}), "loss scaling"),
-        (lambda: popart.SGD({"defaultLearningRate": (0.5, False), "defaultMomentum": (0.1, True)}), "momentums"),
-        (lambda: popart.Adam({}), "same class"),
+        (lambda: popart.SGD({"defaultLearningRate": (0.5, False), "defaultMomentum": (0.1, True)}), "velocity tensor"),
+        (lambda: popart.Adam({}), "optimizer of type SGD with new optimizer of type Adam"),
         (
             lambda: popart.SGD({"defaultLearningRate": (0.5, False)}, [popart.ClipNormSettings.clipAllWeights(1)]),
-            "clip norm",
+            "Clip norm settings do not match",
         ),
     ],
 )

@@ -8,10 +8,10 @@ from typing import Any
 from ...enums import AnchorReturnTypeId
 from ...errors import popart_exception
 from ...execution import Anchor, Structure
+from ...model.op_names import listed
 
 GRADIENT = "Gradient___"
 STASHES = ("Stashed___", "Restored___")
-_LISTED = 50
 
 
 def anchors_of(
@@ -66,13 +66,14 @@ def source_of(name: str, known: Collection[str]) -> str | None:
 
 
 def _unknown(name: str, known: Collection[str], forward: Collection[str]) -> popart_exception:
-    text = f"Anchor tensor `{name}' not in Ir Tensors."
+    text = f"Anchor tensor `{name}' not in Ir Tensors. "
     base = name.removeprefix(GRADIENT)
     if base != name and base in forward:
-        text += (
-            f" The tensor '{base}' exists, but has no gradient: it does not lead to the loss"
-            " through differentiable operators (or the session does not train)."
+        lines = (
+            f"Interestingly, `{base}' IS in tensors.",
+            "Note that not all tensors can have their gradients anchored:",
+            "if an activation tensor does not lead to the loss,",
+            "its gradient is zero and never computed.",
         )
-    listed = sorted(known)
-    more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
-    return popart_exception(f"{text} The tensors are: {', '.join(listed[:_LISTED])}{more}")
+        return popart_exception(text + "".join(f"\n{line}" for line in lines))
+    return popart_exception(f"{text}The tensors are:\n{listed(sorted(known))}")

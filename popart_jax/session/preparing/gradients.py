@@ -5,12 +5,13 @@ Source: the gradients in PopART's operator list.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import jax.numpy as jnp
 import onnx_ir as ir
 
-from ...errors import popart_exception
+from ...errors import noted, popart_exception
 from ...execution import Type
 from ...lowering.interpreter import names
 from ...lowering.resolve import captures, find, label
@@ -85,11 +86,9 @@ def check_loss(graph: ir.Graph, loss: str, types: Mapping[str, Type]) -> None:
     if value.producer() is None:
         raise popart_exception(f"Tensor loss '{loss}' does not have a producer Op")
     shape = types[loss].shape if loss in types else ()
-    if len(shape) > 1 or any(d > 1 for d in shape):
-        raise popart_exception(
-            f"Invalid loss tensor '{loss}'. It must be a scalar tensor, but it has shape {list(shape)}.\n"
-            "  fix: reduce it, for instance with identityloss."
-        )
+    if math.prod(shape) > 1:
+        error = popart_exception(f"Loss tensor, '{loss}', must be a scalar tensor")
+        raise noted(error, f"It has shape {list(shape)}; reduce it, for instance with identityloss.")
 
 
 def copied_variables(graph: ir.Graph, training: bool) -> dict[str, str]:

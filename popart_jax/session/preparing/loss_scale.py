@@ -11,6 +11,7 @@ from ... import ir_view
 from ...enums import GradientTensorTrackingMethod
 from ...errors import popart_exception
 from ...execution.loss_scaling import Tracking
+from ...logs import module_logger
 from ...lowering.interpreter import names
 from ...optimizers import Adam, Optimizer
 from ..option_groups import AutomaticLossScalingSettings
@@ -34,7 +35,12 @@ def check(settings: AutomaticLossScalingSettings, graph: ir.Graph, optimizer: Op
         known = names(graph)
         unknown = [t for t in settings.toTrackTensors or () if t not in known]
         if unknown:
-            raise popart_exception(f"{PREFIX}toTrackTensors names {unknown}, which are no tensors of the model.")
+            for name in unknown:
+                module_logger("transform").error("toTrackTensors: there is no tensor '%s' in the model", name)
+            raise popart_exception(
+                "[PreAutomaticLossScale] Some of the tensors in the 'automaticLossScalingSettings.toTrackTensors' list "
+                "do not exist in the model. Please look at the error log."
+            )
 
 
 def tracking(settings: AutomaticLossScalingSettings, tracked: Sequence[str]) -> Tracking:

@@ -27,7 +27,7 @@ from ...ops.options import OperatorOptions
 from ..call_checks import check_calls
 from ..facts import option_facts
 from ..matmul_checks import check_serialised_matmuls
-from ..option_checks import IPU_LIKE, OptionFacts, announce, check_options, raise_all
+from ..option_checks import IPU_LIKE, OptionFacts, announce, check_distribution, check_options, raise_all
 from ..patterns_api import check_mandatory, guarded
 from ..requests import Request
 from . import gradients, loss_scale, source
@@ -109,6 +109,7 @@ def prepare(request: Request) -> Prepared:
     check_supported(model.graph, model.opset_imports)
     check_attribute_types(model.graph)
     facts = option_facts(model, request)
+    raise_all(check_distribution(options))
     structure = _structure(request)
     weights, constants = _variables(model, request, structure, picked.frozen if picked is not None else None)
     base = _base_program(model, request, structure, weights)

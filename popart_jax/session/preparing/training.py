@@ -74,6 +74,8 @@ def with_training(session: Described, types: Mapping[str, Type], known: Mapping[
     gradients.check_loss(graph, loss, types)
     differentiated = gradients.with_gradient(graph, loss, types, base.structure.replicas)
     trained = [n for n in session.variables if n in differentiated and n not in base.copies]
+    for name in trained:
+        optimizer.check_state_types(name)
     clips = clip_groups(optimizer, trained)
     track = None
     if options.automaticLossScalingSettings.enabled:
