@@ -97,6 +97,16 @@ def test_layer_widths(example: Any, out: Path) -> None:
     assert found["accuracy"] > 0.9
 
 
+def test_bert_search(example: Any, out: Path) -> None:
+    """The planner itself judges: each program that is found is priced once more, as are its neighbours."""
+    found = example.main(out)
+    assert found["cuts"] < 0.9 * found["even"]
+    assert found["found"] < 0.99 * found["cuts"]
+    assert example.priced(2, 5, 8).total_cycles == found["cuts"]
+    assert example.priced(3, 5, 8).total_cycles >= found["cuts"]
+    assert "Compared with BERT" in (out / "found.html").read_text()
+
+
 def test_fit_target(example: Any) -> None:
     fitted = example.main().fitted
     assert fitted["conv.compute"] == pytest.approx(1.2, rel=0.1)

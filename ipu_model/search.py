@@ -1,0 +1,274 @@
+"""Sizes that a program should have: steps down the slope between planned programs, each judged by planning it.
+
+Planners round, so a figure is stairs in every size and has no useful derivative at a point. Between two programs that
+were planned exactly, the straight line has one; this is the relaxation of `ipu_model.planner.surface`, for whole
+programs. A step goes along the slopes of all sizes at once, is planned, and is kept only when it is better. Where no
+such step helps, the strides are halved, down to single steps of the grid: the answer has no better neighbour on it.
+"""
+
+# pyright: strict
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from ipu_model.options import ModelOptions
+from ipu_model.profile import profile_jaxpr
+from ipu_model.report.report import Report
+from ipu_model.target import Target
+
+Sizes = dict[str, Any]
+Figure = Callable[[Report], float]
+Bounds = Mapping[str, Sequence[Any] | tuple[int, int]]
+
+FIGURES: dict[str, Figure] = {
+    "cycles": lambda r: r.total_cycles,
+    "seconds": lambda r: r.schedule.seconds,
+    "seconds_per_sample": lambda r: 1 / r.schedule.samples_per_second if r.schedule.samples_per_second else math.inf,
+    "fullest_tile": lambda r: r.memory.max_tile,
+    "total_memory": lambda r: r.memory.total,
+}
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A program that was planned.
+
+    Attributes
+    ----------
+    sizes : dict
+    objective : float
+        Infinite where there is no such program.
+    excess : float
+        How far the worst limit is exceeded, as a share of it; 0 where all hold.
+    why : str
+        What the function said when there is no such program.
+    """
+
+    sizes: Sizes
+    objective: float
+    excess: float
+    why: str = ""
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Smaller is better: first the limits, then the objective."""
+        return self.excess, self.objective
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best program of a search; `tried` holds every one that was planned, in order."""
+
+    sizes: Sizes
+    objective: float
+    report: Report
+    tried: tuple[Tried, ...] = field(repr=False)
+
+    def __str__(self) -> str:
+        first, sizes = self.tried[0], ", ".join(f"{k}={v}" for k, v in self.sizes.items())
+        start = ", ".join(f"{k}={v}" for k, v in first.sizes.items())
+        return f"{sizes}: {self.objective:,.6g}\n  from {start}: {first.objective:,.6g}\n  {len(self.tried)} planned"
+
+
+def search(
+    fn_of_sizes: Callable[..., Any],
+    bounds: Bounds,
+    target: str | Target = "mk2",
+    objective: str | Figure = "cycles",
+    limits: Mapping[str | Figure, float] | None = None,
+    *,
+    start: Mapping[str, Any] | None = None,
+    most: int = 100,
+) -> Found:
+    """Sizes within `bounds` at which a program is best under `limits`.
+
+    Parameters
+    ----------
+    fn_of_sizes : callable
+        Called with the sizes as keywords. It returns a report, or a function and its example arguments as
+        ``(fn, *args)``, which are profiled for `target`. A `ValueError` says that there is no such program.
+    bounds : dict
+        For each size its values in order, or a pair ``(lowest, highest)`` of whole numbers. Batch sizes, widths,
+        splits, positions of pipeline cuts and proportions of memory are all sizes.
+    target : str or Target
+    objective : str or callable
+        What should be small: one of ``"cycles"``, ``"seconds"``, ``"seconds_per_sample"``, ``"fullest_tile"``,
+        ``"total_memory"``, or a function of the report.
+    limits : dict, optional
+        The most that figures may be, by name or function. Without one of ``"fullest_tile"``, that is what a tile holds.
+    start : dict, optional
+        Where to begin; the middle of each range by default.
+    most : int
+        Programs to plan at most.
+
+    Raises
+    ------
+    ValueError
+        An unknown figure, an empty range, a start outside the bounds, or no program within the limits was found; the
+        message says how near the best one came.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, ipu_model
+    >>> def program(width):
+    ...     return jnp.matmul, jnp.ones((16, width)), jnp.ones((width, width))
+    >>> found = ipu_model.search(program, {"width": (64, 4096)}, objective=lambda r: -r.cycles.flops,
+    ...                          limits={"cycles": 20_000})
+    >>> found.report.total_cycles <= 20_000
+    True
+    """
+    grid = {name: _values(name, given) for name, given in bounds.items()}
+    here = {name: len(values) // 2 for name, values in grid.items()} | _positions(start or {}, grid)
+    planner = _Planner(fn_of_sizes, grid, target, _figure(objective), _limits(limits or {}), most)
+    strides = {name: max(1, len(values) // 4) for name, values in grid.items()}
+    while planner.left:
+        better = _step(planner, here, strides)
+        if better is not None:
+            here = better
+        elif all(s == 1 for s in strides.values()):
+            break
+        else:
+            strides = {name: max(1, s // 2) for name, s in strides.items()}
+    return planner.best()
+
+
+def _values(name: str, given: Sequence[Any] | tuple[int, int]) -> Sequence[Any]:
+    pair = isinstance(given, tuple) and len(given) == 2 and all(isinstance(x, int) for x in given)
+    values = range(given[0], given[1] + 1) if pair else given
+    if not values:
+        raise ValueError(f"size {name!r} has no values: {given}")
+    return values
+
+
+def _positions(start: Mapping[str, Any], grid: Mapping[str, Sequence[Any]]) -> dict[str, int]:
+    outside = {n: v for n, v in start.items() if n not in grid or v not in grid[n]}
+    if outside:
+        raise ValueError(f"the start {outside} is outside the bounds of {sorted(grid)}")
+    return {name: grid[name].index(value) for name, value in start.items()}
+
+
+def _figure(named: str | Figure) -> Figure:
+    if not isinstance(named, str):
+        return named
+    if named not in FIGURES:
+        raise ValueError(f"no figure {named!r}; figures are {sorted(FIGURES)}, or a function of the report")
+    return FIGURES[named]
+
+
+def _limits(given: Mapping[str | Figure, float]) -> list[tuple[Figure, Figure]]:
+    """Each figure, and the most that it may be on a report."""
+    found = [(_figure(name), _always(most)) for name, most in given.items()]
+    if "fullest_tile" not in given:
+        found.append((FIGURES["fullest_tile"], lambda r: r.memory.bytes_per_tile))
+    return found
+
+
+def _always(most: float) -> Figure:
+    return lambda _: most
+
+
+@dataclass
+class _Planner:
+    """Plans programs at positions of the grid, each once."""
+
+    fn: Callable[..., Any]
+    grid: Mapping[str, Sequence[Any]]
+    target: str | Target
+    objective: Figure
+    limits: Sequence[tuple[Figure, Figure]]
+    most: int
+    tried: dict[tuple[int, ...], Tried] = field(default_factory=dict[tuple[int, ...], Tried])
+    top: tuple[Tried, Report] | None = None
+
+    @property
+    def left(self) -> bool:
+        return len(self.tried) < self.most
+
+    def __call__(self, at: Mapping[str, int]) -> Tried:
+        key = tuple(at.values())
+        if key not in self.tried:
+            self.tried[key] = self._plan({name: self.grid[name][k] for name, k in at.items()})
+        return self.tried[key]
+
+    def _plan(self, sizes: Sizes) -> Tried:
+        try:
+            given = self.fn(**sizes)
+            report = given if isinstance(given, Report) else self._profile(*given)
+        except ValueError as err:
+            return Tried(sizes, math.inf, math.inf, str(err))
+        over = [self._over(float(figure(report)), float(most(report))) for figure, most in self.limits]
+        found = Tried(sizes, float(self.objective(report)), max(0.0, *over))
+        if self.top is None or found.rank < self.top[0].rank:
+            self.top = found, report
+        return found
+
+    def _profile(self, fn: Callable[..., Any], *args: Any) -> Report:
+        """Without the advice for programs that do not fit, which plans several more."""
+        options = ModelOptions(name=getattr(fn, "__name__", "program"))
+        traced = jax.make_jaxpr(fn)(*args)  # pyright: ignore[reportUnknownMemberType]
+        return profile_jaxpr(traced, target=self.target, options=options, levers=False)
+
+    def _over(self, value: float, most: float) -> float:
+        return (value - most) / max(abs(most), 1e-12)
+
+    def best(self) -> Found:
+        tried = tuple(self.tried.values())
+        if self.top is None:
+            raise ValueError(f"no program at any of {len(tried)} sizes; at {tried[0].sizes}: {tried[0].why}")
+        best, report = self.top
+        if best.excess > 0:
+            raise ValueError(
+                f"no program within the limits among {len(tried)}; nearest is {best.sizes}, {best.excess:.1%} over"
+            )
+        return Found(best.sizes, best.objective, report, tried)
+
+
+@dataclass(frozen=True)
+class _Neighbour:
+    """A planned place one stride away in one size; `way` is -1 or 1."""
+
+    at: dict[str, int]
+    name: str
+    way: int
+    planned: Tried
+
+
+def _step(plan: _Planner, here: dict[str, int], strides: Mapping[str, int]) -> dict[str, int] | None:
+    """A better place: along the slopes of all sizes, else along the best of them alone; None where none is better."""
+    now, around = plan(here), list(_around(plan, here, strides))
+    gains = _gains(now, around)
+    places = [n.at for n in sorted(around, key=lambda n: n.planned.rank)]
+    if len(gains) > 1 and plan.left:
+        steepest = max(abs(g) for g in gains.values())
+        moves = {name: round(strides[name] * gain / steepest) for name, gain in gains.items()}
+        places.insert(0, _clamped(plan, {name: k + moves.get(name, 0) for name, k in here.items()}))
+    return next((at for at in places if plan(at).rank < now.rank), None)
+
+
+def _around(plan: _Planner, here: Mapping[str, int], strides: Mapping[str, int]) -> Iterator[_Neighbour]:
+    """Neighbours on both sides of every size, as far as there are programs left to plan."""
+    for name in here:
+        for way in (-1, 1):
+            at = _clamped(plan, {**here, name: here[name] + way * strides[name]})
+            if at != here and plan.left:
+                yield _Neighbour(at, name, way, plan(at))
+
+
+def _clamped(plan: _Planner, at: Mapping[str, int]) -> dict[str, int]:
+    return {n: min(max(k, 0), len(plan.grid[n]) - 1) for n, k in at.items()}
+
+
+def _gains(now: Tried, around: Sequence[_Neighbour]) -> dict[str, float]:
+    """By size, what a stride gains in the figure in question, with the sign of the way: the limits until all hold."""
+    gains: dict[str, float] = {}
+    for n in around:
+        there = n.planned
+        gain = now.excess - there.excess if now.excess else now.objective - there.objective
+        if math.isfinite(gain) and gain > abs(gains.get(n.name, 0.0)) and there.excess <= now.excess:
+            gains[n.name] = n.way * gain
+    return gains

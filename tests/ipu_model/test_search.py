@@ -1,0 +1,104 @@
+"""The search over sizes: against planning every size, within limits, and clear where nothing fits."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax.numpy as jnp
+import pytest
+
+import ipu_model
+
+
+def product(batch: int, width: int):
+    return jnp.matmul, jnp.ones((batch, width)), jnp.ones((width, 256))
+
+
+def chip(memory: int) -> ipu_model.Target:
+    return ipu_model.get_target("mk2").replace(tiles=64, tile_memory=memory, interleaved_start=memory // 2)
+
+
+def test_the_best_of_a_small_grid_is_found_with_fewer_plans():
+    widths, batches, small = range(64, 449, 64), range(16, 97, 16), chip(256 * 1024)
+
+    def per_sample(batch: int, width: int) -> float:
+        fn, *args = product(batch, width)
+        return ipu_model.profile(fn, *args, target=small).total_cycles / (batch * width)
+
+    bounds = {"batch": batches, "width": widths}
+    every = {(b, w): per_sample(b, w) for b, w in itertools.product(batches, widths)}
+    found = ipu_model.search(
+        lambda batch, width: ipu_model.profile(*product(batch, width), target=small, samples_per_step=batch * width),
+        bounds,
+        objective="seconds_per_sample",
+    )
+    assert every[found.sizes["batch"], found.sizes["width"]] == min(every.values())
+    assert len(found.tried) < len(every) * 3 / 4
+    assert found.objective == min(t.objective for t in found.tried)
+
+
+def test_the_widest_layer_that_fits_is_the_widest():
+    small = chip(80 * 1024)
+
+    def fits(width: int) -> bool:
+        fn, *args = product(64, width)
+        return ipu_model.profile(fn, *args, target=small).fits
+
+    found = ipu_model.search(
+        lambda width: product(64, width),
+        {"width": range(64, 4097, 64)},
+        target=small,
+        objective=lambda r: -r.cycles.flops,
+    )
+    assert found.report.fits
+    assert not fits(found.sizes["width"] + 64)
+
+
+def test_limits_by_name_and_by_function():
+    bounds = {"width": range(64, 1025, 16)}
+
+    def widest(limits):
+        return ipu_model.search(lambda width: product(16, width), bounds, "mk2", lambda r: -r.cycles.flops, limits)
+
+    few, many = widest({"cycles": 4_000}), widest({"cycles": 8_000})
+    assert few.report.total_cycles <= 4_000 < many.report.total_cycles <= 8_000
+    assert few.sizes["width"] < many.sizes["width"]
+    assert widest({lambda r: r.total_cycles: 4_000}).sizes == few.sizes
+
+
+def test_one_stage_may_be_any_choice():
+    found = ipu_model.search(
+        lambda proportion: ipu_model.profile(*product(256, 512), available_memory=proportion),
+        {"proportion": [0.05, 0.1, 0.2, 0.4, 0.6, 0.9]},
+        start={"proportion": 0.6},
+    )
+    assert found.tried[0].sizes == {"proportion": 0.6}
+    assert found.objective == min(t.objective for t in found.tried)
+    assert "proportion=" in str(found)
+
+
+def test_sizes_without_a_program_are_passed_over():
+    def even(n: int):
+        if n % 2:
+            raise ValueError("only even sizes")
+        return product(n, 64)
+
+    assert ipu_model.search(even, {"n": (1, 9)}, start={"n": 4}).sizes["n"] % 2 == 0
+    with pytest.raises(ValueError, match=r"no program at any of .*only even sizes"):
+        ipu_model.search(even, {"n": [1, 3, 5]})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bounds": {"width": (9, 3)}}, "size 'width' has no values"),
+        ({"objective": "speed"}, "no figure 'speed'; figures are"),
+        ({"limits": {"watts": 3}}, "no figure 'watts'"),
+        ({"start": {"width": 7}}, "outside the bounds"),
+        ({"limits": {"cycles": 1}}, "no program within the limits"),
+    ],
+)
+def test_refusals(change, message):
+    given = {"bounds": {"width": (64, 70)}, **change}
+    with pytest.raises(ValueError, match=message):
+        ipu_model.search(lambda width: product(8, width), **given)
