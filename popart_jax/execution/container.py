@@ -167,9 +167,9 @@ class Sealed:
         )
 
     def note(self, handle: str) -> Any:
-        """What was noted about a program; errors as for `load`."""
+        """What was noted about a program, None if nothing was; errors as for `load`."""
         with zipfile.ZipFile(self.path) as archive:
-            return self._checked(archive)["notes"][handle]
+            return self._checked(archive)["notes"].get(handle)
 
     def _checked(self, archive: zipfile.ZipFile) -> Mapping[str, Any]:
         """The facts of the file, trusted."""

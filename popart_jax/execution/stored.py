@@ -28,7 +28,8 @@ def write(
 ) -> None:
     """Write executables by handle; parameters and errors as for `container.write`."""
     prepared = {h + _PREPARE: e.preparation for h, e in executables.items() if e.preparation is not None}
-    calls = {h: e.call for h, e in executables.items()} | {h: p.call for h, p in prepared.items()}
+    calls = {h: e.call for h, e in executables.items()}
+    calls |= {h: p.code for h, p in prepared.items() if p.code is not None}
     write_container(path, key, calls, variables, {h: p.note for h, p in prepared.items()} | dict(notes or {}))
 
 
@@ -44,8 +45,8 @@ def load(step: Step, file: Sealed, handle: str) -> Executable:
     Exception
         Whatever zip or XLA raise for a damaged file or one of another machine.
     """
-    call, prepare = file.load(handle), file.load(handle + _PREPARE)
+    call, note = file.load(handle), file.note(handle + _PREPARE)
     if call is None:
         raise ValueError(f"{file.path} holds no program {handle!r}")
-    preparation = None if prepare is None else Preparation.noted(prepare, file.note(handle + _PREPARE))
+    preparation = None if note is None else Preparation.noted(file.load(handle + _PREPARE), note)
     return Executable(step, mesh_for(step.replicas), call, preparation)

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._compat.jax import compile_with
 from .hoist import split
+from .host_program import HostProgram
 from .weight_views import Origin, inverse_views, seen_as
 
 _RUNS_ONCE = {"xla_backend_optimization_level": "0"}
@@ -74,11 +75,11 @@ def in_stages(closed: Any, avals: Sequence[Any], weights: range, donated: tuple[
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """The first stage, compiled.
+    """The first stage, ready to run.
 
     Attributes
     ----------
-    call : jax.stages.Compiled
+    call : jax.stages.Compiled or HostProgram
         From the weights to what is computed of them.
     passed : tuple of int or None
         As in `Stages`.
@@ -92,20 +93,30 @@ class Preparation:
 
     @classmethod
     def of(cls, stages: Stages) -> Preparation:
-        """Compiled."""
-        call = compile_with(stages.prepare.lower(), _RUNS_ONCE if jax.default_backend() == "cpu" else {})
+        """By NumPy where the device's memory is the host's and NumPy can, else compiled."""
+        on_cpu = jax.default_backend() == "cpu"
+        call = HostProgram.of(stages.prepare.jaxpr) if on_cpu else None
+        if call is None:
+            call = compile_with(stages.prepare.lower(), _RUNS_ONCE if on_cpu else {})
         return cls(call, stages.passed, inverse_views(stages.prepare.jaxpr))
 
     @classmethod
     def noted(cls, call: Any, note: Mapping[str, Any]) -> Preparation:
-        """Of a program and its `note`, from a file."""
+        """Of a compiled program, None without one, and its `note`, from a file."""
         back = {weight: (result, tuple((k, tuple(v)) for k, v in moves)) for weight, result, moves in note["back"]}
-        return cls(call, tuple(note["passed"]), back)
+        return cls(HostProgram.noted(note["host"]) if call is None else call, tuple(note["passed"]), back)
+
+    @property
+    def code(self) -> Any:
+        """The compiled program; None where NumPy does the work."""
+        return None if isinstance(self.call, HostProgram) else self.call
 
     @property
     def note(self) -> dict[str, Any]:
-        """What there is to know beside `call`, for JSON."""
-        return {"passed": self.passed, "back": [(w, result, moves) for w, (result, moves) in self.back.items()]}
+        """What there is to know beside `code`, for JSON."""
+        host = self.call.note if isinstance(self.call, HostProgram) else None
+        back = [(w, result, moves) for w, (result, moves) in self.back.items()]
+        return {"passed": self.passed, "back": back, "host": host}
 
     def take(self, weights: Sequence[Any]) -> tuple[Any, ...]:
         """The arguments that take the place of the weights."""

@@ -107,11 +107,11 @@ def stored_types(path: Path | None) -> dict[str, Type] | None:
     if path is None or not path.is_file():
         return None
     try:
-        found: Mapping[str, Any] = Sealed(path, path.stem).note(TYPES)
+        found: Mapping[str, Any] = Sealed(path, path.stem).note(TYPES) or {}
     except Exception as err:  # a damaged file, or one that another user sealed
         module_logger("session").warning("Failed to read %s: %s", path, err)
         return None
-    return {name: Type(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in found.items()}
+    return {name: Type(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in found.items()} or None
 
 
 def types_note(types: Mapping[str, Type]) -> dict[str, Any]:
