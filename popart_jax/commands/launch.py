@@ -33,12 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--cluster", metavar="KIND", help="kind of the cluster by JAX's name (slurm, ompi, k8s, ...; default: guessed)")
     add("--resume", action="store_true", help="programs that keep checkpoints go on from the last complete one")
     add("--restarts", type=int, default=0, metavar="N", help="after a failure, start again with --resume, N times")
-    add("program", nargs=argparse.REMAINDER, metavar="SCRIPT.py [ARGS ...]", help="the program, or -m MODULE")
+    add("-m", dest="module", nargs=argparse.REMAINDER, default=[], metavar="MODULE", help="module and arguments")
+    add("program", nargs=argparse.REMAINDER, metavar="SCRIPT.py [ARGS ...]", help="the program, or -m MODULE ...")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run a program in several processes, on this machine, on hosts, or where a cluster started this command."""
-    program = check_program(options.program)
+    program = check_program(["-m", *options.module] if options.module else options.program)
     if options.devices < 1 or options.timeout < 1 or options.restarts < 0:
         raise popart_exception("--devices and --timeout are at least 1, --restarts at least 0.")
     job = Job(None, replicas=options.replicas, devices=options.devices, timeout=options.timeout)

@@ -132,6 +132,9 @@ class Executable:
         array = np.asarray(array, variable.type.dtype, order="C")
         return put(array, self.mesh, variable.axis, donated=name in self.step.state)
 
-    def put_fed(self, name: str, host: np.ndarray) -> jax.Array:
-        """A fed array of this process's replicas, put on the devices before the run."""
-        return put(host, self.mesh, self.step.fed[name].axis, donated=False)
+    def put_fed(self, name: str, host: np.ndarray | jax.Array) -> jax.Array:
+        """A fed array of this process's replicas, put on the devices before the run (unless it is there)."""
+        if isinstance(host, jax.Array):
+            return host
+        fed, local = self.step.fed[name], self.step.replicas // jax.process_count()
+        return put(host.reshape(fed.whole(local)), self.mesh, fed.axis, donated=False)

@@ -12,11 +12,11 @@ from .program import Variable
 
 def to_device_layout(variable: Variable, host: np.ndarray) -> np.ndarray:
     """A variable, given with one value per group, as a resident array: one value per replica, or just one."""
-    return _turned(variable, _one_per_replica(variable, host))
+    return to_device_order(variable, _one_per_replica(variable, host))
 
 
-def _turned(variable: Variable, array: np.ndarray) -> np.ndarray:
-    """With the dimensions of each value in the order of the device."""
+def to_device_order(variable: Variable, array: Any) -> Any:
+    """A variable's array, NumPy or traced, with the dimensions of each value in the order of the device."""
     if variable.order is None:
         return array
     lead = array.ndim - len(variable.order)

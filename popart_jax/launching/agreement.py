@@ -8,6 +8,7 @@ import json
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 from jaxlib.version import __version__ as jaxlib_version
@@ -39,21 +40,40 @@ def require_same(what: str, facts: Mapping[str, object], *, seconds: float = _WA
     popart_runtime_error
         In every process: a fact differs, or some processes did not come; the text names facts and processes.
     """
-    if not jax.distributed.is_initialized() or jax.process_count() == 1:
-        return
     mine = {name: str(value) for name, value in facts.items()}
-    key = f"popart_jax/agreement/{next(_numbers)}"
-    texts = job_values(key, json.dumps({"what": what, **mine}), seconds)
+    everyone = from_all(what, {"what": what, **mine}, seconds=seconds)
+    differing = [name for name in ("what", *mine) if len({one.get(name) for one in everyone}) > 1]
+    if differing:
+        raise popart_runtime_error("\n".join(_difference(what, name, everyone) for name in differing))
+
+
+def from_all(what: str, mine: Any, *, seconds: float = _WAIT) -> list[Any]:
+    """What each process of the job says, in their order; all must call it, in the same order.
+
+    Parameters
+    ----------
+    what : str
+        What they tell each other, for the error.
+    mine : JSON
+        What this process says.
+    seconds : float
+        How long to wait for the others.
+
+    Raises
+    ------
+    popart_runtime_error
+        Some processes did not come.
+    """
+    if not jax.distributed.is_initialized() or jax.process_count() == 1:
+        return [mine]
+    texts = job_values(f"popart_jax/agreement/{next(_numbers)}", json.dumps(mine), seconds)
     missing = [i for i, text in enumerate(texts) if text is None]
     if missing:
         raise popart_runtime_error(
             f"Processes {missing} of {len(texts)} did not compare their {what} within {seconds:g} s: they run another "
             "program, or have stopped.\n  fix: every process must make the same sessions in the same order."
         )
-    everyone = [json.loads(text) for text in texts if text is not None]
-    differing = [name for name in ("what", *mine) if len({one.get(name) for one in everyone}) > 1]
-    if differing:
-        raise popart_runtime_error("\n".join(_difference(what, name, everyone) for name in differing))
+    return [json.loads(text) for text in texts if text is not None]
 
 
 def _difference(what: str, name: str, everyone: Sequence[Mapping[str, str]]) -> str:

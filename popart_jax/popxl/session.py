@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from .._collector import without_collector
+from ..execution.held import Held
 from ..execution.placement import to_host
 from ..logs import module_logger
 from . import _io_checks as io
@@ -261,6 +262,18 @@ class Session:
             else:
                 t._host = array
             self._replica_values.pop(t.id, None)
+
+    def _held(self) -> Held:
+        """Resident arrays, for checkpoints."""
+        self._need_device()
+        state = self._state
+        assert state.arrays is not None
+        return Held(dict(state.arrays), self._programs.resident, self._put_back)
+
+    def _put_back(self, arrays: Mapping[str, Any], _: Mapping[str, Any]) -> None:
+        assert self._state.arrays is not None
+        self._state.arrays.update(arrays)
+        self._mark(False)
 
     # --- running --------------------------------------------------------------------------------------------------
 

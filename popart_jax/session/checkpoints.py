@@ -1,32 +1,45 @@
-"""Checkpoints of a session: weights, optimizer state, random seed and the number of steps; complete or absent.
+"""Checkpoints by Orbax: weights, optimizer state, seed, step and data position; complete or absent.
 
-One file per step. It is written under another name, made durable, and then takes its own, so that a process or machine
-that is lost meanwhile leaves the checkpoints before it as they were.
+Each process writes its own part of what is split over devices. A step's folder is written under another name and takes
+its own when everything is there: processes that are lost meanwhile leave the checkpoints before it as they were.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
-import re
-import zipfile
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jax
-import numpy as np
 
-from ..errors import popart_exception
-from ..launching.agreement import require_same
+from ..errors import popart_exception, popart_runtime_error
+from ..execution.held import Held
+from ..launching.agreement import from_all, require_same
 from ..launching.job import RESUME
-from .core import SessionCore
 
-_NAME = re.compile(r"step-(\d{10})\.npz")
-_SEED, _STEP = "random seed", "step"
+_ARRAYS, _FACTS = "arrays", "facts"
+_UNFINISHED = "*.orbax-checkpoint-tmp*"
+
+
+class Positioned(Protocol):
+    """Input data that know where they are (`streaming.Stream`)."""
+
+    def position(self) -> Any:
+        """The place of the next step's data, as JSON."""
+        ...
+
+    def seek(self, position: Any) -> None:
+        """Go on from a place."""
+        ...
 
 
 class Checkpoints:
     """A folder of checkpoints, the same for all processes of a job.
+
+    Needs the extra ``checkpoints`` (Orbax).
 
     Parameters
     ----------
@@ -36,6 +49,13 @@ class Checkpoints:
         How many of the newest stay.
     resume : bool, optional
         Whether `restore` goes on from the newest; the default is what ``launch --resume`` said.
+
+    Raises
+    ------
+    popart_exception
+        `keep` is less than 1.
+    ImportError
+        Orbax is not installed.
 
     Examples
     --------
@@ -48,92 +68,144 @@ class Checkpoints:
     def __init__(self, folder: str | Path, *, keep: int = 2, resume: bool | None = None) -> None:
         if keep < 1:
             raise popart_exception(f"keep is {keep}: expected at least 1.")
-        self.folder, self.keep = Path(folder), keep
+        self.folder, self.keep = Path(folder).absolute(), keep
         self.resume = os.environ.get(RESUME) == "1" if resume is None else resume
+        self._orbax = _orbax()
 
     def steps(self) -> list[int]:
         """Steps of the complete checkpoints, in order."""
         if not self.folder.is_dir():
             return []
-        return sorted(int(m[1]) for p in self.folder.iterdir() if (m := _NAME.fullmatch(p.name)))
+        return sorted(int(p.name) for p in self.folder.iterdir() if p.name.isdecimal())
 
-    def save(self, session: SessionCore, step: int) -> None:
-        """Keep the session as it is after `step` steps. All processes call it; the first one writes.
+    def save(self, session: Any, step: int, data: Positioned | None = None) -> None:
+        """Keep a session as it is after `step` steps. All processes call it.
+
+        Parameters
+        ----------
+        session : TrainingSession or popxl.Session
+            What to keep.
+        step : int
+            How many steps it has run; the name of the checkpoint.
+        data : Stream, optional
+            Input data whose position is kept too.
 
         Raises
         ------
         OSError
-            The file can't be written, as when the disk is full; those before it stay.
+            It can't be written, as when the disk is full; those before it stay.
         """
-        arrays = dict(session._weights.sync(session._place.ready("a checkpoint")))
-        seed = session.getRandomSeed() if session._draws_numbers() else None
-        if jax.process_index():
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        _write(self._path(step), arrays, {_STEP: step, _SEED: seed})
-        for old in self.steps()[: -self.keep]:
-            self._path(old).unlink(missing_ok=True)
+        held: Held = session._held()
+        arrays = held.plain()
+        positions = from_all("data positions", None if data is None else data.position())
+        names = sorted(arrays)
+        facts = {
+            "step": step,
+            "names": {n: [str(arrays[n].dtype), list(arrays[n].shape)] for n in names},
+            "session": dict(held.facts),
+            "model": dict(held.model),
+            "positions": positions,
+        }
+        args = self._orbax.args
+        parts = {_FACTS: args.JsonSave(facts)}
+        if names:
+            parts[_ARRAYS] = args.StandardSave({str(i): arrays[n] for i, n in enumerate(names)})
+        path = self.folder / str(step)
+        try:
+            self._checkpointer().save(path, args=args.Composite(**parts), force=True)
+        except (ValueError, RuntimeError, OSError) as err:
+            self._clean()
+            raise OSError(f"The checkpoint of step {step} can't be written to '{self.folder}': {err}") from err
+        if jax.process_index() == 0:
+            for old in self.steps()[: -self.keep]:
+                shutil.rmtree(self.folder / str(old), ignore_errors=True)
 
-    def restore(self, session: SessionCore) -> int:
-        """Set the session to the newest checkpoint if it is to be resumed, and give its number of steps, else 0.
+    def restore(self, session: Any, data: Positioned | None = None) -> int:
+        """Set a session to the newest checkpoint if it is to be resumed, and give its number of steps, else 0.
 
-        Call it after `prepareDevice`, by all processes. The weights of the checkpoint are sent to the device.
+        Call it by all processes, after `prepareDevice` (PopXL: inside the session's context). Input data go on where
+        they were.
 
         Raises
         ------
         popart_exception
-            There are checkpoints but the run is not to be resumed; or the newest can't be read.
+            There are checkpoints but the run is not to be resumed; the newest can't be read, or is of another model.
         popart_runtime_error
-            It is of another model, or the processes see different checkpoints.
+            The processes see different checkpoints.
         """
+        if jax.process_index() == 0:
+            self._clean()
         found = self.steps()
         require_same("checkpoints", {"newest step": found[-1] if found else 0, "will to resume": self.resume})
         if not found:
             return 0
-        path = self._path(found[-1])
+        path = self.folder / str(found[-1])
         if not self.resume:
             raise popart_exception(
                 f"'{self.folder}' has checkpoints up to step {found[-1]}.\n"
                 "  fix: go on from them (launch --resume, or resume=True), or name another folder."
             )
-        arrays, facts = _read(path)
-        missing = sorted(session._weights.sync(session._place.ready("a checkpoint")).keys() - arrays.keys())
-        if missing:
-            raise popart_exception(f"'{path}' is of another session: it lacks {missing[:10]}.")
-        session._weights.replace(arrays, ignore_unknown=False, where=f"checkpoint '{path}'")
-        session.weightsFromHost()
-        if facts[_SEED] is not None:
-            session.setRandomSeed(facts[_SEED])
-        return int(facts[_STEP])
+        held: Held = session._held()
+        arrays = held.plain()
+        facts = self._read(path, _FACTS, self._orbax.args.JsonRestore())
+        _require_same_model(path, facts, held.model, arrays)
+        wanted = {
+            str(i): jax.ShapeDtypeStruct(arrays[n].shape, arrays[n].dtype, sharding=arrays[n].sharding)
+            for i, n in enumerate(sorted(arrays))
+        }
+        values = self._read(path, _ARRAYS, self._orbax.args.StandardRestore(wanted)) if wanted else {}
+        held.put_back({n: values[str(i)] for i, n in enumerate(sorted(arrays))}, facts["session"])
+        if data is not None:
+            data.seek(_position(facts["positions"]))
+        return int(facts["step"])
 
-    def _path(self, step: int) -> Path:
-        return self.folder / f"step-{step:010d}.npz"
+    def _checkpointer(self) -> Any:
+        return self._orbax.Checkpointer(self._orbax.CompositeCheckpointHandler())
+
+    def _read(self, path: Path, part: str, how: Any) -> Any:
+        try:
+            return self._checkpointer().restore(path, args=self._orbax.args.Composite(**{part: how}))[part]
+        except Exception as err:  # of Orbax, TensorStore, JSON: each has its own for a damaged file
+            raise popart_exception(f"The checkpoint '{path}' can't be read: {err}") from err
+
+    def _clean(self) -> None:
+        """Remove what earlier processes did not finish."""
+        for rest in self.folder.glob(_UNFINISHED):
+            shutil.rmtree(rest, ignore_errors=True)
 
 
-def _write(path: Path, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
-    """Arrays as bytes with their types beside them, so that types NumPy's files lack come back."""
-    kinds = {name: (x.dtype.name, x.shape) for name, x in arrays.items()}
-    header = np.frombuffer(json.dumps({"facts": facts, "kinds": kinds}).encode(), np.uint8)
-    data = [np.frombuffer(x.tobytes(), np.uint8) for x in arrays.values()]
-    part = path.with_suffix(".part")
-    with open(part, "wb") as file:
-        np.savez(file, header, *data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    os.fsync(folder)  # the new name is durable, too
-    os.close(folder)
+def _require_same_model(
+    path: Path, facts: Mapping[str, Any], model: Mapping[str, str], arrays: Mapping[str, jax.Array]
+) -> None:
+    stored: Mapping[str, list[Any]] = facts["names"]
+    here = {n: [str(x.dtype), list(x.shape)] for n, x in arrays.items()}
+    wrong = [f"the checkpoint lacks '{n}'" for n in here if n not in stored]
+    wrong += [f"'{n}' is in the checkpoint alone" for n in stored if n not in here]
+    wrong += [
+        f"'{n}' is {_shown(stored[n])} there and {_shown(here[n])} here"
+        for n in here
+        if n in stored and stored[n] != here[n]
+    ]
+    wrong += [
+        f"its {k} is {v!r}, this session's {model.get(k)!r}" for k, v in facts["model"].items() if model.get(k) != v
+    ]
+    if wrong:
+        raise popart_runtime_error(f"'{path}' is of another model: " + "; ".join(wrong[:10]))
 
 
-def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    try:
-        with np.load(path, allow_pickle=False) as found:
-            header = json.loads(found["arr_0"].tobytes())
-            arrays = {
-                name: found[f"arr_{i}"].view(jax.numpy.dtype(kind)).reshape(shape)
-                for i, (name, (kind, shape)) in enumerate(header["kinds"].items(), 1)
-            }
-    except (ValueError, KeyError, zipfile.BadZipFile) as err:
-        raise popart_exception(f"The checkpoint '{path}' can't be read: {err}.") from err
-    return arrays, header["facts"]
+def _shown(kind: list[Any]) -> str:
+    return f"{kind[0]}{kind[1]}"
+
+
+def _position(positions: list[Any]) -> Any:
+    """Where this process goes on; with another number of processes, where the first one was."""
+    index = jax.process_index() if len(positions) == jax.process_count() else 0
+    return positions[index]
+
+
+def _orbax() -> Any:
+    with contextlib.suppress(ImportError):
+        import orbax.checkpoint
+
+        return orbax.checkpoint
+    raise ImportError("Checkpoints need Orbax.\n  fix: pip install popart-jax[checkpoints]")

@@ -16,11 +16,13 @@ from .._calls import checked
 from .._collector import without_collector
 from ..enums import IrSerializationFormat, SyntheticDataMode
 from ..errors import logs_errors_of_methods, popart_exception, popart_runtime_error
+from ..execution.held import Held
 from ..model.dtypes import BY_NUMPY
 from ..model.load import load_proto
 from ..model.tensor_info import _TensorInfoCore
 from . import developer_output, memory_check, option_checks, seeds
 from .anchor_arrays import init_anchor_arrays
+from .checkpointing import held
 from .compiling import compile_into
 from .dataflow import DataFlow
 from .device_engine import DeviceEngine
@@ -280,6 +282,10 @@ class SessionCore:
             The target exists, the source does not, or no initializer is stored there.
         """
         self._files.move_external_data(fromLocation, toLocation)
+
+    def _held(self) -> Held:
+        """What runs have made of this session, for checkpoints."""
+        return held(self._prepared, self._place.ready("a checkpoint"), self._weights)
 
     # -- random state
 

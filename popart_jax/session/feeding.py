@@ -14,7 +14,7 @@ from ..execution import Type
 from ..logs import module_logger
 from ..model.dtypes import BY_NUMPY
 from .preparing import Prepared
-from .stepio import PyStepIO
+from .stepio import StepArrays
 
 _converted: set[str] = set()
 
@@ -50,13 +50,13 @@ class AnchorFact:
 
 
 class FeedPlan:
-    """What a run does with the arrays of one `PyStepIO`; made once, since the arrays of an object stay the same.
+    """What a run does with the arrays of one step I/O; made once, since the arrays of an object stay the same.
 
     `direct` holds inputs and places for anchors where every array has exactly the step's size and type: then nothing
     needs to be computed on the way.
     """
 
-    def __init__(self, stepio: PyStepIO, streams: list[StreamFact], anchors: list[AnchorFact]) -> None:
+    def __init__(self, stepio: StepArrays, streams: list[StreamFact], anchors: list[AnchorFact]) -> None:
         self.sources = {s.name: _source(stepio, s) for s in streams}
         self.sinks = [(a.name, _sink(stepio, a)) for a in anchors]
         self.direct = _direct(stepio, streams, anchors)
@@ -74,7 +74,7 @@ class FeedPlan:
 Direct = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
 
 
-def _direct(stepio: PyStepIO, streams: list[StreamFact], anchors: list[AnchorFact]) -> Direct | None:
+def _direct(stepio: StepArrays, streams: list[StreamFact], anchors: list[AnchorFact]) -> Direct | None:
     """Views in the step's own shapes, None unless all arrays fit exactly (and there is an anchor to wait for)."""
     inputs = {s.name: stepio.inputs[s.name] for s in streams}
     outputs = [(a, stepio.outputs[a.name]) for a in anchors]
@@ -86,9 +86,9 @@ def _direct(stepio: PyStepIO, streams: list[StreamFact], anchors: list[AnchorFac
 
 
 def make_plan(
-    stepio: PyStepIO, prepared: Prepared, streams: list[StreamFact], anchors: list[AnchorFact], first: bool
+    stepio: StepArrays, prepared: Prepared, streams: list[StreamFact], anchors: list[AnchorFact], first: bool
 ) -> FeedPlan:
-    """Check a `PyStepIO` against a session and plan its use.
+    """Check the arrays of a step against a session and plan its use.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def check_type(stream: StreamFact, given: np.dtype) -> None:
     )
 
 
-def _check_names(stepio: PyStepIO, prepared: Prepared, streams: list[StreamFact], anchors: list[AnchorFact]) -> None:
+def _check_names(stepio: StepArrays, prepared: Prepared, streams: list[StreamFact], anchors: list[AnchorFact]) -> None:
     used = {s.name for s in streams}
     for name in stepio.inputs:
         if name in used:
@@ -154,7 +154,7 @@ def _check_names(stepio: PyStepIO, prepared: Prepared, streams: list[StreamFact]
             raise popart_runtime_error(f"No tensor {a.name} provided in PyStepIO's outputs")
 
 
-def _check_counts(stepio: PyStepIO, prepared: Prepared, streams: list[StreamFact], anchors: list[AnchorFact]) -> None:
+def _check_counts(stepio: StepArrays, prepared: Prepared, streams: list[StreamFact], anchors: list[AnchorFact]) -> None:
     for s in streams:
         _require_count("input", s.name, s.count, stepio.inputs[s.name].size, prepared)
     for a in anchors:
@@ -162,7 +162,7 @@ def _check_counts(stepio: PyStepIO, prepared: Prepared, streams: list[StreamFact
 
 
 def _check_whole_results(
-    stepio: PyStepIO, prepared: Prepared, streams: list[StreamFact], anchors: list[AnchorFact]
+    stepio: StepArrays, prepared: Prepared, streams: list[StreamFact], anchors: list[AnchorFact]
 ) -> None:
     """Positions wrap where an array ends exactly, so it must hold whole micro-batches, also where counts are free."""
     arrays = [("input", s, stepio.inputs[s.name]) for s in streams]
@@ -191,7 +191,7 @@ def _require_count(what: str, name: str, expected: int, given: int, prepared: Pr
     )
 
 
-def _source(stepio: PyStepIO, stream: StreamFact) -> Callable[[], np.ndarray]:
+def _source(stepio: StepArrays, stream: StreamFact) -> Callable[[], np.ndarray]:
     array = stepio.inputs[stream.name]
     flat = array.reshape(-1)
     convert = array.dtype != stream.device
@@ -218,7 +218,7 @@ def to_device_type(array: np.ndarray, stream: StreamFact) -> np.ndarray:
     return array.astype(stream.device)
 
 
-def _sink(stepio: PyStepIO, anchor: AnchorFact) -> Callable[[np.ndarray], None]:
+def _sink(stepio: StepArrays, anchor: AnchorFact) -> Callable[[np.ndarray], None]:
     array = stepio.outputs[anchor.name]
     key = ("outputs", anchor.name)
     exact = array.dtype == anchor.dtype and array.size == anchor.count

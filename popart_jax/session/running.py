@@ -18,6 +18,7 @@ from .device_engine import DeviceEngine
 from .engine import FORWARD_ONLY, MAIN, Engine
 from .preparing import Prepared
 from .stepio import PyStepIO, PyStepIOCallback
+from .streaming import Stream
 from .weights import HostWeights
 
 _NAMED_RUNS = 1000
@@ -57,8 +58,10 @@ class Runner:
             feeds = callbacks.collect(stepio, loaded.laid_out.program, loaded.streams)
             results = engine.step(handle, feeds)
             callbacks.hand_out(stepio, loaded.anchors, {n: to_host(x) for n, x in results.items()})
+        elif isinstance(stepio, Stream):
+            self._run_stream(engine, handle, stepio)
         else:
-            raise TypeError(f"run takes a PyStepIO or PyStepIOCallback, got {type(stepio).__name__}")
+            raise TypeError(f"run takes a PyStepIO, PyStepIOCallback or Stream, got {type(stepio).__name__}")
         self.has_run = True
         self.names.append(name)
 
@@ -84,17 +87,28 @@ class Runner:
         if stepio.iterators:
             stepio.draw(loaded.streams)
         plan = feeding.make_plan(stepio, self._prepared, loaded.streams, loaded.anchors, not self.has_run)
-        results = engine.step(handle, plan.feeds())
+        self._store(engine, engine.step(handle, plan.feeds()), plan)
+        if self._checks_numbers:
+            return
+        again = handle == MAIN and not stepio.iterators and loaded.executable.mesh is None
+        if again and plan.direct is not None:
+            stepio.plan = (self._place.token, engine.direct(*plan.direct))
+
+    def _run_stream(self, engine: Engine, handle: str, stream: Stream) -> None:
+        loaded = engine.programs[handle]
+        feeds = stream.take(loaded.streams, loaded.executable.put_fed)
+        if stream.plan is None:
+            stream.plan = feeding.make_plan(stream, self._prepared, loaded.streams, loaded.anchors, True)
+        self._store(engine, engine.step(handle, feeds), stream.plan)
+
+    def _store(self, engine: Engine, results: dict[str, Any], plan: feeding.FeedPlan) -> None:
+        """Fill the anchors, after which the inputs may change."""
         plan.store(results, to_host)
         if not results:
             engine.wait()
         if self._checks_numbers:
             shown = {n: to_host(x) for n, x in (*results.items(), *engine.changing.items())}
             numeric_checks.require_finite(shown)
-            return
-        again = handle == MAIN and not stepio.iterators and loaded.executable.mesh is None
-        if again and plan.direct is not None:
-            stepio.plan = (self._place.token, engine.direct(*plan.direct))
 
     def _run_synthetic(self, engine: Engine, handle: str) -> None:
         mode = self._prepared.request.options.syntheticDataMode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,6 +33,15 @@ def contiguous(array: Any, name: str) -> np.ndarray:
             "  fix: pass numpy.ascontiguousarray(array)."
         )
     return array
+
+
+class StepArrays(Protocol):
+    """Step I/O with an array for each input and anchor, as `feeding` takes it."""
+
+    inputs: dict[str, np.ndarray]
+    outputs: dict[str, np.ndarray]
+    asserts: bool
+    positions: dict[tuple[str, str], int]
 
 
 class PyStepIO(IStepIO):

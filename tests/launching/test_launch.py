@@ -25,6 +25,13 @@ def test_launch_tells_each_process_its_part(tmp_path):
     assert lines <= set(out.splitlines())
 
 
+def test_modules_are_programs_too(tmp_path):
+    script(tmp_path, FACTS, "module_to_run.py")
+    code, out, err = finish(start("launch", "-n", 2, "-m", "module_to_run", "--flag", cwd=tmp_path))
+    assert code == 0, err
+    assert "[1] facts True 1 2 2 1 1 1 2 ['--flag']" in out
+
+
 def test_poprun_takes_graphcores_options(tmp_path):
     program = script(tmp_path, FACTS + "import os; print('variable', os.environ['SET_HERE'])")
     options = ["--num-replicas", 4, "--num-instances=2", "--ipus-per-replica", 2, "--vipu-partition", "p"]

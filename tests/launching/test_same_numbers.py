@@ -1,35 +1,34 @@
-"""A PopART program with dropout and Adam on four replicas: the same weights however processes share them."""
+"""Four replicas give the same numbers however processes and devices share them (`benchmarks.processes.agreement`)."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from .job import finish, script, start
-from .test_checkpoints import PROGRAM
+from benchmarks.processes import agreement
+from benchmarks.processes.cases import CASES, OWN
 
-LAYOUTS = {
-    "one process, one device": ("popart_jax", "launch", "-n", 1, "--replicas", 4),
-    "one process, two devices": ("popart_jax", "launch", "-n", 1, "--devices", 2, "--replicas", 4),
-    "one process, four devices": ("popart_jax.launching.poprun", "--num-replicas", 4, "--num-instances", 1),
-    "two processes, two devices each": ("popart_jax.launching.poprun", "--num-replicas", 4, "--num-instances", 2),
-}
+REPLICAS = 4
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory) -> dict[str, list[np.ndarray]]:
-    every = {}
-    for name, (module, *options) in LAYOUTS.items():
-        folder = tmp_path_factory.mktemp("layout")
-        code, _, err = finish(start(*options, script(folder, PROGRAM), folder, "none", module=module))
-        assert code == 0, err
-        every[name] = [np.load(path) for path in sorted(folder.glob("w?.npy"))]
-    return every
+@pytest.fixture(scope="module", params=[(1, 4), (2, 2), (4, 1)], ids=lambda p: f"{p[0]} processes x {p[1]} devices")
+def found(request) -> agreement.Arrays:
+    processes, devices = request.param
+    return agreement.results(processes, devices, REPLICAS)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_same_weights(found, layout):
-    want = found["one process, one device"][0]
-    assert len(found[layout]) == (2 if layout.startswith("two") else 1)
-    for got in found[layout]:
-        np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
+@pytest.mark.parametrize("case", CASES)
+def test_same_numbers(found, case):
+    assert any(name.startswith(f"{case}: {OWN}") for name in found)
+    assert agreement.difference(case, agreement.reference(REPLICAS), found) <= 1e-6
+
+
+def test_differences_are_seen():
+    one = {"a: x": np.asarray([1.0, 2.0])}
+    assert agreement.difference("a", one, {"a: x": np.asarray([1.0, 2.5])}) == pytest.approx(0.25)
+    with pytest.raises(ValueError, match="different arrays"):
+        agreement.difference("a", one, {"a: y": np.asarray([1.0, 2.0])})
+    with pytest.raises(ValueError, match="differs between processes"):
+        agreement.together([one, {"a: x": np.asarray([1.0, 2.5])}])
+    own = agreement.together([{f"a: {OWN}x": np.asarray([1.0])}, {f"a: {OWN}x": np.asarray([2.0])}])
+    np.testing.assert_array_equal(own[f"a: {OWN}x"], [1, 2])
