@@ -1,8 +1,8 @@
-"""A cost model from outside, as an example: the roofline of the machine that runs JAX here.
+"""A cost model that is no IPU: the roofline of the machine that runs JAX here, or of one with published figures.
 
 It is found through the same entry point group as the IPUs (``popart_jax.targets``), takes the same walk, and answers
-with the same report, so that modelled and measured time can stand side by side. A cycle of its report is a nanosecond,
-its one tile is the whole memory of the device.
+with the same report, so that modelled and measured time, or an IPU and a GPU, can stand side by side. A cycle of its
+report is a nanosecond, its one tile is the whole memory of the device.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import functools
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from ipu_model import target as targets
 from ipu_model.costs import Context, OpCost, Rule, Superstep, rules
 from ipu_model.costs.layout import MARKS, VIEWS
+from ipu_model.memory.overflow import explain
 from ipu_model.options import ModelOptions
 from ipu_model.placement import Argument, Placement
 from ipu_model.pricing import price
@@ -44,21 +45,41 @@ SLOW = {
 
 
 @dataclass(frozen=True)
+class Level:
+    """A level of memory: what it holds [bytes], and how fast it is read and written [bytes/s]."""
+
+    holds: int
+    bytes_per_second: float
+
+
+@dataclass(frozen=True)
 class Roofline:
     """Time of an operation: the longer of its arithmetic at peak rate and its memory traffic at full bandwidth.
 
     Attributes
     ----------
-    flops_per_second, bytes_per_second : measured or given rates
-    launch_seconds : what calling the device costs once per program
-    memory_bytes : device memory
+    flops_per_second : float or dict of str to float
+        Of products and convolutions: measured or published; by the type of their operands, or one for all.
+    bytes_per_second : float
+        Of the device's memory.
+    launch_seconds : float
+        What calling the device costs once per program.
+    memory_bytes : int
+        Of the device.
+    vector_flops_per_second : float, optional
+        Of all other arithmetic; that of products by default.
+    levels : tuple of Level
+        Faster memory before the device's own, the smallest first. An operation whose operands and results a level holds
+        moves them at its rate; weights and inputs that come from outside are counted no differently.
     """
 
     name: str
-    flops_per_second: float
+    flops_per_second: float | Mapping[str, float]
     bytes_per_second: float
     launch_seconds: float
     memory_bytes: int
+    vector_flops_per_second: float | None = None
+    levels: tuple[Level, ...] = ()
 
     def profile_jaxpr(
         self, jaxpr: Any, *, placement: Placement, options: ModelOptions, inputs: Sequence[Argument] = (),
@@ -70,7 +91,22 @@ class Roofline:
         program = walk(
             jaxpr, is_leaf=rules().__contains__, placement=placement, options=options, inputs=inputs, outputs=outputs
         )
-        return report_of(price(program, Context(self.chip(), options), placement, self.rule_of))
+        priced = price(program, Context(self.chip(), options), placement, self.rule_of)
+        report = self._told(report_of(priced))
+        if report.memory.max_tile > self.memory_bytes:
+            return dataclasses.replace(report, overflow=explain(report, priced, inputs, None))
+        return report
+
+    def _told(self, report: Report) -> Report:
+        """The report with the time of the launch, and the peak rate of this machine instead of a chip's."""
+        rates = self.flops_per_second
+        peak = max(rates.values()) if isinstance(rates, Mapping) else rates
+        before, seconds = report.schedule, report.schedule.seconds + self.launch_seconds
+        schedule = dataclasses.replace(
+            before, cycles=before.cycles + self.launch_seconds * 1e9, seconds=seconds,
+            samples_per_second=before.samples_per_second * before.seconds / seconds if seconds else 0.0,
+        )  # fmt: skip
+        return dataclasses.replace(report, schedule=schedule, target={**report.target, "peakFlops": peak})
 
     def chip(self) -> targets.Target:
         """The machine as a chip of one tile with a clock of 1 GHz, no sync and no exchange."""
@@ -91,13 +127,48 @@ class Roofline:
         """``max(flops / peak, bytes / bandwidth)``; inside a fusion only the arithmetic is left."""
         work = flops(op)
         moved = sum(t.nbytes for t in (*op.inputs, *op.outputs))
-        arithmetic, traffic = work / self.flops_per_second * 1e9, moved / self.bytes_per_second * 1e9
+        arithmetic, traffic = work / self.peak(op) * 1e9, moved / self.bandwidth(moved) * 1e9
         elementwise = op.primitive in _elementwise()
         step = Superstep(
             op.primitive, max(arithmetic, traffic), tiles=1, vertices=1, vertex=f"xla::{op.primitive}",
             overhead=max(arithmetic, traffic) - arithmetic, settled=True,
         )  # fmt: skip
         return OpCost((step,), flops=work, elementwise=elementwise, layout="keep")
+
+    def peak(self, op: Op) -> float:
+        """FLOP/s of an operation: of its operands' type for products, of the vector units for the rest.
+
+        Raises
+        ------
+        ValueError
+            A product of a type that the machine has no figure for.
+        """
+        if op.primitive not in PRODUCTS:
+            return self.vector_flops_per_second or self._products("float32")
+        return self._products(op.inputs[0].dtype)
+
+    def _products(self, dtype: str) -> float:
+        if not isinstance(self.flops_per_second, Mapping):
+            return self.flops_per_second
+        if dtype not in self.flops_per_second:
+            raise ValueError(
+                f"{self.name}: no peak rate of {dtype} products; known are {sorted(self.flops_per_second)}"
+            )
+        return self.flops_per_second[dtype]
+
+    def bandwidth(self, moved: int) -> float:
+        """Bytes/s of the smallest level of memory that holds so many bytes; the device's memory holds any number."""
+        return next((level.bytes_per_second for level in self.levels if moved <= level.holds), self.bytes_per_second)
+
+
+PRODUCTS = ("dot_general", "conv_general_dilated")
+
+
+def from_figures(data: Mapping[str, Any]) -> Roofline:
+    """A machine from a table of published figures, each with its unit and source; see `ipu_model/targets/a100.json`."""
+    figures = {name: row["value"] for name, row in data["constants"].items()}
+    levels = tuple(Level(int(holds), float(rate)) for holds, rate in figures.pop("levels"))
+    return Roofline(data["name"], levels=levels, **figures)
 
 
 def flops(op: Op) -> float:

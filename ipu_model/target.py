@@ -22,7 +22,7 @@ ENTRY_POINT_GROUP = "popart_jax.targets"
 ALIASES = {"gc2": "mk1", "ipu1": "mk1", "gc200": "mk2", "ipu2": "mk2", "mk2_bow": "bow", "ipu21": "c600"}
 #: Our own entry points, for a source tree that was never installed. They are names, not imports, like everybody's:
 #: a chip of one's own then comes in exactly as ours do, and this module needs none of them.
-BUILTIN = {name: f"ipu_model.targets:{name}" for name in ("mk1", "mk2", "bow", "c600", "roofline")}
+BUILTIN = {name: f"ipu_model.targets:{name}" for name in ("mk1", "mk2", "bow", "c600", "a100", "roofline")}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The IPUs we know, as data files beside this module; each function is an entry point of ``popart_jax.targets``."""
+"""The machines we know, as data files beside this module; each function is an entry point of ``popart_jax.targets``."""
 
 from __future__ import annotations
 
@@ -65,3 +65,10 @@ def roofline() -> Any:
     from ipu_model.roofline import this_machine
 
     return this_machine()
+
+
+def a100() -> Any:
+    """A GPU (NVIDIA A100, 40 GB) as a roofline with its cache, from published figures."""
+    from ipu_model.roofline import from_figures
+
+    return from_figures(_read("a100"))

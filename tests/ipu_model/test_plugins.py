@@ -102,3 +102,48 @@ def test_roofline_takes_the_longer_of_arithmetic_and_traffic():
     assert r.total_cycles == pytest.approx(2 * 64**3)
     jaxpr = jax.make_jaxpr(lambda a: a + a)(jnp.ones((1000,)))
     assert ipu_model.profile_jaxpr(jaxpr, target=machine).total_cycles == pytest.approx(3 * 4000)
+
+
+def test_a_launch_is_paid_once():
+    from ipu_model.roofline import Roofline
+
+    def priced(launch):
+        machine = Roofline("toy", 1e9, 1e9, launch_seconds=launch, memory_bytes=1 << 30)
+        jaxpr = jax.make_jaxpr(chain)(jnp.ones((64, 64)), jnp.ones((64, 64)))
+        options = ipu_model.ModelOptions(samples_per_step=64)
+        return ipu_model.profile_jaxpr(jaxpr, target=machine, options=options).schedule
+
+    without, slow = priced(0.0), priced(1e-3)
+    assert slow.seconds == pytest.approx(without.seconds + 1e-3)
+    assert slow.cycles == pytest.approx(without.cycles + 1e6)
+    assert slow.samples_per_second == pytest.approx(64 / slow.seconds)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n", "seconds"),
+    [
+        ("float16", 8192, 2 * 8192**3 / 312e12),  # bound by arithmetic
+        ("float32", 8192, 2 * 8192**3 / 156e12),
+        ("float16", 64, 3 * 2 * 64**2 / 7.219e12),  # operands in the cache: bound by its bandwidth
+    ],
+)
+def test_a_gpu_by_its_published_figures(dtype, n, seconds):
+    x = jax.ShapeDtypeStruct((n, n), dtype)
+    r = ipu_model.profile(lambda a, b: a @ b, x, x, target="a100")
+    assert r.target["architecture"] == "roofline"
+    assert r.target["peakFlops"] == 624e12
+    assert r.schedule.seconds - 5e-6 == pytest.approx(seconds, rel=1e-3)
+    assert r.fits
+
+
+def test_traffic_that_no_cache_holds_takes_the_memory_of_the_device():
+    x = jax.ShapeDtypeStruct((1 << 26,), jnp.float32)
+    r = ipu_model.profile(lambda a: a + a, x, target="a100")
+    assert r.schedule.seconds == pytest.approx(3 * 4 * (1 << 26) / 1555e9 + 5e-6, rel=1e-3)
+    assert not ipu_model.profile(lambda a: a + a, jax.ShapeDtypeStruct((1 << 34,), jnp.float32), target="a100").fits
+
+
+def test_a_type_without_a_figure_is_refused():
+    x = jax.ShapeDtypeStruct((8, 8), jnp.uint8)
+    with pytest.raises(ValueError, match="a100: no peak rate of uint8 products"):
+        ipu_model.profile(lambda a: a @ a, x, target="a100")
