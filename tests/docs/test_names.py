@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from popart_jax import popxl, popxl_addons
+from popart_jax.popxl._pb_session import PopxlInferenceSession
 
 PAGE = Path(__file__).parents[2] / "docs" / "popxl.md"
 ROWS = [line for line in PAGE.read_text().splitlines() if line.startswith("| ") and not line.startswith("| --")]
@@ -25,7 +26,14 @@ def test_there_are_names() -> None:
     assert len(NAMES) > 60
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n.split(".")[0] in {**KNOWN, **METHODS}])
+def test_the_report_of_a_session_is_there() -> None:
+    assert "`session._pb_session.getReport()`" in PAGE.read_text()
+    assert hasattr(PopxlInferenceSession, "getReport")
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if n.split(".")[0] in {**KNOWN, **METHODS} and "_pb_session" not in n]
+)
 def test_a_name_is_there(name: str) -> None:
     first, *rest = name.split(".")
     here = {**KNOWN, **METHODS}[first]
