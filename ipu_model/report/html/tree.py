@@ -3,12 +3,14 @@
 # pyright: strict
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ipu_model.cost import CYCLE_FIELDS
 from ipu_model.report.model import Document, OperationRow
 from ipu_model.walk.scope import pieces
 
+COUNTED = re.compile(r":\d+/\d+$")
 Scope = tuple[str, int]  # its own name, and the index of the scope that holds it; the first holds all, in -1
 
 
@@ -27,8 +29,13 @@ def tree(report: Document) -> dict[str, Any]:
 
 
 def _path(name: str) -> tuple[str, ...]:
-    """Parts of a name, outermost first; a slash inside brackets or at the start separates nothing."""
+    """Parts of a name, outermost first.
+
+    A slash inside brackets or at the start separates nothing, nor does the one of a counter, ``Relu:0/1``.
+    """
     parts = pieces(name)
+    if len(parts) > 1 and COUNTED.search(name):
+        parts[-2:] = ["/".join(parts[-2:])]
     return ("/" + parts[0], *parts[1:]) if name.startswith("/") and parts else tuple(parts) or (name,)
 
 

@@ -15,7 +15,7 @@ import pytest
 import ipu_model
 from ipu_model.report.compare import compare
 from ipu_model.report.html import charts, render
-from ipu_model.report.html.tree import tree
+from ipu_model.report.html.tree import _path, tree
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -121,6 +121,23 @@ def test_scopes_nest_to_any_depth_and_chains_of_one_are_joined():
     names = {f"{paths[row[0]]}>{row[1]}" for row in found["rows"]}
     assert {"model/encoder>layer0/attention>query", "model/encoder>layer1/attention>query"} <= names
     assert any(row[1] == "key[a/b]" for row in found["rows"])
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("a/b/Conv", ("a", "b", "Conv")),
+        ("/layer.0/Conv", ("/layer.0", "Conv")),
+        ("key[a/b]", ("key[a/b]",)),
+        ("Relu:Relu:0/1", ("Relu:Relu:0/1",)),
+        ("block/Relu:0/1", ("block", "Relu:0/1")),
+        ("block/0", ("block", "0")),
+        ("", ("",)),
+        ("/", ("/",)),
+    ],
+)
+def test_names_are_split_where_scopes_end(name, path):
+    assert _path(name) == path
 
 
 def test_operators_are_named_by_the_caller_or_by_their_primitives():
