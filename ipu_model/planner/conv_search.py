@@ -26,7 +26,7 @@ FURTHER_STEPS = (16, 32, 64, 128, 256)  # where those do not fit: the fewest ste
 def plan(params: ConvParams, machine: Machine, options: Options) -> Split:
     """The cheapest split that fits the available memory; without one, the bound is raised as the library does."""
     bound = options.available_memory * machine.tile_memory
-    jobs = _jobs(params, machine, options)
+    jobs = jobs_of(params, machine, options)
     best, left_out = _best(jobs, machine, options, bound, ((1, 1),))
     likely = SERIAL_LOSS * left_out
     if best is None or left_out < best.cycles:
@@ -72,7 +72,7 @@ class Job(NamedTuple):
     vertex: Vertex
 
 
-def _jobs(params: ConvParams, machine: Machine, options: Options) -> list[Job]:
+def jobs_of(params: ConvParams, machine: Machine, options: Options) -> list[Job]:
     """Pairs of problem and vertex with a lower bound of their cycles, most promising first."""
     tiles = options.tiles or machine.tiles
     jobs = []
@@ -173,8 +173,25 @@ def _search(
 
     Beside it a lower bound of the cycles of those that do not fit (infinite when all do).
     """
+    grid, left_out = fitting(job, machine, options, bound, limit, (in_serial, out_serial))
+    if grid is None:
+        return None, left_out
+    terms = grid.terms()
+    total = np.sum(list(terms.values()), axis=0)
+    best = int(np.argmin(total))
+    return (grid.split(best, terms) if total[best] < limit else None), left_out
+
+
+def fitting(
+    job: Job, machine: Machine, options: Options, bound: float, limit: float, serial: tuple[int, int] = (1, 1)
+) -> tuple[Grid | None, float]:
+    """Splits of one problem for one vertex that may take less than `limit` cycles and fit in `bound` bytes.
+
+    Beside them a lower bound of the cycles of those that do not fit (infinite when all do).
+    """
     problem, v = job.problem, job.vertex
     p, tiles = problem.params, options.tiles or machine.tiles
+    in_serial, out_serial = serial
     sizes = _extents(p, v, in_serial, out_serial)
     lists = [useful_splits(n, tiles) for n in sizes]
     if v.method in ("slic", "vmac"):
@@ -197,13 +214,7 @@ def _search(
     fits = grid.temporary() <= bound
     least = grid.exchange_bound() + grid.compute()
     left_out = float(np.min(least[~fits], initial=math.inf))
-    grid = grid.keep(fits)
-    if grid is None:
-        return None, left_out
-    terms = grid.terms()
-    total = np.sum(list(terms.values()), axis=0)
-    best = int(np.argmin(total))
-    return (grid.split(best, terms) if total[best] < limit else None), left_out
+    return grid.keep(fits), left_out
 
 
 def _thinned(lists: list[Array]) -> list[Array]:

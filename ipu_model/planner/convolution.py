@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable
 
 from ipu_model.planner import conv_search
 from ipu_model.planner.conv_grid import SIZES, Options, Split
@@ -141,7 +140,6 @@ def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options
         "scattered": 0.0,
         "paddings": float(_padded(split)),
     }
-    interleaved = {"amp": 1, "slic": 2}.get(split.vertex.method, 0) * tile["partials"] * psz
     return Plan(
         "conv",
         quantities,
@@ -150,7 +148,7 @@ def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options
         method=split.vertex.method,
         tiles=split.tiles,
         temporary_bytes=split.temp,
-        interleaved_bytes=interleaved + (SLIC_BUFFER if split.vertex.method == "slic" else 0),
+        interleaved_bytes=interleaved_bytes(split),
         tile_bytes={
             "inputs": tile["inputs"] * size,
             "weights": tile["weights"] * size,
@@ -159,6 +157,12 @@ def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options
         },
         detail=split,
     )
+
+
+def interleaved_bytes(split: Split) -> float:
+    """Partial results of vertices that want them in interleaved memory; the window kernel has a copy and a buffer."""
+    partials = split.tile["partials"] * SIZES[split.vertex.partials]
+    return {"amp": partials, "slic": 2 * partials + SLIC_BUFFER}.get(split.vertex.method, 0.0)
 
 
 def received_bytes(plan: Plan) -> float:
@@ -179,8 +183,3 @@ def scaled_add(elements: int, machine: Machine, data: str = "half") -> Plan:
     vector = machine.vector_bytes // SIZES[data]
     share = cdiv(cdiv(cdiv(elements, machine.tiles), vector), machine.workers)
     return Plan("conv", {"scaled_add": 46.0 + 6 * (23 + 3 * share)}, method="scaled_add", tiles=machine.tiles)
-
-
-def reduce_tiles(plans: Iterable[Plan]) -> float:
-    """Tiles that add partial results, summed over passes."""
-    return float(sum(p.tiles for p in plans if p.detail.depth > 1))

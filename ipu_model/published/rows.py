@@ -7,14 +7,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ipu_model import target as targets
-from ipu_model.published import fallback, kernels, layers, pools, reductions, stencil, tables, throughput
+from ipu_model.published import fallback, kernels, layers, octave, pools, reductions, stencil, tables, throughput
 from ipu_model.published.benchmark import Benchmark
 from ipu_model.published.formula import Formula
 from ipu_model.target import Target
 
 Row = Mapping[str, Any]
 Op = Callable[[dict[str, Any], str, Target], Benchmark]
-OPS: dict[str, Op] = {**layers.OPS, **tables.OPS, "reduction": reductions.reduction, "pooling": pools.pooling}
+OPS: dict[str, Op] = {
+    **layers.OPS,
+    **tables.OPS,
+    "oct_conv": octave.octave,
+    "reduction": reductions.reduction,
+    "pooling": pools.pooling,
+}
 
 FAMILIES = ("conv", "ctc", "embedding", "exchange", "gemm", "inference", "max_problem_size", "memory_bound", "pooling",
             "reduce", "rnn", "solver", "training")  # fmt: skip

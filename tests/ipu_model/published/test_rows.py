@@ -10,7 +10,8 @@ import pytest
 from ipu_model import published, target
 from ipu_model.published import folds, perturb, throughput, workload
 from ipu_model.published.catalogue import network
-from ipu_model.published.layers import conv_params, octave, octave_parts
+from ipu_model.published.layers import conv_params
+from ipu_model.published.octave import octave, octave_form
 
 GC2 = "GC2 (ipu1) full 1216 tiles, Poplar IPUModel"
 GC200 = "GC200 (ipu2) full 1472 tiles, Poplar IPUModel"
@@ -224,13 +225,13 @@ def test_every_ipu_of_a_system_serves():
 
 def test_shares_of_coarse_channels_may_differ_between_inputs_and_outputs():
     params = {"field": [16, 16], "kernel-size": 3, "padding": 1, "input-channels": 64, "output-channels": 32}
-    whole = octave_parts(conv_params(params, "half"), 0.25, 0.5)
+    whole = octave_form(conv_params(params, "half"), 0.25, 0.5).parts
     assert [(c.field[0], c.in_channels, c.out_channels) for c in whole] == [
         (16, 48, 16), (8, 48, 16), (8, 16, 16), (8, 16, 16)
     ]  # fmt: skip
-    first = octave_parts(conv_params(params, "half"), 0, 0.5)
+    first = octave_form(conv_params(params, "half"), 0, 0.5).parts
     assert [(c.field[0], c.in_channels, c.out_channels) for c in first] == [(16, 64, 16), (8, 64, 16)]
-    [plain] = octave_parts(conv_params(params, "half"), 0, 0)
+    [plain] = octave_form(conv_params(params, "half"), 0, 0).parts
     assert plain == conv_params(params, "half")
 
 
