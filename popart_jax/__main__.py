@@ -26,6 +26,7 @@ python -m popart_jax export FILE.onnx TO.onnx   keep what leads to some tensors,
 python -m popart_jax profile FILE.onnx [...]    modelled IPU cycles beside measured time
 python -m popart_jax train FILE.onnx [...]      train on the arrays of a file and save the model
 python -m popart_jax bench FILE.onnx [...]      time the model, by itself or beside ONNX Runtime
+python -m popart_jax scale FILE.onnx [...]      plans for many chips, priced by the IPU model
 python -m popart_jax launch -n 4 SCRIPT.py ...  a program in several processes, on one machine or many"""
 _STATUS = """\
 exit status: 0 all is well; 1 the answer is no (inspect: an operator has no translation; compare: a node differs);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import bench, compare, demo, export, inspect, launch, profile, run, train
+from . import bench, compare, demo, export, inspect, launch, profile, run, scale, train
 
 COMMANDS: dict[str, ModuleType] = {
     "demo": demo,
@@ -15,5 +15,6 @@ COMMANDS: dict[str, ModuleType] = {
     "profile": profile,
     "train": train,
     "bench": bench,
+    "scale": scale,
     "launch": launch,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import onnx_ir as ir
@@ -60,21 +61,53 @@ def fsdp(shapes: Shapes, mesh: Mesh, axis: str) -> dict[str, PartitionSpec]:
     return {name: spec(shape) for name, shape in shapes.items()}
 
 
-def tensor_parallel(graph: ir.Graph, shapes: Shapes, mesh: Mesh, axis: str) -> dict[str, PartitionSpec]:
-    """Weights of matrix products split in turns by columns and by rows, so that one sum per pair crosses devices.
+@dataclass(frozen=True)
+class Turns:
+    """How tensor parallelism splits a graph.
 
-    A product of activations that are whole is split by columns of its weight, and its result is split by features;
-    it stays so through elementwise operators, reshapes and attention, until a product whose weight is split by rows
-    makes it whole again (M. Shoeybi et al., Megatron-LM, 2019). Biases follow the results they are added to. Tables
-    that Gather reads are split by their rows.
+    Attributes
+    ----------
+    specs : dict of str to PartitionSpec
+        Split of each weight; empty for whole copies.
+    split : set of str
+        Activations that are split by features.
+    summed : set of str
+        Activations that devices add up to make them whole.
+    """
+
+    specs: dict[str, PartitionSpec]
+    split: set[str] = field(default_factory=set)
+    summed: set[str] = field(default_factory=set)
+
+
+def tensor_parallel(graph: ir.Graph, shapes: Shapes, mesh: Mesh, axis: str) -> dict[str, PartitionSpec]:
+    """Weights of matrix products split over an axis of a mesh, as `turns` finds.
 
     Raises
     ------
     popart_exception
         No product of the model has a weight that divides by the axis.
     """
-    size, found = mesh.shape[axis], dict.fromkeys(shapes, PartitionSpec())
-    split: set[str] = set()
+    size = mesh.shape[axis]
+    found = turns(graph, shapes, size, axis).specs
+    if not any(found.values()):
+        raise popart_exception(
+            f"No product of the model has a weight with a dimension that {size} divides, the size of axis '{axis}'.\n"
+            "  fix: give rules by name, or a mesh with another number of devices along that axis."
+        )
+    return found
+
+
+def turns(graph: ir.Graph, shapes: Shapes, size: int, axis: str) -> Turns:
+    """Weights of matrix products split in turns by columns and by rows, so that one sum per pair crosses devices.
+
+    A product of activations that are whole is split by columns of its weight, and its result is split by features;
+    it stays so through elementwise operators, reshapes and attention, until a product whose weight is split by rows
+    makes it whole again (M. Shoeybi et al., Megatron-LM, 2019). Biases follow the results they are added to. Tables
+    that Gather reads are split by their rows.
+    """
+    result = Turns(dict.fromkeys(shapes, PartitionSpec()))
+    found, split = result.specs, result.split
     views = {name: (name, False) for name, shape in shapes.items() if len(shape) == 2}
     for node in graph:
         names = [v.name or "" if v is not None else "" for v in node.inputs]
@@ -87,21 +120,17 @@ def tensor_parallel(graph: ir.Graph, shapes: Shapes, mesh: Mesh, axis: str) -> d
             dimension = ways.rows if row_wise else ways.columns
             if shapes[ways.weight][dimension] % size == 0:
                 found[ways.weight] = _along(dimension, axis)
-                split |= set() if row_wise else _outputs(node)
+                (result.summed if row_wise else split).update(_outputs(node))
                 if not row_wise and ways.bias and shapes[ways.bias][-1] % size == 0:
                     found[ways.bias] = _along(len(shapes[ways.bias]) - 1, axis)
         elif node.op_type == "Gather" and names[0] in shapes and shapes[names[0]][0] % size == 0:
             found[names[0]] = _along(0, axis)
+            result.summed.update(_outputs(node))
         elif not _reads_all_features(node.op_type) and any(n in split for n in names):
             split |= _outputs(node)
             for bias in _vectors(names, shapes, size):
                 found[bias] = _along(len(shapes[bias]) - 1, axis)
-    if not any(found.values()):
-        raise popart_exception(
-            f"No product of the model has a weight with a dimension that {size} divides, the size of axis '{axis}'.\n"
-            "  fix: give rules by name, or a mesh with another number of devices along that axis."
-        )
-    return found
+    return result
 
 
 class _Ways:

@@ -1,0 +1,107 @@
+"""Plans as one self-contained page: throughput over chips, and what a step of each best plan is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from html import escape
+
+from ipu_model.scaling.plan import Plan
+
+_WIDE, _HIGH, _LEFT, _BELOW = 760, 320, 90, 40
+_COLOURS = {
+    "compute": "#3a6ea5",
+    "tensor": "#c8553d",
+    "stages": "#e9a13b",
+    "waiting": "#b0b7c3",
+    "gradients": "#7a5195",
+    "update": "#5a9367",
+}
+_STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:800px;margin:2em auto;padding:0 1em}
+table{border-collapse:collapse}td,th{padding:.2em .7em;text-align:right;border-bottom:1px solid #ddd}
+svg{width:100%;height:auto}text{font-size:12px}.ideal{stroke:#999;stroke-dasharray:5 4}"""
+
+
+def render(title: str, found: Mapping[int, Sequence[Plan]], top: int) -> str:
+    """The page.
+
+    Parameters
+    ----------
+    title : str
+    found : mapping of int to sequence of Plan
+        Fitting plans of each number of chips, best first.
+    top : int
+        How many of each the table shows.
+    """
+    best = {chips: plans[0] for chips, plans in found.items() if plans}
+    body = "<p>No plan fits.</p>"
+    if best:
+        legend = " ".join(f'<span style="color:{c}">&#9632;</span> {n}' for n, c in _COLOURS.items())
+        body = (
+            f"<h2>Throughput of the best plan</h2>{_throughput(best)}"
+            f"<h2>What a step is made of</h2><p>{legend}</p>{_parts(best)}<h2>Plans</h2>{_table(found, top)}"
+        )
+    head = f"<meta charset='utf-8'><title>{escape(title)}</title><style>{_STYLE}</style>"
+    return f"<!doctype html><html lang='en'><head>{head}</head><body><h1>{escape(title)}</h1>{body}</body></html>"
+
+
+def _svg(height: float, label: str, body: str) -> str:
+    return f'<svg viewBox="0 0 {_WIDE} {height:g}" role="img" aria-label="{label}">{body}</svg>'
+
+
+def _throughput(best: Mapping[int, Plan]) -> str:
+    """Samples per second over chips, both by powers, beside the line of perfect scaling."""
+    ideal = {n: p.throughput / p.efficiency for n, p in best.items()}
+    across, up = _scale(list(best)), _scale([*ideal.values(), *(p.throughput for p in best.values())])
+
+    def place(chips: float, value: float) -> tuple[float, float]:
+        return _LEFT + across(chips) * (_WIDE - _LEFT - 30), 10 + (1 - up(value)) * (_HIGH - 10 - _BELOW)
+
+    lines = []
+    for css, values in (("ideal", ideal), ("found", {n: p.throughput for n, p in best.items()})):
+        points = " ".join("{:.1f},{:.1f}".format(*place(n, v)) for n, v in values.items())
+        lines.append(f'<polyline class="{css}" fill="none" stroke="#3a6ea5" stroke-width="2" points="{points}"/>')
+    for n, plan in best.items():
+        x, y = place(n, plan.throughput)
+        tip = f"{n} chips: {plan.throughput:,.1f} samples/s, {100 * plan.efficiency:.1f} %"
+        facts = f'data-chips="{n}" data-throughput="{plan.throughput:.6g}"'
+        lines.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="#3a6ea5" {facts}><title>{tip}</title></circle>')
+        lines.append(f'<text x="{x:.1f}" y="{_HIGH - 20}" text-anchor="middle">{n}</text>')
+        lines.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{plan.throughput:,.4g}</text>')
+    lines.append(f'<text x="{_WIDE / 2}" y="{_HIGH - 4}" text-anchor="middle">chips; dashed: perfect scaling</text>')
+    return _svg(_HIGH, "Samples per second over chips", "".join(lines))
+
+
+def _scale(values: Sequence[float]) -> Callable[[float], float]:
+    """From a value to its place between the smallest and the largest, by powers."""
+    low, high = math.log(min(values)), math.log(max(values))
+    return lambda value: (math.log(value) - low) / (high - low) if high > low else 0.5
+
+
+def _parts(best: Mapping[int, Plan]) -> str:
+    """One bar for each number of chips, the whole step long."""
+    rows = []
+    for k, (chips, plan) in enumerate(best.items()):
+        x, y = float(_LEFT), 4 + 30 * k
+        rows.append(f'<text x="{_LEFT - 8}" y="{y + 16}" text-anchor="end">{chips} chips</text>')
+        for name, seconds in asdict(plan.parts).items():
+            width = seconds / plan.parts.total * (_WIDE - _LEFT - 110)
+            tip = f"{name}: {seconds * 1e3:,.3f} ms"
+            place = f'x="{x:.2f}" y="{y}" width="{width:.2f}" height="22" fill="{_COLOURS[name]}"'
+            rows.append(f'<rect {place} data-part="{name}" data-seconds="{seconds:.6g}"><title>{tip}</title></rect>')
+            x += width
+        rows.append(f'<text x="{x + 6:.1f}" y="{y + 16}">{plan.parts.total * 1e3:,.3f} ms</text>')
+    return _svg(8 + 30 * len(best), "Parts of a step", "".join(rows))
+
+
+def _table(found: Mapping[int, Sequence[Plan]], top: int) -> str:
+    heads = ("chips", "data", "tensor", "pipeline", "recompute", "samples/s", "efficiency", "GB a chip")
+    rows = [f"<tr>{''.join(f'<th>{h}</th>' for h in heads)}</tr>"]
+    for chips, plans in found.items():
+        for plan in plans[:top]:
+            spread = plan.spread.data, plan.spread.tensor, plan.spread.pipeline
+            figures = f"{plan.throughput:,.1f}", f"{100 * plan.efficiency:.1f} %", f"{plan.memory / 1e9:.4f}"
+            cells = (chips, *spread, "yes" if plan.recompute else "", *figures)
+            rows.append(f"<tr>{''.join(f'<td>{c}</td>' for c in cells)}</tr>")
+    return f"<table>{''.join(rows)}</table>"

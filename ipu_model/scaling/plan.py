@@ -1,0 +1,147 @@
+"""One way to share a program among chips, and what it costs.
+
+Micro-batches flow through pipeline stages, one forward and one backward in turn (1F1B): a step of `a` micro-batches on
+`p` stages takes ``a + p - 1`` times the slowest stage (D. Narayanan et al., 2021). Communication hides behind nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ipu_model.scaling.interconnect import Interconnect
+from ipu_model.scaling.work import Block, Work
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Chips by what they share: `data` replicas, of `pipeline` stages, of `tensor` chips each."""
+
+    data: int
+    tensor: int
+    pipeline: int
+
+    @property
+    def chips(self) -> int:
+        """All of them."""
+        return self.data * self.tensor * self.pipeline
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Seconds of a step by what takes them; `waiting` is the slowest stage's, while the pipeline fills and drains."""
+
+    compute: float
+    tensor: float
+    stages: float
+    waiting: float
+    gradients: float
+    update: float
+
+    @property
+    def total(self) -> float:
+        """The whole step."""
+        return self.compute + self.tensor + self.stages + self.waiting + self.gradients + self.update
+
+    @property
+    def communication(self) -> float:
+        """Share of the step in which data cross between chips."""
+        return (self.tensor + self.stages + self.gradients) / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A priced plan.
+
+    Attributes
+    ----------
+    spread : Spread
+    recompute : bool
+        Stages keep what enters them alone, and compute the rest once more for the backward pass.
+    parts : Parts
+    memory : float
+        Bytes on the fullest chip.
+    throughput : float
+        Samples per second.
+    efficiency : float
+        Throughput over that of as many single chips of endless memory that exchange nothing.
+    """
+
+    spread: Spread
+    recompute: bool
+    parts: Parts
+    memory: float
+    throughput: float
+    efficiency: float = 1.0
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Sums over the blocks of one stage, on one of its tensor-parallel chips."""
+
+    forward: float
+    backward: float
+    update: float
+    tensor: float
+    weights: float
+    activations: float
+    handed_on: float
+
+    @property
+    def busy(self) -> float:
+        return self.forward + self.backward + self.tensor
+
+
+def priced(work: Work, stages: Sequence[Sequence[Block]], spread: Spread, links: Interconnect, accumulation: int,
+           recompute: bool) -> Plan:  # fmt: skip
+    """A plan with its blocks already in stages; `efficiency` is left for who knows the single chip."""
+    found = [_stage(work, blocks, spread.tensor, links, recompute) for blocks in stages]
+    sends = [0.0] * len(found)
+    for at, stage in enumerate(found[:-1]):  # results to the next stage, their gradients back
+        cross = links.send(stage.handed_on, spread.tensor) * (2 if work.training else 1)
+        sends[at] += cross
+    slowest = max(range(len(found)), key=lambda at: found[at].busy + sends[at])
+    stage, cross = found[slowest], sends[slowest]
+    gradients = 0.0
+    if work.training:
+        stride = spread.tensor * spread.pipeline
+        gradients = max(links.all_reduce(s.weights, spread.data, stride) for s in found)
+    parts = Parts(
+        compute=accumulation * (stage.forward + stage.backward),
+        tensor=accumulation * stage.tensor,
+        stages=accumulation * cross,
+        waiting=(len(found) - 1) * (stage.busy + cross),
+        gradients=gradients,
+        update=max(s.update for s in found),
+    )
+    entering = [0.0, *(s.handed_on for s in found[:-1])]
+    under_way = [min(len(found) - at, accumulation) for at in range(len(found))]
+    memory = max(_memory(work, *facts, recompute) for facts in zip(found, entering, under_way, strict=True))
+    return Plan(spread, recompute, parts, memory, work.samples * spread.data * accumulation / parts.total)
+
+
+def _stage(work: Work, blocks: Sequence[Block], tensor: int, links: Interconnect, recompute: bool) -> _Stage:
+    def part(value: float, divides: bool) -> float:
+        return value / tensor if divides else value
+
+    forward = sum(part(b.forward, b.divides) for b in blocks)
+    passes = (2 + recompute) if work.training else 1  # sums over tensor-parallel chips, in each pass
+    return _Stage(
+        forward=forward * (1 + (recompute and work.training)),
+        backward=sum(part(b.backward, b.divides) for b in blocks) if work.training else 0.0,
+        update=sum(part(b.update, b.divides_weights) for b in blocks) if work.training else 0.0,
+        tensor=passes * sum(links.all_reduce(b.summed, tensor) for b in blocks if b.summed),
+        weights=sum(part(b.weights, b.divides_weights) for b in blocks),
+        activations=sum(part(b.activations, b.divides and not b.summed) for b in blocks),
+        handed_on=blocks[-1].handed_on if blocks else 0.0,
+    )
+
+
+def _memory(work: Work, stage: _Stage, entering: float, under_way: int, recompute: bool) -> float:
+    """Weights with all that belongs to them, and activations of the micro-batches that are under way at a stage."""
+    held = stage.weights * work.copies
+    if not work.training:
+        return held + stage.activations
+    if recompute:
+        return held + stage.activations + under_way * entering
+    return held + under_way * stage.activations
