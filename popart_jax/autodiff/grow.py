@@ -70,6 +70,7 @@ def plan(
     seeded: Iterable[ir.Value],
     steps: Callable[[ir.Node, list[int]], list[Step]],
     required: Iterable[ir.Value] | None = None,
+    may_have: Callable[[ir.Value | None], bool] = is_float,
 ) -> tuple[list[Step], set[ir.Value]]:
     """List the gradient operators of a graph.
 
@@ -83,6 +84,8 @@ def plan(
         Gradient operators of a node for the inputs at some positions, as `steps_of`.
     required : iterable of ir.Value, optional
         Tensors whose gradient is wanted; operators that lead to none of them are left out. Default: all.
+    may_have : callable
+        Whether a tensor can have a gradient.
 
     Returns
     -------
@@ -94,7 +97,7 @@ def plan(
     for node in reversed(nodes):
         if reached.isdisjoint(node.outputs):
             continue
-        needed = [i for i, v in enumerate(node.inputs) if is_float(v) and (leads is None or v in leads)]
+        needed = [i for i, v in enumerate(node.inputs) if may_have(v) and (leads is None or v in leads)]
         for step in steps(node, needed):
             found.append(step)
             reached.update(step.targets)

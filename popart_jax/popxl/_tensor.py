@@ -332,6 +332,11 @@ class Variable(Tensor, tensor_type="Variable"):
     _remote: Any
 
     @property
+    def _memmap_arr(self) -> np.memmap | None:
+        """The memory map that is the host's copy, if one is."""
+        return self._host if isinstance(self._host, np.memmap) else None
+
+    @property
     def replica_grouping(self) -> ReplicaGrouping:
         """Groups of replicas that share one value."""
         return self._grouping

@@ -9,7 +9,7 @@ y = leaky(x, alpha=0.1)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,23 @@ from ._create import Out
 from .tensor import Tensor
 
 Shapes = Callable[..., Sequence[tuple[tuple[int, ...], Any]]]
+
+
+@dataclass(frozen=True)
+class GradientOp:
+    """Option "gradient" of an operator: its gradient is one operator on the gradient of its first output.
+
+    Attributes
+    ----------
+    row : Operator
+    attributes : mapping
+    options : callable
+        Makes the options of the gradient operator.
+    """
+
+    row: Operator
+    attributes: Mapping[str, Any]
+    options: Callable[[], Mapping[str, Any]] = dict
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ import math
 import os
 from typing import Any
 
+from ..errors import popart_exception
 from ..logs import module_logger
-from ..session.devices import DeviceManager
+from ._devices import _offline_device_from_str, _to_device_info, hardware_to_compile_for, kind
 from .ir import Ir
 
 _said: set[str] = set()
@@ -38,20 +39,28 @@ def choose_device(ir: Ir, description: Any) -> Any:
     n = 2 ** math.ceil(math.log2(count(ir)))
     if not isinstance(description, str):
         return description
-    manager = DeviceManager()
-    if description == "cpu":
-        if n > 1:
-            raise ValueError(f"For a cpu device, multiple devices (provided: {n}) are not supported.")
-        return manager.createCpuDevice()
-    if description == "ipu_model":
-        return manager.createIpuModelDevice({"numIPUs": n})
+    if description != "ipu_hw":
+        return _to_device_info(description, n)
     offline = os.environ.get("POPXL_OFFLINE_DEVICE")
-    if description == "ipu_hw" and offline:
-        return manager.createOfflineIpuFromSystemString(offline, n)
-    if description == "ipu_hw":
-        if "ipu_hw" not in _said:
-            _said.add("ipu_hw")
-            text = "No IPU is used: 'ipu_hw' runs on JAX's default device, with the IPU model's costs."
-            module_logger("session").info(text)
-        return manager.createIpuModelDevice({"numIPUs": n})
-    raise ValueError(f"Incorrect device type provided: {description}, must be one of: `ipu_hw`, `ipu_model`, `cpu`")
+    if offline:
+        return _offline_device_from_str(offline, n)
+    if "ipu_hw" not in _said:
+        _said.add("ipu_hw")
+        text = "No IPU is used: 'ipu_hw' runs on JAX's default device, with the IPU model's costs."
+        module_logger("session").info(text)
+    return hardware_to_compile_for(n)
+
+
+def check_device(compiled_for: Any, device: Any) -> None:
+    """A device can run what was compiled for another.
+
+    Raises
+    ------
+    popart_exception
+        It is of another kind, or has another number of IPUs.
+    """
+    wanted, given = kind(compiled_for), kind(device)
+    if given != wanted and (wanted, given) != ("model", "cpu"):
+        raise popart_exception(f"The program was compiled for a device of kind {wanted}, got {device}.")
+    if given == wanted and device.numIpus != compiled_for.numIpus:
+        raise popart_exception(f"The program was compiled for {compiled_for.numIpus} IPUs, got {device}.")

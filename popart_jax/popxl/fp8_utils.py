@@ -50,7 +50,7 @@ def host_pow2scale_cast_to_fp8(
     dtype : float8_143 or float8_152
         Target.
     nan_on_overflow : bool
-        Too large values become NaN; otherwise the largest number with their sign.
+        Too large values become NaN; otherwise the largest number with their sign. Infinities become NaN either way.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def host_pow2scale_cast_to_fp8(
         raise RuntimeError(f"Can't cast {src.dtype} to {dtype}: float16/32/64 can be cast to a float8 type.")
     scaled = np.ldexp(src.astype(np.float64), log2_scale)
     if not nan_on_overflow:
-        scaled = np.clip(scaled, -_LARGEST[dtype], _LARGEST[dtype])
+        scaled = np.where(np.isinf(src), np.nan, np.clip(scaled, -_LARGEST[dtype], _LARGEST[dtype]))
     with np.errstate(all="ignore"):
         small = scaled.astype(_MINIFLOAT[dtype])
     return small.view(np.uint8).view(dtype.as_numpy())
@@ -99,67 +99,114 @@ def find_exponential_range(fp_def: FpDef) -> tuple[int, int]:
     return lowest, top
 
 
-def log_histogram(src: np.ndarray, ftype: FpDef) -> tuple[np.ndarray, tuple[int, int]]:
-    """Number of values per exponent within a format's range, and that range; zeros count as the smallest."""
+def log_histogram(src: np.ndarray, ftype: FpDef) -> tuple[np.ndarray, np.ndarray]:
+    """Share of the values per power of two.
+
+    Returns
+    -------
+    histogram, limits : ndarray
+        Powers of two within a format's range without its largest; the shares below the first, from each to the next,
+        and from the last on.
+    """
     low, high = find_exponential_range(ftype)
     magnitude = np.abs(np.asarray(src, np.float64).ravel())
-    with np.errstate(divide="ignore"):
-        exponents = np.where(magnitude > 0, np.floor(np.log2(np.where(magnitude > 0, magnitude, 1.0))), low)
-    clipped = np.clip(exponents, low, high).astype(np.int64)
-    return np.bincount(clipped - low, minlength=high - low + 1), (low, high)
+    exponents = np.where(magnitude > 0, np.frexp(magnitude)[1] - 1, low - 1)
+    places = np.clip(exponents, low - 1, high - 1) - (low - 1)
+    counts = np.bincount(places, minlength=high - low + 1)
+    return counts / max(1, magnitude.size), np.ldexp(1.0, np.arange(low, high))
+
+
+def error_weights(
+    limits: np.ndarray, src_bias_starting_indices: np.ndarray, candidate: CandidateConfig
+) -> tuple[np.ndarray, np.ndarray]:
+    """What each share of a histogram adds to the estimated error of each candidate, and what comes on top.
+
+    Values below the range of a candidate lose themselves, those within it what its mantissa lacks, those above what
+    exceeds a power of two that depends on the candidate's position.
+
+    Returns
+    -------
+    weights : (candidates, limits), extra : (candidates,)
+    """
+    low, high = find_exponential_range(candidate.format)
+    span = high - low + 1
+    mantissa = 10 if candidate.src_type == np.float16 else 23
+    lost = 2.0 ** (-2 * (mantissa - candidate.format.num_mantissa_bits))
+    place, start = np.arange(limits.size)[None], np.asarray(src_bias_starting_indices)[:, None]
+    top = limits[np.minimum(np.arange(len(start)) + span - 1, limits.size - 1)][:, None]
+    square = limits[None] ** 2
+    weights = np.where(place < start, square, np.where(place < start + span, square * lost, (top - limits[None]) ** 2))
+    return weights, np.where(start[:, 0] > 0, (limits[0] / 2) ** 2, 0.0)
 
 
 def calculate_metric_mse(
-    histogram: np.ndarray, limits: tuple[int, int], src_bias_starting_indices: Any, candidate: CandidateConfig
+    histogram: np.ndarray, limits: np.ndarray, src_bias_starting_indices: Any, candidate: CandidateConfig
 ) -> np.ndarray:
-    """Estimated squared error for each scale from the smallest to the largest, from a histogram of exponents.
+    """Estimated squared error for each candidate, from a histogram of powers of two."""
+    weights, extra = error_weights(limits, src_bias_starting_indices, candidate)
+    terms = np.concatenate([extra[:, None], weights * histogram[None, 1 : limits.size + 1]], axis=1)
+    return np.cumsum(terms, axis=1)[:, -1]  # one after the other: candidates tie only if they round alike
 
-    Values of exponent e lose half a unit in the last place, those below the format's range lose themselves, those above
-    lose what exceeds the largest number.
-    """
-    low, high = find_exponential_range(candidate.format)
-    normal_low = low + candidate.format.num_mantissa_bits if candidate.format.include_denorm else low
-    exponents = np.arange(limits[0], limits[1] + 1, dtype=np.float64)
-    middle = 1.5 * 2.0**exponents
-    errors = []
-    for bias in src_bias_starting_indices:
-        at = exponents + bias
-        unit = 2.0 ** (np.maximum(at, normal_low) - candidate.format.num_mantissa_bits - bias)
-        largest = (2.0 - 2.0**-candidate.format.num_mantissa_bits) * 2.0 ** (high - bias)
-        error = np.where(at > high, (middle - largest) ** 2, np.where(at < low, middle**2, unit**2 / 12.0))
-        errors.append(float(np.sum(histogram * error)))
-    return np.asarray(errors)
+
+def starting_indices(limits: np.ndarray, candidate: CandidateConfig) -> np.ndarray:
+    """Position of the smallest number of a format among the limits, for each scale from 31 down to -31."""
+    low, _ = find_exponential_range(candidate.format)
+    first = -int(np.log2(limits[0]))
+    return np.arange(max(0, low + min_scaling_bias + first), min(low + max_scaling_bias + first, limits.size) + 1)
 
 
 def calculate_candidate_metric(
-    hist_norm: np.ndarray, limits: tuple[int, int], candidate: CandidateConfig, metric_type: str | None = None
+    hist_norm: np.ndarray, limits: np.ndarray, candidate: CandidateConfig, metric_type: str | None = None
 ) -> tuple[float, int]:
-    """Smallest estimated error over all scales, and the scale that attains it."""
-    if metric_type not in (None, "mse"):
-        raise RuntimeError(f"Unknown metric {metric_type!r}: only 'mse' exists.")
-    scales = np.arange(min_scaling_bias, max_scaling_bias + 1)
-    errors = calculate_metric_mse(hist_norm, limits, scales, candidate)
-    best = int(np.argmin(errors))
-    return float(errors[best]), int(scales[best])
+    """Smallest estimated error over all scales, and the bias (the negated scale) that attains it.
+
+    Of several biases with the same error the middle one is taken.
+
+    Raises
+    ------
+    RuntimeError
+        Another metric than "MSE".
+    """
+    if metric_type != "MSE":
+        raise RuntimeError("Only MSE metric is supported.")
+    errors = calculate_metric_mse(hist_norm, limits, starting_indices(limits, candidate), candidate)
+    best = np.flatnonzero(errors == errors.min())
+    return float(errors.min()), int(best[len(best) // 2]) + min_scaling_bias
 
 
 def host_fp8_mse_scale(src: np.ndarray, dtype: dtypes.dtype | None = None) -> tuple[float, int]:
     """(estimated error, scale) of the power-of-two scale between -31 and 31 that loses least in float8.
 
+    Parameters
+    ----------
+    dtype : float8_143 or float8_152, optional
+        Default float8_143.
+
     Raises
     ------
     RuntimeError
-        The target is no float8 type, or the data are not floating point.
+        The target is no float8 type, or the data are not float16 or float32.
     """
     src = np.asarray(dtypes.untorched(src))
-    if dtype not in _DEFS or src.dtype not in _WIDE:
-        raise RuntimeError(f"No scale for {src.dtype} to {dtype}: float16/32/64 can be scaled to a float8 type.")
-    source = ieee_fp16_denorms if src.dtype == np.float16 else ieee_fp32_no_denorms
-    counts, limits = log_histogram(src, source)
-    candidate = CandidateConfig(_DEFS[dtype], source, _DEFS[dtype], src.dtype)
-    return calculate_candidate_metric(counts / max(1, counts.sum()), limits, candidate, "mse")
+    dtype = dtypes.float8_143 if dtype is None else dtype
+    if src.dtype not in (np.float16, np.float32):
+        raise RuntimeError(f"dtype {src.dtype} not currently supported.")
+    if dtype not in _DEFS:
+        raise RuntimeError(f"dtype {dtype} not currently supported.")
+    histogram, limits = log_histogram(src, ieee_fp32_no_denorms)
+    candidate = CandidateConfig(_DEFS[dtype], ieee_fp32_no_denorms, _DEFS[dtype], src.dtype)
+    metric, bias = calculate_candidate_metric(histogram, limits, candidate, "MSE")
+    return metric, -bias
 
 
 def host_fp8_mse_scale_pb(src: np.ndarray, dtype: dtypes.dtype | None = None) -> int:
-    """The scale of `host_fp8_mse_scale` alone."""
+    """The scale of `host_fp8_mse_scale` alone.
+
+    Raises
+    ------
+    RuntimeError
+        No float8 type is named.
+    """
+    if dtype not in _DEFS:
+        raise RuntimeError(f"dtype {dtype} not currently supported.")
     return host_fp8_mse_scale(src, dtype)[1]

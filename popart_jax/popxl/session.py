@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from .._collector import without_collector
+from ..enums import DeviceType
 from ..execution.held import Held
 from ..execution.placement import to_host
 from ..logs import module_logger
@@ -22,7 +23,7 @@ from ._device_state import DeviceState
 from ._dot import is_wanted, write
 from ._internal.prepare import prepare
 from ._program import Programs
-from .devices import choose_device
+from .devices import check_device, choose_device
 from .dtypes import untorched
 from .ir import Ir
 from .streams import DeviceToHostStream, HostToDeviceStream
@@ -61,7 +62,7 @@ class Session:
         self, ir: Ir, device_desc: Literal["ipu_hw", "ipu_model", "cpu"] = "cpu", weights_to_host_on_exit: bool = True
     ) -> None:
         self._ir = ir
-        self._device = choose_device(ir, device_desc)
+        self._device = self._compiled_for = choose_device(ir, device_desc)
         self.weights_to_host_on_exit = weights_to_host_on_exit
         prepare(ir)
         self._read_only = any(isinstance(t._host, np.memmap) and not t._host.flags.writeable for t in self._variables())
@@ -116,10 +117,31 @@ class Session:
     def __enter__(self) -> Session:
         self._was_attached_stack.append(self._attached)
         if not self._attached:
-            self._device.attach()
+            self._attach()
+        return self
+
+    def _attach(self) -> None:
+        """Attach the device and upload the weights; when that fails the session is left detached.
+
+        Raises
+        ------
+        popart_exception
+            The device is of another kind than the one that the program was compiled for.
+        RuntimeError
+            Somebody else has the device.
+        """
+        device = self._device
+        try:
+            check_device(self._compiled_for, device)
+            if device.type is not DeviceType.OfflineIpu and not device.attach():
+                raise RuntimeError(f"Could not attach to device {device.id}. Check `gc-monitor` for device usage.")
             self._attached = True
             self._upload()
-        return self
+        except BaseException:
+            self._was_attached_stack.pop()
+            self._leave()
+            device.detach()
+            raise
 
     def __exit__(self, exc_type: Any, exc_value: Any, exc_tb: Any) -> None:
         if self._was_attached_stack.pop():

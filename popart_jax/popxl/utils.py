@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
+from ._devices import HW_DEVICE_CONNECTION_TIMEOUT as HW_DEVICE_CONNECTION_TIMEOUT
+from ._devices import _acquire_hw_device_with_timeout as _acquire_hw_device_with_timeout
+from ._devices import _offline_device_from_str as _offline_device_from_str
+from ._devices import _to_device_info as _to_device_info
 from .fp8_utils import host_pow2scale_cast_to_fp8 as host_pow2scale_cast_to_fp8
 
 torch_imported = "torch" in sys.modules
-HW_DEVICE_CONNECTION_TIMEOUT = int(1e4)
 downcast_np_dtypes = {
     np.dtype("int64"): np.dtype("int32"),
     np.dtype("uint64"): np.dtype("uint32"),
@@ -95,11 +98,26 @@ def _to_fp8(array: np.ndarray, source: Any, dtype: dtypes.dtype, scale: int, nan
     return host_pow2scale_cast_to_fp8(array, dtype, scale, nan_on_overflow)
 
 
+def _popxl_to_numpy(t: Any) -> np.ndarray:
+    """The host's array of a variable or constant.
+
+    Raises
+    ------
+    ValueError
+        The host has no such type.
+    """
+    try:
+        t.dtype.as_numpy()
+    except TypeError:
+        raise ValueError(f"Data type {t.dtype} not supported for get_tensor_data retrieval.") from None
+    return t._host
+
+
 def table_to_string(rows: Sequence[Sequence[Any]], delimiter: str = " | ", header: bool = True) -> str:
     """Rows as text with aligned columns; with `header` a line of dashes follows the first row."""
     texts = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     lines = [delimiter.join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in texts]
     if header and lines:
-        lines.insert(1, "-" * (sum(widths) + len(delimiter) * (len(widths) - 1)))
+        lines.insert(1, "-" * (len(lines[0]) + 1))  # the line's end counts
     return "\n".join(lines) + "\n"

@@ -16,8 +16,10 @@ def handle_negative_axis(x: np.ndarray, axis: int) -> int:
     IndexError
         `axis` is outside the dimensions of `x`.
     """
+    if not x.ndim:
+        raise IndexError("Array is 0-dimensional")
     if not -x.ndim <= axis < x.ndim:
-        raise IndexError(f"axis {axis} is out of range for an array of shape {x.shape}")
+        raise IndexError(f"Axis is out of range. Axis: {axis}. Array Rank: {x.ndim}")
     return axis % x.ndim
 
 
@@ -83,7 +85,7 @@ def repeat_shard(
         return np.tile(shards, (n_repeats,) + (1,) * x.ndim)
     if sharded_tensor == "strided":
         return np.repeat(shards, n_repeats, axis=0)
-    raise ValueError(f"sharded_tensor must be 'contiguous' or 'strided', got {sharded_tensor!r}")
+    raise ValueError(f"sharded_tensor should be either 'contiguous' or 'strided'. Not: {sharded_tensor}")
 
 
 def squeeze_safe(x: np.ndarray, axis: int | Sequence[int] | None = None) -> np.ndarray:
@@ -118,7 +120,18 @@ def tensor_parallel_input(
     -------
     ndarray
         [transfers, replicas, ...] with axes of size 1 among these two removed.
+
+    Raises
+    ------
+    ValueError
+        `tp` is larger than `rf`, or does not divide it.
     """
+    if tp > rf:
+        raise ValueError(f"tensor parallel factor `tp` is not less than replication factor `rf`: {tp} > {rf}")
+    if rf % tp:
+        raise ValueError(
+            f"tensor parallel factor `tp` does not equally divide replication factor `rf`: {rf} % {tp} != 0"
+        )
     groups = rf // tp
     data = input_data.reshape(-1, groups, *input_data.shape[1:])
     copies = (repeat_fn or repeat)(data, tp)

@@ -30,10 +30,10 @@ def _checked(key: str | int) -> str:
     """One component of a key: an identifier, or a number as text."""
     if isinstance(key, int):
         if key < 0:
-            raise ValueError(f"key {key} is negative; only keys from 0 can be inserted")
+            raise ValueError(f"Numerical key cannot be negative: {key}")
         return str(key)
     if not isinstance(key, str) or not (key.isidentifier() or key.isdigit()):
-        raise ValueError(f"key {key!r} is neither a valid identifier nor a number; rename it, sanitise() may help")
+        raise ValueError(f"'{key}' is not a valid python identifier")
     return key
 
 
@@ -87,18 +87,37 @@ class DotTree(Generic[L]):
         try:
             return self.get(key)
         except KeyError:
-            raise AttributeError(f"{type(self).__name__} has no key {key!r}. Available keys: {self.keys()}") from None
+            raise AttributeError(f"No attribute '{key}'. Available Keys: {self.keys()}") from None
 
     def __getitem__(self, key: str | int) -> Any:
         return self.get(key)
 
     def _resolve(self, key: str | int) -> tuple[str, str]:
-        """First component of a key as it is stored, and the rest; negative numbers count from the end."""
+        """First component of a key as it is stored, and the rest; negative numbers count from the end.
+
+        Raises
+        ------
+        KeyError
+            There is no such component.
+        """
         first, _, rest = str(key).partition(".")
-        if re.fullmatch(r"-\d+", first):
+        kind = "Key"
+        if first.isdigit():
+            kind = "Numerical key"
+        elif re.fullmatch(r"-\d+", first):
+            kind = "Negative numerical key"
             numbers = [int(k) for k in self._map if k.isdigit()]
             first = str(max(numbers, default=-1) + 1 + int(first))
+        if first not in self._map:
+            raise KeyError(f"{kind} does not exist: {key}. Available keys: {self.keys()}")
         return first, rest
+
+    def _nested(self, first: str) -> DotTree[L]:
+        """The tree at a key of this level; KeyError for a leaf."""
+        found = self._map[first]
+        if not isinstance(found, DotTree):
+            raise KeyError(f"Key exists ({first}) but is not a sub-DotTree of type {type(self).__name__}")
+        return found
 
     def get(self, key: str | int) -> Any:
         """Leaf or nested tree at a key; dotted keys descend.
@@ -109,17 +128,12 @@ class DotTree(Generic[L]):
             There is no such key.
         """
         first, rest = self._resolve(key)
-        if first not in self._map:
-            raise KeyError(key)
-        found = self._map[first]
-        if not rest:
-            return found
-        if not isinstance(found, DotTree):
-            raise KeyError(key)
-        return found.get(rest)
+        return self._nested(first).get(rest) if rest else self._map[first]
 
     def insert(self, key: str | int, value: L | DotTree[L], overwrite: bool = False) -> None:
         """Put a leaf or a tree (by reference) at a key; dotted keys make nested trees.
+
+        A nested tree that gets a new entry is replaced by a copy: other holders of it do not see the entry.
 
         Raises
         ------
@@ -129,26 +143,24 @@ class DotTree(Generic[L]):
         first, _, rest = str(key).partition(".") if not isinstance(key, int) else (key, "", "")
         name = _checked(first)
         if name in self._map and not overwrite:
-            raise ValueError(f"key {name!r} exists already; pass overwrite=True to replace it")
+            raise ValueError(f"'{name}' already exists")
         if not rest:
             self._map[name] = value
             return
         nested = self._map.get(name)
-        target = nested if isinstance(nested, DotTree) else type(self)()
+        target = nested.copy() if isinstance(nested, DotTree) else type(self)()
         target.insert(rest, value, overwrite)
         self._map[name] = target
 
     def update(self, values: DotTree[L], overwrite: bool = False) -> None:
-        """Insert every entry of another tree."""
+        """Insert every entry of another tree; nested trees are copied."""
         for key, value in values._map.items():
-            self.insert(key, value, overwrite)
+            self.insert(key, value.copy() if isinstance(value, DotTree) else value, overwrite)
 
     def pop(self, key: str) -> Any:
         """Remove and return the entry at a (dotted) key."""
         first, rest = self._resolve(key)
-        if first not in self._map:
-            raise KeyError(key)
-        return self._map[first].pop(rest) if rest else self._map.pop(first)
+        return self._nested(first).pop(rest) if rest else self._map.pop(first)
 
     def copy(self: CLS) -> CLS:
         """A tree with nested trees copied and leaves shared."""
@@ -166,7 +178,7 @@ class DotTree(Generic[L]):
         """
         wanted = [str(k) for k in keys]
         if len(set(wanted)) != len(wanted):
-            raise ValueError(f"duplicate keys in {wanted}")
+            raise ValueError("`keys` cannot contain duplicate values.")
         return type(self).from_dict({key: self.get(key) for key in wanted})
 
     def keys(self) -> list[str]:

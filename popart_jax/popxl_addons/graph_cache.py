@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -31,6 +31,11 @@ def argument_hash(arg: Any) -> int:
 
     Tensors count by spec, sequences and mappings element by element, graphs by identity, groupings by their groups,
     anything else by `hash`.
+
+    Raises
+    ------
+    TypeError
+        An argument is not hashable.
     """
     if isinstance(arg, (popxl.Tensor, popxl.TensorSpec)):
         return tensor_hash(arg)
@@ -40,7 +45,7 @@ def argument_hash(arg: Any) -> int:
         return hash(tuple(arg.assignment))
     if isinstance(arg, Mapping):
         return hash(tuple((key, argument_hash(value)) for key, value in arg.items()))
-    if isinstance(arg, Iterable) and not isinstance(arg, (str, bytes)):
+    if isinstance(arg, Sequence) and not isinstance(arg, (str, bytes)):
         return hash((type(arg), tuple(argument_hash(value) for value in arg)))
     return hash(arg)
 

@@ -254,7 +254,15 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
     def add_variable_inputs(
         self, name: str | int, variable_f: NamedVariableFactories, overwrite: bool = False
     ) -> NamedTensors:
-        """Add inputs for a whole tree of factories under `name`; returns the inputs under the same keys."""
+        """Add inputs for a whole tree of factories under `name`; returns the inputs under the same keys.
+
+        Raises
+        ------
+        ValueError
+            A negative number as name, or a name that is taken.
+        """
+        if isinstance(name, int) and name < 0:
+            raise ValueError(f"Name of int type must be positive. Value: {name}")
         inputs = NamedTensors.from_dict({k: f.create_input() for k, f in variable_f.to_dict().items()})
         self._variable_factories.insert(name, variable_f.copy(), overwrite)
         self._named_inputs.insert(name, inputs, overwrite)

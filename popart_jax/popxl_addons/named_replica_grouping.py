@@ -29,15 +29,32 @@ def fill_none_group(rg: ReplicaGrouping | None, none_value: ReplicaGrouping) -> 
     return none_value if rg is None else rg
 
 
-def _within(grouping: ReplicaGrouping | None, domain: int) -> ReplicaGrouping:
-    """Groups cut to members that lie in one domain of `domain` neighbouring replicas."""
+def _within(grouping: ReplicaGrouping | None, domain: int, what: str) -> ReplicaGrouping:
+    """Groups cut to members that lie in one domain of `domain` neighbouring replicas.
+
+    Raises
+    ------
+    ValueError
+        Neighbours in a group lie in different domains, or domains are divided differently.
+    """
     ir = popxl.gcg().ir
     whole = fill_none_group(grouping, ir.replica_grouping())
     if not _crosses(whole, domain):
         return whole
-    if domain % whole.stride:
-        raise ValueError(f"stride {whole.stride} of {whole} does not divide the domain size {domain}")
-    return ir.replica_grouping(stride=whole.stride, group_size=min(whole.group_size, domain // whole.stride))
+    if whole.is_const and whole.stride >= domain:
+        raise ValueError(f"replica grouping stride must be < {what}")
+    replicas = range(0, len(whole.assignment), domain)
+    patterns = [_renumbered(whole.assignment[start : start + domain]) for start in replicas]
+    if any(pattern != patterns[0] for pattern in patterns):
+        raise ValueError("Assignment pattern is different across instances")
+    groups = max(patterns[0]) + 1
+    return ir.replica_grouping_from_assignments([k * groups + g for k, part in enumerate(patterns) for g in part])
+
+
+def _renumbered(assignment: Sequence[int | None]) -> list[int]:
+    """Group numbers in order of their first appearance."""
+    numbers: dict[int | None, int] = {}
+    return [numbers.setdefault(group, len(numbers)) for group in assignment]
 
 
 def _crosses(grouping: ReplicaGrouping, domain: int) -> bool:
@@ -57,7 +74,7 @@ def _members(grouping: ReplicaGrouping) -> list[list[int]]:
 
 def get_instance_replica_grouping(replica_grouping: ReplicaGrouping | None = None) -> ReplicaGrouping:
     """The grouping (default: all replicas) restricted to the replicas of one process."""
-    return _within(replica_grouping, popxl.gcg().ir.instance_replication_factor)
+    return _within(replica_grouping, popxl.gcg().ir.instance_replication_factor, "ir.instance_replication_factor")
 
 
 def is_cross_instance(replica_grouping: ReplicaGrouping) -> bool:
@@ -73,7 +90,7 @@ def get_ild_size_from_popdist() -> int:
 
 def get_ild_replica_grouping(replica_grouping: ReplicaGrouping | None = None) -> ReplicaGrouping:
     """The grouping (default: all replicas) restricted to one IPU-link domain."""
-    return _within(replica_grouping, get_ild_size_from_popdist())
+    return _within(replica_grouping, get_ild_size_from_popdist(), "IPU Link Domain size")
 
 
 def is_cross_ild(replica_grouping: ReplicaGrouping) -> bool:

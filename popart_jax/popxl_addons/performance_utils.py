@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any, Literal
 
 from .. import popxl
+from ..popxl.utils import table_to_string
 
 Format = Literal["K", "M", "G", "T", "nearest3"]
-_POWERS = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12}
+_POWERS = {"K": 3, "M": 6, "G": 9, "T": 12}
 
 
 def elementwise_binary_flops(op: Any) -> int:
@@ -20,7 +20,7 @@ def elementwise_binary_flops(op: Any) -> int:
 
 
 def matmul_flops(op: Any) -> int:
-    """2 K operations per output element."""
+    """2 K operations per output element; a product of two vectors has one."""
     return 2 * op.inTensor(0).info.shape()[-1] * prod(op.outTensor(0).info.shape())
 
 
@@ -41,26 +41,51 @@ FLOPS_FNS: dict[str, Callable[[Any], int]] = {
 }
 
 
-def evaluate_FLOPs(graph: popxl.Graph) -> dict[str, int]:
-    """Operations by operator ``<Type>_<id>``, called graphs expanded under their caller; "TOT" is the sum."""
-    found: dict[str, int] = {}
+Breakdown = dict[str, Any]
+"""Operations by type of operator, then by operator, then those of called graphs by caller; "TOT" is the sum."""
+
+
+def evaluate_FLOPs(graph: popxl.Graph) -> Breakdown:
+    """Operations of a graph.
+
+    Returns
+    -------
+    dict
+        ``{type: {id: operations}, "TOT": sum}``. What a called graph has of a type stands there under
+        ``<Call or Loop>_<id>(<graph>)``, times the trips of a loop.
+    """
+    found: Breakdown = {}
     for op in graph._pb_graph.getOps():
-        kind, key = op.opType(), f"{op.opType()}_{op.id}"
+        kind = op.opType()
         if kind in ("Call", "Loop"):
             called = popxl.Graph._from_pb(op.getCalledGraph())
             trips = int(op.getTripCountValue()) if kind == "Loop" else 1
-            key = f"{key}({_base(called.name)})"
-            inner = evaluate_FLOPs(called)
-            found.update({f"{key}.{name}": count * trips for name, count in inner.items() if name != "TOT"})
+            for inner, counts in _times(evaluate_FLOPs(called), trips).items():
+                if inner != "TOT":
+                    found.setdefault(inner, {})[f"{kind}_{op.id}({_base(called.name)})"] = counts
         elif kind in FLOPS_FNS:
-            found[key] = FLOPS_FNS[kind](op)
-    found["TOT"] = sum(found.values())
+            found.setdefault(kind, {})[op.id] = FLOPS_FNS[kind](op)
+    found["TOT"] = sum(count for _, count in _flat(found))
     return found
 
 
-def evaluate_ir_FLOPs(ir: popxl.Ir) -> dict[str, int]:
+def _times(counts: Breakdown, factor: int) -> Breakdown:
+    return {key: _times(value, factor) if isinstance(value, dict) else value * factor for key, value in counts.items()}
+
+
+def _flat(counts: Breakdown, prefix: str = "") -> Iterator[tuple[str, int]]:
+    """(dotted name, operations) of every leaf."""
+    for key, value in counts.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from _flat(value, f"{name}.")
+        else:
+            yield name, value
+
+
+def evaluate_ir_FLOPs(ir: popxl.Ir) -> Breakdown:
     """Operations of the main graph on all replicas."""
-    return {name: count * ir.replication_factor for name, count in evaluate_FLOPs(ir.main_graph).items()}
+    return _times(evaluate_FLOPs(ir.main_graph), ir.replication_factor)
 
 
 def total_FLOPs(ir: popxl.Ir) -> int:
@@ -69,32 +94,54 @@ def total_FLOPs(ir: popxl.Ir) -> int:
 
 
 def format_flops_scientific(val: float, format: Format = "nearest3") -> str:
-    """A count with three significant decimals and a unit of 10^3, 10^6, ..."""
+    """A count as mantissa with three decimals and an exponent of ten that is a multiple of three.
+
+    Parameters
+    ----------
+    format : {"nearest3", "K", "M", "G", "T"}
+        The multiple nearest to the exponent, or 3, 6, 9, 12.
+
+    Raises
+    ------
+    ValueError
+        Another word.
+    """
     if format == "nearest3":
-        format = max((u for u in _POWERS if val >= 10 ** _POWERS[u]), key=_POWERS.__getitem__, default="")  # pyright: ignore[reportAssignmentType]
-    return f"{val / 10 ** _POWERS[format]:.3f} {format}FLOPs"
+        exponent = int(f"{val:e}".partition("e")[2])
+        power = 3 * ((exponent + 1) // 3)
+    elif format in _POWERS:
+        power = _POWERS[format]
+    else:
+        raise ValueError("unknown format specified")
+    return f"{val / 10.0**power:.3f}E{power:+03d}"
 
 
 def print_FLOPs(
-    flops_breakdown: dict[str, int], mode: Literal["type", "flat"] = "type", numerical_format: Format = "nearest3"
+    flops_breakdown: Breakdown, mode: Literal["type", "flat"] = "type", numerical_format: Format = "nearest3"
 ) -> None:
-    """Print the breakdown: summed by type of operator, or one line for each.
+    """Print the breakdown as a table: summed by type of operator in descending order, or one line for each operator.
 
     Raises
     ------
     ValueError
         Unknown `mode`.
     """
-    if mode not in ("type", "flat"):
-        raise ValueError(f"mode must be 'type' or 'flat', got {mode!r}")
-    rows = dict(flops_breakdown)
     if mode == "type":
-        summed: dict[str, int] = defaultdict(int)
-        for name, count in flops_breakdown.items():
-            summed[name.rpartition(".")[2].split("_")[0] if name != "TOT" else name] += count
-        rows = dict(summed)
-    for name, count in rows.items():
-        print(f"{name}: {format_flops_scientific(count, numerical_format)}")  # noqa: T201 - as its name says
+        rows = _by_type(flops_breakdown, numerical_format)
+    elif mode == "flat":
+        shown = ((format_flops_scientific(n, numerical_format), name) for name, n in _flat(flops_breakdown))
+        rows = [("FLOPs", "Op Name"), *shown]
+    else:
+        raise ValueError("Unknown mode specified. Please use `type` or `flat`.")
+    print(table_to_string(rows))  # noqa: T201 - as its name says
+
+
+def _by_type(breakdown: Breakdown, numerical_format: Format) -> list[tuple[str, ...]]:
+    sums = {kind: sum(n for _, n in _flat(counts)) for kind, counts in breakdown.items() if kind != "TOT"}
+    total = sum(sums.values()) or 1
+    ordered = sorted(sums.items(), key=lambda pair: pair[1], reverse=True)
+    lines = [(kind, format_flops_scientific(n, numerical_format), f"{100 * n / total:.1f}") for kind, n in ordered]
+    return [("Op Type", "FLOPs", "%"), *lines]
 
 
 def _base(name: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 from .. import popxl
 from ..popxl import RemoteBuffer, ReplicaGrouping, TensorSpec, ops
 from ..popxl.errors import UndefinedValue
+from ..popxl.transforms import merge_exchange
 from .graph import GraphWithNamedArgs
 from .named_remote_buffers import NamedRemoteBuffers as NamedRemoteBuffers
 from .named_tensors import NamedTensors
@@ -32,7 +34,7 @@ def create_remote_buffer(
     if not meta and shards > 1:
         elements = math.prod(shape)
         if elements % shards:
-            raise ValueError(f"{elements} elements of shape {shape} can't be divided into {shards} shards")
+            raise ValueError(f"Can't shard tensor with {elements} elements over {shards} replicas")
         shape, meta = (elements // shards,), shape
     buffer = popxl.remote_buffer(shape, spec.dtype, entries)
     buffer.meta_shape = meta
@@ -75,10 +77,10 @@ def _shards(name: str, factory: VariableFactory, wanted: Mapping[str, int] | int
     if isinstance(wanted, bool):
         return whole if wanted else 1
     if not isinstance(wanted, (int, Mapping)):
-        raise ValueError(f"shard_over_dict must be a bool, an int or a mapping, got {type(wanted).__name__}")
+        raise ValueError("shard_over_dict must be a dictionary, an integer or a boolean")
     count = wanted if isinstance(wanted, int) else wanted.get(name, whole)
     if not 1 <= count <= whole:
-        raise ValueError(f"{name!r} can be sharded over 1 to {whole} replicas, got {count}")
+        raise ValueError(f"Invalid shard_over_dict int value: {count}")
     return count
 
 
@@ -91,21 +93,31 @@ def _sorted(buffers: NamedRemoteBuffers) -> list[tuple[str, RemoteBuffer]]:
     return sorted(buffers.to_dict().items(), key=lambda pair: pair[0])
 
 
-def _load(buffer: RemoteBuffer, entry: int | popxl.Tensor, name: str, use_io_tiles: bool) -> popxl.Tensor:
-    if not use_io_tiles:
-        return ops.remote_load(buffer, entry, name)
-    with popxl.io_tiles():
-        loaded = ops.remote_load(buffer, entry, name)
-    return ops.io_tile_copy(loaded)
+def _loaded(
+    buffers: NamedRemoteBuffers, entry: int | popxl.Tensor, use_io_tiles: bool, merged: bool
+) -> list[tuple[str, popxl.Tensor]]:
+    """(name, loaded tensor) in the order of the names; `merged` into one exchange."""
+    with popxl.in_sequence(False):
+        with merge_exchange() if merged else nullcontext(), popxl.io_tiles() if use_io_tiles else nullcontext():
+            loaded = [(name, ops.remote_load(buffer, entry, name)) for name, buffer in _sorted(buffers)]
+        return [(name, ops.io_tile_copy(t)) for name, t in loaded] if use_io_tiles else loaded
 
 
-def _store(buffer: RemoteBuffer, entry: int | popxl.Tensor, t: popxl.Tensor, use_io_tiles: bool) -> None:
-    if not use_io_tiles:
-        ops.remote_store(buffer, entry, t)
-        return
-    copied, place = ops.io_tile_copy(t), on_io_tiles(entry)
-    with popxl.io_tiles():
-        ops.remote_store(buffer, place, copied)
+def _store(
+    buffers: NamedRemoteBuffers,
+    tensors: Mapping[str, popxl.Tensor],
+    entry: int | popxl.Tensor,
+    use_io_tiles: bool,
+    merged: bool,
+) -> None:
+    """Store tensors into the buffers of their names, `merged` into one exchange."""
+    with popxl.in_sequence(False):
+        if use_io_tiles:
+            tensors = {name: ops.io_tile_copy(t) for name, t in tensors.items() if name in buffers}
+            entry = on_io_tiles(entry)
+        with merge_exchange() if merged else nullcontext(), popxl.io_tiles() if use_io_tiles else nullcontext():
+            for name, buffer in _sorted(buffers):
+                ops.remote_store(buffer, entry, tensors[name])
 
 
 def on_io_tiles(entry: int | popxl.Tensor) -> int | popxl.Tensor:
@@ -120,47 +132,39 @@ def on_io_tiles(entry: int | popxl.Tensor) -> int | popxl.Tensor:
 
 def load_remote(buffers: NamedRemoteBuffers, entry: int | popxl.Tensor = 0, use_io_tiles: bool = False) -> NamedTensors:
     """Load one entry of every buffer in the current graph."""
-    with popxl.in_sequence(False):
-        loaded = {name: _load(buffer, entry, name, use_io_tiles) for name, buffer in _sorted(buffers)}
-    return NamedTensors.from_dict(loaded)
+    return NamedTensors.from_dict(dict(_loaded(buffers, entry, use_io_tiles, merged=False)))
 
 
 def store_remote(
     buffers: NamedRemoteBuffers, tensors: NamedTensors, entry: int | popxl.Tensor = 0, use_io_tiles: bool = False
 ) -> None:
     """Store tensors into an entry of the buffers of the same names, in the current graph."""
-    given = tensors.to_dict()
-    with popxl.in_sequence(False):
-        for name, buffer in _sorted(buffers):
-            _store(buffer, entry, given[name], use_io_tiles)
+    _store(buffers, tensors.to_dict(), entry, use_io_tiles, merged=False)
 
 
 def load_remote_graph(
     buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False
 ) -> tuple[GraphWithNamedArgs, list[str]]:
-    """A graph that loads an entry of every buffer; outputs in the order of the returned, sorted names."""
+    """A graph that loads an entry of every buffer, all at once; outputs in the order of the returned, sorted names."""
     _grow(buffers, entries)
-    names = [name for name, _ in _sorted(buffers)]
 
     def load_remote(load_index: popxl.Tensor) -> list[popxl.Tensor]:
-        with popxl.in_sequence(False):
-            return [_load(buffer, load_index, name, use_io_tiles) for name, buffer in _sorted(buffers)]
+        return [t for _, t in _loaded(buffers, load_index, use_io_tiles, merged=True)]
 
-    return GraphWithNamedArgs(_create("load_remote", load_remote)), names
+    return GraphWithNamedArgs(_create("load_remote", load_remote)), [name for name, _ in _sorted(buffers)]
 
 
 def store_remote_graph(buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False) -> GraphWithNamedArgs:
-    """A graph that stores its named inputs into an entry of the buffers of the same names."""
+    """A graph that stores its named inputs, all at once, into an entry of the buffers of the same names."""
     _grow(buffers, entries)
     args = NamedTensors()
 
     def store_remote(store_index: popxl.Tensor) -> None:
-        with popxl.in_sequence(False):
-            for name, buffer in _sorted(buffers):
-                meta = buffer.meta_shape
-                t = popxl.graph_input(buffer.tensor_shape, buffer.tensor_dtype, name, meta_shape=meta)
-                args.insert(name, t, overwrite=True)
-                _store(buffer, store_index, t, use_io_tiles)
+        for name, buffer in _sorted(buffers):
+            meta = buffer.meta_shape
+            t = popxl.graph_input(buffer.tensor_shape, buffer.tensor_dtype, name, meta_shape=meta)
+            args.insert(name, t, overwrite=True)
+        _store(buffers, args.to_dict(), store_index, use_io_tiles, merged=True)
 
     return GraphWithNamedArgs(_create("store_remote", store_remote), args)
 

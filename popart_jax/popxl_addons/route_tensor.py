@@ -56,7 +56,10 @@ def route_tensor_into_graph(
         return tensor
     paths = called_graph_paths(tensor._graph, target)
     if not paths:
-        raise ValueError(f"Tensor {tensor!r} is not in the graph {target!r} and is not in a known parent graph of it.")
+        raise ValueError(
+            f"{tensor} is not in the graph {target.name}. Additionally, the tensor is not in a known parent graph so "
+            "cannot be moved into the graph."
+        )
     writes = bool(modified) if isinstance(modified, bool) else bool(list(modified))
     inner: dict[str, popxl.Tensor] = {tensor._graph.id: tensor}
     for path in paths:

@@ -55,6 +55,8 @@ def reduce_replica_sharded_tensor(
     over = fill_none_group(replica_group, _all())
     shards = fill_none_group(shard_group, over)
     divisible = shards.group_size > 1 and t.nelms % shards.group_size == 0
+    if divisible and over.group_size == 1:
+        return ops.collectives.replica_sharded_slice(t, shards)
     if divisible and shards == over:
         return ops.collectives.replicated_reduce_scatter(t, op, over, True)  # pyright: ignore[reportArgumentType]
     reduced = ops.collectives.replicated_all_reduce(t, op, over)  # pyright: ignore[reportArgumentType]

@@ -42,14 +42,14 @@ class _StreamsBase(Generic[StreamType]):
     def __getattr__(self, name: str) -> StreamType:
         streams = self.__dict__.get("_streams", {})
         if name not in streams:
-            raise AttributeError(f"no stream {name!r}; there are {list(streams)}")
+            raise AttributeError(f"No attribute '{name}'. Available Keys: {list(streams)}")
         return streams[name]
 
     def __getitem__(self, key: str | int | slice) -> Any:
         if isinstance(key, (int, slice)):
             return list(self._streams.values())[key]
         if key not in self._streams:
-            raise KeyError(f"no stream {key!r}; there are {list(self._streams)}")
+            raise KeyError(f"No key '{key}'. Available Keys: {list(self._streams)}")
         return self._streams[key]
 
     def __iter__(self) -> Iterator[StreamType]:

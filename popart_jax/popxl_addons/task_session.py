@@ -68,12 +68,14 @@ class TaskSession(popxl.Session):
     @property
     def dataloader(self) -> Any:
         """An object with `save` and `resume`, whose position checkpoints hold."""
+        if self._dataloader is None:
+            _logger.warning("No dataloader set. Set the property `dataloader` so that checkpoints hold its position.")
         return self._dataloader
 
     @dataloader.setter
     def dataloader(self, dataloader: Any) -> None:
         if not (hasattr(dataloader, "save") and hasattr(dataloader, "resume")):
-            raise ValueError(f"a dataloader needs the methods save and resume, got {type(dataloader).__name__}")
+            raise ValueError("Dataloader must implement save and resume methods")
         self._dataloader = dataloader
 
     def add_session_state_info(self, info: dict[str, Any]) -> None:
@@ -98,7 +100,7 @@ class TaskSession(popxl.Session):
 
     def _load(self, values: Mapping[str, np.ndarray], report_missing: ReportMissingMethods) -> None:
         wanted = self.state.to_dict()
-        _report(sorted(set(wanted) - set(values)), report_missing)
+        _report(set(values), set(wanted), report_missing)
         write_variables_pb(self, {t: values[name] for name, t in wanted.items() if name in values})
 
     def wandb_histogram(self, name: str, step: int, data: np.ndarray) -> None:
@@ -111,7 +113,12 @@ class TaskSession(popxl.Session):
             self.wandb_histogram(name, step, data)
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Write state, position of the data loader and session state; the folder appears when it is complete."""
+        """Write state, position of the data loader and session state; the folder appears when it is complete.
+
+        When `max_checkpoints` were saved, the oldest goes first.
+        """
+        while len(self._checkpoints) >= self.max_checkpoints:
+            shutil.rmtree(self._checkpoints.pop(0), ignore_errors=True)
         target = Path(checkpoint_dir)
         partial = target.with_name(f".{target.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -122,51 +129,71 @@ class TaskSession(popxl.Session):
                 shutil.copy(data.filename, partial / "model" / Path(data.filename).name)
             else:
                 np.savez(partial / "model" / f"{name}.npz", **cast(Any, {name: data}))
-        if self._dataloader is not None:
-            self._dataloader.save(str(partial / "dataloader.bin"))
+        dataloader = self.dataloader
+        if dataloader is not None:
+            dataloader.save(str(partial / "dataloader.bin"))
         (partial / "session_info.json").write_text(json.dumps(self.session_state))
         replace_folder(partial, target)
-        self._keep(target)
-
-    def _keep(self, newest: Path) -> None:
-        self._checkpoints = [p for p in self._checkpoints if p != newest] + [newest]
-        while len(self._checkpoints) > self.max_checkpoints:
-            shutil.rmtree(self._checkpoints.pop(0), ignore_errors=True)
+        self._checkpoints = [p for p in self._checkpoints if p != target] + [target]
 
     def load_checkpoint(
         self, checkpoint_dir: str, report_missing: ReportMissingMethods = "warn", skip_memmap: bool = False
     ) -> None:
         """Take state, data loader position and session state from a checkpoint.
 
+        A checkpoint without session state counts as one after no steps.
+
+        Parameters
+        ----------
+        report_missing : {"none", "warn", "error"}
+            What to do about names of variables, and keys of the session state, that only one side has.
+        skip_memmap : bool
+            Leave variables in memory-mapped files as they are.
+
         Raises
         ------
         ValueError
-            Variables are missing and `report_missing` is "error".
+            Names are missing and `report_missing` is "error".
         """
         source = Path(checkpoint_dir)
+        self._load(self._stored(source / "model", skip_memmap), report_missing)
+        info = source / "session_info.json"
+        stored = json.loads(info.read_text()) if info.exists() else {"steps": 0}
+        _report(set(stored), set(self.session_state), report_missing)
+        self.session_state = stored
+        position, dataloader = source / "dataloader.bin", self.dataloader
+        if dataloader is not None and position.exists():
+            dataloader.resume(str(position))
+
+    def _stored(self, folder: Path, skip_memmap: bool) -> dict[str, np.ndarray]:
+        """Arrays of a checkpoint by name; files of memory-mapped variables have the names of those files."""
+        mapped = {Path(str(m.filename)).name: (name, m) for name, m in self._memory_mapped().items()}
         values: dict[str, np.ndarray] = {}
-        for name, tensor in self.state.to_dict().items():
-            stored, mapped = source / "model" / f"{name}.npz", source / "model" / f"{name}.npy"
-            if stored.exists():
-                with np.load(stored, allow_pickle=False) as file:
-                    values[name] = file[name]
-            elif mapped.exists() and not skip_memmap:
-                shape = tensor.shape_on_host  # pyright: ignore[reportAttributeAccessIssue]
-                values[name] = np.array(np.memmap(mapped, tensor.dtype.as_numpy(), "r", shape=shape))
-        self._load(values, report_missing)
-        if self._dataloader is not None and (source / "dataloader.bin").exists():
-            self._dataloader.resume(str(source / "dataloader.bin"))
-        self.session_state = json.loads((source / "session_info.json").read_text())
+        for path in sorted(folder.glob("*.npz")):
+            with np.load(path, allow_pickle=False) as file:
+                values |= {name: file[name] for name in file.files}
+        for path in sorted(folder.glob("*.npy")):
+            name, target = mapped.get(path.name, (path.stem, None))
+            if target is None or skip_memmap:
+                values[name] = np.zeros(0) if target is None else target
+            else:
+                values[name] = np.array(np.memmap(path, target.dtype, "r", shape=target.shape))
+        return values
+
+    def _memory_mapped(self) -> dict[str, np.memmap]:
+        found = {name: getattr(t, "_memmap_arr", None) for name, t in self.state.to_dict().items()}
+        return {name: m for name, m in found.items() if m is not None and m.filename is not None}
 
 
 def _listed(streams: Any) -> list[Any]:
     return list(streams.values()) if isinstance(streams, Mapping) else list(streams)
 
 
-def _report(missing: list[str], how: ReportMissingMethods) -> None:
-    if not missing or how == "none":
-        return
-    text = f"variables without a stored value: {missing}"
-    if how == "error":
+def _report(stored: set[str], state: set[str], how: ReportMissingMethods) -> None:
+    """Say which names only a checkpoint or only the session has."""
+    sides = (("Checkpoint keys not in state", stored - state), ("state keys not in checkpoint", state - stored))
+    text = "\n".join(f"{what}: {names}" for what, names in sides if names)
+    if text and how == "error":
         raise ValueError(text)
-    _logger.warning(text)
+    if text and how == "warn":
+        _logger.warning(text)

@@ -36,11 +36,11 @@ def _iterate(data_iter: DataIter) -> Iterator[Any]:
         try:
             data_iter()
         except Exception as err:
-            raise ValueError(f"data_iter {data_iter!r} failed when it was called without arguments: {err}") from err
+            raise ValueError("Passed callable via `data_iter` throws error.") from err
         return (data_iter() for _ in itertools.count())
     if isinstance(data_iter, Iterable):
         return iter(data_iter)
-    raise ValueError(f"data_iter must be a callable without arguments or an iterable, got {type(data_iter).__name__}")
+    raise ValueError(f"`data_iter` must be an iterable or callable. It is a {type(data_iter).__name__}.")
 
 
 def _as_array(value: Any) -> np.ndarray:
@@ -53,7 +53,7 @@ def _as_array(value: Any) -> np.ndarray:
     """
     known = isinstance(value, (np.ndarray, np.generic, int, float, bool, Iterable)) or hasattr(value, "detach")
     if not known or isinstance(value, (str, bytes)):
-        raise ValueError(f"data_iter must give arrays, tensors or numbers, got {type(value).__name__}")
+        raise ValueError(f"`data_iter` must be of a numpy array, torch tensor or iterable. It provided: {value}.")
     return to_numpy(value, copy=False) if hasattr(value, "detach") else np.asarray(value)
 
 
@@ -78,6 +78,8 @@ class VariableFactory:
     ------
     ValueError
         `data_iter` is neither, fails, or gives no numbers.
+    AssertionError
+        `shard_over` is larger than a group.
     """
 
     def __init__(
@@ -96,6 +98,9 @@ class VariableFactory:
         self.by_ref = by_ref
         self.dtype = dtype if dtype is not None else _dtype_of(first)
         self.replica_grouping = replica_grouping or popxl.gcg().ir.replica_grouping()
+        assert shard_over <= self.replica_grouping.group_size, (
+            f"shard_over {shard_over} is larger than the group size {self.replica_grouping.group_size}"
+        )
         self.replica_sharded = shard_over > 1
         self.shard_over = shard_over
         self.shape = (math.prod(first.shape) // shard_over,) if self.replica_sharded else tuple(first.shape)

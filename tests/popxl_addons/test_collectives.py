@@ -87,7 +87,9 @@ def test_identical_inputs_need_the_patterns():
         addons_ops.host_store(
             addons_ops.replicated_all_reduce_identical_inputs(popxl.variable(np.zeros(3, np.float32)))
         )
-    with pytest.raises(popart_exception, match="apply_pre_alias_patterns"):
+    with pytest.raises(
+        popart_exception, match=r"^You need to run the `OpToIdentityPattern` pattern before running the IR\.$"
+    ):
         popxl.Session(ir, "ipu_hw")
 
 

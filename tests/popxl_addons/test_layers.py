@@ -86,7 +86,7 @@ def test_float8_products_and_their_gradients_are_close(metric):
         results = backward.call(seed, args=backward.grad_graph_info.inputs_dict(site))
         streams = [host_store(r) for r in (site.outputs[0], *results)]
     with popxl.Session(ir, "ipu_hw") as session:
-        session.write_variables_data(dict(layer.torch_mapping(variables, reference)))
+        session.write_variables_data(dict(layer.torch_mapping(variables, reference, popxl.float16)))
         found = session.run()
     y, dx, dw, db = (found[s].astype(np.float32) for s in streams)
     inputs = torch.tensor(x.astype(np.float32), requires_grad=True)
@@ -116,7 +116,7 @@ def test_a_float8_layer_keeps_its_largest_values(metric):
     reference.weight.data.copy_(weight)
     layer = LinearFP8(3, scale_metric=metric)
     outputs = run_module(
-        layer, TensorInput(ROWS.astype(np.float16)), weights=lambda v: layer.torch_mapping(v, reference)
+        layer, TensorInput(ROWS.astype(np.float16)), weights=lambda v: layer.torch_mapping(v, reference, popxl.float16)
     )
     expected = reference(torch.tensor(ROWS)).detach().numpy()
     np.testing.assert_allclose(outputs[0].astype(np.float32), expected, atol=0.05)

@@ -23,8 +23,8 @@ def run(build):
 
 
 def test_rotary_embedding_turns_pairs():
-    x = RNG.normal(size=(1, 2, 4, 8)).astype(np.float32)
-    sin, cos = addons_ops.trig_tables(4, 6)
+    x = RNG.normal(size=(1, 4, 2, 8)).astype(np.float32)
+    sin, cos = (table[:, None] for table in addons_ops.trig_tables(4, 6))
 
     def build():
         tables = addons_ops.trig_table_constants(4, 6)

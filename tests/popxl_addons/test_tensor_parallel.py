@@ -47,9 +47,10 @@ class Block(Sharded):
     def attention(self, x: popxl.Tensor) -> popxl.Tensor:
         heads, size = HEADS // self.members, HIDDEN // HEADS
         parts = (t.reshape((BATCH, LENGTH, heads, size)) for t in ops.split(self.qkv(x), 3, axis=-1))
-        q, k, v = (t.transpose((0, 2, 1, 3)) for t in parts)
+        q, k, v = parts
         tables = addons_ops.trig_table_constants(LENGTH, ROTARY)
         q, k = (addons_ops.rotary_pos_embed(t, *tables, ROTARY) for t in (q, k))
+        q, k, v = (t.transpose((0, 2, 1, 3)) for t in (q, k, v))
         mask = popxl.constant(np.where(np.tril(np.ones((LENGTH, LENGTH), bool)), 0, -1e4), popxl.float32)
         weights = ops.softmax(q @ k.transpose((0, 1, 3, 2)) * size**-0.5 + mask, axis=-1)
         return self.out((weights @ v).transpose((0, 2, 1, 3)).reshape((BATCH * LENGTH, heads * size)))

@@ -123,11 +123,14 @@ def test_a_pipeline_gives_the_results_of_its_stages_in_order():
 
 
 def test_pipeline_mistakes():
-    with pytest.raises(ValueError, match="at least 6 steps, got 5"):
+    with pytest.raises(ValueError, match=r"at least 2x the number of stages in the pipeline. steps=5 stages=3"):
         pipeline(5)
     with popxl.Ir().main_graph:
         x = popxl.variable(np.zeros(2, np.float32))
-        with pytest.raises(RuntimeError, match="outside a pipeline stage"), addons.pipelined_execution(4):
+        with (
+            pytest.raises(RuntimeError, match=r"^Operation must be created in a stage context."),
+            addons.pipelined_execution(4),
+        ):
             x + 1
 
 
@@ -217,11 +220,11 @@ def test_batch_serialisation_mistakes():
         _, other = Layer().create_graph(popxl.TensorSpec((3, 4), popxl.float32))
         grad = addons.autodiff(other)
         loads = {t: popxl.h2d_stream((3, 4), popxl.float32) for t in (graph.graph.inputs[0], grad.graph.inputs[0])}
-        with pytest.raises(RuntimeError, match="no input or output of the forward graph"):
+        with pytest.raises(RuntimeError, match=r"^Fwd Connection .* missing"):
             addons.batch_serialise_fwd_and_grad(graph, grad, graph.args, 2, loads, {}, {}, io_mode="compute")
-        with pytest.raises(ValueError, match="io_mode must be one of"):
+        with pytest.raises(ValueError, match="Unknown 'io_mode' nowhere"):
             addons.batch_serialise(graph, 2, {}, {}, {}, io_mode="nowhere")
-        with pytest.raises(ValueError, match="needs IO tiles"):
+        with pytest.raises(ValueError, match=r"^IR must have IO tiles"):
             addons.batch_serialise(graph, 2, {}, {}, {})
 
 

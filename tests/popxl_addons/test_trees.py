@@ -37,7 +37,7 @@ def test_inserting_under_a_taken_key_needs_overwrite_and_changes_nothing():
     for key in ("a b", -1, "x.1a"):
         with pytest.raises(ValueError):
             tree.insert(key, 0)
-    with pytest.raises(AttributeError, match=r"Available keys: \['b'\]"):
+    with pytest.raises(AttributeError, match=r"Available Keys: \['b'\]"):
         tree.missing  # noqa: B018
 
 

@@ -75,7 +75,8 @@ def vjp(*args: Any, node: NodeRef, walk: Context) -> tuple[Any, ...]:
         results = row.fn(*full, **kwargs)
         return results if isinstance(results, tuple) else (results,)
 
-    outputs, back = jax.vjp(forward, *(jnp.asarray(operands[i]) for i in wanted))
+    values = [jnp.asarray(operands[i]) for i in wanted]
+    outputs, back = jax.vjp(forward, *(_real(x) for x in values))
     given = list(args[: len(template.gradients)])
     cotangents = []
     for i, y in enumerate(outputs):
@@ -85,7 +86,12 @@ def vjp(*args: Any, node: NodeRef, walk: Context) -> tuple[Any, ...]:
             cotangents.append(jnp.zeros_like(y))
         else:
             cotangents.append(np.zeros(y.shape, jax.dtypes.float0))
-    return tuple(back(tuple(cotangents)))
+    return tuple(g.astype(x.dtype) for g, x in zip(back(tuple(cotangents)), values, strict=True))
+
+
+def _real(x: jax.Array) -> jax.Array:
+    """An operand that JAX differentiates: PopART's gradient of integers is integer arithmetic of the same kind."""
+    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float32)
 
 
 def _operand(at: Any, args: tuple[Any, ...]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...autodiff import Gradients, Step, grow
-from ...ops import ZERO_GRADIENT, resolve
+from ...ops import ZERO_GRADIENT, Operator, resolve
 from .._create import Out, create, result
 from ..ops._collectives import OPERATORS
 from ..tensor import Constant
@@ -56,7 +57,8 @@ class Builder:
         """See `autodiff.Maker`."""
         self.gradients = gradients
         op = step.node.meta["op"]
-        made = _EMIT.get(op.opType(), _emit)(self, step, op)
+        emit = _emit_own if "gradient" in op._options else _EMIT.get(op.opType(), _emit)
+        made = emit(self, step, op)
         return [(target._value, part._value) for target, part in made]
 
     def total(self, value: ir.Value, parts: Sequence[ir.Value]) -> ir.Value:
@@ -92,7 +94,7 @@ class Builder:
         return self.given(op._out(info.forward_graph.outputs.index(connection.fwd_tensor)))
 
     def create(
-        self, op: Op, op_type: str, inputs: list[Any], outs: list[Any], attributes: Any = None, **more: Any
+        self, op: Op, op_type: str | Operator, inputs: list[Any], outs: list[Any], attributes: Any = None, **more: Any
     ) -> list[Tensor]:
         """A gradient operator placed like its forward operator."""
         settings = op._settings.copy(f"{op._settings.name}_grad")
@@ -101,7 +103,7 @@ class Builder:
         return self._create(op_type, inputs, outs, attributes, settings=settings, **more)
 
     def _create(
-        self, op_type: str, inputs: list[Any], outs: list[Any], attributes: Any = None, **more: Any
+        self, op_type: str | Operator, inputs: list[Any], outs: list[Any], attributes: Any = None, **more: Any
     ) -> list[Tensor]:
         op = create(op_type, inputs, outs, attributes, graph=self.graph, **more)
         return [result(op, i) for i in range(len(outs))]
@@ -114,7 +116,7 @@ def _grad_out(t: Tensor) -> Out:
 def build(plan: Plan) -> GradGraphInfo:
     """The gradient graph of a plan: inputs, operators, outputs, and how they connect."""
     owner = plan.graph.ir
-    graph = owner._new_graph(_unique(owner, f"{plan.graph.id}_bwd"))
+    graph = owner._new_graph(_unique(owner, plan.graph.id))
     b = Builder(plan, graph)
     make, kinds = ExpectedConnection._make, ExpectedConnectionType
     expected = []
@@ -131,13 +133,15 @@ def build(plan: Plan) -> GradGraphInfo:
     return GradGraphInfo._make(graph, plan.graph, expected, [make(t, kinds.FwdGrad) for t in plan.required])
 
 
-def _unique(owner: Any, name: str) -> str:
-    if name not in owner._graphs:
-        return name
-    n = 1
-    while f"{name}_{n}" in owner._graphs:
-        n += 1
-    return f"{name}_{n}"
+_repeated = itertools.count()
+"""Numbers of gradient graphs of graphs that have one already; of the process, as upstream."""
+
+
+def _unique(owner: Any, forward: str) -> str:
+    name = f"{forward}_bwd"
+    while name in owner._graphs:
+        name = f"{forward}_bwd_{next(_repeated)}"
+    return name
 
 
 Pairs = list[tuple["Tensor", "Tensor"]]
@@ -240,9 +244,24 @@ def _emit_gather(b: Builder, step: Step, op: Op) -> Pairs:
     flat = replace(_grad_out(target), shape=(target.nelms,), meta_shape=())
     options = {"group": op._options["group"], "op": OPERATORS["local"], "shard": bool(target.meta_shape)}
     made = b.create(op, "ReplicatedReduceScatter", [b.given(op._out(0))], [flat], plain, options=options)
+    return [(target, _shaped(b, op, made, target))]
+
+
+def _shaped(b: Builder, op: Op, made: list[Tensor], target: Tensor) -> Tensor:
+    """What was made of a flat gradient, in the shape of the tensor that it is for."""
     if made[0].shape != target.shape:
         made = b.create(op, "Reshape", made, [_grad_out(target)], {"shape": target.shape})
-    return [(target, made[0])]
+    return made[0]
+
+
+def _emit_own(b: Builder, step: Step, op: Op) -> Pairs:
+    """The operator that the forward operator names as its gradient."""
+    target, gradient = op._in(0), op._options["gradient"]
+    flat = target.nelms != op._out(0).nelms
+    out = replace(_grad_out(target), shape=(target.nelms,), meta_shape=()) if flat else b.part(target)
+    options = gradient.options()
+    made = b.create(op, gradient.row, [b.given(op._out(0))], [out], gradient.attributes, options=options)
+    return [(target, _shaped(b, op, made, target))]
 
 
 def _emit_scatter(b: Builder, step: Step, op: Op) -> Pairs:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...autodiff import plan
 from ...errors import popart_exception
+from ...logs import module_logger
 from ...lowering.effects import effect_of
 from ..context import get_current_context
 from .build_gradients import build
@@ -19,42 +20,55 @@ if TYPE_CHECKING:
     from ..graph import Graph
     from ..tensor import Tensor
 
+_logger = module_logger("popart")
+
 Infos = dict["Graph", GradGraphInfo]
 """Gradient graphs by forward graph: those given, and those made on the way."""
 
 
 def differentiate(
-    graph: Graph,
-    provided: Sequence[Tensor] | None,
-    required: Sequence[Tensor] | None,
-    infos: Infos,
-    lenient: bool = False,
+    graph: Graph, provided: Sequence[Tensor] | None, required: Sequence[Tensor] | None, infos: Infos
 ) -> GradGraphInfo:
-    """See `transforms.autodiff`; with `lenient` only gradients that can be had are required."""
-    _check_forward(graph)
+    """See `transforms.autodiff`; `infos` gains the gradient graphs of called graphs, which are made first."""
+    _check_named(graph, (*(provided or ()), *(required or ())), required)
+    _check_forward(graph, infos)
     outputs = list(graph.outputs) if provided is None else list(provided)
     wanted = list(graph.inputs) if required is None else list(required)
     for t in outputs:
         if t not in graph.outputs:
-            raise popart_exception(f"Gradient provided for {t!r}, which is not an output of {graph!r}")
-    for t in wanted:
-        if t not in graph:
-            raise popart_exception(f"Gradient required for {t!r}, which is not in {graph!r}")
-    ops = sorted(graph._ops.values(), key=lambda op: op.id)
-    info_of = partial(_info_of, infos=infos)
-    found, reached = plan(
-        [op._node for op in ops],
-        [t._value for t in outputs],
-        partial(steps, info_of=info_of),
-        [t._value for t in wanted],
-    )
+            _logger.warning("autodiff of %s: a gradient is provided for %s, which is no output", graph.id, t.id)
+    found, reached = _plan(graph, outputs, wanted, infos)
     missing = [t for t in wanted if t._value not in reached]
-    if missing and not lenient:
+    if missing:
         raise popart_exception(
-            f"Unable to provide required gradient output for {missing[0]!r} of {graph!r}: no gradient reaches it.\n"
-            "  fix: leave it out of `grads_required`."
+            f"[Autodiff] Unable to provide required gradient output for fwd id '{missing[0].id}' in bwd graph "
+            f"{graph.id}_bwd"
         )
-    whole = Plan(graph, outputs, [t for t in wanted if t._value in reached], found, info_of)
+    return _built(Plan(graph, outputs, wanted, found, infos.__getitem__))
+
+
+def _plan(graph: Graph, outputs: Sequence[Tensor], wanted: Sequence[Tensor], infos: Infos) -> tuple[Any, Any]:
+    ops = sorted(graph._ops.values(), key=lambda op: op.id)
+    given, required = [t._value for t in outputs], [t._value for t in wanted]
+    return plan([op._node for op in ops], given, partial(steps, info_of=infos.__getitem__), required, bool)
+
+
+def _differentiate_called(graph: Graph, infos: Infos) -> None:
+    """The gradient graph of a called graph: all input gradients there are, from the output gradients that they need."""
+    if not graph._can_autodiff:
+        raise popart_exception(
+            f"The graph contains a call to another graph {graph.id} which has been marked as unsafe to autodiff. "
+            "Please provide a gradient graph via `called_graphs_grad_info` in PopXL or `FwdGraphToBwdGraphInfo` in C++."
+        )
+    _check_forward(graph, infos)
+    found, reached = _plan(graph, graph.outputs, graph.inputs, infos)
+    wanted = [t for t in graph.inputs if t._value in reached]
+    used = {v for step in found for v in step.node.outputs} | {t._value for t in wanted}
+    infos[graph] = _built(Plan(graph, [t for t in graph.outputs if t._value in used], wanted, found, infos.__getitem__))
+
+
+def _built(whole: Plan) -> GradGraphInfo:
+    """Build a gradient graph, outside every sequence and scope of the caller."""
     context = get_current_context()
     saved = context._sequencer, context._name_scopes, context._execution_context
     context._sequencer, context._name_scopes = type(saved[0])(), []
@@ -65,21 +79,29 @@ def differentiate(
         context._sequencer, context._name_scopes, context._execution_context = saved
 
 
-def _check_forward(graph: Graph) -> None:
-    for op in graph._ops.values():
+def _check_named(graph: Graph, tensors: Iterable[Tensor], required: Sequence[Tensor] | None) -> None:
+    if required is not None and not required:
+        raise popart_exception(
+            f"[Autodiff] In call to Autodiff on forward graph `{graph.id}`, with defined but empty vector "
+            "`gradsRequiredForFwdId`. You must either specify the tensors whose gradients are required, or nothing."
+        )
+    for t in tensors:
+        if t not in graph:
+            raise popart_exception(
+                f"[Autodiff] In call to Autodiff on forward graph `{graph.id}`, you have passed a tensor with id "
+                f"`{t.id}` to parameter `gradsRequired`, but this tensor is not in the forward graph"
+            )
+
+
+def _check_forward(graph: Graph, infos: Infos) -> None:
+    """The graphs that this one calls are differentiated, and nothing in it writes in place."""
+    for called in graph.called_graphs:
+        if called not in infos:
+            _differentiate_called(called, infos)
+    for op in sorted(graph._ops.values(), key=lambda op: op.id):
         effect = effect_of(op._node)
         if effect is not None and effect.writes:
-            raise popart_exception(f"{graph!r} can't be differentiated: {op.debugName()} changes a tensor in place")
-
-
-def _info_of(called: Graph, infos: Infos) -> GradGraphInfo:
-    """The gradient graph of a called graph, made now unless it was given."""
-    if called not in infos:
-        if not called._can_autodiff:
             raise popart_exception(
-                f"The graph {called.id!r} is marked as unsafe to autodiff recursively; pass its gradient graph in "
-                "`called_graphs_grad_info`."
+                f"The graph {graph.id} contains a modifying op: {op.debugName()}. Autodiff cannot be used on graphs "
+                "with inplace modifying ops."
             )
-        floating = [t for t in called.outputs if t.dtype.is_floating_point]
-        infos[called] = differentiate(called, floating, list(called.inputs), infos, lenient=True)
-    return infos[called]

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from ...autodiff import Step, steps_of, tokens
 from ...errors import popart_exception
 from ...ops import Gradient, Trait, facts
+from .enums import CollectiveOperator
 from .gradient_info import GradGraphInfo
 
 if TYPE_CHECKING:
@@ -53,26 +54,24 @@ def steps(node: ir.Node, needed: list[int], info_of: InfoOf) -> list[Step]:
         return _call_steps(op, needed, info_of)
     if kind == "If":
         return _if_steps(op, needed, info_of)
-    if kind in MADE_BY_HAND:
+    if kind == "ReplicatedReduceScatter" and op._options["op"] != CollectiveOperator.Local:
+        raise popart_exception(
+            "ReplicatedReduceScatterOp: grad op is only implemented when CollectiveOperator==CollectiveOperator::Local"
+        )
+    if kind in MADE_BY_HAND or "gradient" in op._options:
         return [Step(node, op._facts.gradient_operators[0], tuple(needed))]
     return steps_of(node, _gradients(op), needed)
 
 
 def _gradients(op: Op) -> tuple[Gradient, ...]:
-    """Gradient operators of a forward operator.
-
-    Raises
-    ------
-    popart_exception
-        It has none: PopART has no gradient for it, or for what it computes.
-    """
+    """Gradient operators of a forward operator; none where it has no gradient, or none for what it computes."""
     row = op._facts
     if row.forward and row.gradients is None:
         row = facts(row.forward)
-    refused = row.gradients is None or row.has(Trait.NOT_DIFFERENTIABLE | Trait.REFUSES_GRADIENT)
-    if refused or facts(op._node.op_type).has(Trait.SCALED_FLOAT8) or not _has_results(op, row.gradients or ()):
-        raise popart_exception(f"{op.debugName()} has no gradient definition, but a gradient must flow through it")
-    return row.gradients or ()
+    entries = row.gradients or ()
+    refused = row.has(Trait.NOT_DIFFERENTIABLE | Trait.REFUSES_GRADIENT)
+    scaled = facts(op._node.op_type).has(Trait.SCALED_FLOAT8)
+    return () if refused or scaled or not _has_results(op, entries) else entries
 
 
 def _has_results(op: Op, entries: tuple[Gradient, ...]) -> bool:

@@ -35,7 +35,9 @@ def prepare(owner: Ir) -> None:
         for op in graph._ops.values():
             reason = op._options.get("unexecutable") or _computes_with_float8(op)
             if reason:
-                raise popart_exception(f"{op.debugName()} can't be run: {reason}")
+                refused = popart_exception(reason)
+                refused.add_note(f"{op.debugName()} can't be run")
+                raise refused
     owner._prepared = True
 
 

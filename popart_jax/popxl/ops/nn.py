@@ -190,7 +190,8 @@ REDUCTION_TYPE = Literal["mean", "sum", "none"]
 REDUCTION_MAP = {"mean": ReductionType.Mean, "sum": ReductionType.Sum, "none": ReductionType.NoReduction}
 
 
-def _reduction(name: str) -> str:
+def reduction_name(name: str) -> str:
+    """PopART's name of a reduction; ValueError for an unknown one."""
     if name not in REDUCTION_MAP:
         raise ValueError(f"Not a valid reduction: {name}. Must choose from: {', '.join(REDUCTION_MAP)}")
     return REDUCTION_MAP[name].name
@@ -231,7 +232,7 @@ def nll_loss(
     """
     check_operands(probs=probs, labels=labels)
     attributes: dict[str, Any] = {
-        "reduction": _reduction(reduction),
+        "reduction": reduction_name(reduction),
         "inputIsLogProbability": int(log_prob),
         "ignoreIndex": ignore_index,
     }
@@ -259,7 +260,7 @@ def nll_loss_with_softmax_grad(
     if not isinstance(loss_grad, Tensor):
         loss_grad = constant(loss_grad, dtypes.float32)
     check_operands(probs=probs, labels=labels, loss_grad=loss_grad)
-    attributes: dict[str, Any] = {"reduction": _reduction(reduction), "ignoreIndex": ignore_index}
+    attributes: dict[str, Any] = {"reduction": reduction_name(reduction), "ignoreIndex": ignore_index}
     outs = [Out("loss", labels.shape if reduction == "none" else (), probs.dtype), like(probs, "dx")]
     op = create("NlllWithSoftmaxGradDirect", [probs, labels, loss_grad], outs, attributes)
     return result(op), result(op, 1)

@@ -37,6 +37,7 @@ class Embedding(Module):
         self.replica_grouping = replica_grouping
         n_shards = 1 if replica_grouping is None else replica_grouping.num_groups
         self.vocab_shard_size = self.get_vocab_shard_size(vocab_size, n_shards)
+        self.offsets = self.get_offsets(vocab_size, n_shards)
 
     @staticmethod
     def get_vocab_shard_size(vocab_size: int, n_shards: int) -> int:

@@ -12,15 +12,16 @@ from ..ops.sharded import layer_norm_distributed
 
 
 class LayerNormDistributed(Module):
-    """Weight ones, bias zeros, of this member's features; `replica_grouping` says who shares them."""
+    """Weight ones, bias zeros, of this member's features; `replica_grouping` is the group that shares a row."""
 
     def __init__(self, replica_grouping: popxl.ReplicaGrouping | None = None) -> None:
         super().__init__()
         self.replica_grouping = replica_grouping
 
     def build(self, x: popxl.Tensor, eps: float = 1e-5) -> popxl.Tensor:
-        """x (rows, features / members); statistics run over the members that do not share variables."""
-        grouping = self.replica_grouping or popxl.gcg().ir.replica_grouping(group_size=1)
-        w = self.add_variable_input("weight", partial(np.ones, x.shape[-1]), x.dtype, replica_grouping=grouping)
-        b = self.add_variable_input("bias", partial(np.zeros, x.shape[-1]), x.dtype, replica_grouping=grouping)
-        return layer_norm_distributed(x, w, b, eps, grouping.transpose())
+        """x (rows, features / members); statistics run over all members of a group."""
+        group = self.replica_grouping or popxl.gcg().ir.replica_grouping()
+        own = group.transpose()
+        w = self.add_variable_input("weight", partial(np.ones, x.shape[-1]), x.dtype, replica_grouping=own)
+        b = self.add_variable_input("bias", partial(np.zeros, x.shape[-1]), x.dtype, replica_grouping=own)
+        return layer_norm_distributed(x, w, b, eps, group)

@@ -19,7 +19,7 @@ class LinearGQ(Module):
     """x @ weight + bias, the weight unpacked when it is used.
 
     Variables: ``weight_compressed`` uint16 (rows, groups, group_size/4), ``weight_decompression_scale`` and
-    ``weight_decompression_bias`` float16 (rows, groups, 1), ``bias`` (out,).
+    ``weight_decompression_bias`` (rows, groups, 1), ``bias`` (out,), of the type of the input.
 
     Parameters
     ----------
@@ -53,8 +53,8 @@ class LinearGQ(Module):
             return self.add_variable_input(name, zeros, dtype, replica_grouping=self.replica_grouping)
 
         packed = add("weight_compressed", (*groups, size // 4), popxl.uint16)
-        scale = add("weight_decompression_scale", (*groups, 1), popxl.float16)
-        offset = add("weight_decompression_bias", (*groups, 1), popxl.float16)
+        scale = add("weight_decompression_scale", (*groups, 1), x.dtype)
+        offset = add("weight_decompression_bias", (*groups, 1), x.dtype)
         y = x @ group_quantize_decompress(packed, scale, offset, self.dim)
         return y + add("bias", (self.out_features,), x.dtype) if self.bias else y
 
@@ -72,8 +72,8 @@ class LinearGQ(Module):
         weights = WeightsDict(
             {
                 variables.weight_compressed: packed,
-                variables.weight_decompression_scale: scale,
-                variables.weight_decompression_bias: offset,
+                variables.weight_decompression_scale: host_array(scale, dtype),
+                variables.weight_decompression_bias: host_array(offset, dtype),
             }
         )
         if nn_layer.bias is not None:

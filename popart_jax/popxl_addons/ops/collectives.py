@@ -2,73 +2,83 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import ceil, prod
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from ... import popxl
+from ...errors import popart_exception
 from ...ops import replicas
 from ...popxl import ReplicaGrouping, custom_ops, ops
-from ...popxl.ops._collectives import group_attributes, group_of
+from ...popxl.custom_ops import GradientOp
+from ...popxl.ops._collectives import OPERATORS, group_attributes, group_of, operator_of
 from ..graph import GraphWithNamedArgs
 from ..named_tensors import NamedTensors
 from ..rts import graph_over, through_io_tiles
 from .simple import DOMAIN
 
-_PLAIN, _SAME_INPUTS, _SAME_GRADIENTS = "plain", "identical_inputs", "identical_grad_inputs"
-_REASON = (
-    "its inputs are identical, so it must become an identity first. "
-    "fix: popxl_addons.patterns.apply_pre_alias_patterns(ir) before the session is made"
-)
+_SAME_INPUTS, _SAME_GRADIENTS = "identical_inputs", "identical_grad_inputs"
+_OPPOSITE = {"": "", _SAME_INPUTS: _SAME_GRADIENTS, _SAME_GRADIENTS: _SAME_INPUTS}
+_REASON = "You need to run the `OpToIdentityPattern` pattern before running the IR."
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def _reduce(x: Any, groups: tuple[int, ...], mode: str) -> Any:
-    """Sum over the group; nothing where the inputs are identical."""
-    return x if mode == _SAME_INPUTS else _sum(x, groups)
-
-
-def _sum(x: Any, groups: tuple[int, ...]) -> Any:
-    return replicas.all_reduce(jnp.asarray(x), 0, replicas.groups_from(groups))
-
-
-def _reduce_fwd(x: Any, groups: tuple[int, ...], mode: str) -> tuple[Any, None]:
-    return _reduce(x, groups, mode), None
-
-
-def _reduce_bwd(groups: tuple[int, ...], mode: str, _: None, dy: Any) -> tuple[Any]:
-    return (dy if mode == _SAME_GRADIENTS else _sum(dy, groups),)
-
-
-_reduce.defvjp(_reduce_fwd, _reduce_bwd)
-
-
-def _all_reduce(x, /, *, groups, mode):
-    return _reduce(x, groups, mode)
+def _all_reduce(x, /, *, op, groups, identical_inputs=0, identical_grad_inputs=0):
+    return replicas.all_reduce(jnp.asarray(x), op, replicas.groups_from(groups))
 
 
 _KINDS = {
-    kind: custom_ops.define(
-        kind, _all_reduce, domain=DOMAIN, names=("replicated_all_reduce_out",), gradient=True, reads=()
+    kind: custom_ops.define(kind, _all_reduce, domain=DOMAIN, names=(name,), gradient=True, reads=())
+    for kind, name in (
+        ("ReplicatedAllReduceTP", "replicated_all_reduce_TP_out"),
+        ("ReplicatedAllReduceStrided", "replicated_all_reduce_strided_out"),
     )
-    for kind in ("ReplicatedAllReduceTP", "ReplicatedAllReduceStrided")
 }
 
 
 def _create(kind: str, mode: str, t: popxl.Tensor, op: str, group: ReplicaGrouping | None) -> popxl.Tensor:
-    if op != "add":
-        raise NotImplementedError(f"only the reduction 'add' is supported, got {op!r}")
-    options = {"to_identity": True, "unexecutable": _REASON} if mode == _SAME_INPUTS else {}
-    attributes = {**group_attributes(group_of(group)), "mode": mode}
-    return _KINDS[kind].single(t, options=options, **attributes)
+    reduction = _reduction(kind, op)
+    grouping = group_of(group)
+    attributes = {"op": reduction, **group_attributes(grouping)}
+    return _KINDS[kind].single(t, options=_options(kind, mode, attributes), **attributes, **({mode: 1} if mode else {}))
+
+
+def _options(kind: str, mode: str, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Facts of an operator: an identity where inputs are equal; its gradient is one of its type, flags exchanged."""
+    opposite = _OPPOSITE[mode]
+    flags = {opposite: 1} if opposite else {}
+    gradient = GradientOp(_KINDS[kind].row, {**attributes, **flags}, lambda: _options(kind, opposite, attributes))
+    identity = {"to_identity": True, "unexecutable": _REASON} if mode == _SAME_INPUTS else {}
+    return {"gradient": gradient, **identity}
+
+
+def _reduction(kind: str, op: str) -> int:
+    """Number of a reduction.
+
+    Raises
+    ------
+    ValueError
+        Unknown name.
+    popart_exception
+        The operator does not know it.
+    """
+    name = operator_of(op)
+    if kind == "ReplicatedAllReduceTP" and name != "add":
+        raise popart_exception(
+            f"Cannot create {kind}Op op. CollectiveOperator::Add is the only collective operator that is currently "
+            "implemented."
+        )
+    if name not in ("add", "mean"):
+        raise popart_exception(
+            f"Cannot create {kind}Op op. CollectiveOperator::Add and CollectiveOperator::Mean are the only collective "
+            "operators that are currently implemented."
+        )
+    return int(OPERATORS[name])
 
 
 def replicated_all_reduce(t: popxl.Tensor, op: str = "add", group: ReplicaGrouping | None = None) -> popxl.Tensor:
     """Sum over a group; the gradient is summed too."""
-    return _create("ReplicatedAllReduceTP", _PLAIN, t, op, group)
+    return _create("ReplicatedAllReduceTP", "", t, op, group)
 
 
 def replicated_all_reduce_identical_inputs(
@@ -89,7 +99,7 @@ def replicated_all_reduce_strided(
     t: popxl.Tensor, op: str = "add", group: ReplicaGrouping | None = None
 ) -> popxl.Tensor:
     """`replicated_all_reduce` over a group of any constant stride."""
-    return _create("ReplicatedAllReduceStrided", _PLAIN, t, op, group)
+    return _create("ReplicatedAllReduceStrided", "", t, op, group)
 
 
 def replicated_all_reduce_strided_identical_inputs(
@@ -128,27 +138,34 @@ _GATHER = custom_ops.define(
     "ReplicatedAllGatherStrided",
     _gather,
     domain=DOMAIN,
-    names=("replicated_all_gather_out",),
+    names=("replicated_all_gather_strided_out",),
     shapes=lambda t, *, groups: [((groups[2] * prod(t.shape),), t.dtype)],
+    gradient=True,
+    reads=(),
 )
 
 
 def replicated_all_gather_strided(t: popxl.Tensor, group: ReplicaGrouping | None = None) -> popxl.Tensor:
     """The members' elements one after the other; in the shape of the whole tensor where `t` is a shard."""
-    gathered = _GATHER.single(t, **group_attributes(group_of(group)))
+    attributes = group_attributes(group_of(group))
+    gradient = GradientOp(_SCATTER.row, {"op": _LOCAL, **attributes})
+    gathered = _GATHER.single(t, options={"gradient": gradient}, **attributes)
     return ops.reshape_(gathered, t.meta_shape) if t.meta_shape else gathered
 
 
-def _scatter(x, /, *, groups):
-    return replicas.reduce_scatter(jnp.asarray(x), 0, replicas.groups_from(groups))
+def _scatter(x, /, *, op, groups):
+    return replicas.reduce_scatter(jnp.asarray(x), op, replicas.groups_from(groups))
 
 
+_LOCAL = int(OPERATORS["local"])
 _SCATTER = custom_ops.define(
     "ReplicatedReduceScatterStrided",
     _scatter,
     domain=DOMAIN,
-    names=("replicated_reduce_scatter_out",),
-    shapes=lambda t, *, groups: [((ceil(prod(t.shape) / groups[2]),), t.dtype)],
+    names=("replicated_reduce_scatter_strided_out",),
+    shapes=lambda t, *, op, groups: [((ceil(prod(t.shape) / groups[2]),), t.dtype)],
+    gradient=True,
+    reads=(),
 )
 
 
@@ -158,10 +175,9 @@ def replicated_reduce_scatter_strided(
     group: ReplicaGrouping | None = None,
     configure_output_for_replicated_tensor_sharding: bool = False,
 ) -> popxl.Tensor:
-    """The part of this member of the summed, flattened tensor; a shard of `t` if so configured."""
-    if op != "add":
-        raise NotImplementedError(f"only the reduction 'add' is supported, got {op!r}")
-    part = _SCATTER.single(t, **group_attributes(group_of(group)))
+    """The part of this member of the reduced, flattened tensor; a shard of `t` if so configured."""
+    reduction = _reduction("ReplicatedReduceScatterStrided", op)
+    part = _SCATTER.single(t, op=reduction, **group_attributes(group_of(group)))
     if configure_output_for_replicated_tensor_sharding:
         part._meta_shape = tuple(t.shape)
     return part

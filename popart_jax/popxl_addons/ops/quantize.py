@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ... import popxl
-from ...popxl import custom_ops
+from ...popxl import custom_ops, ops
 from .simple import DOMAIN
 
 _SHIFTS = (12, 8, 4, 0)
@@ -42,14 +42,20 @@ def group_quantize_decompress(
     NotImplementedError
         `t` has another rank than 3.
     ValueError
-        Scale or bias does not fit.
+        Rank or leading axes of scale or bias do not fit.
     """
     if t.rank != 3:
         raise NotImplementedError(f"group_quantize_decompress takes a tensor of rank 3, got shape {t.shape}")
-    for name, given in (("group_scale", group_scale), ("group_bias", group_bias)):
-        if given.rank != 3 or tuple(given.shape) != (*t.shape[:2], 1):
-            raise ValueError(f"{name} must have the shape {(*t.shape[:2], 1)}, got {given.shape}")
-    return _GROUP_QUANTIZE_DECOMPRESS.single(t, group_scale, group_bias, dim=dim)
+    scale, bias = (_with_group_axis(name, given, t) for name, given in
+                   (("group_scale", group_scale), ("group_bias", group_bias)))  # fmt: skip
+    return _GROUP_QUANTIZE_DECOMPRESS.single(t, scale, bias, dim=dim)
+
+
+def _with_group_axis(name: str, given: popxl.Tensor, t: popxl.Tensor) -> popxl.Tensor:
+    """Scale or bias of each group, of rank 3."""
+    if given.rank not in (2, 3) or tuple(given.shape) not in (t.shape[:2], (*t.shape[:2], 1)):
+        raise ValueError(f"{name} must have the shape {(*t.shape[:2], 1)} or {t.shape[:2]}, got {given.shape}")
+    return ops.reshape(given, (*given.shape, 1)) if given.rank == 2 else given
 
 
 def group_quantize_compress_numpy(
@@ -73,21 +79,23 @@ def group_quantize_compress_numpy(
     Raises
     ------
     ValueError
-        `group_size` does not divide the axis or is no multiple of 4.
+        NaN or infinity in `t`; `group_size` does not divide the axis or is no multiple of 4.
     """
+    if not np.isfinite(t).all():
+        raise ValueError("Cannot compress t which contains non-finite values")
     rows = np.moveaxis(t, dim, -1)
     if group_size % 4 or rows.shape[-1] % group_size:
         raise ValueError(f"group_size {group_size} must be a multiple of 4 that divides axis {dim} of shape {t.shape}")
-    groups = rows.reshape(rows.shape[0], -1, group_size).astype(np.float32)
-    low, high = groups.min(-1, keepdims=True), groups.max(-1, keepdims=True)
-    scale = (high - low) / 15
-    safe = np.where(scale == 0, 1, scale)
-    numbers = np.clip(np.rint((groups - low) / safe), 0, 15).astype(np.uint16)
+    groups = rows.reshape(rows.shape[0], -1, group_size)
+    low, high = (f(-1, keepdims=True).astype(np.float16) for f in (groups.min, groups.max))
+    scale = (high - low) / np.float16(15)
+    numbers = np.rint((groups - low) / np.where(scale == 0, np.float16(1), scale))
+    numbers = np.clip(numbers, 0, 15).astype(np.uint16)
     quads = numbers.reshape(*numbers.shape[:2], -1, 4)
     packed = np.zeros_like(quads[..., 0])
     for i, shift in enumerate(_SHIFTS):
         packed |= quads[..., i] << np.uint16(shift)
-    return packed.astype(np.uint16), scale.astype(np.float16), low.astype(np.float16)
+    return packed.astype(np.uint16), scale, low
 
 
 def group_quantize_decompress_numpy(

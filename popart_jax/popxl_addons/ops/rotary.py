@@ -8,20 +8,41 @@ import jax.numpy as jnp
 import numpy as np
 
 from ... import popxl
-from ...popxl import custom_ops
+from ...errors import popart_exception
+from ...popxl import custom_ops, ops
 from .simple import DOMAIN
 
 
 def _rotate(t, sin, cos, /, *, rotary_dim):
+    return _turned(t, sin, cos, rotary_dim)
+
+
+def _turn_back(dy, sin, cos, /, *, rotary_dim):
+    return _turned(dy, -sin, cos, rotary_dim)
+
+
+def _turned(t: Any, sin: Any, cos: Any, rotary_dim: int) -> Any:
+    """Pairs (even, odd) of the leading elements become even*cos - odd*sin and odd*cos + even*sin."""
     turned, rest = t[..., :rotary_dim], t[..., rotary_dim:]
     even, odd = turned[..., 0::2], turned[..., 1::2]
-    sin, cos = sin.astype(t.dtype), cos.astype(t.dtype)
-    pairs = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
-    return jnp.concatenate([pairs.reshape(turned.shape), rest], axis=-1)
+    sin, cos = (table.astype(t.dtype)[:, :, None, :] for table in (sin, cos))
+    first = _rounded(even * cos) - _rounded(odd * sin)
+    second = _rounded(odd * cos) + _rounded(even * sin)
+    return jnp.concatenate([jnp.stack([first, second], axis=-1).reshape(turned.shape), rest], axis=-1)
+
+
+def _rounded(product: Any) -> Any:
+    """The product itself, in a form that no compiler joins with an addition into one rounding."""
+    return jnp.nextafter(jnp.nextafter(product, jnp.inf), -jnp.inf)
 
 
 _ROTARY_POS_EMBED = custom_ops.define(
-    "RotaryPosEmbed", _rotate, domain=DOMAIN, names=("rotary_pos_embed_out",), gradient=True, reads=("i0", "i1", "i2")
+    "RotaryPosEmbed",
+    _rotate,
+    domain=DOMAIN,
+    names=("rotary_pos_embed_out",),
+    gradient=_turn_back,
+    reads=("i1", "i2"),
 )
 
 
@@ -32,33 +53,40 @@ def rotary_pos_embed(
 
     Parameters
     ----------
-    t : Tensor (batch, heads, sequence, size)
-    sin, cos : Tensor (sequence, rotary_dim/2), a leading 1 allowed
+    t : Tensor (batch, sequence, heads, size)
+    sin, cos : Tensor (sequence, rotary_dim/2) or (1 or batch, sequence, rotary_dim/2)
     rotary_dim : int, optional
         Leading elements of the last axis that are rotated; default all.
 
     Raises
     ------
-    ValueError
-        `t` has another rank than 4.
+    popart_exception
+        `t` has another rank than 4, an odd `rotary_dim`, or tables that do not fit.
     """
+    size = int(t.shape[-1] if rotary_dim is None else rotary_dim)
     if t.rank != 4:
-        raise ValueError(f"rotary_pos_embed takes a tensor of rank 4, got shape {t.shape}")
-    return _ROTARY_POS_EMBED.single(t, sin, cos, rotary_dim=int(rotary_dim or t.shape[-1]))
+        raise popart_exception(f"RotaryPosEmbedOp takes a tensor of rank 4, got shape {t.shape}")
+    if size % 2 or not 0 < size <= t.shape[-1]:
+        raise popart_exception(f"RotaryPosEmbedOp: rotary_dim must be even and at most {t.shape[-1]}, got {size}")
+    sin, cos = (ops.reshape(table, (1, *table.shape)) if table.rank == 2 else table for table in (sin, cos))
+    for table in (sin, cos):
+        if table.rank != 3 or table.shape[0] not in (1, t.shape[0]) or table.shape[1:] != (t.shape[1], size // 2):
+            raise popart_exception(f"RotaryPosEmbedOp: tables of shape {table.shape} do not fit {t.shape} and {size}")
+    return _ROTARY_POS_EMBED.single(t, sin, cos, rotary_dim=size)
 
 
 def trig_tables(
     seq_len: int, rotary_dim: int, base: int = 10000, np_dtype: Any = "float32"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """sin and cos of position / base^(2i/rotary_dim), each (seq_len, rotary_dim/2)."""
-    inverse = base ** -(np.arange(0, rotary_dim, 2) / rotary_dim)
-    angles = np.outer(np.arange(seq_len), inverse)
-    return np.sin(angles).astype(np_dtype), np.cos(angles).astype(np_dtype)
+    """sin and cos of position * base^(-2i/rotary_dim), each (seq_len, rotary_dim/2), computed in `np_dtype`."""
+    theta = base ** (-np.arange(0, rotary_dim, 2, dtype=np_dtype) / rotary_dim)
+    phi = np.outer(np.arange(seq_len, dtype=np_dtype), theta)
+    return np.sin(phi), np.cos(phi)
 
 
 def trig_table_constants(
     seq_len: int, rotary_dim: int, base: int = 10000, dtype: popxl.dtype = popxl.float32
 ) -> tuple[popxl.Tensor, popxl.Tensor]:
     """The tables as constants of the current graph."""
-    sin, cos = trig_tables(seq_len, rotary_dim, base)
+    sin, cos = trig_tables(seq_len, rotary_dim, base, dtype.as_numpy())
     return popxl.constant(sin, dtype, "sin"), popxl.constant(cos, dtype, "cos")

@@ -12,9 +12,12 @@ import numpy as np
 from jax import lax
 
 from ... import popxl
+from ...errors import popart_exception, popart_internal_exception
 from ...ops import replicas
 from ...popxl import ReplicaGrouping, custom_ops, ops
+from ...popxl._internal.placement import placement
 from ...popxl.ops._collectives import group_attributes, group_of
+from ...popxl.ops.nn import reduction_name
 from .simple import DOMAIN
 
 REDUCTION_TYPE = Literal["mean", "sum", "none"]
@@ -87,9 +90,15 @@ def cross_entropy_sharded_loss(
     ------
     ValueError
         Unknown reduction.
+    popart_exception
+        Logits that are no matrix, or labels that are no vector.
     """
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+    reduction_name(reduction)
+    if (logits.rank, indices.rank) != (2, 1):
+        raise popart_exception(
+            f"CrossEntropyShardedOp takes logits of rank 2 and indices of rank 1, got shapes {logits.shape} "
+            f"and {indices.shape}"
+        )
     groups = group_attributes(group_of(replica_grouping))
     loss = _CROSS_ENTROPY.single(logits, indices, **groups)
     if ignore_index is None:
@@ -139,7 +148,9 @@ def handle_ipus(ts: list[popxl.Tensor], ipus: Iterable[int] | None) -> list[int]
     """
     found = [t.ipu for t in ts] if ipus is None else list(ipus)
     if len(found) != len(ts):
-        raise ValueError(f"{len(ts)} tensors need as many IPUs, got {found}")
+        raise ValueError(
+            f"Number of specified tensor does not equal number of specified IPUs. {len(ts)} != {len(found)}"
+        )
     return found
 
 
@@ -151,11 +162,15 @@ def cross_entropy_sharded_wr_loss(
     Raises
     ------
     ValueError
-        The lists differ in length, or from the IPUs.
+        The lists differ in length, or lie on other IPUs.
     """
     if len(logits) != len(indices):
-        raise ValueError(f"one index tensor for each of {len(logits)} logits, got {len(indices)}")
-    first, *others = handle_ipus(logits, ipus)
+        raise ValueError("You must provide the same number of logits and indices.")
+    places = handle_ipus(logits, ipus)
+    known = [placement(t)[0] for t in indices]
+    if any(ipu not in (None, place) for ipu, place in zip(known, places, strict=True)):
+        raise ValueError("The logits and indices IPUs do not match.")
+    first, *others = places
     here = [logits[0]]
     for t, place in zip(logits[1:], others, strict=True):
         here.append(t if place == first else ops.ipu_copy(t, first, place))
@@ -192,6 +207,15 @@ def layer_norm_distributed(
     epsilon: float = 1e-5,
     group: ReplicaGrouping | None = None,
 ) -> popxl.Tensor:
-    """Layer normalisation of (rows, features / members) whose features are sharded over a group."""
+    """Layer normalisation of (rows, features / members) whose features are sharded over a group.
+
+    Raises
+    ------
+    popart_internal_exception
+        Ranks other than 2, 1 and 1.
+    """
+    ranks = (t.rank, w.rank, b.rank)
+    if ranks != (2, 1, 1):
+        raise popart_internal_exception(f"LayerNormDistributedOp takes tensors of ranks 2, 1 and 1, got {ranks}")
     groups = group_attributes(group_of(group))
     return _LAYER_NORM.single(t, w, b, epsilon=float(epsilon), **groups)

@@ -33,7 +33,7 @@ def grad_reduce_square_add(t: popxl.Tensor, loss_scaling: int | float | popxl.Te
     if isinstance(loss_scaling, popxl.Tensor):
         inverse = 1 / (loss_scaling * loss_scaling)
     else:
-        inverse = popxl.constant(1 / loss_scaling**2, popxl.float32)
+        inverse = popxl.constant(1 / (loss_scaling * loss_scaling), popxl.float32)
     return _GRAD_REDUCE_SQUARE_ADD.single(t, inverse)
 
 
@@ -52,11 +52,11 @@ def linear_layout(t: popxl.Tensor, bs: int = 1) -> popxl.Tensor:
 
 
 def _sparse_matmul(x, /, *, data, indices, indptr, cols):
-    """x @ csr by one gather and one scatter-add over the stored elements."""
+    """x @ csr in float32, by one gather and one scatter-add over the stored elements."""
     rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    products = x[..., rows] * jnp.asarray(np.asarray(data), x.dtype)
-    out = jnp.zeros((*x.shape[:-1], cols), x.dtype)
-    return out.at[..., np.asarray(indices)].add(products)
+    products = x[..., rows].astype(jnp.float32) * jnp.asarray(np.asarray(data, np.float32))
+    out = jnp.zeros((*x.shape[:-1], cols), jnp.float32)
+    return out.at[..., np.asarray(indices, np.int32)].add(products).astype(x.dtype)
 
 
 _SPARSE_MATMUL = custom_ops.define("SparseMatmul", _sparse_matmul, domain=DOMAIN, names=("dense_sparse_matmul_out",))
@@ -88,6 +88,9 @@ def dense_const_sparse_matmul(lhs: popxl.Tensor, rhs: Any, output_cols: int) -> 
 
 
 def random_sparse(dense: np.ndarray, density: float = 0.5) -> np.ndarray:
-    """Zero elements of `dense`, in place, so that about `density` of them remain."""
-    dense[np.random.random(dense.shape) >= density] = 0
+    """Zero each element of `dense`, in place, with probability 1 - `density`, but never all of them."""
+    cleared = np.random.binomial(1, 1 - density, dense.shape).astype(bool)
+    if cleared.size and cleared.all():
+        cleared.flat[np.random.randint(cleared.size)] = False
+    dense[cleared] = 0
     return dense

@@ -44,6 +44,7 @@ class AdamOptimizerStep(Module):
 
         m, v are running means of g and g^2; u = m'/(sqrt(v') + eps) + weight_decay*var; var -= lr*u.
         """
+        assert global_norm is None or global_norm_max is not None, "global_norm needs global_norm_max"
         target: Any = var
         grad = _unscaled(grad, loss_scaling, global_norm, global_norm_max)
         first = self._state("first_order", target, first_order_dtype, replica_grouping)

@@ -102,11 +102,11 @@ def _handles(given: dict[popxl.Tensor, Any]) -> dict[popxl.Tensor, Any]:
 
 def _checked_mode(io_mode: str, steps: int, rows: int) -> str:
     if io_mode not in _MODES:
-        raise ValueError(f"io_mode must be one of {_MODES}, got {io_mode!r}")
+        raise ValueError(f"Unknown 'io_mode' {io_mode}. Supported: ({', '.join(_MODES)})")
     if rows < 1:
-        raise ValueError(f"rows must be at least 1, got {rows}")
+        raise ValueError("rows must be >0")
     if io_mode != "compute" and popxl.gcg().ir._pb_ir.getSessionOptions().numIOTiles <= 0:
-        raise ValueError(f"io_mode {io_mode!r} needs IO tiles; set numIOTiles of the session options, or use 'compute'")
+        raise ValueError("IR must have IO tiles")
     if io_mode == "io_overlapped" and steps < 2:
         _logger.warning("batch_serialise: overlapping needs at least 2 steps, got %d; io_mode 'io' is used", steps)
         return "io"
@@ -142,9 +142,14 @@ def batch_serialise(
     ------
     ValueError
         Unknown mode, no IO tiles, or `rows` below 1.
+    TypeError
+        A load handle is neither a stream nor rows of a remote buffer.
     """
     mode = _checked_mode(io_mode, steps, rows)
     loads, stores = _handles(load_handles), _handles(store_buffers)
+    for t, handle in loads.items():
+        if not isinstance(handle, (popxl.HostToDeviceStream, RemoteHandle)):
+            raise TypeError(f"Incompatible handle in `load_handles` for tensor {t} : {handle}")
     kept = {t: h for t, h in stores.items() if not isinstance(loads.get(t), RemoteHandle)}
     for handle in (*loads.values(), *kept.values()):
         if isinstance(handle, RemoteHandle):
@@ -293,11 +298,13 @@ def batch_serialise_fwd_and_grad(
     names = {t: name for name, t in named_inputs_for_grad_graph.to_dict().items()}
     grad_loads: dict[popxl.Tensor, Any] = {}
     grad_args = dict(gradient_graph.args.to_dict())
-    for inner, connection in zip(info.graph.inputs, info.expected_inputs, strict=False):
+    for index, (inner, connection) in enumerate(zip(info.graph.inputs, info.expected_inputs, strict=False)):
         source = connection.fwd_tensor
         if connection.connection_type is ExpectedConnectionType.FwdGrad:
             if inner not in loads:
-                raise ValueError(f"gradient input {inner.name!r} of the gradient graph needs a load handle")
+                raise ValueError(
+                    f"FwdGrad input (idx={index} {inner}) to Gradient graph must have a load_handle specified"
+                )
             grad_loads[inner] = loads[inner]
         elif source in names:
             grad_args[names[source]] = inner
@@ -305,8 +312,8 @@ def batch_serialise_fwd_and_grad(
             grad_loads[inner] = loads[source]
         elif source not in forward.inputs and source not in forward.outputs:
             raise RuntimeError(
-                f"the gradient graph {info.graph.id!r} needs {source!r}, which is no input or output of the forward "
-                f"graph {forward.id!r}; pass the gradient graph of that graph"
+                f"Fwd Connection {source} missing. It is no input or output of the forward graph {forward.id!r}, of "
+                f"which {info.graph.id!r} should be the gradient graph."
             )
         else:
             grad_loads[inner] = stores.setdefault(source, RemoteHandle(batch_serial_buffer(source, steps, rows)))

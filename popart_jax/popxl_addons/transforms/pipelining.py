@@ -47,9 +47,7 @@ class StageContext:
             It is in no stage.
         """
         if self._stage is None:
-            raise RuntimeError(
-                f"operator {op.debugName()} was made outside a pipeline stage; use `with pipeline.stage(i):`"
-            )
+            raise RuntimeError("Operation must be created in a stage context.")
         self.ops.setdefault(self._stage, []).append(op)
         self._stage_of[op.id] = self._stage
         op._settings.pipelineStage = self._stage
@@ -91,7 +89,7 @@ class StageContext:
             raise RuntimeError(f"no pipeline stage makes tensor {t.id!r}; pass from_stage")
         size = self._stage - start + 1
         if size <= 1:
-            raise TypeError(f"a stash needs at least 2 entries, got {size} from stage {start} to stage {self._stage}")
+            raise TypeError(f"Stash must be larger than 1. size={size}, t={t}")
         if popxl.gcg() != popxl.gmg():
             return t  # variables live in the main graph; the pipeline itself keeps what crosses stages
         with _ipu_of(t):
@@ -157,7 +155,10 @@ class Pipelining:
         staged, source = include_ops or {}, self.original_graph
         count = self.stages = max(staged, default=-1) + 1
         if self.steps < 2 * count:
-            raise ValueError(f"a pipeline of {count} stages needs at least {2 * count} steps, got {self.steps}")
+            raise ValueError(
+                "Pipelining requires the steps at least 2x the number of stages in the pipeline. "
+                f"steps={self.steps} stages={count}"
+            )
         if not staged:
             return
         moved, earlier = self.construct_graphs(staged)
