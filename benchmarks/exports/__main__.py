@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from . import other, sequence, vision
+from . import detection, more, other, sequence, vision
 from .checks import CHECKS, Exported
 from .network import Network
 
-NETWORKS = (*vision.NETWORKS, *sequence.NETWORKS, *other.NETWORKS)
+NETWORKS = tuple(n for room in (vision, detection, sequence, more, other) for n in room.NETWORKS)
 EXPORTERS = {"dynamo": True, "older": False}
 
 
@@ -67,7 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for network in NETWORKS:
         if options.only and not any(part in network.name for part in options.only):
             continue
-        for exporter in [options.exporter] if options.exporter else EXPORTERS:
+        for exporter in network.exporters:
+            if options.exporter not in (None, exporter):
+                continue
             found = dict(row(network, EXPORTERS[exporter]))
             wrong = {check: why for check, why in found.items() if why}
             failed += [(network.name, exporter, check, why) for check, why in wrong.items()]

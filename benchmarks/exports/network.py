@@ -28,6 +28,8 @@ class Network:
         Which inputs have the batch as their first axis; all of them by default.
     grows : bool
         The batch is exported as an open dimension.
+    exporters : tuple of str
+        Those that can write it: PyTorch's "dynamo" and its "older" one.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Network:
     inputs: Callable[[], tuple[torch.Tensor, ...]]
     batched: tuple[bool, ...] = ()
     grows: bool = True
+    exporters: tuple[str, ...] = ("dynamo", "older")
 
     def is_batched(self) -> tuple[bool, ...]:
         """For each input, whether its first axis is the batch."""

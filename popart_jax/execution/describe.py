@@ -28,7 +28,15 @@ def graph_types(program: Program) -> dict[str, Type]:
     bindings = _structs(program)
 
     def forward(bindings: dict[str, Any], key: Any) -> dict[str, Any]:
-        settings = Settings(program.opsets, program.training_mode, key, popart=True, options=program.options, memo=memo)
+        settings = Settings(
+            program.opsets,
+            program.training_mode,
+            key,
+            popart=True,
+            options=program.options,
+            memo=memo,
+            types_only=True,
+        )
         found = evaluate(program.graph, bindings, made, settings)
         return {n: jnp.asarray(x) for n, x in found.items() if _is_tensor(x)}
 

@@ -32,6 +32,7 @@ from ..model.stored import lift, stored_floats
 from ..ops.symbols import at_run_time, holds_symbols
 from .choice import Choice, Trainable, choose
 from .inputs import as_mapping, check_inputs, needed_inputs
+from .latent import open_weights
 from .partition import Rules
 from .precision import check_not_cut, in_precision, precision, uses_wide_types
 from .reduced import reduce_precision, storage_type
@@ -305,6 +306,7 @@ def to_jax(
     split: bool | str | Collection[str] = False,
     dtype: Any = None,
     bounds: Mapping[str, Any] | None = None,
+    straight_through: bool = False,
 ) -> tuple[OnnxFunction, dict[str, jax.Array]]:
     """Turn an ONNX model into a pure function and its parameters.
 
@@ -326,6 +328,8 @@ def to_jax(
     bounds : mapping of str to int or (int, number), optional
         For results whose size depends on data (NonZero, Unique, Compress, NonMaxSuppression, Loop), by name of an
         output: that size while compiling, and what fills the rest. What is beyond the bound is lost.
+    straight_through : bool
+        Train a quantised model: rounding passes gradients on, weights stored in whole numbers are float parameters.
 
     Returns
     -------
@@ -358,6 +362,8 @@ def to_jax(
     loaded = read(model)
     check_tensors(loaded)
     names = split_shared(loaded, split)
+    if straight_through:
+        open_weights(loaded)
     stored = stored_floats(loaded)
     choice = choose(stored, loaded.opset_imports, trainable)
     ready(loaded)
@@ -376,7 +382,7 @@ def to_jax(
     params = _arrays(graph, choice.trainable, wide)
     if dtype is not None:
         params = {n: p if n in kept else p.astype(storage_type(dtype)) for n, p in params.items()}
-    return OnnxFunction(loaded, training, wide, choice, Source.of(model, names), plain, kept), params
+    return OnnxFunction(loaded, training, wide, choice, Source.of(model, names, straight_through), plain, kept), params
 
 
 def _are_concrete(tree: Any) -> bool:

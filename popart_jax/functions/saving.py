@@ -14,23 +14,25 @@ import onnx_ir as ir
 from ..errors import popart_exception
 from ..logs import module_logger
 from ..model.load import ModelLike, read
-from ..model.stored import Stored, stored_floats
+from ..model.stored import stored_floats
 from ..model.whole import write_model
+from .latent import latent_weights
 from .shared import Split, split_shared
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A model to be read again: what was given, how its shared tensors were split, and which file it was."""
+    """A model to be read again: what was given, how its tensors became parameters, and which file it was."""
 
     model: ModelLike
     split: Split
     stamp: tuple[int, int] | None
+    straight_through: bool = False
 
     @classmethod
-    def of(cls, model: ModelLike, split: Split = False) -> Source:
+    def of(cls, model: ModelLike, split: Split = False, straight_through: bool = False) -> Source:
         """The source of a model that was just read."""
-        return cls(model.clone() if isinstance(model, ir.Model) else model, split, _stamp(model))
+        return cls(model.clone() if isinstance(model, ir.Model) else model, split, _stamp(model), straight_through)
 
     def read(self) -> ir.Model:
         """The model as it is stored.
@@ -84,21 +86,27 @@ def save(model: ModelLike | Source, path: str | Path, numbers: Mapping[str, Any]
     source = model if isinstance(model, Source) else Source.of(model)
     found = source.read()
     beside = _keeps_data_beside(found)
+    latent = latent_weights(found) if source.straight_through else {}
     stored = stored_floats(found)
-    unknown = [n for n in numbers if n not in stored]
+    unknown = [n for n in numbers if n not in stored and n not in latent]
     if unknown:
         raise popart_exception(
             f"The model stores no float tensors {unknown[:10]}; it stores {sorted(stored)[:20]}.\n"
             "  fix: save what to_jax returned, under the same names."
         )
     for name, x in numbers.items():
-        stored[name].write(_fitting(name, stored[name], x))
+        if name in latent:
+            place = found.graph.initializers[name]
+            whole = latent[name].whole(_fitting(name, place.const_value, x))
+            place.const_value = ir.Tensor(whole, dtype=latent[name].dtype, name=name)
+        else:
+            stored[name].write(_fitting(name, stored[name].tensor, x))
     proto = ir.to_proto(_inside(found))
     write_model(proto, Path(path), beside=beside, check=lambda written: _check(written, source))
 
 
-def _fitting(name: str, place: Stored, x: Any) -> np.ndarray:
-    array, shape = np.asarray(x), tuple(int(d) for d in place.tensor.shape)
+def _fitting(name: str, tensor: Any, x: Any) -> np.ndarray:
+    array, shape = np.asarray(x), tuple(int(d) for d in tensor.shape)
     if array.shape != shape:
         raise popart_exception(f"'{name}' has shape {list(array.shape)}; the model stores {list(shape)}.")
     return array

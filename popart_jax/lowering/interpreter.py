@@ -51,6 +51,8 @@ class Settings:
         Session options and pattern switches that change what operators compute.
     memo : ShapeMemo or None
         Set where only the types of results matter.
+    types_only : bool
+        Only types of results matter, so those that are longer than what is found may be asked for.
     """
 
     opsets: Mapping[str, int]
@@ -60,6 +62,7 @@ class Settings:
     popart: bool = False
     options: OperatorOptions = DEFAULTS
     memo: ShapeMemo | None = None
+    types_only: bool = False
 
 
 Env = dict[ir.Value, Any]
@@ -182,10 +185,15 @@ def run(plan: Plan, walk: Walk) -> None:
         for value in step.dead:
             if value not in keep:
                 walk.env.pop(value, None)
-    for value in walk.surplus.keys() & keep:
+    for value in () if walk.settings.types_only else _surplus(walk) & keep:
         maker = value.producer()
         where = f"node '{label(maker)}'" if maker is not None else "the graph"
         raise popart_exception(f"{where}: {routed.refusal(f'who reads {value.name!r}')}")
+
+
+def _surplus(walk: Walk) -> set[ir.Value]:
+    """Values that nobody may see, since they are longer than what was found and nobody said how long."""
+    return {v for v, m in walk.surplus.items() if not m.given}
 
 
 def run_step(step: Step, walk: Walk) -> None:
@@ -209,28 +217,33 @@ def run_step(step: Step, walk: Walk) -> None:
         walk.env.update(settle(step.effect, node, results, walk.storage, again))
         return
     if walk.surplus or node.op_type == "NonZero":
-        _mark(step, walk, operands, results)
+        results = _mark(step, walk, operands, results)
     for value, result in zip(node.outputs, results, strict=False):
         walk.env[value] = _probe(walk, value, result)
 
 
-def _mark(step: Step, walk: Walk, operands: list[Any], results: tuple[Any, ...]) -> None:
-    """Keep account of results that are longer than what was found while the program runs."""
+def _mark(step: Step, walk: Walk, operands: list[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Keep account of results that are longer than what was found while the program runs; returns the results."""
     node = step.node
-    if routed.bound_of(node, operands):
-        walk.surplus[node.outputs[0]] = routed.Surplus(1, index=True)
-        return
-    marks = {i: walk.surplus[v] for i, v in enumerate(node.inputs) if v in walk.surplus}
-    captured = [v for v in needs(node) if v in walk.surplus and v not in node.inputs]
-    if not marks and not captured:
-        return
-    try:
-        if captured:
-            raise popart_exception(routed.refusal("a subgraph"))
-        found = routed.results_of(node, operands, results, marks)
-    except popart_exception as err:
-        raise node_error(node, operands, str(err)) from err
+    if routed.bound_of(node, operands) or routed.given_bound(node):
+        walk.surplus[node.outputs[0]] = routed.Surplus(1, index=True, given=routed.given_bound(node))
+        return results
+    every = {i: walk.surplus[v] for i, v in enumerate(node.inputs) if v in walk.surplus}
+    captured = [v for v in needs(node) if v in walk.surplus and v not in node.inputs and not walk.surplus[v].given]
+    given, marks = ({i: m for i, m in every.items() if m.given is kind} for kind in (True, False))
+    found: list[routed.Surplus | None] = []
+    if given:
+        results = routed.cleared(node, operands, results, given)
+        found = routed.followed(node, operands, results, given)
+    if marks or captured:
+        try:
+            if captured:
+                raise popart_exception(routed.refusal("a subgraph"))
+            found = routed.results_of(node, operands, results, marks)
+        except popart_exception as err:
+            raise node_error(node, operands, str(err)) from err
     walk.surplus.update((v, m) for v, m in zip(node.outputs, found, strict=False) if m is not None)
+    return results
 
 
 def _probe(walk: Walk, value: ir.Value, result: Any) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
 
@@ -20,15 +21,19 @@ from ..ops.operator import Trait
 from ..ops.registry import facts
 from ..ops.select import BEYOND
 from ..ops.symbols import is_symbol
-from .bounds import HOW, SIZE
+from .bounds import FILL, HOW, SIZE
 
 
 @dataclass(frozen=True, slots=True)
 class Surplus:
-    """A value that is too long along one axis, counted from the end (1 is the last); as `index` it holds positions."""
+    """A value that is too long along one axis, counted from the end (1 is the last); as `index` it holds positions.
+
+    `given`: the user said how long, so that it is only followed, to read nothing at its positions.
+    """
 
     axis: int
     index: bool
+    given: bool = False
 
 
 SIZES = Surplus(0, index=False)
@@ -47,6 +52,33 @@ def bound_of(node: ir.Node, operands: Sequence[Any]) -> dict[str, Any]:
         return {}
     size = operands[0].size
     return {"bound": size if is_symbol(size) else max(size, 2), "fill": BEYOND}  # an axis of 1 could be any other
+
+
+def given_bound(node: ir.Node) -> bool:
+    """Whether a user bounded a NonZero, and left its filling to us."""
+    return node.op_type == "NonZero" and not node.domain and SIZE in node.attributes and FILL not in node.attributes
+
+
+def followed(node: ir.Node, operands: Sequence[Any], results: Sequence[Any], marks: Marks) -> list[Surplus | None]:
+    """Marks of the results of a node that reads positions of a given bound: those that only move them keep theirs."""
+    rule = _rule(node.op_type, marks) if _moves(node.op_type) else None
+    axis = rule(node, [np.shape(x) for x in operands], np.shape(results[0]), marks) if rule is not None else 0
+    return [Surplus(axis, index=True, given=True) if axis else None] * len(results)
+
+
+def cleared(node: ir.Node, operands: Sequence[Any], results: tuple[Any, ...], marks: Marks) -> tuple[Any, ...]:
+    """What a node reads, with zeros where the position is the filling of a given bound."""
+    if node.op_type not in _READS or 1 not in marks or not marks[1].given:
+        return results
+    (found,), (data, index) = results, operands
+    beyond = jnp.asarray(index) == BEYOND
+    if node.op_type == "GatherND":
+        beyond = beyond.any(-1)
+    after = 0
+    if node.op_type != "GatherElements":
+        along = node.attributes.get_int("axis", 0) % np.ndim(data) if node.op_type == "Gather" else None
+        after = np.ndim(found) - beyond.ndim - (0 if along is None else along)
+    return (jnp.where(beyond.reshape(beyond.shape + (1,) * after), jnp.zeros_like(found), found),)
 
 
 def results_of(node: ir.Node, operands: Sequence[Any], results: Sequence[Any], marks: Marks) -> list[Surplus | None]:

@@ -85,6 +85,12 @@ def test_lora(example: Any, out: Path) -> None:
     assert found["after"] > 0.85
 
 
+def test_quantisation_aware(example: Any, out: Path) -> None:
+    found = example.main(out)
+    assert found["before"] < 0.5
+    assert found["after"] > 0.9
+
+
 def test_distillation(example: Any, out: Path) -> None:
     found = example.main(out)
     assert found["untaught"] < 0.3

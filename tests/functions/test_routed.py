@@ -109,6 +109,62 @@ def test_a_bound_fills_with_positions_that_are_dropped() -> None:
     np.testing.assert_allclose(fn.jit(params, {"x": X, "m": mask})["y"], X + 2 * X * mask[:, None], rtol=1e-6)
 
 
+READS = {
+    "GatherND": "t = Transpose(i) rows = GatherND(x, t)",
+    "Gather": "axis = Constant<value_ints=[0]>() k = Squeeze(i, axis) rows = Gather(x, k)",
+    "Gather of the other axis": """axis = Constant<value_ints=[0]>() k = Squeeze(i, axis) turned = Transpose(x)
+        found = Gather<axis=1>(turned, k) rows = Transpose(found)""",
+    "GatherElements": """t = Transpose(i) shape = Constant<value_ints=[1,4]>() wide = Expand(t, shape)
+        rows = GatherElements(x, wide)""",
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_is_read_beyond_a_given_bound_is_zero(name: str) -> None:
+    """So sums are right, and so are their gradients."""
+    text = f"""(float[N,4] x, bool[N] m) => (float[4] y) {{ i = NonZero(m) {READS[name]}
+        first = Constant<value_ints=[0]>() y = ReduceSum<keepdims=0>(rows, first) }}"""
+    with pytest.warns(UserWarning, match="no float weights"):
+        fn, params = popart.to_jax(onnx.parser.parse_model(HEAD + text), bounds={"i": 5})
+    mask = np.array([False, True, False, False, True, False, False])
+    np.testing.assert_allclose(fn.jit(params, {"x": X, "m": mask})["y"], X[mask].sum(0), rtol=1e-5)
+    slope = fn.exactly(jax.jit(jax.grad(lambda x: fn(params, {"x": x, "m": mask})["y"].sum())))(X)
+    np.testing.assert_array_equal(slope, np.repeat(mask[:, None], 4, 1).astype(np.float32))
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_session_trains_it(replicas: int) -> None:
+    model = routed()
+    shapes = popart.InputShapeInfo()
+    shapes.add("x", popart.TensorInfo("FLOAT", list(X.shape)))
+    builder = popart.Builder(model.SerializeToString())
+    loss = builder.aiGraphcore.l1loss(["out2"], 0.5, popart.ReductionType.Sum)
+    options = popart.SessionOptions()
+    options.enableReplicatedGraphs, options.replicatedGraphCount = replicas > 1, replicas
+    session = popart.TrainingSession(
+        builder.getModelProto(), popart.DataFlow(1, {loss: popart.AnchorReturnType("All")}), loss,
+        popart.ConstSGD(0.1), popart.DeviceManager().createIpuModelDevice({"numIPUs": replicas}),
+        inputShapeInfo=shapes, userOptions=options,
+    )  # fmt: skip
+    session.prepareDevice()
+    session.weightsFromHost()
+    anchors = session.initAnchorArrays()
+    batches = np.stack([X, X[::-1] * 0.5])[:replicas]
+    session.run(popart.PyStepIO({"x": batches if replicas > 1 else X}, anchors))
+    session.weightsToHost()
+    found = {n: np.empty(s, np.float32) for n, s in WEIGHTS.items()}
+    session.readWeights(popart.PyWeightsIO(found))
+    fn, params = popart.to_jax(model)
+
+    def expected(p):
+        return sum(0.5 * abs(fn(p, {"x": x})["out2"]).sum() for x in batches)
+
+    value, slope = jax.value_and_grad(expected)(params)
+    np.testing.assert_allclose(np.sum(anchors[loss]), value, rtol=1e-5)
+    for name, w in params.items():
+        np.testing.assert_allclose(found[name], w - 0.1 * slope[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
 def test_a_routed_model_is_profiled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(routed(), tmp_path / "m.onnx")
     assert main(["profile", str(tmp_path / "m.onnx"), "--dim", "N=7", "--top", "5"]) == 0

@@ -1,7 +1,8 @@
 """How operators are computed on the platform that runs the program; what they compute they say themselves.
 
 There are two kinds. The passes put nodes of the domain ``popart_jax`` in the place of operators: forms with channels
-last. And computations that several operators share have other forms (`ops.kernels`).
+last, and, where quantisation is trained, forms that gradients pass. And computations that several operators share have
+other forms (`ops.kernels`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ DOMAIN = "popart_jax"
 MODULES = {
     "channels_last": (
         "AveragePool BatchNormalization ChannelAffine Conv ConvTranspose GlobalAveragePool MaxPool SharedRelu"
-    )
+    ),
+    "straight_through": "StraightThroughDequantize StraightThroughDynamicQuantize StraightThroughQuantize",
 }
 """Names of the operators by the module that translates them."""
 FORMS = {"depthwise": "convolve", "lstm": "lstm_scan", "windows": "fold_windows share_gradient"}

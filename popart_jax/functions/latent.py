@@ -1,0 +1,126 @@
+"""Weights that a file stores in whole numbers, as float parameters of the same names.
+
+What is trained is the real number; it is rounded where the whole number was read, so that the first result is the
+file's own, and rounded once more when the model is saved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ..lowering.kernels import DOMAIN
+from ..model.load import inline
+from ..ops.quantize import dequantize_linear, quantized, spread
+from .straight_through import pass_rounding
+
+_FORM = "StraightThroughDequantize"
+
+
+@dataclass(frozen=True)
+class Latent:
+    """How the whole numbers of a weight stand for real ones.
+
+    Attributes
+    ----------
+    dtype : onnx_ir.DataType
+        Of the whole numbers.
+    scale : ndarray
+        Of the whole tensor, per index of `axis`, or per block along it.
+    zero : ndarray or None
+        Zero points.
+    axis, block : int
+        See `scale`; 0 for no blocks.
+    """
+
+    dtype: ir.DataType
+    scale: np.ndarray
+    zero: np.ndarray | None
+    axis: int
+    block: int
+
+    def real(self, whole: np.ndarray) -> np.ndarray:
+        """The real numbers."""
+        return np.asarray(dequantize_linear(whole, self.scale, self.zero, axis=self.axis, block_size=self.block))
+
+    def whole(self, real: Any) -> np.ndarray:
+        """The nearest whole numbers."""
+        numbers = np.asarray(real, self.scale.dtype)
+        scale, zero = (
+            None if p is None else spread(p, numbers.shape, self.axis, self.block) for p in (self.scale, self.zero)
+        )
+        assert scale is not None
+        return np.asarray(quantized(numbers, scale, zero, self.dtype.numpy()))
+
+
+def open_weights(model: ir.Model) -> dict[str, Latent]:
+    """Make a quantised model trainable, in place; returns how its weights were stored.
+
+    Raises
+    ------
+    popart_exception
+        An operator on whole numbers that has no derivative.
+    """
+    inline(model)
+    pass_rounding(model)
+    graph, found = model.graph, {}
+    for name, value in list(graph.initializers.items()):
+        latent = _latent(value)
+        if latent is None:
+            continue
+        found[name] = latent
+        _open(graph, value, latent)
+    return found
+
+
+def latent_weights(model: ir.Model) -> dict[str, Latent]:
+    """The same without changing the model."""
+    return open_weights(model.clone())
+
+
+def _latent(value: ir.Value) -> Latent | None:
+    """None for what is no quantised weight: every reader takes it as data, with the same known scale."""
+    tensor, uses = value.const_value, value.uses()
+    if tensor is None or not uses or any(u.node.op_type != _FORM or u.idx for u in uses):
+        return None
+    first, *others = [use.node for use in uses]
+    how = _how(first)
+    if any(_how(other) != how for other in others):
+        return None
+    scale, zero, axis, block = how
+    if scale is None or scale.const_value is None or (zero is not None and zero.const_value is None):
+        return None
+    shift = None if zero is None else zero.const_value.numpy()
+    return Latent(tensor.dtype, scale.const_value.numpy(), shift, axis, block)
+
+
+def _how(node: ir.Node) -> tuple[Any, Any, int, int]:
+    inputs = [*node.inputs, None]
+    return inputs[1], inputs[2], node.attributes.get_int("axis", 1), node.attributes.get_int("block_size", 0)
+
+
+def _open(graph: ir.Graph, value: ir.Value, latent: Latent) -> None:
+    """Real numbers in the place of the whole ones, and a node that rounds them."""
+    assert value.const_value is not None
+    real = latent.real(value.const_value.numpy())
+    name, readers = value.name, list(value.uses())
+    own = ir.Value(name=name, shape=value.shape, type=ir.TensorType(ir.DataType.from_numpy(real.dtype)))
+    own.const_value = ir.Tensor(real, name=name)
+    attributes = {"to": latent.dtype.value, "axis": latent.axis, "block_size": latent.block}
+    first = readers[0].node
+    rounded = ir.Node(
+        DOMAIN, "StraightThroughQuantize", [own, *first.inputs[1:]],
+        [ir.AttrInt64(n, v) for n, v in attributes.items()],
+    )  # fmt: skip
+    rounded.outputs[0].name = f"{name}/whole"
+    home = graph[0]
+    graph.insert_before(home, rounded)
+    for use in readers:
+        use.node.replace_input_with(use.idx, rounded.outputs[0])
+    graph.initializers.pop(name or "")
+    if value in graph.inputs:
+        graph.inputs.remove(value)
+    graph.register_initializer(own)

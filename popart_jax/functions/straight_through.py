@@ -1,0 +1,194 @@
+"""Quantised models whose gradient passes the rounding: the same numbers, from operators that have a derivative.
+
+An operator on quantised data becomes the one on real numbers between DequantizeLinear and QuantizeLinear, and these two
+take the forms of `lowering.kernels.straight_through`, which hold whole numbers as float32. What lies between them and
+only moves numbers (Reshape, MaxPool, Concat, ...) then carries gradients too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ..errors import popart_exception
+from ..lowering.kernels import DOMAIN
+from ..lowering.passes.channels_last import take_over
+from ..ops.registry import resolve
+from .choice import operand_name
+
+_LINEAR = "QLinear"
+_WHOLE = "whole"  # mark of values that hold whole numbers as float32: their own type
+_QUANTIZE, _DEQUANTIZE = ("axis", "block_size", "saturate"), ("axis", "block_size", "output_dtype")
+
+
+def pass_rounding(model: ir.Model) -> None:
+    """Rewrite the quantised operators of a model in place.
+
+    Raises
+    ------
+    popart_exception
+        An operator on whole numbers that has no such form.
+    """
+    model.opset_imports[DOMAIN] = 1
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for node in list(graph):
+            if node.op_type.startswith(_LINEAR) or node.op_type == "QGemm":
+                _expand(graph, node, model.opset_imports)
+        for node in list(graph):
+            _replace_one(graph, node)
+        for value in list(graph.outputs):
+            _whole_output(graph, value)
+
+
+def _replace_one(graph: ir.Graph, node: ir.Node) -> None:
+    match node.op_type:
+        case "QuantizeLinear":
+            to = _result_type(node)
+            kept = [*_attributes(node, _QUANTIZE), ir.AttrInt64("to", to.value)]
+            _mark(_take_form(graph, node, "StraightThroughQuantize", kept), to)
+        case "DequantizeLinear":
+            _take_form(graph, node, "StraightThroughDequantize", _attributes(node, _DEQUANTIZE))
+        case "DynamicQuantizeLinear":
+            _mark(_take_form(graph, node, "StraightThroughDynamicQuantize", []), ir.DataType.UINT8)
+        case "MatMulInteger" | "ConvInteger":
+            centred = [_centred(graph, node, i) for i in (0, 1)]
+            new = ir.Node("", node.op_type.removesuffix("Integer"), centred, list(node.attributes.values()))
+            _take_place(graph, node, new)
+            new.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+        case name if "Integer" in name or name.startswith("DynamicQuantize"):
+            raise popart_exception(
+                f"straight_through: node '{node.name}' is a {name}, through which no gradient can be passed.\n"
+                "  fix: quantise the model in the QDQ format."
+            )
+        case _ if node.domain != DOMAIN:
+            whole = [v.metadata_props[_WHOLE] for v in node.inputs if v is not None and _WHOLE in v.metadata_props]
+            for value in node.outputs if whole else ():
+                _mark(value, ir.DataType[whole[0]])
+
+
+def _mark(value: ir.Value, dtype: ir.DataType) -> None:
+    """Note that a value holds whole numbers of a type, as float32."""
+    value.metadata_props[_WHOLE] = dtype.name
+    value.type = ir.TensorType(ir.DataType.FLOAT)
+
+
+def _attributes(node: ir.Node, names: Collection[str]) -> list[Any]:
+    return [node.attributes[n] for n in names if n in node.attributes]
+
+
+def _take_form(graph: ir.Graph, node: ir.Node, form: str, attributes: list[Any]) -> ir.Value:
+    new = ir.Node(DOMAIN, form, list(node.inputs), attributes, name=node.name, num_outputs=len(node.outputs))
+    _take_place(graph, node, new)
+    return new.outputs[0]
+
+
+def _take_place(graph: ir.Graph, node: ir.Node, new: ir.Node) -> None:
+    graph.insert_before(node, new)
+    for old, value in zip(node.outputs, new.outputs, strict=True):
+        take_over(old, value)
+    graph.remove(node, safe=True)
+
+
+def _result_type(node: ir.Node) -> ir.DataType:
+    """Which type a QuantizeLinear rounds to."""
+    zero = node.inputs[2] if len(node.inputs) > 2 else None
+    if zero is None:
+        return ir.DataType(node.attributes.get_int("output_dtype", 0) or ir.DataType.UINT8.value)
+    dtype = zero.const_value.dtype if zero.const_value is not None else zero.dtype
+    if dtype is None:
+        raise popart_exception(f"straight_through: node '{node.name}' rounds to a type that the model does not say.")
+    return dtype
+
+
+def _centred(graph: ir.Graph, node: ir.Node, at: int) -> ir.Value:
+    """A whole-number operand less its zero point, as float32."""
+    as_float = [ir.AttrInt64("to", ir.DataType.FLOAT.value)]
+    parts = [node.inputs[at], node.inputs[at + 2] if len(node.inputs) > at + 2 else None]
+    cast = [_before(graph, node, "Cast", [p], as_float) for p in parts if p is not None]
+    return cast[0] if len(cast) == 1 else _before(graph, node, "Sub", cast)
+
+
+def _before(graph: ir.Graph, node: ir.Node, op: str, inputs: list[Any], attributes: Any = ()) -> ir.Value:
+    new = ir.Node("", op, inputs, attributes)
+    graph.insert_before(node, new)
+    (value,) = new.outputs
+    value.name = f"{node.outputs[0].name}/{op}{len(list(graph))}"
+    return value
+
+
+def _expand(graph: ir.Graph, node: ir.Node, opsets: Mapping[str, int]) -> None:
+    """``QLinearX`` as X between DequantizeLinear and QuantizeLinear; a bias is in units of the products' scales."""
+    data, result, bias = _parsed(node, opsets)
+    name = "Gemm" if node.op_type == "QGemm" else node.op_type.removeprefix(_LINEAR)
+    if resolve("", name, opsets.get("", 1)) is None or result is None or "channels_last" in node.attributes:
+        raise popart_exception(
+            f"straight_through: node '{node.name}' is a {node.op_type}, through which no gradient can be passed.\n"
+            "  fix: quantise the model in the QDQ format."
+        )
+    real = []
+    for number, (value, scale, zero) in enumerate(data):
+        axis = ir.AttrInt64("axis", _axis(node, number))
+        real.append(_before(graph, node, "DequantizeLinear", [value, scale, zero], [axis]))
+    if bias is not None:
+        scales = [scale for _, scale, _ in data]
+        unit = ir.Value(name=f"{bias.name}_scale", const_value=ir.Tensor(_product(node, scales)))
+        graph.register_initializer(unit)
+        real.append(_before(graph, node, "DequantizeLinear", [bias, unit], [ir.AttrInt64("axis", 0)]))
+    attributes = [a for n, a in node.attributes.items() if not (name == "Gemm" and n == "alpha")]
+    y = _before(graph, node, name, real, attributes)
+    _take_place(graph, node, ir.Node("", "QuantizeLinear", [y, *result], name=node.name))
+
+
+def _parsed(node: ir.Node, opsets: Mapping[str, int]) -> tuple[list[tuple[Any, Any, Any]], tuple[Any, Any] | None, Any]:
+    """Data with scale and zero point, those of the result, and a bias.
+
+    Data are followed by their own scale; a scale that follows no data is the result's; other data are the bias.
+    """
+    names = [operand_name(node, i, opsets).lower() for i in range(len(node.inputs))]
+    names += ["", "", ""]
+    values = [*node.inputs, None, None, None]
+    data, result, bias, i = [], None, None, 0
+    while i < len(node.inputs):
+        variadic = node.op_type == "QLinearConcat" and i >= 2
+        if "scale" in names[i] and not variadic:
+            result, i = (values[i], values[i + 1]), i + 2
+        elif variadic or names[i + 1] == f"{names[i]}_scale":
+            data.append((values[i], values[i + 1], values[i + 2]))
+            i += 3
+        else:
+            bias, i = values[i], i + 1
+    return data, result, bias
+
+
+def _axis(node: ir.Node, number: int) -> int:
+    """Along which axis of an operand several scales run."""
+    if node.op_type.endswith("Conv"):
+        return 0
+    if not number:
+        return -2 if node.op_type == "QLinearMatMul" else 0
+    return 0 if node.attributes.get_int("transB", 0) else -1
+
+
+def _product(node: ir.Node, scales: list[Any]) -> np.ndarray:
+    known = [s.const_value for s in scales if s is not None]
+    if None in known:
+        raise popart_exception(f"straight_through: node '{node.name}' has scales that are computed, and a bias.")
+    alpha = node.attributes.get_float("alpha", 1.0)
+    return np.asarray(np.prod([k.numpy().reshape(-1) for k in known], axis=0) * np.float32(alpha), np.float32)
+
+
+def _whole_output(graph: ir.Graph, value: ir.Value) -> None:
+    """An output that was declared as whole numbers stays that."""
+    node = value.producer()
+    if node is None or _WHOLE not in value.metadata_props:
+        return
+    dtype = ir.DataType[value.metadata_props.pop(_WHOLE)]
+    cast = ir.Node("", "Cast", [value], [ir.AttrInt64("to", dtype.value)])
+    graph.insert_after(node, cast)
+    (new,) = cast.outputs
+    new.name, value.name = value.name, f"{value.name}/real"
+    new.shape, new.type = value.shape, ir.TensorType(dtype)
+    graph.outputs[graph.outputs.index(value)] = new
