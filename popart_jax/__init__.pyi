@@ -74,7 +74,9 @@ from .errors import poplar_system_runtime_error as poplar_system_runtime_error
 from .errors import poplar_unknown_runtime_error as poplar_unknown_runtime_error
 from .errors import poplar_unrecoverable_runtime_error as poplar_unrecoverable_runtime_error
 from .errors import poplibs_exception as poplibs_exception
+from .functions import load_checkpoint as load_checkpoint
 from .functions import save as save
+from .functions import save_checkpoint as save_checkpoint
 from .functions import to_jax as to_jax
 from .limits import limits as limits
 from .loggers import Logger as Logger

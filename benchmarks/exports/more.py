@@ -337,7 +337,7 @@ NETWORKS = (
     Network("GRU, packed", lambda: Packed(nn.GRU), _lengths, grows=False, exporters=("older",)),
     Network("cells", Stepped, floats(3, 3)),
     Network("graph attention, sparse", EdgeAttention, _graph, batched=(True, False)),
-    Network("graph pooling", Pooled, _graphs, grows=False),
+    Network("graph pooling", Pooled, _graphs, grows=False, exporters=("dynamo",)),
     Network("experts, sparse", Sparse, floats(4)),
     Network("bags of words", Bags, tokens(5, WORDS)),
     Network("branch", Branched, floats(3)),

@@ -30,7 +30,10 @@ def check_ratio(ratio: float) -> float:
 
 def drop(x: jax.Array, key: jax.Array, ratio: Any, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
     """Zero elements with probability `ratio`, scale the kept ones by 1/(1-ratio); returns result and mask."""
-    mask = jax.random.bernoulli(key, 1 - ratio, shape)
+    kept = jnp.asarray(
+        1 - ratio, jnp.float32
+    )  # else 64 bits are drawn where they are allowed, and a caller's jit is not
+    mask = jax.random.bernoulli(key, kept, shape)
     return keep(x, mask, ratio), mask
 
 

@@ -150,7 +150,7 @@ def test_gradients_are_those_of_fake_quantisation(per_channel: bool) -> None:
         )
     np.testing.assert_allclose(fn(params, x)["y"], theirs.detach().numpy(), rtol=1e-6)
     (theirs * torch.tensor(weight)).sum().backward()
-    np.testing.assert_array_equal(by_x, given.grad.numpy())
+    np.testing.assert_allclose(by_x, given.grad.numpy(), rtol=1e-6)
     np.testing.assert_allclose(by_scale["s"], s.grad.numpy(), rtol=1e-3, atol=1e-3)
 
 

@@ -1,0 +1,172 @@
+"""Checkpoints of training with `to_jax`: parameters, optimizer state, random keys and counters, as one tree.
+
+A path that ends in ``.safetensors`` is a file of that format; any other is a folder by Orbax. Both are written whole or
+not at all, and give back every number as it was, so that training goes on as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import popart_exception
+from ..model.safetensors import read_safetensors, write_safetensors
+from ..model.whole import replace_folder
+from .precision import precision
+
+_FILE = ".safetensors"
+
+
+def save_checkpoint(path: str | Path, tree: Any) -> None:
+    """Keep a tree of arrays and numbers: parameters, the optimizer's state, a random key, the step.
+
+    Parameters
+    ----------
+    path : path
+        ``NAME.safetensors`` for a file; anything else is a folder written by Orbax (the extra ``checkpoints``).
+    tree : pytree
+        Of arrays, random keys and Python's numbers.
+
+    Raises
+    ------
+    popart_exception
+        A leaf that is neither an array nor a number.
+    OSError
+        It can't be written; what was there before stays.
+    ImportError
+        Orbax is not installed.
+
+    Examples
+    --------
+    >>> save_checkpoint("run.safetensors", {"params": params, "optimizer": state, "step": 7})  # doctest: +SKIP
+    >>> run = load_checkpoint("run.safetensors", like={"params": params, ...})  # doctest: +SKIP
+    """
+    target, leaves = Path(path).absolute(), _leaves(tree)
+    arrays = {name: _stored(name, leaf) for name, leaf in leaves.items()}
+    if target.suffix == _FILE:
+        write_safetensors(target, {n: np.asarray(x) for n, x in arrays.items()}, {})
+        return
+    import orbax.checkpoint as orbax
+
+    part = target.with_name(f".{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    kinds = [[name, *_kind(x)] for name, x in arrays.items()]
+    try:
+        args = orbax.args.Composite(
+            kinds=orbax.args.JsonSave({"kinds": kinds}),
+            arrays=orbax.args.StandardSave({str(i): x for i, x in enumerate(arrays.values()) if x.size} or {"": 0}),
+        )  # Orbax refuses empty arrays
+        with orbax.Checkpointer(orbax.CompositeCheckpointHandler()) as writer:
+            writer.save(part, args=args)
+        replace_folder(part, target)
+    except (ValueError, RuntimeError) as err:
+        raise OSError(f"The checkpoint '{path}' can't be written: {err}") from err
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def load_checkpoint(path: str | Path, like: Any) -> Any:
+    """A tree that `save_checkpoint` kept, bit for bit.
+
+    Parameters
+    ----------
+    path : path
+        The file or folder.
+    like : pytree
+        A tree of the same structure, as training starts with: it says what kind each leaf is and on which devices it
+        lies. Its numbers are not used.
+
+    Raises
+    ------
+    popart_exception
+        The checkpoint can't be read, or lacks leaves, has others, or has them in another shape or type.
+    OSError
+        There is none.
+    """
+    source, wanted = Path(path).absolute(), _leaves(like)
+    if source.suffix == _FILE:
+        found: Mapping[str, Any] = read_safetensors(source)[0]
+    else:
+        found = _from_orbax(source, wanted)
+    _require_same(path, wanted, found)
+    with precision(wide=True):
+        leaves = [_restored(found[name], leaf) for name, leaf in wanted.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _leaves(tree: Any) -> dict[str, Any]:
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _stored(name: str, leaf: Any) -> Any:
+    """A leaf as an array: random keys as their numbers."""
+    if _is_key(leaf):
+        return jax.random.key_data(leaf)
+    if isinstance(leaf, (jax.Array, np.ndarray)):
+        return leaf
+    if isinstance(leaf, (bool, int, float, np.generic)):
+        return np.asarray(leaf)
+    raise popart_exception(f"Leaf {name} is a {type(leaf).__name__}; a checkpoint holds arrays and numbers.")
+
+
+def _restored(x: Any, leaf: Any) -> Any:
+    """What was stored, as a leaf of the kind of `leaf`."""
+    if _is_key(leaf):
+        return jax.random.wrap_key_data(jnp.asarray(x), impl=jax.random.key_impl(leaf))
+    if isinstance(leaf, jax.Array):
+        return x if isinstance(x, jax.Array) else jax.device_put(np.array(x), leaf.sharding)
+    return np.array(x) if isinstance(leaf, np.ndarray) else type(leaf)(np.asarray(x).item())
+
+
+def _from_orbax(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    import orbax.checkpoint as orbax
+
+    if not path.is_dir():
+        raise FileNotFoundError(f"There is no checkpoint '{path}'.")
+    with orbax.Checkpointer(orbax.CompositeCheckpointHandler()) as reader:
+        try:
+            args = orbax.args.Composite(kinds=orbax.args.JsonRestore())
+            kinds: Any = reader.restore(path, args=args)["kinds"]["kinds"]
+            places = {n: x.sharding for n, x in wanted.items() if isinstance(x, jax.Array) and not _is_key(x)}
+            with precision(wide=True):
+                shapes = {
+                    str(i): jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind), sharding=places.get(name))
+                    for i, (name, kind, shape) in enumerate(kinds)
+                    if 0 not in shape
+                }
+                args = orbax.args.Composite(arrays=orbax.args.StandardRestore(shapes or {"": 0}))
+                found = reader.restore(path, args=args)["arrays"]
+        except Exception as err:  # of Orbax, TensorStore, JSON: each has its own for a damaged file
+            raise popart_exception(f"The checkpoint '{path}' can't be read: {err}") from err
+    return {
+        name: np.zeros(shape, np.dtype(kind)) if 0 in shape else found[str(i)]
+        for i, (name, kind, shape) in enumerate(kinds)
+    }
+
+
+def _require_same(path: str | Path, wanted: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    wrong = [f"it lacks {n}" for n in wanted if n not in found] + [
+        f"{n} is in it alone" for n in found if n not in wanted
+    ]
+    for name, leaf in wanted.items():
+        if name not in found:
+            continue
+        here, there = _kind(_stored(name, leaf)), _kind(found[name])
+        if here != there and not (here[1] == there[1] == () and not hasattr(leaf, "dtype")):
+            wrong.append(f"{name} is {there[0]}{list(there[1])} in it and {here[0]}{list(here[1])} here")
+    if wrong:
+        raise popart_exception(f"The checkpoint '{path}' is of another tree: {'; '.join(wrong[:10])}.")
+
+
+def _kind(x: Any) -> tuple[str, tuple[int, ...]]:
+    return str(x.dtype), tuple(x.shape)
