@@ -110,10 +110,11 @@ class _Batch:
         working = update.start(program, training, carried)
         if not program.structure.accumulates:
             carried, result = self._micro(carried, streams, scaling.scale)
-            counts = scaling.count(scaling.start(), result.values)
+            counts, counted = scaling.count(scaling.start(), result.values)
             rounding = rounding_key(program, carried.get(SEED))
             carried, shown = update.apply(program, training, carried, working, result.gradients, scalars, rounding)
             carried = scaling.finish(counts, carried, program)
+            always |= {**counted, **_updated_factor(training, carried)}
             seen = {**result.values, **always, **self._plain({**shown, **self.fixed, **carried})}
             return carried, buffers_of.record(buffers, program.anchors, seen, counter)
 
@@ -121,11 +122,11 @@ class _Batch:
             carried, working, counts, buffers = carry
             a, streams = x
             carried, result = self._micro(carried, streams, scaling.scale)
-            counts = scaling.count(counts, result.values)
+            counts, counted = scaling.count(counts, result.values)
             rounding = rounding_key(program, carried.get(SEED))
             working = update.accumulate(training, working, result.gradients, scalars, a, rounding)
             state = {**self.fixed, **carried, **_accumulators(training, working, a)}
-            seen = {**result.values, **always, **self._plain(state)}
+            seen = {**result.values, **always, **counted, **self._plain(state)}
             return (carried, working, counts, buffers_of.record(buffers, program.anchors, seen, counter + a)), None
 
         start = (carried, working, scaling.start(), buffers)
@@ -133,6 +134,7 @@ class _Batch:
         rounding = rounding_key(program, carried.get(SEED))
         carried, shown = update.apply(program, training, carried, working, {}, scalars, rounding)
         carried = scaling.finish(counts, carried, program)
+        shown = {**shown, **_updated_factor(training, carried)}
         shown, repeat = self._plain(shown), program.structure.accumulation
         return carried, buffers_of.record(buffers, program.anchors, shown, counter, repeat)
 
@@ -164,6 +166,11 @@ class _Batch:
         if seed is not None:
             carried[SEED] = seed
         return carried, result
+
+
+def _updated_factor(training: Training, carried: Tensors) -> Tensors:
+    name = loss_scaling.FACTOR
+    return {} if training.scaling is None else {f"UpdatedVar___{name}": carried[name]}
 
 
 def _with_ratio(

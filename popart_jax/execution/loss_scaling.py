@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from ..ops.replicas import all_reduce
-from .program import Program, Training
+from .program import Program, Training, Type
 
 FACTOR = "lossScaleUpdateFactor"
 GRADIENT = "Gradient___"
@@ -41,7 +42,25 @@ class Tracking:
     update_counter: str = ""
 
 
-Counts = tuple[Any, Any]
+SUMMED = "summedHistograms"
+RUNNING = "Accum___autoLossScaleStats"
+Tensors = Mapping[str, Any]
+
+
+def statistics_of(tensor: str) -> str:
+    """Name of the counts of one tracked tensor's gradient."""
+    return f"{GRADIENT}{tensor}_statistics"
+
+
+def shown_types(tracking: Tracking, accumulates: bool, replicas: int) -> dict[str, Type]:
+    """Types of the counts that can be anchored: elements below the edge, and the others."""
+    pair = Type((2,), np.dtype(np.uint32))
+    wide = Type((2,), np.dtype(np.float32))
+    types = {statistics_of(name): pair for name in tracking.tracked}
+    types |= {SUMMED: pair, "summedCastedHistograms": wide, f"UpdatedVar___{FACTOR}": Type((), wide.dtype)}
+    if accumulates:
+        types[RUNNING] = wide
+    return types | ({f"{SUMMED}_reduced": pair} if replicas > 1 else {})
 
 
 @dataclass(frozen=True)
@@ -56,28 +75,29 @@ class Scaling:
     factor: Any
     shown: Mapping[str, Any]
 
-    def start(self) -> Counts:
-        """No elements counted."""
-        return (jnp.zeros((), jnp.uint32), jnp.zeros((), jnp.uint32))
+    def start(self) -> Any:
+        """No elements counted, neither small nor large ones."""
+        return jnp.zeros((2,), jnp.uint32)
 
-    def count(self, counts: Counts, values: Mapping[str, Any]) -> Counts:
-        """Add the small and large elements of this micro-batch's tracked gradients."""
+    def count(self, counts: Any, values: Tensors) -> tuple[Any, Tensors]:
+        """Add the small and large elements of this micro-batch's tracked gradients; also what can be anchored."""
         tracking = self.training.scaling
         if tracking is None:
-            return counts
-        lower, upper = counts
-        for name in tracking.tracked:
-            gradient = jnp.abs(values[GRADIENT + name].astype(jnp.float32))
-            small = jnp.sum(gradient < tracking.edge, dtype=jnp.uint32)
-            lower, upper = lower + small, upper + (jnp.uint32(gradient.size) - small)
-        return lower, upper
+            return counts, {}
+        single = {statistics_of(n): _counted(values[GRADIENT + n], tracking.edge) for n in tracking.tracked}
+        summed = self.start()
+        for pair in single.values():
+            summed = summed + pair
+        counts = counts + summed
+        reduced = {f"{SUMMED}_reduced": all_reduce(summed), RUNNING: counts.astype(jnp.float32)}
+        return counts, {**single, SUMMED: summed, "summedCastedHistograms": summed.astype(jnp.float32), **reduced}
 
-    def finish(self, counts: Counts, carried: Mapping[str, Any], program: Program) -> dict[str, Any]:
+    def finish(self, counts: Any, carried: Tensors, program: Program) -> dict[str, Any]:
         """Variables after the decision at the end of the batch."""
         tracking = self.training.scaling
         if tracking is None:
             return dict(carried)
-        lower, upper = (all_reduce(x).astype(jnp.float32) for x in counts)
+        lower, upper = all_reduce(counts).astype(jnp.float32)
         t = tracking.threshold
         many = upper > lower * (t / (1 - t)) if t < 1 else jnp.zeros((), bool)
         moved = (self.factor * jnp.where(many, 0.5, 2.0)).astype(self.factor.dtype)
@@ -92,6 +112,13 @@ class Scaling:
         for name in tracking.histogram_counters:
             changed[name] = (carried[name] + steps) % (steps * tracking.period)
         return changed
+
+
+def _counted(gradient: Any, edge: float) -> Any:
+    """Elements below the edge, which is rounded to the gradient's type, and all others, NaN among them."""
+    limit = jnp.asarray(edge, jnp.float32).astype(gradient.dtype).astype(jnp.float32)
+    small = jnp.sum(jnp.abs(gradient.astype(jnp.float32)) < limit, dtype=jnp.uint32)
+    return jnp.stack([small, jnp.uint32(gradient.size) - small])
 
 
 def begin(training: Training, carried: Mapping[str, Any], hyper: Any) -> Scaling:

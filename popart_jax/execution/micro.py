@@ -14,6 +14,7 @@ from jax import lax
 from ..lowering.interpreter import Settings, evaluate, names
 from ..lowering.resolve import needs
 from .layout import from_device_order
+from .loss_scaling import statistics_of
 from .program import AXIS, Program, Training
 
 GRADIENT = "Gradient___"
@@ -33,6 +34,7 @@ def wanted_tensors(program: Program) -> tuple[frozenset[str], frozenset[str]]:
     """Graph tensors whose values are asked for, and those whose gradients are."""
     sources = {a.source for a in program.anchors}
     if program.training is not None and program.training.scaling is not None:
+        sources -= {statistics_of(t) for t in program.training.scaling.tracked}
         sources |= {GRADIENT + t for t in program.training.scaling.tracked}
     known = names(program.graph)
     gradients = {s[len(GRADIENT) :] for s in sources if s.startswith(GRADIENT) and s not in known}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from ..errors import popart_exception
 from . import nodes
 from .facts import IrFacts
 from .placement import IPU, STAGE, number
@@ -43,8 +44,28 @@ def add_stashes(graph: ir.Graph, facts: IrFacts) -> None:
                 at = number(use.node, STAGE)
                 if at is not None and at > stage and use.node.op_type != "IpuCopy":
                     later.setdefault(at, []).append((use.node, use.idx))
+        if facts.options.recomputation == "Pipeline" and not facts.options.explicit_ir:
+            _check_restores(value, later)
         if later:
             _stash(graph, value, stage, later, types)
+
+
+def _check_restores(value: ir.Value, later: dict[int, list[tuple[ir.Node, int]]]) -> None:
+    """Of the stages that restore a tensor, one at most may need it only to compute something else again.
+
+    Raises
+    ------
+    popart_exception
+        There are more.
+    """
+    direct = set(value.consumers())
+    if sum(uses[0][0] not in direct for uses in later.values()) > 1:
+        raise popart_exception(
+            "SessionOptions::autoRecomputation == RecomputationType::Pipeline is not compatible with the partitioning "
+            f"of operations over pipeline stages. To-stash Tensor '{value.name}' must be restored for recomputation of "
+            "a descendent that is not a direct consumer on more than 1 PipelineStage, but this is currently not "
+            "supported"
+        )
 
 
 def _recomputed_from(value: ir.Value, stage: int) -> list[ir.Value]:

@@ -18,6 +18,7 @@ from .classic import without_maps
 from .external import check_external, check_numbers, is_external
 from .initializers import check_tensors
 from .lean import LeanModel, read_lean
+from .origin import imported_as_popart
 from .signatures import check_signatures
 from .sparse import densified, holds_sparse
 from .structure import check_structure
@@ -157,7 +158,7 @@ def load_proto(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
         It is neither.
     """
     if isinstance(model, (str, Path)) and _is_file(model):
-        return LeanModel(_message(model)).with_files_beside(Path(model).parent).whole()
+        return _with_files(LeanModel(_message(model)), Path(model)).whole()
     return _message(model)
 
 
@@ -188,9 +189,14 @@ def load_lean(model: str | bytes | Path | onnx.ModelProto) -> LeanModel:
     """
     if isinstance(model, (str, Path)) and _is_file(model):
         lean = read_lean(Path(model)) or LeanModel(_message(model))
-        return lean.with_files_beside(Path(model).parent)
+        return _with_files(lean, Path(model))
     lean = None if isinstance(model, onnx.ModelProto) else read_lean(_as_bytes(model))
     return lean or LeanModel(load_proto(model))
+
+
+def _with_files(model: LeanModel, file: Path) -> LeanModel:
+    """With external data from the folder of the model's file, where PopART does not look."""
+    return model if imported_as_popart() else model.with_files_beside(file.parent)
 
 
 def from_proto(proto: onnx.ModelProto) -> ir.Model:
@@ -236,6 +242,8 @@ def _deserialized(proto: onnx.ModelProto) -> ir.Model:
     except (ir.serde.SerdeError, ValueError, TypeError) as err:
         if not holds_sparse(proto):
             raise popart_exception(f"The model is invalid: {_innermost(err)}") from err
+        if imported_as_popart():
+            raise popart_exception("The Constant op attribute 'sparse_value' is not supported.") from None
         return ir.from_proto(densified(proto))
 
 
@@ -251,6 +259,8 @@ def _check_names(proto: onnx.ModelProto) -> None:
     }
     for what, names in named.items():
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        if twice and what == "input":
+            raise popart_exception(f"Invalid ONNX Model : repeated name: ({twice[0]}) in input list")
         if twice:
             raise popart_exception(f"Duplicate graph {what}(s) {twice}: each {what} needs a name of its own.")
     for nodes in (proto.graph.node, *(f.node for f in proto.functions)):

@@ -293,8 +293,30 @@ def popart_lstm(
     names = _popart_lstm_names(activations)
     _reject_popart_lstm(direction, input_forget, clip, activation_alpha, activation_beta, p)
     _check_lengths(sequence_lens, x.shape[1])
-    y, y_h, y_c = lstm(x, w, r, b, sequence_lens, initial_h, initial_c, activations=names, **rest)
+    if [name.lower() for name in names] == ["sigmoid", "tanh", "tanh"]:
+        _check_hidden(rest.get("hidden_size"), r)
+        states = [_initial(given, x, 1, r.shape[2], 0)[0] for given in (initial_h, initial_c)]
+        flat = jnp.concatenate([w[0].T, r[0].T])
+        bias = None if b is None else sum(_halves(b, 0))
+        (y_h, y_c), ys = lstm_of_one_matrix(x, flat, bias, tuple(states), sequence_lens)
+        y, y_h, y_c = ys[:, None], y_h[None], y_c[None]
+    else:
+        y, y_h, y_c = lstm(x, w, r, b, sequence_lens, initial_h, initial_c, activations=names, **rest)
     return y, (y_h if sequence_lens is None else y[-1]), y_c
+
+
+def lstm_of_one_matrix(x: jax.Array, flat: jax.Array, bias: Any, state: Any, lengths: Any) -> Any:
+    """The ordinary LSTM, with the weights of input and hidden state below one another: (I + H, 4H), gates i, o, f, c.
+
+    PopART rewrites ONNX's LSTM to its own, so both give the same bits. Here both come this way: the barriers keep XLA
+    from multiplying by what the matrix was made of, which each of them stores otherwise, and from leaving out a mask
+    that is true throughout, without which it rounds otherwise.
+    """
+    steps, batch, size = x.shape
+    lengths = jnp.full((batch,), steps, jnp.int32) if lengths is None else lengths
+    flat, lengths, state, bias = lax.optimization_barrier((flat, lengths, state, bias))
+    projected = project(x, flat[:size].T, bias)
+    return lstm_scan(False, projected, flat[size:].T, state, time_mask(lengths, steps))
 
 
 def lstm_steps(

@@ -34,7 +34,7 @@ def _collect_one(stepio: PyStepIOCallback, shape: tuple[int, ...], stream: Strea
             raise popart_runtime_error(
                 f"The input callback returned no data for tensor {stream.name} outside a prefetch"
             )
-        array = contiguous(array, stream.name)
+        array = contiguous(array, stream.name, "input")
         check_type(stream, array.dtype)
         if array.size != size:
             raise popart_runtime_error(
@@ -60,7 +60,7 @@ def hand_out(stepio: PyStepIOCallback, facts: list[AnchorFact], results: Mapping
             array = stepio.output(fact.name)
             if array is None:
                 raise popart_runtime_error(f"The output callback returned no buffer for tensor {fact.name}")
-            _fill(contiguous(array, fact.name), part, fact.name)
+            _fill(contiguous(array, fact.name, "output"), part, fact.name)
             stepio.output_complete(fact.name)
 
 

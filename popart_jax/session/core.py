@@ -175,6 +175,7 @@ class SessionCore:
 
     def _check_placement(self) -> None:
         request, facts = self._prepared.request, self._prepared.facts
+        self._prepared.require_device_types()
         option_checks.raise_all(option_checks.check_device_options(request.options, facts))
         ipus = facts.ipus_per_replica(request.options)
         if is_misplaced(request.options, facts.ops, ipus):

@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..errors import popart_internal_exception, popart_runtime_error
-from ..execution import Type
+from ..errors import popart_runtime_error
 from ..logs import module_logger
 from ..model.dtypes import BY_NUMPY
+from .feed_checks import AnchorFact, StreamFact, check_feeds
 from .preparing import Prepared
 from .stepio import StepArrays
 
 _converted: set[str] = set()
-
-
-@dataclass(frozen=True)
-class StreamFact:
-    """One streamed input: its name, its types on host and device, and the shape that a step takes."""
-
-    name: str
-    host: np.dtype
-    device: np.dtype
-    shape: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        """Elements of one step."""
-        return math.prod(self.shape)
-
-
-@dataclass(frozen=True)
-class AnchorFact:
-    """One anchor: its name, type on the host, shape of a step's results, and how many single results these are."""
-
-    name: str
-    dtype: np.dtype
-    shape: tuple[int, ...]
-    parts: int
-
-    @property
-    def count(self) -> int:
-        """Elements of one step."""
-        return math.prod(self.shape)
 
 
 class FeedPlan:
@@ -95,10 +63,7 @@ def make_plan(
     popart_runtime_error
         Missing or unknown tensors, wrong types, and on the first run wrong element counts.
     """
-    _check_names(stepio, prepared, streams, anchors)
-    if stepio.asserts and first:
-        _check_counts(stepio, prepared, streams, anchors)
-    _check_whole_results(stepio, prepared, streams, anchors)
+    check_feeds(stepio, prepared, streams, anchors, counts=stepio.asserts and first)
     for s in streams:
         check_type(s, stepio.inputs[s.name].dtype)
     return FeedPlan(stepio, streams, anchors)
@@ -120,74 +85,6 @@ def check_type(stream: StreamFact, given: np.dtype) -> None:
         f"Type discrepancy for tensor {stream.name}. User provided : {user} and "
         f"expected : {BY_NUMPY[stream.host].name}. "
         "Consider a custom cast of the data before it is passed in."
-    )
-
-
-def _check_names(stepio: StepArrays, prepared: Prepared, streams: list[StreamFact], anchors: list[AnchorFact]) -> None:
-    used = {s.name for s in streams}
-    for name in stepio.inputs:
-        if name in used:
-            continue
-        if name in prepared.streams:
-            module_logger("session").warning(
-                "Input %s is not needed any more (optimised away); its data are ignored.", name
-            )
-        elif name in prepared.infos:
-            raise popart_runtime_error(
-                f"The tensor '{name}' has been provided as one of the inputs to the stepIO, but it is not registered "
-                "as one of the inputs to the model"
-            )
-        else:
-            raise popart_runtime_error(f"A stepIO input was given for '{name}', but there is no Tensor named {name}")
-    for s in streams:
-        if s.name not in stepio.inputs:
-            raise popart_runtime_error(f"No tensor {s.name} provided in PyStepIO's inputs")
-    wanted = {a.name for a in anchors}
-    for name in stepio.outputs:
-        if name in wanted:
-            continue
-        if name in prepared.infos:
-            raise popart_internal_exception(f"Non-anchored Tensor '{name}' in the stepIO's outputs")
-        raise popart_runtime_error(f"A stepIO output was given for '{name}', but there is no Tensor named {name}")
-    for a in anchors:
-        if a.name not in stepio.outputs:
-            raise popart_runtime_error(f"No tensor {a.name} provided in PyStepIO's outputs")
-
-
-def _check_counts(stepio: StepArrays, prepared: Prepared, streams: list[StreamFact], anchors: list[AnchorFact]) -> None:
-    for s in streams:
-        _require_count("input", s.name, s.count, stepio.inputs[s.name].size, prepared)
-    for a in anchors:
-        _require_count("output", a.name, a.count, stepio.outputs[a.name].size, prepared)
-
-
-def _check_whole_results(
-    stepio: StepArrays, prepared: Prepared, streams: list[StreamFact], anchors: list[AnchorFact]
-) -> None:
-    """Positions wrap where an array ends exactly, so it must hold whole micro-batches, also where counts are free."""
-    arrays = [("input", s, stepio.inputs[s.name]) for s in streams]
-    arrays += [("output", a, stepio.outputs[a.name]) for a in anchors]
-    for what, fact, array in arrays:
-        kind = prepared.infos.get(fact.name)
-        if (
-            kind is not None
-            and array.size != fact.count
-            and (not array.size or array.size % max(math.prod(kind.shape), 1))
-        ):
-            _require_count(what, fact.name, fact.count, array.size, prepared)
-        if what == "output" and not array.flags.writeable:
-            raise popart_runtime_error(f"The array for output tensor {fact.name} is read-only; pass a writable one.")
-
-
-def _require_count(what: str, name: str, expected: int, given: int, prepared: Prepared) -> None:
-    if expected == given:
-        return
-    structure = prepared.program.structure
-    kind = prepared.infos.get(name) or Type((), np.dtype(np.float32))
-    raise popart_runtime_error(
-        f"Unexpected number of {what} elements for Tensor {name}. Expected {expected}, but received {given}. "
-        f"Replication factor: {prepared.local_replicas}. Accumulation factor: {structure.accumulation}. "
-        f"Batches per step: {structure.batches}. Tensor nelms: {math.prod(kind.shape)}."
     )
 
 

@@ -55,10 +55,12 @@ class OpList:
         Raises
         ------
         popart_exception
-            The graph has too few parts for the IPUs, or the batch can't be serialised.
+            The graph has too few parts for the IPUs, a pipeline would compute a tensor again twice, or the batch can't
+            be serialised.
         """
         options = self._prepared.request.options
-        if options.virtualGraphMode.name == "Auto":
+        recomputes_stages = options.enablePipelining and options.autoRecomputation.name == "Pipeline"
+        if options.virtualGraphMode.name == "Auto" or recomputes_stages:
             ir_view.build(self._prepared.op_list_facts)
         if options.batchSerializationSettings.factor > 1:
             ir_view.check_batch(self._prepared.op_list_facts)

@@ -307,13 +307,14 @@ def _pipelining(options: SessionOptions, facts: OptionFacts) -> list[str]:
 def _main_loops(options: SessionOptions, facts: OptionFacts) -> list[str]:
     if not options.enableExplicitMainLoops:
         return []
+    fits = ("All", "Sum") if facts.batches_per_step > 1 else ("All", "Sum", "Final")
     return [
         (
             f'[MainLoops] AnchorReturnType::{kind} for Tensor "{name}" is unsupported when explicit main loops are '
             "enabled. Supported anchor return types are AnchorReturnTypeId::All and AnchorReturnTypeId::Sum."
         )
         for name, kind in facts.anchors.items()
-        if kind not in ("All", "Sum")
+        if kind not in fits
     ]
 
 

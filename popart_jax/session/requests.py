@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import onnx
 
 from ..errors import popart_exception
 from ..model.input_shapes import InputShapeInfo
+from ..model.origin import imported_as_popart
 from ..optimizers import Optimizer
 from .dataflow import DataFlow
 from .devices import DeviceInfo
@@ -58,7 +58,7 @@ def is_strict(options: Mapping[str, str]) -> bool:
     """
     asked = options.get(STRICT)
     if asked is None:
-        return "popart" in sys.modules
+        return imported_as_popart()
     if asked.lower() not in _WORDS:
         raise popart_exception(f"Engine option {STRICT} is true or false, got '{asked}'.")
     return _WORDS[asked.lower()]

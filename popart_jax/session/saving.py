@@ -72,6 +72,8 @@ def saved_model(
     for name, tensor in known.items():
         if name in values:
             _store(tensor, values[name], patches)
+        elif external.is_external(tensor):
+            external.locate(tensor)
     for name in sorted(state):
         if name in values:
             _add_state(saved.graph, {**known, **placed}, name, values[name], placed, patches)

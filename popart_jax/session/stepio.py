@@ -15,8 +15,8 @@ class IStepIO:
     """Base of everything that `Session.run` takes."""
 
 
-def contiguous(array: Any, name: str) -> np.ndarray:
-    """The array.
+def contiguous(array: Any, name: str, use: str) -> np.ndarray:
+    """The array, whose `use` is input or output.
 
     Raises
     ------
@@ -25,12 +25,11 @@ def contiguous(array: Any, name: str) -> np.ndarray:
     popart_exception
         It is not C-contiguous.
     """
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"Array for tensor '{name}' must be a numpy.ndarray, got {type(array).__name__}")
+    require_array(array, name)
     if not array.flags.c_contiguous:
         raise popart_exception(
-            f"Unable to use the numpy array for tensor '{name}' because it is not c-contiguous.\n"
-            "  fix: pass numpy.ascontiguousarray(array)."
+            f"PyStepIO is unable to use the numpy {use} array for tensor '{name}' as it is not c-contiguous (a data "
+            "conversion here could have a significant impact on performance and hence is not allowed)"
         )
     return array
 
@@ -42,6 +41,12 @@ class StepArrays(Protocol):
     outputs: dict[str, np.ndarray]
     asserts: bool
     positions: dict[tuple[str, str], int]
+
+
+def require_array(array: Any, name: str) -> None:
+    """Raise TypeError unless an array is one."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"Array for tensor '{name}' must be a numpy.ndarray, got {type(array).__name__}")
 
 
 class PyStepIO(IStepIO):
@@ -64,8 +69,8 @@ class PyStepIO(IStepIO):
     @checked
     def __init__(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
         self.iterators = {name: a for name, a in inputs.items() if isinstance(a, Iterator)}
-        self.inputs = {name: contiguous(a, name) for name, a in inputs.items() if name not in self.iterators}
-        self.outputs = {name: contiguous(a, name) for name, a in outputs.items()}
+        self.inputs = {name: contiguous(a, name, "input") for name, a in inputs.items() if name not in self.iterators}
+        self.outputs = {name: contiguous(a, name, "output") for name, a in outputs.items()}
         self.asserts = True
         self.positions: dict[tuple[str, str], int] = {}
         self.plan: Any = None

@@ -61,7 +61,7 @@ class Stream(IStepIO):
     def __init__(self, source: Source, outputs: dict[str, np.ndarray], *, prefetch: int = 1) -> None:
         if prefetch < 0:
             raise popart_exception(f"prefetch is {prefetch}: expected 0 or more steps.")
-        self.outputs = {name: contiguous(a, name) for name, a in outputs.items()}
+        self.outputs = {name: contiguous(a, name, "output") for name, a in outputs.items()}
         self.inputs: dict[str, np.ndarray] = {}
         self.positions: dict[tuple[str, str], int] = {}
         self.asserts = True

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .._calls import checked
-from .stepio import contiguous
+from ..errors import popart_exception
+from .stepio import require_array
 
 
 class IWeightsIO:
@@ -23,4 +24,12 @@ class PyWeightsIO(IWeightsIO):
 
     @checked
     def __init__(self, weights: dict[str, Any]) -> None:
-        self.weights = {name: contiguous(a, name) for name, a in weights.items()}
+        for name, array in weights.items():
+            require_array(array, name)
+            if not array.flags.c_contiguous:
+                raise popart_exception(
+                    f"PyWeightsIO is unable to use the provided numpy output array for tensor '{name}' as it is not "
+                    "c-contiguous. Please use a function like `numpy.ascontiguousarray()` to make contiguous before "
+                    "passing to PyWeightsIO"
+                )
+        self.weights = dict(weights)

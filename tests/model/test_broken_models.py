@@ -103,7 +103,10 @@ BROKEN: dict[str, tuple[onnx.ModelProto, str]] = {
     "cycle": (model(node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"]), RELU), "comes later or depends on it"),
     "unsorted": (model(node("Relu", ["a"], ["y"]), node("Neg", ["x"], ["a"])), "'a' when it is read by node 'Relu'"),
     "made twice": (model(RELU, node("Neg", ["x"], ["y"])), "The model is invalid: Output 'y' is redeclared"),
-    "inputs of one name": (model(RELU, inputs=[info("x"), info("x")]), r"Duplicate graph input\(s\) \['x'\]"),
+    "inputs of one name": (
+        model(RELU, inputs=[info("x"), info("x")]),
+        r"repeated name: \(x\) in input list",
+    ),
     "weights of one name": (model(ADD, weights=[ONE, ONE]), r"Duplicate graph initializer\(s\) \['w'\]"),
     "no such tensor": (model(node("Add", ["x", "w"], ["y"])), "'w', read by node 'Add': it is no input"),
     "output of nothing": (model(node("Relu", ["x"], ["z"])), "'y', read by an output of the graph"),

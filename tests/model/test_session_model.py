@@ -64,7 +64,7 @@ def test_names():
         read_session_model(model(name="Gradient___x"), InputShapeInfo())
     with pytest.raises(popart_exception, match="clash with reserved prefix"):
         read_session_model(model(out="Step___y"), InputShapeInfo())
-    with pytest.raises(popart_exception, match="Duplicate"):
+    with pytest.raises(popart_exception, match="repeated name"):
         read_session_model(model(inputs=2), InputShapeInfo())
     infos = InputShapeInfo()
     infos.add("UpdatedVar___w", TensorInfo("FLOAT", [1]))

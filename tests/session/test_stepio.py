@@ -24,14 +24,16 @@ def _session(batches: int = 1, text: str = ADD):
         ({}, None, popart.popart_runtime_error, "No tensor x provided in PyStepIO's inputs"),
         ({"x": np.zeros(2, np.float32)}, {}, popart.popart_runtime_error, "No tensor y provided in PyStepIO's outputs"),
         ({"x": np.zeros(2, np.float32), "zz": X}, None, popart.popart_runtime_error, "there is no Tensor named zz"),
-        ({"x": np.zeros(2, np.float32), "y": X}, None, popart.popart_runtime_error,
+        ({"x": np.zeros(2, np.float32), "y": np.zeros(2, np.float32)}, None, popart.popart_runtime_error,
          "The tensor 'y' has been provided as one of the inputs to the stepIO, but it is not registered as one"),
         ({"x": np.zeros(2, np.float32)}, {"y": np.zeros(2, np.float32), "x": X}, popart.popart_internal_exception,
          "Non-anchored Tensor"),
         ({"x": np.zeros(3, np.float32)}, None, popart.popart_runtime_error,
-         "Expected 2, but received 3. Replication factor: 1. Accumulation factor: 1. Batches per step: 1."),
+         ("Unexpected number of input elements for Tensor x. Expected 2, but received 3.\nTo disable this check at "
+         "your own risk, use IStepIO::enableRuntimeAsserts.\nThis with, \n   replication  factor = 1\n"
+         "   accumulation factor = 1\n   batches per step    = 1\n   Tensor nelms        = 2")),
         ({"x": np.zeros(2, np.float32)}, {"y": np.zeros(3, np.float32)}, popart.popart_runtime_error,
-         "Unexpected number of output elements for Tensor y"),
+         "   Tensor nelms        = 2\nThe anchor return type is  All"),
         ({"x": np.zeros(2, np.float64)}, None, popart.popart_runtime_error,
          "Type discrepancy for tensor x. User provided : DOUBLE and expected : FLOAT"),
         ({"x": np.zeros(2, np.int32)}, None, popart.popart_runtime_error,
@@ -46,9 +48,24 @@ def test_errors(inputs, outputs, error, text):
     assert text in raised.value.args[0]
 
 
-def test_not_contiguous():
-    with pytest.raises(popart.popart_exception, match="it is not c-contiguous"):
-        popart.PyStepIO({"x": np.zeros((4, 4), np.float32).T[:, 1:]}, {})
+@pytest.mark.parametrize("use", ["input", "output"])
+def test_not_contiguous(use):
+    bad = {"x": np.zeros((4, 4), np.float32).T[:, 1:]}
+    with pytest.raises(popart.popart_exception) as raised:
+        popart.PyStepIO(*(({}, bad) if use == "output" else (bad, {})))
+    assert raised.value.args[0] == (
+        f"PyStepIO is unable to use the numpy {use} array for tensor 'x' as it is not c-contiguous (a data conversion "
+        "here could have a significant impact on performance and hence is not allowed)"
+    )
+    with pytest.raises(popart.popart_exception, match=r"^PyWeightsIO is unable to use the provided numpy output array"):
+        popart.PyWeightsIO(bad)
+
+
+def test_data_for_weights_are_accepted_and_ignored():
+    proto, w = linear()
+    session = train(proto, {"loss": "All"}, popart.ConstSGD(0.1))
+    found = run(session, x=np.ones(3, np.float32), w=np.zeros(3, np.float32))
+    np.testing.assert_allclose(found["loss"], w.sum())
 
 
 def test_unused_input_only_warns():

@@ -44,7 +44,7 @@ def model(place: Callable[[popart.Builder, list[str]], Any] | None = None) -> tu
     return b, outs[-1]
 
 
-def train(place: Any = None, ipus: int = 1, optimizer: Any = None, prepare: bool = False, art: popart.AnchorReturnType = All,
+def train(place: Any = None, ipus: int = 1, optimizer: Any = None, prepare: bool = False, art: Any = All,
           more: tuple[str, ...] = (), steps: int = 1, **values: Any) -> None:  # fmt: skip
     b, loss = model(place)
     device = popart.DeviceManager().createIpuModelDevice({"numIPUs": ipus})
@@ -140,7 +140,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
      {**PIPE, "place": graphs(0, 1, 1), "art": popart.AnchorReturnType("EveryN", 3), "prepare": True}),
     (("[MainLoops] AnchorReturnType::Final for Tensor \"IdentityLoss:0\" is unsupported when explicit main loops are "
      "enabled. Supported anchor return types are AnchorReturnTypeId::All and AnchorReturnTypeId::Sum."),
-     {"useHostCopyOps": True, "enableExplicitMainLoops": True, "art": popart.AnchorReturnType("Final")}),
+     {"useHostCopyOps": True, "enableExplicitMainLoops": True, "art": popart.AnchorReturnType("Final"), "steps": 2}),
     ("SessionOption 'useHostCopyOps' must be true.",
      {"enablePipelining": True, "enableExplicitMainLoops": True, "virtualGraphMode": VG.Manual, "ipus": 2,
       "place": graphs(0, 1, 1), "steps": 9}),
@@ -217,6 +217,30 @@ def test_training(text, given):
     with pytest.raises(popart.popart_exception) as caught:
         train(**given)
     assert caught.value.args[0] == text
+
+
+def test_a_pipeline_computes_a_tensor_again_in_one_later_stage():
+    b = popart.Builder()
+    w = b.addInitializedInputTensor(np.ones((4, 4), np.float32), "w")
+    with b.virtualGraph(0), b.pipelineStage(0):
+        x = b.aiGraphcore.nop([b.addInputTensor("FLOAT", [1, 4, 4], "in0")])
+        y = b.aiOnnx.matmul([x, w])
+    with b.virtualGraph(1), b.pipelineStage(1):
+        y = b.aiOnnx.sqrt([y])
+    with b.virtualGraph(0), b.pipelineStage(2):
+        loss = b.aiGraphcore.identityloss([b.aiOnnx.add([x, y])])
+    values = {"enablePipelining": True, "virtualGraphMode": VG.Manual, "autoRecomputation": Recompute.Pipeline}
+    options = set_all(popart.SessionOptions(), values)
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+    with pytest.raises(popart.popart_exception) as caught:
+        popart.TrainingSession(
+            b.getModelProto(), popart.DataFlow(5, {}), loss, popart.ConstSGD(0.1), device, userOptions=options
+        )
+    assert caught.value.args[0] == (
+        "SessionOptions::autoRecomputation == RecomputationType::Pipeline is not compatible with the partitioning of "
+        "operations over pipeline stages. To-stash Tensor 'in0' must be restored for recomputation of a descendent "
+        "that is not a direct consumer on more than 1 PipelineStage, but this is currently not supported"
+    )
 
 
 def test_an_input_that_does_not_reach_the_loss_has_no_gradient():

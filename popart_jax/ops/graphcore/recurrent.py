@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 
 from ...errors import popart_exception
 from ...model.node_parts import NodeParts
 from ..arrays import listed
 from ..builder_methods import builder_method
-from ..recurrent import lstm_scan, project, time_mask
+from ..recurrent import lstm_of_one_matrix
 from ..registry import lowers
 from .losses import DOMAIN
 
@@ -33,7 +31,7 @@ builder_method("LSTM", "lstm(args, outputFullSequence:int=1) -> 2", write=_write
 @lowers("LSTM", domain=DOMAIN)
 def lstm(x, weights, bias=None, initial_state=None, seq_lengths=None, /, *, output_full_sequence=1):
     """All hidden states (or the last one), and the last cell state."""
-    steps, batch, size = x.shape
+    _, batch, size = x.shape
     hidden = weights.shape[2]
     _check("weights", weights.shape, (4, size + hidden, hidden))
     if bias is not None:
@@ -42,8 +40,5 @@ def lstm(x, weights, bias=None, initial_state=None, seq_lengths=None, /, *, outp
     state = jnp.zeros((2, batch, hidden), x.dtype) if initial_state is None else jnp.asarray(initial_state)
     _check("initial state", state.shape, (2, batch, hidden))
     flat = jnp.concatenate([weights[g] for g in _TO_ONNX], axis=1)
-    projected = project(x, flat[:size].T, bias)
-    mask = time_mask(seq_lengths, steps)
-    results: Any = lstm_scan(False, projected, flat[size:].T, (state[0], state[1]), mask)
-    (last_hidden, cell_state), ys = results
+    (last_hidden, cell_state), ys = lstm_of_one_matrix(x, flat, bias, (state[0], state[1]), seq_lengths)
     return (ys if output_full_sequence else last_hidden), cell_state

@@ -31,7 +31,7 @@ from ..option_checks import IPU_LIKE, OptionFacts, announce, check_distribution,
 from ..patterns_api import check_mandatory, guarded
 from ..requests import Request
 from . import gradients, loss_scale, source
-from .anchoring import GRADIENT, anchors_of
+from .anchoring import GRADIENT, anchors_of, source_of
 from .compile_cache import Model, cache_file, key_of, stored_types
 from .described import Described
 from .hyper import HyperLayout
@@ -77,6 +77,11 @@ class Prepared(Described):
         assert key is not None  # all of it is plain data
         return key
 
+    def require_device_types(self) -> None:
+        """Refuse tensors that no device can hold."""
+        host = {n: t.dtype for n, t in self.streams.items()} | {n: v.host_dtype for n, v in self.variables.items()}
+        source.require_device_types(host)
+
     @cached_property
     def op_list_facts(self) -> ir_view.IrFacts:
         """What PopART's op list is made from."""
@@ -108,6 +113,8 @@ def prepare(request: Request) -> Prepared:
         loss_scale.refuse_inference(options)
     check_supported(model.graph, model.opset_imports)
     check_attribute_types(model.graph)
+    if request.strict:
+        source.check_drawn_types(model)
     facts = option_facts(model, request)
     raise_all(check_distribution(options))
     structure = _structure(request)
@@ -126,6 +133,7 @@ def prepare(request: Request) -> Prepared:
         session = Described(request, read.source, given, base, host_types(given, types), weights, constants=constants)
         saved = {name: tensor.numpy() for name, tensor in read.optimizer_state.items()}
         step = with_training(session, types, {**saved, **values})
+    _check_work(step.program, request.data_flow.anchors())
     program = _completed(step, model, request)
     return Prepared(
         request=request,
@@ -242,7 +250,6 @@ def _completed(step: StepParts, model: ir.Model, request: Request) -> Program:
     anchors = anchors_of(request.data_flow, step.program.structure, step.types, names(model.graph))
     program = replace(step.program, anchors=anchors, types=step.types, variables=_drifting(step.program))
     program = replace(program, graph=_rewritten(model, request, program))
-    _check_work(program)
     return replace(program, streams=_needed_streams(program))
 
 
@@ -282,13 +289,15 @@ def _needed_streams(program: Program) -> dict[str, Type]:
     return {n: t for n, t in program.streams.items() if n in read}
 
 
-def _check_work(program: Program) -> None:
-    """Raise when no operator is needed by an anchor or an update."""
-    if program.training is not None and program.training.rules:
-        return
+def _check_work(program: Program, anchors: Collection[str]) -> None:
+    """Raise when no operator of the model, its backward pass or its update is needed by an anchor or an update."""
+    training = program.training
     known = names(program.graph)
-    shown = [a.source.removeprefix(GRADIENT) for a in program.anchors]
-    makers = [known[n].producer() for n in (*shown, *program.copies.values()) if n in known]
+    backward = [a for a in anchors if a.startswith(GRADIENT) and a not in known]
+    if training is not None and (training.rules or any(a != GRADIENT + training.loss for a in backward)):
+        return
+    shown = {source_of(a, known) for a in anchors} | set(program.copies.values())
+    makers = [known[n].producer() for n in shown if n in known]
     works = any(node is not None and node.op_type != "Constant" for node in makers)
     if not works and not any(has_effect(node) for node in program.graph):
         raise popart_exception("All operations in the main graph were pruned, nothing to compute")

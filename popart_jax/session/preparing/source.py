@@ -9,14 +9,17 @@ import numpy as np
 import onnx_ir as ir
 
 from ...enums import CommGroupType, ReplicatedStreamMode, VariableRetrievalMode
-from ...errors import popart_exception
+from ...errors import noted, popart_exception
 from ...execution import Structure, Type, Variable
 from ...logs import module_logger
 from ...lowering.resolve import needs
 from ...model.attribute_names import input_metadata, variable_metadata
 from ...model.dtypes import BY_NUMPY, BY_ONNX
+from ...model.op_names import identifier
 from ...model.variable_settings import CommGroup, VariableSettings
 
+_DRAW_LIKE = frozenset({"RandomNormalLike", "RandomUniformLike"})
+_DRAWN = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16})
 NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.uint64): np.dtype(np.uint32)}
 
 
@@ -38,25 +41,59 @@ class HostVariable:
 def device_dtype(dtype: np.dtype, name: str, *, narrow: bool = True) -> np.dtype:
     """Type that a tensor has on the device: 64-bit integers become 32-bit ones.
 
+    Types that no device has stand for FLOAT here: a session is made, and `require_device_types` refuses to compile it.
+
     Raises
     ------
     popart_exception
-        DOUBLE and complex tensors; 64-bit integers when casting is switched off.
+        64-bit integers when casting is switched off.
     """
-    if dtype in (np.float64, np.complex64, np.complex128) or dtype.kind == "O":
-        known = BY_NUMPY.get(dtype)
-        refused = popart_exception(f"The data type {known.name if known else dtype} is not supported in Poplar")
-        refused.add_note(
-            f"Tensor '{name}' has this type.\n"
-            "  fix: convert the model, for instance with GraphTransformer.convertDoublesToFloats()."
-        )
-        raise refused
+    if _is_foreign(dtype):
+        return np.dtype(np.float32)
     if dtype in NARROW and not narrow:
         raise popart_exception(
             f"Tensor '{name}' has type {dtype}, and SessionOptions.enableSupportedDataTypeCasting is off: "
             "64-bit integers are not supported on the device."
         )
     return NARROW.get(dtype, dtype)
+
+
+def _is_foreign(dtype: np.dtype) -> bool:
+    return dtype in (np.float64, np.complex64, np.complex128) or dtype.kind == "O"
+
+
+def require_device_types(tensors: Mapping[str, np.dtype]) -> None:
+    """Refuse a session of tensors that no device can hold; called when it is compiled.
+
+    Raises
+    ------
+    popart_exception
+        The first DOUBLE or complex tensor.
+    """
+    for name, dtype in tensors.items():
+        if _is_foreign(dtype):
+            known = BY_NUMPY.get(dtype)
+            refused = popart_exception(f"The data type {known.name if known else dtype} is not supported in Poplar")
+            raise noted(
+                refused,
+                f"Tensor '{name}' has this type.\n"
+                "  fix: convert the model, for instance with GraphTransformer.convertDoublesToFloats().",
+            )
+
+
+def check_drawn_types(model: ir.Model) -> None:
+    """Refuse operators that draw numbers like an input of a type that none can have, before that input is.
+
+    Raises
+    ------
+    popart_exception
+        The first such operator.
+    """
+    for node in model.graph:
+        like = node.inputs[0].dtype if node.op_type in _DRAW_LIKE and node.inputs and node.inputs[0] else None
+        if like is not None and "dtype" not in node.attributes and like not in _DRAWN:
+            opid = identifier(node, model.opset_imports.get("", 11))
+            raise popart_exception(f"{opid} : Unsupported data type requested: {like.name}")
 
 
 def used_values(graph: ir.Graph) -> set[ir.Value]:

@@ -11,7 +11,7 @@ from ... import ir_view
 from ...enums import MeanReductionStrategy, ReductionType
 from ...execution import Program, Structure, Training, Type
 from ...execution.describe import update_types
-from ...execution.loss_scaling import Tracking
+from ...execution.loss_scaling import Tracking, shown_types
 from ...execution.program import PREVIOUS_SCALE, SCALE_RATIO
 from ...optimizers import Adam, Optimizer
 from ...optimizers.rules import Reduction, Weight
@@ -111,6 +111,7 @@ def with_training(session: Described, types: Mapping[str, Type], known: Mapping[
         **layout.types,
         **update_types(program),
         **{n: s.variable.variable.type for n, s in state.items()},
+        **({} if track is None else shown_types(track, reduction.accumulate, base.structure.replicas)),
         **dict.fromkeys(_shown_scalars(training, state), Type((), np.dtype(np.float32))),
     }
     return StepParts(program, every, variables, {n: s.first for n, s in state.items()}, layout)

@@ -1,0 +1,210 @@
+"""Behaviour that the supplement states: pruning, types at prepareDevice, random state, counts of loss scaling."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import popart_jax as popart
+
+pytestmark = pytest.mark.usefixtures("popart_names")
+All = popart.AnchorReturnType("All")
+CPU = popart.DeviceManager().createCpuDevice
+
+
+def run(session: Any, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+    session.prepareDevice()
+    session.weightsFromHost()
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO(inputs, anchors))
+    return anchors
+
+
+def train(b: popart.Builder, loss: str, anchors: list[str], optimizer: Any = None, options: Any = None) -> Any:
+    flow = popart.DataFlow(1, dict.fromkeys(anchors, All))
+    optimizer = optimizer or popart.ConstSGD(0.1)
+    return popart.TrainingSession(b.getModelProto(), flow, loss, optimizer, CPU(), userOptions=options)
+
+
+def test_a_model_without_weights_trains_for_the_gradient_of_its_input():
+    b = popart.Builder()
+    x = b.addInputTensor("FLOAT", [2, 2], "x")
+    loss = b.aiGraphcore.l1loss([x], 0.5)
+    data = np.array([[1, -2], [0, 3]], np.float32)
+    np.testing.assert_allclose(run(train(b, loss, ["Gradient___x"]), x=data)["Gradient___x"], np.sign(data) * 0.5 / 4)
+
+
+def test_an_anchored_identity_of_a_constant_is_computed():
+    b = popart.Builder()
+    value = np.arange(6, dtype=np.int32).reshape(2, 3).T
+    out = b.aiOnnx.identity([b.aiOnnx.constant(value)])
+    session = popart.InferenceSession(b.getModelProto(), popart.DataFlow(1, {out: All}), CPU())
+    np.testing.assert_array_equal(run(session)[out], value)
+
+
+def test_only_the_gradient_of_the_loss_is_nothing_to_compute():
+    b = popart.Builder()
+    loss = b.aiGraphcore.l1loss([b.addInputTensor("FLOAT", [2], "x")], 1.0)
+    with pytest.raises(popart.popart_exception, match=r"^All operations in the main graph were pruned, nothing to"):
+        train(b, loss, ["Gradient___" + loss])
+
+
+@pytest.mark.parametrize("shape", [[1], [1, 1], [1, 1, 1]])
+def test_a_loss_of_one_element_in_any_shape(shape):
+    b = popart.Builder()
+    x = b.addInputTensor("FLOAT", [2, 3], "x")
+    w = b.addInitializedInputTensor(np.ones((2, 3), np.float32), "w")
+    loss = b.aiGraphcore.reshape(b.aiOnnx.reducesum([b.aiOnnx.mul([x, w])], axes=[0, 1]), shape)
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    found = run(train(b, loss, [loss, "Gradient___w"]), x=data)
+    np.testing.assert_allclose(found[loss].reshape(()), 15)
+    np.testing.assert_allclose(found["Gradient___w"], data)
+
+
+def test_doubles_are_refused_when_the_device_is_prepared():
+    b = popart.Builder()
+    out = b.aiOnnx.relu([b.addInputTensor("DOUBLE", [2])])
+    session = popart.InferenceSession(b.getModelProto(), popart.DataFlow(1, {out: All}), CPU())
+    with pytest.raises(popart.popart_exception) as caught:
+        session.prepareDevice()
+    assert caught.value.args[0] == "The data type DOUBLE is not supported in Poplar"
+
+
+def test_an_operator_that_checks_its_own_type_comes_first():
+    b = popart.Builder()
+    out = b.aiOnnx.randomuniformlike([b.addInputTensor("DOUBLE", [2])])
+    with pytest.raises(popart.popart_exception) as caught:
+        popart.InferenceSession(b.getModelProto(), popart.DataFlow(1, {out: All}), CPU())
+    assert caught.value.args[0] == "ai.onnx.RandomUniformLike:1 : Unsupported data type requested: DOUBLE"
+
+
+def test_sparse_constants_are_refused_before_anything_is_pruned():
+    values = helper.make_tensor("v", onnx.TensorProto.FLOAT, [1], [1.0])
+    sparse = helper.make_sparse_tensor(values, helper.make_tensor("i", onnx.TensorProto.INT64, [1], [0]), [4])
+    nodes = [
+        helper.make_node("Constant", [], ["unused"], sparse_value=sparse),
+        helper.make_node("Relu", ["x"], ["y"]),
+    ]
+    infos = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=6).SerializeToString()
+    with pytest.raises(popart.popart_exception) as caught:
+        popart.InferenceSession(proto, popart.DataFlow(1, {"y": All}), CPU())
+    assert caught.value.args[0] == "The Constant op attribute 'sparse_value' is not supported."
+
+
+SEEDED = """
+import hashlib, pickle, random
+import numpy as np
+import popart_jax as popart
+state = lambda: hashlib.sha256(pickle.dumps((np.random.get_state(), random.getstate()))).hexdigest()
+np.random.seed(1)
+first = state()
+b = popart.Builder()
+x = b.addInputTensor("FLOAT", [2, 2])
+w = b.addInitializedInputTensor(np.ones((2, 2), np.float32))
+loss = b.aiGraphcore.identityloss([b.aiOnnx.matmul([x, w])])
+device = popart.DeviceManager().createCpuDevice()
+s = popart.TrainingSession(b.getModelProto(), popart.DataFlow(1, [loss]), loss, popart.ConstSGD(0.1), device)
+s.prepareDevice()
+s.weightsFromHost()
+s.run(popart.PyStepIO({x: np.ones((2, 2), np.float32)}, s.initAnchorArrays()))
+assert state() == first
+"""
+
+
+def test_the_first_session_draws_no_random_numbers_of_the_program():
+    subprocess.run([sys.executable, "-c", SEEDED], check=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
+
+
+def halves(edge: float, factor: int = 1) -> tuple[popart.Builder, str, Any, Any]:
+    """loss = sum(x * w) in FLOAT16, its gradients tracked."""
+    b = popart.Builder()
+    x = b.addInputTensor("FLOAT16", [4], "x")
+    w = b.addInitializedInputTensor(np.ones(4, np.float16), "w")
+    loss = b.aiGraphcore.identityloss([b.aiOnnx.mul([x, w])], popart.ReductionType.Sum)
+    options = popart.SessionOptions()
+    scaling = options.automaticLossScalingSettings
+    scaling.enabled, scaling.binEdgeLocation = True, edge
+    scaling.toTrackTensors = ["w"]
+    scaling.gradientTensorTrackingMethod = popart.GradientTensorTrackingMethod.GradientsOfUserSpecifiedTensors
+    if factor > 1:
+        options.enableGradientAccumulation, options.accumulationFactor = True, factor
+    return b, loss, popart.SGD({"lossScaling": (1, False)}), options
+
+
+def test_counts_of_loss_scaling_can_be_anchored():
+    b, loss, sgd, options = halves(2 / 65504)
+    names = ["Gradient___w_statistics", "summedHistograms", "summedCastedHistograms",
+             "UpdatedVar___lossScaleUpdateFactor"]  # fmt: skip
+    found = run(train(b, loss, names, sgd, options), x=np.array([1, 1, 1, 8], np.float16))
+    for name in names[:2]:
+        np.testing.assert_array_equal(found[name], np.array([3, 1], np.uint32))
+        assert found[name].dtype == np.uint32
+    np.testing.assert_array_equal(found[names[2]], np.array([3, 1], np.float32))
+    assert found[names[3]] == 0.5  # one large element is more than the default threshold allows
+
+
+def test_counts_run_over_the_micro_batches_of_a_batch():
+    b, loss, sgd, options = halves(2 / 65504, factor=2)
+    session = train(b, loss, ["Accum___autoLossScaleStats"], sgd, options)
+    data = np.array([[1, 1, 1, 8], [8, 8, 1, 1]], np.float16)
+    np.testing.assert_array_equal(run(session, x=data)["Accum___autoLossScaleStats"], [[3, 1], [5, 3]])
+
+
+def test_the_edge_is_rounded_to_the_type_of_the_gradient():
+    b, loss, sgd, options = halves(1e-20)
+    found = run(train(b, loss, ["summedHistograms"], sgd, options), x=np.zeros(4, np.float16))
+    np.testing.assert_array_equal(found["summedHistograms"], [0, 4])
+
+
+def lstm(build: Callable[[popart.Builder, dict[str, np.ndarray]], str], training: bool) -> list[np.ndarray]:
+    b, fed = popart.Builder(), {}
+    out = build(b, fed)
+    if not training:
+        session = popart.InferenceSession(b.getModelProto(), popart.DataFlow(1, {out: All}), CPU())
+        return list(run(session, **fed).values())
+    loss = b.aiGraphcore.identityloss([out])
+    first = next(iter(fed))
+    found = run(train(b, loss, [out, "Gradient___" + first]), **fed)
+    return [found[out], found["Gradient___" + first]]
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("lengths", [False, True])
+def test_both_lstms_give_the_same_bits(training, lengths):
+    rng = np.random.default_rng(5)
+    steps, batch, size, hidden = 5, 2, 3, 7
+    x, w, r, bias, h, c = (
+        rng.random(shape, np.float32)
+        for shape in ((steps, batch, size), (1, 4 * hidden, size), (1, 4 * hidden, hidden), (1, 8 * hidden),
+                      (1, batch, hidden), (1, batch, hidden))
+    )  # fmt: skip
+    gates = [2, 0, 3, 1]  # f, i, c, o of i, o, f, c
+    own = np.stack([np.concatenate([m[0, g * hidden : (g + 1) * hidden].T for m in (w, r)]) for g in gates])
+    halves = bias.reshape(2, 4, hidden)
+
+    def feed(b: popart.Builder, fed: dict[str, np.ndarray], array: np.ndarray) -> str:
+        name = b.addInputTensor(popart.TensorInfo(array), "t")
+        fed[name] = array
+        return name
+
+    def onnx_lstm(b, fed):
+        names = [feed(b, fed, a) for a in (x, w, r, bias)]
+        names.append(feed(b, fed, np.full(batch, steps, np.int32)) if lengths else "")
+        return b.aiOnnx.lstm([*names, feed(b, fed, h), feed(b, fed, c)], 3)[0]
+
+    def own_lstm(b, fed):
+        arrays = (x, own, halves[0, gates] + halves[1, gates], np.concatenate([h, c]))
+        return b.aiGraphcore.lstm([feed(b, fed, np.ascontiguousarray(a)) for a in arrays])[0]
+
+    for one, other in zip(lstm(onnx_lstm, training), lstm(own_lstm, training), strict=True):
+        np.testing.assert_array_equal(one.reshape(other.shape), other)
