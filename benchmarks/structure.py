@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 import subprocess
 import tarfile
 import tempfile
@@ -24,6 +25,8 @@ PACKAGES = ("popart_jax", "ipu_model", "patterns")
 OPERATOR_ROOM = "popart_jax.ops"
 CONTENTS = ("popart_jax.lowering.control", "popart_jax.lowering.kernels")
 """Rooms that translate operators as well: what they list is which module does."""
+PUBLISHED = ("popart_jax.popdist", "popart_jax.poponnx", "popart_jax.dropin", "popart_jax.popxl.session")
+"""Rooms whose functions are called by the programs of users only."""
 FEWEST = 4  # names of operators that make a collection a table of operator facts
 ROOMS = (
     (
@@ -187,6 +190,25 @@ def shared_private(sources: Mapping[str, Source], room: str) -> list[str]:
     return sorted(name for name, where in sets.items() if reads.get(name, set()) - where)
 
 
+def uncalled(sources: Mapping[str, Source], root: Path) -> list[str]:
+    """Functions and private methods whose names stand nowhere but where they are defined.
+
+    Tests do not count as use, but for the lists of public names that they hold.
+    """
+    words: Counter[str] = Counter()
+    listed = [p for package in PACKAGES for p in (root / package).rglob("*") if p.suffix in (".pyi", ".j2")]
+    for text in (*(s.text for s in sources.values()), *map(Path.read_text, (*listed, *root.glob("tests/**/*.json")))):
+        words.update(re.findall(r"\w+", text))
+    found = []
+    for source in sources.values():
+        if not source.name.startswith(PUBLISHED):
+            functions = (f for f in ast.walk(source.tree) if isinstance(f, ast.FunctionDef) and not f.decorator_list)
+            alone = (f for f in functions if words[f.name] == 1 and not f.name.startswith(("__", "_repr_")))
+            own = [f for f in alone if f in source.tree.body or f.name.startswith("_")]
+            found += [f"{source.name}:{f.lineno} {f.name}" for f in own]
+    return found
+
+
 def measure(root: Path) -> dict[str, list[str]]:
     """Everything that is counted, as lists that can be shown."""
     sources = read(root)
@@ -204,17 +226,62 @@ def measure(root: Path) -> dict[str, list[str]]:
         "circles of more than three modules": [" ".join(g) for g in groups if len(g) > 3],
         "imports of a higher floor": upward(arrows),
         "private attributes shared between files of session": shared_private(sources, "popart_jax.session"),
-        "imports inside functions": _inner_imports(sources),
+        "imports inside functions without a reason": inner_imports(sources),
+        "functions that nothing calls": uncalled(sources, root),
         **{f"lines of {name}": [""] * count for name, count in sorted(lines.items())},
         "lines in all": [""] * sum(lines.values()),
     }
 
 
-def _inner_imports(sources: Mapping[str, Source]) -> list[str]:
-    functions = ((s.name, f) for s in sources.values() for f in ast.walk(s.tree) if isinstance(f, ast.FunctionDef))
-    return [
-        f"{name}:{n.lineno}" for name, f in functions for n in ast.walk(f) if isinstance(n, ast.ImportFrom | ast.Import)
-    ]
+def inner_imports(sources: Mapping[str, Source]) -> list[str]:
+    """Imports inside functions that have no reason: they put off no other project's module, and close no circle."""
+    loads = {name: _loaded(source, sources) for name, source in sources.items()}
+    found: set[str] = set()
+    for source in sources.values():
+        functions = (f for f in ast.walk(source.tree) if isinstance(f, ast.FunctionDef))
+        nodes = {n for f in functions for n in ast.walk(f) if isinstance(n, ast.ImportFrom | ast.Import)}
+        mine = set().union(*(_reached(name, loads, source.name) for name in loads[source.name] if nodes))
+        for node in nodes:
+            wanted = set().union(*(_reached(name, loads, source.name) for name in _names(node, source, sources)))
+            if wanted - set(sources) <= mine and not any(source.name in loads.get(name, ()) for name in wanted):
+                found.add(f"{source.name}:{node.lineno}")
+    return sorted(found)
+
+
+def _names(node: ast.Import | ast.ImportFrom, source: Source, known: Mapping[str, Source]) -> set[str]:
+    """Modules that one statement imports, of other projects too."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    base = source.absolute(node)
+    inner = {f"{base}.{alias.name}" for alias in node.names}
+    return {name if name in known else base for name in inner}
+
+
+def _loaded(source: Source, known: Mapping[str, Source]) -> set[str]:
+    """Modules that importing a module imports."""
+    found: set[str] = set()
+    pending: list[ast.stmt] = list(source.tree.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= _names(node, source, known)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            pending += node.orelse
+        elif not isinstance(node, ast.FunctionDef):
+            pending += [inner for inner in ast.iter_child_nodes(node) if isinstance(inner, ast.stmt)]
+    return found
+
+
+def _reached(name: str, loads: Mapping[str, Iterable[str]], within: str) -> set[str]:
+    """What importing a module loads where the packages around `within` are there already."""
+    seen: set[str] = set()
+    pending = [name]
+    while pending:
+        module = pending.pop()
+        if module not in seen and not f"{within}.".startswith(f"{module}."):
+            seen.add(module)
+            pending += [*loads.get(module, ()), *filter(None, [module.rpartition(".")[0]])]
+    return seen
 
 
 def measure_at(revision: str) -> dict[str, list[str]]:

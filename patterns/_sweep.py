@@ -72,6 +72,7 @@ def sweep(
     *,
     mode: Mode = "inference",
     protected: frozenset[str] = frozenset(),
+    left_alone: frozenset[ir.Node] = frozenset(),
     rewrites_per_node: int = 16,
 ) -> SweepLog:
     """Apply `rules` to `graph` and its subgraphs, in place, until none fires.
@@ -88,6 +89,8 @@ def sweep(
         Rules that do not list this mode are skipped.
     protected
         Names of tensors that keep their name and value.
+    left_alone
+        Nodes of the graph that no rule starts from; graphs inside them stay as they are.
     rewrites_per_node
         Guard against patterns that undo each other: at most this many rewrites per initial node (and never
         fewer than 1,000) before `SweepLimitError`.
@@ -99,12 +102,16 @@ def sweep(
     """
     opset = graph.opset_imports.get("", graph.opset_imports.get("ai.onnx", 11))
     chosen = [r for r in rules if mode in r.modes]
-    return _Sweep(graph, chosen, Context(mode, protected, operators, opset), rewrites_per_node).run()
+    return _Sweep(graph, chosen, Context(mode, protected, operators, opset), left_alone, rewrites_per_node).run()
 
 
 class _Sweep:
-    def __init__(self, graph: ir.Graph, rules: Sequence[Rule], context: Context, rewrites_per_node: int) -> None:
+    def __init__(
+        self, graph: ir.Graph, rules: Sequence[Rule], context: Context, left_alone: frozenset[ir.Node],
+        rewrites_per_node: int,
+    ) -> None:  # fmt: skip
         self.context = context
+        self.left_alone = left_alone
         self.log = SweepLog()
         self.refused: set[tuple[str, ir.Node]] = set()
         self.wild = [r for r in rules if ANY_OP in r.ops]
@@ -141,7 +148,11 @@ class _Sweep:
         return self.fired > before
 
     def _requeue_all(self) -> None:
-        self.queue = deque(self.graph.all_nodes())
+        self.queue = deque()
+        for node in self.graph:
+            if node not in self.left_alone:
+                self.queue.append(node)
+                self.queue.extend(inner for body in bodies(node) for inner in body.all_nodes())
         self.waiting = set(self.queue)
 
     def _remove_dead(self) -> None:
@@ -256,7 +267,7 @@ class _Sweep:
 
     def _enqueue(self, nodes: Iterable[ir.Node]) -> None:
         for node in nodes:
-            if node not in self.waiting:
+            if node not in self.waiting and node not in self.left_alone:
                 self.waiting.add(node)
                 self.queue.append(node)
 

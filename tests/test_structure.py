@@ -21,6 +21,8 @@ def figures() -> dict[str, list[str]]:
         ("modules in the largest circle of imports", 3),
         ("imports of a higher floor", 0),
         ("private attributes shared between files of session", 4),
+        ("imports inside functions without a reason", 6),
+        ("functions that nothing calls", 1),
     ],
 )
 def test_no_more_than(figure: str, most: int, figures: dict[str, list[str]]) -> None:
@@ -32,9 +34,11 @@ def test_the_measure_finds_what_it_counts(tmp_path: Path) -> None:
     files = {
         "popart_jax/ops/contents.py": 'MODULES = {"": {"elementwise": "Abs Add Mul Sub Neg"}}',
         "popart_jax/ops/up.py": "from ..session import core",
+        "popart_jax/enums.py": "",
         "popart_jax/session/core.py": "from . import part\n\nclass A:\n    def __init__(self):\n        self._x = 1",
         "popart_jax/session/part.py": (
-            'def f(a):\n    from . import core\n    return a._x\n\nT = {"Abs", "Add", "Mul", "Sub"}'
+            "def f(a):\n    from . import core\n    import math\n    from .. import enums\n    return a._x\n\n"
+            'T = {"Abs", "Add", "Mul", "Sub"}'
         ),
     }
     for name, text in files.items():
@@ -46,4 +50,5 @@ def test_the_measure_finds_what_it_counts(tmp_path: Path) -> None:
     assert found["modules in the largest circle of imports"] == ["popart_jax.session.core", "popart_jax.session.part"]
     assert len(found["tables of operator facts outside the operator room"]) == 1
     assert found["private attributes shared between files of session"] == ["_x"]
-    assert len(found["imports inside functions"]) == 1
+    assert found["imports inside functions without a reason"] == ["popart_jax.session.part:4"]
+    assert found["functions that nothing calls"] == ["popart_jax.session.part:1 f"]

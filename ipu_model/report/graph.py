@@ -6,7 +6,6 @@ Replicas are alike: arrays by tile hold one replica after the other. Additions o
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from ipu_model.memory.code import CONTROL_BYTES_PER_STEP, GLOBAL_EXCHANGE_BYTES, HOST_EXCHANGE_BYTES, exchange_code
@@ -236,16 +235,3 @@ def _held(report: Document) -> list[list[int]]:
             levels.append(level)
         held.append(levels)
     return held
-
-
-def save_cbor(tree: dict[str, Any], path: str | Path) -> Path:
-    """The same tree in binary."""
-    path = Path(path)
-    path.write_bytes(encode_cbor(tree))
-    return path
-
-
-def encode_cbor(tree: dict[str, Any]) -> bytes:
-    import cbor2
-
-    return cbor2.dumps(tree)

@@ -67,7 +67,7 @@ def _no_drop(node: ir.Node, context: Context) -> bool:
     if any(context.use_count(o) or context.is_protected(o) for o in node.outputs[1:]):
         return False
     ratio, training = attribute_float(node, "ratio", 0.5), context.mode == "training"
-    if len(node.inputs) > 1:  # opset 12: ratio and training_mode are inputs
+    if len(node.inputs) > 1 and "ratio" not in node.attributes:  # opset 12: ratio and training_mode are inputs
         given = context.constant(node.inputs[1])
         flag = context.constant(node.inputs[2]) if len(node.inputs) > 2 else np.array(False)
         if flag is None or (bool(flag) and given is None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ..ops import Gradient, resolve
+from ..ops import Gradient, resolve_node
 
 
 def tokens(node: ir.Node, gradient: Gradient) -> tuple[str, ...]:
@@ -45,5 +45,5 @@ def forward_reads(node: ir.Node, gradient: Gradient, operand: int) -> list[ir.Va
 
 def _seed(node: ir.Node) -> int:
     """Position of the operand that random numbers follow from; -1 where the translation takes none."""
-    translation = resolve(node.domain, node.op_type, node.version or 1)
+    translation = resolve_node(node, {})
     return translation.inputs.index("seed") if translation and "seed" in translation.inputs else -1

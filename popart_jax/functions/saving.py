@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
 from ..errors import popart_exception
 from ..logs import module_logger
 from ..model.load import ModelLike, read
-from ..model.stored import stored_floats
+from ..model.stored import Stored, stored_floats, write_numbers
 from ..model.whole import write_model
 from .latent import latent_weights
 from .shared import Split, split_shared
@@ -86,30 +85,15 @@ def save(model: ModelLike | Source, path: str | Path, numbers: Mapping[str, Any]
     source = model if isinstance(model, Source) else Source.of(model)
     found = source.read()
     beside = _keeps_data_beside(found)
-    latent = latent_weights(found) if source.straight_through else {}
-    stored = stored_floats(found)
-    unknown = [n for n in numbers if n not in stored and n not in latent]
-    if unknown:
-        raise popart_exception(
-            f"The model stores no float tensors {unknown[:10]}; it stores {sorted(stored)[:20]}.\n"
-            "  fix: save what to_jax returned, under the same names."
-        )
-    for name, x in numbers.items():
-        if name in latent:
-            place = found.graph.initializers[name]
-            whole = latent[name].whole(_fitting(name, place.const_value, x))
-            place.const_value = ir.Tensor(whole, dtype=latent[name].dtype, name=name)
-        else:
-            stored[name].write(_fitting(name, stored[name].tensor, x))
+    write_numbers({**stored_floats(found), **(_latent(found) if source.straight_through else {})}, numbers)
     proto = ir.to_proto(_inside(found))
     write_model(proto, Path(path), beside=beside, check=lambda written: _check(written, source))
 
 
-def _fitting(name: str, tensor: Any, x: Any) -> np.ndarray:
-    array, shape = np.asarray(x), tuple(int(d) for d in tensor.shape)
-    if array.shape != shape:
-        raise popart_exception(f"'{name}' has shape {list(array.shape)}; the model stores {list(shape)}.")
-    return array
+def _latent(model: ir.Model) -> dict[str, Stored]:
+    """Weights in whole numbers, which are written from real ones."""
+    places = {name: (how, model.graph.initializers[name]) for name, how in latent_weights(model).items()}
+    return {name: Stored(name, v.const_value, v, convert=how.whole) for name, (how, v) in places.items()}
 
 
 def _keeps_data_beside(model: ir.Model) -> bool:

@@ -16,7 +16,7 @@ _add_package(
     f"{__name__}.control",
     {
         "": {"branches": "If", "loops": "Loop", "scans": "Scan"},
-        "popxl": {"popxl": "Call If Loop Vjp"},
+        "popxl": {"popxl": "Call If Loop"},
     },
 )
 _add_package(f"{__name__}.kernels", {_kernels.DOMAIN: _kernels.MODULES})

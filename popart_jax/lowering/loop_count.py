@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from .interpreter import Body, Walk, run
 from .resolve import needs
 from .static import from_constants, is_static
-
-if TYPE_CHECKING:
-    from .interpreter import Body, Walk
 
 
 def passes(node: ir.Node, body: Body, start: Sequence[Any], most: int) -> int | None:
@@ -33,8 +31,6 @@ def passes(node: ir.Node, body: Body, start: Sequence[Any], most: int) -> int | 
     most : int
         Where to stop counting.
     """
-    from .interpreter import Walk, run
-
     carried = _that_decide(body.graph, len(start))
     if carried is None:
         return None

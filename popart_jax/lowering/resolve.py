@@ -11,8 +11,9 @@ import onnx_ir as ir
 from ..errors import UnsupportedOpError
 from ..model.structure import bodies
 from ..ops.operator import Trait
-from ..ops.registry import Lowering, facts, normal_domain, resolve
+from ..ops.registry import Lowering, facts, normal_domain, resolve_node
 from .effects import WRITES, Effect, effect_of
+from .gradients import ROW, TEMPLATE
 from .schema_body import lowering_from_schema
 
 ONNX_RULES = "__onnx_rules"
@@ -100,9 +101,11 @@ def find(node: ir.Node, opsets: Mapping[str, int], *, popart: bool = False) -> L
 
     A node with the attribute `ONNX_RULES` keeps ONNX's.
     """
-    domain, popart = normal_domain(node.domain), popart and ONNX_RULES not in node.attributes
-    version = node.version or opsets.get(domain, 1)
-    return resolve(domain, node.op_type, version, popart=popart) or lowering_from_schema(domain, node.op_type, version)
+    if TEMPLATE in node.meta:
+        return ROW
+    row = resolve_node(node, opsets, popart=popart and ONNX_RULES not in node.attributes)
+    domain = normal_domain(node.domain)
+    return row or lowering_from_schema(domain, node.op_type, node.version or opsets.get(domain, 1))
 
 
 def label(node: ir.Node) -> str:

@@ -6,14 +6,14 @@ written (see `saving`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
+from ..errors import popart_exception
 from .structure import bodies
 
 
@@ -33,6 +33,8 @@ class Stored:
         The Constant node, None for an initializer.
     metadata : dict of str to str
         What the exporter noted about it.
+    convert : callable
+        From numbers that are written to those that are stored.
     """
 
     name: str
@@ -40,15 +42,22 @@ class Stored:
     value: ir.Value
     node: ir.Node | None = None
     metadata: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether a Constant node holds it."""
-        return self.node is not None
+    convert: Callable[[np.ndarray], np.ndarray] = np.asarray
 
     def write(self, array: np.ndarray) -> None:
-        """Put other numbers of the same type in its place."""
-        tensor = ir.Tensor(np.asarray(array, self.tensor.dtype.numpy()), dtype=self.tensor.dtype, name=self.tensor.name)
+        """Put other numbers, in the type that is stored, in its place.
+
+        Raises
+        ------
+        popart_exception
+            They have another shape.
+        """
+        given, shape = np.shape(array), tuple(int(d) for d in self.tensor.shape)
+        if given != shape:
+            raise popart_exception(f"'{self.name}' has shape {list(given)}; the model stores {list(shape)}.")
+        tensor = ir.Tensor(
+            np.asarray(self.convert(array), self.tensor.dtype.numpy()), dtype=self.tensor.dtype, name=self.tensor.name
+        )
         if self.node is None:
             self.value.const_value = tensor
         else:
@@ -159,13 +168,19 @@ def _replace(old: ir.Value, new: ir.Value) -> None:
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
 
 
-def with_numbers(proto: onnx.ModelProto, numbers: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """A model with other numbers in its stored tensors, by the names of `stored_floats`; unknown names are left out."""
-    if not numbers:
-        return proto
-    model = ir.from_proto(proto)
-    stored = stored_floats(model)
-    for name, array in numbers.items():
-        if name in stored:
-            stored[name].write(array)
-    return ir.to_proto(model)
+def write_numbers(stored: Mapping[str, Stored], numbers: Mapping[str, Any]) -> None:
+    """Put other numbers into the model of `stored_floats`, by the names given there.
+
+    Raises
+    ------
+    popart_exception
+        The model stores no tensor of a name, or one of another shape.
+    """
+    unknown = [n for n in numbers if n not in stored]
+    if unknown:
+        raise popart_exception(
+            f"The model stores no float tensors {unknown[:10]}; it stores {sorted(stored)[:20]}.\n"
+            "  fix: save what to_jax returned, under the same names."
+        )
+    for name, x in numbers.items():
+        stored[name].write(np.asarray(x))

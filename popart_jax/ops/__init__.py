@@ -25,4 +25,5 @@ from .registry import facts as facts
 from .registry import lowers as lowers
 from .registry import operators as operators
 from .registry import resolve as resolve
+from .registry import resolve_node as resolve_node
 from .registry import table as table

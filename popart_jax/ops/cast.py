@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import onnx_ir as ir
 from jax import lax
 
 from .._compat.jax import Tracer
@@ -123,8 +124,6 @@ def cast_6(x: Any, /, *, to: int) -> Any:
 @lowers("Cast", 1)
 def cast_1(x: Any, /, *, to: str) -> Any:
     """The oldest version names the type."""
-    import onnx_ir as ir
-
     if to.upper() not in ir.DataType.__members__:
         raise popart_exception(f"Cast: unknown type name {to!r}")
     return cast(x, to=ir.DataType[to.upper()].value)

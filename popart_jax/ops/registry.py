@@ -79,6 +79,8 @@ Fill = Annotated[Any, FromContext("fill")]
 ProgramState = Annotated[Any, FromContext("program")]
 
 ONNX_DOMAIN = ""
+TRANSLATION = "translation"
+"""Entry of the `meta` of nodes that carry PopART's types (PopXL's): domain, type and version of the translation."""
 REQUIRED: Any = inspect.Parameter.empty
 
 
@@ -351,6 +353,12 @@ def resolve(domain: str, op: str, opset: int, *, popart: bool = False) -> Loweri
     _load(key)
     own = _newest(_POPART, key, opset) if popart else None
     return own or _newest(_TABLE, key, opset)
+
+
+def resolve_node(node: ir.Node, opsets: Mapping[str, int], *, popart: bool = False) -> Lowering | None:
+    """The row of a node: as it says itself, else by its type and the version of its domain that the model imports."""
+    domain, op, version = node.meta.get(TRANSLATION) or (normal_domain(node.domain), node.op_type, node.version)
+    return resolve(domain, op, version or opsets.get(domain, 1), popart=popart)
 
 
 def _newest(rows: Rows, key: tuple[str, str], opset: int) -> Lowering | None:

@@ -87,10 +87,6 @@ class OptimizerValueMap:
             )
         self._specific[weight] = value
 
-    def specifics(self) -> Mapping[str, OptimizerValue]:
-        """Values of single weights."""
-        return dict(self._specific)
-
     def __iter__(self) -> Iterator[OptimizerValue]:
         yield self._default
         yield from self._specific.values()

@@ -14,7 +14,7 @@ from ..errors import popart_exception
 from ..lowering.attributes import keywords
 from ..lowering.effects import VIEWS, WRITES
 from ..ops import Operator, Trait, facts
-from ..ops.registry import resolve
+from ..ops.registry import TRANSLATION, normal_domain, resolve
 from ._bindings import above
 from ._internal.classes import class_of, make_class
 from ._internal.op import Op
@@ -24,6 +24,7 @@ from .dtypes import dtype as Dtype
 from .graph import Graph
 from .tensor import Tensor
 
+GRAPHCORE = "ai.graphcore"
 FAULT = "fault:log2_scale"
 """Program state in which operators on scaled float8 note a scale out of range."""
 PRINTED = "print:order"
@@ -88,33 +89,43 @@ def create(
         Full ids of the outputs, instead of names made here.
     """
     graph = gcg() if graph is None else graph
-    context = get_current_context()
     row = facts(kind) if isinstance(kind, str) else kind
-    domain, op_type, version = runs or row.translation
-    settings = settings or context._get_op_settings(op_type)
-    number = graph.ir._next_op_id()
-    if facts(op_type).has(Trait.SCALED_FLOAT8):
+    translation = runs or row.translation
+    settings = settings or get_current_context()._get_op_settings(row.op_type)
+    if facts(translation[1]).has(Trait.SCALED_FLOAT8):
         reads_state, writes_state = (*reads_state, FAULT), (*writes_state, FAULT)
-    if (domain, op_type) == ("popxl", "PrintTensor"):
+    if translation[:2] == ("popxl", "PrintTensor"):
         reads_state, writes_state = (*reads_state, PRINTED), (*writes_state, PRINTED)
     ids = output_ids or [graph._create_tensor_id(o.name) for o in outs]
-    node_attributes = _attributes(dict(attributes or {}), writes, views, tuple(reads_state), tuple(writes_state))
     node = ir.Node(
-        domain,
-        op_type,
+        GRAPHCORE if row.popxl is None else normal_domain(row.popxl.domain),
+        row.op_type,
         [None if t is None else t._value for t in inputs],
-        node_attributes,
+        _attributes(dict(attributes or {}), writes, views, tuple(reads_state), tuple(writes_state)),
         outputs=[graph._new_value(i, o.shape, o.dtype) for i, o in zip(ids, outs, strict=True)],
-        version=version,
-        name=f"{graph.id + '/' if graph.id else ''}{settings.name}.{number}",
     )
-    make = class_of(row.op_type) if isinstance(kind, str) else make_class(row)
-    op = make._attach(node, graph, number, row, settings, dict(options or {}))
     graph._graph.append(node)
-    graph._ops[number] = op
     for value, o in zip(node.outputs, outs, strict=True):
         Tensor._make(graph, value, o.meta_shape)
-    return context._op_created(op)
+    make = class_of(row.op_type) if isinstance(kind, str) else make_class(row)
+    return enter(make, node, graph, row, settings, dict(options or {}), translation)
+
+
+def enter(
+    make: type[Op],
+    node: ir.Node,
+    graph: Graph,
+    row: Operator,
+    settings: Settings,
+    options: dict[str, Any],
+    translation: Translation,
+) -> Op:
+    """The operator of a node that stands in its graph; it gets an id and its place in the order."""
+    number = graph.ir._next_op_id()
+    node.name = f"{graph.id + '/' if graph.id else ''}{settings.name}.{number}"
+    node.meta[TRANSLATION] = translation
+    op = graph._ops[number] = make._attach(node, graph, number, row, settings, options)
+    return get_current_context()._op_created(op)
 
 
 def result(op: Op, i: int = 0) -> Tensor:
@@ -215,13 +226,8 @@ def infer_outputs(op: Op) -> None:
 @above.enter("clone")
 def clone(op: Op, graph: Graph) -> Op:
     """An unconnected copy of an operator in another graph, with a new id."""
-    number = graph.ir._next_op_id()
-    node = ir.Node(
-        op._node.domain, op._node.op_type, [None] * len(op._node.inputs), list(op._node.attributes.values()),
-        num_outputs=0, version=op._node.version, name=f"{graph.id}/{op._settings.name}.{number}",
-    )  # fmt: skip
-    node.meta.update((k, v) for k, v in op._node.meta.items() if k != "op")
-    new = type(op)._attach(node, graph, number, op._facts, op._settings.copy(), dict(op._options))
+    old = op._node
+    node = ir.Node(old.domain, old.op_type, [None] * len(old.inputs), list(old.attributes.values()), num_outputs=0)
+    node.meta.update(old.meta)
     graph._graph.append(node)
-    graph._ops[number] = new
-    return get_current_context()._op_created(new)
+    return enter(type(op), node, graph, op._facts, op._settings.copy(), dict(op._options), op._translation)

@@ -17,6 +17,7 @@ from ..ops import Gradient, Operator, Trait, registry
 from ..ops.operator import PopxlClass
 from . import _create
 from ._create import Out
+from .ops.utils import check_operands
 from .tensor import Tensor
 
 Shapes = Callable[..., Sequence[tuple[tuple[int, ...], Any]]]
@@ -69,8 +70,6 @@ class CustomOp:
         self, *inputs: Tensor | None, writes: Sequence[tuple[int, int]] = (), options: Any = None, **attributes: Any
     ):
         """As a call, returning the operator; `writes` pairs inputs with the results that overwrite them."""
-        from .ops.utils import check_operands
-
         check_operands(**{f"input_{i}": t for i, t in enumerate(inputs) if t is not None})
         found = self.shapes(*inputs, **attributes) if self.shapes else self._inferred(inputs, attributes)
         outs = [Out(name, tuple(shape), dtype) for name, (shape, dtype) in zip(self.names, found, strict=True)]

@@ -138,12 +138,6 @@ def _stage(op: PlacedOp) -> int | None:
     return op.virtual_graph if op.stage is None else op.stage
 
 
-def stages_of(ops: Sequence[PlacedOp]) -> list[int]:
-    """Pipeline stages of the forward graph: as annotated, else the virtual graph numbers."""
-    found = {_stage(op) for op in ops}
-    return sorted(s for s in found if s is not None)
-
-
 def pipeline_depth(ops: Sequence[PlacedOp], training: bool, forward_only_program: bool = False) -> int:
     """Number of stages, backward ones included; consecutive stages on one IPU count once."""
     graphs: dict[int, int | None] = {}

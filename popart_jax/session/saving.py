@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 
 from ..errors import popart_exception, popart_runtime_error
 from ..model import external, tensors
-from ..model.attribute_names import REPLICATION_FACTOR
 from ..model.lean import LeanModel
-from ..model.stored import with_numbers
+from ..model.stored import stored_floats, write_numbers
 from ..model.whole import Patches, write_model
 
 
@@ -44,12 +44,22 @@ class ModelFiles:
         except OSError as err:
             raise popart_exception(f"Failed to write the weights that '{path}' keeps in other files: {err}") from err
         held = {t.name for t in saved.graph.initializer}
-        saved = with_numbers(saved, {n: x for n, x in values.items() if n not in held and n not in state})
-        write_file(saved, path, beside=self._source.beside)
+        elsewhere = {n: x for n, x in values.items() if n not in held and n not in state}
+        write_file(_with_numbers(saved, elsewhere), path, beside=self._source.beside)
 
     def move_external_data(self, source: str, target: str) -> None:
         """Copy external data to a new file, and refer to that from now on."""
         move_external_data((*self._source.proto.graph.initializer, *self._placed.values()), source, target)
+
+
+def _with_numbers(proto: onnx.ModelProto, numbers: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """A model with other numbers in those of its stored tensors that are given."""
+    if not numbers:
+        return proto
+    model = ir.from_proto(proto)
+    stored = stored_floats(model)
+    write_numbers(stored, {n: x for n, x in numbers.items() if n in stored})
+    return ir.to_proto(model)
 
 
 def saved_model(
@@ -112,15 +122,6 @@ def _add_state(
     external.mark_external(made, path, value.nbytes, patches.put(path, value))
     placed[name] = onnx.TensorProto()
     placed[name].CopyFrom(made)
-
-
-def embed_replication(proto: onnx.ModelProto, replicas: int) -> None:
-    """Note in the model that grouped variables carry a leading dimension."""
-    for entry in proto.metadata_props:
-        if entry.key == REPLICATION_FACTOR:
-            entry.value = str(replicas)
-            return
-    proto.metadata_props.add(key=REPLICATION_FACTOR, value=str(replicas))
 
 
 def write_file(proto: onnx.ModelProto, path: str, *, beside: bool = False) -> None:

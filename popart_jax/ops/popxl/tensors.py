@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -37,8 +38,6 @@ def gather(x, indices, /, *, axis=0, group_size=1, zero_oor=0):
     x = jnp.asarray(x)
     if group_size == 1:
         return take(x, indices, axis)
-    import jax
-
     return jax.vmap(lambda a, i: take(a, i, axis - 1))(x, jnp.asarray(indices))
 
 

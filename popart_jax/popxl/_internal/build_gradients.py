@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
 from ...autodiff import Gradients, Step, grow
+from ...lowering.gradients import TEMPLATE, Template
 from ...ops import ZERO_GRADIENT, Operator, resolve
+from ...ops.registry import resolve_node
 from .._create import Out, create, result
 from ..ops._collectives import OPERATORS
 from ..tensor import Constant
@@ -25,23 +27,6 @@ if TYPE_CHECKING:
     from ..graph import Graph
     from ..tensor import Tensor
     from .op import Op
-
-
-@dataclass(frozen=True)
-class Template:
-    """The forward node of a Vjp.
-
-    It holds the row, operands (argument position, array, or (shape, type)), wanted inputs, and the outputs whose
-    gradients are given.
-    """
-
-    domain: str
-    op_type: str
-    version: int
-    operands: tuple[Any, ...]
-    wanted: tuple[int, ...]
-    gradients: tuple[int, ...]
-    n_outputs: int
 
 
 class Builder:
@@ -175,9 +160,7 @@ def _emit_vjp(b: Builder, step: Step, op: Op, reads: list[Tensor], outs: list[An
     operands = [None if v is None else _operand(v, position, op._node) for v in op._node.inputs]
     node = op._node
     template = Template(
-        node.domain,
-        node.op_type,
-        node.version or 1,
+        *op._translation,
         tuple(operands),
         step.of,
         tuple(i for i, _ in present),
@@ -188,10 +171,10 @@ def _emit_vjp(b: Builder, step: Step, op: Op, reads: list[Tensor], outs: list[An
     assert step.gradient is not None
     if step.gradient.op_type == "IpuCopy":
         options = {"source": op._options["destination"], "destination": op._options["source"]}
-    made = b.create(op, step.gradient.op_type, inputs, outs, attributes, runs=("popxl", "Vjp", 1), options=options)
+    made = b.create(op, step.gradient.op_type, inputs, outs, attributes, options=options)
     producer = made[0]._value.producer()
     assert producer is not None
-    producer.meta["vjp"] = template
+    producer.meta[TEMPLATE] = template
     return made
 
 
@@ -200,7 +183,7 @@ def _operand(value: ir.Value, position: dict[ir.Value, int], node: ir.Node) -> A
     if value in position:
         return position[value]
     t = value.meta["tensor"]
-    row = resolve(node.domain, node.op_type, node.version or 1)
+    row = resolve_node(node, {})
     indices = [i for i, v in enumerate(node.inputs) if v is value]
     if isinstance(t, Constant) and row is not None and any(row.is_static(i) for i in indices):
         return np.asarray(t._host)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import popart_exception
 from ...ops import Operator, Trait, facts
 from ...ops.registry import resolve
+from ..dtypes import float32
 from .classes import all_classes
 from .settings import Settings
 from .values import OperatorIdentifier
@@ -80,7 +81,6 @@ def _effects(row: Operator, inputs: Any) -> dict[str, Any]:
 
 def _make(graph: Graph, row: Operator, inputs: Any, outputs: Any, settings: Any, attributes: dict[str, Any]) -> Any:
     from .._create import Out, create, infer_outputs
-    from ..dtypes import float32
 
     operands: list[Any] = [None] * (max(inputs, default=-1) + 1)
     for i, tensor_id in inputs.items():

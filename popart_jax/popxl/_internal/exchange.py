@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from ...ops.registry import TRANSLATION
 
-def parts(node: ir.Node) -> Sequence[ir.Node]:
-    """The nodes that a merged exchange stands for; any other node stands for itself."""
-    return node.meta["parts"] if node.op_type == "MultiExchange" else (node,)
+
+@dataclass
+class Part:
+    """One exchange: what kind, its stream or buffer; in a merged one operands and results are the merged operator's."""
+
+    op_type: str
+    attributes: dict[str, ir.Attr]
+    inputs: list[ir.Value | None]
+    outputs: list[ir.Value]
+
+    @classmethod
+    def of(cls, node: ir.Node) -> Part:
+        """A node as an exchange of its own."""
+        return cls(node.meta[TRANSLATION][1], dict(node.attributes), list(node.inputs), list(node.outputs))
+
+
+def parts(node: ir.Node) -> Sequence[Part]:
+    """The exchanges that a merged one stands for; any other node stands for itself."""
+    return node.meta["parts"] if node.op_type == "MultiExchange" else (Part.of(node),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from ...errors import popart_exception
@@ -174,8 +175,6 @@ class Ir:
         self._anchors.add(tensor_id)
 
     def serializeToJSON(self) -> str:
-        import json
-
         graphs = {g.id: [op.debugName() for op in g._ops.values()] for g in self._ir._graphs.values()}
         return json.dumps(graphs)
 

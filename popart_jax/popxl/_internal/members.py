@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import onnx_ir as ir
+
 from .._tensor import Tensor
 from .conv_options import MultiConvOptions
 from .enums import AccumulationType, MatMulPartialsType, TileSet
@@ -23,14 +25,10 @@ def _setter(name: str) -> Any:
 
 
 def _set_trip_count(self: Any, count: int) -> None:
-    import onnx_ir as ir
-
     self._node.attributes["trip_count"] = ir.AttrInt64("trip_count", int(count))
 
 
 def _set_title(self: Any, title: str) -> None:
-    import onnx_ir as ir
-
     self._node.attributes["title"] = ir.AttrString("title", title)
 
 

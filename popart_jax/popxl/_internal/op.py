@@ -9,7 +9,7 @@ import onnx_ir as ir
 from ...errors import popart_exception
 from ...lowering.effects import effect_of
 from ...ops import Operator, Trait
-from ...ops.registry import resolve
+from ...ops.registry import TRANSLATION, resolve_node
 from .._bindings import above
 from ..graph import Graph
 from .enums import TileSet
@@ -268,6 +268,11 @@ class Op:
     def _called(self) -> list[Graph]:
         return [a.value.meta["graph"] for a in self._node.attributes.values() if a.type is ir.AttributeType.GRAPH]
 
+    @property
+    def _translation(self) -> tuple[str, str, int]:
+        """Domain, type and version of the translation that runs it."""
+        return self._node.meta[TRANSLATION]
+
     def isOptimizerOp(self) -> bool:
         return self._facts.has(Trait.UPDATES)
 
@@ -278,7 +283,7 @@ class Op:
         return self.opType() == "IpuCopy"
 
     def hasSideEffect(self) -> bool:
-        return self._node.op_type in {"HostStore", "RemoteStore", "PrintTensor", "MultiExchange"}
+        return self.opType() in {"HostStore", "RemoteStore", "PrintTensor", "MultiExchange"}
 
     def isNorm(self) -> bool:
         return self._facts.has(Trait.NORM)
@@ -293,7 +298,7 @@ class Op:
         return self._facts.has(Trait.RANDOM)
 
     def getSeedInIndex(self) -> int:
-        translation = resolve(self._node.domain, self._node.op_type, self._node.version or 1)
+        translation = resolve_node(self._node, {})
         return translation.inputs.index("seed") if translation and "seed" in translation.inputs else -1
 
     def copiesOptimizerTensors(self) -> bool:

@@ -1,6 +1,6 @@
 """The rewrites that are PopXL's own: transposed convolutions (float8 ones too) and in-place forms.
 
-All others are those of `patterns`, by way of `twin`.
+All others are those of `patterns`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import Any
 import onnx_ir as ir
 
 from ...lowering.effects import VIEWS, WRITES
+from ...lowering.gradients import TEMPLATE
 from ...ops import facts
+from ...ops.registry import TRANSLATION
 from .classes import class_of
 from .enums import TensorType
 from .rewrite import insert_before, take_over
@@ -53,6 +55,14 @@ def conv_transpose(op: Any) -> bool:
     inputs = [data, flipped._out(0), *([op._in(2)] if scaled else [])]
     made = _create(op, "Conv", inputs, [_out(op._out(0), "_conv")], plain, runs=runs, options=op._options)
     take_over(op, made)
+    return True
+
+
+def to_identity(op: Any) -> bool:
+    """An operator that computes nothing here, as its package says, is an identity."""
+    if not op._options.get("to_identity"):
+        return False
+    take_over(op, _create(op, "Identity", [op._in(0)], [_out(op._out(0), "_same")]))
     return True
 
 
@@ -113,20 +123,20 @@ def make_inplace(op: Any, op_type: str, position: int, order: dict[int, int]) ->
     view = is_view(op)
     if view:
         _without_template(op)
-    op.__class__, op._facts = class_of(op_type), facts(op_type)
+    op.__class__, op._facts, op._node.op_type = class_of(op_type), facts(op_type), op_type
     name, effect = (VIEWS, shared) if view else (WRITES, [position, 0])
     op._node.attributes[name] = ir.AttrInt64s(name, effect)
 
 
 def _without_template(op: Any) -> None:
     """The gradient of a reshape or transpose is one itself."""
-    if op._node.meta.pop("vjp", None) is None:
+    if op._node.meta.pop(TEMPLATE, None) is None:
         return
     transposed = op.opType() == "TransposeGrad"
     row = facts("Transpose" if transposed else "Reshape").translation
     perm = list(op._node.attributes["perm"].as_ints()) if transposed else []
     op._node.attributes.clear()
-    op._node.domain, op._node.op_type, op._node.version = row
+    op._node.meta[TRANSLATION] = row
     if transposed:
         op._node.attributes["perm"] = ir.AttrInt64s("perm", [perm.index(i) for i in range(len(perm))])
     else:

@@ -16,10 +16,10 @@ from patterns._core import RULES, Rule
 from . import pattern_rules as own
 from .enums import PatternsLevel as PatternsLevel
 from .rewrite import in_order
-from .twin import rewrite
+from .shared_rewrites import rewrite
 
-OWN: dict[str, Callable[[Any], bool]] = {"ConvTranspose": own.conv_transpose}
-"""Patterns with a form for float8, and an executable one."""
+OWN: dict[str, Callable[[Any], bool]] = {"ConvTranspose": own.conv_transpose, "OpToIdentity": own.to_identity}
+"""Patterns with a form for float8, and those of operators that other packages mark."""
 
 NOT_HERE = {
     "MatMulOp": "three axes are a layout of Poplar's; here a product keeps its operands",
@@ -74,7 +74,7 @@ class Patterns:
 def selected_rules(patterns: Patterns) -> list[Rule]:
     """Shared rewrites that are switched on, in order of application."""
     names = [r.name for r in catalogue.rows() if r.name not in NOT_HERE and patterns.isPatternEnabled(r.name)]
-    return [rule for name in names if name not in OWN for rule in RULES.get(name, ()) if "view" in rule.stages]
+    return [rule for name in names if name != "ConvTranspose" for rule in RULES.get(name, ()) if "view" in rule.stages]
 
 
 def apply(graph: Any, patterns: Any) -> None:

@@ -70,7 +70,7 @@ def _gradients(op: Op) -> tuple[Gradient, ...]:
         row = facts(row.forward)
     entries = row.gradients or ()
     refused = row.has(Trait.NOT_DIFFERENTIABLE | Trait.REFUSES_GRADIENT)
-    scaled = facts(op._node.op_type).has(Trait.SCALED_FLOAT8)
+    scaled = facts(op._translation[1]).has(Trait.SCALED_FLOAT8)
     return () if refused or scaled or not _has_results(op, entries) else entries
 
 

@@ -47,6 +47,6 @@ def _computes_with_float8(op: Op) -> str:
     row = op._facts
     if eight is None or row.popxl is None or facts(row.forward or row.op_type).has(Trait.MOVES_DATA):
         return ""
-    if facts(op._node.op_type).has(Trait.SCALED_FLOAT8):
+    if facts(op._translation[1]).has(Trait.SCALED_FLOAT8):
         return ""
     return f"{eight!r} holds float8 numbers, which can be moved, cast and multiplied with a scale, nothing else"

@@ -87,12 +87,18 @@ def copy_op(op: Op, graph: Graph, tensors: dict[str, Tensor]) -> None:
 
     operands = [None if v is None else tensors[v.name or ""] for v in op._node.inputs]
     outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in op._outputs().values()]
-    runs = (op._node.domain, op._node.op_type, op._node.version or 1)
     made = create(
-        op._facts, operands, outs, {}, graph=graph, settings=op._settings.copy(), options=op._options, runs=runs
+        op._facts,
+        operands,
+        outs,
+        {},
+        graph=graph,
+        settings=op._settings.copy(),
+        options=op._options,
+        runs=op._translation,
     )
     for name, attr in op._node.attributes.items():
         made._node.attributes[name] = attr
-    made._node.meta.update((k, v) for k, v in op._node.meta.items() if k != "op")
+    made._node.meta.update({k: v for k, v in op._node.meta.items() if k not in made._node.meta})
     for i, t in enumerate(op._outputs().values()):
         tensors[t.id] = result(made, i)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...errors import popart_exception
 from .. import dtypes
 from .._create import Out, create, like, result
 from ..tensor import Tensor, TensorLike, as_tensor
 from . import _shapes
 from ._base import binary, unary, unary_
+from .shaping import identity
 from .utils import cast_if_needed, check_operands
 
 _inf = dtypes.builtins.float("inf")
@@ -138,8 +141,6 @@ def isinf(t: Tensor) -> Tensor:
 
 def isfinite(t: Tensor) -> Tensor:
     """True where neither NaN nor infinite."""
-    from .shaping import identity
-
     return identity(logical_not(logical_or(isnan(t), isinf(t))), "isfinite_out")
 
 
@@ -203,8 +204,6 @@ def pow(t: Tensor, e: TensorLike) -> Tensor:
     """t ** e; a Python exponent becomes a constant of its own type."""
     exponent = as_tensor(e)
     check_operands(t=t, e=exponent)
-    import numpy as np
-
     try:
         shape = np.broadcast_shapes(t.shape, exponent.shape)
     except ValueError:
@@ -256,8 +255,6 @@ def logical_not(t: Tensor) -> Tensor:
 
 def where(condition: Tensor, lhs: Tensor, rhs: Tensor) -> Tensor:
     """lhs where the condition holds, else rhs; all are broadcast."""
-    import numpy as np
-
     check_operands(condition=condition, lhs=lhs, rhs=rhs)
     condition = cast_if_needed(condition, dtypes.bool)
     shape = _shapes.broadcast("Where", lhs, rhs)

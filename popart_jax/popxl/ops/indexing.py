@@ -9,7 +9,7 @@ from ...enums import ScatterReduction
 from ...errors import popart_exception
 from .. import dtypes
 from .._create import Out, create, like, result
-from ..tensor import Tensor
+from ..tensor import Constant, Tensor
 from .utils import check_operands, handle_negative_axis
 
 
@@ -168,8 +168,6 @@ def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
     popart_exception
         The number of classes is no constant.
     """
-    from ..tensor import Constant
-
     check_operands(t=t, num_classes=num_classes, values=values)
     if not isinstance(num_classes, Constant):
         raise popart_exception(f"onehot: num_classes must be a constant, {num_classes!r} is not")

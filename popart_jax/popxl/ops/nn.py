@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import popart_exception
 from .. import dtypes
 from .._create import Out, create, infer, like, result
-from .._internal.enums import ReductionType
+from .._internal.enums import AutoPad, ReductionType
 from ..tensor import Tensor, constant
 from . import _shapes
 from .conv import PadType, pad_name
@@ -70,7 +70,6 @@ def receptive_attributes(
     strides: Any, pads: Any, out_pads: Any, dilations: Any, in_dilations: Any, auto_pad: Any, ceil_mode: Any
 ) -> Any:
     """Geometry of a pool as the internal IR holds it."""
-    from .._internal.enums import AutoPad
     from .._internal.ir.op import ReceptiveOpAttributes
 
     lists: Any = [list(x or ()) for x in (pads, out_pads, strides, dilations, in_dilations)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._create import Out, create, result
+from .._internal.rewrite import insert_before, take_over
 from ..context import get_current_context
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ def decompose_sum(graph: Graph) -> Graph:
 
 
 def _decompose(graph: Graph, op: Op) -> None:
-    from .._internal.rewrite import insert_before, take_over
-
     operands, out = list(op._inputs().values()), op._out(0)
     context = get_current_context()
     context._sequencer.push("pass")

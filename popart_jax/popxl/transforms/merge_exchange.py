@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from .._internal.exchange import Part
 from ..context import gcg, get_current_context, in_sequence, io_tiles
 
 if TYPE_CHECKING:
@@ -78,22 +79,13 @@ def _merge_group(graph: Graph, group: list[Any]) -> None:
         written += _strings(op, "__state_writes")
     merged = create("MultiExchange", inputs, outs, {}, writes=writes, graph=graph, settings=group[0]._settings.copy(),
                     reads_state=dict.fromkeys(reads), writes_state=dict.fromkeys(written))  # fmt: skip
-    merged._node.meta["parts"] = [_Part(op) for op in group]
+    merged._node.meta["parts"] = [Part.of(op._node) for op in group]
     _replace(graph, group, merged)
 
 
 def _strings(op: Any, name: str) -> list[str]:
     attr = op._node.attributes.get(name)
     return [] if attr is None else list(attr.as_strings())
-
-
-class _Part:
-    """One merged exchange: what kind, which stream or buffer; its operands and results are the merged operator's."""
-
-    def __init__(self, op: Any) -> None:
-        node = op._node
-        self.op_type, self.attributes = node.op_type, dict(node.attributes)
-        self.inputs, self.outputs = list(node.inputs), list(node.outputs)
 
 
 def _replace(graph: Graph, group: list[Any], merged: Any) -> None:

@@ -12,7 +12,6 @@ from ...enums import CommGroupType, ReplicatedStreamMode, VariableRetrievalMode
 from ...errors import noted, popart_exception
 from ...execution import Structure, Type, Variable
 from ...logs import module_logger
-from ...lowering.resolve import needs
 from ...model.attribute_names import input_metadata, variable_metadata
 from ...model.dtypes import BY_NUMPY, BY_ONNX
 from ...model.op_names import identifier
@@ -94,14 +93,6 @@ def check_drawn_types(model: ir.Model) -> None:
         if like is not None and "dtype" not in node.attributes and like not in _DRAWN:
             opid = identifier(node, model.opset_imports.get("", 11))
             raise popart_exception(f"{opid} : Unsupported data type requested: {like.name}")
-
-
-def used_values(graph: ir.Graph) -> set[ir.Value]:
-    """Values that some node of the graph, or of a graph inside it, reads."""
-    used: set[ir.Value] = set()
-    for node in graph:
-        used.update(needs(node))
-    return used
 
 
 def stream_types(graph: ir.Graph) -> dict[str, Type]:

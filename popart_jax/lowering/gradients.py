@@ -1,0 +1,97 @@
+"""Gradient operators that have no translation of their own: the gradient of the forward operator's translation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx_ir as ir
+
+from ..ops.arrays import device_dtype
+from ..ops.registry import Context, Lowering, NodeRef, describe, resolve
+from .attributes import keywords
+
+TEMPLATE = "forward"
+"""Entry of the `meta` of such nodes: the forward node as a `Template`."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """The forward node of a gradient operator.
+
+    Attributes
+    ----------
+    domain, op_type, version
+        Its translation.
+    operands : tuple
+        Of each input the place among those of the gradient operator, its value, or its shape and type; None for none.
+    wanted, gradients : tuple of int
+        Inputs whose gradients are wanted, and outputs whose gradients are given.
+    n_outputs : int
+        Number of outputs.
+    """
+
+    domain: str
+    op_type: str
+    version: int
+    operands: tuple[Any, ...]
+    wanted: tuple[int, ...]
+    gradients: tuple[int, ...]
+    n_outputs: int
+
+
+def vjp(*args: Any, node: NodeRef, walk: Context) -> tuple[Any, ...]:
+    """Gradients of the template's node, from the gradients of its outputs and then the forward tensors it reads."""
+    template: Template = node.meta[TEMPLATE]
+    row = resolve(template.domain, template.op_type, template.version, popart=walk.settings.popart)
+    assert row is not None
+    args = args + (None,) * (len(node.inputs) - len(args))
+    operands = [None if at is None else _operand(at, args) for at in template.operands]
+    kwargs = {**dict(keywords(node, row, lambda g: g)), **_facts(row, node, walk, template)}
+    wanted = list(template.wanted)
+
+    def forward(*chosen: Any) -> Any:
+        full = list(operands)
+        for i, x in zip(wanted, chosen, strict=True):
+            full[i] = x
+        results = row.fn(*full, **kwargs)
+        return results if isinstance(results, tuple) else (results,)
+
+    values = [jnp.asarray(operands[i]) for i in wanted]
+    outputs, back = jax.vjp(forward, *(_real(x) for x in values))
+    given = list(args[: len(template.gradients)])
+    cotangents = []
+    for i, y in enumerate(outputs):
+        if i in template.gradients:
+            cotangents.append(jnp.asarray(given[template.gradients.index(i)], y.dtype).reshape(y.shape))
+        elif jnp.issubdtype(y.dtype, jnp.inexact):
+            cotangents.append(jnp.zeros_like(y))
+        else:
+            cotangents.append(np.zeros(y.shape, jax.dtypes.float0))
+    return tuple(g.astype(x.dtype) for g, x in zip(back(tuple(cotangents)), values, strict=True))
+
+
+def _real(x: jax.Array) -> jax.Array:
+    """An operand that JAX differentiates: PopART's gradient of integers is integer arithmetic of the same kind."""
+    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float32)
+
+
+def _operand(at: Any, args: tuple[Any, ...]) -> Any:
+    """A forward operand: position among the arguments, or (shape, type) when only those matter."""
+    if isinstance(at, int):
+        return args[at]
+    shape, dtype = at
+    return jnp.ones(shape, device_dtype(dtype))
+
+
+def _facts(row: Lowering, node: ir.Node, walk: Any, template: Template) -> dict[str, Any]:
+    settings = walk.settings
+    known = {"n_outputs": template.n_outputs, "training": settings.training, "options": settings.options,
+             "opset": template.version, "node": node, "context": walk, "program": walk.program}  # fmt: skip
+    return {name: known[what] for name, what in row.context.items()}
+
+
+ROW = describe(vjp, "Gradient", 1)

@@ -1,0 +1,169 @@
+"""The rewrites of `patterns` on PopXL graphs.
+
+A PopXL graph is a graph of `onnx_ir` whose nodes carry PopART's types, so the rewrites work on it as it is. Afterwards
+tensors and operators follow: tensors keep their objects where their names live on, new nodes become operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+from patterns._core import Rule
+from patterns._sweep import sweep
+
+from ...autodiff import is_float
+from ...lowering.effects import VIEWS, WRITES
+from ...lowering.gradients import TEMPLATE
+from ...lowering.resolve import has_effect
+from ...ops import facts
+from .._create import Translation, enter
+from ..context import get_current_context
+from ..tensor import Tensor, constant
+from .classes import class_of
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+    from .op import Op
+
+
+def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
+    """Apply rewrites to a graph until none fires; True when one did."""
+    nodes = list(graph._graph)
+    named, read = dict(graph._tensors), {v for node in nodes for v in node.inputs}
+    left = frozenset(node for node in nodes if _is_left_alone(node.meta["op"]))
+    fixed = frozenset(graph._graph.initializers)
+    log = sweep(graph._graph, rules, facts, mode="training", protected=fixed, left_alone=left)
+    if not log.fired:
+        return False
+    made = [node for node in graph._graph if node not in set(nodes)]
+    _prune(graph, {v for v in read if v is not None}, made)
+    _follow(graph, named)
+    replacements = {node.meta["op"]: op for node in made if (op := _enter(graph, node)) is not None}
+    for node in nodes:
+        if node.graph is None:
+            _forget(graph, node.meta["op"], replacements.get(node.meta["op"]))
+    for name, t in named.items():
+        producer = t._value.producer()
+        if t._value.meta.get("tensor") is not t or (producer is not None and producer.graph is None):
+            graph._tensors.pop(name)
+    return True
+
+
+# --- what rewrites leave alone ------------------------------------------------------------------------------------
+
+
+def _is_left_alone(op: Op) -> bool:
+    """Operators that write, alias or call; that others of this kind read or feed; and those of another program."""
+    node = op._node
+    if not op._outputs() or any(a.type is ir.AttributeType.GRAPH for a in node.attributes.values()):
+        return True
+    if _computes_otherwise(node) or "to_identity" in op._options:
+        return True
+    tensors = [*op._inputs().values(), *op._outputs().values()]
+    first, out = op._inputs().get(0), op._outputs().get(0)
+    if first is not None and out is not None and first.meta_shape != out.meta_shape:
+        return True
+    return any(WRITES in n.attributes or VIEWS in n.attributes for t in tensors for n in _around(t)) or _crosses(op)
+
+
+def _computes_otherwise(node: ir.Node) -> bool:
+    """Gradient operators that rewrites do not know: of mixed floats, or with some of the gradients only."""
+    template = node.meta.get(TEMPLATE)
+    if template is None:
+        return False
+    mixed = len({v.dtype for v in node.inputs if v is not None and is_float(v)}) > 1
+    partial = node.op_type == "SplitGrad" and len(template.gradients) != template.n_outputs
+    return partial or (mixed and node.op_type != "NllGrad")
+
+
+def _around(t: Tensor) -> list[ir.Node]:
+    producer = t._value.producer()
+    return [node for node, _ in t._value.uses()] + ([] if producer is None else [producer])
+
+
+def _crosses(op: Op) -> bool:
+    """Whether an operand comes from another program (weights loading, storing) than the operator's."""
+    producers = [t._value.producer() for t in op._inputs().values()]
+    contexts = {p.meta["op"]._settings.executionContext for p in producers if p is not None}
+    return bool(contexts - {op._settings.executionContext})
+
+
+# --- tensors and operators follow ---------------------------------------------------------------------------------
+
+
+def _prune(graph: Graph, read: set[ir.Value], made: Sequence[ir.Node]) -> None:
+    """Operators whose readers all disappeared disappear too."""
+    for node in reversed(list(graph._graph)):
+        needed = not node.outputs or any(v.uses() or v.is_graph_output() for v in node.outputs) or has_effect(node)
+        if not needed and (node in made or any(v in read for v in node.outputs)):
+            node.resize_inputs(0)
+            graph._graph.remove(node)
+
+
+def _follow(graph: Graph, named: Mapping[str, Tensor]) -> None:
+    """Tensors whose name another value has taken are that value from now on; new values become tensors."""
+    for value in [v for node in graph._graph for v in node.outputs if "tensor" in v.meta or v.name not in named]:
+        known = named.get(value.name or "")
+        if known is None:
+            name = value.name or ""
+            scope = f"{graph.id}/" if graph.id else ""
+            value.name = graph.ir._suffixed(name) if name in graph._tensors else name
+            value.name = value.name if value.name.startswith(scope) else f"{scope}{value.name}"
+            Tensor._make(graph, value)
+        elif known._value is not value:
+            known._value.meta.pop("tensor", None)
+            known._value, value.meta["tensor"] = value, known
+
+
+def _enter(graph: Graph, node: ir.Node) -> Op | None:
+    """A new node as an operator, placed like the one that it stands for; constants become tensors of their own."""
+    if node.graph is None:
+        return None
+    root: Op = node.meta["op"]
+    if node.op_type == "Constant":
+        _as_tensor(graph, node)
+        return None
+    row = facts(node.op_type)
+    node.meta.pop(TEMPLATE, None)
+    for name in [n for n in node.attributes if n.startswith("__")]:  # annotations of the operator that is replaced
+        node.attributes.pop(name)
+    options = {k: v for k, v in root._options.items() if k in _PASSED_ON}
+    sequencer = get_current_context()._sequencer
+    sequencer.push("pass")
+    try:
+        return enter(class_of(row.op_type), node, graph, row, root._settings.copy(), options, _translation(node))
+    finally:
+        sequencer.pop()
+
+
+_PASSED_ON = ("available_memory_proportion", "partials_type", "conv")
+
+
+def _translation(node: ir.Node) -> Translation:
+    """That of the row, or ONNX's where PopXL has no class for the operator."""
+    row = facts(node.op_type)
+    if row.popxl is not None:
+        return row.translation
+    return ("", node.op_type, 13) if node.domain in ("", "ai.onnx") else (node.domain, node.op_type, 1)
+
+
+def _as_tensor(graph: Graph, node: ir.Node) -> None:
+    (value,) = node.outputs
+    assert value.const_value is not None
+    graph._tensors.pop(value.name or "")
+    with graph:
+        made: Any = constant(value.const_value.numpy())
+    value.replace_all_uses_with(made._value, replace_graph_outputs=True)
+    graph._graph.remove(node)
+
+
+def _forget(graph: Graph, op: Op, replacement: Op | None) -> None:
+    if replacement is None:
+        graph._topo_cons.remove(op)
+    else:
+        graph._topo_cons.replace(op, replacement)
+    get_current_context()._sequencer.forget(op, replacement)
+    del graph._ops[op.id]
