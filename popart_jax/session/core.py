@@ -95,10 +95,6 @@ class SessionCore:
         """Micro-batches per weight update."""
         return self._prepared.program.structure.accumulation
 
-    def _draws_numbers(self) -> bool:
-        """Whether the program needs a seed."""
-        return self._prepared.program.random
-
     def _getDataFlow(self) -> DataFlow:
         return self.dataFlow
 
