@@ -25,7 +25,7 @@ PACKAGES = ("popart_jax", "ipu_model", "patterns")
 OPERATOR_ROOM = "popart_jax.ops"
 CONTENTS = ("popart_jax.lowering.control", "popart_jax.lowering.kernels")
 """Rooms that translate operators as well: what they list is which module does."""
-PUBLISHED = ("popart_jax.popdist", "popart_jax.poponnx", "popart_jax.dropin", "popart_jax.popxl.session")
+PUBLISHED = tuple(f"popart_jax.{name}" for name in "popdist poponnx dropin popxl.session popxl.utils".split())
 """Rooms whose functions are called by the programs of users only."""
 FEWEST = 4  # names of operators that make a collection a table of operator facts
 ROOMS = (
