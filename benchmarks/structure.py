@@ -25,7 +25,7 @@ PACKAGES = ("popart_jax", "ipu_model", "patterns")
 OPERATOR_ROOM = "popart_jax.ops"
 CONTENTS = ("popart_jax.lowering.control", "popart_jax.lowering.kernels")
 """Rooms that translate operators as well: what they list is which module does."""
-PUBLISHED = tuple(f"popart_jax.{name}" for name in "popdist poponnx dropin popxl.session popxl.utils".split())
+PUBLISHED = tuple(f"popart_jax.{name}" for name in ["popdist", "poponnx", "dropin", "popxl.session", "popxl.utils"])
 """Rooms whose functions are called by the programs of users only."""
 FEWEST = 4  # names of operators that make a collection a table of operator facts
 ROOMS = (
