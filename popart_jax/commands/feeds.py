@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def feeds(graph: ir.Graph, options: argparse.Namespace) -> dict[str, np.ndarray]:
-    """Values of all inputs: those given, random ones for the others.
+    """Values of all inputs: those given, random ones for the others; initializers that are inputs may be given.
 
     Raises
     ------
@@ -33,7 +33,8 @@ def feeds(graph: ir.Graph, options: argparse.Namespace) -> dict[str, np.ndarray]
     files = dict(_pair(text) for text in options.input)
     sizes = {name: _size(name, n) for name, n in map(_pair, options.dim)}
     declared = {v.name: v for v in graph.inputs if v.name and v.name not in graph.initializers}
-    unknown = sorted(set(files) - set(declared))
+    replaced = {v.name for v in graph.inputs if v.name in graph.initializers}
+    unknown = sorted(set(files) - set(declared) - replaced)
     if unknown:
         raise popart_exception(f"--input: the model has no input(s) {unknown}; it has {sorted(declared)}.")
     open_sizes = {
@@ -43,10 +44,8 @@ def feeds(graph: ir.Graph, options: argparse.Namespace) -> dict[str, np.ndarray]
     if unknown:
         raise popart_exception(f"--dim: the model has no open dimension(s) {unknown}; it has {sorted(open_sizes)}.")
     generator = np.random.default_rng(options.seed)
-    return {
-        name: _read(Path(files[name])) if name in files else _random(value, sizes, generator)
-        for name, value in declared.items()
-    }
+    given = {name: _read(Path(file)) for name, file in files.items()}
+    return given | {n: _random(value, sizes, generator) for n, value in declared.items() if n not in files}
 
 
 def _size(name: str, text: str) -> int:

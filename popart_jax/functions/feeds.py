@@ -59,7 +59,7 @@ def _fits(have: np.dtype, want: np.dtype, array: Any) -> bool:
     texts = (have.kind in _TEXT, want.kind in _TEXT)
     if have == want or all(texts):
         return True
-    if any(texts):
+    if any(texts) or have.kind in "Mm" or have.type is np.void:  # dates, records
         return False
     if want == np.bool_ or _rank(have) > _rank(want):
         return False

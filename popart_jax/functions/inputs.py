@@ -67,12 +67,23 @@ def as_declared(value: ir.Value | None, x: Any) -> Any:
     popart_exception
         Another rank or size than declared, or elements that the declared type can't hold.
     """
-    if isinstance(x, (list, dict)) or x is None:
+    tensor = value is not None and isinstance(value.type, ir.TensorType)
+    if not tensor and (isinstance(x, (list, dict)) or x is None):
         return x
-    array = x if isinstance(x, jax.Array) else np.asarray(x)
+    array = x if isinstance(x, jax.Array) else _array(value, x)
     if value is not None:
         check_fed(value, array)
     if array.dtype.kind in "OUS" or array.dtype in HOST_ONLY:
         return array
-    want = value.dtype.numpy() if value is not None and value.dtype is not None else array.dtype
+    want = np.dtype(value.dtype.numpy() if value is not None and value.dtype is not None else array.dtype)
+    if array.dtype != want and array.dtype.kind == want.kind == "V":  # NumPy casts no small type to another one
+        array = array.astype(np.float32)
     return jnp.asarray(array, want)
+
+
+def _array(value: ir.Value | None, x: Any) -> np.ndarray:
+    try:
+        return np.asarray(x)
+    except (ValueError, TypeError) as err:  # rows of several lengths
+        name = "" if value is None else value.name
+        raise popart_exception(f"Input '{name}' is a {type(x).__name__} that makes no array: {err}.") from err

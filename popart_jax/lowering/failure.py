@@ -56,6 +56,13 @@ def lacking(node: ir.Node, row: Lowering) -> str:
     return f"it lacks {' and '.join(absent)}" if absent else ""
 
 
+def locate(err: Exception, node: ir.Node, operands: list[Any]) -> None:
+    """Say in the last line of an error in PopART's words which node it comes from; the innermost node counts."""
+    if not getattr(err, "located", False):
+        err.located = True  # pyright: ignore[reportAttributeAccessIssue]
+        err.args = (f"{err}\n  at: {described(node, operands)}",)
+
+
 def described(node: ir.Node, operands: list[Any]) -> str:
     """One line that names a node and the types of its operands."""
     return f"{node.op_type} node {label(node)!r} with [{', '.join(_operands(node, operands))}]"

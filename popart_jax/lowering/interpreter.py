@@ -24,7 +24,7 @@ from . import op_trace, operand_types, rounding, routed, sizes, static
 from .attributes import array, keywords
 from .bounds import FILL, SIZE
 from .effects import Cell, Program, Storage, settle
-from .failure import described, explain, lacking, node_error, unmade
+from .failure import explain, lacking, locate, node_error, unmade
 from .operand_ranks import misranked
 from .resolve import Plan, Plans, Step, label, needs
 from .schema_body import run_body
@@ -180,8 +180,12 @@ def names(graph: ir.Graph) -> dict[str, ir.Value]:
 def run(plan: Plan, walk: Walk) -> None:
     """Execute the steps; values nobody reads any more are dropped on the way."""
     keep = set(plan.wanted)
-    for step in plan.steps:
+    looks_ahead = walk.outer is None and walk.program is None
+    for number, step in enumerate(plan.steps):
         run_step(step, walk)
+        if looks_ahead and sizes.has_grown(step.node, walk.env):
+            looks_ahead = False
+            sizes.look_ahead(partial(_shapes_of, Plan(plan.steps[number + 1 :], ()), walk), walk.env)
         for value in step.dead:
             if value not in keep:
                 walk.env.pop(value, None)
@@ -196,6 +200,11 @@ def _surplus(walk: Walk) -> set[ir.Value]:
     return {v for v, m in walk.surplus.items() if not m.given}
 
 
+def _shapes_of(plan: Plan, walk: Walk, values: Mapping[ir.Value, Any]) -> None:
+    """Trace the rest of a walk for its shapes alone."""
+    run(plan, Walk(walk.settings, {**walk.env, **values}, plans=walk.plans, surplus=dict(walk.surplus)))
+
+
 def run_step(step: Step, walk: Walk) -> None:
     """Run one node and enter its outputs."""
     node = step.node
@@ -208,7 +217,7 @@ def run_step(step: Step, walk: Walk) -> None:
             err.name(op_names(node, _opset(step, walk)), inputs)
         if not walk.settings.popart and (type(err) in (popart_exception, OpError) or step.lowering.fn is run_body):
             raise node_error(node, operands, str(err)) from err
-        err.add_note(f"while lowering {described(node, operands)}")
+        locate(err, node, operands)
         raise
     except Exception as err:
         raise explain(err, node, step.lowering, operands, _opset(step, walk)) from err

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from .._compat.jax import Tracer
+from ..errors import popart_exception
 from ..limits import free_memory, limits
 from ..ops.symbols import holds_symbols, is_symbol
 from .resolve import label
@@ -73,6 +74,50 @@ def check_before(
     check_results(node, results if isinstance(results, tuple) else (results,), most)
 
 
+_MUCH = 1 << 25
+"""Bytes of a result from which it is worth to know what follows from it."""
+
+
+def is_much(values: Sequence[Any]) -> bool:
+    """Whether arrays outside a trace are so large that it is worth to know what follows from them."""
+    return sum(map(_bytes, values)) >= _MUCH
+
+
+def has_grown(node: ir.Node, env: Mapping[ir.Value, Any]) -> bool:
+    """Whether a node that ran outside a trace made much more than it read."""
+    made = sum(_bytes(env.get(v)) for v in node.outputs)
+    return made >= _MUCH and made >= 2 * max((_bytes(env.get(v)) for v in node.inputs if v is not None), default=0)
+
+
+def _bytes(x: Any) -> int:
+    return x.nbytes if isinstance(x, (jax.Array, np.ndarray)) and not isinstance(x, Tracer) else 0
+
+
+def look_ahead(run: Callable[[Mapping[ir.Value, Any]], None], env: Mapping[ir.Value, Any]) -> None:
+    """Find out from the shapes alone whether what comes is beyond the limit, before the time and the memory are spent.
+
+    Parameters
+    ----------
+    run : callable
+        Traces what is still to be computed, on other values of some tensors.
+    env : mapping of onnx_ir.Value to array
+        Values so far.
+
+    Raises
+    ------
+    popart_exception
+        See `limits`. Whatever else is wrong shows when it runs.
+    """
+    arrays = {v: x for v, x in env.items() if _bytes(x) and _is_plain(x)}
+    moving = [v for v, x in arrays.items() if x.size > _MOST_SIZES or isinstance(x, jax.Array)]
+    specs = [jax.ShapeDtypeStruct(env[v].shape, env[v].dtype) for v in moving]
+    try:
+        jax.eval_shape(lambda given: run(dict(zip(moving, given, strict=True))), specs)
+    except Exception as err:
+        if "limits.memory" in str(err):
+            raise
+
+
 def _is_plain(x: Any) -> bool:
     return isinstance(x, (jax.Array, np.ndarray, np.generic)) and x.dtype.kind in "biufcV"
 
@@ -93,7 +138,9 @@ def check_results(node: ir.Node, results: Sequence[Any], most: int | None = None
             len(shape)
             and dtype is not None
             and not any(map(is_symbol, shape))
-            and math.prod(shape) * dtype.itemsize > most
+            and (math.prod(shape) * dtype.itemsize > most or min(shape) < 0)
         ):
             what = f"A result of node '{label(node)}' ({node.op_type})"
+            if min(shape) < 0:
+                raise popart_exception(f"{what} would have the shape {list(shape)}.")
             limits.check_size(shape, dtype.itemsize, what, most)

@@ -90,6 +90,9 @@ def locate(proto: onnx.TensorProto, folder: Path | None = None) -> Place:
     return Place(path, _number(given, "offset", 0, proto.name), length)
 
 
+_DIGITS = 20
+"""Of a number beyond all files; Python refuses to read thousands of them."""
+
 _WRITTEN: set[Path] = set()
 """Files that this process made by `save_externally`: programs may read them from anywhere."""
 
@@ -114,7 +117,7 @@ def check_reach(proto: onnx.TensorProto) -> None:
 
 
 def check_numbers(proto: onnx.TensorProto) -> None:
-    """Whether offset and length of an external tensor are numbers.
+    """Whether offset and length of an external tensor are numbers, as onnx_ir takes for granted.
 
     Raises
     ------
@@ -125,28 +128,50 @@ def check_numbers(proto: onnx.TensorProto) -> None:
         _number(information(proto), key, 0, proto.name)
 
 
-def check_external(model: ir.Model, folder: Path) -> None:
-    """Whether the external tensors of a model file are there: inside its folder, and long enough.
+def check_external(model: ir.Model, folder: Path | None) -> None:
+    """Whether the external tensors of a model are there: inside a folder, and long enough.
+
+    Parameters
+    ----------
+    model : onnx_ir.Model
+        A model that was read.
+    folder : Path or None
+        Where its file lies; None for the folder that each tensor knows.
 
     Raises
     ------
     popart_exception
         The first that is not.
     """
-    root = folder.resolve()
-    for tensor in held_tensors(model):
+    for _, tensor in held_tensors(model):
         if isinstance(tensor, ir.ExternalTensor):
-            path = (root / tensor.location).resolve()
-            if not tensor.location:
-                raise popart_exception(f"No location information for externally stored tensor '{tensor.name}'")
-            if not path.is_relative_to(root):
-                raise popart_exception(
-                    f"Externally stored tensor '{tensor.name}' lies in '{tensor.location}', outside the folder of the "
-                    f"model, '{root}'.\n  fix: move the file beside the model and save the model again."
-                )
-            if not path.is_file():
-                raise popart_exception(f"Unrecognised file name '{path}' for externally stored tensor '{tensor.name}'")
-            _check_size(tensor, path.stat().st_size)
+            _check_place(tensor, Path(tensor.base_dir if folder is None else folder).resolve())
+
+
+def _check_place(tensor: ir.ExternalTensor, root: Path) -> None:
+    if not tensor.location:
+        raise popart_exception(f"No location information for externally stored tensor '{tensor.name}'")
+    try:
+        path = (root / tensor.location).resolve()
+        there = path.is_file()
+    except (OSError, ValueError, RuntimeError) as err:  # too long, a zero byte, links in a circle
+        raise popart_exception(
+            f"Unrecognised file name '{str(tensor.location)[:200]}' for externally stored tensor '{tensor.name}' "
+            f"({type(err).__name__})."
+        ) from err
+    if not path.is_relative_to(root):
+        raise popart_exception(
+            f"Externally stored tensor '{tensor.name}' lies in '{tensor.location}', outside the folder of the model, "
+            f"'{root}'.\n  fix: move the file beside the model and save the model again."
+        )
+    if not there:
+        raise popart_exception(
+            f"Unrecognised file name '{tensor.location}' for externally stored tensor '{tensor.name}': "
+            f"there is no file '{path}'."
+        )
+    if tensor.dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
+        raise popart_exception(f"Externally stored tensor '{tensor.name}' is of type {tensor.dtype}: it has no size.")
+    _check_size(tensor, path.stat().st_size)
 
 
 def _check_size(tensor: ir.ExternalTensor, there: int) -> None:
@@ -163,20 +188,24 @@ def _check_size(tensor: ir.ExternalTensor, there: int) -> None:
         )
 
 
-def held_tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
-    """Initializers of all graphs, and tensors in attributes."""
+def held_tensors(model: ir.Model) -> Iterator[tuple[str, ir.TensorProtocol]]:
+    """Initializers of all graphs, and tensors in attributes, functions included, each with words for it."""
     for graph in model.graphs():
-        yield from (v.const_value for v in graph.initializers.values() if v.const_value is not None)
-    for node in ir.traversal.RecursiveGraphIterator(model.graph):
-        for attribute in node.attributes.values():
-            if attribute.type is ir.AttributeType.TENSOR:
-                yield attribute.value
+        for name, value in graph.initializers.items():
+            if value.const_value is not None:
+                yield f"Initializer '{name}'", value.const_value
+    for nodes in (model.graph, *model.functions.values()):
+        for node in ir.traversal.RecursiveGraphIterator(nodes):
+            for attribute in node.attributes.values():
+                if attribute.type is ir.AttributeType.TENSOR and not attribute.is_ref():
+                    owner = node.name or next((v.name for v in node.outputs if v.name), "")
+                    yield f"Tensor '{attribute.value.name or attribute.name}' of node '{owner}'", attribute.value
 
 
 def _number(given: Mapping[str, str], key: str, default: int, tensor: str) -> int:
     text = given.get(key, str(default))
-    if not text.isdigit():
-        raise popart_exception(f"Invalid '{key}' information ({text}) for externally stored tensor '{tensor}'")
+    if not (text.isascii() and text.isdigit() and len(text) < _DIGITS):
+        raise popart_exception(f"Invalid '{key}' information ({text[:40]}) for externally stored tensor '{tensor}'")
     return int(text)
 
 

@@ -34,7 +34,13 @@ def check_tensors(model: ir.Model) -> None:
     popart_exception
         The first whose data do not fit to its shape and type.
     """
-    check_initializers(t.raw for t in held_tensors(model) if isinstance(t, ir.TensorProtoTensor))
+    for what, tensor in held_tensors(model):
+        if isinstance(tensor, ir.TensorProtoTensor):
+            _check(what, tensor.raw)
+        elif isinstance(tensor, ir.StringTensor):
+            count, wanted = len(tensor.string_data()), math.prod(tensor.shape.numpy())
+            if count != wanted:
+                raise popart_exception(f"{what} needs {wanted} elements in string_data, but holds {count}.")
 
 
 def check_initializers(tensors: Iterable[onnx.TensorProto]) -> None:
@@ -45,29 +51,43 @@ def check_initializers(tensors: Iterable[onnx.TensorProto]) -> None:
     popart_exception
         The first such initializer, what its shape asks for and what is there.
     """
-    known = set(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
     for tensor in tensors:
-        dims = list(tensor.dims)
-        if tensor.data_type not in known:
-            raise popart_exception(f"Initializer '{tensor.name}' has the unknown data type {tensor.data_type}.")
-        if any(d < 0 for d in dims):
-            raise popart_exception(f"Initializer '{tensor.name}' has the invalid shape {dims}.")
-        _check_field(tensor)
-        held = _held(tensor)
-        if held is not None and held != math.prod(dims):
-            raise popart_exception(
-                f"Initializer '{tensor.name}' of shape {dims} needs {math.prod(dims)} elements, but holds {held:g}."
-            )
+        _check(f"Initializer '{tensor.name}'", tensor)
 
 
-def _check_field(tensor: onnx.TensorProto) -> None:
-    wanted = _FIELD_OF.get(tensor.data_type, "int32_data")
-    used = [field for field in _FIELDS if field != wanted and len(getattr(tensor, field))]
-    if used:
-        kind = onnx.TensorProto.DataType.Name(tensor.data_type)
+_KNOWN = set(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
+_MOST = 1 << 62
+"""Bytes beyond which NumPy makes no array, be it an empty one."""
+
+
+def _check(what: str, tensor: onnx.TensorProto) -> None:
+    dims = list(tensor.dims)
+    if tensor.data_type not in _KNOWN:
+        raise popart_exception(f"{what} has the unknown data type {tensor.data_type}.")
+    if any(d < 0 for d in dims) or math.prod(d for d in dims if d) * _LARGEST > _MOST:
+        raise popart_exception(f"{what} has the invalid shape {dims}.")
+    _check_field(what, tensor)
+    held = _held(tensor)
+    if held is not None and held != math.prod(dims):
+        raise popart_exception(f"{what} of shape {dims} needs {math.prod(dims)} elements, but holds {held:g}.")
+
+
+_LARGEST = 16  # bytes of an element
+
+
+def _check_field(what: str, tensor: onnx.TensorProto) -> None:
+    kind, wanted = onnx.TensorProto.DataType.Name(tensor.data_type), _FIELD_OF.get(tensor.data_type, "int32_data")
+    used = [field for field in _FIELDS if len(getattr(tensor, field))]
+    wrong = [field for field in used if field != wanted]
+    raw = tensor.HasField("raw_data")
+    if wrong:
         raise popart_exception(
-            f"Initializer '{tensor.name}' of type {kind} has data in {used[0]}; those of its type stand in {wanted} or "
-            "raw_data."
+            f"{what} of type {kind} has data in {wrong[0]}; those of its type stand in {wanted} or raw_data."
+        )
+    if raw and (used or tensor.data_type == onnx.TensorProto.STRING):
+        expected = "one of them" if used else "them in string_data"
+        raise popart_exception(
+            f"{what} of type {kind} has data in raw_data{f' and in {wanted}' if used else ''}; expected {expected}."
         )
 
 
@@ -76,27 +96,14 @@ def _held(tensor: onnx.TensorProto) -> float | None:
     if is_external(tensor) or is_packed(tensor):
         return None
     if tensor.HasField("raw_data"):
-        if tensor.data_type in _SIZES:
-            return len(tensor.raw_data) / _SIZES[tensor.data_type]
-        return None
+        bits, count = ir.DataType(tensor.data_type).bitwidth, math.prod(tensor.dims)
+        there = 8 * len(tensor.raw_data) / bits
+        return count if bits < _BYTE and len(tensor.raw_data) == -(-count * bits // _BYTE) else there
     entries = sum(len(getattr(tensor, field)) for field in _FIELDS)
     if tensor.data_type in _PAIRED:
-        return entries // 2
-    return entries if entries == 0 or tensor.data_type in _SIZES else None
+        return entries / 2
+    packs = tensor.data_type != onnx.TensorProto.STRING and ir.DataType(tensor.data_type).bitwidth < _BYTE
+    return None if packs and entries else entries
 
 
-_SIZES: dict[int, int] = {
-    onnx.TensorProto.FLOAT: 4,
-    onnx.TensorProto.FLOAT16: 2,
-    onnx.TensorProto.BFLOAT16: 2,
-    onnx.TensorProto.DOUBLE: 8,
-    onnx.TensorProto.INT8: 1,
-    onnx.TensorProto.UINT8: 1,
-    onnx.TensorProto.BOOL: 1,
-    onnx.TensorProto.INT16: 2,
-    onnx.TensorProto.UINT16: 2,
-    onnx.TensorProto.INT32: 4,
-    onnx.TensorProto.UINT32: 4,
-    onnx.TensorProto.INT64: 8,
-    onnx.TensorProto.UINT64: 8,
-}
+_BYTE = 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
@@ -15,9 +14,10 @@ from onnx_ir.passes.common import InlinePass
 from ..errors import popart_exception
 from ..limits import limits
 from .classic import without_maps
-from .external import check_external, check_numbers, is_external
+from .external import check_external
 from .initializers import check_tensors
 from .lean import LeanModel, read_lean
+from .message import check_message
 from .origin import imported_as_popart
 from .signatures import check_signatures
 from .sparse import densified, holds_sparse
@@ -64,10 +64,28 @@ def inline(model: ir.Model) -> None:
     if model.functions:
         limits.check_nodes(_inlined_nodes(model), "With its functions inlined the model has")
         _share_opsets(model)
+        _check_calls(model)
         try:
             InlinePass()(model)
         except Exception as err:
             raise popart_exception(f"The model's functions can't be inlined: {_innermost(err)}") from err
+
+
+def _check_calls(model: ir.Model) -> None:
+    for nodes in (model.graph, *model.functions.values()):
+        for node in ir.traversal.RecursiveGraphIterator(nodes):
+            called = model.functions.get(node.op_identifier())
+            if called is None:
+                continue
+            for what, there, most in (
+                ("inputs", len(node.inputs), len(called.inputs)),
+                ("outputs", len(node.outputs), len(called.outputs)),
+            ):
+                if there > most:
+                    raise popart_exception(
+                        f"Node '{node.name or node.op_type}' calls the function '{node.op_type}' with {there} {what}; "
+                        f"it has {most}."
+                    )
 
 
 def _inlined_nodes(model: ir.Model) -> int:
@@ -114,7 +132,7 @@ def read(model: ModelLike) -> ir.Model:
     if isinstance(model, ir.Model):
         return _cloned(model)
     if isinstance(model, onnx.ModelProto):
-        return from_proto(model)
+        return from_proto(model, Path())
     if isinstance(model, (str, Path)) and _is_file(model):
         return _parse_file(Path(model))
     return _parse_bytes(_as_bytes(model))
@@ -199,16 +217,23 @@ def _with_files(model: LeanModel, file: Path) -> LeanModel:
     return model if imported_as_popart() else model.with_files_beside(file.parent)
 
 
-def from_proto(proto: onnx.ModelProto) -> ir.Model:
-    """The model of a ModelProto; packed data are known, external data are found from the current directory."""
+def from_proto(proto: onnx.ModelProto, folder: Path | None = None) -> ir.Model:
+    """The model of a ModelProto; packed data are known, external data have to lie in `folder`, if one is given.
+
+    Raises
+    ------
+    popart_exception
+        It breaks a rule of ONNX, or names a file that is not there or lies elsewhere.
+    """
     model = _deserialized(proto)
+    if folder is not None:
+        ir.external_data.set_base_dir(model.graph, folder)
+        check_external(model, folder)
     for graph in model.graphs():
         for value in graph.initializers.values():
             if _holds_packed(value.const_value):
                 value.const_value = StoredTensor(value.const_value.raw)
-    _check_text(v.name for v in model.graph.inputs)
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
-        _check_text((node.name, node.op_type, node.domain, *(v.name for v in node.outputs)))
         packed = [n for n, a in node.attributes.items() if a.type is _TENSOR and _holds_packed(a.value)]
         for name in packed:
             node.attributes[name] = ir.AttrTensor(name, StoredTensor(node.attributes[name].value.raw))
@@ -218,22 +243,13 @@ def from_proto(proto: onnx.ModelProto) -> ir.Model:
 _TENSOR = ir.AttributeType.TENSOR
 
 
-def _check_text(names: Iterable[str | None]) -> None:
-    """Protobuf hands out text that is no UTF-8 as bytes."""
-    for name in names:
-        if type(name) is bytes:
-            raise popart_exception(f"The model is invalid: the name {name!r} is no UTF-8 text; the file is damaged.")
-
-
 def _holds_packed(tensor: ir.TensorProtocol | None) -> TypeGuard[ir.TensorProtoTensor]:
     return isinstance(tensor, ir.TensorProtoTensor) and is_packed(tensor.raw)
 
 
 def _deserialized(proto: onnx.ModelProto) -> ir.Model:
     """The IR knows no sparse tensors: they become dense."""
-    _check_names(proto)
-    for tensor in filter(is_external, proto.graph.initializer):
-        check_numbers(tensor)
+    check_message(proto)
     if proto.graph.sparse_initializer:
         return ir.from_proto(densified(proto))
     proto = without_maps(proto)
@@ -247,52 +263,15 @@ def _deserialized(proto: onnx.ModelProto) -> ir.Model:
         return ir.from_proto(densified(proto))
 
 
-def _check_names(proto: onnx.ModelProto) -> None:
-    """The IR would keep the last of several entries of one name."""
-    versions = {(entry.domain, entry.version) for entry in proto.opset_import}
-    overloads = [f"{f.domain}.{f.name}{':' * bool(f.overload)}{f.overload}" for f in proto.functions]
-    named = {
-        "function": overloads,
-        "input": [v.name for v in proto.graph.input],
-        "initializer": [t.name for t in proto.graph.initializer],
-        "opset_import": [domain for domain, _ in versions],
-    }
-    for what, names in named.items():
-        twice = sorted(name for name, count in Counter(names).items() if count > 1)
-        if twice and what == "input":
-            raise popart_exception(f"Invalid ONNX Model : repeated name: ({twice[0]}) in input list")
-        if twice:
-            raise popart_exception(f"Duplicate graph {what}(s) {twice}: each {what} needs a name of its own.")
-    for nodes in (proto.graph.node, *(f.node for f in proto.functions)):
-        _check_attributes_once(nodes)
-
-
-def _check_attributes_once(nodes: Iterable[onnx.NodeProto]) -> None:
-    for node in nodes:
-        names = [a.name for a in node.attribute]
-        if len(set(names)) != len(names):
-            twice = sorted(name for name, count in Counter(names).items() if count > 1)
-            raise popart_exception(
-                f"Node '{node.name or node.op_type}' has the attribute(s) {twice} more than once; which counts is open."
-            )
-        for attribute in node.attribute:
-            if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-                for graph in (attribute.g, *attribute.graphs):
-                    _check_attributes_once(graph.node)
-
-
-def _innermost(err: BaseException) -> BaseException:
+def _innermost(err: BaseException) -> str:
     """What went wrong, below the places where it did."""
     while err.__cause__ is not None:
         err = err.__cause__
-    return err
+    return f"nothing makes the value {err}" if isinstance(err, KeyError) else str(err)
 
 
 def _parse_file(path: Path) -> ir.Model:
-    model = from_proto(_proto_of_file(path))
-    ir.external_data.set_base_dir(model.graph, path.parent)
-    check_external(model, path.parent)
-    return model
+    return from_proto(_proto_of_file(path), path.parent)
 
 
 def _proto_of_file(path: Path) -> onnx.ModelProto:
@@ -307,7 +286,7 @@ def _proto_of_file(path: Path) -> onnx.ModelProto:
 
 
 def _parse_bytes(data: bytes) -> ir.Model:
-    return from_proto(load_proto(data))
+    return from_proto(load_proto(data), Path())
 
 
 def _unreadable(shown: str) -> popart_exception:

@@ -111,7 +111,8 @@ def check_input_sizes(graph: ir.Graph) -> None:
         See `limits`.
     """
     for value in graph.inputs:
-        if value.shape is not None and value.dtype is not None and all(isinstance(d, int) for d in value.shape):
+        sized = value.dtype not in (None, ir.DataType.UNDEFINED, ir.DataType.STRING)
+        if sized and value.shape is not None and all(isinstance(d, int) for d in value.shape):
             limits.check_size(value.shape.numpy(), value.dtype.itemsize, f"Input '{value.name}'")
 
 

@@ -46,7 +46,7 @@ def schema_of(op: str, version: int, domain: str) -> Any:
     """The schema that ONNX has of an operator in an opset, None if it has none."""
     try:
         return defs.get_schema(op, version, domain)
-    except defs.SchemaError:
+    except (defs.SchemaError, TypeError):  # the latter: a version beyond 32 bits
         return None
 
 
@@ -73,6 +73,11 @@ def _check_counts(node: ir.Node, schema: Any) -> None:
 def _check_attributes(node: ir.Node, schema: Any, strict: bool) -> None:
     known = schema.attributes
     for name, attribute in node.attributes.items():
+        if attribute.is_ref():
+            raise popart_exception(
+                f"{_described(node)} takes its attribute '{name}' from a function's '{attribute.ref_attr_name}', but "
+                "stands in none that was given it."
+            )
         if name not in known:
             if not strict or name.startswith(PRIVATE):
                 continue

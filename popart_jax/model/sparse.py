@@ -10,6 +10,8 @@ import onnx
 from onnx import numpy_helper
 
 from ..errors import popart_exception
+from ..limits import limits
+from .initializers import check_initializers
 
 
 def holds_sparse(model: onnx.ModelProto) -> bool:
@@ -41,9 +43,17 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
+    check_initializers((sparse.values, sparse.indices))
+    if sparse.values.data_type == onnx.TensorProto.STRING or sparse.indices.data_type != onnx.TensorProto.INT64:
+        kinds = [onnx.TensorProto.DataType.Name(t.data_type) for t in (sparse.values, sparse.indices)]
+        raise popart_exception(
+            f"Sparse tensor '{sparse.values.name}' has values of type {kinds[0]} and indices of type {kinds[1]}; "
+            "expected numbers, and INT64."
+        )
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
     shape = tuple(sparse.dims)
     _check(sparse.values.name, values, indices, shape)
+    limits.check_size(shape, values.dtype.itemsize, f"Sparse tensor '{sparse.values.name}'")
     out = np.zeros(shape, values.dtype)
     if indices.ndim == 1:
         out.reshape(-1)[indices] = values
@@ -55,8 +65,9 @@ def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
 def _check(name: str, values: np.ndarray, indices: np.ndarray, shape: tuple[int, ...]) -> None:
     """Indices of a sparse tensor: one per value, inside the shape, none twice."""
     ends = np.asarray([math.prod(shape)] if indices.ndim == 1 else shape)
-    columns = 1 if indices.ndim == 1 else indices.shape[-1]
-    if min(shape, default=0) < 0 or indices.ndim > 2 or len(indices) != values.size or columns != len(ends):
+    columns = indices.shape[-1] if indices.ndim == 2 else 1
+    fits = indices.ndim in (1, 2) and len(indices) == values.size and columns == len(ends)
+    if not fits or min(shape, default=0) < 0:
         raise popart_exception(
             f"Sparse tensor '{name}' of shape {list(shape)} has {values.size} values and indices of shape "
             f"{list(indices.shape)}; expected one index per value."

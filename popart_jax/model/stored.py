@@ -107,7 +107,7 @@ def _initializers(graph: Any) -> Iterator[Stored]:
 
 def _constants(graph: Iterable[ir.Node]) -> Iterator[Stored]:
     for node in graph:
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.outputs) == 1:
             tensor = _constant_tensor(node)
             if tensor is not None and len(tensor.shape) and _is_float(tensor.dtype):
                 (value,) = node.outputs
@@ -115,11 +115,10 @@ def _constants(graph: Iterable[ir.Node]) -> Iterator[Stored]:
 
 
 def _constant_tensor(node: ir.Node) -> Any:
-    held = node.attributes.get("value")
+    held, listed = node.attributes.get("value"), node.attributes.get("value_floats")
     if held is not None:
-        return held.value
-    listed = node.attributes.get("value_floats")
-    if listed is None:
+        return held.value if held.type is ir.AttributeType.TENSOR else None
+    if listed is None or listed.type is not ir.AttributeType.FLOATS:
         return None
     tensor = ir.Tensor(np.asarray(listed.as_floats(), np.float32))
     node.attributes.pop("value_floats")
@@ -144,14 +143,14 @@ def lift(graph: ir.Graph, stored: Mapping[str, Stored]) -> None:
     for inner in (graph, *graph.subgraphs()):
         for value in list(inner.initializers.values()):
             if inner is not graph and id(value.const_value) in names:
-                _replace(value, _lifted(graph, names[id(value.const_value)], value.const_value, lifted))
+                _replace(inner, value, _lifted(graph, names[id(value.const_value)], value.const_value, lifted))
                 inner.initializers.pop(value.name or "")
         for node in list(inner):
             tensor = (
                 node.attributes["value"].value if node.op_type == "Constant" and "value" in node.attributes else None
             )
             if tensor is not None and id(tensor) in names:
-                _replace(node.outputs[0], _lifted(graph, names[id(tensor)], tensor, lifted))
+                _replace(inner, node.outputs[0], _lifted(graph, names[id(tensor)], tensor, lifted))
                 inner.remove(node, safe=True)
 
 
@@ -164,7 +163,12 @@ def _lifted(graph: ir.Graph, name: str, tensor: Any, lifted: dict[str, ir.Value]
     return lifted[name]
 
 
-def _replace(old: ir.Value, new: ir.Value) -> None:
+def _replace(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
+    if old.is_graph_output():  # a value is an output of one graph, and has one name
+        copy = ir.Node("", "Identity", [new], name=f"{old.name}/lifted")
+        copy.outputs[0].name, copy.outputs[0].shape, copy.outputs[0].type = old.name, old.shape, old.type
+        graph.append(copy)
+        new = copy.outputs[0]
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
 
 

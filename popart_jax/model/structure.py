@@ -27,7 +27,35 @@ def check_structure(model: ir.Model) -> None:
     check_versions(model.ir_version, model.opset_imports)
     _check_opset_is_there(model)
     _check_domains(model)
+    _check_inputs(model.graph)
     _check_graph(model.graph, frozenset(), "the graph")
+
+
+def _check_inputs(graph: ir.Graph) -> None:
+    for value in graph.inputs:
+        if value.type is not None and value.dtype is ir.DataType.UNDEFINED:
+            raise popart_exception(
+                f"Input '{value.name}' is declared without an element type.\n"
+                "  fix: set elem_type, as onnx.helper.make_tensor_value_info does."
+            )
+        held = graph.initializers.get(value.name or "")
+        if held is not None and held.const_value is not None:
+            _check_alike(value, held.const_value)
+
+
+def _check_alike(value: ir.Value, held: ir.TensorProtocol) -> None:
+    """An initializer that is an input too: it has to be what the input is declared as."""
+    declared = list(value.shape) if value.shape is not None else None
+    there = [int(d) for d in held.shape]
+    fits = declared is None or (
+        len(declared) == len(there)
+        and all(d == n or not isinstance(d, int) or d < 0 for d, n in zip(declared, there, strict=True))
+    )
+    if not fits or value.dtype not in (None, held.dtype):
+        raise popart_exception(
+            f"Initializer '{value.name}' is of type {held.dtype} and shape {there}; the input of its name is declared "
+            f"as {value.dtype}, {declared}.\n  fix: declare the input as the initializer is, or take one of them out."
+        )
 
 
 def _check_domains(model: ir.Model) -> None:

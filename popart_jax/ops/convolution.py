@@ -48,19 +48,20 @@ def add_bias(y: jax.Array, bias: Any) -> jax.Array:
     return y if bias is None else y + bias.reshape((-1,) + (1,) * (y.ndim - 2))
 
 
-def check_groups(channels: int, weights: jax.Array, group: int) -> None:
+def check_groups(channels: int, each: int, outputs: int, group: int) -> None:
+    """Whether groups of `each` input channels divide both sides."""
     if group < 1:
         raise OpError("group attribute in {Op} must be greater than zero", "Conv")
-    if weights.shape[1] * group != channels or weights.shape[0] % group:
+    if each * group != channels or outputs % group:
         raise OpError(
             f"Invalid value for group ({group}) in {{Op}}. number of input channels ({channels}) / group ({group}) "
-            f"should be equal to the weight inputs second dimension ({weights.shape[1]})", "Conv",
+            f"should be equal to the weight inputs second dimension ({each})", "Conv",
         )  # fmt: skip
 
 
-def check_kernel(kernel_shape: Sequence[int], w: jax.Array) -> None:
-    if kernel_shape and tuple(kernel_shape) != w.shape[2:]:
-        given, inferred = listed(kernel_shape), listed(w.shape[2:])
+def check_kernel(kernel_shape: Sequence[int], window_shape: Sequence[int]) -> None:
+    if kernel_shape and tuple(kernel_shape) != tuple(window_shape):
+        given, inferred = listed(kernel_shape), listed(window_shape)
         raise OpError(
             f"kernel_shape, {given}, does not match inferred shape from weight input '{{1}}', {inferred}", "Conv"
         )
@@ -85,8 +86,8 @@ def conv(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_sh
         wide = (x.astype(jnp.float32), w.astype(jnp.float32))
         y = conv(*wide, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
         return jnp.ldexp(y, b.reshape(())).astype(jnp.float16)
-    check_groups(x.shape[1], w, group)
-    check_kernel(kernel_shape, w)
+    check_groups(x.shape[1], w.shape[1], w.shape[0], group)
+    check_kernel(kernel_shape, w.shape[2:])
     win = window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     return add_bias(convolve(x, w, win.strides, win.pads, win.dilations, group), b)
 

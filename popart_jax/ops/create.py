@@ -106,6 +106,9 @@ def range_(start: Static, limit: Static, delta: Static, /, *, stash_type: int = 
     kind = np.dtype(first.dtype)
     wide = onnx_dtype(stash_type) if kind.itemsize == 2 and kind.kind not in "iu" else kind
     first, last, step = (v.astype(wide) for v in (first, last, step))
-    count = max(int(np.ceil((last - first) / step)), 0)
+    if kind.kind in "iu":  # in exact integers: a difference may be beyond 64 bits
+        count = max(-((int(first) - int(last)) // int(step)), 0)
+    else:
+        count = max(int(np.ceil((last - first) / step)), 0)
     limits.check_size((count,), kind.itemsize, "Range: a result")
     return (first + np.arange(count).astype(wide) * step).astype(kind)

@@ -11,6 +11,7 @@ from jax import lax
 
 from .._compat.jax import Tracer
 from ..errors import OpError, popart_exception
+from ..limits import limits
 from .arrays import Array, device_dtype, listed, namespace, normal_axes, normal_axis
 from .moving import moves_texts
 from .operator import FOLDS, MOVES_DATA, MOVES_ROWS, NEEDS_VALUE, VIEW_CHANGE, PopxlClass, gradient, operator
@@ -197,7 +198,31 @@ def pad_all(x: Array, pads: Sequence[int], value: Any, mode: str) -> Array:
     if mode not in ("reflect", "edge", "wrap"):
         raise popart_exception(f"Pad: unknown mode {mode!r}; constant, reflect, edge and wrap are known")
     kept = x[tuple(slice(max(-lo, 0), d - max(-hi, 0)) for (lo, hi), d in zip(pairs, x.shape, strict=True))]
-    return namespace(x).pad(kept, [(max(lo, 0), max(hi, 0)) for lo, hi in pairs], mode=mode)
+    added = [(max(lo, 0), max(hi, 0)) for lo, hi in pairs]
+    if all(lo + hi <= _FEW_COPIES * d for (lo, hi), d in zip(added, kept.shape, strict=True)):
+        return namespace(x).pad(kept, added, mode=mode)
+    shape = [d + lo + hi for d, (lo, hi) in zip(kept.shape, added, strict=True)]
+    limits.check_size(shape, x.dtype.itemsize, "Pad: a result")
+    for axis, (lo, hi) in enumerate(added):
+        kept = kept.take(_source(kept.shape[axis], lo, hi, mode), axis)
+    return kept
+
+
+_FEW_COPIES = 8
+"""Copies of the data that `pad` puts side by side; it makes them one by one."""
+
+
+def _source(size: int, low: int, high: int, mode: str) -> np.ndarray:
+    """Which element each one of a padded dimension is a copy of."""
+    if not size and low + high:
+        raise popart_exception(f"Pad: there is nothing to {mode} in a dimension of size 0")
+    at = np.arange(-low, size + high)
+    if mode == "edge":
+        return at.clip(0, size - 1)
+    if mode == "wrap":
+        return at % max(size, 1)
+    back = max(2 * (size - 1), 1)
+    return np.minimum(at % back, back - at % back)
 
 
 operator("Pad", gradients=[gradient("PadGrad")], ranks="pads 1 axes 1", parameters={1: "pads"})

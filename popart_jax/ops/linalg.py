@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -68,6 +70,8 @@ def gemm(
     alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
 ) -> Array:  # fmt: skip
     """alpha * A' B' + beta * C; factors of 1 cost nothing."""
+    if a.ndim != 2 or b.ndim != 2:
+        raise popart_exception(f"Gemm: A and B of ranks {a.ndim} and {b.ndim}; expected matrices")
     product = matmul(a.T if transA else a, b.T if transB else b)
     product = product if alpha == 1 else product * np.asarray(alpha, product.dtype)
     if c is None or beta == 0:
@@ -87,4 +91,10 @@ def gemm_1(
 
 @lowers("Einsum", 12)
 def einsum(*xs: Array, equation: str) -> Array:
-    return jnp.einsum(equation.replace(" ", ""), *xs).astype(xs[0].dtype)
+    plain = equation.replace(" ", "")
+    if not _EQUATION.fullmatch(plain):
+        raise popart_exception(f"Einsum: equation {equation!r}; expected letters, commas, '...' and one '->' at most")
+    return jnp.einsum(plain, *xs).astype(xs[0].dtype)
+
+
+_EQUATION = re.compile(r"(?:[A-Za-z,]|\.\.\.)*(?:->(?:[A-Za-z]|\.\.\.)*)?")

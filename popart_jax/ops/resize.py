@@ -32,6 +32,10 @@ class Rule:
     antialias: bool = False
     extrapolation: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.coordinates not in (*_COORDINATES, *_ONNX_COORDINATES):
+            raise popart_exception(f"Unrecognised resize coordinate transformation mode {self.coordinates}")
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -66,7 +70,7 @@ def positions(rule: Rule, at: Axis) -> np.ndarray:
             if at.out == 1:
                 return np.full_like(i, 0.5 * (begin + end) * (at.size - 1))
             return begin * (at.size - 1) + i * (end - begin) * (at.size - 1) / (length - 1)
-    raise popart_exception(f"Unrecognised resize coordinate transformation mode {rule.coordinates!r}")
+    raise AssertionError(rule.coordinates)
 
 
 def nearest_indices(rule: Rule, at: Axis) -> np.ndarray:
@@ -206,6 +210,7 @@ def _pairs(roi: np.ndarray) -> list[tuple[float, float]]:
 _MODES = ("nearest", "linear", "cubic")
 _NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "pytorch")
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize")
+_ONNX_COORDINATES = ("half_pixel_symmetric", "tf_half_pixel_for_nn")
 
 
 def _popart(x: jax.Array, axes: Sequence[Axis], rule: Rule, training: bool) -> jax.Array:

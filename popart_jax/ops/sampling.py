@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import popart_exception
+from ..limits import limits
 from .convolution import add_bias, check_groups, check_kernel
 from .operator import operator
 from .registry import Static, lowers
@@ -124,6 +125,9 @@ operator("AffineGrid", ranks="theta 3 size 1")
 def affine_grid(theta, size: Static, /, *, align_corners=0):
     """Normalised coordinates of an affine map, last axis first."""
     sizes = [int(n) for n in size[2:]]
+    if min(sizes, default=1) < 1:
+        raise popart_exception(f"AffineGrid: size {np.asarray(size).tolist()} is not greater than zero")
+    limits.check_size([theta.shape[0], *sizes, len(sizes)], 8, "AffineGrid: a result")
     axes = [np.linspace(-1, 1, n) if align_corners else (2 * np.arange(n) + 1) / n - 1 for n in sizes]
     mesh = np.meshgrid(*axes, indexing="ij")
     points = np.stack([*mesh[::-1], np.ones(sizes)], axis=-1).reshape(-1, len(sizes) + 1)
@@ -139,8 +143,8 @@ def deform_conv(
     x, w, offset, b=None, mask=None, /, *, dilations=(), group=1, kernel_shape=(), offset_group=1, pads=(), strides=()
 ):
     """Convolution whose taps are moved by `offset` (N, offset_group * taps * D, outs...) and scaled by `mask`."""
-    check_groups(x.shape[1], w, group)
-    check_kernel(kernel_shape, w)
+    check_groups(x.shape[1], w.shape[1], w.shape[0], group)
+    check_kernel(kernel_shape, w.shape[2:])
     win = window(x.shape[2:], w.shape[2:], strides, dilations, pads)
     rank, taps_, outs = len(win.kernel), prod(win.kernel), win.positions
     for name, given, each in (("offset", offset, rank), ("mask", mask, 1)):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import OpError, popart_exception
+from ..limits import limits
 from .arrays import Array, dtype_name, listed, namespace, normal_axes, normal_axis
 from .moving import moves_texts
 from .operator import (
@@ -251,7 +252,11 @@ def tile(x: Array, repeats: Static, /) -> Array:
     if len(repeats) != x.ndim:
         raise OpError("'Repeats' tensor `{1}' should have one element for each dimension of the data tensor", "Tile")
     _check_repeats(repeats, 0)
-    return namespace(x).tile(x, tuple(as_size(r) for r in repeats))
+    times = tuple(as_size(r) for r in repeats)
+    shape = [d * r for d, r in zip(x.shape, times, strict=True)]
+    if not any(map(is_symbol, shape)):
+        limits.check_size(shape, x.dtype.itemsize, "Tile: a result")
+    return namespace(x).tile(x, times)
 
 
 @lowers("Tile", 6, popart=True)

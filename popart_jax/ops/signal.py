@@ -84,6 +84,8 @@ def _window(op: str, coefficients: tuple[float, ...]) -> None:
 
     def window(size: Static, /, *, output_datatype: int = 1, periodic: int = 1) -> np.ndarray:
         count = int(one_element(size, f"{op} size"))
+        if count < 1:
+            raise popart_exception(f"{op}: size {count}; expected one greater than zero")
         angle = 2 * np.pi * np.arange(count) / (count if periodic else count - 1)
         total = sum(c * np.cos(k * angle) for k, c in enumerate(coefficients))
         return np.asarray(total).astype(onnx_dtype(output_datatype))

@@ -109,9 +109,22 @@ def _source(stepio: StepArrays, stream: StreamFact) -> Callable[[], np.ndarray]:
 
 
 def to_device_type(array: np.ndarray, stream: StreamFact) -> np.ndarray:
-    """Host data in the device's type; bytes of FP8 data are taken as they are."""
+    """Host data in the device's type; bytes of FP8 data are taken as they are.
+
+    Raises
+    ------
+    popart_runtime_error
+        A whole number that the device's type can't hold.
+    """
     if array.dtype == np.uint8 and stream.device.itemsize == 1 and stream.device.kind == "V":
         return array.view(stream.device)
+    if array.dtype == np.int64 and stream.device == np.int32 and array.size:
+        least, most = int(array.min()), int(array.max())
+        if least < -(1 << 31) or most >= 1 << 31:
+            raise popart_runtime_error(
+                f"Data for tensor {stream.name} reach from {least} to {most}; the device holds INT32.\n"
+                "  fix: feed numbers within 32 bits; PopART's sessions compute whole numbers so."
+            )
     return array.astype(stream.device)
 
 

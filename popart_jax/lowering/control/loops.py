@@ -6,7 +6,7 @@ Otherwise a scan that skips the steps after the end (so that gradients flow), or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import jax
@@ -16,10 +16,12 @@ import onnx_ir as ir
 from jax import lax
 
 from ...errors import popart_exception
+from ...limits import limits
 from ...ops.arrays import device_dtype, dtype_name
 from ...ops.gradients import refuse_gradient
 from ...ops.operator import MOVES_DATA, NOT_DIFFERENTIABLE, NOT_OUTLINED, PopxlClass, operator
 from ...ops.registry import Bound, Context, NodeRef, Subgraph, lowers
+from .. import sizes
 from ..loop_count import passes
 from ..resolve import captured
 from ..static import from_constants, is_static
@@ -27,6 +29,12 @@ from .values import VERSIONS, arrays, known, staged
 
 _UNROLL_LIMIT = 100_000
 """Passes of a loop that runs in Python: beyond it something else must be wrong."""
+_LOOK_AHEAD = 64
+"""Passes through which growing values are followed: a value that doubles is beyond any machine then."""
+_MANY_PASSES = 1 << 16
+"""Passes whose numbers are not worth an array."""
+_ENDLESS = 1 << 31
+"""Passes that take days."""
 _SCAN_LIMIT = 4096
 """Passes of a scan that may idle after the end; a longer one is a `lax.while_loop`."""
 
@@ -62,16 +70,35 @@ class _LoopCall:
 
     def in_python(self) -> tuple[Any, ...]:
         """Pass after pass; raises a concretization error if the condition turns out to be traced."""
-        going, carried, scans, i = self.first, self.start, [], 0
+        going, carried, scans, i, ahead = self.first, self.start, [], 0, False
         while going and (self.count is None or i < self.count):
             if self.count is not None and i >= _UNROLL_LIMIT:
                 raise popart_exception(f"A Loop with {self.count} passes can't be unrolled (limit {_UNROLL_LIMIT}).")
             next_going, carried, outputs = self.step(np.asarray(i, self.counter), going, carried)
             scans.append(outputs)
             going, i = np.asarray(next_going).reshape(()), i + 1
+            if sizes.is_much(carried) and not ahead:
+                ahead = True
+                self._look_ahead(carried, _LOOK_AHEAD if self.count is None else int(self.count) - i)
         if not scans:
             return (*carried, *self._no_passes())
         return (*carried, *(_stack(parts) for parts in zip(*scans, strict=True)))
+
+    def _look_ahead(self, carried: tuple[Any, ...], passes: int) -> None:
+        """Follow the shapes of large carried values through the next passes, before time and memory are spent."""
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arrays(carried))
+        for _ in range(min(passes, _LOOK_AHEAD)):
+            before = shapes
+            try:
+                shapes = jax.eval_shape(
+                    lambda v: arrays(self.step(np.asarray(0, self.counter), np.asarray(True), v)[1]), shapes
+                )
+            except Exception as err:  # what else is wrong shows in its pass
+                if "limits.memory" in str(err):
+                    raise
+                return
+            if shapes == before:
+                return
 
     def _no_passes(self) -> tuple[Any, ...]:
         if not self.n_scans:
@@ -92,7 +119,7 @@ class _LoopCall:
             return arrays(carried), arrays(scans)
 
         assert self.count is not None
-        last, scans = lax.scan(body, arrays(self.start), jnp.arange(int(self.count), dtype=self.device_counter))
+        last, scans = self._scan(body, arrays(self.start), int(self.count))
         return None if unknown else (*last, *scans)
 
     def skipping(self, bound: int | None = None) -> tuple[Any, ...]:
@@ -120,8 +147,24 @@ class _LoopCall:
 
         passes = bound if bound is not None else self.count
         assert passes is not None
-        (_, last), scans = lax.scan(body, start, jnp.arange(int(passes), dtype=self.device_counter))
+        (_, last), scans = self._scan(body, start, int(passes))
         return (*last, *scans)
+
+    def _scan(self, body: Callable[[Any, Any], Any], start: Any, count: int) -> tuple[Any, Any]:
+        """`lax.scan` over the numbers of passes; many are counted, not listed."""
+        if count < _MANY_PASSES:
+            return lax.scan(body, start, jnp.arange(count, dtype=self.device_counter))
+
+        def counted(state, _):
+            i, carried = state
+            carried, scans = body(carried, i)
+            return (i + 1, carried), scans
+
+        first = (jnp.zeros((), self.device_counter), start)
+        for one in jax.tree.leaves(jax.eval_shape(lambda state: counted(state, None)[1], first)):
+            limits.check_size((count, *one.shape), one.dtype.itemsize, "Loop: a scan output")
+        (_, last), scans = lax.scan(counted, first, None, length=count)
+        return last, scans
 
     def open_ended(self) -> tuple[Any, ...]:
         """`lax.while_loop`: no scan outputs, no reverse-mode gradient."""
@@ -147,6 +190,10 @@ class _LoopCall:
         """The first way that fits."""
         if bound is not None:
             return self.skipping(bound)
+        endless = self.trip is None or (self.count is not None and self.count > _ENDLESS)
+        if endless and (self.first is None or self.first) and _always_true(self.node):
+            count = "no trip count" if self.count is None else f"trip count {self.count}"
+            raise popart_exception(f"Loop: with {count} and a condition that is always true it never ends")
         settled = self.first is not None and (self.count is not None or self.trip is None)
         if settled and (all_known or not staged()) and (self.count is None or self.count <= _UNROLL_LIMIT):
             try:
@@ -159,10 +206,11 @@ class _LoopCall:
             return self.open_ended()
         if self.first is not None and (not self.first or self.count < 1):
             return (*self.start, *self._no_passes())
-        fixed = self._fixed_or_unrolled() if self.first is not None else None
+        fixed = self._fixed_or_unrolled() if self.first is not None and self.count <= _ENDLESS else None
         if fixed is not None:
             return fixed
-        return self.skipping() if self.count <= _SCAN_LIMIT or self.n_scans else self.open_ended()
+        scanned = self.count <= _SCAN_LIMIT or (self.n_scans and self.count <= _ENDLESS)
+        return self.skipping() if scanned else self.open_ended()
 
     def _settle_count(self) -> None:
         """The number of passes, where the condition follows from constants."""
@@ -185,6 +233,18 @@ class _LoopCall:
                 return self.in_python()
             except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
                 raise err from None
+
+
+def _always_true(node: ir.Node) -> bool:
+    """Whether the body hands its condition on as it is, or makes it of a constant that is true."""
+    body = node.attributes["body"].as_graph()
+    value = body.outputs[0]
+    while (maker := value.producer()) is not None and maker.op_type == "Identity" and maker.inputs[0] is not None:
+        value = maker.inputs[0]
+    if len(body.inputs) > 1 and value is body.inputs[1]:
+        return True
+    constant = ir.convenience.get_const_tensor(value)
+    return constant is not None and bool(constant.numpy().all())
 
 
 def _without_gradient(x: jax.Array) -> jax.Array:

@@ -13,7 +13,7 @@ from operator import add
 import jax
 import jax.numpy as jnp
 
-from ...ops.convolution import check_transposed, popart_padding, transposed
+from ...ops.convolution import check_groups, check_kernel, check_transposed, popart_padding, transposed
 from ...ops.normalization import normalise, train_batch_norm
 from ...ops.operator import ELEMENTWISE, operator
 from ...ops.pooling import _counts, max_pool_values, window_sum
@@ -44,6 +44,8 @@ def conv(
     x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), pads=(), strides=()
 ):  # fmt: skip
     """Convolution of (N, H, W, C) with (kh, kw, C/group, M): a matmul, shifted multiply-adds or XLA's convolution."""
+    check_groups(x.shape[-1], w.shape[-2], w.shape[-1], group)
+    check_kernel(kernel_shape, w.shape[:-2])
     win = window(x.shape[1:-1], w.shape[:-2], strides, dilations, pads, auto_pad)
     if set(win.kernel) == {1} and group == 1 and not any(map(any, win.pads)):
         y = _pointwise(x, w, win)

@@ -1,0 +1,128 @@
+"""What is looked at in a ModelProto before it becomes the IR, which keeps the last of several entries of one name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import onnx
+
+from ..errors import popart_exception
+from .external import check_numbers, is_external
+
+
+def check_message(proto: onnx.ModelProto) -> None:
+    """Refuse text that is no text, names and attributes given twice, and places of external data that are no numbers.
+
+    Raises
+    ------
+    popart_exception
+        The first of them.
+    """
+    for text in _texts(proto):
+        if type(text) is bytes:  # protobuf hands out text that is no UTF-8 as bytes
+            raise popart_exception(f"The model is invalid: the name {text!r} is no UTF-8 text; the file is damaged.")
+    _check_names(proto)
+    for nodes in (proto.graph.node, *(f.node for f in proto.functions)):
+        _check_attributes_once(nodes)
+    for graph in _graphs(proto.graph):
+        _check_types(graph)
+        for tensor in filter(is_external, _tensors(graph)):
+            check_numbers(tensor)
+    for function in proto.functions:
+        for tensor in filter(is_external, _tensors_of_nodes(function.node)):
+            check_numbers(tensor)
+
+
+def _check_names(proto: onnx.ModelProto) -> None:
+    versions = {("" if e.domain == "ai.onnx" else e.domain, e.version) for e in proto.opset_import}
+    overloads = [f"{f.domain}.{f.name}{':' * bool(f.overload)}{f.overload}" for f in proto.functions]
+    dense = [t.name for t in proto.graph.initializer]
+    named = {
+        "function": overloads,
+        "input": [v.name for v in proto.graph.input],
+        "initializer": dense + [s.values.name for s in proto.graph.sparse_initializer],
+        "opset_import": [domain for domain, _ in versions],
+    }
+    for what, names in named.items():
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        if twice and what == "input":
+            raise popart_exception(f"Invalid ONNX Model : repeated name: ({twice[0]}) in input list")
+        if twice:
+            raise popart_exception(f"Duplicate graph {what}(s) {twice}: each {what} needs a name of its own.")
+
+
+def _check_attributes_once(nodes: Iterable[onnx.NodeProto]) -> None:
+    for node in nodes:
+        names = [a.name for a in node.attribute]
+        if len(set(names)) != len(names):
+            twice = sorted(name for name, count in Counter(names).items() if count > 1)
+            raise popart_exception(
+                f"Node '{node.name or node.op_type}' has the attribute(s) {twice} more than once; which counts is open."
+            )
+        for graph in _bodies(node):
+            _check_attributes_once(graph.node)
+
+
+_TYPES = set(onnx.TensorProto.DataType.values())
+
+
+def _check_types(graph: onnx.GraphProto) -> None:
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        kind = value.type.tensor_type.elem_type
+        if kind not in _TYPES:
+            raise popart_exception(f"Tensor '{value.name}' is declared with the unknown element type {kind}.")
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for body in _bodies(node):
+            yield from _graphs(body)
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """What a graph itself stores, in initializers and in attributes."""
+    yield from graph.initializer
+    yield from _tensors_of_nodes(graph.node)
+
+
+def _tensors_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    for node in nodes:
+        yield from (a.t for a in node.attribute if a.type == onnx.AttributeProto.TENSOR)
+
+
+def _texts(proto: onnx.ModelProto) -> Iterator[str | bytes]:
+    """Every text that we read."""
+    yield from (entry.domain for entry in proto.opset_import)
+    for function in proto.functions:
+        yield from (function.name, function.domain, function.overload, *function.input, *function.output)
+        yield from (entry.domain for entry in function.opset_import)
+        yield from function.attribute
+        yield from _texts_of_nodes(function.node)
+    yield from _texts_of_graph(proto.graph)
+
+
+def _texts_of_graph(graph: onnx.GraphProto) -> Iterator[str | bytes]:
+    yield graph.name
+    yield from (tensor.name for tensor in graph.initializer)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        yield from (d.dim_param for d in value.type.tensor_type.shape.dim if d.HasField("dim_param"))
+    yield from _texts_of_nodes(graph.node)
+
+
+def _texts_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[str | bytes]:
+    for node in nodes:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+        for graph in _bodies(node):
+            yield from _texts_of_graph(graph)
+
+
+def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            yield from attribute.graphs

@@ -1,0 +1,126 @@
+"""Small models in few words, and what a case of the battery is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+F32, I64 = np.float32, np.int64
+FLOAT, INT64, BOOL, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING
+node = helper.make_node
+ERROR, VALUE, JUDGE, EITHER = "error", "value", "judge", "either"
+X = np.arange(6, dtype=F32).reshape(2, 3)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, its feeds, and what has to come of it.
+
+    Attributes
+    ----------
+    name : str
+        Of the case, within its class.
+    model : object
+        A message or bytes, or a function that writes files into a folder and returns a path.
+    feeds : dict
+        Values of inputs by name.
+    expect : str
+        "error", "value", "judge" (what ONNX Runtime does: an error or its values), or "either": ours alone decides, as
+        long as it is a value or an error that names the thing.
+    says : str
+        A pattern for the error's text; by default some name of the model has to be in it.
+    want : dict
+        Values by name of output, where no judge computes them.
+    session : bool
+        Whether sessions are asked too.
+    tolerance : float
+        Relative, of the comparison.
+    compiled : bool
+        Whether the compiled ways are asked too; values that they are fed they can't refuse.
+    """
+
+    name: str
+    model: onnx.ModelProto | bytes | Callable[[Path], Path]
+    feeds: Mapping[str, Any] = field(default_factory=dict)
+    expect: str = JUDGE
+    says: str = ""
+    want: Mapping[str, Any] = field(default_factory=dict)
+    session: bool = True
+    tolerance: float = 1e-5
+    compiled: bool = True
+
+
+def info(name: str, shape: Sequence[Any] | None = (2, 3), kind: int = FLOAT) -> onnx.ValueInfoProto:
+    """A declared tensor."""
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def like(name: str, x: Any) -> onnx.ValueInfoProto:
+    """An input declared as an array is."""
+    array = np.asarray(x)
+    kind = STRING if array.dtype.kind in "OUS" else helper.np_dtype_to_tensor_dtype(array.dtype)
+    return info(name, array.shape, kind)
+
+
+def const(name: str, value: Any, dtype: Any = None) -> onnx.TensorProto:
+    """An initializer."""
+    array = np.asarray(value, dtype)
+    return numpy_helper.from_array(array.astype(object) if array.dtype.kind == "U" else array, name)
+
+
+def model(
+    *nodes: onnx.NodeProto,
+    inputs: Mapping[str, Any] | Sequence[onnx.ValueInfoProto] = (),
+    outputs: Sequence[Any] = ("y",),
+    weights: Mapping[str, Any] | Sequence[onnx.TensorProto] = (),
+    opset: int = 17,
+    ir: int = 9,
+    imports: Sequence[tuple[str, int]] = (),
+    functions: Sequence[onnx.FunctionProto] = (),
+) -> onnx.ModelProto:
+    """A model; inputs by value or declared, outputs by name or declared, weights by value or as tensors."""
+    if isinstance(inputs, Mapping):
+        inputs = [like(n, x) for n, x in inputs.items()]
+    if isinstance(weights, Mapping):
+        weights = [const(n, w) for n, w in weights.items()]
+    made = onnx.ModelProto(ir_version=ir, producer_name="battery")
+    for domain, version in ((("", opset),) if opset is not None else ()) + tuple(imports):
+        made.opset_import.add(domain=domain, version=version)
+    made.graph.name = "g"
+    made.graph.node.extend(nodes)
+    made.graph.input.extend(inputs)
+    made.graph.output.extend(onnx.ValueInfoProto(name=o) if isinstance(o, str) else o for o in outputs)
+    made.graph.initializer.extend(weights)
+    made.functions.extend(functions)
+    return made
+
+
+def one(
+    op: str, *inputs: Any, n: int = 1, opset: int = 17, domain: str = "", fixed: Sequence[int] = (), **attributes: Any
+):
+    """A model of one node and its feeds; inputs at places `fixed` are initializers, None is left out."""
+    names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
+    outs = ["y", *(f"y{i}" for i in range(1, n))]
+    fed = {f"x{i}": x for i, x in enumerate(inputs) if x is not None and i not in fixed}
+    held = {f"x{i}": inputs[i] for i in fixed}
+    made = model(
+        node(op, names, outs, domain=domain, name="the_node", **attributes),
+        inputs=fed,
+        outputs=outs,
+        weights=held,
+        opset=opset,
+        imports=((domain, 1),) if domain else (),
+    )
+    return made, fed
+
+
+def case_of(name: str, op: str, *inputs: Any, case: Mapping[str, Any] | None = None, **given: Any) -> Case:
+    """A case of one node."""
+    made, fed = one(op, *inputs, **given)
+    return Case(name, made, fed, **(case or {}))

@@ -1,0 +1,69 @@
+"""The battery: what can be told without a judge runs here, through one way in; the whole of it is a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ..isolated import Worker
+from .battery import CLASSES, cases
+from .build import JUDGE, Case
+from .verdict import verdict
+from .ways import WAYS
+from .worker import came_by, judge, ours
+
+QUICK = (
+    "versions and domains",
+    "attributes and operands",
+    "functions",
+    "stored tensors",
+    "sparse tensors",
+    "external data",
+    "declared inputs",
+    "half precision",
+    "feeds",
+)
+SLOW = ("sparse file of 8 GB",)
+SECONDS = 300.0
+
+
+CHOSEN = [
+    (of, case)
+    for of in QUICK
+    for case in cases(of)
+    if case.expect != JUDGE and not any(part in case.name for part in SLOW)
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("of", "case"), CHOSEN, ids=[f"{of}: {case.name}" for of, case in CHOSEN])
+def test_an_error_that_names_the_thing_or_the_right_result(of: str, case: Case) -> None:
+    assert not verdict(case, came_by("backend", case), None, "backend")
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[tuple[Worker, Worker]]:
+    both = Worker(ours), Worker(judge)
+    yield both
+    for worker in both:
+        worker.close()
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("of", CLASSES)
+def test_every_case_by_every_way(of: str, workers: tuple[Worker, Worker]) -> None:
+    wrong = []
+    for number, case in enumerate(cases(of)):
+        judged = workers[1].ask((of, number, ""), SECONDS).value if case.expect == JUDGE else None
+        for way in WAYS:
+            if (way == "session" and not case.session) or (way == "jit" and not case.compiled):
+                continue
+            answer = workers[0].ask((of, number, way), SECONDS)
+            told = verdict(case, answer.value, judged, way) if answer.end == "done" else answer.end
+            wrong += [f"{case.name} | {way} | {told}"] if told else []
+    assert not wrong
+
+
+def test_the_battery_is_large() -> None:
+    assert sum(len(cases(of)) for of in CLASSES) > 1000

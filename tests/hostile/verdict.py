@@ -1,0 +1,120 @@
+"""Whether what came out of a case is right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from .build import EITHER, ERROR, JUDGE, VALUE, Case
+
+
+@dataclass(frozen=True)
+class Came:
+    """What came out: values, or an error with its text and whether it is of the kinds that programs expect."""
+
+    values: Mapping[str, Any] | None = None
+    kind: str = ""
+    text: str = ""
+    ours: bool = False
+
+
+def verdict(case: Case, came: Came, judged: Came | None, way: str) -> str:
+    """Empty when it is right, else what is wrong."""
+    expect, want = case.expect, dict(case.want)
+    if expect == JUDGE:
+        if judged is None:
+            expect = EITHER
+        elif judged.values is None:
+            expect = ERROR
+        else:
+            expect, want = VALUE, dict(judged.values)
+    if came.values is None:
+        return _of_error(case, came, expect, way)
+    if expect == ERROR:
+        return f"accepted: {_shown(came.values)}" + (f"; the judge: {judged.text[:150]}" if judged else "")
+    if expect == VALUE and not want:
+        return ""
+    return _differences(want, came.values, case.tolerance, way) if expect == VALUE else ""
+
+
+def _of_error(case: Case, came: Came, expect: str, way: str) -> str:
+    text = f"{came.kind}: {came.text[:300]}"
+    if not came.ours:
+        return f"a foreign error: {text}"
+    if expect == VALUE and way != "session":
+        return f"refused: {text}"
+    if case.says:
+        return "" if re.search(case.says, came.text) else f"the error does not say {case.says!r}: {text}"
+    named = any(name in came.text for name in _names(case.model))
+    return "" if named or not isinstance(case.model, onnx.ModelProto) else f"the error names nothing: {text}"
+
+
+def _names(model: Any) -> Iterator[str]:
+    if isinstance(model, onnx.ModelProto):
+        yield from _names_of(model.graph)
+        for function in model.functions:
+            yield function.name
+            yield from (node.op_type for node in function.node)
+            yield from (f"'{name}'" for name in (*function.input, *function.output))
+
+
+def _names_of(graph: onnx.GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        yield from (n for n in (node.name, node.op_type, *node.output) if n)
+        for attribute in node.attribute:
+            yield from _names_of(attribute.g)
+    for value in (*graph.input, *graph.output, *graph.initializer):
+        if value.name:
+            yield from (f"'{value.name}'", f"`{value.name}'")
+    yield from (f"'{s.values.name}'" for s in graph.sparse_initializer)
+
+
+def _differences(want: Mapping[str, Any], got: Mapping[str, Any], tolerance: float, way: str) -> str:
+    for name, right in want.items():
+        if name not in got:
+            return f"no output {name!r}"
+        wrong = _difference(right, got[name], tolerance, way)
+        if wrong:
+            return f"{name}: {wrong}"
+    return ""
+
+
+def _difference(right: Any, mine: Any, tolerance: float, way: str) -> str:
+    if isinstance(right, list):
+        return (
+            ""
+            if len(right) == len(mine)
+            and not any(_difference(r, m, tolerance, way) for r, m in zip(right, mine, strict=True))
+            else "another list"
+        )
+    right, mine = np.asarray(right), np.asarray(mine)
+    if way == "session":  # 32 bits are PopART's rule; scalars may have a dimension
+        mine = mine.reshape(right.shape) if mine.size == right.size else mine
+    elif right.dtype != mine.dtype and not (right.dtype.kind in "OUS" and mine.dtype.kind in "OUST"):
+        return f"type {mine.dtype}, expected {right.dtype}"
+    if right.shape != mine.shape:
+        return f"shape {mine.shape}, expected {right.shape}"
+    if right.dtype.kind in "OUSb":
+        return (
+            ""
+            if np.array_equal(right.astype(mine.dtype), mine)
+            else f"{mine.tolist()}, expected {right.tolist()}"[:300]
+        )
+    if right.dtype.kind in "iu":
+        return "" if np.array_equal(right, mine) else f"{mine.tolist()}, expected {right.tolist()}"[:300]
+    kind = np.complex128 if right.dtype.kind == "c" else np.float64
+    near = np.isclose(mine.astype(kind), right.astype(kind), rtol=tolerance, atol=tolerance * 1e-2, equal_nan=True)
+    return "" if near.all() else f"{mine[~near].tolist()[:8]}, expected {right[~near].tolist()[:8]}"
+
+
+def _shown(values: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{n} {np.asarray(v).dtype}{list(np.shape(v))}" if not isinstance(v, (list, Path)) else n
+        for n, v in values.items()
+    )[:200]
