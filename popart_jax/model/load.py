@@ -153,6 +153,8 @@ def _as_bytes(model: str | bytes | Path) -> bytes:
 def _cloned(model: ir.Model) -> ir.Model:
     try:
         return model.clone()
+    except RecursionError as err:
+        raise popart_exception("The model's graphs are nested too deeply to be copied.") from err
     except RuntimeError as err:
         raise popart_exception(
             f"The model is no whole graph: {_innermost(err)}\n"

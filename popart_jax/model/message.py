@@ -19,6 +19,7 @@ def check_message(proto: onnx.ModelProto) -> None:
     popart_exception
         The first of them.
     """
+    _check_depth(proto)
     for text in _texts(proto):
         if type(text) is bytes:  # protobuf hands out text that is no UTF-8 as bytes
             raise popart_exception(f"The model is invalid: the name {text!r} is no UTF-8 text; the file is damaged.")
@@ -32,6 +33,22 @@ def check_message(proto: onnx.ModelProto) -> None:
     for function in proto.functions:
         for tensor in filter(is_external, _tensors_of_nodes(function.node)):
             check_numbers(tensor)
+
+
+_DEEPEST = 100
+"""Graphs inside one another; a file can hold a third of that, by protobuf's own limit."""
+
+
+def _check_depth(proto: onnx.ModelProto) -> None:
+    level = [
+        graph for nodes in (proto.graph.node, *(f.node for f in proto.functions)) for n in nodes for graph in _bodies(n)
+    ]
+    for _ in range(_DEEPEST):
+        level = [graph for outer in level for n in outer.node for graph in _bodies(n)]
+    if level:
+        raise popart_exception(
+            f"The model is invalid: graph '{level[0].name}' lies inside more than {_DEEPEST} others."
+        )
 
 
 def _check_names(proto: onnx.ModelProto) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -272,28 +273,46 @@ def bodies() -> Iterator[Case]:
         )
 
 
-def _nested(depth: int) -> onnx.ModelProto:
-    leaf = node("Neg", ["x"], ["y0"])
-    data = leaf.SerializeToString()
-    other = helper.make_graph([node("Relu", ["x"], ["e"])], "e", [], [info("e")]).SerializeToString()
-    for i in range(1, depth):
-        graph = _field(1, data) + _field(2, b"t") + _field(12, info(f"y{i - 1}").SerializeToString())
-        branch = _field(1, b"then_branch") + _field(6, graph) + b"\xa0\x01\x05"
-        second = _field(1, b"else_branch") + _field(6, other) + b"\xa0\x01\x05"
-        data = _field(1, b"c") + _field(2, f"y{i}".encode()) + _field(4, b"If") + _field(5, branch) + _field(5, second)
-    made = model(inputs={"x": X, "c": np.array(True)}, outputs=["y"])
-    made.graph.node.append(node("Identity", [f"y{depth - 1}"], ["y"]))
-    graph = _field(1, data) + made.graph.SerializeToString()
-    made.ClearField("graph")
-    return made.SerializeToString() + _field(7, graph)
+def _nested(depth: int) -> Callable[[Path], Path]:
+    """A file of branches inside branches; its bytes are laid from both ends, since each level holds the next one."""
+
+    def write(folder: Path) -> Path:
+        other = helper.make_graph([node("Relu", ["x"], ["e"])], "e", [], [info("e")]).SerializeToString()
+        second = _field(5, _field(1, b"else_branch") + _field(6, other) + b"\xa0\x01\x05")
+        begins, ends = [], []
+        size = len(leaf := node("Neg", ["x"], ["y0"]).SerializeToString())
+        for i in range(1, depth):
+            graph = _head(1, size), _field(2, b"t") + _field(12, info(f"y{i - 1}").SerializeToString())
+            size += sum(map(len, graph))
+            branch = _field(1, b"then_branch") + _head(6, size), b"\xa0\x01\x05"
+            size += sum(map(len, branch))
+            made = _field(1, b"c") + _field(2, f"y{i}".encode()) + _field(4, b"If") + _head(5, size), second
+            size += sum(map(len, made))
+            begins += [graph[0], branch[0], made[0]]
+            ends += [graph[1], branch[1], made[1]]
+        whole = model(inputs={"x": X, "c": np.array(True)}, outputs=["y"])
+        whole.graph.node.append(node("Identity", [f"y{depth - 1}"], ["y"]))
+        tail = whole.graph.SerializeToString()
+        whole.ClearField("graph")
+        graph = b"".join([_head(1, size), *reversed(begins), leaf, *ends, tail])
+        path = folder / "m.onnx"
+        path.write_bytes(whole.SerializeToString() + _field(7, graph))
+        return path
+
+    return write
 
 
-def _field(number: int, data: bytes) -> bytes:
-    size, out = len(data), bytearray([number << 3 | 2])
+def _head(number: int, size: int) -> bytes:
+    """What stands before so many bytes of a field."""
+    out = bytearray([number << 3 | 2])
     while size > 0x7F:
         out.append(size & 0x7F | 0x80)
         size >>= 7
-    return bytes([*out, size]) + data
+    return bytes([*out, size])
+
+
+def _field(number: int, data: bytes) -> bytes:
+    return _head(number, len(data)) + data
 
 
 def _body(inputs: list[onnx.ValueInfoProto], outputs: int = 2) -> onnx.GraphProto:

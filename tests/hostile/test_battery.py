@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper
+
+from popart_jax import backend, popart_exception, to_jax
 
 from ..isolated import Worker
 from .battery import CLASSES, cases
-from .build import JUDGE, Case
+from .build import JUDGE, Case, X, info, model, node
 from .verdict import verdict
 from .ways import WAYS
 from .worker import came_by, judge, ours
@@ -67,3 +72,19 @@ def test_every_case_by_every_way(of: str, workers: tuple[Worker, Worker]) -> Non
 
 def test_the_battery_is_large() -> None:
     assert sum(len(cases(of)) for of in CLASSES) > 1000
+
+
+def test_graphs_nested_deeper_than_a_file_can_hold_them() -> None:
+    """Built in memory, so that protobuf's own limit does not see them."""
+    graph = helper.make_graph([node("Neg", ["x"], ["y0"])], "g0", [], [info("y0")])
+    for i in range(1, 400):
+        outer = onnx.GraphProto(name=f"g{i}", node=[onnx.NodeProto(op_type="If", input=["c"], output=[f"y{i}"])])
+        for name in ("then_branch", "else_branch")[: 1 if i % 2 else 2]:
+            outer.node[0].attribute.add(name=name, type=onnx.AttributeProto.GRAPH).g.name = "e"
+        outer.node[0].attribute[0].g.CopyFrom(graph)
+        outer.output.add(name=f"y{i}")
+        graph = outer
+    made = model(*graph.node, inputs={"x": X, "c": np.array(True)}, outputs=["y399"])
+    for read in (backend.prepare, to_jax):
+        with pytest.raises(popart_exception, match="inside more than 100 others"):
+            read(made)
