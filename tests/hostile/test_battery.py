@@ -7,13 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 
 from popart_jax import backend, popart_exception, to_jax
 
 from ..isolated import Worker
 from .battery import CLASSES, cases
-from .build import JUDGE, Case, X, info, model, node
+from .build import JUDGE, Case, X, model
 from .verdict import verdict
 from .ways import WAYS
 from .worker import came_by, judge, ours
@@ -75,16 +74,14 @@ def test_the_battery_is_large() -> None:
 
 
 def test_graphs_nested_deeper_than_a_file_can_hold_them() -> None:
-    """Built in memory, so that protobuf's own limit does not see them."""
-    graph = helper.make_graph([node("Neg", ["x"], ["y0"])], "g0", [], [info("y0")])
-    for i in range(1, 400):
-        outer = onnx.GraphProto(name=f"g{i}", node=[onnx.NodeProto(op_type="If", input=["c"], output=[f"y{i}"])])
-        for name in ("then_branch", "else_branch")[: 1 if i % 2 else 2]:
-            outer.node[0].attribute.add(name=name, type=onnx.AttributeProto.GRAPH).g.name = "e"
-        outer.node[0].attribute[0].g.CopyFrom(graph)
-        outer.output.add(name=f"y{i}")
-        graph = outer
-    made = model(*graph.node, inputs={"x": X, "c": np.array(True)}, outputs=["y399"])
+    """Built in place, where protobuf's own limit does not see them."""
+    made = model(inputs={"x": X, "c": np.array(True)}, outputs=["y"])
+    graph = made.graph
+    for i in range(400):
+        outer = graph.node.add(op_type="If", input=["c"], output=["y" if i == 0 else f"y{i}"])
+        graph = outer.attribute.add(name="then_branch", type=onnx.AttributeProto.GRAPH).g
+        graph.name = f"g{i}"
+        graph.output.add(name=f"y{i + 1}")
     for read in (backend.prepare, to_jax):
         with pytest.raises(popart_exception, match="inside more than 100 others"):
             read(made)
