@@ -58,7 +58,7 @@ class DeviceState:
         data = np.zeros((replicas, *kind.shape), kind.dtype)
         for t in self._stored_in(name):
             if t._remote.shards is None:
-                data[:, t._remote.offset] = weights.to_replicas(t, replicas).reshape(-1, *kind.shape[1:])
+                data[:, t._remote.offset] = weights.entry_of(t, kind.shape[1:], replicas)
             else:
                 data[:, t._remote.offset] = weights.shards_to_replicas(t, kind.shape[1:], t._remote.shards, replicas)
         return data
@@ -87,8 +87,8 @@ class DeviceState:
         found = {}
         for t in stored:
             entry, shards = every[:, t._remote.offset], t._remote.shards
-            whole = entry if shards is None else weights.shards_from_replicas(t, entry, shards)
-            values = whole.reshape(-1, *t.shape)
+            read = weights.values_of_entries if shards is None else weights.shards_from_replicas
+            values = read(t, entry, shards or 1)
             found[t.id] = values if self.programs.replicas > 1 else values[0]
         return found
 

@@ -187,14 +187,30 @@ def remote_replica_sharded_variable(
     ValueError
         There is one replica only, or the buffer is for tensors of another shape.
     """
+    _check_replicas()
+    grouping = replica_grouping or gcg().ir.replica_grouping()
+    host = host_array(data, dtype, downcast, grouping, log2_scale, nan_on_overflow)
+    return _sharded(host, remote_buffer, offset, name, grouping, retrieval_mode)
+
+
+def _check_replicas() -> None:
     owner = gcg().ir
     if owner.replication_factor <= 1:
         raise ValueError(
             f"The IR's global replication factor is {owner.replication_factor}. "
             "It must be greater than 1 to create a replica sharded variable."
         )
-    grouping = replica_grouping or owner.replica_grouping()
-    host = host_array(data, dtype, downcast, grouping, log2_scale, nan_on_overflow)
+
+
+def _sharded(
+    host: np.ndarray,
+    remote_buffer: RemoteBuffer,
+    offset: int,
+    name: str | None,
+    grouping: ReplicaGrouping,
+    retrieval_mode: Retrieval | None,
+) -> Variable:
+    """A remote variable of which every replica stores one shard, from its host's array."""
     shape = _member_shape(host, grouping)
     if remote_buffer.meta_shape == ():
         remote_buffer.meta_shape = shape
@@ -259,14 +275,12 @@ def replica_sharded_variable(
     (Variable, Tensor)
         The variable, for reading and writing by the session; the shard, for the program.
     """
-    owner = gcg().ir
-    grouping = replica_grouping or owner.replica_grouping()
+    _check_replicas()
+    grouping = replica_grouping or gcg().ir.replica_grouping()
     host = host_array(data, dtype, downcast, grouping, log2_scale, nan_on_overflow)
     kind = dtypes.dtype.as_dtype(host.dtype)
     buffer = replica_sharded_buffer(host.shape, kind, grouping, shard_over)
-    made = remote_replica_sharded_variable(
-        data, buffer, 0, dtype, name, downcast, grouping, retrieval_mode, log2_scale, nan_on_overflow
-    )
+    made = _sharded(host, buffer, 0, name, grouping, retrieval_mode)
     sequence = get_current_context()._sequencer
     sequence.push("pass")
     try:

@@ -56,6 +56,26 @@ def every_replica(variable: Variable, values: np.ndarray) -> np.ndarray:
     return as_host(values, variable.dtype)
 
 
+def entry_of(variable: Variable, entry: tuple[int, ...], replicas: int) -> np.ndarray:
+    """What an entry of a remote buffer holds of a variable, for every replica: as many elements as both have."""
+    whole = to_replicas(variable, replicas).reshape(replicas, -1)
+    out = np.zeros((replicas, prod(entry)), whole.dtype)
+    n = min(out.shape[1], whole.shape[1])
+    out[:, :n] = whole[:, :n]
+    return out.reshape(replicas, *entry)
+
+
+def values_of_entries(variable: Variable, entries: np.ndarray, _: int) -> np.ndarray:
+    """A variable from its entry of every replica; elements that the entry lacks are the host's."""
+    found = entries.reshape(entries.shape[0], -1)
+    n = prod(variable.shape)
+    if found.shape[1] < n:
+        out = to_replicas(variable, found.shape[0]).reshape(found.shape[0], n).copy()
+        out[:, : found.shape[1]] = found
+        found = out
+    return found[:, :n].reshape(-1, *variable.shape)
+
+
 def shards_to_replicas(variable: Variable, entry: tuple[int, ...], shards: int, replicas: int) -> np.ndarray:
     """The shard of each replica: group members take consecutive pieces, starting anew after `shards` members."""
     whole = to_replicas(variable, replicas).reshape(replicas, -1)

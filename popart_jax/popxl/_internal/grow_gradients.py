@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..graph import Graph
     from ..tensor import Tensor
 
-_logger = module_logger("popart")
-
 Infos = dict["Graph", GradGraphInfo]
 """Gradient graphs by forward graph: those given, and those made on the way."""
 
@@ -36,7 +34,8 @@ def differentiate(
     wanted = list(graph.inputs) if required is None else list(required)
     for t in outputs:
         if t not in graph.outputs:
-            _logger.warning("autodiff of %s: a gradient is provided for %s, which is no output", graph.id, t.id)
+            text = "autodiff of %s: a gradient is provided for %s, which is no output"
+            module_logger("popart").warning(text, graph.id, t.id)
     found, reached = _plan(graph, outputs, wanted, infos)
     missing = [t for t in wanted if t._value not in reached]
     if missing:
