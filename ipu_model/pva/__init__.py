@@ -4,6 +4,7 @@
 profiles, with pva's attribute names. All figures are modelled.
 """
 
+from ipu_model.pva import pva_core
 from ipu_model.pva.programs import ComputeSet, Exchange, Program, ProgramType, ProgramVisitor, VertexType
 from ipu_model.pva.report import Report, fromReport, openReport, save_profile
 
@@ -17,5 +18,6 @@ __all__ = [
     "VertexType",
     "fromReport",
     "openReport",
+    "pva_core",
     "save_profile",
 ]

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from ipu_model.pva.compilation import Compilation
 
 
+class ExecutionStep(SimpleNamespace):
+    """A step of a run: ``program``, ``ipus``, ``runs``, ``cycles``."""
+
+
 class Execution:
     """The run-time half of a profile: the steps of one run, and the runs by name."""
 
@@ -31,7 +35,7 @@ class Execution:
         return SimpleNamespace(**self._simulation["tileCycles"])
 
     @cached_property
-    def steps(self) -> list[SimpleNamespace]:
+    def steps(self) -> list[ExecutionStep]:
         return [self._step(s) for s in self._simulation["steps"]]
 
     @cached_property
@@ -45,12 +49,12 @@ class Execution:
             for k, name in enumerate(self._runs)
         ]
 
-    def _step(self, s: dict[str, Any]) -> SimpleNamespace:
+    def _step(self, s: dict[str, Any]) -> ExecutionStep:
         program = self._compilation.programs[s["program"]]
         target = self._compilation.target
         own, others = _ipu(s, program.vertices), _ipu(IDLE | {k: s[k] for k in ("cyclesFrom", "cyclesTo")}, 0)
         ipus = [own if k % target.ipusPerReplica == s["ipu"] else others for k in range(target.numIPUs)]
-        return SimpleNamespace(program=program, ipus=ipus, runs=s["runs"], cycles=s["cycles"])
+        return ExecutionStep(program=program, ipus=ipus, runs=s["runs"], cycles=s["cycles"])
 
 
 IDLE: dict[str, Any] = {"cycles": 0.0}

@@ -44,7 +44,7 @@ def _with_code_loads(report: ipu_model.Report, programs: Programs, target: Any) 
         size = code * len(op._options["graph"]._ops) / len(ops)
         cycles = Cost(host=size / target.streaming_bytes_per_second * target.clock_hz)
         part = Part("StreamCopy/in", "", 0, report.target["tilesPerIPU"], 1.0, size, cycles)
-        name = f"remote_code_load/{op.id}"
+        name = f"remote_code_load/{op.id}/{op.opType()} Remote -> Device , graph: {op._options['graph'].id}"
         ipu = op._settings.vgraphId or 0
         steps.append(StepRow(name, op._node.name or name, "forward", "remote_code_load", "", ipu, 1, cycles,
                              report.cycles.total + total.total, (part,), 0))  # fmt: skip

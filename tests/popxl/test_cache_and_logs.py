@@ -178,7 +178,8 @@ def test_loading_code_is_a_stream_copy_of_the_report():
     after = popxl.Session(ir, "ipu_model")._pb_session.getReport()
     copies = lambda r: [s.program.name for s in r.execution.steps if "StreamCopy" in s.program.name]  # noqa: E731
     new = [name for name in copies(after) if name not in copies(before)]
-    assert new == [f"remote_code_load/{load.id}/StreamCopy/in"]
+    kind = f"RemoteCodeLoad Remote -> Device , graph: {load._options['graph'].id}"
+    assert new == [f"remote_code_load/{load.id}/{kind}/StreamCopy/in"]
     assert after.model.cycles.host > before.model.cycles.host
 
 

@@ -11,7 +11,6 @@ import onnx_ir as ir
 from ...autodiff import Step, steps_of, tokens
 from ...errors import popart_exception
 from ...ops import Gradient, Trait, facts
-from .enums import CollectiveOperator
 from .gradient_info import GradGraphInfo
 
 if TYPE_CHECKING:
@@ -54,10 +53,8 @@ def steps(node: ir.Node, needed: list[int], info_of: InfoOf) -> list[Step]:
         return _call_steps(op, needed, info_of)
     if kind == "If":
         return _if_steps(op, needed, info_of)
-    if kind == "ReplicatedReduceScatter" and op._options["op"] != CollectiveOperator.Local:
-        raise popart_exception(
-            "ReplicatedReduceScatterOp: grad op is only implemented when CollectiveOperator==CollectiveOperator::Local"
-        )
+    if "no_gradient" in op._options:
+        raise popart_exception(op._options["no_gradient"])
     if kind in MADE_BY_HAND or "gradient" in op._options:
         return [Step(node, op._facts.gradient_operators[0], tuple(needed))]
     return steps_of(node, _gradients(op), needed)

@@ -129,8 +129,14 @@ def reduce_scatter(t: Tensor, op: str, group: ReplicaGrouping | None, shard: boo
     attributes = {"op": int(OPERATORS[kind]), **group_attributes(grouping)}
     meta = t.shape if shard else ()
     out = Out(name, (ceil(t.nelms / grouping.group_size),), t.dtype, meta)
-    options = {**options, "op": OPERATORS[kind], "shard": shard}
+    options = {**options, "op": OPERATORS[kind], "shard": shard, **refused_gradient("ReplicatedReduceScatter", kind)}
     return result(create("ReplicatedReduceScatter", [t], [out], attributes, options=options))
+
+
+def refused_gradient(op_type: str, reduction: str) -> dict[str, str]:
+    """Option of a scattered reduction: only slices have a gradient."""
+    text = f"{op_type}Op: grad op is only implemented when CollectiveOperator==CollectiveOperator::Local"
+    return {} if reduction == "local" else {"no_gradient": text}
 
 
 def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Tensor:

@@ -12,7 +12,7 @@ from ...errors import popart_exception
 from ...ops import replicas
 from ...popxl import ReplicaGrouping, custom_ops, ops
 from ...popxl.custom_ops import GradientOp
-from ...popxl.ops._collectives import OPERATORS, group_attributes, group_of, operator_of
+from ...popxl.ops._collectives import OPERATORS, group_attributes, group_of, operator_of, refused_gradient
 from ..graph import GraphWithNamedArgs
 from ..named_tensors import NamedTensors
 from ..rts import graph_over, through_io_tiles
@@ -177,7 +177,8 @@ def replicated_reduce_scatter_strided(
 ) -> popxl.Tensor:
     """The part of this member of the reduced, flattened tensor; a shard of `t` if so configured."""
     reduction = _reduction("ReplicatedReduceScatterStrided", op)
-    part = _SCATTER.single(t, op=reduction, **group_attributes(group_of(group)))
+    refused = refused_gradient("ReplicatedReduceScatterStrided", op)
+    part = _SCATTER.single(t, op=reduction, options=refused, **group_attributes(group_of(group)))
     if configure_output_for_replicated_tensor_sharding:
         part._meta_shape = tuple(t.shape)
     return part
