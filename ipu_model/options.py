@@ -41,6 +41,9 @@ class ModelOptions:
         Sizes of named axes that the program does not tell (collectives).
     all_reduce : {"ring", "tree"}
         How replicas exchange gradients.
+    merge_collectives : bool
+        Collectives of one kind on an IPU go round the ring together, as PopART's ``mergeAllReduceCollectives`` and its
+        like make them.
     smooth : cycles
         Width over which a maximum between priced alternatives (slowest IPU, hidden host traffic) is smoothed, for
         optimisers that need it; 0 for the exact maximum. What is rounded up depends on shapes only and stays exact.
@@ -61,4 +64,5 @@ class ModelOptions:
     trip_counts: Mapping[str, int] = field(default_factory=dict[str, int])
     axis_sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     all_reduce: str = "ring"
+    merge_collectives: bool = False
     smooth: float = 0.0

@@ -21,20 +21,27 @@ def price(op: Op, ctx: Context) -> OpCost:
     n = op.params.get("axis_size", ctx.options.replicas)
     if n <= 1:
         return OpCost(view=True, layout="keep")
-    times, hops = RING[op.primitive]
+    times, _ = RING[op.primitive]
     data = max(sum(t.nbytes for t in op.inputs), sum(t.nbytes for t in op.outputs))
     t = ctx.target
     rate = t.link_rate / t.clock_hz
     wire = times * (n - 1) / n * data
-    steps = hops * (n - 1) if ctx.options.all_reduce == "ring" else hops * math.ceil(math.log2(n))
     if ctx.options.all_reduce == "tree":
         wire = times * data
     step = Superstep(
         f"Collective/{op.primitive}", compute=data / ctx.tiles / t.load_bytes_per_cycle,
-        inter_ipu=wire / rate + steps * t.external_sync_cycles, received=wire, tiles=ctx.tiles, vertices=ctx.tiles,
+        inter_ipu=wire / rate + latency(op, ctx), received=wire, tiles=ctx.tiles, vertices=ctx.tiles,
         vertex="gcl::Reduce",
     )  # fmt: skip
     return OpCost((step,), flops=data / 4, temporary=data / ctx.tiles / n, layout="keep")
+
+
+def latency(op: Op, ctx: Context) -> float:
+    """Cycles of going round the ring, or up and down the tree, with no data."""
+    n = op.params.get("axis_size", ctx.options.replicas)
+    hops = RING[op.primitive][1]
+    steps = hops * (n - 1) if ctx.options.all_reduce == "ring" else hops * math.ceil(math.log2(n))
+    return steps * ctx.target.external_sync_cycles
 
 
 def permute(op: Op, ctx: Context) -> OpCost:

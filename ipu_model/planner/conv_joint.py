@@ -108,6 +108,7 @@ def _cheapest(grids: list[Grid], bound: float) -> tuple[float, tuple[Split, Spli
         return None
     terms = [g.terms() for g in kept if g is not None]
     total = np.sum([np.sum(list(t.values()), axis=0) for t in terms], axis=0)
-    best = int(np.argmin(total))
+    held = np.max([g.temporary() for g in kept if g is not None], axis=0)
+    best = int(np.lexsort((held, total))[0])  # among equals the one with least temporary memory
     splits = tuple(g.split(best, t) for g, t in zip(kept, terms, strict=True) if g is not None)
     return float(total[best]), splits  # pyright: ignore[reportReturnType]

@@ -138,17 +138,17 @@ def _best(
 ) -> tuple[Split | None, float]:
     """The cheapest split that fits in `bound`, and the least cycles of any left out for its memory.
 
-    `best` stays when no split is cheaper than it and than `limit`.
+    Among equals the one with least temporary memory; `best` stays when no split is better, or none is within `limit`.
     """
     limit = min(limit, best.cycles) if best is not None else limit
     left_out = math.inf
     for job in jobs:
-        if job.lower >= limit:
+        if job.lower > limit:
             break
         for in_serial, out_serial in serials:
             found, missed = _search(job, machine, options, bound, limit, in_serial, out_serial)
             left_out = min(left_out, missed)
-            if found is not None and found.cycles < limit:
+            if found is not None and (best is None or (found.cycles, found.temp) < (best.cycles, best.temp)):
                 best, limit = found, found.cycles
     return best, left_out
 
@@ -169,7 +169,7 @@ def useful_splits(n: int, most: int) -> Array:
 def _search(
     job: Job, machine: Machine, options: Options, bound: float, limit: float, in_serial: int, out_serial: int
 ) -> tuple[Split | None, float]:
-    """The best split of one problem for one vertex, None when none is below `limit` and fits in `bound`.
+    """The best split of one problem for one vertex, None when none is within `limit` and fits in `bound`.
 
     Beside it a lower bound of the cycles of those that do not fit (infinite when all do).
     """
@@ -178,14 +178,14 @@ def _search(
         return None, left_out
     terms = grid.terms()
     total = np.sum(list(terms.values()), axis=0)
-    best = int(np.argmin(total))
-    return (grid.split(best, terms) if total[best] < limit else None), left_out
+    best = int(np.lexsort((grid.temporary(), total))[0])
+    return (grid.split(best, terms) if total[best] <= limit else None), left_out
 
 
 def fitting(
     job: Job, machine: Machine, options: Options, bound: float, limit: float, serial: tuple[int, int] = (1, 1)
 ) -> tuple[Grid | None, float]:
-    """Splits of one problem for one vertex that may take less than `limit` cycles and fit in `bound` bytes.
+    """Splits of one problem for one vertex that may take at most `limit` cycles and fit in `bound` bytes.
 
     Beside them a lower bound of the cycles of those that do not fit (infinite when all do).
     """
@@ -207,8 +207,8 @@ def fitting(
         return None, math.inf
     grid = Grid(problem, v, machine, options, in_serial, out_serial, lists, index)
     copied = _least_copy(problem, v, options, 1) / (in_serial * out_serial)
-    grid = grid.keep(grid.quick_bound(copied) + unit * grid.work() < limit)
-    grid = grid and grid.keep(grid.exchange_bound() + grid.compute() < limit)
+    grid = grid.keep(grid.quick_bound(copied) + unit * grid.work() <= limit)
+    grid = grid and grid.keep(grid.exchange_bound() + grid.compute() <= limit)
     if grid is None:
         return None, math.inf
     fits = grid.temporary() <= bound

@@ -16,6 +16,7 @@ from ipu_model.costs.rule import superstep_cost
 from ipu_model.placement import Placement
 from ipu_model.pricing.fusion import IN_PLACE, fused_into, summed_halves, use_counts
 from ipu_model.pricing.layouts import Layouts
+from ipu_model.pricing.merging import merge_collectives
 from ipu_model.pricing.placing import ipus_of, transfers
 from ipu_model.walk.program import Op, Program, Step
 
@@ -95,6 +96,8 @@ def price(
         _sum_halves(program, prices, uses, context, rule_of or known_rule)
     into = fused_into(program, prices, uses) if context.options.fuse_elementwise else [-1] * len(prices)
     step_ipus, homes = ipus_of(program, placement)
+    if context.options.merge_collectives:
+        merge_collectives(program, prices, step_ipus, context)
     extras = _extras(program, prices, context, step_ipus, homes, placement)
     costs = _costs(program, prices, extras, into, context)
     again = _recomputed(context, placement)

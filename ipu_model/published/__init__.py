@@ -13,10 +13,10 @@ from typing import Any
 
 from ipu_model.published.explain import Explanation, explain
 from ipu_model.published.formula import Formula
-from ipu_model.published.rows import model, target_of
+from ipu_model.published.rows import model, parts, target_of
 from ipu_model.target import Target
 
-__all__ = ["Explanation", "Formula", "explain", "model", "predict", "target_of"]
+__all__ = ["Explanation", "Formula", "explain", "model", "parts", "predict", "target_of"]
 
 
 def predict(row: Mapping[str, Any], target: Target | None = None) -> float:

@@ -12,8 +12,12 @@ from rich.table import Table
 
 from ipu_model.calibrate import Calibration, split_by_case
 from ipu_model.published import folds, perturb, score
+from ipu_model.published.explain import explain
+from ipu_model.published.rows import parts
+from ipu_model.published.score import Row
 from ipu_model.target import get
 from ipu_model.targets import FOLDER
+from ipu_model.uncertainty import RESIDUALS
 
 HEADS = ("kind", "family", "operation", "quantity", "chip", "rows", "median", "90 %", "bias")
 SPREAD_HEADS = ("kind", "family", "operation", "quantity", "rows", "median", "90 %")
@@ -25,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("file", type=Path, help="rows in the form of the published table")
     parser.add_argument("--refit", action="store_true", help="fit on one half of the workloads, score both")
     parser.add_argument("--store", action="store_true", help="fit on all rows and store the constants as data")
+    parser.add_argument("--residuals", action="store_true", help="store errors of unseen workloads by sort as data")
+    parser.add_argument("--parts", action="store_true", help="print what goes into each row of inference and training")
     parser.add_argument("--rows", action="store_true", help="print every row")
     parser.add_argument("--folds", type=int, default=0, help="cross-validate by workload with so many parts")
     parser.add_argument("--seeds", type=int, default=3, help="ways of dealing workloads to the parts")
@@ -41,6 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = score.fit_all(rows)
         Calibration(get(), found).save(FOLDER / "fitted.json", f"fitted to {len(rows)} published figures")
         print(f"stored {len(found)} constants")
+        return 0
+    if options.parts:
+        _parts(rows)
+        return 0
+    if options.residuals:
+        found = folds.residuals(rows, options.folds or 2)
+        folds.store(RESIDUALS, found)
+        print(f"stored errors of {len(found)} sorts")
         return 0
     if options.folds:
         found = folds.cross_validate(rows, options.folds, range(options.seeds))
@@ -61,6 +75,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for row, reason in unknown:
         print(f"not predicted: {row['family']}, {row['what'][:60]!r}: {reason}")
     return 0
+
+
+def _parts(rows: Sequence[Row]) -> None:
+    """Predicted over published by the program alone, and its parts: what is off in many rows is where to look."""
+    for row in rows:
+        if row["family"] in ("inference", "training"):
+            found = parts(row)
+            whole = sum(found.values())
+            shares = ", ".join(f"{name} {cycles / whole:.1%}" for name, cycles in found.items() if cycles)
+            why = explain(row)
+            off = why.value / float(row["value"]) - 1
+            print(f"{off:+7.1%}  {row['what']}, {row['hardware']}: {whole:,.0f} cycles: {shares}")
+            print(f"         assumed: {', '.join(why.assumed)}")
 
 
 def _perturb(rows: Sequence[dict]) -> int:

@@ -3,28 +3,15 @@
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ipu_model.planner.plan import Plan
 from ipu_model.published.formula import FIXED, Formula
 from ipu_model.published.rows import group_of, model, quantity, target_of
 from ipu_model.target import Target
-
-RESIDUALS = Path(__file__).with_name("residuals.json")
-
-
-@dataclass(frozen=True)
-class Uncertainty:
-    """Relative errors of predictions of the same sort on published figures: median, 90th percentile, how many."""
-
-    median: float
-    p90: float
-    rows: int
+from ipu_model.uncertainty import Uncertainty, of_sort
 
 
 @dataclass(frozen=True)
@@ -41,6 +28,8 @@ class Explanation:
         What the sum is multiplied by, beside rate and unit.
     plans : tuple of str
         How each planned operation runs.
+    assumed : tuple of str
+        What the row does not say and the answer takes for granted.
     uncertainty : Uncertainty, optional
         None for figures of a sort of which none was published.
     """
@@ -50,15 +39,17 @@ class Explanation:
     terms: dict[str, float]
     scale: float
     plans: tuple[str, ...]
+    assumed: tuple[str, ...]
     uncertainty: Uncertainty | None
 
     def __str__(self) -> str:
         spread = self.uncertainty
-        within = f", within {spread.median:.1%} (median) and {spread.p90:.1%} (90 %)" if spread else ""
+        within = f", {spread}" if spread else ""
         total = sum(self.terms.values()) or 1.0
         lines = [f"{self.value:,.6g} {self.unit}{within}"]
         lines += [f"  {value / total:6.1%}  {value:14,.0f}  {name}" for name, value in self.terms.items() if value]
-        return "\n".join([*lines, *(f"  plan: {plan}" for plan in self.plans)])
+        lines += [f"  plan: {plan}" for plan in self.plans]
+        return "\n".join([*lines, *(f"  assumed: {words}" for words in self.assumed)])
 
 
 def explain(row: Mapping[str, Any], target: Target | None = None) -> Explanation:
@@ -78,7 +69,9 @@ def explain(row: Mapping[str, Any], target: Target | None = None) -> Explanation
     scale = float(target.fitted.get(formula.scale, 1.0)) if formula.scale else 1.0
     ordered = dict(sorted(terms.items(), key=lambda term: -abs(term[1])))
     plans = tuple(_described(plan) for plan in formula.plans)
-    return Explanation(float(formula(target)), str(row.get("unit", "")), ordered, scale, plans, uncertainty_of(row))
+    return Explanation(
+        float(formula(target)), str(row.get("unit", "")), ordered, scale, plans, formula.assumed, uncertainty_of(row)
+    )
 
 
 def _known(formula: Formula, whole: float, target: Target) -> dict[str, float]:
@@ -100,10 +93,4 @@ def _described(plan: Plan) -> str:
 
 def uncertainty_of(row: Mapping[str, Any]) -> Uncertainty | None:
     """Errors of predictions of this row's operation and quantity on published figures."""
-    found = _residuals().get(f"{group_of(row)}/{quantity(row)}")
-    return Uncertainty(**found) if found else None
-
-
-@functools.cache
-def _residuals() -> dict[str, dict[str, Any]]:
-    return json.loads(RESIDUALS.read_text())["errors"]
+    return of_sort(f"{group_of(row)}/{quantity(row)}")

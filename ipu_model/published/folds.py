@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ipu_model.calibrate import case_key, summary
@@ -51,15 +52,40 @@ def cross_validate(rows: Sequence[Row], folds: int = 5, seeds: Sequence[int] = (
     """
     found: dict[Key, list[dict[str, Any]]] = defaultdict(list)
     for seed in seeds:
-        place, unseen = places(rows, folds, seed), defaultdict(list)
-        for fold in range(folds):
-            constants = fit_all([row for row, p in zip(rows, place, strict=True) if p != fold])
-            for row, error in errors([row for row, p in zip(rows, place, strict=True) if p == fold], constants):
-                kind = "estimate" if row["kind"] == "ipu_model_estimate" else "measured"
-                unseen[kind, str(row["family"]), str(row["config"].get("op", "")), quantity(row)].append(error)
-        for key, values in unseen.items():
-            found[key].append(summary(values))
+        values: dict[Key, list[float]] = defaultdict(list)
+        for row, error in unseen(rows, folds, seed):
+            kind = "estimate" if row["kind"] == "ipu_model_estimate" else "measured"
+            values[kind, str(row["family"]), str(row["config"].get("op", "")), quantity(row)].append(error)
+        for key, each in values.items():
+            found[key].append(summary(each))
     return dict(sorted(found.items()))
+
+
+def unseen(rows: Sequence[Row], folds: int, seed: int) -> Iterator[tuple[Row, float]]:
+    """Each row with the relative error of a prediction by constants that never saw its workload."""
+    place = places(rows, folds, seed)
+    for fold in range(folds):
+        constants = fit_all([row for row, p in zip(rows, place, strict=True) if p != fold])
+        yield from errors([row for row, p in zip(rows, place, strict=True) if p == fold], constants)
+
+
+def residuals(rows: Sequence[Row], folds: int = 2) -> dict[str, dict[str, float]]:
+    """Errors of unseen workloads by operation (or family) and quantity, as `ipu_model.uncertainty` reads them."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for row, error in unseen(rows, folds, seed=0):
+        values[f"{group_of(row)}/{quantity(row)}"].append(error)
+    found = {sort: summary(each) for sort, each in sorted(values.items())}
+    return {
+        sort: {"median": round(s["median"], 4), "p90": round(s["p90"], 4), "rows": int(s["count"])}
+        for sort, s in found.items()
+    }
+
+
+def store(path: Path, found: Mapping[str, Mapping[str, float]]) -> None:
+    """Write residuals as a data file, one sort a line."""
+    about = "relative errors on public rows whose workload the fit had not seen, by operation or family and quantity"
+    lines = ",\n".join(f"  {json.dumps(sort)}: {json.dumps(row)}" for sort, row in found.items())
+    path.write_text('{"about": ' + json.dumps(about) + ',\n "errors": {\n' + lines + "\n }}\n")
 
 
 def spread(results: Mapping[Key, Sequence[Mapping[str, float]]]) -> list[list[str]]:

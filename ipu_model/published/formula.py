@@ -35,6 +35,8 @@ class Formula:
         Divides the answer (1e12 for TFLOP/s, 1e-3 for milliseconds).
     plans : tuple of Plan
         The plans that the quantities come from; they take no part in the answer, `explain` names them.
+    assumed : tuple of str
+        What the row does not say and the answer takes for granted.
     """
 
     alternatives: tuple[Mapping[str, float], ...]
@@ -44,6 +46,7 @@ class Formula:
     seconds: bool = False
     unit: float = 1.0
     plans: tuple[Plan, ...] = field(default=(), compare=False, repr=False)
+    assumed: tuple[str, ...] = field(default=(), compare=False)
 
     def constants(self) -> set[str]:
         """Fitted constants that the prediction depends on."""

@@ -262,7 +262,7 @@ def swin(batch: int, width: int, depths: tuple[int, ...], image: int = 224, wind
         return nn.dense(w, nn.average(x, (1, 2))[:, 0, 0], 1000)
 
     side = max(1, round(image / 4 / window / 8)) * window * 8
-    return Network("window", forward, (_half(batch, side, side, 48),), batch, "image")
+    return Network("window", forward, (_half(batch, side, side, 48),), batch, "vision")
 
 
 @functools.cache

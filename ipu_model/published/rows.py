@@ -105,6 +105,11 @@ def model(row: Row, target: Target | None = None) -> Formula:
     return fallback.formula(row, target)
 
 
+def parts(row: Row) -> dict[str, float]:
+    """Cycles of a row of inference or training by what they go into; see `ipu_model.published.throughput.parts`."""
+    return throughput.parts(complete(row), target_of(row))
+
+
 def group_of(row: Row) -> str:
     """The operation of a benchmark row, else the family; times per batch are a group of their own."""
     op = row["config"].get("op")

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ipu_model.published.catalogue import network, number
-from ipu_model.published.formula import Formula
+from ipu_model.published.formula import FIXED, Formula
 from ipu_model.published.networks import Network
 from ipu_model.published.stencil import ipus
-from ipu_model.published.workload import System, inference_cost, parameters, training_cycles
+from ipu_model.published.workload import (
+    System,
+    inference_cost,
+    inference_parts,
+    parameters,
+    training_cycles,
+    training_parts,
+)
 from ipu_model.target import Target
 
 TRAINING_TOKENS = 2048  # short sequences: tokens in a micro-batch of a transformer, about what a pipeline stage holds
@@ -28,23 +37,69 @@ MLPERF_EPOCHS = 41
 PACKED = {128: 0.9, 512: 0.55}  # share of the tokens that remain when short sequences share a row, by sequence length
 
 
+@dataclass(frozen=True)
+class Case:
+    """What a whole-model row runs.
+
+    Attributes
+    ----------
+    network : Network
+        One batch, or one micro-batch.
+    system : System
+        IPUs, replicas and accumulation; of inference those of a single IPU.
+    count : int
+        IPUs of the system.
+    share : float
+        Rows of a batch per item: a packed row holds more than one sequence.
+    assumed : tuple of str
+        What the row does not say.
+    """
+
+    network: Network
+    system: System
+    count: int
+    share: float
+    assumed: tuple[str, ...]
+
+
 def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
     """The formula of a whole-model row, None for other rows."""
     if row["family"] not in ("inference", "training"):
         return None
+    case = case_of(row, target)
+    made = _training(case, row, target) if row["family"] == "training" else _inference(case, row, target)
+    return dataclasses.replace(made, assumed=case.assumed)
+
+
+def case_of(row: Mapping[str, Any], target: Target) -> Case:
+    """The network of a whole-model row and how it is laid out, with what had to be assumed."""
     what, config = str(row["what"]).lower(), row["config"]
-    training = row["family"] == "training"
+    training, count = row["family"] == "training", system_size(str(row["hardware"]))
     if training:
         config = {"input": TRAINING_FRAMES, **config}
-    tokens = number(config, "seq", 384)
     name = what.replace("inference", "").replace("training", "").replace("throughput", "").replace("pretrain", "")
     name = f"{name} {config.get('model', '')}"
+    assumed = [] if row.get("precision") else ["half precision"]
+    assumed += ["half partial results"] if "float" not in str(row.get("precision")) else []
     if not training:
-        return _inference(network(name, number(config, "batch", 1), config), row, target)
-    micro = micro_batch(network(name, 1, config), target)
+        network_ = network(name, number(config, "batch", 1), config)
+        assumed += [] if "batch" in config else ["batch 1"]
+        return Case(network_, System(), count, 1.0, tuple(assumed))
+    one = network(name, 1, config)
+    micro = micro_batch(one, target)
+    if "batch" not in config:
+        micro = even_share(micro, one, row, target)
+        assumed.append(f"micro-batch {micro}")
     net = network(name, number(config, "batch", micro), config)
+    samples = number(row["config"], "global_batch", 0)
+    system = layout(net, count, samples, target)
+    assumed += [] if samples else [f"accumulation {system.accumulation}"]
+    assumed.append(f"{system.replicas} replica(s) of {system.ipus} IPU(s)")
     packed = "packed" in str(config.get("fw", ""))
-    return _training(net, row, target, (PACKED[128] if tokens <= 256 else PACKED[512]) if packed else 1.0)
+    share = (PACKED[128] if number(config, "seq", 384) <= 256 else PACKED[512]) if packed else 1.0
+    assumed += [f"packed rows keep {share:.0%} of their tokens"] if packed else []
+    assumed += ["activations computed again"] if system.ipus * system.replicas > 1 else []
+    return Case(net, system, count, share, tuple(assumed))
 
 
 def micro_batch(one: Network, target: Target) -> int:
@@ -56,12 +111,24 @@ def micro_batch(one: Network, target: Target) -> int:
     shape = one.inputs[0].shape
     if one.served == "image":
         count = TRAINING_IMAGES * (IMAGE / shape[-1]) ** 2
+    elif one.kind == "window":  # patches of four by four pixels
+        count = TRAINING_IMAGES * (IMAGE / (4 * shape[1])) ** 2
     elif one.served == "table":
         count = TRAINING_ROWS
     else:
         tokens = shape[2] // 4 if len(shape) == 4 else shape[1]
         count = TRAINING_TOKENS * (HELD + 128) / (HELD + tokens) / tokens
     return max(1, round(count * target.memory / MEMORY))
+
+
+def even_share(most: int, one: Network, row: Mapping[str, Any], target: Target) -> int:
+    """Items in a micro-batch of at most `most`, so that equal ones make up the global batch of a replica."""
+    samples = number(row["config"], "global_batch", 0)
+    replicas = layout(one, system_size(str(row["hardware"])), 0, target).replicas
+    if not samples:
+        return most
+    each = max(1, samples // replicas)
+    return max(1, round(each / math.ceil(each / most)))
 
 
 def system_size(hardware: str) -> int:
@@ -89,11 +156,18 @@ def layout(network: Network, count: int, samples: int, target: Target) -> System
     return System(ipus, replicas, max(1, round(micro)))
 
 
-def _inference(network: Network, row: Mapping[str, Any], target: Target) -> Formula:
+def _stretch(group: str, kind: str, target: Target) -> str:
+    """The constant of a kind of network; kinds that come out right without one have none."""
+    name = f"{group}.{kind}"
+    return name if name in target.fitted else FIXED
+
+
+def _inference(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
+    network = case.network
     cost = inference_cost(network, target)
     kind = "fp8" if "fp8" in str(row["precision"]) else network.kind
     quantities = {
-        f"inference.{kind}": cost.compute + cost.exchange + cost.sync,
+        _stretch("inference", kind, target): cost.compute + cost.exchange + cost.sync,
         "inference.host": cost.host,
         "inference.call": 1.0,
     }
@@ -103,17 +177,17 @@ def _inference(network: Network, row: Mapping[str, Any], target: Target) -> Form
         depth = f"latency.{host}_{network.served}"
         return Formula((quantities,), scale=depth, seconds=True, unit=1e-3)
     # IPUs of a system serve batches of their own
-    return Formula((quantities,), seconds=True, numerator=network.items * system_size(str(row["hardware"])))
+    return Formula((quantities,), seconds=True, numerator=network.items * case.count)
 
 
-def _training(network: Network, row: Mapping[str, Any], target: Target, share: float) -> Formula:
-    """`share` of the rows in a batch count as items: a packed row holds more than one sequence."""
-    unit, count = str(row["unit"]), system_size(str(row["hardware"]))
-    system = layout(network, count, number(row["config"], "global_batch", 0), target)
+def _training(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
+    network, system, unit = case.network, case.system, str(row["unit"])
     step = training_cycles(network, target, system)
     # hosts, gateways and links between machines cost a share for every doubling of the system
-    quantities = {f"training.{network.kind}": step, "training.scaling": step * math.log2(count)}
-    samples = network.items / share * system.accumulation * system.replicas
+    quantities = {_stretch("training", network.kind, target): step, "training.scaling": step * math.log2(case.count)}
+    if case.count > 1:
+        quantities["training.step"] = 1e-3 * target.clock_hz  # the host starts a step and feeds all of its machines
+    samples = network.items / case.share * system.accumulation * system.replicas
     if unit == "minutes":
         steps = MLPERF_EPOCHS * IMAGENET_IMAGES / samples
         scaled = {name: value * steps / 60 for name, value in quantities.items()}
@@ -121,3 +195,19 @@ def _training(network: Network, row: Mapping[str, Any], target: Target, share: f
         scaled["training.minutes_beside"] = target.clock_hz
         return Formula((scaled,), seconds=True)
     return Formula((quantities,), seconds=True, numerator=1.0 if unit.startswith("iteration") else samples)
+
+
+def parts(row: Mapping[str, Any], target: Target) -> dict[str, float]:
+    """Cycles of a whole-model row by what they go into, as the program alone says, without constants of networks.
+
+    Raises
+    ------
+    ValueError
+        When the row is not of inference or training.
+    """
+    if row["family"] not in ("inference", "training"):
+        raise ValueError(f"parts are those of inference and training, not of {row['family']!r}")
+    case = case_of(row, target)
+    if row["family"] == "inference":
+        return inference_parts(case.network, target)
+    return training_parts(case.network, target, case.system)

@@ -14,9 +14,10 @@ from jax import lax
 
 from ipu_model.cost import Cost, Number
 from ipu_model.costs import Context
+from ipu_model.costs.collectives import RULES as COLLECTIVES
 from ipu_model.options import ModelOptions
 from ipu_model.placement import EVERYTHING_HERE, Argument, NodePlacement, Placement
-from ipu_model.pricing import price
+from ipu_model.pricing import Priced, price
 from ipu_model.profile import report_of, trace
 from ipu_model.published import nn
 from ipu_model.published.networks import Network
@@ -24,6 +25,7 @@ from ipu_model.published.nn import Array, Weights
 from ipu_model.schedule import timing
 from ipu_model.target import LEAF_FIELDS, Target
 from ipu_model.walk import Program
+from ipu_model.walk.scope import FORWARD
 
 REPLICA = "replica"
 PARTIALS = "half"  # published throughputs use half partial results throughout
@@ -114,7 +116,7 @@ def _adam(weight: Array, gradient: Array, first: Array, second: Array) -> tuple[
 def _options(system: System) -> ModelOptions:
     return ModelOptions(
         partials=PARTIALS, replicas=system.replicas, gradient_accumulation=system.accumulation, overlap_io=True,
-        axis_sizes={REPLICA: system.replicas},
+        axis_sizes={REPLICA: system.replicas}, merge_collectives=True,
     )  # fmt: skip
 
 
@@ -146,8 +148,42 @@ def training_cycles(network: Network, target: Target, system: System) -> Number:
 
 @functools.lru_cache(maxsize=1024)
 def _training_cycles(network: Network, chip: _Chip, system: System) -> Number:
-    program = training_program(network, system)
-    return timing(price(program, Context(chip.target, _options(system)), _placement(network, system))).cycles
+    return timing(_priced_step(network, chip.target, system)).cycles
+
+
+def _priced_step(network: Network, target: Target, system: System) -> Priced:
+    return price(training_program(network, system), Context(target, _options(system)), _placement(network, system))
+
+
+def training_parts(network: Network, target: Target, system: System) -> dict[str, float]:
+    """Cycles of a step by what they go into, on the average IPU; they add up to `training_cycles`.
+
+    Phases hold the work of vertices, exchange and sync; what is computed again for the backward pass, links between
+    stages, collectives between replicas and host traffic stand beside them. What is left is time in which IPUs of a
+    pipeline wait for each other, less host traffic behind other work.
+    """
+    priced = _priced_step(network, target, system)
+    parts: dict[str, float] = {}
+
+    def add(name: str, cycles: Number) -> None:
+        parts[name] = parts.get(name, 0.0) + float(cycles) / system.ipus
+
+    for step, cost, trips in zip(priced.program.steps, priced.costs, priced.trips, strict=True):
+        phase, work = step.scope.phase, cost.compute + cost.exchange + cost.sync
+        again = phase == FORWARD and step.scope.node in priced.recomputed
+        add(phase, work * (trips / 2 if again else trips))
+        if again:
+            add("recomputation", work * trips / 2)
+        add("collectives" if step.op.primitive in COLLECTIVES else "links", cost.inter_ipu * trips)
+        add("host", cost.host * trips)
+    parts["waiting, less hidden host traffic"] = float(timing(priced).cycles) - sum(parts.values())
+    return parts
+
+
+def inference_parts(network: Network, target: Target) -> dict[str, float]:
+    """Cycles of a batch by kind."""
+    cost = inference_cost(network, target)
+    return {"compute": cost.compute, "exchange": cost.exchange, "sync": cost.sync, "host": cost.host}
 
 
 def memory(network: Network, target: Target, training: bool) -> int:

@@ -8,9 +8,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ipu_model.report import compare, execution, graph, summary, trace
+from ipu_model.report import compare, execution, explain, graph, summary, trace
 from ipu_model.report.compare import Comparison
 from ipu_model.report.model import Document
+from ipu_model.uncertainty import Uncertainty
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,14 @@ class Report(Document):
     def __str__(self) -> str:
         """Ten lines: time, where it goes, memory, and the dearest operations."""
         return summary.short(self)
+
+    def explain(self, steps: int = 10) -> str:
+        """Text: cycles by sort of operation, how far off each sort was, and the plans of the dearest steps."""
+        return explain.explain(self, steps)
+
+    def uncertainty(self, quantity: str = "cycles") -> Uncertainty | None:
+        """Relative errors to expect of ``"cycles"``, ``"total memory"`` or ``"max tile memory"``."""
+        return explain.uncertainty(self, quantity)
 
     def graph_report(self) -> dict[str, Any]:
         """Poplar's graph profile tree."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ipu_model.report.explain import uncertainty
 from ipu_model.report.model import Document, StepRow
 
 KINDS = (
@@ -106,6 +107,7 @@ def _execution(r: Document) -> list[str]:
     lines = [
         "Execution:",
         f"  Total cycles:   {s.cycles:,.0f} (approx {s.seconds * 1e6:,.1f} microseconds)",
+        *([f"  Expected error: {within}"] if (within := uncertainty(r)) else []),
         f"  Schedule:       {s.kind}" + (f", {s.bubbles:,.0f} idle cycles over all IPUs" if s.bubbles else ""),
     ]
     if s.samples_per_second:

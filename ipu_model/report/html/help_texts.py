@@ -3,8 +3,7 @@
 # pyright: strict
 from __future__ import annotations
 
-import json
-from importlib import resources
+from ipu_model.uncertainty import residuals
 
 SURE_OF = ("cycles", "max tile memory", "total memory")
 NAMES = {"cycles": "cycles", "max tile memory": "fullest tile", "total memory": "total memory"}
@@ -73,7 +72,7 @@ def texts() -> dict[str, str]:
 
 def _spread() -> str:
     """How far the model is from published figures, from the table of its residuals."""
-    errors = json.loads((resources.files("ipu_model.published") / "residuals.json").read_text())["errors"]
+    errors = residuals()
     found: list[str] = []
     for quantity in SURE_OF:
         rows = [e for name, e in errors.items() if name.endswith(f"/{quantity}")]

@@ -289,3 +289,19 @@ def test_large_products_take_as_many_serial_steps_as_memory_demands():
     plan = plan_matmul(4096, 4096, 4096, MK1, data="float").detail
     assert plan.temp <= 0.6 * MK1.tile_memory
     assert plan.in_serial * plan.out_serial >= 16
+
+
+def test_among_plans_of_equal_cycles_the_one_with_least_temporary_memory_is_taken():
+    """Depthwise weight update, 28 x 28, 256 channels: many splits of the kernel tie."""
+    forward = ConvParams(4, (28, 28), (3, 3), 1, 1, 256, pad_lower=(1, 1), pad_upper=(1, 1))
+    params, options = forward.weight_update(), Options("training_wu")
+    best = conv_search.plan(params, MK1.machine, options)
+    bound = options.available_memory * MK1.machine.tile_memory
+    ties = []
+    for job in conv_search.jobs_of(params, MK1.machine, options):
+        grid, _ = conv_search.fitting(job, MK1.machine, options, bound, best.cycles)
+        if grid is not None:
+            total = np.sum(list(grid.terms().values()), axis=0)
+            ties += grid.temporary()[total == best.cycles].tolist()
+    assert len(set(ties)) > 1
+    assert best.temp == min(ties)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ipu_model import get_target
+from ipu_model import get_target, published
 from ipu_model.costs import linear, rules
 from ipu_model.published import networks, nn, workload
 from ipu_model.published.catalogue import network
@@ -103,10 +103,49 @@ def test_replicas_exchange_their_gradients_in_a_ring():
     alone, two, many = (workload.training_cycles(SMALL, BOW, System(1, n, 4)) for n in (1, 2, 8))
     wire = 2 * workload.parameters(SMALL) / (BOW.link_rate / BOW.clock_hz)
     hops = 2 * BOW.external_sync_cycles
-    tensors = len(workload.weights_of(SMALL))
-    expected = 2 * (7 / 8 - 1 / 2) * wire + tensors * hops * (7 - 1)
+    expected = 2 * (7 / 8 - 1 / 2) * wire + hops * (7 - 1)  # all tensors go round together
     assert many - two == pytest.approx(expected, rel=0.02)
     assert two > alone
+
+
+@pytest.mark.parametrize("system", [System(1, 1, 2), System(2, 2, 8), System(1, 8, 4)])
+def test_parts_of_a_step_add_up_to_its_cycles(system):
+    parts = workload.training_parts(SMALL, BOW, system)
+    assert sum(parts.values()) == pytest.approx(workload.training_cycles(SMALL, BOW, system))
+    assert (parts.get("recomputation", 0) > 0) == (system.ipus * system.replicas > 1)
+    assert (parts["links"] > 0) == (system.ipus > 1)
+    assert (parts.get("collectives", 0) > 0) == (system.replicas > 1)
+
+
+def test_parts_of_a_batch_add_up_to_its_cycles():
+    assert sum(workload.inference_parts(SMALL, BOW).values()) == workload.inference_cost(SMALL, BOW).total
+
+
+ROW = {"family": "training", "what": "ResNet-50 training throughput", "unit": "items/s", "hardware": "Bow Pod16",
+       "precision": "fp16", "config": {"global_batch": 1920}}  # fmt: skip
+
+
+def test_a_whole_model_says_what_it_assumes():
+    why = published.explain(ROW)
+    assert "micro-batch 15" in why.assumed  # eight of at most 16 make up the 120 images of a replica
+    assert "16 replica(s) of 1 IPU(s)" in why.assumed
+    assert not any("accumulation" in words for words in why.assumed)
+    alone = published.explain({**ROW, "family": "inference", "hardware": "GC200", "config": {}})
+    assert "batch 1" in alone.assumed
+    assert "assumed: batch 1" in str(alone)
+
+
+def test_parts_of_a_row_are_those_of_its_program():
+    found = published.parts(ROW)
+    assert found["backward"] > found["forward"] > found["collectives"] > 0
+    with pytest.raises(ValueError, match="'gemm'"):
+        published.parts({**ROW, "family": "gemm"})
+
+
+def test_a_kind_without_a_constant_is_taken_as_the_program_is():
+    from ipu_model.published.rows import model
+
+    assert not {n for n in model(ROW).constants() if n not in ("training.scaling", "training.step")}
 
 
 def test_a_larger_network_takes_more_ipus():

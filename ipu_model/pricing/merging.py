@@ -1,0 +1,29 @@
+"""Collectives of one kind that run as one: the gradients of an IPU go round the ring together."""
+
+# pyright: strict
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ipu_model.costs import Context, OpCost
+from ipu_model.costs.collectives import RING, latency
+from ipu_model.walk import Program
+
+
+def merge_collectives(program: Program, prices: list[OpCost], ipus: list[int], context: Context) -> None:
+    """Take the way round off all but the first collective of a kind, phase and IPU, in place."""
+    seen: set[tuple[str, str, int]] = set()
+    behind: dict[int, OpCost] = {}
+    for at, step in enumerate(program.steps):
+        kind = step.op.primitive
+        if kind not in RING or not prices[at].supersteps:
+            continue
+        key = (kind, step.scope.phase, ipus[at])
+        if key in seen:
+            prices[at] = behind.setdefault(id(step.op), _behind(prices[at], latency(step.op, context)))
+        seen.add(key)
+
+
+def _behind(price: OpCost, way: float) -> OpCost:
+    first, *rest = price.supersteps
+    return replace(price, supersteps=(replace(first, inter_ipu=first.inter_ipu - way), *rest))
