@@ -7,11 +7,10 @@ import functools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ipu_model.targets import FOLDER
-
-RESIDUALS = FOLDER / "residuals.json"
+RESIDUALS = Path(__file__).parent / "targets" / "residuals.json"
 ELSE = "memory_bound/s"  # what moves and changes data without a plan: measured kernels bound by memory
 # The published sort that a JAX primitive is most like. Those not listed are bound by memory.
 SORTS: Mapping[str, str] = {

@@ -42,7 +42,7 @@ def _path(name: str) -> tuple[str, ...]:
 def _row(o: OperationRow, home: int) -> list[Any]:
     name = _path(o.node)[-1]
     operator = o.operator or ", ".join(o.primitives[:3]) + (", …" if len(o.primitives) > 3 else "")
-    kinds = [round(getattr(o.cycles, kind), 1) for kind in CYCLE_FIELDS]
+    kinds = [round(getattr(o.cycles, kind), 2) for kind in CYCLE_FIELDS]
     return [home, name, o.phase, operator, *kinds, round(o.cycles.flops), o.output_bytes, o.peak_temporary]
 
 
