@@ -13,7 +13,8 @@ from jax import lax
 from . import anchors as buffers_of
 from . import loss_scaling, update
 from .micro import Result, in_own_order, micro_batch_key, rounding_key, run_micro_batch
-from .program import PREVIOUS_SCALE, SCALE_RATIO, SEED, Program, Structure, Training, Type, Variable
+from .program import PREVIOUS_SCALE, SCALE_RATIO, SEED, Program, Training, Type, Variable
+from .replicas import PARTS
 from .step import Fed, Step, StepFunction, Tensors
 
 HYPER = "hyperparameters___fromHost"
@@ -34,7 +35,7 @@ def step_of(program: Program, hyper_size: int = 1) -> Step:
     if program.random:
         state[SEED] = Variable(Type((2,), np.dtype(np.uint32)))
     fixed = {n: v for n, v in program.variables.items() if n not in program.changing}
-    fed = {n: _fed(kind, program.structure, n in program.broadcast) for n, kind in program.streams.items()}
+    fed = {n: _fed(program, n) for n in program.streams}
     hyper = {HYPER: Fed(Type((hyper_size,), np.dtype(np.float32)))} if program.reads_hyper else {}
     slots = 1 if program.structure.replicas > 1 else None  # anchors are [slots, replicas, *shape]
     results = {a.name: slots for a in program.anchors}
@@ -45,6 +46,7 @@ def step_of(program: Program, hyper_size: int = 1) -> Step:
         hyper | _sorted(fed),
         _sorted(results),
         program.structure.replicas,
+        parts=program.parts,
     )
 
 
@@ -53,11 +55,13 @@ def _sorted(entries: Mapping[str, Any]) -> dict[str, Any]:
     return dict(sorted(entries.items()))
 
 
-def _fed(kind: Type, structure: Structure, shared: bool) -> Fed:
+def _fed(program: Program, name: str) -> Fed:
     """A stream: [batches, micro-batches, replicas, *shape] without the leading dimensions that are 1."""
+    kind, structure = program.streams[name], program.structure
     loops = tuple(n for n in (structure.batches, structure.accumulation) if n > 1)
-    axis = None if shared or structure.replicas == 1 else len(loops)
-    return Fed(Type((*loops, *kind.shape), kind.dtype), axis)
+    axis = None if name in program.broadcast or structure.replicas == 1 else len(loops)
+    split = (*(None for _ in loops), PARTS) if name in program.spread else ()
+    return Fed(Type((*loops, *kind.shape), kind.dtype), axis, split)
 
 
 def _function(program: Program) -> StepFunction:
@@ -77,7 +81,7 @@ def _function(program: Program) -> StepFunction:
             return run.batch(*carry, *x), None
 
         changing, buffers = loop(body, (dict(changing), buffers), streams, structure.batches)
-        last = _at_the_end(program, in_own_order(program, changing), hyper)
+        last = at_the_end(program, in_own_order(program, changing))
         finals = [a for a in program.anchors if a.final and a.source in last]
         return changing, buffers_of.record(buffers, finals, last, 0)
 
@@ -125,7 +129,7 @@ class _Batch:
             counts, counted = scaling.count(counts, result.values)
             rounding = rounding_key(program, carried.get(SEED))
             working = update.accumulate(training, working, result.gradients, scalars, a, rounding)
-            state = {**self.fixed, **carried, **_accumulators(training, working, a)}
+            state = {**self.fixed, **carried, **update.accumulators(training, working, a)}
             seen = {**result.values, **always, **counted, **self._plain(state)}
             return (carried, working, counts, buffers_of.record(buffers, program.anchors, seen, counter + a)), None
 
@@ -188,17 +192,7 @@ def _with_ratio(
     return {w: {**h, "lossScalingRatio": ratio} for w, h in scalars.items()}, shown
 
 
-def _accumulators(training: Training, working: update.Working, index: Any) -> Tensors:
-    """Anchorable state inside a batch: accumulators, the velocity of Combined SGD, and the running mean's counter."""
-    shown: Tensors = {training.counter: jnp.float32(index + 1)} if training.counter else {}
-    for weight, state in working.items():
-        if "accum" in state:
-            shown["Accum___" + weight] = state["accum"]
-        shown |= {slot.name: state[slot.role] for slot in training.rules[weight].slots}
-    return shown
-
-
-def _at_the_end(program: Program, changing: Mapping[str, Any], hyper: Any) -> Tensors:
+def at_the_end(program: Program, changing: Mapping[str, Any]) -> Tensors:
     """What anchors of kind Final show of tensors that live longer than a micro-batch."""
     last = dict(changing)
     if program.training is not None and program.structure.accumulates:

@@ -14,7 +14,7 @@ from .._compat.jax import compile_with
 from ..buffers import give_back
 from ..lowering.stages import Preparation, Stages, in_stages
 from . import layout
-from .placement import local_part, put, sharding
+from .placement import local_part, put
 from .replicas import mesh_for, replicate
 from .step import Step
 
@@ -46,12 +46,12 @@ def trace(step: Step, *, single_device: bool = False, hoist: bool = False) -> Tr
     popart_exception
         A node can't be translated; the message names it.
     """
-    mesh = None if single_device else mesh_for(step.replicas)
+    mesh = None if single_device else mesh_for(step.replicas, step.parts)
     whole = replicate(step.flat, step.in_axes, step.out_axes, step.replicas, mesh)
     arguments = step.arguments(mesh)
     places: dict[str, Any] = {}
     if mesh is not None:
-        places["out_shardings"] = tuple(sharding(mesh, axis) for axis in step.out_axes)
+        places["out_shardings"] = step.results_at(mesh)
     donated = tuple(range(len(step.taken)))
     traced = jax.jit(whole, donate_argnums=donated, **places).trace(*arguments)
     if traced.jaxpr.effects:
@@ -130,11 +130,11 @@ class Executable:
         if variable.individual:
             array = local_part(array, 0)
         array = np.asarray(array, variable.type.dtype, order="C")
-        return put(array, self.mesh, variable.axis, donated=name in self.step.state)
+        return put(array, self.mesh, variable.axis, variable.device_split, donated=name in self.step.state)
 
     def put_fed(self, name: str, host: np.ndarray | jax.Array) -> jax.Array:
         """A fed array of this process's replicas, put on the devices before the run (unless it is there)."""
         if isinstance(host, jax.Array):
             return host
         fed, local = self.step.fed[name], self.step.replicas // jax.process_count()
-        return put(host.reshape(fed.whole(local)), self.mesh, fed.axis, donated=False)
+        return put(host.reshape(fed.whole(local)), self.mesh, fed.axis, fed.split, donated=False)

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from .layout import from_device_order, to_device_order
+from .placement import to_host
 from .program import Variable
 
 
@@ -54,4 +55,4 @@ class Held:
 
 def fed_numbers(x: Any) -> list[float] | None:
     """A small array that is the same everywhere, as JSON has it."""
-    return None if x is None else np.asarray(x.addressable_shards[0].data).tolist()
+    return None if x is None else (to_host(x) if isinstance(x, jax.Array) else np.asarray(x)).tolist()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
@@ -11,12 +14,17 @@ from ..buffers import lasting
 from .replicas import spec
 
 
-def sharding(mesh: Mesh | None, axis: int | None) -> NamedSharding | None:
-    """Where an array lives whose dimension `axis` is the replica; None where one device takes all replicas."""
-    return None if mesh is None else NamedSharding(mesh, spec(axis))
+def sharding(mesh: Mesh | None, axis: int | None, split: Sequence[Any] = ()) -> NamedSharding | None:
+    """Where an array lives whose dimension `axis` is the replica; None where one device takes all replicas.
+
+    `split` has the axes of devices of its other dimensions.
+    """
+    return None if mesh is None else NamedSharding(mesh, spec(axis, split))
 
 
-def put(host: np.ndarray, mesh: Mesh | None, axis: int | None, *, donated: bool) -> jax.Array:
+def put(
+    host: np.ndarray, mesh: Mesh | None, axis: int | None, split: Sequence[Any] = (), *, donated: bool
+) -> jax.Array:
     """Bring an array of this process's replicas to the devices.
 
     Parameters
@@ -27,10 +35,12 @@ def put(host: np.ndarray, mesh: Mesh | None, axis: int | None, *, donated: bool)
         Devices of the replicas.
     axis : int or None
         Its replica dimension.
+    split : sequence of (str or None)
+        Axes of devices of its other dimensions.
     donated : bool
         A run will take over its memory, so it must not be shared with the host's array.
     """
-    place = sharding(mesh, axis)
+    place = sharding(mesh, axis, split)
     if place is None:
         return jax.numpy.array(host, copy=True) if donated else jax.device_put(lasting(host))
     if jax.process_count() > 1:
@@ -58,6 +68,7 @@ def to_host(array: jax.Array) -> np.ndarray:
         return np.asarray(array)
     if array.is_fully_replicated:
         return np.asarray(array.addressable_shards[0].data)
-    shards = sorted(array.addressable_shards, key=lambda s: [i.start or 0 for i in s.index])
+    parts = {tuple(i.start or 0 for i in s.index): s for s in array.addressable_shards}  # devices may hold the same
+    shards = [parts[place] for place in sorted(parts)]
     axis = next(i for i, part in enumerate(shards[0].index) if part.start is not None)
     return np.concatenate([np.asarray(s.data) for s in shards], axis)

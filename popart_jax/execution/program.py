@@ -83,12 +83,15 @@ class Variable:
         Replicas change it each for themselves (running statistics).
     order : tuple of int or None
         Order of the dimensions on the device, where that is not their own.
+    split : tuple of (str or None)
+        Axis of devices along which each of its own dimensions is split, of the first dimensions; empty for none.
     """
 
     type: Type
     groups: tuple[tuple[int, ...], ...] = ((0,),)
     drifts: bool = False
     order: tuple[int, ...] | None = None
+    split: tuple[Any, ...] = ()
 
     @property
     def individual(self) -> bool:
@@ -99,6 +102,12 @@ class Variable:
     def axis(self) -> int | None:
         """Place of the replica dimension on the device; None where replicas share the value."""
         return 0 if self.individual else None
+
+    @property
+    def device_split(self) -> tuple[Any, ...]:
+        """The split of each dimension of a value on the device."""
+        own = (*self.split, *(None,) * (len(self.type.shape) - len(self.split)))
+        return own if self.order is None else tuple(own[i] for i in self.order)
 
 
 @dataclass(frozen=True)
@@ -177,6 +186,10 @@ class Program:
         Whether the graph draws random numbers.
     scalars : mapping of str to int
         Places of scalars in the vector of hyperparameters, by tensor name.
+    parts : int
+        Devices of each replica.
+    spread : frozenset of str
+        Streams whose batch is split over the devices of a replica.
     """
 
     graph: ir.Graph
@@ -193,6 +206,8 @@ class Program:
     training: Training | None = None
     random: bool = False
     scalars: Mapping[str, int] = field(default_factory=dict)
+    parts: int = 1
+    spread: frozenset[str] = frozenset()
 
     @cached_property
     def bound(self) -> frozenset[str]:

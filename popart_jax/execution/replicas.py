@@ -13,28 +13,42 @@ from jax.sharding import Mesh, PartitionSpec
 from ..errors import popart_runtime_error
 from .program import AXIS
 
+PARTS = "model"
+"""Axis of the devices that share one replica's weights."""
 
-def mesh_for(replicas: int, devices: Sequence[Any] | None = None) -> Mesh | None:
-    """A mesh with one device per replica, or None when one device takes them all.
+
+def mesh_for(replicas: int, parts: int = 1, devices: Sequence[Any] | None = None) -> Mesh | None:
+    """A mesh with `parts` devices per replica, or None when one device takes them all.
 
     Raises
     ------
     popart_runtime_error
-        Several processes, but not one device per replica.
+        Several processes or parts, but not so many devices per replica.
     """
     found = list(jax.devices() if devices is None else devices)
     if jax.process_count() > 1:
-        if len(found) < replicas or replicas % jax.process_count():
+        if len(found) < replicas * parts or replicas % jax.process_count():
+            each = "one device" if parts == 1 else f"{parts} devices"
             raise popart_runtime_error(
-                f"{replicas} replicas over {jax.process_count()} processes need one device each, found {len(found)}.\n"
+                f"{replicas} replicas over {jax.process_count()} processes need {each} each, found {len(found)}.\n"
                 "  fix: give each process as many devices as it has replicas (jax_num_cpu_devices on CPU)."
             )
-        local = replicas // jax.process_count()
+        local = replicas * parts // jax.process_count()
         by_process = [[d for d in found if d.process_index == p][:local] for p in range(jax.process_count())]
-        return Mesh(np.asarray([d for row in by_process for d in row]), (AXIS,))
-    if replicas == 1 or len(found) < replicas:
+        return _mesh([d for row in by_process for d in row], parts)
+    if parts > 1 and len(found) < replicas * parts:
+        raise popart_runtime_error(
+            f"{replicas} replicas of {parts} devices need {replicas * parts}, found {len(found)}."
+        )
+    if replicas * parts == 1 or len(found) < replicas:
         return None
-    return Mesh(np.asarray(found[:replicas]), (AXIS,))
+    return _mesh(found[: replicas * parts], parts)
+
+
+def _mesh(devices: Sequence[Any], parts: int) -> Mesh:
+    if parts == 1:
+        return Mesh(np.asarray(devices), (AXIS,))
+    return Mesh(np.asarray(devices).reshape(-1, parts), (AXIS, PARTS))
 
 
 def replicate(
@@ -53,7 +67,9 @@ def replicate(
         local = _each(lambda axis, x: x if axis is None else jnp.squeeze(x, axis), in_axes, args)
         return _each(lambda axis, x: x if axis is None else jnp.expand_dims(x, axis), out_axes, fn(*local))
 
-    return jax.shard_map(one, mesh=mesh, in_specs=specs(in_axes), out_specs=specs(out_axes), check_vma=False)
+    return jax.shard_map(
+        one, mesh=mesh, in_specs=specs(in_axes), out_specs=specs(out_axes), axis_names={AXIS}, check_vma=False
+    )
 
 
 def specs(axes: Any) -> Any:
@@ -61,9 +77,12 @@ def specs(axes: Any) -> Any:
     return jax.tree.map(spec, axes, is_leaf=_is_axis)
 
 
-def spec(axis: int | None) -> PartitionSpec:
-    """Partition spec of one array whose dimension `axis` is the replica."""
-    return PartitionSpec() if axis is None else PartitionSpec(*(None,) * axis, AXIS)
+def spec(axis: int | None, split: Sequence[Any] = ()) -> PartitionSpec:
+    """Partition spec of one array whose dimension `axis` is the replica; `split` has the axes of the others."""
+    if axis is None:
+        return PartitionSpec(*split)
+    others = (*split, *(None,) * (axis - len(split)))
+    return PartitionSpec(*others[:axis], AXIS, *others[axis:])
 
 
 def _is_axis(x: Any) -> bool:

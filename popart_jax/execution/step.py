@@ -32,10 +32,13 @@ class Fed:
         Of one replica's part.
     axis : int or None
         Place of the replica dimension in the array of all replicas; None where they share one.
+    split : tuple of (str or None)
+        Axes of devices along which the dimensions of one replica's part are split.
     """
 
     type: Type
     axis: int | None = None
+    split: tuple[Any, ...] = ()
 
     def whole(self, replicas: int) -> tuple[int, ...]:
         """Shape of the array of so many replicas."""
@@ -63,6 +66,8 @@ class Step:
         Replicas of all processes.
     created : frozenset of str
         State that the function makes without reading what was there before.
+    parts : int
+        Devices of each replica.
     """
 
     function: StepFunction
@@ -72,6 +77,7 @@ class Step:
     results: Mapping[str, int | None]
     replicas: int = 1
     created: frozenset[str] = field(default_factory=frozenset)
+    parts: int = 1
 
     @cached_property
     def taken(self) -> tuple[str, ...]:
@@ -101,7 +107,13 @@ class Step:
         resident = [self.state[n] for n in self.taken] + list(self.fixed.values())
         kinds = [(tuple(layout.device_shape(v, self.replicas)), v.type.dtype) for v in resident]
         kinds += [(x.whole(self.replicas), x.type.dtype) for x in self.fed.values()]
+        splits = [*(v.device_split for v in resident), *(x.split for x in self.fed.values())]
         return [
-            jax.ShapeDtypeStruct(shape, dtype, sharding=sharding(mesh, axis))
-            for (shape, dtype), axis in zip(kinds, self.in_axes, strict=True)
+            jax.ShapeDtypeStruct(shape, dtype, sharding=sharding(mesh, axis, split))
+            for (shape, dtype), axis, split in zip(kinds, self.in_axes, splits, strict=True)
         ]
+
+    def results_at(self, mesh: Mesh | None) -> tuple[Any, ...]:
+        """Places of the flat results."""
+        state = (sharding(mesh, v.axis, v.device_split) for v in self.state.values())
+        return (*state, *(sharding(mesh, axis) for axis in self.results.values()))

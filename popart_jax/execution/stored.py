@@ -49,4 +49,4 @@ def load(step: Step, file: Sealed, handle: str) -> Executable:
     if call is None:
         raise ValueError(f"{file.path} holds no program {handle!r}")
     preparation = None if note is None else Preparation.noted(file.load(handle + _PREPARE), note)
-    return Executable(step, mesh_for(step.replicas), call, preparation)
+    return Executable(step, mesh_for(step.replicas, step.parts), call, preparation)

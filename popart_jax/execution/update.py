@@ -69,6 +69,16 @@ def _rounded(state: Mapping[str, Any], before: Mapping[str, Any], rounding: Any,
     return {n: to_half(x, keys[n]) if n in before and before[n].dtype == HALF else x for n, x in state.items()}
 
 
+def accumulators(training: Training, working: Working, index: Any) -> dict[str, Any]:
+    """Anchorable state inside a batch: accumulators, the velocity of Combined SGD, and the running mean's counter."""
+    shown: dict[str, Any] = {training.counter: jnp.float32(index + 1)} if training.counter else {}
+    for weight, state in working.items():
+        if "accum" in state:
+            shown["Accum___" + weight] = state["accum"]
+        shown |= {slot.name: state[slot.role] for slot in training.rules[weight].slots}
+    return shown
+
+
 def apply(
     program: Program,
     training: Training,

@@ -25,6 +25,7 @@ from ..lowering.passes import autotune
 from .feeding import AnchorFact, StreamFact
 from .preparing import Prepared
 from .progress import reporter
+from .staging import staged, wants_devices
 
 MAIN = ""
 FORWARD_ONLY = "implicitPipeliningFwdOnly"
@@ -88,7 +89,8 @@ class Engine:
             advance()
             facts = self._stream_facts(executable.step, program), self._anchor_facts(program)
             self.programs[handle] = Loaded(laid_out, executable, *facts)
-        self.portable = file is None and cache_hits() == hits
+        stages = wants_devices(self.prepared.request.options)
+        self.portable = file is None and cache_hits() == hits and not stages
 
     @property
     def executables(self) -> dict[str, Executable]:
@@ -103,6 +105,9 @@ class Engine:
     def _executable(
         self, laid_out: LaidOut, handle: str, file: Sealed | None, advance: Callable[[], None]
     ) -> Executable:
+        if wants_devices(self.prepared.request.options):
+            advance()
+            return staged(laid_out.program, self.prepared.request, self._hyper_size)  # type: ignore[return-value]
         if file is not None:
             advance()
             return stored.load(self._step(laid_out), file, handle)
@@ -115,7 +120,11 @@ class Engine:
         return compile_traced(traced, options)
 
     def _step(self, laid_out: LaidOut) -> Step:
-        return step_of(laid_out.program, 1 if self.prepared.hyper is None else self.prepared.hyper.size)
+        return step_of(laid_out.program, self._hyper_size)
+
+    @property
+    def _hyper_size(self) -> int:
+        return 1 if self.prepared.hyper is None else self.prepared.hyper.size
 
     def _traced(self, laid_out: LaidOut) -> Traced:
         return trace(self._step(laid_out), hoist=self._hoists)

@@ -111,7 +111,10 @@ class SessionOptions(OptionsBase):
         "autoReport.* and debug.* keys steer reports; keys of this runtime alone: popart_jax.autotune (true, or a "
         "folder for what it finds) lets prepareDevice measure XLA's options, popart_jax.trainable (names and patterns "
         "with *, separated by commas) says what is trained, popart_jax.strict (true or false; true for programs that "
-        "import popart) whether PopART's refusals hold where ONNX has none; others are kept",
+        "import popart) whether PopART's refusals hold where ONNX has none, popart_jax.shard (tensor_parallel, fsdp or "
+        "rules by name) splits weights over the devices of a replica, popart_jax.shard.devices says how many these "
+        "are, popart_jax.stages (devices or in order) gives virtual graphs and pipeline stages devices of their own; "
+        "others are kept",
     )
     reportOptions: dict[str, str] = through("honoured", "showExecutionSteps and the like shape the summary report")
     logDir: str = honoured("", "directory of dot files")

@@ -30,6 +30,9 @@ from ...lowering.read_while_tracing import read_while_tracing
 from ...lowering.resolve import find
 from ...model.lean import LeanModel
 from ..requests import Request
+from .shards import SHARD
+
+_ON_DEVICES = frozenset({SHARD, "popart_jax.stages"})
 
 TYPES = "types"
 _OURS = ("popart_jax.ops.", "popart_jax.lowering.", "jax.", "jaxlib.", "numpy.")
@@ -78,7 +81,9 @@ def cache_file(request: Request, model: Model, structure: Structure) -> Path | N
     bounded = known.get("jax_compilation_cache_max_size", -1) != -1  # JAX makes room among the files it knows
     if not folder or "://" in folder or bounded or not known["jax_enable_compilation_cache"]:
         return None
-    plain = structure.replicas == 1 and jax.process_count() == 1
+    plain = (
+        structure.replicas == 1 and jax.process_count() == 1 and _ON_DEVICES.isdisjoint(request.options.engineOptions)
+    )
     if not plain or _foreign_translations(model) or not patterns.are_own(request.patterns.selection):
         return None
     key = key_of(request, model)

@@ -38,6 +38,7 @@ from .hyper import HyperLayout
 from .infos import host_types
 from .op_list_facts import op_list_facts
 from .rules import Picked, take_onnx_rules
+from .shards import split_over_devices
 from .source import HostVariable
 from .training import StepParts, with_training
 
@@ -135,6 +136,7 @@ def prepare(request: Request) -> Prepared:
         step = with_training(session, types, {**saved, **values})
     _check_work(step.program, request.data_flow.anchors())
     program = _completed(step, model, request)
+    program = split_over_devices(program, options.engineOptions, [n for n in weights if n in program.variables])
     return Prepared(
         request=request,
         source=read.source,

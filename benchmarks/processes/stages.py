@@ -1,0 +1,134 @@
+"""Pipeline stages on devices of their own, beside one device: ``python -m benchmarks.processes.stages``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import jax
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper, parser
+from rich.console import Console
+from rich.table import Table
+
+import popart_jax as popart
+from popart_jax.session.staging import STAGES
+
+_DEVICES, _ROWS, _BATCHES, _FACTOR, _STEPS = 3, 4, 2, 6, 2
+_NET = """g (float[ROWS,WIDTH] x) => (float loss) {
+    a0 = MatMul(x, shared)
+    s0 = Shape(a0)
+    t0 = Tanh(a0)
+    d0 = Dropout<ratio = 0.25>(t0)
+    a1 = MatMul(d0, w1)
+    n1, m1, v1, m2, v2 = BatchNormalization(a1, scale, bias, mean, var)
+    r1 = Reshape(n1, s0)
+    b1 = Add(r1, x)
+    e1 = Dropout<ratio = 0.25>(b1)
+    a2 = MatMul(e1, shared)
+    b2 = Add(a2, t0)
+    c2 = MatMul(b2, w2)
+    loss = ai.graphcore.L1<lambda = 0.5, reduction = "Mean">(c2)
+}"""
+_STAGE = {"a0": 0, "s0": 0, "t0": 0, "d0": 0, "a1": 1, "n1": 1, "r1": 1, "b1": 1, "e1": 1, "a2": 2, "b2": 2, "c2": 2,
+          "loss": 2}  # fmt: skip
+_ANCHORS = {"loss": "All", "t0": "Final", "b1": "All", "Gradient___d0": "Sum", "Gradient___c2": "All", "w2": "Final",
+            "Gradient___w1": "Final", "Accl___shared": "All", "mean": "All", "UpdatedVar___w1": "Final"}  # fmt: skip
+
+
+def model(width: int) -> onnx.ModelProto:
+    """Three stages: a weight read by the first and the last, a residual over all, running statistics in between."""
+    rng = np.random.default_rng(0)
+    values = {n: rng.normal(0, width**-0.5, (width, width)) for n in ("shared", "w1", "w2")}
+    values |= {n: np.ones(width) for n in ("scale", "var")} | {n: np.zeros(width) for n in ("bias", "mean")}
+    text = _NET.replace("ROWS", str(_ROWS)).replace("WIDTH", str(width))
+    proto = parser.parse_model(f'<ir_version: 4, opset_import: ["": 10, "ai.graphcore": 1]> {text}')
+    for node in proto.graph.node:
+        stage = _STAGE[node.output[0]]
+        node.attribute.append(helper.make_attribute("__ipu_number", stage))
+        node.attribute.append(helper.make_attribute("__pipeline_stage", stage))
+    proto.graph.initializer.extend(numpy_helper.from_array(v.astype(np.float32), n) for n, v in values.items())
+    return proto
+
+
+def _optimizer(kind: str) -> popart.Optimizer:
+    if kind == "adam":
+        return popart.Adam({"defaultLearningRate": (0.01, False)})
+    return popart.SGD({"defaultLearningRate": (0.1, False), "defaultMomentum": (0.9, True)})
+
+
+def run(width: int, stages: str, *, pipelined: bool, kind: str = "sgd") -> dict[str, Any]:
+    """Two steps; anchors, weights, and the devices and bytes of what rests."""
+    options = popart.SessionOptions()
+    options.virtualGraphMode, options.enablePipelining = popart.VirtualGraphMode.Manual, pipelined
+    options.engineOptions[STAGES] = stages
+    factor = _FACTOR if pipelined else 1
+    if pipelined:
+        options.enableGradientAccumulation, options.accumulationFactor = True, factor
+    proto = model(width)
+    flow = popart.DataFlow(
+        _BATCHES, {n: popart.AnchorReturnType(k) for n, k in _ANCHORS.items() if kind == "sgd" or n[:4] != "Accl"}
+    )
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": _DEVICES})
+    session = popart.TrainingSession(
+        proto.SerializeToString(), flow, "loss", _optimizer(kind), device, userOptions=options
+    )  # fmt: skip
+    session.prepareDevice()
+    session.setRandomSeed(3)
+    session.weightsFromHost()
+    rng, found = np.random.default_rng(1), session.initAnchorArrays()
+    shown: dict[str, Any] = {}
+    for step in range(_STEPS):
+        x = rng.normal(size=(_BATCHES, factor, _ROWS, width)).astype(np.float32)
+        session.run(popart.PyStepIO({"x": x}, found))
+        shown |= {f"{n}, step {step}": a.copy() for n, a in found.items()}
+    weights = {t.name: np.empty(tuple(t.dims), np.float32) for t in proto.graph.initializer}
+    session.weightsToHost()
+    session.readWeights(popart.PyWeightsIO(weights))
+    held = session._held().arrays
+    places = {n: sorted(d.id for d in x.devices()) for n, x in held.items()}
+    resting = [sum(x.nbytes for n, x in held.items() if places[n] == [i]) for i in range(_DEVICES)]
+    return {"shown": {**shown, **weights, "seed": np.asarray(session.getRandomSeed())}, "places": places,
+            "resting": resting}  # fmt: skip
+
+
+CASES = {
+    "pipeline": {"pipelined": True},
+    "pipeline, Adam": {"pipelined": True, "kind": "adam"},
+    "virtual graphs": {"pipelined": False},
+}
+
+
+def measure(width: int) -> dict[str, dict[str, Any]]:
+    """Every case in order and on devices: the largest distance of any number, and what rests where."""
+    found = {}
+    for name, case in CASES.items():
+        one, parts = (run(width, stages, **case) for stages in ("in order", "devices"))
+        gaps = {n: float(np.max(np.abs(parts["shown"][n] - x))) for n, x in one["shown"].items()}
+        found[name] = {"gaps": gaps, "places": parts["places"], "resting": [one["resting"], parts["resting"]]}
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the table, or the figures as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+    jax.config.update("jax_num_cpu_devices", _DEVICES)
+    found = measure(args.width)
+    if args.json:
+        print(json.dumps(found))
+        return 0
+    table = Table("program", "largest gap", "resting on one device [MB]", "on each of three [MB]")
+    for name, one in found.items():
+        whole, parts = ([f"{b / 1e6:.2f}" for b in sizes] for sizes in one["resting"])
+        table.add_row(name, f"{max(one['gaps'].values()):.1e}", whole[0], ", ".join(parts))
+    Console(width=110).print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,171 @@
+"""A step whose virtual graphs or pipeline stages are JAX devices, with micro-batches flowing between them.
+
+The host enqueues the passes of each unit in the order of a pipeline, one forward and one backward in turn; devices work
+at the same time because JAX does not wait for what it has enqueued. Each weight, its optimizer state and its update
+live on the device of the first unit that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..errors import popart_exception
+from . import layout
+from .batches import step_of
+from .cut import cut
+from .device_group import Arrays, Functions, Group
+from .flow import Run
+from .micro import GRADIENT
+from .program import Program
+from .unit import Passes
+
+
+def refuse(program: Program) -> None:
+    """What programs in stages can't do.
+
+    Raises
+    ------
+    popart_exception
+        Replicas, automatic loss scaling, a loss scale beyond half precision, or several processes.
+    """
+    training = program.training
+    reasons = {
+        "replicas": program.structure.replicas > 1,
+        "several processes": jax.process_count() > 1,
+        "automatic loss scaling": training is not None and training.scaling is not None,
+        "optimizer state that follows the loss scale": training is not None and training.scaled_state,
+        "a half-precision loss whose scale is float32": training is not None and training.wide_loss,
+        "weights split over devices": program.parts > 1,
+    }
+    found = [name for name, there in reasons.items() if there]
+    if found:
+        raise popart_exception(f"Stages on devices of their own can't be had together with {', '.join(found)}.")
+
+
+class StagedExecutable:
+    """Runs a program in units on devices; takes the place of `Executable` in a session.
+
+    Parameters
+    ----------
+    program : Program
+        What to run.
+    hyper_size : int
+        Length of the vector of hyperparameters.
+    pipelined : bool
+        Whether pipeline stages are places of their own.
+
+    Raises
+    ------
+    popart_exception
+        Something that stages can't do, too few devices, or a clip group over several devices.
+    """
+
+    call = preparation = lowered = None
+    text = ""
+
+    def __init__(self, program: Program, hyper_size: int, *, pipelined: bool) -> None:
+        refuse(program)
+        self.program, self.step = program, step_of(program, hyper_size)
+        self.units = cut(program, pipelined=pipelined)
+        known: dict[str, np.ndarray] = {}
+        self.passes = [Passes(program, unit, known) for unit in self.units]
+        devices = jax.local_devices()
+        highest = max((u.device for u in self.units), default=0)
+        if highest >= len(devices):
+            raise popart_exception(
+                f"The program uses virtual graphs up to {highest}, each on a device of its own; there are "
+                f"{len(devices)} devices.\n  fix: more devices (on CPU: jax_num_cpu_devices, or launch --devices)."
+            )
+        self.devices = [devices[u.device] for u in self.units]
+        self.mesh = tuple(dict.fromkeys(self.devices))
+        for group in self.groups:
+            for members, _ in () if program.training is None else program.training.clips:
+                if not group.variables.isdisjoint(members) and not group.variables.issuperset(members):
+                    raise popart_exception(
+                        f"The weights {sorted(members)[:5]} are clipped together, but lie on several devices.\n"
+                        "  fix: a clip group for each virtual graph."
+                    )
+
+    @cached_property
+    def _home(self) -> dict[str, int]:
+        """The unit of each variable: the first that reads it, or writes it, or that of its weight."""
+        found: dict[str, int] = {}
+        for at, unit in enumerate(self.units):
+            for name in unit.bound:
+                found.setdefault(name, at)
+        for target, source in self.program.copies.items():
+            at = next((i for i, unit in enumerate(self.units) if source in unit.inside), 0)
+            found.setdefault(target, at)
+        for weight, rule in {} if self.program.training is None else self.program.training.rules.items():
+            for slot in rule.slots:
+                found[slot.name] = found.get(weight, 0)
+        return found
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """What lives on each device."""
+        program = self.program
+        found = []
+        for device in self.mesh:
+            mine = {n for n in program.variables if self.device_of(n) == device}
+            training = program.training
+            if training is not None:
+                rules = {w: r for w, r in training.rules.items() if w in mine}
+                clips = tuple(c for c in training.clips if mine.issuperset(c[0]))
+                training = replace(training, rules=rules, clips=clips)
+            anchors = tuple(a for a in program.anchors if self._device_showing(a.source) == device)
+            found.append(Group(device, frozenset(mine), training, anchors))
+        return found
+
+    def device_of(self, name: str) -> Any:
+        """Where a variable lives."""
+        return self.devices[self._home.get(name, 0)]
+
+    def _device_showing(self, source: str) -> Any:
+        """Where the value of an anchor appears."""
+        inner = source.removeprefix(GRADIENT)
+        for at, unit in enumerate(self.units):
+            if inner in unit.inside:
+                return self.devices[at]
+        owners = [n for n in self.program.variables if inner == n or inner.endswith("___" + n)]
+        return self.device_of(max(owners, key=len)) if owners else self.mesh[0]
+
+    # -- what a session asks of an executable
+
+    def prepare(self, fixed: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The fixed variables."""
+        return (dict(fixed),)
+
+    def host_views(self, _: Sequence[Any]) -> dict[str, np.ndarray]:
+        """No variable's memory is shared with the host."""
+        return {}
+
+    def put_variable(self, name: str, host: np.ndarray) -> jax.Array:
+        """A resident array on its device."""
+        variable = self.step.state.get(name) or self.step.fixed[name]
+        array = np.array(layout.to_device_layout(variable, host), variable.type.dtype, order="C")
+        return jax.device_put(array, self.device_of(name))
+
+    def put_fed(self, name: str, host: Any) -> np.ndarray:
+        """Fed arrays stay on the host, which hands out micro-batches."""
+        return np.asarray(host)
+
+    def run(self, state: Mapping[str, Any], fixed: Sequence[Any], fed: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
+        """Run once; returns the new state and the anchors."""
+        run = Run(self, state, fixed[0], fed)
+        for batch in range(self.program.structure.batches):
+            run.batch(batch)
+        return run.finish()
+
+    # -- functions of one device
+
+    @cached_property
+    def functions(self) -> list[Functions]:
+        """Those of each group."""
+        return [Functions(self.program, group) for group in self.groups]

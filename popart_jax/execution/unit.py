@@ -1,0 +1,89 @@
+"""Forward and backward pass of one unit of a program that is cut (`cut.py`), for one micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..lowering.interpreter import Settings, evaluate
+from .cut import Unit
+from .micro import GRADIENT, in_own_order, micro_batch_key, wanted_tensors
+from .program import Program
+
+Arrays = dict[str, Any]
+
+
+class Passes:
+    """The two passes of a unit, as functions that JAX compiles for the device of their arguments.
+
+    The backward pass computes the forward pass again from what entered the unit, so nothing else waits for it.
+
+    Parameters
+    ----------
+    program : Program
+        The whole.
+    unit : Unit
+        What of it runs here.
+    known : dict of str to array
+        Tensors whose values follow from shapes, filled by units as they are traced.
+    """
+
+    def __init__(self, program: Program, unit: Unit, known: dict[str, np.ndarray]) -> None:
+        self._program, self._known = program, known
+        values, gradients = wanted_tensors(program)
+        self._shown = sorted(values & unit.inside)
+        here = unit.inside | unit.bound.keys()
+        self._probed = sorted(t for t in gradients if t in here)
+        self._copied = {target: source for target, source in program.copies.items() if source in unit.inside}
+        self._makes = list(unit.makes)
+        self.trained = [n for n in unit.bound if program.training is not None and n in program.training.rules]
+        self.forward = jax.jit(self._forward)
+        self.backward = jax.jit(self._backward)
+
+    def _forward(self, bound: Arrays, entering: Arrays, seed: Any) -> tuple[Arrays, Arrays, Arrays]:
+        """What other units read, new values of copied variables, and what anchors show."""
+        found = self._evaluate(bound, entering, seed, {})
+        static = {n: found[n] for n in self._makes if isinstance(found[n], np.ndarray)}
+        self._known.update(static)
+        made = {n: jnp.asarray(found[n]) for n in self._makes if n not in static}
+        copied = {target: jnp.asarray(found[source]) for target, source in self._copied.items()}
+        return made, copied, {n: jnp.asarray(found[n]) for n in self._shown}
+
+    def _backward(self, bound: Arrays, entering: Arrays, seed: Any, leaving: Arrays) -> tuple[Arrays, Arrays, Arrays]:
+        """Gradients of weights, of what entered, and of what anchors ask for; `leaving` are those of what was made."""
+        program = self._program
+        weights = {n: bound[n] for n in self.trained}
+        others = {n: x for n, x in bound.items() if n not in weights}
+        floats = {n: x for n, x in entering.items() if jnp.issubdtype(x.dtype, jnp.floating)}
+        fixed = {n: x for n, x in entering.items() if n not in floats}
+        kinds = {t: program.types[t] for t in self._probed if t not in weights}
+        probes = {t: jnp.zeros(kind.shape, kind.dtype) for t, kind in kinds.items()}
+
+        def run(weights: Arrays, floats: Arrays, probes: Arrays) -> Arrays:
+            found = self._evaluate({**others, **weights}, {**fixed, **floats}, seed, probes)
+            return {n: jnp.asarray(found[n]) for n in leaving}
+
+        made, pull = jax.vjp(run, weights, floats, probes)
+        with jax.named_scope("backward"):
+            slopes = {
+                n: jnp.broadcast_to(jnp.asarray(x).astype(made[n].dtype), made[n].shape) for n, x in leaving.items()
+            }
+            of_weights, of_entering, of_probes = pull(slopes)
+        every = in_own_order(program, {**of_weights, **of_probes})
+        shown = {GRADIENT + t: every[t] for t in self._probed}
+        return of_weights, of_entering, shown
+
+    def _evaluate(self, bound: Arrays, entering: Arrays, seed: Any, probes: Arrays) -> Mapping[str, Any]:
+        program = self._program
+        values = {**in_own_order(program, bound), **entering}
+        values |= {n: x for n, x in self._known.items() if n not in values}
+        values |= {t: values[t] + p for t, p in probes.items() if t in values}
+        inner = {t: p for t, p in probes.items() if t not in values}
+        key = None if seed is None else micro_batch_key(program, seed)[1]
+        settings = Settings(program.opsets, program.training_mode, key, inner, True, program.options)
+        want = sorted({*self._makes, *self._shown, *self._copied.values()})
+        return evaluate(program.graph, values, want, settings)
