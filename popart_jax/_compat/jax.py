@@ -60,6 +60,40 @@ def bind(equation: Any, operands: Sequence[Any], params: Mapping[str, Any] | Non
     return results if primitive.multiple_results else [results]
 
 
+_FEW_EQUATIONS = 4
+"""Up to which binding each costs less than a call of JAX's that writes them all."""
+
+
+def written_again(closed: Any) -> Callable[..., Sequence[Any]]:
+    """A function that writes the equations of a closed jaxpr into the program that is traced."""
+    equations = closed.jaxpr.eqns
+    if len(equations) > _FEW_EQUATIONS:
+        return jax.jit(core.jaxpr_as_fun(closed), inline=True)
+
+    def write(*arguments: Any) -> Sequence[Any]:
+        env = dict(zip((*closed.jaxpr.constvars, *closed.jaxpr.invars), (*closed.consts, *arguments), strict=True))
+        for eqn in equations:
+            operands = [v.val if isinstance(v, Literal) else env[v] for v in eqn.invars]
+            env.update(zip(eqn.outvars, bind(eqn, operands), strict=True))
+        return [v.val if isinstance(v, Literal) else env[v] for v in closed.jaxpr.outvars]
+
+    return write
+
+
+def jaxpr_of(function: Callable[..., Sequence[Any]], arguments: Sequence[Any]) -> Any:
+    """The closed jaxpr of a function of arrays on arguments of these types, without the checks of `jax.make_jaxpr`."""
+    try:
+        from jax._src import api_util, linear_util
+        from jax._src.interpreters.partial_eval import trace_to_jaxpr_dynamic
+
+        about = api_util.debug_info("jaxpr_of", function, tuple(arguments), {})
+        wrapped = linear_util.wrap_init(function, debug_info=about)
+    except (ImportError, AttributeError, TypeError):  # another JAX
+        return jax.make_jaxpr(function)(*arguments)
+    jaxpr, _, consts = trace_to_jaxpr_dynamic(wrapped, [jax.typeof(x) for x in arguments])[:3]
+    return core.ClosedJaxpr(jaxpr, consts)
+
+
 def shortest_call(compiled: Any) -> Callable[..., Any]:
     """What calls a compiled program that has run before with the least work in Python."""
     return getattr(compiled, "_call", None) or compiled

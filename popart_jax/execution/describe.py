@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..lowering.interpreter import Settings, evaluate, names
-from ..lowering.shape_memo import ShapeMemo
 from . import update
 from .program import Program, Type
 
@@ -23,7 +22,8 @@ def graph_types(program: Program) -> dict[str, Type]:
     popart_exception
         A node can't be translated; the message names it.
     """
-    known, memo = names(program.graph), None if program.structure.replicas > 1 else ShapeMemo()
+    known, memo = names(program.graph), program.shared_memo
+    memo = None if memo is None else memo.for_types()
     made = [n for n, v in known.items() if v.producer() is not None]
     bindings = _structs(program)
 

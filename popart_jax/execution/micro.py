@@ -56,7 +56,9 @@ def run_micro_batch(program: Program, bindings: Mapping[str, Any], loss_scale: A
         Seed of this micro-batch and replica.
     """
     values, of_gradients = wanted_tensors(program)
-    settings = Settings(program.opsets, program.training_mode, key, popart=True, options=program.options)
+    settings = Settings(
+        program.opsets, program.training_mode, key, popart=True, options=program.options, memo=program.shared_memo
+    )
     want = sorted(values | set(program.copies.values()))
     if program.training is None:
         found = evaluate(program.graph, in_own_order(program, bindings), want, settings)
@@ -106,7 +108,7 @@ def _differentiate(
         bound |= {t: bound[t] + p for t, p in probes.items() if t in bound}
         inner = Settings(
             settings.opsets, settings.training, settings.key, {t: p for t, p in probes.items() if t not in bound},
-            settings.popart, settings.options,
+            settings.popart, settings.options, settings.memo,
         )  # fmt: skip
         if training.wide_loss:
             return _wide_loss(program, training, bound, want, inner)

@@ -11,6 +11,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ..lowering.interpreter import names
+from ..lowering.op_memo import OpMemo
+from ..ops.kernels import IPU, platform
 from ..ops.options import DEFAULTS, OperatorOptions
 from ..ops.replicas import AXIS as AXIS
 from ..optimizers.rules import Rule
@@ -190,6 +192,8 @@ class Program:
         Devices of each replica.
     spread : frozenset of str
         Streams whose batch is split over the devices of a replica.
+    memo : OpMemo
+        What operators were traced to.
     """
 
     graph: ir.Graph
@@ -208,6 +212,17 @@ class Program:
     scalars: Mapping[str, int] = field(default_factory=dict)
     parts: int = 1
     spread: frozenset[str] = frozenset()
+    memo: OpMemo = field(default_factory=OpMemo, repr=False, compare=False)
+
+    @property
+    def shared_memo(self) -> OpMemo | None:
+        """The memo of operators, None where each one is to be traced for itself.
+
+        Replicas, parts of them, rounding at random and announcements depend on more than the operator; prices follow its trace.
+        """
+        alone = self.structure.replicas == self.parts == 1 and platform() != IPU
+        plain = not (self.options.rounds_stochastically or self.options.announces_operators)
+        return self.memo if alone and plain else None
 
     @cached_property
     def bound(self) -> frozenset[str]:

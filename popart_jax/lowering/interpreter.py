@@ -25,10 +25,10 @@ from .attributes import array, keywords
 from .bounds import FILL, SIZE
 from .effects import Cell, Program, Storage, settle
 from .failure import explain, lacking, locate, node_error, unmade
+from .op_memo import OpMemo
 from .operand_ranks import misranked
 from .resolve import Plan, Plans, Step, label, needs
 from .schema_body import run_body
-from .shape_memo import ShapeMemo
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Settings:
         PopART's own behaviour where it differs from ONNX (INT32 indices, ties of Round, ...); sessions set it.
     options : OperatorOptions
         Session options and pattern switches that change what operators compute.
-    memo : ShapeMemo or None
-        Set where only the types of results matter.
+    memo : OpMemo or None
+        What operators of other walks, or of earlier nodes, were traced to.
     types_only : bool
         Only types of results matter, so those that are longer than what is found may be asked for.
     """
@@ -61,7 +61,7 @@ class Settings:
     probes: Mapping[str, Any] = field(default_factory=dict)
     popart: bool = False
     options: OperatorOptions = DEFAULTS
-    memo: ShapeMemo | None = None
+    memo: OpMemo | None = None
     types_only: bool = False
 
 
@@ -309,8 +309,8 @@ def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
         else:
             if walk.settings.popart and not has_bodies:
                 static.refuse_wide(node, operands, lowering.is_static)
-            compute, memo = partial(_computed, step, walk, _trim(operands), kwargs), walk.settings.memo
-            results = compute() if memo is None else memo.results(lowering, operands, kwargs, compute)
+            compute, memo, given = partial(_computed, step, walk), walk.settings.memo, _trim(operands)
+            results = compute(given, kwargs) if memo is None else memo.results(lowering, given, kwargs, compute)
     made = results if isinstance(results, tuple) else (results,)
     sizes.check_results(node, made)
     return made
@@ -327,14 +327,14 @@ def _of_symbols(
     return found
 
 
-def _computed(step: Step, walk: Walk, operands: list[Any], kwargs: Mapping[str, Any]) -> Any:
+def _computed(step: Step, walk: Walk, operands: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     results = _rounded(step, walk, operands, kwargs)
     if not walk.settings.options.announces_operators:
         return results
     return op_trace.announced(results, describe(step.node, _opset(step, walk)))
 
 
-def _rounded(step: Step, walk: Walk, operands: list[Any], kwargs: Mapping[str, Any]) -> Any:
+def _rounded(step: Step, walk: Walk, operands: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     rounds = walk.settings.options.rounds_stochastically
     if not rounds or not rounding.applies(step.node.op_type, operands):
         return step.lowering.fn(*operands, **kwargs)
@@ -366,6 +366,8 @@ def _fact(what: str, step: Step, walk: Walk) -> Any:
             return settings.options
         case "opset":
             return _opset(step, walk)
+        case "output_type":
+            return step.node.attributes.get_string("__output_type", "")
         case "bound" | "fill":
             found = step.node.attributes.get(SIZE if what == "bound" else FILL)
             return None if found is None else found.value

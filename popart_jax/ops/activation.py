@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception
+from . import primitives
 from .arrays import Array, is_float, namespace
 from .elementwise import legacy_align
 from .operator import ELEMENTWISE, NON_LINEARITY, ROUNDS, PopxlClass, gradient, operator
@@ -191,7 +192,7 @@ def shrink(x: Array, /, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
 @jax.custom_jvp
 def clipped(x: Array, low: Any, high: Any) -> Array:
     """Clip whose gradient is 0 where the result is a bound."""
-    return jnp.minimum(jnp.maximum(x, low), high)
+    return primitives.minimum(primitives.maximum(x, low), high)
 
 
 @clipped.defjvp

@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .._compat.jax import Tracer
 from ..errors import OpError, popart_exception
+from . import primitives
 from .arrays import Array, device_dtype, dtype_name, is_float, is_text, listed, namespace
 from .operator import (
     ELEMENTWISE,
@@ -118,9 +120,9 @@ operator(
     inplace="TanhInplace",
     popxl=PopxlClass("TanhOp", version=6, runs=("", 13)),
 )
-direct({"Abs": absolute, "Ceil": jnp.ceil, "Exp": jnp.exp, "Floor": jnp.floor,
-        "Log": quiet(jnp.log), "Reciprocal": jnp.reciprocal, "Sigmoid": jax.nn.sigmoid,
-        "Sqrt": quiet(jnp.sqrt), "Tanh": jnp.tanh}, 1)  # fmt: skip
+direct({"Abs": absolute, "Ceil": primitives.ceil, "Exp": primitives.exp, "Floor": primitives.floor,
+        "Log": quiet(primitives.log), "Reciprocal": jnp.reciprocal, "Sigmoid": primitives.sigmoid,
+        "Sqrt": quiet(primitives.sqrt), "Tanh": primitives.tanh}, 1)  # fmt: skip
 operator("Acos", ELEMENTWISE | ROUNDS, gradients=[gradient("AcosGrad", "g x0")])
 operator("Asin", ELEMENTWISE | ROUNDS, gradients=[gradient("AsinGrad", "g x0")], inplace="AsinInplace")
 operator("Atan", ELEMENTWISE | ROUNDS, gradients=[gradient("AtanGrad", "g x0")], inplace="AtanInplace")
@@ -155,7 +157,7 @@ operator("Neg", ELEMENTWISE, gradients=[gradient("NegGrad")], popxl=PopxlClass("
 
 @lowers("Neg", 1)
 def neg(x: Array, /) -> Array:
-    return namespace(x).negative(x)
+    return lax.neg(x) if isinstance(x, Tracer) else namespace(x).negative(x)
 
 
 operator(
@@ -256,7 +258,7 @@ def divide(x: Array, y: Array) -> Array:
     """True division of floats; integers truncate toward zero."""
     xp = namespace(x, y)
     if is_float(x):
-        return xp.divide(x, y)
+        return primitives.divide(x, y)
     if xp is np:
         if not np.all(y):
             raise ZeroDivisionError("integer division by a constant zero")
@@ -273,7 +275,7 @@ operator(
     popxl=PopxlClass("AddOp", version=6, runs=("", 14)),
 )
 
-broadcasting("Add", lambda x, y: namespace(x, y).add(x, y))
+broadcasting("Add", primitives.add)
 operator(
     "Sub",
     ELEMENTWISE | FOLDS | ROUNDS,
@@ -281,7 +283,7 @@ operator(
     popxl=PopxlClass("SubtractOp", version=7, runs=("", 14)),
 )
 
-broadcasting("Sub", lambda x, y: namespace(x, y).subtract(x, y))
+broadcasting("Sub", primitives.subtract)
 operator(
     "Mul",
     ELEMENTWISE | FOLDS | ROUNDS,
@@ -293,7 +295,7 @@ operator(
     popxl=PopxlClass("MulOp", version=7, runs=("", 14)),
 )
 
-broadcasting("Mul", lambda x, y: namespace(x, y).multiply(x, y))
+broadcasting("Mul", primitives.multiply)
 
 
 @lowers("Mul", 7, popart=True)
@@ -301,7 +303,7 @@ def popart_mul(x: Array, y: Array, /) -> Array:
     """One element of FLOAT may scale a tensor of FLOAT16, which keeps its type; no other operator mixes types."""
     x, y = _as_half(x, y), _as_half(y, x)
     check_operands("Mul", x, y)
-    return namespace(x, y).multiply(x, y)
+    return primitives.multiply(x, y)
 
 
 def _as_half(factor: Array, other: Array) -> Array:

@@ -12,7 +12,7 @@ from ..model.dtypes import element_type
 from .arrays import Array, device_dtype, dtype_name, listed
 from .elementwise import legacy_align
 from .operator import EXPENSIVE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
-from .registry import NodeRef, direct, lowers
+from .registry import OutputType, direct, lowers
 
 operator("Det", ranks="X 2+")
 direct({"Det": jnp.linalg.det}, 11)
@@ -33,9 +33,8 @@ operator(
 
 
 @lowers("MatMul", 1)
-def annotated_matmul(x: Array, y: Array, /, *, node: NodeRef) -> Array:
+def annotated_matmul(x: Array, y: Array, /, *, named: OutputType = "") -> Array:
     """`matmul`, in the type that PopART's annotation names if there is one."""
-    named = node.attributes.get_string("__output_type", "")
     return matmul(x, y, element_type(named).onnx.numpy() if named else None)
 
 

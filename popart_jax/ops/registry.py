@@ -3,8 +3,8 @@
 A translation is a pure function whose signature is its specification: positional-only parameters are the
 inputs (a default of None or the annotation `Gap` marks an optional one, ``*args`` a variadic tail), keyword-only
 parameters are the attributes with their ONNX defaults. The annotation says the rest: `Static` marks an input whose
-value is needed while tracing; `Key`, `OutputCount`, `Training`, `Options`, `Opset`, `NodeRef` and `Context` ask for
-facts of the node or the walk.
+value is needed while tracing; `Key`, `OutputCount`, `Training`, `Options`, `Opset`, `OutputType`, `NodeRef` and
+`Context` ask for facts of the node or the walk.
 
 Where PopART has another rule than ONNX, that is a row of its own (``popart=True``): PopART's sessions take it, and
 ONNX's row where PopART has none.
@@ -70,6 +70,8 @@ Opset = Annotated[int, FromContext("opset")]
 NodeRef = Annotated[ir.Node, FromContext("node")]
 Context = Annotated[Any, FromContext("context")]
 Options = Annotated[OperatorOptions, FromContext("options")]
+OutputType = Annotated[str, FromContext("output_type")]
+"""The type that PopART's annotation of the node names for its result, '' without one."""
 
 Bound = Annotated[int | None, FromContext("bound")]
 """The size that the data-dependent dimension of the results is given, None where nobody gave one."""

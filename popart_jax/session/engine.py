@@ -89,6 +89,7 @@ class Engine:
             advance()
             facts = self._stream_facts(executable.step, program), self._anchor_facts(program)
             self.programs[handle] = Loaded(laid_out, executable, *facts)
+        self.prepared.program.memo.forget()
         stages = wants_devices(self.prepared.request.options)
         self.portable = file is None and cache_hits() == hits and not stages
 

@@ -1,0 +1,131 @@
+"""Memo of operators: those that are alike are traced once, in all walks of a program.
+
+The layers of a network repeat: of the nodes of ResNet-50 two in three have the operands and attributes of an earlier
+one, and a session walks its graph twice, for the types and for the step. What an operator was traced to is written
+down again, equation by equation, on the operands of the next; where only types matter, stand-ins are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._compat.jax import Primitive, Tracer, jaxpr_of, written_again
+from ..ops.kernels import platform
+from ..ops.options import OperatorOptions
+from ..ops.registry import Lowering
+
+_IN_THE_KEY = frozenset({"key", "n_outputs", "training", "popart", "options", "opset", "output_type"})
+_SMALL = 1 << 10
+
+_stand_in = Primitive("stand_in")
+_stand_in.def_abstract_eval(lambda *, aval: aval)
+
+Compute = Callable[[Sequence[Any], Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """An operator as a jaxpr of its traced operands, and what writes its equations down again.
+
+    `fixed` are the results that do not depend on these operands, with `_MOVES` in the place of the others.
+    """
+
+    closed: Any
+    again: Callable[..., Sequence[Any]]
+    tree: Any
+    fixed: Sequence[Any]
+
+    def results(self, values: Sequence[Any]) -> Any:
+        """The results, from those of the jaxpr."""
+        rest = iter(values)
+        return jax.tree.unflatten(self.tree, [next(rest) if x is _MOVES else x for x in self.fixed])
+
+
+_MOVES = object()
+
+
+@dataclass(frozen=True)
+class OpMemo:
+    """What operators were traced to, by translation, attributes and types of operands.
+
+    Attributes
+    ----------
+    types_only : bool
+        Results are stand-ins, which nothing computes.
+    """
+
+    types_only: bool = False
+    _known: dict[Any, _Traced | None] = field(default_factory=dict)
+
+    def for_types(self) -> OpMemo:
+        """The same memo, for a walk of which only the types matter."""
+        return OpMemo(True, self._known)
+
+    def forget(self) -> None:
+        """Give the memory back."""
+        self._known.clear()
+
+    def results(
+        self, lowering: Lowering, operands: Sequence[Any], keywords: Mapping[str, Any], compute: Compute
+    ) -> Any:
+        """What ``compute(operands, keywords)`` makes, traced now or before."""
+        key = _key_of(lowering, operands, keywords)
+        if key is None:
+            return compute(operands, keywords)
+        if key not in self._known:
+            self._known[key] = _trace(operands, keywords, compute)
+        known = self._known[key]
+        if known is None:
+            return compute(operands, keywords)
+        if self.types_only:
+            return known.results([_stand_in.bind(aval=aval) for aval in known.closed.out_avals])
+        return known.results(known.again(*_moving(operands, keywords)))
+
+
+def _moving(operands: Sequence[Any], keywords: Mapping[str, Any]) -> list[Any]:
+    return [x for x in (*operands, *keywords.values()) if isinstance(x, Tracer)]
+
+
+def _trace(operands: Sequence[Any], keywords: Mapping[str, Any], compute: Compute) -> _Traced | None:
+    """The operator as a jaxpr; None if it acts on the world, or its results are no arrays."""
+    found: list[Any] = []
+
+    def of(*moving: Any) -> list[Any]:
+        rest = iter(moving)
+        given = [next(rest) if isinstance(x, Tracer) else x for x in operands]
+        named = {name: next(rest) if isinstance(x, Tracer) else x for name, x in keywords.items()}
+        leaves, tree = jax.tree.flatten(compute(given, named))
+        found[:] = [tree, [_MOVES if isinstance(x, Tracer) else x for x in leaves]]
+        return [x for x in leaves if isinstance(x, Tracer)]
+
+    closed = jaxpr_of(of, _moving(operands, keywords))
+    return None if closed.effects or not closed.out_avals else _Traced(closed, written_again(closed), *found)
+
+
+def _key_of(lowering: Lowering, operands: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """What the results depend on; None where some of it can't be compared."""
+    if not _IN_THE_KEY.issuperset(lowering.context.values()):
+        return None
+    parts = [_key(x) for x in operands]
+    named = [(name, _key(x)) for name, x in keywords.items()]
+    if None in parts or any(part is None for _, part in named):
+        return None
+    return (lowering.fn, platform(), jax.config.read("jax_enable_x64"), tuple(parts), tuple(named))
+
+
+def _key(x: Any) -> Any:
+    """What the results can depend on: the type of a traced array, the value of anything else; None if it is too big."""
+    if isinstance(x, Tracer):
+        return jax.typeof(x)
+    if isinstance(x, (np.ndarray, np.generic)):
+        return (x.dtype, x.shape, x.tobytes()) if x.nbytes <= _SMALL and x.dtype != object else None
+    if isinstance(x, tuple):
+        inner = tuple(map(_key, x))
+        return None if None in inner or any(isinstance(v, Tracer) for v in x) else inner
+    plain = x is None or isinstance(x, (bool, int, float, str, OperatorOptions))
+    return (type(x), x) if plain else None

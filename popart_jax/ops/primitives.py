@@ -1,0 +1,63 @@
+"""JAX's primitives on traced operands, where a function of `jax.numpy` comes to the same one.
+
+Those functions are jitted, each for itself: whenever one meets a new shape JAX traces it, which takes 0.5 to 0.8 ms
+(jax 0.10); a primitive takes 0.02.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .._compat.jax import Tracer
+from .arrays import Array, namespace
+
+
+def of_two(primitive: Callable[[Any, Any], Any], name: str) -> Callable[[Array, Array], Array]:
+    """The function `name` of NumPy or `jax.numpy` on two operands, as `primitive` where they are traced numbers."""
+
+    def compute(x: Array, y: Array) -> Array:
+        if not (isinstance(x, Tracer) or isinstance(y, Tracer)) or x.dtype != y.dtype or not _is_number(x):
+            return getattr(namespace(x, y), name)(x, y)
+        ranks = {np.ndim(v) for v in (x, y)} - {0}
+        if len(ranks) > 1:
+            x, y = (_with_rank(v, max(ranks)) for v in (x, y))
+        return primitive(x, y)
+
+    return compute
+
+
+def of_one(primitive: Callable[[Any], Any], general: Callable[[Any], Any]) -> Callable[[Array], Array]:
+    """`general` of `jax.numpy`, as `primitive` of a traced float."""
+
+    def compute(x: Array) -> Array:
+        traced = isinstance(x, Tracer) and jnp.issubdtype(x.dtype, jnp.floating)
+        return (primitive if traced else general)(x)
+
+    return compute
+
+
+def _is_number(x: Array) -> bool:
+    return x.dtype.kind in "iuf" or jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def _with_rank(x: Array, rank: int) -> Array:
+    """Dimensions of size 1 in front, but for scalars, which primitives take as they are."""
+    return lax.expand_dims(x, range(rank - x.ndim)) if x.ndim else x
+
+
+add, subtract, multiply = of_two(lax.add, "add"), of_two(lax.sub, "subtract"), of_two(lax.mul, "multiply")
+divide = of_two(lax.div, "divide")
+"""Of floats."""
+sqrt, log, exp, tanh = (
+    of_one(lax.sqrt, jnp.sqrt), of_one(lax.log, jnp.log), of_one(lax.exp, jnp.exp), of_one(lax.tanh, jnp.tanh)
+)  # fmt: skip
+floor, ceil, sigmoid = (
+    of_one(lax.floor, jnp.floor), of_one(lax.ceil, jnp.ceil), of_one(lax.logistic, jax.nn.sigmoid)
+)  # fmt: skip
+minimum, maximum = of_two(lax.min, "minimum"), of_two(lax.max, "maximum")
