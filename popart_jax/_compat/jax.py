@@ -67,7 +67,8 @@ _FEW_EQUATIONS = 4
 def written_again(closed: Any) -> Callable[..., Sequence[Any]]:
     """A function that writes the equations of a closed jaxpr into the program that is traced."""
     equations = closed.jaxpr.eqns
-    if len(equations) > _FEW_EQUATIONS:
+    calls = any(True for eqn in equations for _ in core.jaxprs_in_params(eqn.params))
+    if calls or len(equations) > _FEW_EQUATIONS:
         return jax.jit(core.jaxpr_as_fun(closed), inline=True)
 
     def write(*arguments: Any) -> Sequence[Any]:

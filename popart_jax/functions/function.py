@@ -22,6 +22,7 @@ from ..lowering.bounds import set_bounds
 from ..lowering.control.values import staged
 from ..lowering.interpreter import Settings, evaluate
 from ..lowering.known_attributes import check_attributes
+from ..lowering.op_memo import OpMemo
 from ..lowering.passes import compiler_options, rewrite_for_kernels
 from ..lowering.passes.autotune import folder as findings_folder
 from ..lowering.resolve import check_supported
@@ -147,7 +148,7 @@ class OnnxFunction:
         inputs = as_mapping(graph, inputs)
         if self.wide:
             check_not_cut(graph, inputs, params)
-        settings = Settings(dict(model.opset_imports), trains, key)
+        settings = Settings(dict(model.opset_imports), trains, key, memo=OpMemo())
         with self.precision():
             given = self._checked(params, state or {})
             wanted = dict.fromkeys([v.name or "" for v in graph.outputs])

@@ -74,36 +74,35 @@ class OpMemo:
         self, lowering: Lowering, operands: Sequence[Any], keywords: Mapping[str, Any], compute: Compute
     ) -> Any:
         """What ``compute(operands, keywords)`` makes, traced now or before."""
-        key = _key_of(lowering, operands, keywords)
+        moving = [x for x in (*operands, *keywords.values()) if isinstance(x, Tracer)]
+        key = _key_of(lowering, operands, keywords) if moving else None
         if key is None:
             return compute(operands, keywords)
         if key not in self._known:
-            self._known[key] = _trace(operands, keywords, compute)
+            self._known[key] = _trace(operands, keywords, moving, compute)
         known = self._known[key]
         if known is None:
             return compute(operands, keywords)
         if self.types_only:
             return known.results([_stand_in.bind(aval=aval) for aval in known.closed.out_avals])
-        return known.results(known.again(*_moving(operands, keywords)))
+        return known.results(known.again(*moving))
 
 
-def _moving(operands: Sequence[Any], keywords: Mapping[str, Any]) -> list[Any]:
-    return [x for x in (*operands, *keywords.values()) if isinstance(x, Tracer)]
-
-
-def _trace(operands: Sequence[Any], keywords: Mapping[str, Any], compute: Compute) -> _Traced | None:
+def _trace(
+    operands: Sequence[Any], keywords: Mapping[str, Any], moving: Sequence[Any], compute: Compute
+) -> _Traced | None:
     """The operator as a jaxpr; None if it acts on the world, or its results are no arrays."""
     found: list[Any] = []
 
-    def of(*moving: Any) -> list[Any]:
-        rest = iter(moving)
+    def of(*values: Any) -> list[Any]:
+        rest = iter(values)
         given = [next(rest) if isinstance(x, Tracer) else x for x in operands]
         named = {name: next(rest) if isinstance(x, Tracer) else x for name, x in keywords.items()}
         leaves, tree = jax.tree.flatten(compute(given, named))
         found[:] = [tree, [_MOVES if isinstance(x, Tracer) else x for x in leaves]]
         return [x for x in leaves if isinstance(x, Tracer)]
 
-    closed = jaxpr_of(of, _moving(operands, keywords))
+    closed = jaxpr_of(of, moving)
     return None if closed.effects or not closed.out_avals else _Traced(closed, written_again(closed), *found)
 
 

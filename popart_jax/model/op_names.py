@@ -35,8 +35,17 @@ def describe(node: ir.Node, opset: int) -> str:
     return _long(node, _with_name(node, identifier(node, opset)))
 
 
-def op_names(node: ir.Node, opset: int) -> dict[str, str]:
+def op_names(node: ir.Node, opset: int, number: int | None = None) -> dict[str, str]:
     """All ways in which PopART's messages name an op, by the placeholder of `OpError`.
+
+    Parameters
+    ----------
+    node : onnx_ir.Node
+        The node.
+    opset : int
+        Version of its domain.
+    number : int, optional
+        The op's number in its graph, for callers that count; else the nodes before it are counted.
 
     Returns
     -------
@@ -47,7 +56,7 @@ def op_names(node: ir.Node, opset: int) -> dict[str, str]:
     opid, name = identifier(node, opset), node.name or ""
     return {
         "opid": opid,
-        "op": f"{_number(node)} ({opid})",
+        "op": f"{_number(node) if number is None else number} ({opid})",
         "Op": describe(node, opset),
         "New": _long(node, f"{name}[{opid}]"),
         "name": name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -14,6 +15,7 @@ from ..errors import popart_exception
 from .arrays import Array, device_dtype, is_float, normal_axis, onnx_dtype
 from .cast import FLOAT8, HOST_ONLY, convert
 from .convolution import conv
+from .kernels import Computation
 from .operator import MOVES_DATA, operator
 from .registry import lowers
 
@@ -148,18 +150,35 @@ def dynamic_quantize_linear(x: Array, /) -> tuple[Array, Array, Array]:
     return quantized(x, divisor, zero, np.dtype(np.uint8)), scale, zero
 
 
-def _centred(x: Array, zero: Array | None, by_row: bool = False) -> Array:
-    wide = jnp.asarray(x).astype(jnp.int32)
-    if zero is None:
-        return wide
-    shift = zero.astype(jnp.int32)
-    return wide - (shift[:, None] if by_row and shift.ndim == 1 and shift.size > 1 else shift)
+def centred(x: Array, zero: Array | None) -> Array:
+    """Numbers less their zero point."""
+    wide = x.astype(np.int32)
+    return wide if zero is None else wide - zero.astype(np.int32)
+
+
+LARGEST = 255
+"""Magnitude of an 8-bit number less its zero point."""
+
+
+@Computation
+def integer_product(a: Array, b: Array, a_zero: Array | None, b_zero: Array | None) -> jax.Array:
+    """INT32 matrix product of 8-bit numbers less their zero points, which broadcast against them."""
+    return jnp.matmul(centred(a, a_zero), centred(b, b_zero), preferred_element_type=jnp.int32)
+
+
+@Computation
+def integer_convolution(
+    x: Array, w: Array, x_zero: Array | None, w_zero: Array | None, group: int, **attributes: Any
+) -> jax.Array:
+    """INT32 convolution of 8-bit data and weights less their zero points; `attributes` are those of Conv."""
+    return conv(jnp.asarray(centred(x, x_zero)), jnp.asarray(centred(w, w_zero)), group=group, **attributes)
 
 
 @lowers("MatMulInteger", 10)
 def matmul_integer(a: Array, b: Array, a_zero: Array | None = None, b_zero: Array | None = None, /) -> Array:
     """INT32 products; zero points per tensor, per row of A or per column of B."""
-    return jnp.matmul(_centred(a, a_zero, by_row=True), _centred(b, b_zero), preferred_element_type=jnp.int32)
+    rows = a_zero is not None and a_zero.ndim == 1 and a_zero.size > 1
+    return integer_product(a, b, a_zero[:, None] if rows else a_zero, b_zero)
 
 
 def _column(p: Array, rank: int) -> Array:
@@ -171,11 +190,14 @@ def qlinear_matmul(
     a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Array, b_zero: Array, y_scale: Array, y_zero: Array, /
 ) -> Array:
     """Row-wise parameters of A, column-wise ones of B."""
-    left = dequantize_float(a, _column(a_scale, a.ndim), _column(a_zero, a.ndim))
-    right = dequantize_float(b, b_scale, b_zero)
-    product = jnp.matmul(left, right)
-    scale = _column(y_scale, product.ndim).astype(product.dtype)
-    return quantized(product, scale, _column(y_zero, product.ndim), np.dtype(y_zero.dtype))
+    of_a, p = _column(a_scale, a.ndim), _column(a_zero, a.ndim)
+    if a.dtype in FLOAT8:
+        product = jnp.matmul(dequantize_float(a, of_a, p), dequantize_float(b, b_scale, b_zero))
+        scale = _column(y_scale, product.ndim).astype(product.dtype)
+        return quantized(product, scale, _column(y_zero, product.ndim), np.dtype(y_zero.dtype))
+    total = integer_product(a, b, p, b_zero).astype(jnp.float32)
+    factor = of_a.astype(np.float32) * b_scale.astype(np.float32) / _column(y_scale, total.ndim).astype(np.float32)
+    return _in_range(total * factor, _column(y_zero, total.ndim), np.dtype(y_zero.dtype))
 
 
 def dequantize_float(x: Array, scale: Array, zero: Array) -> Array:
@@ -183,13 +205,6 @@ def dequantize_float(x: Array, scale: Array, zero: Array) -> Array:
     if x.dtype in FLOAT8:
         return (_computable(x) - _computable(zero)) * scale.astype(jnp.float32)
     return (x.astype(jnp.int32) - zero.astype(jnp.int32)).astype(jnp.float32) * scale.astype(jnp.float32)
-
-
-def _integer_conv(x: Array, w: Array, **attributes: Any) -> Array:
-    """Exact sums of products of 9-bit numbers: in float32, which is fast, as long as they stay below 2**24."""
-    terms = int(np.prod(w.shape[1:]))
-    kind = jnp.float32 if terms * 255 * 255 < 2**24 else jnp.int32
-    return conv(x.astype(kind), w.astype(kind), **attributes).astype(jnp.int32)
 
 
 def _per_filter(p: Array, rank: int) -> Array:
@@ -207,10 +222,9 @@ def conv_integer(
     pads: Sequence[int] = (), strides: Sequence[int] = (),
 ) -> Array:  # fmt: skip
     """INT32 convolution of data and weights less their zero points (padding is the zero point)."""
-    weights = _centred(w, None if w_zero is None else _per_filter(w_zero, w.ndim))
-    return _integer_conv(
-        _centred(x, x_zero), weights,
-        auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides,
+    return integer_convolution(
+        x, w, x_zero, None if w_zero is None else _per_filter(w_zero, w.ndim), group,
+        auto_pad=auto_pad, dilations=dilations, kernel_shape=kernel_shape, pads=pads, strides=strides,
     )  # fmt: skip
 
 
@@ -225,10 +239,17 @@ def qlinear_conv(
     pads: Sequence[int] = (), strides: Sequence[int] = (),
 ) -> Array:  # fmt: skip
     """The bias is INT32 in units of x_scale * w_scale."""
-    whole = _integer_conv(
-        _centred(x, x_zero), _centred(w, _per_filter(w_zero, w.ndim)),
-        auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides,
+    whole = integer_convolution(
+        x, w, x_zero, _per_filter(w_zero, w.ndim), group,
+        auto_pad=auto_pad, dilations=dilations, kernel_shape=kernel_shape, pads=pads, strides=strides,
     )  # fmt: skip
     whole = whole if b is None else whole + b.reshape((-1, *(1,) * (x.ndim - 2)))
     factor = x_scale.reshape(()) * _per_filter(w_scale, x.ndim - 1) / y_scale.reshape(())
-    return quantized(whole.astype(jnp.float32), 1 / factor, y_zero.reshape(()), np.dtype(y_zero.dtype))
+    return _in_range(whole.astype(jnp.float32) * factor, y_zero.reshape(()), np.dtype(y_zero.dtype))
+
+
+def _in_range(x: Array, zero: Array, dtype: np.dtype) -> Array:
+    """round(x) + zero point, saturated to an 8-bit type; NaN counts as 0."""
+    limits, shift = ml_dtypes.iinfo(dtype), zero.astype(np.float32)
+    whole = jnp.clip(jnp.rint(jnp.where(jnp.isnan(x), 0, x)), limits.min - shift, limits.max - shift)
+    return (whole + shift).astype(jnp.int32).astype(dtype)

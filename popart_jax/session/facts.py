@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import onnx_ir as ir
 
 from ..enums import AnchorReturnTypeId, RecomputeType
@@ -23,7 +25,7 @@ def option_facts(model: ir.Model, request: Request) -> OptionFacts:
         ipus=device.numIpus,
         tiles=device.tilesPerIPU,
         batches_per_step=flow.batchesPerStep(),
-        ops=[_placed(node, model) for node in model.graph if node.op_type != "Constant"],
+        ops=[_placed(node, model, i) for i, node in enumerate(_ops(model))],
         user_recompute=any(_number(node, RECOMPUTE) == int(RecomputeType.Recompute) for node in nodes),
         clips_gradients=optimizer is not None and bool(optimizer.clip_norms()),
         const_loss_scale=optimizer is None or optimizer.value("lossScaling").isConst(),
@@ -36,8 +38,12 @@ def option_facts(model: ir.Model, request: Request) -> OptionFacts:
     )
 
 
-def _placed(node: ir.Node, model: ir.Model) -> PlacedOp:
-    names = op_names(node, model.opset_imports.get("", 11))
+def _ops(model: ir.Model) -> Iterator[ir.Node]:
+    return (node for node in model.graph if node.op_type != "Constant")
+
+
+def _placed(node: ir.Node, model: ir.Model, number: int) -> PlacedOp:
+    names = op_names(node, model.opset_imports.get("", 11), number)
     return PlacedOp(
         names["Op"],
         tuple(v.name or "" for v in node.inputs if v is not None),

@@ -15,5 +15,10 @@ MODULES = {
     "straight_through": "StraightThroughDequantize StraightThroughDynamicQuantize StraightThroughQuantize",
 }
 """Names of the operators by the module that translates them."""
-FORMS = {"depthwise": "convolve", "lstm": "lstm_scan", "windows": "fold_windows share_gradient"}
+FORMS = {
+    "depthwise": "convolve",
+    "integers": "integer_convolution integer_product",
+    "lstm": "lstm_scan",
+    "windows": "fold_windows share_gradient",
+}
 """Names of the computations by the module that has other forms of them."""
