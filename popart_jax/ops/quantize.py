@@ -177,8 +177,9 @@ def integer_convolution(
 @lowers("MatMulInteger", 10)
 def matmul_integer(a: Array, b: Array, a_zero: Array | None = None, b_zero: Array | None = None, /) -> Array:
     """INT32 products; zero points per tensor, per row of A or per column of B."""
-    rows = a_zero is not None and a_zero.ndim == 1 and a_zero.size > 1
-    return integer_product(a, b, a_zero[:, None] if rows else a_zero, b_zero)
+    if a_zero is not None and a_zero.ndim == 1 and a_zero.size > 1:
+        a_zero = a_zero[:, None]
+    return integer_product(a, b, a_zero, b_zero)
 
 
 def _column(p: Array, rank: int) -> Array:
