@@ -12,6 +12,7 @@ import numpy as np
 from rich.table import Column, Table
 
 from ..errors import popart_exception
+from ..timings import FIRST_RUN, Timings
 from . import feeds, shown
 
 
@@ -19,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     feeds.add_arguments(parser)
     parser.add_argument("--against", choices=("onnxruntime",), help="time this runtime as well, turn by turn")
+    parser.add_argument("--explain", action="store_true", help="show how long each phase of getting ready took")
     parser.add_argument("--repeats", type=int, default=30, help="timed runs of each (default 30)")
 
 
@@ -30,18 +32,32 @@ def run(options: argparse.Namespace) -> int:
     if options.repeats < 1:
         raise popart_exception(f"--repeats {options.repeats}: expected at least 1.")
     given = feeds.feeds(load(options.model).graph, options)
-    fn, params = to_jax(options.model)
-    infer = fn.with_weights(params)
+    timings = Timings()
+    with timings.collect():
+        fn, params = to_jax(options.model)
+        infer = fn.with_weights(params)
     calls: dict[str, Callable[[], Any]] = {"popart_jax": lambda: [np.asarray(y) for y in infer(given).values()]}
     if options.against:
         calls[options.against] = _onnxruntime(str(options.model), given)
-    first = {name: _seconds(call) for name, call in calls.items()}
+    with timings.collect(FIRST_RUN):
+        first = {"popart_jax": _seconds(calls["popart_jax"])}
+    first |= {name: _seconds(call) for name, call in calls.items() if name not in first}
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(options.repeats):  # turn by turn, so that what else the machine does falls on both
         for name, call in calls.items():
             taken[name].append(_seconds(call))
     shown.console().print(_table(first, taken))
+    if options.explain:
+        shown.console().print(_phases(timings.seconds))
     return 0
+
+
+def _phases(seconds: Mapping[str, float]) -> Table:
+    table = Table(Column("phase", no_wrap=True), "time [ms]", "share")
+    whole = sum(seconds.values())
+    for name, taken in (*seconds.items(), ("together", whole)):
+        table.add_row(name, f"{1e3 * taken:.1f}", f"{100 * taken / whole:.0f} %")
+    return table
 
 
 def _table(first: Mapping[str, float], taken: Mapping[str, list[float]]) -> Table:

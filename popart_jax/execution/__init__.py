@@ -5,6 +5,7 @@ from __future__ import annotations
 from .batches import HYPER as HYPER
 from .batches import step_of as step_of
 from .compiled import Executable as Executable
+from .compiled import Memory as Memory
 from .compiled import compile_traced as compile_traced
 from .compiled import trace as trace
 from .program import Anchor as Anchor

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from .._compat.jax import compile_with
 from ..buffers import give_back
 from ..lowering.stages import Preparation, Stages, in_stages
+from ..timings import phase
 from . import layout
 from .placement import local_part, put
 from .replicas import mesh_for, replicate
@@ -34,6 +35,7 @@ class Traced:
         return self.traced.jaxpr
 
 
+@phase("trace")
 def trace(step: Step, *, single_device: bool = False, hoist: bool = False) -> Traced:
     """Trace a step for the devices that are there.
 
@@ -65,11 +67,37 @@ def trace(step: Step, *, single_device: bool = False, hoist: bool = False) -> Tr
 
 def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> Executable:
     """Let XLA compile a traced step."""
-    lowered = traced.traced.lower()
-    call = compile_with(lowered, options or {})
-    preparation = None if traced.stages is None else Preparation.of(traced.stages)
-    give_back()
+    with phase("lower"):
+        lowered = traced.traced.lower()
+    with phase("compile"):
+        call = compile_with(lowered, options or {})
+        preparation = None if traced.stages is None else Preparation.of(traced.stages)
+        give_back()
     return Executable(traced.step, traced.mesh, call, preparation, lowered)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of the device's memory that one run of a compiled step takes, known before it runs.
+
+    Attributes
+    ----------
+    arguments : int
+        What goes in: variables, as the step reads them, and what is fed.
+    results : int
+        What comes out and takes over no memory of an argument.
+    temporary : int
+        Intermediate values, at most at one time.
+    """
+
+    arguments: int
+    results: int
+    temporary: int
+
+    @property
+    def peak(self) -> int:
+        """All of it."""
+        return self.arguments + self.results + self.temporary
 
 
 @dataclass(frozen=True)
@@ -100,6 +128,15 @@ class Executable:
     def text(self) -> str:
         """StableHLO of the step; empty when it came from a file."""
         return "" if self.lowered is None else self.lowered.as_text()
+
+    @property
+    def memory(self) -> Memory | None:
+        """What a run takes, by XLA's plan of its buffers; None where this backend has none."""
+        plan = self.call.memory_analysis()
+        if plan is None:
+            return None
+        results = plan.output_size_in_bytes - plan.alias_size_in_bytes
+        return Memory(plan.argument_size_in_bytes, results, plan.temp_size_in_bytes)
 
     def prepare(self, fixed: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments that stand for the fixed variables."""

@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..lowering.interpreter import Settings, evaluate, names
+from ..timings import phase
 from . import update
 from .program import Program, Type
 
 
+@phase("types")
 def graph_types(program: Program) -> dict[str, Type]:
     """Shape and type of every tensor of the main graph, by tracing the forward pass once.
 

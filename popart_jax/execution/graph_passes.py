@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from ..lowering.passes import compiler_options, rewrite_for_kernels
+from ..timings import phase
 from .micro import GRADIENT
 from .program import Program, Training
 
@@ -20,6 +21,7 @@ class LaidOut:
     options: Mapping[str, str]
 
 
+@phase("layout")
 def lay_out(program: Program, platform: str, training: Training | None) -> LaidOut:
     """Choose layouts for a platform; the given program and its graph stay as they are.
 

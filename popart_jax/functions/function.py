@@ -31,6 +31,7 @@ from ..model.initializers import check_tensors
 from ..model.load import ModelLike, read, ready
 from ..model.stored import lift, stored_floats
 from ..ops.symbols import at_run_time, holds_symbols
+from ..timings import phase
 from .choice import Choice, Trainable, choose
 from .inputs import as_mapping, check_inputs, needed_inputs
 from .latent import open_weights
@@ -360,7 +361,8 @@ def to_jax(
     >>> fn, params = to_jax("model.onnx")  # doctest: +SKIP
     >>> jax.grad(lambda p: fn(p, {"x": x})["loss"])(params)  # doctest: +SKIP
     """
-    loaded = read(model)
+    with phase("load"):
+        loaded = read(model)
     check_tensors(loaded)
     names = split_shared(loaded, split)
     if straight_through:
@@ -378,9 +380,11 @@ def to_jax(
     if dtype is not None:
         kept = reduce_precision(loaded, storage_type(dtype), choice.state)
     plain = loaded.clone() if choice.state else loaded
-    rewrite_for_kernels(graph)
+    with phase("layout"):
+        rewrite_for_kernels(graph)
     wide = uses_wide_types(graph)
-    params = _arrays(graph, choice.trainable, wide)
+    with phase("weights"):
+        params = _arrays(graph, choice.trainable, wide)
     if dtype is not None:
         params = {n: p if n in kept else p.astype(storage_type(dtype)) for n, p in params.items()}
     return OnnxFunction(loaded, training, wide, choice, Source.of(model, names, straight_through), plain, kept), params

@@ -15,6 +15,7 @@ from .._compat.jax import compile_with
 from ..errors import popart_exception
 from ..lowering.passes import autotune
 from ..lowering.stages import Preparation, Stages, in_stages
+from ..timings import phase
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,14 @@ class Inference:
             return tuple(results)
 
         avals = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (*self._params, *arrays)]
-        traced = jax.jit(flat).trace(*avals)
-        stages = in_stages(traced.jaxpr, avals, range(count))
+        with phase("trace"):
+            traced = jax.jit(flat).trace(*avals)
+            stages = in_stages(traced.jaxpr, avals, range(count))
         if stages is None:
             return _Compiled(self._call(traced), tuple(self._params), out[0])
         return _Compiled(self._call(stages.step), self._weights(stages), out[0])
 
+    @phase("weights")
     def _weights(self, stages: Stages) -> tuple[Any, ...]:
         """What the program reads of the weights; shapes that want the same share it."""
         key = f"{stages.passed} {stages.prepare.jaxpr}"
@@ -107,4 +110,7 @@ class Inference:
         options = self._options
         if self._tuning is not None:
             options = autotune.choose(traced, options, self._tuning)
-        return compile_with(traced.lower(), options)
+        with phase("lower"):
+            lowered = traced.lower()
+        with phase("compile"):
+            return compile_with(lowered, options)

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from ..errors import popart_exception
 from ..limits import limits
+from ..timings import phase
 from .branches import bind_branch_inputs
 from .external import check_reach, is_external, locate, read_external
 from .initializers import check_initializers, check_tensors
@@ -49,6 +50,7 @@ class SessionModel:
     optimizer_state: dict[str, ir.TensorProtocol]
 
 
+@phase("load")
 def read_session_model(
     source: str | bytes | Path | onnx.ModelProto | LeanModel,
     shapes: InputShapeInfo,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +16,19 @@ from .._calls import checked
 from .._collector import without_collector
 from ..enums import IrSerializationFormat, SyntheticDataMode
 from ..errors import logs_errors_of_methods, popart_exception, popart_runtime_error
+from ..execution import Memory
 from ..execution.held import Held
 from ..model.dtypes import BY_NUMPY
 from ..model.load import load_proto
 from ..model.tensor_info import _TensorInfoCore
+from ..timings import FIRST_RUN, Timings
 from . import developer_output, memory_check, option_checks, seeds
 from .anchor_arrays import init_anchor_arrays
 from .checkpointing import held
 from .compiling import compile_into
 from .dataflow import DataFlow
 from .device_engine import DeviceEngine
-from .engine import Engine
+from .engine import MAIN, Engine
 from .files import makedirsAndCheckWritable
 from .memory import OutOfMemoryError
 from .op_list import Ir, OpList, forward_text
@@ -54,6 +56,11 @@ class SessionCore:
 
     @without_collector()
     def _start(self, request: Request) -> None:
+        self._timings = Timings()
+        with self._timings.collect():
+            self._make(request)
+
+    def _make(self, request: Request) -> None:
         try:
             self._prepared: Prepared = prepare(request)
         except popart_exception:
@@ -79,6 +86,37 @@ class SessionCore:
         return self._place.engine
 
     # -- facts
+
+    @property
+    def memory(self) -> Memory | None:
+        """Bytes of this machine that one run takes: ``arguments``, ``results``, ``temporary`` and their sum ``peak``.
+
+        By XLA's plan of its buffers, on each device; None where the backend tells none. The memory of an IPU is another
+        matter: see `getSummaryReport`.
+
+        Raises
+        ------
+        popart_runtime_error
+            Before `prepareDevice`.
+        """
+        if self._engine is None or MAIN not in self._engine.programs:
+            raise popart_runtime_error("The memory of a run is known after prepareDevice().")
+        return self._engine.executables[MAIN].memory
+
+    @property
+    def timings(self) -> Mapping[str, float]:
+        """Seconds that each phase of getting ready has taken so far, with the first run.
+
+        The phases are ``load`` (reading the model), ``types``, ``patterns``, ``layout``, ``trace``, ``lower`` (to
+        StableHLO), ``compile`` (XLA), ``weights`` (bringing them to the device), ``first run`` and ``other``; together
+        they are the time of the constructor, of `prepareDevice` and of the first `run`. A phase that was skipped,
+        because its outcome was in a cache, is missing.
+
+        Examples
+        --------
+        >>> sum(session.timings.values())  # doctest: +SKIP
+        """
+        return self._timings.seconds
 
     @property
     def dataFlow(self) -> DataFlow:
@@ -156,6 +194,10 @@ class SessionCore:
         popart_runtime_error
             The device can't be attached.
         """
+        with self._timings.collect():
+            self._prepare(loadEngine, err)
+
+    def _prepare(self, load: bool, err: Any) -> None:
         self._check_placement()
         options = self._prepared.request.options
         self._place.unload()
@@ -166,7 +208,7 @@ class SessionCore:
         self._place.engine = engine
         developer_output.at_prepare(options, self._op_list.text)
         self._check_memory(err)
-        if loadEngine and options.compileEngine:
+        if load and options.compileEngine:
             self.loadEngineAndConnectStreams()
 
     def _check_placement(self) -> None:
@@ -206,8 +248,11 @@ class SessionCore:
             ready = args[0].plan if len(args) == 1 and not kwargs and type(args[0]) is PyStepIO else None
             if ready is not None and ready[0] is self._place.token:  # arrays that an earlier run has checked
                 ready[1]()
-            else:
+            elif FIRST_RUN in self._timings.seconds:
                 self._runner.run(*args, **kwargs)
+            else:
+                with self._timings.collect(FIRST_RUN):
+                    self._runner.run(*args, **kwargs)
         except (popart_exception, jax.errors.JaxRuntimeError) as err:
             raised = reported(err)
             if raised is err:

@@ -22,6 +22,7 @@ from ..execution.program import SEED
 from ..execution.uninterrupted import Uninterrupted
 from ..lowering.interpreter import names
 from ..lowering.passes import autotune
+from ..timings import phase
 from .feeding import AnchorFact, StreamFact
 from .preparing import Prepared
 from .progress import reporter
@@ -145,6 +146,7 @@ class Engine:
             facts.append(AnchorFact(anchor.name, kind.dtype, (*lead, *kind.shape), slots * local))
         return facts
 
+    @phase("weights")
     def load_variables(self, host: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Bring the host copy of all variables to the device.
 

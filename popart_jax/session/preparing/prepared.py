@@ -24,6 +24,7 @@ from ...lowering.resolve import check_supported, has_effect, make_plan, needs
 from ...model.session_model import read_session_model
 from ...ops import facts as operator_facts
 from ...ops.options import OperatorOptions
+from ...timings import phase
 from ..call_checks import check_calls
 from ..facts import option_facts
 from ..matmul_checks import check_serialised_matmuls
@@ -260,6 +261,7 @@ def _drifting(program: Program) -> dict[str, Variable]:
     return {n: replace(v, drifts=n in program.copies) for n, v in program.variables.items()}
 
 
+@phase("patterns")
 def _rewritten(model: ir.Model, request: Request, program: Program) -> ir.Graph:
     """The graph after the patterns; anchors, variables and copied tensors keep their names."""
     training = request.loss is not None

@@ -1,0 +1,72 @@
+"""How long each phase of getting a program ready took.
+
+Whoever wants to know collects in a `Timings`; the phases themselves only say their names. A phase within another is not
+counted in the outer one, so that all of them together are the whole time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+OTHER = "other"
+FIRST_RUN = "first run"
+
+
+class Timings:
+    """Seconds by phase, summed over all collections."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._open: list[str] = []
+        self._since = 0.0
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """A copy: phases in the order in which they first took time; what belongs to none is ``other``."""
+        return dict(self._seconds)
+
+    @contextmanager
+    def collect(self, name: str = OTHER) -> Iterator[None]:
+        """Scope whose phases are entered here; what is in none of them counts as `name`."""
+        token = _COLLECTING.set(self)
+        try:
+            with self.phase(name):
+                yield
+        finally:
+            _COLLECTING.reset(token)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Scope of one phase."""
+        self._switch()
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._switch()
+            self._open.pop()
+
+    def _switch(self) -> None:
+        """Charge the time since the last change to the innermost phase."""
+        now = time.perf_counter()
+        if self._open:
+            name = self._open[-1]
+            self._seconds[name] = self._seconds.get(name, 0.0) + now - self._since
+        self._since = now
+
+
+_COLLECTING: ContextVar[Timings | None] = ContextVar("timings", default=None)
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Scope, or decorator, of a phase; it costs nothing that counts where nobody collects."""
+    timings = _COLLECTING.get()
+    if timings is None:
+        yield
+        return
+    with timings.phase(name):
+        yield
