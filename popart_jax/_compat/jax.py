@@ -21,6 +21,12 @@ except ImportError:
     from jax.extend.core import Literal as Literal
     from jax.extend.core import Primitive as Primitive
 
+try:
+    from jax._src import api_util, linear_util
+    from jax._src.interpreters.partial_eval import trace_to_jaxpr_dynamic
+except ImportError:
+    api_util = linear_util = trace_to_jaxpr_dynamic = None
+
 
 def is_symbolic_dim(size: Any) -> bool:
     """Whether a size of a shape is a symbol of `jax.export`."""
@@ -83,14 +89,10 @@ def written_again(closed: Any) -> Callable[..., Sequence[Any]]:
 
 def jaxpr_of(function: Callable[..., Sequence[Any]], arguments: Sequence[Any]) -> Any:
     """The closed jaxpr of a function of arrays on arguments of these types, without the checks of `jax.make_jaxpr`."""
-    try:
-        from jax._src import api_util, linear_util
-        from jax._src.interpreters.partial_eval import trace_to_jaxpr_dynamic
-
-        about = api_util.debug_info("jaxpr_of", function, tuple(arguments), {})
-        wrapped = linear_util.wrap_init(function, debug_info=about)
-    except (ImportError, AttributeError, TypeError):  # another JAX
+    if trace_to_jaxpr_dynamic is None or linear_util is None or api_util is None:
         return jax.make_jaxpr(function)(*arguments)
+    about = api_util.debug_info("jaxpr_of", function, tuple(arguments), {})
+    wrapped = linear_util.wrap_init(function, debug_info=about)
     jaxpr, _, consts = trace_to_jaxpr_dynamic(wrapped, [jax.typeof(x) for x in arguments])[:3]
     return core.ClosedJaxpr(jaxpr, consts)
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ...ops.convolution import check_groups, conv
+from ...ops.convolution import check_groups, check_kernel, conv
 from ...ops.quantize import LARGEST, centred, integer_convolution, integer_product
 from ...ops.windows import window
 
@@ -45,7 +45,8 @@ def convolution_of_bytes(
     auto_pad: str = "NOTSET", kernel_shape: Any = (),
 ) -> jax.Array:  # fmt: skip
     """See `ops.quantize.integer_convolution`."""
-    check_groups(x.shape[1], w, group)
+    check_groups(x.shape[1], w.shape[1], w.shape[0], group)
+    check_kernel(kernel_shape, w.shape[2:])
     win = window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     usual = group == 1 and x.ndim == 4 and set(win.dilations) == {1} and min(map(min, win.pads)) >= 0
     if not (usual and _is_byte(x) and _is_byte(w)):
