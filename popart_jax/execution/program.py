@@ -218,7 +218,8 @@ class Program:
     def shared_memo(self) -> OpMemo | None:
         """The memo of operators, None where each one is to be traced for itself.
 
-        Replicas, parts of them, rounding at random and announcements depend on more than the operator; prices follow its trace.
+        Replicas, parts of them, rounding at random and announcements depend on more than the operator, and prices
+        follow its trace.
         """
         alone = self.structure.replicas == self.parts == 1 and platform() != IPU
         plain = not (self.options.rounds_stochastically or self.options.announces_operators)
