@@ -18,6 +18,9 @@ from .builder import AttributeContextManager as AttributeContextManager
 from .builder import Builder as Builder
 from .builder import KeyValueContextManager as KeyValueContextManager
 from .builder import NameContextManager as NameContextManager
+from .builder import defaultAiGraphcoreOpset as defaultAiGraphcoreOpset
+from .builder import defaultAiOnnxMlOpset as defaultAiOnnxMlOpset
+from .builder import defaultAiOnnxOpset as defaultAiOnnxOpset
 from .enums import AccumulateOuterFragmentSchedule as AccumulateOuterFragmentSchedule
 from .enums import AdamMode as AdamMode
 from .enums import AdaptiveMode as AdaptiveMode

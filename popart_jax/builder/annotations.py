@@ -180,6 +180,8 @@ class NodeAnnotations(GraphUnderConstruction):
     @checked
     def setEnableConvDithering(self, nodeOutputName: str, enableConvDithering: int) -> None:
         """Whether a convolution starts on a varying tile."""
+        if enableConvDithering not in (0, 1):
+            raise popart_exception("enableConvDithering must be a bool value")
         self._only(nodeOutputName, "setEnableConvDithering", "Conv")
         self._annotate(names.CONV_DITHERING, enableConvDithering, nodeOutputName, replace=True)
 

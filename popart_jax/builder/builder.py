@@ -19,8 +19,8 @@ from .operators import (
 )
 from .opsets import AiGraphcoreOpset1 as GraphcoreNamespace
 from .opsets import AiOnnx, Opset, onnx_namespace
+from .versions import defaultAiGraphcoreOpset, defaultAiOnnxOpset
 
-_DEFAULT_ONNX, _DEFAULT_GRAPHCORE = 10, 1
 _DOMAINS = {"aiOnnx": "ai.onnx", "aiGraphcore": "ai.graphcore"}
 _Namespace = Union[  # noqa: UP007 - tools look at this annotation
     AiGraphcoreOpset1, AiOnnxOpset6, AiOnnxOpset7, AiOnnxOpset8, AiOnnxOpset9, AiOnnxOpset10, AiOnnxOpset11
@@ -70,9 +70,9 @@ class Builder(_BuilderCore):
         if opsets is not None:
             self.aiOnnxOpsetVersion(opsets["ai.onnx"])
             self._chosen["aiGraphcore"] = GraphcoreNamespace(self, opsets["ai.graphcore"])
-        self._defaults = {"aiOnnx": _DEFAULT_ONNX, "aiGraphcore": _DEFAULT_GRAPHCORE}
+        self._defaults = {"aiOnnx": defaultAiOnnxOpset, "aiGraphcore": defaultAiGraphcoreOpset}
         if modelProtoOrFilename is not None:
-            self._defaults["aiOnnx"] = self._model.opset_imports.get("", _DEFAULT_ONNX)
+            self._defaults["aiOnnx"] = self._model.opset_imports.get("", defaultAiOnnxOpset)
 
     def aiOnnxOpsetVersion(self, version: int) -> None:
         """Settle the ai.onnx opset.
@@ -113,8 +113,8 @@ class Builder(_BuilderCore):
             if family == "aiOnnx" and version not in ONNX_SETS:
                 raise KeyError(f"'{asked}' is no operator set of this builder.")
             raise RuntimeError(
-                f"{_DOMAINS[family]} opset is already defined as {chosen.version}; {asked} cannot be used in the "
-                f"same model."
+                f"Invalid opset '{asked}' selected. Opset for domain {_DOMAINS[family]} already defined as "
+                f"{chosen.version}"
             )
         self.__dict__[asked] = chosen  # found at once the next time
         return chosen

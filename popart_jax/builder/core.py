@@ -15,7 +15,7 @@ from ..model import attribute_names as names
 from ..model import tensors
 from ..model.check import check_model
 from ..model.debug import DebugContext, path_of
-from ..model.dtypes import element_type
+from ..model.dtypes import BY_NUMPY, element_type, is_host_type
 from ..model.external import save_externally
 from ..model.load import load_proto
 from ..model.op_names import listed
@@ -158,6 +158,10 @@ class _BuilderCore(Placement):
                 "Variables of subgraphs are not supported: add the initialized tensor to the top-level builder and use "
                 "its name here."
             )
+        if not is_host_type(initVal.dtype):
+            kind = BY_NUMPY[initVal.dtype].name if initVal.dtype in BY_NUMPY else str(initVal.dtype)
+            shape = listed(initVal.shape)
+            raise popart_exception(f"Unsupported data type for initialized data ({kind:<8}{shape})")
         array = np.ascontiguousarray(initVal).reshape(initVal.shape)
         data = tensors.make("", array)
         base = path_of(debugContext) or "init_input"
@@ -204,7 +208,7 @@ class _BuilderCore(Placement):
             An unknown tensor, or an attribute that is no int, float, text or list of one of these.
         """
         version = convert(opVersion, int)
-        given = {convert(k, str): _plain(v) for k, v in attributes.items()}
+        given = {convert(k, str): _plain(k, v) for k, v in attributes.items()}
         return self._add_node(
             convert(opName, str),
             convert(list(inputs), list[str]),
@@ -243,9 +247,8 @@ class _BuilderCore(Placement):
         return [v.name or "" for v in self._graph.outputs]
 
     def getValueTensorIds(self) -> list[str]:
-        """Names of the intermediate results."""
-        listed = {id(v) for v in self._graph.outputs}
-        return [v.name or "" for node in self._graph for v in node.outputs if id(v) not in listed]
+        """Names of the results of all nodes, in the order in which they were made."""
+        return [v.name or "" for node in self._graph for v in node.outputs]
 
     def getTrainableTensorIds(self) -> list[str]:
         """Names of the initializers."""
@@ -285,8 +288,11 @@ class _BuilderCore(Placement):
         return value
 
     def _not_known(self, name: str) -> str:
-        made = [v.name for node in self._graph for v in node.outputs]
-        groups = {"inputs": self.getInputTensorIds(), "outputs": self.getOutputTensorIds(), "values": made}
+        groups = {
+            "inputs": self.getInputTensorIds(),
+            "outputs": self.getOutputTensorIds(),
+            "values": self.getValueTensorIds(),
+        }
         told = " ".join(f"({group}:{listed(names)})" for group, names in groups.items())
         return (
             f"{name} is not an known tensor. Must be one of {told}. Please check the info log level to confirm whether "
@@ -332,9 +338,9 @@ class _BuilderCore(Placement):
             value.const_value = ir.serde.deserialize_tensor(protos[name])
 
 
-def _plain(value: Any) -> Any:
+def _plain(name: str, value: Any) -> Any:
     if isinstance(value, (np.integer, np.floating)):
         return value.item()
     if isinstance(value, (list, tuple)) and any(isinstance(v, (list, tuple)) for v in value):
-        raise popart_exception(f"An attribute cannot be a list of lists: {value!r}")
+        raise popart_exception(f"Invalid or mismatched python list type provided in custom op attribute '{name}'")
     return list(value) if isinstance(value, tuple) else value

@@ -7,11 +7,12 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ..errors import popart_exception
+from ..errors import noted, popart_exception
 from ..model import attribute_names
 from ..model.debug import DebugContext, path_of
 from .infer import MANY, arity, infer, set_type
 from .names import Names, fresh_graph_name
+from .own_rules import check_own_rules
 from .records import record_input, record_node
 from .windows import check_window
 
@@ -105,6 +106,7 @@ class GraphUnderConstruction:
         """
         opset = self._use_opset(domain, version)
         if inferred:
+            check_own_rules(op, inputs, attributes, self._graph.initializers)
             self._check_arity(domain, op, opset, len(inputs), outputs)
         operands = [None if name == "" else self._value(name) for name in inputs]
         if inferred:
@@ -177,24 +179,25 @@ def to_attribute(name: str, value: Any) -> ir.Attr:
         ]  # lists of lists are flattened
         if not value:
             return ir.Attr(name, ir.AttributeType.INTS, ())
-        kinds = {_scalar_type(v) for v in value}
+        kinds = {_scalar_type(name, v) for v in value}
         lists = {
             ir.AttributeType.INT: ir.AttributeType.INTS,
             ir.AttributeType.FLOAT: ir.AttributeType.FLOATS,
             ir.AttributeType.STRING: ir.AttributeType.STRINGS,
         }
         if len(kinds) > 1:
-            raise popart_exception(f"Attribute '{name}': a list must hold values of one type, got {list(value)!r}")
+            error = popart_exception(f"Invalid or mismatched python list type provided in custom op attribute '{name}'")
+            raise noted(error, f"got {list(value)!r}")
         return ir.Attr(name, lists[kinds.pop()], tuple(value))
-    kind = _scalar_type(value)
+    kind = _scalar_type(name, value)
     return ir.Attr(name, kind, int(value) if kind is ir.AttributeType.INT else value)
 
 
-def _scalar_type(value: Any) -> ir.AttributeType:
+def _scalar_type(name: str, value: Any) -> ir.AttributeType:
     if isinstance(value, (bool, int)):
         return ir.AttributeType.INT
     if isinstance(value, float):
         return ir.AttributeType.FLOAT
     if isinstance(value, str):
         return ir.AttributeType.STRING
-    raise popart_exception(f"{value!r} of type {type(value).__name__} is no attribute value")
+    raise noted(popart_exception(f"Invalid type provided in custom op attribute '{name}'"), f"got {value!r}")

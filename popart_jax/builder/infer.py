@@ -17,6 +17,7 @@ from ..model.dtypes import element_type
 from ..model.tensor_info import _TensorInfoCore
 from .description import UNKNOWN, Description, Operand, Type, describe
 from .description import known as known
+from .own_rules import own_shape
 from .schema_methods import schema
 from .traced import traced
 
@@ -85,6 +86,9 @@ def _types(node: ir.Node, version: int) -> Sequence[Type]:
         node.outputs[0].const_value = tensor
         return [(tensor.dtype, tuple(tensor.shape.numpy()))]
     described = describe(node, version)
+    own = own_shape(described)
+    if own is not None and described.operands[0] is not None:
+        return [(described.operands[0].dtype, own)]
     plain = not any(kind in _ATTRIBUTES_WITHOUT_VALUE for _, kind, _ in described.attributes)
     return _inferred(described) if plain else _infer(described)
 

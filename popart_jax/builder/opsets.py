@@ -13,6 +13,7 @@ class Opset:
     """Operators of one domain at one version."""
 
     _label = ""
+    _name = ""
 
     def __init__(self, builder: _BuilderCore, version: int) -> None:
         self.version = version
@@ -37,13 +38,13 @@ class Opset:
         return [*super().__dir__(), *(n for n in dir(self._operators) if not n.startswith("_"))]
 
     def __str__(self) -> str:
-        return f"{self._label} opset {self.version}"
+        return f"{self._name}{self.version}"
 
 
 class AiOnnx(Opset):
     """Operators of ai.onnx."""
 
-    _label = "ai.onnx"
+    _label, _name = "ai.onnx", "AiOnnx"
 
     @staticmethod
     def _set(version: int) -> type[OperatorSet]:
@@ -124,13 +125,13 @@ class AiOnnx11(AiOnnx10):
 class AiOnnxMl(Opset):
     """Namespace of ai.onnx.ml; no operator of it has a builder method."""
 
-    _label = "ai.onnx.ml"
+    _label, _name = "ai.onnx.ml", "AiOnnxMl"
 
 
 class AiGraphcore(Opset):
     """Operators of ai.graphcore."""
 
-    _label = "ai.graphcore"
+    _label, _name = "ai.graphcore", "AiGraphcore"
 
     @staticmethod
     def _set(version: int) -> type[OperatorSet]:

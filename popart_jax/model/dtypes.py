@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..enums import DataType
-from ..errors import popart_exception
+from ..errors import noted, popart_exception
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def element_type(kind: DataType | str | ir.DataType) -> ElementType:
         return BY_ONNX.get(kind, BY_NAME["UNDEFINED"])
     row = BY_NAME.get(kind) or BY_NAME.get(kind.upper()) or next((r for r in TABLE if r.lower == kind), None)
     if row is None:
-        raise popart_exception(f"No DataType with the name '{kind}'; there are {', '.join(BY_NAME)}.")
+        raise popart_exception(f"no ONNX type {kind}, they're [{' '.join(BY_NAME)}]")
     return row
 
 
@@ -95,8 +95,6 @@ def host_type(dtype: np.dtype) -> ElementType:
     """
     dtype = np.dtype(dtype)
     if not is_host_type(dtype):
-        raise popart_exception(
-            f"Unrecognised numpy type {dtype.name!r}. PopART takes {', '.join(sorted(_HOST))}; convert the array "
-            f"with astype."
-        )
+        error = popart_exception(f"No numpy type {dtype.name} registered in map to DataType")
+        raise noted(error, f"There are {', '.join(sorted(_HOST))}; convert the array with astype.")
     return BY_NUMPY[dtype]

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ..errors import popart_exception
+from ..errors import noted, popart_exception
 from . import tensors
 from .dtypes import element_type
 from .whole import replace_file
@@ -40,15 +40,10 @@ def read_external(proto: onnx.TensorProto) -> np.ndarray:
     try:
         array = np.fromfile(place.path, kind.newbyteorder("<"), place.length // kind.itemsize, offset=place.offset)
     except OSError as err:
-        raise popart_exception(
-            f"Unable to open file '{place.path}' with the data of tensor '{proto.name}': {err}"
-        ) from err
+        raise popart_exception(f"Unable to open file '{place.path}' to read tensor data for '{proto.name}'") from err
     missing = place.length - array.nbytes
     if missing:
-        raise popart_exception(
-            f"Invalid 'length' information ({place.length}) for externally stored tensor '{proto.name}': "
-            f"file '{place.path}' ends {missing} bytes early"
-        )
+        raise _bad_length(place.length, proto.name, f"file '{place.path}' ends {missing} bytes early")
     return array.astype(kind, copy=False).reshape(tuple(proto.dims))
 
 
@@ -83,11 +78,13 @@ def locate(proto: onnx.TensorProto, folder: Path | None = None) -> Place:
     need = math.prod(proto.dims) * element_type(onnx_type(proto)).size
     length = _number(given, "length", need, proto.name)
     if length != need:
-        raise popart_exception(
-            f"Invalid 'length' information ({length}) for externally stored tensor '{proto.name}': its shape needs "
-            f"{need} bytes"
-        )
+        raise _bad_length(length, proto.name, f"its shape needs {need} bytes")
     return Place(path, _number(given, "offset", 0, proto.name), length)
+
+
+def _bad_length(length: int | None, tensor: str | None, why: str) -> popart_exception:
+    text = f"Invalid 'length' information ({length}) for externally stored tensor '{tensor}'"
+    return noted(popart_exception(text), why)
 
 
 _DIGITS = 20
@@ -177,15 +174,9 @@ def _check_place(tensor: ir.ExternalTensor, root: Path) -> None:
 def _check_size(tensor: ir.ExternalTensor, there: int) -> None:
     need, offset = tensor.nbytes, tensor.offset or 0
     if tensor.length not in (None, need):
-        raise popart_exception(
-            f"Invalid 'length' information ({tensor.length}) for externally stored tensor '{tensor.name}': its shape "
-            f"needs {need} bytes"
-        )
+        raise _bad_length(tensor.length, tensor.name, f"its shape needs {need} bytes")
     if offset + need > there:
-        raise popart_exception(
-            f"Invalid 'length' information ({need}) for externally stored tensor '{tensor.name}': file "
-            f"'{tensor.location}' ends {offset + need - there} bytes early"
-        )
+        raise _bad_length(need, tensor.name, f"file '{tensor.location}' ends {offset + need - there} bytes early")
 
 
 def held_tensors(model: ir.Model) -> Iterator[tuple[str, ir.TensorProtocol]]:
@@ -219,7 +210,7 @@ def save_externally(protos: Mapping[str, onnx.TensorProto], ids: Sequence[str], 
     """
     parent = Path(filename).parent
     if not parent.is_dir():
-        raise popart_exception(f"Cannot save initializers to '{filename}': parent directory does not exist")
+        raise popart_exception(f"Saving tensor data to file {filename}, but its parent directory does not exist")
     for name in ids:
         proto = protos.get(name)
         if proto is None:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from ..errors import popart_exception
+from ..errors import noted, popart_exception
 
 NEWEST_IR = 14
 NEWEST_OPSETS = {"": 28, "ai.onnx.ml": 5}
@@ -90,10 +90,8 @@ def check_versions(ir_version: int | None, imports: Mapping[str, int]) -> None:
             "  fix: set ir_version, as onnx.helper.make_model does."
         )
     if ir_version > NEWEST_IR:
-        raise popart_exception(
-            f"The model has IR version {ir_version}; the newest known here is {NEWEST_IR}.\n"
-            "  fix: export it with an older onnx, or upgrade this package."
-        )
+        error = popart_exception(f"Expecting ONNX IR version 1 to {NEWEST_IR}, but got {ir_version}.")
+        raise noted(error, "fix: export the model with an older onnx, or upgrade this package.")
     for domain, version in imports.items():
         newest = NEWEST_OPSETS.get("" if domain == "ai.onnx" else domain)
         if newest is not None and not 1 <= version <= newest:

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._calls import overloaded
 from ..enums import DataType
-from ..errors import logs_errors, popart_exception
+from ..errors import logs_errors, noted, popart_exception
 from .dtypes import BY_NUMPY, element_type, host_type
 
 
@@ -126,10 +126,13 @@ class _TensorInfoCore:
 
 
 def _parse_shape(text: str) -> tuple[int, ...]:
-    inner = re.fullmatch(r"\s*\(?\s*((?:\d+\s*(?:,\s*\d+\s*)*,?)?)\s*\)?\s*", text)
+    """A shape written like ``(2,3)``."""
+    inner = re.fullmatch(r"\(((?:\d+(?:,\d+)*,?)?)\)", text.replace(" ", ""))
     if inner is None:
-        raise popart_exception(f"Invalid shape string '{text}'; it is written like (2,3).")
-    return tuple(int(n) for n in inner[1].replace(" ", "").split(",") if n)
+        raise noted(popart_exception("invalid string for shape"), f"got '{text}'; a shape is written like (2,3)")
+    if " " in text:
+        raise popart_exception("s contains a space : not valid shape string")
+    return tuple(int(n) for n in inner[1].split(",") if n)
 
 
 class TensorInfo(_TensorInfoCore):
@@ -153,7 +156,7 @@ class TensorInfo(_TensorInfoCore):
             super().__init__(_get_popart_type(args[0].dtype), list(args[0].shape))
             return
         if len(args) != 2:
-            raise TypeError(f"TensorInfo takes an array, or a type and a shape; got {len(args)} argument(s).")
+            raise noted(TypeError(f"Can not create TensorInfo with args {args}"), "Give an array, or type and shape.")
         kind, shape = args
         if not isinstance(kind, (str, DataType)):
             kind = _get_popart_type(np.dtype(kind))

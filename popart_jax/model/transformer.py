@@ -96,7 +96,10 @@ class GraphTransformer:
 
         def narrow(x: np.ndarray) -> np.ndarray:
             if not clip and x.size and (x.min() < bounds.min or x.max() > bounds.max):
-                raise popart_exception("cannot cast int64 to int32: number is too large")
+                raise popart_exception(
+                    "In convertINT64TensorToINT32, cannot cast int64 to int32: number is too large. If you are sure "
+                    "you want still want to convert your tensor data, you can set 'clip' to 'true'."
+                )
             return np.clip(x, bounds.min, bounds.max).astype(np.int32)
 
         self._convert(TensorProto.INT64, TensorProto.INT32, narrow)
@@ -140,7 +143,7 @@ class GraphTransformer:
         known = {t.name: t for t in graph.initializer}
         missing = [name for name in ids if name not in known]
         if missing:
-            raise popart_exception(f"Cannot convert {missing} to constants: no such initializer(s) in the model")
+            raise popart_exception(f"TensorId {missing[0]} not in the model initalizers")
         constants = [
             onnx.helper.make_node("Constant", [], [name], value=_inline(known[name])) for name in dict.fromkeys(ids)
         ]

@@ -97,7 +97,7 @@ BROKEN: dict[str, tuple[onnx.ModelProto, str]] = {
     "sparse indices too few": (sparse([1], [5.0, 6.0]), "one index per value"),
     "newer opset": (model(RELU, opsets=(("", 99),)), "imports opset 99 of ai.onnx; known are 1 to 28"),
     "no such opset": (model(RELU, opsets=(("", 0),)), "imports opset 0 of ai.onnx"),
-    "newer IR": (model(RELU, ir_version=99), "IR version 99; the newest known here is"),
+    "newer IR": (model(RELU, ir_version=99), r"Expecting ONNX IR version 1 to \d+, but got 99\."),
     "no opset": (model(RELU, opsets=()), "imports no opset of ai.onnx"),
     "two opsets": (model(RELU, opsets=(("", 13), ("", 11))), "Duplicate graph opset_import"),
     "cycle": (model(node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"]), RELU), "comes later or depends on it"),
@@ -242,10 +242,10 @@ def test_files_without_a_model(tmp_path: Path, content: bytes, why: str) -> None
         ({"location": ""}, "No location information"),
         ({"location": "../w.bin"}, "outside the folder of the model"),
         ({"location": "/etc/hostname"}, "outside the folder of the model"),
-        ({"location": "w.bin", "offset": "8"}, "ends 8 bytes early"),
+        ({"location": "w.bin", "offset": "8"}, r"Invalid 'length' information \(24\)"),
         ({"location": "w.bin", "offset": "x"}, r"Invalid 'offset' information \(x\)"),
         ({"location": "w.bin", "offset": "-4"}, r"Invalid 'offset' information \(-4\)"),
-        ({"location": "w.bin", "length": "8"}, "its shape needs 24 bytes"),
+        ({"location": "w.bin", "length": "8"}, r"Invalid 'length' information \(8\)"),
     ],
 )
 def test_external_data(tmp_path: Path, entries: dict[str, str], message: str) -> None:

@@ -1,0 +1,47 @@
+"""What PopART's builder checks and infers otherwise than the operator itself does in a session."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ..errors import popart_exception
+from .description import Description
+
+Shape = tuple[int, ...]
+
+
+def check_own_rules(op: str, inputs: Sequence[str], attributes: Mapping[str, Any], variables: Collection[str]) -> None:
+    """Refuse what a builder method of PopART refuses by itself.
+
+    Raises
+    ------
+    popart_exception
+        `copyvarupdate` without a variable, `subsample` with a stride of 0.
+    """
+    if op == "CopyVarUpdate":
+        if len(inputs) != 2:
+            raise popart_exception("copyvarupdate should have two args.")
+        if inputs[0] not in variables:
+            raise popart_exception("The first arg of copyvarupdate should be an initalised tensor.")
+    strides: list[int] = list(attributes.get("strides") or ()) if op == "Subsample" else []
+    if 0 in strides:
+        raise popart_exception(f"Strides invalid. 0 stride at index {strides.index(0)}")
+
+
+def own_shape(node: Description) -> Shape | None:
+    """Shape that the builder reports of some operators' result; None where the operator's own rule holds.
+
+    `subsample` rounds down, although the operator yields what is left over too. ONNX's inference knows no negative
+    repeats, which are refused with the shape that they make.
+    """
+    sizes = node.operands[0].type[1] if node.operands and node.operands[0] is not None else None
+    if sizes is None:
+        return None
+    if (node.domain, node.op) == ("ai.graphcore", "Subsample"):
+        strides = node.attribute("strides") or ()
+        return tuple(d // s for d, s in zip(sizes, strides, strict=True)) if len(strides) == len(sizes) else None
+    repeats = node.operands[1].array() if node.op == "Tile" and len(node.operands) > 1 and node.operands[1] else None
+    if repeats is not None and repeats.shape == (len(sizes),) and repeats.min(initial=0) < 0:
+        return tuple(int(d * n) for d, n in zip(sizes, repeats, strict=True))
+    return None

@@ -1,0 +1,124 @@
+"""Whole texts of what the builder and the Python layer refuse (supplement, sections 2 and 3)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import popart_jax as popart
+from popart_jax import builder as builders
+
+pytestmark = pytest.mark.usefixtures("popart_names")
+TURNED = np.zeros((4, 4), np.float32)[:, ::2]
+
+
+class Made:
+    """A builder with an input, a relu and a top-k."""
+
+    def __init__(self) -> None:
+        self.b = popart.Builder()
+        self.x = self.b.addInputTensor("FLOAT", [2, 3])
+        self.relu = self.b.aiOnnx.relu([self.x])
+        self.top = self.b.aiOnnx.topk([self.relu, self.b.aiOnnx.constant(np.array([1]))])
+        self.b.addNodeAttribute("a", 1, {self.relu})
+        self.b.addNodeAttribute("f", 1.5, {self.relu})
+
+    def conv(self) -> str:
+        sizes = ([1, 1, 5, 5], [1, 1, 3, 3])
+        return self.b.aiOnnx.conv([self.b.addInputTensor("FLOAT", size) for size in sizes])
+
+    def custom(self, value: Any) -> Any:
+        return self.b.customOp("A", 1, "d", [self.x], {"k": value})
+
+    def tiled(self) -> str:
+        return self.b.aiOnnx.tile([self.x, self.b.aiOnnx.constant(np.array([-2, 1]))])
+
+    def other_opset(self) -> Any:
+        b = popart.Builder()
+        b.addOutputTensor(b.aiOnnxOpset10.relu([b.addInputTensor("FLOAT", [2])]))
+        return popart.Builder(b.getModelProto()).aiOnnxOpset9.relu(["Relu:0"])
+
+
+Case = tuple[str, Callable[[Made], Any]]
+REFUSED: list[Case] = [
+    ("Invalid opset 9 used to add an operation. Opset for domain ai.onnx already defined as 10", Made.other_opset),
+    ("Invalid or mismatched python list type provided in custom op attribute 'k'", lambda m: m.custom([1, 2.0])),
+    ("Invalid type provided in custom op attribute 'k'", lambda m: m.custom({})),
+    ("No numpy type float64 registered in map to DataType", lambda _: popart.getTensorInfo(np.zeros(2))),
+    ("invalid string for shape", lambda _: popart.TensorInfo("FLOAT", "2,3")),
+    ("s contains a space : not valid shape string", lambda _: popart.TensorInfo("FLOAT", "(2, 3)")),
+    ("Unsupported data type for initialized data (DOUBLE  [2 3])",
+     lambda m: m.b.addInitializedInputTensor(np.zeros((2, 3)))),
+    ("Output 'Tile:0' of node '' has invalid shape, [-4, 3]. Values must be non-negative in each shape dimension.",
+     Made.tiled),
+    ("enableConvDithering must be a bool value", lambda m: m.b.setEnableConvDithering(m.conv(), 2)),
+    ("Builder::setEnableConvDithering should only be called on convolutions but was given: Relu",
+     lambda m: m.b.setEnableConvDithering(m.relu, 1)),
+    ("copyvarupdate should have two args.", lambda m: m.b.aiGraphcore.copyvarupdate([m.x])),
+    ("The first arg of copyvarupdate should be an initalised tensor.",
+     lambda m: m.b.aiGraphcore.copyvarupdate([m.x, m.x])),
+    ("Strides invalid. 0 stride at index 1", lambda m: m.b.aiGraphcore.subsample([m.x], [1, 0])),
+    ("Could not find a node with outputs Relu:0 ,TopK:1. Must specify all outputs of a node",
+     lambda m: m.b.addNodeAttribute("q", 1, {m.top[1], m.relu})),
+    ("Attribute a is not a float vector.", lambda m: m.b.getFloatVectorNodeAttribute("a", {m.relu})),
+    ("Attribute f is not an integer.", lambda m: m.b.getInt64NodeAttribute("f", {m.relu})),
+    ("Dropout has an invalid number of outputs 3. Must be between 0..2", lambda m: m.b.aiOnnx.dropout([m.x], 3)),
+    ("Concat has invalid number of inputs 0. Must be between 1..inf", lambda m: m.b.aiOnnx.concat([], 0)),
+    ("Unknown tensor 'q' (there are no valid tensors yet).", lambda _: popart.Builder().aiOnnx.relu(["q"])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "call"), REFUSED, ids=[text[:40] for text, _ in REFUSED])
+def test_refused(text, call):
+    made = Made()
+    with pytest.raises(popart.popart_exception) as caught:
+        call(made)
+    assert caught.value.args[0] == text
+
+
+def test_a_second_opset():
+    builder = popart.Builder()
+    assert str(builder.aiOnnxOpset9) == "AiOnnx9"
+    with pytest.raises(RuntimeError) as caught:
+        _ = builder.aiOnnxOpset8
+    assert caught.value.args[0] == (
+        "Invalid opset 'aiOnnxOpset8' selected. Opset for domain ai.onnx already defined as 9"
+    )
+
+
+def test_default_opsets_and_classes():
+    assert (popart.defaultAiOnnxOpset, popart.defaultAiOnnxMlOpset, popart.defaultAiGraphcoreOpset) == (10, 1, 1)
+    chain = [getattr(builders, f"AiOnnx{n}") for n in range(6, 12)]
+    assert all(issubclass(newer, older) for older, newer in itertools.pairwise(chain))
+
+
+def test_a_model_of_an_opset_that_popart_never_had():
+    proto = popart.Builder(opsets={"ai.onnx": 12, "ai.graphcore": 1})
+    proto.addOutputTensor(proto.aiOnnx.relu([proto.addInputTensor("FLOAT", [2])]))
+    with pytest.raises(popart.popart_exception) as caught:
+        popart.Builder(proto.getModelProto())
+    assert caught.value.args[0] == (
+        "Encountered ONNX opset version 12, Maximimum supported opset is 11, minimum 6 and default 10."
+    )
+
+
+@pytest.mark.parametrize("args", [(1,), (np.float32,), ("FLOAT", [1], 2, 3)])
+def test_tensor_infos_of_wrong_arguments(args):
+    with pytest.raises(TypeError) as caught:
+        popart.TensorInfo(*args)
+    assert caught.value.args[0] == f"Can not create TensorInfo with args {args}"
+
+
+def test_subsample_rounds_down_in_the_builder():
+    made = Made()
+    assert made.b.getTensorShape(made.b.aiGraphcore.subsample([made.x], [1, 2])) == [2, 1]
+
+
+def test_results_that_are_outputs_stay_values():
+    made = Made()
+    made.b.addOutputTensor(made.relu)
+    assert made.b.getValueTensorIds() == ["Relu:0", "Constant:0", "TopK:0", "TopK:1"]
