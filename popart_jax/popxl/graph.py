@@ -13,6 +13,7 @@ from ._bindings import above
 from ._context import get_current_context
 from ._internal.created_hooks import CreatedHooks
 from ._internal.enums import TensorType
+from ._internal.rewrite import adopt
 from ._internal.sequence import TopoCons
 from ._tensor import Constant, Tensor, Variable
 
@@ -202,32 +203,15 @@ class Graph(CreatedHooks):
             new.name = tensor_id
             Tensor._make(self, new)
             return
-        old = tensor._value
-        new.name, new.shape, new.type = old.name, old.shape, old.type
-        _move_uses(self._graph, old, new)
-        new.meta["tensor"] = tensor
-        tensor._value = new
+        new.shape, new.type = tensor._value.shape, tensor._value.type
+        adopt(self, tensor, new)
 
     def _disconnect_outputs(self, op: Op, tensors: Iterable[Tensor]) -> None:
         """The tensors live on without a producer, with all their uses."""
         for tensor in tensors:
-            old = tensor._value
-            free = ir.Value(name=old.name, shape=old.shape, type=old.type)
-            _move_uses(self._graph, old, free)
-            old.meta.pop("tensor", None)
-            old.name = None
-            free.meta["tensor"] = tensor
-            tensor._value = free
+            adopt(self, tensor, ir.Value(shape=tensor._value.shape, type=tensor._value.type))
 
     def _remove_tensor(self, tensor: Tensor) -> None:
         self._tensors.pop(tensor.id, None)
         if tensor._kind is TensorType.Const:
             self._graph.initializers.pop(tensor.id, None)
-
-
-def _move_uses(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
-    for node, i in list(old.uses()):
-        node.replace_input_with(i, new)
-    for i, output in enumerate(graph.outputs):
-        if output is old:
-            graph.outputs[i] = new

@@ -10,6 +10,7 @@ from ...ops import Operator, Trait, facts
 from ...ops.registry import resolve
 from ..dtypes import float32
 from .classes import all_classes
+from .rewrite import adopt
 from .settings import Settings
 from .values import OperatorIdentifier
 
@@ -96,14 +97,7 @@ def _make(graph: Graph, row: Operator, inputs: Any, outputs: Any, settings: Any,
     for value in op._node.outputs:
         old = existing.get(value.name or "")
         if old is not None:
-            for node, i in list(old._value.uses()):
-                node.replace_input_with(i, value)
-            for i, output in enumerate(graph._graph.outputs):
-                if output is old._value:
-                    graph._graph.outputs[i] = value
-            value.meta["tensor"] = old
-            old._value = value
-            graph._tensors[old.id] = old
+            adopt(graph, old, value)
     if op._node.outputs:
         infer_outputs(op)
     return op

@@ -27,11 +27,7 @@ def in_order(graph: Any, ops: Sequence[Any]) -> None:
 def adopt(graph: Any, tensor: Any, value: ir.Value) -> None:
     """A tensor keeps its object, its name and its readers, and is `value` from now on."""
     old = tensor._value
-    for node, k in list(old.uses()):
-        node.replace_input_with(k, value)
-    for k, output in enumerate(graph._graph.outputs):
-        if output is old:
-            graph._graph.outputs[k] = value
+    old.replace_all_uses_with(value, replace_graph_outputs=True)
     old.meta.pop("tensor", None)
     name, old.name = old.name, None
     value.name, value.meta["tensor"] = name, tensor

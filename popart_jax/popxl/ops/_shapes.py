@@ -108,20 +108,3 @@ def reshaped(t: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
             f"{math.prod(full)}. The number of elements cannot change for a ReshapeOp"
         )
     return full
-
-
-def window(t: Tensor, kernel: Sequence[int], stride: Sequence[int], pads: Sequence[int], dilation: Sequence[int],
-           auto_pad: str, ceil_mode: bool = False) -> tuple[int, ...]:  # fmt: skip
-    """Spatial output sizes of a convolution or pool."""
-    out = []
-    n = len(kernel)
-    for i, (size, k, s, d) in enumerate(zip(t.shape[2:], kernel, stride, dilation, strict=True)):
-        if auto_pad.startswith("SAME"):
-            out.append(-(-size // s))
-            continue
-        total = 0 if auto_pad == "VALID" else pads[i] + pads[i + n]
-        room = size + total - ((k - 1) * d + 1)
-        out.append((-(-room // s) if ceil_mode else room // s) + 1)
-    if any(d <= 0 for d in out):
-        raise popart_exception(f"window {list(kernel)} does not fit the tensor {t.id!r} of shape {list(t.shape)}")
-    return tuple(out)

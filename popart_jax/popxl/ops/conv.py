@@ -7,11 +7,10 @@ from typing import Any, Literal
 
 from ...errors import popart_exception
 from .. import dtypes
-from .._create import Out, create, result
+from .._create import Out, create, infer, result
 from .._internal.conv_options import MultiConvOptions
 from ..context import gir
 from ..tensor import Tensor
-from . import _shapes
 from .shaping import check_pow2scaled
 from .utils import check_operands
 
@@ -73,11 +72,10 @@ def conv(
     """
     check_operands(t=t, weight=weight)
     geometry = _geometry(t, weight, stride, padding, dilation, groups, pad_type)
-    out = Out("conv_out", _conv_shape(t, weight, geometry), t.dtype)
     chosen = multi_conv_options(
         gir()._options, None, available_memory_proportions, partials_types, enable_conv_dithering
     )
-    return result(create("Conv", [t, weight], [out], geometry, options={"conv": chosen}))
+    return _made("Conv", [t, weight], geometry, chosen)
 
 
 def conv_pow2scaled(
@@ -104,10 +102,8 @@ def conv_pow2scaled(
     check_pow2scaled("conv", t, weight, log2_scale)
     check_operands(t=t, weight=weight, log2_scale=log2_scale)
     geometry = _geometry(t, weight, stride, padding, dilation, groups, pad_type)
-    out = Out("conv_out", _conv_shape(t, weight, geometry), dtypes.float16)
     chosen = multi_conv_options(gir()._options, None, available_memory_proportions, None, enable_conv_dithering)
-    runs = ("popxl", "ConvPow2Scaled", 1)
-    return result(create("Conv", [t, weight, log2_scale], [out], geometry, options={"conv": chosen}, runs=runs))
+    return _made("Conv", [t, weight, log2_scale], geometry, chosen)
 
 
 def _geometry(
@@ -133,16 +129,13 @@ def _per_axis(given: Sequence[int] | None, n: int, default: int) -> list[int]:
     return listed
 
 
-def _conv_shape(t: Tensor, weight: Tensor, g: dict[str, Any]) -> tuple[int, ...]:
-    if t.shape[1] != weight.shape[1] * g["group"]:
-        raise popart_exception(
-            f"Conv: {t.shape[1]} channels do not fit weights {list(weight.shape)} with {g['group']} groups"
-        )
-    return (
-        t.shape[0],
-        weight.shape[0],
-        *_shapes.window(t, weight.shape[2:], g["strides"], g["pads"], g["dilations"], g["auto_pad"]),
-    )
+def _made(kind: str, operands: Sequence[Tensor], attributes: dict[str, Any], chosen: MultiConvOptions) -> Tensor:
+    """The convolution; with a scale as third operand it is one of float8."""
+    scaled = len(operands) > 2
+    runs = ("popxl", f"{kind}Pow2Scaled", 1) if scaled else None
+    ((shape, _),) = infer(kind, operands, attributes, runs=runs)
+    out = Out(f"{kind.lower()}_out", shape, dtypes.float16 if scaled else operands[0].dtype)
+    return result(create(kind, operands, [out], attributes, options={"conv": chosen}, runs=runs))
 
 
 def conv_transpose(
@@ -165,11 +158,10 @@ def conv_transpose(
     """
     check_operands(t=t, weight=weight)
     attributes = _transposed(t, weight, stride, padding, dilation, groups, pad_type, output_padding, output_shape)
-    out = Out("convtranspose_out", _transposed_shape(t, weight, attributes), t.dtype)
     chosen = multi_conv_options(
         gir()._options, None, available_memory_proportions, partials_types, enable_conv_dithering
     )
-    return result(create("ConvTranspose", [t, weight], [out], attributes, options={"conv": chosen}))
+    return _made("ConvTranspose", [t, weight], attributes, chosen)
 
 
 def conv_transpose_pow2scaled(
@@ -190,12 +182,8 @@ def conv_transpose_pow2scaled(
     check_pow2scaled("conv", t, weight, log2_scale)
     check_operands(t=t, weight=weight, log2_scale=log2_scale)
     attributes = _transposed(t, weight, stride, padding, dilation, groups, pad_type, output_padding, output_shape)
-    out = Out("convtranspose_out", _transposed_shape(t, weight, attributes), dtypes.float16)
     chosen = multi_conv_options(gir()._options, None, available_memory_proportions, None, enable_conv_dithering)
-    runs = ("popxl", "ConvTransposePow2Scaled", 1)
-    return result(
-        create("ConvTranspose", [t, weight, log2_scale], [out], attributes, options={"conv": chosen}, runs=runs)
-    )
+    return _made("ConvTranspose", [t, weight, log2_scale], attributes, chosen)
 
 
 def _transposed(
@@ -214,23 +202,3 @@ def _transposed(
         "output_padding": [int(p) for p in extra or ()],
         "output_shape": [int(d) for d in shape or ()],
     }
-
-
-def _transposed_shape(t: Tensor, weight: Tensor, a: dict[str, Any]) -> tuple[int, ...]:
-    if t.shape[1] != weight.shape[0]:
-        raise popart_exception(f"ConvTranspose: {t.shape[1]} channels do not fit weights {list(weight.shape)}")
-    n = t.rank - 2
-    channels = weight.shape[1] * a["group"]
-    if a["output_shape"]:
-        return (t.shape[0], channels, *a["output_shape"][-n:])
-    extra = a["output_padding"] or [0] * n
-    pads = [0] * (2 * n) if a["auto_pad"] != "NOTSET" else a["pads"]
-    sizes = [
-        s * (d - 1) + e + ((k - 1) * dil + 1) - pads[i] - pads[i + n]
-        for i, (d, s, e, k, dil) in enumerate(
-            zip(t.shape[2:], a["strides"], extra, weight.shape[2:], a["dilations"], strict=True)
-        )
-    ]
-    if a["auto_pad"].startswith("SAME"):
-        sizes = [d * s for d, s in zip(t.shape[2:], a["strides"], strict=True)]
-    return (t.shape[0], channels, *sizes)

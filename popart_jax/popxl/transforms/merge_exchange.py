@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .._internal.exchange import Part
+from .._internal.rewrite import adopt
 from ..context import gcg, get_current_context, in_sequence, io_tiles
 
 if TYPE_CHECKING:
@@ -100,16 +101,7 @@ def _replace(graph: Graph, group: list[Any], merged: Any) -> None:
         for tensor in op._outputs().values():
             value = merged._node.outputs[position]
             graph._tensors.pop(value.meta["tensor"].id, None)
-            old = tensor._value
-            for node, k in list(old.uses()):
-                node.replace_input_with(k, value)
-            for k, output in enumerate(nodes.outputs):
-                if output is old:
-                    nodes.outputs[k] = value
-            old.meta.pop("tensor", None)
-            value.name, old.name = old.name, None
-            value.meta["tensor"] = tensor
-            tensor._value = value
+            adopt(graph, tensor, value)
             position += 1
         part.outputs = [merged._node.outputs[position - len(part.outputs) + k] for k in range(len(part.outputs))]
         graph._topo_cons.replace(op, merged)
