@@ -26,7 +26,7 @@ from jaxlib.version import __version__ as jaxlib_version
 import patterns
 
 from .._compat.jax import settings
-from ..model.lean import LeanModel
+from ..model.stripped import StrippedModel
 from ..version import __version__
 
 _VARIABLES = ("XLA", "POPART", "POPLAR", "POPLIBS", "TF_", "LIBTPU", "CUDA", "ROCM")
@@ -104,18 +104,18 @@ def _fields(value: Any) -> dict[str, Any] | None:
     return slots | vars(value) if hasattr(value, "__dict__") else slots or None
 
 
-def model_facts(source: LeanModel, arguments: Container[str]) -> bytes:
+def model_facts(source: StrippedModel, arguments: Container[str]) -> bytes:
     """A model without the values of the initializers that are `arguments` of the program and read by no trace."""
-    lean = onnx.ModelProto()
-    lean.CopyFrom(source.proto)
+    stripped = onnx.ModelProto()
+    stripped.CopyFrom(source.proto)
     digest = hashlib.sha256()
-    for tensor in lean.graph.initializer:
+    for tensor in stripped.graph.initializer:
         if tensor.name in arguments:
             for field in _DATA:
                 tensor.ClearField(field)  # pyright: ignore[reportArgumentType]
         elif tensor.name in source.fields:
             digest.update(tensor.name.encode() + source.weights[tensor.name].tobytes())
-    digest.update(lean.SerializeToString(deterministic=True))
+    digest.update(stripped.SerializeToString(deterministic=True))
     return digest.digest()
 
 

@@ -16,11 +16,11 @@ from ..limits import limits
 from .classic import without_maps
 from .external import check_external
 from .initializers import check_tensors
-from .lean import LeanModel, read_lean
 from .message import check_message
 from .origin import imported_as_popart
 from .signatures import check_signatures
 from .sparse import densified, holds_sparse
+from .stripped import StrippedModel, read_stripped
 from .structure import check_structure
 from .tensors import StoredTensor, is_packed
 
@@ -178,7 +178,7 @@ def load_proto(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
         It is neither.
     """
     if isinstance(model, (str, Path)) and _is_file(model):
-        return _with_files(LeanModel(_message(model)), Path(model)).whole()
+        return _with_files(StrippedModel(_message(model)), Path(model)).whole()
     return _message(model)
 
 
@@ -199,7 +199,7 @@ def _message(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
     return proto
 
 
-def load_lean(model: str | bytes | Path | onnx.ModelProto) -> LeanModel:
+def load_stripped(model: str | bytes | Path | onnx.ModelProto) -> StrippedModel:
     """`load_proto`, with the data of large initializers beside the message.
 
     Raises
@@ -208,13 +208,13 @@ def load_lean(model: str | bytes | Path | onnx.ModelProto) -> LeanModel:
         It is neither an existing file nor a serialised ModelProto.
     """
     if isinstance(model, (str, Path)) and _is_file(model):
-        lean = read_lean(Path(model)) or LeanModel(_message(model))
-        return _with_files(lean, Path(model))
-    lean = None if isinstance(model, onnx.ModelProto) else read_lean(_as_bytes(model))
-    return lean or LeanModel(load_proto(model))
+        stripped = read_stripped(Path(model)) or StrippedModel(_message(model))
+        return _with_files(stripped, Path(model))
+    stripped = None if isinstance(model, onnx.ModelProto) else read_stripped(_as_bytes(model))
+    return stripped or StrippedModel(load_proto(model))
 
 
-def _with_files(model: LeanModel, file: Path) -> LeanModel:
+def _with_files(model: StrippedModel, file: Path) -> StrippedModel:
     """With external data from the folder of the model's file, where PopART does not look."""
     return model if imported_as_popart() else model.with_files_beside(file.parent)
 

@@ -18,11 +18,11 @@ from .branches import bind_branch_inputs
 from .external import check_reach, is_external, locate, read_external
 from .initializers import check_initializers, check_tensors
 from .input_shapes import InputShapeInfo, settle_input_shapes
-from .lean import LeanModel
-from .load import from_proto, inline, load_lean
+from .load import from_proto, inline, load_stripped
 from .reserved_names import EXPOSED, INTERNAL, reserved_prefix
 from .signatures import check_signatures
 from .stored import Stored, lift
+from .stripped import StrippedModel
 from .structure import check_structure
 
 _STATE_KEYS = ("Accl", "Accl1", "Accl2", "Accl3", "Step", "LossScaleUpdateFactor", "PreviousLossScaling")
@@ -37,7 +37,7 @@ class SessionModel:
 
     Attributes
     ----------
-    source : LeanModel
+    source : StrippedModel
         As read; `modelToHost` writes a copy of it with new values.
     model : onnx_ir.Model
         What runs: shapes of inputs settled, functions inlined, initializers nobody reads left out.
@@ -45,14 +45,14 @@ class SessionModel:
         Initializers under names of optimizer state.
     """
 
-    source: LeanModel
+    source: StrippedModel
     model: ir.Model
     optimizer_state: dict[str, ir.TensorProtocol]
 
 
 @phase("load")
 def read_session_model(
-    source: str | bytes | Path | onnx.ModelProto | LeanModel,
+    source: str | bytes | Path | onnx.ModelProto | StrippedModel,
     shapes: InputShapeInfo,
     choose: Callable[[ir.Model], Mapping[str, Stored]] = lambda model: {},
     *,
@@ -62,7 +62,7 @@ def read_session_model(
 
     Parameters
     ----------
-    source : path, bytes, onnx.ModelProto or LeanModel
+    source : path, bytes, onnx.ModelProto or StrippedModel
         The model.
     shapes : InputShapeInfo
         Shapes of inputs that have none.
@@ -77,16 +77,16 @@ def read_session_model(
         Unreadable model, duplicate input, a name that clashes with reserved ones, an input of unknown shape, or
         external data that are not there.
     """
-    lean = source if isinstance(source, LeanModel) else load_lean(source)
-    proto = lean.proto
+    stripped = source if isinstance(source, StrippedModel) else load_stripped(source)
+    proto = stripped.proto
     for tensor in filter(is_external, proto.graph.initializer):
         if not anywhere:
             check_reach(tensor)
         locate(tensor)
-    check_initializers(t for t in proto.graph.initializer if t.name not in lean.fields)
+    check_initializers(t for t in proto.graph.initializer if t.name not in stripped.fields)
     model = from_proto(proto)
     check_names(proto.graph, shapes)
-    for name, tensor in lean.tensors().items():
+    for name, tensor in stripped.tensors().items():
         model.graph.initializers[name].const_value = tensor
     chosen = choose(model)
     inline(model)
@@ -101,7 +101,7 @@ def read_session_model(
     state = _take_optimizer_state(model.graph)
     drop_unused_initializers(model.graph)
     load_external(model.graph, proto)
-    return SessionModel(lean, model, state)
+    return SessionModel(stripped, model, state)
 
 
 def check_input_sizes(graph: ir.Graph) -> None:

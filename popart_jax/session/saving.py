@@ -12,8 +12,8 @@ import onnx_ir as ir
 
 from ..errors import popart_exception, popart_runtime_error
 from ..model import external, tensors
-from ..model.lean import LeanModel
 from ..model.stored import stored_floats, write_numbers
+from ..model.stripped import StrippedModel
 from ..model.whole import Patches, write_model
 
 
@@ -22,11 +22,11 @@ class ModelFiles:
 
     Parameters
     ----------
-    source : LeanModel
+    source : StrippedModel
         The model as it was read.
     """
 
-    def __init__(self, source: LeanModel) -> None:
+    def __init__(self, source: StrippedModel) -> None:
         self._source = source
         self._placed: dict[str, onnx.TensorProto] = {}  # where state was put in files of external data
 

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import popart_jax as popart
 from popart_jax import popxl
 from popart_jax.execution.key import model_facts, program_key
-from popart_jax.model.lean import LeanModel
+from popart_jax.model.stripped import StrippedModel
 from popart_jax.popxl import ops
 
 FACTS = "{'b': {1, 'x'}, 'a': (1.5, None, b'y')}, np.arange(6, dtype=np.float32).reshape(2, 3), json.dumps"
@@ -58,11 +58,11 @@ def test_what_only_has_an_address_has_no_name(fact: object) -> None:
     assert program_key("program", fact) is None
 
 
-def model(weight: np.ndarray, scales: np.ndarray) -> LeanModel:
+def model(weight: np.ndarray, scales: np.ndarray) -> StrippedModel:
     initializers = [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(scales, "s")]
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [100]) for n in "xy")
     graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g", [x], [y], initializers)
-    return LeanModel(helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]))
+    return StrippedModel(helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]))
 
 
 def test_weights_are_no_part_of_a_model() -> None:

@@ -28,7 +28,7 @@ from ...execution.key import model_facts, program_key
 from ...logs import module_logger
 from ...lowering.read_while_tracing import read_while_tracing
 from ...lowering.resolve import find
-from ...model.lean import LeanModel
+from ...model.stripped import StrippedModel
 from ..requests import Request
 from .shards import SHARD
 
@@ -46,7 +46,7 @@ _OTHER_OPTIONS = frozenset({
 class Model:
     """What is traced: a model as given, its graph before the patterns, and the initializers that are arguments."""
 
-    source: LeanModel
+    source: StrippedModel
     graph: ir.Graph
     opsets: Mapping[str, int]
     variables: Collection[str]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ...execution import Program, Type
-from ...model.lean import LeanModel
+from ...model.stripped import StrippedModel
 from ..requests import Request
 from .source import HostVariable
 
@@ -21,7 +21,7 @@ class Described:
     ----------
     request : Request
         What the program asks for.
-    source : LeanModel
+    source : StrippedModel
         The model as given, for saving.
     graph : onnx_ir.Graph
         Its graph before the patterns; nothing changes it.
@@ -40,7 +40,7 @@ class Described:
     """
 
     request: Request
-    source: LeanModel
+    source: StrippedModel
     graph: ir.Graph
     program: Program
     infos: Mapping[str, Type]

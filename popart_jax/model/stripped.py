@@ -1,4 +1,4 @@
-"""A serialised model with its large initializers beside it: read once, into memory that the device may share.
+"""A model message stripped of its large initializers: those are read once, into memory that the device may share.
 
 Protobuf would hold every weight in the message, and copy it out of there each time it is looked at. Many weights are
 read by a thread, while the model is checked and traced.
@@ -40,8 +40,8 @@ _KINDS: Mapping[int, np.dtype] = {
 
 
 @dataclass(frozen=True, slots=True)
-class LeanModel:
-    """A model.
+class StrippedModel:
+    """A model message, and the data of large initializers as arrays.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class LeanModel:
         kind, shape = ir.DataType.from_numpy(array.dtype), ir.Shape(array.shape)
         return ir.LazyTensor(lambda: ir.Tensor(self.weights[name], name=name), kind, shape, name=name)
 
-    def with_files_beside(self, folder: Path) -> LeanModel:
+    def with_files_beside(self, folder: Path) -> StrippedModel:
         """The model with the data that lie in other files of its folder.
 
         Raises
@@ -93,7 +93,7 @@ class LeanModel:
             return self
         fields = {**self.fields, **dict.fromkeys(found, wire.RAW_DATA)}
         self._arrays.update(found)
-        return LeanModel(self.proto, fields, True, self._arrays, self._reading)
+        return StrippedModel(self.proto, fields, True, self._arrays, self._reading)
 
     def share(self, held: Mapping[str, np.ndarray], elsewhere: Mapping[str, np.ndarray]) -> None:
         """Let go of those arrays among `held` whose values are `elsewhere` too: they are read there from now on."""
@@ -111,7 +111,7 @@ class LeanModel:
         return made
 
 
-def read_lean(source: Path | bytes) -> LeanModel | None:
+def read_stripped(source: Path | bytes) -> StrippedModel | None:
     """Read a serialised model from a file or memory; None if it is damaged, or too unusual to be taken apart."""
     data = wire.Data(source)
     try:
@@ -135,7 +135,7 @@ def read_lean(source: Path | bytes) -> LeanModel | None:
         array = aligned_empty(shape, kind.newbyteorder("<"))
         waiting.append((place, array.reshape(-1).view(np.uint8)))
         arrays[tensor.name], fields[tensor.name] = frozen(array), place.field
-    return LeanModel(proto, fields, _arrays=arrays, _reading=_read(data, waiting))
+    return StrippedModel(proto, fields, _arrays=arrays, _reading=_read(data, waiting))
 
 
 def _parsed(found: wire.Apart) -> onnx.ModelProto | None:

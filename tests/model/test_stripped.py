@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from popart_jax.buffers import lasting
-from popart_jax.model import lean, wire
-from popart_jax.model.lean import read_lean
+from popart_jax.model import stripped, wire
+from popart_jax.model.stripped import read_stripped
 
 BIG = np.arange(20_000, dtype=np.float32).reshape(100, 200)
 HALVES = np.arange(12_000, dtype=np.float16)
@@ -39,7 +39,7 @@ def test_large_data_stand_beside_the_message(tmp_path: Path, in_file: bool) -> N
     proto = model(*TENSORS)
     source = tmp_path / "m.onnx"
     source.write_bytes(proto.SerializeToString())
-    found = read_lean(source if in_file else source.read_bytes())
+    found = read_stripped(source if in_file else source.read_bytes())
     assert found is not None
     assert set(found.weights) == {"a", "b", "h"}
     np.testing.assert_array_equal(found.weights["a"], BIG)
@@ -54,14 +54,14 @@ def test_large_data_stand_beside_the_message(tmp_path: Path, in_file: bool) -> N
 def test_a_thread_reads_many_weights(
     tmp_path: Path, in_file: bool, at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lean, "MANY", 0)
+    monkeypatch.setattr(stripped, "MANY", 0)
     monkeypatch.setattr(wire, "_RUN", 1 << 30 if at_once else 100_000)  # all in one run, or one after the other
     if not at_once:
         monkeypatch.delattr(os, "preadv", raising=False)
     proto = model(*TENSORS)
     source = tmp_path / "m.onnx"
     source.write_bytes(proto.SerializeToString())
-    found = read_lean(source if in_file else source.read_bytes())
+    found = read_stripped(source if in_file else source.read_bytes())
     assert found is not None
     tensors = found.tensors()
     assert [tuple(tensors[n].shape) for n in ("a", "h")] == [BIG.shape, HALVES.shape]
@@ -74,7 +74,7 @@ def test_a_file_that_became_shorter_is_noticed(tmp_path: Path) -> None:
     source = tmp_path / "m.onnx"
     source.write_bytes(model(*TENSORS).SerializeToString())
     data = wire.Data(source)
-    found = wire.take_apart(data, lean.LARGE)
+    found = wire.take_apart(data, stripped.LARGE)
     assert found is not None
     os.truncate(source, 60_000)
     with pytest.raises(OSError, match="shorter"):
@@ -84,7 +84,7 @@ def test_a_file_that_became_shorter_is_noticed(tmp_path: Path) -> None:
 
 def test_weights_are_shared_and_read_only(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(model(*TENSORS).SerializeToString())
-    found = read_lean(tmp_path / "m.onnx")
+    found = read_stripped(tmp_path / "m.onnx")
     assert found is not None
     weight = found.weights["a"]
     with pytest.raises(ValueError, match="read-only"):
@@ -102,7 +102,7 @@ def test_data_that_do_not_fit_stay_in_the_message() -> None:
     del wrong.dims[:]
     wrong.dims.extend([3, 3])
     proto = model(wrong)
-    found = read_lean(proto.SerializeToString())
+    found = read_stripped(proto.SerializeToString())
     assert found is not None
     assert not found.weights
     assert found.whole() == proto
@@ -110,13 +110,13 @@ def test_data_that_do_not_fit_stay_in_the_message() -> None:
 
 @pytest.mark.parametrize("part", [b"", b"not a model", model(*TENSORS).SerializeToString()[:50_000]])
 def test_what_is_no_message_is_left_alone(part: bytes) -> None:
-    assert read_lean(part) is None
+    assert read_stripped(part) is None
 
 
 def test_two_graphs_are_left_to_protobuf() -> None:
     twice = model(*TENSORS).SerializeToString() + model(TENSORS[0]).SerializeToString()
-    assert read_lean(twice) is None
+    assert read_stripped(twice) is None
 
 
 def test_two_initializers_of_one_name_are_left_to_protobuf() -> None:
-    assert read_lean(model(TENSORS[0], TENSORS[0]).SerializeToString()) is None
+    assert read_stripped(model(TENSORS[0], TENSORS[0]).SerializeToString()) is None
