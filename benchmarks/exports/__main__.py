@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from . import detection, more, other, sequence, vision
+from . import detection, hugging_face, more, other, sequence, vision
 from .checks import CHECKS, Exported
 from .network import Network
 
-NETWORKS = tuple(n for room in (vision, detection, sequence, more, other) for n in room.NETWORKS)
+NETWORKS = tuple(n for room in (vision, detection, sequence, more, other, hugging_face) for n in room.NETWORKS)
 EXPORTERS = {"dynamo": True, "older": False}
 
 

@@ -277,7 +277,7 @@ class Indexed(nn.Module):
         y = torch.cat([y[:, ::2], y[:, 1::2]], 1).clone()
         y[:, 1:3] = y[:, 1:3] * 2
         picked = y[torch.arange(y.shape[0]), which % 4]
-        return y.roll(1, 1) + torch.outer(picked, self.table.argmax(0).float()) + self.table.sort(0)[0][0]
+        return y.roll(1, 1) + torch.outer(picked, self.table.argmax(0).float() / 50) + self.table.sort(0)[0][0]
 
 
 class Contrast(nn.Module):
@@ -339,13 +339,13 @@ NETWORKS = (
     Network("graph attention, sparse", EdgeAttention, _graph, batched=(True, False)),
     Network("graph pooling", Pooled, _graphs, grows=False, exporters=("dynamo",)),
     Network("experts, sparse", Sparse, floats(4)),
-    Network("bags of words", Bags, tokens(5, WORDS)),
-    Network("branch", Branched, floats(3)),
-    Network("loop", lambda: torch.jit.script(Looped()), floats(4, 3)),
-    Network("norms", Norms, floats(6)),
+    Network("bags of words", Bags, tokens(5, WORDS), grows=False),  # written as a loop over the batch
+    Network("branch", Branched, floats(3), exporters=("dynamo",)),
+    Network("loop", lambda: torch.jit.script(Looped()), floats(4, 3), exporters=("older",)),
+    Network("norms", Norms, floats(6), exporters=("dynamo",)),
     Network("indexing", Indexed, lambda: (*floats(4)(), torch.tensor([0, 5, 3]))),
     Network("contrast", Contrast, lambda: (*floats(6)(), *tokens(4, WORDS)())),
-    Network("forecast", Forecast, floats(12)),
+    Network("forecast", Forecast, floats(12), exporters=("dynamo",)),
     Network("double precision", lambda: nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)).double(),
             lambda: (floats(4)()[0].double(),)),
     Network("embedding and cosine", lambda: nn.Sequential(nn.Embedding(WORDS, 4, max_norm=None), nn.Flatten(),

@@ -249,6 +249,7 @@ def _mark(step: Step, walk: Walk, operands: list[Any], results: tuple[Any, ...])
             if captured:
                 raise popart_exception(routed.refusal("a subgraph"))
             found = routed.results_of(node, operands, results, marks)
+            results = routed.moved_on(node, operands, results, marks)
         except popart_exception as err:
             raise node_error(node, operands, str(err)) from err
     walk.surplus.update((v, m) for v, m in zip(node.outputs, found, strict=False) if m is not None)

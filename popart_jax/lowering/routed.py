@@ -7,6 +7,7 @@ long; a node that would let the surplus be seen (a sum over that axis, the count
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,7 @@ Marks = Mapping[int, Surplus]
 """Marked operands of a node by position."""
 
 _READS = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
+_ARITHMETIC = frozenset({"Add", "Sub", "Mul"})
 _WRITES = frozenset({"ScatterND", "ScatterElements", "Scatter"})
 
 
@@ -81,6 +83,15 @@ def cleared(node: ir.Node, operands: Sequence[Any], results: tuple[Any, ...], ma
     return (jnp.where(beyond.reshape(beyond.shape + (1,) * after), jnp.zeros_like(found), found),)
 
 
+def moved_on(node: ir.Node, operands: Sequence[Any], results: tuple[Any, ...], marks: Marks) -> tuple[Any, ...]:
+    """Results of arithmetic with positions (of rows to those of a flattened tensor): what was beyond stays beyond."""
+    if node.op_type not in _ARITHMETIC or not all(m.index for m in marks.values()):
+        return results
+    (found,) = results
+    beyond = [jnp.asarray(operands[i]) == BEYOND for i in marks]
+    return (jnp.where(functools.reduce(jnp.logical_or, beyond), jnp.asarray(BEYOND, found.dtype), found),)
+
+
 def results_of(node: ir.Node, operands: Sequence[Any], results: Sequence[Any], marks: Marks) -> list[Surplus | None]:
     """Marks of the results of a node that reads marked values.
 
@@ -101,7 +112,8 @@ def results_of(node: ir.Node, operands: Sequence[Any], results: Sequence[Any], m
     axis = rule(node, shapes, shape, marks) if rule is not None else 0
     if not axis:
         raise popart_exception(refusal(op))
-    is_index = _moves(op) and all(m.index for m in marks.values()) and (op != "Gather" or 0 in marks)
+    moves = op in _ARITHMETIC or (_moves(op) and (op != "Gather" or 0 in marks))
+    is_index = moves and all(m.index for m in marks.values())
     return [Surplus(axis, is_index)] * len(results)
 
 
@@ -127,7 +139,7 @@ def _rule(op: str, marks: Marks) -> Rule | None:
     if _moves(op) and (set(marks) == {0} or op == "Concat"):
         return _moved
     if any(m.index for m in marks.values()):
-        return None
+        return _alike if op in _ARITHMETIC and all(m.index for m in marks.values()) else None
     if facts(op).has(Trait.ELEMENTWISE):
         return _alike
     if op in ("MatMul", "Gemm"):

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from .._compat.jax import Tracer
 from ..errors import NeedsConstantError, popart_exception
 from ..model.op_names import describe, identifier
+from ..ops import symbols
 from ..ops.registry import Lowering, facts
 from .attributes import array
 from .bounds import HOW
@@ -164,6 +165,8 @@ def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
             return None, chain[::-1]
         if producer.op_type in {"Shape", "Size"} and producer.inputs[0] is not None:
             shaped = _lookup(walk, producer.inputs[0])
+            if shaped is not None and any(map(symbols.is_symbol, np.shape(shaped))):
+                return None, chain[::-1]
             if shaped is not None:
                 fresh.env[producer.inputs[0]] = np.broadcast_to(np.zeros((), np.float32), np.shape(shaped))
         missing = [v for v in needs(producer) if v not in fresh.env]

@@ -168,8 +168,10 @@ def _replace(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
         copy = ir.Node("", "Identity", [new], name=f"{old.name}/lifted")
         copy.outputs[0].name, copy.outputs[0].shape, copy.outputs[0].type = old.name, old.shape, old.type
         graph.append(copy)
-        new = copy.outputs[0]
-    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+        for i, output in enumerate(graph.outputs):
+            if output is old:
+                graph.outputs[i] = copy.outputs[0]
+    ir.convenience.replace_all_uses_with(old, new)  # nodes before the copy read it, too
 
 
 def write_numbers(stored: Mapping[str, Stored], numbers: Mapping[str, Any]) -> None:

@@ -90,6 +90,7 @@ _ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "Concat": lambda *xs, axis: np.concatenate(xs, axis),
     "ReduceProd": _prod,
 }
+_INT64 = 7  # of onnx.TensorProto, the type of sizes
 _MOVES = frozenset({"Gather", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Identity", "Split", "Transpose", "Flatten"})
 
 
@@ -104,6 +105,8 @@ def computed(
     elif op in _ARITHMETIC and all(x is None or x.dtype.kind in "iuOb" for x in operands):
         given = {n: v for n, v in kwargs.items() if n in ("axis", "keepdims")}
         found = _ARITHMETIC[op](*operands, **given)
+    elif op == "Cast" and kwargs.get("to") == _INT64:
+        found = operands[0]
     else:
         return None
     return tuple(map(_settled, found if isinstance(found, tuple) else (found,)))

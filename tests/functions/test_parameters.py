@@ -205,3 +205,18 @@ def test_one_input_may_be_the_array_itself_and_a_function_shows_itself_briefly()
     assert "<td>x</td><td>FLOAT[N, 3]</td>" in fn._repr_html_()
     assert fn.inputs["x"].shape == ("N", 3)
     assert fn.outputs["y"].dtype == "FLOAT"
+
+
+def test_a_weight_that_a_body_hands_out_as_it_is() -> None:
+    """PyTorch writes such loops for embedding bags."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) {
+      three = Constant<value_int=3>() on = Constant<value=bool {1}>()
+      ws, vs = Loop(three, on) <body = b (int64 i, bool c) => (bool d, float[2] w, float[2] v)
+        <float[2] w = {1.0, 2.0}> { d = Identity(c) v = Mul(w, x) }>
+      first = Constant<value_ints=[0]>() sums = Add(ws, vs) y = ReduceSum<keepdims=0>(sums, first) }""")
+    fn, params = popart.to_jax(model)
+    x = np.array([3.0, 4.0], np.float32)
+    (w,) = params.values()
+    np.testing.assert_allclose(fn(params, x)["y"], 3 * (w + w * x), rtol=1e-6)
+    (slope,) = jax.grad(lambda p: fn(p, x)["y"].sum())(params).values()
+    np.testing.assert_allclose(slope, 3 * (1 + x), rtol=1e-6)

@@ -85,8 +85,8 @@ UNSAFE = {
     "sums of rows": """(float[N,4] x, bool[N] m) => (float[4,4] y) {
         i = NonZero(m) t = Transpose(i) rows = GatherND(x, t) back = Transpose<perm=[1,0]>(rows)
         y = MatMul(back, rows) }""",
-    "arithmetic of positions": """(float[N,4] x, bool[N] m) => (float[N,4] y) {
-        i = NonZero(m) two = Add(i, i) t = Transpose(two) rows = GatherND(x, t) y = ScatterND(x, t, rows) }""",
+    "arithmetic that is no moving of positions": """(float[N,4] x, bool[N] m) => (float[N,4] y) {
+        i = NonZero(m) two = Max(i, i) t = Transpose(two) rows = GatherND(x, t) y = ScatterND(x, t, rows) }""",
 }
 
 
@@ -107,6 +107,23 @@ def test_a_bound_fills_with_positions_that_are_dropped() -> None:
         fn, params = popart.to_jax(onnx.parser.parse_model(HEAD + text), bounds={"i": 5})
     mask = np.array([False, True, False, False, True, False, False])
     np.testing.assert_allclose(fn.jit(params, {"x": X, "m": mask})["y"], X + 2 * X * mask[:, None], rtol=1e-6)
+
+
+FLAT = """(float[N,4] x, bool[N,4] m) => (float[N,4] y) {
+  i = NonZero(m) row, column = Split<axis=0, num_outputs=2>(i) width = Constant<value_int=4>() far = Mul(row, width)
+  at = Add(far, column) flat = Constant<value_ints=[-1]>() line = Reshape(x, flat) k = Reshape(at, flat)
+  picked = Gather(line, k) double = Add(picked, picked) added = ScatterElements<reduction="add">(line, k, double)
+  sh = Shape(x) y = Reshape(added, sh) }"""
+
+
+def test_positions_may_be_worked_out_from_others() -> None:
+    model = onnx.parser.parse_model(HEAD.replace("17", "18") + FLAT)
+    with pytest.warns(UserWarning, match="no float weights"):
+        fn, params = popart.to_jax(model)
+    mask = np.random.default_rng(2).random(X.shape) < 0.4
+    np.testing.assert_allclose(fn.jit(params, {"x": X, "m": mask})["y"], X + 2 * X * mask, rtol=1e-6)
+    slope = fn.exactly(jax.jit(jax.grad(lambda x: fn(params, {"x": x, "m": mask})["y"].sum())))(X)
+    np.testing.assert_array_equal(slope, 1 + 2 * mask.astype(np.float32))
 
 
 READS = {

@@ -26,7 +26,7 @@ MERGED = """(float[b,s,8] x) => (float[n,8] y) {
 PLACES = """(float[b,s,8] x) => (int64[s] places, float[s,b] zeros, int64[3] sh, int64[] count, float[b,s,8] scaled) {
   sh = Shape(x) zero = Constant<value_int=0>() one = Constant<value_int=1>() first = Constant<value_ints=[0]>()
   b = Gather(sh, zero) s = Gather(sh, one) b1 = Unsqueeze(b, first)
-  s1 = Unsqueeze(s, first) places = Range(zero, s, one)
+  s1 = Unsqueeze(s, first) cast = Cast<to=7>(s) places = Range(zero, cast, one)
   turned = Concat<axis=0>(s1, b1) zeros = ConstantOfShape(turned) count = Size(x)
   f = Cast<to=1>(s) scaled = Div(x, f) }"""
 EXPANDED = """(float[b,s,8] x, float[1,s,8] p) => (float[b,s,8] y) {
