@@ -12,7 +12,7 @@ import sys
 import types
 from collections.abc import Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from typing import Any
 
 _PACKAGE = __package__ or "popart_jax"
@@ -87,7 +87,7 @@ FACES: dict[str, Mapping[str, str]] = {
 }
 _WITH_EVERYTHING = ("popart", "popart_core")
 _OWN_MODULES = {"backend", "builder", "dropin", "poponnx", "popxl", "popxl_addons", "popdist", "session"}
-_ORIGINALS = ("popart", "popart_core", "poponnx", "popxl", "pva")
+_ORIGINAL = "popart_core"  # the compiled module that all of the SDK's packages are made of
 
 
 class _Face(types.ModuleType):
@@ -185,22 +185,23 @@ def install() -> None:
     """
     if _RESOLVER in sys.meta_path:
         return
-    present = [name for name in _ORIGINALS if _is_original(name)]
-    if present:
+    found = _original()
+    if found is not None:
         raise ImportError(
-            f"{', '.join(present)} of Graphcore's SDK can be imported here; {_PACKAGE} does not take its place. "
+            f"Graphcore's SDK can be imported here ('{found}'); {_PACKAGE} does not take its place. "
             f"Use an environment without it, or import {_PACKAGE} by its own name."
         )
     sys.meta_path.insert(0, _RESOLVER)
 
 
-def _is_original(name: str) -> bool:
-    if name in sys.modules:
-        return True
+def _original() -> str | None:
+    """The SDK's compiled module; folders and files of Python code called popart or popxl are somebody's own."""
     try:
-        return importlib.util.find_spec(name) is not None
+        spec = importlib.util.find_spec(_ORIGINAL)
     except (ImportError, ValueError):
-        return False
+        return None
+    origin = None if spec is None else spec.origin
+    return origin if origin is not None and origin.endswith(tuple(EXTENSION_SUFFIXES)) else None
 
 
 def uninstall() -> None:
