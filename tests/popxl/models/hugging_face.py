@@ -76,3 +76,26 @@ def gpt2(state, model, n):
         found[ours.bias_1], found[ours.bias_2] = host(attn.c_proj.bias), host(mlp.c_proj.bias)
     found |= dict(LayerNorm.torch_mapping(state.head.norm, base.ln_f))
     return found | dict(linear(state.head.logits, host(model.lm_head.weight, True), None, n))
+
+
+def bloom(state, model, n):
+    """As `gptj`, from a BloomForCausalLM, whose projections hold query, key and value of each head; the head is tied."""
+    base, heads = model.transformer, model.config.n_head
+    found = dict(linear(state.embed.words, host(base.word_embeddings.weight), None, n, 0))
+    found |= dict(LayerNorm.torch_mapping(state.first, base.word_embeddings_layernorm))
+    for i, theirs in enumerate(base.h):
+        ours, attn, mlp = state.layer[i], theirs.self_attention, theirs.mlp
+        found |= dict(LayerNorm.torch_mapping(ours.norm_1, theirs.input_layernorm))
+        found |= dict(LayerNorm.torch_mapping(ours.norm_2, theirs.post_attention_layernorm))
+        apart = []
+        for x in (host(attn.query_key_value.weight, True), host(attn.query_key_value.bias)):
+            split = np.moveaxis(x.reshape(*x.shape[:-1], heads, 3, -1), -2, 0)
+            apart.append([part.reshape(*x.shape[:-1], -1) for part in split])
+        found |= dict(projections(ours.attention.qkv, *apart, n))
+        found |= dict(linear(ours.attention.output, host(attn.dense.weight, True), None, n, 0))
+        up, down = mlp.dense_h_to_4h, mlp.dense_4h_to_h
+        found |= dict(linear(ours.feed_forward.up, host(up.weight, True), host(up.bias), n))
+        found |= dict(linear(ours.feed_forward.down, host(down.weight, True), None, n, 0))
+        found[ours.bias_1], found[ours.bias_2] = host(attn.dense.bias), host(down.bias)
+    found |= dict(LayerNorm.torch_mapping(state.head.norm, base.ln_f))
+    return found | dict(linear(state.head.logits, host(base.word_embeddings.weight, True), None, n))
