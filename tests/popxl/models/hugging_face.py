@@ -79,7 +79,7 @@ def gpt2(state, model, n):
 
 
 def bloom(state, model, n):
-    """As `gptj`, from a BloomForCausalLM, whose projections hold query, key and value of each head; the head is tied."""
+    """As `gptj`, from a BloomForCausalLM: projections hold query, key and value of each head, the head is tied."""
     base, heads = model.transformer, model.config.n_head
     found = dict(linear(state.embed.words, host(base.word_embeddings.weight), None, n, 0))
     found |= dict(LayerNorm.torch_mapping(state.first, base.word_embeddings_layernorm))

@@ -20,7 +20,12 @@ CONFIG = Config(length=8, data=1, vocab=32)
 def bloom(c):
     torch.manual_seed(2)
     config = transformers.BloomConfig(
-        vocab_size=c.vocab, hidden_size=c.hidden, n_layer=c.layers, n_head=c.heads, hidden_dropout=0, attention_dropout=0
+        vocab_size=c.vocab,
+        hidden_size=c.hidden,
+        n_layer=c.layers,
+        n_head=c.heads,
+        hidden_dropout=0,
+        attention_dropout=0,
     )
     return lively(transformers.BloomForCausalLM(config))
 
