@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ipu_model.published.formula import Formula
@@ -42,7 +43,7 @@ class Benchmark:
         ValueError
             When `what` names none of the three.
         """
-        if what.startswith("total cycles"):
+        if what.startswith("total cycles") or re.search(r"^cycles\b|\bpass\b.*\bcycles\b|\bcycles$", what):
             return self.cycles
         if what.startswith("total memory"):
             return self.total_memory

@@ -20,6 +20,7 @@ from ipu_model.planner.plan import Plan
 from ipu_model.published.benchmark import Benchmark, Operands
 from ipu_model.published.formula import of_plans
 from ipu_model.published.layer_memory import Layer, highest, total
+from ipu_model.published.words import passes_of
 from ipu_model.target import Target
 
 PASSES = ("training_fwd", "training_bwd", "training_wu")
@@ -68,25 +69,35 @@ def operands_of(params: ConvParams) -> Operands:
 
 def conv(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     """Forward; then backward and weight update with the scaled add into the weights."""
-    return conv_layer(conv_params(p, data), target, p.get("partials-type", "float"))
+    return conv_layer(conv_params(p, data), target, p.get("partials-type", "float"), passes_of(p.get("pass", "")))
 
 
-def conv_layer(params: ConvParams, target: Target, partials: str = "float") -> Benchmark:
-    """The benchmark of a convolution."""
+def conv_layer(
+    params: ConvParams, target: Target, partials: str = "float", passes: tuple[int, ...] = (0, 1, 2)
+) -> Benchmark:
+    """The benchmark of a convolution, or of some of its passes."""
     plans = training_passes(params, target, partials)
-    update = scaled_add(operands_of(params).weights // SIZES[params.data], target.machine, params.data)
-    layer = Layer("conv", _alone(plans), operands_of(params), compiled=True)
-    return _benchmark([*plans, update], layer, target)
+    return _trained("conv", plans, operands_of(params), params.data, passes, target, compiled=True)
+
+
+def _trained(
+    family: str, plans: Sequence[Plan], operands: Operands, data: str, passes: tuple[int, ...], target: Target,
+    compiled: bool,
+) -> Benchmark:  # fmt: skip
+    """The chosen passes; gradients live where any but the forward pass runs, and an update is added to the weights."""
+    chosen = [plans[i] for i in passes]
+    layer = Layer(family, _alone(chosen), operands, compiled, copies=1 if passes == (0,) else 2)
+    update = [scaled_add(operands.weights // SIZES[data], target.machine, data)] if 2 in passes else []
+    return _benchmark([*chosen, *update], layer, target)
 
 
 def fully_connected(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     """Forward; then backward and weight update of a dense layer, groups as given."""
     batch, ins, outs, groups = p["batch-size"], p["input-size"], p["output-size"], p.get("num-groups", 1)
     plans = list(fully_connected_passes(batch, ins, outs, groups, data, target.machine))
-    operands = operands_of(matmul_params(batch, ins, outs, groups, data))
     # a matrix product is a convolution whose batch is m and whose channels are k and n
-    update = scaled_add(operands.weights // SIZES[data], target.machine, data)
-    return _benchmark([*plans, update], Layer("fc", _alone(plans), operands, compiled=False), target)
+    operands = operands_of(matmul_params(batch, ins, outs, groups, data))
+    return _trained("fc", plans, operands, data, passes_of(p.get("pass", "")), target, compiled=False)
 
 
 def gemm(p: dict[str, Any], data: str, target: Target) -> Benchmark:

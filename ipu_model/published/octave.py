@@ -15,6 +15,7 @@ from ipu_model.published.benchmark import Benchmark, Operands
 from ipu_model.published.formula import FIXED, of_plans
 from ipu_model.published.layer_memory import Layer, highest, total
 from ipu_model.published.layers import PASSES, conv_layer, conv_params, operands_of
+from ipu_model.published.words import passes_of
 from ipu_model.target import Target
 
 TRANSPOSED = 1 / 4 + 1 / 8  # cycles per byte of weights that a backward pass brings into order: exchange and copy
@@ -66,19 +67,22 @@ def octave(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     """
     params = conv_params(p, data)
     form = octave_form(params, _share(p, "alpha-in"), _share(p, "alpha-out"))
-    alone = form.fine_fine or form.coarse_coarse
+    alone, passes = form.fine_fine or form.coarse_coarse, passes_of(p.get("pass", ""))
     if len(form.parts) == 1 and alone is not None:
-        return conv_layer(alone, target)
-    plans = [_pass(form, i, target) for i in range(len(PASSES))]
+        return conv_layer(alone, target, passes=passes)
+    plans = {i: _pass(form, i, target) for i in passes}
     operands = form.operands()
-    update = scaled_add(operands.weights // SIZES[data], target.machine, data)
-    weights = sum(operands_of(part).weights / plan.tiles for part, plan in zip(form.parts, plans[1], strict=True))
-    beside = {
-        FIXED: _pooling_cycles(form, target) + TRANSPOSED * weights,
-        "oct.gathered": _added(form, plans[0]) + sum(map(_flattened, plans[:2])),
-    }
-    layer = Layer("oct", [[plan.detail for plan in each] for each in plans], operands, compiled=True)
-    cycles = of_plans([*(side_by_side(each) for each in plans), update], extra=beside)
+    update = [scaled_add(operands.weights // SIZES[data], target.machine, data)] if 2 in plans else []
+    beside = {FIXED: 0.0, "oct.gathered": sum(_flattened(plans[i]) for i in plans if i < 2)}
+    if 0 in plans:
+        beside[FIXED] += _pooling_cycles(form, target)
+        beside["oct.gathered"] += _added(form, plans[0])
+    if 1 in plans:
+        each = zip(form.parts, plans[1], strict=True)
+        beside[FIXED] += TRANSPOSED * sum(operands_of(part).weights / plan.tiles for part, plan in each)
+    splits = [[plan.detail for plan in each] for each in plans.values()]
+    layer = Layer("oct", splits, operands, compiled=True, copies=1 if passes == (0,) else 2)
+    cycles = of_plans([*map(side_by_side, plans.values()), *update], extra=beside)
     return Benchmark(cycles, total(layer, target), highest(layer, target))
 
 

@@ -16,6 +16,7 @@ from ipu_model.planner.reduction import plan_reduction
 from ipu_model.planner.steps import LAUNCH, exchange_start
 from ipu_model.published.benchmark import Benchmark
 from ipu_model.published.formula import FIXED, Formula
+from ipu_model.published.words import passes_of
 from ipu_model.target import Machine, Target
 
 COPY_STEP = 90.0  # of copying what a tile holds of its windows: gathers of short runs, both passes together
@@ -39,7 +40,8 @@ def pooling(p: Mapping[str, Any], data: str, target: Target) -> Benchmark:
     forward, backward = (plan_pooling(params, target, back).detail for back in (False, True))
     found = run(params, forward, backward, target.tiles)
     total, highest = memory(params, found, target.machine)
-    return Benchmark(cycles(params, forward, backward, found, target), _fixed(total), _fixed(highest))
+    passes = passes_of(p.get("pass", ""))
+    return Benchmark(cycles(params, forward, backward, found, target, passes), _fixed(total), _fixed(highest))
 
 
 def pool_params(p: Mapping[str, Any], data: str) -> PoolParams:
@@ -62,16 +64,22 @@ def _fixed(value: float) -> Formula:
     return Formula(({FIXED: float(value)},))
 
 
-def cycles(params: PoolParams, forward: Pooling, backward: Pooling, found: Run, target: Target) -> Formula:
-    """Two launches, three exchanges, copies on the tile and both vertices."""
-    remote = found.window.remote + found.gradient.remote + found.windows.remote
-    local = (found.window.local + found.windows.local) * params.size
-    steps = 2 * LAUNCH + 3 * exchange_start(target.machine) + COPY_STEP + COPY_RATE * local
-    vertices = forward.vertex + backward.vertex
-    if params.kind == "average":  # the gradient is divided by the size of each window first
-        vertices += multiplied(math.prod(params.out) * params.channels * params.batch, params, target.machine)
+def cycles(
+    params: PoolParams, forward: Pooling, backward: Pooling, found: Run, target: Target,
+    passes: tuple[int, ...] = (0, 1),
+) -> Formula:  # fmt: skip
+    """Of each pass a launch, exchanges, copies on the tile and its vertex; two exchanges backward."""
+    start, remote, steps = exchange_start(target.machine), 0.0, 0.0
+    if 0 in passes:
+        remote += found.window.remote
+        steps += LAUNCH + start + COPY_STEP / 2 + COPY_RATE * found.window.local * params.size + forward.vertex
+    if 1 in passes:
+        remote += found.gradient.remote + found.windows.remote
+        steps += LAUNCH + 2 * start + COPY_STEP / 2 + COPY_RATE * found.windows.local * params.size + backward.vertex
+        if params.kind == "average":  # the gradient is divided by the size of each window first
+            steps += multiplied(math.prod(params.out) * params.channels * params.batch, params, target.machine)
     received = "pooling.received"
-    quantities = {FIXED: steps + vertices, received: remote * params.size / target.machine.exchange_bytes}
+    quantities = {FIXED: steps, received: remote * params.size / target.machine.exchange_bytes}
     return Formula((quantities,), frozenset({received}))
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ipu_model import target as targets
-from ipu_model.published import fallback, kernels, layers, octave, pools, reductions, stencil, tables, throughput
+from ipu_model.published import fallback, kernels, layers, octave, pools, reductions, stencil, tables, throughput, words
 from ipu_model.published.benchmark import Benchmark
-from ipu_model.published.formula import Formula
+from ipu_model.published.formula import FIXED, Formula
 from ipu_model.target import Target
 
 Row = Mapping[str, Any]
@@ -90,12 +90,7 @@ def model(row: Row, target: Target | None = None) -> Formula:
             target = target.replace(units_float=TABLE_UNITS)
         if params.get("tiles-per-ipu"):
             target = target.replace(tiles=int(params["tiles-per-ipu"]))
-        # flags that decide what runs but are recorded beside the parameters
-        params = {**params, "pass": config.get("pass", "")}
-        try:
-            return OPS[op](params, data, target).figure(row["what"])
-        except KeyError as missing:
-            raise ValueError(f"{op} needs {missing.args[0]!r} in its params; got {sorted(params)}") from missing
+        return _benchmark(op, params, data, row, target)
     for source in (throughput, stencil, kernels):
         found = source.formula(row, target)
         if found is not None:
@@ -103,6 +98,20 @@ def model(row: Row, target: Target | None = None) -> Formula:
     if row["family"] not in FAMILIES:
         raise ValueError(f"no predictor for family {row['family']!r}, op {op!r}, {row['what']!r}; known: {FAMILIES}")
     return fallback.formula(row, target)
+
+
+def _benchmark(op: str, params: dict[str, Any], data: str, row: Row, target: Target) -> Formula:
+    """A row of the benchmark table: one of the three figures of its program, of some of its passes, or a size."""
+    what = row["what"]
+    # flags that decide what runs but are recorded beside the parameters
+    params = {**params, "pass": what if words.names_a_pass(what) else row["config"].get("pass", "")}
+    try:
+        size = words.size_asked_for(what)
+        if size is not None:
+            return Formula(({FIXED: float(words.largest_that_fits(size, params, data, target, OPS[op]))},))
+        return OPS[op](params, data, target).figure(what)
+    except KeyError as missing:
+        raise ValueError(f"{op} needs {missing.args[0]!r} in its params; got {sorted(params)}") from missing
 
 
 def parts(row: Row) -> dict[str, float]:
