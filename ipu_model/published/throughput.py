@@ -34,6 +34,11 @@ ACCUMULATION = 16  # micro-batches that share an update where a row does not giv
 RESTING = 4  # bytes on chip per weight: itself and its accumulated gradient
 IMAGENET_IMAGES = 1_281_167
 MLPERF_EPOCHS = 41
+# Kinds of network without a constant: what was fitted was near 1, or no figure tells.
+AS_PROGRAMMED = {
+    "inference": frozenset({"transformer", "cnn", "grouped_cnn", "graph", "recurrent", "single_ipu_lm"}),
+    "training": frozenset({"cnn"}),
+}
 PACKED = {128: 0.9, 512: 0.55}  # share of the tokens that remain when short sequences share a row, by sequence length
 
 
@@ -156,10 +161,9 @@ def layout(network: Network, count: int, samples: int, target: Target) -> System
     return System(ipus, replicas, max(1, round(micro)))
 
 
-def _stretch(group: str, kind: str, target: Target) -> str:
-    """The constant of a kind of network; kinds that come out right without one have none."""
-    name = f"{group}.{kind}"
-    return name if name in target.fitted else FIXED
+def _stretch(group: str, kind: str) -> str:
+    """The constant of a kind of network, none for those that come out right as their program is."""
+    return FIXED if kind in AS_PROGRAMMED[group] else f"{group}.{kind}"
 
 
 def _inference(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
@@ -167,7 +171,7 @@ def _inference(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
     cost = inference_cost(network, target)
     kind = "fp8" if "fp8" in str(row["precision"]) else network.kind
     quantities = {
-        _stretch("inference", kind, target): cost.compute + cost.exchange + cost.sync,
+        _stretch("inference", kind): cost.compute + cost.exchange + cost.sync,
         "inference.host": cost.host,
         "inference.call": 1.0,
     }
@@ -184,7 +188,7 @@ def _training(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
     network, system, unit = case.network, case.system, str(row["unit"])
     step = training_cycles(network, target, system)
     # hosts, gateways and links between machines cost a share for every doubling of the system
-    quantities = {_stretch("training", network.kind, target): step, "training.scaling": step * math.log2(case.count)}
+    quantities = {_stretch("training", network.kind): step, "training.scaling": step * math.log2(case.count)}
     if case.count > 1:
         quantities["training.step"] = 1e-3 * target.clock_hz  # the host starts a step and feeds all of its machines
     samples = network.items / case.share * system.accumulation * system.replicas
