@@ -13,6 +13,7 @@ from ipu_model.pva.execution import Execution
 from ipu_model.report.execution import execution_profile
 from ipu_model.report.graph import graph_profile
 from ipu_model.report.model import Document
+from ipu_model.report.whole import write_whole
 
 FORMAT = "ipu_model profile"
 
@@ -67,7 +68,7 @@ def save_profile(report: Document, path: str | Path) -> Path:
     path = path / "profile.pop" if path.is_dir() else path
     graph, execution = profiles(report)
     tree = {"format": FORMAT, "name": report.name, "graphProfile": graph, "executionProfile": execution}
-    path.write_bytes(cbor2.dumps(tree))
+    write_whole(path, cbor2.dumps(tree))
     return path
 
 

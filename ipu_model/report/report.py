@@ -11,6 +11,7 @@ from typing import Any
 from ipu_model.report import compare, execution, explain, graph, summary, trace
 from ipu_model.report.compare import Comparison
 from ipu_model.report.model import Document
+from ipu_model.report.whole import write_whole
 from ipu_model.uncertainty import Uncertainty
 
 
@@ -21,7 +22,7 @@ class Report(Document):
     def save(self, path: str | Path) -> Path:
         """Write the JSON document."""
         path = Path(path)
-        path.write_text(self.to_json())
+        write_whole(path, self.to_json().encode())
         return path
 
     def summary(self, *, show_execution_steps: bool = False, show_var_storage: bool = False) -> str:

@@ -23,6 +23,7 @@ from ..model.save import to_proto
 from ..model.tensor_info import _TensorInfoCore
 from ..model.tensor_location import InputSettings
 from ..model.variable_settings import VariableSettings
+from ..model.whole import write_whole
 from .contexts import Placement
 from .names import fresh_graph_name
 from .opened import open_model
@@ -307,16 +308,18 @@ class _BuilderCore(Placement):
 
     @checked
     def saveModelProto(self, filename: str) -> None:
-        """Check the model and write it to a file.
+        """Check the model and write it to a file, whole or not at all.
 
         Raises
         ------
         RuntimeError
             The ONNX checker refuses the model.
+        OSError
+            The file can't be written; what was there before stays.
         """
         proto = to_proto(self._model)
         check_model(proto)
-        Path(filename).write_bytes(proto.SerializeToString())
+        write_whole(filename, proto.SerializeToString())
 
     @checked
     def saveInitializersExternally(self, ids: list[str], filename: str) -> None:

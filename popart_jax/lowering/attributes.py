@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ..errors import popart_exception
 from ..ops.registry import Lowering
 
 _PLAIN = {ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING, ir.AttributeType.TYPE_PROTO}
@@ -18,7 +19,10 @@ _LISTS = {ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRIN
 def array(tensor: ir.TensorProtocol) -> np.ndarray:
     """Elements of a tensor; texts as Python strings."""
     if tensor.dtype is ir.DataType.STRING:
-        texts = [t.decode() if isinstance(t, bytes) else t for t in tensor.numpy().reshape(-1).tolist()]
+        try:
+            texts = [t.decode() if isinstance(t, bytes) else t for t in tensor.numpy().reshape(-1).tolist()]
+        except UnicodeDecodeError as err:
+            raise popart_exception(f"Tensor '{tensor.name}' holds text that is no UTF-8: {err.object[:40]!r}.") from err
         return np.asarray(texts, object).reshape(tensor.shape.numpy())
     return tensor.numpy()
 

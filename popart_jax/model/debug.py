@@ -9,6 +9,7 @@ import weakref
 from typing import Any, overload
 
 from .._calls import checked, overloaded
+from .whole import write_whole
 
 _ids = itertools.count(1)
 
@@ -141,9 +142,8 @@ class _DebugFile:
     def close(self) -> None:
         if self.path is None:
             return
-        with open(self.path, "w", encoding="utf-8") as file:
-            json.dump({"stringTable": list(self.strings), "contexts": self.contexts}, file)
-        self.path = None
+        path, self.path = self.path, None
+        write_whole(path, json.dumps({"stringTable": list(self.strings), "contexts": self.contexts}))
 
     def write(self, record: _Record, generation: int) -> None:
         if not self.open or generation != self.generation:

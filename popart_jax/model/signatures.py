@@ -36,7 +36,7 @@ def check_signatures(model: ir.Model, strict: bool = True) -> None:
             _check_counts(node, schema)
             _check_attributes(node, schema, strict)
         if node.op_type == "If" and not domain:
-            _check_branches(node)
+            _check_branches(node, strict)
         if node.op_type == "Loop" and not domain:
             _check_loop(node, strict)
 
@@ -96,9 +96,15 @@ def _check_attributes(node: ir.Node, schema: Any, strict: bool) -> None:
         raise popart_exception(f"{_described(node)} lacks the required attribute(s) {missing}.")
 
 
-def _check_branches(node: ir.Node) -> None:
+def _check_branches(node: ir.Node, strict: bool) -> None:
+    """PopART lets branches name outer tensors as inputs."""
     for name in ("then_branch", "else_branch"):
-        count = len(node.attributes[name].value.outputs)
+        branch = node.attributes[name].value
+        if strict and branch.inputs:
+            raise popart_exception(
+                f"{_described(node)} has a {name} with inputs {[v.name for v in branch.inputs]}; expected none."
+            )
+        count = len(branch.outputs)
         if count != len(node.outputs):
             raise popart_exception(f"{_described(node)} has {len(node.outputs)} outputs, but its {name} makes {count}.")
 
@@ -107,6 +113,8 @@ def _check_loop(node: ir.Node, strict: bool) -> None:
     """The body takes the pass, the condition and each carried value; PopART also lets it name outer tensors."""
     body = node.attributes["body"].value
     carried = max(len(node.inputs) - 2, 0)
+    if None in node.inputs[2:]:
+        raise popart_exception(f"{_described(node)} lacks the start of a carried value.")
     wanted, there = 2 + carried, len(body.inputs)
     if there < wanted or (strict and there > wanted):
         raise popart_exception(

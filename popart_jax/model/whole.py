@@ -102,15 +102,19 @@ def _patched(target: Path, parts: list[tuple[int, np.ndarray]], folder: Path) ->
             file.write(value.astype(value.dtype.newbyteorder("<")).tobytes())
 
 
-def write_whole(path: str | Path, data: bytes) -> None:
-    """Write a file whole or not at all.
+def write_whole(path: str | Path, data: bytes | str) -> None:
+    """Write a file whole or not at all; text is written as UTF-8, and into a pipe or a device as it comes.
 
     Raises
     ------
     OSError
         It can't be written; what was there before stays.
     """
-    target = Path(path)
+    target = Path(path).resolve()  # the file itself is replaced, not a link to it
+    data = data.encode() if isinstance(data, str) else data
+    if target.exists() and not target.is_file():
+        target.write_bytes(data)
+        return
 
     def fill(folder: Path) -> None:
         (folder / target.name).write_bytes(data)

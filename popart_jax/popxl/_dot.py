@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ..model.whole import write_whole
 from ._bindings import above
 from .graph import Graph
 from .ir import Ir
@@ -42,7 +43,7 @@ def write(owner: Ir, check: str) -> None:
     for k, graph in enumerate(owner._graphs.values()):
         if graph._ops:
             name = re.sub(r"[^A-Za-z0-9_]+", "_", f"{check}_{graph.id or 'main'}").strip("_").lower()
-            (folder / f"{name}_{k}.dot").write_text(_text(graph), encoding="utf-8")
+            write_whole(folder / f"{name}_{k}.dot", _text(graph))
 
 
 def _text(graph: Graph) -> str:

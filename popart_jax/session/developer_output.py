@@ -16,6 +16,7 @@ from typing import Any
 
 from .. import ir_view
 from ..errors import popart_exception
+from ..model.whole import write_whole
 from .options import SessionOptions
 
 _PLANNED = {"Conv", "ConvData", "ConvDataGrad", "ConvWeightsGrad", "MultiConv", "MatMul"}
@@ -52,7 +53,7 @@ def dump(serialize: Callable[[], str]) -> None:
     """Write the IR to the file that ``POPART_IR_DUMP`` names, if it does."""
     path = os.environ.get("POPART_IR_DUMP")
     if path:
-        Path(path).write_text(serialize(), encoding="utf-8")
+        write_whole(path, serialize())
 
 
 def at_prepare(options: SessionOptions, serialize: Callable[[], str]) -> None:
@@ -92,7 +93,7 @@ def _draw(options: SessionOptions, check: str, graphs: Mapping[str, list[_Op]]) 
         graphs = {next(iter(graphs)): [op for ops in graphs.values() for op in ops]}
     for name, ops in graphs.items():
         lines = _drawing(ops[options.firstDotOp : options.finalDotOp], options.dotOpNames)
-        (folder / f"{check}_{name.replace('/', '_')}.dot").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_whole(folder / f"{check}_{name.replace('/', '_')}.dot", "\n".join(lines) + "\n")
 
 
 def _drawing(ops: list[_Op], with_names: bool) -> Iterator[str]:

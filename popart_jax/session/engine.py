@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import starmap
@@ -44,10 +45,15 @@ class Loaded:
 
 
 class Engine:
-    """Compiled programs, variables on the device, the random seed and the hyperparameters."""
+    """Compiled programs, variables on the device, the random seed and the hyperparameters.
+
+    Threads may share one: steps and writes come one after another. Reads do not wait, so that a host callback may look
+    at variables while its step runs; where a step of another thread took the arrays meanwhile, they read again.
+    """
 
     def __init__(self, prepared: Prepared) -> None:
         self.prepared = prepared
+        self._turn = threading.RLock()
         self.portable = True  # what comes out of a cache can't be written to a file again (XLA:CPU loses its kernels)
         self.programs: dict[str, Loaded] = {}
         self._changing: dict[str, Any] = {}
@@ -69,14 +75,15 @@ class Engine:
 
     @changing.setter
     def changing(self, values: dict[str, Any]) -> None:
-        self._landed.clear()
+        self._landed = []
         self._changing, self._newest = values, None
 
     def _settle(self) -> None:
         """Take over the state of a run that was interrupted when it had just ended."""
-        if self._landed:
-            self._newest, self._changing = self._landed[0][: len(self.programs[MAIN].executable.step.taken)], {}
-            self._landed.clear()
+        landed = self._landed
+        if landed:
+            self._newest, self._changing = landed[0][: len(self.programs[MAIN].executable.step.taken)], {}
+            self._landed = []
 
     def compile(self, handles: tuple[str, ...], file: Sealed | None = None) -> None:
         """Trace and compile the programs by these handles, or load them from a container."""
@@ -155,6 +162,10 @@ class Engine:
         dict of str to array
             Views of the device's memory that can take the place of host copies of variables no run changes.
         """
+        with self._turn:
+            return self._load_variables(host)
+
+    def _load_variables(self, host: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         main = self.programs[MAIN].executable
         changing = self.programs[MAIN].laid_out.program.changing
         for n in changing:  # one by one, so that old and new values of all are never there at once
@@ -171,7 +182,8 @@ class Engine:
     def put_seed(self, words: np.ndarray) -> None:
         """Set the random seed, two words with the low one first."""
         if self.prepared.program.random:
-            self.changing[SEED] = self.programs[MAIN].executable.put_variable(SEED, words)
+            with self._turn:
+                self.changing[SEED] = self.programs[MAIN].executable.put_variable(SEED, words)
 
     def seed(self) -> np.ndarray:
         """The current seed."""
@@ -188,10 +200,15 @@ class Engine:
         step, call = executable.step, shortest_call(executable.call)
         streams = tuple(feeds[n] for n in step.fed if n != HYPER)  # which is the first that is fed
         targets = [places[n] for n in step.results]
-        count, reads_hyper, landed = len(step.taken), HYPER in step.fed, self._landed
+        count, reads_hyper = len(step.taken), HYPER in step.fed
 
         def run() -> None:
+            with self._turn:
+                turn()
+
+        def turn() -> None:
             self._settle()
+            landed = self._landed = []
             state = self._newest
             if state is None:  # somebody looked at the variables by name, and may have set them
                 state = tuple(self._changing[n] for n in step.taken)
@@ -200,7 +217,7 @@ class Engine:
             landed.extend(starmap(call, ((*state, *self.fixed, *hyper, *streams),)))
             results = landed[0]
             self._newest, self._changing = results[:count], {}
-            landed.clear()
+            self._landed = []
             for place, result in zip(targets, results[count:], strict=True):
                 place[...] = result
 
@@ -216,6 +233,10 @@ class Engine:
 
     def step(self, handle: str, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Run one step; returns the anchors as device arrays of shape [slots, (replicas,) *shape]."""
+        with self._turn:
+            return self._run_step(handle, feeds)
+
+    def _run_step(self, handle: str, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         loaded = self.programs[handle]
         executable = loaded.executable
         placed = feeds if executable.mesh is None else {n: executable.put_fed(n, x) for n, x in feeds.items()}
@@ -235,12 +256,20 @@ class Engine:
 
     def wait(self) -> None:
         """Return when the last step is done, so that its input arrays may be changed."""
-        for array in self.changing.values():
-            array.block_until_ready()
-            return
+        with self._turn:
+            for array in self.changing.values():
+                array.block_until_ready()
+                return
 
     def read(self, name: str) -> np.ndarray:
         """A variable's values on the device: [replicas, *shape] if replicas hold their own, else one value."""
+        try:
+            return self._read(name)
+        except RuntimeError:  # a step of another thread took the array
+            with self._turn:
+                return self._read(name)
+
+    def _read(self, name: str) -> np.ndarray:
         if name in self.changing:
             variable = self.programs[MAIN].laid_out.program.variables.get(name)
             array = to_every_host(self.changing[name])

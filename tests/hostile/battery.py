@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from . import bodies, element_types, feeds, files, sizes, structure, tensors, values, windows
@@ -31,7 +32,11 @@ CLASSES = {
 """What makes the cases of each class."""
 
 
+_NOT_COMPILED = ("texts",)
+"""Classes of values that no compiled program takes."""
+
+
 @cache
 def cases(of: str) -> tuple[Case, ...]:
     """The cases of a class."""
-    return tuple(CLASSES[of]())
+    return tuple(replace(c, compiled=False) if of in _NOT_COMPILED else c for c in CLASSES[of]())

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from .build import ERROR, F32, FLOAT, VALUE, Case, X, case_of, model, node
 
-EXTREME = np.array([0.0, -0.0, 1.5, -1.5, 1e38, -1e38, 1e-45, np.inf, -np.inf, np.nan], F32)
+EXTREME = np.array([0.0, -0.0, 1.5, -1.5, 1e38, -1e38, 1e-37, np.inf, -np.inf, np.nan], F32)
 INTS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 

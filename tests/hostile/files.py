@@ -246,7 +246,8 @@ def empties() -> Iterator[Case]:
             hard = (
                 "either"
                 if loose
-                or (op in ("Softmax", "LogSoftmax", "Hardmax", "NonZero", "Unique", "TopK") and shown != "(0, 3)")
+                or op in ("NonZero", "Unique")
+                or (op in ("Softmax", "LogSoftmax", "Hardmax", "TopK") and shown != "(0, 3)")
                 else "judge"
             )
             yield case_of(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ipu_model.report.html.view import view
 from ipu_model.report.model import Document
+from ipu_model.report.whole import write_whole
 
 FOLDER = Path(__file__).parent
 SCRIPTS = ("page", "operations", "tiles", "liveness", "timeline")  # the first holds what the others share
@@ -33,5 +34,5 @@ def render(report: Document, compare: Document | None = None) -> str:
 def save(report: Document, path: str | Path, compare: Document | None = None) -> Path:
     """Write the page to a file."""
     path = Path(path)
-    path.write_text(render(report, compare), encoding="utf-8")
+    write_whole(path, render(report, compare).encode())
     return path

@@ -33,6 +33,8 @@ def scan(
 def _turned(stacked: Sequence[jax.Array], directions: Sequence[int]) -> list[jax.Array]:
     """Rows of the outputs with direction 1 in reverse order."""
     backwards = tuple(directions) or (0,) * len(stacked)
+    if len(backwards) != len(stacked) or not set(backwards) <= {0, 1}:
+        raise popart_exception(f"Scan: directions {list(directions)}; expected {len(stacked)} of 0 (forwards) or 1")
     return [jnp.flip(y, 0) if back else y for y, back in zip(stacked, backwards, strict=True)]
 
 

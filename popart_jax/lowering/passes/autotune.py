@@ -21,6 +21,7 @@ import jax.numpy as jnp
 
 from ..._compat.jax import compile_with
 from ...logs import module_logger
+from ...model.whole import write_whole
 
 VARIABLE = "POPART_JAX_AUTOTUNE"
 ENGINE_OPTION = "popart_jax.autotune"
@@ -70,16 +71,24 @@ def choose(traced: Any, given: Options, place: Path) -> Options:
     facts = (lowered.as_text(), platform, jax.__version__, str(os.cpu_count()), json.dumps(candidates))
     key = hashlib.sha256("|".join(facts).encode()).hexdigest()[:24]
     file = place / f"{key}.json"
-    if file.is_file():
-        return json.loads(file.read_text())["options"]
+    found = _found(file)
+    if found is not None:
+        return found
     times = [_time(compile_with(lowered, options), traced.jaxpr.in_avals) for options in candidates]
     best = candidates[times.index(min(times))]
     module_logger("devicex").info("Autotuning: %s", dict(zip(map(str, candidates), times, strict=True)))
     place.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(f".{os.getpid()}")
-    part.write_text(json.dumps({"options": dict(best), "seconds": times, "candidates": candidates}))
-    part.replace(file)
+    write_whole(file, json.dumps({"options": dict(best), "seconds": times, "candidates": candidates}))
     return best
+
+
+def _found(file: Path) -> Mapping[str, str] | None:
+    """What was measured before; None where nothing is there, or something else."""
+    try:
+        options = json.loads(file.read_text())["options"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return options if isinstance(options, dict) and all(isinstance(v, str) for v in options.values()) else None
 
 
 def _time(call: Any, avals: Sequence[Any]) -> float:
