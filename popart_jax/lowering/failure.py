@@ -8,6 +8,7 @@ import jax
 import onnx_ir as ir
 
 from ..errors import NodeError
+from ..model.origin import imported_as_popart
 from ..ops.registry import REQUIRED, Lowering
 from .bounds import HOW
 from .operand_types import unlike
@@ -57,10 +58,18 @@ def lacking(node: ir.Node, row: Lowering) -> str:
 
 
 def locate(err: Exception, node: ir.Node, operands: list[Any]) -> None:
-    """Say in the last line of an error in PopART's words which node it comes from; the innermost node counts."""
-    if not getattr(err, "located", False):
-        err.located = True  # pyright: ignore[reportAttributeAccessIssue]
-        err.args = (f"{err}\n  at: {described(node, operands)}",)
+    """Say in the last line of an error in PopART's words which node it comes from; the innermost node counts.
+
+    PopART's own programs compare whole texts: for them it is a note.
+    """
+    if getattr(err, "located", False):
+        return
+    err.located = True  # pyright: ignore[reportAttributeAccessIssue]
+    where = f"at: {described(node, operands)}"
+    if imported_as_popart():
+        err.add_note(where)
+    else:
+        err.args = (f"{err}\n  {where}",)
 
 
 def described(node: ir.Node, operands: list[Any]) -> str:

@@ -106,7 +106,7 @@ def conv_transpose(
     x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), output_padding=(), output_shape=(),
     pads=(), strides=(),
 ):  # fmt: skip
-    check_transposed(x.shape[1], w.shape[0], group)
+    check_transposed(x.shape, w.shape[0], group, w.shape, 1)
     form = transposed(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad, output_padding, output_shape)
     padding = tuple((r - 1 - lo, r - 1 - hi) for r, (lo, hi) in zip(form.reach, form.crop, strict=True))
     ones = (1,) * (x.ndim - 2)
@@ -141,11 +141,17 @@ def popart_padding(
     return ("SAME_LOWER" if auto_pad == "SAME_UPPER" else "SAME_UPPER"), output_shape
 
 
-def check_transposed(channels: int, expected: int, group: int) -> None:
+def check_transposed(data: Sequence[int], expected: int, group: int, weights: Sequence[int], channel_axis: int) -> None:
+    """Refuse a transposed convolution without groups, or of data with other channels than its weights take."""
     if group < 1:
         raise OpError("group attribute in {Op} must be greater than zero", "ConvTranspose")
+    channels = data[channel_axis]
     if channels != expected:
-        raise popart_exception(f"Unexpected number of channels in the input tensor: {channels}, not {expected}")
+        raise popart_exception(
+            f"Unexpected number of channels in the input tensor: {channels}. Given non-transposed weight tensor of "
+            f"shape {listed(weights)}, transposed convolution expects input tensor of size {listed(data)} to have "
+            f"{expected} channels."
+        )
 
 
 @dataclass(frozen=True)

@@ -187,8 +187,9 @@ def pad_all(x: Array, pads: Sequence[int], value: Any, mode: str) -> Array:
     """
     rank = np.ndim(x)
     if len(pads) != 2 * rank:
-        raise popart_exception(f"Padding vector (length {len(pads)}) doesn't contain 2 entries per input dimension. "
-                               "Expected pads to be exactly 2x the rank")  # fmt: skip
+        raise popart_exception(
+            f"Padding vector (length {len(pads)}) doesn't contain 2 entries per input dimension {rank}"
+        )
     pairs = [(int(lo), int(hi)) for lo, hi in zip(pads[:rank], pads[rank:], strict=True)]
     if any(lo + hi + d < 0 for (lo, hi), d in zip(pairs, np.shape(x), strict=True)):
         raise popart_exception(f"Pad: pads {list(pads)} cut off more than shape {list(np.shape(x))} has")
@@ -238,6 +239,12 @@ def pad(x: Array, pads: Static, value: Array | None = None, axes: Static = None,
         full = np.zeros((2, x.ndim), np.int64)
         full[:, list(normal_axes(axes, x.ndim))] = pads.reshape(2, -1)
         pads = full.reshape(-1)
+    if pads.size != 2 * x.ndim:
+        raise OpError(
+            f"Failure in BasePadOp::runtimeConfirmShapes, for {{op}}. This with pads of size {pads.size}, and input "
+            f"tensor of rank {x.ndim}. Expected pads to be exactly 2x the unput Tensor's rank. ",
+            "Pad",
+        )
     return pad_all(x, pads.tolist(), value, mode)
 
 

@@ -11,6 +11,24 @@ from ..logs import module_logger
 from .devices import DeviceInfo
 from .engine import MAIN, Engine
 
+_DEVICE_CALLS = {
+    "run": "run(const IStepIO &)",
+    "modelToHost": "weightsToHost(const std::map<TensorId, MutableVoidData> &)",
+    "weightsToHost": "weightsToHost()",
+    "weightsFromHost": "weightsFromHost()",
+    "setRandomSeed": "setRandomSeedFromHost(uint64_t)",
+    "getRandomSeed": "getRandomSeedToHost()",
+    "getRNGState": "getRngStateToHost",
+    "setRNGState": "setRngStateFromHost",
+}
+"""What PopART's messages call a method of the session."""
+
+
+def not_prepared(what: str) -> popart_runtime_error:
+    """The error of a method, by its name, that needs a prepared session."""
+    called = _DEVICE_CALLS.get(what, f"{what}()")
+    return popart_runtime_error(f"Devicex::prepare() must be called before Devicex::{called} is called.")
+
 
 class DeviceEngine:
     """The engine of a session, once there is one, and whether it is loaded.
@@ -74,7 +92,7 @@ class DeviceEngine:
             There is no engine yet; `what` names the call that needs it.
         """
         if self.engine is None:
-            raise popart_runtime_error(f"Must call prepareDevice before {what}")
+            raise not_prepared(what)
         if not self.loaded:
             return self.load()
         if self.device.last_engine is not self._reference:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._calls import checked
 from ..enums import DeviceConnectionType, SyntheticDataMode
-from ..errors import log_error, popart_exception, popart_runtime_error
+from ..errors import log_error, noted, popart_exception, popart_runtime_error
 from ..execution.placement import to_host
 from ..ops.stopping import as_raised
 from . import callbacks, feeding, numeric_checks
@@ -67,18 +67,19 @@ class Runner:
 
     def _check_runnable(self, handle: str) -> Engine:
         if self._place.device.connectionType is DeviceConnectionType.Never:
-            raise popart_runtime_error(
-                "The device was made with connection type Never: programs can be compiled for it but not run."
-            )
+            raise popart_runtime_error("Offline IPU device is not configured for execution")
         if self._waits_for_weights and not self._weights.sent:
             raise popart_runtime_error(
-                "Must call weightsFromHost before run as the model has initializers and is training"
+                "Must call weightsFromHost before run as the model has initializers and the session has been created "
+                "in training mode"
             )
         engine = self._place.ready("run")
         if handle not in engine.programs:
-            raise popart_exception(
-                f"Unknown program handle '{handle}'. The only other program is '{FORWARD_ONLY}', which exists when "
-                "createImplicitPipeliningFwdOnlyProgram is set."
+            error = popart_exception(f"[Devicex::run] Program {handle} not found.")
+            raise noted(
+                error,
+                f"The only other program is '{FORWARD_ONLY}', which exists when "
+                "createImplicitPipeliningFwdOnlyProgram is set.",
             )
         return engine
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import popart_runtime_error
 from ..logs import module_logger
+from .device_engine import not_prepared
 from .engine import Engine
 from .preparing import Prepared
 
@@ -51,7 +52,7 @@ class RandomSeed:
             _warn("Trying to set the random seed, but this session has no random behaviour. Doing nothing.")
             return
         if engine is None:
-            raise popart_runtime_error("Must call prepareDevice before setRandomSeed")
+            raise not_prepared("setRandomSeed")
         self.value = value
         if loaded:
             self.send(engine)
@@ -83,8 +84,7 @@ def checked_state(values: list[int], prepared: Prepared) -> np.ndarray:
     expected = RNG_WORDS * prepared.local_replicas
     if len(values) != expected:
         raise popart_runtime_error(
-            f"Cannot set the RNG state: the list has {len(values)} values, expected {expected} "
-            f"({RNG_WORDS} for each of {prepared.local_replicas} replicas)"
+            f"Devicex::setRngStateValue received rngState of size {len(values)}; was expecting size {expected}"
         )
     return np.asarray(values, np.uint32)
 
@@ -92,4 +92,7 @@ def checked_state(values: list[int], prepared: Prepared) -> np.ndarray:
 def require_generator_option(prepared: Prepared, what: str) -> None:
     """Raise popart_runtime_error unless the session's options let `what` be called."""
     if not prepared.request.options.enableLoadAndOffloadRNGState:
-        raise popart_runtime_error(f"{what} needs the session option enableLoadAndOffloadRNGState set to true")
+        raise popart_runtime_error(
+            f"Trying to {what[:3]} the RNG state, but the session option enableLoadAndOffloadRNGState must be set to "
+            "True."
+        )

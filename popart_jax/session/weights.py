@@ -13,7 +13,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from ..enums import SyntheticDataMode, VariableRetrievalMode
-from ..errors import popart_runtime_error
+from ..errors import noted, popart_runtime_error
 from .engine import Engine
 from .preparing import Prepared
 from .weightsio import PyWeightsIO
@@ -83,8 +83,8 @@ class HostWeights:
             source = np.ascontiguousarray(self.fetched[name], self.prepared.variables[name].host_dtype)
             if source.nbytes != target.nbytes:
                 raise popart_runtime_error(
-                    f"Reading weight '{name}': "
-                    f"sizes (in bytes) of src ({source.nbytes}) and dst ({target.nbytes}) differ"
+                    f"sizes (in bytes) of src ({source.nbytes}) and dst ({target.nbytes}) differ in hostStreamToHost "
+                    f"for {name}"
                 )
             target.reshape(-1).view(np.uint8)[...] = source.reshape(-1).view(np.uint8)
 
@@ -102,7 +102,12 @@ class HostWeights:
     def require_writable(self, call: str) -> None:
         """Raise popart_runtime_error if the weights are constants."""
         if self.prepared.request.loss is None and self.prepared.request.options.constantWeights:
-            raise popart_runtime_error(f"Cannot call {call} when constantWeights is set")
+            more = (
+                ". Set `constantWeights` to False in the `SessionOption`s when initialising the session to enable this "
+                "behaviour."
+            )
+            text = f"Cannot call {call} when constantWeights is set"
+            raise popart_runtime_error(text + (more if call == "writeWeights" else ""))
 
     def reset(self, values: Mapping[str, np.ndarray], *, ignore_unknown: bool) -> None:
         """Set (a) from another model; initializers of this session's model that nothing reads are passed over."""
@@ -123,16 +128,20 @@ class HostWeights:
             if variable is None:
                 if ignore_unknown:
                     continue
-                raise popart_runtime_error(
-                    f"{where}: no tensor '{name}' in this session to take the initializer's value"
-                )
+                raise popart_runtime_error(f"resetWeights, no tensor '{name}' in tensors")
             if array.dtype != variable.host_dtype or tuple(array.shape) != variable.host_shape:
-                raise popart_runtime_error(
-                    f"{where}: tensor '{name}' is {variable.host_dtype}{list(variable.host_shape)}, "
-                    f"the data are {array.dtype}{list(array.shape)}"
-                )
+                shown = f"{variable.host_dtype}{list(variable.host_shape)}"
+                raise self._misfit(where, name, shown, f"{array.dtype}{list(array.shape)}")
             checked[name] = np.array(array)
         self.copy.update(checked)
+
+    @staticmethod
+    def _misfit(where: str, name: str, wanted: str, given: str) -> popart_runtime_error:
+        words = f"{where}: tensor '{name}' is {wanted}, the data are {given}"
+        if where != "resetHostWeights":
+            return popart_runtime_error(words)
+        text = "Trying to reset weights using tensor with non matching tensor info. Tensor ID: "
+        return noted(popart_runtime_error(f"{text}{name}"), words)
 
     def sync(self, engine: Engine) -> Mapping[str, np.ndarray]:
         """(b) to (c) to (a), one value per group; returns (a) of everything that is not constant."""

@@ -120,7 +120,7 @@ WEIGHTS: dict[str, Row] = {
     "unknown initializer": (
         lambda: ready().resetHostWeights(nets.model("g (float[2] x) => (float[2] y) { y = Add(x, q) }", q=X[:2])),
         RUN,
-        "resetHostWeights: no tensor 'q' in this session",
+        "resetWeights, no tensor 'q' in tensors",
     ),
     "constant weights": (lambda: inference().resetHostWeights(linear()[0]), RUN, "when constantWeights is set"),
     "model to a folder": (lambda: ready().modelToHost("."), OLD, r"Failed to write the model to '\.'"),
@@ -128,8 +128,16 @@ WEIGHTS: dict[str, Row] = {
 }
 RUNS: dict[str, Row] = {
     "no step IO": (lambda: ready().run(), TypeError, r"run\(stepio, debugName=''\)"),
-    "a dictionary": (lambda: ready().run({"x": X}), TypeError, "run takes a PyStepIO or PyStepIOCallback, got dict"),
-    "unknown handle": (lambda: ready().run("q", popart.PyStepIO({}, {})), OLD, "Unknown program handle 'q'"),
+    "a dictionary": (
+        lambda: ready().run({"x": X}),
+        TypeError,
+        "run takes a PyStepIO, PyStepIOCallback or Stream, got dict",
+    ),
+    "unknown handle": (
+        lambda: ready().run("q", popart.PyStepIO({}, {})),
+        OLD,
+        r"\[Devicex::run\] Program q not found\.",
+    ),
     "read-only anchor": (read_only, RUN, "The array for output tensor y is read-only"),
     "list for an array": (lambda: popart.PyStepIO({"x": [1.0]}, {}), TypeError, "must be a numpy.ndarray, got list"),
     "no buffer": (callbacks(lambda name: None), RUN, "The output callback returned no buffer for tensor y"),

@@ -62,7 +62,7 @@ def conv_transpose(
     pads=(), strides=(),
 ):  # fmt: skip
     """Transposed convolution, of a single group, of (N, H, W, C) with (kh, kw, M, C)."""
-    check_transposed(x.shape[-1], w.shape[-1], group)
+    check_transposed(x.shape, w.shape[-1], group, w.shape, -1)
     sizes = x.shape[1:-1]
     form = transposed(sizes, w.shape[:-2], strides, dilations, pads, auto_pad, output_padding, output_shape)
     y = canonical_transposed(x, w, form.sizes(sizes), form.strides, form.crop, form.dilations)

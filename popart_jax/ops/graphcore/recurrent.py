@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from ...errors import popart_exception
+from ...errors import noted, popart_exception
 from ...model.node_parts import NodeParts
 from ..arrays import listed
 from ..builder_methods import builder_method
@@ -16,9 +16,11 @@ _TO_ONNX = (1, 3, 0, 2)
 """Where the gates i, o, f, c of the shared cell stand."""
 
 
-def _check(name: str, given: tuple[int, ...], expected: tuple[int, ...]) -> None:
+def _check(name: str, index: int, given: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """PopART's text has the number of the input where its shape should be."""
     if given != expected:
-        raise popart_exception(f"Bad {name} shape {listed(given)}, should be {listed(expected)}")
+        error = popart_exception(f"Bad {name} shape {index}, should be {listed(expected)}")
+        raise noted(error, f"got {listed(given)}")
 
 
 def _write(parts: NodeParts) -> None:
@@ -33,12 +35,12 @@ def lstm(x, weights, bias=None, initial_state=None, seq_lengths=None, /, *, outp
     """All hidden states (or the last one), and the last cell state."""
     _, batch, size = x.shape
     hidden = weights.shape[2]
-    _check("weights", weights.shape, (4, size + hidden, hidden))
+    _check("weights", 1, weights.shape, (4, size + hidden, hidden))
     if bias is not None:
-        _check("bias", bias.shape, (4, hidden))
+        _check("bias", 2, bias.shape, (4, hidden))
         bias = jnp.concatenate([bias[g] for g in _TO_ONNX])
     state = jnp.zeros((2, batch, hidden), x.dtype) if initial_state is None else jnp.asarray(initial_state)
-    _check("initial state", state.shape, (2, batch, hidden))
+    _check("initial state", 3, state.shape, (2, batch, hidden))
     flat = jnp.concatenate([weights[g] for g in _TO_ONNX], axis=1)
     (last_hidden, cell_state), ys = lstm_of_one_matrix(x, flat, bias, (state[0], state[1]), seq_lengths)
     return (ys if output_full_sequence else last_hidden), cell_state

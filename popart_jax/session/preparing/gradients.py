@@ -15,12 +15,18 @@ from ...errors import noted, popart_exception
 from ...execution import Type
 from ...lowering.interpreter import names
 from ...lowering.resolve import captures, find, label
+from ...model.op_names import op_names
+from ...model.origin import imported_as_popart
 from ...ops import Trait, facts
 
+_BITWISE = frozenset({"BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseXnor"})
+_OUTPUTS_OF_TRAINED_NORM = 2
 _LOSSES_OF_ANY_TYPE = frozenset({"IdentityLoss", "L1"})
 
 
-def with_gradient(graph: ir.Graph, loss: str, types: Mapping[str, Type], replicas: int = 1) -> frozenset[str]:
+def with_gradient(
+    graph: ir.Graph, loss: str, types: Mapping[str, Type], replicas: int = 1, opset: int = 11
+) -> frozenset[str]:
     """Tensors of the main graph from which a differentiable path leads to the loss; none passes between replicas.
 
     Raises
@@ -35,7 +41,7 @@ def with_gradient(graph: ir.Graph, loss: str, types: Mapping[str, Type], replica
         node = pending.pop().producer()
         if node is None:
             continue
-        _refuse(node, types)
+        _refuse(node, types, opset)
         sources = [v for v in _differentiable_inputs(node, replicas) if v not in reached and _is_float(v, types)]
         for value in sources:
             reached[value] = None
@@ -43,20 +49,27 @@ def with_gradient(graph: ir.Graph, loss: str, types: Mapping[str, Type], replica
     return frozenset(v.name for v in reached if v.name)
 
 
-def _refuse(node: ir.Node, types: Mapping[str, Type]) -> None:
+def _refuse(node: ir.Node, types: Mapping[str, Type], opset: int) -> None:
     """Raise where a gradient is asked of an operator that has none and does not just end the path."""
+    fixed = node.op_type == "BatchNormalization" and len(node.outputs) < _OUTPUTS_OF_TRAINED_NORM
+    if fixed and imported_as_popart():
+        raise popart_exception(
+            f'BatchNorm Op "{op_names(node, opset)["op"]}" has {len(node.outputs)} output(s) which means it is in '
+            "inference mode, but its gradient Op is being created. To use the BatchNorm Op in inference mode during "
+            "training, it has to be detached first."
+        )
     reads_floats = any(v is not None and _is_float(v, types) for v in node.inputs)
     if reads_floats and node.op_type == "Pad" and node.attributes.get_string("mode", "constant") != "constant":
-        raise popart_exception(f"Node '{label(node)}' does not support PadGradOp when mode is not \"constant\"")
+        error = popart_exception('At this time, PopART does not support PadGradOp when mode is not "constant".')
+        raise noted(error, f"node '{label(node)}'")
     asked = [node] if reads_floats else []
     if node.op_type in _LOSSES_OF_ANY_TYPE:
         asked += [p for v in node.inputs[:1] if v is not None and (p := v.producer()) is not None]
     for one in asked:
         if facts(one.op_type).has(Trait.REFUSES_GRADIENT):
-            raise popart_exception(
-                f"The loss needs the gradient of node '{label(one)}', but {one.op_type} does not have a valid grad op "
-                f"corresponding to its output {one.outputs[0].name}"
-            )
+            kind = "BitwiseBinary" if one.op_type in _BITWISE else one.op_type
+            error = popart_exception(f"PopART does not have a valid grad op corresponding to {kind}Op")
+            raise noted(error, f"The loss needs the gradient of node '{label(one)}'.")
 
 
 def _differentiable_inputs(node: ir.Node, replicas: int) -> Iterable[ir.Value]:

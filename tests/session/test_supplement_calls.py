@@ -1,0 +1,138 @@
+"""Whole texts of calls at the wrong time, and of operators without a gradient or with wrong shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import popart_jax as popart
+
+from . import nets
+
+pytestmark = pytest.mark.usefixtures("popart_names")
+All = popart.AnchorReturnType("All")
+
+
+def session(training: bool = True, **options: Any) -> Any:
+    proto, _ = nets.linear()
+    if not training:
+        return popart.InferenceSession(proto, nets.flow(1, {"loss": "All"}), nets.device())
+    made = nets.make_options(**options)
+    flow = nets.flow(1, {"loss": "All"})
+    return popart.TrainingSession(proto, flow, "loss", popart.ConstSGD(0.1), nets.device(), userOptions=made)
+
+
+def prepared(**options: Any) -> Any:
+    made = session(**options)
+    made.prepareDevice()
+    return made
+
+
+def step(made: Any, *handle: str) -> None:
+    made.run(*handle, popart.PyStepIO({"x": np.ones(3, np.float32)}, made.initAnchorArrays()))
+
+
+START = "Devicex::prepare() must be called before Devicex::"
+RNG = "Trying to get the RNG state, but the session option enableLoadAndOffloadRNGState must be set to True."
+CALLS: list[tuple[str, Callable[[], Any]]] = [
+    (f"{START}weightsToHost(const std::map<TensorId, MutableVoidData> &) is called.",
+     lambda: session().modelToHost("m.onnx")),
+    (f"{START}run(const IStepIO &) is called.", lambda: step(session(training=False))),
+    (RNG, lambda: prepared().getRNGState()),
+    (f"{START}getRngStateToHost is called.", lambda: session(enableLoadAndOffloadRNGState=True).getRNGState()),
+    (("Must call weightsFromHost before run as the model has initializers and the session has been created in training "
+     "mode"), lambda: step(prepared())),
+    (("Cannot call writeWeights when constantWeights is set. Set `constantWeights` to False in the `SessionOption`s "
+     "when initialising the session to enable this behaviour."),
+     lambda: session(training=False).writeWeights(popart.PyWeightsIO({"w": np.zeros(3, np.float32)}))),
+    ("sizes (in bytes) of src (12) and dst (16) differ in hostStreamToHost for w", lambda: read_too_much()),
+    ("resetWeights, no tensor 'v' in tensors", lambda: session().resetHostWeights(other("v"))),
+    ("Trying to reset weights using tensor with non matching tensor info. Tensor ID: w",
+     lambda: session().resetHostWeights(other("w"))),
+]  # fmt: skip
+
+
+def read_too_much() -> None:
+    made = prepared()
+    made.weightsFromHost()
+    made.weightsToHost()
+    made.readWeights(popart.PyWeightsIO({"w": np.zeros(4, np.float32)}))
+
+
+def other(name: str) -> bytes:
+    b = popart.Builder()
+    b.addOutputTensor(b.aiOnnx.relu([b.addInitializedInputTensor(np.zeros(4, np.float32), name)]))
+    return b.getModelProto()
+
+
+@pytest.mark.parametrize(("text", "call"), CALLS, ids=[f"{i}-{text[:40]}" for i, (text, _) in enumerate(CALLS)])
+def test_calls(text, call):
+    with pytest.raises(popart.popart_runtime_error) as caught:
+        call()
+    assert caught.value.args[0] == text
+
+
+def test_an_unknown_program():
+    made = prepared()
+    made.weightsFromHost()
+    with pytest.raises(popart.popart_exception) as caught:
+        step(made, "nope")
+    assert caught.value.args[0] == "[Devicex::run] Program nope not found."
+
+
+def x(b: popart.Builder, *shape: int, kind: str = "FLOAT") -> str:
+    return b.addInputTensor(kind, list(shape))
+
+
+def norm(b: popart.Builder) -> Any:
+    ones = [b.addInitializedInputTensor(np.ones(3, np.float32)) for _ in range(4)]
+    return b.aiOnnx.batchnormalization([x(b, 2, 3, 4, 4), *ones], num_outputs=1)
+
+
+NO_GRADIENT = "PopART does not have a valid grad op corresponding to "
+GRADIENTS: list[tuple[str, Callable[[popart.Builder], Any]]] = [
+    (('BatchNorm Op "0 (ai.onnx.BatchNormalization:9)" has 1 output(s) which means it is in inference mode, but its '
+     "gradient Op is being created. To use the BatchNorm Op in inference mode during training, it has to be detached "
+     "first."), norm),
+    ('At this time, PopART does not support PadGradOp when mode is not "constant".',
+     lambda b: b.aiOnnx.pad([x(b, 4)], [1, 1], mode="edge")),
+    (f"{NO_GRADIENT}EqualOp", lambda b: b.aiOnnx.equal([x(b, 2), x(b, 2)])),
+    (f"{NO_GRADIENT}BitwiseBinaryOp", lambda b: b.aiGraphcore.bitwiseand([x(b, 2, kind="INT32")] * 2)),
+    (f"{NO_GRADIENT}BitwiseNotOp", lambda b: b.aiGraphcore.bitwisenot([x(b, 2, kind="INT32")])),
+    (f"{NO_GRADIENT}NotOp", lambda b: b.aiOnnx.logical_not([x(b, 2, kind="BOOL")])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "build"), GRADIENTS, ids=[text[:60] for text, _ in GRADIENTS])
+def test_operators_without_a_gradient_are_refused_when_a_session_is_made(text, build):
+    b = popart.Builder()
+    made = build(b)
+    loss = b.aiGraphcore.identityloss([made if isinstance(made, str) else made[0]])
+    with pytest.raises(popart.popart_exception) as caught:
+        popart.TrainingSession(b.getModelProto(), popart.DataFlow(1, {}), loss, popart.ConstSGD(0.1), nets.device())
+    assert caught.value.args[0] == text
+
+
+SHAPES: list[tuple[str, Callable[[popart.Builder], Any]]] = [
+    ("Bad weights shape 1, should be [4 6 2]",
+     lambda b: b.aiGraphcore.lstm([x(b, 3, 2, 4), x(b, 4, 5, 2), x(b, 4, 2)])),
+    (("Unexpected number of channels in the input tensor: 2. Given non-transposed weight tensor of shape [3 2 3 3], "
+     "transposed convolution expects input tensor of size [1 2 4 4] to have 3 channels."),
+     lambda b: b.aiOnnx.convtranspose([x(b, 1, 2, 4, 4), x(b, 3, 2, 3, 3)])),
+    (("Failure in BasePadOp::runtimeConfirmShapes, for 0 (ai.onnx.Pad:11). This with pads of size 3, and input tensor "
+     "of rank 1. Expected pads to be exactly 2x the unput Tensor's rank. "),
+     lambda b: b.aiOnnxOpset11.pad([x(b, 4), b.aiOnnxOpset11.constant(np.array([1, 1, 1]))])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "build"), SHAPES, ids=[text[:40] for text, _ in SHAPES])
+def test_shapes(text, build):
+    b = popart.Builder()
+    made = build(b)
+    out = made if isinstance(made, str) else made[0]
+    with pytest.raises(popart.popart_exception) as caught:
+        popart.InferenceSession(b.getModelProto(), popart.DataFlow(1, {out: All}), nets.device())
+    assert caught.value.args[0] == text
