@@ -13,7 +13,7 @@ from ..scripts import run_program
 from .job import Job
 
 STARTED = "\x1epopart_jax started"  # a line of stderr that the supervisor keeps
-_HEARTBEAT = 10  # seconds after which a process that a cluster started counts as dead
+_HEARTBEAT = 6  # seconds after which a process that a cluster started counts as dead: its end is known within 10
 _JAX_WAITS = 30  # seconds more than the supervisor, which can say which process is missing
 
 
