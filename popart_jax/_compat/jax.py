@@ -147,6 +147,17 @@ def _set_cache(values: Mapping[str, Any]) -> None:
     persistent_cache.reset_cache()  # it looks at the folder only once
 
 
+def cluster_member(kind: str | None) -> tuple[int, int] | None:
+    """Number of this process and of all, as the cluster that JAX detects here says; None where it detects none."""
+    from jax._src.clusters import ClusterEnv
+
+    for one in ClusterEnv._cluster_types:
+        asked = one.name == kind if kind else not one.opt_in_only_method
+        if asked and one.is_env_present():
+            return one.get_process_id(), one.get_process_count()
+    return None
+
+
 def job_values(key: str, mine: str, seconds: float) -> list[str | None]:
     """What each process of a `jax.distributed` job says under a key; None for those that do not in time."""
     from jax._src.distributed import global_state

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from .._compat.jax import cluster_member
 from ..scripts import run_program
 from .job import Job
 
@@ -73,17 +74,35 @@ def _join(job: Job, program: Sequence[str]) -> None:
 def _join_cluster(job: Job) -> None:
     import jax
 
+    joined = threading.Event()
+    threading.Thread(target=_give_up, args=(job, joined), daemon=True).start()
     try:
         jax.distributed.initialize(
             cluster_detection_method=job.cluster,
-            initialization_timeout=job.timeout,
+            initialization_timeout=job.timeout + _JAX_WAITS,
             heartbeat_timeout_seconds=_HEARTBEAT,
         )
+        joined.set()
     except ValueError as err:
         raise SystemExit(
             f"launch: JAX finds no cluster here ({err}).\n"
             "  fix: say how many processes to start (-n) or where (--hosts), or start this by srun or mpirun."
         ) from err
+
+
+def _give_up(job: Job, joined: threading.Event) -> None:
+    """End a process whose job is not complete in time; JAX would abort it without a word of who is missing."""
+    if joined.wait(job.timeout):
+        return
+    member = cluster_member(job.cluster)
+    index, count = member or ("?", "?")
+    print(
+        f"launch: time-out: process {index} of {count} waited {job.timeout} s for the others; those of the {count} "
+        "that do not say so are missing",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(1)
 
 
 def _end_with_supervisor() -> None:
