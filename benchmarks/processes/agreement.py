@@ -24,23 +24,23 @@ from .cases import CASES, OWN, Arrays
 _LIMIT = 1e-6
 
 
-def launch(*words: object, timeout: int = 600) -> None:
-    """Run ``launch`` with CPU devices.
+def launch(*words: object, module: str = "popart_jax", timeout: int = 600) -> None:
+    """Run ``launch`` or ``poprun`` with CPU devices.
 
     Raises
     ------
     RuntimeError
         It failed; the text is its standard error.
     """
-    command = [sys.executable, "-m", "popart_jax", "launch", *map(str, words)]
+    command = [sys.executable, "-m", module, *map(str, words)]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode:
         raise RuntimeError(f"{command} ended with {done.returncode}:\n{done.stderr[-4000:]}")
 
 
-def results(processes: int, devices: int, replicas: int) -> Arrays:
-    """What the processes of one layout see together.
+def results(processes: int, devices: int, replicas: int, *, poprun: bool = False) -> Arrays:
+    """What the processes of one layout see together; `poprun` starts them, with a device for each replica.
 
     Raises
     ------
@@ -48,8 +48,12 @@ def results(processes: int, devices: int, replicas: int) -> Arrays:
         What should be the same in all of them is not.
     """
     with tempfile.TemporaryDirectory() as folder:
-        layout = ("-n", processes, "--devices", devices, "--replicas", replicas)
-        launch(*layout, "-m", f"{__package__}.cases", folder)
+        program = ("-m", f"{__package__}.cases", folder)
+        if poprun:
+            layout = ("--num-replicas", replicas, "--num-instances", processes, "python3")
+            launch(*layout, *program, module="popart_jax.launching.poprun")
+        else:
+            launch("launch", "-n", processes, "--devices", devices, "--replicas", replicas, *program)
         return together([dict(np.load(Path(folder) / f"{i}.npz")) for i in range(processes)])
 
 

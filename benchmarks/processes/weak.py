@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as name:
             file = Path(name) / "found.json"
             words = ("--width", args.width, "--steps", args.steps, "--part", file)
-            launch("-n", processes, "-m", "benchmarks.processes.weak", *words)
+            launch("launch", "-n", processes, "-m", "benchmarks.processes.weak", *words)
             together, apart = json.loads(file.read_text())
         first = first or together
         share = max(0.0, 1 - apart / together)

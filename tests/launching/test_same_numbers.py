@@ -14,7 +14,7 @@ REPLICAS = 4
 @pytest.fixture(scope="module", params=[(1, 4), (2, 2), (4, 1)], ids=lambda p: f"{p[0]} processes x {p[1]} devices")
 def found(request) -> agreement.Arrays:
     processes, devices = request.param
-    return agreement.results(processes, devices, REPLICAS)
+    return agreement.results(processes, devices, REPLICAS, poprun=processes == 2)
 
 
 @pytest.mark.parametrize("case", CASES)
