@@ -16,9 +16,9 @@ MESSAGE = 9.0  # bytes of exchange code for a message between two tiles, both en
 # Bytes of code of the vertices: instructions of the assembly codelets, supervisor and workers.
 POINTWISE = {("half", "float"): 1056, ("half", "half"): 800, ("float", "float"): 940}
 WINDOWED = {("half", "float"): 1640, ("half", "half"): 1596, ("float", "float"): 1744}
-CODE = {"slic": 1040, "vmac": 760, "outer": 350}
+WINDOW_1X4, VERTICAL, OUTER = 1036, 760, {"float": 348, "half": 360}
 DOT = {("half", "float"): 732, ("half", "half"): 824, ("float", "float"): 712}
-REDUCE, CAST = {("float", "float"): 328, ("float", "half"): 532, ("half", "half"): 508, ("half", "float"): 428}, 350
+REDUCE, CAST = {("float", "float"): 328, ("float", "half"): 532, ("half", "half"): 508, ("half", "float"): 428}, 368
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,9 @@ def codelets(split: Split) -> dict[tuple[str, ...], int]:
     v, p = split.vertex, split.problem.params
     types = (v.data, v.partials)
     plain = v.height == 1 and all(k == 1 for k in p.kernel)
-    size = {"amp": (POINTWISE if plain else WINDOWED).get(types), "hmac": DOT.get(types)}.get(v.method) or CODE[
-        v.method
-    ]
+    amp = POINTWISE if plain else WINDOWED
+    size = {"amp": amp.get(types), "hmac": DOT.get(types), "slic": WINDOW_1X4, "vmac": VERTICAL}.get(v.method)
+    size = OUTER[v.data] if size is None else size
     found = {(v.method, *types, "pointwise" if plain else "windowed"): size}
     if split.depth > 1:
         return {**found, ("reduce", v.partials, p.output): REDUCE[v.partials, p.output]}

@@ -69,10 +69,25 @@ def test_code_is_there_once_on_a_tile_that_several_passes_use():
     split = conv_search.plan(matmul_params(200, 256, 20000), MK1, Options("none_matmul"))
     once = conv_memory.code([[split]], MK1.tiles)
     assert once == conv_memory.code([[split], [split]], MK1.tiles)
-    assert once == (616 + 440 + 350) * split.tiles  # pointwise kernel of halves with float partials, and a cast
+    assert (
+        once == (616 + 440 + 224 + 124 + 20) * split.tiles
+    )  # pointwise kernel of halves with float partials, and a cast
 
 
 def test_peaks_are_those_of_the_dearer_pass_on_each_tile():
     one, two = (conv_search.plan(matmul_params(200, k, 5000), MK1, Options("none_matmul")) for k in (64, 256))
     both = conv_memory.peaks([[one], [two]], MK1.tiles)
     assert (both == np.maximum(*(conv_memory.peaks([[s]], MK1.tiles) for s in (one, two)))).all()
+
+
+def test_code_of_the_vertices_is_that_of_the_table():
+    """Instructions of the assembly codelets, supervisor and workers, as the specification lists them."""
+    depthwise = ConvParams(4, (28, 28), (3, 3), 1, 1, 256, pad_lower=(1, 1), pad_upper=(1, 1))
+    window = conv_search.plan(depthwise, MK1, OPTIONS)
+    assert conv_memory.codelets(window)["slic", "half", "float", "windowed"] == 328 + 552 + 128 + 28
+    wide = ConvParams(4, (28, 28), (3, 3), 64, 64, pad_lower=(1, 1), pad_upper=(1, 1))
+    found = conv_memory.codelets(conv_search.plan(wide, MK1, OPTIONS))
+    assert found["amp", "half", "float", "windowed"] == 484 + 1084 + 72
+    assert 532 in found.values() or 368 in found.values()
+    dots = conv_search.plan(matmul_params(16, 16, 16, 1, "float", "float"), MK1, Options("none_matmul"))
+    assert conv_memory.codelets(dots) == {("hmac", "float", "float", "pointwise"): 336 + 376}

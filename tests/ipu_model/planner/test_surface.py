@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -146,3 +148,28 @@ def test_under_jit_there_is_no_number_outside_the_cell():
 def test_sizes_begin_at_one():
     with pytest.raises(ValueError, match="size n is -3"):
         matmul_surface(128, 1024, 4096, MK2).cycles(MK2, m=128, k=1024, n=-3)
+
+
+SIZE = st.integers(1, 4000)
+
+
+@given(st.tuples(st.integers(1, 200), st.integers(1, 600), SIZE), st.tuples(SIZE, SIZE))
+@settings(max_examples=20, deadline=None)
+def test_no_size_however_far_has_an_absurd_price(shape, others):
+    """Cycles are finite and positive wherever a surface is asked, and more columns never cost much less."""
+    cell = matmul_surface(*shape, MK2)
+    m, k, n = shape
+    few, many = sorted(others)
+    prices = [float(cell.cycles(MK2, m=float(m), k=float(k), n=float(size))) for size in (few, many, n)]
+    assert all(math.isfinite(price) and price > 0 for price in prices)
+    # plans are discrete: another one may suit a slightly larger size better
+    assert prices[1] > 0.8 * prices[0]
+
+
+@given(st.tuples(st.integers(2, 200), st.integers(2, 600), SIZE), st.floats(0, 1))
+@settings(max_examples=20, deadline=None)
+def test_inside_a_cell_the_price_lies_between_its_corners(shape, share):
+    cell = matmul_surface(*shape, MK2)
+    at = {name: low + share * (cell.upper[name] - low) for name, low in cell.lower.items()}
+    corners = [float(plan.cycles(MK2)) for plan in cell.corners]
+    assert min(corners) * 0.999999 <= float(cell.cycles(MK2, **at)) <= max(corners) * 1.000001
