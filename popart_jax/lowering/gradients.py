@@ -44,7 +44,10 @@ class Template:
 
 
 def vjp(*args: Any, node: NodeRef, walk: Context) -> tuple[Any, ...]:
-    """Gradients of the template's node, from the gradients of its outputs and then the forward tensors it reads."""
+    """Gradients of the template's node, from the gradients of its outputs and then the forward tensors it reads.
+
+    Integers count as real numbers.
+    """
     template: Template = node.meta[TEMPLATE]
     row = resolve(template.domain, template.op_type, template.version, popart=walk.settings.popart)
     assert row is not None
@@ -61,7 +64,9 @@ def vjp(*args: Any, node: NodeRef, walk: Context) -> tuple[Any, ...]:
         return results if isinstance(results, tuple) else (results,)
 
     values = [jnp.asarray(operands[i]) for i in wanted]
-    outputs, back = jax.vjp(forward, *(_real(x) for x in values))
+    integers = {x.dtype for x in values if not jnp.issubdtype(x.dtype, jnp.inexact)}
+    operands = [jnp.asarray(x, jnp.float32) if getattr(x, "dtype", None) in integers else x for x in operands]
+    outputs, back = jax.vjp(forward, *(jnp.asarray(operands[i]) for i in wanted))
     given = list(args[: len(template.gradients)])
     cotangents = []
     for i, y in enumerate(outputs):
@@ -72,11 +77,6 @@ def vjp(*args: Any, node: NodeRef, walk: Context) -> tuple[Any, ...]:
         else:
             cotangents.append(np.zeros(y.shape, jax.dtypes.float0))
     return tuple(g.astype(x.dtype) for g, x in zip(back(tuple(cotangents)), values, strict=True))
-
-
-def _real(x: jax.Array) -> jax.Array:
-    """An operand that JAX differentiates: PopART's gradient of integers is integer arithmetic of the same kind."""
-    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float32)
 
 
 def _operand(at: Any, args: tuple[Any, ...]) -> Any:

@@ -2,36 +2,62 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...errors import popart_exception
+from ...lowering.effects import effect_of
 from ..graph import Graph
-from .schedule import dependencies, in_place_pairs
+from .schedule import dependencies, written_storages
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
+    from .op import Op
+
+Use = tuple["Op", "Tensor", bool]
+_CALLS = ("Call", "Loop", "If")
 
 
 def check_graph(graph: Graph) -> None:
     """Each pair (write, other use) of a storage is ordered by data or by `in_sequence`.
+
+    Operators that call graphs count as readers only, and views as neither.
 
     Raises
     ------
     popart_exception
         A pair is not; the message names the operators.
     """
-    pairs = in_place_pairs(graph)
+    storages = [[use for use in found if not _is_view(use[0])] for found in written_storages(graph)]
+    pairs = [(w, u) for found in storages for w in found if _is_writer(w) for u in found if u[0] is not w[0]]
     if not pairs:
         return
     before = dependencies(graph, in_place=False)
     reach = _closure(before)
     place = {i: k for k, i in enumerate(sorted(before))}
-    for a, b in pairs:
-        contexts = {graph._ops[i]._settings.executionContext for i in (a, b)}
-        if len(contexts) > 1 or reach[b] >> place[a] & 1 or reach[a] >> place[b] & 1:
+    for (writer, written, _), (user, used, _) in pairs:
+        a, b = writer.id, user.id
+        same = writer._settings.executionContext == user._settings.executionContext
+        if not same or reach[b] >> place[a] & 1 or reach[a] >> place[b] & 1:
             continue
-        first, second = (graph._ops[i].debugName() for i in (a, b))
-        where = f"graph {graph.id!r}" if graph.id else "the main graph"
-        raise popart_exception(
-            f"Inplacing ambiguity detected. In {where}, {first} and {second} use the same data and at least one "
-            "of them changes it, but nothing says which runs first.\n"
-            "  fix: put them in `with popxl.in_sequence():`, or use the output of the in-place op in the other one."
+        refused = popart_exception(
+            f"Inplacing ambiguity detected. The tensor {written.id} is modified by '{writer.name()}', id: {a}, and the "
+            f"tensor '{used.id}', which is an alias of '{written.id}', is used by the consuming op '{user.name()}', "
+            f"id: {b}. There is no order constraint, explicit or implicit, between them."
         )
+        refused.add_note(
+            "put them in `with popxl.in_sequence():`, or use the output of the in-place op in the other one"
+        )
+        raise refused
+
+
+def _is_writer(use: Use) -> bool:
+    op, _, writes = use
+    return writes and op.opType() not in _CALLS
+
+
+def _is_view(op: Op) -> bool:
+    effect = effect_of(op._node)
+    return effect is not None and bool(effect.views) and not effect.writes
 
 
 def _closure(before: dict[int, set[int]]) -> dict[int, int]:

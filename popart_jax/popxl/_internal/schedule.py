@@ -37,26 +37,28 @@ def dependencies(graph: Graph, in_place: bool = True) -> dict[int, set[int]]:
 
 def in_place_pairs(graph: Graph) -> list[tuple[int, int]]:
     """(earlier, later) in node order, for each write and each other use of the same storage."""
+    place = {node.meta["op"].id: k for k, node in enumerate(graph._graph)}
+    pairs = []
+    for found in written_storages(graph):
+        for k, (a, _, writes_a) in enumerate(found):
+            pairs.extend(
+                (min(a.id, b.id, key=place.__getitem__), max(a.id, b.id, key=place.__getitem__))
+                for b, _, writes_b in found[:k] if a is not b and (writes_a or writes_b)
+            )  # fmt: skip
+    return pairs
+
+
+def written_storages(graph: Graph) -> list[list[tuple[Op, Tensor, bool]]]:
+    """For each storage that is written: its users in node order, through which tensor, and whether they write."""
     shared = alias_sets(graph)
-    uses: dict[str, list[tuple[int, bool]]] = {}
-    ops = [node.meta["op"] for node in graph._graph]
-    place = {op.id: k for k, op in enumerate(ops)}
-    for op in ops:
-        effect = effect_of(op._node)
+    uses: dict[str, list[tuple[Op, Tensor, bool]]] = {}
+    for node in graph._graph:
+        op, effect = node.meta["op"], effect_of(node)
         written = set() if effect is None else {i for i, _ in effect.writes}
         for i, t in op._inputs().items():
             key = min(shared.get(t.id, {t.id}))
-            uses.setdefault(key, []).append((op.id, i in written))
-    pairs = []
-    for found in uses.values():
-        if not any(w for _, w in found):
-            continue
-        for k, (a, writes_a) in enumerate(found):
-            pairs.extend(
-                (min(a, b, key=place.__getitem__), max(a, b, key=place.__getitem__))
-                for b, writes_b in found[:k] if a != b and (writes_a or writes_b)
-            )  # fmt: skip
-    return pairs
+            uses.setdefault(key, []).append((op, t, i in written))
+    return [found for found in uses.values() if any(writes for *_, writes in found)]
 
 
 def schedule(graph: Graph) -> list[Op]:

@@ -1,0 +1,518 @@
+"""Rules of the supplement to PopXL's specification: call sites, autodiff, order, devices, float8, refusals."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from popart_jax import popxl
+from popart_jax.enums import DeviceType
+from popart_jax.errors import popart_exception
+from popart_jax.popxl import fp8_utils, ops, utils
+from popart_jax.popxl.transforms import autodiff
+from popart_jax.session.devices import DeviceManager
+
+from .run import forward
+
+ONES = np.ones((2, 3), np.float32)
+
+
+def says(error, text):
+    """A context that expects an error whose text begins so."""
+    return pytest.raises(error, match=f"^{re.escape(text)}")
+
+
+def spec(*shape, dtype=popxl.float32):
+    return popxl.TensorSpec(shape, dtype)
+
+
+# --- call sites ----------------------------------------------------------------------------------------------------
+
+
+def test_indices_of_call_sites_are_arithmetic():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.variable(ONES)
+        graph = ir.create_graph(lambda a: a + 1, x)
+        call, loop = ops.call_with_info(graph, x), ops.repeat_with_info(graph, 2, x)
+        for site, outputs in ((call, 0), (loop, 1)):
+            assert site.graph_to_parent_input_index(7) == 7
+            assert site.graph_to_parent_output_index(7) - 7 == -outputs
+            assert site.parent_to_graph_input_index(site.graph_to_parent_input_index(9)) == 9
+            assert site.parent_to_graph_output_index(site.graph_to_parent_output_index(9)) == 9
+            with pytest.raises(IndexError):
+                site.parent_input(9)
+            with pytest.raises(IndexError):
+                site.parent_output(9)
+
+
+def test_indices_of_conditionals_are_checked():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x, y = popxl.variable(ONES), popxl.variable(ONES)
+        one, two = ir.create_graph(lambda a: a + 1, x), ir.create_graph(lambda a, b: a + b, x, y)
+        site = ops.conditional_with_info(popxl.constant(True), one, two, [x], [x, y])
+        assert [site.is_parent_index_in_then_branch(i) for i in (1, 2, 3)] == [True, False, False]
+        for i in (0, 4):
+            with says(IndexError, "Invalid parent graph input index"):
+                site.is_parent_index_in_then_branch(i)
+            with says(IndexError, "Invalid parent graph input index"):
+                site.parent_to_graph_input_index(i)
+        for act in (
+            lambda: site.graph_to_parent_input_index(1, True),
+            lambda: site.graph_to_parent_output_index(1),
+            lambda: site.parent_to_graph_output_index(1),
+        ):
+            with says(IndexError, "Invalid graph input index"):
+                act()
+        assert site.graph_to_parent_input_index(1, False) == 3
+
+
+def test_modified_regions_are_those_that_the_callee_writes():
+    def unchanged(x: popxl.Tensor):
+        return x + 1
+
+    def changed(x: popxl.Tensor):
+        ops.add_(x, popxl.constant(1.0))
+
+    for fn, expected in ((unchanged, 1), (changed, 2)):
+        ir = popxl.Ir()
+        with ir.main_graph, popxl.in_sequence():
+            x = popxl.variable(ONES)
+            site = ops.call_with_info(ir.create_graph(fn, x), x)
+            site.set_parent_input_modified(x, infer_modified_regions=True)
+            with pytest.raises(ValueError):
+                site.set_parent_input_modified(popxl.variable(ONES))
+        with popxl.Session(ir) as session:
+            session.run()
+            np.testing.assert_array_equal(session.get_tensor_data(x), ONES * expected)
+
+
+def test_a_repeated_graph_remembers_what_it_takes_by_reference():
+    def step(x):
+        ops.add_(x, popxl.constant(1.0))
+
+    step.__annotations__["x"] = popxl.TensorByRef
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        x = popxl.variable(ONES)
+        site = ops.repeat_with_info(ir.create_graph(step, x), 2, x)
+        assert len(site.called_graph._by_ref_inputs) == 1
+    with popxl.Session(ir) as session:
+        session.run()
+        np.testing.assert_array_equal(session.get_tensor_data(x), ONES * 3)
+
+
+# --- autodiff ------------------------------------------------------------------------------------------------------
+
+
+def test_words_of_autodiff():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x, labels = popxl.variable(ONES), popxl.variable(np.zeros(2, np.int32))
+
+        def writes(a):
+            return ops.exp_(a + 0)
+
+        def reads(a, i):
+            return ops.nll_loss(a, i)
+
+        graph = ir.create_graph(writes, x)
+        (op,) = [op for op in graph._ops.values() if op.opType() == "ExpInplace"]
+        with says(
+            popart_exception,
+            f"The graph {graph.id} contains a modifying op: {op.debugName()}. Autodiff cannot be used on graphs with "
+            "inplace modifying ops.",
+        ):
+            autodiff(graph)
+        with pytest.raises(popart_exception, match=f"^The graph {re.escape(graph.id)} contains"):
+            autodiff(ir.create_graph(lambda a: ops.call(graph, a), x))
+        loss = ir.create_graph(reads, x, labels)
+        with says(
+            popart_exception,
+            f"[Autodiff] Unable to provide required gradient output for fwd id '{loss.inputs[1].id}' in bwd graph",
+        ):
+            autodiff(loss)
+        with pytest.raises(popart_exception, match=r"with defined but empty vector `gradsRequiredForFwdId`\. You must"):
+            autodiff(loss, grads_required=[])
+        for given in ({"grads_required": [x]}, {"grads_provided": [x]}):
+            with says(
+                popart_exception,
+                f"[Autodiff] In call to Autodiff on forward graph `{loss.id}`, you have passed a tensor with id "
+                f"`{x.id}` to parameter `gradsRequired`, but this tensor is not in the forward graph",
+            ):
+                autodiff(loss, **given)
+        loss._can_autodiff = False
+        with says(
+            popart_exception,
+            f"The graph contains a call to another graph {loss.id} which has been marked as unsafe to autodiff. Please "
+            "provide a gradient graph via `called_graphs_grad_info` in PopXL or `FwdGraphToBwdGraphInfo` in C++.",
+        ):
+            autodiff(ir.create_graph(lambda a, b: ops.call(loss, a, b), x, labels))
+        autodiff(loss, grads_required=loss.inputs[:1])
+
+
+def test_gradients_follow_connections_whatever_the_types():
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        x = popxl.variable(np.arange(3, dtype=np.int32))
+        info = autodiff(ir.create_graph(lambda a: a + a, x))
+        assert info.graph.outputs[0].dtype == popxl.int32
+        (g,) = ops.call(info.graph, popxl.constant(np.array([1, 2, 3], np.int32)))
+        sink = popxl.d2h_stream(g.shape, g.dtype)
+        ops.host_store(sink, g)
+        with pytest.raises(popart_exception, match="Unable to provide"):
+            autodiff(ir.create_graph(ops.detach, x))
+    with popxl.Session(ir) as session:
+        np.testing.assert_array_equal(session.run()[sink], [2, 4, 6])
+
+
+def test_called_graphs_take_the_gradients_that_matter():
+    """All graphs that are called are differentiated, those given are in the result too."""
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.variable(ONES)
+
+        def inner(a, b):
+            return a * 2, ops.argmax(b, 1), ops.detach(a)
+
+        graph = ir.create_graph(inner, x, x)
+        outer = ir.create_graph(lambda a: ops.call(graph, a, a)[0], x)
+        found = autodiff(outer, return_all_grad_graphs=True)
+        assert set(found) == {outer, graph}
+        given = [e.fwd_tensor.id for e in found[graph].expected_inputs if e.connection_type.name == "FwdGrad"]
+        assert given == [graph.outputs[0].id]
+        assert [e.fwd_tensor.id for e in found[graph].expected_outputs] == [graph.inputs[0].id]
+        again = autodiff(
+            ir.create_graph(lambda a: ops.call(graph, a, a)[0], x),
+            called_graphs_grad_info={graph: found[graph]},
+            return_all_grad_graphs=True,
+        )
+        assert again[graph] is found[graph]
+
+
+def test_gradient_graphs_of_one_graph_are_numbered():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        graph = ir.create_graph(lambda a: a * 2, spec(2))
+        names = [autodiff(graph).graph.id for _ in range(3)]
+    assert names[0] == f"{graph.id}_bwd"
+    numbers = [int(name.removeprefix(f"{graph.id}_bwd_")) for name in names[1:]]
+    assert numbers[1] == numbers[0] + 1
+
+
+def test_gradients_of_inner_tensors():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x, kept = popxl.variable(ONES), []
+
+        def fn(a):
+            kept.append(ops.exp(a))
+            return kept[0] * 3
+
+        graph = ir.create_graph(fn, x)
+        info = autodiff(graph, grads_required=kept)
+        assert info.outputs == (kept[0],)
+        provided = autodiff(graph, grads_provided=kept, grads_required=graph.inputs)
+        assert provided.expected_inputs[0].fwd_tensor == kept[0]
+
+
+def test_a_scattered_reduction_has_no_gradient():
+    ir = popxl.Ir(replication=2)
+    with ir.main_graph:
+        text = (
+            "ReplicatedReduceScatterOp: grad op is only implemented when CollectiveOperator==CollectiveOperator::Local"
+        )
+        with says(popart_exception, text):
+            autodiff(ir.create_graph(ops.collectives.replicated_reduce_scatter, spec(4)))
+        with pytest.raises(popart_exception, match="Unable to provide"):
+            autodiff(ir.create_graph(ops.collectives.replicated_all_reduce, spec(4)))
+        for fn in (ops.collectives.replica_sharded_slice, ops.collectives.replicated_slice):
+            kinds = [op.opType() for op in autodiff(ir.create_graph(fn, spec(4))).graph._ops.values()]
+            assert "ReplicatedAllGather" in kinds
+
+
+# --- order of updates ----------------------------------------------------------------------------------------------
+
+
+def by_ref(x):
+    ops.add_(x, popxl.constant(1.0))
+
+
+by_ref.__annotations__["x"] = popxl.TensorByRef
+
+
+def test_calls_are_readers_only():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.variable(ONES)
+        graph = ir.create_graph(by_ref, x)
+        ops.call(graph, x)
+        ops.call(graph, x)
+        sink = popxl.d2h_stream(x.shape, x.dtype)
+        ops.host_store(sink, x * 1.0)
+    with popxl.Session(ir) as session:
+        np.testing.assert_array_equal(session.run()[sink], ONES * 3)
+    for reader in (
+        lambda x, graph, sink: ops.call(graph, x),
+        lambda x, *_: ops.tanh(x),
+        lambda x, _, s: ops.host_store(s, x),
+    ):
+        ir = popxl.Ir()
+        with ir.main_graph:
+            x = popxl.variable(ONES)
+            graph = ir.create_graph(lambda a: a + 1, x)
+            sink = popxl.d2h_stream(x.shape, x.dtype)
+            ops.add_(x, popxl.constant(1.0))
+            reader(x, graph, sink)
+        with says(popart_exception, "Inplacing ambiguity detected. The tensor "):
+            popxl.Session(ir)
+        ir._pb_ir.getSessionOptions().enableInplaceAmbiguityChecking = False
+        popxl.Session(ir)
+
+
+def test_views_are_no_readers():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.variable(ONES)
+        ops.add_(x, popxl.constant(1.0))
+        ops.reshape_(x, (6,))
+    popxl.Session(ir)
+
+
+# --- devices, sessions ---------------------------------------------------------------------------------------------
+
+
+def test_devices_of_a_name():
+    for name, n, kind in (
+        ("cpu", 1, DeviceType.Cpu),
+        ("ipu_model", 4, DeviceType.IpuModel),
+        ("ipu_hw", 2, DeviceType.OfflineIpu),
+        ("ipu2", 2, DeviceType.OfflineIpu),
+    ):
+        device = utils._to_device_info(name, n)
+        assert (device.type, device.numIpus) == (kind, n)
+    assert utils._offline_device_from_str("IPU-POD16").numIpus == 16
+    with says(ValueError, "For a cpu device, multiple devices (provided: 2) are not supported."):
+        utils._to_device_info("cpu", 2)
+    with says(ValueError, "Incorrect device type provided: x, must be one of: `ipu_hw`, `ipu_model`, `cpu`"):
+        utils._to_device_info("x")
+    with says(RuntimeError, "Failed to acquire device with 1024 IPUs."):
+        utils._to_device_info("ipu_hw", 1024)
+    with says(RuntimeError, "Failed to acquire device with 1024 IPUs."):
+        utils._acquire_hw_device_with_timeout(1024, 1)
+
+
+def small():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        v = popxl.variable(1.0)
+        sink = popxl.d2h_stream((), popxl.float32)
+        ops.host_store(sink, v + 1.0)
+    return ir, sink
+
+
+@pytest.mark.parametrize(
+    ("compiled", "entered", "fits"),
+    [
+        ("ipu_hw", "hardware", True), ("ipu_hw", "model", False), ("ipu_hw", "cpu", False),
+        ("ipu_model", "model", True),
+        ("ipu_model", "hardware", False), ("ipu_model", "cpu", True), ("cpu", "cpu", True), ("cpu", "hardware", False),
+    ],
+)  # fmt: skip
+def test_another_device_must_be_of_the_kind_compiled_for(compiled, entered, fits):
+    ir, sink = small()
+    session, manager = popxl.Session(ir, compiled), DeviceManager()
+    make = {
+        "hardware": lambda: utils._acquire_hw_device_with_timeout(1, 1),
+        "model": lambda: manager.createIpuModelDevice({"numIPUs": 1}),
+        "cpu": manager.createCpuDevice,
+    }[entered]
+    session._set_device(make())
+    if fits:
+        with session:
+            assert session.run()[sink] == 2
+    else:
+        with pytest.raises(popart_exception), session:
+            pass
+    assert not session.is_attached
+    assert session._was_attached_stack == []
+
+
+def test_the_number_of_devices_must_fit():
+    session = popxl.Session(small()[0], "ipu_model")
+    session._set_device(DeviceManager().createIpuModelDevice({"numIPUs": 2}))
+    with pytest.raises(popart_exception), session:
+        pass
+
+
+def test_a_failing_upload_leaves_the_session_detached(monkeypatch):
+    session = popxl.Session(small()[0])
+    monkeypatch.setattr(session._state, "upload", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError), session:
+        pass
+    assert not session.is_attached
+
+
+def test_memory_maps_are_the_hosts_copy(tmp_path):
+    data = np.memmap(tmp_path / "w", np.float32, "w+", shape=(4,))
+    ir = popxl.Ir(replication=4)
+    with ir.main_graph:
+        v, plain = popxl.variable(data), popxl.variable(np.zeros(4, np.float32))
+        pairs = ir.replica_grouping_from_assignments([0, 1, 1, 0])
+        two = np.memmap(tmp_path / "two", np.float32, "w+", shape=(2, 4))
+        assert popxl.variable(two, replica_grouping=pairs)._memmap_arr is None
+        assert v._memmap_arr is data
+        assert plain._memmap_arr is None
+        for dtype, kwargs in ((None, {}), (popxl.float64, {"dtype": popxl.float64}), (None, {"downcast": False})):
+            wide = np.memmap(tmp_path / "x", np.float64, "w+", shape=(4,))
+            with pytest.raises(ValueError, match=re.escape(f"the dtype {dtype} is not supported, as it requires")):
+                popxl.variable(wide, **kwargs)
+
+
+# --- float8 --------------------------------------------------------------------------------------------------------
+
+
+def test_infinities_are_no_float8_numbers():
+    x = np.array([np.inf, -np.inf, np.nan, 1e30, -1e30], np.float32)
+    found = fp8_utils.host_pow2scale_cast_to_fp8(x, popxl.float8_143, 0, False)
+    np.testing.assert_array_equal(found.view(np.uint8), [0x80, 0x80, 0x80, 0x7F, 0xFF])
+
+
+def searched(src, kind):
+    """The search of the specification, written out with loops."""
+    lo, hi, tm = {"float8_143": (-10, 7, 3), "float8_152": (-17, 15, 2)}[kind]
+    limits = [2.0**i for i in range(-126, 127)]
+    h = [0.0] * 254
+    for x in np.abs(src.astype(np.float64)).ravel():
+        if x < limits[0]:
+            place = 0
+        elif x > limits[-1]:
+            place = 253
+        else:
+            place = int(np.frexp(x)[1]) + 126
+        h[place] += 1
+    h = [n / src.size for n in h]
+    span, q = hi - lo + 1, 2.0 ** (-2 * ((10 if src.dtype == np.float16 else 23) - tm))
+    errors = []
+    for k, b in enumerate(range(max(0, lo - 31 + 126), min(lo + 31 + 126, 253) + 1)):
+        error = (limits[0] / 2) ** 2 if b > 0 else 0.0
+        for i in range(253):
+            if i < b:
+                error += limits[i] ** 2 * h[i + 1]
+            elif i < b + span:
+                error += limits[i] ** 2 * h[i + 1] * q
+            else:
+                error += (limits[k + span - 1] - limits[i]) ** 2 * h[i + 1]
+        errors.append(error)
+    best = [k for k, error in enumerate(errors) if error == min(errors)]
+    return min(errors), 31 - best[len(best) // 2]
+
+
+@pytest.mark.parametrize("kind", ["float8_143", "float8_152"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_the_scale_search_is_the_specified_one(kind, dtype):
+    rng = np.random.default_rng(0)
+    cases = [rng.normal(0, s, (20, 10)) for s in (1e-4, 1.0, 300.0)] + [
+        np.ones(7),
+        np.zeros(5),
+        np.array([2.0**-126, 3]),
+    ]
+    for values in cases:
+        src = values.astype(dtype)
+        metric, scale = fp8_utils.host_fp8_mse_scale(src, getattr(popxl, kind))
+        expected = searched(src, kind)
+        assert scale == expected[1]
+        assert metric == pytest.approx(expected[0], rel=1e-12)
+    assert fp8_utils.host_fp8_mse_scale_pb(src, getattr(popxl, kind)) == scale
+
+
+def test_words_of_float8_scales():
+    with says(RuntimeError, "dtype float64 not currently supported."):
+        fp8_utils.host_fp8_mse_scale(np.zeros(2))
+    with pytest.raises(RuntimeError):
+        fp8_utils.host_fp8_mse_scale_pb(np.zeros(2, np.float32))
+    assert fp8_utils.host_fp8_mse_scale(np.ones(3, np.float32)) == fp8_utils.host_fp8_mse_scale(
+        np.ones(3, np.float32), popxl.float8_143
+    )
+    histogram, limits = fp8_utils.log_histogram(np.ones(3, np.float32), fp8_utils.ieee_fp32_no_denorms)
+    assert (len(histogram), len(limits), histogram[127]) == (254, 253, 1)
+    assert fp8_utils.find_exponential_range(fp8_utils.ieee_fp32_no_denorms) == (-126, 127)
+    with says(RuntimeError, "Only MSE metric is supported."):
+        fp8_utils.calculate_candidate_metric(histogram, limits, None, "x")
+
+
+def test_names_of_types():
+    as_dtype = popxl.dtype.as_dtype
+    assert [as_dtype(n) for n in ("half", "double", "float")] == [popxl.float16, popxl.float64, popxl.float64]
+    for name in ("half", "x"):
+        with says(ValueError, f"There is not a `popxl.dtype` that has a name: {name}."):
+            popxl.dtype.from_name(name)
+    with says(ValueError, "There is not a `popxl.dtype` that is compatible with value: "):
+        as_dtype(popxl.float32)
+
+
+def test_tables_have_a_line_as_long_as_their_rows():
+    text = utils.table_to_string([["a", "bb"], ["ccc", "d"]])
+    assert text == "a   | bb\n---------\nccc | d \n"
+
+
+# --- what operators refuse -----------------------------------------------------------------------------------------
+
+
+def refused(fn, *shapes, dtypes=()):
+    """The text with which an operator refuses variables of these shapes."""
+    with popxl.Ir().main_graph:
+        kinds = [*dtypes, *[np.float32] * len(shapes)]
+        tensors = [popxl.variable(np.ones(s, k)) for s, k in zip(shapes, kinds, strict=False)]
+        with pytest.raises(popart_exception) as caught:
+            fn(*tensors)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fn", "shapes", "text"),
+    [
+        (ops.add, [(2,), (3,)], "np broadcasting failed on '"),
+        (ops.add, [(2,), (3,)], "frames [2] and [3] are not aligned"),
+        (ops.matmul, [(2, 3), (2, 3)], "contracting dimensions unequal: lhs '"),
+        (ops.matmul, [(), (2, 3)], "doesn't support scalar tensor"),
+        (lambda t: ops.reshape(t, (5,)), [(2, 3)], "Failure in ReshapeOp::setup() for "),
+        (
+            lambda t: ops.reshape(t, (5,)), [(2, 3)],
+            "The number of elements of the input is 6, while the number of elements of the output is 5. The number of",
+        ),
+        (lambda t: ops.transpose(t, (0,)), [(2, 3)], "Rank of permutation tensor [0], rank 1 must be equal"),
+        (lambda a, b: ops.concat([a, b], 3), [(2,), (2,)], "Attribute 'axis' of ConcatOp, 3, is outside of"),
+        (lambda a, b: ops.concat([a, b]), [(2,), (2, 2)], "to concat does not have matching output rank."),
+        (lambda a, b: ops.concat([a, b]), [(2, 3), (2, 2)], "to concat does not have matching shape."),
+        (lambda t: ops.split(t, [1, 2]), [(2,)], "splits 3 invalid for dimension of size 2"),
+        (lambda t: ops.split(t, [1], 3), [(2,)], "Axis 3 is out of range for tensor with 1 dims"),
+        (lambda t: ops.gather(t, popxl.constant([0]), 4), [(2,)], "GatherOp::setup axis = 4 is outside the acceptable"),
+        (lambda t: ops.argmax(t, 3), [(2,)], "Axis 3 is out of acceptable range ["),
+        (ops.argmax, [()], "ArgExtremaOp input rank must be greater than 0"),
+        (lambda t: ops.topk(t, 5, 0, True, True), [(2,)], "Cannot take top-5 on dim of size 2, invalid Op "),
+        (lambda t: ops.subsample(t, [0]), [(2,)], "Strides invalid. 0 stride at index 0"),
+    ],
+)  # fmt: skip
+def test_words_of_the_level_below(fn, shapes, text):
+    assert text in refused(fn, *shapes)
+
+
+def test_words_of_labels():
+    text = refused(ops.nll_loss, (4, 3), (5,), dtypes=[np.float32, np.int32])
+    assert text.startswith("The label tensor (")
+    assert "to match all but the final dimension of the probabilities tensor (" in text
+    text = refused(ops.nll_loss, (4, 3), (4,))
+    assert text.startswith(
+        "Expected the label tensor NllOp to be an integer data type (fixed point), not the case for input"
+    )
+
+
+def test_probabilities_of_zero_count_as_the_smallest():
+    p = np.array([[0, 1]], np.float32)
+    np.testing.assert_allclose(forward(ops.nll_loss, p, np.array([0], np.int32)), -np.log(1e-7), rtol=1e-6)
+    half = forward(ops.nll_loss, p.astype(np.float16), np.array([0], np.int32))
+    np.testing.assert_allclose(np.float32(half), -np.log(6.104e-05), rtol=1e-3)
