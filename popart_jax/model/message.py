@@ -23,6 +23,7 @@ def check_message(proto: onnx.ModelProto) -> None:
     for text in _texts(proto):
         if type(text) is bytes:  # protobuf hands out text that is no UTF-8 as bytes
             raise popart_exception(f"The model is invalid: the name {text!r} is no UTF-8 text; the file is damaged.")
+    _check_versions(proto)
     _check_names(proto)
     for nodes in (proto.graph.node, *(f.node for f in proto.functions)):
         _check_attributes_once(nodes)
@@ -33,6 +34,18 @@ def check_message(proto: onnx.ModelProto) -> None:
     for function in proto.functions:
         for tensor in filter(is_external, _tensors_of_nodes(function.node)):
             check_numbers(tensor)
+
+
+_VERSIONS = range(-(1 << 31), 1 << 31)
+
+
+def _check_versions(proto: onnx.ModelProto) -> None:
+    """Numbers that fit; which of them are known is looked at where they are used."""
+    for entry in (*proto.opset_import, *(e for f in proto.functions for e in f.opset_import)):
+        if entry.version not in _VERSIONS:
+            raise popart_exception(
+                f"The model imports opset {entry.version} of {entry.domain or 'ai.onnx'}: no version."
+            )
 
 
 _DEEPEST = 100

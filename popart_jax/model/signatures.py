@@ -46,7 +46,7 @@ def schema_of(op: str, version: int, domain: str) -> Any:
     """The schema that ONNX has of an operator in an opset, None if it has none."""
     try:
         return defs.get_schema(op, version, domain)
-    except (defs.SchemaError, TypeError):  # the latter: a version beyond 32 bits
+    except defs.SchemaError:
         return None
 
 

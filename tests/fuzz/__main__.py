@@ -1,7 +1,8 @@
-"""Run drawn cases, each a number: ``python -m tests.fuzz bytes|operators COUNT [--first N] [--seconds S]``.
+"""Run drawn cases, each a number: ``python -m tests.fuzz bytes|operators COUNT [--first N]``, or ``coverage SECONDS``.
 
-Prints each finding with its number, and counts at the end; exit status 1 when something was found.
-``python -m tests.fuzz bytes 1 --first N`` runs a finding again.
+``bytes`` damages ONNX's own models, ``operators`` draws nodes from the table of operators and asks ONNX Runtime,
+``coverage`` lets Atheris look for inputs that reach new lines, where it is installed. Prints each finding with its
+number, and counts at the end; exit status 1 when something was found. ``bytes 1 --first N`` runs a finding again.
 """
 
 from __future__ import annotations
@@ -10,43 +11,64 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 
-from ..isolated import Answer, Worker
-from . import bytewise
-from .corpus import corpus
+from ..isolated import Worker
+from . import bytewise, coverage, structured
 
-_SECONDS = 30.0
+_SECONDS = 120.0
+_FINE = ("value", "error", "equal", "both refuse", "only ours")
 
 
 def main(argv: list[str]) -> int:
     """Exit status 0 when nothing was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("bytes",))
+    parser.add_argument("kind", choices=("bytes", "operators", "coverage"))
     parser.add_argument("count", type=int)
     parser.add_argument("--first", type=int, default=0)
     args = parser.parse_args(argv)
-    corpus()
-    return fuzz(Worker(bytewise.start, method="fork"), args.first, args.count)
+    if args.kind == "coverage":
+        return coverage.run(args.count)
+    if args.kind == "bytes":
+        bytewise.corpus()
+        workers = [Worker(bytewise.start, method="fork")]
+        return fuzz(_bytes(workers[0]), workers, args.first, args.count)
+    workers = [Worker(structured.ours, method="fork"), Worker(structured.judge, method="fork")]
+    return fuzz(_operators(*workers), workers, args.first, args.count)
 
 
-def fuzz(worker: Worker, first: int, count: int) -> int:
+def _bytes(worker: Worker) -> Callable[[int], str]:
+    def case(number: int) -> str:
+        answer = worker.ask(number, _SECONDS)
+        return answer.value if answer.end == "done" else f"{answer.end}: {answer.trace}"
+
+    return case
+
+
+def _operators(mine: Worker, theirs: Worker) -> Callable[[int], str]:
+    def case(number: int) -> str:
+        answer, judged = mine.ask(number, _SECONDS), theirs.ask(number, _SECONDS)
+        if answer.end != "done":
+            return f"{answer.end}: {answer.trace}"
+        return structured.compared(number, answer.value, judged.value if judged.end == "done" else None)
+
+    return case
+
+
+def fuzz(case: Callable[[int], str], workers: list[Worker], first: int, count: int) -> int:
     """Run cases, print what was found."""
     begin, counts = time.time(), Counter[str]()
     for number in range(first, first + count):
-        answer = worker.ask(number, _SECONDS)
-        counts[_kind(answer)] += 1
-        if _kind(answer) not in ("value", "error", "refused by the judge"):
-            told = answer.value if answer.end == "done" else answer.trace
-            print(f"{number}: {answer.end} {answer.phase}: {told}", flush=True)
+        came = case(number)
+        counts[came.split(":")[0]] += 1
+        if came not in _FINE:
+            print(f"{number}: {came}", flush=True)
         if (number - first) % 5000 == 4999:
             print(f"# {number - first + 1} cases in {time.time() - begin:.0f} s: {dict(counts)}", flush=True)
-    worker.close()
+    for worker in workers:
+        worker.close()
     print(f"# {count} cases in {time.time() - begin:.0f} s: {dict(counts)}")
-    return int(any(kind not in ("value", "error", "refused by the judge") for kind in counts))
-
-
-def _kind(answer: Answer) -> str:
-    return answer.value.split(":")[0] if answer.end == "done" else answer.end
+    return int(any(kind not in _FINE for kind in counts))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,53 @@
+"""A few drawn cases of each kind, here in one process; ``python -m tests.fuzz`` runs as many as there is time for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from . import bytewise, structured
+
+FINE = ("equal", "both refuse", "only ours")
+
+
+@pytest.mark.filterwarnings("ignore")
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.integers(0, 1 << 32))
+def test_damaged_models_are_errors_of_ours_or_values(seed: int) -> None:
+    base, data = bytewise.draw(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert bytewise.outcome(data, base.feeds, "trace") in ("value", "error")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(7000, 7040))
+def test_drawn_nodes_give_what_the_judges_give(seed: int) -> None:
+    mine, theirs = structured.ours(), structured.judge()
+    assert structured.compared(seed, mine(seed, print), theirs(seed, print)) in FINE
+
+
+# each was found by `python -m tests.fuzz bytes` and ended in an error that was not ours
+FOUND = (10233, 12234, 14271, 14374, 14754, 14783, 15052, 16399, 17734, 23450, 29388, 441, 598)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_stays_mended(seed: int) -> None:
+    base, data = bytewise.draw(seed)
+    assert bytewise.outcome(data, base.feeds, bytewise.route_of(seed)) in ("value", "error")
+
+
+def test_the_command_tells_its_counts() -> None:
+    command = [sys.executable, "-m", "tests.fuzz", "bytes", "20", "--first", "5000000"]
+    ran = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=500
+    )
+    assert ran.stdout.splitlines()[-1].startswith("# 20 cases in "), ran.stderr
+    assert ran.returncode == 0, ran.stdout
