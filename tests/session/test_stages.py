@@ -25,19 +25,30 @@ ROOT = Path(__file__).parents[2]
 DEVICES = {STAGES: "devices"}
 
 
-@pytest.fixture(scope="module")
-def found():
+def figures(*words):
+    """What a module prints as JSON, in a process of its own: it has three devices."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "benchmarks.processes.stages", "--width", "16", "--json"]
+    command = [sys.executable, "-m", *words]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def found():
+    return figures("benchmarks.processes.stages", "--width", "16", "--json")
 
 
 @pytest.mark.parametrize("case", stages.CASES)
 def test_the_numbers_of_one_device(found, case):
     gaps = found[case]["gaps"]
     assert {"loss, step 1", "mean, step 0", "Gradient___d0, step 1", "shared", "seed"} <= gaps.keys()
+    assert max(gaps.values()) <= 1e-6, gaps
+
+
+def test_inference_forward_passes_and_checkpoints(tmp_path):
+    gaps = figures("tests.session.stage_worker", str(tmp_path))
+    assert len(gaps) == 4
     assert max(gaps.values()) <= 1e-6, gaps
 
 
