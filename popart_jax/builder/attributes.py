@@ -73,6 +73,12 @@ def _cast(parts: NodeParts) -> None:
     parts.attributes["to"] = element_type(parts.attributes["to"]).onnx.value
 
 
+def say_count(parts: NodeParts) -> None:
+    """Split, since opset 18, says how many outputs it has unless an operand gives their sizes."""
+    if len(parts.inputs) == 1:
+        parts.attributes["num_outputs"] = parts.outputs
+
+
 WRITERS: Mapping[str, Callable[[NodeParts], None]] = {
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,

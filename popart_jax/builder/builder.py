@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from typing import Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
@@ -18,8 +18,14 @@ from .operators import (
     AiOnnxOpset11,
 )
 from .opsets import AiGraphcoreOpset1 as GraphcoreNamespace
-from .opsets import AiOnnx, Opset, onnx_namespace
+from .opsets import Opset, onnx_namespace
 from .versions import defaultAiGraphcoreOpset, defaultAiOnnxOpset
+
+if TYPE_CHECKING:
+    from . import namespaces  # pyright: ignore[reportMissingModuleSource]
+    from .namespaces import Namespace as AiOnnx  # pyright: ignore[reportMissingModuleSource]
+else:
+    from .opsets import AiOnnx
 
 _DOMAINS = {"aiOnnx": "ai.onnx", "aiGraphcore": "ai.graphcore"}
 _Namespace = Union[  # noqa: UP007 - tools look at this annotation
@@ -89,13 +95,50 @@ class Builder(_BuilderCore):
     def _selectOnnxVersion(self, version: int) -> None:
         self.aiOnnxOpsetVersion(version)
 
-    def __getattr__(self, name: str) -> _Namespace:
+    if TYPE_CHECKING:  # the namespaces are made when they are looked up
+        aiOnnx: namespaces.AiOnnx
+        aiGraphcore: namespaces.AiGraphcoreOpset1
+        aiGraphcoreOpset1: namespaces.AiGraphcoreOpset1
+        aiOnnxOpset1: namespaces.AiOnnxOpset1
+        aiOnnxOpset2: namespaces.AiOnnxOpset2
+        aiOnnxOpset3: namespaces.AiOnnxOpset3
+        aiOnnxOpset4: namespaces.AiOnnxOpset4
+        aiOnnxOpset5: namespaces.AiOnnxOpset5
+        aiOnnxOpset6: namespaces.AiOnnxOpset6
+        aiOnnxOpset7: namespaces.AiOnnxOpset7
+        aiOnnxOpset8: namespaces.AiOnnxOpset8
+        aiOnnxOpset9: namespaces.AiOnnxOpset9
+        aiOnnxOpset10: namespaces.AiOnnxOpset10
+        aiOnnxOpset11: namespaces.AiOnnxOpset11
+        aiOnnxOpset12: namespaces.AiOnnxOpset12
+        aiOnnxOpset13: namespaces.AiOnnxOpset13
+        aiOnnxOpset14: namespaces.AiOnnxOpset14
+        aiOnnxOpset15: namespaces.AiOnnxOpset15
+        aiOnnxOpset16: namespaces.AiOnnxOpset16
+        aiOnnxOpset17: namespaces.AiOnnxOpset17
+        aiOnnxOpset18: namespaces.AiOnnxOpset18
+        aiOnnxOpset19: namespaces.AiOnnxOpset19
+        aiOnnxOpset20: namespaces.AiOnnxOpset20
+        aiOnnxOpset21: namespaces.AiOnnxOpset21
+        aiOnnxOpset22: namespaces.AiOnnxOpset22
+        aiOnnxOpset23: namespaces.AiOnnxOpset23
+        aiOnnxOpset24: namespaces.AiOnnxOpset24
+        aiOnnxOpset25: namespaces.AiOnnxOpset25
+        aiOnnxOpset26: namespaces.AiOnnxOpset26
+        aiOnnxOpset27: namespaces.AiOnnxOpset27
+        aiOnnxOpset28: namespaces.AiOnnxOpset28
+    else:
+
+        def __getattr__(self, name: str) -> _Namespace:
+            return self._look_up(name)
+
+    def _look_up(self, name: str) -> Opset:
         match = re.fullmatch(r"(aiOnnx|aiGraphcore)(?:Opset(\d+))?", name)
         if match is None:
             if name.startswith(("aiOnnx", "aiGraphcore")):
                 raise KeyError(f"'{name}' is no operator set of this builder.")
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        return self._namespace(match[1], int(match[2]) if match[2] else None, name)  # pyright: ignore[reportReturnType]
+        return self._namespace(match[1], int(match[2]) if match[2] else None, name)
 
     def _namespace(self, family: str, version: int | None, asked: str) -> Opset:
         chosen = self._chosen.get(family)
@@ -121,8 +164,9 @@ class Builder(_BuilderCore):
 
     def reshape_const(self, aiOnnx: AiOnnx, args: list[str], shape: Iterable[int], debugContext: str = "") -> str:
         """Reshape `args[0]` to a shape that is added as a constant."""
-        constant = aiOnnx.constant(np.array(list(shape), dtype=np.int64), debugContext=debugContext)
-        return aiOnnx.reshape([args[0], constant], debugContext=debugContext)
+        operators: Any = aiOnnx
+        constant = operators.constant(np.array(list(shape), dtype=np.int64), debugContext=debugContext)
+        return operators.reshape([args[0], constant], debugContext=debugContext)
 
     def createSubgraphBuilder(self) -> "Builder":
         """A builder for a subgraph; its names differ from those of all related builders."""

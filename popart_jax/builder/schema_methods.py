@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import defs
 
-from .attributes import WRITERS
+from .attributes import WRITERS, say_count
 from .body_types import BODIES
 from .method import DEBUG, REQUIRED, Method, Parameter
 
@@ -50,8 +50,9 @@ def _takes_types(found: defs.OpSchema) -> bool:
 
 def _method(found: defs.OpSchema) -> Method:
     name, op = found.name.lower(), found.name
-    own = [_own(op, a) for a in found.attributes.values() if a.name != "auto_pad"]
     counted = found.min_output != found.max_output
+    own = [_own(op, a) for a in found.attributes.values() if a.name not in ("auto_pad", _NUM_OUTPUTS.name)]
+    write = say_count if _NUM_OUTPUTS.name in found.attributes else WRITERS.get(op)
     parameters = (
         *([_ARGS] if found.max_input else []),
         *([_NUM_OUTPUTS] if counted else []),
@@ -60,7 +61,7 @@ def _method(found: defs.OpSchema) -> Method:
     )
     return Method(
         f"logical_{name}" if keyword.iskeyword(name) or op == "Xor" else name, "ai.onnx", op, parameters,
-        "n" if counted else found.max_output, write=WRITERS.get(op), bodies=BODIES.get(op),
+        "n" if counted else found.max_output, write=write, bodies=BODIES.get(op),
     )  # fmt: skip
 
 

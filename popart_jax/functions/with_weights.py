@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._compat.jax import compile_with
+from .._compat.jax import Tracer, compile_with
 from ..errors import popart_exception
 from ..lowering.passes import autotune
 from ..lowering.stages import Preparation, Stages, in_stages
@@ -30,8 +30,8 @@ class _Compiled:
 class Inference:
     """``fn(params, *args)`` for fixed `params`: what they alone decide is computed here, not at each call.
 
-    Made by ``fn.with_weights(params)`` of a function from `to_jax`. It takes numbers and returns numbers; for
-    derivatives use the function itself. Each combination of input shapes and types is compiled when it first comes.
+    Made by ``fn.with_weights(params)`` of a function from `to_jax`. Each combination of input shapes and types is
+    compiled when it first comes. Inside a transformation (`jit`, `grad`, `vmap`) it is the function itself.
 
     Parameters
     ----------
@@ -70,6 +70,8 @@ class Inference:
         """
         leaves, tree = jax.tree.flatten((inputs, key))
         arrays = [x if hasattr(x, "dtype") else np.asarray(x) for x in leaves]
+        if any(isinstance(x, Tracer) for x in arrays):
+            return self._fn(jax.tree.unflatten(self._tree, self._params), inputs, key)
         with self._precision():
             signature = (tree, *((x.shape, x.dtype) for x in arrays))
             found = self._compiled.get(signature)

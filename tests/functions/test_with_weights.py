@@ -127,3 +127,14 @@ def test_measured_options_are_kept_in_the_folder_named(tmp_path, monkeypatch) ->
     found = fn.with_weights(params, autotune=tmp_path)({"x": x})["y"]
     np.testing.assert_allclose(found, theirs(NET, x), rtol=1e-4, atol=1e-5)
     assert len(list(tmp_path.glob("*.json"))) == 1
+
+
+def test_it_may_be_called_inside_transformations() -> None:
+    fn, params = popart.to_jax(NET)
+    infer, x = fn.with_weights(params), images(2)
+    np.testing.assert_allclose(jax.jit(infer)({"x": x})["y"], theirs(NET, x), rtol=1e-4, atol=1e-4)
+    stacked = jax.vmap(lambda x: infer({"x": x})["y"])(np.stack([x, 2 * x]))
+    np.testing.assert_allclose(stacked[1], theirs(NET, 2 * x), rtol=1e-4, atol=1e-4)
+    found = jax.grad(lambda x: infer({"x": x})["y"].sum())(x)
+    plain = jax.grad(lambda x: fn(params, x)["y"].sum())(x)
+    np.testing.assert_allclose(found, plain, rtol=1e-4, atol=1e-5)
