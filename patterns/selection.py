@@ -79,8 +79,12 @@ def require_known(name: str) -> catalogue.Row:
     """
     row = catalogue.find(name)
     if row is None:
-        hint = "InPlace" if name == "Inplace" else _nearest(name)
-        raise PatternSelectionError(f"Unknown pattern '{name}'." + (f" Did you mean '{hint}'?" if hint else ""))
+        if name == "Inplace":
+            raise PatternSelectionError("Unknown pattern Inplace, did you mean InPlace?")
+        error, hint = PatternSelectionError(f"Unknown pattern {name}"), _nearest(name)
+        if hint:
+            error.add_note(f"Did you mean '{hint}'?")
+        raise error
     return row
 
 

@@ -6,7 +6,7 @@ from typing import Any, overload
 
 from .._calls import overloaded
 from ..enums import AnchorReturnTypeId, ExchangeStrategy, TileSet
-from ..errors import logs_errors, popart_exception
+from ..errors import logs_errors, noted, popart_exception
 
 _IDS = {"ALL": AnchorReturnTypeId.All, "FINAL": AnchorReturnTypeId.Final, "SUM": AnchorReturnTypeId.Sum}
 _EVERY_N = "EVERYN"
@@ -141,7 +141,8 @@ class DataFlow:
 
     def _check(self, batches: int) -> None:
         if batches <= 0:
-            raise popart_exception(f"'batchesPerStep' must be strictly positive. Value '{batches}' is invalid")
+            error = popart_exception("'Batches per step' must be greater than zero")
+            raise noted(error, f"got {batches}")
         for art in self._anchors.values():
             if art.id() is AnchorReturnTypeId.EveryN:
                 if art.rp() > batches:
@@ -180,7 +181,7 @@ class DataFlow:
             `anchorId` is not anchored.
         """
         if anchorId not in self._anchors:
-            raise popart_exception(f"Tensor '{anchorId}' is not an anchor. The anchors are {list(self._anchors)}")
+            raise popart_exception(f"Tensor {anchorId} is not an anchor")
         return self._anchors[anchorId]
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ import patterns
 
 from .._calls import checked
 from ..enums import PatternsLevel
-from ..errors import popart_exception
+from ..errors import noted, popart_exception
 
 
 def _switch(name: str) -> property:
@@ -125,4 +125,4 @@ def guarded(function: Any, *arguments: Any, **named: Any) -> Any:
     try:
         return function(*arguments, **named)
     except patterns.PatternError as error:
-        raise popart_exception(str(error)) from error
+        raise noted(popart_exception(str(error)), *getattr(error, "__notes__", ())) from error

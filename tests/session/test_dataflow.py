@@ -60,8 +60,8 @@ def test_forms_of_data_flow():
 @pytest.mark.parametrize(
     ("batches", "period", "text"),
     [
-        (0, None, "strictly positive"),
-        (-1, None, "strictly positive"),
+        (0, None, "'Batches per step' must be greater than zero"),
+        (-1, None, "'Batches per step' must be greater than zero"),
         (2, 3, "Return period must be <= to the number of batches per step"),
         (3, 2, "Return period must be a factor of the number of batches per step"),
     ],

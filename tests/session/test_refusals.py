@@ -199,8 +199,8 @@ DEVICES: dict[str, Row] = {
         "Cannot create an offline-ipu from a device of type cpu",
     ),
     "sync pattern": (lambda: popart.syncPatternFromString("q"), OLD, "Unknown sync pattern 'q'; there are"),
-    "no batch": (lambda: flow(0, {"y": "All"}), OLD, "'batchesPerStep' must be strictly positive"),
-    "no anchor of a flow": (lambda: flow(1, {"y": "All"}).art("z"), OLD, "Tensor 'z' is not an anchor"),
+    "no batch": (lambda: flow(0, {"y": "All"}), OLD, "'Batches per step' must be greater than zero"),
+    "no anchor of a flow": (lambda: flow(1, {"y": "All"}).art("z"), OLD, "Tensor z is not an anchor"),
 }
 CONSTRUCTORS: dict[str, Row] = {
     "scaled Adam": (scaled_adam, OLD, "scaledOptimizerState and automaticLossScaling are not compatible"),

@@ -20,15 +20,17 @@ def view(graph: PopxlGraph) -> Graph:
     """The one view of a graph."""
     found = graph.__dict__.get("_view")
     if found is None:
-        found = graph.__dict__["_view"] = Graph(graph)
+        found = Graph(graph)
     return found
 
 
 class Graph:
     """View of one graph; the members that write change the graph itself."""
 
-    def __init__(self, graph: PopxlGraph) -> None:
-        self._graph = graph
+    def __init__(self, graph: Any, graph_id: Any = None) -> None:
+        """The view of a graph; with an id, of a new graph of the Ir that is given instead."""
+        self._graph: PopxlGraph = graph if graph_id is None else graph.createGraph(graph_id)._graph
+        self._graph.__dict__["_view"] = self
 
     @property
     def id(self) -> GraphId:

@@ -24,15 +24,16 @@ def view(owner: PopxlIr) -> Ir:
     """The one view of an Ir."""
     found = owner.__dict__.get("_view")
     if found is None:
-        found = owner.__dict__["_view"] = Ir(owner)
+        found = Ir(owner)
     return found
 
 
 class Ir:
-    """View of one Ir."""
+    """View of one Ir; without an owner, of a new one."""
 
-    def __init__(self, owner: PopxlIr) -> None:
-        self._ir = owner
+    def __init__(self, owner: PopxlIr | None = None) -> None:
+        self._ir = PopxlIr() if owner is None else owner
+        self._ir.__dict__["_view"] = self
         self._data_flow: Any = None
         self._patterns: Any = None
         self._anchors: set[str] = set()
@@ -184,6 +185,13 @@ class _DataFlow:
 
     def __init__(self, owner: PopxlIr) -> None:
         self._ir = owner
+
+    def isAnchored(self, tensor_id: str) -> bool:
+        del tensor_id
+        return False
+
+    def art(self, tensor_id: str) -> Any:
+        raise popart_exception(f"Tensor {tensor_id} is not an anchor")
 
     def batchesPerStep(self) -> int:
         return self._ir.num_host_transfers

@@ -147,7 +147,13 @@ class Scope:
         self._names = self._names[:-1]
 
     def isSubscope(self, other: Scope) -> bool:
-        return self._names[: len(other._names)] == other._names
+        """Whether this scope lies inside another one, and is not that."""
+        return len(self._names) > len(other._names) and self._names[: len(other._names)] == other._names
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Scope) and self._names == other._names
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType] - `pop` changes it
 
     def getCommonParent(self, other: Scope) -> Scope:
         shared = []

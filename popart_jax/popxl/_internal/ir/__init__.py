@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ....model.tensor_info import TensorInfo
+from ....model.tensor_info import _TensorInfoCore as TensorInfo
 from ....model.tensor_location import TensorLocation
 from ....model.variable_settings import CommGroup, VariableSettings
 from ....session.dataflow import DataFlow
@@ -33,6 +33,16 @@ from ..enums import (
     TensorType,
     TileSet,
     VariableUpdateType,
+)
+from ..float8 import (
+    calculateScaleFromFloat16ToFloat8,
+    calculateScaleFromFloat32ToFloat8,
+    convertFromFloat8AsUInt8ToFloat16,
+    convertFromFloat8AsUInt8ToFloat32,
+    convertFromFloat8AsUInt8ToFloat64,
+    convertFromFloat16ToFloat8AsUInt8,
+    convertFromFloat32ToFloat8AsUInt8,
+    convertFromFloat64ToFloat8AsUInt8,
 )
 from ..graph_view import Graph
 from ..ir_view import Ir
