@@ -18,7 +18,7 @@ MODULES = {
 FORMS = {
     "depthwise": "convolve",
     "integers": "integer_convolution integer_product",
-    "lstm": "lstm_scan",
+    "lstm": "logistic lstm_scan",
     "windows": "fold_windows share_gradient",
 }
 """Names of the computations by the module that has other forms of them."""

@@ -12,11 +12,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from ...ops.kernels import IPU, XLA
-from ...ops.recurrent import lstm_scan
+from ...ops.recurrent import logistic, lstm_scan
 from ...ops.two_way import two_way
+
+
+@logistic.form_for("cpu")
+def logistic_by_tanh(x: jax.Array) -> jax.Array:
+    """XLA:CPU has a vector form of tanh, but divides for its own sigmoid: an LSTM takes three quarters of the time."""
+    half = np.asarray(0.5, x.dtype)
+    return half * jnp.tanh(half * x) + half
 
 
 @lstm_scan.form_for(XLA, IPU)
@@ -31,12 +39,13 @@ def _forward(reverse, xs, r, state, mask):
 
     def step(old, inputs):
         (h, c), (x, valid) = old, inputs
-        i, o, f, g = jnp.split(x + h @ turned, 4, axis=-1)
-        i, o, f, g = jax.nn.sigmoid(i), jax.nn.sigmoid(o), jax.nn.sigmoid(f), jnp.tanh(g)
+        z = x + h @ turned
+        gates, g = logistic(z[..., : 3 * h.shape[-1]]), jnp.tanh(z[..., 3 * h.shape[-1] :])
+        i, o, f = jnp.split(gates, 3, axis=-1)
         new_c = f * c + i * g
         t = jnp.tanh(new_c)
         new_h = o * t
-        saved = (jnp.concatenate([i, o, f, g], axis=-1), h, c, t)
+        saved = (jnp.concatenate([gates, g], axis=-1), h, c, t)
         if valid is None:
             return (new_h, new_c), (new_h, *saved)
         kept = (jnp.where(valid, new_h, h), jnp.where(valid, new_c, c))
