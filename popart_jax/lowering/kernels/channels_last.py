@@ -6,14 +6,11 @@ so that the window arithmetic of the NCHW operators serves here as well. There m
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import reduce
-from operator import add
-
 import jax
 import jax.numpy as jnp
 
 from ...ops.convolution import check_groups, check_kernel, check_transposed, popart_padding, transposed
+from ...ops.kernels import platform
 from ...ops.normalization import normalise, train_batch_norm
 from ...ops.operator import ELEMENTWISE, operator
 from ...ops.pooling import _counts, max_pool_values, window_sum
@@ -22,21 +19,9 @@ from ...ops.windows import Window, taps, window
 from . import DOMAIN
 from .canonical_convolution import canonical_transposed
 from .convolution import convolution
+from .depthwise_last import depthwise, with_channels
 
 _MANY_TAPS = 64
-
-
-def with_channels(win: Window, channels: int) -> Window:
-    """The window with the trailing channel dimension added."""
-    return replace(
-        win,
-        kernel=(*win.kernel, 1),
-        strides=(*win.strides, 1),
-        dilations=(*win.dilations, 1),
-        pads=(*win.pads, (0, 0)),
-        positions=(*win.positions, channels),
-        overhang=(*win.overhang, 0),
-    )
 
 
 @lowers("Conv", domain=DOMAIN)
@@ -50,7 +35,7 @@ def conv(
     if set(win.kernel) == {1} and group == 1 and not any(map(any, win.pads)):
         y = _pointwise(x, w, win)
     elif _is_depthwise(x, w, group, win):
-        y = _depthwise(x, w, win)
+        y = depthwise(x, w, win)
     else:
         y = convolution(x, w, group, tuple(win.strides), tuple(win.pads), tuple(win.dilations))
     return y if b is None else y + b
@@ -83,15 +68,7 @@ def _pointwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
 
 def _is_depthwise(x: jax.Array, w: jax.Array, group: int, win: Window) -> bool:
     small = len(win.kernel) and w[..., 0, 0].size <= _MANY_TAPS and min(map(min, win.pads)) >= 0
-    return bool(group > 1 and group == x.shape[-1] == w.shape[-1] and small)
-
-
-def _depthwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
-    padded = jnp.pad(x, ((0, 0), *win.pads, (0, 0)))
-    columns = w.reshape(-1, w.shape[-1])
-    shifted = taps(padded, with_channels(win, x.shape[-1]))
-    products = [tap * column for tap, column in zip(shifted, columns, strict=True)]
-    return reduce(add, products)
+    return bool(platform() == "cpu" and group > 1 and group == x.shape[-1] == w.shape[-1] and small)
 
 
 @lowers("MaxPool", domain=DOMAIN)

@@ -13,13 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from ...ops.convolution import convolve
-from ...ops.kernels import XLA
 from ...ops.windows import Pads, Window, taps, window
 
 _MANY_TAPS = 64
 
 
-@convolve.form_for(XLA)
+@convolve.form_for("cpu")
 def convolve_by_channel(
     x: jax.Array,
     w: jax.Array,

@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from ...ops.kernels import IPU, XLA
@@ -23,7 +22,7 @@ from ...ops.two_way import two_way
 @logistic.form_for("cpu")
 def logistic_by_tanh(x: jax.Array) -> jax.Array:
     """XLA:CPU has a vector form of tanh, but divides for its own sigmoid: an LSTM takes three quarters of the time."""
-    half = np.asarray(0.5, x.dtype)
+    half = jnp.asarray(0.5, x.dtype)
     return half * jnp.tanh(half * x) + half
 
 

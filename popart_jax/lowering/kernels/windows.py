@@ -21,7 +21,7 @@ from ...ops.windows import Window, taps
 _FEW_TAPS = 16
 
 
-@fold_windows.form_for(XLA)
+@fold_windows.form_for("cpu")
 def fold_taps(x: jax.Array, win: Window, neutral: Any, pair: Any, whole: Any) -> jax.Array:
     """Small windows as shifted slices, large ones as one windowed reduction."""
     if prod(win.kernel) > _FEW_TAPS:

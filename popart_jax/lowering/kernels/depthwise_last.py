@@ -1,0 +1,103 @@
+"""Convolutions of one kernel per channel with channels last: shifted multiply-adds, with gradients written out.
+
+XLA:CPU reads all data once for each element of the window where JAX derives the gradient of the weights. One reduction
+with a sum for each element reads them once: training 8 x 28 x 28 x 64 with windows of 3 x 3 takes half the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from operator import add
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ...ops.two_way import two_way
+from ...ops.windows import Window, taps
+
+
+def with_channels(win: Window, channels: int) -> Window:
+    """The window with the trailing channel dimension added."""
+    return replace(
+        win,
+        kernel=(*win.kernel, 1),
+        strides=(*win.strides, 1),
+        dilations=(*win.dilations, 1),
+        pads=(*win.pads, (0, 0)),
+        positions=(*win.positions, channels),
+        overhang=(*win.overhang, 0),
+    )
+
+
+@partial(two_way, nondiff_argnums=(2,))
+def depthwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
+    """Correlation of x (N, ..., C) with w (..., 1, C)."""
+    return _correlated(x, w, win)
+
+
+def _correlated(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
+    columns = w.reshape(-1, w.shape[-1])
+    return reduce(add, [tap * column for tap, column in zip(_taps(x, win), columns, strict=True)])
+
+
+def _taps(x: jax.Array, win: Window) -> list[jax.Array]:
+    padded = jnp.pad(x, ((0, 0), *win.pads, (0, 0)))
+    return taps(padded, with_channels(win, x.shape[-1]))
+
+
+def _forward(x, w, win):
+    return depthwise(x, w, win), (x, w)
+
+
+def _backward(win, saved, g):
+    x, w = saved
+    return _data_gradient(x, w, g, win), _weight_gradient(x, g, win).reshape(w.shape)
+
+
+def _push(win, saved, tangents):
+    (x, w), (of_x, of_w) = saved, tangents
+    return _correlated(of_x, w, win) + _correlated(x, of_w, win)
+
+
+depthwise.defvjp(_forward, _backward, _push)
+
+
+def _data_gradient(x: jax.Array, w: jax.Array, g: jax.Array, win: Window) -> jax.Array:
+    """Without strides: the gradient, correlated with the turned window."""
+    around = [(r - 1 - lo, r - 1 - hi) for r, (lo, hi) in zip(win.reach, win.pads, strict=True)]
+    if set(win.strides) != {1} or min(map(min, around)) < 0:
+        return jax.vjp(lambda x: _correlated(x, w, win), x)[1](g)[0]
+    turned = replace(win, pads=tuple(around), positions=x.shape[1:-1])
+    return _correlated(g, jnp.flip(w, range(w.ndim - 2)), turned)
+
+
+@partial(two_way, nondiff_argnums=(2,))
+def _weight_gradient(x: jax.Array, g: jax.Array, win: Window) -> jax.Array:
+    """By element of the window and channel: the sum of the data that it met, times the gradient there."""
+    found = _sums([tap * g for tap in _taps(x, win)], range(1, g.ndim - 1))
+    return jnp.stack([one.sum(0) for one in found])
+
+
+def _sums(products: Sequence[jax.Array], axes: Sequence[int]) -> Sequence[jax.Array]:
+    """All sums as one reduction."""
+    nothing = np.zeros((), products[0].dtype)
+
+    def added(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+        return tuple(p + q for p, q in zip(a, b, strict=True))
+
+    return lax.reduce(tuple(products), (nothing,) * len(products), added, tuple(axes))
+
+
+def _derived(x: jax.Array, g: jax.Array, win: Window) -> jax.Array:
+    return jnp.stack([(tap * g).sum(range(g.ndim - 1)) for tap in _taps(x, win)])
+
+
+_weight_gradient.defvjp(
+    lambda x, g, win: (_weight_gradient(x, g, win), (x, g)),
+    lambda win, saved, ct: jax.vjp(lambda x, g: _derived(x, g, win), *saved)[1](ct),
+    lambda win, saved, tangents: _derived(tangents[0], saved[1], win) + _derived(saved[0], tangents[1], win),
+)
