@@ -112,17 +112,24 @@ def _mac(p: ConvParams, machine: Machine, partials: str) -> Iterator[Vertex]:
     vector = machine.vector_bytes // (2 if half else 4)
     opg = 2 if half and partials == "half" else 1
     step = 2 if half else 1
-    fewest = None
-    for ipg in range(step, cdiv(p.in_channels, step) * step + 1, step):
-        count = cdiv(p.in_channels, ipg)
-        if fewest is None or count < fewest:
-            fewest = count
-            v = Vertex("hmac", 1, ipg, opg, 0, p.data, partials, vector)
-            loop = 7 + (opg // 2 if opg > 1 else 1) * _dot(v)
-            yield dataclasses.replace(v, rate=opg * ipg / loop)
+    for ipg in group_sizes(p.in_channels, step):
+        v = Vertex("hmac", 1, ipg, opg, 0, p.data, partials, vector)
+        loop = 7 + (opg // 2 if opg > 1 else 1) * _dot(v)
+        yield dataclasses.replace(v, rate=opg * ipg / loop)
     if half and partials == "float":
         width = p.kernel[-1]
         yield Vertex("vmac", 4, 1, 1, 0, p.data, partials, 4 * width / (18 + 2 * width))
+
+
+def group_sizes(channels: int, step: int) -> Iterator[int]:
+    """The smallest multiple of `step` for each number of groups that `channels` can be in, from most groups to one."""
+    size = step
+    while True:
+        yield size
+        groups = cdiv(channels, size)
+        if groups == 1:
+            return
+        size = cdiv(cdiv(channels, groups - 1), step) * step
 
 
 def _outer_product(p: ConvParams, machine: Machine, partials: str) -> Iterator[Vertex]:

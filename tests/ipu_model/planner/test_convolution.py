@@ -18,7 +18,7 @@ from ipu_model.planner.conv_grid import Grid, Options
 from ipu_model.planner.conv_joint import PASSES, plan_joint
 from ipu_model.planner.conv_params import ConvParams, cdiv, matmul_params
 from ipu_model.planner.conv_transforms import swap_operands, transformed_problems
-from ipu_model.planner.conv_vertices import Vertex, slowest_fastest
+from ipu_model.planner.conv_vertices import Vertex, group_sizes, slowest_fastest
 from ipu_model.planner.convolution import fully_connected_passes, plan_convolution, plan_matmul
 
 MK1, MK2 = target.get("mk1"), target.get("mk2")
@@ -305,3 +305,13 @@ def test_among_plans_of_equal_cycles_the_one_with_least_temporary_memory_is_take
             ties += grid.temporary()[total == best.cycles].tolist()
     assert len(set(ties)) > 1
     assert best.temp == min(ties)
+
+
+@given(st.integers(1, 3000), st.sampled_from([1, 2]))
+def test_group_sizes_are_those_that_lower_the_number_of_groups(channels, step):
+    expected, fewest = [], math.inf
+    for size in range(step, cdiv(channels, step) * step + 1, step):
+        if cdiv(channels, size) < fewest:
+            fewest = cdiv(channels, size)
+            expected.append(size)
+    assert list(group_sizes(channels, step)) == expected
