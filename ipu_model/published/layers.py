@@ -69,7 +69,7 @@ def operands_of(params: ConvParams) -> Operands:
 
 def conv(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     """Forward; then backward and weight update with the scaled add into the weights."""
-    return conv_layer(conv_params(p, data), target, p.get("partials-type", "float"), passes_of(p.get("pass", "")))
+    return conv_layer(conv_params(p, data), target, p.get("partials-type", "float"), passes_of(p.get("part", "")))
 
 
 def conv_layer(
@@ -97,7 +97,7 @@ def fully_connected(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     plans = list(fully_connected_passes(batch, ins, outs, groups, data, target.machine))
     # a matrix product is a convolution whose batch is m and whose channels are k and n
     operands = operands_of(matmul_params(batch, ins, outs, groups, data))
-    return _trained("fc", plans, operands, data, passes_of(p.get("pass", "")), target, compiled=False)
+    return _trained("fc", plans, operands, data, passes_of(p.get("part", "")), target, compiled=False)
 
 
 def gemm(p: dict[str, Any], data: str, target: Target) -> Benchmark:

@@ -67,7 +67,7 @@ def octave(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     """
     params = conv_params(p, data)
     form = octave_form(params, _share(p, "alpha-in"), _share(p, "alpha-out"))
-    alone, passes = form.fine_fine or form.coarse_coarse, passes_of(p.get("pass", ""))
+    alone, passes = form.fine_fine or form.coarse_coarse, passes_of(p.get("part", ""))
     if len(form.parts) == 1 and alone is not None:
         return conv_layer(alone, target, passes=passes)
     plans = {i: _pass(form, i, target) for i in passes}

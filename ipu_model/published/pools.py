@@ -40,7 +40,7 @@ def pooling(p: Mapping[str, Any], data: str, target: Target) -> Benchmark:
     forward, backward = (plan_pooling(params, target, back).detail for back in (False, True))
     found = run(params, forward, backward, target.tiles)
     total, highest = memory(params, found, target.machine)
-    passes = passes_of(p.get("pass", ""))
+    passes = passes_of(p.get("part", ""))
     return Benchmark(cycles(params, forward, backward, found, target, passes), _fixed(total), _fixed(highest))
 
 

@@ -103,8 +103,9 @@ def model(row: Row, target: Target | None = None) -> Formula:
 def _benchmark(op: str, params: dict[str, Any], data: str, row: Row, target: Target) -> Formula:
     """A row of the benchmark table: one of the three figures of its program, of some of its passes, or a size."""
     what = row["what"]
-    # flags that decide what runs but are recorded beside the parameters
-    params = {**params, "pass": what if words.names_a_pass(what) else row["config"].get("pass", "")}
+    # what decides what runs but is recorded beside the parameters; layers run all passes whatever a row calls them,
+    # unless its figure is that of one
+    params = {**params, "pass": row["config"].get("pass", ""), "part": what}
     try:
         size = words.size_asked_for(what)
         if size is not None:

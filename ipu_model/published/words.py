@@ -21,11 +21,6 @@ def passes_of(words: str) -> tuple[int, ...]:
     return found or (0, 1, 2)
 
 
-def names_a_pass(words: str) -> bool:
-    """Whether words name any pass of a layer."""
-    return any(re.search(pattern, words.lower()) for pattern in PASS_WORDS)
-
-
 def size_asked_for(what: str) -> str | None:
     """The parameter whose largest value is asked for (``"largest batch size that fits"``), as flags are written."""
     found = LARGEST.search(what.lower())
