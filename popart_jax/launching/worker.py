@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from .._compat.jax import cluster_member
 from ..scripts import run_program
 from .job import Job
 
@@ -94,6 +93,8 @@ def _give_up(job: Job, joined: threading.Event) -> None:
     """End a process whose job is not complete in time; JAX would abort it without a word of who is missing."""
     if joined.wait(job.timeout):
         return
+    from .._compat.jax import cluster_member
+
     member = cluster_member(job.cluster)
     index, count = member or ("?", "?")
     print(
