@@ -19,7 +19,7 @@ class _Restoring(Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        from numpy import random
+        from numpy import random  # a program that needs no JAX does without
 
         before = random.get_state()
         try:
