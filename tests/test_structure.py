@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import structure
+from benchmarks import refusals, structure
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +52,31 @@ def test_the_measure_finds_what_it_counts(tmp_path: Path) -> None:
     assert found["private attributes shared between files of session"] == ["_x"]
     assert found["imports inside functions without a reason"] == ["popart_jax.session.part:4"]
     assert found["functions that nothing calls"] == ["popart_jax.session.part:1 f"]
+
+
+def test_refusals_have_tests() -> None:
+    raised, expected = refusals.count(Path(__file__).parent.parent)
+    assert expected.total() >= 0.8 * raised.total(), (expected, raised)
+
+
+def test_what_counts_as_the_test_of_a_refusal(tmp_path: Path) -> None:
+    """Cases of a parametrised test count each; what a helper of the file expects counts where it is called."""
+    source = """
+TABLE = {"a": 1, "b": 2}
+
+def refused(x):
+    with pytest.raises(ValueError): f(x)
+
+@pytest.mark.parametrize("x", TABLE)
+@pytest.mark.parametrize(("y", "z"), [(1, 2), (3, 4), (5, 6)])
+def test_all(x, y, z):
+    refused(x)
+
+def test_one():
+    with pytest.raises(KeyError, match="x"): f()
+"""
+    path = tmp_path / "test_it.py"
+    path.write_text(source, encoding="utf-8")
+    assert refusals.expected(path) == 7
+    raised = "def f(x):\n    raise ValueError('no')\n    raise x\n    raise\n    raise NotImplementedError()"
+    assert refusals.raised(structure.Source("m", False, raised)) == [2]

@@ -47,8 +47,8 @@ class Step:
     node: ir.Node
     gradient: Gradient | None
     of: tuple[int, ...]
-    reads: list[ir.Value | None] = field(default_factory=list)
-    captured: list[ir.Value] = field(default_factory=list)
+    reads: list[ir.Value | None] = field(default_factory=list[ir.Value | None])
+    captured: list[ir.Value] = field(default_factory=list[ir.Value])
 
     @property
     def targets(self) -> list[ir.Value]:
@@ -58,7 +58,7 @@ class Step:
 
 def steps_of(node: ir.Node, entries: Iterable[Gradient], needed: Collection[int]) -> list[Step]:
     """The gradient operators of a node that give a gradient to some of the inputs `needed`."""
-    found = []
+    found: list[Step] = []
     for entry in entries:
         groups = [(i,) for i in needed] if entry.of is None else [tuple(i for i in entry.of if i in needed)]
         found += [Step(node, entry, of, forward_reads(node, entry, of[0])) for of in groups if of]
@@ -93,7 +93,7 @@ def plan(
         The operators, and the tensors that get a gradient.
     """
     leads = None if required is None else _influenced(nodes, required)
-    reached, found = set(seeded), []
+    reached, found = set(seeded), list[Step]()
     for node in reversed(nodes):
         if reached.isdisjoint(node.outputs):
             continue

@@ -33,10 +33,10 @@ class Unit:
 
     level: int
     device: int
-    reads: dict[str, None] = field(default_factory=dict)
-    makes: dict[str, None] = field(default_factory=dict)
-    bound: dict[str, None] = field(default_factory=dict)
-    inside: set[str] = field(default_factory=set)
+    reads: dict[str, None] = field(default_factory=dict[str, None])
+    makes: dict[str, None] = field(default_factory=dict[str, None])
+    bound: dict[str, None] = field(default_factory=dict[str, None])
+    inside: set[str] = field(default_factory=set[str])
 
 
 def cut(program: Program, *, pipelined: bool) -> list[Unit]:

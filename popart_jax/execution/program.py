@@ -154,7 +154,7 @@ class Training:
     scaling: Any = None
     scaled_state: bool = False
     recompute: str = "NoRecompute"
-    inverse_scales: Mapping[str, int] = field(default_factory=dict)
+    inverse_scales: Mapping[str, int] = field(default_factory=dict[str, int])
     counter: str = ""
 
 
@@ -206,10 +206,10 @@ class Program:
     options: OperatorOptions = DEFAULTS
     training_mode: bool = False
     broadcast: frozenset[str] = frozenset()
-    copies: Mapping[str, str] = field(default_factory=dict)
+    copies: Mapping[str, str] = field(default_factory=dict[str, str])
     training: Training | None = None
     random: bool = False
-    scalars: Mapping[str, int] = field(default_factory=dict)
+    scalars: Mapping[str, int] = field(default_factory=dict[str, int])
     parts: int = 1
     spread: frozenset[str] = frozenset()
     memo: OpMemo = field(default_factory=OpMemo, repr=False, compare=False)

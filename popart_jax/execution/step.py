@@ -76,7 +76,7 @@ class Step:
     fed: Mapping[str, Fed]
     results: Mapping[str, int | None]
     replicas: int = 1
-    created: frozenset[str] = field(default_factory=frozenset)
+    created: frozenset[str] = field(default_factory=frozenset[str])
     parts: int = 1
 
     @cached_property

@@ -158,9 +158,9 @@ class Program:
         Facts of the run: micro-batches per stream, replicas, session options.
     """
 
-    state: dict[str, Any] = field(default_factory=dict)
-    functions: dict[Any, Any] = field(default_factory=dict)
-    options: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict[str, Any])
+    functions: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def inner(self, state: dict[str, Any]) -> Program:
         """The program as a called graph sees it: its own copy of the state, the same functions."""

@@ -112,7 +112,7 @@ def _read(env: dict[int, Any], operand: _Operand) -> Any:
 class _Walk:
     """The equations of a program in order, calls opened where they mix early and late operands."""
 
-    records: list[_Record] = field(default_factory=list)
+    records: list[_Record] = field(default_factory=list[_Record])
     size: int = 0
     moved: bool = False
 
@@ -177,7 +177,7 @@ class _Walk:
 def _live(records: Sequence[_Record], outputs: Sequence[_Operand], *, late: bool) -> list[_Record]:
     """One half's equations that its outputs or the world outside depend on; constants are computed by both halves."""
     wanted = {x.number for x in outputs if isinstance(x, _Place)}
-    found = []
+    found: list[_Record] = []
     for record in reversed(records):
         ours = record.when == _CONSTANT or (record.when == _LATE) == late
         if ours and ((record.effects and late) or not wanted.isdisjoint(record.results)):

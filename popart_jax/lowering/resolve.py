@@ -86,7 +86,7 @@ def captures(node: ir.Node) -> Iterable[ir.Value]:
 
 def check_supported(graph: ir.Graph, opsets: Mapping[str, int]) -> None:
     """Raise one `UnsupportedOpError` that lists every node, nested ones too, without a translation."""
-    gaps = []
+    gaps: list[tuple[str, str]] = []
     for node in ir.traversal.RecursiveGraphIterator(graph):
         if find(node, opsets) is None:
             domain = normal_domain(node.domain) or "ai.onnx"

@@ -45,8 +45,8 @@ class _Rewriter:
 
     graph: ir.Graph
     protected: Collection[str]
-    twins: dict[ir.Value, ir.Value] = field(default_factory=dict)
-    ranks: dict[ir.Value, int] = field(default_factory=dict)
+    twins: dict[ir.Value, ir.Value] = field(default_factory=dict[ir.Value, ir.Value])
+    ranks: dict[ir.Value, int] = field(default_factory=dict[ir.Value, int])
     count: int = 0
 
     def name(self, value: ir.Value, tag: str) -> str:
