@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from popart_jax import profiling
 from popart_jax.__main__ import main
 from popart_jax.profiling import profile_model, worked
 
@@ -77,3 +78,17 @@ def test_nodes_of_branches_belong_to_the_node_that_holds_them():
 def test_weights_and_inputs_have_their_roles_in_the_report():
     _, report = profile_model(model(16), {"x": np.ones((16, 64), np.float32)}, repeats=1)
     assert {v.name: v.kind for v in report.memory.variables if v.always} == {"w": "weights", "x": "inputs"}
+
+
+def test_nodes_that_are_alike_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = "".join(f"h{i + 1} = Tanh(h{i}) " for i in range(40))
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[2,3] x) => (float[3,2] y)
+      {{ h0 = Relu(x) {steps} a = Transpose<perm=[1,0]>(h40) b = Transpose<perm=[0,1]>(h40) t = Tanh(a) c = Tanh(b)
+         d = Transpose<perm=[1,0]>(c) y = Add(t, d) }}"""
+    timed = []
+    whole = profiling._time
+    monkeypatch.setattr(profiling, "_time", lambda g, *rest: timed.append(rest[2]) or whole(g, *rest))
+    rows, _ = profiling.profile_model(onnx.parser.parse_model(text), {"x": np.ones((2, 3), np.float32)}, repeats=1)
+    assert len(rows) == 47
+    assert all(row.measured_us for row in rows)
+    assert [names[0] for names in timed] == ["h0", "h1", "a", "b", "t", "y"]

@@ -91,7 +91,7 @@ def _rows() -> tuple[Network, ...]:
             {**bert, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 4},
             words,
         ),
-        _row("MPNet", "mpnet", "MPNet", bert, words),
+        _row("MPNet", "mpnet", "MPNet", {**bert, "layer_norm_eps": 0.1}, words),
         _row(
             "SqueezeBERT",
             "squeezebert",

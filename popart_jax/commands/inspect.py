@@ -12,13 +12,15 @@ from . import shown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command has no arguments but the model."""
+    """Arguments of the command."""
+    parser.add_argument("--tree", action="store_true", help="list every node, by the scopes in its name")
 
 
 def run(options: argparse.Namespace) -> int:
     """Show inputs, outputs, weights and operators; the exit status is 1 if an operator has no translation."""
     from ..lowering.resolve import find
     from ..model.load import load
+    from . import tree
 
     model = load(options.model)
     graph, console = model.graph, shown.console()
@@ -37,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
     for operator, count in Counter(_identifier(n) for n in nodes).most_common():
         operators.add_row(operator, str(count), "missing" if operator in missing else "yes")
     console.print(operators)
+    if options.tree:
+        console.print(tree.tree_of(graph))
     return 1 if missing else 0
 
 

@@ -240,3 +240,27 @@ def test_a_file_that_fails_half_way_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(popart_jax.popart_exception, match="can't be written: No space"):
         write()
     assert not list(tmp_path.iterdir())
+
+
+def test_inspect_shows_a_tree_by_scope(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of names with slashes, and of the scopes that PyTorch's newer exporter notes; bodies stand under their node."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+      g (float[N,4] x, bool on) => (float[N,4] y) {
+      a = Relu(x) b = Tanh(a)
+      c = If(on) <then_branch = t () => (float[N,4] d) { [inner] d = Neg(b) },
+                  else_branch = e () => (float[N,4] f) { f = Abs(b) }>
+      [late] y = Exp(c) }""")
+    model.graph.node[0].name, model.graph.node[1].name = "/block/attend/Relu", "/block/Tanh"
+    noted = model.graph.node[-1].metadata_props.add()
+    noted.key, noted.value = "pkg.torch.onnx.name_scopes", "['', 'head', 'head.last', 'exp']"
+    onnx.save(model, tmp_path / "m.onnx")
+    assert main(["inspect", str(tmp_path / "m.onnx"), "--tree"]) == 0
+    shown = [
+        line.replace("│", " ") for line in capsys.readouterr().out.splitlines() if "──" in line and "┼" not in line
+    ]
+    found = {line.lstrip(" ├└─").split(" ->")[0].rstrip(): len(line) - len(line.lstrip(" ")) for line in shown}
+    for name, depth in {
+        "If:c": 0, "then_branch": 4, "inner": 8, "block (2 nodes)": 0, "/block/Tanh": 4, "attend (1 nodes)": 4,
+        "/block/attend/Relu": 8, "head (1 nodes)": 0, "last (1 nodes)": 4, "late": 8,
+    }.items():  # fmt: skip
+        assert found[name] == depth, (name, found)
