@@ -10,7 +10,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
-from ..buffers import lasting
+from ..buffers import aligned_copy, lasting
 from .replicas import spec
 
 
@@ -42,7 +42,8 @@ def put(
     """
     place = sharding(mesh, axis, split)
     if place is None:
-        return jax.numpy.array(host, copy=True) if donated else jax.device_put(lasting(host))
+        # not jax.numpy.array: it compiles a program for each shape, which JAX keeps for good
+        return jax.device_put(aligned_copy(host) if donated else lasting(host))
     if jax.process_count() > 1:
         return jax.make_array_from_process_local_data(place, host)
     return jax.device_put(host, place, may_alias=False)

@@ -418,7 +418,7 @@ def _arrays(graph: ir.Graph, names: Collection[str], wide: bool) -> dict[str, ja
 def to_device(tensor: ir.TensorProtocol) -> jax.Array:
     """A copy on the device; an external tensor's file is unmapped at once, so a large model is never held twice."""
     if not isinstance(tensor, ir.ExternalTensor):
-        return jnp.array(tensor.numpy())
+        return jax.device_put(aligned_copy(tensor.numpy()))
     copied = aligned_copy(tensor.numpy())
     tensor.release()
     return jax.device_put(copied)
