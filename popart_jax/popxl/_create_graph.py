@@ -25,7 +25,7 @@ def create_graph(owner: Ir, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
         bound = signature.bind(*args, **kwargs)
     except TypeError as err:
         raise ValueError(
-            f"The arguments, `args` and `kwargs`, do not match the signature of the function `{name}`. {err}"
+            f"The arguments, `args` and `kwargs`, do not match the signature of the function `fn`. {err}"
         ) from err
     bound.apply_defaults()
     graph = owner._new_graph(owner._subgraph_id(name.replace(".<locals>", "")))

@@ -42,7 +42,7 @@ class dtype:
     _all: ClassVar[list[dtype]] = []
 
     def __init__(self) -> None:
-        raise TypeError(f"Cannot create {type(self).__module__}.dtype instances.")
+        raise TypeError("Cannot create popxl.dtypes.dtype instances.")
 
     @property
     def name(self) -> str:

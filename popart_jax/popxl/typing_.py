@@ -14,7 +14,7 @@ class _Alias:
         self.__name__, self.__supertype__ = name, tp
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f"{self.__name__} is an annotation, it can't be called")
+        raise NotImplementedError(f"{self.__name__} should only be used as an annotation.")
 
     def __repr__(self) -> str:
         return f"popxl.{self.__name__}"

@@ -516,3 +516,55 @@ def test_probabilities_of_zero_count_as_the_smallest():
     np.testing.assert_allclose(forward(ops.nll_loss, p, np.array([0], np.int32)), -np.log(1e-7), rtol=1e-6)
     half = forward(ops.nll_loss, p.astype(np.float16), np.array([0], np.int32))
     np.testing.assert_allclose(np.float32(half), -np.log(6.104e-05), rtol=1e-3)
+
+
+def test_words_of_building():
+    image = popxl.TensorSpec((1, 1, 3, 3), popxl.float32)
+    ir = popxl.Ir()
+    with ir.main_graph:
+        text = "The arguments, `args` and `kwargs`, do not match the signature of the function `fn`."
+        with says(ValueError, text):
+            ir.create_graph(lambda a: a)
+        with says(TypeError, "Cannot create popxl.dtypes.dtype instances."):
+            popxl.dtype()
+        with says(NotImplementedError, "TensorByRef should only be used as an annotation."):
+            popxl.TensorByRef()
+        with pytest.raises(KeyError):
+            ir.create_graph(lambda t: ops.max_pool(t, (2, 2), auto_pad="x"), image)
+
+
+def trained_resize(t):
+    graph = popxl.gcg().ir.create_graph(lambda u: ops.interpolate(u, (1.0, 1.0, 2.0, 2.0), "linear"), t)
+    info = popxl.transforms.autodiff(graph)
+    site = ops.call_with_info(graph, t)
+    ops.call(info.graph, site.outputs[0], inputs_dict=info.inputs_dict(site))
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda t: ops.scaled_add(t, t, popxl.constant(2.0), 3.0), "Unsupported tensor scale0 with non-tensor scale1."),
+        (lambda t: ops.scaled_add_(t, t, 2.0, popxl.constant(2.0)), "Unsupported scale0 2 with tensor scale1."),
+        (lambda t: ops.var_updates.accumulate_(t, t + 1, 0.0), ""),
+        (
+            lambda t: ops.interpolate(t, (1.0, 1.0, 2.0, 2.0), coordinate_transformation_mode="tf_crop_and_resize"),
+            "Unsupported coordinate transformation mode",
+        ),
+        (trained_resize, "Resize mode 'linear' is not supported when training."),
+    ],
+)
+def test_what_sessions_refuse(build, text):
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        build(popxl.variable(np.ones((1, 1, 2, 3), np.float32)))
+    with says(popart_exception, text):
+        popxl.Session(ir)
+
+
+def test_products_of_float8_need_scales():
+    with popxl.Ir().main_graph:
+        small, wide = popxl.variable(np.ones((2, 2)), popxl.float8_143), popxl.variable(np.ones((2, 2), np.float32))
+        with says(popart_exception, "Invalid operand type: FLOAT in op "):
+            ops.matmul(small, wide)
+        with says(popart_exception, "Log2 scale input tensor must be provided for FLOAT8 input types in op "):
+            ops.matmul(small, small)

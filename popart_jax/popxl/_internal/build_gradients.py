@@ -168,6 +168,8 @@ def _emit_vjp(b: Builder, step: Step, op: Op, reads: list[Tensor], outs: list[An
     )
     inputs = [g for _, g in present] + reads
     options = {k: v for k, v in op._options.items() if k in ("available_memory_proportion", "partials_type", "conv")}
+    if "unexecutable_gradient" in op._options:
+        options["unexecutable"] = op._options["unexecutable_gradient"]
     assert step.gradient is not None
     if step.gradient.op_type == "IpuCopy":
         options = {"source": op._options["destination"], "destination": op._options["source"]}

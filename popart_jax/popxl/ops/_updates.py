@@ -42,7 +42,10 @@ def _accumulate(kind: str, t: Tensor, X: Tensor, f: Number, name: str) -> Tensor
     inputs = _trimmed([t, X, tensors.get("f")])
     attributes = {"kind": kind, **numbers}
     out = like(t, f"{name}__{t.name}")
-    return result(create("Accumulate", inputs, [out], attributes, writes=[(0, 0)], options={"factor": told["f"]}))
+    options: dict[str, Any] = {"factor": told["f"]}
+    if kind.startswith("Dampened") and numbers.get("f") == 0:
+        options["unexecutable"] = "factor of 0 is not allowed, should have been caught in the Ir"
+    return result(create("Accumulate", inputs, [out], attributes, writes=[(0, 0)], options=options))
 
 
 def accumulate_(t: Tensor, X: Tensor, f: Number = None) -> Tensor:

@@ -15,14 +15,14 @@ from .shaping import check_pow2scaled
 from .utils import check_operands
 
 PadType = Literal["not_set", "same_upper", "same_lower", "valid"]
-_PAD = {"not_set": "NOTSET", "same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
+PAD_NAMES = {"not_set": "NOTSET", "same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 
 
 def pad_name(pad_type: str | None) -> str:
     """ONNX name of a padding rule; ValueError for an unknown one."""
-    if pad_type not in _PAD:
+    if pad_type not in PAD_NAMES:
         raise ValueError(f"pad type {pad_type} is not valid, must be not_set, same_upper, same_lower or valid")
-    return _PAD[pad_type]
+    return PAD_NAMES[pad_type]
 
 
 def multi_conv_options(

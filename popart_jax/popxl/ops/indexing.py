@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from ...enums import ScatterReduction
@@ -239,4 +239,14 @@ def _scaled_add(op_type: str, X: Tensor, Y: Tensor, a: float | Tensor, b: float 
     inputs = [X, Y, tensors.get("a"), tensors.get("b")]
     while inputs[-1] is None:
         inputs.pop()
-    return result(create(op_type, inputs, [out], numbers, writes=[(0, 0)] if inplace else ()))
+    writes, options = [(0, 0)] if inplace else (), _unsupported_scales(tensors, numbers)
+    return result(create(op_type, inputs, [out], numbers, writes=writes, options=options))
+
+
+def _unsupported_scales(tensors: Collection[str], numbers: Mapping[str, float]) -> dict[str, str]:
+    """Option of an addition that no session runs: only both factors, or the second alone, may be tensors."""
+    if "a" in tensors and "b" not in tensors:
+        return {"unexecutable": "Unsupported tensor scale0 with non-tensor scale1."}
+    if "b" in tensors and numbers.get("a", 1) != 1:
+        return {"unexecutable": f"Unsupported scale0 {numbers['a']:g} with tensor scale1."}
+    return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...errors import popart_exception
 from .. import dtypes
 from .._create import Out, create, result
 from ..context import gir
@@ -39,6 +40,7 @@ def matmul(
     check_operands(lhs=lhs, rhs=rhs)
     if partials_type not in (None, dtypes.float16, dtypes.float32):
         raise ValueError(f"dtype {partials_type} is not valid, must be float16 or float32")
+    _check_float8(lhs, rhs)
     if lhs.dtype != rhs.dtype:
         _shapes.broadcast("MatMul", lhs, rhs)
     partials = _partials(partials_type)
@@ -49,6 +51,19 @@ def matmul(
     return result(
         create("MatMul", [lhs, rhs], [out], {"to": output_type}, options=options, runs=("popxl", "MatMulTo", 1))
     )
+
+
+def _check_float8(lhs: Tensor, rhs: Tensor) -> None:
+    """Float8 operands come together, and with a scale, which this product has not (popart_exception)."""
+    eight = [t.dtype._is_float8 for t in (lhs, rhs)]
+    if any(eight) and not all(eight):
+        other = rhs if eight[0] else lhs
+        raise popart_exception(
+            f"Invalid operand type: {other.dtype._pb_dtype.name} in op MatMul.  If using a FLOAT8 input, all op "
+            "operands must be a FLOAT8 type"
+        )
+    if all(eight):
+        raise popart_exception("Log2 scale input tensor must be provided for FLOAT8 input types in op MatMul")
 
 
 def _partials(given: dtypes.dtype | None) -> str:

@@ -13,7 +13,7 @@ from .._create import Out, create, infer, like, result
 from .._internal.enums import AutoPad, ReductionType
 from ..tensor import Tensor, constant
 from . import _shapes
-from .conv import PadType, pad_name
+from .conv import PAD_NAMES, PadType, pad_name
 from .utils import check_operands
 
 Ints = tuple[int, ...] | None
@@ -47,7 +47,7 @@ def _pool(
 ) -> Tensor:  # fmt: skip
     check_operands(t=t)
     n = len(kernel)
-    rule = pad_name(auto_pad)
+    rule = PAD_NAMES[auto_pad]
     attributes = {
         "kernel_shape": [int(k) for k in kernel],
         "strides": [int(s) for s in stride or (1,) * n],
@@ -182,7 +182,12 @@ def interpolate(
     shape = tuple(int(np.floor(d * s)) for d, s in zip(t.shape, scales, strict=True))
     attributes = {"scales": scales, "mode": mode, "nearest_mode": nearest_mode,
                   "coordinate_transformation_mode": coordinate_transformation_mode}  # fmt: skip
-    return result(create("Resize", [t], [Out("interpolate_out", shape, t.dtype)], attributes))
+    options = {}
+    if coordinate_transformation_mode == "tf_crop_and_resize":
+        options["unexecutable"] = "Unsupported coordinate transformation mode"
+    if mode == "linear":
+        options["unexecutable_gradient"] = "Resize mode 'linear' is not supported when training."
+    return result(create("Resize", [t], [Out("interpolate_out", shape, t.dtype)], attributes, options=options))
 
 
 REDUCTION_TYPE = Literal["mean", "sum", "none"]
