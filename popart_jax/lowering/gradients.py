@@ -90,7 +90,8 @@ def _operand(at: Any, args: tuple[Any, ...]) -> Any:
 def _facts(row: Lowering, node: ir.Node, walk: Any, template: Template) -> dict[str, Any]:
     settings = walk.settings
     known = {"n_outputs": template.n_outputs, "training": settings.training, "options": settings.options,
-             "opset": template.version, "node": node, "context": walk, "program": walk.program}  # fmt: skip
+             "opset": template.version, "node": node, "context": walk, "program": walk.program,
+             "output_type": node.attributes.get_string("__output_type", "")}  # fmt: skip
     return {name: known[what] for name, what in row.context.items()}
 
 

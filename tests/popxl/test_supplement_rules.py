@@ -568,3 +568,21 @@ def test_products_of_float8_need_scales():
             ops.matmul(small, wide)
         with says(popart_exception, "Log2 scale input tensor must be provided for FLOAT8 input types in op "):
             ops.matmul(small, small)
+
+
+def test_products_of_vectors_have_gradients():
+    a, b = np.arange(3, dtype=np.float32), np.array([2, 5, 7], np.float32)
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        x, y = popxl.variable(a), popxl.variable(b)
+        graph = ir.create_graph(lambda p, q: p @ q, x, y)
+        info = autodiff(graph)
+        site = ops.call_with_info(graph, x, y)
+        found = ops.call(info.graph, popxl.constant(2.0), inputs_dict=info.inputs_dict(site))
+        sinks = [popxl.d2h_stream(g.shape, g.dtype) for g in found]
+        for sink, g in zip(sinks, found, strict=True):
+            ops.host_store(sink, g)
+    with popxl.Session(ir) as session:
+        out = session.run()
+    np.testing.assert_array_equal(out[sinks[0]], 2 * b)
+    np.testing.assert_array_equal(out[sinks[1]], 2 * a)
