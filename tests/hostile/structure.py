@@ -68,7 +68,7 @@ def graphs() -> Iterator[Case]:
     yield Case(
         "initializer made by a node", model(node("Neg", ["x"], ["w"]), SUM, inputs=FED, weights={"w": X}), FED, ERROR
     )
-    yield Case("inputs of one name", model(RELU, inputs=[info("x"), info("x")]), FED, ERROR)
+    yield Case("inputs of one name", model(RELU, inputs=[info("x"), info("x")]), FED, ERROR, says="repeated name")
     yield Case("weights of one name", model(SUM, inputs=FED, weights=[const("w", X), const("w", X)]), FED, ERROR)
     yield Case("outputs of one name", model(RELU, inputs=FED, outputs=["y", "y"]), FED, "either")
     yield Case(
