@@ -5,14 +5,11 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from ..errors import popart_exception
 from ..logs import module_logger
 from ..model.check import check_model
 from ..model.load import from_proto
-from ..model.origin import imported_as_popart
 from ..model.structure import check_versions
 from .graph import GraphUnderConstruction
-from .versions import NEWEST_ONNX, OLDEST_ONNX, defaultAiOnnxOpset
 
 
 def open_model(builder: GraphUnderConstruction, proto: onnx.ModelProto) -> None:
@@ -25,7 +22,6 @@ def open_model(builder: GraphUnderConstruction, proto: onnx.ModelProto) -> None:
     RuntimeError
         The ONNX checker refuses the model.
     """
-    _check_opset(proto)
     check_versions(proto.ir_version, {entry.domain: entry.version for entry in proto.opset_import})
     check_model(proto)
     model = from_proto(_with_shapes(proto))
@@ -33,16 +29,6 @@ def open_model(builder: GraphUnderConstruction, proto: onnx.ModelProto) -> None:
     for graph in (model.graph, *model.graph.subgraphs()):
         builder._names.used.update(v.name for v in _values(graph) if v.name)
     builder._values = {v.name: v for v in _values(model.graph) if v.name}
-
-
-def _check_opset(proto: onnx.ModelProto) -> None:
-    """PopART's builder goes on with models of its own opsets only."""
-    found = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), OLDEST_ONNX)
-    if imported_as_popart() and not OLDEST_ONNX <= found <= NEWEST_ONNX:
-        raise popart_exception(
-            f"Encountered ONNX opset version {found}, Maximimum supported opset is {NEWEST_ONNX}, "
-            f"minimum {OLDEST_ONNX} and default {defaultAiOnnxOpset}."
-        )
 
 
 def _values(graph: ir.Graph) -> list[ir.Value]:

@@ -113,9 +113,11 @@ def check_input_sizes(graph: ir.Graph) -> None:
         See `limits`.
     """
     for value in graph.inputs:
-        sized = value.dtype not in (None, ir.DataType.UNDEFINED, ir.DataType.STRING)
-        if sized and value.shape is not None and all(isinstance(d, int) for d in value.shape):
-            limits.check_size(value.shape.numpy(), value.dtype.itemsize, f"Input '{value.name}'")
+        kind = value.dtype
+        if kind is None or kind in (ir.DataType.UNDEFINED, ir.DataType.STRING):
+            continue
+        if value.shape is not None and all(isinstance(d, int) for d in value.shape):
+            limits.check_size(value.shape.numpy(), kind.itemsize, f"Input '{value.name}'")
 
 
 def add_prints(model: ir.Model, names: list[str]) -> None:

@@ -46,7 +46,7 @@ def _check_inputs(graph: ir.Graph) -> None:
 def _check_alike(value: ir.Value, held: ir.TensorProtocol) -> None:
     """An initializer that is an input too: it has to be what the input is declared as."""
     declared = list(value.shape) if value.shape is not None else None
-    there = [int(d) for d in held.shape]
+    there = list(held.shape.numpy())
     fits = declared is None or (
         len(declared) == len(there)
         and all(d == n or not isinstance(d, int) or d < 0 for d, n in zip(declared, there, strict=True))

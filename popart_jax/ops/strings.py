@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from ..errors import popart_exception
 from .arrays import Array, is_text
 from .operator import WIDE_RESULT, operator
 from .registry import Static, lowers
+from .regular_expressions import full_matches
 
 
 def _each(fn, x: np.ndarray, kind: type = object) -> np.ndarray:
@@ -45,14 +45,16 @@ def string_split(x: Array, /, *, delimiter: str = "", maxsplit: int | None = Non
 
 @lowers("RegexFullMatch", 20)
 def regex_full_match(x: Array, /, *, pattern: str | None = None) -> np.ndarray:
-    """Python's `re`, which covers the syntax of RE2 that ONNX asks for."""
+    """Python's `re`, which covers the syntax of RE2 that ONNX asks for.
+
+    Raises
+    ------
+    popart_exception
+        No pattern, one that `re` can't read, or one whose repeats in repeats take too long on these texts.
+    """
     if pattern is None:
         raise popart_exception("RegexFullMatch: the attribute pattern is missing")
-    try:
-        compiled = re.compile(pattern)
-    except re.error as err:
-        raise popart_exception(f"RegexFullMatch: invalid pattern {pattern!r}: {err}") from err
-    return _each(lambda t: compiled.fullmatch(t) is not None, _texts(x), bool)
+    return full_matches(pattern, _texts(x))
 
 
 def without_accents(text: str) -> str:

@@ -12,7 +12,7 @@ class Builder(NewBuilder):
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith(("_", "ai")):
-            return super().__getattr__(name)
+            return self._look_up(name)
         operators = self.aiOnnxOpset9 if "aiOnnx" not in self._chosen else self.aiOnnx
         try:
             method = getattr(operators, name)

@@ -1,0 +1,77 @@
+"""Regular expressions of models: Python's `re`, kept from running for ever on patterns that are made for it.
+
+`re` tries alternatives one after the other. Repeats inside repeats, ``(a+)+b``, can make it try exponentially many, and
+nothing stops it from within; so such patterns run in a process of their own, for a limited time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..errors import popart_exception
+
+SECONDS = 10
+"""Time that a pattern with repeats inside repeats may take on all its texts."""
+
+_CHILD = (
+    "import json, re, sys; pattern, texts = json.load(sys.stdin); "
+    "print(json.dumps([re.fullmatch(pattern, t) is not None for t in texts]))"
+)
+
+
+def full_matches(pattern: str, texts: np.ndarray) -> np.ndarray:
+    """Whether each text as a whole matches.
+
+    Raises
+    ------
+    popart_exception
+        A pattern that `re` can't read, or that takes longer than `SECONDS` on these texts.
+    """
+    try:
+        compiled = re.compile(pattern)
+    except re.error as err:
+        raise popart_exception(f"RegexFullMatch: invalid pattern {pattern!r}: {err}") from err
+    every = [str(t) for t in texts.ravel()]
+    found = _in_time(pattern, every) if nests(pattern) else [compiled.fullmatch(t) is not None for t in every]
+    return np.array(found, bool).reshape(texts.shape)
+
+
+def nests(pattern: str) -> bool:
+    """Whether a repeat without a small bound stands inside another one."""
+    return any(_repeats(inner) for _, inner in _open_repeats(re._parser.parse(pattern)))  # pyright: ignore
+
+
+def _repeats(part: Any) -> bool:
+    return next(_open_repeats(part), None) is not None
+
+
+def _open_repeats(part: Any) -> Iterator[tuple[int, Any]]:
+    """Repeats of ten times or more in a parsed pattern, at any depth: the bound, and what is repeated."""
+    if isinstance(part, tuple) and len(part) == 3 and isinstance(part[0], int) and hasattr(part[2], "data"):
+        if part[1] >= 10:
+            yield int(part[1]), part[2]
+        yield from _open_repeats(part[2])
+    elif isinstance(part, (tuple, list)) or hasattr(part, "data"):
+        for inner in part:
+            yield from _open_repeats(inner)
+
+
+def _in_time(pattern: str, texts: list[str]) -> list[bool]:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", _CHILD], input=json.dumps([pattern, texts]), capture_output=True, text=True,
+            timeout=SECONDS, check=True,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise popart_exception(
+            f"RegexFullMatch: the pattern {pattern!r} takes longer than {SECONDS} s on its texts; repeats inside "
+            "repeats can take exponential time.\n  fix: write the pattern without them."
+        ) from None
+    return json.loads(done.stdout)
