@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import logging
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import jax
 import pytest
 
-GROWTH = 250  # MB after which a worker drops what was compiled: rarely enough that shared programs are compiled once
+GROWTH = 180  # MB after which a worker drops what was compiled: rarely enough that shared programs are compiled once
 STATUS = Path("/proc/self/status")
 _PEAKS = pytest.StashKey[dict[str, int]]()
 _START = pytest.StashKey[int]()
@@ -80,6 +82,18 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def _too_large(config: pytest.Config) -> list[str]:
     limit = int(str(config.getini("worker_memory")))
     return [name for name, peak in config.stash[_PEAKS].items() if peak > limit]
+
+
+@pytest.fixture
+def own_process() -> Iterator[None]:
+    """For tests of what sets the log, the warnings and the limits of a whole process: afterwards they are as before."""
+    import popart_jax
+
+    before = dict(vars(popart_jax.limits))
+    with warnings.catch_warnings():
+        yield
+    logging.disable(logging.NOTSET)
+    vars(popart_jax.limits).update(before)
 
 
 @pytest.fixture(scope="session", autouse=True)

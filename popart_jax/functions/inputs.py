@@ -68,7 +68,7 @@ def as_declared(value: ir.Value | None, x: Any) -> Any:
         Another rank or size than declared, or elements that the declared type can't hold.
     """
     tensor = value is not None and isinstance(value.type, ir.TensorType)
-    if not tensor and (isinstance(x, (list, dict)) or x is None):
+    if isinstance(x, dict) or (not tensor and (isinstance(x, list) or x is None)):  # maps of ai.onnx.ml are no arrays
         return x
     array = x if isinstance(x, jax.Array) else _array(value, x)
     if value is not None:

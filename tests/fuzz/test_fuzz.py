@@ -8,16 +8,19 @@ import warnings
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from . import bytewise, structured
 
+pytestmark = pytest.mark.usefixtures("own_process")
 FINE = ("equal", "both refuse", "only ours")
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.integers(0, 1 << 32))
 def test_damaged_models_are_errors_of_ours_or_values(seed: int) -> None:
     base, data = bytewise.draw(seed)

@@ -17,6 +17,8 @@ from .verdict import verdict
 from .ways import WAYS
 from .worker import came_by, judge, ours
 
+pytestmark = pytest.mark.usefixtures("own_process")
+
 QUICK = (
     "versions and domains",
     "attributes and operands",

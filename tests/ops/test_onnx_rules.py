@@ -138,7 +138,7 @@ def test_opset_6_without_broadcast_refuses_other_shapes() -> None:
         ("Tile", [np.zeros((2, 2), F32), np.array([2])], "should have one element for each dimension", {}),
         ("Transpose", [np.zeros((2, 2), F32)], "must be equal to rank of", {"perm": [0, 1, 2]}),
         ("Expand", [np.zeros((2, 3), F32), np.array([2, 4])], "corresponding dimensions must have the same value", {}),
-        ("Pad", [np.zeros((2, 3), F32), np.array([1, 1])], "doesn't contain 2 entries per input dimension", {}),
+        ("Pad", [np.zeros((2, 3), F32), np.array([1, 1])], "pads of size 2, and input tensor of rank 2. Expected pads to be exactly 2x", {}),
         ("Split", [np.zeros(5, F32)], "may not be split into equally sized parts", {"n_out": 2, "at": 13}),
         ("CumSum", [np.zeros(3, F32), np.array(0)], "attributes must be 0 or 1", {"exclusive": 2}),
         ("OneHot", [np.array([1]), np.array([2, 2]), np.zeros(2, F32)], "depth tensor should be rank 0", {"static": [1]}),

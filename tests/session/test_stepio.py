@@ -186,5 +186,5 @@ def test_broadcast_input():
 
 def test_unknown_program():
     session = _session()
-    with pytest.raises(popart.popart_exception, match="Unknown program handle 'other'"):
+    with pytest.raises(popart.popart_exception, match="Program other not found"):
         session.run("other", popart.PyStepIO({}, {}))

@@ -93,7 +93,6 @@ def test_squeezing_a_counted_axis_is_no_identity():
 @pytest.mark.parametrize("build", [
     lambda b, x: b.aiOnnx.matmul([x, x]),
     lambda b, x: b.aiGraphcore.reshape(x, [-1, -1]),
-    lambda b, x: b.aiGraphcore.subsample([x], [0, 1]),
     lambda b, x: b.aiOnnx.reshape([x, b.addInputTensor("INT64", [1])]),
 ])  # fmt: skip
 def test_what_only_a_session_refuses_has_no_shape(build):
