@@ -48,9 +48,19 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
     if memory("VmRSS") - item.config.stash[_START] < GROWTH:
         return
     jax.clear_caches()
+    _drop_plans()
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # glibc gives freed pages back only when asked
     item.config.stash[_START] = memory("VmRSS")
+
+
+def _drop_plans() -> None:
+    """Empty the IPU model's memories of what it planned and priced."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("ipu_model.planner", "ipu_model.costs", "ipu_model.walk", "ipu_model.published")):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
 
 
 @pytest.hookimpl(optionalhook=True)  # of xdist, which may be absent

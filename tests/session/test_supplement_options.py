@@ -234,7 +234,12 @@ def test_a_pipeline_computes_a_tensor_again_in_one_later_stage():
     device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
     with pytest.raises(popart.popart_exception) as caught:
         popart.TrainingSession(
-            b.getModelProto(), popart.DataFlow(5, {}), loss, popart.ConstSGD(0.1), device, userOptions=options
+            b.getModelProto(),
+            popart.DataFlow(5, {loss: popart.AnchorReturnType("All")}),
+            loss,
+            popart.ConstSGD(0.1),
+            device,
+            userOptions=options,
         )
     assert caught.value.args[0] == (
         "SessionOptions::autoRecomputation == RecomputationType::Pipeline is not compatible with the partitioning of "
