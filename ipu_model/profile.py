@@ -87,15 +87,12 @@ def profile_jaxpr(
         return whole_model(jaxpr, placement=placement, options=options, inputs=inputs, outputs=outputs)
     program = trace(jaxpr, placement=placement, options=options, inputs=inputs, outputs=outputs)
     priced = price(program, Context(chosen, options), placement)
-    report = report_of(priced)
-    if report.memory.max_tile <= chosen.machine.tile_memory:
-        return report
 
     def again(**changes: Any) -> Report:
         how = {"placement": placement, "options": options, "inputs": inputs, "outputs": outputs, **changes}
         return profile_jaxpr(jaxpr, target=chosen, levers=False, **how)
 
-    return dataclasses.replace(report, overflow=explain(report, priced, inputs, again if levers else None))
+    return why_too_large(report_of(priced), priced, inputs, again if levers else None)
 
 
 def trace(
@@ -117,6 +114,15 @@ def report_of(priced: Priced) -> Report:
     tiles = priced.context.target.machine.tiles
     code, types = code_by_tile(priced, tiles)
     return build(priced, timing(priced), sweep(priced, tiles), code, types)
+
+
+def why_too_large(
+    report: Report, priced: Priced, inputs: Sequence[Argument], again: Callable[..., Report] | None = None
+) -> Report:
+    """The report; of a program that does not fit with the reason, and what would help if it can be priced `again`."""
+    if report.memory.max_tile <= report.memory.bytes_per_tile:
+        return report
+    return dataclasses.replace(report, overflow=explain(report, priced, inputs, again))
 
 
 def cycles(

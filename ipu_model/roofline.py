@@ -22,7 +22,6 @@ import jax.numpy as jnp
 from ipu_model import target as targets
 from ipu_model.costs import Context, OpCost, Rule, Superstep, rules
 from ipu_model.costs.layout import MARKS, VIEWS
-from ipu_model.memory.overflow import explain
 from ipu_model.options import ModelOptions
 from ipu_model.placement import Argument, Placement
 from ipu_model.pricing import price
@@ -86,16 +85,13 @@ class Roofline:
         outputs: Sequence[Argument] = (),
     ) -> Report:  # fmt: skip
         """Price a jaxpr on this machine."""
-        from ipu_model.profile import report_of
+        from ipu_model.profile import report_of, why_too_large
 
         program = walk(
             jaxpr, is_leaf=rules().__contains__, placement=placement, options=options, inputs=inputs, outputs=outputs
         )
         priced = price(program, Context(self.chip(), options), placement, self.rule_of)
-        report = self._told(report_of(priced))
-        if report.memory.max_tile > self.memory_bytes:
-            return dataclasses.replace(report, overflow=explain(report, priced, inputs, None))
-        return report
+        return why_too_large(self._told(report_of(priced)), priced, inputs)
 
     def _told(self, report: Report) -> Report:
         """The report with the time of the launch, and the peak rate of this machine instead of a chip's."""

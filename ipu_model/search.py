@@ -172,6 +172,11 @@ def _always(most: float) -> Figure:
     return lambda _: most
 
 
+def _over(value: float, most: float) -> float:
+    """How far a figure exceeds its limit, as a share of it; negative below."""
+    return (value - most) / max(abs(most), 1e-12)
+
+
 @dataclass
 class _Planner:
     """Plans programs at positions of the grid, each once."""
@@ -201,7 +206,7 @@ class _Planner:
             report = given if isinstance(given, Report) else self._profile(*given)
         except ValueError as err:
             return Tried(sizes, math.inf, math.inf, str(err))
-        over = [self._over(float(figure(report)), float(most(report))) for figure, most in self.limits]
+        over = [_over(float(figure(report)), float(most(report))) for figure, most in self.limits]
         found = Tried(sizes, float(self.objective(report)), max(0.0, *over))
         if self.top is None or found.rank < self.top[0].rank:
             self.top = found, report
@@ -212,9 +217,6 @@ class _Planner:
         options = ModelOptions(name=getattr(fn, "__name__", "program"))
         traced = jax.make_jaxpr(fn)(*args)  # pyright: ignore[reportUnknownMemberType]
         return profile_jaxpr(traced, target=self.target, options=options, levers=False)
-
-    def _over(self, value: float, most: float) -> float:
-        return (value - most) / max(abs(most), 1e-12)
 
     def best(self) -> Found:
         tried = tuple(self.tried.values())

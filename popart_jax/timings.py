@@ -28,6 +28,10 @@ class Timings:
         """A copy: phases in the order in which they first took time; what belongs to none is ``other``."""
         return dict(self._seconds)
 
+    def __contains__(self, name: str) -> bool:
+        """Whether a phase took time."""
+        return name in self._seconds
+
     @contextmanager
     def collect(self, name: str = OTHER) -> Iterator[None]:
         """Scope whose phases are entered here; what is in none of them counts as `name`."""

@@ -99,11 +99,9 @@ def own_process() -> Iterator[None]:
     """For tests of what sets the log, the warnings and the limits of a whole process: afterwards they are as before."""
     import popart_jax
 
-    before = dict(vars(popart_jax.limits))
-    with warnings.catch_warnings():
+    with popart_jax.limits.set(), warnings.catch_warnings():
         yield
     logging.disable(logging.NOTSET)
-    vars(popart_jax.limits).update(before)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,8 +5,6 @@ Losses, weights, and bytes of one device: what rests on it, and XLA's peak while
 
 from __future__ import annotations
 
-import argparse
-import json
 from typing import Any
 
 import jax
@@ -14,11 +12,11 @@ import numpy as np
 import onnx
 from jax.sharding import PartitionSpec
 from onnx import numpy_helper, parser
-from rich.console import Console
-from rich.table import Table
 
 import popart_jax as popart
 from popart_jax.session.preparing.shards import DEVICES, SHARD, rules_text
+
+from .command import Figures, command
 
 _DEVICES, _LAYERS, _STEPS, _ROWS, _VOCABULARY = 4, 2, 3, 8, 64
 _NAMES = rules_text([("up_w", PartitionSpec(None, "model")), ("down_w", PartitionSpec("model"))])
@@ -117,21 +115,13 @@ def measure(width: int) -> dict[str, dict[str, Any]]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the table, or the figures as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args(argv)
-    jax.config.update("jax_num_cpu_devices", _DEVICES)
-    found = measure(args.width)
-    if args.json:
-        print(json.dumps(found))
-        return 0
-    table = Table("layout", "largest gap of losses", "of weights", "resting [MB]", "peak of a step [MB]")
-    for name, one in found.items():
-        sizes = (f"{one[key] / 1e6:.2f}" for key in ("resting", "peak"))
-        table.add_row(name, f"{one['loss gap']:.1e}", f"{one['gap']:.1e}", *sizes)
-    Console(width=110).print(table)
-    return 0
+    columns = ("layout", "largest gap of losses", "of weights", "resting [MB]", "peak of a step [MB]")
+    return command(argv, __doc__, _DEVICES, measure, columns, _row)
+
+
+def _row(one: Figures) -> tuple[str, ...]:
+    sizes = (f"{one[key] / 1e6:.2f}" for key in ("resting", "peak"))
+    return f"{one['loss gap']:.1e}", f"{one['gap']:.1e}", *sizes
 
 
 if __name__ == "__main__":

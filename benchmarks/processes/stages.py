@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from typing import Any
 
-import jax
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper, parser
-from rich.console import Console
-from rich.table import Table
 
 import popart_jax as popart
 from popart_jax.session.staging import STAGES
+
+from .command import Figures, command
 
 _DEVICES, _ROWS, _BATCHES, _FACTOR, _STEPS = 3, 4, 2, 6, 2
 _NET = """g (float[ROWS,WIDTH] x) => (float loss) {
@@ -113,21 +110,13 @@ def measure(width: int) -> dict[str, dict[str, Any]]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the table, or the figures as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args(argv)
-    jax.config.update("jax_num_cpu_devices", _DEVICES)
-    found = measure(args.width)
-    if args.json:
-        print(json.dumps(found))
-        return 0
-    table = Table("program", "largest gap", "resting on one device [MB]", "on each of three [MB]")
-    for name, one in found.items():
-        whole, parts = ([f"{b / 1e6:.2f}" for b in sizes] for sizes in one["resting"])
-        table.add_row(name, f"{max(one['gaps'].values()):.1e}", whole[0], ", ".join(parts))
-    Console(width=110).print(table)
-    return 0
+    columns = ("program", "largest gap", "resting on one device [MB]", "on each of three [MB]")
+    return command(argv, __doc__, _DEVICES, measure, columns, _row)
+
+
+def _row(one: Figures) -> tuple[str, ...]:
+    whole, parts = ([f"{b / 1e6:.2f}" for b in sizes] for sizes in one["resting"])
+    return f"{max(one['gaps'].values()):.1e}", whole[0], ", ".join(parts)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from ..model.save import to_proto
 from ..model.tensor_info import _TensorInfoCore
 from ..model.tensor_location import InputSettings
 from ..model.variable_settings import VariableSettings
-from ..model.whole import write_whole
+from ..whole_files import write_whole
 from .contexts import Placement
 from .names import fresh_graph_name
 from .opened import open_model

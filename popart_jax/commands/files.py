@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import popart_exception
+from ..whole_files import replacing
 
 
 @contextlib.contextmanager
@@ -21,23 +21,11 @@ def whole(path: Path) -> Iterator[Path]:
         The file can't be written.
     """
     check_writable(path)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
     try:
-        yield Path(name)
-        Path(name).chmod(0o666 & ~_umask())
-        os.replace(name, path)
+        with replacing(path) as folder:
+            yield folder / path.name
     except OSError as err:
         raise popart_exception(f"'{path}' can't be written: {err.strerror or err}.") from err
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def check_writable(path: Path) -> None:

@@ -24,7 +24,7 @@ from jax.experimental import serialize_executable
 from ..errors import popart_exception
 from ..limits import limits
 from ..logs import module_logger
-from ..model.whole import replace_file
+from ..whole_files import replace_file
 from .seal import require_sealed, sealed
 
 FORMAT = "popart_jax executable"

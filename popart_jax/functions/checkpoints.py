@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import popart_exception
+from ..model.orbax_files import checkpointer, orbax, read_part
 from ..model.safetensors import read_safetensors, write_safetensors
-from ..model.whole import replace_folder
+from ..whole_files import replace_folder
 from .precision import precision
 
 _FILE = ".safetensors"
@@ -52,18 +53,17 @@ def save_checkpoint(path: str | Path, tree: Any) -> None:
     if target.suffix == _FILE:
         write_safetensors(target, {n: np.asarray(x) for n, x in arrays.items()}, {})
         return
-    import orbax.checkpoint as orbax
-
+    args = orbax().args
     part = target.with_name(f".{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     kinds = [[name, *_kind(x)] for name, x in arrays.items()]
     try:
-        args = orbax.args.Composite(
-            kinds=orbax.args.JsonSave({"kinds": kinds}),
-            arrays=orbax.args.StandardSave({str(i): x for i, x in enumerate(arrays.values()) if x.size} or {"": 0}),
+        parts = args.Composite(
+            kinds=args.JsonSave({"kinds": kinds}),
+            arrays=args.StandardSave({str(i): x for i, x in enumerate(arrays.values()) if x.size} or {"": 0}),
         )  # Orbax refuses empty arrays
-        with orbax.Checkpointer(orbax.CompositeCheckpointHandler()) as writer:
-            writer.save(part, args=args)
+        with checkpointer() as writer:
+            writer.save(part, args=parts)
         replace_folder(part, target)
     except (ValueError, RuntimeError) as err:
         raise OSError(f"The checkpoint '{path}' can't be written: {err}") from err
@@ -129,29 +129,33 @@ def _restored(x: Any, leaf: Any) -> Any:
 
 
 def _from_orbax(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    import orbax.checkpoint as orbax
-
     if not path.is_dir():
         raise FileNotFoundError(f"There is no checkpoint '{path}'.")
-    with orbax.Checkpointer(orbax.CompositeCheckpointHandler()) as reader:
-        try:
-            args = orbax.args.Composite(kinds=orbax.args.JsonRestore())
-            kinds: Any = reader.restore(path, args=args)["kinds"]["kinds"]
-            places = {n: x.sharding for n, x in wanted.items() if isinstance(x, jax.Array) and not _is_key(x)}
-            with precision(wide=True):
-                shapes = {
-                    str(i): jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind), sharding=places.get(name))
-                    for i, (name, kind, shape) in enumerate(kinds)
-                    if 0 not in shape
-                }
-                args = orbax.args.Composite(arrays=orbax.args.StandardRestore(shapes or {"": 0}))
-                found = reader.restore(path, args=args)["arrays"]
-        except Exception as err:  # of Orbax, TensorStore, JSON: each has its own for a damaged file
-            raise popart_exception(f"The checkpoint '{path}' can't be read: {err}") from err
-    return {
-        name: np.zeros(shape, np.dtype(kind)) if 0 in shape else found[str(i)]
-        for i, (name, kind, shape) in enumerate(kinds)
-    }
+    args = orbax().args
+    kinds = _kinds_of(path, read_part(path, "kinds", args.JsonRestore()))
+    places = {n: x.sharding for n, x in wanted.items() if isinstance(x, jax.Array) and not _is_key(x)}
+    with precision(wide=True):
+        shapes = {
+            str(i): jax.ShapeDtypeStruct(shape, kind, sharding=places.get(name))
+            for i, (name, kind, shape) in enumerate(kinds)
+            if 0 not in shape
+        }
+        found = read_part(path, "arrays", args.StandardRestore(shapes or {"": 0}))
+    return {name: np.zeros(shape, kind) if 0 in shape else found[str(i)] for i, (name, kind, shape) in enumerate(kinds)}
+
+
+def _kinds_of(path: Path, stored: Any) -> list[tuple[str, np.dtype, tuple[int, ...]]]:
+    """Name, type and shape of each leaf, as they were noted.
+
+    Raises
+    ------
+    popart_exception
+        They are no such list.
+    """
+    try:
+        return [(name, np.dtype(kind), tuple(shape)) for name, kind, shape in stored["kinds"]]
+    except (KeyError, TypeError, ValueError) as err:
+        raise popart_exception(f"The checkpoint '{path}' can't be read: {err}") from err
 
 
 def _require_same(path: str | Path, wanted: Mapping[str, Any], found: Mapping[str, Any]) -> None:

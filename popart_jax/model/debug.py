@@ -9,7 +9,7 @@ import weakref
 from typing import Any, overload
 
 from .._calls import checked, overloaded
-from .whole import write_whole
+from ..whole_files import write_whole
 
 _ids = itertools.count(1)
 

@@ -11,9 +11,9 @@ import onnx
 import onnx_ir as ir
 
 from ..errors import noted, popart_exception
+from ..whole_files import replace_file
 from . import tensors
 from .dtypes import element_type
-from .whole import replace_file
 
 
 def is_external(proto: onnx.TensorProto) -> bool:

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from ..errors import popart_exception
-from .whole import replace_file
+from ..whole_files import replace_file
 
 _TYPES = {
     "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "U16": np.uint16, "I16": np.int16, "U32": np.uint32,

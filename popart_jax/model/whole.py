@@ -1,11 +1,9 @@
-"""Files that are written whole or not at all."""
+"""Models, and parts of their files, that are written whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,56 +11,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from ..whole_files import replace_file
+
 INSIDE = 1 << 31
 """Bytes of tensors from which they do not fit into one message: protobuf's limit."""
 SMALL = 1024
 """Bytes below which a tensor stays in the message although others stand beside it."""
-
-
-def replace_file(path: Path, fill: Callable[[Path], None]) -> None:
-    """Make a file, and what belongs beside it, in a folder of its own; put it in place when it is complete.
-
-    Parameters
-    ----------
-    path : Path
-        The file. What was there before stays until the new one is complete.
-    fill : callable
-        Writes a file of that name, and others if need be, into the folder it is given.
-
-    Raises
-    ------
-    OSError
-        The folder can't be written to, or is full.
-    """
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        made = Path(folder)
-        fill(made)
-        for other in sorted(made.iterdir()):
-            _flush(other)
-            if other.name != path.name:
-                os.replace(other, path.parent / other.name)
-        os.replace(made / path.name, path)
-
-
-def replace_folder(made: Path, path: Path) -> None:
-    """Put a folder that is complete in the place of another, which is there until then.
-
-    Raises
-    ------
-    OSError
-        It can't be moved; what was there before stays.
-    """
-    old = path.with_name(f".{path.name}.replaced")
-    shutil.rmtree(old, ignore_errors=True)
-    if path.exists():
-        path.rename(old)
-    try:
-        made.rename(path)
-    except BaseException:
-        if old.exists():
-            old.rename(path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 class Patches:
@@ -100,26 +54,6 @@ def _patched(target: Path, parts: list[tuple[int, np.ndarray]], folder: Path) ->
         for offset, value in parts:
             file.seek(offset)
             file.write(value.astype(value.dtype.newbyteorder("<")).tobytes())
-
-
-def write_whole(path: str | Path, data: bytes | str) -> None:
-    """Write a file whole or not at all; text is written as UTF-8, and into a pipe or a device as it comes.
-
-    Raises
-    ------
-    OSError
-        It can't be written; what was there before stays.
-    """
-    target = Path(path).resolve()  # the file itself is replaced, not a link to it
-    data = data.encode() if isinstance(data, str) else data
-    if target.exists() and not target.is_file():
-        target.write_bytes(data)
-        return
-
-    def fill(folder: Path) -> None:
-        (folder / target.name).write_bytes(data)
-
-    replace_file(target, fill)
 
 
 def write_model(
@@ -169,8 +103,3 @@ def data_files(path: Path) -> set[Path]:
         places = {path.parent / e.value for e in entries if e.key == "location"}
         return {place for place in places if place.name.startswith(f"{path.name}.") and place.suffix == ".data"}
     return set()
-
-
-def _flush(path: Path) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())

@@ -15,12 +15,6 @@ from .registry import Static, lowers
 from .regular_expressions import full_matches
 
 
-def _each(fn, x: np.ndarray, kind: type = object) -> np.ndarray:
-    out = np.empty(x.shape, kind)
-    out.reshape(-1)[:] = [fn(t) for t in x.reshape(-1).tolist()]
-    return out
-
-
 def _texts(x: Array) -> np.ndarray:
     if not is_text(x):
         raise popart_exception(f"expected texts, got {getattr(x, 'dtype', type(x).__name__)}")

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ..model.whole import write_whole
+from ..whole_files import write_whole
 from ._bindings import above
 from .graph import Graph
 from .ir import Ir

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from .. import popxl
-from ..model.whole import replace_folder
+from ..whole_files import replace_folder
 from .named_tensors import NamedTensorData, NamedTensors
 from .streams import InputStreams, OutputStreams
 

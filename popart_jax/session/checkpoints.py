@@ -6,7 +6,6 @@ its own when everything is there: processes that are lost meanwhile leave the ch
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from ..errors import popart_exception, popart_runtime_error
 from ..execution.held import Held
 from ..launching.agreement import from_all, require_same
 from ..launching.job import RESUME
+from ..model.orbax_files import checkpointer, orbax, read_part
 
 _ARRAYS, _FACTS = "arrays", "facts"
 _UNFINISHED = "*.orbax-checkpoint-tmp*"
@@ -70,7 +70,7 @@ class Checkpoints:
             raise popart_exception(f"keep is {keep}: expected at least 1.")
         self.folder, self.keep = Path(folder).absolute(), keep
         self.resume = os.environ.get(RESUME) == "1" if resume is None else resume
-        self._orbax = _orbax()
+        orbax()  # a run without it ends here
 
     def steps(self) -> list[int]:
         """Steps of the complete checkpoints, in order."""
@@ -106,13 +106,14 @@ class Checkpoints:
             "model": dict(held.model),
             "positions": positions,
         }
-        args = self._orbax.args
+        args = orbax().args
         parts = {_FACTS: args.JsonSave(facts)}
         if names:
             parts[_ARRAYS] = args.StandardSave({str(i): arrays[n] for i, n in enumerate(names)})
         path = self.folder / str(step)
         try:
-            self._checkpointer().save(path, args=args.Composite(**parts), force=True)
+            with checkpointer() as writer:
+                writer.save(path, args=args.Composite(**parts), force=True)
         except (ValueError, RuntimeError, OSError) as err:
             self._clean()
             raise OSError(f"The checkpoint of step {step} can't be written to '{self.folder}': {err}") from err
@@ -147,26 +148,17 @@ class Checkpoints:
             )
         held: Held = session._held()
         arrays = held.plain()
-        facts = self._read(path, _FACTS, self._orbax.args.JsonRestore())
+        facts = read_part(path, _FACTS, orbax().args.JsonRestore())
         _require_same_model(path, facts, held.model, arrays)
         wanted = {
             str(i): jax.ShapeDtypeStruct(arrays[n].shape, arrays[n].dtype, sharding=arrays[n].sharding)
             for i, n in enumerate(sorted(arrays))
         }
-        values = self._read(path, _ARRAYS, self._orbax.args.StandardRestore(wanted)) if wanted else {}
+        values = read_part(path, _ARRAYS, orbax().args.StandardRestore(wanted)) if wanted else {}
         held.put_back({n: values[str(i)] for i, n in enumerate(sorted(arrays))}, facts["session"])
         if data is not None:
             data.seek(_position(facts["positions"]))
         return int(facts["step"])
-
-    def _checkpointer(self) -> Any:
-        return self._orbax.Checkpointer(self._orbax.CompositeCheckpointHandler())
-
-    def _read(self, path: Path, part: str, how: Any) -> Any:
-        try:
-            return self._checkpointer().restore(path, args=self._orbax.args.Composite(**{part: how}))[part]
-        except Exception as err:  # of Orbax, TensorStore, JSON: each has its own for a damaged file
-            raise popart_exception(f"The checkpoint '{path}' can't be read: {err}") from err
 
     def _clean(self) -> None:
         """Remove what earlier processes did not finish."""
@@ -201,11 +193,3 @@ def _position(positions: list[Any]) -> Any:
     """Where this process goes on; with another number of processes, where the first one was."""
     index = jax.process_index() if len(positions) == jax.process_count() else 0
     return positions[index]
-
-
-def _orbax() -> Any:
-    with contextlib.suppress(ImportError):
-        import orbax.checkpoint
-
-        return orbax.checkpoint
-    raise ImportError("Checkpoints need Orbax.\n  fix: pip install popart-jax[checkpoints]")

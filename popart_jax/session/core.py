@@ -248,10 +248,8 @@ class SessionCore:
             ready = args[0].plan if len(args) == 1 and not kwargs and type(args[0]) is PyStepIO else None
             if ready is not None and ready[0] is self._place.token:  # arrays that an earlier run has checked
                 ready[1]()
-            elif FIRST_RUN in self._timings.seconds:
-                self._runner.run(*args, **kwargs)
             else:
-                with self._timings.collect(FIRST_RUN):
+                with contextlib.nullcontext() if FIRST_RUN in self._timings else self._timings.collect(FIRST_RUN):
                     self._runner.run(*args, **kwargs)
         except (popart_exception, jax.errors.JaxRuntimeError) as err:
             raised = reported(err)

@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import ir_view
 from ..errors import popart_exception
-from ..model.whole import write_whole
+from ..whole_files import write_whole
 from .options import SessionOptions
 
 _PLANNED = {"Conv", "ConvData", "ConvDataGrad", "ConvWeightsGrad", "MultiConv", "MatMul"}

@@ -163,7 +163,7 @@ def test_seed_before_prepare():
     session = popart.TrainingSession(
         model(DROPOUT, w=np.ones(64, np.float32)), nets.flow(1, {"y": "All"}), "loss", sgd(), nets.device()
     )
-    with pytest.raises(popart.popart_runtime_error, match="prepareDevice"):
+    with pytest.raises(popart.popart_runtime_error, match=r"^Devicex::prepare\(\) must be called before"):
         session.setRandomSeed(1)
 
 

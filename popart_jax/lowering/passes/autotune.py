@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from ..._compat.jax import compile_with
 from ...logs import module_logger
-from ...model.whole import write_whole
+from ...whole_files import write_whole
 
 VARIABLE = "POPART_JAX_AUTOTUNE"
 ENGINE_OPTION = "popart_jax.autotune"

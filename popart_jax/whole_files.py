@@ -1,0 +1,81 @@
+"""Files that are written whole or not at all. Only the standard library: commands import it before anything heavy."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A folder for a file of that name, and what belongs beside it; they are put in place when the block ends well.
+
+    Raises
+    ------
+    OSError
+        The folder can't be written to, or is full; what was there before stays.
+    """
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        made = Path(folder)
+        yield made
+        for other in sorted(made.iterdir()):
+            _flush(other)
+            if other.name != path.name:
+                os.replace(other, path.parent / other.name)
+        os.replace(made / path.name, path)
+
+
+def replace_file(path: Path, fill: Callable[[Path], None]) -> None:
+    """Put a file in place that `fill` writes into the folder it is given; see `replacing`."""
+    with replacing(path) as folder:
+        fill(folder)
+
+
+def replace_folder(made: Path, path: Path) -> None:
+    """Put a folder that is complete in the place of another, which is there until then.
+
+    Raises
+    ------
+    OSError
+        It can't be moved; what was there before stays.
+    """
+    old = path.with_name(f".{path.name}.replaced")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        path.rename(old)
+    try:
+        made.rename(path)
+    except BaseException:
+        if old.exists():
+            old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def write_whole(path: str | Path, data: bytes | str) -> None:
+    """Write a file whole or not at all; text is written as UTF-8, and into a pipe or a device as it comes.
+
+    Raises
+    ------
+    OSError
+        It can't be written; what was there before stays.
+    """
+    target = Path(path).resolve()  # the file itself is replaced, not a link to it
+    data = data.encode() if isinstance(data, str) else data
+    if target.exists() and not target.is_file():
+        target.write_bytes(data)
+        return
+
+    def fill(folder: Path) -> None:
+        (folder / target.name).write_bytes(data)
+
+    replace_file(target, fill)
+
+
+def _flush(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
