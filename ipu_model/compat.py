@@ -23,6 +23,7 @@ def open_jaxpr(jaxpr: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def is_jaxpr(value: Any) -> bool:
+    """Whether a parameter of an equation holds equations itself, as an open or a closed jaxpr."""
     return (hasattr(value, "eqns") and hasattr(value, "invars")) or hasattr(getattr(value, "jaxpr", None), "eqns")
 
 
@@ -44,6 +45,7 @@ def scan_counts(eqn: Any) -> tuple[int, int]:
 
 
 def name_stack(eqn: Any) -> str:
+    """The text of `jax.named_scope` and of JAX's transformations around an equation, outermost first."""
     return str(eqn.source_info.name_stack)
 
 

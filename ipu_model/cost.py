@@ -55,6 +55,7 @@ class Cost:
 
     @property
     def total(self) -> Number:
+        """Tile cycles of all kinds one after another."""
         return self.compute + self.exchange + self.sync + self.inter_ipu + self.host
 
     def __add__(self, other: Cost) -> Cost:

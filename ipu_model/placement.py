@@ -75,6 +75,7 @@ class Placement:
     pipelined: bool = False
 
     def of(self, node: str) -> NodePlacement:
+        """The attributes of a node, those of an unplaced one where nothing was said."""
         return self.nodes.get(node, UNPLACED)
 
 

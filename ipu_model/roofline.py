@@ -117,6 +117,7 @@ class Roofline:
         )  # fmt: skip
 
     def rule_of(self, primitive: str) -> Rule:
+        """The cost rule of a primitive: views are free, all others follow the roofline."""
         return _free if primitive in FREE or primitive in ("transpose", "rev") else self.roofline
 
     def roofline(self, op: Op, ctx: Context) -> OpCost:

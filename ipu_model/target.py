@@ -96,10 +96,12 @@ class Target:
 
     @property
     def tiles(self) -> int:
+        """Tiles of one IPU."""
         return self.machine.tiles
 
     @property
     def workers(self) -> int:
+        """Worker threads of one tile, which take turns."""
         return self.machine.workers
 
     @property

@@ -12,6 +12,7 @@ CYCLES = {"cumsum": 2.0, "cumprod": 2.0, "cummax": 3.0, "cummin": 3.0, "cumlogsu
 
 
 def price(op: Op, ctx: Context) -> OpCost:
+    """A scan of what each tile holds, ``log2`` steps over the totals of the tiles of a row, and one addition."""
     source = op.inputs[0]
     spread = ctx.spread(source)
     length = source.shape[op.params["axis"]] if source.shape else 1

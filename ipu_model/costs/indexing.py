@@ -24,6 +24,7 @@ def slice_cost(moved: Tensor, ctx: Context, name: str, steps: int = 1) -> Supers
 
 
 def dynamic_slice(op: Op, ctx: Context) -> OpCost:
+    """Copies the slice out of the tiles that hold it; which ones is known only when the program runs."""
     return OpCost((slice_cost(op.output, ctx, "dynamicSlice"),), outputs=(ctx.spread(op.output),), layout="keep")
 
 

@@ -12,6 +12,7 @@ def view(op: Op, ctx: Context) -> OpCost:
 
 
 def permuted(op: Op, ctx: Context) -> OpCost:
+    """A transpose renames elements for nothing; whoever needs another order pays for the exchange."""
     return OpCost(view=True, layout="permute")
 
 
@@ -21,6 +22,7 @@ def copied(op: Op, ctx: Context) -> OpCost:
 
 
 def rearranged(op: Op, ctx: Context, name: str) -> OpCost:
+    """Every element goes to its place in the linear mapping of the result: an exchange, then a strided copy."""
     spread = ctx.spread(op.output)
     width = op.output.width
     step = Superstep(

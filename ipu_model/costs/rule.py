@@ -116,6 +116,7 @@ class Context:
         return replace(self, target=chip, options=replace(self.options, io_tiles=0))
 
     def spread(self, t: Tensor) -> Spread:
+        """The linear mapping of a tensor: equal stretches of whole vectors, at least 128 bytes on each tile."""
         return partition.linear(t.size, t.width, self.tiles, self.target.machine.vector_bytes)
 
     def move(self, bytes_per_tile: Number) -> Number:

@@ -14,26 +14,32 @@ def _across(name: str, op: Op, data: Tensor, rate: float, ctx: Context) -> OpCos
 
 
 def host_read(op: Op, ctx: Context) -> OpCost:
+    """A stream from the host to the tiles, at the target's rate for reads."""
     return _across("StreamCopy/in", op, op.output, ctx.target.host_in_bytes_per_second, ctx)
 
 
 def host_write(op: Op, ctx: Context) -> OpCost:
+    """A stream from the tiles to the host, at the target's rate for writes."""
     return _across("StreamCopy/out", op, op.inputs[0], ctx.target.host_out_bytes_per_second, ctx)
 
 
 def remote_read(op: Op, ctx: Context) -> OpCost:
+    """From streaming memory to the tiles, at the rate of streaming memory."""
     return _across("RemoteBuffer/read", op, op.output, ctx.target.streaming_bytes_per_second, ctx)
 
 
 def remote_write(op: Op, ctx: Context) -> OpCost:
+    """From the tiles to streaming memory, at the rate of streaming memory."""
     return _across("RemoteBuffer/write", op, op.inputs[0], ctx.target.streaming_bytes_per_second, ctx)
 
 
 def loop_slice(op: Op, ctx: Context) -> OpCost:
+    """The part of a stacked operand that one pass of a loop reads, copied out at the loop's counter."""
     return OpCost((slice_cost(op.output, ctx, "dynamicSlice"),), layout="keep")
 
 
 def loop_stack(op: Op, ctx: Context) -> OpCost:
+    """The result of one pass of a loop, copied to its place in the stacked result."""
     return OpCost((slice_cost(op.inputs[0], ctx, "dynamicUpdate"),), layout="keep")
 
 

@@ -10,6 +10,7 @@ from ipu_model.walk.program import Op, Tensor
 
 
 def forward(op: Op, ctx: Context) -> OpCost:
+    """Max, sum or average over windows, by the plan of the pooling planner."""
     source = op.inputs[-1] if op.primitive == "select_and_gather_add" else op.inputs[0]
     kind = "max" if "max" in op.primitive or "min" in op.primitive or "gather" in op.primitive else "sum"
     return _pool(op, source, kind, ctx, backward=False)

@@ -41,6 +41,7 @@ class Smaller:
         self.weights = {tuple(sorted(v.tensor.shape)) for v in self.values if v.role in STATE}
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The sizes of a tensor with the smaller micro-batch; sizes without the batch stay as they are."""
         if tuple(sorted(shape)) in self.weights:
             return shape
         if self.batch in shape:

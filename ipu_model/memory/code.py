@@ -42,6 +42,7 @@ class VertexType:
 
 
 def code_size(vertex: str) -> int:
+    """Bytes of the machine code of a kind of vertex; each tile that runs it holds the code once."""
     return next((n for key, n in VERTEX_CODE_BYTES.items() if key in vertex), VERTEX_CODE_BYTES["default"])
 
 

@@ -43,10 +43,12 @@ class Liveness:
     interleaved: np.ndarray
 
     def bytes_on(self, piece: int, tile: int) -> float:
+        """Bytes of a piece on a tile: those of its fullest tile where it lies, else 0."""
         spread = self.spreads[piece]
         return spread.most * self.widths[piece] if spread.first <= tile < spread.end else 0.0
 
     def total_bytes(self, piece: int) -> float:
+        """Bytes of a piece over all tiles."""
         return self.spreads[piece].size * self.widths[piece]
 
 

@@ -36,6 +36,7 @@ class Fullest:
         return self.address(sweep(self.priced, self.tiles, change))
 
     def address(self, live: Liveness) -> int:
+        """Bytes up to the highest address of the fullest tile: variables, temporaries, code and gaps."""
         total = live.always + live.peak + self.code
         return int(np.ceil(highest(total, live.interleaved, self.priced.context.target.machine).max()))
 

@@ -41,10 +41,12 @@ class Options:
 
     @property
     def matmul(self) -> bool:
+        """Whether the convolution stands for a matrix product."""
         return self.pass_ == "none_matmul" or self.pass_.startswith("fc_")
 
     @property
     def fully_connected(self) -> bool:
+        """Whether the product is a pass of a fully connected layer, whose weights stay in one order."""
         return self.pass_.startswith("fc_")
 
 
@@ -93,10 +95,12 @@ class Grid:
 
     @property
     def p(self) -> ConvParams:
+        """Shapes of the convolution."""
         return self.problem.params
 
     @property
     def serial(self) -> int:
+        """How many times the convolution runs, one slice of the channels after the other."""
         return self.in_serial * self.out_serial
 
     def keep(self, mask: Array) -> Grid | None:
@@ -113,9 +117,11 @@ class Grid:
         return self.lists[i][row][self.index[i]]
 
     def splits(self, i: int) -> Array:
+        """Parts of a dimension, for each split: the field, batch, output and input channels, groups, kernel."""
         return self._column(i, 0)
 
     def shares(self, i: int) -> Array:
+        """The largest part of a dimension on one tile, in units of the vertex's group size."""
         return self._column(i, 1)
 
     def _cached(self, name: str, make) -> Array:
@@ -125,6 +131,7 @@ class Grid:
 
     @functools.cached_property
     def tile(self) -> Tile:
+        """The part of the convolution that the fullest tile works on."""
         n = self.p.dims
         return Tile(
             groups=self.shares(n + 3),
@@ -142,6 +149,7 @@ class Grid:
 
     @property
     def depth(self) -> Array:
+        """Tiles whose partial results are added: parts of the input channels times parts of the kernel."""
         n = self.p.dims
         kernel = np.prod([self.splits(n + 4 + d) for d in range(n)], axis=0)
         return self._cached("depth", lambda: self.splits(n + 2) * kernel)
@@ -152,6 +160,8 @@ class Grid:
 
     @property
     def inputs(self) -> Array:
+        """Elements of the input that one tile reads, the borders of its windows included."""
+
         def make() -> Array:
             p, t = self.p, self.tile
             n = t.batch * t.ins * self.v.ipg * t.groups * self.v.gpg
@@ -164,6 +174,8 @@ class Grid:
 
     @property
     def weights(self) -> Array:
+        """Weights that one tile reads."""
+
         def make() -> Array:
             t, v = self.tile, self.v
             n = t.ins * v.ipg * t.outs * v.opg * t.groups * v.gpg
@@ -175,6 +187,8 @@ class Grid:
 
     @property
     def parts(self) -> Array:
+        """Partial results that one tile makes."""
+
         def make() -> Array:
             t, v = self.tile, self.v
             n = t.batch * t.outs * v.opg * t.groups * v.gpg
@@ -225,6 +239,7 @@ class Grid:
 
     @property
     def partial_bytes(self) -> int:
+        """Bytes of one partial result."""
         return SIZES[self.v.partials]
 
     def operands(self) -> tuple[int, int, int]:

@@ -66,6 +66,7 @@ class ConvParams:
 
     @property
     def dims(self) -> int:
+        """Spatial dimensions."""
         return len(self.field)
 
     @cached_property
@@ -78,6 +79,7 @@ class ConvParams:
 
     @cached_property
     def transformed_kernel(self) -> Dims:
+        """Sizes of the kernel with the gaps of its dilation: ``(k - 1) * d + 1``."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.kernel_dilation, strict=True))
 
     @cached_property

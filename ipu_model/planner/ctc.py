@@ -56,6 +56,7 @@ class CtcPlan:
 
     @property
     def tiles(self) -> int:
+        """Tiles in use: the parts of batch, time and label multiplied."""
         return self.batch * self.time * self.parts
 
     @property

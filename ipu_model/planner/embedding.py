@@ -54,6 +54,7 @@ class Lookup:
 
     @property
     def tiles(self) -> int:
+        """Tiles in use: parts of columns, rows and look-ups multiplied."""
         return self.columns * self.rows * self.lookups
 
     def peak(self, size: int) -> int:

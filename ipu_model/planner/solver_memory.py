@@ -41,14 +41,17 @@ class Products:
 
     @property
     def most(self) -> int:
+        """Tiles of the largest product."""
         return max((p.tiles for p in self.plans), default=0)
 
     @property
     def total(self) -> int:
+        """Tiles of all products, one that several use counted for each."""
         return sum(p.tiles for p in self.plans)
 
     @property
     def interleaved(self) -> float:
+        """Most bytes that a tile needs in interleaved memory for one product."""
         return max((p.interleaved_bytes for p in self.plans), default=0.0)
 
 

@@ -26,6 +26,7 @@ class Layouts:
         self.prices: dict[tuple, tuple[Superstep, ...]] = {}
 
     def of(self, value: int) -> Token:
+        """The element order of a value: that of the step that made it, or the linear one."""
         found = self.token.get(value)
         return found if found is not None else ("linear", self.program.values[value].tensor.size)
 

@@ -48,6 +48,7 @@ class Layer:
 
     @property
     def splits(self) -> list[Split]:
+        """The convolutions of all passes in one list."""
         return [split for each in self.passes for split in each]
 
 

@@ -36,6 +36,7 @@ class Weights:
         self.blocks = 0
 
     def __call__(self, *shape: int) -> Array:
+        """The next weight, of this shape."""
         self.shapes.append(shape)
         return jnp.zeros(shape, DATA) if self.arrays is None else self.arrays[len(self.shapes) - 1]
 

@@ -36,6 +36,7 @@ class Octave:
 
     @property
     def parts(self) -> tuple[ConvParams, ...]:
+        """The convolutions that have channels, from fine inputs first."""
         found = (self.fine_fine, self.fine_coarse, self.coarse_fine, self.coarse_coarse)
         return tuple(part for part in found if part is not None)
 

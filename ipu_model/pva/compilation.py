@@ -77,6 +77,7 @@ class Compilation:
 
     @cached_property
     def target(self) -> SimpleNamespace:
+        """Tiles, IPUs, replicas, memory in bytes and clock in Hz of the machine."""
         t = self._graph["target"]
         return SimpleNamespace(
             numTiles=t["numTiles"], tilesPerIpu=t["tilesPerIPU"], tilesPerIPU=t["tilesPerIPU"],
@@ -89,18 +90,22 @@ class Compilation:
 
     @property
     def graph(self) -> SimpleNamespace:
+        """Counts of the graph: compute sets, edges, vars and vertices."""
         return SimpleNamespace(**self._graph["graph"])
 
     @property
     def optimizationInfo(self) -> dict[str, int]:
+        """``numFusedOperations``: elementwise operations that run inside the vertex of another."""
         return self._graph["optimizationInfo"]
 
     @cached_property
     def tiles(self) -> list[SimpleNamespace]:
+        """Memory of every tile in bytes, in the order of the tile numbers over all IPUs."""
         return [self._tile(k) for k in range(len(self._memory["byTile"]["total"]))]
 
     @cached_property
     def ipus(self) -> list[SimpleNamespace]:
+        """Tiles of every IPU, and their memory together in bytes."""
         per = self.target.tilesPerIpu
         parts = (self.tiles[start : start + per] for start in range(0, len(self.tiles), per))
         return [SimpleNamespace(tiles=tiles, memory=_sum([t.memory for t in tiles])) for tiles in parts]
@@ -127,6 +132,7 @@ class Compilation:
 
     @cached_property
     def alwaysLiveVariables(self) -> list[Variable]:
+        """Variables that live for the whole program: weights, optimizer state and constants."""
         return [Variable(**v) for v in self._memory["liveness"]["alwaysLive"]["variables"]]
 
     def alwaysLiveVariablesForTile(self, tile: int) -> list[Variable]:
@@ -135,6 +141,7 @@ class Compilation:
 
     @cached_property
     def livenessProgramSteps(self) -> list[ProgramStep]:
+        """Program steps in order, each with the bytes and variables that live only for a while."""
         live = self._memory["liveness"]["notAlwaysLive"]
         variables = [Variable(**v) for v in live["variables"]]
         return [self._liveness(k, s, variables) for k, s in enumerate(live["steps"])]
@@ -147,22 +154,27 @@ class Compilation:
 
     @cached_property
     def programs(self) -> list[Program]:
+        """All programs; those that others call stand here too."""
         return read(self._graph["programs"], self.computeSets, self.exchanges, self.target.numTiles)
 
     @property
     def controlProgram(self) -> Program:
+        """The program that a run starts with."""
         return self.programs[self._graph["controlProgram"][0]]
 
     @cached_property
     def computeSets(self) -> list[ComputeSet]:
+        """All compute sets with the vertices that they run."""
         return compute_sets(self._graph)
 
     @cached_property
     def exchanges(self) -> list[Exchange]:
+        """All exchanges with the bytes that they move."""
         return exchanges(self._graph)
 
     @cached_property
     def vertexTypes(self) -> list[VertexType]:
+        """Kinds of vertices with their memory on all tiles."""
         return vertex_types(self._graph)
 
 

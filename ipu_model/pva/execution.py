@@ -36,6 +36,7 @@ class Execution:
 
     @cached_property
     def steps(self) -> list[ExecutionStep]:
+        """Steps of the run in order, each with cycles."""
         return [self._step(s) for s in self._simulation["steps"]]
 
     @cached_property

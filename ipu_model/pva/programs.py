@@ -58,6 +58,7 @@ class ComputeSet:
 
     @property
     def numVertices(self) -> int:
+        """Vertices on all tiles."""
         return sum(v.count for v in self.vertices)
 
 
@@ -99,6 +100,7 @@ class Program:
 
     @property
     def codeBytesByTile(self) -> list[int]:
+        """Bytes of the program's code on each tile."""
         return [self.codeBytes] * self.codeTiles + [0] * (self.numTiles - self.codeTiles)
 
     def accept(self, visitor: ProgramVisitor) -> None:

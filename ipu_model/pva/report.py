@@ -29,18 +29,22 @@ class Report:
 
     @property
     def poplarVersion(self) -> SimpleNamespace:
+        """Version 0.0.0, named after the model: no Poplar took part."""
         return SimpleNamespace(string="0.0.0 (ipu_model)", major=0, minor=0, point=0)
 
     @property
     def packageHash(self) -> str:
+        """Empty: no build of Poplar took part."""
         return ""
 
     @cached_property
     def compilation(self) -> Compilation:
+        """What a compiler knows: target, graph, memory, programs."""
         return Compilation(self._graph)
 
     @cached_property
     def execution(self) -> Execution:
+        """The modelled run: steps and cycles."""
         return Execution(self._execution, self.compilation, self._runs)
 
 

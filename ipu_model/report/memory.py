@@ -74,6 +74,7 @@ def kind_of(priced: Priced, value: int) -> str:
 
 
 def name_of(priced: Priced, value: int) -> str:
+    """Name of a value: its own, or that of the step that made it."""
     v = priced.program.values[value]
     if v.name:
         return v.name

@@ -98,6 +98,8 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class VertexRow:
+    """A kind of vertex: instances, tiles, bytes of code and state, tile cycles of all compute sets that run it."""
+
     name: str
     instances: int
     tiles: int
@@ -165,10 +167,12 @@ class Memory:
 
     @property
     def total(self) -> int:
+        """Bytes of all tiles, each at its own peak."""
         return sum(self.total_by_tile)
 
     @property
     def max_tile(self) -> int:
+        """Highest address in use on any tile, in bytes."""
         return max(self.including_gaps_by_tile)
 
 
@@ -225,10 +229,12 @@ class Document:
 
     @property
     def fits(self) -> bool:
+        """Whether the program fits into the memory of every tile."""
         return self.overflow is None
 
     @property
     def total_cycles(self) -> float:
+        """Tile cycles of one run of the program."""
         return self.schedule.cycles
 
     def to_json(self, indent: int | None = None) -> str:

@@ -21,6 +21,7 @@ class Leaf:
 
     @property
     def runs(self) -> float:
+        """How many times one run of the program runs it."""
         return self.step.trips * self.part.times
 
 
@@ -35,6 +36,7 @@ class Node:
     leaf: Leaf | None = None
 
     def document(self) -> dict[str, Any]:
+        """The entry as Poplar's reports have it in JSON."""
         entry: dict[str, Any] = {"type": self.type, "name": self.name}
         if self.children or self.leaf is None:
             entry["children"] = list(self.children)

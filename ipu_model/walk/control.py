@@ -35,11 +35,13 @@ def streamed_vars(jaxpr: Any, positions: frozenset[int]) -> frozenset[Any]:
 
 
 def node_of(stack: str, default: str) -> str:
+    """Name of the node that an equation belongs to, else of its innermost scope, else `default`."""
     where = scope.read(stack)
     return where.node or (where.path[-1] if where.path else default)
 
 
 def scan(w: Walker, eqn: Any, args: Sequence[int], stack: str, to_host: frozenset[int]) -> list[int]:
+    """A loop of known length: its body once in a frame that counts the passes, stacked operands read slice by slice."""
     p = eqn.params
     body, consts = compat.open_jaxpr(p["jaxpr"])
     n_consts, n_carry = compat.scan_counts(eqn)
@@ -105,6 +107,7 @@ def _last(new: int, old: int) -> int:
 
 
 def while_loop(w: Walker, eqn: Any, args: Sequence[int], stack: str, _: frozenset[int]) -> list[int]:
+    """A loop whose passes are read off its counter where that is possible, else taken from the options."""
     p = eqn.params
     n_cond, n_body = p["cond_nconsts"], p["body_nconsts"]
     cond, cond_consts = compat.open_jaxpr(p["cond_jaxpr"])
@@ -164,6 +167,7 @@ def _increment(body: Any, out: Any, var: Any) -> int | None:
 
 
 def cond(w: Walker, eqn: Any, args: Sequence[int], stack: str, _: frozenset[int]) -> list[int]:
+    """Every branch in a frame of its own; pricing counts the most expensive one."""
     results = [w.new(w.tensor(v.aval)) for v in eqn.outvars]
     args = _here(w, args, stack)
     frames = []

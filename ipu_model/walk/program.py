@@ -32,10 +32,12 @@ class Tensor:
 
     @property
     def half(self) -> bool:
+        """Whether elements are floats of 16 bits."""
         return self.dtype in ("float16", "bfloat16")
 
     @property
     def floating(self) -> bool:
+        """Whether elements are real or complex floats."""
         return self.dtype.startswith(("float", "bfloat", "complex"))
 
     def __str__(self) -> str:
@@ -55,6 +57,7 @@ def width(dtype: str) -> int:
 
 @functools.lru_cache(maxsize=500_000)
 def tensor(shape: tuple[int, ...], dtype: str) -> Tensor:
+    """A value's shape and type with its elements and bytes, equal ones shared."""
     size = math.prod(shape)
     return Tensor(shape, dtype, size, size * width(dtype))
 
@@ -72,6 +75,7 @@ class Op:
 
     @property
     def output(self) -> Tensor:
+        """The first result."""
         return self.outputs[0]
 
 
@@ -88,6 +92,7 @@ class Value:
 
     @property
     def on_device(self) -> bool:
+        """Whether it takes memory of the tiles: neither streamed from the host nor in streaming memory."""
         return self.role != "stream" and self.on_chip
 
     @property
@@ -135,6 +140,7 @@ class Frame:
 
     @property
     def is_loop(self) -> bool:
+        """Whether its steps run once per pass of a loop."""
         return self.kind in ("repeat", "while")
 
 

@@ -34,6 +34,7 @@ class Scope:
 
     @property
     def name(self) -> str:
+        """The enclosing scopes joined by slashes, outermost first."""
         return "/".join(self.path)
 
 

@@ -94,33 +94,40 @@ class Walker:
 
     # -- values ---------------------------------------------------------------------------------------------------
     def new(self, t: Tensor, **facts: Any) -> int:
+        """Add a value made in the open frame, and return its number."""
         self.values.append(Value(t, self.frame, **facts))
         return len(self.values) - 1
 
     def argument(self, var: Any, a: Argument) -> int:
+        """Add an argument of the program where its description places it, and return its number."""
         shards = self.options.replicas if a.location.sharded else 1
         return self.new(self.tensor(var.aval), role=a.role, name=a.name, on_chip=a.location.on_chip, shards=shards)
 
     def constant(self, value: Any) -> int:
+        """Add a constant of the program, and return its number."""
         shape, dtype = tuple(getattr(value, "shape", ())), str(getattr(value, "dtype", "float32"))
         return self.new(self.tensor_of(shape, dtype), role="constant", name="constant")
 
     def tensor(self, aval: Any) -> Tensor:
+        """Shape and type of a traced value; tokens and the like count as one integer."""
         return self.tensor_of(tuple(getattr(aval, "shape", ())), str(getattr(aval, "dtype", "int32")))
 
     def tensor_of(self, shape: tuple[int, ...], dtype: str) -> Tensor:
+        """Shape and type as the device has them: float16 for float32 when arithmetic is asked to be half."""
         if self.options.half_arithmetic and dtype == "float32":
             dtype = "float16"
         return tensor(shape, dtype)
 
     # -- frames ---------------------------------------------------------------------------------------------------
     def open(self, kind: str, name: str, trips: float = 1, key: int = 0) -> int:
+        """Begin a frame of steps that runs `trips` times for each run of the frame around it; return its number."""
         total = self.frames[self.frame].total * trips
         self.frames.append(Frame(kind, name, self.frame, trips, total, len(self.steps), -1, key))
         self.frame = len(self.frames) - 1
         return self.frame
 
     def close(self, frame: int) -> None:
+        """End a frame; steps belong to the one around it again."""
         self.frames[frame] = replace(self.frames[frame], end=len(self.steps))
         self.frame = self.frames[frame].parent
 
@@ -157,6 +164,7 @@ class Walker:
         params: dict[str, Any],
         where: scope.Scope,
     ) -> Op:
+        """The operation of a step, shared by all steps with equal operands, parameters and place."""
         attributes = self.placement.of(where.node)
         key = (primitive, ins, outs, where.phase, attributes, self._params_key(params))
         op = self._ops.get(key)
@@ -193,9 +201,11 @@ class Walker:
         return [self.read(env, v) for v in jaxpr.outvars]
 
     def read(self, env: dict[Any, int], atom: Any) -> int:
+        """The number of the value that a variable stands for; a literal has none."""
         return NO_VALUE if isinstance(atom, compat.Literal) else env[atom]
 
     def equation(self, eqn: Any, env: dict[Any, int], stack: str, to_host: frozenset[Any]) -> None:
+        """Add the steps of one equation; those that hold programs of their own go to `control`."""
         name = eqn.primitive.name
         args = [self.read(env, a) for a in eqn.invars]
         if not self.is_leaf(name):

@@ -33,6 +33,7 @@ class PoolParams:
 
     @property
     def out(self) -> tuple[int, ...]:
+        """Sizes of the result: ``(field + padding - kernel) // stride + 1`` per dimension."""
         return tuple(
             (f + lo + hi - k) // s + 1
             for f, k, s, lo, hi in zip(
@@ -42,6 +43,7 @@ class PoolParams:
 
     @property
     def size(self) -> int:
+        """Bytes of an element."""
         return SIZES[self.data]
 
     @property
@@ -72,4 +74,5 @@ class PoolParams:
 
     @property
     def windows(self) -> int:
+        """Elements of one window."""
         return math.prod(self.kernel)

@@ -79,6 +79,7 @@ def overlap(a: Box, b: Box) -> int:
 
 
 def volume(box: Box) -> int:
+    """Elements of a box."""
     return overlap(box, box)
 
 

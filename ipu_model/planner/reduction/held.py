@@ -27,16 +27,19 @@ class View:
 
     @staticmethod
     def of(shape: Sequence[int], reduced: Sequence[int]) -> View:
+        """The view of a tensor of `shape` whose dimensions `reduced` are summed; dimensions of size 1 drop out."""
         named = [(n, d in reduced) for d, n in enumerate(shape) if n > 1]
         merged = [(math.prod(n for n, _ in part), flag) for flag, part in _runs(named)]
         return View(tuple(merged) or ((1, True),))
 
     @property
     def elements(self) -> int:
+        """Elements of the tensor."""
         return math.prod(n for n, _ in self.dims)
 
     @property
     def columns(self) -> int:
+        """Elements of the result: each is reduced from one column."""
         return math.prod(n for n, reduced in self.dims if not reduced)
 
     @functools.cached_property

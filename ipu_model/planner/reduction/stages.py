@@ -68,10 +68,12 @@ class Partials:
 
     @property
     def tiles(self) -> int:
+        """Tiles that hold at least one partial result."""
         return sum(bool(each) for each in self.intervals)
 
     @property
     def data(self) -> int:
+        """Partial results on all tiles together."""
         return sum(b - a for each in self.intervals for a, b in each)
 
     def cuts(self) -> tuple[np.ndarray, np.ndarray]:

@@ -34,6 +34,7 @@ class Work:
 
     @property
     def values(self) -> int:
+        """Elements that the reduction reads."""
         return self.out * self.rows * self.inner
 
     @property
@@ -62,6 +63,7 @@ class Kind:
 
     @property
     def result_vector(self) -> int:
+        """Elements of the written type in 8 bytes."""
         return 8 // SIZES[self.result]
 
     @property
@@ -71,6 +73,7 @@ class Kind:
 
     @property
     def log_add(self) -> int:
+        """Worker bundles of one addition: several where numbers are added as logarithms."""
         return LOG_ADD[self.source] if self.operation == "LOG_ADD" else 1
 
     def after(self) -> Kind:
@@ -81,6 +84,7 @@ class Kind:
 
 
 def strided(work: Work, kind: Kind) -> float:
+    """Worker bundles of the vertex whose rows lie a fixed stride apart."""
     stride = work.stride or work.out
     if stride * SIZES[kind.source] % 8:
         stride = work.out  # rows that start inside a vector are packed first
@@ -89,6 +93,7 @@ def strided(work: Work, kind: Kind) -> float:
 
 
 def continuous(works: Sequence[Work], kind: Kind) -> float:
+    """Worker bundles of the vertex for several columns whose values each follow each other in memory."""
     n = works[0].values
     width = 1 if kind.operation == "LOG_ADD" else kind.vector
     cost = 20 if kind.operation == "LOG_ADD" and kind.source == "half" else kind.log_add
@@ -96,6 +101,7 @@ def continuous(works: Sequence[Work], kind: Kind) -> float:
 
 
 def single(work: Work, kind: Kind) -> float:
+    """Worker bundles of the vertex for one column whose values follow each other in memory."""
     n, width = work.values, min(kind.accumulated, kind.vector)
     return 26 + (6 if n < 6 else n // width + n % width) + (0 if kind.result == "float" else 5)
 

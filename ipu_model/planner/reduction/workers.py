@@ -31,6 +31,7 @@ class Sets:
 
     @property
     def vertices(self) -> int:
+        """Vertices of both compute sets on the tile."""
         return len(self.first) + len(self.second)
 
 

@@ -24,6 +24,7 @@ def count(value: float) -> str:
 
 
 def percent(part: float, whole: float = 1.0) -> str:
+    """A share with one decimal: ``"12.5 %"``; of nothing it is ``"0.0 %"``."""
     return f"{100 * part / whole:.1f} %" if whole else "0.0 %"
 
 
@@ -33,6 +34,7 @@ def signed(value: float) -> str:
 
 
 def seconds(value: float) -> str:
+    """A duration in s, ms or µs with three digits."""
     for limit, factor, unit in ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs")):
         if value >= limit:
             return f"{value * factor:.3g} {unit}"

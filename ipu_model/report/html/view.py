@@ -174,6 +174,7 @@ class Bar:
 
     @property
     def label(self) -> str:
+        """Name of the operation, with the number of others that share the bar."""
         return f"{self.name} and {formats.plural(self.others, 'other')}" if self.others else self.name
 
 

@@ -39,6 +39,7 @@ class AdamRule(Accumulating):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
+        """First and second moment, and with bias correction the step counter, all starting at zero."""
         name, opt = self.weight.name, self.optimizer
         moments = (
             Slot("accl1", f"Accl1___{name}", type_of(opt.accl1_type, self.weight.dtype), zeros),
@@ -56,6 +57,7 @@ class AdamRule(Accumulating):
         return self.optimizer.is_lamb() and not (limit.isConst() and limit.val() == 0)
 
     def scalars(self) -> tuple[Scalar, ...]:
+        """PopART's hyperparameters; with scaled state, epsilon and L2 decay carry the loss scale."""
         scaled = self.optimizer.scaled_state
         ls = self._value("lossScaling")
         post = np.float32(self.reduction.post_divisor)
@@ -86,6 +88,7 @@ class AdamRule(Accumulating):
         return tuple(fields)
 
     def prepare(self, w: Any, state: State, grad: Any, h: Hyper, reduce: Reduce) -> tuple[Any, State, Extras]:
+        """The unscaled mean gradient, plus ``weightDecay * w`` under L2 regularisation."""
         g = reduced_gradient(state, grad, self.reduction, reduce)
         s = (wide(g) * h["adamGradientScaling"]).astype(self._gradient_type())
         if self._l2:
@@ -99,6 +102,7 @@ class AdamRule(Accumulating):
         return SINGLE if kind == HALF and moments == {SINGLE} and not self.optimizer.scaled_state else kind
 
     def apply(self, w: Any, state: State, q: Any, h: Hyper) -> tuple[Any, State, Extras]:
+        """New moments and ``w - lr * r * m / (sqrt(v) + eps)``, `r` Lamb's trust ratio or 1; AdaMax takes no root."""
         s, b1, b2 = wide(q), h["adamBeta1"], h["adamBeta2"]
         ratio = h.get("lossScalingRatio", F32(1))
         m = b1 * (wide(state["accl1"]) * ratio) + (1 - b1) * s

@@ -36,6 +36,7 @@ class AdaptiveRule(Accumulating):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
+        """Running squares of the gradient, and what the mode and momentum need besides."""
         name, opt, kind = self.weight.name, self.optimizer, self.weight.dtype
         slots = [Slot("accl1", f"Accl1___{name}", type_of(opt.accl1_type, kind), ones if opt.tf_variant else zeros)]
         if opt.mode in _SECOND:
@@ -45,6 +46,7 @@ class AdaptiveRule(Accumulating):
         return tuple(slots)
 
     def scalars(self) -> tuple[Scalar, ...]:
+        """PopART's hyperparameters, and ``1 / (loss scale * micro-batches and replicas of a mean)``."""
         plain = {
             "learningRate": "learningRate",
             "weightDecay": "weightDecay",
@@ -59,6 +61,7 @@ class AdaptiveRule(Accumulating):
         )
 
     def prepare(self, w: Any, state: State, grad: Any, h: Hyper, reduce: Reduce) -> tuple[Any, State, Extras]:
+        """The unscaled gradient, plus ``weightDecay * w`` under L2 regularisation."""
         g = reduced_gradient(state, grad, self.reduction, reduce)
         s = wide(g) * h["adaptiveGradientScaling"]
         if self.optimizer.decay_mode is WeightDecayMode.L2Regularization:
@@ -66,6 +69,7 @@ class AdaptiveRule(Accumulating):
         return s, {k: v for k, v in state.items() if k != "accum"}, {"FinalReducedGradient___": g}
 
     def apply(self, w: Any, state: State, q: Any, h: Hyper) -> tuple[Any, State, Extras]:
+        """New state and ``w - lr * step``; TensorFlow's variant keeps the learning rate in the momentum."""
         s, a = wide(q), h["adaptiveAlpha"]
         stored = dict(state)
 

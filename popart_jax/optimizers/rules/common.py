@@ -152,11 +152,13 @@ class Accumulating:
         return type_of(self.optimizer.accum_type, self.weight.dtype)
 
     def start(self, w: Any, state: State) -> State:
+        """The kept state, and an accumulator of zeros when gradients are accumulated."""
         if not self.reduction.accumulate:
             return state
         return {**state, "accum": jnp.zeros_like(w, self.accum_type)}
 
     def accumulate(self, state: State, grad: Any, h: Hyper, index: Any) -> State:
+        """Adds to the sum, or to the running mean, of the gradients of this batch."""
         return {**state, "accum": add_gradient(state["accum"], grad, self.reduction, index)}
 
 

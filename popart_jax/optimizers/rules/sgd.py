@@ -47,6 +47,7 @@ class _Base(Accumulating):
 
     @property
     def nesterov(self) -> bool:
+        """Whether this weight uses Nesterov momentum."""
         return self.optimizer.has_nesterov(self.weight.name)
 
 
@@ -56,6 +57,7 @@ class PlainSGD(_Base):
     slots: tuple[Slot, ...] = ()
 
     def scalars(self) -> tuple[Scalar, ...]:
+        """``lr(1-dm) / (ls * divisor)`` and ``1 - lr(1-dm)wd``."""
         lr, wd, dm, ls = (self._value(f) for f in ("learningRate", "weightDecay", "dampening", "lossScaling"))
         step = lr * (1 - dm)
         divisor = ls * np.float32(self.reduction.post_divisor)
@@ -70,10 +72,12 @@ class PlainSGD(_Base):
         )
 
     def prepare(self, w: Any, state: State, grad: Any, h: Hyper, reduce: Reduce) -> tuple[Any, State, Extras]:
+        """The gradient over all replicas; nothing is kept."""
         g = reduced_gradient(state, grad, self.reduction, reduce)
         return g, state, {"FinalReducedGradient___": g}
 
     def apply(self, w: Any, state: State, q: Any, h: Hyper) -> tuple[Any, State, Extras]:
+        """``w * weightDecayScaleFactor0 - scaledLearningRate0 * g``."""
         new = wide(w) * h["weightDecayScaleFactor0"] - h["scaledLearningRate0"] * wide(q)
         return new.astype(w.dtype), {}, {}
 
@@ -83,10 +87,12 @@ class SeparateSGD(_Base):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
+        """The velocity, which starts at zero."""
         kind = type_of(self.optimizer.accl1_type, self.weight.dtype)
         return (Slot("accl1", f"Accl1___{self.weight.name}", kind, zeros),)
 
     def scalars(self) -> tuple[Scalar, ...]:
+        """``lr / vs``, ``(1-dm)vs / (ls * divisor)``, ``(1-dm)wd vs`` and ``mm``; four more with Nesterov."""
         fields = ("learningRate", "weightDecay", "momentum", "dampening", "velocityScaling", "lossScaling")
         lr, wd, mm, dm, vs, ls = (self._value(f) for f in fields)
         divisor = ls * np.float32(self.reduction.post_divisor)
@@ -109,6 +115,7 @@ class SeparateSGD(_Base):
         )
 
     def prepare(self, w: Any, state: State, grad: Any, h: Hyper, reduce: Reduce) -> tuple[Any, State, Extras]:
+        """The new velocity ``v = mm v + (1-dm)vs (wd w + g)``; Nesterov applies ``mm v + vs (wd w + g)`` of it."""
         g = reduced_gradient(state, grad, self.reduction, reduce)
         kept = state["accl1"]
         v = h["scaledMomentum2"] * wide(kept) + h["scaledWeightDecay1"] * wide(w)
@@ -120,6 +127,7 @@ class SeparateSGD(_Base):
         return q, {"accl1": v.astype(kept.dtype)}, {"FinalReducedGradient___": g}
 
     def apply(self, w: Any, state: State, q: Any, h: Hyper) -> tuple[Any, State, Extras]:
+        """``w - (lr / vs) * q``; the velocity stays as `prepare` left it."""
         return (wide(w) - h["scaledLearningRate2"] * wide(q)).astype(w.dtype), state, {}
 
 
@@ -128,6 +136,7 @@ class CombinedSGD(_Base):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
+        """The velocity, which starts with the decay of the initial weight; with Nesterov a plain sum too."""
         name = f"Accl___{self.weight.name}"
         kind = type_of(self.optimizer.accl1_type, self.accum_type)
         velocity = Slot("accl", name, kind, _decay_of_initial_weight)
@@ -136,6 +145,7 @@ class CombinedSGD(_Base):
         return velocity, Slot("nesterov", f"{name}_nesterovGrad", self.accum_type, zeros)
 
     def scalars(self) -> tuple[Scalar, ...]:
+        """As for two tensors; step and momentum are divided by the `q` replicas that the velocity sums."""
         fields = ("learningRate", "weightDecay", "momentum", "dampening", "velocityScaling", "lossScaling")
         lr, wd, mm, dm, vs, ls = (self._value(f) for f in fields)
         r = self.reduction
@@ -162,9 +172,11 @@ class CombinedSGD(_Base):
         )
 
     def start(self, w: Any, state: State) -> State:
+        """The kept state: the velocity itself accumulates."""
         return state
 
     def accumulate(self, state: State, grad: Any, h: Hyper, index: Any) -> State:
+        """Adds the scaled gradient to the velocity, and with Nesterov the plain one to its sum."""
         v = state["accl"]
         added = {**state, "accl": (wide(v) + h["dampeningScaleFactor1"] * wide(grad)).astype(v.dtype)}
         if self.nesterov:
@@ -173,6 +185,7 @@ class CombinedSGD(_Base):
         return added
 
     def prepare(self, w: Any, state: State, grad: Any, h: Hyper, reduce: Reduce) -> tuple[Any, State, Extras]:
+        """The velocity over all replicas; Nesterov applies ``mm v + vs q (wd w + g)`` of it."""
         if self.reduction.accumulate:
             before = state["accl"]
             state = {role: reduce(x) for role, x in state.items()}
@@ -187,6 +200,7 @@ class CombinedSGD(_Base):
         return q, state, {"AcclIntoReduce___": before, "AcclIntoUpdate___": v}
 
     def apply(self, w: Any, state: State, q: Any, h: Hyper) -> tuple[Any, State, Extras]:
+        """``w - lr / (vs q) * v``, and the velocity as the next batch finds it: times ``mm / q``, plus weight decay."""
         new = (wide(w) - h["scaledLearningRate1"] * wide(q)).astype(w.dtype)
         v = state["accl"]
         decayed = h["scaledMomentum1"] * wide(v)
