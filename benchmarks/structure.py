@@ -37,7 +37,6 @@ ROOMS = (
         "popart_jax.errors",
         "popart_jax.limits",
         "popart_jax.logs",
-        "popart_jax.whole_files",
     ),
     ("popart_jax.model",),
     ("popart_jax.ops", "popart_jax.optimizers"),

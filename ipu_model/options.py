@@ -3,7 +3,7 @@
 # pyright: strict
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 
@@ -41,9 +41,9 @@ class ModelOptions:
         Sizes of named axes that the program does not tell (collectives).
     all_reduce : {"ring", "tree"}
         How replicas exchange gradients.
-    merge_collectives : bool
-        Collectives of one kind on an IPU go round the ring together, as PopART's ``mergeAllReduceCollectives`` and its
-        like make them.
+    merge_collectives : collection of {"all_reduce", "reduce_scatter", "all_gather"}
+        Kinds of collectives that go round the ring together on an IPU, as PopART's ``mergeAllReduceCollectives`` and
+        its like make them.
     smooth : cycles
         Width over which a maximum between priced alternatives (slowest IPU, hidden host traffic) is smoothed, for
         optimisers that need it; 0 for the exact maximum. What is rounded up depends on shapes only and stays exact.
@@ -64,5 +64,5 @@ class ModelOptions:
     trip_counts: Mapping[str, int] = field(default_factory=dict[str, int])
     axis_sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     all_reduce: str = "ring"
-    merge_collectives: bool = False
+    merge_collectives: Collection[str] = ()
     smooth: float = 0.0

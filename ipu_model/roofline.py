@@ -85,7 +85,7 @@ class Roofline:
         outputs: Sequence[Argument] = (),
     ) -> Report:  # fmt: skip
         """Price a jaxpr on this machine."""
-        from ipu_model.profile import report_of, why_too_large
+        from ipu_model.profiling import report_of, why_too_large
 
         program = walk(
             jaxpr, is_leaf=rules().__contains__, placement=placement, options=options, inputs=inputs, outputs=outputs

@@ -214,6 +214,9 @@ def get(name: str | Target = "mk2") -> Target:
     return found[key]()
 
 
+get_target = get  # its name in the package
+
+
 def to_json(target: Target) -> str:
     """The constants of a target as a data file that `from_constants` reads back."""
     rows = {}

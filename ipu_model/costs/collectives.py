@@ -11,6 +11,10 @@ from ipu_model.walk.program import Op
 RING = {"psum": (2, 2), "psum2": (2, 2), "psum_invariant": (2, 2), "pmax": (2, 2), "pmin": (2, 2), "pmean": (2, 2),
         "reduce_scatter": (1, 1), "psum_scatter": (1, 1), "all_gather": (1, 1), "all_gather_invariant": (1, 1),
         "all_to_all": (1, 1), "ragged_all_to_all": (1, 1)}  # fmt: skip
+# Kinds whose collectives may go round together, as `ModelOptions.merge_collectives` names them.
+MERGED = {"all_reduce": {"psum", "psum2", "psum_invariant", "pmax", "pmin", "pmean"},
+          "reduce_scatter": {"reduce_scatter", "psum_scatter"},
+          "all_gather": {"all_gather", "all_gather_invariant"}}  # fmt: skip
 
 
 def price(op: Op, ctx: Context) -> OpCost:

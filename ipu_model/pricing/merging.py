@@ -6,17 +6,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ipu_model.costs import Context, OpCost
-from ipu_model.costs.collectives import RING, latency
+from ipu_model.costs.collectives import MERGED, latency
 from ipu_model.walk import Program
 
 
 def merge_collectives(program: Program, prices: list[OpCost], ipus: list[int], context: Context) -> None:
-    """Take the way round off all but the first collective of a kind, phase and IPU, in place."""
+    """Take the way round off all but the first collective of a kind that is merged, by phase and IPU, in place.
+
+    Raises
+    ------
+    ValueError
+        The options name a kind that there is not.
+    """
+    kinds = set(context.options.merge_collectives)
+    if unknown := kinds - MERGED.keys():
+        raise ValueError(f"merge_collectives: expected kinds of {sorted(MERGED)}, got {sorted(unknown)}")
+    merged = {primitive for kind in kinds for primitive in MERGED[kind]}
     seen: set[tuple[str, str, int]] = set()
     behind: dict[int, OpCost] = {}
     for at, step in enumerate(program.steps):
         kind = step.op.primitive
-        if kind not in RING or not prices[at].supersteps:
+        if kind not in merged or not prices[at].supersteps:
             continue
         key = (kind, step.scope.phase, ipus[at])
         if key in seen:

@@ -18,7 +18,7 @@ from ipu_model.costs.collectives import RULES as COLLECTIVES
 from ipu_model.options import ModelOptions
 from ipu_model.placement import EVERYTHING_HERE, Argument, NodePlacement, Placement
 from ipu_model.pricing import Priced, price
-from ipu_model.profile import report_of, trace
+from ipu_model.profiling import report_of, trace
 from ipu_model.published import nn
 from ipu_model.published.networks import Network
 from ipu_model.published.nn import Array, Weights
@@ -116,7 +116,7 @@ def _adam(weight: Array, gradient: Array, first: Array, second: Array) -> tuple[
 def _options(system: System) -> ModelOptions:
     return ModelOptions(
         partials=PARTIALS, replicas=system.replicas, gradient_accumulation=system.accumulation, overlap_io=True,
-        axis_sizes={REPLICA: system.replicas}, merge_collectives=True,
+        axis_sizes={REPLICA: system.replicas}, merge_collectives=("all_reduce",),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from ipu_model.pva.execution import Execution
 from ipu_model.report.execution import execution_profile
 from ipu_model.report.graph import graph_profile
 from ipu_model.report.model import Document
-from ipu_model.report.whole import write_whole
+from ipu_model.whole_files import write_whole
 
 FORMAT = "ipu_model profile"
 

@@ -11,8 +11,8 @@ from typing import Any
 from ipu_model.report import compare, execution, explain, graph, summary, trace
 from ipu_model.report.compare import Comparison
 from ipu_model.report.model import Document
-from ipu_model.report.whole import write_whole
 from ipu_model.uncertainty import Uncertainty
+from ipu_model.whole_files import write_whole
 
 
 @dataclass(frozen=True)

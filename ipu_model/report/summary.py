@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ipu_model.report.explain import uncertainty
 from ipu_model.report.model import Document, StepRow
+from ipu_model.report.overflow import render as overflow_text
 
 KINDS = (
     ("compute", "compute cycles (including idle threads)"),
@@ -85,8 +86,6 @@ def _memory(r: Document, show_variables: bool) -> list[str]:
     ]
     lines += _vertex_data(r)
     if r.overflow:
-        from ipu_model.report.overflow import render as overflow_text
-
         lines += ["", *overflow_text(r.overflow).splitlines()]
     if show_variables:
         lines += ["", "  Largest variables:"]

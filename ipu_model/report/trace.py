@@ -12,7 +12,7 @@ from typing import Any
 
 from ipu_model.report.model import Document
 from ipu_model.report.programs import leaves
-from ipu_model.report.whole import write_whole
+from ipu_model.whole_files import write_whole
 
 MOST_EVENTS = 200_000
 TRACKS = {"node": 0, "OnTileExecute": 1, "DoExchange": 2, "Sync": 3, "GlobalExchange": 4, "StreamCopy": 5}

@@ -9,6 +9,8 @@ from typing import Any, overload
 import numpy as np
 import onnx_ir as ir
 
+from ipu_model.whole_files import write_whole
+
 from .._calls import checked, convert, overloaded
 from ..errors import logs_errors, popart_exception
 from ..model import attribute_names as names
@@ -23,7 +25,6 @@ from ..model.save import to_proto
 from ..model.tensor_info import _TensorInfoCore
 from ..model.tensor_location import InputSettings
 from ..model.variable_settings import VariableSettings
-from ..whole_files import write_whole
 from .contexts import Placement
 from .names import fresh_graph_name
 from .opened import open_model

@@ -7,8 +7,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from ipu_model.whole_files import replacing
+
 from ..errors import popart_exception
-from ..whole_files import replacing
 
 
 @contextlib.contextmanager

@@ -8,12 +8,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ipu_model
+
 from ..errors import popart_exception
 from . import feeds, files, shown
 
 if TYPE_CHECKING:
-    import ipu_model
-
     from ..profiling import Row
 
 
@@ -29,8 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show modelled IPU cycles and measured time of the most expensive nodes."""
-    import ipu_model
-
     from ..model.load import load
     from ..profiling import measure_whole, profile_model, show
 

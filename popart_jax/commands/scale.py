@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
+import ipu_model
+
 from ..errors import popart_exception
 from . import feeds, files, shown
 
@@ -39,7 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show the plans for many chips that fit their memory, best first; the exit status is 1 if none does."""
-    import ipu_model
     from ipu_model.scaling import best_plans, interconnect_of
 
     from ..model.load import load

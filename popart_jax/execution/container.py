@@ -21,10 +21,11 @@ import jax
 import numpy as np
 from jax.experimental import serialize_executable
 
+from ipu_model.whole_files import replace_file
+
 from ..errors import popart_exception
 from ..limits import limits
 from ..logs import module_logger
-from ..whole_files import replace_file
 from .seal import require_sealed, sealed
 
 FORMAT = "popart_jax executable"

@@ -15,10 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipu_model.whole_files import replace_folder
+
 from ..errors import popart_exception
 from ..model.orbax_files import checkpointer, orbax, read_part
 from ..model.safetensors import read_safetensors, write_safetensors
-from ..whole_files import replace_folder
 from .precision import precision
 
 _FILE = ".safetensors"

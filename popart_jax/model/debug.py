@@ -8,8 +8,9 @@ import sys
 import weakref
 from typing import Any, overload
 
+from ipu_model.whole_files import write_whole
+
 from .._calls import checked, overloaded
-from ..whole_files import write_whole
 
 _ids = itertools.count(1)
 

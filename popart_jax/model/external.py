@@ -10,8 +10,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from ipu_model.whole_files import replace_file
+
 from ..errors import noted, popart_exception
-from ..whole_files import replace_file
 from . import tensors
 from .dtypes import element_type
 

@@ -15,8 +15,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ipu_model.whole_files import replace_file
+
 from ..errors import popart_exception
-from ..whole_files import replace_file
 
 _TYPES = {
     "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "U16": np.uint16, "I16": np.int16, "U32": np.uint32,

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from ..whole_files import replace_file
+from ipu_model.whole_files import replace_file
 
 INSIDE = 1 << 31
 """Bytes of tensors from which they do not fit into one message: protobuf's limit."""

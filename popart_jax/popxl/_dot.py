@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ..whole_files import write_whole
+from ipu_model.whole_files import write_whole
+
 from ._bindings import above
 from .graph import Graph
 from .ir import Ir

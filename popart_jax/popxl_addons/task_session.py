@@ -11,8 +11,9 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from ipu_model.whole_files import replace_folder
+
 from .. import popxl
-from ..whole_files import replace_folder
 from .named_tensors import NamedTensorData, NamedTensors
 from .streams import InputStreams, OutputStreams
 

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import ipu_model
+from ipu_model.whole_files import write_whole
+
 from .. import ir_view
 from ..errors import popart_exception
-from ..whole_files import write_whole
 from .options import SessionOptions
 
 _PLANNED = {"Conv", "ConvData", "ConvDataGrad", "ConvWeightsGrad", "MultiConv", "MatMul"}
@@ -59,9 +61,7 @@ def dump(serialize: Callable[[], str]) -> None:
 def at_prepare(options: SessionOptions, serialize: Callable[[], str]) -> None:
     """What is printed when a session is compiled."""
     if os.environ.get("POPLIBS_LOG_LEVEL") in ("DEBUG", "TRACE"):
-        from ipu_model import get_target
-
-        tile_memory = get_target("mk2").machine.tile_memory
+        tile_memory = ipu_model.get_target("mk2").machine.tile_memory
         for ops in json.loads(serialize() or "{}").values():
             for op in ops:
                 if op["type"] in _PLANNED:

@@ -197,8 +197,8 @@ class SessionOptions(OptionsBase):
     accumulateOuterFragmentSettings: AccumulateOuterFragmentSettings = accepted(
         AccumulateOuterFragmentSettings, "checked; order of the updates, which XLA schedules here"
     )
-    replicatedCollectivesSettings: ReplicatedCollectivesSettings = accepted(
-        ReplicatedCollectivesSettings, "merging of collectives; XLA combines them here"
+    replicatedCollectivesSettings: ReplicatedCollectivesSettings = modelled(
+        ReplicatedCollectivesSettings, "collectives of one kind go round the replicas together"
     )
     decomposeGradSum: bool = modelled(False, "a tree of additions instead of one sum")
     delayVarUpdates: bool = modelled(True, "updates come late in the schedule")

@@ -17,6 +17,7 @@ from ..execution.program import SEED
 from ..lowering.resolve import label
 from ..model.attribute_names import AVAILABLE_MEMORY, PARTIALS_TYPE, PIPELINE_STAGE, VIRTUAL_GRAPH
 from .devices import TARGETS
+from .option_groups import ReplicatedCollectivesSettings
 from .preparing import Prepared
 from .tensor_locations import location_of
 
@@ -108,7 +109,18 @@ def options_of(prepared: Prepared) -> ModelOptions:
         outlining=options.enableOutlining,
         io_tiles=int(options.numIOTiles),
         overlap_io=int(options.numIOTiles) > 0,
+        merge_collectives=_merged(options.replicatedCollectivesSettings),
     )
+
+
+def _merged(settings: ReplicatedCollectivesSettings) -> list[str]:
+    """Kinds of collectives that the session merges."""
+    asked = {
+        "all_reduce": settings.mergeAllReduceCollectives,
+        "reduce_scatter": settings.mergeReduceScatterCollectives,
+        "all_gather": settings.mergeAllGatherCollectives,
+    }
+    return [kind for kind, wanted in asked.items() if wanted]
 
 
 def _batch_size(prepared: Prepared) -> int:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from ipu_model.whole_files import write_whole
 from popart_jax.execution.cache_folder import keep, mark_used
 from popart_jax.limits import limits
-from popart_jax.whole_files import write_whole
 
 HEAD = """
 import sys, time
@@ -85,7 +85,7 @@ def test_a_process_killed_while_writing_leaves_the_old_file(tmp_path: Path) -> N
         "def half(folder):\n"
         "    (folder / path.name).write_bytes(b'half')\n"
         "    print('half', flush=True); time.sleep(600)\n"
-        "from popart_jax.whole_files import replace_file\n"
+        "from ipu_model.whole_files import replace_file\n"
         "keep(path, lambda p: replace_file(p, half))",
         path,
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+import ipu_model
 import popart_jax as popart
-from popart_jax.session.pricing import describe
+from popart_jax.session.pricing import describe, price
 
 
 def primitives(jaxpr) -> set[str]:
@@ -35,3 +36,33 @@ def test_depthwise_convolutions_and_small_pools_stay_whole():
     )
     jaxpr, _, _ = describe(session._prepared)
     assert {"conv_general_dilated", "reduce_window_max", "select_and_scatter_add"} <= primitives(jaxpr.jaxpr)
+
+
+def between_replicas(*merged: str) -> float:
+    """Modelled cycles on links of a step that trains three weights on two replicas."""
+    builder = popart.Builder()
+    y = builder.addInputTensor("FLOAT", [2, 8])
+    for _ in range(3):
+        y = builder.aiOnnx.matmul([y, builder.addInitializedInputTensor(np.ones((8, 8), np.float32))])
+    loss = builder.aiGraphcore.identityloss([y])
+    options = popart.SessionOptions()
+    options.enableReplicatedGraphs, options.replicatedGraphCount = True, 2
+    settings = popart.ReplicatedCollectivesSettings()
+    for name in merged:
+        setattr(settings, name, True)
+    options.replicatedCollectivesSettings = settings
+    session = popart.TrainingSession(
+        builder.getModelProto(),
+        popart.DataFlow(1, {loss: popart.AnchorReturnType("All")}),
+        loss,
+        popart.ConstSGD(0.1),
+        popart.DeviceManager().createIpuModelDevice({"numIPUs": 2}),
+        userOptions=options,
+    )
+    return price(session._prepared).cycles.inter_ipu
+
+
+def test_merged_collectives_pay_the_way_round_once():
+    apart, way = between_replicas(), ipu_model.get_target("mk2").external_sync_cycles
+    assert apart - between_replicas("mergeAllReduceCollectives") == 2 * 2 * way
+    assert between_replicas("mergeAllGatherCollectives", "mergeReduceScatterCollectives") == apart

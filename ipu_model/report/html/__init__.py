@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ipu_model.report.html.view import view
 from ipu_model.report.model import Document
-from ipu_model.report.whole import write_whole
+from ipu_model.whole_files import write_whole
 
 FOLDER = Path(__file__).parent
 SCRIPTS = ("page", "operations", "tiles", "liveness", "timeline")  # the first holds what the others share

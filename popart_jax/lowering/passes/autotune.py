@@ -19,9 +19,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipu_model.whole_files import write_whole
+
 from ..._compat.jax import compile_with
 from ...logs import module_logger
-from ...whole_files import write_whole
 
 VARIABLE = "POPART_JAX_AUTOTUNE"
 ENGINE_OPTION = "popart_jax.autotune"

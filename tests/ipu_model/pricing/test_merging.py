@@ -11,6 +11,7 @@ import ipu_model
 from ipu_model import target
 
 MK2 = target.get("mk2")
+ALL_REDUCE = ("all_reduce",)
 
 
 def links(tensors: int, **options) -> float:
@@ -26,10 +27,16 @@ def links(tensors: int, **options) -> float:
 @pytest.mark.parametrize("how", ["ring", "tree"])
 def test_merged_collectives_pay_the_way_once_and_the_data_as_before(how):
     hops = 2 * 7 if how == "ring" else 2 * 3
-    apart, together = (links(5, all_reduce=how, merge_collectives=merge) for merge in (False, True))
+    apart, together = (links(5, all_reduce=how, merge_collectives=merge) for merge in ((), ALL_REDUCE))
     assert apart - together == pytest.approx(4 * hops * MK2.external_sync_cycles)
     assert apart == pytest.approx(5 * links(1, all_reduce=how))
 
 
 def test_one_collective_has_nothing_to_merge_with():
-    assert links(1, merge_collectives=True) == links(1)
+    assert links(1, merge_collectives=ALL_REDUCE) == links(1)
+
+
+def test_only_the_kinds_named_are_merged():
+    assert links(5, merge_collectives=("all_gather",)) == links(5)
+    with pytest.raises(ValueError, match=r"merge_collectives: expected kinds of .*, got \['all-reduce'\]"):
+        links(5, merge_collectives=("all-reduce",))

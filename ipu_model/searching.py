@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from ipu_model.options import ModelOptions
-from ipu_model.profile import profile_jaxpr
+from ipu_model.profiling import profile_jaxpr
 from ipu_model.report.report import Report
 from ipu_model.target import Target
 
