@@ -8,6 +8,7 @@ from functools import cache
 import onnx_ir as ir
 
 from ..errors import popart_exception
+from ..model.structure import every_node
 from ..ops.builder_methods import methods_of
 from .signatures import parse
 
@@ -30,7 +31,7 @@ def check_attribute_types(graph: ir.Graph) -> None:
     popart_exception
         The first such attribute.
     """
-    for node in ir.traversal.RecursiveGraphIterator(graph):
+    for node in every_node(graph):
         if node.domain != _GRAPHCORE:
             continue
         known = _known(node.op_type)

@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 from jax.sharding import Mesh
 
+from .._collector import without_collector
 from .._compat.jax import Tracer
 from ..buffers import aligned_copy
 from ..errors import popart_exception
@@ -136,6 +137,7 @@ class OnnxFunction:
         """The walk as one program: node by node, each operator would be compiled on its own."""
         return self.exactly(jax.jit(self._walk, static_argnums=4))
 
+    @without_collector()
     def _walk(
         self,
         params: Mapping[str, Any],
@@ -300,6 +302,7 @@ class OnnxFunction:
         return summary_html(self)
 
 
+@without_collector()
 def to_jax(
     model: ModelLike,
     *,

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from .._compat.jax import Tracer, enable_x64
 from ..errors import popart_exception
+from ..model.structure import every_node
 from ..ops import Trait, facts
 from .choice import schema_of
 
@@ -48,7 +49,7 @@ def uses_wide_types(graph: ir.Graph) -> bool:
     values = [*graph.inputs, *graph.outputs, *graph.initializers.values()]
     if any(v.dtype in WIDE for v in values):
         return True
-    return any(_makes_wide(node) for node in ir.traversal.RecursiveGraphIterator(graph))
+    return any(_makes_wide(node) for node in every_node(graph))
 
 
 def _makes_wide(node: ir.Node) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ..errors import popart_exception
+from ..model.structure import every_node
 
 SIZE, FILL = "__size", "__fill_value"
 HOW = "give its result a bound: to_jax(model, bounds={'OUTPUT': N}), or the node the attribute __size = N"
@@ -28,7 +29,7 @@ def set_bounds(graph: ir.Graph, bounds: Mapping[str, Any]) -> None:
     popart_exception
         No node makes such a tensor, or a size is no whole number from 0 on.
     """
-    makers = {v.name: n for n in ir.traversal.RecursiveGraphIterator(graph) for v in n.outputs if v.name}
+    makers = {v.name: n for n in every_node(graph) for v in n.outputs if v.name}
     for name, bound in bounds.items():
         size, *fill = bound if isinstance(bound, tuple) else (bound,)
         if name not in makers:

@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..errors import popart_exception
+from ..model.structure import every_node
 from .effects import Program
 from .interpreter import Settings, Walk, run
 from .resolve import make_plan
@@ -39,13 +40,13 @@ _touched: weakref.WeakKeyDictionary[ir.Graph, tuple[int, Touched]] = weakref.Wea
 
 def touched(graph: ir.Graph) -> Touched:
     """What of the program state a graph uses: nodes name it in ``__state_reads`` and ``__state_writes``."""
-    size = sum(1 for _ in ir.traversal.RecursiveGraphIterator(graph))
+    size = sum(1 for _ in every_node(graph))
     known = _touched.get(graph)
     if known is not None and known[0] == size:
         return known[1]
     reads: set[str] = set()
     writes: set[str] = set()
-    for node in ir.traversal.RecursiveGraphIterator(graph):
+    for node in every_node(graph):
         reads.update(_names(node, "__state_reads"))
         writes.update(_names(node, "__state_writes"))
     found = Touched(frozenset(reads | writes), frozenset(writes))

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ..errors import popart_exception
 from ..model.signatures import PRIVATE, schema_of
+from ..model.structure import every_node
 from ..ops.registry import normal_domain
 from .resolve import find, label
 
@@ -21,7 +22,7 @@ def check_attributes(graph: ir.Graph, opsets: Mapping[str, int]) -> None:
     popart_exception
         The first node with such an attribute, and those that its operator has.
     """
-    for node in ir.traversal.RecursiveGraphIterator(graph):
+    for node in every_node(graph):
         domain = normal_domain(node.domain)
         version = node.version or opsets.get(domain, 1)
         if not node.attributes or schema_of(node.op_type, version, domain) is not None:

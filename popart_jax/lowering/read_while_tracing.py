@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from ..model.structure import every_node
 from ..ops import facts
 from .resolve import captures, find, needs
 
@@ -15,7 +16,7 @@ _SHAPES = frozenset({"Shape", "Size"})
 def read_while_tracing(graph: ir.Graph, opsets: Mapping[str, int]) -> frozenset[str]:
     """Initializers from which a value follows that some node needs as a constant, or that may count a Loop's passes."""
     pending: list[ir.Value] = []
-    for node in ir.traversal.RecursiveGraphIterator(graph):
+    for node in every_node(graph):
         row = find(node, opsets, popart=True)
         strict = facts(node.op_type).parameters
         for i, value in enumerate(node.inputs):

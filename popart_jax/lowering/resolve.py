@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ..errors import UnsupportedOpError
-from ..model.structure import bodies
+from ..model.structure import bodies, every_node
 from ..ops.operator import Trait
 from ..ops.registry import Lowering, facts, normal_domain, resolve_node
 from .effects import WRITES, Effect, effect_of
@@ -87,7 +87,7 @@ def captures(node: ir.Node) -> Iterable[ir.Value]:
 def check_supported(graph: ir.Graph, opsets: Mapping[str, int]) -> None:
     """Raise one `UnsupportedOpError` that lists every node, nested ones too, without a translation."""
     gaps: list[tuple[str, str]] = []
-    for node in ir.traversal.RecursiveGraphIterator(graph):
+    for node in every_node(graph):
         if find(node, opsets) is None:
             domain = normal_domain(node.domain) or "ai.onnx"
             version = node.version or opsets.get(normal_domain(node.domain), 1)

@@ -15,6 +15,7 @@ from ipu_model.whole_files import replace_file
 from ..errors import noted, popart_exception
 from . import tensors
 from .dtypes import element_type
+from .structure import every_node
 
 
 def is_external(proto: onnx.TensorProto) -> bool:
@@ -187,7 +188,7 @@ def held_tensors(model: ir.Model) -> Iterator[tuple[str, ir.TensorProtocol]]:
             if value.const_value is not None:
                 yield f"Initializer '{name}'", value.const_value
     for nodes in (model.graph, *model.functions.values()):
-        for node in ir.traversal.RecursiveGraphIterator(nodes):
+        for node in every_node(nodes):
             for attribute in node.attributes.values():
                 if attribute.type is ir.AttributeType.TENSOR and not attribute.is_ref():
                     owner = node.name or next((v.name for v in node.outputs if v.name), "")

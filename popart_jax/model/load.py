@@ -11,6 +11,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import InlinePass
 
+from .._collector import without_collector
 from ..errors import popart_exception
 from ..limits import limits
 from .classic import without_maps
@@ -21,7 +22,7 @@ from .origin import imported_as_popart
 from .signatures import check_signatures
 from .sparse import densified, holds_sparse
 from .stripped import StrippedModel, read_stripped
-from .structure import check_structure
+from .structure import check_structure, every_node
 from .tensors import StoredTensor, is_packed
 
 ModelLike: TypeAlias = "str | Path | bytes | onnx.ModelProto | ir.Model"
@@ -38,6 +39,7 @@ def load(model: ModelLike) -> ir.Model:
     return ready(read(model))
 
 
+@without_collector()
 def ready(model: ir.Model) -> ir.Model:
     """A model that was read, functions inlined in place and checked.
 
@@ -73,7 +75,7 @@ def inline(model: ir.Model) -> None:
 
 def _check_calls(model: ir.Model) -> None:
     for nodes in (model.graph, *model.functions.values()):
-        for node in ir.traversal.RecursiveGraphIterator(nodes):
+        for node in every_node(nodes):
             called = model.functions.get(node.op_identifier())
             if called is None:
                 continue
@@ -94,14 +96,14 @@ def _inlined_nodes(model: ir.Model) -> int:
     pending: list[ir.OperatorIdentifier] = []
 
     def count(nodes: Iterable[ir.Node]) -> int:
-        return sum(counts.get(n.op_identifier(), 1) for n in ir.traversal.RecursiveGraphIterator(nodes))  # pyright: ignore[reportArgumentType]
+        return sum(counts.get(n.op_identifier(), 1) for n in every_node(nodes))
 
     for start in model.functions:
         pending.append(start)
         depth = 0
         while pending and depth <= len(model.functions) ** 2:
             name, depth = pending[-1], depth + 1
-            called = {n.op_identifier() for n in ir.traversal.RecursiveGraphIterator(model.functions[name])}
+            called = {n.op_identifier() for n in every_node(model.functions[name])}
             missing = [c for c in called if c in model.functions and c not in counts]
             if missing and len(pending) <= len(model.functions):
                 pending.append(missing[0])
@@ -115,12 +117,13 @@ def _share_opsets(model: ir.Model) -> None:
     """Functions that import other opsets than the model: their nodes say so themselves, the inliner wants one list."""
     for function in model.functions.values():
         other = {d: v for d, v in function.opset_imports.items() if model.opset_imports.setdefault(d, v) != v}
-        for node in ir.traversal.RecursiveGraphIterator(function) if other else ():
+        for node in every_node(function) if other else ():
             if node.domain in other and node.version is None:
                 node.version = other[node.domain]
         function.opset_imports.update({domain: model.opset_imports[domain] for domain in other})
 
 
+@without_collector()
 def read(model: ModelLike) -> ir.Model:
     """A model as it is stored, functions and all; an `onnx_ir.Model` is copied, tensors are shared.
 
@@ -235,7 +238,7 @@ def from_proto(proto: onnx.ModelProto, folder: Path | None = None) -> ir.Model:
         for value in graph.initializers.values():
             if _holds_packed(value.const_value):
                 value.const_value = StoredTensor(value.const_value.raw)
-    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+    for node in every_node(model.graph):
         packed = [n for n, a in node.attributes.items() if a.type is _TENSOR and _holds_packed(a.value)]
         for name in packed:
             node.attributes[name] = ir.AttrTensor(name, StoredTensor(node.attributes[name].value.raw))

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnx import defs
 
 from ..errors import popart_exception
+from .structure import every_node
 
 PRIVATE = "__"
 """How annotations begin that PopART puts at nodes of any operator."""
@@ -24,7 +25,7 @@ def check_signatures(model: ir.Model, strict: bool = True) -> None:
     popart_exception
         The first such node, what the schema says and what is there.
     """
-    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+    for node in every_node(model.graph):
         domain = "" if node.domain == "ai.onnx" else node.domain
         schema = schema_of(node.op_type, node.version or model.opset_imports.get(domain, 1), domain)
         if schema is not None:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from ..enums import AnchorReturnTypeId, RecomputeType
 from ..model.attribute_names import PIPELINE_STAGE, RECOMPUTE, VIRTUAL_GRAPH
 from ..model.op_names import op_names
+from ..model.structure import every_node
 from .option_checks import OptionFacts
 from .placement_checks import PlacedOp
 from .requests import Request
@@ -18,7 +19,7 @@ def option_facts(model: ir.Model, request: Request) -> OptionFacts:
     """Facts of a model and the arguments of a session."""
     flow, device, optimizer = request.data_flow, request.device, request.optimizer
     kinds = [flow.art(name) for name in flow.anchors()]
-    nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
+    nodes = list(every_node(model.graph))
     return OptionFacts(
         training=request.loss is not None,
         device=device.type,

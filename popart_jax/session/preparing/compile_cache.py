@@ -29,6 +29,7 @@ from ...logs import module_logger
 from ...lowering.read_while_tracing import read_while_tracing
 from ...lowering.resolve import find
 from ...model.stripped import StrippedModel
+from ...model.structure import every_node
 from ..requests import Request
 from .shards import SHARD
 
@@ -92,7 +93,7 @@ def cache_file(request: Request, model: Model, structure: Structure) -> Path | N
 
 def _foreign_translations(model: Model) -> list[tuple[str, bytes]]:
     """Translations that are not this package's: name and code. What else they refer to is not followed."""
-    rows = (find(node, model.opsets, popart=True) for node in ir.traversal.RecursiveGraphIterator(model.graph))
+    rows = (find(node, model.opsets, popart=True) for node in every_node(model.graph))
     functions = dict.fromkeys(row.fn for row in rows if row is not None)
     names = {f: f"{getattr(f, '__module__', 'jax')}.{getattr(f, '__qualname__', '')}" for f in functions}
     return [(name, _code(inspect.unwrap(f))) for f, name in names.items() if not name.startswith(_OURS)]

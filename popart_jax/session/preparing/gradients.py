@@ -17,6 +17,7 @@ from ...lowering.interpreter import names
 from ...lowering.resolve import captures, find, label
 from ...model.op_names import op_names
 from ...model.origin import imported_as_popart
+from ...model.structure import every_node
 from ...ops import Trait, facts
 
 _BITWISE = frozenset({"BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseXnor"})
@@ -127,7 +128,7 @@ def _trains_statistics(node: ir.Node) -> bool:
 
 def draws_numbers(graph: ir.Graph, opsets: Mapping[str, int], training: bool) -> bool:
     """Whether some node, nested ones included, draws random numbers."""
-    for node in ir.traversal.RecursiveGraphIterator(graph):
+    for node in every_node(graph):
         row = find(node, opsets)
         if row is None or "key" not in row.context.values():
             continue

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from ...functions.choice import choose
 from ...lowering.resolve import ONNX_RULES
 from ...model.stored import Stored, stored_floats
+from ...model.structure import every_node
 from ...ops.registry import normal_domain, resolve
 from ..requests import Request
 
@@ -24,7 +25,7 @@ NEWEST_OPSET = 11
 
 def take_onnx_rules(model: ir.Model) -> None:
     """Let ONNX's translation serve where PopART's only adds refusals, in place."""
-    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+    for node in every_node(model.graph):
         version = node.version or model.opset_imports.get(normal_domain(node.domain), 1)
         row = resolve(node.domain, node.op_type, version, popart=True)
         if row is not None and row.refuses:
