@@ -8,11 +8,10 @@ import lazy_loader as _lazy
 
 from ._collector import without_collector as _without_collector
 from ._compat.onnx_ir import import_lean as _import_lean
-from ._neighbours import install as _find_our_packages
-from ._random_state import keep_at_import_of_jax as _keep_at_import_of_jax
+from ._neighbours import load_ours as _load_ours
+from ._random_state import random_state_kept as _random_state_kept
 
-_find_our_packages()
-_keep_at_import_of_jax()
+_load_ours()
 _import_lean()
 _import, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
-__getattr__ = _without_collector()(_import)
+__getattr__ = _random_state_kept()(_without_collector()(_import))

@@ -1,71 +1,68 @@
 """``patterns`` and ``ipu_model`` are ours, also beside a user's file of that name.
 
 Python looks for a module beside the script first, so a script's own ``patterns.py`` would stand in the way of our
-package. The finder here answers for the two names with our folders. What our package lacks is looked up in the user's
-file, so that the script still finds its own names.
+package. Where one does, our package is loaded at once, by its place. What it lacks is looked up in the user's module,
+so that the script still finds its own names.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from ._random_state import random_state_kept
 
 _HOME = Path(__file__).resolve().parent.parent
 _NAMES = ("ipu_model", "patterns")
 
 
-class _Ours(MetaPathFinder):
-    """Finds our packages by their names."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        place = _HOME / fullname / "__init__.py"
-        if fullname not in _NAMES or not place.is_file():
-            return None
-        loader = _Loader(fullname, str(place))
-        return importlib.util.spec_from_file_location(
-            fullname, place, loader=loader, submodule_search_locations=[str(place.parent)]
-        )
+def load_ours() -> None:
+    """Load our packages where others would be found under their names; those stay reachable."""
+    for name in _NAMES:
+        loaded = sys.modules.get(name)
+        spec = PathFinder.find_spec(name) if loaded is None else loaded.__spec__
+        place = _HOME / name / "__init__.py"
+        if spec is not None and not _is_ours(spec) and place.is_file():
+            for known in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:
+                del sys.modules[known]
+            _load(name, place, loaded, spec)
 
 
-class _Loader(SourceFileLoader):
-    """Loads our package; attributes that it lacks come from the user's module of that name, if there is one."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        super().exec_module(module)
-        found = _FOREIGN.pop(module.__name__, None) or _neighbour(module.__name__)
-        if found is not None:
-            module.__getattr__ = _fallback(found, getattr(module, "__getattr__", None))
+def _is_ours(spec: ModuleSpec) -> bool:
+    return spec.origin is not None and Path(spec.origin).resolve().is_relative_to(_HOME)
 
 
-_FOREIGN: dict[str, ModuleType] = {}
-"""Modules of users that were imported under our names before us."""
+def _load(name: str, place: Path, theirs: ModuleType | None, spec: ModuleSpec) -> None:
+    folders = [str(place.parent), *(spec.submodule_search_locations or ())]
+    own = importlib.util.spec_from_file_location(name, place, submodule_search_locations=folders)
+    assert own is not None
+    assert own.loader is not None
+    module = importlib.util.module_from_spec(own)
+    sys.modules[name] = module
+    try:
+        with random_state_kept():
+            own.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    module.__getattr__ = _fallback(theirs, spec, getattr(module, "__getattr__", None))
 
 
-def _neighbour(name: str) -> ModuleType | None:
-    """The user's module, not yet run."""
-    spec = PathFinder.find_spec(name)
-    if spec is None or spec.loader is None or spec.origin is None or Path(spec.origin).resolve().is_relative_to(_HOME):
-        return None
-    module = importlib.util.module_from_spec(spec)
-    module.__dict__["__popart_jax_loader__"] = spec.loader
-    return module
+def _fallback(theirs: ModuleType | None, spec: ModuleSpec, ours: Any) -> Any:
+    """Look up a name in the user's module, which runs when it is first asked for."""
 
-
-def _fallback(theirs: ModuleType, ours: Any) -> Any:
     def find(name: str) -> Any:
+        nonlocal theirs
         if name.startswith("__"):
             raise AttributeError(name)
-        loader = theirs.__dict__.pop("__popart_jax_loader__", None)
-        if loader is not None:
-            loader.exec_module(theirs)
+        if theirs is None:
+            theirs = importlib.util.module_from_spec(spec)
+            if spec.loader is not None:
+                spec.loader.exec_module(theirs)
         try:
             return getattr(theirs, name)
         except AttributeError:
@@ -74,15 +71,3 @@ def _fallback(theirs: ModuleType, ours: Any) -> Any:
             return ours(name)
 
     return find
-
-
-def install() -> None:
-    """Answer for our names from now on; what a user imported under them before stays reachable."""
-    if any(isinstance(f, _Ours) for f in sys.meta_path):
-        return
-    for name in _NAMES:
-        module = sys.modules.get(name)
-        place = getattr(module, "__file__", None)
-        if module is not None and place is not None and not Path(place).resolve().is_relative_to(_HOME):
-            _FOREIGN[name] = sys.modules.pop(name)
-    sys.meta_path.insert(0, _Ours())

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from . import _with_jax as _with_jax  # isort: skip
+
 import jax
 import numpy as np
 import onnx

@@ -41,7 +41,7 @@ def _has_shape(node: Description) -> bool:
 
 
 def _trace(node: Description) -> Sequence[Type]:
-    import jax  # a builder alone does without
+    from .._with_jax import jax  # a builder alone does without; isort: skip
 
     from .._compat.jax import enable_x64
     from ..lowering.interpreter import Settings, evaluate

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._calls import checked
+from .._random_state import random_state_kept
 from ..enums import DeviceConnectionType, DeviceSelectionCriterion, DeviceType, SyncPattern
 from ..errors import logs_errors, popart_exception, poplar_exception
 from .ipu_pool import IPU_COUNT_VARIABLE, POOL, Lease
@@ -180,7 +181,8 @@ def _architecture(name: str) -> tuple[int, int]:
     """Tiles and worker threads of an architecture."""
     if name not in TARGETS:
         raise popart_exception(f"Unknown ipuVersion '{name}'; there are {', '.join(TARGETS)}.")
-    from ipu_model import get_target
+    with random_state_kept():
+        from ipu_model import get_target
 
     machine = get_target(TARGETS[name]).machine
     return machine.tiles, machine.workers

@@ -45,6 +45,25 @@ def test_a_neighbour_with_the_name_of_our_package(tmp_path: Path, first: str) ->
     assert said == ["[0.", "2.]", "True", "3", "4"]
 
 
+def test_a_neighbour_that_is_a_package(tmp_path: Path) -> None:
+    (tmp_path / "patterns").mkdir()
+    (tmp_path / "patterns" / "__init__.py").write_text("from .helpers import mine\n", encoding="utf-8")
+    (tmp_path / "patterns" / "helpers.py").write_text("mine = 5\n", encoding="utf-8")
+    for first in ("", "import patterns.helpers\n"):
+        check = "import patterns.helpers as h\nprint(patterns.mine, h.mine, patterns.catalogue.LEVELS is not None)\n"
+        assert run(tmp_path, f"{first}import popart_jax as popart\n{SESSION}import patterns\n{check}").endswith(
+            "5 5 True\n"
+        )
+
+
+def test_importing_swaps_nothing(tmp_path: Path) -> None:
+    code = "import sys\nbefore = list(sys.meta_path), list(sys.path_hooks), list(sys.path)\n"
+    after = "print(before == (sys.meta_path, sys.path_hooks, sys.path), 'jax' in sys.modules)\n"
+    assert run(tmp_path, f"{code}import popart_jax\n{after}") == "True False\n"
+    (tmp_path / "patterns.py").touch()
+    assert run(tmp_path, f"{code}import popart_jax\n{after}") == "True False\n"
+
+
 def test_a_name_that_neither_has(tmp_path: Path) -> None:
     (tmp_path / "patterns.py").write_text("", encoding="utf-8")
     code = "import popart_jax, patterns\ntry:\n    patterns.nothing\nexcept AttributeError as err:\n    print(err)\n"
@@ -62,12 +81,34 @@ def test_a_folder_called_popart_is_not_the_sdk(tmp_path: Path, content: str | No
     assert "True" in said
 
 
-def test_numpys_random_state_stays(tmp_path: Path) -> None:
-    code = f"""import numpy as np
+WAYS = {
+    "a session": f"import popart_jax as popart\n{SESSION}",
+    "a device": "import popart_jax\npopart_jax.DeviceManager().createIpuModelDevice({'ipuVersion': 'ipu21'})",
+    "types in a builder": """import popart_jax
+b = popart_jax.Builder()
+print(b.getTensorShape(b.aiGraphcore.gelu([b.addInputTensor("FLOAT", [2])])))""",
+    "an older opset": """import popart_jax
+b = popart_jax.Builder()
+print(b.aiOnnx.scatter([b.addInputTensor("FLOAT", [2])] * 3) if hasattr(b.aiOnnx, "scatter") else 0)""",
+    "a function": "from popart_jax import to_jax",
+    "the backend": "import popart_jax.backend",
+    "PopXL": "import popart_jax.popxl",
+    "PopXL by its name": "import popart_jax\npopart_jax.dropin.install()\nimport popxl",
+    "its addons": "import popart_jax.popxl_addons",
+    "PopONNX": "import popart_jax.poponnx",
+    "a neighbour": "open('ipu_model.py', 'w').close()\nsys.path.insert(0, '')\nimport popart_jax",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_numpys_random_state_stays(tmp_path: Path, way: str) -> None:
+    code = f"""import os, sys
+import numpy as np
+os.chdir({str(tmp_path)!r})
 np.random.seed(3)
 expected = np.random.RandomState(3).rand(3)
-import popart_jax as popart
-{SESSION}
+{WAYS[way]}
+assert "jax" in sys.modules
 print((np.random.rand(3) == expected).all())
 """
     assert run(tmp_path, code).split()[-1] == "True"
