@@ -52,9 +52,11 @@ class Context:
         return self._counts[value]
 
     def is_protected(self, value: ir.Value) -> bool:
+        """Whether a tensor must keep its name and value: an anchor, an output of the graph, a variable."""
         return value.name in self.protected or value.is_graph_output()
 
     def only_used_once(self, value: ir.Value) -> bool:
+        """Whether one input reads the tensor and nothing else needs it."""
         return self.use_count(value) == 1 and not self.is_protected(value)
 
     def constant(self, value: ir.Value | None) -> np.ndarray | None:
@@ -99,6 +101,7 @@ class Context:
         return self.ops(op_type, inputs, domain=domain, results=[_typed(like, shape, dtype)], **everything)[0]
 
     def graphcore(self, op_type: str, *inputs: ir.Value | None, **keywords: Any) -> ir.Value:
+        """Create a one-output node of ai.graphcore, as `op` does."""
         return self.op(op_type, *inputs, domain=GRAPHCORE, **keywords)
 
     def ops(
@@ -156,6 +159,7 @@ class Context:
                 self._counts[value] += step
 
     def move_uses(self, old: ir.Value, new: ir.Value) -> None:
+        """Keep the counts right: what read `old` reads `new` now."""
         moved = self._counts.pop(old, None)
         if new in self._counts:
             self._counts[new] += len(old.uses()) if moved is None else moved

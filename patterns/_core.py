@@ -13,6 +13,7 @@ from .operators import Mode
 
 Stage = Literal["model", "view"]
 ANY_OP = "*"
+"""Root of a rule that looks at every node."""
 
 
 class PatternError(Exception):
@@ -45,6 +46,7 @@ class Fused:
 
 
 Outcome = ir.Value | Values | Renamed | Fused | Refused | None
+"""What a rule may answer: values in place of the node's outputs, a refusal with its reason, or None for "not mine"."""
 Rewrite = Callable[[ir.Node, Context], Outcome]
 
 

@@ -34,6 +34,7 @@ class Entry:
 
     @property
     def fired(self) -> bool:
+        """Whether the node was rewritten."""
         return self.outcome == "rewrote"
 
 
@@ -45,10 +46,12 @@ class SweepLog:
 
     @property
     def fired(self) -> list[Entry]:
+        """Rewrites, in order."""
         return [e for e in self.entries if e.fired]
 
     @property
     def declined(self) -> list[Entry]:
+        """Nodes that a pattern refused, with its reason, in order."""
         return [e for e in self.entries if not e.fired]
 
     def counts(self) -> Counter[str]:
@@ -56,6 +59,7 @@ class SweepLog:
         return Counter(e.pattern for e in self.fired)
 
     def extend(self, other: SweepLog) -> None:
+        """Append the entries of a later sweep."""
         self.entries.extend(other.entries)
 
     def __str__(self) -> str:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Level = Literal["NoPatterns", "Minimal", "Default", "All"]
+"""PopART's levels of patterns."""
 LEVELS: tuple[Level, ...] = ("NoPatterns", "Minimal", "Default", "All")
+"""The levels from none to all; each has the patterns of those before it."""
 Kind = Literal["pre-alias", "alias", "alias helper", "always", "own"]
 
 

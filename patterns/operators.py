@@ -9,9 +9,11 @@ from typing import Literal, Protocol
 import onnx_ir as ir
 
 GRAPHCORE = "ai.graphcore"
+"""Domain of PopART's own operators."""
 POPART_DOMAINS = frozenset({"", "ai.onnx", GRAPHCORE})
 
 Mode = Literal["inference", "training"]
+"""Kind of session that the graph is for: some rules belong to one of them."""
 """Kind of session."""
 
 
@@ -40,6 +42,7 @@ class OperatorFacts(Protocol):
 
 
 Operators = Callable[[str], OperatorFacts]
+"""A look-up of operators by type; who calls the patterns passes one."""
 """Facts of an operator by PopART's type."""
 
 

@@ -53,6 +53,7 @@ def logs_errors_of_methods(cls: type[C], but: Collection[str] = ()) -> type[C]:
 
 
 PopartJaxError = popart_exception
+"""Another name of `popart_exception`, the base of all errors about a program."""
 
 
 def noted(error: E, *notes: str) -> E:

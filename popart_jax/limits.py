@@ -123,3 +123,4 @@ def _shown(size: float) -> str:
 
 
 limits = Limits()
+"""The limits of this process; ``with limits.set(memory=..., nodes=...):`` moves them."""

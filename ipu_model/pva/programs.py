@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -117,12 +117,16 @@ class ProgramVisitor:
             child.accept(self)
 
 
-def _forward(self: ProgramVisitor, program: Program) -> None:
-    self.visitProgram(program)
+def _visitor(kind: ProgramType) -> Callable[[ProgramVisitor, Program], None]:
+    def visit(self: ProgramVisitor, program: Program) -> None:
+        self.visitProgram(program)
+
+    visit.__doc__ = f"Called for programs of type {kind}."
+    return visit
 
 
 for _kind in ProgramType:
-    setattr(ProgramVisitor, f"visit{_kind}", _forward)
+    setattr(ProgramVisitor, f"visit{_kind}", _visitor(_kind))
 
 
 def vertex_types(graph: Mapping[str, Any]) -> list[VertexType]:

@@ -123,12 +123,19 @@ def onnx_set(version: int) -> type[OperatorSet]:
 
 
 AiOnnxOpset6 = onnx_set(6)
+"""Methods that add operators of ai.onnx 6."""
 AiOnnxOpset7 = onnx_set(7)
+"""Methods that add operators of ai.onnx 7."""
 AiOnnxOpset8 = onnx_set(8)
+"""Methods that add operators of ai.onnx 8."""
 AiOnnxOpset9 = onnx_set(9)
+"""Methods that add operators of ai.onnx 9."""
 AiOnnxOpset10 = onnx_set(10)
+"""Methods that add operators of ai.onnx 10."""
 AiOnnxOpset11 = onnx_set(11)
+"""Methods that add operators of ai.onnx 11."""
 AiGraphcoreOpset1 = _operator_set("AiGraphcoreOpset1", "ai.graphcore", 1)
+"""Methods that add PopART's own operators."""
 
 ONNX_SETS = range(1, NEWEST_OPSETS[""] + 1)
 """Opsets of ai.onnx; PopART's own programs know 6 to 11."""

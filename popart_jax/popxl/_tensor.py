@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ScalarType = int | float | bool
 HostTensor = np.ndarray | Iterable[ScalarType]
+"""What host data may be: a NumPy array, or numbers in sequence."""
 HostScalarTensor = ScalarType | np.generic | HostTensor
 TensorLike = Union["Tensor", HostScalarTensor]
 host_tensor_types = (np.ndarray, Iterable)
@@ -384,3 +385,4 @@ class Constant(Tensor, tensor_type="Const"):
 
 
 TensorByRef = NewAliasAnnotation("TensorByRef", Tensor)
+"""Annotation of a graph's argument: the caller's tensor goes in itself, no copy, so that it may be written."""

@@ -37,7 +37,9 @@ def get_ir() -> Ir:
     return get_current_context().ir
 
 
-gcg, gmg, gir = get_current_graph, get_main_graph, get_ir
+gcg = get_current_graph
+gmg = get_main_graph
+gir = get_ir
 
 
 @contextmanager

@@ -178,22 +178,43 @@ def _make(name: str, onnx: str, traits: str, numpy: Any, torch: str | None, pyth
 
 
 bool = _make("bool", "BOOL", "", "bool", "bool", builtins.bool)
+"""Truth values."""
 int8 = _make("int8", "INT8", "is", "int8", "int8", None)
+"""Signed integers of 8 bits."""
 int16 = _make("int16", "INT16", "is", "int16", "int16", None)
+"""Signed integers of 16 bits."""
 int32 = _make("int32", "INT32", "is", "int32", "int32", None)
+"""Signed integers of 32 bits."""
 int64 = _make("int64", "INT64", "is", "int64", "int64", None)
+"""Signed integers of 64 bits."""
 uint8 = _make("uint8", "UINT8", "i", "uint8", "uint8", None)
+"""Unsigned integers of 8 bits."""
 uint16 = _make("uint16", "UINT16", "i", "uint16", None, None)
+"""Unsigned integers of 16 bits."""
 uint32 = _make("uint32", "UINT32", "i", "uint32", None, None)
+"""Unsigned integers of 32 bits."""
 uint64 = _make("uint64", "UINT64", "i", "uint64", None, None)
+"""Unsigned integers of 64 bits."""
 float8_143 = _make("float8_143", "FLOAT8E4M3FNUZ", "fs", np_dtype_float8_143, None, None)
+"""Floats of 8 bits: 4 of exponent, 3 of mantissa."""
 float8_152 = _make("float8_152", "FLOAT8E5M2FNUZ", "fs", np_dtype_float8_152, None, None)
+"""Floats of 8 bits: 5 of exponent, 2 of mantissa."""
 float16 = _make("float16", "FLOAT16", "fs", "float16", "float16", None)
+"""Floats of 16 bits, IEEE half precision."""
 float32 = _make("float32", "FLOAT", "fs", "float32", "float32", builtins.float)
+"""Floats of 32 bits, IEEE single precision."""
 float64 = _make("float64", "DOUBLE", "fs", "float64", "float64", None)
+"""Floats of 64 bits."""
 complex64 = _make("complex64", "COMPLEX64", "sc", "complex64", "complex64", None)
+"""Complex numbers of two 32-bit floats."""
 complex128 = _make("complex128", "COMPLEX128", "sc", "complex128", "complex128", None)
-half, float, double = float16, float32, float64
+"""Complex numbers of two 64-bit floats."""
+half = float16
+"""Another name of `float16`."""
+float = float32
+"""Another name of `float32`."""
+double = float64
+"""Another name of `float64`."""
 
 
 def __getattr__(name: str) -> Any:

@@ -110,5 +110,7 @@ from .variable_factory import VariableFactory as VariableFactory
 from .variable_factory import add_replica_sharded_variable_input as add_replica_sharded_variable_input
 from .variable_factory import add_variable_input as add_variable_input
 
-InputFactory, NamedInputFactories = VariableFactory, NamedVariableFactories
+InputFactory = VariableFactory
+NamedInputFactories = NamedVariableFactories
 GIT_COMMIT: str | None = None
+"""Commit that the package was built from; here always None."""

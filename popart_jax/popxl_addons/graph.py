@@ -172,4 +172,6 @@ class GraphWithNamedArgs:
 
 
 GraphLike = popxl.Graph | GraphWithNamedArgs | BoundGraph
+"""A graph as it is, with named arguments, or with values bound to these."""
 GradGraphInfoLike = GradGraphInfo | GraphWithNamedArgs
+"""What describes a gradient graph."""

@@ -11,7 +11,9 @@ from .graph import GraphLike as GraphLike
 from .graph import GraphWithNamedArgs
 
 CalledGraphsGradInfoLike = Mapping[GraphLike, GradGraphInfoLike]
+"""Gradient graphs of called graphs, however they are described."""
 CalledGraphsGradInfo = Mapping[popxl.Graph, GradGraphInfo]
+"""Gradient graphs of called graphs, by graph."""
 
 
 def plain_grad_info(given: CalledGraphsGradInfoLike | None) -> dict[popxl.Graph, GradGraphInfo]:

@@ -15,6 +15,7 @@ from .shaping import check_pow2scaled
 from .utils import check_operands
 
 PadType = Literal["not_set", "same_upper", "same_lower", "valid"]
+"""How a convolution pads: as told, so that the result keeps its size (a rest above or below), or not at all."""
 PAD_NAMES = {"not_set": "NOTSET", "same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 
 

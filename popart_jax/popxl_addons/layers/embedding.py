@@ -12,6 +12,7 @@ from ..module import Module
 from .initial import truncated_normal
 
 MULTISLICE_MAGIC_NUMBER = 16
+"""Rows of a part of the vocabulary are rounded up to a multiple of it."""
 
 
 class Embedding(Module):
