@@ -79,7 +79,15 @@ def test_other_targets_links_and_inference(path, capsys):
 
 
 def test_models_that_do_not_fit(tmp_path, capsys):
-    onnx.save(proto(2**20), tmp_path / "large.onnx")
+    width, model = 2**20, proto()
+    for tensor, shape in zip(model.graph.initializer, ([16, width], [width, 16]), strict=False):
+        tensor.ClearField("raw_data")
+        tensor.dims[:] = shape
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="zeros")
+    with open(tmp_path / "zeros", "wb") as file:
+        file.truncate(16 * width * 4)  # a hole: it takes no room
+    onnx.save(model, tmp_path / "large.onnx")
     assert main(["scale", str(tmp_path / "large.onnx"), "--chips", "1", "--target", "mk1"]) == 1
     assert "1 chips: no plan fits; the smallest takes" in capsys.readouterr().out
 
