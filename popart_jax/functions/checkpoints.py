@@ -52,7 +52,7 @@ def save_checkpoint(path: str | Path, tree: Any) -> None:
     target, leaves = Path(path).absolute(), _leaves(tree)
     arrays = {name: _stored(name, leaf) for name, leaf in leaves.items()}
     if target.suffix == _FILE:
-        write_safetensors(target, {n: np.asarray(x) for n, x in arrays.items()}, {})
+        write_safetensors(target, {n: np.asarray(x) for n, x in arrays.items()})
         return
     args = orbax().args
     part = target.with_name(f".{target.name}.part")
@@ -92,7 +92,7 @@ def load_checkpoint(path: str | Path, like: Any) -> Any:
     """
     source, wanted = Path(path).absolute(), _leaves(like)
     if source.suffix == _FILE:
-        found: Mapping[str, Any] = read_safetensors(source)[0]
+        found: Mapping[str, Any] = read_safetensors(source)
     else:
         found = _from_orbax(source, wanted)
     _require_same(path, wanted, found)

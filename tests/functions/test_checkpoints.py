@@ -76,7 +76,17 @@ def test_every_type_comes_back(path: Path) -> None:
     rng = np.random.default_rng(0)
     tree: dict[str, Any] = {
         kind.__name__: np.asarray(rng.integers(-3, 3, (2, 3)), kind)
-        for kind in (np.float16, np.float32, np.float64, np.int8, np.int64, np.bool_, np.uint8, ml_dtypes.bfloat16)
+        for kind in (
+            np.float16,
+            np.float32,
+            np.float64,
+            np.int8,
+            np.int64,
+            np.bool_,
+            np.uint8,
+            ml_dtypes.bfloat16,
+            ml_dtypes.float8_e4m3fn,
+        )
     }
     tree |= {"step": 7, "rate": 0.1, "on": True, "list": [np.zeros((0, 2), np.float32), jnp.ones(())]}
     popart.save_checkpoint(path, tree)
@@ -123,7 +133,8 @@ def test_a_damaged_file(tmp_path: Path, cut: int) -> None:
 
 
 def test_other_programs_read_the_file(tmp_path: Path) -> None:
-    library = pytest.importorskip("safetensors.numpy")
+    import safetensors.numpy as library
+
     tree = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "n": np.array([1 << 40])}
     popart.save_checkpoint(tmp_path / "run.safetensors", tree)
     for name, x in library.load_file(tmp_path / "run.safetensors").items():
