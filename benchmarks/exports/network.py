@@ -43,13 +43,13 @@ class Network:
         """For each input, whether its first axis is the batch."""
         return self.batched or (True,) * len(self.inputs())
 
-    def export(self, path: Path, *, dynamo: bool) -> None:
+    def export(self, path: Path, *, dynamo: bool, opset: int | None = None) -> None:
         """Write the network as an exporter makes it by default, with an open batch where it has one."""
         torch.manual_seed(0)
         network, given = self.make().eval(), self.inputs()
         names = [f"x{i}" for i in range(len(given))]
         open_batch = [{0: "batch"} if b and self.grows else {} for b in self.is_batched()]
-        how = {"input_names": names, "output_names": ["y"], "verbose": False}
+        how = {"input_names": names, "output_names": ["y"], "verbose": False, "opset_version": opset}
         if dynamo:
             dims = tuple({0: torch.export.Dim("batch")} if d else None for d in open_batch)
             torch.onnx.export(network, given, str(path), dynamo=True, dynamic_shapes=dims, **how)

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import jax.monitoring
-from jax._src import core
+from jax._src import config, core
 from jax.core import Tracer as Tracer
 from jax.experimental.compilation_cache import compilation_cache as persistent_cache
 
@@ -41,6 +41,18 @@ def max_dim(a: Any, b: Any) -> Any:
 def min_dim(a: Any, b: Any) -> Any:
     """The smaller of two sizes, which may be symbols."""
     return core.min_dim(a, b)
+
+
+def checks_varying_axes() -> bool:
+    """Whether a `jax.shard_map` is traced that checks along which axes of its mesh values vary."""
+    return config._check_vma.value and bool(jax.sharding.get_abstract_mesh().manual_axes)  # pyright: ignore
+
+
+def varying_axes(x: Any) -> frozenset[str]:
+    """Axes of the mesh along which a value, or a type, may differ between devices."""
+    held = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
+    axes = getattr(held, "manual_axis_type", None)  # 0.10.0 has the set itself, as `vma`
+    return (getattr(held, "vma", None) or frozenset()) if axes is None else axes.varying
 
 
 def enable_x64(on: bool = True):

@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from ..errors import popart_exception
 from ..model.structure import every_node
+from ..ops import varying
 from .effects import Program
 from .interpreter import Settings, Walk, run
 from .resolve import make_plan
@@ -139,7 +140,7 @@ def choose(
 
         return go
 
-    results, state = jax.lax.cond(condition.reshape(()).astype(bool), branch(0), branch(1), args[0], args[1], state)
+    results, state = varying.cond(condition.reshape(()).astype(bool), branch(0), branch(1), args[0], args[1], state)
     program.state.update(state)
     return results
 
@@ -172,7 +173,7 @@ def repeat(
         return tuple(_like(x, y) for x, y in zip(out, values, strict=True)), new
 
     start = (tuple(jax.numpy.asarray(args[i]) for i in loose), {n: program.state[n] for n in writes})
-    values, state = jax.lax.fori_loop(0, count, step, start)
+    values, state = varying.fori_loop(0, count, step, start)
     program.state.update(state)
     final = dict(zip(loose, values, strict=True))
     return (*values[:n_carried], *(final[i - 2] for i in modified))

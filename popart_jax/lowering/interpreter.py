@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from ..errors import OpError, popart_exception, poplibs_exception
 from ..model.op_names import describe, op_names
-from ..ops import symbols
+from ..ops import symbols, varying
 from ..ops.operator import Trait
 from ..ops.options import DEFAULTS, OperatorOptions
 from ..ops.registry import facts
@@ -27,7 +27,7 @@ from .effects import Cell, Program, Storage, settle
 from .failure import explain, lacking, locate, node_error, unmade
 from .op_memo import OpMemo
 from .operand_ranks import misranked
-from .resolve import Plan, Plans, Step, label, needs
+from .resolve import Plan, Plans, Step, captured, label, needs
 from .schema_body import run_body
 
 
@@ -238,15 +238,15 @@ def _mark(step: Step, walk: Walk, operands: list[Any], results: tuple[Any, ...])
         walk.surplus[node.outputs[0]] = routed.Surplus(1, index=True, given=routed.given_bound(node))
         return results
     every = {i: walk.surplus[v] for i, v in enumerate(node.inputs) if v in walk.surplus}
-    captured = [v for v in needs(node) if v in walk.surplus and v not in node.inputs and not walk.surplus[v].given]
+    inside = [v for v in needs(node) if v in walk.surplus and v not in node.inputs and not walk.surplus[v].given]
     given, marks = ({i: m for i, m in every.items() if m.given is kind} for kind in (True, False))
     found: list[routed.Surplus | None] = []
     if given:
         results = routed.cleared(node, operands, results, given)
         found = routed.followed(node, operands, results, given)
-    if marks or captured:
+    if marks or inside:
         try:
-            if captured:
+            if inside:
                 raise popart_exception(routed.refusal("a subgraph"))
             found = routed.results_of(node, operands, results, marks)
             results = routed.moved_on(node, operands, results, marks)
@@ -398,3 +398,13 @@ class Body:
         inner = Walk(settings, dict(zip(self.graph.inputs, args, strict=False)), walk, walk.program, walk.plans)
         run(walk.plans.of(self.graph, tuple(self.graph.outputs), settings.opsets, popart=settings.popart), inner)
         return tuple(inner.read(v) for v in self.graph.outputs)
+
+    def varying(self, axes: frozenset[str]) -> Body:
+        """The same, reading values of enclosing graphs as varying along axes of a mesh; see `ops.varying`."""
+        if not axes:
+            return self
+        weights = (v for graph in (self.graph, *self.graph.subgraphs()) for v in graph.initializers.values())
+        read = {v: self.walk.read(v) for v in (*captured(self.graph), *weights)}
+        cast = {v: varying.varying(x, axes) for v, x in read.items() if isinstance(x, jax.Array)}
+        walk = Walk(self.walk.settings, cast, self.walk, self.walk.program, self.walk.plans)
+        return Body(self.graph, walk, self.number)

@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from ..errors import popart_exception
+from . import varying
 from .arrays import onnx_dtype, wrap_indices
 from .registry import OutputCount, lowers
 
@@ -182,7 +182,7 @@ def linear_attention(
         state = state + kt[..., :, None] * vt[..., None, :]
         return state, factor * jnp.einsum("bhd,bhdm->bhm", qt, repeat_heads(state, q_num_heads))
 
-    last, ys = lax.scan(step, start.astype(jnp.float32), (q4, k4, v4, forget, rate))
+    last, ys = varying.scan(step, start.astype(jnp.float32), (q4, k4, v4, forget, rate))
     return ys.transpose(1, 0, 2, 3).reshape(batch, steps, -1).astype(dtype), last.astype(kept)
 
 

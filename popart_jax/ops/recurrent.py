@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..errors import OpError, popart_exception
+from . import varying
 from .kernels import Computation
 from .operator import EXPENSIVE, RECURRENT, ROUNDS, gradient, operator
 from .registry import lowers
@@ -104,12 +105,13 @@ def _scan(cell, reverse, params, weights, state, xs, mask, probes):
             y = jnp.where(valid, y, 0)
         return new, (y, used if nudges is not None else [])
 
-    last, (ys, used) = lax.scan(body, state, (xs, mask, probes), reverse=reverse)
+    last, (ys, used) = varying.scan(body, state, (xs, mask, probes), reverse=reverse)
     return (last, ys), used
 
 
 def _recur_fwd(cell, reverse, params, weights, state, xs, mask):
-    probes = [jnp.zeros((*xs.shape[:2], w.shape[1]), xs.dtype) for w in weights]
+    axes = varying.axes_of((params, weights, state, xs, mask))  # a probe is a product's: each device has its own
+    probes = [varying.varying(jnp.zeros((*xs.shape[:2], w.shape[1]), xs.dtype), axes) for w in weights]
 
     def run(params, state, xs, probes):
         return _scan(cell, reverse, params, weights, state, xs, mask, probes)

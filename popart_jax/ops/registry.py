@@ -58,6 +58,10 @@ class Subgraph(Protocol):
         """Run the subgraph on values of its own inputs."""
         ...
 
+    def varying(self, axes: frozenset[str]) -> Subgraph:
+        """The same, reading values of enclosing graphs as varying along axes of a mesh; see `ops.varying`."""
+        ...
+
 
 Static = Annotated[Any, _StaticInput()]
 """A NumPy array (or None where the input is absent) while tracing."""

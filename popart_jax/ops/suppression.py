@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from . import varying
 from .arrays import as_index, namespace
 from .operator import WIDE_RESULT, operator
 from .registry import Bound, Fill, lowers
@@ -59,7 +59,7 @@ def _suppressed(boxes: Any, scores: Any, most: Any, iou: Any, least: Any) -> tup
         return able & ~(take & near), kept.at[i].set(take), count + take
 
     start = (able, jnp.zeros(able.shape, bool), jnp.zeros((), jnp.int32))
-    return order, lax.fori_loop(0, len(able), visit, start)[1]
+    return order, varying.fori_loop(0, len(able), visit, start)[1]
 
 
 def _one(x: Any, default: float) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 from jax.interpreters import ad, batching, mlir
 
 from .._compat.jax import Primitive
+from .varying import gradient_like
 
 Flat = Callable[..., list[Any]]
 
@@ -87,7 +88,7 @@ def _tangents(outputs: Any, residuals: Any, tangents: Any, backward: Any, push: 
         found = backward(saved_tree.unflatten(flat[:count]), cotangents)
         pairs = zip(found, tangents, strict=True)
         leaves = [g for new, old in pairs for g in _leaves_like(new, old)]
-        return [jnp.asarray(leaves[i], dots[i].dtype) for i in moving]
+        return [gradient_like(jnp.asarray(leaves[i], dots[i].dtype), dots[i]) for i in moving]
 
     def ahead(*flat: Any) -> list[Any]:
         full = [jnp.zeros(np.shape(t), jnp.float32) for t in dots]
@@ -155,9 +156,7 @@ def _jvp(primals: Any, tangents: Any, *, push: Flat, pull: Flat, count: int, ava
 
 def _transpose(cotangents: Any, *args: Any, push: Flat, pull: Flat, count: int, avals: Any) -> list[Any]:
     """The backward pass itself: plain operations from here on."""
-    given = [
-        jnp.zeros(a.shape, a.dtype) if isinstance(c, ad.Zero) else c for c, a in zip(cotangents, avals, strict=True)
-    ]
+    given = [ad.instantiate_zeros(c) for c in cotangents]
     found = pull(*args[:count], *given)
     wanted = [g if ad.is_undefined_primal(x) else None for g, x in zip(found, args[count:], strict=True)]
     return [None] * count + wanted

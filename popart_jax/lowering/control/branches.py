@@ -12,6 +12,7 @@ import onnx_ir as ir
 from jax import lax
 
 from ...errors import popart_exception
+from ...ops import varying
 from ...ops.operator import MOVES_DATA, NOT_OUTLINED, PopxlClass, operator
 from ...ops.registry import Subgraph, lowers
 from ...ops.stopping import stop_if
@@ -30,15 +31,16 @@ def if_(cond, /, *, then_branch, else_branch):
     if value is not None:
         return then_branch() if value else else_branch()
     flag = cond.reshape(()) != 0
+    then_branch, else_branch = (b.varying(varying.axes_of(flag)) for b in (then_branch, else_branch))
     try:
-        return lax.cond(flag, lambda: arrays(then_branch()), lambda: arrays(else_branch()))
+        return varying.cond(flag, lambda: arrays(then_branch()), lambda: arrays(else_branch()))
     except popart_exception as err:
         return _only_sound_branch(flag, then_branch, else_branch, err)
     except TypeError as err:
         ends = zip(then_branch.graph.outputs, else_branch.graph.outputs, strict=False)
         shapes = [_declared_of_one(a, b) for a, b in ends]
         if any(shape is not None for shape in shapes):
-            return lax.cond(flag, *(partial(_reshaped, branch, shapes) for branch in (then_branch, else_branch)))
+            return varying.cond(flag, *(partial(_reshaped, branch, shapes) for branch in (then_branch, else_branch)))
         raise popart_exception(
             "The branches of an If differ in number, shape or type of outputs, and its condition is known only at run "
             f"time; call it outside jit, or make the branches agree. {_difference(then_branch, else_branch)}"

@@ -7,6 +7,7 @@ Otherwise a scan that skips the steps after the end (so that gradients flow), or
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import jax
@@ -17,6 +18,7 @@ from jax import lax
 
 from ...errors import popart_exception
 from ...limits import limits
+from ...ops import varying
 from ...ops.arrays import device_dtype, dtype_name
 from ...ops.gradients import refuse_gradient
 from ...ops.operator import MOVES_DATA, NOT_DIFFERENTIABLE, NOT_OUTLINED, PopxlClass, operator
@@ -63,9 +65,14 @@ class _LoopCall:
         self.first = np.asarray(True) if cond is None else known(cond)
         self.counted, self.node = False, node
 
-    def step(self, i: Any, going: Any, carried: Sequence[Any]) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
-        """One pass: the condition to go on, carried values, scan outputs."""
-        going, *rest = self.body(i, going, *carried, iteration=i)
+    def step(
+        self, i: Any, going: Any, carried: Sequence[Any], apart: frozenset[str] = frozenset()
+    ) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
+        """One pass: the condition to go on, carried values, scan outputs.
+
+        `apart` names axes of a mesh along which devices may not all do this pass.
+        """
+        going, *rest = self.body.varying(apart)(i, going, *carried, iteration=i)
         return going, tuple(rest[: self.n_carried]), tuple(rest[self.n_carried :])
 
     def in_python(self) -> tuple[Any, ...]:
@@ -131,9 +138,9 @@ class _LoopCall:
             raise popart_exception(_UNBOUNDED)
         limit = None if bound is None or self.trip is None else jnp.asarray(self.trip).reshape(())
 
-        def run(operands):
+        def run(operands, apart=frozenset()):
             going, carried, i = operands
-            going, carried, scans = self.step(i, going, carried)
+            going, carried, scans = self.step(i, going, carried, apart)
             return arrays((_flag(going), carried, scans))
 
         start = (_flag(self._start_flag()), arrays(self.start))
@@ -142,7 +149,8 @@ class _LoopCall:
 
         def body(state, i):
             live = state[0] if limit is None else state[0] & (i < limit)
-            going, carried, scans = lax.cond(live, run, lambda o: (o[0], o[1], idle), (*state, i))
+            one = partial(run, apart=varying.axes_of(live))
+            going, carried, scans = varying.cond(live, one, lambda o: (o[0], o[1], idle), (*state, i))
             return (going, carried), scans
 
         passes = bound if bound is not None else self.count
@@ -153,7 +161,7 @@ class _LoopCall:
     def _scan(self, body: Callable[[Any, Any], Any], start: Any, count: int) -> tuple[Any, Any]:
         """`lax.scan` over the numbers of passes; many are counted, not listed."""
         if count < _MANY_PASSES:
-            return lax.scan(body, start, jnp.arange(count, dtype=self.device_counter))
+            return varying.scan(body, start, jnp.arange(count, dtype=self.device_counter))
 
         def counted(state, _):
             i, carried = state
@@ -163,7 +171,7 @@ class _LoopCall:
         first = (jnp.zeros((), self.device_counter), start)
         for one in jax.tree.leaves(jax.eval_shape(lambda state: counted(state, None)[1], first)):
             limits.check_size((count, *one.shape), one.dtype.itemsize, "Loop: a scan output")
-        (_, last), scans = lax.scan(counted, first, None, length=count)
+        (_, last), scans = varying.scan(counted, first, None, length=count)
         return last, scans
 
     def open_ended(self) -> tuple[Any, ...]:
@@ -181,7 +189,7 @@ class _LoopCall:
             return i + 1, _flag(going), arrays(carried)
 
         start = (jnp.zeros((), self.device_counter), _flag(self._start_flag()), arrays(self.start))
-        return jax.tree.map(_without_gradient, lax.while_loop(goes_on, body, start)[2])
+        return jax.tree.map(_without_gradient, varying.while_loop(goes_on, body, start)[2])
 
     def _start_flag(self) -> Any:
         return self.first if self.first is not None else self.cond

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
+from ...ops import varying
 from ...ops.operator import NOT_OUTLINED, operator
 from ...ops.registry import Subgraph, lowers
 from .values import VERSIONS, arrays
@@ -88,7 +89,7 @@ def _scan_rows(body: Subgraph, states: Sequence[Any], xs: Sequence[jax.Array]) -
         results = arrays(body(*carried, *rows, iteration=i))
         return tuple(results[:n_states]), tuple(results[n_states:])
 
-    return lax.scan(step, arrays(tuple(states)), (jnp.arange(xs[0].shape[0]), list(xs)))
+    return varying.scan(step, arrays(tuple(states)), (jnp.arange(xs[0].shape[0]), list(xs)))
 
 
 @lowers("Scan", 8)
@@ -111,7 +112,7 @@ def scan_8(sequence_lens=None, /, *args, body, num_scan_inputs, directions=()):
             kept = [jnp.where(valid, new, old) for new, old in zip(results[:n_states], carried, strict=True)]
             return tuple(kept), tuple(jnp.where(valid, y, 0) for y in results[n_states:])
 
-        states, outputs = lax.scan(step, arrays(values[:n_states]), (t, xs))
+        states, outputs = varying.scan(step, arrays(values[:n_states]), (t, xs))
         return (*states, *outputs)
 
     return jax.vmap(one)(lens, *map(jnp.asarray, args))

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ...ops import varying
 from ...ops.kernels import platform
 from .canonical_convolution import Pads, canonical_convolution, layout
 
@@ -54,7 +55,7 @@ def _grouped(
     def fast(x: jax.Array, w: jax.Array) -> jax.Array:
         return _in_pieces(x, w, group, together, strides, pads, dilations)
 
-    return lax.cond(jnp.isfinite(x).all(), fast, exact, x, w)
+    return varying.cond(jnp.isfinite(x).all(), fast, exact, x, w)
 
 
 def _in_pieces(

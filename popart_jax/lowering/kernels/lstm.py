@@ -12,8 +12,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
+from ...ops import varying
 from ...ops.kernels import IPU, XLA
 from ...ops.recurrent import logistic, lstm_scan
 from ...ops.two_way import two_way
@@ -50,7 +50,7 @@ def _forward(reverse, xs, r, state, mask):
         kept = (jnp.where(valid, new_h, h), jnp.where(valid, new_c, c))
         return kept, (jnp.where(valid, new_h, 0), *saved)
 
-    last, (ys, *saved) = lax.scan(step, state, (xs, mask), reverse=reverse)
+    last, (ys, *saved) = varying.scan(step, state, (xs, mask), reverse=reverse)
     return (last, ys), saved
 
 
@@ -75,7 +75,7 @@ def _bwd(reverse, residuals, cotangents):
             before = tuple(jnp.where(valid, new, old) for new, old in zip(before, (dh, dc), strict=True))
         return before, d
 
-    dstate, dxs = lax.scan(step, (dh, dc), (gates, cs, ts, dys, mask), reverse=not reverse)
+    dstate, dxs = varying.scan(step, (dh, dc), (gates, cs, ts, dys, mask), reverse=not reverse)
     return dxs, jnp.einsum("tng,tnh->gh", dxs, hs), dstate, None
 
 

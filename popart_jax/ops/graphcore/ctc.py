@@ -10,6 +10,7 @@ from jax import lax
 
 from ...errors import OpError, popart_exception
 from ...model.node_parts import NodeParts
+from .. import varying
 from ..arrays import listed, onnx_dtype
 from ..builder_methods import builder_method
 from ..operator import LOSS, ROUNDS, gradient, operator
@@ -48,7 +49,7 @@ def ctc_losses(
     start = jnp.full(labels.shape, _LOG_ZERO, emitted.dtype).at[:, 0].set(0)  # a virtual blank before the first step
     first = jnp.where(jnp.arange(labels.shape[1]) < 2, emitted[0], _LOG_ZERO)
     first = jnp.where((input_lengths > 0)[:, None], first, start)
-    alpha, _ = lax.scan(step, first, (emitted[1:], jnp.arange(1, steps)))
+    alpha, _ = varying.scan(step, first, (emitted[1:], jnp.arange(1, steps)))
     last = jnp.take_along_axis(alpha, ends, 1)[:, 0]
     previous = jnp.take_along_axis(alpha, jnp.maximum(ends - 1, 0), 1)[:, 0]
     total = jnp.where(ends[:, 0] > 0, jnp.logaddexp(last, previous), last)
@@ -214,7 +215,7 @@ def _beam_search(lp: jax.Array, n_steps: jax.Array, width: int, blank: int) -> t
 
     nothing = jnp.full(width, _LOG_ZERO, lp.dtype)
     start = (nothing.at[0].set(0), nothing, jnp.zeros(width, jnp.int32), jnp.full((width, steps), blank, jnp.int32))
-    (p_blank, p_label, lengths, labels), _ = lax.scan(step, start, (lp, jnp.arange(steps)))
+    (p_blank, p_label, lengths, labels), _ = varying.scan(step, start, (lp, jnp.arange(steps)))
     total = jnp.logaddexp(p_blank, p_label)
     order = jnp.argsort(-total, stable=True)
     return total[order], lengths[order], labels[order]

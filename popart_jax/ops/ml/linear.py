@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from ...errors import popart_exception
+from .. import varying
 from ..arrays import Array, first_extreme
 from ..registry import lowers
 from .scores import ML, floating, named, post
@@ -102,7 +102,7 @@ def coupled_probabilities(pairwise: Array, rounds: int = 100) -> Array:
             p = (p + step[:, None] * np.eye(k, dtype=p.dtype)[t]) / (1 + step)[:, None]
         return jnp.where(off_balance < 0.005 / k, start, p)
 
-    return lax.fori_loop(0, rounds, improve, jnp.full(pairwise.shape[:2], 1 / k, pairwise.dtype))
+    return varying.fori_loop(0, rounds, improve, jnp.full(pairwise.shape[:2], 1 / k, pairwise.dtype))
 
 
 def _decisions(kernels: Array, coefficients: np.ndarray, counts: Sequence[int], rho: Sequence[float]) -> list[Array]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from ...errors import popart_exception
+from .. import varying
 from ..arrays import Array, first_extreme
 from ..registry import lowers
 from .scores import ML, floating, named, post
@@ -77,7 +77,7 @@ class Forest:
             return jnp.where(jnp.where(jnp.isnan(value), missing[at], holds), yes[at], no[at])
 
         start = jnp.broadcast_to(jnp.asarray(self.roots), (x.shape[0], len(self.roots)))
-        return lax.fori_loop(0, self.depth(), step, start)
+        return varying.fori_loop(0, self.depth(), step, start)
 
     def predict(self, x: Array, aggregate: str) -> Array:
         """Weights of the reached leaves brought together over the trees: (rows, targets)."""
