@@ -8,33 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Iterator, Sequence
-from functools import cache
 
+from ._memory import memory_allowed
 from .errors import popart_exception
 
 _NODES = 2_000_000
 _CACHE = 10 << 30
-
-
-@cache
-def _machine_memory() -> int:
-    """Bytes of main memory; 64 GiB where the system does not tell."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return 1 << 36
-
-
-def free_memory() -> int:
-    """Bytes that can be had now; the memory of the machine where the system does not tell."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            found = next((line for line in file if line.startswith("MemAvailable")), "")
-        return int(found.split()[1]) << 10
-    except (OSError, IndexError, ValueError):
-        return _machine_memory()
 
 
 class Limits:
@@ -43,7 +23,8 @@ class Limits:
     Attributes
     ----------
     memory : int
-        Bytes of one tensor; by default the memory of the machine.
+        Bytes of one tensor; by default what this process may have: the memory of the machine, or less where a control
+        group (a container) or ``ulimit`` says so.
     nodes : int
         Nodes of a graph after functions are inlined; by default two million.
     cache : int
@@ -66,7 +47,7 @@ class Limits:
     @property
     def memory(self) -> int:
         """Bytes of one tensor."""
-        return _machine_memory() if self._memory is None else self._memory
+        return memory_allowed() if self._memory is None else self._memory
 
     @memory.setter
     def memory(self, value: int) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 import onnx_ir as ir
 
 from .._compat.jax import Tracer
+from .._memory import memory_free
 from ..errors import popart_exception
-from ..limits import free_memory, limits
+from ..limits import limits
 from ..ops.symbols import holds_symbols, is_symbol
 from .resolve import label
 
@@ -70,7 +71,7 @@ def check_before(
             raise
         return
     at_once = not any(isinstance(x, Tracer) for x in operands)
-    most = min(limits.memory, free_memory() // 4) if at_once else limits.memory
+    most = min(limits.memory, memory_free() // 4) if at_once else limits.memory
     check_results(node, results if isinstance(results, tuple) else (results,), most)
 
 

@@ -184,7 +184,7 @@ def shrink(x: Array, /, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
     if not is_float(x):
         return shrink(x.astype(jnp.float32), bias=bias, lambd=lambd).astype(x.dtype)
     b, threshold = np.asarray(bias, x.dtype), np.asarray(lambd, x.dtype)
-    moved = jnp.where(x > threshold, x - b, jnp.where(x < -threshold, x + b, jnp.zeros_like(x)))
+    moved = jnp.where(x < -threshold, x + b, jnp.where(x > threshold, x - b, jnp.zeros_like(x)))
     rise = (x - lax.stop_gradient(x)) * jnp.asarray(0.5, x.dtype)
     return jnp.where(jnp.isfinite(x) & (jnp.abs(x) == threshold), rise, moved)
 

@@ -149,7 +149,17 @@ operator("IsNaN", gradients=(), popxl=PopxlClass("IsNaN", version=9, runs=("", 1
 operator("Sign", ELEMENTWISE, gradients=ZERO_GRADIENT, inplace="SignInplace", popxl=PopxlClass("SignOp", version=9))
 operator("Sinh", ELEMENTWISE | ROUNDS, gradients=[gradient("SinhGrad", "g x0")], inplace="SinhInplace")
 direct({"Acosh": jnp.arccosh, "Asinh": jnp.arcsinh, "Atanh": jnp.arctanh, "Cosh": jnp.cosh, "Sinh": jnp.sinh,
-        "Erf": lax.erf, "Sign": jnp.sign, "IsNaN": jnp.isnan}, 9)  # fmt: skip
+        "Sign": jnp.sign, "IsNaN": jnp.isnan}, 9)  # fmt: skip
+
+
+def in_float(fn: Callable[[Any], Any], x: Array) -> Array:
+    """`fn` of a whole-number array is computed in floating point and truncated."""
+    return fn(x) if is_float(x) else fn(x.astype(jnp.result_type(float))).astype(x.dtype)
+
+
+@lowers("Erf", 9)
+def erf(x: Array, /) -> Array:
+    return in_float(lax.erf, jnp.asarray(x))
 
 
 operator("Neg", ELEMENTWISE, gradients=[gradient("NegGrad")], popxl=PopxlClass("NegateOp", version=6, runs=("", 13)))

@@ -12,12 +12,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from ..isolated import Worker
-from . import bytewise, coverage, structured
+from . import bytewise, coverage, judged, structured
 
 _SECONDS = 120.0
-_FINE = ("value", "error", "equal", "both refuse", "only ours")
+_FINE = ("value", "error", "equal", "both refuse", "only ours", "a judge refuses")
 
 
 def main(argv: list[str]) -> int:
@@ -33,8 +34,9 @@ def main(argv: list[str]) -> int:
         bytewise.corpus()
         workers = [Worker(bytewise.start, method="fork")]
         return fuzz(_bytes(workers[0]), workers, args.first, args.count)
-    workers = [Worker(structured.ours, method="fork"), Worker(structured.judge, method="fork")]
-    return fuzz(_operators(*workers), workers, args.first, args.count)
+    draw = structured.draw
+    workers = [Worker(partial(judged.ours, draw), method="fork"), Worker(partial(judged.judges, draw), method="fork")]
+    return fuzz(_judged(draw, *workers), workers, args.first, args.count)
 
 
 def _bytes(worker: Worker) -> Callable[[int], str]:
@@ -45,12 +47,12 @@ def _bytes(worker: Worker) -> Callable[[int], str]:
     return case
 
 
-def _operators(mine: Worker, theirs: Worker) -> Callable[[int], str]:
+def _judged(draw: judged.Draw, mine: Worker, theirs: Worker) -> Callable[[int], str]:
     def case(number: int) -> str:
-        answer, judged = mine.ask(number, _SECONDS), theirs.ask(number, _SECONDS)
+        answer, told = mine.ask(number, _SECONDS), theirs.ask(number, _SECONDS)
         if answer.end != "done":
             return f"{answer.end}: {answer.trace}"
-        return structured.compared(number, answer.value, judged.value if judged.end == "done" else None)
+        return judged.compared(draw, number, answer.value, told.value if told.end == "done" else None)
 
     return case
 
@@ -63,7 +65,7 @@ def fuzz(case: Callable[[int], str], workers: list[Worker], first: int, count: i
         counts[came.split(":")[0]] += 1
         if came not in _FINE:
             print(f"{number}: {came}", flush=True)
-        if (number - first) % 5000 == 4999:
+        if (number - first) % 1000 == 999:
             print(f"# {number - first + 1} cases in {time.time() - begin:.0f} s: {dict(counts)}", flush=True)
     for worker in workers:
         worker.close()

@@ -1,14 +1,13 @@
 """Nodes drawn from ONNX's own table of operators: types that fit, shapes that often do.
 
-ONNX Runtime judges, or ONNX's evaluator where it has no kernel.
+`judged` tells what comes of them.
 """
 
 from __future__ import annotations
 
 import random
 import re
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -17,21 +16,8 @@ import numpy as np
 import onnx
 from onnx import defs, helper
 
-from ..hostile.verdict import Came
-from ..hostile.ways import backend, runtime
-from ..isolated import Handler, Phase
-
 OPSETS = range(7, 29)
 _NOT_DRAWN = {"If", "Loop", "Scan", "SequenceMap", "Constant", "FlexAttention"}  # they take graphs
-_RANDOM = {
-    "RandomNormal",
-    "RandomUniform",
-    "RandomNormalLike",
-    "RandomUniformLike",
-    "Bernoulli",
-    "Multinomial",
-    "Dropout",
-}
 _KINDS: dict[str, Any] = {
     "float": np.float32,
     "double": np.float64,
@@ -168,73 +154,3 @@ def _attributes(schema: Any, shape: Sequence[int], dice: random.Random) -> list[
         if value is not None:
             found.append(helper.make_attribute(name, value))
     return found
-
-
-def ours() -> Handler:
-    """The process of this package."""
-    import logging
-
-    import popart_jax
-    from popart_jax.errors import popart_exception, poplibs_exception
-
-    logging.disable(logging.CRITICAL)
-    warnings.simplefilter("ignore")
-    popart_jax.limits.memory = 1 << 28
-    return _handler(backend, (popart_exception, poplibs_exception))
-
-
-def judge() -> Handler:
-    """The process of the judges."""
-    warnings.simplefilter("ignore")
-    return _handler(runtime, ())
-
-
-def _handler(way: Any, expected: tuple[type[BaseException], ...]) -> Handler:
-    def handle(seed: int, _phase: Phase) -> Came:
-        made, feeds = draw(seed)
-        try:
-            with np.errstate(all="ignore"):
-                return Came(way(made, feeds))
-        except Exception as err:
-            return Came(kind=type(err).__name__, text=str(err)[:500], ours=isinstance(err, expected))
-
-    return handle
-
-
-def compared(seed: int, mine: Came, theirs: Came | None) -> str:
-    """What the case came to: "equal", "both refuse", "only ours", "refused", "differs", or a foreign error."""
-    model, feeds = draw(seed)
-    op = model.graph.node[0].op_type
-    if mine.values is None and not mine.ours:
-        return f"foreign: {op}: {mine.kind}: {mine.text}"
-    if theirs is None or theirs.values is None or _casts_words(op, feeds):
-        return "both refuse" if mine.values is None else "only ours"
-    if mine.values is None:
-        return f"refused: {op}: {mine.text}"
-    wrong = _different(theirs.values, mine.values, op in _RANDOM)
-    return f"differs: {op}: {wrong}" if wrong else "equal"
-
-
-def _casts_words(op: str, feeds: Mapping[str, Any]) -> bool:
-    """Whether texts that are no numbers are cast: ONNX Runtime then returns memory as it was."""
-    return op in ("Cast", "CastLike") and np.asarray(feeds.get("x0")).dtype == object
-
-
-def _different(right: Mapping[str, Any], got: Mapping[str, Any], loose: bool) -> str:
-    for name, want in right.items():
-        mine = got.get(name)
-        if isinstance(want, (list, dict)) or want is None or mine is None:
-            continue
-        want, mine = np.asarray(want), np.asarray(mine)
-        if want.shape != mine.shape:
-            return f"{name}: shape {mine.shape}, expected {want.shape}"
-        if loose or want.dtype.kind in "OUS" or want.dtype.kind == "c":
-            continue
-        a, b = mine.astype(np.float64), want.astype(np.float64)
-        known = b > -(2.0**31) if want.dtype.kind == "i" and want.dtype.itemsize >= 4 else np.ones(b.shape, bool)
-        a, b = np.where(known, a, 0), np.where(known, b, 0)  # the least number stands for what is undefined
-        wide = want.dtype in (np.float32, np.float64)
-        bound = 1e-3 if wide else 2e-2 if want.dtype.kind in "fV" else 0
-        if not np.isclose(a, b, rtol=bound, atol=bound, equal_nan=True).all():
-            return f"{name}: {mine.reshape(-1)[:6].tolist()}, expected {want.reshape(-1)[:6].tolist()}"
-    return ""

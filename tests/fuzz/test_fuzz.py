@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from . import bytewise, structured
+from . import bytewise, judged, structured
 
 pytestmark = pytest.mark.usefixtures("own_process")
-FINE = ("equal", "both refuse", "only ours")
+FINE = ("equal", "both refuse", "only ours", "a judge refuses")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -32,8 +32,19 @@ def test_damaged_models_are_errors_of_ours_or_values(seed: int) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(7000, 7040))
 def test_drawn_nodes_give_what_the_judges_give(seed: int) -> None:
-    mine, theirs = structured.ours(), structured.judge()
-    assert structured.compared(seed, mine(seed, print), theirs(seed, print)) in FINE
+    mine, theirs = judged.ours(structured.draw), judged.judges(structured.draw)
+    assert judged.compared(structured.draw, seed, mine(seed, print), theirs(seed, print)) in FINE
+
+
+# each was found by `python -m tests.fuzz operators` and mended
+NODES_FOUND = (100142, 100170, 100748, 101939, 102540, 102570)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", NODES_FOUND)
+def test_what_was_found_of_nodes_stays_mended(seed: int) -> None:
+    mine, theirs = judged.ours(structured.draw), judged.judges(structured.draw)
+    assert judged.compared(structured.draw, seed, mine(seed, print), theirs(seed, print)) == "equal"
 
 
 # each was found by `python -m tests.fuzz bytes` and ended in an error that was not ours

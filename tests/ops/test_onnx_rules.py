@@ -134,7 +134,7 @@ def test_opset_6_without_broadcast_refuses_other_shapes() -> None:
         ("Concat", [np.zeros(2, F32), np.zeros(2, F32)], "is outside of acceptable range", {"axis": 1}),
         ("Concat", [np.zeros((2, 2), F32), np.zeros((2, 3), F32)], "does not have matching shape", {"axis": 0}),
         ("TopK", [np.zeros(3, F32), np.array([4])], "Cannot take top-4", {"n_out": 2}),
-        ("ArgMax", [np.zeros((), F32)], "input rank must be greater than 0", {}),
+        ("ArgMax", [np.zeros((), F32)], "input rank must be greater than 0", {"axis": 1}),
         ("Tile", [np.zeros((2, 2), F32), np.array([2])], "should have one element for each dimension", {}),
         ("Transpose", [np.zeros((2, 2), F32)], "must be equal to rank of", {"perm": [0, 1, 2]}),
         ("Expand", [np.zeros((2, 3), F32), np.array([2, 4])], "corresponding dimensions must have the same value", {}),

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..._compat.jax import Tracer
 from ...errors import popart_exception
-from ..arrays import Array, is_text, wrap_indices
+from ..arrays import Array, is_float, is_text, wrap_indices
 from ..registry import Static, lowers
 from .scores import ML, floating
 
@@ -64,7 +64,7 @@ def imputer(
 @lowers("FeatureVectorizer", 1, domain=ML)
 def feature_vectorizer(*xs: Array, inputdimensions: Sequence[int] = ()) -> Array:
     """Inputs side by side, each cut or filled with zeros to its number of features."""
-    rows = [jnp.asarray(x).reshape(x.shape[0], -1).astype(jnp.float32) for x in xs]
+    rows = [jnp.asarray(x).reshape(x.shape[0] if x.ndim > 1 else 1, -1).astype(jnp.float32) for x in xs]
     widths = inputdimensions or [r.shape[1] for r in rows]
     fitted = [jnp.pad(r[:, :w], ((0, 0), (0, max(w - r.shape[1], 0)))) for r, w in zip(rows, widths, strict=True)]
     return jnp.concatenate(fitted, 1)
@@ -74,8 +74,14 @@ def feature_vectorizer(*xs: Array, inputdimensions: Sequence[int] = ()) -> Array
 def one_hot_encoder(
     x: Any, /, *, cats_int64s: Sequence[int] = (), cats_strings: Sequence[str] = (), zeros: int = 1
 ) -> Array:
-    hot = x[..., None] == np.asarray(cats_strings, object) if is_text(x) else (
-        jnp.asarray(x)[..., None] == np.asarray(cats_int64s).astype(x.dtype))  # fmt: skip
+    """Numbers are cut to integers; where only texts are categories, they are none of them."""
+    if is_text(x):
+        hot = x[..., None] == np.asarray(cats_strings, object)
+    elif len(cats_int64s):
+        whole = jnp.trunc(x) if is_float(x) else jnp.asarray(x)
+        hot = whole[..., None] == np.asarray(cats_int64s).astype(x.dtype)
+    else:
+        hot = np.zeros((*x.shape, len(cats_strings)), bool)
     if not zeros and not np.all(np.any(np.asarray(hot), -1)):
         raise popart_exception("OneHotEncoder: zeros is 0, but an element is none of the categories")
     return hot.astype(np.float32)

@@ -1,0 +1,160 @@
+"""What comes of drawn models here and by two judges, ONNX Runtime and ONNX's own evaluator.
+
+Both judges err on some drawn models, and refuse others that are fine; so a finding is what neither of them gives.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.shape_inference
+
+from ..hostile.verdict import Came
+from ..hostile.ways import NoKernel, backend, evaluator, runtime_alone
+from ..isolated import Handler, Phase
+
+Draw = Callable[[int], tuple[onnx.ModelProto, dict[str, Any]]]
+RANDOM = {
+    "RandomNormal",
+    "RandomUniform",
+    "RandomNormalLike",
+    "RandomUniformLike",
+    "Bernoulli",
+    "Multinomial",
+    "Dropout",
+}
+_UNWRITTEN = ("not implemented", "NotImplementedError", "is not supported")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the judges gave; None for one that has no kernel."""
+
+    runtime: Came | None
+    evaluator: Came | None
+
+
+def ours(draw: Draw) -> Handler:
+    """The handler of numbers of cases, in the process of this package."""
+    import popart_jax
+    from popart_jax.errors import popart_exception, poplibs_exception
+
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    popart_jax.limits.memory = 1 << 28
+
+    def handle(seed: int, _phase: Phase) -> Came:
+        return _came(backend, *draw(seed), (popart_exception, poplibs_exception))
+
+    return handle
+
+
+def judges(draw: Draw) -> Handler:
+    """The handler of numbers of cases, in the process of the judges."""
+    warnings.simplefilter("ignore")
+
+    def handle(seed: int, _phase: Phase) -> Judged:
+        made, feeds = draw(seed)
+        return Judged(_opinion(runtime_alone, made, feeds), _opinion(_evaluated, made, feeds))
+
+    return handle
+
+
+def _came(way: Any, made: onnx.ModelProto, feeds: dict[str, Any], expected: tuple[type[BaseException], ...]) -> Came:
+    try:
+        with np.errstate(all="ignore"):
+            return Came(way(made, feeds))
+    except Exception as err:
+        return Came(kind=type(err).__name__, text=str(err)[:500], ours=isinstance(err, expected))
+
+
+def _evaluated(made: onnx.ModelProto, feeds: dict[str, Any]) -> dict[str, Any]:
+    """By ONNX's evaluator, if its checker and its rules of types and shapes pass the model with what they find."""
+    return evaluator(onnx.shape_inference.infer_shapes(made, check_type=True, strict_mode=True), feeds)
+
+
+def _opinion(way: Any, made: onnx.ModelProto, feeds: dict[str, Any]) -> Came | None:
+    came = _came(way, made, feeds, ())
+    cannot = came.kind in (NoKernel.__name__, "NotImplementedError") or any(x in came.text for x in _UNWRITTEN)
+    return None if cannot and came.values is None else came
+
+
+def compared(draw: Draw, seed: int, mine: Came, theirs: Judged | None) -> str:
+    """What the case came to.
+
+    Returns
+    -------
+    str
+        "equal" to what a judge gives, "both refuse", "only ours" gives values, "a judge refuses" what we refuse and the
+        other one runs; or a finding: "foreign: ..." error, "refused: ..." by us alone, "differs: ..." from all judges.
+    """
+    model, feeds = draw(seed)
+    op = "+".join(node.op_type for node in model.graph.node)
+    if mine.values is None and not mine.ours:
+        return f"foreign: {op}: {mine.kind}: {mine.text}"
+    opinions = [] if theirs is None else [came for came in (theirs.runtime, theirs.evaluator) if came is not None]
+    right = [came.values for came in opinions if came.values is not None]
+    if not right or _casts_words(op, feeds):
+        return "both refuse" if mine.values is None else "only ours"
+    if mine.values is None:
+        return f"refused: {op}: {mine.text}" if len(right) == len(opinions) else "a judge refuses"
+    loose = any(node.op_type in RANDOM for node in model.graph.node)
+    wrong = [different(values, mine.values, loose) for values in right]
+    return f"differs: {op}: {'; '.join(wrong)}" if all(wrong) else "equal"
+
+
+def _casts_words(op: str, feeds: Mapping[str, Any]) -> bool:
+    """Whether texts that are no numbers are cast: ONNX Runtime then returns memory as it was."""
+    return op in ("Cast", "CastLike") and np.asarray(feeds.get("x0")).dtype == object
+
+
+def different(right: Mapping[str, Any], got: Mapping[str, Any], loose: bool = False) -> str:
+    """What differs between two sets of outputs; of `loose` ones only types and shapes count."""
+    for name, want in right.items():
+        if name not in got:
+            return f"no output {name}"
+        said = _differs(want, got[name], loose)
+        if said:
+            return f"{name}: {said}"
+    return ""
+
+
+def _differs(want: Any, mine: Any, loose: bool) -> str:
+    if want is None or mine is None:
+        return "" if want is mine else f"{mine}, expected {want}"
+    if isinstance(want, list):
+        if not isinstance(mine, (list, tuple)) or len(mine) != len(want):
+            return f"{mine}, expected a list of {len(want)}"
+        return next((said for w, m in zip(want, mine, strict=True) if (said := _differs(w, m, loose))), "")
+    if isinstance(want, dict):
+        if not isinstance(mine, dict) or set(want) != set(mine):
+            return f"{mine}, expected {want}"
+        return next((said for key, w in want.items() if (said := _differs(w, mine[key], loose))), "")
+    return _differ(np.asarray(want), np.asarray(mine), loose)
+
+
+def _differ(want: np.ndarray, mine: np.ndarray, loose: bool) -> str:
+    if want.shape != mine.shape:
+        return f"shape {mine.shape}, expected {want.shape}"
+    if want.dtype.kind in "OUS":
+        same = loose or np.array_equal(want.astype(str), mine.astype(str))
+        return "" if same else f"{mine.reshape(-1)[:6].tolist()}, expected {want.reshape(-1)[:6].tolist()}"
+    if want.dtype.kind in "fiub" and want.dtype != mine.dtype:
+        return f"type {mine.dtype}, expected {want.dtype}"
+    if loose:
+        return ""
+    kind = np.complex128 if want.dtype.kind == "c" else np.float64
+    a, b = mine.astype(kind), want.astype(kind)
+    if want.dtype.kind == "i" and want.dtype.itemsize >= 4:  # the least number stands for what is undefined
+        a, b = (np.where(b > -(2.0**31), x, 0) for x in (a, b))
+    wide = want.dtype in (np.float32, np.float64) or want.dtype.kind == "c"
+    bound = 1e-3 if wide else 2e-2 if want.dtype.kind in "fV" else 0
+    if np.isclose(a, b, rtol=bound, atol=bound, equal_nan=True).all():
+        return ""
+    return f"{mine.reshape(-1)[:6].tolist()}, expected {want.reshape(-1)[:6].tolist()}"
