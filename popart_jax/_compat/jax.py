@@ -132,6 +132,11 @@ def cache_hits() -> int:
     return len(_hits())
 
 
+def setting(name: str, default: Any = None) -> Any:
+    """One of JAX's settings as it holds here; the default where this JAX has none such."""
+    return getattr(jax.config, name, default)
+
+
 def settings() -> dict[str, Any]:
     """JAX's settings as they hold here, those of scopes around included."""
     return {name: getattr(jax.config, name, value) for name, value in jax.config.values.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, partial, wraps
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,9 @@ from .._collector import without_collector
 from .._compat.jax import Tracer
 from ..buffers import aligned_copy
 from ..errors import popart_exception
+from ..execution import beside_jax
+from ..execution.graph_facts import graph_facts
+from ..execution.key import Undescribed
 from ..lowering.bounds import set_bounds
 from ..lowering.control.values import staged
 from ..lowering.interpreter import Settings, evaluate
@@ -33,6 +36,7 @@ from ..model.load import ModelLike, read, ready
 from ..model.stored import lift, stored_floats
 from ..ops.symbols import at_run_time, holds_symbols
 from ..timings import phase
+from .by_shapes import ByShapes
 from .choice import Choice, Trainable, choose
 from .inputs import as_mapping, check_inputs, needed_inputs
 from .latent import open_weights
@@ -135,7 +139,34 @@ class OnnxFunction:
     @cached_property
     def _compiled(self) -> Callable[..., Any]:
         """The walk as one program: node by node, each operator would be compiled on its own."""
-        return self.exactly(jax.jit(self._walk, static_argnums=4))
+        jitted = self.exactly(jax.jit(self._walk, static_argnums=4))
+        kept = cache(self._kept)
+
+        @wraps(jitted)
+        def call(params: Any, inputs: Any, key: Any, state: Any, trains: bool) -> Any:
+            if beside_jax.folder() is None:
+                return jitted(params, inputs, key, state, trains)
+            return kept(trains)(params, inputs, key, state)
+
+        return call
+
+    def _kept(self, trains: bool) -> ByShapes:
+        """The walk as programs that other processes find."""
+        facts = partial(self._facts, self.choice.trainable, trains)
+
+        def walk(_: Any, params: Any, inputs: Any, key: Any, state: Any) -> Any:
+            return self._walk(params, inputs, key, state, trains)
+
+        return ByShapes(walk, (), {}, None, facts, self.precision)
+
+    def _facts(self, arguments: Collection[str], *more: Any) -> Any:
+        """All that the programs depend on: the model without the values of its `arguments`, what trains, and `more`."""
+        graph, opsets = self.model.graph, self.model.opset_imports
+        trained = self.choice.trainable, self.choice.state, self.training, self.wide
+        foreign = beside_jax.foreign_translations(graph, opsets, popart=False)
+        if foreign:
+            raise Undescribed("What operators of others depend on can't be said")
+        return graph_facts(graph, opsets, frozenset(arguments)), trained, more
 
     @without_collector()
     def _walk(
@@ -221,7 +252,22 @@ class OnnxFunction:
     @cached_property
     def jit(self) -> Callable[..., Any]:
         """The function itself, jitted and exact; `training` is static."""
-        return self.exactly(jax.jit(self.__call__, static_argnames=("training",)))
+        jitted = self.exactly(jax.jit(self.__call__, static_argnames=("training",)))
+
+        @wraps(jitted)
+        def call(
+            params: Mapping[str, Any],
+            inputs: Any,
+            key: jax.Array | None = None,
+            *,
+            state: Mapping[str, Any] | None = None,
+            training: bool | None = None,
+        ) -> Any:
+            if beside_jax.folder() is None or not _are_concrete((params, inputs, key, state)):
+                return jitted(params, inputs, key, state=state, training=training)
+            return self._compiled(params, inputs, key, state, self.training if training is None else training)
+
+        return call
 
     def save(self, path: str | Path, params: Mapping[str, Any], state: Mapping[str, Any] | None = None) -> None:
         """Write the model with these numbers in their places: same graph, names, opset and metadata.
@@ -259,7 +305,9 @@ class OnnxFunction:
         options = compiler_options(self.model.graph, training=self.training, platform=jax.default_backend())
         asked = str(autotune) if isinstance(autotune, Path) else autotune
         frozen = _arrays(self.model.graph, [n for n in self.model.graph.initializers if n in self._stored], self.wide)
-        return Inference(self, {**frozen, **params}, options, self.precision, findings_folder(asked))
+        weights = {**frozen, **params}
+        facts = partial(self._facts, weights)
+        return Inference(self, weights, options, self.precision, findings_folder(asked), facts)
 
     def shard(self, mesh: Mesh, rules: Rules | str, *, batch: str | None = None) -> ShardedFunction:
         """The function for several devices, none of which holds all weights.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
 
-from .._compat.jax import compilation_cache, settings
-from ..execution import stored
-from ..execution.cache_folder import keep, mark_used
+from ..execution import beside_jax, stored
+from ..execution.cache_folder import mark_used
 from ..execution.container import Sealed
 from ..logs import module_logger
 from .engine import FORWARD_ONLY, MAIN, Engine
@@ -59,17 +57,8 @@ def _load_cached(engine: Engine, handles: Handles, path: Path | None) -> bool:
 
 
 def _compile(engine: Engine, handles: Handles, prepared: Prepared) -> None:
-    """Compile, and write a file where JAX would, if it can be written.
+    def write(file: Path, _: None) -> None:
+        notes = {TYPES: types_note(prepared.traced_types)}
+        stored.write(file, file.stem, engine.executables, None, notes)
 
-    JAX's own cache stays aside meanwhile: XLA can't write again what came from there.
-    """
-    path, started = prepared.cache_file, time.monotonic()
-    if path is None:
-        engine.compile(handles)
-        return
-    with compilation_cache(None):
-        engine.compile(handles)
-    if time.monotonic() - started < settings()["jax_persistent_cache_min_compile_time_secs"]:
-        return
-    notes = {TYPES: types_note(prepared.traced_types)}
-    keep(path, lambda file: stored.write(file, file.stem, engine.executables, None, notes))
+    beside_jax.compile_and_keep(prepared.cache_file, lambda: engine.compile(handles), write)

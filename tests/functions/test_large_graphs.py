@@ -28,7 +28,7 @@ def test_a_large_graph_is_one_program() -> None:
     theirs = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": X})[0]
     for x in (X, X[:1]):
         np.testing.assert_allclose(fn(params, x)["y"], np.asarray(theirs)[: len(x)], rtol=1e-4)
-    assert fn._compiled.__wrapped__._cache_size() == 2
+    assert fn._compiled.__wrapped__.__wrapped__._cache_size() == 2
     gradient = jax.grad(lambda p: fn(p, X)["y"].sum())(params)["w"]
     np.testing.assert_allclose(gradient, jax.jit(jax.grad(lambda p: fn(p, X)["y"].sum()))(params)["w"], rtol=1e-4)
 

@@ -44,7 +44,7 @@ def theirs(proto: bytes, x: np.ndarray) -> np.ndarray:
 
 
 def lowered_text(infer: Inference) -> list[str]:
-    return [c.call.as_text() for c in infer._compiled.values()]
+    return [c.call.as_text() for c in infer._programs.found.values()]
 
 
 def test_values_for_every_batch_size_and_no_weight_is_turned_at_run_time() -> None:
@@ -53,7 +53,7 @@ def test_values_for_every_batch_size_and_no_weight_is_turned_at_run_time() -> No
     for count in (1, 3, 3):
         x = images(count)
         np.testing.assert_allclose(infer({"x": x})["y"], theirs(NET, x), rtol=1e-4, atol=1e-5)
-    assert len(infer._compiled) == 2
+    assert len(infer._programs.found) == 2
     sizes = {n: np.size(p) for n, p in params.items()}
     for text in lowered_text(infer):
         turned = [line for line in text.splitlines() if " transpose(" in line or " copy(" in line]
@@ -68,7 +68,7 @@ def test_shapes_share_the_weights_that_were_laid_out() -> None:
     infer = fn.with_weights(params)
     for count in (1, 2):
         infer({"x": images(count)})
-    first, second = (c.weights for c in infer._compiled.values())
+    first, second = (c.weights for c in infer._programs.found.values())
     assert all(a is b for a, b in zip(first, second, strict=True))
 
 

@@ -39,7 +39,7 @@ def test_each_sum_reads_the_one_before_it_and_nothing_older() -> None:
     infer = fn.with_weights(params)
     expected = onnxruntime.InferenceSession(proto).run(None, {"x": x})[0]
     np.testing.assert_allclose(infer({"x": x})["y"], expected, rtol=1e-4, atol=1e-4)
-    (compiled,) = infer._compiled.values()
+    (compiled,) = infer._programs.found.values()
     text = compiled.call.as_text()
     text = text[text.index("ENTRY") :]
     for product in re.findall(r"(%dot[.\d]*) = ", text):

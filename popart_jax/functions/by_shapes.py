@@ -1,0 +1,189 @@
+"""A function compiled once for each combination of shapes and types, by this process or by one before it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._compat.jax import Tracer, compile_with
+from ..errors import popart_exception
+from ..execution import beside_jax
+from ..execution.cache_folder import mark_used
+from ..execution.container import Sealed
+from ..execution.key import Undescribed, program_key
+from ..execution.stored import PREPARE
+from ..execution.stored import write as write_programs
+from ..logs import module_logger
+from ..lowering.passes import autotune
+from ..lowering.stages import Preparation, Stages, in_stages
+from ..timings import phase
+
+_MAIN, _FACTS = "", "function"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One combination of shapes.
+
+    Attributes
+    ----------
+    call : jax.stages.Compiled
+        The program on flat arguments, the weights (prepared) first.
+    preparation : Preparation or None
+        What makes these of the weights; None where it is the weights themselves.
+    weights : tuple of array
+        What the program takes first.
+    shared : str
+        Same for programs that read the same of the weights; empty where that can't be said.
+    out : jax.tree_util.PyTreeDef
+        Structure of the results.
+    """
+
+    call: Any
+    preparation: Preparation | None
+    weights: tuple[Any, ...]
+    shared: str
+    out: Any
+
+
+class ByShapes:
+    """``fn(weights, *args)`` for fixed weights, one program for each combination of shapes and types.
+
+    Parameters
+    ----------
+    fn : callable
+        Of a tuple of weights and other arguments, all of them pytrees.
+    weights : sequence of array
+        What every program takes first; what they alone decide is computed once.
+    options : mapping of str to str
+        XLA's compiler options.
+    tuning : Path or None
+        Folder of findings, if compiler options are to be measured.
+    facts : callable
+        All that `fn` depends on beside its arguments, for the name of the programs in files; raises `Undescribed` where
+        that can't be said.
+    precision : callable
+        Makes the scope in which the function is traced and called.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        weights: Sequence[Any],
+        options: Mapping[str, str],
+        tuning: Path | None,
+        facts: Callable[[], Any],
+        precision: Callable[[], contextlib.AbstractContextManager[Any]],
+    ) -> None:
+        self._fn, self._weights, self._options, self._tuning = fn, weights, options, tuning
+        self._facts, self._precision = facts, precision
+        self.found: dict[Any, Compiled] = {}
+        self._prepared: dict[str, tuple[Any, ...]] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        """The results; inside a transformation (`jit`, `grad`, `vmap`) those of the function itself.
+
+        Raises
+        ------
+        popart_exception
+            Texts among the arguments, or what the function raises.
+        """
+        leaves, tree = jax.tree.flatten(args)
+        arrays = [x if hasattr(x, "dtype") else np.asarray(x) for x in leaves]
+        if any(isinstance(x, Tracer) for x in arrays):
+            return self._fn(self._weights, *args)
+        with self._precision():
+            signature = (tree, *((x.shape, x.dtype) for x in arrays))
+            made = self.found.get(signature)
+            if made is None:
+                made = self.found[signature] = self._get(tree, arrays)
+            return jax.tree.unflatten(made.out, made.call(*made.weights, *arrays))
+
+    def _get(self, tree: Any, arrays: Sequence[Any]) -> Compiled:
+        if any(isinstance(x, np.ndarray) and x.dtype.kind in "OUS" for x in arrays):
+            raise popart_exception("A compiled model takes numbers, not texts; call the function from to_jax itself.")
+        avals = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (*self._weights, *arrays)]
+        path = self._file(tree, avals)
+        found = None if path is None or not path.is_file() else self._load(path)
+        return found or beside_jax.compile_and_keep(path, lambda: self._compile(tree, avals), _write)
+
+    def _file(self, tree: Any, avals: Sequence[Any]) -> Path | None:
+        """Where this combination's program is, or will be, kept."""
+        if self._tuning is not None or beside_jax.folder() is None:
+            return None
+        try:
+            facts = self._facts()
+        except Undescribed:
+            return None
+        types = [(x.shape, str(x.dtype)) for x in avals]
+        return beside_jax.file_of(program_key(facts, str(tree), types, dict(self._options)))
+
+    def _load(self, path: Path) -> Compiled | None:
+        try:
+            file = Sealed(path, path.stem)
+            call, note = file.load(_MAIN), file.note(PREPARE)
+            preparation = None if note is None else Preparation.noted(file.load(PREPARE), note)
+            facts = file.note(_FACTS)
+            mark_used(path)
+        except Exception as err:  # a damaged file: XLA has no narrower class
+            module_logger("session").warning("Failed to load compiled programs from %s: %s", path, err)
+            return None
+        shared, out = facts["shared"], jax.tree.structure(facts["results"])
+        return Compiled(call, preparation, self._taken(preparation, shared), shared, out)
+
+    def _compile(self, tree: Any, avals: Sequence[Any]) -> Compiled:
+        count, out = len(self._weights), []
+
+        def flat(*args: Any) -> tuple[Any, ...]:
+            results, structure = jax.tree.flatten(self._fn(args[:count], *jax.tree.unflatten(tree, args[count:])))
+            out[:] = [structure]
+            return tuple(results)
+
+        with phase("trace"):
+            traced = jax.jit(flat).trace(*avals)
+            stages = in_stages(traced.jaxpr, avals, range(count)) if count else None
+        if stages is None:
+            return Compiled(self._call(traced), None, tuple(self._weights), "", out[0])
+        call, preparation, shared = self._call(stages.step), Preparation.of(stages), _shared(stages)
+        return Compiled(call, preparation, self._taken(preparation, shared), shared, out[0])
+
+    @phase("weights")
+    def _taken(self, preparation: Preparation | None, shared: str) -> tuple[Any, ...]:
+        """What the program reads of the weights."""
+        if preparation is None:
+            return tuple(self._weights)
+        key = shared or str(len(self._prepared))
+        if key not in self._prepared:
+            self._prepared[key] = preparation.take(self._weights)
+        return self._prepared[key]
+
+    def _call(self, traced: Any) -> Any:
+        options = self._options
+        if self._tuning is not None:
+            options = autotune.choose(traced, options, self._tuning)
+        with phase("lower"):
+            lowered = traced.lower()
+        with phase("compile"):
+            return compile_with(lowered, options)
+
+
+def _shared(stages: Stages) -> str:
+    """See `Compiled.shared`: constants are not in the text of a program."""
+    text = f"{stages.passed} {stages.prepare.jaxpr}"
+    return "" if stages.prepare.jaxpr.consts else hashlib.sha256(text.encode()).hexdigest()
+
+
+def _write(path: Path, made: Compiled) -> None:
+    """Write one program; results other than dictionaries and lists of arrays have no form in the file."""
+    results = jax.tree.unflatten(made.out, range(made.out.num_leaves))
+    if json.loads(json.dumps(results)) != results:
+        raise popart_exception("its results are no dictionaries and lists of arrays")
+    write_programs(path, path.stem, {_MAIN: made}, None, {_FACTS: {"results": results, "shared": made.shared}})
