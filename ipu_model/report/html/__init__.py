@@ -9,7 +9,7 @@ from ipu_model.report.model import Document
 from ipu_model.whole_files import write_whole
 
 FOLDER = Path(__file__).parent
-SCRIPTS = ("page", "operations", "tiles", "liveness", "timeline")  # the first holds what the others share
+SCRIPTS = ("page", "help", "operations", "tiles", "liveness", "timeline")  # the first holds what the others share
 
 
 def render(report: Document, compare: Document | None = None) -> str:

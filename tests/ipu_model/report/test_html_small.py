@@ -1,0 +1,75 @@
+"""The page on a phone and without a pointer: nothing is wider than the screen, helps open inside it, Escape closes."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import ipu_model
+from ipu_model.report.html import render
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PROBE = """<iframe id=page style="width:360px;height:700px;border:0"></iframe><pre id=probe></pre><script>
+const frame = document.getElementById("page");
+frame.srcdoc = PAGE;
+frame.onload = async () => {
+  const page = frame.contentDocument, out = { helps: [] }, turn = () => new Promise((go) => setTimeout(go, 30));
+  const helps = [...page.querySelectorAll("details.help")];
+  for (const help of helps) {
+    help.querySelector("summary").click();
+    await turn();
+    const box = help.querySelector("p").getBoundingClientRect();
+    out.helps.push([box.left, box.right, helps.filter((h) => h.open).length]);
+  }
+  page.dispatchEvent(new frame.contentWindow.KeyboardEvent("keydown", { key: "Escape" }));
+  out.open = helps.filter((h) => h.open).length;
+  out.focus = page.activeElement.tagName;
+  out.tabs = helps.every((h) => h.querySelector("summary").tabIndex === 0);
+  out.width = page.documentElement.scrollWidth;
+  document.getElementById("probe").textContent = JSON.stringify(out);
+};
+</script>"""
+
+
+def profile(width: int) -> ipu_model.Report:
+    def network(x, *weights):
+        for k, w in enumerate(weights):
+            with jax.named_scope(f"onnx[a_rather_long_name_of_a_block_{k}/fully_connected]"):
+                x = jnp.tanh(x @ w)
+        return x
+
+    return ipu_model.profile(network, jnp.ones((64, width)), *[jnp.ones((width, width))] * 3, name=f"mlp {width}")
+
+
+def too_large() -> ipu_model.Report:
+    return ipu_model.profile(jnp.tanh, jax.ShapeDtypeStruct((20_000, 20_000), jnp.float32))
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+@pytest.mark.parametrize("page", ["compared", "too large"])
+def test_a_phone_shows_all_of_it(page: str, tmp_path: Path) -> None:
+    text = render(profile(256), compare=profile(128)) if page == "compared" else render(too_large())
+    file = tmp_path / "frame.html"
+    file.write_text(PROBE.replace("PAGE", json.dumps(text).replace("</", "<\\/")), encoding="utf-8")
+    done = subprocess.run(
+        [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom",
+         f"--user-data-dir={tmp_path / 'profile'}", file.as_uri()],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    found = re.search(r'<pre id="probe">(.+?)</pre>', done.stdout, re.DOTALL)
+    assert found, done.stderr[-2000:]
+    out = json.loads(html.unescape(found[1]))
+    assert out["width"] <= 360
+    assert len(out["helps"]) == text.count('<details class="help">')
+    for left, right, opened in out["helps"]:
+        assert 0 <= left < right <= 360
+        assert opened == 1
+    assert (out["open"], out["focus"], out["tabs"]) == (0, "SUMMARY", True)
