@@ -14,6 +14,7 @@ import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -154,11 +155,11 @@ class Sealed:
         Exception
             Whatever zip or XLA raise for a damaged file or one of another machine.
         """
+        found = self._trusted["handles"].get(handle)
+        if found is None:
+            return None
+        *counts, digest = found
         with zipfile.ZipFile(self.path) as archive:
-            found = self._checked(archive)["handles"].get(handle)
-            if found is None:
-                return None
-            *counts, digest = found
             code = archive.read(_CODE + (handle or _MAIN))
         if hashlib.sha256(code).hexdigest() != digest:
             raise popart_exception(f"The program {handle or _MAIN!r} in {self.path} was changed after it was written.")
@@ -169,13 +170,14 @@ class Sealed:
 
     def note(self, handle: str) -> Any:
         """What was noted about a program, None if nothing was; errors as for `load`."""
-        with zipfile.ZipFile(self.path) as archive:
-            return self._checked(archive)["notes"].get(handle)
+        return self._trusted["notes"].get(handle)
 
-    def _checked(self, archive: zipfile.ZipFile) -> Mapping[str, Any]:
-        """The facts of the file, trusted."""
-        text = _facts(archive, self.path)
-        seal = archive.read(_SEAL).decode() if _SEAL in archive.namelist() else ""
+    @cached_property
+    def _trusted(self) -> Mapping[str, Any]:
+        """The facts of the file, trusted; they hold the digests of its programs."""
+        with zipfile.ZipFile(self.path) as archive:
+            text = _facts(archive, self.path)
+            seal = archive.read(_SEAL).decode() if _SEAL in archive.namelist() else ""
         require_sealed(text, seal, str(self.path))
         facts = json.loads(text)
         if facts["key"] != self.key:

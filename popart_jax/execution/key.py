@@ -14,6 +14,7 @@ from collections.abc import Container, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from jaxlib.version import __version__ as jaxlib_version
-
-import patterns
 
 from .._compat.jax import settings
 from ..model.stripped import StrippedModel
@@ -133,12 +132,15 @@ def _surroundings() -> tuple[Any, ...]:
 def _sources() -> str:
     """Hash of the sources of this package and of `patterns`, by name, size and time."""
     digest = hashlib.sha256()
-    for root in (Path(__file__).parents[1], Path(patterns.__file__).parent):
+    found = find_spec("patterns")  # importing them takes longer
+    assert found is not None
+    assert found.origin is not None
+    for root in (Path(__file__).parents[1], Path(found.origin).parent):
         for folder, _, files in sorted(os.walk(root)):
             for name in sorted(files):
                 if name.endswith(".py"):
-                    found = os.stat(os.path.join(folder, name))
-                    digest.update(f"{folder}/{name} {found.st_size} {found.st_mtime_ns}\n".encode())
+                    file = os.stat(os.path.join(folder, name))
+                    digest.update(f"{folder}/{name} {file.st_size} {file.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 

@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 
 from .._collector import without_collector
 from .._compat.jax import Tracer
-from ..buffers import aligned_copy
+from ..buffers import lasting
 from ..errors import popart_exception
 from ..execution import beside_jax
 from ..execution.graph_facts import graph_facts
@@ -467,9 +467,11 @@ def _arrays(graph: ir.Graph, names: Collection[str], wide: bool) -> dict[str, ja
 
 
 def to_device(tensor: ir.TensorProtocol) -> jax.Array:
-    """A copy on the device; an external tensor's file is unmapped at once, so a large model is never held twice."""
-    if not isinstance(tensor, ir.ExternalTensor):
-        return jax.device_put(aligned_copy(tensor.numpy()))
-    copied = aligned_copy(tensor.numpy())
-    tensor.release()
-    return jax.device_put(copied)
+    """The numbers on the device: memory that nobody writes to is shared, anything else copied.
+
+    An external tensor's file is unmapped at once, so a large model is never held twice.
+    """
+    placed = lasting(tensor.numpy())
+    if isinstance(tensor, ir.ExternalTensor):
+        tensor.release()
+    return jax.device_put(placed)

@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeGuard
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
+from onnx import serialization
 from onnx_ir.passes.common import InlinePass
 
 from .._collector import without_collector
@@ -276,7 +277,17 @@ def _innermost(err: BaseException) -> str:
 
 
 def _parse_file(path: Path) -> ir.Model:
-    return from_proto(_proto_of_file(path), path.parent)
+    binary = serialization.registry.get_format_from_file_extension(path.suffix) in (None, "protobuf")
+    stripped = read_stripped(path) if binary else None
+    return from_proto(_proto_of_file(path), path.parent) if stripped is None else _unstripped(stripped, path.parent)
+
+
+def _unstripped(stripped: StrippedModel, folder: Path) -> ir.Model:
+    """The model, its large initializers read once."""
+    model = from_proto(stripped.proto, folder)
+    for name, tensor in stripped.tensors().items():
+        model.graph.initializers[name].const_value = tensor
+    return model
 
 
 def _proto_of_file(path: Path) -> onnx.ModelProto:
@@ -291,7 +302,8 @@ def _proto_of_file(path: Path) -> onnx.ModelProto:
 
 
 def _parse_bytes(data: bytes) -> ir.Model:
-    return from_proto(load_proto(data), Path())
+    stripped = read_stripped(data)
+    return from_proto(load_proto(data), Path()) if stripped is None else _unstripped(stripped, Path())
 
 
 def _unreadable(shown: str) -> popart_exception:

@@ -45,7 +45,8 @@ session.prepareDevice()
 def test_a_session_imports_what_it_uses() -> None:
     code = SESSION + (
         "unused = ('popart_jax.ir_view.view', 'popart_jax.builder.builder', 'popart_jax.popxl', 'ipu_model.target',\n"
-        "          'ipu_model.walk', 'popart_jax.ops.recurrent', 'popart_jax.ops.microsoft', 'jax.experimental.pallas',\n"
+        "          'ipu_model.walk', 'popart_jax.ops.recurrent', 'popart_jax.ops.microsoft',\n"
+        "          'jax.experimental.pallas',\n"
         "          'jax._src.pallas.core', 'onnxscript', 'torch', 'rich', 'sympy', 'optax')\n"
         "print(*(m for m in unused if m in sys.modules))"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 
 import onnx_ir as ir
 
@@ -11,9 +11,15 @@ from .compiler import compiler_options as compiler_options
 from .dense import untranspose_weights as untranspose_weights
 from .shared_relu import share_relus as share_relus
 
+PASSES: Mapping[str, Callable[[ir.Graph, Collection[str]], bool]] = {
+    "shared relu": lambda graph, _: share_relus(graph),
+    "channels last": channels_last,
+    "dense": lambda graph, _: untranspose_weights(graph),
+}
+"""The rewrites in their order: of a graph and the tensors that are read under their own names; whether it changed."""
+
 
 def rewrite_for_kernels(graph: ir.Graph, protected: Collection[str] = ()) -> None:
     """All of these rewrites, in place; `protected` tensors are read under their own names by all consumers."""
-    share_relus(graph)
-    channels_last(graph, protected)
-    untranspose_weights(graph)
+    for rewrite in PASSES.values():
+        rewrite(graph, protected)
