@@ -5,12 +5,13 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from patterns import static_shape
+from patterns.families.tied_gather import FULLY_CONNECTED_OFF
 
 from . import nodes
 
 PARTIALS = "__partials_type"
 MODE, FACTOR = "__serialize_matmul_mode", "__serialize_matmul_factor"
-PASSED_ON = ("fully_connected_pass", PARTIALS, "__available_memory", "__output_type")
+PASSED_ON = ("fully_connected_pass", FULLY_CONNECTED_OFF, PARTIALS, "__available_memory", "__output_type")
 # What the mode of the forward product means for its gradients; keys: fully_connected_pass.
 MODES = {
     0: {"input_channels": "input_channels", "output_channels": "output_channels", "reducing_dim": "reducing_dim"},

@@ -30,7 +30,7 @@ def accumulate_rows(graph: ir.Graph, facts: IrFacts) -> None:
         if accumulate is None:
             graph.remove(node, safe=True)
             continue
-        _add_rows(graph, node, accumulate, table, transposed, facts)
+        _add_rows(graph, node, accumulate, table, transposed)
 
 
 def _table(node: ir.Node) -> tuple[ir.Value, bool]:
@@ -46,9 +46,7 @@ def _table(node: ir.Node) -> tuple[ir.Value, bool]:
     return value, transposed
 
 
-def _add_rows(
-    graph: ir.Graph, node: ir.Node, accumulate: ir.Node, table: ir.Value, transposed: bool, facts: IrFacts
-) -> None:
+def _add_rows(graph: ir.Graph, node: ir.Node, accumulate: ir.Node, table: ir.Value, transposed: bool) -> None:
     total = accumulate.outputs[0]
     readers = list(total.uses())
     meta = {nodes.PASS: nodes.UPDATE, nodes.CONTEXT: nodes.NORMAL}
@@ -61,7 +59,7 @@ def _add_rows(
                 "Transpose", [total], [target], domain="", like=accumulate, attributes={"perm": (1, 0)}, meta=meta
             )
         )
-    factor = _factor(graph, accumulate, meta) if facts.options.mean_reduction and facts.options.running_mean else None
+    factor = _factor(graph, accumulate, meta)
     result = nodes.tensor(f"{total.name}__sparse", target)
     gradient, indices = node.inputs[0], node.inputs[1]
     graph.append(
@@ -74,14 +72,20 @@ def _add_rows(
     graph.remove(node, safe=True)
 
 
-def _factor(graph: ir.Graph, accumulate: ir.Node, meta: dict[str, str]) -> ir.Value:
-    """One over the number of micro-batches so far: Div named mean_accumulate_inverse, shared by all."""
+def _factor(graph: ir.Graph, accumulate: ir.Node, meta: dict[str, str]) -> ir.Value | None:
+    """What rows are multiplied by: the dense gradient's factor.
+
+    For a running mean, which sparse rows can't follow, it is one over the number of micro-batches so far: a Div named
+    mean_accumulate_inverse, shared by all.
+    """
+    counter = accumulate.inputs[2] if len(accumulate.inputs) > 2 else None
+    if nodes.attribute(accumulate, "accumulationType", "Add") != "Mean":
+        return counter
     existing = next((n for n in graph if n.name == "mean_accumulate_inverse"), None)
     if existing is not None:
         return existing.outputs[0]
     one = nodes.source("ConstValue___one", "const", ir.DataType.FLOAT, ())
     output = nodes.tensor("mean_accumulate_inverse", one)
-    counter = accumulate.inputs[2] if len(accumulate.inputs) > 2 else None
     graph.append(
         nodes.make(
             "Div", [one, counter], [output], domain="", like=accumulate, name="mean_accumulate_inverse", meta=meta

@@ -28,7 +28,13 @@ operator(
     PRODUCT | EXPENSIVE | ROUNDS,
     gradients=[gradient("MatMulLhsGrad", "g x1"), gradient("MatMulRhsGrad", "g x0", of=1)],
     batch="product",
-    popxl=PopxlClass("MatMulOp", version=9, runs=("", 13), base="MatMulBaseOp"),
+    popxl=PopxlClass(
+        "MatMulOp",
+        version=9,
+        runs=("", 13),
+        base="MatMulBaseOp",
+        parameters="available_memory_proportion serialisation output_type partials_type",
+    ),
 )
 
 

@@ -158,6 +158,9 @@ class PopxlClass:
         Type of the translation where it is not the operator's own.
     module, base : str
         Where the class lives below ``op``, and the class it derives from.
+    parameters : str
+        Parameters of PopART's constructor besides identifier and settings, in order; ``name=attribute`` where the
+        translation calls one differently.
     """
 
     name: str
@@ -167,6 +170,7 @@ class PopxlClass:
     module: str = ""
     base: str = "Op"
     runs_as: str = ""
+    parameters: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +347,8 @@ def _derived_class(row: Operator, op_type: str, inplace: bool = False) -> PopxlC
     stem = parent.name.removesuffix("Op") + op_type.removeprefix(row.op_type) if named_after else op_type
     runs, runs_as = (parent.runs, row.translation[1]) if inplace else (None, "")
     base = "Op" if inplace else parent.base.replace("BaseOp", "BaseGradOp")
-    return PopxlClass(f"{stem}Op", "ai.graphcore", 1, runs, parent.module, base, runs_as)
+    parameters = parent.parameters if inplace else ""
+    return PopxlClass(f"{stem}Op", "ai.graphcore", 1, runs, parent.module, base, runs_as, parameters)
 
 
 def declared() -> Mapping[str, Operator]:

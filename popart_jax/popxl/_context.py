@@ -110,7 +110,8 @@ class Context(CreatedHooks):
         tile_set = TileSet.IO if self._io_tile_set else TileSet.Compute
         if self._ipu_id is None:
             tile_set = TileSet.Undefined
-        return Settings("/".join([*self._name_scopes, name]), self._ipu_id, tile_set, self._execution_context)
+        graph = self._graphs[-1]._pb_graph if self._graphs else None
+        return Settings(graph, "/".join([*self._name_scopes, name]), self._ipu_id, tile_set, self._execution_context)
 
     def _op_created(self, op: Any) -> Any:
         """Order a new operator and tell the hooks; returns the operator."""

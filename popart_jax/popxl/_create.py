@@ -21,7 +21,7 @@ from ._internal.op import Op
 from ._internal.settings import Settings
 from .context import gcg, get_current_context
 from .dtypes import dtype as Dtype
-from .graph import Graph
+from .graph import UNTYPED, Graph
 from .tensor import Tensor
 
 GRAPHCORE = "ai.graphcore"
@@ -195,8 +195,8 @@ def infer(
     if row is None:
         raise popart_exception(f"Operator {op_type} has no translation")
     node = ir.Node(domain, op_type, [], _attributes(dict(attributes), (), (), (), ()), version=version)
-    known = {"n_outputs": n, "training": False, "popart": False, "options": {}, "opset": version, "node": node,
-             "context": None, "program": None}  # fmt: skip
+    known = {"n_outputs": n, "output_type": "", "training": False, "popart": False, "options": {}, "opset": version,
+             "node": node, "context": None, "program": None}  # fmt: skip
     kwargs = {**keywords(node, row, lambda g: g), **{k: known[w] for k, w in row.context.items()}}
     operands = [None if t is None else jax.ShapeDtypeStruct(t.shape, t.dtype._device) for t in inputs]
     try:
@@ -210,17 +210,52 @@ def infer(
     return [(tuple(x.shape), Dtype.as_dtype(x.dtype)) for x in found]
 
 
+@above.enter("create_by_hand")
+def create_by_hand(
+    row: Operator,
+    operands: Sequence[Tensor | None],
+    outputs: Sequence[tuple[str, tuple[int, ...], Dtype]],
+    attributes: Mapping[str, Any],
+    options: Mapping[str, Any],
+    graph: Graph,
+    settings: Settings | None,
+    effects: Mapping[str, Any],
+) -> Op:
+    """An operator made through the internal IR: outputs are (id, shape, type)."""
+    outs, ids = [Out("", shape, kind) for _, shape, kind in outputs], [name for name, _, _ in outputs]
+    op = create(row, operands, outs, attributes, options=options, graph=graph, settings=settings, output_ids=ids,
+                **effects)  # fmt: skip
+    for value in op._node.outputs:
+        value.meta[UNTYPED] = True
+    return op
+
+
 @above.enter("infer_outputs")
 def infer_outputs(op: Op) -> None:
-    """Give the outputs of an operator that was connected by hand their types."""
-    if op.opType() == "Sum":
+    """Give the outputs of an operator that was connected by hand their types.
+
+    The internal IR looks at operands only as far as PopART's `setup` does: outputs that have a type keep it where the
+    operands do not fit the operator.
+    """
+    if op._called():
+        offset = 1 if op._facts.op_type == "Loop" else 0
+        found: list[Any] = [(t.shape, t.dtype) for t in op._called()[0].outputs[offset:]]
+    elif op._facts.translation[1] in ("HostLoad", "RemoteLoad"):
+        found = [(op._in(0).shape, op._in(0).dtype)]
+    elif op._facts.op_type == "Sum":
         tensors = list(op._inputs().values())
-        found: list[Any] = [(np.broadcast_shapes(*(t.shape for t in tensors)), tensors[0].dtype)]
+        found = [(np.broadcast_shapes(*(t.shape for t in tensors)), tensors[0].dtype)]
     else:
         plain = {a.name: a.value for a in op._node.attributes.values() if not a.name.startswith("__")}
-        found = infer(op._facts, [op._inputs().get(i) for i in range(len(op._node.inputs))], plain)
+        try:
+            found = infer(op._facts, [op._inputs().get(i) for i in range(len(op._node.inputs))], plain)
+        except popart_exception:
+            if any(UNTYPED in value.meta for value in op._node.outputs):
+                raise
+            return
     for value, (shape, dtype) in zip(op._node.outputs, found, strict=False):
         value.shape, value.type = ir.Shape(shape), ir.TensorType(dtype._onnx)
+        value.meta.pop(UNTYPED, None)
 
 
 @above.enter("clone")

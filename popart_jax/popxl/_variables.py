@@ -8,13 +8,15 @@ from typing import Literal
 import numpy as np
 import onnx_ir as ir
 
+from ..errors import popart_exception
 from . import dtypes
 from ._bindings import above, operators
 from ._host_data import host_array
-from ._internal.enums import ExecutionContext
+from ._internal.enums import ExecutionContext, TensorType
 from ._internal.remote_place import RemotePlace
 from ._tensor import Constant, HostScalarTensor, Tensor, TensorLike, Variable
 from .context import _execution_context, gcg, get_current_context
+from .graph import Graph
 from .remote_buffer import RemoteBuffer, remote_buffer
 from .replica_grouping import ReplicaGrouping
 
@@ -82,8 +84,14 @@ def _make(
         )
     if mode not in (None, "one_per_group", "all_replicas"):
         raise ValueError(f"Invalid retrieval_mode: {mode}")
-    value = graph._new_value(graph._create_tensor_id(name), shape, dtypes.dtype.as_dtype(host.dtype))
-    self = Variable._make(graph, value)
+    return _variable_of(graph, graph._create_tensor_id(name), host, grouping, mode, shape)
+
+
+def _variable_of(
+    graph: Graph, full_id: str, host: np.ndarray, grouping: ReplicaGrouping, mode: Retrieval | None,
+    shape: tuple[int, ...],
+) -> Variable:  # fmt: skip
+    self = Variable._make(graph, graph._new_value(full_id, shape, dtypes.dtype.as_dtype(host.dtype)))
     self._host, self._grouping, self._retrieval_mode = host, grouping, mode or "one_per_group"
     self._in_sync, self._remote = True, None
     return self
@@ -113,13 +121,36 @@ def constant(
         )
     host = host_array(data, dtype, downcast, None, log2_scale, nan_on_overflow)
     graph = gcg()
+    return _constant_of(graph, graph._create_tensor_id(name), host)
+
+
+def _constant_of(graph: Graph, full_id: str, host: np.ndarray) -> Constant:
     kind = dtypes.dtype.as_dtype(host.dtype)
-    value = graph._new_value(graph._create_tensor_id(name), host.shape, kind)
+    value = graph._new_value(full_id, host.shape, kind)
     shown = host.view(np.uint8).reshape(host.shape).view(kind._device) if kind._is_float8 else host
     value.const_value = ir.tensor(shown, name=value.name)
     value.meta["host"] = host
     graph._graph.register_initializer(value)
     return Constant._make(graph, value)
+
+
+@above.enter("add_with_data")
+def add_with_data(
+    graph: Graph, full_id: str, kind: TensorType, data: np.ndarray, dtype: dtypes.dtype, shape: tuple[int, ...]
+) -> Tensor:
+    """A variable or constant of that id, in any graph, made through the internal IR.
+
+    Raises
+    ------
+    popart_exception
+        The graph has a tensor of that id.
+    """
+    if full_id in graph._tensors:
+        raise popart_exception(f"tensor {full_id} already in graph {graph.id!r}")
+    host = np.ascontiguousarray(data, dtype._np_type).reshape(shape)
+    if kind is TensorType.Const:
+        return _constant_of(graph, full_id, host)
+    return _variable_of(graph, full_id, host, graph.ir.replica_grouping(), None, shape)
 
 
 @above.enter("as_tensor")

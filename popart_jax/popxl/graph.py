@@ -20,6 +20,8 @@ from ._tensor import Constant, Tensor, Variable
 if TYPE_CHECKING:
     from .ir import Ir
 
+UNTYPED = "untyped"
+"""Mark of the values of operators made by hand that have no type of their own before `setup`."""
 Op = Any  # `_internal.op.Op`, which is built on graphs
 
 
@@ -200,9 +202,11 @@ class Graph(CreatedHooks):
             op._node.resize_outputs(i + 1)
         new = op._node.outputs[i]
         if tensor is None:
-            new.name = tensor_id
+            new.name, new.shape, new.type = tensor_id, ir.Shape(()), ir.TensorType(dtypes.float32._onnx)
+            new.meta[UNTYPED] = True
             Tensor._make(self, new)
             return
+        new.meta.pop(UNTYPED, None)
         new.shape, new.type = tensor._value.shape, tensor._value.type
         adopt(self, tensor, new)
 

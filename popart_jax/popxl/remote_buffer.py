@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._bindings import above
 from ._tensor import Tensor
 from .context import gcg, gir
 from .dtypes import dtype as Dtype
@@ -31,11 +32,13 @@ class RemoteBuffer:
 
     def __init__(self, tensor_shape: tuple[int, ...], tensor_dtype: Dtype, entries: int) -> None:
         owner = gcg().ir
-        number = owner._next_buffer
+        self._enter(owner, owner._next_buffer, tensor_shape, tensor_dtype, entries)
+
+    def _enter(self, owner: Any, number: int, shape: tuple[int, ...], dtype: Dtype, entries: int) -> None:
         for name, value in (("_ir", owner), ("_id", number), ("_meta_shape", ())):
             object.__setattr__(self, name, value)
-        self.set_remote_buffer_info(tensor_dtype, tensor_shape, entries)
-        owner._next_buffer += 1
+        self.set_remote_buffer_info(dtype, shape, entries)
+        owner._next_buffer = max(owner._next_buffer, number + 1)
         owner._buffers[number] = self
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -122,6 +125,18 @@ def _checked(entries: int) -> int:
     if not isinstance(entries, int) or entries < 1:
         raise ValueError(f"Entries must be a non-zero, positive integer. Got {entries}")
     return entries
+
+
+@above.enter("remote_buffer_of")
+def remote_buffer_of(owner: Any, number: int, shape: tuple[int, ...], dtype: Dtype, entries: int) -> RemoteBuffer:
+    """The buffer of that number of an Ir, which gets these entries; a new one if there is none."""
+    found = owner._buffers.get(number)
+    if found is not None:
+        found.set_remote_buffer_info(dtype, shape, entries)
+        return found
+    made = object.__new__(RemoteBuffer)
+    made._enter(owner, number, shape, dtype, entries)
+    return made
 
 
 def remote_buffer(tensor_shape: tuple[int, ...], tensor_dtype: Dtype, entries: int = 1) -> RemoteBuffer:

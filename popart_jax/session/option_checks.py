@@ -307,7 +307,7 @@ def _pipelining(options: SessionOptions, facts: OptionFacts) -> list[str]:
 def _main_loops(options: SessionOptions, facts: OptionFacts) -> list[str]:
     if not options.enableExplicitMainLoops:
         return []
-    fits = ("All", "Sum") if facts.batches_per_step > 1 else ("All", "Sum", "Final")
+    fits = ("All", "Sum", "Final")
     return [
         (
             f'[MainLoops] AnchorReturnType::{kind} for Tensor "{name}" is unsupported when explicit main loops are '
@@ -395,7 +395,7 @@ def _operator_options(options: SessionOptions, facts: OptionFacts) -> list[str]:
     ]
     if unknown_transforms:
         errors.append(f"No custom transforms {unknown_transforms} are registered.")
-    if options.kahnTieBreaker not in _TIE_BREAKERS:
+    if options.kahnTieBreaker.lower() not in _TIE_BREAKERS:
         errors.append(
             f'Unrecognised KahnTieBreaker, {options.kahnTieBreaker}. Should be one of "fifo", "greedy", and "random".'
         )

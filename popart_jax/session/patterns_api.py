@@ -95,8 +95,18 @@ class Patterns:
         self._selection = patterns.PatternSet(self._selection.enabled, runtime_asserts=b)
         return self
 
+    @staticmethod
+    def getAllPreAliasPatternNames() -> list[str]:
+        """Names of the patterns that run before views are made, in order of application."""
+        return [row.name for row in patterns.catalogue.rows() if row.kind == "pre-alias"]
+
+    @staticmethod
+    def isMandatory(pattern: str) -> bool:
+        """Whether the pattern can't be switched off; popart_exception for an unknown name."""
+        return guarded(patterns.require_known, pattern).mandatory
+
     def __repr__(self) -> str:
-        return " ".join(row.name for row in patterns.catalogue.rows() if row.kind == "pre-alias")
+        return " ".join(self.getAllPreAliasPatternNames())
 
 
 def check_mandatory(selection: patterns.PatternSet) -> None:

@@ -278,8 +278,9 @@ TIED = """BuilderGraph_1 (float[6,4] w) => () {
 TIED_TYPES = {"e": (3, 4), "t": (4, 6), "y": (3, 6), "l": ()}
 
 
-def tied(accumulate=True, **options):
-    facts = training(TIED, "w", TIED_TYPES, "l", accumulate=accumulate, accumulation_factor=2, **options)
+def tied(accumulate=True, optimizer=None, serial="", **options):
+    text = TIED.replace("y = MatMul(e, t)", f"y = MatMul{serial}(e, t)")
+    facts = training(text, "w", TIED_TYPES, "l", optimizer, accumulate=accumulate, accumulation_factor=2, **options)
     return with_patterns(facts, "All")
 
 
@@ -290,6 +291,22 @@ def test_tied_gather_accumulates_rows():
     assert [op["name"] for op in find(tied(mean_reduction=True, running_mean=True), "Div")] == [
         "mean_accumulate_inverse"
     ]
+
+
+def test_rows_are_scaled_as_the_dense_gradient_is():
+    """SGD with momentum accumulates with its dampening, not with a mean: no Div, and the same factor for both."""
+    facts = tied(mean_reduction=True, running_mean=True, optimizer=sgd("w"))
+    assert find(facts, "Div") == []
+    (dense,), (rows,) = find(facts, "Accumulate"), find(facts, "PopartSparseAccumulate")
+    assert [v["name"] for v in dense["inputs"][2:]] == [v["name"] for v in rows["inputs"] if v["index"] == "2"]
+
+
+def test_slices_of_a_tied_product_keep_their_layout():
+    serial = '<__serialize_matmul_mode="output_channels", __serialize_matmul_factor=2>'
+    facts = tied(serial=serial, serialized_matmuls=True)
+    products = find(facts, "MatMul")
+    assert len(products) > 2
+    assert {op["attributes"]["fully_connected_pass"] for op in products} == {"-1"}
 
 
 def test_tied_gather_alone_gives_no_gradient():

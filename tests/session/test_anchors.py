@@ -25,6 +25,16 @@ KINDS = {
 }
 
 
+@pytest.mark.parametrize("kind", ["All", "Final", "Sum"])
+def test_kinds_in_explicit_main_loops(kind):
+    proto, w = linear()
+    loops = {"useHostCopyOps": True, "enableExplicitMainLoops": True}
+    session = train(proto, {"y": kind}, sgd(1e-30), B, **accumulated(A), **loops)
+    x = _steps()[:, :, 0]
+    wanted = KINDS[kind](x * w)
+    np.testing.assert_allclose(run(session, x=x)["y"], wanted, 1e-5)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds(kind):
     """Activation, loss, gradient and input, with batches, accumulation and replicas; the rate is next to zero."""

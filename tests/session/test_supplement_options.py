@@ -138,9 +138,10 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
      {**EXPLICIT, "place": graphs(0, 1, 1), "art": popart.AnchorReturnType("EveryN", 3)}),
     ("AnchorReturnType::EVERYN is not valid for pipelined models",
      {**PIPE, "place": graphs(0, 1, 1), "art": popart.AnchorReturnType("EveryN", 3), "prepare": True}),
-    (("[MainLoops] AnchorReturnType::Final for Tensor \"IdentityLoss:0\" is unsupported when explicit main loops are "
+    (("[MainLoops] AnchorReturnType::EveryN for Tensor \"IdentityLoss:0\" is unsupported when explicit main loops are "
      "enabled. Supported anchor return types are AnchorReturnTypeId::All and AnchorReturnTypeId::Sum."),
-     {"useHostCopyOps": True, "enableExplicitMainLoops": True, "art": popart.AnchorReturnType("Final"), "steps": 2}),
+     {"useHostCopyOps": True, "enableExplicitMainLoops": True, "art": popart.AnchorReturnType("EveryN", 2),
+      "steps": 2}),
     ("SessionOption 'useHostCopyOps' must be true.",
      {"enablePipelining": True, "enableExplicitMainLoops": True, "virtualGraphMode": VG.Manual, "ipus": 2,
       "place": graphs(0, 1, 1), "steps": 9}),

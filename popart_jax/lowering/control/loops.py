@@ -268,7 +268,12 @@ def _stack(parts: Sequence[Any]) -> Any:
     return np.stack(parts) if all(isinstance(p, np.ndarray) for p in parts) else jnp.stack(parts)
 
 
-operator("Loop", MOVES_DATA | NOT_OUTLINED | NOT_DIFFERENTIABLE, gradients=(), popxl=PopxlClass("LoopOp", version=11))
+operator(
+    "Loop",
+    MOVES_DATA | NOT_OUTLINED | NOT_DIFFERENTIABLE,
+    gradients=(),
+    popxl=PopxlClass("LoopOp", version=11, parameters="callee=body implicit_scan_outputs"),
+)
 
 
 @lowers("Loop", *VERSIONS)

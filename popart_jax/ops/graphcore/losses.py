@@ -117,7 +117,10 @@ def reduction_as_text(parts: NodeParts) -> None:
 
 
 operator(
-    "Nll", ROUNDS | LOSS, gradients=[gradient("NllGrad", "g x0 x1")], popxl=PopxlClass("NllOp", domain="ai.graphcore")
+    "Nll",
+    ROUNDS | LOSS,
+    gradients=[gradient("NllGrad", "g x0 x1")],
+    popxl=PopxlClass("NllOp", domain="ai.graphcore", parameters="ignoreIndex reduction inputIsLogProbability"),
 )
 builder_method(
     "Nll",

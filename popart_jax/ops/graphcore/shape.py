@@ -138,7 +138,10 @@ def _write_init(parts: NodeParts) -> None:
     parts.attributes["tensor_type"] = 0
 
 
-operator("Init", MOVES_DATA | NOT_OUTLINED, gradients=(), popxl=PopxlClass("InitOp", domain="ai.graphcore"))
+operator(
+    "Init", MOVES_DATA | NOT_OUTLINED, gradients=(),
+    popxl=PopxlClass("InitOp", domain="ai.graphcore", parameters="info tensor_type init_type batch_axis"),
+)  # fmt: skip
 builder_method(
     "Init",
     "init(shape:ints, data_type:int, init_type:int, batch_axis:int)",

@@ -16,7 +16,7 @@ from ..operator import MOVES_DATA, PopxlClass, operator
 from ..registry import lowers
 from .losses import DOMAIN
 
-operator("Call", MOVES_DATA, popxl=PopxlClass("CallOp", domain="ai.graphcore"))
+operator("Call", MOVES_DATA, popxl=PopxlClass("CallOp", domain="ai.graphcore", parameters="callee"))
 operator("CallGrad", popxl=PopxlClass("CallGradOp", domain="ai.graphcore"))
 
 

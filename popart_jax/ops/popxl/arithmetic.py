@@ -56,7 +56,10 @@ def copy_var_update(t, x, /):
     return jnp.broadcast_to(_as(x, t), t.shape)
 
 
-operator("Accumulate", UPDATES, popxl=PopxlClass("AccumulateOp", domain="ai.graphcore", base="AccumulateBaseOp"))
+operator(
+    "Accumulate", UPDATES,
+    popxl=PopxlClass("AccumulateOp", domain="ai.graphcore", base="AccumulateBaseOp", parameters="type=kind factor=f"),
+)  # fmt: skip
 
 
 @lowers("Accumulate", domain=DOMAIN)
@@ -102,7 +105,10 @@ def sign(x, /):
     return jnp.where(jnp.isnan(x), jnp.zeros((), x.dtype), jnp.sign(x))
 
 
-operator("AccumulatorScale", UPDATES, popxl=PopxlClass("AccumulatorScaleOp", domain="ai.graphcore", base="VarUpdateOp"))
+operator(
+    "AccumulatorScale", UPDATES,
+    popxl=PopxlClass("AccumulatorScaleOp", domain="ai.graphcore", base="VarUpdateOp", parameters="factor=f"),
+)  # fmt: skip
 operator(
     "AccumulatorZero", UPDATES,
     popxl=PopxlClass("AccumulatorZeroOp", domain="ai.graphcore", base="AccumulatorScaleOp", runs_as="AccumulatorScale"),
@@ -111,7 +117,7 @@ operator(
 
 @lowers("AccumulatorScale", domain=DOMAIN)
 def accumulator_scale(t, _=None, sf=None, /, *, f=None):
-    if sf is None and f == 0:
+    if sf is None and not f:  # AccumulatorZero has no factor
         return jnp.zeros_like(t)
     (wide,) = _wide(t)
     return _as(wide * (f if sf is None else _as(sf, wide).reshape(())), t)
@@ -119,7 +125,8 @@ def accumulator_scale(t, _=None, sf=None, /, *, f=None):
 
 operator(
     "PopartSparseAccumulate", UPDATES,
-    popxl=PopxlClass("SparseAccumulateOp", domain="ai.graphcore", base="AccumulateBaseOp"),
+    popxl=PopxlClass("SparseAccumulateOp", domain="ai.graphcore", base="AccumulateBaseOp",
+                     parameters="type factor=f axis"),
 )  # fmt: skip
 
 
@@ -140,7 +147,10 @@ def sparse_accumulate(t, x, sf=None, indices=None, original=None, /, *, axis=0, 
     return _as(jnp.moveaxis(moved.at[safe].add(factor * parts, mode="drop"), 0, axis), t)
 
 
-operator("AdamUpdater", UPDATES, popxl=PopxlClass("AdamUpdaterOp", domain="ai.graphcore"))
+operator(
+    "AdamUpdater", UPDATES,
+    popxl=PopxlClass("AdamUpdaterOp", domain="ai.graphcore", parameters="mode weight_decay beta1 beta2 epsilon"),
+)  # fmt: skip
 
 
 @lowers("AdamUpdater", domain=DOMAIN)
@@ -175,7 +185,10 @@ def adam_updater(
     return update if new_step is None else (update, new_step)
 
 
-operator("AdamVarUpdate", UPDATES, popxl=PopxlClass("AdamVarUpdateOp", domain="ai.graphcore"))
+operator(
+    "AdamVarUpdate", UPDATES,
+    popxl=PopxlClass("AdamVarUpdateOp", domain="ai.graphcore", parameters="learning_rate max_weight_norm"),
+)  # fmt: skip
 
 
 @lowers("AdamVarUpdate", domain=DOMAIN)

@@ -47,13 +47,14 @@ operator(
     "HostLoad",
     MOVES_DATA | NOT_OUTLINED | EFFECT,
     gradients=(),
-    popxl=PopxlClass("HostLoadOp", domain="ai.graphcore", module="exchange"),
+    popxl=PopxlClass("HostLoadOp", domain="ai.graphcore", module="exchange", parameters="sid=stream"),
 )
 
 
 operator(
     "HostLoadInplace", MOVES_DATA | NOT_OUTLINED | EFFECT,
-    popxl=PopxlClass("HostLoadInplaceOp", domain="ai.graphcore", module="exchange", runs_as="HostLoad"),
+    popxl=PopxlClass("HostLoadInplaceOp", domain="ai.graphcore", module="exchange", runs_as="HostLoad",
+                     parameters="sid=stream"),
 )  # fmt: skip
 
 
@@ -65,7 +66,7 @@ def host_load(start=None, /, *, stream, program: ProgramState):
 operator(
     "HostStore",
     MOVES_DATA | NOT_OUTLINED | EFFECT,
-    popxl=PopxlClass("HostStoreOp", domain="ai.graphcore", module="exchange"),
+    popxl=PopxlClass("HostStoreOp", domain="ai.graphcore", module="exchange", parameters="sid=stream"),
 )
 
 
@@ -76,33 +77,36 @@ def host_store(x, /, *, stream, program: ProgramState) -> tuple[Any, ...]:
 
 
 def _row(offset: Any) -> Any:
-    return jnp.asarray(offset).reshape(()).astype(jnp.int32)
+    """The entry of a remote buffer; the first one where no offset is given."""
+    return 0 if offset is None else jnp.asarray(offset).reshape(()).astype(jnp.int32)
 
 
 operator(
     "RemoteLoad", MOVES_DATA, gradients=(),
-    popxl=PopxlClass("RemoteLoadOp", domain="ai.graphcore", module="exchange"),
+    popxl=PopxlClass("RemoteLoadOp", domain="ai.graphcore", module="exchange", parameters="remoteBufferId=buffer"),
 )  # fmt: skip
 
 
 operator(
     "RemoteLoadInplace", MOVES_DATA,
-    popxl=PopxlClass("RemoteLoadInplaceOp", domain="ai.graphcore", module="exchange", runs_as="RemoteLoad"),
+    popxl=PopxlClass("RemoteLoadInplaceOp", domain="ai.graphcore", module="exchange", runs_as="RemoteLoad",
+                     parameters="remoteBufferId=buffer"),
 )  # fmt: skip
 
 
 @lowers("RemoteLoad", domain=DOMAIN)
-def remote_load(start, offset, /, *, buffer, program: ProgramState):
+def remote_load(start, offset=None, /, *, buffer, program: ProgramState):
     return lax.dynamic_index_in_dim(program.state[f"remote:{buffer}"], _row(offset), keepdims=False)
 
 
 operator(
-    "RemoteStore", MOVES_DATA | EFFECT, popxl=PopxlClass("RemoteStoreOp", domain="ai.graphcore", module="exchange")
-)
+    "RemoteStore", MOVES_DATA | EFFECT,
+    popxl=PopxlClass("RemoteStoreOp", domain="ai.graphcore", module="exchange", parameters="remoteBufferId=buffer"),
+)  # fmt: skip
 
 
 @lowers("RemoteStore", domain=DOMAIN)
-def remote_store(x, offset, /, *, buffer, program: ProgramState) -> tuple[Any, ...]:
+def remote_store(x, offset=None, /, *, buffer, program: ProgramState) -> tuple[Any, ...]:
     name = f"remote:{buffer}"
     held = program.state[name]
     program.state[name] = lax.dynamic_update_index_in_dim(held, jnp.asarray(x).astype(held.dtype), _row(offset), 0)
@@ -140,7 +144,7 @@ operator(
     "IpuCopy",
     MOVES_DATA | NOT_OUTLINED,
     gradients=[gradient("IpuCopy")],
-    popxl=PopxlClass("IpuCopyOp", domain="ai.graphcore"),
+    popxl=PopxlClass("IpuCopyOp", domain="ai.graphcore", parameters="source destination"),
 )
 
 
@@ -150,7 +154,10 @@ def copy(x, /):
     return x
 
 
-operator("RemoteCodeLoad", MOVES_DATA, popxl=PopxlClass("RemoteCodeLoadOp", domain="ai.graphcore", module="exchange"))
+operator(
+    "RemoteCodeLoad", MOVES_DATA,
+    popxl=PopxlClass("RemoteCodeLoadOp", domain="ai.graphcore", module="exchange", parameters="graph_id location"),
+)  # fmt: skip
 
 
 @lowers("RemoteCodeLoad", domain=DOMAIN)
@@ -163,7 +170,12 @@ operator(
     "AllReduce",
     BETWEEN_REPLICAS,
     gradients=[gradient("AllReduceGrad", "g", of=None)],
-    popxl=PopxlClass("AllReduceOp", domain="ai.graphcore", module="collectives"),
+    popxl=PopxlClass(
+        "AllReduceOp",
+        domain="ai.graphcore",
+        module="collectives",
+        parameters="op ipus identicalInputs identicalGradInputs",
+    ),
 )
 
 

@@ -51,7 +51,11 @@ def _base(row: Operator) -> type[Op]:
 
 @cache
 def _abstract(name: str) -> type[Op]:
-    return Op if name == "Op" else _make(name, _abstract(ABSTRACT[name]), "", Operator(name.removesuffix("Op")))
+    if name == "Op":
+        return Op
+    shown = PopxlClass(name, "ai.graphcore", parameters="type factor" if name == "AccumulateBaseOp" else "")
+    _MADE[shown] = made = _make(name, _abstract(ABSTRACT[name]), "", Operator(name.removesuffix("Op"), popxl=shown))
+    return made
 
 
 def _make(name: str, base: type[Op], module: str, row: Operator) -> type[Op]:

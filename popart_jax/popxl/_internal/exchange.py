@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import onnx_ir as ir
 
@@ -28,3 +29,15 @@ class Part:
 def parts(node: ir.Node) -> Sequence[Part]:
     """The exchanges that a merged one stands for; any other node stands for itself."""
     return node.meta["parts"] if node.op_type == "MultiExchange" else (Part.of(node),)
+
+
+def state_of(op_type: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Program state that an exchange reads and writes, as arguments of `create`; nothing for other operators."""
+    if op_type in ("HostLoad", "HostStore"):
+        kind = "h2d" if op_type == "HostLoad" else "d2h"
+        data, cursor = f"{kind}:{attributes['stream']}", f"{kind}#{attributes['stream']}"
+        return {"reads_state": [data], "writes_state": [cursor] if kind == "h2d" else [data, cursor]}
+    if op_type in ("RemoteLoad", "RemoteStore"):
+        state = [f"remote:{attributes['buffer']}"]
+        return {"reads_state": state} if op_type == "RemoteLoad" else {"reads_state": state, "writes_state": state}
+    return {}

@@ -6,12 +6,14 @@ from typing import Any
 
 from ...errors import popart_exception
 from .._bindings import above
+from .._tensor import Tensor
 from ..dtypes import dtype as Dtype
 from ..graph import Graph as PopxlGraph
 from .cleanup import remove_isolated_tensors
 from .create_op import creator
 from .enums import TensorType
 from .schedule import schedule
+from .tensors_view import AddsTensors
 from .values import GraphId, Scope
 
 
@@ -24,13 +26,17 @@ def view(graph: PopxlGraph) -> Graph:
     return found
 
 
-class Graph:
+class Graph(AddsTensors):
     """View of one graph; the members that write change the graph itself."""
 
     def __init__(self, graph: Any, graph_id: Any = None) -> None:
         """The view of a graph; with an id, of a new graph of the Ir that is given instead."""
         self._graph: PopxlGraph = graph if graph_id is None else graph.createGraph(graph_id)._graph
         self._graph.__dict__["_view"] = self
+
+    @property
+    def _owner(self) -> PopxlGraph:
+        return self._graph
 
     @property
     def id(self) -> GraphId:
@@ -111,10 +117,16 @@ class Graph:
     def hasInputId(self, tensor_id: str) -> bool:
         return tensor_id in self.getInputIds()
 
-    def addInput(self, tensor_id: str, info: Any) -> None:
-        kind = next(d for d in Dtype._all if d._pb_dtype is info.dataType())
-        name = tensor_id.removeprefix(f"{self._graph.id}/") if self._graph.id else tensor_id
-        self._graph._add_input(tuple(info.shape()), kind, name, False, tuple(info.metaShape()))
+    def addInput(self, *where: Any) -> None:
+        """``addInput([index,] tensor_id, info[, overwrite])``: a new input, the last one unless an index is given."""
+        index, tensor_id, info = where[:3] if isinstance(where[0], int) else (len(self._graph.inputs), *where[:2])
+        value = self._graph._new_value(tensor_id, info.shape(), Dtype.as_dtype(info.dataType()))
+        self._graph._graph.inputs.insert(index, value)
+        Tensor._make(self._graph, value, info.metaShape())
+
+    def markAsInput(self, tensor_id: str) -> None:
+        """A tensor without a producer becomes the last input."""
+        self._graph._graph.inputs.append(self._graph.get_tensor(tensor_id)._value)
 
     def removeInput(self, which: Any) -> None:
         i = self.getInputIndex(which) if isinstance(which, str) else which

@@ -126,8 +126,8 @@ class Ir:
         return self.getAllRemoteBufferInfos()[number]
 
     def setRemoteBufferInfo(self, number: int, info: Any) -> None:
-        kind = next(d for d in Dtype._all if d._pb_dtype is info.TensorInfo.dataType())
-        self._ir._buffers[number].set_remote_buffer_info(kind, tuple(info.TensorInfo.shape()), info.repeats)
+        entry = info.TensorInfo
+        above.remote_buffer_of(self._ir, number, tuple(entry.shape()), Dtype.as_dtype(entry.dataType()), info.repeats)
 
     # --- compilation ----------------------------------------------------------------------------------------------
 

@@ -8,45 +8,63 @@ import onnx_ir as ir
 
 from ...errors import popart_exception
 from ...lowering.effects import effect_of
-from ...ops import Operator, Trait
+from ...ops import Operator, Trait, facts
 from ...ops.registry import TRANSLATION, resolve_node
 from .._bindings import above
 from ..graph import Graph
-from .enums import TileSet
+from .broadcasting import pretty_np_out
+from .enums import TensorType, TileSet
+from .placed import Placed
 from .settings import Settings
-from .values import OperatorIdentifier, OptionalPipelineStage, OptionalVGraphId
+from .values import OperatorIdentifier, Scope
 
 
-class Op:
-    """A node of a graph as the internal IR shows it; `id` is unique in the Ir and increases with creation."""
+class Op(Placed):
+    """A node of a graph as the internal IR shows it; `id` is unique in the Ir and increases with creation.
+
+    ``Op(opid, settings)`` makes one that stands in no graph: a node to connect and to ask.
+    """
 
     _node: ir.Node
     _graph: Graph
     _settings: Settings
     _facts: Operator = Operator("Op")
     _options: dict[str, Any]
+    _opid: OperatorIdentifier | None = None
     id: int
+
+    def __init__(self, opid: OperatorIdentifier, settings: Settings) -> None:
+        graph: Graph = settings.graph._graph
+        node = ir.Node(opid.domain, opid.type, [], num_outputs=0)
+        self._enter(node, graph, graph.ir._next_op_id(), settings, {})
+        self._opid, self._facts = opid, Operator(opid.type)
 
     @classmethod
     def _attach(
         cls, node: ir.Node, graph: Graph, number: int, row: Operator, settings: Settings, options: dict[str, Any]
     ) -> Op:
         self = object.__new__(cls)
-        self._node, self._graph, self.id, self._settings = node, graph, number, settings
-        self._facts, self._options = row, options
-        node.meta["op"] = self
+        self._enter(node, graph, number, settings, options)
+        self._facts = row
         return self
+
+    def _enter(self, node: ir.Node, graph: Graph, number: int, settings: Settings, options: dict[str, Any]) -> None:
+        self._node, self._graph, self.id, self._settings = node, graph, number, settings
+        self._options = options
+        node.meta["op"] = self
 
     @property
     def opid(self) -> OperatorIdentifier:
-        """Domain, type and version."""
+        """Domain, type and version, as given when the operator was made by hand."""
+        if self._opid is not None:
+            return self._opid
         shown = self._facts.popxl
         domain, version = ("ai.graphcore", 1) if shown is None else (shown.domain, shown.version)
         return OperatorIdentifier(domain, self._facts.op_type, version)
 
     def opType(self) -> str:
         """Type of the identifier."""
-        return self._facts.op_type
+        return self.opid.type
 
     def name(self) -> str:
         """Scopes and name."""
@@ -59,12 +77,14 @@ class Op:
         self._settings.name = name
 
     def debugName(self) -> str:
-        """Id, type and name, for people."""
-        return f"Op({self.id}, {self.opType()}:{self.opid.version}, {self.name()!r})"
+        """Name, identifier, called graphs, inputs and outputs, as PopART prints them."""
+        shown = f"{self.name()} ({self.opid})" if self.name() else str(self.opid)
+        calls = "".join(f"subgraphs=[{', '.join(map(_signature, self._called()))}], " if self._called() else "")
+        return f"Op({shown}, {calls}inputs={_ids(self._inputs())}, outputs={_ids(self._outputs())})"
 
     def str(self) -> str:
-        """Type and id."""
-        return f"{self.id} ({self.opType()})"
+        """Id and identifier."""
+        return f"{self.id} ({self.opid})"
 
     def __str__(self) -> str:
         return self.debugName()
@@ -77,8 +97,11 @@ class Op:
     def getIr(self) -> Any:
         return self._graph.ir._pb_ir
 
-    def getScope(self) -> Any:
-        return self._graph._pb_graph.getScope()
+    def getScope(self) -> Scope:
+        return self._settings.scope or self._graph._pb_graph.getScope()
+
+    def setScope(self, scope: Scope) -> None:
+        self._settings.scope = scope
 
     def getSettings(self) -> Settings:
         return self._settings
@@ -171,8 +194,10 @@ class Op:
 
     # --- changes --------------------------------------------------------------------------------------------------
 
-    def connectInTensor(self, i: int, tensor_id: str, *args: Any) -> None:
-        """Feed input `i` from the tensor of that id."""
+    def connectInTensor(self, i: int, tensor_id: str, source: int | None = None) -> None:
+        """Feed input `i` from the tensor of that id; a copy between IPUs is told from which."""
+        if source is not None:
+            self._options["source"] = source
         value = self._graph.get_tensor(tensor_id)._value
         if i >= len(self._node.inputs):
             self._node.resize_inputs(i + 1)
@@ -206,51 +231,29 @@ class Op:
         """Infer shape and type of the outputs."""
         above.infer_outputs(self)
 
+    def clone(self) -> Op:
+        """An unconnected copy in the same graph.
+
+        Raises
+        ------
+        RuntimeError
+            The operator is of no class of its own.
+        """
+        if type(self) is Op:
+            raise RuntimeError('Tried to call pure virtual function "Op::clone"')
+        return above.clone(self, self._graph)
+
     def cloneIntoGraph(self, graph: Any) -> Op:
         """An unconnected copy in another graph."""
         return above.clone(self, graph._graph)
 
     # --- placement ------------------------------------------------------------------------------------------------
 
-    def hasVirtualGraphId(self) -> bool:
-        return self._settings.vgraphId is not None
-
-    def getVirtualGraphId(self) -> int:
-        if self._settings.vgraphId is None:
-            raise popart_exception(f"Op {self.debugName()} has no virtual graph id")
-        return self._settings.vgraphId
-
-    def setVirtualGraphId(self, v: Any) -> None:
-        self._settings.vgraphId = v.value if isinstance(v, OptionalVGraphId) else v
-
-    def getOptionalVGraphId(self) -> OptionalVGraphId:
-        return OptionalVGraphId(self._settings.vgraphId)
-
     def _out_placement(self) -> tuple[int | None, TileSet]:
         return self._settings.vgraphId, self._settings.tileSet
 
     def _in_placement(self, i: int) -> tuple[int | None, TileSet]:
         return self._settings.vgraphId, self._settings.tileSet
-
-    def hasPipelineStage(self) -> bool:
-        return self._settings.pipelineStage is not None
-
-    def getPipelineStage(self) -> int:
-        if self._settings.pipelineStage is None:
-            raise popart_exception(f"Op {self.debugName()} has no pipeline stage")
-        return self._settings.pipelineStage
-
-    def setPipelineStage(self, stage: int | None) -> None:
-        self._settings.pipelineStage = stage
-
-    def getOptionalPipelineStage(self) -> Any:
-        return OptionalPipelineStage(self._settings.pipelineStage)
-
-    def hasExecutionPhase(self) -> bool:
-        return False
-
-    def hasBatchSerializedPhase(self) -> bool:
-        return False
 
     # --- facts ----------------------------------------------------------------------------------------------------
 
@@ -303,6 +306,92 @@ class Op:
 
     def copiesOptimizerTensors(self) -> bool:
         return False
+
+    def inputsUnmodifiable(self) -> bool:
+        return False
+
+    def canBeReplacedByIdentity(self) -> bool:
+        return False
+
+    def isInplaceViewChange(self) -> bool:
+        """Whether it is the in-place form of an operator that changes how data is looked at."""
+        forward = facts(self._facts.forward)
+        return forward.view == self._facts.op_type != ""
+
+    def isOutplaceViewChange(self) -> bool:
+        """Whether it changes how data is looked at, on a copy."""
+        return bool(self._facts.view)
+
+    def optionalInputs(self) -> set[int]:
+        """Inputs that may be missing: those to which the translation gives a default."""
+        translation = resolve_node(self._node, {}) if TRANSLATION in self._node.meta else None
+        return set() if translation is None else set(translation.optional)
+
+    def getInBatchAxis(self, i: int) -> int:
+        return 0
+
+    getOutBatchAxis = getInBatchAxis
+
+    def prettyNpOut(self, a: Any, b: Any) -> Any:
+        """What two shapes, or two tensor infos, broadcast to.
+
+        Raises
+        ------
+        popart_exception
+            They do not.
+        """
+        return pretty_np_out(self.str(), a, b)
+
+    def getHighSubgraphValue(self) -> float:
+        """What outlining this operator is worth, if it is expensive."""
+        return 1000.0
+
+    def getLowSubgraphValue(self) -> float:
+        """What outlining this operator is worth, if it is cheap."""
+        return 0.1
+
+    def calcAutoVirtualGraphCost(self, seen: set[int]) -> float:
+        """Elements of the weights that it reads and that no operator before it did (`seen` grows)."""
+        weights = {t.id: t for t in self._inputs().values() if t._kind is TensorType.Variable}
+        new = [t for name, t in weights.items() if name not in seen]
+        seen.update(weights)
+        return float(sum(t.nelms for t in new))
+
+    def inplacePriorityDefault(self) -> list[tuple[str, float]]:
+        """In-place forms and how much PopART wants each."""
+        return [(op_type, 10.0) for op_type in self._facts.inplace.values()]
+
+    def getSubgraphEquivId(self, externals: Any = None) -> str:
+        """A text that operators which outlining may join have in common."""
+        ipu = "none" if self._settings.vgraphId is None else self._settings.vgraphId
+        return f"{self.opid.domain}::{self.opid.type}::{self.opid.version}___NO_{ipu}_{self._settings.tileSet.value}_"
+
+    def getSubgraphInputs(self) -> dict[int, Any]:
+        """Inputs that outlining looks at."""
+        return self.getInputIndexMap()
+
+    def getSubgraphOutputs(self) -> dict[int, Any]:
+        """Outputs that outlining looks at."""
+        return self.getOutputIndexMap()
+
+    def _no_subgraph(self, *indices: int) -> int:
+        raise popart_exception(f"Op {self.debugName()} calls no graphs")
+
+    opInToSubgraphInIndex = subgraphInToOpInIndex = opOutToSubgraphOutIndex = subgraphOutToOpOutIndex = _no_subgraph
+
+    def _no_gradient(self) -> Any:
+        raise popart_exception(f"Op {self.debugName()} is not a gradient op")
+
+    gradInputInfo = gradOutToNonGradIn = _no_gradient
+
+
+def _ids(tensors: dict[int, Any]) -> str:
+    return f"[{', '.join(t.id for t in tensors.values())}]"
+
+
+def _signature(graph: Graph) -> str:
+    inputs, outputs = (", ".join(t.id for t in ts) for ts in (graph.inputs, graph.outputs))
+    return f"{graph.id}({inputs}; {outputs})"
 
 
 def _at(found: dict[int, Any], i: int, op: Op, what: str) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 from patterns import catalogue
 from patterns._core import RULES, Rule
 
+from ...session.patterns_api import Patterns as Patterns
 from . import pattern_rules as own
 from .enums import PatternsLevel as PatternsLevel
 from .rewrite import in_order
@@ -38,49 +39,16 @@ class Pattern:
     """Base of patterns."""
 
 
-class Patterns:
-    """A selection of patterns: a level, and single ones switched on or off."""
-
-    def __init__(self, level: Any = PatternsLevel.Default) -> None:
-        if isinstance(level, (list, tuple)):
-            self._level, self._switched = PatternsLevel.NoPatterns, dict.fromkeys(map(str, level), True)
-        else:
-            self._level, self._switched = level, {}
-
-    def isPatternEnabled(self, name: str) -> bool:
-        return self._switched.get(name, self._at_level(name))
-
-    def _at_level(self, name: str) -> bool:
-        row = catalogue.find(name) or catalogue.find(name.removesuffix("Pattern"))
-        return row is not None and row.on_at(self._level.name)
-
-    def enablePattern(self, name: str, on: bool) -> Patterns:
-        self._switched[name] = on
-        return self
-
-    def enableRuntimeAsserts(self, on: bool) -> Patterns:
-        return self
-
-    @staticmethod
-    def getAllPreAliasPatternNames() -> list[str]:
-        return [row.name for row in catalogue.rows() if row.kind == "pre-alias"]
-
-    @staticmethod
-    def isMandatory(pattern: Any) -> bool:
-        row = catalogue.find(str(pattern))
-        return row is not None and row.mandatory
-
-
 def selected_rules(patterns: Patterns) -> list[Rule]:
     """Shared rewrites that are switched on, in order of application."""
-    names = [r.name for r in catalogue.rows() if r.name not in NOT_HERE and patterns.isPatternEnabled(r.name)]
+    names = [r.name for r in catalogue.rows() if r.name not in NOT_HERE and r.name in patterns.selection]
     return [rule for name in names if name != "ConvTranspose" for rule in RULES.get(name, ()) if "view" in rule.stages]
 
 
-def apply(graph: Any, patterns: Any) -> None:
+def apply(graph: Any, patterns: Patterns) -> None:
     """Apply the selected patterns to a graph until nothing changes."""
     for name, fn in OWN.items():
-        if patterns.isPatternEnabled(name):
+        if name in patterns.selection:
             for op in [graph._ops[i] for i in sorted(graph._ops)]:
                 fn(op)
     rewrite(graph, selected_rules(patterns))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .enums import ExecutionContext, TileSet
+from .values import Scope
 
 
 @dataclass
@@ -13,6 +15,8 @@ class Settings:
 
     Attributes
     ----------
+    graph : internal graph or None
+        The graph that it is for.
     name : str
         Name scopes and the operator's own name.
     vgraphId : int or None
@@ -21,17 +25,27 @@ class Settings:
         Compute or IO tiles.
     executionContext : ExecutionContext
         Program it belongs to.
-    pipelineStage : int or None
-        Pipeline stage.
+    pipelineStage, executionPhase, batchSerializedPhase : int or None
+        Stage and phases.
+    scope : Scope or None
+        Its scope, where that is not the graph's.
     """
 
+    graph: Any = None
     name: str = ""
     vgraphId: int | None = None
     tileSet: TileSet = TileSet.Compute
     executionContext: ExecutionContext = ExecutionContext.Normal
     pipelineStage: int | None = None
+    executionPhase: int | None = None
+    batchSerializedPhase: int | None = None
+    scope: Scope | None = None
     inferTensorMappingToFrom: dict[int, int] | None = None
     debugInfoId: int = 0
+
+    def getIr(self) -> Any:
+        """The Ir of the graph."""
+        return self.graph.getIr()
 
     def copy(self, name: str | None = None) -> Settings:
         """An independent copy, under another name if given."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from ...errors import popart_exception
 from ...model.tensor_info import _TensorInfoCore as TensorInfo
 from .._bindings import above
+from ..dtypes import dtype as Dtype
 from ..tensor import Tensor as PopxlTensor
 from .alias import aliases
 from .enums import TensorType, TileSet
@@ -74,6 +76,12 @@ class Tensor:
     def info(self) -> Any:
         t = self._tensor
         return TensorInfo(t.dtype._pb_dtype, list(t.shape), list(t.meta_shape))
+
+    @info.setter
+    def info(self, info: Any) -> None:
+        t = self._tensor
+        t._value.shape, t._value.type = ir.Shape(info.shape()), ir.TensorType(Dtype.as_dtype(info.dataType())._onnx)
+        t._meta_shape = tuple(info.metaShape())
 
     def tensorType(self) -> TensorType:
         return self._tensor._kind

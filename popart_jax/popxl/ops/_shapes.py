@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ...errors import popart_exception
+from .._internal.broadcasting import broadcast_shapes
 from ..tensor import Tensor
 
 
@@ -19,12 +20,6 @@ def _dims(shape: Sequence[int]) -> str:
 def info(t: Tensor) -> str:
     """Type and shape of a tensor in PopART's notation."""
     return f"{t.dtype._pb_dtype.name} {_dims(t.shape)}"
-
-
-def not_aligned(op: str, *shapes: Sequence[int]) -> popart_exception:
-    """The error of operands whose shapes do not broadcast."""
-    frames = " and ".join(str(list(s)) for s in shapes)
-    return popart_exception(f"np broadcasting failed on '{op}', frames {frames} are not aligned")
 
 
 def broadcast(op: str, *tensors: Tensor) -> tuple[int, ...]:
@@ -39,10 +34,7 @@ def broadcast(op: str, *tensors: Tensor) -> tuple[int, ...]:
         types = " and ".join(t.dtype._pb_dtype.name for t in tensors)
         shapes = " and ".join(_dims(t.shape) for t in tensors)
         raise popart_exception(f"np broadcasting failed on {op}, incompatible types {types} (shapes {shapes})")
-    try:
-        return tuple(int(d) for d in np.broadcast_shapes(*(t.shape for t in tensors)))
-    except ValueError:
-        raise not_aligned(op, *(t.shape for t in tensors)) from None
+    return broadcast_shapes(op, *(t.shape for t in tensors))
 
 
 def matmul(lhs: Tensor, rhs: Tensor) -> tuple[int, ...]:

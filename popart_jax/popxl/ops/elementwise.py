@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...errors import popart_exception
 from .. import dtypes
 from .._create import Out, create, like, result
+from .._internal.broadcasting import broadcast_shapes
 from ..tensor import Tensor, TensorLike, as_tensor
 from . import _shapes
 from ._base import binary, unary, unary_
@@ -204,11 +203,8 @@ def pow(t: Tensor, e: TensorLike) -> Tensor:
     """t ** e; a Python exponent becomes a constant of its own type."""
     exponent = as_tensor(e)
     check_operands(t=t, e=exponent)
-    try:
-        shape = np.broadcast_shapes(t.shape, exponent.shape)
-    except ValueError:
-        raise _shapes.not_aligned("Pow", t.shape, exponent.shape) from None
-    return result(create("Pow", [t, exponent], [Out("pow_out", tuple(shape), t.dtype)]))
+    shape = broadcast_shapes("Pow", t.shape, exponent.shape)
+    return result(create("Pow", [t, exponent], [Out("pow_out", shape, t.dtype)]))
 
 
 def maximum(*ts: Tensor) -> Tensor:
@@ -257,9 +253,5 @@ def where(condition: Tensor, lhs: Tensor, rhs: Tensor) -> Tensor:
     """lhs where the condition holds, else rhs; all are broadcast."""
     check_operands(condition=condition, lhs=lhs, rhs=rhs)
     condition = cast_if_needed(condition, dtypes.bool)
-    shape = _shapes.broadcast("Where", lhs, rhs)
-    try:
-        shape = tuple(np.broadcast_shapes(shape, condition.shape))
-    except ValueError:
-        raise _shapes.not_aligned("Where", condition.shape, shape) from None
+    shape = broadcast_shapes("Where", condition.shape, _shapes.broadcast("Where", lhs, rhs))
     return result(create("Where", [condition, lhs, rhs], [Out("where_out", shape, lhs.dtype)]))

@@ -10,6 +10,7 @@ import numpy as np
 from .. import dtypes
 from .._create import Out, create, like, result
 from .._internal.enums import CodeLocation, TileSet
+from .._internal.exchange import state_of
 from .._internal.placement import placement
 from ..context import gcg, get_current_context
 from ..remote_buffer import RemoteBuffer
@@ -44,10 +45,8 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
     """
     base = name or h2d_stream._stream_tensor.name
     start = init(h2d_stream.shape, h2d_stream.dtype, f"{base}_init", "undef")
-    stream = h2d_stream.tensor_id
     out = Out(f"{base}_hostload", h2d_stream.shape, h2d_stream.dtype)
-    op = create("HostLoad", [start], [out], {"stream": stream}, **_stream_state("h2d", stream))
-    return result(op)
+    return result(_exchange("HostLoad", [start], [out], stream=h2d_stream.tensor_id))
 
 
 def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
@@ -69,21 +68,15 @@ def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
             f"shape of stream {d2h_stream.tensor_id} `{d2h_stream.shape}` does not match shape of provided tensor "
             f"`{t.shape}`"
         )
-    stream = d2h_stream.tensor_id
-    create("HostStore", [t], [], {"stream": stream}, **_stream_state("d2h", stream))
+    _exchange("HostStore", [t], [], stream=d2h_stream.tensor_id)
 
 
-def _stream_state(kind: str, stream: str) -> dict[str, Any]:
-    data, cursor = f"{kind}:{stream}", f"{kind}#{stream}"
-    return {"reads_state": [data], "writes_state": [cursor] if kind == "h2d" else [data, cursor]}
+def _exchange(op_type: str, inputs: list[Tensor], outs: list[Out], **attributes: str | int) -> Any:
+    return create(op_type, inputs, outs, attributes, **state_of(op_type, attributes))
 
 
 def _offset(offset: int | Tensor) -> Tensor:
     return offset if isinstance(offset, Tensor) else constant(np.uint32(offset), dtypes.uint32, "offset")
-
-
-def _state(buffer: RemoteBuffer) -> str:
-    return f"remote:{buffer.remote_buffer_id}"
 
 
 def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | None = None) -> Tensor:
@@ -102,8 +95,7 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
         remote_buffer.tensor_shape, remote_buffer.tensor_dtype, f"{base}_remote_load", "undef", remote_buffer.meta_shape
     )
     out = Out(f"{base}_remote_loaded", start.shape, start.dtype, remote_buffer.meta_shape)
-    attributes = {"buffer": remote_buffer.remote_buffer_id}
-    return result(create("RemoteLoad", [start, at], [out], attributes, reads_state=[_state(remote_buffer)]))
+    return result(_exchange("RemoteLoad", [start, at], [out], buffer=remote_buffer.remote_buffer_id))
 
 
 def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
@@ -120,8 +112,8 @@ def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
     t._meta_shape = remote_buffer.meta_shape
     out = Out("remote_load_inplace_out", t.shape, t.dtype, remote_buffer.meta_shape)
     attributes = {"buffer": remote_buffer.remote_buffer_id}
-    state = [_state(remote_buffer)]
-    return result(create("RemoteLoadInplace", [t, at], [out], attributes, writes=[(0, 0)], reads_state=state))
+    state = state_of("RemoteLoad", attributes)
+    return result(create("RemoteLoadInplace", [t, at], [out], attributes, writes=[(0, 0)], **state))
 
 
 def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> None:
@@ -135,9 +127,7 @@ def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
     at = _offset(offset)
     check_operands(offset=at, t=t)
     remote_buffer.validate_tensor_matches_buffer(t)
-    state = [_state(remote_buffer)]
-    attributes = {"buffer": remote_buffer.remote_buffer_id}
-    create("RemoteStore", [t, at], [], attributes, reads_state=state, writes_state=state)
+    _exchange("RemoteStore", [t, at], [], buffer=remote_buffer.remote_buffer_id)
 
 
 def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:

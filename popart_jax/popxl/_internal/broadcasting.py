@@ -1,0 +1,33 @@
+"""NumPy broadcasting of shapes and tensor infos, with PopART's words when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import popart_exception
+from ...model.tensor_info import _TensorInfoCore as TensorInfo
+
+
+def broadcast_shapes(op: str, *shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape of the result.
+
+    Raises
+    ------
+    popart_exception
+        The shapes are not aligned.
+    """
+    try:
+        return tuple(int(d) for d in np.broadcast_shapes(*map(tuple, shapes)))
+    except ValueError:
+        frames = " and ".join(str(list(s)) for s in shapes)
+        raise popart_exception(f"np broadcasting failed on '{op}', frames {frames} are not aligned") from None
+
+
+def pretty_np_out(op: str, a: Any, b: Any) -> Any:
+    """What two shapes, or two tensor infos of one type, broadcast to."""
+    if not isinstance(a, TensorInfo):
+        return list(broadcast_shapes(op, a, b))
+    return TensorInfo(a.dataType(), list(broadcast_shapes(op, a.shape(), b.shape())))
