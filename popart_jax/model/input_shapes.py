@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from .._calls import checked
-from ..errors import popart_exception
+from ..errors import noted, popart_exception
 from .dtypes import element_type
 from .tensor_info import _TensorInfoCore
 
@@ -32,7 +32,8 @@ class InputShapeInfo:
             It was not entered.
         """
         if name not in self._infos:
-            raise popart_exception(f"No input shape information for '{name}'; there is some for {sorted(self._infos)}.")
+            error = popart_exception(f"No input shape info for Tensor `{name}' in InputShapeInfo::get")
+            raise noted(error, f"there is some for {sorted(self._infos)}")
         return self._infos[name]
 
     @checked
@@ -68,7 +69,9 @@ def settle_input_shapes(graph: ir.Graph, infos: InputShapeInfo) -> None:
 
 def _require_known(value: ir.Value) -> None:
     if value.shape is None:
-        raise popart_exception(f"Input tensor '{value.name}' must be specified in InputShapeInfo, as it has no shape.")
+        raise popart_exception(
+            f"Could not find tensor {value.name} in InputShapeInfo, but no shape is specified in the onnx model"
+        )
     dims = [d if isinstance(d, int) else (d.value or "?") for d in value.shape]
     unknown = next((d for d in dims if not isinstance(d, int) or d < 0), None)
     if unknown is not None:

@@ -32,7 +32,7 @@ def number_text(value: float) -> str:
 
 def describe(node: ir.Node, opset: int) -> str:
     """An op as most messages name it, long: ``Op(name (domain.Type:version), inputs=[...], outputs=[...])``."""
-    return _long(node, _with_name(node, identifier(node, opset)))
+    return long_name(node, node.name or "", identifier(node, opset))
 
 
 def op_names(node: ir.Node, opset: int, number: int | None = None) -> dict[str, str]:
@@ -63,13 +63,14 @@ def op_names(node: ir.Node, opset: int, number: int | None = None) -> dict[str, 
     }
 
 
-def _with_name(node: ir.Node, opid: str) -> str:
-    return f"{node.name} ({opid})" if node.name else opid
+def long_name(node: ir.Node, name: str, opid: str) -> str:
+    """``Op(<name> (<opid>), inputs=[...], outputs=[...])``; an op without a name has its identifier alone."""
+    return _long(node, f"{name} ({opid})" if name else opid)
 
 
 def _long(node: ir.Node, head: str) -> str:
     inputs = ", ".join(v.name or "" for v in node.inputs if v is not None)
-    outputs = ", ".join(v.name or "" for v in node.outputs)
+    outputs = ", ".join(v.name for v in node.outputs if v.name)
     graphs = ", ".join(_subgraph(a.value) for a in node.attributes.values() if a.type is ir.AttributeType.GRAPH)
     inner = f"subgraphs=[{graphs}], " if graphs else ""
     return f"Op({head}, {inner}inputs=[{inputs}], outputs=[{outputs}])"

@@ -250,10 +250,19 @@ def resize_10(x, scales: Static, /, *, mode="nearest"):
 
 
 @lowers("Resize", 10, popart=True)
-@lowers("Upsample", 9, popart=True)
 def popart_resize_10(x, scales: Static, /, *, mode="nearest", training: Training = False):
     coordinates = "asymmetric" if mode == "nearest" else "half_pixel"
     return _popart(x, _scaled(x, scales), Rule(mode, coordinates, "floor"), training)
+
+
+@lowers("Upsample", 9, popart=True)
+def popart_upsample(x, scales: Static, /, *, mode="nearest"):
+    """Nearest alone: PopART knows linear as a mode and refuses it."""
+    if mode not in ("nearest", "linear"):
+        raise popart_exception(f"Unrecognised upsample mode {mode}")
+    if mode == "linear":
+        raise popart_exception("Upsample op only supports the mode 'nearest' at this time.")
+    return popart_resize_10(x, scales)
 
 
 def _scaled(x: jax.Array, scales: Any) -> list[Axis]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -32,11 +32,11 @@ def check_serialised_matmuls(graph: ir.Graph, types: Mapping[str, Type]) -> None
         if node.op_type != "MatMul" or mode is None or factor is None or mode.as_string() not in _DIMENSIONS:
             continue
         operand, axis, words = _DIMENSIONS[mode.as_string()]
-        value = node.inputs[operand]
-        kind = types.get(value.name or "") if value is not None else None
-        if kind is None:
+        shapes = [types[v.name].shape for v in node.inputs[:2] if v is not None and v.name in types]
+        if len(shapes) < 2:
             continue
-        extent, parts = _extent(kind.shape, operand, axis), factor.as_int()
+        _check_ranks(node, shapes)
+        extent, parts = _extent(shapes[operand], operand, axis), factor.as_int()
         if parts < 1:
             raise popart_exception(
                 f"Invalid serialisation factor {parts}. Serialisation factor must be a non-zero positive integer."
@@ -46,6 +46,18 @@ def check_serialised_matmuls(graph: ir.Graph, types: Mapping[str, Type]) -> None
                 f"Invalid serialisation factor {parts} for {words} {extent}. {mode.as_string()} dim should be "
                 "a multiple of the serialisation factor "
             )
+
+
+def _check_ranks(node: ir.Node, shapes: Sequence[tuple[int, ...]]) -> None:
+    """PopART slices matrices and batches of them, of the same rank on both sides."""
+    for value, shape in zip(node.inputs, shapes, strict=False):
+        if value is not None and len(shape) not in (2, 3):
+            raise popart_exception(
+                f"{value.name} must have rank 2 or 3 for matmul serialization. \n"
+                "Please squeeze or reshape for serialization."
+            )
+    if len(shapes[0]) != len(shapes[1]):
+        raise popart_exception("matmuls must have equal rank for matmul serialization")
 
 
 def _extent(shape: tuple[int, ...], operand: int, axis: int) -> int:

@@ -51,7 +51,10 @@ class Reports:
         if self._place.engine is None:
             raise popart_runtime_error("Session must have been prepared before a report can be fetched")
         if self._stored.path is not None:
-            raise popart_runtime_error(f"Unable to {what} when using a cached executable.")
+            raise popart_runtime_error(
+                f"Unable to {what} when using a cached executable.\nEither remove the cache file "
+                f"({self._stored.path}), or \ndisable engine caching (userOptions.enableEngineCaching = false)"
+            )
         return self._place.engine
 
     def summary(self) -> str:

@@ -44,6 +44,9 @@ def call(*args, callee, modifiedInputs=()):
         raise popart_exception(
             f"For CallOp, number of inputs ({len(args)}) does not match that of the callee subgraph ({callee.n_inputs})"
         )
+    for index in modifiedInputs:
+        if not 0 <= index < len(args):
+            raise popart_exception(f"CallOp received invalid input index ({index}) for 'modifiedInputs' attribute")
     return callee(*args)
 
 

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from ...errors import popart_exception
 from ...lowering.effects import effect_of
+from ...model.op_names import long_name
 from ...ops import Operator, Trait, facts
 from ...ops.registry import TRANSLATION, resolve_node
 from .._bindings import above
@@ -78,9 +79,7 @@ class Op(Placed):
 
     def debugName(self) -> str:
         """Name, identifier, called graphs, inputs and outputs, as PopART prints them."""
-        shown = f"{self.name()} ({self.opid})" if self.name() else str(self.opid)
-        calls = "".join(f"subgraphs=[{', '.join(map(_signature, self._called()))}], " if self._called() else "")
-        return f"Op({shown}, {calls}inputs={_ids(self._inputs())}, outputs={_ids(self._outputs())})"
+        return long_name(self._node, self.name(), str(self.opid))
 
     def str(self) -> str:
         """Id and identifier."""
@@ -383,15 +382,6 @@ class Op(Placed):
         raise popart_exception(f"Op {self.debugName()} is not a gradient op")
 
     gradInputInfo = gradOutToNonGradIn = _no_gradient
-
-
-def _ids(tensors: dict[int, Any]) -> str:
-    return f"[{', '.join(t.id for t in tensors.values())}]"
-
-
-def _signature(graph: Graph) -> str:
-    inputs, outputs = (", ".join(t.id for t in ts) for ts in (graph.inputs, graph.outputs))
-    return f"{graph.id}({inputs}; {outputs})"
 
 
 def _at(found: dict[int, Any], i: int, op: Op, what: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ...errors import popart_exception
+from ...ops.convolution import check_transposed, transposed
 from .. import dtypes
 from .._create import Out, create, infer, result
 from .._internal.conv_options import MultiConvOptions
@@ -134,9 +135,21 @@ def _made(kind: str, operands: Sequence[Tensor], attributes: dict[str, Any], cho
     """The convolution; with a scale as third operand it is one of float8."""
     scaled = len(operands) > 2
     runs = ("popxl", f"{kind}Pow2Scaled", 1) if scaled else None
-    ((shape, _),) = infer(kind, operands, attributes, runs=runs)
+    if kind == "ConvTranspose":
+        shape = _transposed_shape(*operands[:2], attributes)
+    else:
+        ((shape, _),) = infer(kind, operands, attributes, runs=runs)
     out = Out(f"{kind.lower()}_out", shape, dtypes.float16 if scaled else operands[0].dtype)
     return result(create(kind, operands, [out], attributes, options={"conv": chosen}, runs=runs))
+
+
+def _transposed_shape(t: Tensor, weight: Tensor, attributes: dict[str, Any]) -> tuple[int, ...]:
+    """By arithmetic alone: as in PopART, padding that leaves nothing of the result is found when it runs."""
+    a = attributes
+    check_transposed(t.shape, weight.shape[0], a["group"], weight.shape, 1)
+    form = transposed(t.shape[2:], weight.shape[2:], a["strides"], a["dilations"], a["pads"], a["auto_pad"],
+                      a["output_padding"], a["output_shape"])  # fmt: skip
+    return (t.shape[0], weight.shape[1] * a["group"], *form.sizes(t.shape[2:]))
 
 
 def conv_transpose(

@@ -25,6 +25,7 @@ from ...model.session_model import read_session_model
 from ...ops import facts as operator_facts
 from ...ops.options import OperatorOptions
 from ...timings import phase
+from ..annotation_checks import check_annotations
 from ..call_checks import check_calls
 from ..facts import option_facts
 from ..matmul_checks import check_serialised_matmuls
@@ -126,6 +127,8 @@ def prepare(request: Request) -> Prepared:
     types = stored_types(cached) or graph_types(base)
     check_calls(model.graph, types, model.opset_imports.get("", 1))
     check_serialised_matmuls(model.graph, types)
+    if request.strict:
+        raise_all(check_annotations(model.graph, model.opset_imports, options))
     raise_all(check_options(options, facts))
     announce(options, facts)
     check_mandatory(request.patterns.selection)
