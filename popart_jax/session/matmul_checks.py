@@ -32,7 +32,7 @@ def check_serialised_matmuls(graph: ir.Graph, types: Mapping[str, Type]) -> None
         if node.op_type != "MatMul" or mode is None or factor is None or mode.as_string() not in _DIMENSIONS:
             continue
         operand, axis, words = _DIMENSIONS[mode.as_string()]
-        shapes = [types[v.name].shape for v in node.inputs[:2] if v is not None and v.name in types]
+        shapes = [types[v.name].shape for v in node.inputs[:2] if v is not None and v.name and v.name in types]
         if len(shapes) < 2:
             continue
         _check_ranks(node, shapes)
