@@ -214,15 +214,6 @@ class Grid:
         parts = -(-self.parts * SIZES[self.v.partials] // rate)
         return -(-inputs * size // (rate * self.bus)), -(-weights * size // rate), parts
 
-    def quick_bound(self, copied: float) -> Array:
-        """A cheap lower bound of exchange and copies; `copied` is the least cycles of copying on one tile alone."""
-        size, rate, n = SIZES[self.v.data], self.machine.exchange_bytes, self.p.dims
-        spatial = np.prod([self.splits(d) for d in range(n + 1)], axis=0)
-        inputs = self.inputs * (1 - 1 / self.splits(n + 1)) / self.bus
-        weights = self.weights * (1 - 1 / spatial)
-        bytes_ = (inputs + weights) * size + self.parts * self.partial_bytes
-        return self.serial * (bytes_ / rate + copied / self.used)
-
     def exchange_bound(self) -> Array:
         """Cycles of exchange and copies, without later stages of a reduction."""
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ipu_model.planner.conv_grid import Grid, Options, Split
 from ipu_model.planner.conv_params import ConvParams, cdiv
-from ipu_model.planner.conv_search import combinations, useful_splits
+from ipu_model.planner.conv_splits import combinations, useful_splits
 from ipu_model.planner.conv_transforms import Problem, transformed_problems
 from ipu_model.planner.conv_vertices import Vertex, candidates
 from ipu_model.target import Machine

@@ -114,7 +114,7 @@ def _least(
         most = limit(least[0])
         if job.lower > most:
             break
-        grid, _ = conv_search.fitting(job, machine, options, bound, most * (1 + 1e-9), serial)
+        grid = conv_search.fitting(job, machine, options, bound, most * (1 + 1e-9), serial)
         if grid is None:
             continue
         terms = grid.terms()

@@ -11,14 +11,16 @@ import numpy as np
 
 from ipu_model.planner.conv_grid import SIZES, Grid, Options, Split, rearrangements
 from ipu_model.planner.conv_params import ConvParams, cdiv
+from ipu_model.planner.conv_splits import Quick, promising, thinned, useful_splits
 from ipu_model.planner.conv_transforms import Problem, transformed_problems
-from ipu_model.planner.conv_vertices import Vertex, candidates
+from ipu_model.planner.conv_vertices import Vertex, candidates, least_start, phases
 from ipu_model.target import Machine
 
 Array = np.ndarray
-MOST_COMBINATIONS = 5_000_000  # of splits of one problem, before those that need too many tiles are dropped
 SERIAL_SPLITS = ((1, 2), (1, 4), (1, 8), (2, 1), (4, 1))  # (input, output) channels
 SERIAL_LOSS = 4.0  # times the cycles of one step with room enough, above which serial steps are not looked at
+HOPELESS = 20  # times the least arithmetic of any vertex, beyond which a vertex is hardly ever looked at
+MANY, FEW = 1000, 64  # splits, of which a cheap one is sought first, and among how many that seem so
 FURTHER_STEPS = (16, 32, 64, 128, 256)  # where those do not fit: the fewest steps that do, over both channels
 
 
@@ -75,20 +77,30 @@ class Job(NamedTuple):
 def jobs_of(params: ConvParams, machine: Machine, options: Options) -> list[Job]:
     """Pairs of problem and vertex with a lower bound of their cycles, most promising first."""
     tiles = options.tiles or machine.tiles
-    jobs = []
+    jobs, least = [], math.inf
     for problem in transformed_problems(params, options.matmul):
         p = problem.params
+        skipped = math.prod(phases(p))
         for v in candidates(p, machine, options.pass_, problem.swapped, options.partials):
             padded = (
                 cdiv(p.groups, v.gpg) * v.gpg * cdiv(p.in_channels, v.ipg) * v.ipg * cdiv(p.out_channels, v.opg) * v.opg
             )
-            work = padded * p.batch * math.prod(p.out) * math.prod(p.kernel[:-1])
-            width = cdiv(p.kernel[-1], 4) * 4 if v.method == "slic" else p.kernel[-1]
-            each = work * width / tiles
-            beside = _least_copy(problem, v, options, tiles) + _least_exchange(p, v, each, machine)
-            jobs.append(Job(each / v.rate + beside, beside, problem, v))
+            each = padded * p.batch * math.prod(p.out) / tiles
+            arithmetic = each * math.prod(_kernel(p, v)) / (v.rate * skipped)
+            least, beside = min(least, arithmetic), 0.0
+            if arithmetic < HOPELESS * least:  # arithmetic alone is bound enough for the others
+                beside = _least_copy(problem, v, options, tiles)
+                beside += _least_exchange(p, v, each * math.prod(p.kernel), machine)
+            jobs.append(Job(arithmetic + beside, beside, problem, v))
     jobs.sort(key=lambda job: job.lower)
     return jobs
+
+
+def _kernel(p: ConvParams, v: Vertex) -> tuple[int, ...]:
+    """The kernel as the vertex works on it: whole blocks of four columns, or of the rows that fill up channels."""
+    first, last = (1, 4) if v.method == "slic" else (v.height, 1)
+    rows = (cdiv(p.kernel[0], first) * first, *p.kernel[1:])
+    return (*rows[:-1], cdiv(rows[-1], last) * last)
 
 
 def _least_copy(problem: Problem, v: Vertex, options: Options, tiles: int) -> float:
@@ -102,11 +114,11 @@ def _least_copy(problem: Problem, v: Vertex, options: Options, tiles: int) -> fl
 
 
 def _least_exchange(p: ConvParams, v: Vertex, work: float, machine: Machine) -> float:
-    """A lower bound of exchange cycles for tiles that do `work` multiplies each.
+    """A lower bound of the cycles beside arithmetic and copies for tiles that do `work` multiplies each.
 
-    With f outputs, i input and o output channels on a tile and a kernel of k positions, ``f k i o = work`` and the
+    With f outputs, i input and o output channels on a tile and a kernel of k positions, ``f k i o = work``; the
     exchange is at least ``a f i + b k i o + c f o``, where inputs (weights) stay at home only if the output channels
-    (the outputs) are not split. Each case is bounded by the inequality of means.
+    (the outputs) are not split, and vertices start for ``h k i o``. Each case is bounded by the inequality of means.
     """
     rate, size = machine.exchange_bytes, SIZES[v.data]
     c = SIZES[v.partials] / rate
@@ -114,10 +126,13 @@ def _least_exchange(p: ConvParams, v: Vertex, work: float, machine: Machine) -> 
     a = b / machine.bus_tiles / math.prod(p.in_dilation)
     k = math.prod(p.kernel)
     outputs = math.prod(p.out) * p.batch
-    everywhere = 3 * (a * b * c * work * work / k) ** (1 / 3)
-    no_output_split = 2 * math.sqrt(b * c * work * p.out_channels)
+    h = least_start(v, p, machine)
+    if p.groups > 1:
+        return h * work / outputs
+    everywhere = 3 * (a * (b + h) * c * work * work / k) ** (1 / 3)
+    no_output_split = 2 * math.sqrt((b + h) * c * work * p.out_channels)
     no_field_split = 2 * math.sqrt(a * c * outputs * work / k)
-    return min(everywhere, no_output_split, no_field_split, c * outputs * p.out_channels) if p.groups == 1 else 0.0
+    return min(everywhere, no_output_split, min(no_field_split, c * outputs * p.out_channels) + h * work / outputs)
 
 
 def _least_memory(p: ConvParams, v: Vertex, work: float) -> float:
@@ -153,27 +168,25 @@ def _best(
     return best, left_out
 
 
-@functools.cache
-def useful_splits(n: int, most: int) -> Array:
-    """Rows (split, share): the smallest split for each distinct share."""
-    rows, s = [], 1
-    while s <= min(n, most):
-        share = cdiv(n, s)
-        rows.append((s, share))
-        if share == 1:
-            break
-        s = cdiv(n, share - 1)
-    return np.array(rows, dtype=np.int64).T
-
-
 def _search(
     job: Job, machine: Machine, options: Options, bound: float, limit: float, in_serial: int, out_serial: int
 ) -> tuple[Split | None, float]:
     """The best split of one problem for one vertex, None when none is within `limit` and fits in `bound`.
 
-    Beside it a lower bound of the cycles of those that do not fit (infinite when all do).
+    Beside it a lower bound of the cycles of those that do not fit and may be cheaper (infinite when there are none).
     """
-    grid, left_out = fitting(job, machine, options, bound, limit, (in_serial, out_serial))
+    serial = in_serial, out_serial
+    if _least_memory(job.problem.params, job.vertex, _work(job, machine, options, serial)) > bound:
+        return None, job.lower
+    grid, lower = _within(job, machine, options, limit, serial)
+    if grid is not None and lower.size > MANY:
+        limit = _lowered(grid, lower, bound, limit)
+        grid = grid.keep(lower <= limit)
+    grid, lower = _closely(grid, limit)
+    if grid is not None and lower.size > MANY:
+        limit = _lowered(grid, lower, bound, limit)
+        grid = grid.keep(lower <= limit)
+    grid, left_out = _fitting(grid, bound)
     if grid is None:
         return None, left_out
     terms = grid.terms()
@@ -182,71 +195,60 @@ def _search(
     return (grid.split(best, terms) if total[best] <= limit else None), left_out
 
 
+def _lowered(grid: Grid, lower: Array, bound: float, limit: float) -> float:
+    """`limit`, or what is cheaper and fits in `bound` among the splits with the lowest bounds of their cycles."""
+    chosen = np.zeros(lower.size, dtype=bool)
+    chosen[np.argpartition(lower, FEW)[:FEW]] = True
+    few = grid.keep(chosen)
+    assert few is not None
+    total = np.sum(list(few.terms().values()), axis=0)
+    return float(np.min(total[few.temporary() <= bound], initial=limit))
+
+
 def fitting(
     job: Job, machine: Machine, options: Options, bound: float, limit: float, serial: tuple[int, int] = (1, 1)
-) -> tuple[Grid | None, float]:
-    """Splits of one problem for one vertex that may take at most `limit` cycles and fit in `bound` bytes.
+) -> Grid | None:
+    """Splits of one problem for one vertex that may take at most `limit` cycles and fit in `bound` bytes."""
+    if _least_memory(job.problem.params, job.vertex, _work(job, machine, options, serial)) > bound:
+        return None
+    grid, _ = _within(job, machine, options, limit, serial)
+    return _fitting(_closely(grid, limit)[0], bound)[0]
 
-    Beside them a lower bound of the cycles of those that do not fit (infinite when all do).
-    """
+
+def _work(job: Job, machine: Machine, options: Options, serial: tuple[int, int]) -> float:
+    """Multiplies of a tile in one serial step, were they shared evenly."""
+    v, tiles = job.vertex, options.tiles or machine.tiles
+    return math.prod(_extents(job.problem.params, v, *serial)) * v.gpg * v.ipg * v.opg / tiles
+
+
+def _within(
+    job: Job, machine: Machine, options: Options, limit: float, serial: tuple[int, int]
+) -> tuple[Grid | None, Array]:
+    """Splits that a quick lower bound of their cycles does not put beyond `limit`, and that bound."""
     problem, v = job.problem, job.vertex
     p, tiles = problem.params, options.tiles or machine.tiles
-    in_serial, out_serial = serial
-    sizes = _extents(p, v, in_serial, out_serial)
+    sizes = _extents(p, v, *serial)
     lists = [useful_splits(n, tiles) for n in sizes]
     if v.method in ("slic", "vmac"):
         lists[p.dims + 1] = lists[p.dims + 1][:, lists[p.dims + 1][1] == 1]
     if v.method == "slic":
         lists[p.dims + 2] = lists[p.dims + 2][:, lists[p.dims + 2][1] == 1]
-    lists = _thinned(lists)
-    if _least_memory(p, v, math.prod(sizes) * v.gpg * v.ipg * v.opg / tiles) > bound:
-        return None, job.lower
-    unit = v.gpg * v.ipg * v.opg * in_serial * out_serial / v.rate
-    index = combinations(lists, sizes, tiles, (limit - job.beside) / unit)
-    if index is None:
-        return None, math.inf
-    grid = Grid(problem, v, machine, options, in_serial, out_serial, lists, index)
-    copied = _least_copy(problem, v, options, 1) / (in_serial * out_serial)
-    grid = grid.keep(grid.quick_bound(copied) + unit * grid.work() <= limit)
+    unit = v.gpg * v.ipg * v.opg * math.prod(serial) / (v.rate * math.prod(phases(p)))
+    quick = Quick(job.beside, unit, _least_copy(problem, v, options, 1) / math.prod(serial), least_start(v, p, machine))
+    grid = Grid(problem, v, machine, options, *serial, thinned(lists), [])
+    return promising(grid, sizes, tiles, limit, quick) or (None, np.zeros(0))
+
+
+def _closely(grid: Grid | None, limit: float) -> tuple[Grid | None, Array]:
+    """Those that exchange, copies and vertices do not put beyond `limit`, and the sum of these cycles."""
     grid = grid and grid.keep(grid.exchange_bound() + grid.compute() <= limit)
+    return grid, grid.exchange_bound() + grid.compute() if grid else np.zeros(0)
+
+
+def _fitting(grid: Grid | None, bound: float) -> tuple[Grid | None, float]:
+    """Those that fit in `bound` bytes, and a lower bound of the cycles of the others."""
     if grid is None:
         return None, math.inf
     fits = grid.temporary() <= bound
     least = grid.exchange_bound() + grid.compute()
-    left_out = float(np.min(least[~fits], initial=math.inf))
-    return grid.keep(fits), left_out
-
-
-def _thinned(lists: list[Array]) -> list[Array]:
-    """Fewer values of the longest lists where all combinations would be too many to price."""
-    most = 64
-    while math.prod(a.shape[1] for a in lists) > MOST_COMBINATIONS and most > 8:
-        lists = [a if a.shape[1] <= most else a[:, np.linspace(0, a.shape[1] - 1, most).astype(int)] for a in lists]
-        most -= 8
-    return lists
-
-
-def combinations(lists: list[Array], sizes: tuple[int, ...], tiles: int, limit: float) -> list[Array] | None:
-    """All combinations of splits that use at most `tiles` tiles and may stay below `limit` multiplies per tile."""
-    order = sorted((i for i, a in enumerate(lists) if a.shape[1] > 1), key=lambda i: lists[i].shape[1])
-    fixed = [i for i, a in enumerate(lists) if a.shape[1] == 1]
-    if any(a.shape[1] == 0 for a in lists):
-        return None
-    loss0 = math.prod(float(lists[i][0, 0] * lists[i][1, 0] / sizes[i]) for i in fixed)
-    used, loss = np.full(1, math.prod(int(lists[i][0, 0]) for i in fixed)), np.full(1, loss0)
-    picked: dict[int, Array] = {}
-    floor = math.prod(sizes) / tiles
-    for i in order:
-        split, share = lists[i]
-        new_used = used[:, None] * split[None, :]
-        new_loss = loss[:, None] * (split * share / sizes[i])[None, :]
-        row, column = np.nonzero((new_used <= tiles) & (new_loss * floor <= limit))
-        picked = {k: a[row] for k, a in picked.items()}
-        picked[i] = column
-        used, loss = new_used[row, column], new_loss[row, column]
-    # work of the fullest tile = product of shares = size * loss / used
-    keep = np.nonzero(math.prod(sizes) * loss / used <= limit)[0]
-    if len(keep) == 0:
-        return None
-    nothing = np.zeros(len(keep), dtype=np.intp)
-    return [picked[i][keep] if i in picked else nothing for i in range(len(lists))]
+    return grid.keep(fits), float(np.min(least[~fits], initial=math.inf))

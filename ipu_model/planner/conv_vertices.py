@@ -6,7 +6,7 @@ once. The formulas are those of PopLibs' cycle estimators of March 2021.
 
 from __future__ import annotations
 
-import dataclasses
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -66,7 +66,7 @@ class Tile:
 
 def candidates(p: ConvParams, machine: Machine, pass_: Pass, swapped: bool, partials: str) -> list[Vertex]:
     """Vertices that may run the transformed convolution `p`."""
-    found = [*_amp(p, machine, pass_, partials), *_mac(p, machine, partials), *_outer_product(p, machine, partials)]
+    found = [*_amp(p, machine, pass_, partials), *_mac(p, partials), *_outer_product(p, machine, partials)]
     if not pass_.startswith("fc_") and p.data == "half":
         found += _slic(p, machine, swapped, partials)
     return found
@@ -107,15 +107,13 @@ def _slic(p: ConvParams, machine: Machine, swapped: bool, partials: str) -> Iter
             yield Vertex("slic", groups, channels, channels, 0, p.data, partials, rate, chains=chains)
 
 
-def _mac(p: ConvParams, machine: Machine, partials: str) -> Iterator[Vertex]:
+def _mac(p: ConvParams, partials: str) -> Iterator[Vertex]:
     half = p.data == "half"
-    vector = machine.vector_bytes // (2 if half else 4)
     opg = 2 if half and partials == "half" else 1
     step = 2 if half else 1
     for ipg in group_sizes(p.in_channels, step):
-        v = Vertex("hmac", 1, ipg, opg, 0, p.data, partials, vector)
-        loop = 7 + (opg // 2 if opg > 1 else 1) * _dot(v)
-        yield dataclasses.replace(v, rate=opg * ipg / loop)
+        loop = 7 + (opg // 2 if opg > 1 else 1) * _dot(p.data, partials, ipg)
+        yield Vertex("hmac", 1, ipg, opg, 0, p.data, partials, opg * ipg / loop)
     if half and partials == "float":
         width = p.kernel[-1]
         yield Vertex("vmac", 4, 1, 1, 0, p.data, partials, 4 * width / (18 + 2 * width))
@@ -156,9 +154,12 @@ def tile_cycles(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Array:
 
 
 def _pointwise(v: Vertex, p: ConvParams, t: Tile) -> bool:
-    outer_one = p.batch == 1 and all(o == 1 for o in p.out[:-1])
-    kernel_one = all(int(k.max(initial=1)) == 1 for k in t.kernel)
-    return v.height == 1 and kernel_one and outer_one and p.in_dilation == p.stride
+    return v.height == 1 and _rows_alone(p) and all(int(k.max(initial=1)) == 1 for k in t.kernel)
+
+
+def _rows_alone(p: ConvParams) -> bool:
+    """Whether all outputs lie in one row, as the vertex for single positions of a kernel has them."""
+    return p.batch == 1 and all(o == 1 for o in p.out[:-1]) and p.in_dilation == p.stride
 
 
 def _dealt(rows: Array, width: Array, cost) -> tuple[Array, Array]:
@@ -191,11 +192,15 @@ def slowest_fastest(rows: Array, width: Array, cost) -> tuple[Array, Array]:
     return slow, fast  # pyright: ignore[reportReturnType]
 
 
+def phases(p: ConvParams) -> tuple[int, ...]:
+    """Each how many outputs one meets the data of a dilated input under a given kernel position, by dimension."""
+    return tuple(
+        dilation // math.gcd(dilation, stride) for dilation, stride in zip(p.in_dilation, p.stride, strict=True)
+    )
+
+
 def _rows_width(p: ConvParams, t: Tile) -> tuple[Array, Array]:
-    extents = []
-    for d in range(p.dims):
-        step = p.in_dilation[d] // int(np.gcd(p.in_dilation[d], p.stride[d]))
-        extents.append(-(-t.out[d] // step) if step > 1 else t.out[d])
+    extents = [-(-out // step) if step > 1 else out for out, step in zip(t.out, phases(p), strict=True)]
     rows = t.batch
     for extent in extents[:-1]:
         rows = rows * extent
@@ -204,6 +209,21 @@ def _rows_width(p: ConvParams, t: Tile) -> tuple[Array, Array]:
 
 def _load_cycles(v: Vertex, machine: Machine) -> int:
     return v.units * 32 // machine.coefficient_load_bytes
+
+
+def least_start(v: Vertex, p: ConvParams, machine: Machine) -> float:
+    """A lower bound of what a vertex on the convolution units takes for each weight beside its multiplies, in cycles.
+
+    Weights are loaded a block at a time; then each worker starts its first row, whatever the number of outputs.
+    """
+    if v.method != "amp":
+        return 0.0
+    passes = cdiv(v.opg, v.units)
+    if v.height == 1 and _rows_alone(p):
+        block = 19 + passes * (6 + _load_cycles(v, machine) + 6 * 16)
+    else:
+        block = 12 + passes * (_load_cycles(v, machine) + 18 + 6 * 33)
+    return block * cdiv(p.kernel[0], v.height) / (p.kernel[0] * v.ipg * v.opg)
 
 
 def _amp_pointwise(v: Vertex, t: Tile, machine: Machine) -> Array:
@@ -315,11 +335,10 @@ def _slic_cycles(v: Vertex, p: ConvParams, t: Tile) -> Array:
     return start + 6 * (t.groups - 1) + 1 + load * blocks + 6 * (blocks - 1) + 1 + work
 
 
-def _dot(v: Vertex) -> float:
-    n = v.ipg
-    if v.data == "float":
+def _dot(data: str, partials: str, n: int) -> float:
+    if data == "float":
         return 7 + n if n % 2 == 0 else 7 + 2 * n
-    if v.partials == "float":
+    if partials == "float":
         return 7 + n // 4 if n % 4 == 0 else 7 + n
     return 11 + n // 4 if n % 4 == 0 else 12 + n
 
@@ -333,7 +352,7 @@ def _hmac_cycles(v: Vertex, p: ConvParams, t: Tile) -> Array:
     positions = t.kernel[0]
     for k in t.kernel[1:]:
         positions = positions * k
-    worker = 16 + most * (19 + piece * (7 + channels * _dot(v)))
+    worker = 16 + most * (19 + piece * (7 + channels * _dot(v.data, v.partials, v.ipg)))
     inner = 6 * (positions * worker + 16)
     start = (58 if v.data == "float" else 63) + (54 if v.partials == "float" else 0)
     return start + t.groups * (23 + t.ins * (15 + t.outs * (10 + inner))) + _zero_cycles(v, t)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipu_model.planner.conv_params import cdiv
-from ipu_model.planner.conv_search import useful_splits
+from ipu_model.planner.conv_splits import useful_splits
 from ipu_model.planner.plan import Plan
 from ipu_model.planner.steps import LAUNCH, exchange_start
 from ipu_model.target import Machine, Target

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipu_model.planner.conv_params import cdiv
-from ipu_model.planner.conv_search import useful_splits
+from ipu_model.planner.conv_splits import useful_splits
 from ipu_model.planner.plan import Plan
 from ipu_model.planner.pooling.params import PoolParams
 from ipu_model.planner.pooling.vertex import LONG_POINTERS, SHORT_POINTERS, Unpacking, actual, hits, planned

@@ -83,7 +83,7 @@ def _plan(
     starts = linear_starts(view.elements, data, tiles)
     accumulated = "float" if operation in FLOAT_SUMS else data
     kind = Kind(operation, data, accumulated, as_table)
-    boxes = [view.boxes(a, b) for a, b in itertools.pairwise(starts)]
+    boxes = view.all_boxes(starts)
     partials = Partials(tuple(_merged(each) for each in boxes), view.columns)
     sources = int(partials.cuts()[1].max())
     stages: list[Stage] = []

@@ -253,6 +253,27 @@ def test_no_plan_needs_less_memory_than_the_bound_that_drops_problems(batch, fie
         assert conv_search._least_memory(p, v, work) <= split.temp * 1.0001
 
 
+@given(
+    st.integers(1, 3), st.integers(4, 12), st.sampled_from([1, 3]), st.sampled_from([3, 16, 40]),
+    st.sampled_from([4, 16, 48]), st.sampled_from([1, 2]), st.sampled_from(["half", "float"]), st.integers(1, 2),
+)  # fmt: skip
+@settings(max_examples=6, deadline=None)
+def test_no_split_is_cheaper_than_the_bounds_that_drop_it(batch, field, kernel, ins, outs, stride, data, groups):
+    pad = (kernel // 2,) * 2
+    machine = MK2.replace(tiles=24).machine
+    params = ConvParams(
+        batch, (field, field), (kernel, kernel), ins, outs, groups, (stride, stride), pad_lower=pad, pad_upper=pad,
+        data=data, output=data,
+    )  # fmt: skip
+    for each in (params, params.backward(), params.weight_update()):
+        for job in conv_search.jobs_of(each, machine, Options()):
+            grid, lower = conv_search._within(job, machine, Options(), math.inf, (1, 1))
+            if grid is not None:
+                cycles = np.sum(list(grid.terms().values()), axis=0)
+                assert (lower <= cycles * 1.0001).all(), job
+                assert job.lower <= cycles.min() * 1.0001, job
+
+
 def test_half_channels_that_are_no_whole_groups_are_padded_at_a_price():
     whole, parts = (plan_matmul(16, k, 1024, MK2, options=Options("fc_training_fwd")) for k in (1024, 1000))
     assert whole.quantities["paddings"] == 0
@@ -299,7 +320,7 @@ def test_among_plans_of_equal_cycles_the_one_with_least_temporary_memory_is_take
     bound = options.available_memory * MK1.machine.tile_memory
     ties = []
     for job in conv_search.jobs_of(params, MK1.machine, options):
-        grid, _ = conv_search.fitting(job, MK1.machine, options, bound, best.cycles)
+        grid = conv_search.fitting(job, MK1.machine, options, bound, best.cycles)
         if grid is not None:
             total = np.sum(list(grid.terms().values()), axis=0)
             ties += grid.temporary()[total == best.cycles].tolist()
