@@ -28,7 +28,11 @@ class AccumulateOuterFragmentSchedule(PopartEnum):
 
 
 class AdamMode(PopartEnum):
-    """Member of the Adam family."""
+    """Member of the Adam family.
+
+    `AdamNoBias` and `LambNoBias` do without the correction of young moments; `Lamb` scales each weight's step by its
+    trust ratio; `AdaMax` keeps the largest gradient in place of the second moment.
+    """
 
     Adam = 0
     AdamNoBias = 1
@@ -47,7 +51,10 @@ class AdaptiveMode(PopartEnum):
 
 
 class AnchorReturnTypeId(PopartEnum):
-    """Which results of a step an anchor returns."""
+    """Which results of a step an anchor returns.
+
+    `Final`: those of the last micro-batch; `EveryN`: every n-th one; `All`: each; `Sum`: their sum.
+    """
 
     Final = 0
     EveryN = 1
@@ -91,7 +98,10 @@ class BatchSerializationTransformContext(PopartEnum):
 
 
 class CollectiveOperator(PopartEnum):
-    """What a collective computes over the replicas."""
+    """What a collective computes over the replicas.
+
+    `SquareAdd` sums squares; `Local` takes each replica's own value.
+    """
 
     Add = 0
     Mean = 1
@@ -105,7 +115,11 @@ class CollectiveOperator(PopartEnum):
 
 
 class CommGroupType(PopartEnum):
-    """How replicas form groups."""
+    """How replicas form groups.
+
+    `All`: one group; `Consecutive`: neighbours, ``i * size`` to ``i * size + size - 1``; `Orthogonal`: every
+    ``replicas / size``-th; `Ungrouped`: each alone.
+    """
 
     All = 0
     Consecutive = 1
@@ -138,7 +152,10 @@ class DataType(PopartEnum):
 
 
 class DeviceConnectionType(PopartEnum):
-    """When a device is attached."""
+    """When a device is attached.
+
+    `Always`: when it is acquired; `OnDemand`: when a program is put on it; `Never`: it only compiles.
+    """
 
     Always = 0
     OnDemand = 1
@@ -153,7 +170,10 @@ class DeviceSelectionCriterion(PopartEnum):
 
 
 class DeviceType(PopartEnum):
-    """Kinds of devices."""
+    """Kinds of devices.
+
+    `IpuModel`: a modelled IPU; `Ipu`: hardware, here emulated; `OfflineIpu`: to compile for, not to run on.
+    """
 
     IpuModel = 0
     Cpu = 1
@@ -166,7 +186,10 @@ class DeviceType(PopartEnum):
 
 
 class ExchangeStrategy(PopartEnum):
-    """When host transfers happen."""
+    """When host transfers happen.
+
+    `JustInTime`: between computations; the others overlap them: inside the innermost loop, across loops, across steps.
+    """
 
     JustInTime = 0
     OverlapInnerLoop = 1
@@ -190,7 +213,10 @@ class ExecutionPhaseSchedule(PopartEnum):
 
 
 class GradientTensorTrackingMethod(PopartEnum):
-    """Which gradients automatic loss scaling looks at."""
+    """Which gradients automatic loss scaling looks at.
+
+    Those of products, all that are no views, or those of the tensors in `toTrackTensors`.
+    """
 
     ConvAndMatmulGradients = 1
     AllNonViewChangingGradientTensors = 0
@@ -218,7 +244,10 @@ class IrSerializationFormat(PopartEnum):
 
 
 class MeanReductionStrategy(PopartEnum):
-    """Divide while accumulating, or once at the end."""
+    """Divide while accumulating, or once at the end.
+
+    `Running` keeps the mean of the micro-batches so far, which stays small in half precision; `Post` divides the sum.
+    """
 
     Running = 0
     Post = 1
@@ -234,7 +263,10 @@ class MergeVarUpdateType(PopartEnum):
 
 
 class PatternsLevel(PopartEnum):
-    """Sets of patterns."""
+    """Sets of patterns.
+
+    Each holds those of the levels below; `Minimal` has the mandatory ones.
+    """
 
     All = 3
     Default = 2
@@ -243,7 +275,11 @@ class PatternsLevel(PopartEnum):
 
 
 class RecomputationType(PopartEnum):
-    """Which activations are computed again in the backward pass."""
+    """Which activations are computed again in the backward pass.
+
+    `Standard`: as many as make the live memory smallest; `NormOnly`: norms and the non-linearities behind them;
+    `Pipeline`: whole forward stages; `RecomputeAll`: all that can be.
+    """
 
     NoRecompute = 0
     Standard = 1
@@ -253,7 +289,10 @@ class RecomputationType(PopartEnum):
 
 
 class RecomputeType(PopartEnum):
-    """Recompute mark of one operation."""
+    """Recompute mark of one operation.
+
+    `Checkpoint` keeps the result; `Recompute` computes it again; `Recomputed` marks the copy that does.
+    """
 
     Undefined = 0
     Checkpoint = 1
@@ -279,7 +318,10 @@ class ReductionType(PopartEnum):
 
 
 class ReplicatedStreamMode(PopartEnum):
-    """Whether replicas get their own data or all the same."""
+    """Whether replicas get their own data or all the same.
+
+    `Replicate`: each its own; `Broadcast`: all the same.
+    """
 
     Replicate = 1
     Broadcast = 0
@@ -293,7 +335,10 @@ class ReplicatedTensorSharding(PopartEnum):
 
 
 class SGDAccumulatorAndMomentum(PopartEnum):
-    """Whether SGD keeps one tensor for accumulation and momentum, or two."""
+    """Whether SGD keeps one tensor for accumulation and momentum, or two.
+
+    `Combined` needs one tensor less; `Separate` keeps the sum of gradients apart from the velocity.
+    """
 
     Combined = 0
     Separate = 1
@@ -328,7 +373,10 @@ class SyncPattern(PopartEnum):
 
 
 class SyntheticDataMode(PopartEnum):
-    """What replaces host data."""
+    """What replaces host data.
+
+    `Off`: nothing does, data come from the host.
+    """
 
     Off = 0
     Zeros = 1
@@ -370,7 +418,11 @@ class TileSet(PopartEnum):
 
 
 class VariableRetrievalMode(PopartEnum):
-    """Which replicas' values of a variable come back."""
+    """Which replicas' values of a variable come back.
+
+    `OnePerGroup`: that of each group's lowest replica; `AllReplicas`: all. `AllReduceReplicas` reduces nothing, as in
+    PopART: it returns what `OnePerGroup` does.
+    """
 
     OnePerGroup = 0
     AllReduceReplicas = 1
@@ -386,7 +438,11 @@ class VariableUpdateType(PopartEnum):
 
 
 class VirtualGraphMode(PopartEnum):
-    """How operations get their IPU."""
+    """How operations get their IPU.
+
+    `Manual`: as the builder says; `Auto`: shared out by the bytes that they need; `ExecutionPhases`: by phase;
+    `Off`: all on one.
+    """
 
     Off = 0
     Manual = 1
@@ -395,7 +451,10 @@ class VirtualGraphMode(PopartEnum):
 
 
 class WeightDecayMode(PopartEnum):
-    """Decoupled weight decay, or added to the gradient."""
+    """Decoupled weight decay, or added to the gradient.
+
+    `Decay` takes a part of the weight off in the update; `L2Regularization` adds it to the gradient, moments included.
+    """
 
     Decay = 0
     L2Regularization = 1

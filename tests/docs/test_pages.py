@@ -54,3 +54,20 @@ def test_the_examples_have_pages() -> None:
     scripts = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"example_models"}
     pages = {path.stem for path in (ROOT / "docs" / "examples").glob("*.md")} - {"index"}
     assert scripts == pages
+
+
+def test_figures_of_the_readme_are_those_of_the_measurements() -> None:
+    readme, measured = ((ROOT / name).read_text() for name in ("README.md", "docs/measurements.md"))
+    section = readme[readme.index("## Measured") : readme.index("## Where to go on")]
+    rows = [line.partition(" | ")[2] for line in section.splitlines() if line.startswith("| ") and "---" not in line]
+    (sentence,) = re.findall(r"^Correct: .*?smooth cases", section, re.MULTILINE | re.DOTALL)
+    figures = re.findall(r"\d[\d.,]*\d|\d+", " ".join([*rows, sentence]))
+    assert len(figures) > 20
+    assert [f for f in figures if not re.search(rf"(?<![\d.]){re.escape(f)}(?![\d])", measured)] == []
+
+
+def test_the_citation_names_this_version() -> None:
+    from popart_jax import __version__
+
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()
