@@ -20,6 +20,7 @@ from onnx.backend.base import BackendRep, Device, DeviceType
 
 from ._compat.jax import enable_x64
 from .errors import popart_exception
+from .execution.placement import to_host
 from .functions.inputs import check_inputs
 from .lowering.interpreter import Settings, evaluate
 from .lowering.known_attributes import check_attributes
@@ -80,7 +81,7 @@ def _to_host(x: Any) -> Any:
         return [_to_host(e) for e in x]
     if x is None or isinstance(x, dict):
         return x
-    return np.asarray(x)
+    return to_host(x) if isinstance(x, jax.Array) else np.asarray(x)
 
 
 class Backend(OnnxBackend):

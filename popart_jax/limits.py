@@ -23,8 +23,8 @@ class Limits:
     Attributes
     ----------
     memory : int
-        Bytes of one tensor; by default what this process may have: the memory of the machine, or less where a control
-        group (a container) or ``ulimit`` says so.
+        Bytes of one tensor, and of all that one run of a session's program holds. By default what this process may
+        have: the memory of the machine, or less where a control group (a container) or ``ulimit`` says so.
     nodes : int
         Nodes of a graph after functions are inlined; by default two million.
     cache : int
@@ -36,7 +36,7 @@ class Limits:
     ...     limits.check_size((1024, 1024), 4, "a matrix")
     Traceback (most recent call last):
     popart_jax.errors.popart_exception: a matrix of shape [1024, 1024] needs 4.19 MB; the limit is 1.05 MB.
-      fix: raise popart_jax.limits.memory (bytes), or make the tensor smaller.
+      fix: raise popart_jax.limits.memory (bytes), or make the tensors smaller.
     """
 
     def __init__(self) -> None:
@@ -74,11 +74,21 @@ class Limits:
             With the shape and both numbers.
         """
         size = math.prod(map(int, shape)) * item_size
+        self.check_bytes(size, f"{what} of shape {list(shape)}", most)
+
+    def check_bytes(self, size: float, what: str, most: int | None = None) -> None:
+        """Refuse what takes more bytes than the limit, or than `most`.
+
+        Raises
+        ------
+        popart_exception
+            With both numbers.
+        """
         limit = self.memory if most is None else most
         if size > limit:
             raise popart_exception(
-                f"{what} of shape {list(shape)} needs {_shown(size)}; the limit is {_shown(limit)}.\n"
-                "  fix: raise popart_jax.limits.memory (bytes), or make the tensor smaller."
+                f"{what} needs {_shown(size)}; the limit is {_shown(limit)}.\n"
+                "  fix: raise popart_jax.limits.memory (bytes), or make the tensors smaller."
             )
 
     def check_nodes(self, count: int, what: str) -> None:

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from .._compat.jax import compile_with
 from ..buffers import give_back
+from ..limits import limits
 from ..lowering.stages import Preparation, Stages, in_stages
 from ..timings import phase
 from . import layout
@@ -66,14 +67,23 @@ def trace(step: Step, *, single_device: bool = False, hoist: bool = False) -> Tr
 
 
 def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> Executable:
-    """Let XLA compile a traced step."""
+    """Let XLA compile a traced step.
+
+    Raises
+    ------
+    popart_exception
+        A run would take more memory than `popart_jax.limits` allows; XLA would end the process.
+    """
     with phase("lower"):
         lowered = traced.traced.lower()
     with phase("compile"):
         call = compile_with(lowered, options or {})
         preparation = None if traced.stages is None else Preparation.of(traced.stages)
         give_back()
-    return Executable(traced.step, traced.mesh, call, preparation, lowered)
+    made = Executable(traced.step, traced.mesh, call, preparation, lowered)
+    if made.memory is not None:
+        limits.check_bytes(made.memory.peak, "A run of the program, with what lies between its operators,")
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,11 @@ def to_every_host(array: jax.Array) -> np.ndarray:
 
 
 def to_host(array: jax.Array) -> np.ndarray:
-    """Contents of a device array; of this process's replicas when several processes share it."""
+    """Contents of a device array; of this process's replicas when several processes share it.
+
+    A run that failed says so here: NumPy, which reads memory without asking, would end the process.
+    """
+    array.block_until_ready()
     if array.is_fully_addressable:
         return np.asarray(array)
     if array.is_fully_replicated:

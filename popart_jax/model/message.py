@@ -25,6 +25,7 @@ def check_message(proto: onnx.ModelProto) -> None:
             raise popart_exception(f"The model is invalid: the name {text!r} is no UTF-8 text; the file is damaged.")
     _check_versions(proto)
     _check_names(proto)
+    _check_functions(proto)
     for nodes in (proto.graph.node, *(f.node for f in proto.functions)):
         _check_attributes_once(nodes)
     for graph in _graphs(proto.graph):
@@ -80,6 +81,18 @@ def _check_names(proto: onnx.ModelProto) -> None:
             raise popart_exception(f"Invalid ONNX Model : repeated name: ({twice[0]}) in input list")
         if twice:
             raise popart_exception(f"Duplicate graph {what}(s) {twice}: each {what} needs a name of its own.")
+
+
+def _check_functions(proto: onnx.ModelProto) -> None:
+    for function in proto.functions:
+        if not function.name:
+            raise popart_exception(f"The model is invalid: a function of domain '{function.domain}' has no name.")
+        for what, names in (("input", function.input), ("output", function.output)):
+            twice = sorted(name for name, count in Counter(names).items() if count > 1)
+            if twice:
+                raise popart_exception(
+                    f"Function '{function.name}' has {what}(s) {twice} more than once: each needs a name of its own."
+                )
 
 
 def _check_attributes_once(nodes: Iterable[onnx.NodeProto]) -> None:

@@ -112,29 +112,29 @@ def _check_opset_is_there(model: ir.Model) -> None:
             )
 
 
-def _check_graph(graph: ir.Graph, outer: Scope, where: str) -> None:
+def _check_graph(graph: ir.Graph, outer: Scope, where: str, around: tuple[ir.Graph, ...] = ()) -> None:
     """Every value that a node or a graph output reads is an input, an initializer, or made before."""
     known = {*graph.inputs, *graph.initializers.values()}
     for node in graph:
         for value in node.inputs:
             if value is not None and value not in known and value not in outer and value.const_value is None:
-                raise _unknown(value, f"node {node.name or node.op_type!r}", graph)
+                raise _unknown(value, f"node {node.name or node.op_type!r}", graph, around)
         for name, body in bodies(node):
-            _check_graph(body, outer | known, f"{name} of node {node.name or node.op_type!r}")
+            _check_graph(body, outer | known, f"{name} of node {node.name or node.op_type!r}", (graph, *around))
         known.update(node.outputs)
     for value in graph.outputs:
         if value not in known and value not in outer and value.const_value is None:
-            raise _unknown(value, f"an output of {where}", graph)
+            raise _unknown(value, f"an output of {where}", graph, around)
 
 
-def _unknown(value: ir.Value, reader: str, graph: ir.Graph) -> popart_exception:
+def _unknown(value: ir.Value, reader: str, graph: ir.Graph, around: tuple[ir.Graph, ...]) -> popart_exception:
     producer = value.producer()
     if producer is None:
         return popart_exception(
             f"No value for tensor '{value.name}', read by {reader}: it is no input, no initializer, and no node makes "
             "it.\n  fix: add the initializer or the node, or take the reader out."
         )
-    if producer.graph is graph:
+    if producer.graph is graph or producer.graph in around:
         return popart_exception(
             f"No value for tensor '{value.name}' when it is read by {reader}: the node that makes it, "
             f"{producer.name or producer.op_type!r}, comes later or depends on it.\n"

@@ -58,10 +58,18 @@ def _power_of_two(x: Array, saturate: bool, round_mode: str) -> Array:
 
 
 def _truncated(x: Array, dtype: np.dtype) -> Array:
-    """Floats to whole numbers, toward zero; the narrow types keep the lowest bits."""
+    """Floats to whole numbers, toward zero.
+
+    Of numbers that the type lacks the lowest bits are kept, as NumPy, PyTorch and ONNX Runtime do; ONNX leaves it open.
+    """
     whole = jnp.trunc(x.astype(jnp.float32) if x.dtype.itemsize == 1 else x)
-    narrow = dtype.itemsize == 1 and dtype.kind not in "iu"
-    return (whole.astype(jnp.int32) if narrow else whole).astype(device_dtype(dtype))
+    if dtype.itemsize < 4:
+        return whole.astype(jnp.int32).astype(device_dtype(dtype))
+    found = whole.astype(device_dtype(dtype))
+    if dtype.kind != "u":
+        return found
+    signed = device_dtype(np.dtype(f"i{dtype.itemsize}"))
+    return jnp.where(whole < 0, whole.astype(signed).astype(found.dtype), found)
 
 
 def _six_bits(x: Array, dtype: np.dtype) -> Array:

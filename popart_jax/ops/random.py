@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..errors import OpError, popart_exception
+from ..limits import limits
 from .arrays import Array, device_dtype, dtype_name
 from .operator import RANDOM, REFUSES_GRADIENT, PopxlClass, operator
 from .registry import Key, lowers
@@ -115,5 +116,6 @@ def multinomial(
     logits: Array, /, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None, key: Key
 ) -> Array:
     """Class numbers drawn from unnormalised log-probabilities, with replacement."""
+    limits.check_size((*logits.shape, sample_size), 4, "Multinomial: a number for each class and sample")
     drawn = jax.random.categorical(_key(key, seed), jnp.asarray(logits)[:, None, :], shape=(len(logits), sample_size))
     return drawn.astype(device_dtype(dtype))

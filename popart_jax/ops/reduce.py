@@ -24,13 +24,15 @@ Axes = tuple[int, ...]
 def _lowest(dtype: Any) -> Any:
     if dtype == np.bool_:
         return False
-    return jnp.asarray(-jnp.inf, dtype) if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).min
+    floats = jnp.issubdtype(dtype, jnp.floating)
+    return jnp.asarray(-jnp.inf, dtype) if floats else np.asarray(jnp.iinfo(dtype).min, dtype)
 
 
 def _highest(dtype: Any) -> Any:
     if dtype == np.bool_:
         return True
-    return jnp.asarray(jnp.inf, dtype) if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).max
+    floats = jnp.issubdtype(dtype, jnp.floating)
+    return jnp.asarray(jnp.inf, dtype) if floats else np.asarray(jnp.iinfo(dtype).max, dtype)
 
 
 def _reduce_max(x: Any, axes: Axes) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception, poplibs_exception
+from ..limits import limits
 from .arrays import normal_axes, wrap_indices
 from .moving import moves_texts
 from .operator import PopxlClass, gradient, operator
@@ -40,6 +41,9 @@ class _Samples:
                 )
             most = max(int(known.max(initial=1)), 1)
             self.counts = lax.stop_gradient(jnp.ceil(step))
+        limits.check_size(
+            (*begin.shape, bins, most, size), begin.dtype.itemsize, "RoiAlign: the weights of all samples"
+        )
         k = jnp.arange(most, dtype=begin.dtype)
         share = (k + 0.5) / jnp.maximum(self.counts, 1)[:, None, None]
         points = begin[:, None, None] + (jnp.arange(bins, dtype=begin.dtype)[:, None] + share) * step[:, None, None]
@@ -70,6 +74,7 @@ def _region_axis(rois, column, scale, bins, ratio, size, half_pixel, clamp) -> _
 def _roi_align(x, rois, batch, mode, height, width, ratio, scale, half_pixel, clamp) -> jax.Array:
     precise = jnp.promote_types(x.dtype, jnp.float32)
     rois, data = rois.astype(precise), jnp.asarray(x).astype(precise)
+    limits.check_size((len(rois), x.shape[1], height, width), data.dtype.itemsize, "RoiAlign: a result")
     ys = _region_axis(rois, 1, scale, height, ratio, x.shape[2], half_pixel, clamp)
     xs = _region_axis(rois, 0, scale, width, ratio, x.shape[3], half_pixel, clamp)
     if mode == "avg":

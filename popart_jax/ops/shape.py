@@ -109,7 +109,7 @@ operator(
 
 @lowers("Reshape", 14)
 def reshape(x: Array, shape: Static, /, *, allowzero: int = 0) -> Array:
-    return x.reshape(target_shape(x.shape, np.atleast_1d(shape).tolist(), bool(allowzero)))
+    return x.reshape(target_shape(x.shape, np.atleast_1d(shape).tolist(), allowzero == 1))
 
 
 @lowers("Reshape", 5)

@@ -37,7 +37,7 @@ def test_drawn_nodes_give_what_the_judges_give(seed: int) -> None:
 
 
 # each was found by `python -m tests.fuzz operators` and mended
-NODES_FOUND = (100142, 100170, 100748, 101939, 102540, 102570)
+NODES_FOUND = (100142, 100170, 100748, 101939, 102540, 102570, 103210, 103959)
 
 
 @pytest.mark.filterwarnings("ignore")

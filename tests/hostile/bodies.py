@@ -37,6 +37,10 @@ def functions() -> Iterator[Case]:
         FED,
         ERROR,
     )
+    twice = {"outputs of one name": {"outputs": ("b", "b")}, "inputs of one name": {"inputs": ("a", "a")}}
+    for what, names in twice.items():
+        yield Case(f"function with {what}", model(call, functions=[_f("F", *neg.node, **names)], **given), FED, ERROR)
+    yield Case("function of no name", model(RELU, functions=[_f("", *neg.node)], **given), FED, ERROR, says="no name")
     yield Case("the same function twice", model(call, functions=[neg, neg], **given), FED, ERROR)
     yield Case("recursion", model(call, functions=[_f("F", node("F", ["a"], ["b"], domain="l"))], **given), FED, ERROR)
     both = [_f("F", node("G", ["a"], ["b"], domain="l")), _f("G", node("F", ["a"], ["b"], domain="l"))]
@@ -158,6 +162,18 @@ def functions() -> Iterator[Case]:
 def bodies() -> Iterator[Case]:
     """If, Loop and Scan that do not fit, and nesting."""
     yes, two = np.array(True), np.array([True, False])
+    changed = helper.make_graph(
+        [node("Identity", ["t"], ["go"]), node("Cast", ["s"], ["n"], to=TensorProto.INT64)],
+        "changed",
+        [info("i", (), TensorProto.INT64), info("t", (), BOOL), info("s", None)],
+        [info("go", (), BOOL), info("n", None)],
+    )
+    loop = node("Loop", ["k", "", "x"], ["y"], body=changed, name="the_node")
+    yield Case("loop state of another type", model(loop, inputs=FED, weights={"k": np.array(3)}), FED, ERROR)
+    later = helper.make_graph([node("Relu", ["z"], ["e"])], "later", [], [info("e")])
+    early = node("If", ["c"], ["y"], then_branch=later, else_branch=later, name="the_node")
+    made = model(early, node("Abs", ["x"], ["z"]), inputs={**FED, "c": yes})
+    yield Case("branch that reads what comes later", made, {**FED, "c": yes}, ERROR, says="'z' .* comes later")
     then = helper.make_graph([node("Neg", ["x"], ["t"])], "t", [], [info("t")])
     plain = helper.make_graph([node("Relu", ["x"], ["e"])], "e", [], [info("e")])
     both = helper.make_graph([node("Relu", ["x"], ["e"]), node("Neg", ["x"], ["f"])], "e", [], [info("e"), info("f")])
@@ -178,14 +194,14 @@ def bodies() -> Iterator[Case]:
         yield Case(f"condition {shown}", made, {"x": X, "c": flag}, expect, want={"y": -X} if expect == VALUE else {})
     for other, shown in (
         (both, "of two outputs"),
-        (taking, "that takes an input"),
+        (taking, "that takes an input"),  # which PopART allows
         (empty, "without anything"),
         (unknown, "that reads nothing"),
     ):
         made = model(
             node("If", ["c"], ["y"], then_branch=then, else_branch=other, name="the_node"), inputs={"x": X, "c": yes}
         )
-        yield Case(f"branch {shown}", made, {"x": X, "c": yes}, ERROR)
+        yield Case(f"branch {shown}", made, {"x": X, "c": yes}, ERROR, session=other is not taking)
     yield Case(
         "a branch missing",
         model(node("If", ["c"], ["y"], then_branch=then), inputs={"x": X, "c": yes}),

@@ -17,6 +17,12 @@ HUGE = {"2^62": [BIG], "2^31 x 2^31": [1 << 31, 1 << 31], "2^63-1": [(1 << 63) -
 def sizes() -> Iterator[Case]:
     """Sizes that a model names."""
     refused = {"expect": ERROR}
+    box = np.array([[0, 0, 1, 1]], F32)
+    one_image = np.ones((1, 1, 4, 4), F32)
+    for size in (2**31, 2**62):
+        region = {"output_height": size, "output_width": size, "case": refused}
+        yield case_of(f"RoiAlign to {size}", "RoiAlign", one_image, box, np.array([0], I64), **region)
+        yield case_of(f"Multinomial of {size}", "Multinomial", np.ones((1, 3), F32), sample_size=size, case=refused)
     for name, shape in HUGE.items():
         yield Case(f"input of {name}", model(node("Relu", ["x"], ["y"]), inputs=[info("x", shape)]), {"x": X}, ERROR)
         yield Case(

@@ -123,3 +123,16 @@ def test_limits_are_the_users() -> None:
         with pytest.raises(popart.popart_exception, match="needs 24 B; the limit is 8 B"):
             function(model(node("Relu", ["x"], ["y"])))
     assert popart.limits.memory == before > 1 << 30
+
+
+def test_a_program_whose_intermediate_values_are_too_large_is_refused_before_it_runs() -> None:
+    """XLA's own end of memory would be the end of the process."""
+    pairs = [node("Transpose", ["x"], ["t"], perm=[1, 0]), node("Sub", ["x", "t"], ["d"]), node("Sin", ["d"], ["s"])]
+    sort = [node("TopK", ["s", "k"], ["v", "i"]), node("MatMul", ["v", "s"], ["m"])]
+    most = node("ReduceMax", ["m"], ["y"], keepdims=0)
+    made = model(*pairs, *sort, most, weights=[number("k", [1 << 10])], shape=(1, 1 << 10))
+    flow = popart.DataFlow(1, {"y": popart.AnchorReturnType("All")})
+    made_session = popart.InferenceSession(made.SerializeToString(), flow, popart.DeviceManager().createCpuDevice())
+    message = r"A run of the program.* needs .* the limit is 6.29 MB"
+    with popart.limits.set(memory=6 << 20), pytest.raises(popart.popart_exception, match=message):
+        made_session.prepareDevice()

@@ -73,7 +73,17 @@ class _LoopCall:
         `apart` names axes of a mesh along which devices may not all do this pass.
         """
         going, *rest = self.body.varying(apart)(i, going, *carried, iteration=i)
+        self._check_types(rest[: self.n_carried])
         return going, tuple(rest[: self.n_carried]), tuple(rest[self.n_carried :])
+
+    def _check_types(self, carried: Sequence[Any]) -> None:
+        for at, (before, after) in enumerate(zip(self.start, carried, strict=True)):
+            kinds = [device_dtype(x.dtype) for x in (before, after) if isinstance(x, (jax.Array, np.ndarray))]
+            if len(set(kinds)) > 1:
+                raise popart_exception(
+                    f"Loop: carried value {at} begins as {kinds[0]}, but the body makes {kinds[1]} of it.\n"
+                    "  fix: cast it back at the end of the body."
+                )
 
     def in_python(self) -> tuple[Any, ...]:
         """Pass after pass; raises a concretization error if the condition turns out to be traced."""
