@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 
+from ipu_model.report.html.formats import count, seconds
 from ipu_model.scaling.plan import Plan
 
 _WIDE, _HIGH, _LEFT, _BELOW = 760, 320, 90, 40
+_APART = 14  # least distance of two labels of an axis
 _COLOURS = {
     "compute": "#3a6ea5",
     "tensor": "#c8553d",
@@ -18,9 +20,12 @@ _COLOURS = {
     "gradients": "#7a5195",
     "update": "#5a9367",
 }
+_PHONE = "<meta name='viewport' content='width=device-width'>"
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:800px;margin:2em auto;padding:0 1em}
+:root{color-scheme:light dark}
 table{border-collapse:collapse}td,th{padding:.2em .7em;text-align:right;border-bottom:1px solid #ddd}
-svg{width:100%;height:auto}text{font-size:12px}.ideal{stroke:#999;stroke-dasharray:5 4}"""
+svg{width:100%;height:auto}text{font-size:12px;fill:currentColor}
+.wide{overflow-x:auto}.ideal{stroke:#999;stroke-dasharray:5 4}"""
 
 
 def render(title: str, found: Mapping[int, Sequence[Plan]], top: int) -> str:
@@ -42,7 +47,7 @@ def render(title: str, found: Mapping[int, Sequence[Plan]], top: int) -> str:
             f"<h2>Throughput of the best plan</h2>{_throughput(best)}"
             f"<h2>What a step is made of</h2><p>{legend}</p>{_parts(best)}<h2>Plans</h2>{_table(found, top)}"
         )
-    head = f"<meta charset='utf-8'><title>{escape(title)}</title><style>{_STYLE}</style>"
+    head = f"<meta charset='utf-8'>{_PHONE}<title>{escape(title)}</title><style>{_STYLE}</style>"
     return f"<!doctype html><html lang='en'><head>{head}</head><body><h1>{escape(title)}</h1>{body}</body></html>"
 
 
@@ -62,14 +67,19 @@ def _throughput(best: Mapping[int, Plan]) -> str:
     for css, values in (("ideal", ideal), ("found", {n: p.throughput for n, p in best.items()})):
         points = " ".join("{:.1f},{:.1f}".format(*place(n, v)) for n, v in values.items())
         lines.append(f'<polyline class="{css}" fill="none" stroke="#3a6ea5" stroke-width="2" points="{points}"/>')
+    labelled: list[float] = []
     for n, plan in best.items():
         x, y = place(n, plan.throughput)
         tip = f"{n} chips: {plan.throughput:,.1f} samples/s, {100 * plan.efficiency:.1f} %"
         facts = f'data-chips="{n}" data-throughput="{plan.throughput:.6g}"'
         lines.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="#3a6ea5" {facts}><title>{tip}</title></circle>')
         lines.append(f'<text x="{x:.1f}" y="{_HIGH - 20}" text-anchor="middle">{n}</text>')
-        lines.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{plan.throughput:,.4g}</text>')
-    lines.append(f'<text x="{_WIDE / 2}" y="{_HIGH - 4}" text-anchor="middle">chips; dashed: perfect scaling</text>')
+        if all(abs(y - other) >= _APART for other in labelled):
+            labelled.append(y)
+            lines.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{count(plan.throughput)}</text>')
+    lines.append(
+        f'<text x="{_WIDE / 2}" y="{_HIGH - 4}" text-anchor="middle">samples/s over chips; dashed: perfect</text>'
+    )
     return _svg(_HIGH, "Samples per second over chips", "".join(lines))
 
 
@@ -85,13 +95,13 @@ def _parts(best: Mapping[int, Plan]) -> str:
     for k, (chips, plan) in enumerate(best.items()):
         x, y = float(_LEFT), 4 + 30 * k
         rows.append(f'<text x="{_LEFT - 8}" y="{y + 16}" text-anchor="end">{chips} chips</text>')
-        for name, seconds in asdict(plan.parts).items():
-            width = seconds / plan.parts.total * (_WIDE - _LEFT - 110)
-            tip = f"{name}: {seconds * 1e3:,.3f} ms"
+        for name, each in asdict(plan.parts).items():
+            width = each / plan.parts.total * (_WIDE - _LEFT - 110)
+            tip = f"{name}: {seconds(each)}"
             place = f'x="{x:.2f}" y="{y}" width="{width:.2f}" height="22" fill="{_COLOURS[name]}"'
-            rows.append(f'<rect {place} data-part="{name}" data-seconds="{seconds:.6g}"><title>{tip}</title></rect>')
+            rows.append(f'<rect {place} data-part="{name}" data-seconds="{each:.6g}"><title>{tip}</title></rect>')
             x += width
-        rows.append(f'<text x="{x + 6:.1f}" y="{y + 16}">{plan.parts.total * 1e3:,.3f} ms</text>')
+        rows.append(f'<text x="{x + 6:.1f}" y="{y + 16}">{seconds(plan.parts.total)}</text>')
     return _svg(8 + 30 * len(best), "Parts of a step", "".join(rows))
 
 
@@ -104,4 +114,4 @@ def _table(found: Mapping[int, Sequence[Plan]], top: int) -> str:
             figures = f"{plan.throughput:,.1f}", f"{100 * plan.efficiency:.1f} %", f"{plan.memory / 1e9:.4f}"
             cells = (chips, *spread, "yes" if plan.recompute else "", *figures)
             rows.append(f"<tr>{''.join(f'<td>{c}</td>' for c in cells)}</tr>")
-    return f"<table>{''.join(rows)}</table>"
+    return f"<div class='wide'><table>{''.join(rows)}</table></div>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 
 import pytest
 
@@ -168,3 +169,13 @@ def test_the_page_has_every_figure():
         assert f'data-part="compute" data-seconds="{plans[0].parts.compute:.6g}"' in page
         assert f"<td>{plans[1].throughput:,.1f}</td>" in page
     assert "No plan fits" in render("x", {4: []}, 2)
+
+
+def test_figures_of_the_page_have_decimal_prefixes_and_labels_of_the_axis_do_not_touch():
+    plan = best_plans(lambda _: Work((BLOCK,) * 4, samples=8), 4, LINKS, 1e12, 4)[0][0]
+    found = {n: [dataclasses.replace(plan, throughput=880_836.2 + n)] for n in (4, 8, 16)}
+    page = render("m", found, 2)
+    heights = [float(y) for y in re.findall(r'<text x="82" y="([0-9.]+)" text-anchor="end">881 k<', page)]
+    assert heights
+    assert all(abs(a - b) >= 14 for a, b in itertools.combinations(heights, 2))
+    assert "e+" not in page

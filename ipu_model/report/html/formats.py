@@ -10,8 +10,12 @@ def size(value: float) -> str:
     sign, value, unit = "-" if value < 0 else "", abs(float(value)), 0
     while value >= 1024 and unit < len(UNITS) - 1:
         value, unit = value / 1024, unit + 1
-    text = f"{value:.0f}" if unit == 0 or value >= 100 else f"{value:.3g}"
-    return f"{sign}{text} {UNITS[unit]}"
+    return f"{sign}{value:.0f} {UNITS[unit]}" if unit == 0 else f"{sign}{_digits(value)} {UNITS[unit]}"
+
+
+def _digits(value: float) -> str:
+    """Three digits, or all before the point; never a power of ten."""
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.3g}"
 
 
 def count(value: float) -> str:
@@ -19,7 +23,7 @@ def count(value: float) -> str:
     sign, value = "-" if value < 0 else "", abs(float(value))
     for limit, suffix in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
         if value >= limit:
-            return f"{sign}{value / limit * (10 if suffix == ' k' else 1):.3g}{suffix}"
+            return f"{sign}{_digits(value / limit * (10 if suffix == ' k' else 1))}{suffix}"
     return f"{sign}{value:,.0f}" if value >= 100 or value == int(value) else f"{sign}{value:.3g}"
 
 
@@ -37,7 +41,7 @@ def seconds(value: float) -> str:
     """A duration in s, ms or µs with three digits."""
     for limit, factor, unit in ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs")):
         if value >= limit:
-            return f"{value * factor:.3g} {unit}"
+            return f"{_digits(value * factor)} {unit}"
     return "0 s"
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import ipu_model
 from ipu_model.report.compare import compare
-from ipu_model.report.html import charts, render
+from ipu_model.report.html import charts, formats, render
 from ipu_model.report.html.tree import _path, tree
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -202,6 +202,18 @@ class Parts(HTMLParser):
             part["columns"] += f"{data}\n"
         elif re.search(r"\d", data) and tags & {"td", "strong", "svg", "li", "p"}:
             part["figures"] += data
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (formats.seconds(0.9999), "1000 ms"), (formats.seconds(9.3e-3), "9.3 ms"), (formats.seconds(0), "0 µs"),
+        (formats.count(999_999), "1000 k"), (formats.count(880_836), "881 k"), (formats.count(9_999), "9,999"),
+        (formats.size(1023.7 * 1024), "1024 KiB"), (formats.size(1.5 * 1024), "1.5 KiB"),
+    ],
+)  # fmt: skip
+def test_figures_have_three_digits_and_no_power_of_ten(text, expected):
+    assert text == expected
 
 
 def test_every_part_and_figure_has_a_help(page):
