@@ -29,6 +29,8 @@ from .op_memo import OpMemo
 from .operand_ranks import misranked
 from .resolve import Plan, Plans, Step, captured, label, needs
 from .schema_body import run_body
+from .surplus import Counted, Surplus, bound_of, given_bound, makes_surplus, nested, refusal
+from .surplus import found as made_longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Walk:
     outer: Walk | None = None
     program: Program | None = None
     plans: Plans = field(default_factory=Plans)
-    surplus: dict[ir.Value, routed.Surplus] = field(default_factory=dict)
+    surplus: dict[ir.Value, routed.Mark] = field(default_factory=dict)
 
     def read(self, value: ir.Value) -> Any:
         """Value computed here or in an enclosing graph; constants are read where they stand."""
@@ -192,12 +194,12 @@ def run(plan: Plan, walk: Walk) -> None:
     for value in () if walk.settings.types_only else _surplus(walk) & keep:
         maker = value.producer()
         where = f"node '{label(maker)}'" if maker is not None else "the graph"
-        raise popart_exception(f"{where}: {routed.refusal(f'who reads {value.name!r}')}")
+        raise popart_exception(f"{where}: {refusal(f'who reads {value.name!r}', walk.surplus[value])}")
 
 
 def _surplus(walk: Walk) -> set[ir.Value]:
     """Values that nobody may see, since they are longer than what was found and nobody said how long."""
-    return {v for v, m in walk.surplus.items() if not m.given}
+    return {v for v, m in walk.surplus.items() if isinstance(m, Counted) or not m.given}
 
 
 def _shapes_of(plan: Plan, walk: Walk, values: Mapping[ir.Value, Any]) -> None:
@@ -210,7 +212,8 @@ def run_step(step: Step, walk: Walk) -> None:
     node = step.node
     operands = [None if v is None else walk.read(v) for v in node.inputs]
     try:
-        results = _checked(step, walk, operands)
+        several = walk.surplus or makes_surplus(node.op_type)
+        results = _routed(step, walk, operands) if several else _checked(step, walk, operands)
     except (popart_exception, poplibs_exception) as err:
         if isinstance(err, OpError) and walk.settings.popart:
             inputs = ["" if v is None else v.name or "" for v in node.inputs]
@@ -225,33 +228,33 @@ def run_step(step: Step, walk: Walk) -> None:
         again = partial(step.lowering.fn, **keywords(node, step.lowering, lambda g: Body(g, walk, step.number)))
         walk.env.update(settle(step.effect, node, results, walk.storage, again))
         return
-    if walk.surplus or node.op_type == "NonZero":
-        results = _mark(step, walk, operands, results)
     for value, result in zip(node.outputs, results, strict=False):
         walk.env[value] = _probe(walk, value, result)
 
 
-def _mark(step: Step, walk: Walk, operands: list[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Keep account of results that are longer than what was found while the program runs; returns the results."""
+def _routed(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
+    """Results, with account kept of those that are longer than what was found while the program runs."""
     node = step.node
-    if routed.bound_of(node, operands) or routed.given_bound(node):
-        walk.surplus[node.outputs[0]] = routed.Surplus(1, index=True, given=routed.given_bound(node))
-        return results
-    every = {i: walk.surplus[v] for i, v in enumerate(node.inputs) if v in walk.surplus}
-    inside = [v for v in needs(node) if v in walk.surplus and v not in node.inputs and not walk.surplus[v].given]
-    given, marks = ({i: m for i, m in every.items() if m.given is kind} for kind in (True, False))
-    found: list[routed.Surplus | None] = []
+    marks = {i: walk.surplus[v] for i, v in enumerate(node.inputs) if v is not None and v in walk.surplus}
+    given = {i: m for i, m in marks.items() if isinstance(m, Surplus) and m.given}
+    marks = {i: m for i, m in marks.items() if i not in given}
+    inside = [v for v in needs(node) if v in walk.surplus and v not in node.inputs and v in _surplus(walk)]
+    if inside:
+        raise popart_exception(refusal("a subgraph", walk.surplus[inside[0]]))
+    found: Sequence[routed.Mark | None] = ()
+    if longer := bool(bound_of(node, operands)):
+        operands, marks = nested(node, operands, marks), {}
+    if not marks:
+        results = _checked(step, walk, operands)
+    else:
+        results, found = routed.computed(node, step.lowering, operands, marks, partial(_checked, step, walk))
     if given:
         results = routed.cleared(node, operands, results, given)
-        found = routed.followed(node, operands, results, given)
-    if marks or inside:
-        try:
-            if inside:
-                raise popart_exception(routed.refusal("a subgraph"))
-            found = routed.results_of(node, operands, results, marks)
-            results = routed.moved_on(node, operands, results, marks)
-        except popart_exception as err:
-            raise node_error(node, operands, str(err)) from err
+        found = found or routed.followed(node, operands, results, given)
+    if given_bound(node):
+        found = [Surplus(1, index=True, given=True)]
+    elif longer:
+        results, found = made_longer(node, operands, results)
     walk.surplus.update((v, m) for v, m in zip(node.outputs, found, strict=False) if m is not None)
     return results
 
@@ -261,10 +264,10 @@ def _probe(walk: Walk, value: ir.Value, result: Any) -> Any:
     return result if probe is None or walk.outer is not None else result + probe
 
 
-def _checked(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
+def _checked(step: Step, walk: Walk, operands: list[Any], **attributes: Any) -> tuple[Any, ...]:
     """The results, from operands of types that the operator takes; its own complaints come before differing types."""
     if "popxl" in walk.settings.opsets:  # PopXL has rules of its own, applied when an operator is made
-        return _call(step, walk, operands)
+        return _call(step, walk, operands, attributes)
     opset = _opset(step, walk)
     popart = walk.settings.popart or "ai.graphcore" in walk.settings.opsets  # a model saved by PopART is run elsewhere
     typed = [symbols.stand_in(x) for x in operands]
@@ -274,7 +277,7 @@ def _checked(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
         wrong = lacking(step.node, step.lowering)
     if wrong or (wrong := "" if popart else misranked(step.node, typed, opset)):
         raise node_error(step.node, operands, wrong)
-    results = _call(step, walk, operands)
+    results = _call(step, walk, operands, attributes)
     wrong = "" if popart or settled else operand_types.unlike(step.node, typed, opset)
     wrong = wrong or unmade(step.node, results)
     if wrong:
@@ -285,9 +288,10 @@ def _checked(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
 _NOT_FOLDED = frozenset({"key", "program"})
 
 
-def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
+def _call(step: Step, walk: Walk, operands: list[Any], attributes: Mapping[str, Any]) -> tuple[Any, ...]:
     node, lowering = step.node, step.lowering
-    bounded = lowering.takes_bound and SIZE in node.attributes
+    bound = bound_of(node, operands)
+    bounded = bound or (lowering.takes_bound and SIZE in node.attributes)
     acts = facts(node.op_type).has(Trait.EFFECT) or not _NOT_FOLDED.isdisjoint(lowering.context.values())
     folded = not acts and all(static.is_static(x) for x in operands)
     for i, value in enumerate(node.inputs):
@@ -297,7 +301,7 @@ def _call(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     kwargs = dict(keywords(node, lowering, lambda g: Body(g, walk, step.number)))
     has_bodies = any(isinstance(v, Body) for v in kwargs.values())
     kwargs.update((name, _fact(what, step, walk)) for name, what in lowering.context.items())
-    kwargs.update(routed.bound_of(node, operands))
+    kwargs.update(bound, **attributes)
     with jax.named_scope(f"onnx[{label(node)}]"):
         if not has_bodies and sizes.may_be_large(operands, kwargs):
             sizes.check_before(node, lowering.fn, _trim(operands), kwargs, lowering.is_static)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -77,14 +79,6 @@ def test_its_gradient_is_that_of_differences() -> None:
 
 UNSAFE = {
     "an output": "(float[N,4] x, bool[N] m) => (int64[1,k] i) { i = NonZero(m) }",
-    "a sum": """(float[N,4] x, bool[N] m) => (float[4] y) {
-        i = NonZero(m) t = Transpose(i) rows = GatherND(x, t) y = ReduceMean<axes=[0], keepdims=0>(rows) }""",
-    "a count": """(float[N,4] x, bool[N] m) => (float[N,4] y) {
-        i = NonZero(m) sh = Shape(i) f = Cast<to=1>(sh) one = Constant<value_int=1>()
-        n = Gather(f, one) y = Div(x, n) }""",
-    "sums of rows": """(float[N,4] x, bool[N] m) => (float[4,4] y) {
-        i = NonZero(m) t = Transpose(i) rows = GatherND(x, t) back = Transpose<perm=[1,0]>(rows)
-        y = MatMul(back, rows) }""",
     "arithmetic that is no moving of positions": """(float[N,4] x, bool[N] m) => (float[N,4] y) {
         i = NonZero(m) two = Max(i, i) t = Transpose(two) rows = GatherND(x, t) y = ScatterND(x, t, rows) }""",
 }
@@ -97,6 +91,87 @@ def test_what_would_see_the_filling_is_refused(name: str) -> None:
     mask = np.array([True, False, True, False, False, False, False])
     with pytest.raises(popart.popart_exception, match=r"node '.*known only when the program runs.*bounds="):
         fn.jit(params, {"x": X, "m": mask})
+
+
+_ROWS = "i = NonZero(m) t = Transpose(i) rows = GatherND(x, t) "
+_FIRST = "first = Constant<value_ints=[0]>() "
+_LABELS = "labels = Constant<value_ints=[0,1,2,3,2,1,0]>() l = GatherND(labels, t) "
+_LENGTH = """sh = Shape(rows) zero = Constant<value_int=0>() k = Gather(sh, zero) """
+EXACT = {
+    "a mean": _ROWS + "y = ReduceMean<axes=[0], keepdims=0>(rows)",
+    "a sum": _ROWS + _FIRST + "y = ReduceSum<keepdims=0>(rows, first)",
+    "a product": _ROWS + "y = ReduceProd<axes=[0]>(rows)",
+    "the largest": _ROWS + "n = Neg(rows) y = ReduceMax<axes=[0]>(n)",
+    "the smallest of all": _ROWS + "y = ReduceMin<keepdims=0>(rows)",
+    "a norm": _ROWS + "one = Constant<value_float=1.0>() z = Add(rows, one) y = ReduceL2<axes=[0]>(z)",
+    "the best two": _ROWS + "two = Constant<value_ints=[2]>() n = Neg(rows) y, k = TopK<axis=0>(n, two)",
+    "a softmax over rows": _ROWS + _FIRST + "p = Softmax<axis=0>(rows) z = Mul(p, rows) y = ReduceSum(z, first)",
+    "sums of rows": _ROWS + "back = Transpose<perm=[1,0]>(rows) y = MatMul(back, rows)",
+    "a count": """i = NonZero(m) sh = Shape(i) f = Cast<to=1>(sh) one = Constant<value_int=1>()
+        n = Gather(f, one) y = Div(x, n)""",
+    "a mean by hand": _ROWS + _FIRST + _LENGTH + """s = ReduceSum<keepdims=0>(rows, first) f = Cast<to=1>(k)
+        y = Div(s, f)""",
+    "ones as long": _ROWS + _FIRST + """sh = Shape(rows) ones = ConstantOfShape<value = float[1] {2}>(sh)
+        z = Mul(rows, ones) y = ReduceSum(z, first)""",
+    "numbers as long": _ROWS + _FIRST + _LENGTH + """one = Constant<value_int=1>() r = Range(zero, k, one)
+        f = Cast<to=1>(r) minus = Constant<value_ints=[1]>() column = Unsqueeze(f, minus) z = Mul(rows, column)
+        y = ReduceSum(z, first)""",
+    "Compress": _FIRST + "rows = Compress<axis=0>(x, m) z = Mul(rows, rows) y = ReduceSum(z, first)",
+    "Compress of positions": """all = Constant<value_ints=[0,1,2,3,4,5,6]>() k = Compress(all, m)
+        rows = Gather(x, k) y = ReduceMean<axes=[0]>(rows)""",
+    "Unique": """three = Constant<value_float=3.0>() s = Mul(x, three) r = Round(s) u, f, back, c = Unique(r)
+        q = Mul(u, u) picked = Gather(q, back) sh = Shape(x) z = Reshape(picked, sh) y = Mul(z, x)""",
+    "counts of Unique": """r = Round(x) u, f, back, c = Unique(r) w = Cast<to=1>(c) z = Mul(u, w) s = ReduceSum(z)
+        y = Mul(x, s)""",
+    "a loss of some rows": _ROWS + _LABELS + "y = SoftmaxCrossEntropyLoss(rows, l)",
+    "a one-hot of some labels": _ROWS + _FIRST + _LABELS + """four = Constant<value_int=4>()
+        values = Constant<value_floats=[0.0, 1.0]>() hot = OneHot(l, four, values) z = Mul(hot, rows)
+        y = ReduceSum<keepdims=0>(z, first)""",
+    "the last row": _ROWS + "end = Constant<value_ints=[-1]>() y = Gather(rows, end)",
+    "rows of rows": _ROWS + """last = Constant<value_ints=[1]>() zero = Constant<value_float=0.0>()
+        s = ReduceSum<keepdims=0>(rows, last) large = Greater(s, zero) j = NonZero(large) tt = Transpose(j)
+        again = GatherND(rows, tt) y = ReduceMax<axes=[0]>(again)""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_what_looks_along_the_rows_counts_those_that_were_found(name: str) -> None:
+    model = onnx.parser.parse_model(f"{HEAD} (float[7,4] x, bool[7] m) => (float[n,k] y) {{ {EXACT[name]} }}")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # there is nothing to train
+        fn, params = popart.to_jax(model)
+    mask = np.array([True, True, False, True, False, False, False])
+    (theirs,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": X, "m": mask})
+    np.testing.assert_allclose(fn.jit(params, {"x": X, "m": mask})["y"], theirs, rtol=1e-5, atol=1e-6)
+    weight = np.random.default_rng(4).normal(size=np.shape(theirs)).astype(np.float32)
+
+    def loss(x: Any, m: Any) -> Any:
+        return (fn(params, {"x": x, "m": m})["y"] * weight).sum()
+
+    slope = fn.exactly(jax.jit(jax.grad(loss)))(X, mask)
+    near = jax.grad(lambda x: loss(x, mask))(X)  # the mask is known: rows are exact
+    np.testing.assert_allclose(slope, near, rtol=1e-4, atol=1e-5)
+
+
+def test_boxes_that_are_kept_train() -> None:
+    text = """(float[1,6,4] boxes, float[1,1,6] scores) => (float y) { most = Constant<value_ints=[6]>()
+      iou = Constant<value_floats=[0.3]>() least = Constant<value_floats=[0.1]>()
+      k = NonMaxSuppression(boxes, scores, most, iou, least) two = Constant<value_ints=[2]>() c = Gather<axis=1>(k, two)
+      flat = Constant<value_ints=[-1]>() at = Reshape(c, flat) zero = Constant<value_ints=[0]>()
+      all = Squeeze(boxes, zero) kept = Gather(all, at) y = ReduceMean<keepdims=0>(kept) }"""
+    model = onnx.parser.parse_model(HEAD + text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # there is nothing to train
+        fn, params = popart.to_jax(model)
+    corner = np.random.default_rng(0).uniform(0, 3, (1, 6, 2)).astype(np.float32)
+    scores = np.linspace(0, 1, 6, dtype=np.float32)[None, None]
+    fed = {"boxes": np.concatenate([corner, corner + 1.5], -1), "scores": scores}
+    (theirs,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, fed)
+    np.testing.assert_allclose(fn.jit(params, fed)["y"], theirs, rtol=1e-6)
+    slope = fn.exactly(jax.jit(jax.grad(lambda b: fn(params, {**fed, "boxes": b})["y"])))(fed["boxes"])
+    assert float(slope.sum()) == pytest.approx(1.0, rel=1e-5)
+    assert 0 < np.count_nonzero(slope.any(-1)) < 6
 
 
 def test_a_bound_fills_with_positions_that_are_dropped() -> None:

@@ -1,0 +1,82 @@
+"""Numbers made of the size of a value that is too long: shapes take the longest size, all else what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import onnx_ir as ir
+
+from ..errors import popart_exception
+from ..ops.registry import Lowering
+from ..ops.select import BEYOND
+from .static import is_static
+from .surplus import Counted, Surplus, refusal
+
+_SHAPED = frozenset({"Reshape", "Expand", "ConstantOfShape", "Range"})
+"""Operators whose results have a shape that they are told."""
+
+
+def measured(
+    node: ir.Node, operands: list[Any], marks: Mapping[int, Surplus], compute: Any
+) -> tuple[tuple[Any, ...], list[Any]]:
+    """Shape or Size of a value that is too long."""
+    (mark,) = marks.values()
+    (size,), count = compute(operands), jnp.count_nonzero(mark.live)
+    rank = np.ndim(operands[0])
+    if node.op_type == "Size":
+        spots, value = np.ones((), bool), size // operands[0].shape[-mark.axis] * count
+    else:
+        places = np.arange(rank)[slice(node.attributes.get_int("start", 0), node.attributes.get_int("end", rank))]
+        spots = places == rank - mark.axis
+        value = jnp.where(spots, count, size)
+    return (size,), [Counted(value.astype(size.dtype), spots, mark.maker)]
+
+
+def computed(
+    node: ir.Node,
+    lowering: Lowering,
+    operands: list[Any],
+    numbers: Mapping[int, Counted],
+    others: Mapping[int, Surplus],
+    compute: Any,
+) -> tuple[tuple[Any, ...], list[Any]] | None:
+    """Results of shapes and of arithmetic with them, with their marks; None where the true numbers are to be used."""
+    told = [i for i in numbers if lowering.is_static(i)]
+    if told and node.op_type not in _SHAPED:
+        raise popart_exception(refusal(node.op_type, numbers[told[0]]))
+    if told and 0 in others:
+        return None
+    if told:
+        return _of_that_shape(node, operands, numbers[told[-1]], compute)
+    if others or not all(is_static(x) or x is None for x in operands):
+        return None
+    results = compute(operands)
+    larger = [x + numbers[i].spots.astype(x.dtype) if i in numbers else x for i, x in enumerate(operands)]
+    true = compute([numbers[i].value if i in numbers else x for i, x in enumerate(operands)])
+    maker = next(iter(numbers.values())).maker
+    changed = [np.asarray(a) != np.asarray(b) for a, b in zip(results, compute(larger), strict=True)]
+    return results, [Counted(jnp.asarray(v), spots, maker) for v, spots in zip(true, changed, strict=True)]
+
+
+def _of_that_shape(
+    node: ir.Node, operands: Sequence[Any], mark: Counted, compute: Any
+) -> tuple[tuple[Any, ...], list[Any]]:
+    """A value made with such a size: it is too long as well."""
+    results = compute(operands)
+    (made,) = results
+    if node.op_type == "Range":
+        if np.size(mark.spots) != 1 or np.asarray(operands[0]) != 0 or np.asarray(operands[2]) != 1:
+            raise popart_exception(refusal(node.op_type, mark))
+        live = jnp.arange(made.shape[0]) < mark.value
+        is_index = made.dtype in (np.int32, np.int64)
+        made = jnp.where(live, made, jnp.asarray(BEYOND, made.dtype)) if is_index else made
+        return (made,), [Surplus(1, is_index, live=live, maker=mark.maker)]
+    spots = np.flatnonzero(mark.spots)
+    if len(spots) != 1 or node.op_type == "Reshape":
+        raise popart_exception(refusal(node.op_type, mark))
+    axis = np.size(mark.spots) - int(spots[0])
+    live = jnp.arange(made.shape[-axis]) < jnp.asarray(mark.value).reshape(-1)[int(spots[0])]
+    return results, [Surplus(axis, index=False, live=live, maker=mark.maker)]

@@ -1,0 +1,175 @@
+"""Operators whose result's size depends on data, inside a trace: as long as can be, with marks of what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx_ir as ir
+
+from .._compat.jax import Tracer
+from ..errors import popart_exception
+from ..ops.select import BEYOND
+from ..ops.symbols import is_symbol
+from .bounds import FILL, HOW, SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class Surplus:
+    """A value that is too long along one axis, counted from the end (1 is the last).
+
+    Attributes
+    ----------
+    axis : int
+        Which.
+    index : bool
+        It holds positions; those that fill it up are beyond every tensor.
+    given : bool
+        The user said how long, so that it is only followed, to read nothing at its positions.
+    live : array of bool or None
+        Along the axis: what was found. None for a given bound.
+    maker : str
+        The operator that found it.
+    """
+
+    axis: int
+    index: bool
+    given: bool = False
+    live: Any = field(default=None, compare=False, repr=False)
+    maker: str = field(default="NonZero", compare=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counted:
+    """Numbers made of the size of such a value; the walk has them as they are with the longest size.
+
+    Attributes
+    ----------
+    value : array
+        As they are with the size that was found.
+    spots : array of bool
+        Which of them depend on it.
+    maker : str
+        The operator that found it.
+    """
+
+    value: Any
+    spots: np.ndarray
+    maker: str
+
+
+_DECIDES = {"NonZero": (0,), "Compress": (1,), "Unique": (0,), "NonMaxSuppression": (0, 1)}
+"""By operator: the inputs whose numbers decide about the size of the result."""
+
+
+def makes_surplus(op_type: str) -> bool:
+    """Whether an operator's size of the result depends on data."""
+    return op_type in _DECIDES
+
+
+def bound_of(node: ir.Node, operands: Sequence[Any]) -> dict[str, Any]:
+    """Size and filling of the result of a node in a trace that nobody gave a bound; nothing for other nodes."""
+    decides = () if node.domain or SIZE in node.attributes else _DECIDES.get(node.op_type, ())
+    if not any(isinstance(operands[i], Tracer) for i in decides):
+        return {}
+    size = _most(node, operands)
+    size = size if is_symbol(size) else max(size, 2)  # an axis of 1 could be any other
+    positions = node.op_type in ("NonZero", "NonMaxSuppression") or _may_be_positions(operands[0])
+    return {"bound": size, "fill": BEYOND if positions else None}
+
+
+def given_bound(node: ir.Node) -> bool:
+    """Whether a user bounded a NonZero, and left its filling to us."""
+    return node.op_type == "NonZero" and not node.domain and SIZE in node.attributes and FILL not in node.attributes
+
+
+def _may_be_positions(x: Any) -> bool:
+    return x.dtype in (np.int32, np.int64)
+
+
+def _most(node: ir.Node, operands: Sequence[Any]) -> Any:
+    x = operands[0]
+    if node.op_type == "NonMaxSuppression":
+        scores = operands[1]
+        most = operands[2] if len(operands) > 2 else None
+        of_class = scores.shape[2] if most is None or isinstance(most, jax.Array) else int(np.reshape(most, -1)[0])
+        return scores.shape[0] * scores.shape[1] * min(of_class, scores.shape[2])
+    if node.op_type == "Compress":
+        return operands[1].shape[0]
+    axis = node.attributes.get("axis")
+    return x.size if node.op_type == "NonZero" or axis is None else x.shape[axis.as_int()]
+
+
+def found(node: ir.Node, operands: Sequence[Any], results: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any]]:
+    """The results of such a node, and the mark of each."""
+    op, first = node.op_type, results[0]
+    if op == "Unique":
+        return _unique(node, results)
+    if op == "NonMaxSuppression":
+        return results, [Surplus(2, index=True, live=first[:, 0] != BEYOND, maker=op)]
+    if op == "NonZero":
+        return results, [Surplus(1, index=True, live=_count(operands[0], first.shape[1]))]
+    axis = node.attributes.get("axis")
+    along = 1 if axis is None else first.ndim - axis.as_int() % first.ndim
+    live = _count(operands[1], first.shape[-along])
+    return results, [Surplus(along, index=_may_be_positions(first), live=live, maker=op)]
+
+
+def nested(node: ir.Node, operands: Sequence[Any], marks: Mapping[int, Any]) -> list[Any]:
+    """Operands of such a node that looks at values that are too long themselves: the surplus is not found again.
+
+    Raises
+    ------
+    popart_exception
+        The node would see it.
+    """
+    given, decides = list(operands), 1 if node.op_type == "Compress" else 0
+    axis, rank = node.attributes.get("axis"), np.ndim(operands[0])
+    along = rank - axis.as_int() % rank if axis is not None else 1 if rank == 1 else 0
+    for i, mark in marks.items():
+        if (
+            isinstance(mark, Counted)
+            or node.op_type not in ("NonZero", "Compress")
+            or (i < decides and mark.axis != along)
+        ):
+            raise popart_exception(refusal(node.op_type, mark))
+        given[i] = masked(operands[i], mark, 0) if i == decides else operands[i]
+    if marks and decides not in marks:  # what fills the rows up is not to be chosen
+        live = next(iter(marks.values())).live
+        given[decides] = operands[decides] & live[: operands[decides].shape[0]]
+    return given
+
+
+def _count(mask: Any, size: Any) -> jax.Array:
+    return jnp.arange(size) < jnp.count_nonzero(mask)
+
+
+def _unique(node: ir.Node, results: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any]]:
+    """Values, their first positions, positions in the values, counts: all but the third are too long."""
+    values, first, inverse, counts = results
+    live, axis = counts > 0, node.attributes.get("axis")
+    along = 1 if axis is None else values.ndim - axis.as_int() % values.ndim
+    if positions := _may_be_positions(values):
+        values = masked(values, Surplus(along, index=True, live=live), BEYOND)
+    first = jnp.where(live, first, jnp.asarray(BEYOND, first.dtype))
+    marks = [(along, positions), (1, True), None, (1, False)]
+    made = [None if m is None else Surplus(*m, live=live, maker="Unique") for m in marks]
+    return (values, first, inverse, counts), made
+
+
+def masked(x: Any, mark: Surplus, neutral: Any) -> jax.Array:
+    """The value with `neutral` wherever nothing was found."""
+    live = mark.live.reshape(mark.live.shape + (1,) * (mark.axis - 1))
+    return jnp.where(live, x, jnp.asarray(neutral, x.dtype))
+
+
+def refusal(what: str, mark: Surplus | Counted) -> str:
+    """Why a result can't be had inside a trace, and what to do."""
+    return (
+        f"how many elements {mark.maker} finds is known only when the program runs, and {what} would see what fills "
+        f"its result up; call it outside jit, or {HOW}"
+    )
