@@ -15,9 +15,6 @@ from ..ops.select import BEYOND
 from .static import is_static
 from .surplus import Counted, Surplus, refusal
 
-_SHAPED = frozenset({"Reshape", "Expand", "ConstantOfShape", "Range"})
-"""Operators whose results have a shape that they are told."""
-
 
 def measured(
     node: ir.Node, operands: list[Any], marks: Mapping[int, Surplus], compute: Any
@@ -45,10 +42,10 @@ def computed(
 ) -> tuple[tuple[Any, ...], list[Any]] | None:
     """Results of shapes and of arithmetic with them, with their marks; None where the true numbers are to be used."""
     told = [i for i in numbers if lowering.is_static(i)]
-    if told and node.op_type not in _SHAPED:
-        raise popart_exception(refusal(node.op_type, numbers[told[0]]))
-    if told and 0 in others:
+    if told and 0 in others and node.op_type in ("Reshape", "Expand"):
         return None
+    if told and node.op_type not in ("Expand", "ConstantOfShape", "Range"):
+        raise popart_exception(refusal(node.op_type, numbers[told[0]]))
     if told:
         return _of_that_shape(node, operands, numbers[told[-1]], compute)
     if others or not all(is_static(x) or x is None for x in operands):
@@ -75,7 +72,7 @@ def _of_that_shape(
         made = jnp.where(live, made, jnp.asarray(BEYOND, made.dtype)) if is_index else made
         return (made,), [Surplus(1, is_index, live=live, maker=mark.maker)]
     spots = np.flatnonzero(mark.spots)
-    if len(spots) != 1 or node.op_type == "Reshape":
+    if len(spots) != 1:
         raise popart_exception(refusal(node.op_type, mark))
     axis = np.size(mark.spots) - int(spots[0])
     live = jnp.arange(made.shape[-axis]) < jnp.asarray(mark.value).reshape(-1)[int(spots[0])]

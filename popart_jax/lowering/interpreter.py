@@ -29,7 +29,7 @@ from .op_memo import OpMemo
 from .operand_ranks import misranked
 from .resolve import Plan, Plans, Step, captured, label, needs
 from .schema_body import run_body
-from .surplus import Counted, Surplus, bound_of, given_bound, makes_surplus, nested, refusal
+from .surplus import Counted, Surplus, bound_of, given_bound, nested, refusal
 from .surplus import found as made_longer
 
 
@@ -212,7 +212,7 @@ def run_step(step: Step, walk: Walk) -> None:
     node = step.node
     operands = [None if v is None else walk.read(v) for v in node.inputs]
     try:
-        several = walk.surplus or makes_surplus(node.op_type)
+        several = walk.surplus or step.lowering.takes_fill
         results = _routed(step, walk, operands) if several else _checked(step, walk, operands)
     except (popart_exception, poplibs_exception) as err:
         if isinstance(err, OpError) and walk.settings.popart:
@@ -242,7 +242,7 @@ def _routed(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     if inside:
         raise popart_exception(refusal("a subgraph", walk.surplus[inside[0]]))
     found: Sequence[routed.Mark | None] = ()
-    if longer := bool(bound_of(node, operands)):
+    if longer := bool(bound_of(node, step.lowering, operands)):
         operands, marks = nested(node, operands, marks), {}
     if not marks:
         results = _checked(step, walk, operands)
@@ -290,7 +290,7 @@ _NOT_FOLDED = frozenset({"key", "program"})
 
 def _call(step: Step, walk: Walk, operands: list[Any], attributes: Mapping[str, Any]) -> tuple[Any, ...]:
     node, lowering = step.node, step.lowering
-    bound = bound_of(node, operands)
+    bound = bound_of(node, lowering, operands)
     bounded = bound or (lowering.takes_bound and SIZE in node.attributes)
     acts = facts(node.op_type).has(Trait.EFFECT) or not _NOT_FOLDED.isdisjoint(lowering.context.values())
     folded = not acts and all(static.is_static(x) for x in operands)

@@ -9,17 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
 
+from ..ops.registry import facts
 from .surplus import Surplus, masked
 
-_ZERO = {
-    "ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "CumSum", "L1",
-    "IdentityLoss",
-}  # fmt: skip
-_LARGEST, _SMALLEST = {"ReduceMax", "ArgMax", "TopK"}, {"ReduceMin", "ArgMin"}
-_EXPONENTIAL = {"Softmax", "LogSoftmax", "ReduceLogSumExp"}
-LOSSES = {"SoftmaxCrossEntropyLoss": "ignore_index", "NegativeLogLikelihoodLoss": "ignore_index", "Nll": "ignoreIndex"}
-"""Losses of rows, with the attribute that names a label to be left out."""
 _IGNORED = -100
+"""A label that no class has, as PyTorch writes it."""
 
 
 def axes_seen(node: ir.Node, operands: Sequence[Any]) -> tuple[int, ...]:
@@ -33,7 +27,7 @@ def axes_seen(node: ir.Node, operands: Sequence[Any]) -> tuple[int, ...]:
         if axes:
             return tuple(rank - a % rank for a in axes)
         return () if node.attributes.get_int("noop_with_empty_axes", 0) else every
-    if op in ("L1", "IdentityLoss", *LOSSES):
+    if op in ("L1", "IdentityLoss") or leaves_labels_out(op):
         return () if node.attributes.get_string("reduction", "mean").lower() == "none" else every
     if op == "CumSum":
         return (rank - int(np.asarray(operands[1]).item()) % rank,)
@@ -44,32 +38,30 @@ def axes_seen(node: ir.Node, operands: Sequence[Any]) -> tuple[int, ...]:
     return ()
 
 
-def is_exact(op_type: str) -> bool:
-    """Whether an operator that looks along the axis is computed exactly from what was found."""
-    return op_type in _ZERO | _LARGEST | _SMALLEST | _EXPONENTIAL | {"ReduceProd"} | set(LOSSES)
+def leaves_labels_out(op_type: str) -> bool:
+    """Whether an operator is a loss of rows with labels, one of which may be left out."""
+    return facts(op_type).neutral.lower().startswith("ignore")
 
 
 def prepared(node: ir.Node, operands: Sequence[Any], mark: Surplus) -> tuple[list[Any], dict[str, Any]]:
     """Operands of such an operator, and attributes that it takes instead of its own."""
-    op, x, rest = node.op_type, operands[0], list(operands[1:])
-    if op in LOSSES:
-        ignored = node.attributes.get_int(LOSSES[op], _IGNORED)
+    x, rest = operands[0], list(operands[1:])
+    if leaves_labels_out(node.op_type):
+        name = facts(node.op_type).neutral
+        ignored = node.attributes.get_int(name, _IGNORED)
         label_mark = Surplus(np.ndim(rest[0]), index=False, live=mark.live)
-        return [x, masked(rest[0], label_mark, ignored), *rest[1:]], {LOSSES[op]: ignored}
+        return [x, masked(rest[0], label_mark, ignored), *rest[1:]], {name: ignored}
     return [masked(x, mark, _neutral(node, x.dtype)), *rest], {}
 
 
 def _neutral(node: ir.Node, dtype: Any) -> Any:
-    op = node.op_type
-    if op in _ZERO:
-        return 0
-    if op == "ReduceProd":
-        return 1
-    floats = jnp.issubdtype(dtype, jnp.floating)
+    kind, floats = facts(node.op_type).neutral, jnp.issubdtype(dtype, jnp.floating)
+    if kind in ("zero", "one"):
+        return int(kind == "one")
     limits = (jnp.finfo if floats else jnp.iinfo)(dtype)
-    if op in _EXPONENTIAL:
+    if kind == "unlikely":
         return limits.min
-    lowest = op in _LARGEST and (op != "TopK" or node.attributes.get_int("largest", 1))
+    lowest = kind == "lowest" and node.attributes.get_int("largest", 1)
     return (-np.inf if lowest else np.inf) if floats else (limits.min if lowest else limits.max)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..errors import popart_exception
-from ..ops.registry import Lowering
+from ..ops.registry import Lowering, facts
 from ..ops.select import BEYOND
 from . import counted, neutral
 from .axes_of_surplus import ARITHMETIC, READS, axis_of, moves
@@ -92,7 +92,7 @@ def _of_rows(
         return compute(inner), nothing
     along = 0 in marks and marks[0].axis in neutral.axes_seen(node, operands)
     if along:
-        if (set(marks) != {0} and op not in neutral.LOSSES) or not neutral.is_exact(op):
+        if (set(marks) != {0} and not neutral.leaves_labels_out(op)) or not facts(op).neutral:
             raise popart_exception(refusal(op, mark))
         given, attributes = neutral.prepared(node, operands, marks[0])
         results = neutral.rescaled(node, compute(given, **attributes), marks[0])

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from .._compat.jax import Tracer
 from ..errors import popart_exception
+from ..ops.registry import Lowering
 from ..ops.select import BEYOND
 from ..ops.symbols import is_symbol
 from .bounds import FILL, HOW, SIZE
@@ -62,19 +63,12 @@ class Counted:
     maker: str
 
 
-_DECIDES = {"NonZero": (0,), "Compress": (1,), "Unique": (0,), "NonMaxSuppression": (0, 1)}
-"""By operator: the inputs whose numbers decide about the size of the result."""
-
-
-def makes_surplus(op_type: str) -> bool:
-    """Whether an operator's size of the result depends on data."""
-    return op_type in _DECIDES
-
-
-def bound_of(node: ir.Node, operands: Sequence[Any]) -> dict[str, Any]:
+def bound_of(node: ir.Node, lowering: Lowering, operands: Sequence[Any]) -> dict[str, Any]:
     """Size and filling of the result of a node in a trace that nobody gave a bound; nothing for other nodes."""
-    decides = () if node.domain or SIZE in node.attributes else _DECIDES.get(node.op_type, ())
-    if not any(isinstance(operands[i], Tracer) for i in decides):
+    if not lowering.takes_fill or SIZE in node.attributes:
+        return {}
+    decides = lowering.static or range(len(operands))  # what is needed while tracing, unless there is a bound
+    if not any(isinstance(operands[i], Tracer) for i in decides if i < len(operands)):
         return {}
     size = _most(node, operands)
     size = size if is_symbol(size) else max(size, 2)  # an axis of 1 could be any other

@@ -36,7 +36,7 @@ def weighted_nll(log_prob: jax.Array, target: Any, weight: Any, reduction: str, 
     return _reduce(jnp.where(kept, -picked, 0) * weights, weights, reduction)
 
 
-operator("NegativeLogLikelihoodLoss", ranks="input 2+ weight 1")
+operator("NegativeLogLikelihoodLoss", ranks="input 2+ weight 1", neutral="ignore_index")
 
 
 @lowers("NegativeLogLikelihoodLoss", 12, 13, 22)
@@ -44,7 +44,7 @@ def negative_log_likelihood_loss(x, target, weight=None, /, *, ignore_index=None
     return weighted_nll(x, target, weight, reduction, ignore_index).astype(x.dtype)
 
 
-operator("SoftmaxCrossEntropyLoss", ranks="scores 2+ weights 1")
+operator("SoftmaxCrossEntropyLoss", ranks="scores 2+ weights 1", neutral="ignore_index")
 
 
 @lowers("SoftmaxCrossEntropyLoss", 12, 13)

@@ -206,6 +206,9 @@ class Operator:
         The pattern that rewrites it, without which it can't run.
     popxl : PopxlClass or None
         Its class in PopXL's internal IR.
+    neutral : str
+        What changes nothing where it looks along an axis: ``zero``, ``one``, ``lowest``, ``highest``, ``unlikely`` (for
+        exponentials), or the attribute that names a label to be left out; '' where it does not or nothing is neutral.
     forward : str
         The operator that this one is the gradient or the in-place form of.
     """
@@ -224,6 +227,7 @@ class Operator:
     removed_by: str = ""
     required: bool = False
     popxl: PopxlClass | None = None
+    neutral: str = ""
     forward: str = ""
 
     @property
@@ -302,6 +306,7 @@ def operator(
     removed_by: str = "",
     required: bool = False,
     popxl: PopxlClass | None = None,
+    neutral: str = "",
 ) -> Operator:
     """Declare an operator; see `Operator`. An `inplace` string is the form that overwrites the first operand.
 
@@ -316,7 +321,7 @@ def operator(
     given = None if gradients is None else tuple(gradients)
     row = Operator(
         op_type, traits, given, overwrites, view, batch, ranks, parameters, bias, group, not_constant, removed_by,
-        required, popxl,
+        required, popxl, neutral,
     )  # fmt: skip
     _ROWS[op_type] = row
     for name in dict.fromkeys([*row.inplace.values(), *filter(None, [row.view])]):

@@ -91,7 +91,9 @@ def log_sum_exp(x: Array, axes: Axes) -> Array:
     return jnp.log(_sum(jnp.exp(x - shift), axes)) + shift
 
 
-def _reduction(how: str, reads: str = "g", traits: Trait = Trait.ROUNDS, *, kernel: bool = False) -> None:
+def _reduction(
+    how: str, reads: str = "g", traits: Trait = Trait.ROUNDS, *, kernel: bool = False, neutral: str = "zero"
+) -> None:
     op_type = f"Reduce{how}"
     operator(
         op_type,
@@ -101,17 +103,18 @@ def _reduction(how: str, reads: str = "g", traits: Trait = Trait.ROUNDS, *, kern
         ranks="axes 0-1",
         parameters={1: "axes"},
         popxl=PopxlClass(f"{op_type}Op", runs=("", 11)),
+        neutral=neutral,
     )
 
 
 _reduction("L1", "g x0")
 _reduction("L2", "g x0 y0")
 _reduction("LogSum", "g y0", kernel=True)
-_reduction("LogSumExp", "g x0 y0")
-_reduction("Max", "g x0 y0", traits=Trait.NONE)
+_reduction("LogSumExp", "g x0 y0", neutral="unlikely")
+_reduction("Max", "g x0 y0", traits=Trait.NONE, neutral="lowest")
 _reduction("Mean")
-_reduction("Min", "g x0 y0", traits=Trait.NONE)
-_reduction("Prod", "g x0", traits=FOLDS | ROUNDS)
+_reduction("Min", "g x0 y0", traits=Trait.NONE, neutral="highest")
+_reduction("Prod", "g x0", traits=FOLDS | ROUNDS, neutral="one")
 _reduction("Sum")
 _reduction("SumSquare", "g x0")
 
@@ -198,6 +201,7 @@ operator(
     gradients=(),
     batch="along axis",
     popxl=PopxlClass("ArgMaxOp", version=11, base="ArgExtremaOp"),
+    neutral="lowest",
 )
 
 _arg("ArgMax", True)
@@ -208,6 +212,7 @@ operator(
     gradients=(),
     batch="along axis",
     popxl=PopxlClass("ArgMinOp", version=11, base="ArgExtremaOp"),
+    neutral="highest",
 )
 
 _arg("ArgMin", False)
@@ -238,6 +243,7 @@ operator(
     gradients=[gradient("CumSumGrad", "g x0")],
     batch="along axis",
     popxl=PopxlClass("CumSumOp", version=11),
+    neutral="zero",
     not_constant="For CumSum op {Op}, the axis tensor {tensor} does not have data.",
 )
 

@@ -128,6 +128,11 @@ class Lowering:
     refuses: bool = False
 
     @property
+    def takes_fill(self) -> bool:
+        """Whether the size of its result depends on data, so that a bound leaves something to be filled up."""
+        return "fill" in self.context.values()
+
+    @property
     def takes_bound(self) -> bool:
         """Whether the size of the results depends on data and may be bounded."""
         return "bound" in self.context.values()

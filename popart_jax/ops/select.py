@@ -79,6 +79,7 @@ operator(
     ranks="K 1",
     parameters={1: "K"},
     popxl=PopxlClass("TopKOp"),
+    neutral="lowest",
     not_constant="The tensor `{tensor}` does not have data",
 )
 

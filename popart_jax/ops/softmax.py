@@ -64,6 +64,7 @@ operator(
     inplace="SoftmaxInplace",
     batch="softmax",
     popxl=PopxlClass("SoftmaxOp", version=11, runs=("", 13)),
+    neutral="unlikely",
 )
 
 _register("Softmax", softmax)
@@ -73,6 +74,7 @@ operator(
     gradients=[gradient("LogSoftmaxGrad", "g y0")],
     inplace="LogSoftmaxInplace",
     batch="softmax",
+    neutral="unlikely",
 )
 
 _register("LogSoftmax", jax.nn.log_softmax)

@@ -121,6 +121,7 @@ operator(
     ROUNDS | LOSS,
     gradients=[gradient("NllGrad", "g x0 x1")],
     popxl=PopxlClass("NllOp", domain="ai.graphcore", parameters="ignoreIndex reduction inputIsLogProbability"),
+    neutral="ignoreIndex",
 )
 builder_method(
     "Nll",
@@ -153,7 +154,7 @@ def softmax_nll(logits, labels, /, *, reduction, ignoreIndex=None, inputIsLogPro
     return _reduce_kept(fused_nll(logits, probs, labels, bool(add_epsilon)), labels, reduction, ignoreIndex)
 
 
-operator("L1", ROUNDS | LOSS, gradients=[gradient("L1Grad", "g x0")])
+operator("L1", ROUNDS | LOSS, gradients=[gradient("L1Grad", "g x0")], neutral="zero")
 builder_method("L1", "l1loss(args, lambda:float, reduction:ReductionType=Mean)", write=reduction_as_text)
 
 
@@ -169,6 +170,7 @@ operator(
     MOVES_DATA | ROUNDS | LOSS,
     gradients=[gradient("IdentityLossGrad")],
     popxl=PopxlClass("IdentityLossOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
+    neutral="zero",
 )
 builder_method("IdentityLoss", "identityloss(args, reduction:ReductionType=Mean)", write=reduction_as_text)
 
