@@ -14,6 +14,7 @@ from jax import lax
 from ..errors import popart_exception
 from .arrays import listed, normal_axes, normal_axis, onnx_dtype, wide
 from .gradients import refuse_gradient
+from .kernels import Computation
 from .operator import EXPENSIVE, NORM, PER_SAMPLE, ROUNDS, ROW_BY_ROW, PopxlClass, gradient, operator
 from .pooling import lp_norm
 from .registry import OutputCount, Training, lowers
@@ -169,10 +170,16 @@ def instance_norm(x, scale, bias, /, *, epsilon=1e-5):
     return (normal * per_channel(wide(scale), x.ndim) + per_channel(wide(bias), x.ndim)).astype(x.dtype)
 
 
-def group_standardise(x: jax.Array, groups: int, epsilon: float) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Standardise runs of channels; mean and inverse deviation come as (N, groups)."""
+def check_channels(x: jax.Array, groups: int) -> None:
+    """Raise where the channels can't be divided."""
     if groups < 1 or x.shape[1] % groups:
         raise popart_exception(f"{x.shape[1]} channels can't be divided into {groups} groups.")
+
+
+@Computation
+def group_standardise(x: jax.Array, groups: int, epsilon: float) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Standardise runs of channels; mean and inverse deviation come as (N, groups)."""
+    check_channels(x, groups)
     flat = wide(x).reshape(x.shape[0], groups, -1)
     normal, mean, inverse = standardise(flat, (2,), epsilon)
     return normal.reshape(x.shape), mean[..., 0], inverse[..., 0]

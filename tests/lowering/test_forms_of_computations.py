@@ -13,6 +13,7 @@ from jax import lax
 
 from popart_jax.ops.convolution import convolve
 from popart_jax.ops.kernels import IPU, Computation, platform, tracing_for
+from popart_jax.ops.normalization import group_standardise
 from popart_jax.ops.pooling import fold_windows, lowest, max_pool_values, share_gradient
 from popart_jax.ops.recurrent import lstm_scan
 from popart_jax.ops.windows import Window, window
@@ -46,6 +47,20 @@ def same(computation: Computation[..., Any], call: Callable[[Callable[..., Any]]
 def double():
     with jax.enable_x64(True):
         yield
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 3, 4), (3, 6, 5), (2, 6, 2, 3, 2), (4, 6)])
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_group_norm(shape: tuple[int, ...], groups: int):
+    x = jnp.asarray(RANDOM.normal(size=shape))
+    same(group_standardise, lambda fn: lambda x: fn(x, groups, 1e-3), x)
+
+
+@pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan])
+def test_group_norm_of_special_values(special: float):
+    x = jnp.asarray(RANDOM.normal(size=(2, 6, 3, 4))).at[1, 2, 0, 1].set(special)
+    for found, plain in zip(group_standardise(x, 3, 1e-3), group_standardise.plain(x, 3, 1e-3), strict=True):
+        np.testing.assert_allclose(found, plain, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", WINDOWS)

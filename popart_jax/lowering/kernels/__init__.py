@@ -17,6 +17,7 @@ MODULES = {
 """Names of the operators by the module that translates them."""
 FORMS = {
     "depthwise": "convolve",
+    "group_norm": "group_standardise",
     "integers": "integer_convolution integer_product",
     "lstm": "logistic lstm_scan",
     "windows": "fold_windows share_gradient",
