@@ -11,8 +11,8 @@ from patterns import static_shape
 from . import nodes
 from .facts import IrFacts, Location
 
-OPTIMIZER_STATE = ("Accl___", "Accl1___", "Accl2___", "Accl3___", "Step___")
-ACCUMULATOR = "Accum___"
+OPTIMIZER_STATE = ("Accl1___", "Accl2___", "Accl3___", "Step___")
+ACCUMULATORS = ("Accum___", "Accl___")  # momentum and sum of gradients in one, of SGD with a combined accumulator, too
 REDUCE, SCATTER, GATHER = "ReplicatedAllReduce", "ReplicatedReduceScatter", "ReplicatedAllGather"
 
 
@@ -32,7 +32,7 @@ def _location(value: ir.Value, facts: IrFacts) -> Location:
     name, options = value.name or "", facts.options
     if name in options.located:
         return options.located[name]
-    if name.startswith(ACCUMULATOR):
+    if name.startswith(ACCUMULATORS):
         return options.accumulators
     return options.optimizer_state if name.startswith(OPTIMIZER_STATE) else options.weights
 

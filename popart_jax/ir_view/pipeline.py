@@ -14,19 +14,26 @@ STASH = ("Stash", "Restore")
 EXPLICIT_STASH = ("DynamicUpdate", "DynamicSlice")
 
 
-def add_stages(graph: ir.Graph, facts: IrFacts) -> None:
-    """Forward stages are annotations or IPU numbers; with the loss on stage L a backward op of s is on 2L - s."""
+def add_stages(graph: ir.Graph, facts: IrFacts) -> int:
+    """Forward stages are annotations or IPU numbers; with the loss on stage L a backward op of s is on 2L - s.
+
+    Returns
+    -------
+    int
+        L; 0 without a pipeline.
+    """
     if not facts.options.pipelining:
-        return
+        return 0
     annotated = any(number(n, STAGE) is not None for n in graph)
     for node in graph:
         if not annotated and number(node, IPU) is not None:
             node.attributes[STAGE] = ir.AttrInt64(STAGE, number(node, IPU) or 0)
-    last = max((number(n, STAGE) or 0 for n in graph if n.meta.get(nodes.PASS) == nodes.FORWARD), default=0)
+    last = max((number(n, STAGE) or 0 for n in graph), default=0)  # also if the loss itself was pruned
     for node in graph:
         stage = number(node, STAGE)
         if stage is not None and node.meta.get(nodes.PASS) != nodes.FORWARD:
             node.attributes[STAGE] = ir.AttrInt64(STAGE, 2 * last - stage)
+    return last
 
 
 def add_stashes(graph: ir.Graph, facts: IrFacts) -> None:
@@ -115,10 +122,12 @@ def _stash(
     for i, at in enumerate(sorted(later)):
         restored = nodes.tensor(f"Restored___{value.name}" + (f"__stage{at}" if i else ""), value)
         meta = {nodes.PASS: nodes.BACKWARD}
-        restore = nodes.make(
-            types[1], [value, stashed], [restored], like=readers[0], attributes=_at(at, place), meta=meta
-        )
-        graph.insert_before(later[at][0][0], restore)
+        before = later[at][0][0]
+        # what is computed again reads the tensor itself, so that is written
+        in_place = types is STASH and before not in value.consumers()
+        kind = types[1] + ("Inplace" if in_place else "")
+        restore = nodes.make(kind, [value, stashed], [restored], like=readers[0], attributes=_at(at, place), meta=meta)
+        graph.insert_before(before, restore)
         for node, index in later[at]:
             if node.inputs[index] is value:
                 node.replace_input_with(index, restored)

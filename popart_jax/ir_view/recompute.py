@@ -19,14 +19,17 @@ _KINDS = {0: "Undefined", 1: CHECKPOINT, 2: RECOMPUTE, 3: RECOMPUTED}
 SUFFIX = "__re"
 
 
-def annotate(graph: ir.Graph, facts: IrFacts) -> None:
-    """Set the recompute type of every op, and copy the recomputed ones when recomputation is explicit."""
+def annotate(graph: ir.Graph, facts: IrFacts, last: int = 0) -> None:
+    """Set the recompute type of every op, and copy the recomputed ones when recomputation is explicit.
+
+    `last` is the pipeline stage of the loss, of which nothing is computed again.
+    """
     for node in graph:
         node.meta[nodes.RECOMPUTE_TYPE] = CHECKPOINT
     if not facts.training:
         return
     forward = [n for n in graph if n.meta.get(nodes.PASS) == nodes.FORWARD]
-    again = set(_automatic(forward, facts.options.recomputation))
+    again = set(_automatic(forward, facts.options.recomputation, last))
     for node in forward:
         given = _given(node)
         if facts.loss not in (o.name for o in node.outputs):
@@ -41,7 +44,7 @@ def _given(node: ir.Node) -> str | None:
     return None if value is None else _KINDS.get(int(value[0] if isinstance(value, (list, tuple)) else value))
 
 
-def _automatic(forward: Sequence[ir.Node], mode: str) -> Iterable[ir.Node]:
+def _automatic(forward: Sequence[ir.Node], mode: str, last: int) -> Iterable[ir.Node]:
     """The ops that a mode computes again.
 
     RecomputeAll: every op. NormOnly: norms and the non-linearities on them. Pipeline: the forward stages but the last.
@@ -52,7 +55,6 @@ def _automatic(forward: Sequence[ir.Node], mode: str) -> Iterable[ir.Node]:
     if mode == "NormOnly":
         return _norms(forward)
     if mode == "Pipeline":
-        last = max((number(n, STAGE) or 0 for n in forward), default=0)
         return [n for n in forward if (number(n, STAGE) or 0) < last]
     if mode == "Standard":
         stays = checkpoints(_results(forward))
@@ -118,8 +120,9 @@ def _copy_node(graph: ir.Graph, node: ir.Node, copies: dict[ir.Value, ir.Value],
     outputs = [nodes.tensor(f"{o.name}{SUFFIX}", o) for o in node.outputs]
     inputs = [v if v is None else copies.get(v, v) for v in node.inputs]
     meta = {**node.meta, nodes.PASS: nodes.BACKWARD, nodes.RECOMPUTE_TYPE: RECOMPUTED}
-    made = nodes.make(
-        node.op_type, inputs, outputs, domain=node.domain, like=node, attributes=dict(node.attributes), meta=meta
-    )
+    attributes = dict(node.attributes)
+    if STAGE in before.attributes:  # in a pipeline, where the backward op stands
+        attributes[STAGE] = before.attributes[STAGE]
+    made = nodes.make(node.op_type, inputs, outputs, domain=node.domain, like=node, attributes=attributes, meta=meta)
     graph.insert_before(before, made)
     copies.update(zip(node.outputs, outputs, strict=True))

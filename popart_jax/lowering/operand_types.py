@@ -23,7 +23,7 @@ from ..ops.arrays import device_dtype, dtype_name, is_text
 _KINDS = (("FLOAT", "float"), ("DOUBLE", "float"), ("BFLOAT", "float"), ("INT", "int"), ("UINT", "int"),
           ("COMPLEX", "complex"))  # fmt: skip
 _NARROWED = {"INT32": "INT64", "UINT32": "UINT64", "FLOAT": "DOUBLE", "COMPLEX64": "COMPLEX128"}
-_CHECKED_BY_TRANSLATION = frozenset({("Loop", 0)})  # PopART has words of its own for these operands
+_CHECKED_BY_TRANSLATION = frozenset({("Loop", 0), ("If", 0)})  # PopART has its own words for them, or takes any type
 _POPART_FLOAT8 = (ir.DataType.FLOAT8E4M3FNUZ.numpy(), ir.DataType.FLOAT8E5M2FNUZ.numpy())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ..enums import ReplicatedTensorSharding, TensorStorage
+from ..ir_view.locations import ACCUMULATORS
 from .preparing import Prepared
 
 
@@ -18,8 +19,11 @@ def location_of(prepared: Prepared, name: str) -> tuple[bool, bool]:
             override.storage is TensorStorage.OnChip,
             override.replicatedTensorSharding is ReplicatedTensorSharding.On,
         )
-    is_state = name in prepared.state
-    settings = options.optimizerStateTensorLocationSettings if is_state else options.weightTensorLocationSettings
+    settings = options.weightTensorLocationSettings
+    if name in prepared.state:
+        settings = options.optimizerStateTensorLocationSettings
+    if name.startswith(ACCUMULATORS):
+        settings = options.accumulatorTensorLocationSettings
     off = settings.location.storage is TensorStorage.OffChip and elements >= settings.minElementsForOffChip
     sharded = (
         settings.location.replicatedTensorSharding is ReplicatedTensorSharding.On

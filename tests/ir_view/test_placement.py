@@ -76,6 +76,33 @@ def test_stashes():
     assert order.index("Stash") < len(order) - order[::-1].index(restores[-1]["type"])
 
 
+def test_stages_are_those_of_the_loss_also_where_nobody_reads_it():
+    """Without an anchor of the loss its op is pruned; its stage is still the last forward one."""
+    for mode in ("None", "Pipeline"):
+        pipeline = {"pipelining": True, "accumulate": True, "accumulation_factor": 6, "recomputation": mode}
+        with_loss, without = (ops(placed(anchors=anchors, **pipeline)) for anchors in ("l", "p"))
+        kinds = [{(op["type"], stage(op), op["attributes"]["recompute"]) for op in got} for got in (with_loss, without)]
+        assert kinds[1] - kinds[0] <= {("SoftmaxGradDirect", "2", "NO")}  # loss and gradient are one op, or two
+        assert {stage(op) for op in without} == {"0", "1", "2", "3", "4"}
+
+
+def test_what_is_computed_again_has_its_source_restored_in_place():
+    facts = placed(pipelining=True, accumulate=True, accumulation_factor=6, recomputation="Pipeline")
+    restores = [op for op in ops(facts) if op["type"].startswith("Restore")]
+    assert {op["type"] for op in restores} >= {"RestoreInplace"}
+    for op in restores:  # in place: nobody reads the result, the ops that are computed again read the tensor itself
+        read = any(i["name"] == op["outputs"][0]["name"] for other in ops(facts) for i in other["inputs"])
+        assert read == (op["type"] == "Restore")
+
+
+def test_copies_of_explicit_recomputation_stand_in_the_stage_that_reads_them():
+    facts = placed(pipelining=True, accumulate=True, accumulation_factor=6, recomputation="Pipeline",
+                   explicit_recomputation=True, explicit_ir=True)  # fmt: skip
+    copies = [op for op in ops(facts) if op["attributes"]["recomputetype"] == "Recomputed"]
+    assert copies
+    assert {stage(op) for op in copies} <= {"3", "4"}
+
+
 def test_inference_pipeline_has_no_stash():
     facts = inference(placed(pipelining=True), "p")
     assert not find(facts, "Stash")
@@ -313,7 +340,7 @@ def test_sharded_weights():
 
 
 def test_off_chip_tensors():
-    facts = mlp(optimizer=sgd("w b v"), optimizer_state=Location(off_chip=True), located={"Accl___b": Location()})
+    facts = mlp(optimizer=sgd("w b v"), accumulators=Location(off_chip=True), located={"Accl___b": Location()})
     got = counts(facts)
     assert (got["RemoteLoad"], got["RemoteStore"], got["Init"]) == (2, 2, 2)
     loaded = {op["attributes"]["bufferid"] for op in find(facts, "RemoteLoad")}

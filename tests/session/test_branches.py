@@ -68,3 +68,23 @@ def test_a_refused_operator_is_named_where_it_is(capfd):
     with pytest.raises(popart.popart_exception, match=r"failed on 'Op 0 \(ai.onnx.Add:7\)', frames"):
         nets.infer(builder.getModelProto(), {out: "All"})
     assert "input 0" not in capfd.readouterr().err
+
+
+def test_any_number_may_be_the_condition():
+    """PopART looks at no type here: what is not 0 picks the first branch."""
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [1]))
+    branches = []
+    for op in ("neg", "exp"):
+        inner = builder.createSubgraphBuilder()
+        inner.setGraphName(op)
+        inner.addOutputTensor(getattr(inner.aiOnnx, op)([x]))
+        branches.append(inner)
+    (out,) = builder.aiOnnx.logical_if([x], 1, branches[1], branches[0])
+    builder.addOutputTensor(out)
+    options = nets.make_options(engineOptions={"popart_jax.strict": "true"})
+    flow = nets.flow(1, {out: "All"})
+    session = popart.InferenceSession(builder.getModelProto(), flow, nets.device(), userOptions=options)
+    session.prepareDevice()
+    for given, wanted in ((0.0, 1.0), (0.5, -0.5)):
+        assert nets.run(session, **{x: np.array([given], np.float32)})[out] == wanted
