@@ -29,6 +29,9 @@ class ModelOptions:
         Chains of elementwise operations of one node become one vertex, as popops' expression maps do.
     outlining : bool
         Equal operations share one copy of their exchange and vertex code.
+    fully_connected_pass : bool
+        The three products of a dense layer in training are planned together, as PopART's ``enableFullyConnectedPass``
+        asks for.
     half_arithmetic : bool
         Price float32 data as half (what the program would be after conversion); used by the fp16 lever.
     overlap_io : bool
@@ -58,6 +61,7 @@ class ModelOptions:
     available_memory: float = 0.6
     fuse_elementwise: bool = True
     outlining: bool = True
+    fully_connected_pass: bool = True
     half_arithmetic: bool = False
     overlap_io: bool = False
     io_tiles: int = 0

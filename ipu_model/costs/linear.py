@@ -89,7 +89,7 @@ def _product(m: int, k: int, n: int, groups: int, data: str, options: Options, c
 
 def _matmul_pass(op: Op, ctx: Context, groups: int, contracted: int, batch: tuple[int, ...]) -> str:
     """Which of a dense layer's three products this is; a gradient times weights contracts the gradient's last axis."""
-    if groups > 1 or not ctx.training:
+    if groups > 1 or not ctx.training or not ctx.options.fully_connected_pass:
         return "none_matmul"
     if op.phase != "backward":
         return "fc_training_fwd"
@@ -126,9 +126,7 @@ def convolution(op: Op, ctx: Context) -> OpCost:
     update = op.phase == "backward" and spec.lhs_spec[0] != 0
     pass_ = "training_wu" if update else "training_bwd" if op.phase == "backward" else _forward(ctx)
     plan = plan_convolution(params, ctx.target, _options(op, ctx, pass_, data))
-    window = op.output.shape if update else rhs.shape
-    spatial = spec.out_spec if update else spec.rhs_spec
-    size = "x".join(str(window[d]) for d in spatial[2:]) or "1"
+    size = "x".join(str(rhs.shape[d]) for d in spec.rhs_spec[2:]) or "1"  # of an update, that of the gradient
     name = f"{'weightDeltas' if update else 'convolution'}/Conv_{size}"
     return _priced(op, ctx, plan, 2 * params.macs, name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 from ipu_model.cost import FIELDS, ZERO, Cost
@@ -101,9 +101,13 @@ def _starts(priced: Priced, time: Timing) -> list[float]:
     return found
 
 
+PRODUCTS = ("dot_general", "conv_general_dilated")
+
+
 def _steps(priced: Priced, live: Liveness, time: Timing) -> tuple[StepRow, ...]:
     rows, parts_of, starts = [], {}, _starts(priced, time)
     memo: dict[int, Cost] = {}
+    codes = _Codes(priced)
     for at, step in enumerate(priced.program.steps):
         cost, trips = priced.costs[at], priced.trips[at]
         once = memo.get(id(cost)) or plain(cost)
@@ -115,14 +119,50 @@ def _steps(priced: Priced, live: Liveness, time: Timing) -> tuple[StepRow, ...]:
         if parts is None:
             own = () if fused else priced.prices[at].supersteps
             parts = parts_of[key] = tuple(_part(s, priced.context.target) for s in (*extra, *own))
+        name = step.scope.name or NO_SCOPE
+        code = codes.name(at, name, parts)
         rows.append(
             StepRow(
-                step.scope.name or NO_SCOPE, step.scope.node, step.scope.phase, step.op.primitive,
+                name, step.scope.node, step.scope.phase, step.op.primitive,
                 str(step.op.outputs[0]) if step.op.outputs else "", priced.ipus[at], trips, once, starts[at], parts,
-                step.frame, tuple(int(b) for b in live.steps[at]), fused,
+                step.frame, tuple(int(b) for b in live.steps[at]), fused, code,
             )
         )  # fmt: skip
     return tuple(rows)
+
+
+class _Codes:
+    """Names of the pieces of code that steps call."""
+
+    def __init__(self, priced: Priced) -> None:
+        self._priced = priced
+        self._names: dict[Any, str] = {}
+        self._products: Counter[str] = Counter()
+
+    def name(self, at: int, step: str, parts: tuple[Part, ...]) -> str:
+        """Name of a step's code: that of the first step that calls it, numbered where another product has that path."""
+        code = self._code(at)
+        if code not in self._names:
+            path = f"{step}/{parts[0].name.rpartition('/')[0]}" if parts else step
+            other = self._products[path]
+            self._names[code] = f"{step}({other})" if other else step
+            self._products[path] += self._priced.program.steps[at].op.primitive in PRODUCTS
+        return self._names[code]
+
+    def _code(self, at: int) -> Any:
+        """What steps that call the same code have in common; each has its own if nothing is outlined.
+
+        Products do when their operands are alike; those of a dense layer are planned by pass, unless passes are off.
+        """
+        op, options = self._priced.program.steps[at].op, self._priced.context.options
+        if not options.outlining:
+            return at
+        ipu = self._priced.ipus[at]
+        if op.primitive not in PRODUCTS:
+            return id(op), ipu
+        dense = op.primitive == "dot_general" and options.fully_connected_pass
+        role = (op.phase, str(op.params["dimension_numbers"])) if dense else ()
+        return op.primitive, ipu, tuple((t.shape, str(t.dtype)) for t in (*op.inputs, *op.outputs)), role
 
 
 def _part(s: Superstep, target: Target) -> Part:

@@ -35,7 +35,8 @@ class Part:
 class StepRow:
     """One operation of the program. `cycles` is one run; it runs `trips` times. `start` is in cycles, loops folded.
 
-    In a pipeline every IPU has a clock of its own, which begins when the first micro-batch reaches it.
+    In a pipeline every IPU has a clock of its own, which begins when the first micro-batch reaches it. `code` names
+    the code that runs: that of the first step that does just the same on the same IPU, if it is outlined.
     """
 
     name: str
@@ -51,6 +52,7 @@ class StepRow:
     frame: int
     not_always_live: tuple[int, ...] = ()
     fused: bool = False
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,15 +172,15 @@ def step_lines(step: StepRow) -> list[str]:
     """``DoExchange: <path>`` and ``OnTileExecute: <path>`` lines of a step."""
     lines = []
     for p in step.parts:
-        path = f"{step.name}/{p.name}"
+        path, code = f"{step.name}/{p.name}", f"{step.code or step.name}/{p.name}"
         if p.cycles.host:
             lines.append(f"StreamCopy: {path}")
         elif p.cycles.inter_ipu:
             lines.append(f"GlobalExchange: {path}")
         elif p.received:
-            lines.append(f"DoExchange: {path}")
+            lines.append(f"DoExchange: {code}")
         if p.tiles:
-            lines.append(f"OnTileExecute: {path}")
+            lines.append(f"OnTileExecute: {code}")
     return lines
 
 

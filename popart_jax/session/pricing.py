@@ -107,6 +107,7 @@ def options_of(prepared: Prepared) -> ModelOptions:
         samples_per_step=structure.micro_batches * structure.replicas * _batch_size(prepared),
         partials=partials if partials in ("half", "float") else "float",
         outlining=options.enableOutlining,
+        fully_connected_pass=options.enableFullyConnectedPass,
         io_tiles=int(options.numIOTiles),
         overlap_io=int(options.numIOTiles) > 0,
         merge_collectives=_merged(options.replicatedCollectivesSettings),

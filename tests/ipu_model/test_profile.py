@@ -146,7 +146,7 @@ def test_convolution_names_follow_the_library():
     r = ipu_model.profile(jax.grad(loss, argnums=(0, 1)), f16(32, 16, 3, 3), f16(2, 16, 14, 14))
     text = r.summary(show_execution_steps=True)
     assert "OnTileExecute: conv/convolution/Conv_3x3/Convolve" in text
-    assert "OnTileExecute: conv/weightDeltas/Conv_3x3/Convolve" in text
+    assert "OnTileExecute: conv/weightDeltas/Conv_14x14/Convolve" in text
     assert "poplin::ConvPartial" in text
 
 
