@@ -69,10 +69,10 @@ def _parameters(function: ast.FunctionDef, tables: Mapping[str, ast.expr]) -> It
 
 
 def count(root: Path) -> tuple[Counter[str], Counter[str]]:
-    """Raises, and errors that tests expect, by room."""
+    """Raises, and errors that tests expect, by folder."""
     errors: Counter[str] = Counter()
     for source in read(root).values():
-        errors[_room(source.name.split("."))] += len(raised(source))
+        errors[_folder(source.name.split("."))] += len(raised(source))
     tests: Counter[str] = Counter()
     for path in (root / "tests").rglob("*.py"):
         parts = path.relative_to(root / "tests").parts
@@ -80,19 +80,19 @@ def count(root: Path) -> tuple[Counter[str], Counter[str]]:
     return errors, tests
 
 
-def _room(parts: list[str]) -> str:
+def _folder(parts: list[str]) -> str:
     return parts[1] if parts[0] == "popart_jax" and len(parts) > 1 else parts[0]
 
 
 def main() -> None:
-    """Print both by room."""
+    """Print both by folder."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--list", metavar="ROOM", help="show the lines that raise in the modules of this name")
     given = parser.parse_args()
     errors, tests = count(ROOT)
-    table = Table("room", "raises", "expected by its tests")
-    for room in sorted(errors | tests):
-        table.add_row(room, str(errors[room]), str(tests[room]))
+    table = Table("folder", "raises", "expected by its tests")
+    for folder in sorted(errors | tests):
+        table.add_row(folder, str(errors[folder]), str(tests[folder]))
     table.add_row("all", str(errors.total()), str(tests.total()), style="bold")
     console = Console()
     console.print(table)

@@ -28,7 +28,7 @@ CONTENTS = ("popart_jax.lowering.control", "popart_jax.lowering.kernels")
 PUBLISHED = tuple(f"popart_jax.{name}" for name in ["popdist", "poponnx", "dropin", "popxl.session", "popxl.utils"])
 """Rooms whose functions are called by the programs of users only."""
 FEWEST = 4  # names of operators that make a collection a table of operator facts
-ROOMS = (
+LAYERS = (
     (
         "ipu_model",
         "patterns",
@@ -52,7 +52,7 @@ ROOMS = (
     ("popart_jax.commands",),
     ("popart_jax.__main__",),
 )
-"""Floors of the house, lowest first: a module imports from its own floor and from those below."""
+"""Layers, lowest first: a module imports from its own layer and from those below."""
 
 
 @dataclass(frozen=True)
@@ -134,17 +134,17 @@ def _finished(start: str, arrows: Mapping[str, Iterable[str]], seen: set[str]) -
             stack.append((fresh, iter(arrows[fresh])))
 
 
-def floor(module: str) -> int | None:
-    """The floor of a module; None for faces such as ``popart_jax`` itself."""
-    prefixes = {room: i for i, rooms in enumerate(ROOMS) for room in rooms}
+def layer(module: str) -> int | None:
+    """The layer of a module; None for faces such as ``popart_jax`` itself."""
+    prefixes = {folder: i for i, folders in enumerate(LAYERS) for folder in folders}
     parts = module.split(".")
     names = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
     return next((prefixes[n] for n in names if n in prefixes), None)
 
 
 def upward(arrows: Mapping[str, Iterable[str]]) -> list[str]:
-    """Imports of a higher floor."""
-    pairs = ((a, b, floor(a), floor(b)) for a, targets in arrows.items() for b in targets)
+    """Imports of a higher layer."""
+    pairs = ((a, b, layer(a), layer(b)) for a, targets in arrows.items() for b in targets)
     return sorted(f"{a} -> {b}" for a, b, low, high in pairs if low is not None and high is not None and high > low)
 
 
@@ -156,7 +156,7 @@ def operator_names(sources: Mapping[str, Source]) -> set[str]:
 
 
 def tables(sources: Mapping[str, Source]) -> list[str]:
-    """Module-level collections outside the operator room that name several operators."""
+    """Module-level collections outside the operator folder that name several operators."""
     operators = operator_names(sources)
     found = []
     for source in sources.values():
@@ -176,12 +176,12 @@ def _words(node: ast.AST) -> Iterator[str]:
             yield from inner.value.split()
 
 
-def shared_private(sources: Mapping[str, Source], room: str) -> list[str]:
-    """Private attributes that a file of a room sets on `self` and another file of it reads."""
+def shared_private(sources: Mapping[str, Source], folder: str) -> list[str]:
+    """Private attributes that a file of a folder sets on `self` and another file of it reads."""
     sets: dict[str, set[str]] = {}
     reads: dict[str, set[str]] = {}
     for source in sources.values():
-        if source.name.startswith(room):
+        if source.name.startswith(folder):
             for node in ast.walk(source.tree):
                 if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
                     own = (
@@ -216,16 +216,16 @@ def measure(root: Path) -> dict[str, list[str]]:
     arrows = {name: imports(source, sources) for name, source in sources.items()}
     lines: Counter[str] = Counter({package: 0 for package in PACKAGES})  # noqa: C420
     for source in sources.values():
-        rooms = source.name.split(".")
-        lines[".".join(rooms[:2]) if rooms[0] == "popart_jax" and len(rooms) > 2 else rooms[0]] += source.text.count(
+        parts = source.name.split(".")
+        lines[".".join(parts[:2]) if parts[0] == "popart_jax" and len(parts) > 2 else parts[0]] += source.text.count(
             "\n"
         )
     groups = circles(arrows)
     return {
-        "tables of operator facts outside the operator room": tables(sources),
+        "tables of operator facts outside the operator folder": tables(sources),
         "modules in the largest circle of imports": groups[0] if groups else [],
         "circles of more than three modules": [" ".join(g) for g in groups if len(g) > 3],
-        "imports of a higher floor": upward(arrows),
+        "imports of a higher layer": upward(arrows),
         "private attributes shared between files of session": shared_private(sources, "popart_jax.session"),
         "imports inside functions without a reason": inner_imports(sources),
         "functions that nothing calls": uncalled(sources, root),

@@ -17,9 +17,9 @@ def figures() -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("figure", "most"),
     [
-        ("tables of operator facts outside the operator room", 10),
+        ("tables of operator facts outside the operator folder", 10),
         ("modules in the largest circle of imports", 3),
-        ("imports of a higher floor", 0),
+        ("imports of a higher layer", 0),
         ("private attributes shared between files of session", 4),
         ("imports inside functions without a reason", 6),
         ("functions that nothing calls", 0),
@@ -46,9 +46,9 @@ def test_the_measure_finds_what_it_counts(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     found = structure.measure(tmp_path)
-    assert found["imports of a higher floor"] == ["popart_jax.ops.up -> popart_jax.session.core"]
+    assert found["imports of a higher layer"] == ["popart_jax.ops.up -> popart_jax.session.core"]
     assert found["modules in the largest circle of imports"] == ["popart_jax.session.core", "popart_jax.session.part"]
-    assert len(found["tables of operator facts outside the operator room"]) == 1
+    assert len(found["tables of operator facts outside the operator folder"]) == 1
     assert found["private attributes shared between files of session"] == ["_x"]
     assert found["imports inside functions without a reason"] == ["popart_jax.session.part:4"]
     assert found["functions that nothing calls"] == ["popart_jax.session.part:1 f"]

@@ -72,7 +72,7 @@ class Computation(Generic[P, R]):
 
 
 def add_forms(package: str, modules: Mapping[str, str]) -> None:
-    """Tell which modules of another room have forms of which computations; they are imported when one is needed.
+    """Tell which modules of another folder have forms of which computations; they are imported when one is needed.
 
     Parameters
     ----------
