@@ -18,6 +18,7 @@ from ..model.op_names import identifier
 from ..ops import Trait
 from . import nodes
 from .placement import IPU, STAGE, number
+from .recompute import RECOMPUTE
 from .repeats import best_repeats
 from .sharing import all_graphs
 
@@ -124,10 +125,11 @@ def _value(node: ir.Node | None) -> float:
 
 
 def _key(node: ir.Node) -> Hashable:
-    """Equal ops agree in type, types of tensors, and attributes (outlining and IPU included) and context."""
+    """Equal ops agree in type, types of tensors, attributes (outlining and IPU included), context and recomputation."""
     types = tuple((v.dtype, static_shape(v)) if v is not None else None for v in (*node.inputs, *node.outputs))
     attributes = tuple(sorted((k, _plain(a)) for k, a in node.attributes.items() if k != STAGE))
-    return node.op_type, len(node.inputs), types, attributes, node.meta.get(nodes.CONTEXT)
+    again = node.meta.get(nodes.RECOMPUTE_TYPE) == RECOMPUTE
+    return node.op_type, len(node.inputs), types, attributes, node.meta.get(nodes.CONTEXT), again
 
 
 def _plain(attribute: ir.Attr) -> str:

@@ -204,6 +204,8 @@ def _parameters(eqn: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.dtype):
         return value.name
+    if isinstance(value, np.generic):  # sizes that NumPy has counted
+        return value.item()
     if value is None or isinstance(value, int):
         return value
     return [_plain(v) for v in value]

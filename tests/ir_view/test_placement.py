@@ -138,6 +138,18 @@ def test_explicit_recompute_copies():
     assert counts(facts)["ReluInplace"] + counts(facts)["Relu"] == 2
 
 
+def test_copies_are_not_outlined_with_what_they_copy():
+    """Ops that are computed again and their copies differ for outlining, so both stay in the main graph."""
+    options = {"recomputation": "RecomputeAll", "explicit_recomputation": True}
+    apart, joined = (counts(conv(anchors="l", outlining=on, **options)) for on in (False, True))
+    copies = [op for op in ops(conv(anchors="l", **options)) if op["attributes"]["recomputetype"] == "Recomputed"]
+    assert copies
+    inner = view(conv(anchors="l", outlining=True, **options))
+    for name, body in inner.items():
+        assert name == "maingraph" or len({op["attributes"]["recompute"] for op in body}) == 1
+    assert joined.total() <= apart.total()
+
+
 @pytest.mark.parametrize(
     ("mode", "join"), [("output_channels", "Concat"), ("input_channels", "Concat"), ("reducing_dim", "Add")]
 )

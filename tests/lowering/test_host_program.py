@@ -75,3 +75,19 @@ def test_infinities_and_nan_pass_as_in_xla(recwarn):
 )
 def test_what_numpy_does_otherwise_or_slower_is_left_to_the_compiler(function):
     assert HostProgram.of(jax.make_jaxpr(function)(jnp.ones((10, 10)))) is None
+
+
+def test_sizes_may_be_numbers_of_numpy():
+    """A session over replicas makes its shapes with NumPy; a note holds plain numbers."""
+    size, axis = np.int64(2), np.int64(1)
+
+    def function(x):
+        return lax.broadcast_in_dim(x, (size, x.shape[0]), (axis,))
+
+    closed = jax.make_jaxpr(function)(MEAN)
+    equation = closed.eqns[0]
+    made = equation.replace(params={**equation.params, "shape": (size, np.int64(6)), "broadcast_dimensions": (axis,)})
+    program = HostProgram.of(closed.replace(jaxpr=closed.jaxpr.replace(eqns=[made])))
+    assert program is not None
+    (found,) = HostProgram.noted(json.loads(json.dumps(program.note)))(MEAN)
+    np.testing.assert_array_equal(found, np.float32([MEAN, MEAN]))
