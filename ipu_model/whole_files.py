@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -14,11 +15,22 @@ from pathlib import Path
 def replacing(path: Path) -> Iterator[Path]:
     """A folder for a file of that name, and what belongs beside it; they are put in place when the block ends well.
 
+    A pipe or a device gets the file's bytes.
+
     Raises
     ------
     OSError
-        The folder can't be written to, or is full; what was there before stays.
+        The folder is not there, can't be written to, or is full; what was there before stays.
     """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "A folder stands there, not a file", str(path))
+    if path.exists() and not path.is_file():
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+            path.write_bytes((Path(folder) / path.name).read_bytes())
+        return
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         made = Path(folder)
         yield made
@@ -41,8 +53,10 @@ def replace_folder(made: Path, path: Path) -> None:
     Raises
     ------
     OSError
-        It can't be moved; what was there before stays.
+        It can't be moved, or what stands there is no folder; what was there before stays.
     """
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "What stands there is no folder", str(path))
     old = path.with_name(f".{path.name}.replaced")
     shutil.rmtree(old, ignore_errors=True)
     if path.exists():

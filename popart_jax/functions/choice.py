@@ -13,6 +13,7 @@ By default every float weight is a parameter, wherever the file holds it, but fo
 from __future__ import annotations
 
 import fnmatch
+import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +28,7 @@ from ..errors import popart_exception
 from ..model.stored import Stored
 from ..ops.registry import resolve
 
-Trainable: TypeAlias = "str | re.Pattern[str] | Callable[[str, np.ndarray], bool] | Iterable[str | re.Pattern[str]]"
+Trainable: TypeAlias = "str | re.Pattern[str] | Callable[..., bool] | Iterable[str | re.Pattern[str]]"
 
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"  # PyTorch's exporter, torch.onnx.export(dynamo=True)
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
@@ -64,7 +65,8 @@ def choose(stored: Mapping[str, Stored], opsets: Mapping[str, int], trainable: T
     opsets : mapping of str to int
         Of the model.
     trainable : optional
-        Names, patterns with ``*``, compiled regular expressions, or a predicate of name and array; None: the default.
+        Names, patterns with ``*``, compiled regular expressions, or a predicate of name and array, or of the name
+        alone; None: the default.
 
     Raises
     ------
@@ -181,7 +183,13 @@ def _is_mask(tensor: Any) -> bool:
 
 def _matching(stored: Mapping[str, Stored], trainable: Trainable) -> tuple[str, ...]:
     if callable(trainable) and not isinstance(trainable, re.Pattern):
-        return tuple(name for name, one in stored.items() if trainable(name, np.asarray(one.tensor.numpy())))
+        names = _takes_names(trainable)
+        picks = lambda n, one: trainable(n) if names else trainable(n, np.asarray(one.tensor.numpy()))  # noqa: E731
+        return tuple(name for name, one in stored.items() if picks(name, one))
+    if not isinstance(trainable, (str, re.Pattern, Iterable)):
+        raise popart_exception(
+            f"trainable: names, patterns, or a predicate of name and array; got {type(trainable).__name__}."
+        )
     asked = [trainable] if isinstance(trainable, (str, re.Pattern)) else list(trainable)
     found: dict[str, None] = {}
     for pattern in asked:
@@ -194,6 +202,15 @@ def _matching(stored: Mapping[str, Stored], trainable: Trainable) -> tuple[str, 
             )
         found.update(dict.fromkeys(hits))
     return tuple(name for name in stored if name in found)
+
+
+def _takes_names(predicate: Callable[..., bool]) -> bool:
+    """Whether a predicate takes the name alone."""
+    try:
+        inspect.signature(predicate).bind("name", None)
+    except (TypeError, ValueError):
+        return True
+    return False
 
 
 def _fits(name: str, pattern: str | re.Pattern[str]) -> bool:

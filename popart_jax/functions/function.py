@@ -38,6 +38,7 @@ from ..ops.symbols import at_run_time, holds_symbols
 from ..timings import phase
 from .by_shapes import ByShapes
 from .choice import Choice, Trainable, choose
+from .given import check_tree, typed
 from .inputs import as_mapping, check_inputs, needed_inputs
 from .latent import open_weights
 from .partition import Rules
@@ -126,6 +127,7 @@ class OnnxFunction:
             node can't be computed.
         """
         trains = self.training if training is None else training
+        check_tree(params)
         large = len(self.model.graph) >= _MANY_NODES and not self._walked
         if not large or not _are_concrete((params, inputs, key, state)):
             return self._walk(params, inputs, key, state, trains)
@@ -210,8 +212,7 @@ class OnnxFunction:
                 raise popart_exception(
                     f"Parameter '{name}' has shape {list(np.shape(x))}; the model has {list(shape)}."
                 )
-            want = declared.dtype.numpy() if declared.dtype is not None else None
-            given[name] = x if want is None or getattr(x, "dtype", None) == want else jnp.asarray(x, want)
+            given[name] = typed(name, x, declared)
         return given
 
     @cached_property
@@ -275,10 +276,11 @@ class OnnxFunction:
         Raises
         ------
         popart_exception
-            A name that the model does not store, another shape, or a model that ONNX's checker refuses.
+            A parameter is missing, unknown or of another shape, or ONNX's checker refuses the model.
         OSError
             The file can't be written; what was there before stays.
         """
+        check_tree(params, self.choice.trainable)
         save(self.source, path, {**params, **(state or {})})
 
     def with_weights(self, params: Mapping[str, Any], *, autotune: bool | str | Path | None = None) -> Inference:
@@ -302,10 +304,11 @@ class OnnxFunction:
         >>> infer = fn.with_weights(params)  # doctest: +SKIP
         >>> infer({"x": x})["y"]  # doctest: +SKIP
         """
+        check_tree(params, self.choice.trainable, self.model.graph.initializers)
         options = compiler_options(self.model.graph, training=self.training, platform=jax.default_backend())
         asked = str(autotune) if isinstance(autotune, Path) else autotune
         frozen = _arrays(self.model.graph, [n for n in self.model.graph.initializers if n in self._stored], self.wide)
-        weights = {**frozen, **params}
+        weights = {**frozen, **{n: x if hasattr(x, "dtype") else np.asarray(x) for n, x in params.items()}}
         facts = partial(self._facts, weights)
         return Inference(self, weights, options, self.precision, findings_folder(asked), facts)
 

@@ -30,7 +30,10 @@ def storage_type(dtype: Any) -> np.dtype:
     popart_exception
         No floating point type of 8 to 64 bits.
     """
-    kind = np.dtype(jnp.dtype(dtype))
+    try:
+        kind = np.dtype(jnp.dtype(dtype))
+    except TypeError as err:
+        raise popart_exception(f"dtype: {dtype!r} is no type of numbers, such as 'bfloat16'.") from err
     if not jnp.issubdtype(kind, np.floating):
         raise popart_exception(f"dtype: parameters are floating point numbers, got {kind}.")
     return kind

@@ -324,6 +324,8 @@ def _what_is_there(shown: str) -> str:
             return " It is a directory."
         with open(shown, "rb") as file:
             start = file.read(64)
+    except FileNotFoundError:
+        return " There is no such file."
     except (OSError, ValueError):
         return ""
     if not start:

@@ -97,7 +97,8 @@ def convert(x: Any, dtype: np.dtype, saturate: bool = True, round_mode: str = "u
         source = x if x.dtype in (np.float32, np.float64) else x.astype(jnp.float32)
         x = jnp.clip(source, -limit.astype(source.dtype), limit.astype(source.dtype))
     if isinstance(x, np.ndarray) and namespace(x) is np and dtype not in FLOAT8:
-        return x.astype(dtype)
+        with np.errstate(invalid="ignore", over="ignore"):  # what does not fit is cut, as ONNX leaves it
+            return x.astype(dtype)
     if is_float(x) and jnp.issubdtype(dtype, jnp.integer):
         return _truncated(x, dtype)
     return jnp.asarray(x).astype(device_dtype(dtype))
