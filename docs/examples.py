@@ -36,7 +36,16 @@ def output_of(script: Path) -> str:
 
 def title_of(script: Path) -> str:
     """The first line of its docstring."""
-    return (ast.get_docstring(ast.parse(script.read_text())) or "").splitlines()[0].rstrip(".")
+    return _docstring(script).splitlines()[0].rstrip(".")
+
+
+def about(script: Path) -> str:
+    """The rest of its docstring: what the page opens with."""
+    return _docstring(script).partition("\n\n")[2].replace("``", "`")
+
+
+def _docstring(script: Path) -> str:
+    return ast.get_docstring(ast.parse(script.read_text())) or ""
 
 
 def main(names: list[str]) -> None:
@@ -47,7 +56,7 @@ def main(names: list[str]) -> None:
             continue
         starter = "python -m popart_jax" if script.stem in UNDER_OTHER_NAMES else "python"
         (PAGES / f"{script.stem}.md").write_text(
-            f"# {title_of(script)}\n\n```sh\n{starter} examples/{script.name}\n```\n\n"
+            f"# {title_of(script)}\n\n{about(script)}\n\n```sh\n{starter} examples/{script.name}\n```\n\n"
             f"prints\n\n```text\n{output_of(script)}\n```\n\n"
             f'## The script\n\n``` {{ .python }}\n--8<-- "examples/{script.name}"\n```\n'
         )

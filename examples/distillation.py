@@ -1,4 +1,7 @@
-"""Distillation: one ONNX file teaches another, without a single label."""
+"""Distillation: one ONNX file teaches another, without a single label.
+
+The student learns to give the teacher's probabilities. Both are files, and the trained student is one again.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""An ensemble in one program: eight copies of an ONNX network, trained side by side by `vmap`."""
+"""An ensemble in one program: eight copies of an ONNX network, trained side by side by `vmap`.
+
+The parameters of a file are an ordinary dictionary of arrays, so eight sets of them are one with a dimension more.
+"""
 
 import jax
 import jax.numpy as jnp

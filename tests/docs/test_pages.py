@@ -71,3 +71,12 @@ def test_the_citation_names_this_version() -> None:
 
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.read_text().strip()], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_a_page_opens_with_a_sentence(page: Path) -> None:
+    title, _, rest = page.read_text().partition("\n")
+    if title.startswith("# "):  # not so are pages that another file fills
+        assert re.match(r"[A-Z`*\[]", rest.lstrip()), f"after its title stands {rest.lstrip()[:40]!r}"
