@@ -179,7 +179,16 @@ def matmul_integer(a: Array, b: Array, a_zero: Array | None = None, b_zero: Arra
     """INT32 products; zero points per tensor, per row of A or per column of B."""
     if a_zero is not None and a_zero.ndim == 1 and a_zero.size > 1:
         a_zero = a_zero[:, None]
+    _check_zero_points(a_zero, b_zero)
     return integer_product(a, b, a_zero, b_zero)
+
+
+def _check_zero_points(a: Array | None, b: Array | None) -> None:
+    """One along the axis that is summed over: others would not be those of a row or a column."""
+    if a is not None and a.ndim and a.shape[-1] != 1:
+        raise popart_exception(f"The zero point of A has shape {list(a.shape)}; expected one number, or one a row.")
+    if b is not None and b.ndim > 1 and b.shape[-2] != 1:
+        raise popart_exception(f"The zero point of B has shape {list(b.shape)}; expected one number, or one a column.")
 
 
 def _column(p: Array, rank: int) -> Array:
@@ -192,6 +201,7 @@ def qlinear_matmul(
 ) -> Array:
     """Row-wise parameters of A, column-wise ones of B."""
     of_a, p = _column(a_scale, a.ndim), _column(a_zero, a.ndim)
+    _check_zero_points(p, b_zero)
     if a.dtype in FLOAT8:
         product = jnp.matmul(dequantize_float(a, of_a, p), dequantize_float(b, b_scale, b_zero))
         scale = _column(y_scale, product.ndim).astype(product.dtype)

@@ -1,8 +1,10 @@
-"""Run drawn cases, each a number: ``python -m tests.fuzz bytes|operators COUNT [--first N]``, or ``coverage SECONDS``.
+"""Run drawn cases, each a number: ``python -m tests.fuzz KIND COUNT [--first N]``, or ``coverage SECONDS``.
 
-``bytes`` damages ONNX's own models, ``operators`` draws nodes from the table of operators and asks ONNX Runtime,
-``coverage`` lets Atheris look for inputs that reach new lines, where it is installed. Prints each finding with its
-number, and counts at the end; exit status 1 when something was found. ``bytes 1 --first N`` runs a finding again.
+KIND is ``bytes``, which damages ONNX's own models; ``operators``, nodes drawn from the table of operators; or
+``graphs``, small graphs drawn by recipe (bodies, functions, sequences, scarce types). ONNX Runtime and ONNX's evaluator
+judge the last two. ``coverage`` lets Atheris look for inputs that reach new lines, where it is installed. Prints each
+finding with its number, and counts at the end; exit status 1 when something was found. ``bytes 1 --first N`` runs a
+finding again.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..isolated import Worker
-from . import bytewise, coverage, judged, structured
+from . import bytewise, coverage, graphs, judged, structured
 
 _SECONDS = 120.0
 _FINE = ("value", "error", "equal", "both refuse", "only ours", "a judge refuses")
@@ -24,7 +26,7 @@ _FINE = ("value", "error", "equal", "both refuse", "only ours", "a judge refuses
 def main(argv: list[str]) -> int:
     """Exit status 0 when nothing was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("bytes", "operators", "coverage"))
+    parser.add_argument("kind", choices=("bytes", "operators", "graphs", "coverage"))
     parser.add_argument("count", type=int)
     parser.add_argument("--first", type=int, default=0)
     args = parser.parse_args(argv)
@@ -34,7 +36,7 @@ def main(argv: list[str]) -> int:
         bytewise.corpus()
         workers = [Worker(bytewise.start, method="fork")]
         return fuzz(_bytes(workers[0]), workers, args.first, args.count)
-    draw = structured.draw
+    draw = graphs.draw if args.kind == "graphs" else structured.draw
     workers = [Worker(partial(judged.ours, draw), method="fork"), Worker(partial(judged.judges, draw), method="fork")]
     return fuzz(_judged(draw, *workers), workers, args.first, args.count)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from . import bytewise, judged, structured
+from . import bytewise, graphs, judged, structured
 
 pytestmark = pytest.mark.usefixtures("own_process")
 FINE = ("equal", "both refuse", "only ours", "a judge refuses")
@@ -34,6 +34,13 @@ def test_damaged_models_are_errors_of_ours_or_values(seed: int) -> None:
 def test_drawn_nodes_give_what_the_judges_give(seed: int) -> None:
     mine, theirs = judged.ours(structured.draw), judged.judges(structured.draw)
     assert judged.compared(structured.draw, seed, mine(seed, print), theirs(seed, print)) in FINE
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(len(graphs.RECIPES)), ids=list(graphs.RECIPES))
+def test_graphs_of_each_recipe_give_what_the_judges_give(seed: int) -> None:
+    mine, theirs = judged.ours(graphs.draw), judged.judges(graphs.draw)
+    assert judged.compared(graphs.draw, seed, mine(seed, print), theirs(seed, print)) in FINE
 
 
 # each was found by `python -m tests.fuzz operators` and mended

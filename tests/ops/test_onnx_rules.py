@@ -134,6 +134,12 @@ def test_opset_6_without_broadcast_refuses_other_shapes() -> None:
         ("Concat", [np.zeros(2, F32), np.zeros(2, F32)], "is outside of acceptable range", {"axis": 1}),
         ("Concat", [np.zeros((2, 2), F32), np.zeros((2, 3), F32)], "does not have matching shape", {"axis": 0}),
         ("TopK", [np.zeros(3, F32), np.array([4])], "Cannot take top-4", {"n_out": 2}),
+        (
+            "MatMulInteger",
+            [np.ones((2, 2), np.uint8), np.ones((2, 2), np.uint8), np.ones((2, 2), np.uint8)],
+            "zero point of A",
+            {},
+        ),
         ("ArgMax", [np.zeros((), F32)], "input rank must be greater than 0", {"axis": 1}),
         ("Tile", [np.zeros((2, 2), F32), np.array([2])], "should have one element for each dimension", {}),
         ("Transpose", [np.zeros((2, 2), F32)], "must be equal to rank of", {"perm": [0, 1, 2]}),
