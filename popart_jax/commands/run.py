@@ -12,6 +12,8 @@ from rich.table import Column, Table
 
 from . import feeds, files, shown
 
+_LONGEST = 200  # bytes of a file's name, with room for an ending
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
@@ -66,8 +68,9 @@ def _arrays(name: str, result: Any) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """A file name of its own for a tensor."""
-    plain = name.replace("/", "_").replace("\0", "_").lstrip(".") or "output"
+    """A file name of its own for a tensor, no longer than file systems take."""
+    plain = name.replace("/", "_").replace("\0", "_").lstrip(".").encode("utf-8", "replace")
+    plain = plain[:_LONGEST].decode("utf-8", "ignore") or "output"
     found = next(n for n in (plain, *(f"{plain}_{i}" for i in range(2, len(taken) + 3))) if n not in taken)
     taken.add(found)
     return found

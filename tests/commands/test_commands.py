@@ -121,6 +121,21 @@ def test_a_model_saved_by_popart(tmp_path: Path, capsys: pytest.CaptureFixture[s
     np.testing.assert_array_equal(np.load(tmp_path / "Neg:0.npy"), -table[[4, 0, 1, 4]])
 
 
+def test_outputs_whose_names_are_longer_than_file_names(tmp_path: Path) -> None:
+    """Two that are alike at the beginning; each letter takes three bytes."""
+    names = ["\u20ac" * 300, "\u20ac" * 301]
+    nodes = [onnx.helper.make_node(op, ["x"], [name]) for op, name in zip(("Neg", "Abs"), names, strict=True)]
+    declared = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2]) for n in ("x", *names)]
+    graph = onnx.helper.make_graph(nodes, "g", declared[:1], declared[1:])
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m"
+    )
+    np.save(tmp_path / "x.npy", np.float32([-1, 2]))
+    assert main(["run", str(tmp_path / "m"), "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", str(tmp_path)]) == 0
+    found = sorted(np.load(f).tolist() for f in tmp_path.glob("\u20ac*.npy"))
+    assert found == [[1, -2], [1, 2]]
+
+
 def test_export_for_other_runtimes(tmp_path: Path) -> None:
     ort = pytest.importorskip("onnxruntime")
     builder = popart_jax.Builder()

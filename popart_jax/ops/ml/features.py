@@ -74,7 +74,7 @@ def feature_vectorizer(*xs: Array, inputdimensions: Sequence[int] = ()) -> Array
 def one_hot_encoder(
     x: Any, /, *, cats_int64s: Sequence[int] = (), cats_strings: Sequence[str] = (), zeros: int = 1
 ) -> Array:
-    """Numbers are cut to integers; where only texts are categories, they are none of them."""
+    """Numbers are cut to integers; if only texts are categories, they are none. The last of equal categories counts."""
     if is_text(x):
         hot = x[..., None] == np.asarray(cats_strings, object)
     elif len(cats_int64s):
@@ -82,6 +82,8 @@ def one_hot_encoder(
         hot = whole[..., None] == np.asarray(cats_int64s).astype(x.dtype)
     else:
         hot = np.zeros((*x.shape, len(cats_strings)), bool)
+    known: Sequence[Any] = cats_strings if is_text(x) or not len(cats_int64s) else cats_int64s
+    hot = hot & np.array([name not in known[i + 1 :] for i, name in enumerate(known)], bool)
     if not zeros and not np.all(np.any(np.asarray(hot), -1)):
         raise popart_exception("OneHotEncoder: zeros is 0, but an element is none of the categories")
     return hot.astype(np.float32)
