@@ -271,6 +271,8 @@ def _checked(step: Step, walk: Walk, operands: list[Any], **attributes: Any) -> 
     opset = _opset(step, walk)
     popart = walk.settings.popart or "ai.graphcore" in walk.settings.opsets  # a model saved by PopART is run elsewhere
     typed = [symbols.stand_in(x) for x in operands]
+    if walk.settings.popart and (words := static.unreadable(step.node, operands, walk)):
+        raise popart_exception(words)
     settled = operand_types.settled(step.node, typed, opset, popart)
     wrong = "" if settled else operand_types.complaint(step.node, typed, opset, popart)
     if not wrong and (None in step.node.inputs or len(operands) < step.lowering.least_inputs):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -14,6 +14,8 @@ from .._compat.jax import Tracer
 from ..errors import NeedsConstantError, popart_exception
 from ..model.op_names import describe, identifier
 from ..ops import symbols
+from ..ops.arrays import dtype_name
+from ..ops.operator import NEEDS_VALUE
 from ..ops.registry import Lowering, facts
 from .attributes import array
 from .bounds import HOW
@@ -86,6 +88,7 @@ def refuse_wide(node: ir.Node, operands: list[Any], is_known: Callable[[int], bo
             )
 
 
+NO_DATA = "[Tensor::getDataViaGraphTraversal] Could not work out tensor data for {tensor}."
 _NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.uint64): np.dtype(np.uint32)}
 
 
@@ -122,8 +125,27 @@ def wants_constant(step: Step, position: int, walk: Walk) -> bool:
     return strict or step.lowering.is_static(position)
 
 
-def _popart_words(node: ir.Node, position: int, walk: Walk) -> str:
-    """PopART's complaint about an input that is no constant."""
+def unreadable(node: ir.Node, operands: Sequence[Any], walk: Walk) -> str:
+    """PopART's complaint about a constant that can't say a shape: no integers, or no list of them; '' if none is."""
+    row = facts(node.op_type)
+    if row.not_constant != NEEDS_VALUE:
+        return ""
+    for position in row.parameters:
+        x = operands[position] if position < len(operands) else None
+        if not isinstance(x, np.ndarray):
+            continue
+        value = node.inputs[position]
+        name = value.name if value is not None else ""
+        if x.dtype not in (np.int32, np.int64):
+            reason = f"the tensor `{name}` is not the correct type, it is {dtype_name(x)}"
+            return _popart_words(node, position, walk, reason)
+        if x.ndim > 1:
+            return _popart_words(node, position, walk, f"the rank of tensor `{name}` is greater than 1")
+    return ""
+
+
+def _popart_words(node: ir.Node, position: int, walk: Walk, reason: str = NO_DATA) -> str:
+    """PopART's complaint about an input whose value it can't read."""
     row, tensor, first = facts(node.op_type), node.inputs[position], node.inputs[0]
     operand, opset = row.parameters.get(position, position), walk.settings.opsets.get("", 11)
     return row.not_constant.format(
@@ -134,6 +156,7 @@ def _popart_words(node: ir.Node, position: int, walk: Walk) -> str:
         aim="slicing direction" if operand == "steps" else "output shape",
         tensor=tensor.name if tensor else "",
         first=first.name if first else "",
+        reason=reason.format(tensor=tensor.name if tensor else ""),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 from onnx import defs
 
-from ..errors import popart_exception
+from ..errors import noted, popart_exception
 from .structure import every_node
 
 PRIVATE = "__"
@@ -94,7 +94,8 @@ def _check_attributes(node: ir.Node, schema: Any, strict: bool) -> None:
             )
     missing = [name for name, a in known.items() if a.required and name not in node.attributes]
     if missing:
-        raise popart_exception(f"{_described(node)} lacks the required attribute(s) {missing}.")
+        error = popart_exception(f"no attribute key {missing[0]}")
+        raise noted(error, f"{_described(node)} lacks the required attribute(s) {missing}.")
 
 
 def _check_branches(node: ir.Node, strict: bool) -> None:

@@ -13,11 +13,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 _NOTHING: Mapping[int, str] = MappingProxyType({})
-NEEDS_VALUE = (
-    "Need the value of the {op} input '{operand}' to determine the {aim}, but was unable because "
-    "[Tensor::getDataViaGraphTraversal] Could not work out tensor data for {tensor}."
-)
-"""What PopART says of an operand that decides the shape of the result and is no constant."""
+NEEDS_VALUE = "Need the value of the {op} input '{operand}' to determine the {aim}, but was unable because {reason}"
+"""What PopART says of an operand that decides the shape of the result and has no value that it can read."""
 
 
 class Trait(enum.Flag):

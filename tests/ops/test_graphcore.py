@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from popart_jax.errors import popart_exception
+from popart_jax.ops.graphcore.shape import reduce_median
 from popart_jax.ops.options import OperatorOptions
 
 from .single import check_gradient, function, run
@@ -387,3 +388,14 @@ def test_abort_stops_the_program():
 def _finish(y):
     jax.block_until_ready(y)
     jax.effects_barrier()
+
+
+def test_reduce_median_takes_axes_as_reductions_do():
+    x = np.float32([[3, 1, 2], [6, 5, 4]])
+    median, index = reduce_median(jnp.asarray(x), axes=())  # an empty list reduces nothing
+    np.testing.assert_array_equal(median, x)
+    np.testing.assert_array_equal(index, np.zeros_like(x, np.int32))
+    negative, _ = run("ReduceMedian", [x], 2, axes=[-1], keepdims=0, **GC)
+    np.testing.assert_array_equal(negative, [2, 5])
+    with pytest.raises(popart_exception, match=r"Axis 5 is out of acceptable range \[-2, 1\]"):
+        run("ReduceMedian", [x], 2, axes=[5], **GC)

@@ -121,3 +121,19 @@ def test_shapes_that_nobody_says():
     with pytest.raises(popart.popart_exception) as caught:
         infos.get("x")
     assert str(caught.value) == "No input shape info for Tensor `x' in InputShapeInfo::get"
+
+
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        (np.float32([4]), "the tensor `Constant:0` is not the correct type, it is FLOAT"),
+        (np.int64([[4]]), "the rank of tensor `Constant:0` is greater than 1"),
+    ],
+)
+def test_constants_that_say_no_shape(shape, reason):
+    builder, _, first = one_add()
+    out = builder.aiOnnx.reshape([first, builder.aiOnnx.constant(shape)])
+    assert refused(builder, out).splitlines()[0] == (
+        "Need the value of the ai.onnx.Reshape:5 input 'shape' to determine the output shape, but was unable because "
+        + reason
+    )

@@ -12,7 +12,7 @@ from jax import lax
 from ...enums import DataType
 from ...errors import OpError, popart_exception
 from ...model.node_parts import NodeParts
-from ..arrays import namespace
+from ..arrays import namespace, normal_axis
 from ..builder_methods import builder_method
 from ..operator import EXPENSIVE, INDEX_RESULT, MOVES_DATA, NOT_OUTLINED, PopxlClass, gradient, operator
 from ..registry import lowers
@@ -193,8 +193,10 @@ builder_method("ReduceMedian", "reducemedian(args, axes:ints?, keepdims:int=1) -
 
 @lowers("ReduceMedian", domain=DOMAIN)
 def reduce_median(x, /, *, axes=None, keepdims=1):
-    """Lower median and its INT32 position in the flattened reduced axes."""
-    over = sorted({a % x.ndim for a in axes}) if axes else list(range(x.ndim))
+    """Lower median and its INT32 position in the flattened reduced axes; of an empty list of axes, of each element."""
+    if x.ndim == 0 and axes:
+        raise OpError("Reduce input rank must be greater than 0, invalid Reduce {op}.", "ReduceMedian")
+    over = list(range(x.ndim)) if axes is None else sorted({normal_axis(a, x.ndim) for a in axes})
     kept = [d for d in range(x.ndim) if d not in over]
     flat = jnp.transpose(x, kept + over).reshape(*(x.shape[d] for d in kept), -1)
     index = jnp.argsort(flat, axis=-1, stable=True)[..., (flat.shape[-1] - 1) // 2]

@@ -57,10 +57,10 @@ def reduce_log_sum_grad(dy, y, /, *, x_shape, axes=(), keepdims=1):
 
 
 @lowers("ReduceMedianGrad", domain=DOMAIN)
-def reduce_median_grad(dy, index, /, *, x_shape, axes=(), keepdims=1):
+def reduce_median_grad(dy, index, /, *, x_shape, axes=None, keepdims=1):
     """The gradient goes to the element that was chosen; the index counts in the reduced axes, flattened."""
     rank = len(x_shape)
-    over = sorted(axes) or list(range(rank))
+    over = list(range(rank)) if axes is None else sorted(a % rank for a in axes)
     kept = [d for d in range(rank) if d not in over]
     lead = tuple(x_shape[d] for d in kept)
     n = int(np.prod([x_shape[d] for d in over], dtype=np.int64))
