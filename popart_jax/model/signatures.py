@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnx import defs
 
 from ..errors import noted, popart_exception
+from .origin import imported_as_popart
 from .structure import every_node
 
 PRIVATE = "__"
@@ -94,8 +95,10 @@ def _check_attributes(node: ir.Node, schema: Any, strict: bool) -> None:
             )
     missing = [name for name, a in known.items() if a.required and name not in node.attributes]
     if missing:
-        error = popart_exception(f"no attribute key {missing[0]}")
-        raise noted(error, f"{_described(node)} lacks the required attribute(s) {missing}.")
+        where = f"{_described(node)} lacks the required attribute(s) {missing}."
+        if imported_as_popart():  # PopART's whole text
+            raise noted(popart_exception(f"no attribute key {missing[0]}"), where)
+        raise popart_exception(where)
 
 
 def _check_branches(node: ir.Node, strict: bool) -> None:

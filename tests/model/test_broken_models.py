@@ -114,7 +114,7 @@ BROKEN: dict[str, tuple[onnx.ModelProto, str]] = {
     "too many inputs": (model(node("Relu", ["x", "x"], ["y"])), "Relu has 2 inputs; opset 13 has 1"),
     "too many outputs": (model(node("Relu", ["x"], ["y", "z"])), "Relu has 2 outputs; opset 13 has 1"),
     "type of attribute": (model(node("Softmax", ["x"], ["y"], axis=1.5)), "'axis' of type FLOAT; expected INT"),
-    "no attribute": (model(node("Cast", ["x"], ["y"])), "no attribute key to"),
+    "no attribute": (model(node("Cast", ["x"], ["y"])), r"lacks the required attribute\(s\) \['to'\]"),
     "short typed data": (model(ADD, weights=[weight(float_data=[1, 2])]), "needs 6 elements, but holds 2"),
     "short raw data": (model(ADD, weights=[weight(raw_data=b"1234567")]), "needs 6 elements, but holds 1.75"),
     "data of another type": (model(ADD, weights=[weight(int64_data=[1] * 6)]), "of type FLOAT has data in int64_data"),
@@ -302,3 +302,11 @@ def test_any_memory_layout_is_fine() -> None:
     frozen.flags.writeable = False
     for x in (values.astype(">f4"), np.asfortranarray(values), np.repeat(values, 2, 0)[::2], frozen):
         np.testing.assert_array_equal(fn(params, {"x": x})["y"], np.maximum(values, 0))
+
+
+def test_programs_of_popart_read_its_text_of_a_missing_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("popart_jax.model.signatures.imported_as_popart", lambda: True)
+    with pytest.raises(popart_exception) as caught:
+        session(model(node("Cast", ["x"], ["y"])))
+    assert str(caught.value) == "no attribute key to"
+    assert "lacks the required attribute(s) ['to']" in caught.value.__notes__[0]
