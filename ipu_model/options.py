@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from ipu_model.checks import check_between, check_choice, check_sizes
+
 
 @dataclass(frozen=True)
 class ModelOptions:
@@ -70,3 +72,15 @@ class ModelOptions:
     all_reduce: str = "ring"
     merge_collectives: Collection[str] = ()
     smooth: float = 0.0
+
+    def __post_init__(self) -> None:
+        what = "ModelOptions"
+        counts = ("replicas", "gradient_accumulation", "batches_per_step")
+        check_sizes(what, **{name: getattr(self, name) for name in counts})
+        check_sizes(what, 0, samples_per_step=self.samples_per_step, io_tiles=self.io_tiles)
+        check_sizes(what, **{f"axis_sizes[{name!r}]": n for name, n in self.axis_sizes.items()})
+        check_sizes(what, 0, **{f"trip_counts[{name!r}]": n for name, n in self.trip_counts.items()})
+        check_choice(what, "partials", self.partials)
+        check_choice(what, "all_reduce", self.all_reduce, ("ring", "tree"))
+        check_between(what, 0.0, 1.0, available_memory=self.available_memory)
+        check_between(what, 0.0, float("inf"), smooth=self.smooth)

@@ -18,6 +18,8 @@ from typing import Any
 
 import jax
 
+from ipu_model.checks import check_sizes
+
 ENTRY_POINT_GROUP = "popart_jax.targets"
 ALIASES = {"gc2": "mk1", "ipu1": "mk1", "gc200": "mk2", "ipu2": "mk2", "mk2_bow": "bow", "ipu21": "c600"}
 #: Our own entry points, for a source tree that was never installed. They are names, not imports, like everybody's:
@@ -47,6 +49,9 @@ class Machine:
     atomic_store_bytes: int
     exchange_bytes: int
     bus_tiles: int
+
+    def __post_init__(self) -> None:
+        check_sizes("target", tiles=self.tiles, workers=self.workers, tile_memory=self.tile_memory)
 
     def units(self, data: str, partials: str) -> int:
         """Convolution units used for a data type and a partial type (``"half"`` or ``"float"``)."""

@@ -109,7 +109,9 @@ class Context:
 
     def narrowed(self, on_io: bool) -> Context:
         """What the rule of one operation sees: a chip of those tiles only that it may use, compute or IO tiles."""
-        aside = self.options.io_tiles
+        aside, tiles = self.options.io_tiles, self.target.machine.tiles
+        if aside >= tiles:
+            raise ValueError(f"io_tiles is {aside}, expected fewer than the {tiles} tiles of {self.target.name}")
         if not aside:
             return self
         chip = self.target.replace(tiles=aside if on_io else self.tiles)

@@ -32,6 +32,8 @@ def _sequential(op: Op, ctx: Context, name: str, bundles: float, fixed: float, f
 
 def cholesky(op: Op, ctx: Context) -> OpCost:
     """Factors blocks of 64 rows as Poplibs plans it, ``n^3 / 3`` operations a matrix, matrices side by side."""
+    if op.output.size == 0:
+        return OpCost(view=True)
     n, batch, rounds = _batches(op, ctx)
     plan = plan_cholesky(n, BLOCK, ctx.target, min(batch, ctx.tiles), data=_data(op))
     return _planned(op, ctx, plan, "CholeskyBlock", rounds, batch * n**3 / 3)
@@ -39,6 +41,8 @@ def cholesky(op: Op, ctx: Context) -> OpCost:
 
 def triangular_solve(op: Op, ctx: Context) -> OpCost:
     """Substitutes blocks of 64 rows as Poplibs plans it, ``n^2`` operations for each right side."""
+    if op.output.size == 0:
+        return OpCost(view=True)
     n, batch, rounds = _batches(op, ctx)
     columns = max(1, op.inputs[1].size // max(1, n * batch))
     p = op.params

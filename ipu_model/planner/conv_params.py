@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from ipu_model.checks import check_choice, check_sizes
+
 Pass = Literal[
     "none",
     "inference_fwd",
@@ -19,6 +21,7 @@ Pass = Literal[
     "fc_training_bwd",
     "fc_training_wu",
 ]
+
 Dims = tuple[int, ...]
 
 
@@ -59,10 +62,19 @@ class ConvParams:
                 raise ValueError(f"{name} has {len(value)} dimensions, field has {n}")
             extra = (default,) * max(0, 2 - n)
             object.__setattr__(self, name, extra + tuple(int(v) for v in value))
+        self._check()
         object.__setattr__(self, "field", (1,) * max(0, 2 - n) + tuple(self.field))
         object.__setattr__(self, "kernel", (1,) * max(0, 2 - n) + tuple(self.kernel))
         if min(self.out) < 1:
             raise ValueError(f"convolution has no output: field {self.field}, kernel {self.kernel}, output {self.out}")
+
+    def _check(self) -> None:
+        sizes = {"batch": self.batch, "in_channels": self.in_channels, "out_channels": self.out_channels}
+        check_sizes("convolution", **sizes, groups=self.groups)
+        for name in ("field", "kernel", "stride", "in_dilation", "kernel_dilation"):
+            check_sizes("convolution", **{f"{name}[{d}]": n for d, n in enumerate(getattr(self, name))})
+        check_choice("convolution", "data", self.data)
+        check_choice("convolution", "output", self.output)
 
     @property
     def dims(self) -> int:

@@ -39,7 +39,7 @@ def plan(params: ConvParams, machine: Machine, options: Options) -> Split:
         if best is not None:
             break
     while best is None:
-        bound = 2 * bound if bound <= 2 * machine.tile_memory else math.inf
+        bound = max(2 * bound, machine.tile_memory / 64) if bound <= 2 * machine.tile_memory else math.inf
         best, _ = _best(jobs, machine, options, bound, ((1, 1),))
     return best
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ipu_model.checks import check_choice, check_sizes
 from ipu_model.planner.conv_params import cdiv
 from ipu_model.planner.conv_splits import useful_splits
 from ipu_model.planner.plan import Plan
@@ -67,6 +68,8 @@ class CtcPlan:
 
 def plan_ctc(batch: int, time: int, label: int, classes: int, target: Target, data: str = "float") -> Plan:
     """Plan the loss and gradient of `batch` sequences of `time` steps against labels of at most `label` symbols."""
+    check_sizes("CTC loss", batch=batch, time=time, label=label, classes=classes)
+    check_choice("CTC loss", "data", data)
     return _plan(batch, time, label, classes, target.machine, data)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ipu_model.checks import check_choice, check_sizes
 from ipu_model.planner.conv_params import cdiv
 from ipu_model.planner.conv_splits import useful_splits
 from ipu_model.planner.plan import Plan
@@ -25,6 +26,8 @@ def plan_embedding(
     rows: int, columns: int, indices: int, target: Target, data: str = "half", update: bool = True
 ) -> Plan:
     """Plan `indices` look-ups in a ``[rows, columns]`` table, and as many added updates when `update`."""
+    check_sizes("embedding", rows=rows, columns=columns, indices=indices)
+    check_choice("embedding", "data", data)
     return _plan(rows, columns, indices, target.machine, data, update)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ipu_model.checks import check_sizes
 from ipu_model.planner.conv_grid import Options
 from ipu_model.planner.convolution import fully_connected_passes, plan_matmul
 from ipu_model.planner.plan import Plan
@@ -18,6 +19,7 @@ def plan_lstm(
     Training adds, per step, the product with the transposed weights and the accumulated weight gradient; the three are
     planned as the passes of one dense layer.
     """
+    check_sizes("LSTM", batch=batch, steps=steps, inputs=inputs, outputs=outputs)
     return _layer("lstm", [(batch, inputs + outputs, 4 * outputs)], steps, target, data, training)
 
 
@@ -25,6 +27,7 @@ def plan_gru(
     batch: int, steps: int, inputs: int, outputs: int, target: Target, data: str = "half", training: bool = False
 ) -> Plan:
     """Update and reset gates from input and state, then the candidate from the reset state, per step."""
+    check_sizes("GRU", batch=batch, steps=steps, inputs=inputs, outputs=outputs)
     products = [(batch, inputs + outputs, 2 * outputs), (batch, inputs + outputs, outputs)]
     return _layer("gru", products, steps, target, data, training)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ipu_model.checks import check_choice, check_sizes
 from ipu_model.planner.conv_params import cdiv
 from ipu_model.planner.plan import Plan
 from ipu_model.target import Target
@@ -41,6 +42,8 @@ def plan_cholesky(
 
     A step factors a block, inverts it and multiplies the rest; the benchmark ends by masking the other triangle.
     """
+    check_sizes("Cholesky", rank=rank, block=block, batches=batches)
+    check_choice("Cholesky", "data", data)
     block = min(block, rank)
     blocks = cdiv(rank, block)
     vertices = blocks * cholesky_block(block, data) + (blocks - 1) * triangular_inverse(block, data, lower)
@@ -76,6 +79,8 @@ def plan_triangular_solve(
     The recursion halves A down to `block`, and B in both directions. With one right-hand side a leaf is one vertex;
     with more it is a loop over rows, each a product, a subtraction and a copy that are almost all overhead.
     """
+    check_sizes("triangular solve", rank=rank, columns=columns, block=block, batches=batches)
+    check_choice("triangular solve", "data", data)
     block = min(block, rank)
     blocks = cdiv(rank, block)
     if columns == 1:

@@ -70,7 +70,7 @@ class Surface:
         TypeError
             When a size is missing or unknown.
         ValueError
-            When a size is below one.
+            When a size is below one, infinite or no number.
         """
         shares = self.weights(**sizes)
         try:
@@ -81,8 +81,8 @@ class Surface:
         if inside:
             return self._between(shares, target)
         for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"size {name} is {size}; sizes begin at 1")
+            if not 1 <= size < math.inf:
+                raise ValueError(f"size {name} is {size}; sizes begin at 1 and are finite")
         whole = {name: math.floor(float(jax.lax.stop_gradient(size))) for name, size in sizes.items()}
         return self.around(**whole).cycles(target, **sizes)
 

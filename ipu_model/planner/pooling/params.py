@@ -6,6 +6,8 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
+from ipu_model.checks import check_choice, check_sizes
+
 SIZES = {"half": 2, "float": 4}
 
 
@@ -30,6 +32,15 @@ class PoolParams:
     kind: str = "max"
     data: str = "half"
     group: int = 0
+
+    def __post_init__(self) -> None:
+        check_sizes("pooling", batch=self.batch, channels=self.channels)
+        for name in ("field", "kernel", "stride"):
+            check_sizes("pooling", **{f"{name}[{d}]": n for d, n in enumerate(getattr(self, name))})
+        check_choice("pooling", "kind", self.kind, ("max", "sum", "average"))
+        check_choice("pooling", "data", self.data)
+        if min(self.out, default=1) < 1:
+            raise ValueError(f"pooling has no output: field {self.field}, kernel {self.kernel}, output {self.out}")
 
     @property
     def out(self) -> tuple[int, ...]:

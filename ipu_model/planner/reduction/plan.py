@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ipu_model.checks import check_choice, check_sizes
 from ipu_model.planner.plan import Plan
 from ipu_model.planner.reduction.held import Box, Group, View, common_order, cut_for_workers, groups, linear_starts
 from ipu_model.planner.reduction.stages import Interval, Partials, Stage, enough, intermediate, output
-from ipu_model.planner.reduction.start import start_tile
+from ipu_model.planner.reduction.start import CODES, start_tile
 from ipu_model.planner.reduction.vertices import SIZES, Kind
 from ipu_model.planner.reduction.workers import on_workers
 from ipu_model.planner.steps import LAUNCH, ROTATED_COPY, exchange_start
@@ -21,6 +23,7 @@ from ipu_model.target import Machine, Target
 FLOAT_SUMS = ("ADD", "SQUARE_ADD", "MUL", "LOG_ADD")  # halves are accumulated as floats
 LEAST_FORMS = 8  # of the ways in which tiles hold their share so many are priced at least, and more while
 MOST_ELEMENTS = 1 << 16  # their elements are no more than these
+LARGEST_SHARE = 1 << 20  # elements of a tile, more than any holds; beyond, a part of the tensor is planned
 MOST_VOTES = 4096  # different shares that take part in finding a common order of the columns
 
 
@@ -72,7 +75,42 @@ def plan_reduction(
     Plan
         Its `detail` is a `Reduction`.
     """
-    return _plan(tuple(shape), tuple(sorted(dims)), target.machine, data, operation, as_table)
+    check_sizes("reduction", **{f"shape[{d}]": n for d, n in enumerate(shape)})
+    check_choice("reduction", "data", data)
+    check_choice("reduction", "operation", operation, tuple(CODES))
+    if len(set(dims)) < len(dims) or not set(dims) <= set(range(len(shape))):
+        raise ValueError(f"reduction: dims are {tuple(dims)}, expected some of 0 to {len(shape) - 1}, each once")
+    part, parts = _part(tuple(shape), target.machine.tiles)
+    plan = _plan(part, tuple(sorted(dims)), target.machine, data, operation, as_table)
+    return plan if parts == 1 else _repeated(plan, parts)
+
+
+def _part(shape: tuple[int, ...], tiles: int) -> tuple[tuple[int, ...], int]:
+    """A part of a tensor too large for any chip that its tiles could hold, and how many there are of it."""
+    part, parts = list(shape), 1
+    while math.prod(part) > tiles * LARGEST_SHARE:
+        d = part.index(max(part))
+        part[d], parts = part[d] - part[d] // 2, 2 * parts
+    return tuple(part), parts
+
+
+def _repeated(plan: Plan, parts: int) -> Plan:
+    """A plan for `parts` parts, one after the other, whose data and results lie side by side."""
+    found = plan.detail
+    stages = tuple(
+        replace(
+            s, received=parts * s.received, compute=parts * s.compute, held=parts * s.held,
+            received_by_all=parts * s.received_by_all,
+        )
+        for s in found.stages
+    )  # fmt: skip
+    return replace(
+        plan,
+        quantities={name: amount if name == "launch" else parts * amount for name, amount in plan.quantities.items()},
+        temporary_bytes=parts * plan.temporary_bytes,
+        tile_bytes={name: parts * amount for name, amount in plan.tile_bytes.items()},
+        detail=replace(found, stages=stages, share=parts * found.share, columns=parts * found.columns),
+    )
 
 
 @functools.lru_cache(maxsize=1024)

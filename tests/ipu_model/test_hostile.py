@@ -1,0 +1,122 @@
+"""Sizes, types and options that make no sense are refused by name; zero-sized and enormous ones have a price."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import ipu_model
+from ipu_model.planner.conv_grid import Options
+from ipu_model.planner.conv_params import ConvParams
+from ipu_model.planner.convolution import plan_convolution, plan_matmul
+from ipu_model.planner.ctc import plan_ctc
+from ipu_model.planner.embedding import plan_embedding
+from ipu_model.planner.pooling.params import PoolParams
+from ipu_model.planner.reduction import plan_reduction
+from ipu_model.planner.rnn import plan_gru, plan_lstm
+from ipu_model.planner.solver import plan_cholesky, plan_triangular_solve
+from ipu_model.planner.surface import matmul_surface
+
+MK2 = ipu_model.get_target("mk2")
+REFUSED = [
+    (lambda n: plan_matmul(8, n, 8, MK2), "in_channels"),
+    (lambda n: plan_embedding(n, 20, 10, MK2), "rows"),
+    (lambda n: plan_ctc(1, 5, n, 5, MK2), "label"),
+    (lambda n: plan_cholesky(n, 16, MK2), "rank"),
+    (lambda n: plan_triangular_solve(64, n, 16, MK2), "columns"),
+    (lambda n: plan_lstm(1, n, 8, 8, MK2), "steps"),
+    (lambda n: plan_gru(1, 1, n, 8, MK2), "inputs"),
+    (lambda n: plan_reduction((4, n), (0,), MK2), r"shape\[1\]"),
+    (lambda n: PoolParams(1, 4, (8, 8), (n, 2), (1, 1), (0, 0), (0, 0)), r"kernel\[0\]"),
+    (lambda n: ConvParams(1, (6, 6), (3, 3), 4, 4, stride=(1, 1), groups=n), "groups"),
+]
+
+
+@pytest.mark.parametrize("size", [0, -3, 2.5, math.nan, "8", None, True])
+@pytest.mark.parametrize(("plan", "name"), REFUSED)
+def test_sizes_that_are_no_whole_numbers_from_one_are_refused(plan, name, size):
+    with pytest.raises(ValueError, match=f"{name} is {size!r}, expected a whole number of at least 1"):
+        plan(size)
+
+
+@pytest.mark.parametrize("data", ["int", "float8", "double", ""])
+def test_types_without_a_plan_are_refused(data):
+    for plan in (
+        lambda: plan_matmul(8, 8, 8, MK2, 1, data),
+        lambda: plan_reduction((64, 64), (0,), MK2, data),
+        lambda: plan_embedding(100, 20, 10, MK2, data),
+        lambda: plan_ctc(1, 5, 5, 5, MK2, data),
+        lambda: plan_cholesky(64, 16, MK2, data=data),
+    ):
+        with pytest.raises(ValueError, match=f"data is {data!r}, expected one of half, float"):
+            plan()
+
+
+def test_reductions_over_what_is_not_there_are_refused():
+    with pytest.raises(ValueError, match=r"dims are \(3,\), expected some of 0 to 1"):
+        plan_reduction((4, 4), (3,), MK2)
+    with pytest.raises(ValueError, match="operation is 'MEAN', expected one of ADD"):
+        plan_reduction((4, 4), (0,), MK2, operation="MEAN")
+
+
+@pytest.mark.parametrize("size", [math.inf, math.nan, 0.5, -1])
+def test_surfaces_have_no_price_where_there_are_no_sizes(size):
+    with pytest.raises(ValueError, match=r"size m is .*; sizes begin at 1 and are finite"):
+        matmul_surface(128, 64, 64, MK2).cycles(MK2, m=size, k=64, n=64)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"replicas": 0}, "replicas is 0"), ({"replicas": 1.5}, "replicas is 1.5"),
+        ({"io_tiles": -5}, "io_tiles is -5"),
+        ({"available_memory": 2}, "available_memory is 2, expected a number between 0 and 1"),
+        ({"available_memory": math.nan}, "available_memory is nan"), ({"partials": "double"}, "partials is 'double'"),
+        ({"all_reduce": "star"}, "all_reduce is 'star', expected one of ring, tree"), ({"smooth": -1}, "smooth is -1"),
+        ({"trip_counts": {"*": -1}}, "trip_counts"), ({"axis_sizes": {"x": 0}}, "axis_sizes"),
+        ({"gradient_accumulation": 0}, "gradient_accumulation is 0"),
+    ],
+)  # fmt: skip
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        ipu_model.ModelOptions(**options)
+
+
+def test_tiles_are_counted():
+    with pytest.raises(ValueError, match="io_tiles is 1472, expected fewer than the 1472 tiles of mk2"):
+        ipu_model.profile(jnp.tanh, jnp.ones(8), options=ipu_model.ModelOptions(io_tiles=1472))
+    for tiles in (0, -4, 3.5):
+        with pytest.raises(ValueError, match=f"tiles is {tiles}, expected a whole number"):
+            MK2.replace(tiles=tiles)
+    assert plan_matmul(64, 64, 64, MK2.replace(tiles=1)).cycles(MK2) > plan_matmul(64, 64, 64, MK2).cycles(MK2)
+
+
+def test_without_memory_to_spare_the_least_memory_is_planned_for():
+    poor = plan_convolution(ConvParams(1, (6, 6), (3, 3), 4, 4), MK2, Options(available_memory=0.0))
+    rich = plan_convolution(ConvParams(1, (6, 6), (3, 3), 4, 4), MK2)
+    assert poor.temporary_bytes <= MK2.machine.tile_memory / 32
+    assert poor.cycles(MK2) >= rich.cycles(MK2) * 0.999
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_sums_over_more_than_any_chip_holds_are_priced_in_parts(axis):
+    report = ipu_model.profile(lambda x: x.sum(axis), jax.ShapeDtypeStruct((10**6, 10**6), jnp.float32))
+    assert not report.fits
+    # each of 1472 tiles adds a float every half cycle at best, and no slower than three a cycle and worker
+    least = 10**12 / 1472 / 4
+    assert least < report.total_cycles < 12 * least
+
+
+@pytest.mark.parametrize(
+    ("fn", "shapes"),
+    [
+        (lambda x: x.sum(0), [(0, 4)]), (jnp.matmul, [(4, 0), (0, 3)]), (jnp.linalg.cholesky, [(0, 0)]),
+        (lambda a, b: jax.scipy.linalg.solve_triangular(a, b), [(0, 0), (0, 3)]), (jnp.sort, [(0,)]),
+    ],
+)  # fmt: skip
+def test_empty_arrays_have_a_price(fn, shapes):
+    report = ipu_model.profile(fn, *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes))
+    assert 0 <= report.total_cycles < 10_000
