@@ -44,7 +44,8 @@ class Layer:
     options: dict[str, Any]
 
 
-def _convolution(data: tuple[int, ...], weights: tuple[int, ...], stride=1, padding=1, dilation=1, groups=1) -> Layer:
+def convolution(data: tuple[int, ...], weights: tuple[int, ...], stride=1, padding=1, dilation=1, groups=1) -> Layer:
+    """A convolution of one to three dimensions, alike along all of them."""
     rank = len(data) - 2
 
     def build(builder: popart.Builder, x: str, w: list[str]) -> str:
@@ -70,16 +71,16 @@ def _normalised(data: tuple[int, ...], groups: int) -> Layer:
 
 
 LAYERS = {
-    "conv 3x3": _convolution((8, 64, 56, 56), (64, 64, 3, 3)),
-    "conv 1x1 stride 2": _convolution((8, 128, 28, 28), (256, 128, 1, 1), stride=2, padding=0),
-    "conv 7x7 stride 2": _convolution((8, 3, 112, 112), (64, 3, 7, 7), stride=2, padding=3),
-    "conv dilated": _convolution((8, 64, 28, 28), (64, 64, 3, 3), padding=2, dilation=2),
-    "conv 32 groups": _convolution((8, 128, 28, 28), (128, 4, 3, 3), groups=32),
-    "conv 4 groups": _convolution((8, 128, 28, 28), (128, 32, 3, 3), groups=4),
-    "conv depthwise": _convolution((8, 96, 56, 56), (96, 1, 3, 3), groups=96),
-    "conv depthwise stride 2": _convolution((8, 96, 56, 56), (96, 1, 3, 3), stride=2, groups=96),
-    "conv one dimension": _convolution((8, 64, 512), (64, 64, 9), padding=4),
-    "conv three dimensions": _convolution((2, 16, 16, 16, 16), (16, 16, 3, 3, 3)),
+    "conv 3x3": convolution((8, 64, 56, 56), (64, 64, 3, 3)),
+    "conv 1x1 stride 2": convolution((8, 128, 28, 28), (256, 128, 1, 1), stride=2, padding=0),
+    "conv 7x7 stride 2": convolution((8, 3, 112, 112), (64, 3, 7, 7), stride=2, padding=3),
+    "conv dilated": convolution((8, 64, 28, 28), (64, 64, 3, 3), padding=2, dilation=2),
+    "conv 32 groups": convolution((8, 128, 28, 28), (128, 4, 3, 3), groups=32),
+    "conv 4 groups": convolution((8, 128, 28, 28), (128, 32, 3, 3), groups=4),
+    "conv depthwise": convolution((8, 96, 56, 56), (96, 1, 3, 3), groups=96),
+    "conv depthwise stride 2": convolution((8, 96, 56, 56), (96, 1, 3, 3), stride=2, groups=96),
+    "conv one dimension": convolution((8, 64, 512), (64, 64, 9), padding=4),
+    "conv three dimensions": convolution((2, 16, 16, 16, 16), (16, 16, 3, 3, 3)),
     "conv transposed 2x2": _transposed((4, 64, 28, 28), (64, 32, 2, 2), 2, 0),
     "conv transposed 4x4": _transposed((4, 64, 28, 28), (64, 32, 4, 4), 2, 1),
     "group norm": _normalised((8, 64, 56, 56), 8),
@@ -90,10 +91,11 @@ LAYERS = {
 def rows() -> Iterator[Row]:
     """One row a layer."""
     for name, layer in LAYERS.items():
-        yield f"train layer {name}", partial(_engines, layer)
+        yield f"train layer {name}", partial(engines, layer)
 
 
-def _engines(layer: Layer) -> Calls:
+def engines(layer: Layer) -> Calls:
+    """Training of one layer, ours and PyTorch's."""
     rng = np.random.default_rng(0)
     x, *weights = (rng.normal(size=s, scale=0.1).astype(np.float32) for s in (layer.data, *layer.weights))
     return {"ours": _ours(layer, x, weights), "torch": _theirs(layer, x, weights)}

@@ -8,13 +8,8 @@ from __future__ import annotations
 
 import argparse
 import functools
-import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-
-# peers' idle threads must not spin while another engine is timed; read when the libraries are loaded
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 import numpy as np
 
