@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from . import commands
+from .commands.shown import progress
 from .errors import popart_exception
 from .scripts import run_program
 from .version import __version__
@@ -79,7 +81,8 @@ def _command(options: argparse.Namespace) -> int:
     if model is not None and not model.is_file():
         return _fail(where, f"'{model}' is a folder" if model.is_dir() else f"there is no file '{model}'")
     try:
-        return run(options)
+        with contextlib.nullcontext() if getattr(commands.COMMANDS[options.command], "OWN_BAR", False) else progress():
+            return run(options)
     except (popart_exception, ImportError) as err:
         return _fail(where, err)
     except BrokenPipeError:  # whoever read the output has seen enough

@@ -7,7 +7,7 @@ counted in the outer one, so that all of them together are the whole time.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -62,13 +62,26 @@ class Timings:
         self._since = now
 
 
+_WATCHING: ContextVar[Callable[[str], None] | None] = ContextVar("watching", default=None)
 _COLLECTING: ContextVar[Timings | None] = ContextVar("timings", default=None)
+
+
+@contextmanager
+def watched(tell: Callable[[str], None]) -> Iterator[None]:
+    """Scope in which `tell` hears the name of each phase as it begins."""
+    token = _WATCHING.set(tell)
+    try:
+        yield
+    finally:
+        _WATCHING.reset(token)
 
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
     """Scope, or decorator, of a phase; it costs nothing that counts where nobody collects."""
-    timings = _COLLECTING.get()
+    timings, tell = _COLLECTING.get(), _WATCHING.get()
+    if tell is not None:
+        tell(name)
     if timings is None:
         yield
         return

@@ -43,9 +43,10 @@ def run(options: argparse.Namespace) -> int:
         first = {"popart_jax": _seconds(calls["popart_jax"])}
     first |= {name: _seconds(call) for name, call in calls.items() if name not in first}
     taken: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(options.repeats):  # turn by turn, so that what else the machine does falls on both
+    for i in range(options.repeats):  # turn by turn, so that what else the machine does falls on both
         for name, call in calls.items():
             taken[name].append(_seconds(call))
+        shown.advance("timing", i + 1, options.repeats)
     shown.console().print(_table(first, taken))
     if options.explain:
         shown.console().print(_phases(timings.seconds))

@@ -11,6 +11,7 @@ import onnx
 from rich.table import Column, Table
 
 from ..errors import popart_exception
+from ..timings import phase
 from . import feeds, files, shown
 
 
@@ -36,12 +37,14 @@ def run(options: argparse.Namespace) -> int:
     if options.rtol < 0 or options.atol < 0:
         raise popart_exception(f"--rtol {options.rtol} and --atol {options.atol} should not be negative.")
     target = options.minimal or options.model.with_suffix(".minimal.onnx")
-    console, path = shown.console(), str(options.model)
-    model = load(path)
+    with phase("load"):
+        model = load(str(options.model))
     given = feeds.feeds(model.graph, options)
     files.check_writable(target)
-    found = compare(model, given, options.runtime, options.rtol, options.atol)
-    first = next(found, None)
+    with phase(f"running both, {len(model.graph)} nodes"):
+        found = compare(model, given, options.runtime, options.rtol, options.atol)
+        first = next(found, None)
+    console = shown.console()
     if first is None:
         console.print(f"every node agrees with {options.runtime}")
         return 0

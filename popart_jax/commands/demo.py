@@ -7,6 +7,10 @@ import argparse
 TAKES_MODEL = False
 
 
+OWN_BAR = True
+"""It shows how far it is by itself."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where files go."""
     parser.add_argument("--out", default="out", help="folder for digits.onnx and report.html (default: out)")

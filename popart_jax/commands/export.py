@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..timings import phase
 from . import files
 
 
@@ -21,7 +22,8 @@ def run(options: argparse.Namespace) -> int:
     from ..model.extract import inference_model
 
     files.check_writable(options.to)
-    data = inference_model(options.model, options.output)
+    with phase("load and cut"):
+        data = inference_model(options.model, options.output)
     with files.whole(options.to) as place:
         place.write_bytes(data)
     return 0

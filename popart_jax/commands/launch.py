@@ -20,6 +20,10 @@ _STOPPED = (130, 143)  # somebody asked for it
 SSH = "ssh -o BatchMode=yes"
 
 
+OWN_BAR = True
+"""It shows how far it is by itself."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add = parser.add_argument

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ..profiling import Row
 
 
+OWN_BAR = True
+"""It shows how far it is by itself."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     feeds.add_arguments(parser)

@@ -61,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
         batch = {n: data[n][at] for n in needed}
         params, held, slots, value = take(params, held, slots, batch, key)
         losses.append(float(value))
+        shown.advance(f"training, loss {losses[-1]:.4g}", len(losses), options.steps)
     if not np.isfinite(losses[-1]):
         raise popart_exception(f"The loss is {losses[-1]} after {len(losses)} steps; nothing was saved. Try --rate.")
     fn.save(options.out, params, held)

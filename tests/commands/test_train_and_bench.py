@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -78,3 +83,27 @@ def test_bench_beside_another_runtime(model: Path, capsys: pytest.CaptureFixture
     assert "onnxruntime" in told
     assert "1.00" in told
     assert "at least 1" in refused(capsys, "bench", model, "--repeats", "0")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_sees_how_far_it_is(model: Path, terminal: bool) -> None:
+    ours, theirs = os.openpty()
+    seen: list[bytes] = []
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while part := os.read(ours, 1 << 16):
+                seen.append(part)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    command = [sys.executable, "-m", "popart_jax", *train(model, "--loss", "mse", "--steps", "30")]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "TERM": "xterm", "COLUMNS": "120"}
+    errors = theirs if terminal else subprocess.PIPE
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, env=environment, timeout=120, check=True)
+    os.close(theirs)
+    reader.join(10)
+    os.close(ours)
+    assert done.stdout.decode().startswith("loss ")
+    assert (b"loss" in b"".join(seen)) == terminal
+    assert not done.stderr
