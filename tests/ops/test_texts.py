@@ -23,6 +23,9 @@ def test_letters_keep_their_accents(action: str, stops: dict[str, Any]) -> None:
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     try:
         judge = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
-    except onnxruntime.capi.onnxruntime_pybind11_state.Fail:
+    except Exception as err:  # its errors have no other base
+        if "locale" not in str(err).lower():
+            raise
         pytest.skip("no locale C.UTF-8 here")
-    assert list(backend.prepare(made).run([WORDS])[0]) == list(judge.run(None, {"x": WORDS})[0])
+    expected = np.asarray(judge.run(None, {"x": WORDS})[0])
+    assert np.asarray(backend.prepare(made).run([WORDS])[0]).tolist() == expected.tolist()
