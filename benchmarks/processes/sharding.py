@@ -5,6 +5,7 @@ Losses, weights, and bytes of one device: what rests on it, and XLA's peak while
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import jax
@@ -101,10 +102,12 @@ def run(width: int, rules: str | None, replicas: int, devices: int) -> dict[str,
     }  # fmt: skip
 
 
-def measure(width: int) -> dict[str, dict[str, Any]]:
-    """All cases; weights give way to their largest distance from those of as many replicas on one device."""
-    found = {name: run(width, *case) for name, case in CASES.items()}
-    bases = {1: found["one device"], 2: found["two replicas on one device"]}
+def measure(width: int, cases: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Some cases; weights give way to their largest distance from those of as many replicas on one device."""
+    names = {1: "one device", 2: "two replicas on one device"}
+    wanted = [name for name in CASES if name in cases or name in names.values()]
+    found = {name: run(width, *CASES[name]) for name in wanted}
+    bases = {replicas: found[name] for replicas, name in names.items()}
     weights = {replicas: base["weights"] for replicas, base in bases.items()}
     for name, one in found.items():
         base, mine = weights[CASES[name][1]], one.pop("weights")
@@ -116,7 +119,7 @@ def measure(width: int) -> dict[str, dict[str, Any]]:
 def main(argv: list[str] | None = None) -> int:
     """Print the table, or the figures as JSON."""
     columns = ("layout", "largest gap of losses", "of weights", "resting [MB]", "peak of a step [MB]")
-    return command(argv, __doc__, _DEVICES, measure, columns, _row)
+    return command(argv, __doc__, _DEVICES, CASES, measure, columns, _row)
 
 
 def _row(one: Figures) -> tuple[str, ...]:

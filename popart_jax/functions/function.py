@@ -51,7 +51,7 @@ from .shown import summary_html, summary_line
 from .state import update_statistics
 from .with_weights import Inference
 
-_MANY_NODES = 50
+_MANY_NODES = 10
 """Nodes from which a call outside `jit` compiles the graph as a whole."""
 
 

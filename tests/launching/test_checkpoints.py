@@ -94,7 +94,7 @@ def test_restarts_go_on_after_one_process_was_killed(tmp_path, undisturbed):
     np.testing.assert_array_equal(weights(tmp_path), undisturbed)
 
 
-@pytest.mark.parametrize("killer", ["all", "all@0.02", "0@0.05"])
+@pytest.mark.parametrize("killer", ["all", *(pytest.param(k, marks=pytest.mark.sweep) for k in ("all@0.02", "0@0.05"))])
 def test_killed_runs_end_like_an_undisturbed_one(tmp_path, undisturbed, killer):
     assert run(tmp_path, killer)[0] == 137
     code, out, err = run(tmp_path, killer, "--resume")

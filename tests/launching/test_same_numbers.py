@@ -11,7 +11,10 @@ from benchmarks.processes.cases import CASES, OWN
 REPLICAS = 4
 
 
-@pytest.fixture(scope="module", params=[(1, 4), (2, 2), (4, 1)], ids=lambda p: f"{p[0]} processes x {p[1]} devices")
+LAYOUTS = [pytest.param((1, 4), marks=pytest.mark.sweep), (2, 2), pytest.param((4, 1), marks=pytest.mark.sweep)]
+
+
+@pytest.fixture(scope="module", params=LAYOUTS, ids=lambda p: f"{p[0]} processes x {p[1]} devices")
 def found(request) -> agreement.Arrays:
     processes, devices = request.param
     return agreement.results(processes, devices, REPLICAS, poprun=processes == 2)

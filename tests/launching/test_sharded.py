@@ -64,7 +64,7 @@ def whole(tmp_path_factory):
     return weights(folder, "whole")
 
 
-@pytest.mark.parametrize("rules", ["fsdp", "tensor_parallel"])
+@pytest.mark.parametrize("rules", ["fsdp", pytest.param("tensor_parallel", marks=pytest.mark.sweep)])
 def test_the_numbers_of_one_process(tmp_path, whole, rules):
     out = run(tmp_path, rules, 2, "-n", 2, "--devices", 2, "--replicas", 2)
     assert "[0] part 0.5" in out

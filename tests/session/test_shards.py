@@ -24,26 +24,49 @@ from . import nets
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def found():
+QUICK = (
+    "one device",
+    "tensor parallel on 4",
+    "rules by name on 4",
+    "two replicas on one device",
+    "FSDP, 2 replicas of 2",
+)
+
+
+def figures(*words):
+    """What the benchmark measures, in a process of its own: it has four devices."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "benchmarks.processes.sharding", "--width", "16", "--json"]
+    command = [sys.executable, "-m", "benchmarks.processes.sharding", "--width", "16", "--json", *words]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("case", sharding.CASES)
+@pytest.fixture(scope="module")
+def found():
+    return figures("--only", *QUICK)
+
+
+@pytest.mark.parametrize("case", QUICK)
 def test_the_numbers_of_one_device(found, case):
-    one = found[case]
+    check(found[case])
+
+
+@pytest.mark.sweep
+def test_the_numbers_of_every_case():
+    every = figures()
+    assert every.keys() == sharding.CASES.keys()
+    for one in every.values():
+        check(one)
+
+
+def check(one):
     assert one["gap"] <= 1e-6
     assert one["loss gap"] <= 1e-6
     assert one["losses"][0] != one["losses"][-1]
 
 
-@pytest.mark.parametrize(
-    ("case", "parts"), [("tensor parallel on 4", 4), ("FSDP on 4", 4), ("FSDP, 2 replicas of 2", 2)]
-)
+@pytest.mark.parametrize(("case", "parts"), [("tensor parallel on 4", 4), ("FSDP, 2 replicas of 2", 2)])
 def test_each_device_holds_its_part(found, case, parts):
     for name in ("up_w0", "down_w1", "table", "head"):
         assert found[case]["held"][name] == 1 / parts

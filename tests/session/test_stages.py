@@ -23,6 +23,7 @@ from . import nets
 
 ROOT = Path(__file__).parents[2]
 DEVICES = {STAGES: "devices"}
+QUICK = ("pipeline, Adam", "virtual graphs")
 
 
 def figures(*words):
@@ -36,12 +37,23 @@ def figures(*words):
 
 @pytest.fixture(scope="module")
 def found():
-    return figures("benchmarks.processes.stages", "--width", "16", "--json")
+    return figures("benchmarks.processes.stages", "--width", "16", "--json", "--only", *QUICK)
 
 
-@pytest.mark.parametrize("case", stages.CASES)
+@pytest.mark.parametrize("case", QUICK)
 def test_the_numbers_of_one_device(found, case):
-    gaps = found[case]["gaps"]
+    check(found[case]["gaps"])
+
+
+@pytest.mark.sweep
+def test_the_numbers_of_every_case():
+    every = figures("benchmarks.processes.stages", "--width", "16", "--json")
+    assert every.keys() == stages.CASES.keys()
+    for one in every.values():
+        check(one["gaps"])
+
+
+def check(gaps):
     assert {"loss, step 1", "mean, step 0", "Gradient___d0, step 1", "shared", "seed"} <= gaps.keys()
     assert max(gaps.values()) <= 1e-6, gaps
 
