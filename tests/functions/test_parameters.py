@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -220,3 +221,22 @@ def test_a_weight_that_a_body_hands_out_as_it_is() -> None:
     np.testing.assert_allclose(fn(params, x)["y"], 3 * (w + w * x), rtol=1e-6)
     (slope,) = jax.grad(lambda p: fn(p, x)["y"].sum())(params).values()
     np.testing.assert_allclose(slope, 3 * (1 + x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("from_file", [True, False])
+def test_donated_parameters_leave_the_model_as_it_was(tmp_path: Path, from_file: bool) -> None:
+    """Weights may share memory with the model; a step that writes over its arguments must not write there."""
+    weight = np.random.default_rng(0).normal(size=(256, 256)).astype(np.float32)
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[N,256] x) => (float[N,256] y) { y = MatMul(x, w) }'
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="data", size_threshold=0)
+    source = tmp_path / "m.onnx" if from_file else onnx.load(tmp_path / "m.onnx")
+    _, params = popart.to_jax(source)
+    step = jax.jit(lambda p: jax.tree.map(lambda x: x * 0 + 7, p), donate_argnums=0)
+    for _ in range(3):
+        params = step(params)
+    assert float(params["w"][3, 4]) == 7
+    assert (tmp_path / "data").read_bytes() == weight.tobytes()
+    _, again = popart.to_jax(source)
+    np.testing.assert_array_equal(again["w"], weight)
