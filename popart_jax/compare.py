@@ -135,7 +135,8 @@ def distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 
 def intermediates(model: ir.Model, feeds: Mapping[str, Any], runtime: str) -> dict[str, Any]:
     """Every output of every node of the main graph, as the other runtime computes it without rewriting the graph."""
-    proto = ir.to_proto(model)
+    inside = ir.external_data.load_to_model(model.clone())  # as bytes it has no folder where its data could lie
+    proto = ir.to_proto(inside)
     names = list(dict.fromkeys(name for node in proto.graph.node for name in node.output if name))
     del proto.graph.output[:]
     proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in names)

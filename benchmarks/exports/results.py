@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -83,13 +84,16 @@ class Results:
         lines[-1] += f"{sum(len(r.failed) for r in written)} do not.\n"
         lines += ["| " + " | ".join(_HEADS) + " |", "| --- " * len(_HEADS) + "|"]
         lines += ["| " + " | ".join(row.cells()) + " |" for row in written]
-        failed = [f"- {row.title}, {check}: {why}" for row in written for check, why in row.failed.items()]
+        failed = [f"- {row.title}, {check}: {why[:200]}" for row in written for check, why in row.failed.items()]
         lines += ["\n## What does not hold\n", *failed] if failed else []
-        unwritten = [f"- {row.title}: {row.not_written}" for row in self.rows if row.not_written]
+        unwritten = [
+            f"- {row.title}: {_COLOURS.sub('', row.not_written)[:100]}" for row in self.rows if row.not_written
+        ]
         lines += ["\n## What the exporter does not write\n", *unwritten] if unwritten else []
         return "\n".join(lines) + "\n"
 
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _HEADS = ("network", "exporter", "opset", *CHECKS)
 _INTRODUCTION = """# Networks from PyTorch's exporters
 

@@ -254,8 +254,11 @@ def tile(x: Array, repeats: Static, /) -> Array:
     _check_repeats(repeats, 0)
     times = tuple(as_size(r) for r in repeats)
     shape = [d * r for d, r in zip(x.shape, times, strict=True)]
-    if not any(map(is_symbol, shape)):
-        limits.check_size(shape, x.dtype.itemsize, "Tile: a result")
+    if any(map(is_symbol, shape)):  # jnp.tile compares the sizes
+        apart = [n for d in x.shape for n in (1, d)]
+        whole = [n for pair in zip(times, x.shape, strict=True) for n in pair]
+        return jnp.broadcast_to(jnp.asarray(x).reshape(apart), whole).reshape(shape)
+    limits.check_size(shape, x.dtype.itemsize, "Tile: a result")
     return namespace(x).tile(x, times)
 
 

@@ -88,3 +88,15 @@ def test_a_reshape_that_contradicts_the_symbols_names_the_node() -> None:
     body = "(float[b,3] x) => (float[c,d] y) { to = Constant<value_ints=[7,5]>() [wrong] y = Reshape(x, to) }"
     with pytest.raises(popart.popart_exception, match=r"node 'wrong': Reshape.*float32\[b, 3\]"):
         _exported(onnx.parser.parse_model(HEAD + body))
+
+
+def test_tile_by_a_symbolic_size() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[N,3] x, float[2,3] z) => (float[M,K] y) {
+      s = Shape<start=0, end=1>(x) two = Constant<value_ints=[2]>() r = Concat<axis=0>(s, two) y = Tile(z, r) }"""
+    with pytest.warns(UserWarning, match="no float weights"):
+        fn, _ = popart.to_jax(onnx.parser.parse_model(text))
+    (batch,) = jax.export.symbolic_shape("batch")
+    shapes = [jax.ShapeDtypeStruct((size, 3), np.float32) for size in (batch, 2)]
+    whole = jax.export.export(jax.jit(lambda x, z: fn({}, {"x": x, "z": z})["y"]))(*shapes)
+    z = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(whole.call(np.ones((4, 3), np.float32), z), np.tile(z, (4, 2)))
