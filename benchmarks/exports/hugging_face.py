@@ -59,9 +59,18 @@ def _row(
         modeling = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
         (settings,) = [v for n, v in vars(configuration).items() if n.lower() == f"{kind.lower()}config"]
         made = next(v for n, v in vars(modeling).items() if n.lower() == f"{kind.lower()}{more.get('head', 'model')}")
-        return First(made(settings(**config)), names)
+        return First(_as_trained(made(settings(**config))), names)
 
     return Network(f"{name} (Hugging Face)", make, inputs, **{n: v for n, v in more.items() if n != "head"})
+
+
+def _as_trained(model: nn.Module) -> nn.Module:
+    """Weights that begin at zero, moved a little: behind a norm such a token has a slope that no difference finds."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            if not weight.any():
+                weight.normal_(0, 0.02)
+    return model
 
 
 def _two(length: int, other: int) -> Callable[[], tuple[Any, ...]]:

@@ -51,28 +51,35 @@ operator(
 )
 
 
-@lowers("Dropout", 1, 6)
-def dropout_1(x, /, *, ratio=0.5, is_test=0, key: Key, training: Training = False):
-    return dropout_7(x, ratio=ratio, key=key, training=training and not is_test)
-
-
-@lowers("Dropout", 7, 10)
-def dropout_7(x, /, *, ratio=0.5, key: Key, training: Training = False):
+@lowers("Dropout", 10)
+def dropout_10(x, /, *, ratio=0.5, key: Key, training: Training = False):
     if not training or check_ratio(ratio) == 0:
         return x, jnp.ones(x.shape, bool)
     return drop(x, key, ratio, x.shape)
 
 
+@lowers("Dropout", 7)
+def dropout_7(x, /, *, ratio=0.5, key: Key, training: Training = False):
+    """The mask is of the type of the data."""
+    y, mask = dropout_10(x, ratio=ratio, key=key, training=training)
+    return y, mask.astype(x.dtype)
+
+
+@lowers("Dropout", 1, 6)
+def dropout_1(x, /, *, ratio=0.5, is_test=0, key: Key, training: Training = False):
+    return dropout_7(x, ratio=ratio, key=key, training=training and not is_test)
+
+
 @lowers("Dropout", 1, popart=True, like=dropout_1)
-def popart_dropout_1(x, /, *, ratio=0.5, **rest):
-    """The ratio is checked also where nothing is dropped."""
-    return dropout_1(x, ratio=check_ratio(ratio), **rest)
+def popart_dropout_1(x, /, *, ratio=0.5, is_test=0, training: Training = False, **rest):
+    """The ratio is checked also where nothing is dropped, and the mask says true or false."""
+    return dropout_10(x, ratio=check_ratio(ratio), training=training and not is_test, **rest)
 
 
-@lowers("Dropout", 7, popart=True, like=dropout_7)
+@lowers("Dropout", 7, popart=True, like=dropout_10)
 def popart_dropout_7(x, /, *, ratio=0.5, **rest):
     """The ratio is checked also where nothing is dropped."""
-    return dropout_7(x, ratio=check_ratio(ratio), **rest)
+    return dropout_10(x, ratio=check_ratio(ratio), **rest)
 
 
 @lowers("Dropout", 12, popart=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 from scipy import stats
@@ -137,3 +138,11 @@ def test_momentum_of_onnx_is_torch_s_sgd_in_its_first_steps() -> None:
 def test_a_random_model_of_one_node_runs_without_a_key() -> None:
     fn, params = to_jax(model("RandomNormal", [], shape=[3]))
     assert np.all(np.isfinite(fn(params, {})["y0"]))
+
+
+@pytest.mark.parametrize(("opset", "kind"), [(6, np.float32), (7, np.float32), (10, np.bool_), (13, np.bool_)])
+def test_the_mask_of_dropout_has_the_type_of_its_version(opset, kind):
+    head = f'<ir_version: 8, opset_import: ["": {opset}]>'
+    text = head + " g (float[4] x) => (float[4] y, float[4] m) { y, m = Dropout(x) }"
+    fn, params = to_jax(onnx.parser.parse_model(text))
+    assert fn(params, np.ones(4, np.float32))["m"].dtype == kind
