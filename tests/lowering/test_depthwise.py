@@ -31,11 +31,13 @@ def test_values_and_derivatives(name):
     with jax.enable_x64(True):
         x, w = rng.normal(size=data), rng.normal(size=(*kernel, 1, channels))
 
+        @jax.jit
         def theirs(x, w):
             return lax.conv_general_dilated(
                 x, w, strides, win.pads, None, dilations, names, feature_group_count=channels
             )
 
+        @jax.jit
         def ours(x, w):
             return depthwise(x, w, win)
 
@@ -49,9 +51,9 @@ def test_values_and_derivatives(name):
         def slope(function, x, w):
             return jax.vjp(function, x, w)[1](g)
 
-        wanted = jax.jvp(lambda *a: slope(theirs, *a), (x, w), dots)[1]
-        forward = jax.jvp(lambda *a: slope(ours, *a), (x, w), dots)[1]
-        backward = jax.vjp(lambda *a: slope(ours, *a), x, w)[1](dots)
+        wanted = jax.jit(lambda at, dots: jax.jvp(lambda *a: slope(theirs, *a), at, dots)[1])((x, w), dots)
+        forward = jax.jit(lambda at, dots: jax.jvp(lambda *a: slope(ours, *a), at, dots)[1])((x, w), dots)
+        backward = jax.jit(lambda at, dots: jax.vjp(lambda *a: slope(ours, *a), *at)[1](dots))((x, w), dots)
         for a, b, c in zip(wanted, forward, backward, strict=True):
             np.testing.assert_allclose(b, a, rtol=1e-11, atol=1e-11)
             np.testing.assert_allclose(c, a, rtol=1e-11, atol=1e-11)

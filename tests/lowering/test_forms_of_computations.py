@@ -35,12 +35,16 @@ CONVOLUTIONS = {
 
 def same(computation: Computation[..., Any], call: Callable[[Callable[..., Any]], Callable[..., Any]], *given: Any):
     """Values and gradients of the platform's form and of the plain one."""
-    form, plain = (jax.vjp(call(fn), *given) for fn in (computation, computation.plain))
+    shapes = jax.eval_shape(call(computation), *given)
+    weights = jax.tree.map(lambda y: jnp.asarray(RANDOM.normal(size=y.shape)), shapes)
+
+    def both(fn: Callable[..., Any], weights: Any, *given: Any) -> tuple[Any, Any]:
+        values, back = jax.vjp(call(fn), *given)
+        return values, back(weights)
+
+    form, plain = (jax.jit(both, static_argnums=0)(fn, weights, *given) for fn in (computation, computation.plain))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11), form[0], plain[0])
-    weights = jax.tree.map(lambda y: jnp.asarray(RANDOM.normal(size=y.shape)), form[0])
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10), form[1](weights), plain[1](weights)
-    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10), form[1], plain[1])
 
 
 @pytest.fixture(autouse=True)
