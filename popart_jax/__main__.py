@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import indent
 from typing import NoReturn
 
 from . import commands
@@ -59,7 +60,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _fail(where: str, message: object) -> int:
-    print(f"{where}: error: {message}", file=sys.stderr)
+    """Print an error, and below it its notes: what helps."""
+    notes = (indent(note.strip(), "  ") for note in getattr(message, "__notes__", ()))
+    print(f"{where}: error: {message}", *notes, sep="\n", file=sys.stderr)
     return _FAILED
 
 
@@ -74,7 +77,7 @@ def _program(given: Sequence[str]) -> int:
 
 
 def _command(options: argparse.Namespace) -> int:
-    """Run one of the commands; what it refuses is one line on stderr."""
+    """Run one of the commands; what it refuses is said on stderr."""
     run: Callable[[argparse.Namespace], int] = options.run
     where = f"{PROGRAM} {options.command}"
     model: Path | None = getattr(options, "model", None)

@@ -307,10 +307,13 @@ def _parse_bytes(data: bytes) -> ir.Model:
 
 
 def _unreadable(shown: str) -> popart_exception:
-    return popart_exception(
+    error = popart_exception(
         f"Failed to load a ModelProto from the string '{_printable(shown)}'. Check that it is either a valid path to "
-        f"an existing onnx model file, or is a valid onnx ModelProto string.{_what_is_there(shown)}"
+        "an existing onnx model file, or is a valid onnx ModelProto string."
     )
+    if found := _what_is_there(shown):
+        error.add_note(found)  # the text above is PopART's, to the end
+    return error
 
 
 def _printable(text: str) -> str:
@@ -321,18 +324,18 @@ def _what_is_there(shown: str) -> str:
     """What stands at the path instead of a model, where `shown` is a path."""
     try:
         if Path(shown).is_dir():
-            return " It is a directory."
+            return "It is a directory."
         with open(shown, "rb") as file:
             start = file.read(64)
     except FileNotFoundError:
-        return " There is no such file."
+        return "There is no such file."
     except (OSError, ValueError):
         return ""
     if not start:
-        return " The file is empty."
+        return "The file is empty."
     if start.startswith(b"version https://git-lfs"):
-        return " The file is a Git LFS pointer; fetch the model itself with `git lfs pull`."
-    return " The file holds something else, or was cut short."
+        return "The file is a Git LFS pointer; fetch the model itself with `git lfs pull`."
+    return "The file holds something else, or was cut short."
 
 
 def to_bytes(model: ir.Model) -> bytes:

@@ -111,3 +111,9 @@ def test_help_is_no_file_name(
     assert "usage" in capsys.readouterr().out
     assert patterns_main(["p.md"]) == 0
     assert (tmp_path / "p.md").read_text().startswith("# Patterns")
+
+
+def test_what_stands_in_the_place_of_a_model_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.onnx").write_text("version https://git-lfs.github.com/spec/v1\n")
+    assert main(["inspect", str(tmp_path / "m.onnx")]) == 2
+    assert "git lfs pull" in capsys.readouterr().err

@@ -96,7 +96,7 @@ print(b.aiOnnx.scatter([b.addInputTensor("FLOAT", [2])] * 3) if hasattr(b.aiOnnx
     "PopXL by its name": "import popart_jax\npopart_jax.dropin.install()\nimport popxl",
     "its addons": "import popart_jax.popxl_addons",
     "PopONNX": "import popart_jax.poponnx",
-    "a neighbour": "open('ipu_model.py', 'w').close()\nsys.path.insert(0, '')\nimport popart_jax",
+    "a neighbour": "open('ipu_model.py', 'w').close()\nsys.path.insert(0, '')\nimport popart_jax\npopart_jax.to_jax",
 }
 
 
