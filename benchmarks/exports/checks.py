@@ -46,7 +46,8 @@ class Exported:
     def losses(self) -> tuple[list[float], Params]:
         """The loss before each of twenty steps of Adam, and the parameters after them."""
         params, losses = dict(self.read[1]), []
-        mean, square = (dict.fromkeys(params, np.float32(0)) for _ in range(2))
+        mean: dict[str, Any] = dict.fromkeys(params, 0)
+        square: dict[str, Any] = dict.fromkeys(params, 0)
         for t in range(1, STEPS + 1):
             value, slope = self.slope(params)
             losses.append(float(value))

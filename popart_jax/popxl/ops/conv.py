@@ -136,7 +136,7 @@ def _made(kind: str, operands: Sequence[Tensor], attributes: dict[str, Any], cho
     scaled = len(operands) > 2
     runs = ("popxl", f"{kind}Pow2Scaled", 1) if scaled else None
     if kind == "ConvTranspose":
-        shape = _transposed_shape(*operands[:2], attributes)
+        shape = _transposed_shape(operands[0], operands[1], attributes)
     else:
         ((shape, _),) = infer(kind, operands, attributes, runs=runs)
     out = Out(f"{kind.lower()}_out", shape, dtypes.float16 if scaled else operands[0].dtype)
