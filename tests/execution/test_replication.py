@@ -5,36 +5,25 @@ With grouped and sharded weights, accumulation, momentum and clipping at once.
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from ..own_process import finish, start
+
 TOLERANCE = {"rtol": 2e-5, "atol": 1e-6}
 
 
 def _start(*arguments: object) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "tests.execution.replica_worker", *map(str, arguments)]
-    return subprocess.Popen(
-        command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-
-
-def _finish(process: subprocess.Popen[str]) -> None:
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output[-3000:]
+    return start("tests.execution.replica_worker", *arguments)
 
 
 @pytest.fixture(scope="module")
 def one_device(tmp_path_factory) -> dict[str, np.ndarray]:
     path = tmp_path_factory.mktemp("one") / "out.npz"
-    _finish(_start(path, 1))
+    finish(_start(path, 1))
     return dict(np.load(path))
 
 
@@ -47,7 +36,7 @@ def test_one_device_uses_vmap(one_device):
 
 def test_eight_devices(one_device, tmp_path):
     path = tmp_path / "eight.npz"
-    _finish(_start(path, 8))
+    finish(_start(path, 8))
     eight = dict(np.load(path))
     assert eight["devices"] == 4
     for name, value in one_device.items():
@@ -62,7 +51,7 @@ def test_two_processes(one_device, tmp_path):
     paths = [tmp_path / f"{i}.npz" for i in range(2)]
     processes = [_start(path, 2, 2, i, port) for i, path in enumerate(paths)]
     for process in processes:
-        _finish(process)
+        finish(process)
     parts = [dict(np.load(path)) for path in paths]
     for name, value in one_device.items():
         if name == "devices":

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ..own_process import figures
 from .shard_map_worker import MODELS
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory) -> dict[str, Any]:
-    out = tmp_path_factory.mktemp("shard_map") / "out.json"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "tests.functions.shard_map_worker", str(out)]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(out.read_text())
+def report() -> dict[str, Any]:
+    return figures("tests.functions.shard_map_worker")
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,19 +13,13 @@ from jax.sharding import Mesh, PartitionSpec
 import popart_jax
 from popart_jax.functions import partition
 
+from ..own_process import figures
 from .sharding_worker import model
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory) -> dict[str, Any]:
-    out = tmp_path_factory.mktemp("sharding") / "out.json"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "tests.functions.sharding_worker", str(out)]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(out.read_text())
+def report() -> dict[str, Any]:
+    return figures("tests.functions.sharding_worker")
 
 
 @pytest.mark.parametrize("rules", ["tensor_parallel", "fsdp", "names"])

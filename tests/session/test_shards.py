@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
@@ -19,10 +13,8 @@ from popart_jax.execution.program import Type
 from popart_jax.execution.replicas import spec
 from popart_jax.session.preparing.shards import DEVICES, SHARD, rules_text
 
+from ..own_process import figures
 from . import nets
-
-ROOT = Path(__file__).parents[2]
-
 
 QUICK = (
     "one device",
@@ -33,18 +25,13 @@ QUICK = (
 )
 
 
-def figures(*words):
-    """What the benchmark measures, in a process of its own: it has four devices."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "benchmarks.processes.sharding", "--width", "16", "--json", *words]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+def measured(*words):
+    return figures("benchmarks.processes.sharding", "--width", "16", "--json", *words)
 
 
 @pytest.fixture(scope="module")
 def found():
-    return figures("--only", *QUICK)
+    return measured("--only", *QUICK)
 
 
 @pytest.mark.parametrize("case", QUICK)
@@ -54,7 +41,7 @@ def test_the_numbers_of_one_device(found, case):
 
 @pytest.mark.sweep
 def test_the_numbers_of_every_case():
-    every = figures()
+    every = measured()
     assert every.keys() == sharding.CASES.keys()
     for one in every.values():
         check(one)

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -19,20 +13,11 @@ from popart_jax.execution.cut import cut
 from popart_jax.execution.flow import order
 from popart_jax.session.staging import STAGES
 
+from ..own_process import figures
 from . import nets
 
-ROOT = Path(__file__).parents[2]
 DEVICES = {STAGES: "devices"}
 QUICK = ("pipeline, Adam", "virtual graphs")
-
-
-def figures(*words):
-    """What a module prints as JSON, in a process of its own: it has three devices."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", *words]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
