@@ -60,10 +60,11 @@ class Report(Document):
         return compare.compare(self, earlier)
 
     def _repr_html_(self) -> str:
-        """The page in a frame, for notebooks."""
+        """The page in a frame, for notebooks, and the summary: notebooks of others are shown without frames."""
         from ipu_model.report import html
 
-        return f'<iframe srcdoc="{escape(html.render(self))}" style="width: 100%; height: 40em; border: 0"></iframe>'
+        page = f'<iframe srcdoc="{escape(html.render(self))}" style="width: 100%; height: 40em; border: 0"></iframe>'
+        return f"<div>{page}<details><summary>The report as text</summary><pre>{escape(str(self))}</pre></details></div>"
 
     def save_trace(self, path: str | Path) -> Path:
         """Write a Chrome/Perfetto trace."""

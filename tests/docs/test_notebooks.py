@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from html import escape
 from pathlib import Path
 
 import jax
@@ -36,7 +37,9 @@ def test_there_are_three_without_stored_output() -> None:
         assert not any(cell.get("outputs") for cell in json.loads(path.read_text())["cells"])
 
 
-def test_a_report_shows_itself_as_one_element() -> None:
-    shown = ipu_model.profile(jnp.tanh, jax.ShapeDtypeStruct((8, 8), jnp.float32))._repr_html_()
-    assert shown.startswith("<iframe srcdoc=")
-    assert shown.count("<") == 2  # the page is escaped inside the attribute
+def test_a_report_shows_itself_in_a_frame_and_as_text() -> None:
+    report = ipu_model.profile(jnp.tanh, jax.ShapeDtypeStruct((8, 8), jnp.float32))
+    shown = report._repr_html_()
+    assert shown.startswith("<div><iframe srcdoc=")
+    assert shown.count("<") == 10  # four elements and the div around them: the page is escaped inside the attribute
+    assert f"<pre>{escape(str(report))}</pre>" in shown  # what is left where frames are not allowed
