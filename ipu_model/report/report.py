@@ -64,7 +64,7 @@ class Report(Document):
         from ipu_model.report import html
 
         page = f'<iframe srcdoc="{escape(html.render(self))}" style="width: 100%; height: 40em; border: 0"></iframe>'
-        return f"<div>{page}<details><summary>The report as text</summary><pre>{escape(str(self))}</pre></details></div>"
+        return f"<div>{page}<details><summary>Report as text</summary><pre>{escape(str(self))}</pre></details></div>"
 
     def save_trace(self, path: str | Path) -> Path:
         """Write a Chrome/Perfetto trace."""
