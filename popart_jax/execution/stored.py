@@ -15,7 +15,7 @@ from .container import write as write_container
 from .replicas import mesh_for
 from .step import Step
 
-PREPARE = "/weights"
+_PREPARE = "/weights"
 """Suffix of a handle: the program that makes what the step reads of its fixed variables."""
 
 
@@ -41,14 +41,14 @@ def write(
     notes: Mapping[str, Any] | None = None,
 ) -> None:
     """Write executables by handle; parameters and errors as for `container.write`."""
-    prepared = {h + PREPARE: e.preparation for h, e in executables.items() if e.preparation is not None}
+    prepared = {h + _PREPARE: e.preparation for h, e in executables.items() if e.preparation is not None}
     calls = {h: e.call for h, e in executables.items()}
     calls |= {h: p.code for h, p in prepared.items() if p.code is not None}
     write_container(path, key, calls, variables, {h: p.note for h, p in prepared.items()} | dict(notes or {}))
 
 
-def load(step: Step, file: Sealed, handle: str) -> Executable:
-    """The executable of a step, out of a file.
+def read(file: Sealed, handle: str) -> tuple[Any, Preparation | None]:
+    """A compiled program out of a file, and what prepares its arguments of the weights.
 
     Raises
     ------
@@ -59,8 +59,13 @@ def load(step: Step, file: Sealed, handle: str) -> Executable:
     Exception
         Whatever zip or XLA raise for a damaged file or one of another machine.
     """
-    call, note = file.load(handle), file.note(handle + PREPARE)
+    call, note = file.load(handle), file.note(handle + _PREPARE)
     if call is None:
         raise ValueError(f"{file.path} holds no program {handle!r}")
-    preparation = None if note is None else Preparation.noted(file.load(handle + PREPARE), note)
+    return call, None if note is None else Preparation.noted(file.load(handle + _PREPARE), note)
+
+
+def load(step: Step, file: Sealed, handle: str) -> Executable:
+    """The executable of a step, out of a file; errors as for `read`."""
+    call, preparation = read(file, handle)
     return Executable(step, mesh_for(step.replicas, step.parts), call, preparation)

@@ -19,7 +19,7 @@ from ..execution import beside_jax
 from ..execution.cache_folder import mark_used
 from ..execution.container import Sealed
 from ..execution.key import Undescribed, program_key
-from ..execution.stored import PREPARE
+from ..execution.stored import read as read_program
 from ..execution.stored import write as write_programs
 from ..logs import module_logger
 from ..lowering.passes import autotune
@@ -129,8 +129,7 @@ class ByShapes:
     def _load(self, path: Path) -> Compiled | None:
         try:
             file = Sealed(path, path.stem)
-            call, note = file.load(_MAIN), file.note(PREPARE)
-            preparation = None if note is None else Preparation.noted(file.load(PREPARE), note)
+            call, preparation = read_program(file, _MAIN)
             facts = file.note(_FACTS)
             mark_used(path)
         except Exception as err:  # a damaged file: XLA has no narrower class

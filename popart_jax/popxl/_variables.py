@@ -8,7 +8,6 @@ from typing import Literal
 import numpy as np
 import onnx_ir as ir
 
-from ..errors import popart_exception
 from . import dtypes
 from ._bindings import above, operators
 from ._host_data import host_array
@@ -138,15 +137,7 @@ def _constant_of(graph: Graph, full_id: str, host: np.ndarray) -> Constant:
 def add_with_data(
     graph: Graph, full_id: str, kind: TensorType, data: np.ndarray, dtype: dtypes.dtype, shape: tuple[int, ...]
 ) -> Tensor:
-    """A variable or constant of that id, in any graph, made through the internal IR.
-
-    Raises
-    ------
-    popart_exception
-        The graph has a tensor of that id.
-    """
-    if full_id in graph._tensors:
-        raise popart_exception(f"tensor {full_id} already in graph {graph.id!r}")
+    """A variable or constant of an id that the graph has not, made through the internal IR."""
     host = np.ascontiguousarray(data, dtype._np_type).reshape(shape)
     if kind is TensorType.Const:
         return _constant_of(graph, full_id, host)
