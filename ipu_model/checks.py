@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Collection
+from typing import Any
 
 TYPES = ("half", "float")
 
@@ -45,3 +47,30 @@ def check_between(what: str, low: float, high: float, /, **values: float) -> Non
     for name, value in values.items():
         if not isinstance(value, numbers.Real) or math.isnan(value) or not low <= value <= high:
             raise ValueError(f"{what}: {name} is {value!r}, expected a number between {low:g} and {high:g}")
+
+
+def check_finite(what: str, /, above: float | None = None, **values: Any) -> None:
+    """Refuse what is no finite number, and numbers that are not above `above` (below 0 by default).
+
+    Raises
+    ------
+    ValueError
+        With the name of the first that is refused.
+    """
+    wanted = "of at least 0" if above is None else f"above {above:g}"
+    for name, value in values.items():
+        number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+        if not math.isfinite(number) or not (number >= 0 if above is None else number > above):
+            raise ValueError(f"{what}: {name} is {value!r}, expected a finite number {wanted}")
+
+
+def check_among(what: str, name: str, values: Collection[str], choices: Collection[str]) -> None:
+    """Refuse a collection that holds other names than `choices`, and a single name in place of one.
+
+    Raises
+    ------
+    ValueError
+        With the choices.
+    """
+    if isinstance(values, str) or set(values) - set(choices):
+        raise ValueError(f"{what}: {name} is {values!r}, expected a collection of some of {', '.join(choices)}")

@@ -6,7 +6,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from ipu_model.checks import check_between, check_choice, check_sizes
+from ipu_model.checks import check_among, check_between, check_choice, check_finite, check_sizes
+
+#: Kinds of collectives that may go round the ring together.
+MERGEABLE = ("all_reduce", "reduce_scatter", "all_gather")
 
 
 @dataclass(frozen=True)
@@ -83,4 +86,5 @@ class ModelOptions:
         check_choice(what, "partials", self.partials)
         check_choice(what, "all_reduce", self.all_reduce, ("ring", "tree"))
         check_between(what, 0.0, 1.0, available_memory=self.available_memory)
-        check_between(what, 0.0, float("inf"), smooth=self.smooth)
+        check_among(what, "merge_collectives", self.merge_collectives, MERGEABLE)
+        check_finite(what, smooth=self.smooth)

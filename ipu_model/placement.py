@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
+
+from ipu_model.checks import check_between, check_choice, check_sizes
 
 Role = Literal["weight", "optimizer_state", "stream", "input", "constant"]
+ROLES: tuple[Role, ...] = get_args(Role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,16 @@ class NodePlacement:
     io_tiles: bool = False
     operator: str = field(default="", compare=False)
 
+    def __post_init__(self) -> None:
+        what = "NodePlacement"
+        check_sizes(what, 0, ipu=self.ipu)
+        if self.stage is not None:
+            check_sizes(what, 0, stage=self.stage)
+        if self.partials is not None:
+            check_choice(what, "partials", self.partials)
+        if self.available_memory is not None:
+            check_between(what, 0.0, 1.0, available_memory=self.available_memory)
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -65,6 +78,12 @@ class Argument:
     location: Location = Location()
     donated_to: int | None = None
 
+    def __post_init__(self) -> None:
+        what = f"Argument {self.name!r}"
+        check_choice(what, "role", self.role, ROLES)
+        if self.donated_to is not None:
+            check_sizes(what, 0, donated_to=self.donated_to)
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -73,6 +92,12 @@ class Placement:
     nodes: Mapping[str, NodePlacement] = field(default_factory=lambda: MappingProxyType({}))
     ipus: int = 1
     pipelined: bool = False
+
+    def __post_init__(self) -> None:
+        check_sizes("Placement", ipus=self.ipus)
+        for name, node in self.nodes.items():
+            if node.ipu >= self.ipus:
+                raise ValueError(f"Placement: ipus is {self.ipus}, but node {name!r} is on IPU {node.ipu}")
 
     def of(self, node: str) -> NodePlacement:
         """The attributes of a node, those of an unplaced one where nothing was said."""

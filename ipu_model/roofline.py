@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from ipu_model import target as targets
+from ipu_model.checks import check_finite, check_sizes
 from ipu_model.costs import Context, OpCost, Rule, Superstep, rules
 from ipu_model.costs.layout import MARKS, VIEWS
 from ipu_model.options import ModelOptions
@@ -50,6 +51,10 @@ class Level:
     holds: int
     bytes_per_second: float
 
+    def __post_init__(self) -> None:
+        check_sizes("Level", holds=self.holds)
+        check_finite("Level", 0, bytes_per_second=self.bytes_per_second)
+
 
 @dataclass(frozen=True)
 class Roofline:
@@ -79,6 +84,19 @@ class Roofline:
     memory_bytes: int
     vector_flops_per_second: float | None = None
     levels: tuple[Level, ...] = ()
+
+    def __post_init__(self) -> None:
+        what = f"roofline {self.name!r}"
+        rates = {"bytes_per_second": self.bytes_per_second}
+        if isinstance(self.flops_per_second, Mapping):
+            rates |= {f"flops_per_second[{dtype!r}]": rate for dtype, rate in self.flops_per_second.items()}
+        else:
+            rates["flops_per_second"] = self.flops_per_second
+        if self.vector_flops_per_second is not None:
+            rates["vector_flops_per_second"] = self.vector_flops_per_second
+        check_finite(what, 0, **rates)
+        check_finite(what, launch_seconds=self.launch_seconds)
+        check_sizes(what, memory_bytes=self.memory_bytes)
 
     def profile_jaxpr(
         self, jaxpr: Any, *, placement: Placement, options: ModelOptions, inputs: Sequence[Argument] = (),

@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 
+from ipu_model.checks import check_between, check_sizes
 from ipu_model.options import ModelOptions
 from ipu_model.profiling import profile_jaxpr
 from ipu_model.report.report import Report
@@ -122,6 +123,7 @@ def search(
     >>> found.report.total_cycles <= 20_000
     True
     """
+    check_sizes("search", most=most)
     grid = {name: _values(name, given) for name, given in bounds.items()}
     here = {name: len(values) // 2 for name, values in grid.items()} | _positions(start or {}, grid)
     planner = _Planner(fn_of_sizes, grid, target, _figure(objective), _limits(limits or {}), most)
@@ -162,6 +164,7 @@ def _figure(named: str | Figure) -> Figure:
 
 def _limits(given: Mapping[str | Figure, float]) -> list[tuple[Figure, Figure]]:
     """Each figure, and the most that it may be on a report."""
+    check_between("search", -math.inf, math.inf, **{f"limits[{name!r}]": most for name, most in given.items()})
     found = [(_figure(name), _always(most)) for name, most in given.items()]
     if "fullest_tile" not in given:
         found.append((FIGURES["fullest_tile"], lambda r: r.memory.bytes_per_tile))

@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 
-from ipu_model.checks import check_sizes
+from ipu_model.checks import check_finite, check_sizes
 
 ENTRY_POINT_GROUP = "popart_jax.targets"
 ALIASES = {"gc2": "mk1", "ipu1": "mk1", "gc200": "mk2", "ipu2": "mk2", "mk2_bow": "bow", "ipu21": "c600"}
@@ -51,7 +51,9 @@ class Machine:
     bus_tiles: int
 
     def __post_init__(self) -> None:
-        check_sizes("target", tiles=self.tiles, workers=self.workers, tile_memory=self.tile_memory)
+        sizes = dataclasses.asdict(self)
+        check_sizes("target", 0, interleaved_start=sizes.pop("interleaved_start"))  # 0: no memory is interleaved
+        check_sizes("target", **sizes)
 
     def units(self, data: str, partials: str) -> int:
         """Convolution units used for a data type and a partial type (``"half"`` or ``"float"``)."""
@@ -98,6 +100,15 @@ class Target:
     power_watts: float
     fitted: dict[str, float] = field(default_factory=dict[str, float])
     provenance: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    def __post_init__(self) -> None:
+        what = f"target {self.name!r}"
+        prices = {name: getattr(self, name) for name in LEAF_FIELDS if name != "fitted"}
+        known = {name: value for name, value in prices.items() if not isinstance(value, jax.Array)}  # traced have none
+        check_finite(what, 0, **{name: value for name, value in known.items() if name not in MAY_BE_ZERO})
+        check_finite(what, **{name: known[name] for name in MAY_BE_ZERO if name in known})
+        constants = {f"fitted[{k!r}]": v for k, v in self.fitted.items() if not isinstance(v, jax.Array)}
+        check_finite(what, **constants)
 
     @property
     def tiles(self) -> int:
@@ -150,6 +161,9 @@ class Target:
 
 STATIC_FIELDS = ("name", "architecture", "machine")
 MACHINE_FIELDS = frozenset(f.name for f in dataclasses.fields(Machine))
+#: Overheads that a machine may be without, and power that nobody told; rates divide.
+MAY_BE_ZERO = ("supervisor_cycles", "sync_cycles", "exchange_setup_cycles", "fragment_cycles", "external_sync_cycles",
+               "power_watts")  # fmt: skip
 LEAF_FIELDS = tuple(f.name for f in dataclasses.fields(Target) if f.name not in (*STATIC_FIELDS, "provenance"))
 
 
@@ -163,8 +177,12 @@ def _flatten(target: Target) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 def _unflatten(static: tuple[Any, ...], leaves: tuple[Any, ...]) -> Target:
     *fixed, keys = static
     names = [name for name in LEAF_FIELDS if name != "fitted"]
-    fitted = dict(zip(keys, leaves[len(names) :], strict=True))
-    return Target(**dict(zip(STATIC_FIELDS, fixed, strict=True)), **dict(zip(names, leaves)), fitted=fitted)  # noqa: B905
+    values = {"fitted": dict(zip(keys, leaves[len(names) :], strict=True)), "provenance": {}}
+    values |= dict(zip(STATIC_FIELDS, fixed, strict=True)) | dict(zip(names, leaves, strict=False))
+    target = object.__new__(Target)  # unchecked: JAX puts gradients, tracers and markers in the place of constants
+    for name, value in values.items():
+        object.__setattr__(target, name, value)
+    return target
 
 
 jax.tree_util.register_pytree_node(Target, _flatten, _unflatten)  # pyright: ignore[reportUnknownMemberType]
@@ -178,16 +196,20 @@ def from_constants(
     Raises
     ------
     ValueError
-        When a constant is missing or unknown; the message lists both.
+        When a constant is missing or unknown (the message lists both), or no finite, positive number.
     """
     wanted = MACHINE_FIELDS | (set(LEAF_FIELDS) - {"fitted"})
     missing, unknown = sorted(wanted - set(constants)), sorted(set(constants) - wanted)
     if missing or unknown:
         raise ValueError(f"target {name!r}: missing constants {missing}, unknown constants {unknown}")
     values = {k: v["value"] for k, v in constants.items()}
-    machine = Machine(**{k: int(values.pop(k)) for k in MACHINE_FIELDS})
-    leaves = {k: float(v) for k, v in values.items()}
+    machine = Machine(**{k: _whole(values.pop(k)) for k in MACHINE_FIELDS})
+    leaves = {k: float(v) if type(v) is int else v for k, v in values.items()}
     return Target(name, architecture, machine, fitted=dict(fitted or {}), provenance=dict(constants), **leaves)
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def available() -> dict[str, Callable[[], Any]]:

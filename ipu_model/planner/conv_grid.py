@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ipu_model.checks import check_choice, check_finite, check_sizes
 from ipu_model.planner import conv_reduce
 from ipu_model.planner.conv_params import ConvParams, Pass, cdiv
 from ipu_model.planner.conv_transforms import Problem
@@ -29,7 +30,7 @@ class Options:
     partials : str
         Type of partial results, ``"half"`` or ``"float"``.
     available_memory : float
-        Fraction of tile memory that temporary data may take.
+        Fraction of tile memory that temporary data may take; more than 1 asks for a plan without that bound.
     tiles : int
         Tiles to use; 0 for all.
     """
@@ -38,6 +39,11 @@ class Options:
     partials: str = "float"
     available_memory: float = 0.6
     tiles: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("Options", "partials", self.partials)
+        check_finite("Options", available_memory=self.available_memory)
+        check_sizes("Options", 0, tiles=self.tiles)
 
     @property
     def matmul(self) -> bool:

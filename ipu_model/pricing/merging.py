@@ -11,17 +11,8 @@ from ipu_model.walk import Program
 
 
 def merge_collectives(program: Program, prices: list[OpCost], ipus: list[int], context: Context) -> None:
-    """Take the way round off all but the first collective of a kind that is merged, by phase and IPU, in place.
-
-    Raises
-    ------
-    ValueError
-        The options name a kind that there is not.
-    """
-    kinds = set(context.options.merge_collectives)
-    if unknown := kinds - MERGED.keys():
-        raise ValueError(f"merge_collectives: expected kinds of {sorted(MERGED)}, got {sorted(unknown)}")
-    merged = {primitive for kind in kinds for primitive in MERGED[kind]}
+    """Take the way round off all but the first collective of a kind that is merged, by phase and IPU, in place."""
+    merged = {primitive for kind in context.options.merge_collectives for primitive in MERGED[kind]}
     seen: set[tuple[str, str, int]] = set()
     behind: dict[int, OpCost] = {}
     for at, step in enumerate(program.steps):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ipu_model.checks import check_finite, check_sizes
 from ipu_model.targets import FOLDER
 
 
@@ -29,6 +30,12 @@ class Level:
     chips: int
     bytes_per_second: float
     latency: float = 0.0
+
+    def __post_init__(self) -> None:
+        what = f"Level {self.name!r}"
+        check_sizes(what, chips=self.chips)
+        check_finite(what, 0, bytes_per_second=self.bytes_per_second)
+        check_finite(what, latency=self.latency)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import jax
@@ -19,6 +20,9 @@ from ipu_model.planner.reduction import plan_reduction
 from ipu_model.planner.rnn import plan_gru, plan_lstm
 from ipu_model.planner.solver import plan_cholesky, plan_triangular_solve
 from ipu_model.planner.surface import matmul_surface
+from ipu_model.roofline import Roofline
+from ipu_model.scaling.interconnect import Level
+from ipu_model.target import from_constants, to_json
 
 MK2 = ipu_model.get_target("mk2")
 REFUSED = [
@@ -77,12 +81,70 @@ def test_surfaces_have_no_price_where_there_are_no_sizes(size):
         ({"available_memory": math.nan}, "available_memory is nan"), ({"partials": "double"}, "partials is 'double'"),
         ({"all_reduce": "star"}, "all_reduce is 'star', expected one of ring, tree"), ({"smooth": -1}, "smooth is -1"),
         ({"trip_counts": {"*": -1}}, "trip_counts"), ({"axis_sizes": {"x": 0}}, "axis_sizes"),
-        ({"gradient_accumulation": 0}, "gradient_accumulation is 0"),
+        ({"gradient_accumulation": 0}, "gradient_accumulation is 0"), ({"smooth": math.inf}, "smooth is inf"),
+        ({"merge_collectives": ("all-reduce",)}, r"merge_collectives is \('all-reduce',\), .* some of all_reduce, "),
+        ({"merge_collectives": "all_reduce"}, "merge_collectives is 'all_reduce', expected a collection"),
     ],
 )  # fmt: skip
 def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         ipu_model.ModelOptions(**options)
+
+
+RATES = ("clock_hz", "exchange_bytes_per_cycle", "link_bytes_per_second", "host_in_bytes_per_second", "links_per_ipu")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 0, "fast", None, True])
+@pytest.mark.parametrize("name", RATES)
+def test_rates_of_a_chip_are_finite_and_positive(name, value):
+    with pytest.raises(ValueError, match=f"target 'mk2': {name} is {value!r}, expected a finite number above 0"):
+        MK2.replace(**{name: value})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0])
+def test_overheads_and_fitted_constants_of_a_chip_are_finite_and_not_negative(value):
+    assert MK2.replace(sync_cycles=0.0).with_fitted({"conv.cast": 0.0}).sync_cycles == 0.0
+    with pytest.raises(ValueError, match=f"sync_cycles is {value!r}, expected a finite number of at least 0"):
+        MK2.replace(sync_cycles=value)
+    with pytest.raises(ValueError, match=rf"fitted\['conv.cast'\] is {value!r}, expected a finite number"):
+        MK2.with_fitted({"conv.cast": value})
+
+
+@pytest.mark.parametrize("name", ["workers", "tile_memory", "units_half_half", "exchange_bytes", "memory_element"])
+def test_sizes_of_a_chip_are_whole_numbers(name):
+    rows = json.loads(to_json(MK2))["constants"]
+    for value in (0, -1, 1.5, math.nan):
+        with pytest.raises(ValueError, match=f"target: {name} is {value!r}, expected a whole number of at least 1"):
+            MK2.replace(**{name: value})
+        with pytest.raises(ValueError, match=f"target: {name} is {value!r}"):  # from a data file too
+            from_constants("mine", "ipu2", {**rows, name: {"value": value}})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ipu_model.Placement(ipus=0), "Placement: ipus is 0, expected a whole number of at least 1"),
+        (lambda: ipu_model.Placement({"a": ipu_model.NodePlacement(ipu=2)}, ipus=2), "node 'a' is on IPU 2"),
+        (lambda: ipu_model.NodePlacement(ipu=-1), "NodePlacement: ipu is -1"),
+        (lambda: ipu_model.NodePlacement(stage=0.5), "stage is 0.5"),
+        (lambda: ipu_model.NodePlacement(partials="fp16"), "partials is 'fp16', expected one of half, float"),
+        (lambda: ipu_model.NodePlacement(available_memory=math.nan), "available_memory is nan"),
+        (lambda: ipu_model.Argument("w", "wieght"), "Argument 'w': role is 'wieght', expected one of weight, "),
+        (lambda: ipu_model.Argument("w", donated_to=-1), "donated_to is -1"),
+        (lambda: Options(available_memory=-0.1), "Options: available_memory is -0.1"),
+        (lambda: Options(tiles=-4), "Options: tiles is -4"),
+        (lambda: Roofline("x", 1e12, math.nan, 0.0, 2**30), "roofline 'x': bytes_per_second is nan"),
+        (lambda: Roofline("x", {"half": -1.0}, 1e9, 0.0, 2**30), r"flops_per_second\['half'\] is -1.0"),
+        (lambda: Roofline("x", 1e12, 1e9, 0.0, 0), "memory_bytes is 0"),
+        (lambda: Level("near", 0, 1e9), "Level 'near': chips is 0"),
+        (lambda: Level("near", 4, math.inf), "bytes_per_second is inf"),
+        (lambda: ipu_model.search(lambda n: None, {"n": (1, 2)}, limits={"cycles": math.nan}), "'cycles'.* is nan"),
+        (lambda: ipu_model.search(lambda n: None, {"n": (1, 2)}, most=0), "search: most is 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_where_it_is_said(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 def test_tiles_are_counted():
