@@ -19,7 +19,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from .cases import CASES, OWN, Arrays
+from .cases import CASES
+from .parts import OWN, Arrays
 
 _LIMIT = 1e-6
 

@@ -18,14 +18,14 @@ import onnx
 from onnx import numpy_helper, parser
 
 import popart_jax as popart
-from popart_jax import popdist, popxl
+from popart_jax import popdist
 from popart_jax.popdist.popart import configureSessionOptions
-from popart_jax.popxl import ops
 
-OWN = "own "
-Arrays = dict[str, np.ndarray]
+from . import popxl_cases
+from .parts import OWN, STEPS, Arrays, mine
+
 _HEAD = '<ir_version: 4, opset_import: ["" : 10, "ai.graphcore" : 1]>'
-_BATCHES, _FACTOR, _STEPS = 2, 2, 3
+_BATCHES, _FACTOR = 2, 2
 _SLOTS = {"loss": _BATCHES * _FACTOR, "y": 1, "Gradient___y": 1}  # results that a step leaves of each anchor
 _KINDS = {"loss": "All", "y": "Final", "Gradient___y": "Sum"}
 _NET = """g (TYPE[2,6] x) => (TYPE loss) {
@@ -36,12 +36,6 @@ _NET = """g (TYPE[2,6] x) => (TYPE loss) {
     y = MatMul(d, w2)
     loss = ai.graphcore.L1<lambda = 0.5, reduction = "Mean">(y)
 }"""
-
-
-def _mine(array: np.ndarray, axis: int = 0) -> np.ndarray:
-    """The part of this process's replicas."""
-    start = popdist.getReplicaIndexOffset()
-    return np.ascontiguousarray(array.take(range(start, start + popdist.getNumLocalReplicas()), axis))
 
 
 def _weights(dtype: Any) -> Arrays:
@@ -83,11 +77,11 @@ def _train(
     session.setRandomSeed(11)
     session.weightsFromHost()
     rng, anchors, found = np.random.default_rng(1), session.initAnchorArrays(), {}
-    for step in range(_STEPS):
+    for step in range(STEPS):
         if step == 1:
             session.updateOptimizerFromHost(then)
         x = rng.normal(size=(_BATCHES, _FACTOR, replicas, 2, 6)).astype(dtype)
-        session.run(popart.PyStepIO({"x": _mine(x, 2)}, anchors))
+        session.run(popart.PyStepIO({"x": mine(x, 2)}, anchors))
         for name, array in anchors.items():
             shown = array.reshape(_SLOTS[name], local, -1).swapaxes(0, 1)
             found[f"{OWN}anchor {name}, step {step}"] = shown.copy()
@@ -142,53 +136,12 @@ def sharded_state() -> Arrays:
     return _train(first, then, accumulationAndReplicationReductionType=popart.ReductionType.Mean, **settings)
 
 
-def remote_buffers() -> Arrays:
-    """PopXL: a remote variable of each replica group, one in shards, gradients reduced over replicas, seeds."""
-    ir = popxl.Ir(replication="popdist")
-    count = ir.replication_factor
-    rng = np.random.default_rng(5)
-    with ir.main_graph, popxl.in_sequence():
-        source, sink = popxl.h2d_stream((4,), popxl.float32), popxl.d2h_stream((4,), popxl.float32)
-        seeds = popxl.h2d_stream((2,), popxl.uint32)
-        x = ops.dropout(ops.host_load(source), ops.host_load(seeds), 0.25)
-        grouping = ir.replica_grouping(1, 2 if count > 1 else 1)
-        buffer = popxl.remote_buffer((4,), popxl.float32, entries=2)
-        shape = (4,) if grouping.num_groups == 1 else (grouping.num_groups, 4)
-        value = rng.normal(size=shape).astype(np.float32)
-        grouped = popxl.remote_variable(value, buffer, 1, replica_grouping=grouping)
-        weight = ops.remote_load(buffer, 1)
-        sum_of_all = ops.collectives.replicated_all_reduce(x * weight)
-        ops.scaled_add_(weight, ops.collectives.replicated_all_reduce(x, group=grouping), b=-0.1)
-        ops.remote_store(buffer, 1, weight)
-        variables = [grouped]
-        if count > 1:
-            whole = rng.normal(size=(16, 2)).astype(np.float32)
-            shards = popxl.replica_sharded_buffer(whole.shape, popxl.float32)
-            variables.append(popxl.remote_replica_sharded_variable(whole, shards))
-            part = ops.remote_load(shards, 0)
-            full = ops.collectives.replicated_all_gather(part)
-            ops.scaled_add_(part, part, b=0.25)
-            ops.remote_store(shards, 0, part)
-            sum_of_all = sum_of_all + ops.sum(full)
-        ops.host_store(sink, sum_of_all + weight)
-    found: Arrays = {}
-    data, keys = rng.normal(size=(_STEPS, count, 4)).astype(np.float32), popxl.create_seeds(7, replicas=count)
-    local = popdist.getNumLocalReplicas()
-    with popxl.Session(ir, "ipu_hw") as session:
-        for step in range(_STEPS):
-            fed = {source: _mine(data[step]), seeds: _mine(np.reshape(keys, (count, 2)))}
-            sent = session.run({s: x[0] if local == 1 else x for s, x in fed.items()})
-            found[f"{OWN}stream, step {step}"] = np.reshape(sent[sink], (local, 4))
-        found |= {f"variable {i}": session.get_tensor_data(v) for i, v in enumerate(variables)}
-    return found
-
-
 CASES: dict[str, Callable[[], Arrays]] = {
     "Adam, dropout, changing rate": adam,
     "automatic loss scaling": loss_scaling,
     "replica groups": groups,
     "sharded state": sharded_state,
-    "remote buffers": remote_buffers,
+    **popxl_cases.CASES,
 }
 
 

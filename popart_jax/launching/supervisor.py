@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
@@ -20,6 +21,7 @@ from .worker import STARTED
 
 _GRACE = 3.0  # seconds between the request to end and the order
 _TICK = 0.2
+_LAST = 40  # lines of a process whose output is hidden that are shown when it fails
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def supervise(places: Sequence[Place], ssh: Sequence[str], timeout: float, shown
     timeout : float
         Seconds within which all must have started.
     shown : sequence of int, optional
-        Processes whose output is shown (default: all).
+        Processes whose output is shown (default: all); of another, the last lines if it fails.
 
     Returns
     -------
@@ -63,13 +65,14 @@ def supervise(places: Sequence[Place], ssh: Sequence[str], timeout: float, shown
     started: set[int] = set()
     running: dict[int, subprocess.Popen[str]] = {}
     pumps: list[threading.Thread] = []
+    hidden = {p.index: deque[str](maxlen=_LAST) for p in places if shown is not None and p.index not in shown}
     with _signals():
         try:
             for place in places:
                 running[place.index] = _start(place, ssh)
                 mine = running[place.index]
-                pumps += _follow(mine, place.index, ended, started, shown is None or place.index in shown)
-            return _watch(places, ended, started, time.monotonic() + timeout)
+                pumps += _follow(mine, place.index, ended, started, hidden.get(place.index))
+            failed, code = _watch(places, ended, started, time.monotonic() + timeout)
         except Interrupted as err:
             say(f"{err}: all processes are ended")
             return 128 + err.number
@@ -77,9 +80,14 @@ def supervise(places: Sequence[Place], ssh: Sequence[str], timeout: float, shown
             _end(running.values())
             for pump in pumps:
                 pump.join(1)  # a process that outlives its parent may hold the pipe
+    sys.stderr.writelines(hidden.get(failed, ()))
+    return code
 
 
-def _watch(places: Sequence[Place], ended: queue.Queue[tuple[int, int]], started: set[int], limit: float) -> int:
+def _watch(
+    places: Sequence[Place], ended: queue.Queue[tuple[int, int]], started: set[int], limit: float
+) -> tuple[int, int]:
+    """The process that failed (or -1), and the exit status of the job."""
     hosts = {p.index: p.host for p in places}
     left = set(hosts)
     while left:
@@ -87,7 +95,7 @@ def _watch(places: Sequence[Place], ended: queue.Queue[tuple[int, int]], started
         if missing and time.monotonic() > limit:
             named = ", ".join(f"{i} on {hosts[i]}" for i in sorted(missing))
             say(f"time-out: these processes did not start: {named}; all others are ended")
-            return 1
+            return -1, 1
         try:
             index, code = ended.get(timeout=_TICK)
         except queue.Empty:
@@ -96,8 +104,8 @@ def _watch(places: Sequence[Place], ended: queue.Queue[tuple[int, int]], started
         if code:
             how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with status {code}"
             say(f"process {index} on {hosts[index]} {how}; all others are ended")
-            return 128 - code if code < 0 else code
-    return 0
+            return index, 128 - code if code < 0 else code
+    return -1, 0
 
 
 def _start(place: Place, ssh: Sequence[str]) -> subprocess.Popen[str]:
@@ -119,17 +127,25 @@ def _start(place: Place, ssh: Sequence[str]) -> subprocess.Popen[str]:
 
 
 def _follow(
-    process: subprocess.Popen[str], index: int, ended: queue.Queue[tuple[int, int]], started: set[int], shown: bool
+    process: subprocess.Popen[str],
+    index: int,
+    ended: queue.Queue[tuple[int, int]],
+    started: set[int],
+    hidden: deque[str] | None,
 ) -> list[threading.Thread]:
-    """Threads that hand on what a process prints, line by line, and its end."""
+    """Threads that hand on what a process prints, line by line, and its end; hidden output is kept, the last lines."""
 
     def pump(source: IO[str], target: IO[str]) -> None:
         for line in source:
             if line.rstrip() == STARTED:
                 started.add(index)
-            elif shown:
-                target.write(f"[{index}] {line}" if line.endswith("\n") else f"[{index}] {line}\n")
+                continue
+            text = f"[{index}] {line}" if line.endswith("\n") else f"[{index}] {line}\n"
+            if hidden is None:
+                target.write(text)
                 target.flush()
+            else:
+                hidden.append(text)
 
     assert process.stdout is not None
     assert process.stderr is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 from ._internal.enums import TileSet
 from ._internal.placement import placement
-from ._tensor import Tensor
+from ._tensor import TILE_SET_MAP, Tensor
 from .graph import Graph
 
 
@@ -37,12 +37,13 @@ def check_tensor_ipu_and_tile_set(*args: Any, **tensors: Any) -> None:
         Two operands differ; both parameters are named.
     """
     named = [*((f"argument {i}", a) for i, a in enumerate(args)), *tensors.items()]
-    _same("IPUs", [(n, placement(t)[0]) for n, t in named], None)
-    _same("tile sets", [(n, placement(t)[1]) for n, t in named], TileSet.Undefined)
+    _same("IPUs", [(n, placement(t)[0]) for n, t in named])
+    sets = [(n, placement(t)[1]) for n, t in named]
+    _same("tile sets", [(n, TILE_SET_MAP[p]) for n, p in sets if p is not TileSet.Undefined])
 
 
-def _same(what: str, found: Iterable[tuple[str, Any]], unknown: Any) -> None:
-    known = [(n, p) for n, p in found if p is not unknown and p is not None]
+def _same(what: str, found: Iterable[tuple[str, Any]]) -> None:
+    known = [(n, p) for n, p in found if p is not None]
     for name, place in known[1:]:
         if place != known[0][1]:
             raise ValueError(

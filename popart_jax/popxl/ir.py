@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from ..popdist import getNumInstances, getNumTotalReplicas
+from ..popdist.options import configureSessionOptions
 from ._bindings import above
 from ._internal.exchange import parts
 from ._internal.session_options import popxl_options
@@ -41,12 +41,12 @@ class Ir:
         self._graphs: dict[str, Graph] = {}
         self._buffers: dict[int, Any] = {}
         self._streams: dict[str, Any] = {}
-        self._instances = 1
         if replication == "popdist":
-            self._instances, replication = getNumInstances(), getNumTotalReplicas()
+            configureSessionOptions(self._options)
         elif isinstance(replication, str):
             raise ValueError(f"Unknown replication {replication!r}: pass a number or 'popdist'.")
-        self._set_replicas(int(replication))
+        else:
+            self._set_replicas(int(replication))
         self._main = self._new_graph("")
 
     @classmethod
@@ -82,7 +82,7 @@ class Ir:
     @property
     def replication_factor(self) -> int:
         """Number of replicas in all processes; fixed once a session was made (RuntimeError)."""
-        return int(self._options.replicatedGraphCount) if self._options.enableReplicatedGraphs else 1
+        return int(self._options.getGlobalReplicationFactor())
 
     @replication_factor.setter
     def replication_factor(self, value: int) -> None:
@@ -94,13 +94,17 @@ class Ir:
         self._set_replicas(int(value))
 
     def _set_replicas(self, count: int) -> None:
-        """The session options hold the number, for programs that read or write it there."""
-        self._options.replicatedGraphCount, self._options.enableReplicatedGraphs = count, count > 1
+        """The session options hold the numbers, for programs that read or write them there."""
+        options = self._options
+        local = count // (self.replication_factor // self.instance_replication_factor)
+        options.replicatedGraphCount, options.enableReplicatedGraphs = local, local > 1
+        if options.enableDistributedReplicatedGraphs:
+            options.globalReplicationFactor = count
 
     @property
     def instance_replication_factor(self) -> int:
         """Number of replicas in this process."""
-        return self.replication_factor // self._instances
+        return int(self._options.replicatedGraphCount) if self._options.enableReplicatedGraphs else 1
 
     def create_graph(self, fn: Callable[..., Tensor | Iterable[Tensor] | None], *args: Any, **kwargs: Any) -> Graph:
         """A graph from a function that builds it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from numbers import Number
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -113,7 +113,7 @@ class Session:
         """Whether the weights are on the device."""
         return self._attached
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Self:
         self._was_attached_stack.append(self._attached)
         if not self._attached:
             self._attach()

@@ -54,6 +54,16 @@ def test_exit_status_is_that_of_the_first_failure(tmp_path):
     assert "process 1 on localhost ended with status 7" in err
 
 
+def test_the_failure_of_a_hidden_instance_is_shown(tmp_path):
+    program = script(
+        tmp_path, "import jax, sys, time\nif jax.process_index() == 1: raise KeyError('lost')\ntime.sleep(100)"
+    )
+    options = ["--num-replicas", 2, "--num-instances", 2, "--only-output-from-instance", 0]
+    code, out, err = finish(start(*options, "python3", program, module="popart_jax.launching.poprun"))
+    assert (code, out) == (1, "")
+    assert "[1] KeyError: 'lost'\n" in err
+
+
 def test_killed_process_ends_the_others_within_ten_seconds(tmp_path):
     text = "import jax, os, time\nprint('pid', os.getpid(), flush=True)\ntime.sleep(200)"
     job = start("launch", "-n", 2, script(tmp_path, text))

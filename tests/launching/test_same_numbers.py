@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.processes import agreement
-from benchmarks.processes.cases import CASES, OWN
+from benchmarks.processes.cases import CASES
+from benchmarks.processes.parts import OWN
 
 REPLICAS = 4
 

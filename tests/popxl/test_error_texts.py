@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,10 @@ def _op_cases() -> list[tuple[str, Callable[[Any], Any], type[Exception], str]]:
          "Reshape shape can contain at most one '-1' value. Provided (-1, -1)."),
         ("transpose", lambda e: e.m.transpose((5, 2)), ValueError,
          "Values in permutation must be less than the tensor's rank 2. Found (5, 2)"),
+        ("permutation", lambda e: e.m.transpose((0,)), popart_exception,
+         "Rank of permutation tensor [0], rank 1 must be equal to rank of input tensor, shape [2 3], rank 2."),
+        ("tile sets", lambda e: e.on("io") + e.on("compute"), ValueError,
+         "The input tensors `lhs` and `rhs` are located on different tile sets: io != compute."),
         ("squeeze twice", lambda e: ops.squeeze(e.one, [0, 0]), ValueError, "Axes contains duplicates"),
         ("squeeze rank", lambda e: ops.squeeze(e.one, [4]), ValueError,
          "Can't squeeze axis '4' as tensor has rank '2'"),
@@ -89,6 +94,12 @@ class _Operands:
         self.i = popxl.variable(np.ones((2, 3), np.int32), name="i")
         self.v = popxl.variable(np.ones(3, np.float32), name="v")
         self.one = popxl.variable(np.ones((1, 3), np.float32), name="one")
+
+    def on(self, tile_set: str) -> popxl.Tensor:
+        with contextlib.ExitStack() as stack:
+            if tile_set == "io":
+                stack.enter_context(popxl.io_tiles())
+            return popxl.constant(np.ones(3, np.float32)) * 2.0
 
 
 @pytest.mark.parametrize(("make", "kind", "text"), [pytest.param(*c[1:], id=c[0]) for c in _op_cases()])

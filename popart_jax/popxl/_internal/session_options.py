@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 from ...enums import VirtualGraphMode
@@ -26,6 +26,8 @@ class PopxlOptions(SimpleNamespace):
         if name.startswith("_"):
             raise AttributeError(name)
         value = getattr(_popart_defaults(), name)
+        if isinstance(value, MethodType):
+            return MethodType(value.__func__, self)
         setattr(self, name, value)
         return value
 

@@ -8,18 +8,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ...errors import popart_exception
+from ...model.op_names import listed
 from .._internal.broadcasting import broadcast_shapes
 from ..tensor import Tensor
 
 
-def _dims(shape: Sequence[int]) -> str:
-    """A shape in PopART's notation."""
-    return f"[{' '.join(map(str, shape))}]"
-
-
 def info(t: Tensor) -> str:
     """Type and shape of a tensor in PopART's notation."""
-    return f"{t.dtype._pb_dtype.name} {_dims(t.shape)}"
+    return f"{t.dtype._pb_dtype.name} {listed(t.shape)}"
 
 
 def broadcast(op: str, *tensors: Tensor) -> tuple[int, ...]:
@@ -32,7 +28,7 @@ def broadcast(op: str, *tensors: Tensor) -> tuple[int, ...]:
     """
     if len({t.dtype.name for t in tensors}) > 1:
         types = " and ".join(t.dtype._pb_dtype.name for t in tensors)
-        shapes = " and ".join(_dims(t.shape) for t in tensors)
+        shapes = " and ".join(listed(t.shape) for t in tensors)
         raise popart_exception(f"np broadcasting failed on {op}, incompatible types {types} (shapes {shapes})")
     return broadcast_shapes(op, *(t.shape for t in tensors))
 
@@ -50,7 +46,7 @@ def matmul(lhs: Tensor, rhs: Tensor) -> tuple[int, ...]:
         scalar, side = (rhs, "rhs") if a else (lhs, "lhs")
         raise popart_exception(f"MatMul doesn't support scalar tensor {scalar.id} as the {side} input")
     if a[-1] != b[-2 if len(b) > 1 else 0]:
-        shown = f"lhs '{lhs.id}' {_dims(a)}, rhs '{rhs.id}' {_dims(b)}"
+        shown = f"lhs '{lhs.id}' {listed(a)}, rhs '{rhs.id}' {listed(b)}"
         raise popart_exception(f"MatMul contracting dimensions unequal: {shown}")
     rows = (a[-2],) if len(a) > 1 else ()
     columns = (b[-1],) if len(b) > 1 else ()
@@ -95,7 +91,7 @@ def reshaped(t: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
     full = tuple(int(t.nelms // known if d == -1 else d) for d in shape)
     if math.prod(full) != t.nelms:
         raise popart_exception(
-            f"Failure in ReshapeOp::setup() for Reshape. Trying to reshape from {_dims(t.shape)} to {_dims(full)}. "
+            f"Failure in ReshapeOp::setup() for Reshape. Trying to reshape from {listed(t.shape)} to {listed(full)}. "
             f"The number of elements of the input is {t.nelms}, while the number of elements of the output is "
             f"{math.prod(full)}. The number of elements cannot change for a ReshapeOp"
         )

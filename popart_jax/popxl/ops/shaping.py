@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...errors import popart_exception
+from ...model.op_names import listed
 from .. import dtypes
 from .._create import Out, create, like, result
 from ..context import gcg
@@ -105,8 +106,8 @@ def _transpose(t: Tensor, permutation: Iterable[int] | None, view: bool) -> Tens
     order = tuple(handle_negative_axis(t, p) for p in order)
     if len(order) != t.rank:
         raise popart_exception(
-            f"Rank of permutation tensor {list(order)}, rank {len(order)} must be equal to rank of input tensor, "
-            f"shape {list(t.shape)}, rank {t.rank}."
+            f"Rank of permutation tensor {listed(order)}, rank {len(order)} must be equal to rank of input tensor, "
+            f"shape {listed(t.shape)}, rank {t.rank}."
         )
     if sorted(order) != list(range(t.rank)):
         raise popart_exception(f"The permutation {list(order)} does not fit the tensor {t.id!r} of rank {t.rank}")
