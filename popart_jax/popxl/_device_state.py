@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,11 @@ class DeviceState:
             values = read(t, entry, shards or 1)
             found[t.id] = values if self.programs.replicas > 1 else values[0]
         return found
+
+    @property
+    def put_fed(self) -> Callable[[str, np.ndarray], Any]:
+        """Puts a stream's data on the devices ahead of the run."""
+        return self._main.put_fed
 
     # --- running --------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..session.feed_checks import StreamFact
 from . import dtypes
 from ._weights import as_host
 from .streams import Stream
@@ -92,6 +93,12 @@ class Port:
     def plain(self) -> bool:
         """Whether host and device have the same type."""
         return self.dtype == jax.dtypes.canonicalize_dtype(self.stream.dtype._device)
+
+    @cached_property
+    def fact(self) -> StreamFact:
+        """What a source of data is told of the stream."""
+        device = np.dtype(jax.dtypes.canonicalize_dtype(self.stream.dtype._device))
+        return StreamFact(self.name, self.dtype, device, self.host_shape)
 
     def feed(self, data: Any, downcast: bool) -> np.ndarray:
         """Host data as the program takes them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from numbers import Number
 from typing import Any, Literal, Self
@@ -14,6 +14,8 @@ from ..enums import DeviceType
 from ..execution.held import Held
 from ..execution.placement import to_host
 from ..logs import module_logger
+from ..session.feed_checks import StreamFact
+from ..session.streaming import Stream as DataStream
 from . import _io_checks as io
 from . import _weights as weights
 from ._bindings import above
@@ -325,14 +327,16 @@ class Session:
         for stream, data in outputs.items():
             io.check_shape(stream, np.shape(data), *self._shape_facts(), "output")
 
-    def run(self, inputs: h2dStreamBufferMaps | None = None, downcast_inputs: bool = True) -> d2hStreamBufferMaps:
+    def run(
+        self, inputs: h2dStreamBufferMaps | DataStream | None = None, downcast_inputs: bool = True
+    ) -> d2hStreamBufferMaps:
         """Run the program once.
 
         Parameters
         ----------
-        inputs : mapping of stream to array
+        inputs : mapping of stream to array, or popart_jax.session.streaming.Stream
             For each input stream `num_host_transfers` micro-batches for each replica: shape (transfers, replicas, ...)
-            without axes of length 1 in front.
+            without axes of length 1 in front. A `Stream` draws them from a source of data, ahead of the run.
         downcast_inputs : bool
             64-bit data become 32-bit.
 
@@ -348,10 +352,22 @@ class Session:
         """
         if not self._attached or self._state.arrays is None:
             self._need_device()
+        if isinstance(inputs, DataStream):
+            return self._step(inputs.take(*self._streamed()))
         given = {} if inputs is None else inputs
         if len(given) != len(self._sources) or any(port.stream not in given for port in self._sources):
             io.check_keys(given, self.expected_inputs(), "input")
-        sent = self._state.run({port.name: port.feed(given[port.stream], downcast_inputs) for port in self._sources})
+        return self._step({port.name: port.feed(given[port.stream], downcast_inputs) for port in self._sources})
+
+    def _streamed(self) -> tuple[list[StreamFact], Callable[[str, np.ndarray], Any]]:
+        """What `DataStream` draws for a run, in the order of the streams' making, and what puts it on the devices."""
+        self._need_device()
+        made = list(self._ir._streams)
+        facts = [port.fact for port in self._sources]
+        return sorted(facts, key=lambda fact: made.index(fact.name)), self._state.put_fed
+
+    def _step(self, fed: Mapping[str, Any]) -> d2hStreamBufferMaps:
+        sent = self._state.run(fed)
         if self._host_is_current:
             self._mark(False)
         fetch = self._fetch
@@ -359,7 +375,7 @@ class Session:
 
     def run_with_outputs(
         self,
-        inputs: h2dStreamBufferMaps | None = None,
+        inputs: h2dStreamBufferMaps | DataStream | None = None,
         outputs: d2hStreamBufferMaps | None = None,
         downcast_inputs: bool = True,
     ) -> None:

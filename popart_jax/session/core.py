@@ -29,6 +29,7 @@ from .compiling import compile_into
 from .dataflow import DataFlow
 from .device_engine import DeviceEngine
 from .engine import MAIN, Engine
+from .feed_checks import StreamFact
 from .files import makedirsAndCheckWritable
 from .memory import OutOfMemoryError
 from .op_list import Ir, OpList, forward_text
@@ -84,6 +85,11 @@ class SessionCore:
     @property
     def _engine(self) -> Engine | None:
         return self._place.engine
+
+    def _streamed(self) -> tuple[list[StreamFact], Callable[[str, np.ndarray], Any]]:
+        """What a `Stream` draws for a run, and what puts it on the devices."""
+        loaded = self._place.ready("more").programs[""]
+        return loaded.streams, loaded.executable.put_fed
 
     # -- facts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,8 +12,10 @@ from ..enums import AnchorReturnTypeId
 from ..errors import popart_internal_exception, popart_runtime_error
 from ..execution import Type
 from ..logs import module_logger
-from .preparing import Prepared
 from .stepio import StepArrays
+
+if TYPE_CHECKING:
+    from .preparing import Prepared
 
 
 @dataclass(frozen=True)

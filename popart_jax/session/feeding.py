@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,8 +11,10 @@ from ..errors import popart_runtime_error
 from ..logs import module_logger
 from ..model.dtypes import BY_NUMPY
 from .feed_checks import AnchorFact, StreamFact, check_feeds
-from .preparing import Prepared
 from .stepio import StepArrays
+
+if TYPE_CHECKING:
+    from .preparing import Prepared
 
 _converted: set[str] = set()
 

@@ -34,15 +34,15 @@ class Stream(IStepIO):
     """Inputs from a generator, a Grain or a PyTorch loader, for `Session.run`; anchors go to arrays.
 
     Items of the source hold a whole step's data or pieces of it, which are put one behind the other: dictionaries by
-    the inputs' names, or sequences in the order of the session's inputs (a single array for a single input). In a job
-    of several processes each has a source of its own, with the data of its replicas.
+    the inputs' names (in PopXL by their streams too), or sequences in the order of the session's inputs (a single array
+    for a single input). In a job of several processes each has a source of its own, with the data of its replicas.
 
     Parameters
     ----------
     source : iterable, or callable that gives one
         Where the data come from. Its order must be the same every time for a run that is to be resumed.
-    outputs : dict of str to numpy.ndarray
-        An array for each anchor, as `initAnchorArrays` makes them.
+    outputs : dict of str to numpy.ndarray, optional
+        An array for each anchor, as `initAnchorArrays` makes them. PopXL's sessions return results and need none.
     prefetch : int
         How many steps are drawn ahead; 0 draws when a run begins.
 
@@ -58,10 +58,10 @@ class Stream(IStepIO):
     ...     session.run(data)
     """
 
-    def __init__(self, source: Source, outputs: dict[str, np.ndarray], *, prefetch: int = 1) -> None:
+    def __init__(self, source: Source, outputs: Mapping[str, np.ndarray] | None = None, *, prefetch: int = 1) -> None:
         if prefetch < 0:
             raise popart_exception(f"prefetch is {prefetch}: expected 0 or more steps.")
-        self.outputs = {name: contiguous(a, name, "output") for name, a in outputs.items()}
+        self.outputs = {name: contiguous(a, name, "output") for name, a in (outputs or {}).items()}
         self.inputs: dict[str, np.ndarray] = {}
         self.positions: dict[tuple[str, str], int] = {}
         self.asserts = True
@@ -115,8 +115,7 @@ class Stream(IStepIO):
 
     def more(self, session: Any) -> bool:
         """Whether there are data for another step of a session that is ready to run; waits until that is known."""
-        loaded = session._place.ready("more").programs[""]
-        return self._peek(loaded.streams, loaded.executable.put_fed) is not None
+        return self._peek(*session._streamed()) is not None
 
     def take(self, streams: list[StreamFact], put: Put) -> Mapping[str, Any]:
         """The next step's inputs, on the devices.
@@ -212,6 +211,7 @@ def _named(item: Any, streams: list[StreamFact]) -> dict[str, np.ndarray]:
     """Arrays of one item by the inputs' names."""
     names = [s.name for s in streams]
     if isinstance(item, Mapping):
+        item = {getattr(key, "tensor_id", key): value for key, value in item.items()}
         lacking = [n for n in names if n not in item]
         if lacking:
             raise popart_runtime_error(f"An item of the source lacks {lacking}; it has {sorted(map(str, item))}.")
