@@ -49,13 +49,11 @@ def quantized(x: Array, scale: Array, zero: Array | None, dtype: np.dtype, satur
     if is_float(np.zeros(0, dtype)):
         scaled = scaled if zero is None else scaled + _computable(zero).astype(scaled.dtype)
         return convert(scaled, dtype, saturate)
-    limits = ml_dtypes.iinfo(dtype)
-    whole = jnp.rint(scaled)
-    wide = device_dtype(np.int64) if jnp.issubdtype(dtype, jnp.signedinteger) and dtype.itemsize > 2 else jnp.int32
-    whole = jnp.nan_to_num(
-        jnp.clip(whole.astype(jnp.float32) if whole.dtype.itemsize == 2 else whole, -(2.0**30), 2.0**30)
-    )
-    shifted = whole.astype(wide) + (0 if zero is None else zero.astype(wide))
+    if dtype.itemsize <= 2:
+        return _in_range(scaled.astype(jnp.float32) if scaled.dtype.itemsize == 2 else scaled, zero, dtype)
+    limits, wide = ml_dtypes.iinfo(dtype), device_dtype(np.int64)
+    whole = jnp.nan_to_num(jnp.clip(jnp.rint(scaled), -(2.0**30), 2.0**30)).astype(wide)
+    shifted = whole + (0 if zero is None else zero.astype(wide))
     return jnp.clip(shifted, int(limits.min), int(limits.max)).astype(dtype)
 
 
@@ -259,8 +257,8 @@ def qlinear_conv(
     return _in_range(whole.astype(jnp.float32) * factor, y_zero.reshape(()), np.dtype(y_zero.dtype))
 
 
-def _in_range(x: Array, zero: Array, dtype: np.dtype) -> Array:
-    """round(x) + zero point, saturated to an 8-bit type; NaN counts as 0."""
-    limits, shift = ml_dtypes.iinfo(dtype), zero.astype(np.float32)
+def _in_range(x: Array, zero: Array | None, dtype: np.dtype) -> Array:
+    """round(x) + zero point, saturated to a type of at most 16 bits; NaN counts as 0."""
+    limits, shift = ml_dtypes.iinfo(dtype), np.float32(0) if zero is None else zero.astype(np.float32)
     whole = jnp.clip(jnp.rint(jnp.where(jnp.isnan(x), 0, x)), limits.min - shift, limits.max - shift)
     return (whole + shift).astype(jnp.int32).astype(dtype)

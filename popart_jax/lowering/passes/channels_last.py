@@ -20,6 +20,7 @@ from ..kernels import DOMAIN, MODULES
 _DOMAINS = ("", "ai.onnx", "ai.graphcore", DOMAIN)
 _RANKS = (3, 4, 5)
 _LARGE = 1 << 16  # elements
+_QUANTISERS = ("QuantizeLinear", "DequantizeLinear")
 
 
 def last(rank: int) -> tuple[int, ...]:
@@ -110,7 +111,9 @@ def rank(value: ir.Value | None) -> int | None:
         return len(value.const_value.shape)
     if value.shape is not None:
         return len(value.shape)
-    tensor = ir.convenience.get_const_tensor(value)
+    tensor, maker = ir.convenience.get_const_tensor(value), value.producer()
+    if tensor is None and maker is not None and maker.op_type in _QUANTISERS:  # whose tools declare no shapes
+        return rank(maker.inputs[0])
     return None if tensor is None else len(tensor.shape)
 
 
@@ -208,6 +211,19 @@ def _aligned(rewriter: _Rewriter, value: ir.Value | None, common: int, at: ir.No
     return rewriter.transpose(value, last(common) if known == common else (*range(1, common - 1), 0), at)
 
 
+def _quantiser(rewriter: _Rewriter, node: ir.Node) -> None:
+    """Whole numbers to real ones or back, by one scale or by one for each index of an axis."""
+    data, *parameters = node.inputs
+    single = all(v is None or _single(v) for v in parameters)
+    if data not in rewriter.twins or node.attributes.get_int("block_size", 0) or not (single or "axis" in node.attributes):
+        return
+    common, attributes = rewriter.ranks[data], dict(node.attributes)
+    if not single:
+        axis = last(common).index(attributes["axis"].as_int() % common)
+        attributes["axis"] = ir.AttrInt64("axis", axis)
+    _same(rewriter, node, [rewriter.twins[data], *parameters], list(attributes.values()), common)
+
+
 def _concat(rewriter: _Rewriter, node: ir.Node) -> None:
     ranks = {rewriter.ranks.get(v, 0) if v is not None else 0 for v in node.inputs}
     if len(ranks) == 1 and 0 not in ranks:
@@ -235,6 +251,8 @@ def _handler(node: ir.Node) -> Callable[[_Rewriter, ir.Node], None] | None:
         return _conv if "w" in _translation(node).inputs else _windowed
     if node.op_type == "Concat":
         return _concat
+    if node.op_type in _QUANTISERS:
+        return _quantiser
     row = facts(node.op_type)
     neutral = row.has(Trait.ELEMENTWISE) and not row.has(Trait.RANDOM)  # random numbers depend on the layout
     return _elementwise if neutral else None

@@ -14,6 +14,7 @@ from ..pooling import average_pool
 from ..quantize import (
     dequantize_linear_13,
     dynamic_quantize_linear,
+    integer_product,
     matmul_integer,
     qlinear_conv,
     quantize_linear_13,
@@ -136,9 +137,7 @@ def qgemm(
     a, a_scale, a_zero, b, b_scale, b_zero, c=None, y_scale=None, y_zero=None, /, *, alpha=1.0, transA=0, transB=0
 ):
     """Integer product plus an INT32 bias in units of a_scale * b_scale; quantised where y_scale is given."""
-    left, right = a.astype(jnp.int32) - a_zero.astype(jnp.int32), b.astype(jnp.int32)
-    right = right - (b_zero.reshape(-1, 1) if transB and b_zero.size > 1 else b_zero).astype(jnp.int32)
-    product = (left.T if transA else left) @ (right.T if transB else right)
+    product = integer_product(a.T if transA else a, b.T if transB else b, a_zero, b_zero)
     total = (product + (0 if c is None else c)).astype(jnp.float32) * (alpha * a_scale * b_scale)
     return total if y_scale is None else whole(total, y_scale, y_zero, a.dtype)
 
