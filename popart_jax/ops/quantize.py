@@ -252,8 +252,17 @@ def qlinear_conv(
         x, w, x_zero, _per_filter(w_zero, w.ndim), group,
         auto_pad=auto_pad, dilations=dilations, kernel_shape=kernel_shape, pads=pads, strides=strides,
     )  # fmt: skip
-    whole = whole if b is None else whole + b.reshape((-1, *(1,) * (x.ndim - 2)))
-    factor = x_scale.reshape(()) * _per_filter(w_scale, x.ndim - 1) / y_scale.reshape(())
+    return requantised(whole, (-1, *(1,) * (x.ndim - 2)), b, x_scale, w_scale, y_scale, y_zero)
+
+
+def requantised(
+    whole: Array, by_filter: tuple[int, ...], b: Array | None, x_scale: Array, w_scale: Array, y_scale: Array,
+    y_zero: Array,
+) -> Array:  # fmt: skip
+    """Sums of products in the units of the result; what each filter has of its own takes the shape `by_filter`."""
+    whole = whole if b is None else whole + b.reshape(by_filter)
+    of_filters = w_scale.reshape(by_filter if np.size(w_scale) > 1 else ())
+    factor = x_scale.reshape(()) * of_filters / y_scale.reshape(())
     return _in_range(whole.astype(jnp.float32) * factor, y_zero.reshape(()), np.dtype(y_zero.dtype))
 
 

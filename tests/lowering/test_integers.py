@@ -68,13 +68,16 @@ def test_matrix_products_are_exact_whatever_the_zero_points(kinds, known, extrem
 
 CONVOLUTIONS = {
     "3x3": ((1, 40, 9, 8), (6, 40, 3, 3), {"pads": [1, 1, 1, 1]}),
+    "three channels": ((2, 3, 9, 8), (6, 3, 3, 3), {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
     "strides": ((2, 16, 9, 8), (6, 16, 3, 3), {"pads": [0, 1, 2, 1], "strides": [2, 3]}),
     "pointwise": ((2, 70, 4, 5), (6, 70, 1, 1), {}),
     "pointwise with strides": ((2, 70, 4, 5), (6, 70, 1, 1), {"strides": [2, 2]}),
     "dilations": ((1, 64, 9, 9), (6, 64, 3, 3), {"dilations": [2, 2], "pads": [2, 2, 2, 2]}),
     "depthwise": ((1, 12, 9, 9), (12, 1, 3, 3), {"group": 12, "pads": [1, 1, 1, 1]}),
     "groups": ((1, 64, 5, 5), (6, 32, 3, 3), {"group": 2}),
+    "depthwise, two kernels a channel": ((1, 12, 9, 9), (24, 1, 3, 3), {"group": 12, "strides": [2, 2]}),
     "one dimension": ((2, 100, 20), (6, 100, 5), {"pads": [2, 2]}),
+    "one dimension, dilated": ((2, 6, 20), (6, 6, 3), {"pads": [2, 1], "strides": [2], "dilations": [3]}),
     "three dimensions": ((1, 8, 4, 5, 4), (3, 8, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
 }
 

@@ -12,6 +12,7 @@ MODULES = {
     "channels_last": (
         "AveragePool BatchNormalization ChannelAffine Conv ConvTranspose GlobalAveragePool MaxPool SharedRelu"
     ),
+    "integers": "ConvInteger QLinearConv",
     "straight_through": "StraightThroughDequantize StraightThroughDynamicQuantize StraightThroughQuantize",
 }
 """Names of the operators by the module that translates them."""

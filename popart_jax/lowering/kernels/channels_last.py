@@ -34,7 +34,7 @@ def conv(
     win = window(x.shape[1:-1], w.shape[:-2], strides, dilations, pads, auto_pad)
     if set(win.kernel) == {1} and group == 1 and not any(map(any, win.pads)):
         y = _pointwise(x, w, win)
-    elif _is_depthwise(x, w, group, win):
+    elif is_depthwise(x, w, group, win):
         y = depthwise(x, w, win)
     else:
         y = convolution(x, w, group, tuple(win.strides), tuple(win.pads), tuple(win.dilations))
@@ -66,7 +66,8 @@ def _pointwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
     return tap @ w.reshape(w.shape[-2:])
 
 
-def _is_depthwise(x: jax.Array, w: jax.Array, group: int, win: Window) -> bool:
+def is_depthwise(x: jax.Array, w: jax.Array, group: int, win: Window) -> bool:
+    """Whether the platform computes it as shifted multiply-adds: one kernel for each channel, of few taps."""
     small = len(win.kernel) and w[..., 0, 0].size <= _MANY_TAPS and min(map(min, win.pads)) >= 0
     return bool(platform() == "cpu" and group > 1 and group == x.shape[-1] == w.shape[-1] and small)
 

@@ -44,7 +44,7 @@ def _grouped(
     """
     together = merged(group, w.shape[-2])
     if together == 1:
-        return _in_pieces(x, w, group, together, strides, pads, dilations)
+        return in_pieces(x, w, group, together, strides, pads, dilations)
 
     def exact(x: jax.Array, w: jax.Array) -> jax.Array:
         data = jnp.moveaxis(x.reshape(*x.shape[:-1], group, -1), -2, 0)
@@ -53,15 +53,16 @@ def _grouped(
         return jnp.moveaxis(found, 0, -2).reshape(*found.shape[1:-1], -1)
 
     def fast(x: jax.Array, w: jax.Array) -> jax.Array:
-        return _in_pieces(x, w, group, together, strides, pads, dilations)
+        return in_pieces(x, w, group, together, strides, pads, dilations)
 
     return varying.cond(jnp.isfinite(x).all(), fast, exact, x, w)
 
 
-def _in_pieces(
+def in_pieces(
     x: jax.Array, w: jax.Array, group: int, together: int, strides: tuple[int, ...], pads: Pads,
     dilations: tuple[int, ...],
 ) -> jax.Array:  # fmt: skip
+    """As many convolutions as there are pieces of `together` groups, the groups of each on a block diagonal."""
     pieces = group // together
     parts = zip(jnp.split(x, pieces, -1), jnp.split(w, pieces, -1), strict=True)
     found = [convolution(a, block_diagonal(b, together), 1, strides, pads, dilations) for a, b in parts]

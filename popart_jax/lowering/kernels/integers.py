@@ -10,6 +10,7 @@ longer ones are cut into pieces of input channels that stay below, which are add
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -17,9 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ...ops.convolution import check_groups, check_kernel, conv
-from ...ops.quantize import LARGEST, centred, integer_convolution, integer_product
-from ...ops.windows import window
+from ...ops.convolution import check_groups, check_kernel
+from ...ops.kernels import platform
+from ...ops.quantize import LARGEST, centred, integer_convolution, integer_product, requantised
+from ...ops.registry import lowers
+from ...ops.windows import Window, taps, window
+from . import DOMAIN
+from .channels_last import is_depthwise
+from .convolution import convolution, in_pieces, merged
+from .depthwise_last import depthwise, with_channels
 
 _EXACT = 1 << 24
 _MANY_PIECES = 64
@@ -42,44 +49,93 @@ def product_of_bytes(a: Any, b: Any, a_zero: Any, b_zero: Any) -> jax.Array:
 
 
 @integer_convolution.form_for("cpu")
-def convolution_of_bytes(
-    x: Any, w: Any, x_zero: Any, w_zero: Any, group: int, strides: Any = (), dilations: Any = (), pads: Any = (),
-    auto_pad: str = "NOTSET", kernel_shape: Any = (),
-) -> jax.Array:  # fmt: skip
+def convolution_of_bytes(x: Any, w: Any, x_zero: Any, w_zero: Any, group: int, **attributes: Any) -> jax.Array:
     """See `ops.quantize.integer_convolution`."""
-    check_groups(x.shape[1], w.shape[1], w.shape[0], group)
-    check_kernel(kernel_shape, w.shape[2:])
-    win = window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
-    usual = group == 1 and x.ndim == 4 and set(win.dilations) == {1} and min(map(min, win.pads)) >= 0
-    if not (usual and _is_byte(x) and _is_byte(w)):
-        return _in_floats(x, w, x_zero, w_zero, group, strides, dilations, pads, auto_pad)
-    (data, p), (weights, q) = _signed(x, x_zero), _signed(w, w_zero)
-    more = -x.shape[1] % _TOGETHER if x.shape[1] > 1 else 0
-    margins = ((0, 0), *win.pads, (0, more))
-    filled = jnp.pad(jnp.transpose(data, (0, 2, 3, 1)), margins, constant_values=_byte(p))
-    kernels = _widened(weights.transpose(2, 3, 1, 0), more)
+    last = (0, *range(2, x.ndim), 1)
+    kernels, of_filters = w.transpose(*range(2, x.ndim), 1, 0), None if w_zero is None else w_zero.reshape(-1)
+    found = convolution_last(x.transpose(last), kernels, x_zero, of_filters, group, **attributes)
+    return jnp.moveaxis(found, -1, 1)
 
-    def correlated(kernels: Any) -> jax.Array:
-        if set(win.kernel) == set(win.strides) == {1}:
-            return jnp.matmul(filled, kernels[0, 0], preferred_element_type=jnp.int32)
-        layout = ("NHWC", "HWIO", "NHWC")
-        return lax.conv_general_dilated(
-            filled, kernels, win.strides, "VALID", dimension_numbers=layout, preferred_element_type=jnp.int32
-        )
 
-    total = correlated(kernels)
+@lowers("ConvInteger", domain=DOMAIN)
+def conv_integer(
+    x, w, x_zero=None, w_zero=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), pads=(), strides=()
+):  # fmt: skip
+    """Of (N, H, W, C) and (kh, kw, C/group, M)."""
+    return convolution_last(x, w, x_zero, w_zero, group, strides, dilations, pads, auto_pad, kernel_shape)
+
+
+@lowers("QLinearConv", domain=DOMAIN)
+def qlinear_conv(
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1,
+    kernel_shape=(), pads=(), strides=(),
+):  # fmt: skip
+    """Of (N, H, W, C) and (kh, kw, C/group, M)."""
+    whole = convolution_last(x, w, x_zero, w_zero, group, strides, dilations, pads, auto_pad, kernel_shape)
+    return requantised(whole, (-1,), b, x_scale, w_scale, y_scale, y_zero)
+
+
+def convolution_last(
+    x: Any, w: Any, x_zero: Any, w_zero: Any, group: int, strides: Sequence[int] = (), dilations: Sequence[int] = (),
+    pads: Sequence[int] = (), auto_pad: str = "NOTSET", kernel_shape: Sequence[int] = (),
+) -> jax.Array:  # fmt: skip
+    """`ops.quantize.integer_convolution` of x (N, ..., C) with w (..., C/group, M); zero points of one value or M."""
+    check_groups(x.shape[-1], w.shape[-2], w.shape[-1], group)
+    check_kernel(kernel_shape, w.shape[:-2])
+    win = window(x.shape[1:-1], w.shape[:-2], strides, dilations, pads, auto_pad)
+    if platform() == "cpu" and _is_byte(x) and _is_byte(w) and min(map(min, win.pads)) >= 0:
+        if group == 1 and x.ndim < 5:
+            return _in_bytes(x, w, x_zero, w_zero, win)
+        most = _EXACT // LARGEST**2 // int(np.prod(w.shape[:-2]))
+        if w.shape[-2] <= (most if group > 1 else most * _MANY_PIECES):
+            return _in_floats(centred(x, x_zero), centred(w, w_zero), group, win, most)
+    of_filters = None if w_zero is None else w_zero.reshape(-1, *(1,) * (x.ndim - 1))
+    data, kernels = jnp.moveaxis(x, -1, 1), w.transpose(-1, -2, *range(x.ndim - 2))
+    options = {"strides": strides, "dilations": dilations, "pads": pads, "auto_pad": auto_pad}
+    return jnp.moveaxis(integer_convolution.plain(data, kernels, x_zero, of_filters, group, **options), 1, -1)
+
+
+def _in_bytes(x: Any, w: Any, x_zero: Any, w_zero: Any, win: Window) -> jax.Array:
+    """In one or two dimensions, without groups."""
+    (data, p), (kernels, q) = _signed(x, x_zero), _signed(w, w_zero)
+    around = ((0, 0), *win.pads, (0, 0))
+    filled = jnp.pad(data, around, constant_values=jnp.asarray(p).reshape(()).astype(jnp.int8))
+    total = _correlated(filled, kernels, win)
     if not _is_nothing(p):
-        total = total - p * _sum(kernels, (0, 1, 2)).reshape(-1)
+        total = total - p * _sum(kernels, range(kernels.ndim - 1)).reshape(-1)
     if not _is_nothing(q):
-        ones = _widened(np.ones((*win.kernel, x.shape[1], 1), np.int8), more)
-        count = int(np.prod((*win.kernel, x.shape[1])))
-        total = total - q.reshape(-1) * (correlated(ones) - count * p)
-    return jnp.transpose(total, (0, 3, 1, 2))
+        ones = np.ones((*kernels.shape[:-1], 1), np.int8)
+        total = total - q * (_correlated(filled, ones, win) - ones.size * p)
+    return total
 
 
-def _widened(kernels: Any, more: int) -> Any:
-    """Kernels with so many more input channels, all zero."""
-    return (np if isinstance(kernels, np.ndarray) else jnp).pad(kernels, ((0, 0), (0, 0), (0, more), (0, 0)))
+def _correlated(x: jax.Array, w: Any, win: Window) -> jax.Array:
+    """Correlation of signed bytes: a product, of the taps side by side where they lie apart, or XLA's convolution."""
+    if set(win.dilations) != {1} or set(win.kernel) == {1}:
+        columns = jnp.concatenate(taps(x, with_channels(win, x.shape[-1])), -1)
+        return jnp.matmul(columns, w.reshape(-1, w.shape[-1]), preferred_element_type=jnp.int32)
+    more = -x.shape[-1] % _TOGETHER if x.shape[-1] > 1 else 0
+    data = jnp.pad(x, (*((0, 0),) * (x.ndim - 1), (0, more)))
+    kernels: Any = (np if isinstance(w, np.ndarray) else jnp).pad(w, (*((0, 0),) * (w.ndim - 2), (0, more), (0, 0)))
+    flat = x.ndim == 3
+    found = lax.conv_general_dilated(
+        data[:, None] if flat else data, kernels[None] if flat else kernels, (1, *win.strides)[-2:], "VALID",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"), preferred_element_type=jnp.int32,
+    )  # fmt: skip
+    return found[:, 0] if flat else found
+
+
+def _in_floats(x: Any, w: Any, group: int, win: Window, most: int) -> jax.Array:
+    """In float32, exactly; more than so many channels are cut into pieces, where there are no groups."""
+    data, kernels = x.astype(np.float32), w.astype(np.float32)
+    options = tuple(win.strides), tuple(win.pads), tuple(win.dilations)
+    if is_depthwise(x, w, group, win):
+        return depthwise(data, kernels, win).astype(jnp.int32)
+    if group > 1:
+        return in_pieces(data, kernels, group, merged(group, w.shape[-2]), *options).astype(jnp.int32)
+    cuts = [slice(i, i + most) for i in range(0, w.shape[-2], most)]
+    parts = [convolution(data[..., cut], kernels[..., cut, :], 1, *options).astype(jnp.int32) for cut in cuts]
+    return sum(parts[1:], parts[0])
 
 
 def _is_byte(x: Any) -> bool:
@@ -93,31 +149,10 @@ def _signed(x: Any, zero: Any) -> tuple[Any, Any]:
     return (x.astype(np.int16) - np.int16(shift)).astype(np.int8), point
 
 
-def _sum(x: Any, axes: tuple[int, ...]) -> Any:
+def _sum(x: Any, axes: Sequence[int]) -> Any:
     """Sums, of weights that are known at once: XLA takes seconds to fold those of constants."""
-    return (np if isinstance(x, np.ndarray) else jnp).sum(x, axes, dtype=np.int32, keepdims=True)
-
-
-def _byte(point: Any) -> jax.Array:
-    return jnp.asarray(point).reshape(()).astype(jnp.int8)
+    return (np if isinstance(x, np.ndarray) else jnp).sum(x, tuple(axes), dtype=np.int32, keepdims=True)
 
 
 def _is_nothing(point: Any) -> bool:
     return isinstance(point, (np.ndarray, np.generic)) and not np.any(point)
-
-
-def _in_floats(
-    x: Any, w: Any, x_zero: Any, w_zero: Any, group: int, strides: Any, dilations: Any, pads: Any, auto_pad: str
-) -> jax.Array:
-    """The same in float32; pieces of input channels only without groups."""
-    options = {"strides": strides, "dilations": dilations, "pads": pads, "auto_pad": auto_pad}
-    most = _EXACT // LARGEST**2 // int(np.prod(w.shape[2:]))
-    pieces = -(-w.shape[1] // most) if most else 0
-    if not 0 < pieces <= (_MANY_PIECES if group == 1 else 1):
-        return integer_convolution.plain(x, w, x_zero, w_zero, group, **options)
-    data, kernels = (centred(v, zero).astype(np.float32) for v, zero in ((x, x_zero), (w, w_zero)))
-    if pieces == 1:
-        return conv(data, kernels, group=group, **options).astype(jnp.int32)
-    cuts = [slice(i, i + most) for i in range(0, w.shape[1], most)]
-    parts = [conv(data[:, cut], kernels[:, cut], **options).astype(jnp.int32) for cut in cuts]
-    return sum(parts[1:], parts[0])

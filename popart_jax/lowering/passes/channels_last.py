@@ -122,7 +122,8 @@ def _attributes(node: ir.Node) -> list[ir.Attr]:
 
 
 def _conv(rewriter: _Rewriter, node: ir.Node) -> None:
-    x, w = node.inputs[:2]
+    at = _translation(node).inputs.index("w")
+    x, w = node.inputs[0], node.inputs[at]
     known = rank(w)
     grouped = node.op_type == "ConvTranspose" and node.attributes.get_int("group", 1) != 1
     if x is None or w is None or known not in _RANKS or grouped:
@@ -130,7 +131,7 @@ def _conv(rewriter: _Rewriter, node: ir.Node) -> None:
     order, twin = (*range(2, known), 1, 0), rewriter.twin(x, known, node)
     scaled = _scaled(w) if node.op_type == "Conv" and len(node.inputs) > 2 else None
     if scaled is None:
-        operands = [twin, rewriter.transpose(w, order, node, "hwio"), *node.inputs[2:]]
+        operands = [twin, *node.inputs[1:at], rewriter.transpose(w, order, node, "hwio"), *node.inputs[at + 1 :]]
         rewriter.replace(node, ir.Node(DOMAIN, node.op_type, operands, _attributes(node), name=node.name), known)
         return
     weights, factor = scaled
@@ -215,7 +216,11 @@ def _quantiser(rewriter: _Rewriter, node: ir.Node) -> None:
     """Whole numbers to real ones or back, by one scale or by one for each index of an axis."""
     data, *parameters = node.inputs
     single = all(v is None or _single(v) for v in parameters)
-    if data not in rewriter.twins or node.attributes.get_int("block_size", 0) or not (single or "axis" in node.attributes):
+    if (
+        data not in rewriter.twins
+        or node.attributes.get_int("block_size", 0)
+        or not (single or "axis" in node.attributes)
+    ):
         return
     common, attributes = rewriter.ranks[data], dict(node.attributes)
     if not single:
