@@ -83,7 +83,7 @@ class VarGrad:
         if not _same_shape(value, expected):
             raise ValueError(
                 "Shape or meta-shape of Tensor does not match variable. "
-                f"Tensor {_shapes(value)}. Variable {key}: {_shapes(expected)}"
+                f"Tensor {_shapes(value)}. Variable {key} {_shapes(expected)}"
             )
         self.tensors[key] = value
 
@@ -117,7 +117,7 @@ def _same_shape(a: popxl.Tensor, b: popxl.Tensor) -> bool:
 
 
 def _shapes(t: popxl.Tensor) -> str:
-    return f"shape {tuple(t.shape)}" + (f", meta-shape {tuple(t.meta_shape)}" if t.meta_shape else "")
+    return f"shape: {tuple(t.shape)}" + (f", meta-shape: {tuple(t.meta_shape)}" if t.meta_shape else "")
 
 
 class Differentiable(Protocol):

@@ -129,8 +129,9 @@ def print_FLOPs(
     if mode == "type":
         rows = _by_type(flops_breakdown, numerical_format)
     elif mode == "flat":
-        shown = ((format_flops_scientific(n, numerical_format), name) for name, n in _flat(flops_breakdown))
-        rows = [("FLOPs", "Op Name"), *shown]
+        names = ((*name.partition(".")[::2], n) for name, n in _flat(flops_breakdown))
+        shown = ((kind, format_flops_scientific(n, numerical_format), name) for kind, name, n in names)
+        rows = [("Op Type", "FLOPs", "Op Name"), *shown]
     else:
         raise ValueError("Unknown mode specified. Please use `type` or `flat`.")
     print(table_to_string(rows))  # noqa: T201 - as its name says

@@ -75,6 +75,8 @@ def gpt2(state, model, n):
         found |= dict(linear(ours.feed_forward.down, host(mlp.c_proj.weight), None, n, 0))
         found[ours.bias_1], found[ours.bias_2] = host(attn.c_proj.bias), host(mlp.c_proj.bias)
     found |= dict(LayerNorm.torch_mapping(state.head.norm, base.ln_f))
+    if model.config.tie_word_embeddings:
+        return found
     return found | dict(linear(state.head.logits, host(model.lm_head.weight, True), None, n))
 
 

@@ -32,6 +32,7 @@ class Config:
     decay: float = 0.01
     largest_norm: float = 1.0
     loss_scaling: float = 16.0
+    tied: bool = False
 
     @property
     def replicas(self) -> int:
@@ -152,13 +153,18 @@ class Embeddings(Sharded):
 
 
 class Loss(Sharded):
-    """Normalisation, logits of a part of the vocabulary, cross entropy over all of it."""
+    """Normalisation, logits of a part of the vocabulary, cross entropy over all of it.
+
+    The embedding's table, turned, may give the logits.
+    """
 
     def __init__(self, config: Config, bias: bool):
         super().__init__(config)
         self.norm = LayerNorm()
-        self.logits = self.part(config.vocab // config.tensor, bias)
+        if not config.tied:
+            self.logits = self.part(config.vocab // config.tensor, bias)
 
-    def build(self, x, labels):
-        logits = self.logits(self.enter(self.norm(x)))
+    def build(self, x, labels, table=None):
+        x = self.enter(self.norm(x))
+        logits = self.logits(x) if table is None else x @ table
         return addons_ops.cross_entropy_sharded_loss(logits, labels, replica_grouping=self.members)

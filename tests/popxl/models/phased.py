@@ -51,6 +51,8 @@ class Phase:
     accumulators: Any
     optimizers: dict[str, Any]
     entries: int = 1
+    lent: Any = None
+    """Another phase's variable that the forward graph reads too: (name, remote buffer, group that holds its parts)."""
 
     def __post_init__(self) -> None:
         everything = self.factories.copy()
@@ -64,9 +66,12 @@ class Phase:
         state = self.buffers.copy()
         self._store_grad = store_remote_graph(state.pop("grad"), self.entries)
         self._store = store_remote_graph(state, self.entries)
-        self._load_fwd, self._fwd_names = load_remote_graph(self.buffers.fwd, self.entries)
+        read, groups = self.buffers.fwd.copy(), shards_of(self.factories.fwd)
+        if self.lent is not None:
+            read.insert(self.lent[0], self.lent[1])
+            groups.insert(self.lent[0], self.lent[2])
+        self._load_fwd, self._fwd_names = load_remote_graph(read, self.entries)
         loaded = NamedTensors.pack(self._fwd_names, self._load_fwd.graph.outputs)
-        groups = shards_of(self.factories.fwd)
         self._gather, self._gathered = all_gather_replica_sharded_graph(loaded, replica_groups=groups)
 
     def make_reduce(self, accumulators: NamedTensors, data: popxl.ReplicaGrouping) -> None:
@@ -84,9 +89,11 @@ class Phase:
         shards = NamedTensors.pack(self._fwd_names, self._load_fwd.call(row))
         return NamedTensors.pack(self._gathered, self._gather.bind(shards).call())
 
-    def keep(self, grads: NamedTensors, norm: popxl.Tensor, row: Any, scaling: float) -> None:
-        """Reduce gradients, add their squares to `norm`, and store them."""
+    def keep(self, grads: NamedTensors, norm: popxl.Tensor, row: Any, scaling: float, more: Any = None) -> None:
+        """Reduce gradients, add their squares to `norm`, and store them; `more` is added to the gradients it names."""
         reduced = NamedTensors.pack(self._reduced, self._reduce.bind(grads).call())
+        for name, buffer in (more or {}).items():
+            ops.add_(reduced.get(name), ops.remote_load(buffer, 0))
         for g in reduced.tensors:
             ops.add_(norm, grad_reduce_square_add(g, scaling))
         self._store_grad.bind(reduced).call(row)
@@ -123,17 +130,23 @@ class LossAndGradient(addons.Module):
         super().__init__(cache=False)
         self.config, self.bias = config, bias
 
-    def build(self, x, labels):
-        factories, fwd = Loss(self.config, self.bias).create_graph(x, labels)
+    def build(self, x, labels, table=None, table_sum: popxl.TensorByRef = None):
+        given = [x, labels] if table is None else [x, labels, table]
+        factories, fwd = Loss(self.config, self.bias).create_graph(*given)
         weights = self.add_variable_inputs("fwd", factories)
         accumulators, grad = addons.autodiff_with_accumulation(
-            fwd, fwd.args.tensors, [fwd.graph.outputs[0]], [fwd.graph.inputs[0]],
+            fwd, [*fwd.args.tensors, *fwd.graph.inputs[2 : len(given)]], [fwd.graph.outputs[0]], [fwd.graph.inputs[0]],
             replica_groupings=factories.replica_groupings,
         )  # fmt: skip
+        if table is not None:
+            accumulators.accum.pop("table")
         sums = self.add_variable_inputs("grad", accumulators)
-        site = fwd.bind(weights).call_with_info(x, labels)
+        site = fwd.bind(weights).call_with_info(*given)
         scale = popxl.constant(self.config.loss_scaling, popxl.float32)
-        (dx,) = grad.bind(sums).call(scale, args=grad.grad_graph_info.inputs_dict(site))
+        connected = grad.grad_graph_info.inputs_dict(site)
+        if table is not None:
+            connected[grad.args.accum.table] = table_sum
+        (dx,) = grad.bind(sums).call(scale, args=connected)
         return site.outputs[0], dx
 
 
@@ -152,8 +165,14 @@ def differentiated(config: Config, module: Any, *inputs: Any, rows: int = 1, fir
     return phase
 
 
-def loss_phase(config: Config, bias: bool, *inputs: Any) -> Phase:
-    """The last phase: forward and gradient are one graph."""
+def loss_phase(config: Config, bias: bool, *inputs: Any, table: Any = None) -> Phase:
+    """The last phase: forward and gradient are one graph; `table` is the embedding's phase if that is tied."""
+    lent = None
+    if table is not None:
+        name = "words.weight"
+        lent = "table", table.buffers.fwd.get(name), shards_of(table.factories.fwd).get(name)
+        spec = popxl.TensorSpec(table.factories.fwd.get(name).shape[::-1], popxl.float32)
+        inputs = (*inputs, spec, spec)
     factories, graph = LossAndGradient(config, bias).create_graph(*inputs)
     accumulators = factories.pop("grad")
     args = graph.args.fwd
@@ -164,7 +183,7 @@ def loss_phase(config: Config, bias: bool, *inputs: Any) -> Phase:
     Forward.args = args
     state, graphs = optimizers_of(config, Forward, factories.fwd)
     named = addons.NamedVariableFactories(fwd=factories.fwd, optim=state)
-    phase = Phase(graph, None, named, accumulators, graphs)
+    phase = Phase(graph, None, named, accumulators, graphs, lent=lent)
     phase.make_reduce(graph.args.grad, popxl.gcg().ir.replica_grouping(stride=config.tensor, group_size=config.data))
     return phase
 
@@ -180,7 +199,8 @@ def training(config: Config, block: Any, positions: bool, head_bias: bool) -> ad
         outputs = addons.OutputStreams(loss=((), popxl.float32), norm=((), popxl.float32))
         embed = differentiated(config, Embeddings(config, positions), inputs.words.spec, first=True)
         layer = differentiated(config, block(config), embed.fwd.graph.outputs[0].spec, rows=rows)
-        head = loss_phase(config, head_bias, layer.fwd.graph.outputs[0].spec, inputs.labels.spec)
+        table = embed if config.tied else None
+        head = loss_phase(config, head_bias, layer.fwd.graph.outputs[0].spec, inputs.labels.spec, table=table)
 
         x = batch_serial_buffer(embed.fwd.graph.outputs[0], steps, rows + 1)
         dx = batch_serial_buffer(embed.grad.graph.inputs[0], steps, rows + 1)
@@ -230,9 +250,12 @@ def run_phases(config: Config, embed: Phase, layer: Phase, head: Phase, rate: po
     first, last = popxl.constant(0), popxl.constant(config.layers - 1)
     ops.repeat(ir.create_graph(forward, first), config.layers, first)
 
-    grads = head.accumulators.init_zero()
-    head.fwd.bind(NamedTensors(fwd=head.weights(0), grad=grads)).call(0)
+    grads, weights = head.accumulators.init_zero(), head.weights(0)
+    turned = [ops.transpose_(weights.pop("table"))] if config.tied else []
+    sums = [ops.init(t.shape, t.dtype, "table_sum", "zero") for t in turned]
+    head.fwd.bind(NamedTensors(fwd=weights, grad=grads)).call(0, *turned, *sums)
     head.keep(grads, norm, 0, scaling)
+    of_table = {"accum.words.weight": averaged(config, ops.transpose_(sums[0]))} if config.tied else {}
 
     def backward(n: popxl.Tensor, norm: popxl.TensorByRef):
         grads = layer.accumulators.init_zero()
@@ -248,7 +271,7 @@ def run_phases(config: Config, embed: Phase, layer: Phase, head: Phase, rate: po
     args = grads.copy()
     args.update(embed.weights(0))
     embed.grad.bind(args).call(0)
-    embed.keep(grads, norm, 0, scaling)
+    embed.keep(grads, norm, 0, scaling, of_table)
 
     whole = ops.sqrt(ops.collectives.replicated_all_reduce(norm, "add"))
     ops.host_store(sink, whole)
@@ -260,6 +283,18 @@ def run_phases(config: Config, embed: Phase, layer: Phase, head: Phase, rate: po
     embed.step(0, rate, whole)
     ops.repeat(ir.create_graph(update, first, rate, whole), config.layers, first, rate, whole)
     head.step(0, rate, whole)
+
+
+def averaged(config: Config, grad: popxl.Tensor) -> popxl.RemoteBuffer:
+    """A buffer with this replica's part of a gradient's mean over the data-parallel group."""
+    group = popxl.gcg().ir.replica_grouping(stride=config.tensor, group_size=config.data)
+    part = ops.collectives.replicated_reduce_scatter(
+        grad, "mean", group=group, configure_output_for_replicated_tensor_sharding=True
+    )
+    buffer = popxl.remote_buffer(part.shape, part.dtype)
+    buffer.meta_shape = part.meta_shape
+    ops.remote_store(buffer, 0, part)
+    return buffer
 
 
 def fed(config: Config, session: Any, words: np.ndarray, labels: np.ndarray, rate: float) -> dict[Any, np.ndarray]:

@@ -35,7 +35,7 @@ def gpt3(config):
     torch.manual_seed(1)
     model = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(
-            vocab_size=config.vocab, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, tie_word_embeddings=False, **sizes
+            vocab_size=config.vocab, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, tie_word_embeddings=config.tied, **sizes
         )
     )
     return lively(model)
@@ -94,8 +94,17 @@ def collect(session, config, words, labels, losses, norms):
 
 CASES = [
     pytest.param(ParallelBlock, gptj, hf.gptj, True, CONFIG, id="gptj-2x2"),
-    pytest.param(SequentialBlock, gpt3, hf.gpt2, False, CONFIG, id="gpt3-2x2"),
-    pytest.param(SequentialBlock, gpt3, hf.gpt2, False, replace(CONFIG, tensor=4, data=1, layers=3), id="gpt3-4x1"),
+    pytest.param(SequentialBlock, gpt3, hf.gpt2, False, CONFIG, id="gpt3-2x2", marks=pytest.mark.sweep),
+    pytest.param(SequentialBlock, gpt3, hf.gpt2, False, replace(CONFIG, tied=True), id="gpt3-2x2-tied"),
+    pytest.param(
+        SequentialBlock,
+        gpt3,
+        hf.gpt2,
+        False,
+        replace(CONFIG, tensor=4, data=1, layers=3),
+        id="gpt3-4x1",
+        marks=pytest.mark.sweep,
+    ),
 ]
 
 
