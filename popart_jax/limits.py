@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from ._memory import memory_allowed
 from .errors import popart_exception
 
-_NODES = 2_000_000
+_NODES = 200_000
 _CACHE = 10 << 30
 
 
@@ -26,7 +26,7 @@ class Limits:
         Bytes of one tensor, and of all that one run of a session's program holds. By default what this process may
         have: the memory of the machine, or less where a control group (a container) or ``ulimit`` says so.
     nodes : int
-        Nodes of a graph after functions are inlined; by default two million.
+        Nodes of a graph after functions are inlined; by default 200,000.
     cache : int
         Bytes of compiled programs in one folder, above which those used least recently are deleted; by default 10 GiB.
 

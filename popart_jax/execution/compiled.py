@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from .._compat.jax import compile_with
+from .._memory import memory_free
 from ..buffers import give_back
 from ..limits import limits
 from ..lowering.stages import Preparation, Stages, in_stages
@@ -109,6 +111,51 @@ class Memory:
         """All of it."""
         return self.arguments + self.results + self.temporary
 
+    @classmethod
+    def of(cls, call: Any) -> Memory | None:
+        """By XLA's plan of the buffers of a compiled program; None where this backend has none."""
+        plan = call.memory_analysis()
+        if plan is None:
+            return None
+        results = plan.output_size_in_bytes - plan.alias_size_in_bytes
+        return cls(plan.argument_size_in_bytes, results, plan.temp_size_in_bytes)
+
+
+_MUCH = 32 << 20
+
+
+@dataclass(frozen=True)
+class Room:
+    """Memory that a run takes beside its arguments.
+
+    XLA looks for it when it has taken over the old state, and the end of memory is then the end of the weights.
+
+    Attributes
+    ----------
+    size : int
+        Bytes; 0 where they are too few to ask for them before each run, or not the host's.
+    """
+
+    size: int
+
+    @classmethod
+    def of(cls, memory: Memory | None) -> Room:
+        """The room that a compiled program needs."""
+        size = 0 if memory is None or jax.default_backend() != "cpu" else memory.results + memory.temporary
+        return cls(size if size >= _MUCH else 0)
+
+    def check(self) -> None:
+        """Refuse a run for which there is no room now.
+
+        Raises
+        ------
+        popart_exception
+            With what it takes and what there is.
+        """
+        if self.size:
+            most = min(limits.memory, memory_free())
+            limits.check_bytes(self.size, "A run of the program, beside its inputs and weights,", most)
+
 
 @dataclass(frozen=True)
 class Executable:
@@ -141,12 +188,13 @@ class Executable:
 
     @property
     def memory(self) -> Memory | None:
-        """What a run takes, by XLA's plan of its buffers; None where this backend has none."""
-        plan = self.call.memory_analysis()
-        if plan is None:
-            return None
-        results = plan.output_size_in_bytes - plan.alias_size_in_bytes
-        return Memory(plan.argument_size_in_bytes, results, plan.temp_size_in_bytes)
+        """What a run takes; None where this backend has no plan."""
+        return Memory.of(self.call)
+
+    @cached_property
+    def room(self) -> Room:
+        """What a run takes beside its arguments."""
+        return Room.of(self.memory)
 
     def prepare(self, fixed: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments that stand for the fixed variables."""
@@ -164,7 +212,14 @@ class Executable:
     def run(
         self, state: Mapping[str, Any], fixed: Sequence[Any], fed: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Run once, with the arguments that `prepare` made; returns the new state and the results."""
+        """Run once, with the arguments that `prepare` made; returns the new state and the results.
+
+        Raises
+        ------
+        popart_exception
+            There is no room for it now; the state is as before.
+        """
+        self.room.check()
         step = self.step
         found = self.call(*(state[n] for n in step.taken), *fixed, *(fed[n] for n in step.fed))
         count = len(step.state)

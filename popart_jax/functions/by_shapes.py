@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from .._compat.jax import Tracer, compile_with
 from ..errors import popart_exception
 from ..execution import beside_jax
 from ..execution.cache_folder import mark_used
+from ..execution.compiled import Memory, Room
 from ..execution.container import Sealed
 from ..execution.key import Undescribed, program_key
 from ..execution.stored import read as read_program
@@ -52,6 +54,11 @@ class Compiled:
     weights: tuple[Any, ...]
     shared: str
     out: Any
+
+    @cached_property
+    def room(self) -> Room:
+        """What a run takes beside its arguments."""
+        return Room.of(Memory.of(self.call))
 
 
 class ByShapes:
@@ -94,7 +101,7 @@ class ByShapes:
         Raises
         ------
         popart_exception
-            Texts among the arguments, or what the function raises.
+            Texts among the arguments, no memory for the run now, or what the function raises.
         """
         leaves, tree = jax.tree.flatten(args)
         arrays = [x if hasattr(x, "dtype") else np.asarray(x) for x in leaves]
@@ -105,6 +112,7 @@ class ByShapes:
             made = self.found.get(signature)
             if made is None:
                 made = self.found[signature] = self._get(tree, arrays)
+            made.room.check()
             return jax.tree.unflatten(made.out, made.call(*made.weights, *arrays))
 
     def _get(self, tree: Any, arrays: Sequence[Any]) -> Compiled:

@@ -13,6 +13,8 @@ from ..errors import popart_exception
 from ..ops.registry import Lowering
 
 _PLAIN = {ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING, ir.AttributeType.TYPE_PROTO}
+_SET_BY_1 = {"ceil_mode", "interleaved", "is_causal", "keepdims", "largest", "noop_with_empty_axes", "sorted"}
+_ZERO_OR_ONE = {"center_point_box", "fmod", "storage_order"}
 _LISTS = {ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS}
 
 
@@ -51,12 +53,21 @@ def keywords(node: ir.Node, lowering: Lowering, subgraph: Callable[[ir.Graph], A
     ------
     TypeError
         A required attribute is missing (raised by the translation's own call).
+    popart_exception
+        A flag is neither 0 nor 1.
     """
     return {
-        _parameter(name): to_python(attr, subgraph)
+        _parameter(name): _flag(attr) if attr.type is ir.AttributeType.INT else to_python(attr, subgraph)
         for name, attr in node.attributes.items()
         if _parameter(name) in lowering.attributes and not attr.is_ref()
     }
+
+
+def _flag(attr: ir.Attr) -> int:
+    """A whole number; ONNX says of flags what 0 and 1 mean, the rest is ONNX Runtime's rule."""
+    if attr.name in _ZERO_OR_ONE and attr.value not in (0, 1):
+        raise popart_exception(f"the attribute '{attr.name}' is {attr.value}; it has to be 0 or 1")
+    return int(attr.value == 1) if attr.name in _SET_BY_1 else attr.value
 
 
 def _parameter(name: str) -> str:

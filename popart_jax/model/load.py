@@ -13,6 +13,7 @@ from onnx import serialization
 from onnx_ir.passes.common import InlinePass
 
 from .._collector import without_collector
+from .._compat.onnx_ir import quick_names
 from ..errors import popart_exception
 from ..limits import limits
 from .classic import without_maps
@@ -69,7 +70,8 @@ def inline(model: ir.Model) -> None:
         _share_opsets(model)
         _check_calls(model)
         try:
-            InlinePass()(model)
+            with quick_names():
+                InlinePass()(model)
         except Exception as err:
             raise popart_exception(f"The model's functions can't be inlined: {_innermost(err)}") from err
 

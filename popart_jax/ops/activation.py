@@ -97,7 +97,8 @@ def elu(x: Array, /, *, alpha: float = 1.0) -> Array:
 @lowers("Celu", 12)
 def celu(x: Array, /, *, alpha: float = 1.0) -> Array:
     a = np.asarray(alpha, x.dtype)
-    return blend(x, x, a * jnp.expm1(_below(x) / a))
+    upper = x if alpha else x * np.nan  # 0 * (exp(x / 0) - 1) is the other part of ONNX's sum
+    return blend(x, upper, a * jnp.expm1(_below(x) / a))
 
 
 operator("Selu", ELEMENTWISE | NON_LINEARITY | ROUNDS, gradients=[gradient("SeluGrad", "g x0")], inplace="SeluInplace")

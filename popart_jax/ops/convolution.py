@@ -179,6 +179,8 @@ def transposed(sizes, kernel, strides, dilations, pads, auto_pad, output_padding
     steps, dils = per_dim("strides", strides, rank), per_dim("dilations", dilations, rank)
     reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dils, strict=True))
     extra = tuple(output_padding) or (0,) * rank
+    if min((*extra, *output_shape), default=0) < 0:
+        raise popart_exception(f"output_padding {list(extra)} and output_shape {list(output_shape)} are not negative")
     full = [s * (n - 1) + e + r for s, n, e, r in zip(steps, sizes, extra, reach, strict=True)]
     cut, grow = _crop(full, sizes, steps, pads, auto_pad, output_shape)
     crop = tuple((lo, hi - e - g) for (lo, hi), e, g in zip(cut, extra, grow, strict=True))

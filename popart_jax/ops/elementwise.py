@@ -264,14 +264,19 @@ def broadcasting(op: str, fn: Callable[[Any, Any], Any], numpy_rules_from: int =
     lowers(op, 1)(legacy)
 
 
+def _refuse_zero(what: str, divisor: Array) -> None:
+    """A whole number divided by zero is an error where the divisor is known; compiled programs give what XLA gives."""
+    if not isinstance(divisor, Tracer) and divisor.dtype.kind in "iu" and not np.all(divisor):
+        raise popart_exception(f"integer {what} by zero")
+
+
 def divide(x: Array, y: Array) -> Array:
     """True division of floats; integers truncate toward zero."""
     xp = namespace(x, y)
     if is_float(x):
         return primitives.divide(x, y)
+    _refuse_zero("division", y)
     if xp is np:
-        if not np.all(y):
-            raise ZeroDivisionError("integer division by a constant zero")
         quotient = np.floor_divide(x, y)
         return quotient + ((x % y != 0) & ((x < 0) != (y < 0))).astype(quotient.dtype)
     return lax.div(*jnp.broadcast_arrays(x, y))
@@ -428,8 +433,8 @@ def mod(x: Array, y: Array, /, *, fmod: int = 0) -> Array:
     """Sign of the divisor, or with `fmod` that of the dividend."""
     check_operands("Mod", x, y)
     xp = namespace(x, y)
-    if xp is np and not is_float(x) and not np.all(y):
-        raise ZeroDivisionError("integer remainder of a constant zero")
+    if not is_float(x):
+        _refuse_zero("remainder", y)
     return xp.fmod(x, y) if fmod else xp.mod(x, y)
 
 

@@ -89,6 +89,8 @@ operator("GatherND", MOVES_DATA, ranks="data 1+ indices 1+")
 
 @lowers("GatherND", 11)
 def gather_nd(data: Array, indices: Array, /, *, batch_dims: int = 0) -> Array:
+    if not 0 <= batch_dims < min(data.ndim, indices.ndim):
+        raise popart_exception(f"GatherND: batch_dims {batch_dims} of data {data.shape} and indices {indices.shape}")
     if not 1 <= indices.shape[-1] <= data.ndim - batch_dims:
         raise popart_exception(
             f"GatherND: {indices.shape[-1]} indices per row into {data.ndim - batch_dims} dimensions"

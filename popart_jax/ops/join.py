@@ -166,6 +166,7 @@ def slice_(
 def _bounds(start: int, end: int, step: int, size: int) -> slice:
     """ONNX's clamping; NumPy's is another one for a negative step."""
     start, end = (v + size if not is_symbol(v) and v < 0 else v for v in (start, end))
+    step = step if is_symbol(size) or not size else max(-size, min(step, size))
     if step > 0:
         return slice(clamped(start, size), clamped(end, size), step)
     first, last = min(max(start, 0), size - 1), min(max(end, -1), size - 1)
@@ -300,6 +301,9 @@ def tensor_scatter(
         raise popart_exception(f"TensorScatter: mode must be linear or circular, got {mode!r}")
     along = normal_axis(axis, cache.ndim)
     longest, batch = cache.shape[along], cache.shape[0]
+    last = longest - update.shape[along] if mode == "linear" else np.iinfo(np.int64).max
+    if at is not None and not isinstance(at, Tracer) and not np.all((np.asarray(at) >= 0) & (np.asarray(at) <= last)):
+        raise popart_exception(f"TensorScatter: write_indices {np.asarray(at).tolist()} are outside [0, {last}]")
     start = jnp.zeros(batch, jnp.int32) if at is None else jnp.asarray(at)
     where = (start[:, None] + jnp.arange(update.shape[along])) % longest if mode == "circular" else (
         start[:, None] + jnp.arange(update.shape[along]))  # fmt: skip

@@ -274,10 +274,13 @@ operator("LRN", PER_SAMPLE | ROUNDS, gradients=[gradient("LRNGrad", "g x0")])
 @lowers("LRN", 1, 13)
 def lrn(x, /, *, size, alpha=1e-4, beta=0.75, bias=1.0):
     """x / (bias + alpha/size * sum of squares over neighbouring channels)^beta."""
-    lo, hi = (size - 1) // 2, size - 1 - (size - 1) // 2
+    if size < 1:
+        raise popart_exception(f"LRN: size must be positive, got {size}")
+    most = x.shape[1] - 1  # no window reaches farther
+    lo, hi = min((size - 1) // 2, most), min(size // 2, most)
     ones = (1,) * (x.ndim - 2)
     squares = lax.reduce_window(
-        jnp.square(x), np.zeros((), x.dtype), lax.add, (1, size, *ones), (1,) * x.ndim,
+        jnp.square(x), np.zeros((), x.dtype), lax.add, (1, lo + hi + 1, *ones), (1,) * x.ndim,
         ((0, 0), (lo, hi), *((0, 0),) * (x.ndim - 2)),
     )  # fmt: skip
     return x * (bias + (alpha / size) * squares) ** jnp.asarray(-beta, x.dtype)

@@ -74,6 +74,8 @@ def _region_axis(rois, column, scale, bins, ratio, size, half_pixel, clamp) -> _
 def _roi_align(x, rois, batch, mode, height, width, ratio, scale, half_pixel, clamp) -> jax.Array:
     precise = jnp.promote_types(x.dtype, jnp.float32)
     rois, data = rois.astype(precise), jnp.asarray(x).astype(precise)
+    if ratio < 0:
+        raise popart_exception(f"RoiAlign: sampling_ratio {ratio}; expected 0 or more")
     limits.check_size((len(rois), x.shape[1], height, width), data.dtype.itemsize, "RoiAlign: a result")
     ys = _region_axis(rois, 1, scale, height, ratio, x.shape[2], half_pixel, clamp)
     xs = _region_axis(rois, 0, scale, width, ratio, x.shape[3], half_pixel, clamp)
@@ -107,7 +109,7 @@ operator(
 def roi_align_10(
     x, rois, batch_indices, /, *, mode="avg", output_height=1, output_width=1, sampling_ratio=0, spatial_scale=1.0
 ):  # fmt: skip
-    sizes, batch = (output_height, output_width), jnp.asarray(batch_indices)
+    sizes, batch = (output_height, output_width), wrap_indices(jnp.asarray(batch_indices), x.shape[0])
     return _roi_align(x, rois, batch, mode, *sizes, sampling_ratio, spatial_scale, half_pixel=False, clamp=False)
 
 

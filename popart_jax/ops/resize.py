@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import OpError, popart_exception
+from ..limits import limits
 from .gradients import gradient_of, refuse_gradient
 from .operator import PER_SAMPLE, ROUNDS, PopxlClass, gradient, operator
 from .registry import Static, Training, lowers
-from .symbols import as_size
+from .symbols import as_size, is_symbol
 
 CUBIC = -0.75
 """Coefficient of the cubic kernel where no attribute gives another: ONNX's default."""
@@ -135,6 +136,8 @@ def interpolate(x: jax.Array, axes: Sequence[Axis], rule: Rule) -> jax.Array:
     if rule.mode not in ("nearest", "linear", "cubic"):
         raise popart_exception(f"Unrecognised resize mode {rule.mode!r}")
     dtype, outside = x.dtype, []
+    outs = [at.out for at in axes if not is_symbol(at.out)]
+    limits.check_size(outs, dtype.itemsize, "Resize: a result")
     smooth = rule.mode != "nearest"
     y = x.astype(jnp.promote_types(dtype, jnp.float32)) if smooth else x
     for at in axes:
@@ -146,8 +149,8 @@ def interpolate(x: jax.Array, axes: Sequence[Axis], rule: Rule) -> jax.Array:
             shaped = mask.reshape([-1 if d == axis else 1 for d in range(y.ndim)])
             y = jnp.where(shaped, jnp.asarray(rule.extrapolation, y.dtype), y)
     if jnp.issubdtype(dtype, jnp.integer) and smooth:
-        limits = jnp.iinfo(dtype)
-        y = jnp.clip(y, limits.min, limits.max)
+        bounds = jnp.iinfo(dtype)
+        y = jnp.clip(y, bounds.min, bounds.max)
     return y.astype(dtype)
 
 

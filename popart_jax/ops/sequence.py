@@ -16,6 +16,8 @@ Sequence = list[Any]
 
 def _position(position: Any, length: int, room: int = 0) -> int:
     """Place in a sequence from the front; `room` 1 allows the place after the last."""
+    if np.size(position) != 1:  # PyTorch writes a vector of one number
+        raise popart_exception(f"a position in a sequence is one number, not {np.size(position)}")
     at = int(np.asarray(position).reshape(()))
     if not -length <= at < length + room:
         raise popart_exception(f"sequence position {at} is outside [{-length}, {length - 1 + room}]")
@@ -77,6 +79,8 @@ def split_to_sequence(x: Array, split: Static = None, /, *, axis: int = 0, keepd
     along = normal_axis(axis, x.ndim)
     size = x.shape[along]
     step = 1 if split is None else int(split) if np.ndim(split) == 0 else None
+    if step == 0 or np.min(0 if split is None else split, initial=0) < 0:
+        raise popart_exception(f"SplitToSequence: parts of {np.asarray(split).tolist()} elements")
     ends = np.cumsum(np.asarray(split)) if step is None else np.asarray([*range(step, size, step), size])
     if len(ends) and ends[-1] != size:
         raise popart_exception(f"SplitToSequence: sizes {np.asarray(split).tolist()} do not add up to {size}")

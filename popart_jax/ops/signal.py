@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import popart_exception
+from ..limits import limits
 from .arrays import Array, device_dtype, normal_axis, one_element, onnx_dtype
 from .operator import operator
 from .registry import Static, lowers
@@ -72,6 +73,8 @@ def stft(x: Array, step: Static, window: Array | None = None, length: Static = N
     if not 0 < size <= samples:
         raise popart_exception(f"STFT: frame length {size} does not fit a signal of {samples}")
     hop = int(one_element(step, "frame_step"))
+    if hop < 1:
+        raise popart_exception(f"STFT: frame_step {hop}; expected one greater than zero")
     starts = np.arange(0, samples - size + 1, hop)
     frames = jnp.asarray(signal)[:, starts[:, None] + np.arange(size)]
     if window is not None:
@@ -86,6 +89,7 @@ def _window(op: str, coefficients: tuple[float, ...]) -> None:
         count = int(one_element(size, f"{op} size"))
         if count < 1:
             raise popart_exception(f"{op}: size {count}; expected one greater than zero")
+        limits.check_size((count,), 8, f"{op}: a result")
         angle = 2 * np.pi * np.arange(count) / (count if periodic else count - 1)
         total = sum(c * np.cos(k * angle) for k, c in enumerate(coefficients))
         return np.asarray(total).astype(onnx_dtype(output_datatype))

@@ -32,7 +32,7 @@ def as_raised(err: Exception) -> Exception:
     """The error of a failed run: as `stop_if` raised it on the host, that memory ran out, or the error itself."""
     said = _SAID.findall(str(err))
     if not said:
-        if "RESOURCE_EXHAUSTED" in str(err):
+        if "RESOURCE_EXHAUSTED" in str(err) or "Out of memory" in str(err):
             return popart_exception(f"The run takes more memory than there is: {err}\n  fix: make the tensors smaller.")
         return err
     kind, reason = said[-1]

@@ -45,7 +45,7 @@ def pairs(pads: Sequence[int], rank: int) -> Pads:
     Raises
     ------
     popart_exception
-        Not two values for each dimension.
+        Not two values for each dimension, or negative ones.
     """
     if not pads:
         return ((0, 0),) * rank
@@ -53,6 +53,8 @@ def pairs(pads: Sequence[int], rank: int) -> Pads:
         raise popart_exception(
             f"Padding vector (length {len(pads)}) does not have 2 values for each spatial dimension {rank}"
         )
+    if min(pads) < 0:
+        raise popart_exception(f"pads {list(pads)} must not be negative")
     return tuple(zip(pads[:rank], pads[rank:], strict=True))
 
 

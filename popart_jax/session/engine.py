@@ -197,7 +197,7 @@ class Engine:
     def direct(self, feeds: Mapping[str, np.ndarray], places: Mapping[str, np.ndarray]) -> Callable[[], None]:
         """One step of the main program from and into arrays that fit exactly, as a call: the shortest way."""
         executable = self.programs[MAIN].executable
-        step, call = executable.step, shortest_call(executable.call)
+        step, call, room = executable.step, shortest_call(executable.call), executable.room
         streams = tuple(feeds[n] for n in step.fed if n != HYPER)  # which is the first that is fed
         targets = [places[n] for n in step.results]
         count, reads_hyper = len(step.taken), HYPER in step.fed
@@ -208,6 +208,8 @@ class Engine:
 
         def turn() -> None:
             self._settle()
+            if room.size:
+                room.check()
             landed = self._landed = []
             state = self._newest
             if state is None:  # somebody looked at the variables by name, and may have set them

@@ -100,7 +100,7 @@ def compared(draw: Draw, seed: int, mine: Came, theirs: Judged | None) -> str:
         return f"foreign: {op}: {mine.kind}: {mine.text}"
     opinions = [] if theirs is None else [came for came in (theirs.runtime, theirs.evaluator) if came is not None]
     right = [came.values for came in opinions if came.values is not None]
-    if not right or _casts_words(op, feeds):
+    if not right or _casts_words(op, feeds) or _samples_whole_numbers(op, feeds):
         return "both refuse" if mine.values is None else "only ours"
     if mine.values is None:
         return f"refused: {op}: {mine.text}" if len(right) == len(opinions) else "a judge refuses"
@@ -112,6 +112,11 @@ def compared(draw: Draw, seed: int, mine: Came, theirs: Judged | None) -> str:
 def _casts_words(op: str, feeds: Mapping[str, Any]) -> bool:
     """Whether texts that are no numbers are cast: ONNX Runtime then returns memory as it was."""
     return op in ("Cast", "CastLike") and np.asarray(feeds.get("x0")).dtype == object
+
+
+def _samples_whole_numbers(op: str, feeds: Mapping[str, Any]) -> bool:
+    """Whether whole numbers are sampled: ONNX's evaluator then rounds the weights of the interpolation to 0 and 1."""
+    return op == "GridSample" and np.asarray(feeds.get("x0")).dtype.kind in "iu"
 
 
 def different(right: Mapping[str, Any], got: Mapping[str, Any], loose: bool = False) -> str:

@@ -281,6 +281,26 @@ def attributes() -> Iterator[Case]:
             made.graph.node[0].attribute[0].type = 13
             data = made.SerializeToString().replace(b"\xa0\x01\x0d", b"\xa0\x01\x4d")
         yield Case(f"attribute {what}", data, FED, "either" if kind == 0 else ERROR)
+    three, zeros = np.array([5, -5, 7]), np.array([3, 0, -3])
+    for op in ("Div", "Mod"):
+        yield case_of(f"{op} of whole numbers by a stored zero", op, three, zeros, fixed=[1], case=refused)
+    for op, flag, inputs, more in (
+        ("Mod", "fmod", (three, three), {}),
+        ("MaxPool", "storage_order", (X[None, None],), {"kernel_shape": [1, 1]}),
+        ("ReduceSum", "keepdims", (X,), {}),
+        ("TopK", "largest", (X, np.array([2])), {"n": 2, "fixed": [1]}),
+        ("ReduceSum", "noop_with_empty_axes", (X,), {}),
+    ):
+        yield case_of(f"{flag} of 2", op, *inputs, **more, **{flag: 2})
+    for places in ([0, 1], [[0], [0]]):
+        made = model(
+            node("SequenceConstruct", ["x", "x"], ["s"]),
+            node("SequenceAt", ["s", "i"], ["y"], name="the_node"),
+            inputs=FED,
+            weights={"i": np.array(places)},
+        )
+        yield Case(f"SequenceAt {places}", made, FED, ERROR, says="is one number, not 2")
+    yield case_of("GatherND of more batches than indices", "GatherND", X[:1], np.array([0]), batch_dims=1, case=refused)
     nameless = model(node("Softmax", ["x"], ["y"], axis=0, name="the_node"), inputs=FED)
     nameless.graph.node[0].attribute[0].name = ""
     yield Case("attribute of no name", nameless, FED, ERROR, session=False)

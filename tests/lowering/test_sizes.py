@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from itertools import pairwise
 from typing import Any
@@ -84,9 +85,9 @@ def doubled(times: int) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("run", [function, jitted, session])
 def test_what_grows_step_by_step_is_refused(run: Any) -> None:
-    with popart.limits.set(memory=1 << 24), pytest.raises(popart.popart_exception, match=r"the limit is 16.8 MB"):
+    with popart.limits.set(memory=1 << 14), pytest.raises(popart.popart_exception, match=r"the limit is 16.4 kB"):
         run(doubled(40))
-    with popart.limits.set(memory=1 << 24):
+    with popart.limits.set(memory=1 << 14):
         run(doubled(4))
 
 
@@ -99,20 +100,21 @@ def test_a_loop_whose_state_grows_is_refused() -> None:
     )  # fmt: skip
     proto = model(node("Loop", ["n", "", "x"], ["y"], body=body), weights=[number("n", 40)])
     for run in (function, session):
-        with popart.limits.set(memory=1 << 24), pytest.raises(popart.popart_exception, match=r"the limit is 16.8 MB"):
+        with popart.limits.set(memory=1 << 14), pytest.raises(popart.popart_exception, match=r"the limit is 16.4 kB"):
             run(proto)
 
 
-def test_functions_that_multiply_are_counted_not_made() -> None:
+@pytest.mark.parametrize(("depth", "shown"), [(20, "5.24e+05"), (40, "5.5e+11")])
+def test_functions_that_multiply_are_counted_not_made(depth: int, shown: str) -> None:
     proto = model(node("F0", ["x"], ["y"], domain="l"))
     proto.opset_import.append(helper.make_opsetid("l", 1))
-    for i in range(40):
+    for i in range(depth):
         inner = [node(f"F{i + 1}", ["a"], ["t"], domain="l"), node(f"F{i + 1}", ["t"], ["b"], domain="l")]
-        nodes = inner if i < 39 else [node("Neg", ["a"], ["b"])]
+        nodes = inner if i < depth - 1 else [node("Neg", ["a"], ["b"])]
         imports = [helper.make_opsetid("", 13), helper.make_opsetid("l", 1)]
         proto.functions.append(helper.make_function("l", f"F{i}", ["a"], ["b"], nodes, imports))
     for run in (function, session):
-        with pytest.raises(popart.popart_exception, match=r"has 5.5e\+11 nodes; the limit is 2000000"):
+        with pytest.raises(popart.popart_exception, match=rf"has {re.escape(shown)} nodes; the limit is 200000"):
             run(proto)
 
 
@@ -136,3 +138,38 @@ def test_a_program_whose_intermediate_values_are_too_large_is_refused_before_it_
     message = r"A run of the program.* needs .* the limit is 6.29 MB"
     with popart.limits.set(memory=6 << 20), pytest.raises(popart.popart_exception, match=message):
         made_session.prepareDevice()
+
+
+def test_a_later_run_without_room_leaves_the_weights_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA takes donated weights before it looks for memory."""
+    monkeypatch.setattr("popart_jax.execution.compiled._MUCH", 1 << 10)
+    size = 64
+    axis, w = number("k", 0), number("w", np.ones((1, size)), np.float32)
+    twice = [node("CumSum", ["x", "k"], ["s"]), node("Transpose", ["s"], ["t"], perm=[1, 0])]
+    ends = [node("Sub", ["s", "t"], ["d"]), node("MatMul", ["w", "d"], ["m"])]
+    last = node("ReduceMax", ["m"], ["y"], keepdims=0)
+    made = model(*twice, *ends, last, weights=[axis, w], shape=(size, size))
+    feeds, message = {"x": np.ones((size, size), np.float32)}, r"A run of the program.* the limit is 16.4 kB"
+    flow, device = popart.DataFlow(1, {"y": popart.AnchorReturnType("All")}), popart.DeviceManager().createCpuDevice()
+    session = popart.TrainingSession(made.SerializeToString(), flow, "y", popart.ConstSGD(0.1), deviceInfo=device)
+    session.prepareDevice()
+    session.weightsFromHost()
+    stepio = popart.PyStepIO(feeds, session.initAnchorArrays())
+
+    def weights() -> np.ndarray:
+        session.weightsToHost()
+        session.readWeights(popart.PyWeightsIO({"w": (found := np.empty((1, size), np.float32))}))
+        return found
+
+    fn, params = popart.to_jax(made)
+    call = fn.with_weights(params)
+    before = call(feeds)["y"]
+    for _ in range(3):  # the third goes straight to the program
+        kept = weights()
+        with popart.limits.set(memory=1 << 14), pytest.raises(popart.popart_exception, match=message):
+            session.run(stepio)
+        np.testing.assert_array_equal(weights(), kept)
+        session.run(stepio)
+    with popart.limits.set(memory=1 << 14), pytest.raises(popart.popart_exception, match=message):
+        call(feeds)
+    np.testing.assert_array_equal(call(feeds)["y"], before)
