@@ -124,7 +124,7 @@ def to_device_type(array: np.ndarray, stream: StreamFact) -> np.ndarray:
         least, most = int(array.min()), int(array.max())
         if least < -(1 << 31) or most >= 1 << 31:
             raise popart_runtime_error(
-                f"Data for tensor {stream.name} reach from {least} to {most}; the device holds INT32.\n"
+                f"Data for tensor '{stream.name}' reach from {least} to {most}; the device holds INT32.\n"
                 "  fix: feed numbers within 32 bits; PopART's sessions compute whole numbers so."
             )
     return array.astype(stream.device)
