@@ -19,6 +19,7 @@ INDICES_PER_TILE = 32
 INDEX_BUNDLES = 300  # integer division, multiply and add of an index: which part holds its row, and where
 CODE = 1920.0  # bytes per tile of code, vertex state and exchange code that every look-up has
 INDEX_CODE = 5.2  # bytes for each message of 32 indices
+UPDATE_STEPS = frozenset({"update", "update_start", "update_indices", "deltas", "added_copies"})
 END = 24  # bytes after the last variable of a tile
 
 
@@ -85,7 +86,7 @@ def _plan(rows: int, columns: int, indices: int, machine: Machine, data: str, up
     if update:
         quantities["update"] = update_cycles(found.share, found.width, machine, data)
         received |= {"update_indices": received["indices"], "deltas": found.share * row / bus}
-        exchanges += 4
+        quantities["update_start"] = 4 * exchange_start(machine)
     if found.lookups > 1:
         held, copies = found.width * found.held, found.lookups
         received["table"] = held * (copies - 1) / copies * size / bus

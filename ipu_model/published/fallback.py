@@ -14,15 +14,27 @@ from typing import Any
 from ipu_model.published.catalogue import network, number
 from ipu_model.published.formula import FIXED, Formula
 from ipu_model.published.stencil import ipus
+from ipu_model.published.words import BATCHES, size_asked_for
 from ipu_model.published.workload import memory
 from ipu_model.target import Target
 
 SCALES = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
+FIRST = 64  # batch whose memory tells, beside that of one, how it grows
+ROUNDS = 3
 SHARE = 0.7  # of a ceiling that a program reaches when nothing is said about it
 
 
 def formula(row: Mapping[str, Any], target: Target) -> Formula:
-    """An answer in the row's unit, whatever it asks."""
+    """An answer in the row's unit.
+
+    Raises
+    ------
+    ValueError
+        When neither the words nor the unit say what is asked for.
+    """
+    size = size_asked_for(str(row.get("what", "")))
+    if size in BATCHES:
+        return _fixed(_largest_batch(row, target))
     words, unit = f"{row.get('what', '')} {row.get('config', {})}".lower(), str(row.get("unit", "")).lower()
     config = row.get("config", {})
     if re.search(r"flop", unit):
@@ -44,7 +56,34 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula:
         return Formula(({"kernel.loaded_latency": 1.0},))
     if "dimension" in unit or "points" in unit:
         return _fixed(math.sqrt(target.memory / target.fitted.get("memory.square_bytes", 36.0)))
-    return _fixed(1.0 if "outcome" in unit else SHARE)
+    if "outcome" in unit:
+        return _fixed(float(_bytes(words, config, target) <= target.memory))
+    if re.search(r"fraction|share|%|percent", f"{words} {unit}"):
+        return _fixed(SHARE * (100 if "%" in unit or "percent" in unit else 1))
+    raise ValueError(f"no rule answers {row.get('what')!r} in {row.get('unit')!r}")
+
+
+def _largest_batch(row: Mapping[str, Any], target: Target) -> int:
+    """The batch whose activations fill what weights leave of a chip.
+
+    Memory grows about evenly with it: the line through a batch of one and a guess makes the next guess.
+
+    Raises
+    ------
+    ValueError
+        When not even a batch of one fits, or memory does not grow.
+    """
+    config = dict(row["config"])
+    words = f"{row['what']} {config}".lower()
+    one, guess = _bytes(words, {**config, "batch": 1}, target), FIRST
+    if one > target.memory:
+        raise ValueError(f"{row['what']!r}: a batch of one takes {one:,.0f} of {target.memory:,} bytes")
+    for _ in range(ROUNDS):
+        more = _bytes(words, {**config, "batch": guess}, target)
+        if more <= one:
+            raise ValueError(f"{row['what']!r}: no limit, as a batch of {guess} takes no more memory than one")
+        guess = 2 + int((target.memory - one) / (more - one) * (guess - 1))
+    return guess - 1
 
 
 def _fixed(value: float) -> Formula:

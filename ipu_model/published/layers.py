@@ -20,10 +20,11 @@ from ipu_model.planner.plan import Plan
 from ipu_model.published.benchmark import Benchmark, Operands
 from ipu_model.published.formula import of_plans
 from ipu_model.published.layer_memory import Layer, highest, total
-from ipu_model.published.words import passes_of
+from ipu_model.published.words import whole_program
 from ipu_model.target import Target
 
 PASSES = ("training_fwd", "training_bwd", "training_wu")
+ALL = (0, 1, 2)
 
 
 def _pair(value: int | list[int]) -> tuple[int, ...]:
@@ -69,12 +70,10 @@ def operands_of(params: ConvParams) -> Operands:
 
 def conv(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     """Forward; then backward and weight update with the scaled add into the weights."""
-    return conv_layer(conv_params(p, data), target, p.get("partials-type", "float"), passes_of(p.get("part", "")))
+    return conv_layer(conv_params(p, data), target, p.get("partials-type", "float"), p.get("parts", ALL))
 
 
-def conv_layer(
-    params: ConvParams, target: Target, partials: str = "float", passes: tuple[int, ...] = (0, 1, 2)
-) -> Benchmark:
+def conv_layer(params: ConvParams, target: Target, partials: str = "float", passes: tuple[int, ...] = ALL) -> Benchmark:
     """The benchmark of a convolution, or of some of its passes."""
     plans = training_passes(params, target, partials)
     return _trained("conv", plans, operands_of(params), params.data, passes, target, compiled=True)
@@ -97,11 +96,12 @@ def fully_connected(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     plans = list(fully_connected_passes(batch, ins, outs, groups, data, target.machine))
     # a matrix product is a convolution whose batch is m and whose channels are k and n
     operands = operands_of(matmul_params(batch, ins, outs, groups, data))
-    return _trained("fc", plans, operands, data, passes_of(p.get("part", "")), target, compiled=False)
+    return _trained("fc", plans, operands, data, p.get("parts", ALL), target, compiled=False)
 
 
 def gemm(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     """``C = beta*C + alpha*A*B``: one product and one scaled add."""
+    whole_program("gemm", p, (0,))
     m, k, n, groups = p["m"], p["k"], p["n"], p.get("groups", 1)
     options = Options("none_matmul", p.get("partials-type", "float"))
     plans = [plan_matmul(m, k, n, target, groups, data, options=options)]

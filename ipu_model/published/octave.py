@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ipu_model.checks import check_between
 from ipu_model.planner.conv_grid import SIZES
 from ipu_model.planner.conv_multi import plan_parallel
 from ipu_model.planner.convolution import ConvParams, Options, as_plan, scaled_add
@@ -14,8 +15,7 @@ from ipu_model.planner.pooling import PoolParams, plan_pooling
 from ipu_model.published.benchmark import Benchmark, Operands
 from ipu_model.published.formula import FIXED, of_plans
 from ipu_model.published.layer_memory import Layer, highest, total
-from ipu_model.published.layers import PASSES, conv_layer, conv_params, operands_of
-from ipu_model.published.words import passes_of
+from ipu_model.published.layers import ALL, PASSES, conv_layer, conv_params, operands_of
 from ipu_model.target import Target
 
 TRANSPOSED = 1 / 4 + 1 / 8  # cycles per byte of weights that a backward pass brings into order: exchange and copy
@@ -68,7 +68,7 @@ def octave(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     """
     params = conv_params(p, data)
     form = octave_form(params, _share(p, "alpha-in"), _share(p, "alpha-out"))
-    alone, passes = form.fine_fine or form.coarse_coarse, passes_of(p.get("part", ""))
+    alone, passes = form.fine_fine or form.coarse_coarse, p.get("parts", ALL)
     if len(form.parts) == 1 and alone is not None:
         return conv_layer(alone, target, passes=passes)
     plans = {i: _pass(form, i, target) for i in passes}
@@ -88,10 +88,10 @@ def octave(p: dict[str, Any], data: str, target: Target) -> Benchmark:
 
 
 def _share(p: Mapping[str, Any], name: str) -> float:
-    """Share of coarse channels of the inputs or outputs; `alpha` where a side has none of its own."""
-    share = p[name] if name in p else p["alpha"]
-    if not 0 <= share <= 1:
-        raise ValueError(f"oct_conv: {name} is {share}, a share of channels between 0 and 1")
+    """Share of coarse channels of the inputs or outputs; `alpha`, one or a pair, where a side has none of its own."""
+    given = p[name] if name in p else p["alpha"]
+    share: Any = given[name == "alpha-out"] if isinstance(given, list) and len(given) == 2 else given
+    check_between("oct_conv", 0.0, 1.0, **{name: share})
     return share
 
 

@@ -15,8 +15,8 @@ from ipu_model.planner.pooling.place import Placed, Run, run, volume
 from ipu_model.planner.reduction import plan_reduction
 from ipu_model.planner.steps import LAUNCH, exchange_start
 from ipu_model.published.benchmark import Benchmark
-from ipu_model.published.formula import FIXED, Formula
-from ipu_model.published.words import passes_of
+from ipu_model.published.formula import FIXED, Formula, of_plans
+from ipu_model.published.words import whole_program
 from ipu_model.target import Machine, Target
 
 COPY_STEP = 90.0  # of copying what a tile holds of its windows: gathers of short runs, both passes together
@@ -36,21 +36,25 @@ def pooling(p: Mapping[str, Any], data: str, target: Target) -> Benchmark:
     """
     params = pool_params(p, data)
     if params.whole_field:
+        whole_program("pooling of a whole field", p)
         return _whole_field(params, target)
     forward, backward = (plan_pooling(params, target, back).detail for back in (False, True))
     found = run(params, forward, backward, target.tiles)
     total, highest = memory(params, found, target.machine)
-    passes = passes_of(p.get("part", ""))
+    passes = p.get("parts", (0, 1))
+    if passes == (2,):
+        raise ValueError("pooling has no weights to update")
     return Benchmark(cycles(params, forward, backward, found, target, passes), _fixed(total), _fixed(highest))
 
 
 def pool_params(p: Mapping[str, Any], data: str) -> PoolParams:
     """The pooling that a row describes."""
     padding, kind = p.get("padding", 0), str(p.get("pooling-type", "max")).lower()
+    kernel = p["kernel"] if "kernel" in p else p["kernel-size"]
     if kind not in KINDS:
         raise ValueError(f"pooling: pooling-type is {kind!r}; known are {sorted(KINDS)}")
     return PoolParams(
-        p.get("batch-size", 1), p["channels"], _pair(p["field"]), _pair(p["kernel"]), _pair(p.get("stride", 1)),
+        p.get("batch-size", 1), p["channels"], _pair(p["field"]), _pair(kernel), _pair(p.get("stride", 1)),
         _pair(p.get("padding-lower", padding)), _pair(p.get("padding-upper", padding)), KINDS[kind], data,
         p.get("fwd-chans-per-group", 0),
     )  # fmt: skip
@@ -131,4 +135,4 @@ def _whole_field(params: PoolParams, target: Target) -> Benchmark:
     held = np.max([s.held for s in plan.detail.stages], axis=0)
     total = 2 * (inputs + outputs) + float(held.sum()) + VERTEX_BYTES * plan.tiles
     highest = machine.memory_element + 2 * share + float(held.max()) + END
-    return Benchmark(_fixed(plan.cycles(target) + behind), _fixed(total), _fixed(highest))
+    return Benchmark(of_plans([plan], extra={FIXED: behind}), _fixed(total), _fixed(highest))

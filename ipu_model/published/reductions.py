@@ -14,6 +14,7 @@ from ipu_model.planner.reduction.held import linear_starts
 from ipu_model.planner.steps import short_pointers
 from ipu_model.published.benchmark import Benchmark
 from ipu_model.published.formula import FIXED, Formula, of_plans
+from ipu_model.published.words import whole_program
 from ipu_model.target import Target
 
 MESSAGE = 9  # bytes of exchange code for a message between two tiles, both ends together
@@ -31,6 +32,7 @@ def reduction(p: Mapping[str, Any], data: str, target: Target) -> Benchmark:
     ValueError
         When the operation is none of the library's.
     """
+    whole_program("reduction", p, (0,))
     shape = tuple(p["shape"])
     dims = tuple(p["dims"]) if isinstance(p["dims"], list) else (p["dims"],)
     operation = str(p.get("operation", "ADD"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,24 +10,38 @@ from ipu_model.planner.conv_params import cdiv
 from ipu_model.planner.convolution import plan_matmul, received_bytes
 from ipu_model.planner.ctc import memory as ctc_memory
 from ipu_model.planner.ctc import plan_ctc
+from ipu_model.planner.embedding import UPDATE_STEPS, plan_embedding
 from ipu_model.planner.embedding import memory as embedding_memory
-from ipu_model.planner.embedding import plan_embedding
 from ipu_model.planner.plan import Plan
 from ipu_model.planner.rnn import plan_gru, plan_lstm
 from ipu_model.planner.solver import plan_cholesky, plan_triangular_solve
 from ipu_model.planner.solver_memory import cholesky_memory, highest_of_vector, solve_memory
 from ipu_model.published.benchmark import Benchmark
 from ipu_model.published.formula import FIXED, Formula, of_plans
+from ipu_model.published.words import whole_program
 from ipu_model.target import Target
 
 SIZES = {"half": 2, "float": 4}
 BESIDE = 24  # bytes of interleaved memory beside the partial results
 Params = Mapping[str, Any]
+#: Words for the parts of programs that are no layers; others have forward, backward and weight update.
+PART_WORDS = {
+    "embedding": (r"\b(gather|slices?|look-?ups?|fwd|forward)\b", r"\b(scatter|updates?|wu|bwd|backward)\b"),
+    "ctc_loss": (r"\bloss\b(?! and)", r"\bgradients?\b"),
+}
 
 
 def _flag(p: Params, name: str, default: bool) -> bool:
     value = p.get(name, default)
     return value if isinstance(value, bool) else str(value).lower() == "true"
+
+
+def only(plan: Plan, steps: frozenset[str], inside: bool) -> Plan:
+    """The plan with the quantities of some steps, or of all others."""
+    kept = {name: value for name, value in plan.quantities.items() if (name in steps) == inside}
+    return dataclasses.replace(
+        plan, quantities=kept, exchange=plan.exchange & kept.keys(), exact=plan.exact & kept.keys()
+    )
 
 
 def _linear(family: str, quantities: Mapping[str, float], fixed: float = 0.0) -> Formula:
@@ -35,16 +50,19 @@ def _linear(family: str, quantities: Mapping[str, float], fixed: float = 0.0) ->
 
 
 def embedding(p: Params, data: str, target: Target) -> Benchmark:
-    """Look-ups of all indices, then an update that adds scaled deltas to the same rows."""
+    """Look-ups of all indices, then an update that adds scaled deltas to the same rows; or one of the two."""
     rows, columns = p["shape"]
     n = p["num-indices"]
     plan = plan_embedding(rows, columns, n, target, data)
+    if "parts" in p:
+        return Benchmark(of_plans([only(plan, UPDATE_STEPS, p["parts"] == (1,))]))
     total, highest = embedding_memory(plan.detail, rows, columns, n, data, target.machine)
     return Benchmark(of_plans([plan]), _linear("", {}, total), _linear("", {}, highest))
 
 
 def ctc(p: Params, data: str, target: Target) -> Benchmark:
     """Log-softmax of the logits, loss and gradient; lengths are the greatest allowed."""
+    whole_program("ctc_loss", p)
     batch, time, classes = p.get("batch", 1), p["max-time"], p["num-classes"]
     data = "half" if p.get("in-type", data) == "half" else "float"
     plan = plan_ctc(batch, time, p["max-label-length"], classes, target, data)
@@ -54,6 +72,7 @@ def ctc(p: Params, data: str, target: Target) -> Benchmark:
 
 def solver(p: Params, data: str, target: Target) -> Benchmark:
     """Cholesky in place with the other triangle masked, or a triangular solve."""
+    whole_program("matrix_solver", p, (0,))
     rank, batches, lower = p["a-rank"], p.get("batches", 1), _flag(p, "lower", True)
     block = min(p.get("block-size", 64), rank)
     if _flag(p, "cholesky", False):
@@ -86,7 +105,9 @@ def gru(p: Params, data: str, target: Target) -> Benchmark:
 
 def _recurrent(planner: Callable[..., Plan], gates: int, p: Params, data: str, target: Target) -> Benchmark:
     batch, steps, ins, outs = p["batch-size"], p["sequence-size"], p["input-size"], p["output-size"]
+    whole_program("a recurrent layer", p, (0,))
     training = p.get("phase") == "all" or "weight update" in p.get("pass", "")
+    training = training and p.get("parts") != (0,)
     plan = planner(batch, steps, ins, outs, target, data, training)
     size = SIZES[data]
     weights = (ins + outs) * gates * outs * size

@@ -46,5 +46,5 @@ def test_errors_of_an_operation_are_those_of_its_rows():
     assert cycles is not None
     assert cycles.rows == 4
     assert 0 < cycles.median <= cycles.p90 < 0.05
-    unseen = {**GEMM, "config": {"op": "nothing"}, "unit": "furlongs", "what": "speed", "family": "exchange"}
+    unseen = {**GEMM, "config": {}, "unit": "PB/s", "what": "exchange bandwidth", "family": "exchange"}
     assert published.explain(unseen).uncertainty is None

@@ -25,7 +25,8 @@ def row(family, what, unit, config, hardware="GC200, 1 IPU", precision="fp16"):
 
 def dense(batch, ins, outs, what="total cycles", hardware=GC2, data="float"):
     params = {"batch-size": batch, "input-size": ins, "output-size": outs, "data-type": data}
-    return row("gemm", what, "cycles", {"op": "fc", "params": params}, hardware)
+    unit = "bytes" if "memory" in what else "cycles"
+    return row("gemm", what, unit, {"op": "fc", "params": params}, hardware)
 
 
 @pytest.mark.parametrize(
@@ -245,5 +246,5 @@ def test_a_row_with_shares_for_each_side_is_answered():
     )
     assert both == same
     assert first != same
-    with pytest.raises(ValueError, match=r"alpha-in is 1\.5"):
+    with pytest.raises(ValueError, match=r"alpha-in is 1\.5, expected a number between 0 and 1"):
         octave({**params, "alpha-in": 1.5, "alpha-out": 0.5}, "half", chip)

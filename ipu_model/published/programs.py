@@ -1,0 +1,98 @@
+"""Rows of the benchmark table: which program they run, and the figure of it that they ask for."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ipu_model import target as targets
+from ipu_model.published import layers, octave, pools, reductions, tables, words
+from ipu_model.published.benchmark import Benchmark
+from ipu_model.published.formula import FIXED, Formula
+from ipu_model.target import Machine, Target
+
+Op = Callable[[dict[str, Any], str, Target], Benchmark]
+OPS: dict[str, Op] = {
+    **layers.OPS,
+    **tables.OPS,
+    "oct_conv": octave.octave,
+    "reduction": reductions.reduction,
+    "pooling": pools.pooling,
+}
+# The library that produced the benchmark table used 8 convolution units wherever partial results are fp32; devices have
+# sixteen for fp32 operands, and later libraries use them.
+TABLE_UNITS = 8
+HALVES = ("half", "fp16", "float16", "short", "unsigned short")
+BESIDE = ("op", "case", "pass", "params", "note", "caution")  # what a configuration holds beside parameters
+
+
+def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
+    """One of the three figures of a row's program, of some of its passes, a size of it, or whether it fits.
+
+    Parameters
+    ----------
+    row : dict
+        With an ``op`` in its configuration.
+    data : {"half", "float"}
+        Type where the parameters name none.
+
+    Raises
+    ------
+    ValueError
+        When there is no such operation, it lacks a size, or its words or unit ask for what it has not.
+    """
+    config, what = row["config"], row["what"]
+    op = config["op"]
+    if op not in OPS:
+        raise ValueError(f"no benchmark program {op!r}; there are {', '.join(sorted(OPS))}")
+    params = words.flags(config.get("params") or {k: v for k, v in config.items() if k not in BESIDE})
+    type_ = params.get("data-type", params.get("type"))
+    if type_ is not None:
+        data = "half" if str(type_) in HALVES else "float"  # four-byte integers are moved as floats are
+    machine = target.machine
+    if op != "matrix_solver":  # whose products agree with the plans of the chip's own units
+        machine = dataclasses.replace(machine, units_float=TABLE_UNITS)
+    if params.get("tiles-per-ipu"):
+        machine = dataclasses.replace(machine, tiles=int(params["tiles-per-ipu"]))
+    # what decides what runs but is recorded beside the parameters; layers run all passes whatever a row calls them,
+    # unless its figure is that of one
+    params |= {"pass": str(config.get("pass", ""))}
+    size = words.size_asked_for(what)
+    part = "" if size else what
+    try:
+        if size is not None:
+            limit = words.largest_that_fits(size, params, lambda p: _fits(_program(op, p, part, data, machine), target))
+            return Formula(({FIXED: float(limit)},))
+        benchmark = _program(op, params, part, data, machine)
+    except KeyError as missing:
+        raise ValueError(f"{op} needs {missing.args[0]!r} in its params; got {sorted(params)}") from missing
+    if "outcome" in row["unit"]:
+        return Formula(({FIXED: float(_fits(benchmark, target))},))
+    return benchmark.figure(what, row["unit"])
+
+
+def _fits(benchmark: Benchmark, target: Target) -> bool:
+    """Whether the fullest tile holds its share, and all tiles together hold the whole."""
+    sizes = (benchmark.max_tile, benchmark.total_memory)
+    if None in sizes:
+        raise ValueError("whether a part of a program fits alone is not known")
+    highest, total = (float(size(target)) for size in sizes if size is not None)
+    return max(highest, total / target.tiles) <= target.machine.tile_memory
+
+
+def _program(op: str, params: Mapping[str, Any], part: str, data: str, machine: Machine) -> Benchmark:
+    """The program of a row; rows that ask for other figures of it share it."""
+    patterns = tables.PART_WORDS.get(op, words.PASS_WORDS)
+    parts = words.named(part, patterns)
+    parts = parts if len(parts) < len(patterns) else ()
+    return _planned(op, json.dumps(params, sort_keys=True), parts, data, machine)
+
+
+@functools.lru_cache(maxsize=4096)
+def _planned(op: str, params: str, parts: tuple[int, ...], data: str, machine: Machine) -> Benchmark:
+    # quantities of a plan depend on the machine alone; its prices come when a formula is evaluated
+    chip = targets.get("mk2").replace(machine=machine)
+    return OPS[op](json.loads(params) | ({"parts": parts} if parts else {}), data, chip)
