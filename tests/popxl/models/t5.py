@@ -28,6 +28,7 @@ class Config:
     buckets: int = 8
     distance: int = 16
     tensor: int = 2
+    gated: bool = False
 
 
 def buckets(c: Config, queries: int, keys: int, both_ways: bool) -> np.ndarray:
@@ -102,6 +103,7 @@ class Block(Sharded):
         self.attention = Attention(config)
         self.cross = Attention(config) if decoder else None
         self.up, self.down = self.part(config.wide // config.tensor), self.part(config.hidden)
+        self.gate = self.part(config.wide // config.tensor) if config.gated else None
 
     def build(self, x, bias, encoded=None):
         z = self.enter(self.norms[0](x))
@@ -110,7 +112,8 @@ class Block(Sharded):
             z = self.enter(self.norms[1](x))
             x = x + self.leave(self.cross(z, self.enter(encoded), None))
         z = self.enter(self.norms[-1](x))
-        return x + self.leave(self.down(ops.relu(self.up(z))))
+        wide = ops.relu(self.up(z)) if self.gate is None else ops.gelu(self.gate(z)) * self.up(z)
+        return x + self.leave(self.down(wide))
 
 
 class Stack(Sharded):

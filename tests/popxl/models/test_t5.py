@@ -25,6 +25,7 @@ def hugging_face(c):
             vocab_size=c.vocab, d_model=c.hidden, d_kv=c.size, d_ff=c.wide, num_layers=c.layers, num_heads=c.heads,
             relative_attention_num_buckets=c.buckets, relative_attention_max_distance=c.distance, dropout_rate=0.0,
             tie_word_embeddings=False, decoder_start_token_id=0, eos_token_id=c.vocab + 1, pad_token_id=0,
+            feed_forward_proj="gated-gelu" if c.gated else "relu",
         )
     )  # fmt: skip
     with torch.no_grad():
@@ -50,8 +51,11 @@ def mapping(state, model, c):
                 for name in "qkv":
                     found |= dict(linear(a.get(name), host(getattr(b, name).weight, True), None, n))
                 found |= dict(linear(a.o, host(b.o.weight, True), None, n, 0))
-            found |= dict(linear(mine.up, host(layers[-1].DenseReluDense.wi.weight, True), None, n))
-            found |= dict(linear(mine.down, host(layers[-1].DenseReluDense.wo.weight, True), None, n, 0))
+            wide = layers[-1].DenseReluDense
+            found |= dict(linear(mine.up, host((wide.wi_1 if c.gated else wide.wi).weight, True), None, n))
+            if c.gated:
+                found |= dict(linear(mine.gate, host(wide.wi_0.weight, True), None, n))
+            found |= dict(linear(mine.down, host(wide.wo.weight, True), None, n, 0))
             for k, layer in enumerate(layers):
                 found[mine.norms.get(k).weight] = host(layer.layer_norm.weight)
     return found
@@ -72,9 +76,14 @@ def test_buckets_of_distances(both_ways):
     np.testing.assert_array_equal(buckets(Config(), 40, 40, both_ways), expected)
 
 
-@pytest.mark.parametrize("tensor", [1, 2])
-def test_t5_learns_as_in_pytorch(tensor):
-    c = Config(tensor=tensor)
+@pytest.mark.parametrize(
+    "c",
+    [
+        pytest.param(Config(tensor=1), id="whole", marks=pytest.mark.sweep),
+        pytest.param(Config(gated=True), id="divided and gated"),
+    ],
+)
+def test_t5_learns_as_in_pytorch(c):
     model, rng = hugging_face(c), np.random.default_rng(0)
     source = rng.integers(1, c.vocab, (2, c.micro, c.source))
     labels = rng.integers(1, c.vocab, (2, c.micro, c.target))
