@@ -104,16 +104,16 @@ class ByShapes:
             Texts among the arguments, no memory for the run now, or what the function raises.
         """
         leaves, tree = jax.tree.flatten(args)
-        arrays = [x if hasattr(x, "dtype") else np.asarray(x) for x in leaves]
-        if any(isinstance(x, Tracer) for x in arrays):
+        if any(isinstance(x, Tracer) for x in leaves):
             return self._fn(self._weights, *args)
+        arrays = [x if hasattr(x, "dtype") else np.asarray(x) for x in leaves]
         with self._precision():
-            signature = (tree, *((x.shape, x.dtype) for x in arrays))
+            signature = (tree, *[(x.shape, x.dtype) for x in arrays])
             made = self.found.get(signature)
             if made is None:
                 made = self.found[signature] = self._get(tree, arrays)
             made.room.check()
-            return jax.tree.unflatten(made.out, made.call(*made.weights, *arrays))
+            return made.out.unflatten(made.call(*made.weights, *arrays))
 
     def _get(self, tree: Any, arrays: Sequence[Any]) -> Compiled:
         if any(isinstance(x, np.ndarray) and x.dtype.kind in "OUS" for x in arrays):

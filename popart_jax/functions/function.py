@@ -142,17 +142,20 @@ class OnnxFunction:
     def _compiled(self) -> Callable[..., Any]:
         """The walk as one program: node by node, each operator would be compiled on its own."""
         jitted = self.exactly(jax.jit(self._walk, static_argnums=4))
-        kept = cache(self._kept)
 
         @wraps(jitted)
         def call(params: Any, inputs: Any, key: Any, state: Any, trains: bool) -> Any:
             if beside_jax.folder() is None:
                 return jitted(params, inputs, key, state, trains)
-            return kept(trains)(params, inputs, key, state)
+            return self._kept(trains)(params, inputs, key, state)
 
         return call
 
-    def _kept(self, trains: bool) -> ByShapes:
+    @cached_property
+    def _kept(self) -> Callable[[bool], ByShapes]:
+        return cache(self._programs)
+
+    def _programs(self, trains: bool) -> ByShapes:
         """The walk as programs that other processes find."""
         facts = partial(self._facts, self.choice.trainable, trains)
 
@@ -264,9 +267,10 @@ class OnnxFunction:
             state: Mapping[str, Any] | None = None,
             training: bool | None = None,
         ) -> Any:
-            if beside_jax.folder() is None or not _are_concrete((params, inputs, key, state)):
+            leaves = () if beside_jax.folder() is None else jax.tree.leaves((params, inputs, key, state))
+            if not leaves or any(isinstance(x, Tracer) for x in leaves):
                 return jitted(params, inputs, key, state=state, training=training)
-            return self._compiled(params, inputs, key, state, self.training if training is None else training)
+            return self._kept(self.training if training is None else training)(params, inputs, key, state)
 
         return call
 

@@ -34,14 +34,14 @@ def precision(wide: bool) -> contextlib.AbstractContextManager[Any]:
 
 
 def in_precision(wide: bool, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` called inside that scope."""
+    """`fn` called inside that scope; `fn` itself where there is none."""
 
     @wraps(fn)
     def run(*args: Any, **kwargs: Any) -> Any:
-        with precision(wide):
+        with enable_x64():
             return fn(*args, **kwargs)
 
-    return run
+    return run if wide else fn
 
 
 def uses_wide_types(graph: ir.Graph) -> bool:
