@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.extend
 import numpy as np
 import onnx
 import onnx.helper as oh
@@ -157,6 +158,26 @@ def test_quantised_operators_stay_in_layout(platform):
     moved = [v.aval.shape for e in traced.jaxpr.eqns[0].params["jaxpr"].eqns if e.primitive.name == "transpose"
              for v in e.outvars if v.aval.shape[0] == 2]  # fmt: skip
     assert platform != "cpu" or len(moved) == 3  # the input and the two outputs
+
+
+def test_elementwise_operators_on_whole_numbers_stay_in_layout():
+    """Those that ONNX Runtime's quantiser writes."""
+    text = """<ir_version: 8, opset_import: ["": 13, "com.microsoft": 1]> g(float[2,3,9,8] x) => (y) {
+        c = Conv(x, w) q = QuantizeLinear(c, s, z) a = com.microsoft.QLinearSigmoid(q, s, z, t, z)
+        b = com.microsoft.QLinearLeakyRelu<alpha=0.1>(q, s, z, s, z)
+        d = com.microsoft.QLinearAdd(a, t, z, b, s, z, s, z) e = com.microsoft.QLinearMul(d, s, z, a, t, z, s, z)
+        f = DequantizeLinear(e, s, z) y = AveragePool<kernel_shape=[2,2]>(f) }"""
+    rng, proto = np.random.default_rng(0), onnx.parser.parse_model(text)
+    held = {"w": rng.normal(size=(4, 3, 3, 3)), "s": 0.05, "t": 0.005}
+    values = {n: np.asarray(v, np.float32) for n, v in held.items()} | {"z": np.asarray(120, np.uint8)}
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(v, n) for n, v in values.items())
+    x, graph = rng.normal(size=(2, 3, 9, 8)).astype(np.float32), load(proto).graph
+    assert channels_last(graph)
+    expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})[0]
+    made = jax.make_jaxpr(lambda x: evaluate(graph, {"x": x}, ["y"], Settings({"": 13, "com.microsoft": 1})))(x)
+    np.testing.assert_allclose(jax.jit(jax.extend.core.jaxpr_as_fun(made))(x)[0], expected, atol=0.051)
+    moved = [e for e in made.jaxpr.eqns if e.primitive.name == "transpose" and e.outvars[0].aval.shape[0] == len(x)]
+    assert len(moved) == 2
 
 
 @pytest.fixture(scope="module")

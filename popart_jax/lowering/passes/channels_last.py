@@ -17,7 +17,7 @@ from ...ops.operator import Trait
 from ...ops.registry import Lowering, facts, resolve
 from ..kernels import DOMAIN, MODULES
 
-_DOMAINS = ("", "ai.onnx", "ai.graphcore", DOMAIN)
+_DOMAINS = ("", "ai.onnx", "ai.graphcore", "com.microsoft", DOMAIN)
 _RANKS = (3, 4, 5)
 _LARGE = 1 << 16  # elements
 _QUANTISERS = ("QuantizeLinear", "DequantizeLinear")

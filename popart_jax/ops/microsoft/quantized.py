@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import popart_exception
+from ..operator import ELEMENTWISE, operator
 from ..pooling import average_pool
 from ..quantize import (
     dequantize_linear_13,
@@ -55,13 +56,21 @@ def _binary(fn: Callable[[jax.Array, jax.Array], jax.Array]) -> Callable[..., ja
     return translated
 
 
+operator("QLinearAdd", ELEMENTWISE)
 lowers("QLinearAdd", domain=DOMAIN)(_binary(jnp.add))
+operator("QLinearMul", ELEMENTWISE)
 lowers("QLinearMul", domain=DOMAIN)(_binary(jnp.multiply))
+
+
+operator("QLinearSigmoid", ELEMENTWISE)
 
 
 @lowers("QLinearSigmoid", domain=DOMAIN)
 def qlinear_sigmoid(x, x_scale, x_zero: Gap, y_scale, y_zero=None, /):
     return whole(jax.nn.sigmoid(real(x, x_scale, x_zero)), y_scale, y_zero, x.dtype)
+
+
+operator("QLinearLeakyRelu", ELEMENTWISE)
 
 
 @lowers("QLinearLeakyRelu", domain=DOMAIN)
