@@ -58,7 +58,7 @@ UNARY: dict[str, tuple[str, Formula]] = {
     "Log1pGrad": ("Log1pGradOp", lambda o, g, x: o.Div(g, o.plus(x, 1.0))),
     "ReciprocalGrad": ("ReciprocalGradOp", lambda o, g, x: o.Mul(g, o.Neg(o.Reciprocal(o.Square(x))))),
     "AbsGrad": ("AbsGradOp", lambda o, g, x: o.Mul(g, o.Sign(x))),
-    "Cosh": ("CoshOp", lambda o, x: o.Mul(o.Add(o.Exp(x), o.Exp(o.Neg(x))), scalar(o.context, 0.5, x))),
+    "Cosh": ("CoshOp", lambda o, x: o.Scale(o.Add(o.Exp(x), o.Exp(o.Neg(x))), scale=0.5)),
 }
 
 # (pattern, operand whose gradient it is: position among the inputs, formula before the sum over broadcast axes)

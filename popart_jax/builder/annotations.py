@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from .._calls import checked, overloaded
 from ..enums import RecomputeType
-from ..errors import popart_exception
+from ..errors import noted, popart_exception
 from ..model import attribute_names as names
 from ..model.tensor_location import TensorLocation
 from .graph import GraphUnderConstruction, to_attribute
@@ -151,7 +151,7 @@ class NodeAnnotations(GraphUnderConstruction):
         """Type in which a Conv or MatMul accumulates: HALF or FLOAT."""
         self._only(nodeOutputName, "setPartialsType", "Conv", "MatMul")
         if partialsType.upper() not in ("HALF", "FLOAT"):
-            raise popart_exception(f"Unknown partials type '{partialsType}'; it is HALF or FLOAT.")
+            raise noted(popart_exception(f"Bad partialsType '{partialsType}'"), "It is HALF or FLOAT.")
         self._annotate(names.PARTIALS_TYPE, partialsType, nodeOutputName, replace=True)
 
     @checked

@@ -6,7 +6,7 @@ text ...), the method has a function that changes the parts of the node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..errors import popart_exception
 from ..model import tensors
 from ..model.dtypes import element_type, is_host_type
 from ..model.node_parts import NodeParts
-from .method import Method
+from .method import REQUIRED, Method
 
 Values = dict[str, Any]
 
@@ -37,17 +37,29 @@ def node_of(method: Method, values: Values, label: str = "") -> NodeParts:
         raise popart_exception(
             f"{method.op} has an invalid number of outputs {outputs}. Must be between 0..{method.most_outputs}"
         )
-    optional = {p.name for p in method.parameters if p.default is None}
-    parts = NodeParts([inputs] if isinstance(inputs, str) else inputs, _present(values, optional), outputs, label)
+    parts = NodeParts([inputs] if isinstance(inputs, str) else inputs, _present(method, values), outputs, label)
     if method.write is not None:
         method.write(parts)
     return parts
 
 
-def _present(values: Values, optional: Collection[str]) -> Values:
-    """Attributes that are written: not optional ones left out, no other empty lists, truth values as 0 and 1."""
-    written = {k: v for k, v in values.items() if v is not None and (not isinstance(v, list) or v or k in optional)}
-    return {k: int(v) if isinstance(v, bool) else v for k, v in written.items()}
+def _present(method: Method, values: Values) -> Values:
+    """Attributes that are written, truth values as 0 and 1.
+
+    Left out are optional ones that nobody gives, other empty lists and, of ai.onnx, floats and texts at their defaults:
+    programs add those to the node themselves, which fails for an attribute that is there.
+    """
+    defaults = {p.name: p.default for p in method.parameters if p.default is not REQUIRED}
+    written: Values = {}
+    for name, value in values.items():
+        default = defaults.get(name, REQUIRED)
+        if isinstance(value, list):
+            unneeded = not value and default not in (None, REQUIRED)
+        else:
+            unneeded = isinstance(value, (float, str)) and value == default and method.domain == "ai.onnx"
+        if value is not None and not unneeded:
+            written[name] = int(value) if isinstance(value, bool) else value
+    return written
 
 
 def _constant(parts: NodeParts) -> None:

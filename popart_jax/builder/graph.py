@@ -106,12 +106,15 @@ class GraphUnderConstruction:
         """
         opset = self._use_opset(domain, version)
         if inferred:
-            check_own_rules(op, inputs, attributes, self._graph.initializers)
+            check_own_rules(op, inputs, attributes, self._graph.initializers, self._rank(inputs))
             self._check_arity(domain, op, opset, len(inputs), outputs)
         operands = [None if name == "" else self._value(name) for name in inputs]
         if inferred:
             check_window(op, domain, opset, operands, attributes)
-        node_attributes = [*(to_attribute(k, v) for k, v in attributes.items()), *self._context_attributes(attributes)]
+        numbered = {**attributes, attribute_names.DEBUG_INFO: len(self._graph)}
+        if op == "Constant":  # readers of ONNX files expect one attribute
+            numbered = attributes
+        node_attributes = [*(to_attribute(k, v) for k, v in numbered.items()), *self._context_attributes(attributes)]
         node = ir.Node(domain, op, operands, node_attributes, num_outputs=outputs, name=self._node_name(op, context))
         for i, value in enumerate(node.outputs):
             value.name = self._names.claim(op, i)
@@ -123,6 +126,11 @@ class GraphUnderConstruction:
         names = [v.name or "" for v in node.outputs]
         record_node(node, context, inputs, names, attributes, api)
         return names
+
+    def _rank(self, inputs: Sequence[str]) -> int | None:
+        """Rank of the first input, where it is known."""
+        first = self._find(inputs[0]) if inputs else None
+        return None if first is None or first.shape is None else first.shape.rank()
 
     def _infer(self, node: ir.Node, opset: int) -> None:
         """Infer the types of a new node's outputs; one that is refused does not stay in the model."""

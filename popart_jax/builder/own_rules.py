@@ -11,19 +11,27 @@ from .description import Description
 Shape = tuple[int, ...]
 
 
-def check_own_rules(op: str, inputs: Sequence[str], attributes: Mapping[str, Any], variables: Collection[str]) -> None:
+def check_own_rules(
+    op: str, inputs: Sequence[str], attributes: Mapping[str, Any], variables: Collection[str], rank: int | None
+) -> None:
     """Refuse what a builder method of PopART refuses by itself.
 
     Raises
     ------
     popart_exception
-        `copyvarupdate` without a variable, `subsample` with a stride of 0.
+        `pad` with a list of another length than twice the rank, `copyvarupdate` without a variable, `subsample` with
+        a stride of 0.
     """
     if op == "CopyVarUpdate":
         if len(inputs) != 2:
             raise popart_exception("copyvarupdate should have two args.")
         if inputs[0] not in variables:
             raise popart_exception("The first arg of copyvarupdate should be an initalised tensor.")
+    pads = attributes.get("pads") if op == "Pad" else None
+    if pads is not None and rank is not None and len(pads) != 2 * rank:
+        raise popart_exception(
+            f"Padding vector (length {len(pads)}) doesn't contain 2 entries per input dimension {rank}"
+        )
     strides: list[int] = list(attributes.get("strides") or ()) if op == "Subsample" else []
     if 0 in strides:
         raise popart_exception(f"Strides invalid. 0 stride at index {strides.index(0)}")

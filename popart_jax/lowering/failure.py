@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import onnx_ir as ir
 
-from ..errors import NodeError
+from ..errors import NodeError, noted, popart_exception
 from ..model.origin import imported_as_popart
 from ..ops.registry import REQUIRED, Lowering
 from .bounds import HOW
@@ -26,9 +26,11 @@ def unmade(node: ir.Node, results: tuple[Any, ...]) -> str:
     return f"it makes {len(results)} outputs; {missing} come from nothing" if missing else ""
 
 
-def explain(err: Exception, node: ir.Node, row: Lowering, operands: list[Any], opset: int) -> NodeError:
+def explain(err: Exception, node: ir.Node, row: Lowering, operands: list[Any], opset: int) -> popart_exception:
     """A foreign error inside a translation, as an error that names the node and its operands."""
     absent = lacking(node, row) if isinstance(err, TypeError) else ""
+    if absent and imported_as_popart() and (keys := _absent_attributes(node, row)):
+        return noted(popart_exception(f"no attribute key {keys[0]}"), described(node, operands))
     if absent:
         reason = absent
     elif isinstance(err, (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)):
@@ -50,11 +52,14 @@ def lacking(node: ir.Node, row: Lowering) -> str:
     """Required inputs and attributes that a node leaves out, '' if none."""
     given = [v is not None for v in node.inputs]
     inputs = [i for i in range(row.least_inputs) if i not in row.optional and not (i < len(given) and given[i])]
-    attributes = [
-        n for n, default in row.attributes.items() if default is REQUIRED and n.rstrip("_") not in node.attributes
-    ]
-    absent = [f"input {i} ({row.inputs[i]})" for i in inputs] + [f"attribute {name!r}" for name in attributes]
+    absent = [f"input {i} ({row.inputs[i]})" for i in inputs]
+    absent += [f"attribute {name!r}" for name in _absent_attributes(node, row)]
     return f"it lacks {' and '.join(absent)}" if absent else ""
+
+
+def _absent_attributes(node: ir.Node, row: Lowering) -> list[str]:
+    required = [name.rstrip("_") for name, default in row.attributes.items() if default is REQUIRED]
+    return [name for name in required if name not in node.attributes]
 
 
 def locate(err: Exception, node: ir.Node, operands: list[Any]) -> None:

@@ -275,6 +275,9 @@ def _checked(step: Step, walk: Walk, operands: list[Any], **attributes: Any) -> 
         raise popart_exception(words)
     settled = operand_types.settled(step.node, typed, opset, popart)
     wrong = "" if settled else operand_types.complaint(step.node, typed, opset, popart)
+    if wrong and walk.settings.types_only and walk.settings.popart:
+        made = _call(step, walk, operand_types.as_taken(step, operands, opset), attributes)
+        return operand_types.results_as(step.node, operands, made, opset)
     if not wrong and (None in step.node.inputs or len(operands) < step.lowering.least_inputs):
         wrong = lacking(step.node, step.lowering)
     if wrong or (wrong := "" if popart else misranked(step.node, typed, opset)):

@@ -19,11 +19,13 @@ import onnx_ir as ir
 from onnx import defs
 
 from ..ops.arrays import device_dtype, dtype_name, is_text
+from .resolve import Step
 
 _KINDS = (("FLOAT", "float"), ("DOUBLE", "float"), ("BFLOAT", "float"), ("INT", "int"), ("UINT", "int"),
           ("COMPLEX", "complex"))  # fmt: skip
 _NARROWED = {"INT32": "INT64", "UINT32": "UINT64", "FLOAT": "DOUBLE", "COMPLEX64": "COMPLEX128"}
 _CHECKED_BY_TRANSLATION = frozenset({("Loop", 0), ("If", 0)})  # PopART has its own words for them, or takes any type
+_STAND_INS = {"FLOAT": np.float32, "BOOL": np.bool_, "INT32": np.int32, "INT64": np.int32, "UINT8": np.uint8}
 _POPART_FLOAT8 = (ir.DataType.FLOAT8E4M3FNUZ.numpy(), ir.DataType.FLOAT8E5M2FNUZ.numpy())
 
 
@@ -146,6 +148,31 @@ def _name(x: Any) -> str:
 @cache
 def _dtype_label(dtype: np.dtype) -> str:
     return "STRING" if dtype.kind in "OUS" else dtype_name(np.zeros(0, dtype))
+
+
+def as_taken(step: Step, operands: Sequence[Any], version: int) -> list[Any]:
+    """Operands as types that the operator takes, but for those that it reads while tracing: it judges them itself.
+
+    PopART makes operators without looking at types (supplement 4.2): results then have types too (`results_as`), and
+    it is preparing the device that refuses them.
+    """
+    formals = signature(_domain(step.node), step.node.op_type, version)
+    taken = list(operands)
+    for i, x in enumerate(operands):
+        formal = formals[min(i, len(formals) - 1)]
+        read = step.lowering.is_static(i) or formal is None or not hasattr(x, "dtype") or is_text(x)
+        if not read and not _takes(formal, x, True):
+            taken[i] = x.astype(next((_STAND_INS[k] for k in _STAND_INS if k in formal.own), x.dtype))
+    return taken
+
+
+def results_as(node: ir.Node, operands: Sequence[Any], results: Sequence[Any], version: int) -> tuple[Any, ...]:
+    """Results whose type the schema ties to that of an operand, in that operand's own type."""
+    schema = defs.get_schema(node.op_type, version, _domain(node))
+    pairs = zip(schema.inputs, operands, strict=False)
+    own = {formal.type_str: x.dtype for formal, x in reversed(list(pairs)) if hasattr(x, "dtype")}
+    formals = [schema.outputs[min(i, len(schema.outputs) - 1)] for i in range(len(results))]
+    return tuple(x.astype(own.get(f.type_str, x.dtype)) for f, x in zip(formals, results, strict=True))
 
 
 def unlike(node: ir.Node, operands: Sequence[Any], version: int) -> str:

@@ -132,10 +132,10 @@ def unreadable(node: ir.Node, operands: Sequence[Any], walk: Walk) -> str:
         return ""
     for position in row.parameters:
         x = operands[position] if position < len(operands) else None
-        if not isinstance(x, np.ndarray):
+        value = node.inputs[position] if hasattr(x, "dtype") else None
+        if value is None or (not isinstance(x, np.ndarray) and value.const_value is None):
             continue
-        value = node.inputs[position]
-        name = value.name if value is not None else ""
+        name = value.name
         if x.dtype not in (np.int32, np.int64):
             reason = f"the tensor `{name}` is not the correct type, it is {dtype_name(x)}"
             return _popart_words(node, position, walk, reason)

@@ -20,6 +20,8 @@ EXCLUDE_PATTERNS = "__exclude_patterns"
 OUTLINE = "__outline"
 COMM_GROUP = "__collectiveCommGroup"
 COLLECTIVE_OPERATOR = "__collectiveOperator"
+DEBUG_INFO = "__debug_info_id"
+"""Number of a node in the graph that a Builder made; readers of `getAllNodeAttributeNames` expect one."""
 
 REPLICATION_FACTOR = "__replicationFactor"
 _INPUT_METADATA = ("tile_set", "exchange_strategy", "replicated_stream_mode")

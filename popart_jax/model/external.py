@@ -228,7 +228,10 @@ def save_externally(protos: Mapping[str, onnx.TensorProto], ids: Sequence[str], 
             for array in arrays:
                 file.write(array.astype(array.dtype.newbyteorder("<")).tobytes())
 
-    replace_file(Path(filename), fill)
+    try:
+        replace_file(Path(filename), fill)
+    except OSError as err:
+        raise popart_exception(f"Failed to open file {filename}") from err
     _WRITTEN.add(Path(filename).resolve())
     offset = 0
     for name, array in zip(ids, arrays, strict=True):

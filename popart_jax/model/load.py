@@ -310,7 +310,7 @@ def _parse_bytes(data: bytes) -> ir.Model:
 
 def _unreadable(shown: str) -> popart_exception:
     error = popart_exception(
-        f"Failed to load a ModelProto from the string '{_printable(shown)}'. Check that it is either a valid path to "
+        f"Failed to load a ModelProto from the string '{_printable(shown)}'.\nCheck that it is either a valid path to "
         "an existing onnx model file, or is a valid onnx ModelProto string."
     )
     if found := _what_is_there(shown):

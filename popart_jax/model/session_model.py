@@ -159,9 +159,7 @@ def is_state_name(name: str) -> bool:
 def _refuse_reserved(name: str) -> None:
     prefix = reserved_prefix(name)
     if prefix is not None:
-        raise popart_exception(
-            f"Tensor '{name}' has an invalid name: clash with reserved prefix {prefix}. Give the tensor another name."
-        )
+        raise popart_exception(f"Provided tensor {name} has an invalid name: clash with reserved prefix {prefix}")
 
 
 def _take_optimizer_state(graph: ir.Graph) -> dict[str, ir.TensorProtocol]:

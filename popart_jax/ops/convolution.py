@@ -17,7 +17,7 @@ from .arrays import listed
 from .kernels import Computation
 from .operator import EXPENSIVE, PER_SAMPLE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
 from .registry import lowers
-from .windows import Pads, pairs, per_dim, split_padding, window
+from .windows import Pads, check_auto_pad, pairs, per_dim, split_padding, window
 
 _FLOAT8 = (np.dtype(ml_dtypes.float8_e4m3fnuz), np.dtype(ml_dtypes.float8_e5m2fnuz))
 
@@ -132,6 +132,7 @@ def popart_padding(
     """
     if any(d != 1 for d in dilations):
         raise popart_exception("Non default value for dilations is not supported.")
+    check_auto_pad(auto_pad)
     if len(output_shape) == rank + 2:  # with batch and channels it says nothing about the padding
         return "NOTSET", ()
     if not output_shape:

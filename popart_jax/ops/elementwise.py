@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -231,10 +231,15 @@ def check_operands(op: str, *xs: Any) -> None:
         types = " and ".join(dtype_name(x) for x in xs)
         word = "" if op == "Mul" else "Op "
         raise OpError(f"np broadcasting failed on {word}{{op}}, incompatible types {types} (shapes {shapes})", op)
+    check_frames(op, *(np.shape(x) for x in xs))
+
+
+def check_frames(op: str, *shapes: Sequence[int]) -> None:
+    """Raise OpError, in PopART's words, unless the shapes broadcast."""
     try:
-        broadcast_shapes(*(np.shape(x) for x in xs))
+        broadcast_shapes(*shapes)
     except ValueError:
-        frames = " and ".join(str(list(np.shape(x))) for x in xs)
+        frames = " and ".join(str(list(shape)) for shape in shapes)
         raise OpError(f"np broadcasting failed on 'Op {{op}}', frames {frames} are not aligned", op) from None
 
 
@@ -252,10 +257,7 @@ def legacy_align(x: Array, y: Array, broadcast: int, axis: int | None) -> Array:
 
 def broadcasting(op: str, fn: Callable[[Any, Any], Any], numpy_rules_from: int = 7) -> None:
     """Register a two-operand operator under both broadcasting rules."""
-
-    def modern(x: Array, y: Array, /) -> Array:
-        check_operands(op, x, y)
-        return fn(x, y)
+    modern = aligned(op, fn)
 
     def legacy(x: Array, y: Array, /, *, axis: int | None = None, broadcast: int = 0) -> Array:
         return modern(x, legacy_align(x, y, broadcast, axis))
@@ -268,6 +270,16 @@ def _refuse_zero(what: str, divisor: Array) -> None:
     """A whole number divided by zero is an error where the divisor is known; compiled programs give what XLA gives."""
     if not isinstance(divisor, Tracer) and divisor.dtype.kind in "iu" and not np.all(divisor):
         raise popart_exception(f"integer {what} by zero")
+
+
+def aligned(op: str, fn: Callable[[Any, Any], Any]) -> Callable[[Array, Array], Array]:
+    """`fn` on operands that `check_operands` lets pass."""
+
+    def checked(x: Array, y: Array, /) -> Array:
+        check_operands(op, x, y)
+        return fn(x, y)
+
+    return checked
 
 
 def divide(x: Array, y: Array) -> Array:

@@ -147,8 +147,13 @@ def slice_(
 ) -> Array:  # fmt: skip
     """Bounds are clamped, negative ones count from the end; backwards a start before the data means their first."""
     if steps is not None and np.any(np.abs(steps) > 1) and not options.subsamples_slices:
-        raise popart_exception('Slice with a step. Please enable pattern "Slice2SliceSubsample" first')
-    along = range(len(starts)) if axes is None or not np.size(axes) else normal_axes(axes, x.ndim)
+        wide = next(int(s) for s in steps if abs(s) > 1)
+        raise OpError(
+            f"Please enable pattern \"Slice2SliceSubsample\" first. Invalid 'step' value, {wide}, in "
+            "BaseSliceOp::getSlices. Only steps of '1' or '-1' are supported. This error is for Op {op}.",
+            "Slice",
+        )
+    along = range(len(starts)) if axes is None or not np.size(axes) else _sliced_axes(axes, x.ndim)
     steps = np.ones(len(starts), np.int64) if steps is None or not np.size(steps) else steps
     index = [slice(None)] * x.ndim
     if not len(starts) == len(ends) == len(along) == len(steps):
@@ -161,6 +166,19 @@ def slice_(
             raise popart_exception(f"Slice: step 0 on axis {axis}")
         index[axis] = _bounds(as_size(start), as_size(end), int(step), x.shape[axis])
     return x[tuple(index)]
+
+
+def _sliced_axes(axes: Any, rank: int) -> tuple[int, ...]:
+    for axis in np.ravel(axes).tolist():
+        if axis < -rank:
+            raise OpError(f"slice op input tensor {{0}}, rank {rank}, axis {axis} is out of range", "Slice")
+        if axis >= rank:
+            raise OpError(
+                f"Invalid input shape in BaseSliceOp::getSlices. The input shape has rank {rank}, but axis = {axis}. "
+                "axis must be less than the input shape's rank. This error is for Op {op}.",
+                "Slice",
+            )
+    return normal_axes(axes, rank)
 
 
 def _bounds(start: int, end: int, step: int, size: int) -> slice:

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import OpError, popart_exception
 from ..model.dtypes import element_type
 from .arrays import Array, device_dtype, dtype_name, listed
-from .elementwise import legacy_align
+from .elementwise import check_frames, legacy_align
 from .operator import EXPENSIVE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
 from .registry import OutputType, direct, lowers
 
@@ -63,6 +63,7 @@ def matmul(x: Array, y: Array, dtype: np.dtype | None = None) -> Array:
             f"{_promoted(y.shape, False)}",
             "MatMul",
         )
+    check_frames("MatMul", x.shape[:-2], y.shape[:-2])
     return jnp.matmul(x, y, preferred_element_type=dtype)
 
 

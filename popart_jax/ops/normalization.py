@@ -275,7 +275,7 @@ operator("LRN", PER_SAMPLE | ROUNDS, gradients=[gradient("LRNGrad", "g x0")])
 def lrn(x, /, *, size, alpha=1e-4, beta=0.75, bias=1.0):
     """x / (bias + alpha/size * sum of squares over neighbouring channels)^beta."""
     if size < 1:
-        raise popart_exception(f"LRN: size must be positive, got {size}")
+        raise popart_exception(f"LRN requires size to be >= 1. size is {size}")
     most = x.shape[1] - 1  # no window reaches farther
     lo, hi = min((size - 1) // 2, most), min(size // 2, most)
     ones = (1,) * (x.ndim - 2)

@@ -85,10 +85,11 @@ def _popart_rule(op: str, draw: Callable[..., Array]) -> None:
     def drawn(*like: Array, seed: float | None = None, **rest: Any) -> Array:
         if seed is not None:
             raise OpError("{opid}: Optional seed attribute is not supported. Use session::setRandomSeed instead.", op)
-        if "dtype" not in rest and any(x.dtype not in (np.float32, np.float16) for x in like):
-            raise OpError(f"{{opid}} : Unsupported data type requested: {dtype_name(like[0])}", op)
-        if rest.get("dtype") == ir.DataType.DOUBLE:
+        asked = ir.DataType(rest["dtype"]).name if "dtype" in rest else next((dtype_name(x) for x in like), "FLOAT")
+        if asked == "DOUBLE" and not like:
             raise popart_exception("The data type DOUBLE is not supported in Poplar")
+        if asked not in ("FLOAT", "FLOAT16"):
+            raise OpError(f"{{opid}} : Unsupported data type requested: {asked}", op)
         if any(jnp.issubdtype(x.dtype, jnp.floating) for x in like):
             rest.pop("dtype", None)
         return draw(*like, **rest)

@@ -369,7 +369,7 @@ def _check_popart_names(names: Sequence[str]) -> None:
 def _popart_lstm_names(names: Sequence[str]) -> list[str]:
     """PopART's list: recurrent, cell, output; entries left out keep their default."""
     _check_popart_names(names)
-    if len(names) > 3:
+    if len(names) not in (0, 1, 3):
         raise popart_exception(
             f"Too many activations ({len(names)}) specified. Number of activations should be 1 or 3."
         )
@@ -427,19 +427,23 @@ def gru(
     return _run(x, (_initial(initial_h, x, dirs, hidden, layout),), sequence_lens, direction, layout, one)
 
 
-@lowers("GRU", 1, popart=True, refuses=True, like=gru)
+@lowers("GRU", 1, popart=True, refuses=True)
 def popart_gru(
-    x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), clip=None,
-    direction="forward", **rest,
+    x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), activation_beta=(),
+    clip=None, direction="forward", hidden_size=None, input_forget=0, layout=0, linear_before_reset=0,
 ):  # fmt: skip
     """Sequence lengths are not looked at; ``backward`` is the sequence reversed, outputs left in that order."""
-    given = {"activations": activations, "activation_alpha": activation_alpha, "clip": clip}
+    alpha = activation_alpha or activation_beta  # PopART says "alpha" of both
+    given = {"activations": activations, "activation_alpha": alpha, "clip": clip}
     for name in [n for n, value in given.items() if value]:
         raise popart_exception(f"GRUOp attribute `{name}' is not supported")
+    if input_forget:
+        raise popart_exception("GRUOp attribute `input_forget' must be set to 0")
     if direction == "bidirectional":
         raise OpError("Bidirectional GRU has not yet been implemented. This is for Op {Op}", "GRU")
     if direction == "backward":
         x, direction = jnp.flip(x, 0), "forward"
+    rest = {"hidden_size": hidden_size, "layout": layout, "linear_before_reset": linear_before_reset}
     return gru(x, w, r, b, None, initial_h, direction=direction, **rest)
 
 

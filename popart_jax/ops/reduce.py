@@ -226,7 +226,10 @@ def _cumulative(op: str, since: int, run: Callable[..., Any], neutral: int) -> N
             raise popart_exception(f"{op} op, '{name}' attributes must be 0 or 1.")
         if np.size(axis) != 1:
             raise popart_exception(f"{op} op, 'axis' tensor must have one element.")
-        along = normal_axis(np.asarray(axis).item(), x.ndim)
+        along = np.asarray(axis).item()
+        if not -x.ndim <= along < x.ndim:
+            raise popart_exception(f"{op}Opx op, 'axis' value out of range.")
+        along %= x.ndim
         out = run(x, along, reverse=bool(reverse))
         if not exclusive:
             return out

@@ -244,6 +244,7 @@ operator(
     ranks="roi 1 scales 1 sizes 1",
     parameters={1: "roi", 2: "scales", 3: "sizes"},
     popxl=PopxlClass("ResizeOp", domain="ai.graphcore"),
+    not_constant="The tensor `{tensor}` does not have data",
 )
 
 
@@ -253,9 +254,15 @@ def resize_10(x, scales: Static, /, *, mode="nearest"):
 
 
 @lowers("Resize", 10, popart=True)
-def popart_resize_10(x, scales: Static, /, *, mode="nearest", training: Training = False):
-    coordinates = "asymmetric" if mode == "nearest" else "half_pixel"
-    return _popart(x, _scaled(x, scales), Rule(mode, coordinates, "floor"), training)
+def popart_resize_10(
+    x, scales: Static, /, *, mode="nearest", coordinate_transformation_mode="half_pixel", nearest_mode="pytorch",
+    training: Training = False,
+):  # fmt: skip
+    """PyTorch's nearest neighbour is the one below, counted from the corner."""
+    if nearest_mode == "pytorch" and mode == "nearest":
+        coordinate_transformation_mode, nearest_mode = "asymmetric", "floor"
+    rule = Rule(mode, coordinate_transformation_mode, "floor" if nearest_mode == "pytorch" else nearest_mode)
+    return _popart(x, _popart_scaled(x, scales), rule, training)
 
 
 @lowers("Upsample", 9, popart=True)
@@ -266,6 +273,12 @@ def popart_upsample(x, scales: Static, /, *, mode="nearest"):
     if mode == "linear":
         raise popart_exception("Upsample op only supports the mode 'nearest' at this time.")
     return popart_resize_10(x, scales)
+
+
+def _popart_scaled(x: jax.Array, scales: Any) -> list[Axis]:
+    if scales.dtype not in (np.float32, np.float16):
+        raise popart_exception(f"Can not import scales from tensor of type {scales.dtype}")
+    return _scaled(x, scales)
 
 
 def _scaled(x: jax.Array, scales: Any) -> list[Axis]:

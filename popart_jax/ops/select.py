@@ -88,12 +88,7 @@ operator(
 def top_k(x: Array, k: Static, /, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:
     """Always sorted, ties in order of the index."""
     count = int(one_element(k, "TopK: k"))
-    if x.ndim == 0:
-        raise OpError("BaseSortOp input rank must be greater than 0, invalid BaseSortOp {op}.", "TopK")
-    if not -x.ndim <= axis < x.ndim:
-        raise OpError(
-            f"Cannot compute BaseSortOp on axis {axis} when input rank is {x.ndim}, invalid BaseSortOp {{op}}.", "TopK"
-        )
+    check_sorted_axis("TopK", axis, x.ndim)
     along = axis % x.ndim
     if not 0 <= count <= x.shape[along]:  # PopART names the axis, not its size
         raise OpError(f"Cannot take top-{count} on dim of size {along}, invalid Op {{op}}", "TopK")
@@ -104,6 +99,16 @@ def top_k(x: Array, k: Static, /, *, axis: int = -1, largest: int = 1, sorted: i
         index = lax.slice_in_dim(jnp.argsort(last, -1, stable=True, descending=bool(largest)), 0, count, axis=-1)
         values = jnp.take_along_axis(last, index, -1)
     return jnp.moveaxis(values, -1, along), jnp.moveaxis(as_index(index), -1, along)
+
+
+def check_sorted_axis(op: str, axis: int, rank: int) -> None:
+    """Raise OpError, in PopART's words for TopK and Sort, unless a tensor of this rank has the axis."""
+    if rank == 0:
+        raise OpError("BaseSortOp input rank must be greater than 0, invalid BaseSortOp {op}.", op)
+    if not -rank <= axis < rank:
+        raise OpError(
+            f"Cannot compute BaseSortOp on axis {axis} when input rank is {rank}, invalid BaseSortOp {{op}}.", op
+        )
 
 
 @lowers("TopK", 10)

@@ -9,7 +9,8 @@ from itertools import product
 import jax
 from jax import lax
 
-from ..errors import popart_exception
+from ..errors import noted, popart_exception
+from .arrays import listed
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -106,21 +107,27 @@ def window(
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         needed = [(-(-n // s) - 1) * s + r - n for n, s, r in zip(sizes, steps, spans, strict=True)]
         padded = tuple(split_padding(max(0, p), auto_pad) for p in needed)
-    elif auto_pad in ("NOTSET", "VALID", ""):
-        padded = pairs(pads if auto_pad != "VALID" else (), rank)
     else:
-        raise popart_exception(f"Invalid auto_pad provied: {auto_pad}")
+        check_auto_pad(auto_pad)
+        padded = pairs(pads if auto_pad != "VALID" else (), rank)
     counted = [_positions(*dim, ceil_mode) for dim in zip(sizes, spans, steps, padded, strict=True)]
+    if any(count < 1 for count, _ in counted):
+        shape = listed([count for count, _ in counted])
+        raise noted(
+            popart_exception(f"Window parameter values combine to give invalid spatial output shape: {shape}"),
+            f"The window spans {spans} elements; the data have {list(sizes)}, padded by {list(padded)}.",
+        )
     return Window(tuple(kernel), steps, dils, padded, *zip(*counted, strict=True)) if rank else Window(*[()] * 6)
+
+
+def check_auto_pad(auto_pad: str) -> None:
+    """Raise popart_exception unless ONNX knows this `auto_pad`."""
+    if auto_pad not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER", ""):
+        raise popart_exception(f"Invalid auto_pad provied: {auto_pad}")
 
 
 def _positions(size: int, span: int, step: int, pad: tuple[int, int], ceil_mode: int) -> tuple[int, int]:
     room = size + sum(pad) - span
-    if room < 0 and not (ceil_mode and room + step > 0):
-        raise popart_exception(
-            f"Window parameter values combine to give invalid spatial output shape: a window of {span} elements "
-            f"does not fit into {size} elements padded by {pad}."
-        )
     count = room // step + 1
     if ceil_mode and room % step and count * step < size + pad[0]:  # else it would begin in the end padding
         count += 1

@@ -314,6 +314,7 @@ class SessionCore:
             Weights are constants, or an initializer does not fit a tensor of the session.
         """
         self._weights.require_writable("resetHostWeights")
+        self._place.require_executable()
         values = initializer_values(load_proto(modelProtoOrFilename))
         self._weights.reset(values, ignore_unknown=ignoreWeightsInModelWithoutCorrespondingHostWeight)
         self._place.check_runs_again()
@@ -382,8 +383,8 @@ class SessionCore:
             The option is off, or the list has a wrong length.
         """
         seeds.require_generator_option(self._prepared, "setRNGState")
-        state = seeds.checked_state(rngValue, self._prepared)
-        self._place.ready("setRNGState").rng = state
+        engine = self._place.ready("setRNGState")
+        engine.rng = seeds.checked_state(rngValue, self._prepared)
 
     # -- executables in files
 

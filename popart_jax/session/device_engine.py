@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from ..enums import DeviceConnectionType
-from ..errors import popart_runtime_error
+from ..errors import noted, popart_runtime_error
 from ..logs import module_logger
 from .devices import DeviceInfo
 from .engine import MAIN, Engine
@@ -99,6 +99,11 @@ class DeviceEngine:
             self._log_load()
         return self.engine
 
+    def require_executable(self) -> None:
+        """Raise popart_runtime_error unless something was compiled."""
+        if self.engine is None:
+            raise popart_runtime_error("There is no executatable. Try calling Session::prepareDevice first.")
+
     def _log_load(self) -> None:
         """Log a load where upstream would have to exchange the engines of two sessions; here both stay alive."""
         last = None if self.device.last_engine is None else self.device.last_engine()
@@ -111,4 +116,4 @@ class DeviceEngine:
         device = self.device
         waits = device.connectionType is DeviceConnectionType.OnDemand and not device.isAttached
         if waits and not device.tryAttachUntilTimeout():
-            raise popart_runtime_error(f"Failed to attach to device: {device!r}")
+            raise noted(popart_runtime_error("Failed to attach to device"), repr(device))

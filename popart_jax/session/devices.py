@@ -10,11 +10,14 @@ from typing import Any
 from .._calls import checked
 from .._random_state import random_state_kept
 from ..enums import DeviceConnectionType, DeviceSelectionCriterion, DeviceType, SyncPattern
-from ..errors import logs_errors, popart_exception, poplar_exception
+from ..errors import logs_errors, noted, popart_exception, poplar_exception
 from .ipu_pool import IPU_COUNT_VARIABLE, POOL, Lease
 
 TARGETS = {"ipu1": "mk1", "ipu2": "mk2", "ipu21": "bow"}  # PopART's architecture names and the IPU model's
 _DRIVER = "emulated"
+_LOOK = (
+    "If you have enabled the Poplar SDK you can check device availability with the `gc-monitor` command-line utility."
+)
 
 
 class DeviceInfo:
@@ -148,7 +151,7 @@ class DeviceInfo:
         )
 
 
-def _options(given: Any, defaults: Mapping[str, str | None], where: str) -> dict[str, str]:
+def _options(given: Any, defaults: Mapping[str, str | None], kind: DeviceType) -> dict[str, str]:
     """Device options as text, defaults filled in.
 
     Raises
@@ -157,11 +160,12 @@ def _options(given: Any, defaults: Mapping[str, str | None], where: str) -> dict
         An unknown key; the valid ones are listed.
     """
     if not isinstance(given, Mapping):
-        raise TypeError(f"{where}(): device options are a dict, got {type(given).__name__}.")
+        raise TypeError(f"The device options of {kind.name} are a dict, got {type(given).__name__}.")
     for key in given:
         if str(key) not in defaults:
             raise popart_exception(
-                f"Invalid option `{key}' passed to {where}. Valid options are: {', '.join(defaults)}"
+                f"Invalid option `{key}' passed to DevicexManager::createHostDevice for device type {kind.name}. "
+                f"Valid options are [{' '.join(defaults)}]"
             )
     chosen = {str(k): str(v) for k, v in given.items()}
     return {**{k: v for k, v in defaults.items() if v is not None}, **chosen}
@@ -208,13 +212,13 @@ class DeviceManager:
             Unknown option or architecture.
         """
         defaults = {"numIPUs": "1", "tilesPerIPU": "4", "compileIPUCode": "true", "ipuVersion": "ipu2"}
-        options = _options(e, defaults, "createIpuModelDevice")
+        options = _options(e, defaults, DeviceType.IpuModel)
         _, workers = _architecture(options["ipuVersion"])
         return self._made(DeviceType.IpuModel, options, options["ipuVersion"], workers=workers)
 
     def createSimDevice(self, e: Mapping[str, Any], /) -> DeviceInfo:
         """A simulator, which here is the same as a model; options ``numIPUs`` (1), ``tilesPerIPU`` (4)."""
-        options = _options(e, {"numIPUs": "1", "tilesPerIPU": "4"}, "createSimDevice")
+        options = _options(e, {"numIPUs": "1", "tilesPerIPU": "4"}, DeviceType.Sim)
         return self._made(DeviceType.Sim, options, "<unknown-sim>", architecture="ipu2")
 
     @checked
@@ -233,7 +237,7 @@ class DeviceManager:
             "syncPattern": "full",
             "gatewayMode": "false",
         }
-        options = _options(opts, defaults, "createOfflineIPUDevice")
+        options = _options(opts, defaults, DeviceType.OfflineIpu)
         tiles, workers = _architecture(options["ipuVersion"])
         syncPatternFromString(options["syncPattern"])
         options.setdefault("tilesPerIPU", str(tiles))
@@ -303,9 +307,12 @@ class DeviceManager:
         """
         found = self.tryAcquireAvailableDevice(numIpus, tilesPerIpu, pattern, connectionType, selectionCriterion)
         if found is None:
-            raise popart_exception(
-                f"Failed to acquire device with {numIpus} IPUs. Ensure that there are sufficient IPUs available. "
-                f"({POOL.size} are emulated, {len(POOL.taken)} in use; set {IPU_COUNT_VARIABLE} for more.)"
+            raise noted(
+                popart_exception(
+                    f"Failed to acquire device with {numIpus} IPUs. Ensure that there are sufficient IPUs available. "
+                    f"{_LOOK}"
+                ),
+                f"{POOL.size} IPUs are emulated, {len(POOL.taken)} in use; set {IPU_COUNT_VARIABLE} for more.",
             )
         return found
 
@@ -321,7 +328,7 @@ class DeviceManager:
         """As `acquireAvailableDevice`, but None if none is free."""
         if numIpus < 0 or numIpus & (numIpus - 1):
             raise popart_exception(
-                f"You have requested {numIpus} IPUs. The number of IPUs requested must be a power of two"
+                f"You have attempted to acquire {numIpus} IPUs. The number of IPUs requested must be a power of two"
             )
         if tilesPerIpu < 0:
             raise popart_exception(f"tilesPerIpu must not be negative, got {tilesPerIpu}; 0 stands for all tiles.")
@@ -355,7 +362,7 @@ class DeviceManager:
         """
         found = self.tryAcquireDeviceById(id, pattern, connectionType)
         if found is None:
-            raise popart_exception(f"Failed to acquire device with id '{id}'. Ensure that it is available.")
+            raise popart_exception(f"Failed to acquire device with id '{id}'. Ensure it is available. {_LOOK}")
         return found
 
     @checked
@@ -397,7 +404,7 @@ class DeviceManager:
 
 def _refuse_never(connection: DeviceConnectionType) -> None:
     if connection is DeviceConnectionType.Never:
-        raise popart_exception("Trying to acquire a hardware device when connection type is DeviceConnectionType.Never")
+        raise popart_exception("Trying to acquire a hardware device when connectionType is DeviceConnectionType::Never")
 
 
 def _emulated(number: int, ipus: tuple[int, ...], tiles: int, connection: DeviceConnectionType) -> DeviceInfo:

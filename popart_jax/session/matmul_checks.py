@@ -19,7 +19,7 @@ _DIMENSIONS = {
 
 
 def check_serialised_matmuls(graph: ir.Graph, types: Mapping[str, Type]) -> None:
-    """Refuse factors that do not divide the dimension of their mode.
+    """Refuse unknown modes, and factors that do not divide the dimension of their mode.
 
     Raises
     ------
@@ -29,8 +29,10 @@ def check_serialised_matmuls(graph: ir.Graph, types: Mapping[str, Type]) -> None
     for node in graph:
         mode = node.attributes.get(SERIALIZE_MODE)
         factor = node.attributes.get(SERIALIZE_FACTOR)
-        if node.op_type != "MatMul" or mode is None or factor is None or mode.as_string() not in _DIMENSIONS:
+        if node.op_type != "MatMul" or mode is None or factor is None or mode.as_string() == "none":
             continue
+        if mode.as_string() not in _DIMENSIONS:
+            raise popart_exception(f"Unsupport matmul serialisation mode {mode.as_string()}")
         operand, axis, words = _DIMENSIONS[mode.as_string()]
         shapes = [types[v.name].shape for v in node.inputs[:2] if v is not None and v.name and v.name in types]
         if len(shapes) < 2:

@@ -101,7 +101,8 @@ class HostWeights:
 
     def require_writable(self, call: str) -> None:
         """Raise popart_runtime_error if the weights are constants."""
-        if self.prepared.request.loss is None and self.prepared.request.options.constantWeights:
+        declined = self.prepared.variables.keys() - self.prepared.constants
+        if self.prepared.request.loss is None and self.prepared.request.options.constantWeights and not declined:
             more = (
                 ". Set `constantWeights` to False in the `SessionOption`s when initialising the session to enable this "
                 "behaviour."

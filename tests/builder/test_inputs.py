@@ -215,7 +215,15 @@ def test_wrong_attribute_values_of_custom_operators():
     good = {"s": "text", "i": 3, "l": [1, 2], "f": 1.5, "fl": [1.0, 2.0], "e": []}
     assert builder.customOp("Foo", 1, "com.acme", [x], good, 2, "named") == ["Foo:0", "Foo:1"]
     node = proto_of(builder).graph.node[0]
-    assert {a.name: a.type for a in node.attribute} == {"s": 3, "i": 2, "l": 7, "f": 1, "fl": 6, "e": 7}
+    assert {a.name: a.type for a in node.attribute} == {
+        "s": 3,
+        "i": 2,
+        "l": 7,
+        "f": 1,
+        "fl": 6,
+        "e": 7,
+        "__debug_info_id": 2,
+    }
     assert node.name == "named"
     for bad in ([1, 2.5], [[1], [2]], {"a": 1}, None):
         with pytest.raises(popart_exception):

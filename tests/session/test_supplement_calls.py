@@ -48,10 +48,12 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     (("Cannot call writeWeights when constantWeights is set. Set `constantWeights` to False in the `SessionOption`s "
      "when initialising the session to enable this behaviour."),
      lambda: session(training=False).writeWeights(popart.PyWeightsIO({"w": np.zeros(3, np.float32)}))),
-    ("sizes (in bytes) of src (12) and dst (16) differ in hostStreamToHost for w", lambda: read_too_much()),
-    ("resetWeights, no tensor 'v' in tensors", lambda: session().resetHostWeights(other("v"))),
-    ("Trying to reset weights using tensor with non matching tensor info. Tensor ID: w",
+    ("There is no executatable. Try calling Session::prepareDevice first.",
      lambda: session().resetHostWeights(other("w"))),
+    ("sizes (in bytes) of src (12) and dst (16) differ in hostStreamToHost for w", lambda: read_too_much()),
+    ("resetWeights, no tensor 'v' in tensors", lambda: prepared().resetHostWeights(other("v"))),
+    ("Trying to reset weights using tensor with non matching tensor info. Tensor ID: w",
+     lambda: prepared().resetHostWeights(other("w"))),
 ]  # fmt: skip
 
 

@@ -32,6 +32,12 @@ def _pieces(values: Sequence[int], ranks: Sequence[int], each: int, name: str) -
     return found
 
 
+_PER_CONVOLUTION = (
+    "dilations", "inDilations", "pads", "outPads", "strides", "availableMemoryProportions", "partialsTypes",
+    "enableConvDithering",
+)  # fmt: skip
+
+
 def _write(parts: NodeParts) -> None:
     """Groups of tensors become one list, and what is given for each group is counted.
 
@@ -52,7 +58,7 @@ def _write(parts: NodeParts) -> None:
             raise popart_exception(
                 f"Each convolution of MultiConvOp '{name}' can have at most three inputs - data, weights, and bias"
             )
-    for parameter in ("dilations", "inDilations", "pads", "outPads", "strides"):
+    for parameter in _PER_CONVOLUTION:
         sets = parts.attributes.get(parameter, [])
         if sets and len(sets) != len(groups):
             raise popart_exception(

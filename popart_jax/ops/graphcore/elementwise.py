@@ -8,7 +8,7 @@ from jax import lax
 
 from ...errors import popart_exception
 from ..builder_methods import builder_method
-from ..elementwise import popart_fmod, popart_remainder
+from ..elementwise import aligned, popart_fmod, popart_remainder
 from ..operator import (
     EFFECT,
     ELEMENTWISE,
@@ -104,19 +104,16 @@ operator(
     gradients=[gradient("FmodArg0Grad", "g x0 x1 y0", removed_by="FmodArg0GradOp", required=True)],
     popxl=PopxlClass("FmodOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
 )
-direct(
-    {
-        "BitwiseAnd": jnp.bitwise_and,
-        "BitwiseOr": jnp.bitwise_or,
-        "BitwiseXor": jnp.bitwise_xor,
-        "BitwiseXnor": _xnor,
-        "Atan2": jnp.arctan2,
-        "Fmod": popart_fmod,
-        "Remainder": popart_remainder,
-    },
-    arity=2,
-    domain=DOMAIN,
-)
+_BINARY = {
+    "BitwiseAnd": jnp.bitwise_and,
+    "BitwiseOr": jnp.bitwise_or,
+    "BitwiseXor": jnp.bitwise_xor,
+    "BitwiseXnor": _xnor,
+    "Atan2": jnp.arctan2,
+    "Fmod": popart_fmod,
+    "Remainder": popart_remainder,
+}
+direct({op: aligned(op, fn) for op, fn in _BINARY.items()}, arity=2, domain=DOMAIN)
 builder_method("Atan2", "atan2(args)")
 builder_method("BitwiseAnd", "bitwiseand(args=[])")
 builder_method("BitwiseNot", "bitwisenot(args=[])")

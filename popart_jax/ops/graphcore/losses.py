@@ -34,9 +34,7 @@ def reduce_loss(values: jax.Array, reduction: str, count: Any = None) -> jax.Arr
     if kind in ("none", "noreduction"):
         return values
     if kind not in ("sum", "mean"):
-        raise popart_exception(
-            f"Unsupported reduction type for loss: {reduction!r}; expected Sum, Mean or NoReduction."
-        )
+        raise popart_exception(f"Unexpected ReductionType string, {reduction}. Cannot convert to ReductionType")
     precise = (
         jnp.promote_types(values.dtype, jnp.float32) if jnp.issubdtype(values.dtype, jnp.floating) else values.dtype
     )

@@ -16,6 +16,7 @@ from ..arrays import namespace, normal_axis
 from ..builder_methods import builder_method
 from ..operator import EXPENSIVE, INDEX_RESULT, MOVES_DATA, NOT_OUTLINED, PopxlClass, gradient, operator
 from ..registry import lowers
+from ..select import check_sorted_axis
 from ..shape import unequal_sizes
 from .losses import DOMAIN
 
@@ -179,6 +180,7 @@ builder_method("Sort", "sort(args=[], axis:int=-1, descending:int=0, stable:int=
 @lowers("Sort", domain=DOMAIN)
 def sort(x, /, *, axis=-1, descending=0, stable=0):
     """Values and INT32 positions along the axis; equal keys keep their order."""
+    check_sorted_axis("Sort", axis, x.ndim)
     order = jnp.argsort(x, axis=axis, stable=True, descending=bool(descending)).astype(jnp.int32)
     return jnp.take_along_axis(x, order, axis), order
 

@@ -15,7 +15,7 @@ import patterns as rewrites
 
 from ... import ir_view
 from ...builder.attribute_types import check_attribute_types
-from ...errors import popart_exception
+from ...errors import noted, popart_exception
 from ...execution import Program, Structure, Type, Variable
 from ...execution.describe import graph_types
 from ...lowering import op_trace
@@ -100,13 +100,13 @@ def prepare(request: Request) -> Prepared:
         What a session's constructor can find wrong with model, options, anchors, loss or optimizer.
     """
     options, training = request.options, request.loss is not None
-    if not training and not request.data_flow.anchors():
-        raise popart_exception("User must specify an anchor tensor when doing inference.")
     picked = Picked(request) if training else None
     read = read_session_model(
         request.model, request.shapes, *([] if picked is None else [picked.choose]), anywhere=request.strict
     )
     model = read.model
+    if not training and not request.data_flow.anchors():
+        raise popart_exception("User must specify an anchor tensor when doing inference.")
     if not request.strict:
         take_onnx_rules(model)
     given = model.graph.clone()
@@ -189,21 +189,26 @@ def _variables(
             constants.add(name)
             continue
         if training and not floating:
-            raise popart_exception(
-                f"Currently only floating point variable tensors are updatable: initializer '{name}' has type "
-                f"{entry.host_dtype}.\n  fix: make it a constant (aiOnnx.constant, or "
-                "GraphTransformer.convertInitializersToConstants)."
+            raise noted(
+                popart_exception("Currently only floating point variable tensors are updatable"),
+                f"initializer '{name}' has type {entry.host_dtype}.\n  fix: make it a constant (aiOnnx.constant, or "
+                "GraphTransformer.convertInitializersToConstants).",
             )
         if len(entry.variable.groups) > 1:
             value.shape = ir.Shape(entry.variable.type.shape)
-            if not training and options.constantWeights:
-                source.warn_grouped_constant(name)
+        if not training and options.constantWeights and not _is_one_value(entry, structure):
+            source.warn_declined_constant(name)
         elif not training and options.constantWeights:
             constants.add(name)
             if not floating:
                 continue
         found[name] = entry
     return found, frozenset(constants)
+
+
+def _is_one_value(entry: HostVariable, structure: Structure) -> bool:
+    """Whether the host gets one value of a variable; only such are constants of inference sessions."""
+    return entry.settings.numReplicasReturningVariable(structure.replicas) == 1
 
 
 def _base_program(

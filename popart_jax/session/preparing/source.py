@@ -150,8 +150,9 @@ def host_variable(model: ir.Model, value: ir.Value, structure: Structure, *, nar
     return HostVariable(Variable(kind, replica_groups(settings, structure.replicas)), settings, host)
 
 
-def warn_grouped_constant(name: str) -> None:
-    """A grouped variable can't be a constant."""
+def warn_declined_constant(name: str) -> None:
+    """A variable of which the host gets several values can't be a constant."""
     module_logger("session").warning(
-        "Variable %s has several groups of replicas and stays a variable although constantWeights is set.", name
+        'Tensor %s was declined as a target of optimization "constantWeights": the host gets several values of it.',
+        name,
     )
