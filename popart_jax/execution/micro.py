@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -63,7 +63,12 @@ def run_micro_batch(program: Program, bindings: Mapping[str, Any], loss_scale: A
     if program.training is None:
         found = evaluate(program.graph, in_own_order(program, bindings), want, settings)
         return Result({}, _pick(found, program.copies), found)
-    return _differentiate(program, program.training, bindings, want, of_gradients, loss_scale, settings)
+    differentiate = _differentiate if _is_float(program.training.loss_type.dtype) else _differentiate_whole_numbers
+    return differentiate(program, program.training, bindings, want, of_gradients, loss_scale, settings)
+
+
+def _is_float(dtype: Any) -> bool:
+    return jnp.issubdtype(dtype, jnp.floating)
 
 
 def in_own_order(program: Program, bindings: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,6 +127,36 @@ def _differentiate(
     gradients = {**of_weights, **of_probes, training.loss: jnp.broadcast_to(scale, loss.shape)}
     shown = {GRADIENT + t: x for t, x in in_own_order(program, {t: gradients[t] for t in of_gradients}).items()}
     return Result(of_weights, _pick(found, program.copies), {**found, **shown})
+
+
+def _differentiate_whole_numbers(
+    program: Program,
+    training: Training,
+    bindings: Mapping[str, Any],
+    want: list[str],
+    of_gradients: Collection[str],
+    loss_scale: Any,
+    settings: Settings,
+) -> Result:
+    """Gradients of a loss of whole numbers, whose tensors are whole numbers too.
+
+    PopART's backward pass does not look at types. JAX gives whole numbers no gradients: they are computed as float32.
+    """
+    given = in_own_order(program, bindings)
+    found = evaluate(program.graph, given, [*want, training.loss], settings)
+    kinds = {n: program.types[n] for n in names(program.graph) if GRADIENT + n in program.types and n != training.loss}
+
+    def loss_of(probes: dict[str, Any]) -> Any:
+        bound = {**given, **{t: given[t] + p for t, p in probes.items() if t in given}}
+        inner = replace(settings, probes={t: p for t, p in probes.items() if t not in given})
+        return jnp.asarray(evaluate(program.graph, bound, [training.loss], inner)[training.loss]).sum()
+
+    slopes = jax.grad(loss_of)({n: jnp.zeros(kind.shape, jnp.float32) for n, kind in kinds.items()})
+    scale = jnp.asarray(loss_scale).astype(training.loss_type.dtype)
+    gradients = {n: (slopes[n] * scale).astype(kind.dtype) for n, kind in kinds.items()}
+    gradients[training.loss] = jnp.broadcast_to(scale, training.loss_type.shape)
+    shown = {GRADIENT + t: gradients[t] for t in of_gradients}
+    return Result({}, _pick(found, program.copies), {**found, **shown})
 
 
 def recomputing(forward: Callable[..., Any], what: str) -> Callable[..., Any]:

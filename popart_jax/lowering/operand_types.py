@@ -160,8 +160,8 @@ def as_taken(step: Step, operands: Sequence[Any], version: int) -> list[Any]:
     taken = list(operands)
     for i, x in enumerate(operands):
         formal = formals[min(i, len(formals) - 1)]
-        read = step.lowering.is_static(i) or formal is None or not hasattr(x, "dtype") or is_text(x)
-        if not read and not _takes(formal, x, True):
+        fixed = step.lowering.is_static(i) or not hasattr(x, "dtype") or is_text(x)
+        if formal is not None and not fixed and not _takes(formal, x, True):
             taken[i] = x.astype(next((_STAND_INS[k] for k in _STAND_INS if k in formal.own), x.dtype))
     return taken
 

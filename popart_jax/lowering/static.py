@@ -132,8 +132,8 @@ def unreadable(node: ir.Node, operands: Sequence[Any], walk: Walk) -> str:
         return ""
     for position in row.parameters:
         x = operands[position] if position < len(operands) else None
-        value = node.inputs[position] if hasattr(x, "dtype") else None
-        if value is None or (not isinstance(x, np.ndarray) and value.const_value is None):
+        value = node.inputs[position] if x is not None else None
+        if x is None or value is None or (not isinstance(x, np.ndarray) and value.const_value is None):
             continue
         name = value.name
         if x.dtype not in (np.int32, np.int64):

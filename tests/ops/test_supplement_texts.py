@@ -127,9 +127,9 @@ def session(nodes: str, inputs: str, opset: int) -> popart.InferenceSession:
 
 @pytest.mark.parametrize("row", TEXTS, ids=[f"{i}-{row[0][:40]}" for i, row in enumerate(TEXTS)])
 def test_refused_when_a_session_is_made(row: tuple[str, str, str, int]) -> None:
-    text, *given = row
+    text, nodes, inputs, opset = row
     with pytest.raises(popart.popart_exception) as caught:
-        session(*given)
+        session(nodes, inputs, opset)
     assert caught.value.args[0] == text
 
 

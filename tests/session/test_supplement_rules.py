@@ -208,3 +208,43 @@ def test_both_lstms_give_the_same_bits(training, lengths):
 
     for one, other in zip(lstm(onnx_lstm, training), lstm(own_lstm, training), strict=True):
         np.testing.assert_array_equal(one.reshape(other.shape), other)
+
+
+def test_a_loss_of_whole_numbers_has_gradients():
+    b = popart.Builder()
+    shape, onnx = popart.TensorInfo("INT32", [2, 3]), b.aiOnnx
+    x, y = (b.addInputTensor(shape, name) for name in "xy")
+    rows = onnx.gather([onnx.mul([x, y]), onnx.constant(np.array([1, 1], np.int32))], axis=0)
+    loss = b.aiGraphcore.identityloss(
+        [onnx.sub([rows, onnx.constant(np.array(4, np.int32))])], popart.ReductionType.Sum
+    )
+    names = [loss, f"Gradient___{loss}", f"Gradient___{rows}", "Gradient___x", "Gradient___y"]
+    one, two = np.arange(6, dtype=np.int32).reshape(2, 3), np.array([[7, 8, 9], [1, -2, 3]], np.int32)
+    found = run(train(b, loss, names, popart.SGD({"lossScaling": (2.0, True)})), x=one, y=two)
+    assert all(value.dtype == np.int32 for value in found.values())
+    expected = [2 * (one * two)[1].sum() - 24, 2, np.full((2, 3), 2), 4 * two * [[0], [1]], 4 * one * [[0], [1]]]
+    for name, value in zip(names, expected, strict=True):
+        np.testing.assert_array_equal(found[name], value)
+
+
+@pytest.mark.parametrize("mode", popart.VariableRetrievalMode.__members__.values())
+def test_a_variable_of_which_the_host_gets_several_values_is_no_constant(mode):
+    b = popart.Builder()
+    groups = popart.VariableSettings(popart.CommGroup(popart.CommGroupType.All, 0), mode)
+    w = b.addInitializedInputTensor(np.ones(2, np.float32), groups, "w")
+    out = b.aiOnnx.add([b.addInputTensor("FLOAT", [2], "x"), w])
+    options = popart.SessionOptions()
+    options.enableReplicatedGraphs, options.replicatedGraphCount = True, 2
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+    session = popart.InferenceSession(b.getModelProto(), popart.DataFlow(1, {out: All}), device, userOptions=options)
+    session.prepareDevice()
+    written = popart.PyWeightsIO({"w": np.full(2, 5, np.float32)})
+    if mode is not popart.VariableRetrievalMode.AllReplicas:
+        with pytest.raises(popart.popart_runtime_error, match=r"^Cannot call writeWeights when constantWeights is set"):
+            session.writeWeights(written)
+        return
+    session.writeWeights(written)
+    session.weightsFromHost()
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({"x": np.zeros((2, 2), np.float32)}, anchors))
+    np.testing.assert_array_equal(anchors[out], np.full((2, 2), 5))

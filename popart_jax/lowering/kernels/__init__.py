@@ -13,6 +13,7 @@ MODULES = {
         "AveragePool BatchNormalization ChannelAffine Conv ConvTranspose GlobalAveragePool MaxPool SharedRelu"
     ),
     "integers": "ConvInteger QLinearConv",
+    "slices_in_turn": "SliceInTurn",
     "straight_through": "StraightThroughDequantize StraightThroughDynamicQuantize StraightThroughQuantize",
 }
 """Names of the operators by the module that translates them."""

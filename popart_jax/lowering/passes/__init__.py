@@ -10,8 +10,10 @@ from .channels_last import channels_last as channels_last
 from .compiler import compiler_options as compiler_options
 from .dense import untranspose_weights as untranspose_weights
 from .shared_relu import share_relus as share_relus
+from .slices_in_turn import slices_in_turn as slices_in_turn
 
 PASSES: Mapping[str, Callable[[ir.Graph, Collection[str]], bool]] = {
+    "slices in turn": lambda graph, _: slices_in_turn(graph),
     "shared relu": lambda graph, _: share_relus(graph),
     "channels last": channels_last,
     "dense": lambda graph, _: untranspose_weights(graph),

@@ -30,12 +30,15 @@ def with_gradient(
 ) -> frozenset[str]:
     """Tensors of the main graph from which a differentiable path leads to the loss; none passes between replicas.
 
+    A loss of whole numbers has gradients as any other (supplement 5.2).
+
     Raises
     ------
     popart_exception
         The path crosses an operator without gradient that PopART refuses to train through.
     """
     known = names(graph)
+    whole = not _is_float(known[loss], types)  # then so is all that leads there: floats come by a Cast
     reached: dict[ir.Value, None] = {known[loss]: None}
     pending = [known[loss]]
     while pending:
@@ -43,7 +46,10 @@ def with_gradient(
         if node is None:
             continue
         _refuse(node, types, opset)
-        sources = [v for v in _differentiable_inputs(node, replicas) if v not in reached and _is_float(v, types)]
+        if whole and node.op_type == "Cast":
+            continue
+        inputs = _differentiable_inputs(node, replicas)
+        sources = [v for v in inputs if v not in reached and _is_float(v, types) != whole and v.name in types]
         for value in sources:
             reached[value] = None
             pending.append(value)
@@ -69,7 +75,8 @@ def _refuse(node: ir.Node, types: Mapping[str, Type], opset: int) -> None:
     for one in asked:
         if facts(one.op_type).has(Trait.REFUSES_GRADIENT):
             kind = "BitwiseBinary" if one.op_type in _BITWISE else one.op_type
-            error = popart_exception(f"PopART does not have a valid grad op corresponding to {kind}Op")
+            text = f"PopART does not have a valid grad op corresponding to {kind}Op"
+            error = popart_exception("Grad op has not been implemented for SquareOp" if kind == "Square" else text)
             raise noted(error, f"The loss needs the gradient of node '{label(one)}'.")
 
 

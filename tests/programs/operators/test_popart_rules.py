@@ -163,6 +163,51 @@ def test_dynamicupdate_of_separate_slices_leaves_the_gradient_as_it_is(alone):
     np.testing.assert_array_equal(to_part, [1, 1])
 
 
+@pytest.mark.parametrize("alone", [0, 1])
+def test_the_last_of_slices_that_promise_not_to_overlap_has_the_gradient(alone):
+    x, factors, starts = f32(3, 7), f32(3, 3, 4), (0, 3, 2)
+
+    def program(b):
+        name = b.feed(x)
+        parts = [
+            b.aiGraphcore.dynamicslice([name, b.feed(np.array([at], np.uint32))], [1], [4], noOverlap=alone)
+            for at in starts
+        ]
+        return gradients(
+            b.aiOnnx.sum([b.aiOnnx.mul([p, b.feed(f)]) for p, f in zip(parts, factors, strict=True)]), name
+        )
+
+    expected = np.zeros_like(x)
+    for at, factor in zip(starts, factors, strict=True):
+        expected[:, at : at + 4] = factor + (0 if alone else expected[:, at : at + 4])
+    out, to_x = run(program, train=True)
+    np.testing.assert_allclose(
+        out, sum(x[:, at : at + 4] * f for at, f in zip(starts, factors, strict=True)), rtol=1e-5
+    )
+    np.testing.assert_allclose(to_x, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mode", "coordinates", "places"),
+    [
+        (None, None, [0, 0, 1, 1, 2, 2]),
+        ("ceil", "asymmetric", [0, 1, 1, 2, 2, 2]),
+        ("floor", None, [0, 0, 0, 1, 1, 2]),
+    ],
+)
+def test_resize_of_opset_10_reads_attributes_that_its_schema_lacks(mode, coordinates, places):
+    x = f32(1, 1, 3)
+
+    def program(b):
+        out = b.aiOnnx.resize([b.feed(x), b.aiOnnx.constant(np.array([1, 1, 2], np.float16))])
+        for name, value in (("nearest_mode", mode), ("coordinate_transformation_mode", coordinates)):
+            if value is not None:
+                b.addNodeAttribute(name, value, {out})
+        return out
+
+    np.testing.assert_array_equal(run(program)[0], x[:, :, places])
+
+
 def test_dynamicslice_takes_the_shape_of_a_third_input():
     x = f32(3, 4)
 
