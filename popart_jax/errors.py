@@ -112,20 +112,27 @@ class UnsupportedOpError(popart_exception, NotImplementedError):
     ----------
     gaps : sequence of (str, str)
         Operator identifiers such as ``ai.onnx.Foo:17`` with the node name, in graph order.
+    popart : bool
+        For a program of PopART's, which compares whole texts: all but the first is a note.
     """
 
-    def __init__(self, gaps: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, gaps: Sequence[tuple[str, str]], *, popart: bool = False) -> None:
         self.gaps = tuple(gaps)
         counts: dict[str, list[str]] = {}
         for op, node in gaps:
             counts.setdefault(op, []).append(node)
         lines = [f"  {op} x{len(nodes)}, first at node {nodes[0]!r}" for op, nodes in counts.items()]
-        first = gaps[0][0]
-        super().__init__(
-            f"No class for {first}. The model uses {len(counts)} operator(s) without a translation:\n"
-            + "\n".join(lines)
-            + "\n  fix: register a Python translation with popart_jax.custom_op(...), or convert the model's opset."
+        text, more = (
+            f"No class for {gaps[0][0]}",
+            (
+                f"The model uses {len(counts)} operator(s) without a translation:\n"
+                + "\n".join(lines)
+                + "\n  fix: register a Python translation with popart_jax.custom_op(...), or convert the model's opset."
+            ),
         )
+        super().__init__(text if popart else f"{text}. {more}")
+        if popart:
+            self.add_note(more)
 
 
 class ProgramAborted(poplar_application_runtime_error, popart_runtime_error):

@@ -84,16 +84,19 @@ def captures(node: ir.Node) -> Iterable[ir.Value]:
         yield from captured(graph)
 
 
-def check_supported(graph: ir.Graph, opsets: Mapping[str, int]) -> None:
-    """Raise one `UnsupportedOpError` that lists every node, nested ones too, without a translation."""
+def check_supported(graph: ir.Graph, opsets: Mapping[str, int], *, popart: bool = False) -> None:
+    """Raise one `UnsupportedOpError` that lists every node, nested ones too, without a translation.
+
+    PopART says version 0 of an operator that it does not know.
+    """
     gaps: list[tuple[str, str]] = []
     for node in every_node(graph):
         if find(node, opsets) is None:
             domain = normal_domain(node.domain) or "ai.onnx"
-            version = node.version or opsets.get(normal_domain(node.domain), 1)
+            version = 0 if popart else node.version or opsets.get(normal_domain(node.domain), 1)
             gaps.append((f"{domain}.{node.op_type}:{version}", label(node)))
     if gaps:
-        raise UnsupportedOpError(gaps)
+        raise UnsupportedOpError(gaps, popart=popart)
 
 
 def find(node: ir.Node, opsets: Mapping[str, int], *, popart: bool = False) -> Lowering | None:

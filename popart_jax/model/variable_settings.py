@@ -6,7 +6,7 @@ from typing import Any, overload
 
 from .._calls import overloaded
 from ..enums import CommGroupType, VariableRetrievalMode
-from ..errors import logs_errors, popart_exception, popart_internal_exception
+from ..errors import logs_errors, noted, popart_exception, popart_internal_exception
 from .settings import Settings
 
 
@@ -156,12 +156,12 @@ class VariableSettings:
 
     @logs_errors
     def verify(self) -> None:
-        """Raise popart_exception if the group type needs a size and has none."""
+        """Raise popart_internal_exception if the group type needs a size and has none, popart_exception otherwise."""
         sized = (CommGroupType.Consecutive, CommGroupType.Orthogonal)
         if self._by_stride is None and self._domain.type in sized and self._domain.replicaGroupSize < 1:
-            raise popart_exception(
-                f"Bad CommGroup: {self._domain.type.name} groups need a replicaGroupSize of at least 1, "
-                f"got {self._domain.replicaGroupSize}."
+            raise popart_internal_exception(
+                f"Attempting to use 0 as a CommGroupSize, groups of type {self._domain.type.name} must have legal "
+                "size.\n"
             )
         if self._by_stride is not None and min(self._by_stride) < 1:
             raise popart_exception(
@@ -236,10 +236,12 @@ class VariableSettings:
         if groups == 1:
             return list(full_shape)
         if not full_shape or full_shape[0] != groups:
-            raise popart_internal_exception(
-                f"Return mismatch: variable '{name}' has {groups} groups among {replicaCount} replicas, so its host "
-                f"shape "
-                f"{list(full_shape)} must have the leading dimension {groups}."
+            raise noted(
+                popart_internal_exception(
+                    f"Return mismatch with possibly appended outer dimension ({full_shape[0] if full_shape else 0}) of "
+                    f'Tensor: "{name}". should match numGroups: {groups}'
+                ),
+                f"Its host shape is {list(full_shape)}; there are {replicaCount} replicas.",
             )
         return list(full_shape[1:])
 

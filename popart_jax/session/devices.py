@@ -437,7 +437,9 @@ def syncPatternFromString(str: str, /) -> SyncPattern:
     for pattern in SyncPattern:
         if f"{pattern}" == str:
             return pattern
-    raise popart_exception(f"Unknown sync pattern '{str}'; there are {', '.join(map(format, SyncPattern))}.")
+    raise noted(
+        popart_exception(f"Unknown syncPattern setting: {str}"), f"There are {', '.join(map(format, SyncPattern))}."
+    )
 
 
 def syncPatternToString(pattern: SyncPattern, /) -> str:

@@ -198,7 +198,7 @@ DEVICES: dict[str, Row] = {
         OLD,
         "Cannot create an offline-ipu from a device of type cpu",
     ),
-    "sync pattern": (lambda: popart.syncPatternFromString("q"), OLD, "Unknown sync pattern 'q'; there are"),
+    "sync pattern": (lambda: popart.syncPatternFromString("q"), OLD, "Unknown syncPattern setting: q"),
     "no batch": (lambda: flow(0, {"y": "All"}), OLD, "'Batches per step' must be greater than zero"),
     "no anchor of a flow": (lambda: flow(1, {"y": "All"}).art("z"), OLD, "Tensor z is not an anchor"),
 }

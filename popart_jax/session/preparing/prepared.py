@@ -114,7 +114,7 @@ def prepare(request: Request) -> Prepared:
         if options.enableGradientAccumulation:
             raise popart_exception("Gradient Accumulation only available when training.")
         loss_scale.refuse_inference(options)
-    check_supported(model.graph, model.opset_imports)
+    check_supported(model.graph, model.opset_imports, popart=request.strict)
     check_attribute_types(model.graph)
     if request.strict:
         source.check_drawn_types(model)
