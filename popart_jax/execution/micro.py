@@ -125,8 +125,15 @@ def _differentiate(
     with jax.named_scope("backward"):
         of_weights, of_probes = pull(jnp.broadcast_to(scale, loss.shape))
     gradients = {**of_weights, **of_probes, training.loss: jnp.broadcast_to(scale, loss.shape)}
-    shown = {GRADIENT + t: x for t, x in in_own_order(program, {t: gradients[t] for t in of_gradients}).items()}
+    shown = shown_gradients(program, {t: gradients[t] for t in of_gradients})
     return Result(of_weights, _pick(found, program.copies), {**found, **shown})
+
+
+def shown_gradients(program: Program, gradients: Mapping[str, Any]) -> dict[str, Any]:
+    """Gradients as they are anchored, by that name: of some tensors only the leading block counts."""
+    found = {GRADIENT + t: x for t, x in in_own_order(program, gradients).items()}
+    sizes = {n: program.types[n].shape for n in found if n in program.types}
+    return {n: x[tuple(map(slice, sizes[n]))] if sizes.get(n, x.shape) != x.shape else x for n, x in found.items()}
 
 
 def _differentiate_whole_numbers(
@@ -155,7 +162,7 @@ def _differentiate_whole_numbers(
     scale = jnp.asarray(loss_scale).astype(training.loss_type.dtype)
     gradients = {n: (slopes[n] * scale).astype(kind.dtype) for n, kind in kinds.items()}
     gradients[training.loss] = jnp.broadcast_to(scale, training.loss_type.shape)
-    shown = {GRADIENT + t: gradients[t] for t in of_gradients}
+    shown = shown_gradients(program, {t: gradients[t] for t in of_gradients})
     return Result({}, _pick(found, program.copies), {**found, **shown})
 
 

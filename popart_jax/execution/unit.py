@@ -11,7 +11,7 @@ import numpy as np
 
 from ..lowering.interpreter import Settings, evaluate
 from .cut import Unit
-from .micro import GRADIENT, in_own_order, micro_batch_key, wanted_tensors
+from .micro import in_own_order, micro_batch_key, shown_gradients, wanted_tensors
 from .program import Program
 
 Arrays = dict[str, Any]
@@ -73,8 +73,8 @@ class Passes:
                 n: jnp.broadcast_to(jnp.asarray(x).astype(made[n].dtype), made[n].shape) for n, x in leaving.items()
             }
             of_weights, of_entering, of_probes = pull(slopes)
-        every = in_own_order(program, {**of_weights, **of_probes})
-        shown = {GRADIENT + t: every[t] for t in self._probed}
+        every = {**of_weights, **of_probes}
+        shown = shown_gradients(program, {t: every[t] for t in self._probed})
         return of_weights, of_entering, shown
 
     def _evaluate(self, bound: Arrays, entering: Arrays, seed: Any, probes: Arrays) -> Mapping[str, Any]:

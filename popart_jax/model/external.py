@@ -228,10 +228,9 @@ def save_externally(protos: Mapping[str, onnx.TensorProto], ids: Sequence[str], 
             for array in arrays:
                 file.write(array.astype(array.dtype.newbyteorder("<")).tobytes())
 
-    try:
-        replace_file(Path(filename), fill)
-    except OSError as err:
-        raise popart_exception(f"Failed to open file {filename}") from err
+    if Path(filename).is_dir():
+        raise popart_exception(f"Failed to open file {filename}")
+    replace_file(Path(filename), fill)
     _WRITTEN.add(Path(filename).resolve())
     offset = 0
     for name, array in zip(ids, arrays, strict=True):

@@ -14,6 +14,7 @@ from ..errors import popart_exception
 from ..lowering.attributes import keywords
 from ..lowering.effects import VIEWS, WRITES
 from ..ops import Operator, Trait, facts
+from ..ops.options import DEFAULTS
 from ..ops.registry import TRANSLATION, normal_domain, resolve
 from ._bindings import above
 from ._internal.classes import class_of, make_class
@@ -195,7 +196,7 @@ def infer(
     if row is None:
         raise popart_exception(f"Operator {op_type} has no translation")
     node = ir.Node(domain, op_type, [], _attributes(dict(attributes), (), (), (), ()), version=version)
-    known = {"n_outputs": n, "output_type": "", "training": False, "popart": False, "options": {}, "opset": version,
+    known = {"n_outputs": n, "output_type": "", "training": False, "popart": False, "options": DEFAULTS, "opset": version,
              "node": node, "context": None, "program": None}  # fmt: skip
     kwargs = {**keywords(node, row, lambda g: g), **{k: known[w] for k, w in row.context.items()}}
     operands = [None if t is None else jax.ShapeDtypeStruct(t.shape, t.dtype._device) for t in inputs]

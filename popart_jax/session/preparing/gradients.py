@@ -56,6 +56,19 @@ def with_gradient(
     return frozenset(v.name for v in reached if v.name)
 
 
+def gradient_types(graph: ir.Graph, tensors: Iterable[str], types: Mapping[str, Type]) -> dict[str, Type]:
+    """Types of the tensors' gradients: their own, but of updates of a Scatter only the block of the indices counts."""
+    found = {tensor: types[tensor] for tensor in tensors}
+    for node in graph:
+        if node.op_type not in ("Scatter", "ScatterElements") or len(node.inputs) < 3:
+            continue
+        indices, updates = (v.name or "" if v is not None else "" for v in node.inputs[1:3])
+        alone = node.inputs[2] is not None and len(node.inputs[2].uses()) == 1
+        if alone and updates in found and indices in types:
+            found[updates] = Type(types[indices].shape, types[updates].dtype)
+    return found
+
+
 def _refuse(node: ir.Node, types: Mapping[str, Type], opset: int) -> None:
     """Raise where a gradient is asked of an operator that has none and does not just end the path."""
     fixed = node.op_type == "BatchNormalization" and len(node.outputs) < _OUTPUTS_OF_TRAINED_NORM

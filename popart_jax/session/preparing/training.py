@@ -107,7 +107,7 @@ def with_training(session: Described, types: Mapping[str, Type], known: Mapping[
     )
     every = {
         **types,
-        **{GRADIENT + t: types[t] for t in differentiated},
+        **{GRADIENT + t: kind for t, kind in gradients.gradient_types(graph, differentiated, types).items()},
         **layout.types,
         **update_types(program),
         **{n: s.variable.variable.type for n, s in state.items()},

@@ -187,6 +187,20 @@ def test_the_last_of_slices_that_promise_not_to_overlap_has_the_gradient(alone):
     np.testing.assert_allclose(to_x, expected, rtol=1e-6)
 
 
+def test_only_the_block_of_the_indices_has_a_gradient_in_updates_of_a_scatter():
+    data, updates, index = f32(3, 5), f32(3, 4), np.array([[0, 4], [2, 3]], np.int32)
+
+    def program(b):
+        name = b.feed(updates)
+        return gradients(b.aiOnnx.scatter([b.feed(data), b.feed(index), name], axis=1), name)
+
+    expected = data.copy()
+    np.put_along_axis(expected[:2], index, updates[:2, :2], 1)
+    out, to_updates = run(program, {"ai.onnx": 10, "ai.graphcore": 1}, train=True)
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(to_updates, np.ones((2, 2)))
+
+
 @pytest.mark.parametrize(
     ("mode", "coordinates", "places"),
     [
