@@ -196,8 +196,8 @@ def infer(
     if row is None:
         raise popart_exception(f"Operator {op_type} has no translation")
     node = ir.Node(domain, op_type, [], _attributes(dict(attributes), (), (), (), ()), version=version)
-    known = {"n_outputs": n, "output_type": "", "training": False, "popart": False, "options": DEFAULTS, "opset": version,
-             "node": node, "context": None, "program": None}  # fmt: skip
+    known = {"n_outputs": n, "output_type": "", "training": False, "popart": False, "options": DEFAULTS,
+             "opset": version, "node": node, "context": None, "program": None}  # fmt: skip
     kwargs = {**keywords(node, row, lambda g: g), **{k: known[w] for k, w in row.context.items()}}
     operands = [None if t is None else jax.ShapeDtypeStruct(t.shape, t.dtype._device) for t in inputs]
     try:
