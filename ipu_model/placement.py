@@ -87,7 +87,11 @@ class Argument:
 
 @dataclass(frozen=True)
 class Placement:
-    """Attributes of all nodes, and how many IPUs one replica has."""
+    """Attributes of all nodes, and how many IPUs one replica has.
+
+    A node is named as it was traced, ``jax.named_scope("onnx[name]")``; in a plain JAX function its name is that of the
+    scopes around it, joined by slashes.
+    """
 
     nodes: Mapping[str, NodePlacement] = field(default_factory=lambda: MappingProxyType({}))
     ipus: int = 1

@@ -49,7 +49,7 @@ def _recomputable(report: Document, priced: Priced) -> Iterator[tuple[str, froze
         return
     weight: dict[str, float] = defaultdict(float)
     nodes: dict[str, set[str]] = defaultdict(set)
-    made = {o: s.scope.node for s in priced.program.steps if s.scope.phase == "forward" for o in s.outputs}
+    made = {o: s.scope.unit for s in priced.program.steps if s.scope.phase == "forward" for o in s.outputs}
     peak, values = report.memory.peak_step, priced.program.values
     last: dict[int, int] = {}
     for at, s in enumerate(priced.program.steps):
@@ -74,7 +74,8 @@ def _group(node: str) -> str:
 def _smaller_proportion(report: Document, priced: Priced, fullest: Fullest) -> Iterator[tuple[str, int]]:
     """A smaller availableMemoryProportion for the node at the peak."""
     at = report.memory.peak_step
-    op, node = priced.program.steps[at].op, report.steps[at].node
+    step = priced.program.steps[at]
+    op, node = step.op, step.scope.unit
     if op.primitive not in PLANNED or not node:
         return
     now = op.attributes.available_memory or priced.context.options.available_memory
@@ -151,7 +152,7 @@ def _spread_over(priced: Priced, ipus: int) -> Placement | None:
     """The forward nodes in order, cut into parts of equal memory."""
     bytes_of: dict[str, float] = {}
     for step in priced.program.steps:
-        node = step.scope.node
+        node = step.scope.unit
         if node and step.scope.phase == "forward":
             held = [priced.program.values[i] for i in step.inputs if i >= 0]
             data = sum(v.tensor.nbytes for v in held if v.role == "weight") + sum(t.nbytes for t in step.op.outputs)

@@ -17,7 +17,9 @@ def explain(report: Document, priced: Priced, inputs: Sequence[Argument], again:
     m = report.memory
     parts = dict(m.peak_parts)
     always = {k: parts.pop(k) for k in ALWAYS if k in parts}
-    worst = m.including_gaps_by_tile.index(m.max_tile)
+    # of tiles that are full alike, the one that the peak is shown of
+    alike = m.including_gaps_by_tile[m.peak_tile] == m.max_tile
+    worst = m.peak_tile if alike else m.including_gaps_by_tile.index(m.max_tile)
     step = report.steps[m.peak_step] if report.steps else None
     return Overflow(
         tile=worst % m.tiles_per_ipu,

@@ -51,9 +51,10 @@ def model(row: Row, target: Target | None = None) -> Formula:
     """
     target = target or target_of(row)
     row = complete(row)
-    if row["family"] not in FAMILIES:
+    op = row["config"].get("op")
+    if op not in programs.OPS and row["family"] not in FAMILIES:
         raise ValueError(f"no predictor for family {row['family']!r}, {row['what']!r}; known: {FAMILIES}")
-    if "op" in row["config"]:
+    if op is not None:
         return programs.figure(row, data_type(row), target)
     for source in (throughput, stencil, kernels):
         found = source.formula(row, target)

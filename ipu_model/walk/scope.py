@@ -37,6 +37,11 @@ class Scope:
         """The enclosing scopes joined by slashes, outermost first."""
         return "/".join(self.path)
 
+    @property
+    def unit(self) -> str:
+        """What a placement names: the node, and outside any the enclosing scopes."""
+        return self.node or self.name
+
 
 @functools.lru_cache(maxsize=200_000)
 def read(stack: str) -> Scope:

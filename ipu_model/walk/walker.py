@@ -165,7 +165,7 @@ class Walker:
         where: scope.Scope,
     ) -> Op:
         """The operation of a step, shared by all steps with equal operands, parameters and place."""
-        attributes = self.placement.of(where.node)
+        attributes = self.placement.of(where.unit)
         key = (primitive, ins, outs, where.phase, attributes, self._params_key(params))
         op = self._ops.get(key)
         if op is None:

@@ -128,8 +128,9 @@ def _limit(top: float, limit: float, width: float, height: float, left: float) -
     """The line of what a tile holds; drawn over the areas."""
     y = 8 + height * (1 - limit / top)
     text = f"a tile holds {formats.size(limit)}"
+    line = f'<line x1="{left}" x2="{left + width}" y1="{y:.1f}" y2="{y:.1f}" class='
     return (
-        f'<line x1="{left}" x2="{left + width}" y1="{y:.1f}" y2="{y:.1f}" class="limit"/>'
+        f'{line}"limit-back"/>{line}"limit"/>'  # seen on the areas too
         f'<text x="{left + width}" y="{y - 5:.1f}" text-anchor="end" class="limit-text">{text}</text>'
     )
 

@@ -32,11 +32,14 @@ COLUMNS = (  # key of the script, heading, class
 def view(report: Document, compare: Document | None) -> dict[str, Any]:
     """Everything the template needs that is not in the report as such."""
     m, live, bars = report.memory, _liveness(report), _bars(report)
+    phases = [(name, c) for name, c in report.phases.items() if c.total]
     return {
         "cards": _cards(report),
         "kinds": KINDS,
         "kind_names": KIND_NAMES,
-        "phases": [(name, c) for name, c in report.phases.items() if c.total],
+        "phases": phases,
+        "phase_legend": [(f"p-{name}", name) for name, _ in phases],
+        "kind_legend": [(f"k-{k}", KIND_NAMES[k]) for k in KINDS if any(getattr(c, k) for _, c in phases)],
         "sorted_tiles": _sorted_tiles(report),
         "liveness": live,
         "bars": bars,

@@ -356,3 +356,25 @@ def test_results_on_io_tiles_lie_behind_those_of_compute():
     assert variables[0][first:].sum() == 0
     assert set(variables[1][first:]) == {4 * 1024}
     assert variables[1][:first].max() < variables[0][:first].max()
+
+
+def dense_stack(width: int, blocks: int):
+    def fn(ws, x):
+        for k, w in enumerate(ws):
+            with jax.named_scope(f"block{k}/dense"):
+                x = jax.nn.relu(x @ w)
+        return x
+
+    ws = [jax.ShapeDtypeStruct((width, width), jnp.float16)] * blocks
+    return jax.make_jaxpr(fn)(ws, jax.ShapeDtypeStruct((16, width), jnp.float16))
+
+
+def test_scopes_of_a_plain_function_are_placed_and_advised_on_as_nodes_are():
+    jaxpr = dense_stack(8192, 10)
+    report = ipu_model.profile_jaxpr(jaxpr)
+    assert report.overflow.tile == report.memory.peak_tile % 1472
+    assert any(lever.change == "2 IPUs instead of 1" and lever.enough for lever in report.overflow.levers)
+    nodes = {f"block{k}/dense": ipu_model.NodePlacement(ipu=k // 5) for k in range(10)}
+    wider = ipu_model.profile_jaxpr(jaxpr, placement=ipu_model.Placement(nodes, ipus=2))
+    assert wider.fits
+    assert {s.ipu for s in wider.steps} == {0, 1}
