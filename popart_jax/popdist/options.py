@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+
 from . import getNumInstances, getNumLocalReplicas, getNumTotalReplicas, getReplicaIndexOffset
 
 
@@ -22,3 +24,16 @@ def configureSessionOptions(options: Any) -> None:
         options.enableDistributedReplicatedGraphs = True
         options.globalReplicationFactor = getNumTotalReplicas()
         options.globalReplicaOffset = getReplicaIndexOffset()
+
+
+def unlike_the_job(options: Any) -> str:
+    """What is wrong when the global replicas are not the local ones of all processes; '' when they are."""
+    factor, processes = options.getGlobalReplicationFactor(), jax.process_count()
+    local = options.replicatedGraphCount if options.enableReplicatedGraphs else 1
+    if not options.enableDistributedReplicatedGraphs or local * processes == factor:
+        return ""
+    return (
+        f"globalReplicationFactor is {factor}, but the processes of this job times the replicas of each are "
+        f"{processes} * {local}. Call jax.distributed.initialize in each of {factor / local:g} processes before a "
+        f"session is made."
+    )

@@ -11,9 +11,11 @@ import numpy as np
 
 from .._collector import without_collector
 from ..enums import DeviceType
+from ..errors import popart_exception
 from ..execution.held import Held
 from ..execution.placement import to_host
 from ..logs import module_logger
+from ..popdist.options import unlike_the_job
 from ..session.feed_checks import StreamFact
 from ..session.streaming import Stream as DataStream
 from . import _io_checks as io
@@ -127,13 +129,16 @@ class Session:
         Raises
         ------
         popart_exception
-            The device is of another kind than the one that the program was compiled for.
+            The device is of another kind than the one that the program was compiled for; this job has not the
+            processes that the replicas need.
         RuntimeError
             Somebody else has the device.
         """
         device = self._device
         try:
             check_device(self._compiled_for, device)
+            if wrong := unlike_the_job(self._ir._options):
+                raise popart_exception(wrong)
             if device.type is not DeviceType.OfflineIpu and not device.attach():
                 raise RuntimeError(f"Could not attach to device {device.id}. Check `gc-monitor` for device usage.")
             self._attached = True

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import jax
-
 from ..enums import (
     AccumulateOuterFragmentSchedule,
     BatchSerializationMethod,
@@ -20,6 +18,7 @@ from ..enums import (
 from ..errors import noted, popart_exception
 from ..logs import module_logger
 from ..model.op_names import number_text
+from ..popdist.options import unlike_the_job
 from .option_rows import rows
 from .options import AutomaticLossScalingSettings, SessionOptions, local_replicas
 from .placement_checks import (
@@ -168,19 +167,8 @@ def _io_tiles(options: SessionOptions, facts: OptionFacts) -> list[str]:
 
 def _processes(options: SessionOptions, facts: OptionFacts) -> list[str]:
     """Whether there are processes enough for the global replicas; a device that only compiles needs none."""
-    if not options.enableDistributedReplicatedGraphs or facts.device is DeviceType.OfflineIpu:
-        return []
-    factor, processes = options.globalReplicationFactor, jax.process_count()
-    local = local_replicas(options)
-    if local * processes == factor:
-        return []
-    return [
-        (
-            f"globalReplicationFactor is {factor}, but the processes of this job times the replicas of each are "
-            f"{processes} * {local}. Call jax.distributed.initialize in each of {factor / local:g} processes before a "
-            f"session is made."
-        )
-    ]
+    wrong = "" if facts.device is DeviceType.OfflineIpu else unlike_the_job(options)
+    return [wrong] if wrong else []
 
 
 def raise_all(errors: Sequence[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -412,3 +414,20 @@ def test_float8_is_moved_but_not_computed_with():
     for fn in (lambda a: a + a, ops.exp, ops.sum, lambda a: a @ a):
         with pytest.raises(popart_exception, match=r"float8 numbers|FLOAT8 input types"):
             popxl.Session(program(fn))
+
+
+def test_global_replicas_need_their_processes():
+    """The options hold the numbers of replicas; without the other processes such a program is built, not run."""
+    ir = popxl.Ir(2)
+    options = ir._pb_ir.getSessionOptions()
+    options.enableDistributedReplicatedGraphs, options.globalReplicationFactor = True, 4
+    assert (ir.replication_factor, ir.instance_replication_factor, options.getGlobalReplicationFactor()) == (4, 2, 4)
+    ir.replication_factor = 8
+    assert (ir.replication_factor, ir.instance_replication_factor, options.replicatedGraphCount) == (8, 4, 4)
+    with ir.main_graph:
+        ops.add_(popxl.variable(1.0), popxl.constant(1.0))
+    session = popxl.Session(ir, "ipu_hw")
+    text = "globalReplicationFactor is 8, but the processes of this job times the replicas of each are 1 * 4."
+    with pytest.raises(popart_exception, match=re.escape(text)), session:
+        pass
+    assert not session.is_attached
