@@ -240,6 +240,18 @@ def test_decompose_sum_and_patterns():
         np.testing.assert_array_equal(session.run()[sink], [3, 3])
 
 
+def test_internal_transforms_say_that_they_worked_and_take_optional_lists():
+    ir = popxl.Ir()
+    with ir.main_graph as g:
+        graph = ir.create_graph(lambda x: ops.exp(ops.softmax(x, -1)), popxl.variable(np.ones((2, 3), np.float32)))
+        ops.exp(popxl.variable(1.0))
+    assert _ir.transforms.Prune().apply(g._pb_graph)
+    assert not g._pb_graph.getOps()
+    made = _ir.transforms.Autodiff().apply(ir._pb_ir, graph._pb_graph.id, [graph.outputs[0].id], _ir.OptionalTensors())
+    backward = ir._pb_ir.getGraph(made[graph._pb_graph.id].bwdGraphId)
+    assert [op.opType() for op in backward.getOps()] == ["ExpGrad", "SoftmaxGrad"]
+
+
 def test_session_rewrites_conv_transpose():
     ir = popxl.Ir()
     with ir.main_graph:

@@ -22,9 +22,10 @@ class Transform:
     def getId(self) -> str:
         return self._name
 
-    def apply(self, graph: Any) -> Any:
-        """Rewrite a graph view."""
-        return by_name(self._name)(graph)
+    def apply(self, graph: Any) -> bool:
+        """Rewrite a graph view; true, as it did not fail."""
+        by_name(self._name)(graph)
+        return True
 
 
 class Prune(Transform):
@@ -65,10 +66,14 @@ class Autodiff(Transform):
         """{graph id: BwdGraphInfo} of all gradient graphs."""
         from .enums import ExpectedConnectionType
         from .grow_gradients import differentiate
-        from .values import BwdGraphInfo, ExpectedConnection, GraphId
+        from .values import BwdGraphInfo, ExpectedConnection, GraphId, OptionalTensors
 
         graph = ir._ir._graphs["" + graph_id]
-        tensors = lambda names: None if names is None else [graph.get_tensor(n) for n in names]  # noqa: E731
+
+        def tensors(names: Any) -> list[Any] | None:
+            given = names.value if isinstance(names, OptionalTensors) else names
+            return None if given is None else [graph.get_tensor(getattr(n, "id", n)) for n in given]
+
         found: dict[Any, Any] = {}
         found[graph] = differentiate(graph, tensors(provided), tensors(required), found)
 
