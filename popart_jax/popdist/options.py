@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from ..session.options import local_replicas
 from . import getNumInstances, getNumLocalReplicas, getNumTotalReplicas, getReplicaIndexOffset
 
 
@@ -29,7 +30,7 @@ def configureSessionOptions(options: Any) -> None:
 def unlike_the_job(options: Any) -> str:
     """What is wrong when the global replicas are not the local ones of all processes; '' when they are."""
     factor, processes = options.getGlobalReplicationFactor(), jax.process_count()
-    local = options.replicatedGraphCount if options.enableReplicatedGraphs else 1
+    local = local_replicas(options)
     if not options.enableDistributedReplicatedGraphs or local * processes == factor:
         return ""
     return (

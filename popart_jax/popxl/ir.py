@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..popdist.options import configureSessionOptions
+from ..session.options import local_replicas
 from ._bindings import above
 from ._internal.exchange import parts
 from ._internal.session_options import popxl_options
@@ -104,7 +105,7 @@ class Ir:
     @property
     def instance_replication_factor(self) -> int:
         """Number of replicas in this process."""
-        return int(self._options.replicatedGraphCount) if self._options.enableReplicatedGraphs else 1
+        return int(local_replicas(self._options))
 
     def create_graph(self, fn: Callable[..., Tensor | Iterable[Tensor] | None], *args: Any, **kwargs: Any) -> Graph:
         """A graph from a function that builds it.

@@ -255,6 +255,6 @@ class SessionOptions(OptionsBase):
         return local_replicas(self)
 
 
-def local_replicas(options: SessionOptions) -> int:
+def local_replicas(options: Any) -> int:
     """Replicas of this process."""
     return options.replicatedGraphCount if options.enableReplicatedGraphs else 1

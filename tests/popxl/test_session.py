@@ -431,3 +431,9 @@ def test_global_replicas_need_their_processes():
     with pytest.raises(popart_exception, match=re.escape(text)), session:
         pass
     assert not session.is_attached
+
+
+def test_options_of_one_program_are_its_own():
+    first, second = (popxl.Ir()._pb_ir.getSessionOptions() for _ in range(2))
+    first.batchSerializationSettings.factor = 4
+    assert (first.batchSerializationSettings.factor, second.batchSerializationSettings.factor) == (4, 0)

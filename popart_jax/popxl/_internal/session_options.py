@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-from types import MethodType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 from ...enums import VirtualGraphMode
+from ...session.options import SessionOptions
 
 _DEFAULTS: dict[str, Any] = {
     "virtualGraphMode": VirtualGraphMode.Manual, "useHostCopyOps": True, "aliasZeroCopy": True,
@@ -22,21 +22,15 @@ _DEFAULTS: dict[str, Any] = {
 class PopxlOptions(SimpleNamespace):
     """Options by name; names that have no effect here are kept as they are written."""
 
+    getGlobalReplicationFactor: Any = SessionOptions.getGlobalReplicationFactor  # asked for often
+    enableExplicitIR: Any = SessionOptions.enableExplicitIR
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        value = getattr(_popart_defaults(), name)
-        if isinstance(value, MethodType):
-            return MethodType(value.__func__, self)
+        value = getattr(SessionOptions(), name)  # made anew: some are objects that programs change
         setattr(self, name, value)
         return value
-
-
-@cache
-def _popart_defaults() -> Any:
-    from ...session.options import SessionOptions
-
-    return SessionOptions()
 
 
 def popxl_options() -> PopxlOptions:
