@@ -94,6 +94,16 @@ def norm(b: popart.Builder) -> Any:
     return b.aiOnnx.batchnormalization([x(b, 2, 3, 4, 4), *ones], num_outputs=1)
 
 
+def float8(b: popart.Builder) -> Any:
+    scale = b.aiOnnx.constant(np.array(0, np.int32))
+
+    def rounded(*shape: int) -> str:
+        halves = b.addInitializedInputTensor(np.ones(shape, np.float16))
+        return b.customOp("Pow2ScaleThenCast", 1, "ai.graphcore", [halves, scale], {"to": "FLOAT8_143"}, 1)[0]
+
+    return b.aiOnnx.conv([rounded(1, 2, 4, 4), rounded(3, 2, 3, 3), scale])
+
+
 NO_GRADIENT = "PopART does not have a valid grad op corresponding to "
 GRADIENTS: list[tuple[str, Callable[[popart.Builder], Any]]] = [
     (('BatchNorm Op "0 (ai.onnx.BatchNormalization:9)" has 1 output(s) which means it is in inference mode, but its '
@@ -101,6 +111,10 @@ GRADIENTS: list[tuple[str, Callable[[popart.Builder], Any]]] = [
      "first."), norm),
     ('At this time, PopART does not support PadGradOp when mode is not "constant".',
      lambda b: b.aiOnnx.pad([x(b, 4)], [1, 1], mode="edge")),
+    (("Floating point 8 is not supported for training. This is for op Op(ai.onnx.Conv:1, "
+     "inputs=[Pow2ScaleThenCast:0, Pow2ScaleThenCast:0/1, Constant:0], outputs=[Conv:0])."), float8),
+    ("Grad op has not been implemented for SquareOp",
+     lambda b: b.customOp("Square", 1, "ai.graphcore", [x(b, 2)], {}, 1)),
     (f"{NO_GRADIENT}EqualOp", lambda b: b.aiOnnx.equal([x(b, 2), x(b, 2)])),
     (f"{NO_GRADIENT}BitwiseBinaryOp", lambda b: b.aiGraphcore.bitwiseand([x(b, 2, kind="INT32")] * 2)),
     (f"{NO_GRADIENT}BitwiseNotOp", lambda b: b.aiGraphcore.bitwisenot([x(b, 2, kind="INT32")])),

@@ -78,6 +78,10 @@ def _refuse(node: ir.Node, types: Mapping[str, Type], opset: int) -> None:
             "inference mode, but its gradient Op is being created. To use the BatchNorm Op in inference mode during "
             "training, it has to be detached first."
         )
+    if facts(node.op_type).has(Trait.PRODUCT) and any(v is not None and _is_float8(v, types) for v in node.inputs):
+        raise popart_exception(
+            f"Floating point 8 is not supported for training. This is for op {op_names(node, opset)['Op']}."
+        )
     reads_floats = any(v is not None and _is_float(v, types) for v in node.inputs)
     if reads_floats and node.op_type == "Pad" and node.attributes.get_string("mode", "constant") != "constant":
         error = popart_exception('At this time, PopART does not support PadGradOp when mode is not "constant".')
@@ -104,6 +108,11 @@ def _differentiable_inputs(node: ir.Node, replicas: int) -> Iterable[ir.Value]:
 def _is_float(value: ir.Value, types: Mapping[str, Type]) -> bool:
     kind = types.get(value.name or "")
     return kind is not None and jnp.issubdtype(kind.dtype, jnp.floating)
+
+
+def _is_float8(value: ir.Value, types: Mapping[str, Type]) -> bool:
+    kind = types.get(value.name or "")
+    return kind is not None and kind.dtype.itemsize == 1 and jnp.issubdtype(kind.dtype, jnp.floating)
 
 
 def check_loss(graph: ir.Graph, loss: str, types: Mapping[str, Type]) -> None:
