@@ -121,13 +121,20 @@ def _planning(op: _Op, options: SessionOptions, tile_memory: int) -> Iterator[st
     given = options.matmulOptions if op["type"] == "MatMul" else options.convolutionOptions
     attributes = op["attributes"]
     stated = attributes.get("available_memory_proportion") or given.get("availableMemoryProportion")
-    for proportion in map(float, (stated or str(_DEFAULT_PROPORTION)).strip("[]").split()):
-        yield _plan(attributes, given, proportion, tile_memory)
+    dithering = attributes.get("__enable_conv_dithering") or attributes.get("enableConvDithering")
+    proportions, ditherings = (
+        text.strip("[]").split()
+        for text in (stated or str(_DEFAULT_PROPORTION), dithering or given.get("enableConvDithering", "0"))
+    )
+    for i in range(max(len(proportions), len(ditherings))):
+        own = (proportions[min(i, len(proportions) - 1)], ditherings[min(i, len(ditherings) - 1)])
+        yield _plan(attributes, given, float(own[0]), own[1], tile_memory)
 
 
-def _plan(attributes: Mapping[str, str], given: Mapping[str, str], proportion: float, tile_memory: int) -> str:
+def _plan(
+    attributes: Mapping[str, str], given: Mapping[str, str], proportion: float, dithering: str, tile_memory: int
+) -> str:
     partials = attributes.get("partialsType") or given.get("partialsType") or "float"
-    dithering = attributes.get("__enable_conv_dithering") or given.get("enableConvDithering", "0")
     shown = {
         "availableMemoryProportion": f"{proportion:g}",
         "partialsType": partials.lower(),

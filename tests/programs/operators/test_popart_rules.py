@@ -233,17 +233,19 @@ def test_dynamicslice_takes_the_shape_of_a_third_input():
     np.testing.assert_array_equal(run(program)[0], x[1])
 
 
-def test_each_convolution_of_a_multiconv_has_its_share_of_memory(monkeypatch, capsys):
+def test_each_convolution_of_a_multiconv_has_its_own_options(monkeypatch, capsys):
     monkeypatch.setenv("POPLIBS_LOG_LEVEL", "DEBUG")
     groups = [[f32(1, 2, 4, 4), f32(3, 2, 3, 3)], [f32(1, 1, 5, 5), f32(2, 1, 1, 1)]]
 
     def program(b):
         names = [[b.feed(x) for x in group] for group in groups]
-        return b.aiGraphcore.multiconv(names, availableMemoryProportions=[0.9, 0.25])
+        return b.aiGraphcore.multiconv(names, availableMemoryProportions=[0.9, 0.25], enableConvDithering=[0, 1])
 
     assert [x.shape for x in run(program)] == [(1, 3, 2, 2), (1, 2, 5, 5)]
-    shown = [line.split()[-1] for line in capsys.readouterr().err.splitlines() if "availableMemoryProportion" in line]
-    assert shown == ["0.9", "0.25"]
+    shown = dict.fromkeys(("availableMemoryProportion", "enableConvDithering"), "")
+    for name, value in (line.split() for line in capsys.readouterr().err.splitlines() if line.startswith("    ")):
+        shown[name] = f"{shown.get(name, '')} {value}"
+    assert (shown["availableMemoryProportion"], shown["enableConvDithering"]) == (" 0.9 0.25", " 0 1")
 
 
 def test_doubles_are_refused_in_poplar_s_words():
