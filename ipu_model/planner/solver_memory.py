@@ -22,9 +22,10 @@ END = 24  # bytes after the last variable of a tile
 # Cholesky: codelet, stack, state and copies of a diagonal block, by type and length of pointers; code of an inverse.
 FACTOR = {("float", True): 15_600, ("float", False): 15_780, ("half", True): 16_360, ("half", False): 16_430}
 INVERSE = 4_000
-#: Bytes for each tile of the largest product, and for each tile of each; lower half has a transpose more.
-PRODUCT_MOST = {("float", True): 1_770, ("float", False): 1_770, ("half", True): 3_050, ("half", False): 2_500}
-PRODUCT_EACH = {("float", True): 370, ("float", False): 450, ("half", True): 0, ("half", False): 0}
+#: Bytes for each tile of the largest product, and for each tile of each, by its vertex and whether the triangle is the
+#: lower one, which on the convolution units has a transpose more.
+PRODUCT_MOST = {("hmac", True): 1_770, ("hmac", False): 1_770, ("amp", True): 3_050, ("amp", False): 2_500}
+PRODUCT_EACH = {("hmac", True): 370, ("hmac", False): 450, ("amp", True): 0, ("amp", False): 0}
 
 # Triangular solve with several columns.
 LIVE_COPIES = 6  # matrix, its masked clone, right sides, solution, temporaries and arguments of functions
@@ -49,6 +50,10 @@ class Products:
         """Tiles of all products, one that several use counted for each."""
         return sum(p.tiles for p in self.plans)
 
+    def by(self, method: str) -> Products:
+        """Those that run on one kind of vertex: dot products, or the convolution units."""
+        return Products(tuple(p for p in self.plans if (p.method == "amp") == (method == "amp")))
+
     @property
     def interleaved(self) -> float:
         """Most bytes that a tile needs in interleaved memory for one product."""
@@ -66,7 +71,9 @@ def cholesky_memory(rank: int, block: int, batches: int, lower: bool, data: str,
     products = Products(tuple(_steps(rank, block, batches, lower, data, target)))
     total = batches * blocks * (FACTOR[data, short_pointers(machine)] + tile) + batches * rank * rank * size
     total += batches * (blocks - 1) * INVERSE
-    total += products.most * PRODUCT_MOST[data, lower] + products.total * PRODUCT_EACH[data, lower]
+    for method in ("hmac", "amp"):
+        some = products.by(method)
+        total += some.most * PRODUCT_MOST[method, lower] + some.total * PRODUCT_EACH[method, lower]
     if products.interleaved:
         return float(total), machine.interleaved_start + products.interleaved + END
     # a factor block and its copy lie in elements of their own; with an upper triangle or more blocks a third is in use

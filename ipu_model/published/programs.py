@@ -53,7 +53,8 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
     if type_ is not None:
         data = "half" if str(type_) in HALVES else "float"  # four-byte integers are moved as floats are
     machine = target.machine
-    if op != "matrix_solver":  # whose products agree with the plans of the chip's own units
+    # products of triangular solves agree with the plans of the chip's own units
+    if op != "matrix_solver" or tables.flag(params, "cholesky", False):
         machine = dataclasses.replace(machine, units_float=TABLE_UNITS)
     if params.get("tiles-per-ipu"):
         machine = dataclasses.replace(machine, tiles=int(params["tiles-per-ipu"]))

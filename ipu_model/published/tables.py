@@ -31,7 +31,8 @@ PART_WORDS = {
 }
 
 
-def _flag(p: Params, name: str, default: bool) -> bool:
+def flag(p: Params, name: str, default: bool) -> bool:
+    """A flag of a benchmark program, as it stands in a row: true, or written as text."""
     value = p.get(name, default)
     return value if isinstance(value, bool) else str(value).lower() == "true"
 
@@ -73,14 +74,14 @@ def ctc(p: Params, data: str, target: Target) -> Benchmark:
 def solver(p: Params, data: str, target: Target) -> Benchmark:
     """Cholesky in place with the other triangle masked, or a triangular solve."""
     whole_program("matrix_solver", p, (0,))
-    rank, batches, lower = p["a-rank"], p.get("batches", 1), _flag(p, "lower", True)
+    rank, batches, lower = p["a-rank"], p.get("batches", 1), flag(p, "lower", True)
     block = min(p.get("block-size", 64), rank)
-    if _flag(p, "cholesky", False):
+    if flag(p, "cholesky", False):
         plan = plan_cholesky(rank, block, target, batches, lower, data)
         total, highest = cholesky_memory(rank, block, batches, lower, data, target)
         return Benchmark(of_plans([plan]), _linear("", {}, total), _linear("", {}, highest))
     columns = p.get("b-rank", 1)
-    plan = plan_triangular_solve(rank, columns, block, target, batches, _flag(p, "left-side", True), lower, data)
+    plan = plan_triangular_solve(rank, columns, block, target, batches, flag(p, "left-side", True), lower, data)
     if columns > 1:
         total, highest = solve_memory(rank, columns, block, batches, data, target)
         return Benchmark(of_plans([plan]), _linear("", {}, total), _linear("", {}, highest))

@@ -29,18 +29,19 @@ def test_one_sequence_is_halved_in_time_and_has_a_tile_for_each_symbol_and_the_l
         (MK1, WIDE, 175_836, 7_920, 23_064), (MK2, WIDE, 168_576, 7_920, 28_584),
     ],
 )  # fmt: skip
-def test_the_gradient_meets_inblocks_that_few_workers_share(chip, row, first, second, last):
+def test_the_gradient_meets_in_blocks_that_few_workers_share(chip, row, first, second, last):
     middle, output = plan_ctc(*row, chip).detail.stages
     assert middle.sets == (first, second)
     assert output.sets == (last, 0)
 
 
-def testblocks_of_the_long_rows_gradient():
+def test_blocks_of_the_long_rows_gradient():
     assert blocks(481, 142, 2373) == [18] * 26 + [13]
     assert blocks(481, 144, 2373) == [17] * 28 + [5]
     middle, output = plan_ctc(*LONG, MK1).detail.stages
     assert (middle.tiles, middle.received, output.tiles) == (1170, 18 * 142 * 4, 600)
-    assert plan_ctc(*WIDE, MK1).detail.stages[0].received == 14_472
+    middle = plan_ctc(*WIDE, MK1).detail.stages[0]
+    assert (middle.tiles, middle.received) == (1149, 14_472)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,14 @@ def test_highest_addresses_of_several_blocks(chip, rank, lower, data, highest):
     assert cholesky_memory(rank, 16, 1, lower, data, chip)[1] == highest
 
 
+@pytest.mark.parametrize(("lower", "published"), [(True, 6_978_624), (False, 6_711_504)])
+def test_two_matrices_share_the_convolution_units_for_their_largest_product(lower, published):
+    # with the eight units for fp32 of the table's library: cheaper than four dot products on a tile, dearer than two
+    total, highest = cholesky_memory(64, 16, 2, lower, "float", MK2.replace(units_float=8))
+    assert highest == pytest.approx(213_080, abs=32)  # 64 bytes of partial results beyond the interleaved start, or 32
+    assert total == pytest.approx(published, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("chip", "rank", "columns", "batches", "published"),
     [
