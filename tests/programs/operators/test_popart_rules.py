@@ -248,6 +248,20 @@ def test_each_convolution_of_a_multiconv_has_its_own_options(monkeypatch, capsys
     assert (shown["availableMemoryProportion"], shown["enableConvDithering"]) == (" 0.9 0.25", " 0 1")
 
 
+def test_slopes_of_an_rnn_where_tanh_saturates():
+    x = np.linspace(1, 4, 2001, dtype=np.float32).reshape(1, -1, 1)
+
+    def program(b):
+        one, none = (b.feed(np.full((1, 1, 1), value, np.float32)) for value in (1, 0))
+        name = b.feed(x)
+        return gradients(b.aiOnnx.rnn([name, one, none], 1)[0], name)
+
+    out, slopes = run(program, train=True)
+    exact = np.tanh(x.astype(np.float64))
+    np.testing.assert_allclose(out[:, 0], exact, rtol=7e-8)
+    np.testing.assert_allclose(slopes, 1 - exact**2, rtol=6e-5)
+
+
 def test_doubles_are_refused_in_poplar_s_words():
     with pytest.raises(popart.popart_exception) as error:
         run(lambda b: b.aiOnnx.relu([b.feed(np.zeros(2))]))
