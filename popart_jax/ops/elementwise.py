@@ -387,7 +387,10 @@ def power(x: Array, y: Array) -> Array:
     if not is_float(x) and is_float(y):
         return jnp.power(x.astype(y.dtype), y).astype(x.dtype)
     y = y.astype(x.dtype)
-    return quiet_power(*jnp.broadcast_arrays(x, y)) if is_float(x) else jnp.power(x, y)
+    if is_float(x):
+        return quiet_power(*jnp.broadcast_arrays(x, y))
+    fraction = (y < 0) & (jnp.abs(x) != 1)  # a whole number to a negative one is cut to 0
+    return jnp.where(fraction, jnp.zeros((), x.dtype), jnp.power(x, jnp.abs(y)))
 
 
 operator(

@@ -30,6 +30,8 @@ def _softmax_jvp(axis: int, primals: tuple[Array], tangents: tuple[Array]) -> tu
 
 
 def _hardmax(x: Array, axis: int) -> Array:
+    if not x.size:
+        return x
     return jax.nn.one_hot(first_extreme(x, axis), x.shape[axis], axis=axis, dtype=x.dtype)
 
 

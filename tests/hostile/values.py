@@ -138,6 +138,10 @@ def numbers() -> Iterator[Case]:
         yield case_of(f"Div of {kind} by zero", "Div", x, np.zeros(5, kind), case={**alone, "expect": "either"})
         yield case_of(f"Mod of {kind} by zero", "Mod", x, np.zeros(5, kind), case={**alone, "expect": "either"})
         if low:
+            powers = {**alone, "expect": VALUE, "want": {"y": np.array([0, 0, 1, -1, 1], kind)}}
+            bases, minus = np.array([2, -2, 1, -1, -1], kind), np.array([-1, -2, -3, -3, -4], kind)
+            if kind in ("int32", "int64"):
+                yield case_of(f"Pow of {kind} to negative ones", "Pow", bases, minus, case=powers)
             yield case_of(
                 f"Div of the least {kind} by -1", "Div", x, np.full(5, -1, kind), case={**alone, "expect": "either"}
             )
