@@ -25,7 +25,7 @@ import ipu_model
 from ._compat.jax import Tracer
 from .functions.inputs import as_declared
 from .lowering.interpreter import Settings, evaluate
-from .lowering.resolve import bodies, check_supported, label, needs
+from .lowering.resolve import bodies, check_supported, find, label, needs
 from .model.extract import ensure_outputs
 from .model.load import ModelLike, load
 from .ops.arrays import is_text
@@ -128,8 +128,8 @@ def _inside(node: ir.Node) -> Iterator[ir.Node]:
 def measure_nodes(graph: ir.Graph, bound: dict[str, Any], settings: Settings, repeats: int) -> dict[str, float]:
     """Median time [us] of each node alone, jitted, on its real operands; nodes that fold away are left out.
 
-    Nodes of one operator with the same attributes, types and shapes are timed once. Left out is also a NonZero: how
-    much it finds is known only when it runs, so it has no program of its own.
+    Nodes of one operator with the same attributes, types and shapes are timed once. Left out are also NonZero and its
+    like: how much they find is known only when they run, so they have no program of their own.
     """
     every = [v.name for node in graph for v in node.outputs if v.name]
     values = {**bound, **evaluate(graph, bound, every, settings)}
@@ -138,7 +138,8 @@ def measure_nodes(graph: ir.Graph, bound: dict[str, Any], settings: Settings, re
         known = {v.name: values[v.name] for v in needs(node) if v.name and v.name in values}
         operands = {name: x for name, x in known.items() if _is_device(x)}
         names = [v.name for v in node.outputs if v.name]
-        if node.op_type != "NonZero" and operands and any(_is_device(values[n]) for n in names):
+        row = find(node, settings.opsets)
+        if not (row and row.takes_fill) and operands and any(_is_device(values[n]) for n in names):
             folded = {name: x for name, x in known.items() if name not in operands}
             kind = _kind(node, operands, folded)
             if kind is None or kind not in alike:

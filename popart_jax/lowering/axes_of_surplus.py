@@ -83,8 +83,15 @@ def _moved(node: ir.Node, shapes: list[Any], shape: Any, marks: Marks) -> int:
     if op in ("Squeeze", "Unsqueeze", "Reshape"):
         after = int(np.prod(old[len(old) - axis + 1 :]))
         fits = [e for e in range(1, len(shape) + 1) if int(np.prod(shape[len(shape) - e + 1 :])) == after]
-        return next((e for e in fits if shape[-e] == old[-axis] and old[-axis] != 1), 0)
+        return next((e for e in fits if shape[-e] == old[-axis] and old[-axis] != 1), 0) or _cut(old, shape, axis)
     return axis if shape[-axis] == old[-axis] else 0
+
+
+def _cut(old: Any, shape: Any, axis: int) -> int:
+    """The axis of pieces of rows, where each row is cut into as many."""
+    before = int(np.prod(old[: len(old) - axis]))
+    fits = [e for e in range(1, len(shape) + 1) if int(np.prod(shape[: len(shape) - e])) == before]
+    return next((e for e in fits if shape[-e] > old[-axis] > 1 and shape[-e] % old[-axis] == 0), 0)
 
 
 def _alike(node: ir.Node, shapes: list[Any], shape: Any, marks: Marks) -> int:

@@ -12,8 +12,9 @@ import onnx_ir as ir
 from ..errors import popart_exception
 from ..ops.registry import Lowering
 from ..ops.select import BEYOND
+from ..ops.symbols import at_run_time, holds_symbols, stand_in
 from .static import is_static
-from .surplus import Counted, Surplus, refusal
+from .surplus import Counted, Surplus, masked, refusal
 
 
 def measured(
@@ -28,8 +29,8 @@ def measured(
     else:
         places = np.arange(rank)[slice(node.attributes.get_int("start", 0), node.attributes.get_int("end", rank))]
         spots = places == rank - mark.axis
-        value = jnp.where(spots, count, size)
-    return (size,), [Counted(value.astype(size.dtype), spots, mark.maker)]
+        value = jnp.where(spots, count, at_run_time(size) if holds_symbols(size) else size)
+    return (size,), [Counted(value.astype(stand_in(size).dtype), spots, mark.maker)]
 
 
 def computed(
@@ -44,6 +45,8 @@ def computed(
     told = [i for i in numbers if lowering.is_static(i)]
     if told and 0 in others and node.op_type in ("Reshape", "Expand"):
         return None
+    if told == [2] and node.op_type == "Slice" and (first := _first_of(operands, numbers[2], others.get(0), compute)):
+        return first
     if told and node.op_type not in ("Expand", "ConstantOfShape", "Range"):
         raise popart_exception(refusal(node.op_type, numbers[told[0]]))
     if told:
@@ -56,6 +59,24 @@ def computed(
     maker = next(iter(numbers.values())).maker
     changed = [np.asarray(a) != np.asarray(b) for a, b in zip(results, compute(larger), strict=True)]
     return results, [Counted(jnp.asarray(v), spots, maker) for v, spots in zip(true, changed, strict=True)]
+
+
+def _first_of(
+    operands: Sequence[Any], mark: Counted, data: Surplus | None, compute: Any
+) -> tuple[tuple[Any, ...], list[Any]] | None:
+    """As many entries as were counted, from the first on; None for other slices."""
+    starts, ends, axes, steps = [*operands[1:], None, None][:4]
+    plain = np.size(ends) == 1 and not np.any(starts) and (steps is None or np.all(np.asarray(steps) == 1))
+    rank = np.ndim(operands[0])
+    axis = rank - (0 if axes is None else int(np.reshape(axes, -1)[0]) % rank)
+    if not plain or (data is not None and data.axis != axis):
+        return None
+    (made,) = compute(operands)
+    live = jnp.arange(made.shape[-axis]) < jnp.reshape(mark.value, ())
+    if data is None:
+        return (made,), [Surplus(axis, index=False, live=live, maker=mark.maker)]
+    kept = Surplus(axis, data.index, live=live & data.live[: live.size], maker=data.maker)
+    return (masked(made, kept, BEYOND) if data.index else made,), [kept]
 
 
 def _of_that_shape(

@@ -114,7 +114,10 @@ def _of_rows(
     stays = op in ARITHMETIC or (moves(op) and op != "Cast" and (op != "Gather" or 0 in marks))
     whole = results[0].dtype in (np.int32, np.int64)
     is_index = all(m.index for m in marks.values()) and whole and (stays or op == "Cast")
-    marked = Surplus(axis, is_index, live=mark.live, maker=mark.maker)
+    live = mark.live
+    if op == "Reshape" and results[0].shape[-axis] != live.size:  # rows cut into pieces
+        live = jnp.repeat(live, results[0].shape[-axis] // live.size)
+    marked = Surplus(axis, is_index, live=live, maker=mark.maker)
     return (_moved_on(node, operands, results, marks) if is_index else results), [marked] * len(results)
 
 

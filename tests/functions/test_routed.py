@@ -128,6 +128,14 @@ EXACT = {
         values = Constant<value_floats=[0.0, 1.0]>() hot = OneHot(l, four, values) z = Mul(hot, rows)
         y = ReduceSum<keepdims=0>(z, first)""",
     "the last row": _ROWS + "end = Constant<value_ints=[-1]>() y = Gather(rows, end)",
+    "pieces of rows": _ROWS + _FIRST + """two = Constant<value_ints=[-1,2]>() z = Reshape(rows, two)
+        q = Mul(z, z) y = ReduceSum<keepdims=0>(q, first)""",
+    "heads of rows": _ROWS + """heads = Constant<value_ints=[-1,2,2]>() z = Reshape(rows, heads)
+        back = Transpose<perm=[1,0,2]>(z) p = Softmax<axis=1>(back) w = Mul(p, back) y = ReduceSum<keepdims=0>(w)""",
+    "as many of others": _ROWS + _FIRST + _LENGTH + """minus = Constant<value_ints=[0]>() e = Unsqueeze(k, minus)
+        h = Slice(x, first, e, first) w = Mul(h, rows) y = ReduceSum<keepdims=0>(w)""",
+    "as many of a line": _ROWS + _FIRST + _LENGTH + """flat = Constant<value_ints=[-1]>() l = Reshape(rows, flat)
+        e = Unsqueeze(k, first) h = Slice(l, first, e) y = ReduceSum<keepdims=0>(h)""",
     "rows of rows": _ROWS + """last = Constant<value_ints=[1]>() zero = Constant<value_float=0.0>()
         s = ReduceSum<keepdims=0>(rows, last) large = Greater(s, zero) j = NonZero(large) tt = Transpose(j)
         again = GatherND(rows, tt) y = ReduceMax<axes=[0]>(again)""",
