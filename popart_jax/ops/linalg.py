@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import OpError, popart_exception
 from ..model.dtypes import element_type
-from .arrays import Array, device_dtype, dtype_name, listed
+from .arrays import Array, device_dtype, dtype_name, is_float, listed
 from .elementwise import check_frames, legacy_align
 from .operator import EXPENSIVE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
 from .registry import OutputType, direct, lowers
@@ -79,10 +79,13 @@ def gemm(
     if a.ndim != 2 or b.ndim != 2:
         raise popart_exception(f"Gemm: A and B of ranks {a.ndim} and {b.ndim}; expected matrices")
     product = matmul(a.T if transA else a, b.T if transB else b)
+    kind = product.dtype
+    if not is_float(product) and not (float(alpha).is_integer() and float(beta).is_integer()):
+        product = product.astype(jnp.result_type(float))  # whole numbers times a fraction are cut at the end
     product = product if alpha == 1 else product * np.asarray(alpha, product.dtype)
     if c is None or beta == 0:
-        return product
-    return product + (c if beta == 1 else c * np.asarray(beta, product.dtype))
+        return product.astype(kind)
+    return (product + (c if beta == 1 else c * np.asarray(beta, product.dtype))).astype(kind)
 
 
 @lowers("Gemm", 1)
