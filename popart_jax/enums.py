@@ -19,7 +19,11 @@ class PopartEnum(enum.Enum):
 
 
 class AccumulateOuterFragmentSchedule(PopartEnum):
-    """Order of the per-IPU weight update operations."""
+    """Order of the per-IPU weight update operations.
+
+    `Scheduler`: as the schedule of the graph has it; `Serial`: one IPU after the other; the other two overlap them,
+    for few cycles or for little memory.
+    """
 
     Scheduler = 0
     Serial = 1
@@ -63,7 +67,11 @@ class AnchorReturnTypeId(PopartEnum):
 
 
 class AutodiffStitchStrategy(PopartEnum):
-    """How the backward pass of a subgraph gets its forward tensors."""
+    """How the backward pass of a subgraph gets its forward tensors.
+
+    `RecomputeMinimal` computes what is missing again, `RecomputeAllNonInputs` all but the inputs; `AddFwdOutputs` makes
+    them outputs of the forward graph; `SafeAddFwdOutputs` does so where that is possible and computes the others again.
+    """
 
     RecomputeMinimal = 0
     RecomputeAllNonInputs = 1
@@ -72,7 +80,11 @@ class AutodiffStitchStrategy(PopartEnum):
 
 
 class BatchSerializationBatchSchedule(PopartEnum):
-    """Scheduling of the pieces of a serialised batch."""
+    """Scheduling of the pieces of a serialised batch.
+
+    `Scheduler`: left to the scheduler; `Isomorphic`: each piece in the same order; `OverlapOnIo` and `OverlapOnCompute`
+    run one piece's transfers beside another's computation, with the extra copies on I/O tiles or on compute tiles.
+    """
 
     Scheduler = 0
     Isomorphic = 1
@@ -81,7 +93,10 @@ class BatchSerializationBatchSchedule(PopartEnum):
 
 
 class BatchSerializationMethod(PopartEnum):
-    """How the pieces of a serialised batch are written: unrolled or as a loop."""
+    """How the pieces of a serialised batch are written.
+
+    Unrolled with dynamic slices, unrolled with static slices, or as a loop over the pieces.
+    """
 
     UnrollDynamic = 0
     UnrollStatic = 1
@@ -198,14 +213,21 @@ class ExchangeStrategy(PopartEnum):
 
 
 class ExecutionPhaseIOSchedule(PopartEnum):
-    """When phased execution loads and stores tensors."""
+    """When phased execution loads and stores tensors.
+
+    `Preload`: in the phase before; `OnDemand`: in the phase that needs them.
+    """
 
     Preload = 0
     OnDemand = 1
 
 
 class ExecutionPhaseSchedule(PopartEnum):
-    """Order of update steps in phased execution."""
+    """Order of what one tensor's exchange and update consist of, in phased execution.
+
+    `Interleaving`: tensor by tensor; `Batch`: equal steps of all tensors together; `BatchClusteredIO`: as `Batch`, with
+    loads and stores next to each other.
+    """
 
     Interleaving = 0
     Batch = 1
@@ -254,7 +276,11 @@ class MeanReductionStrategy(PopartEnum):
 
 
 class MergeVarUpdateType(PopartEnum):
-    """How update operations are merged."""
+    """How update operations are merged.
+
+    `All`: into one; `AutoTight`: into groups of exactly `mergeVarUpdateMemThreshold` bytes, for which tensors are cut;
+    `AutoLoose`: into groups of whole tensors that do not raise the peak of live memory.
+    """
 
     Off = 0
     All = 1
@@ -301,7 +327,10 @@ class RecomputeType(PopartEnum):
 
 
 class RecoveryAction(PopartEnum):
-    """What brings a device back after a system error."""
+    """What brings a device back after a system error.
+
+    From the least to the most: the IPU, the links, the partition, everything.
+    """
 
     IPU_RESET = 0
     LINK_RESET = 1
@@ -355,14 +384,20 @@ class ScatterReduction(PopartEnum):
 
 
 class SubgraphCopyingStrategy(PopartEnum):
-    """When inputs and outputs of a call are copied."""
+    """When inputs and outputs of a call are copied.
+
+    `OnEnterAndExit`: all before and after the body; `JustInTime`: before the first reader and after the writer.
+    """
 
     OnEnterAndExit = 0
     JustInTime = 1
 
 
 class SyncPattern(PopartEnum):
-    """Synchronisation between the IPUs of a device."""
+    """Which IPUs of a device wait for each other at a sync.
+
+    `Full`: all; `SinglePipeline`: neighbours in a pipeline; `ReplicaAndLadder`: pairs in a ladder.
+    """
 
     Full = 0
     SinglePipeline = 1
@@ -385,7 +420,10 @@ class SyntheticDataMode(PopartEnum):
 
 
 class TensorRemapType(PopartEnum):
-    """In which passes a layout is changed."""
+    """In which passes a layout is changed.
+
+    `Fwd`: forward; `FwdBwd`: the gradient alike; `FwdBwdReverse`: the gradient back to the layout before.
+    """
 
     FwdBwdReverse = 0
     FwdBwd = 1
@@ -400,7 +438,10 @@ class TensorStorage(PopartEnum):
 
 
 class TensorType(PopartEnum):
-    """Role of a tensor."""
+    """Role of a tensor.
+
+    `ActGrad`: a result, activation or gradient; `Stream`: fed by the host; `Variable`: kept from step to step.
+    """
 
     ActGrad = 0
     Const = 1
