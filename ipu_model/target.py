@@ -24,7 +24,10 @@ ENTRY_POINT_GROUP = "popart_jax.targets"
 ALIASES = {"gc2": "mk1", "ipu1": "mk1", "gc200": "mk2", "ipu2": "mk2", "mk2_bow": "bow", "ipu21": "c600"}
 #: Our own entry points, for a source tree that was never installed. They are names, not imports, like everybody's:
 #: a chip of one's own then comes in exactly as ours do, and this module needs none of them.
-BUILTIN = {name: f"ipu_model.targets:{name}" for name in ("mk1", "mk2", "bow", "c600", "a100", "roofline")}
+OURS = {
+    name: metadata.EntryPoint(name, f"ipu_model.targets:{name}", ENTRY_POINT_GROUP)
+    for name in ("mk1", "mk2", "bow", "c600", "a100", "roofline")
+}
 
 
 @dataclass(frozen=True)
@@ -213,9 +216,8 @@ def _whole(value: Any) -> Any:
 
 
 def available() -> dict[str, Callable[[], Any]]:
-    """Targets by name, each as a function that builds it: everything registered under ``popart_jax.targets``."""
-    ours = (metadata.EntryPoint(name, where, ENTRY_POINT_GROUP) for name, where in BUILTIN.items())
-    registered = {entry.name: entry for entry in (*ours, *metadata.entry_points(group=ENTRY_POINT_GROUP))}
+    """Targets by name, each as a function that builds it: ours, and what is registered under ``popart_jax.targets``."""
+    registered = {entry.name: entry for entry in metadata.entry_points(group=ENTRY_POINT_GROUP)} | OURS
     return {name: functools.partial(_load, entry) for name, entry in registered.items()}
 
 
@@ -235,6 +237,8 @@ def get(name: str | Target = "mk2") -> Target:
     if not isinstance(name, str):  # a target, or a whole cost model with its own `profile_jaxpr`
         return name
     key = ALIASES.get(name.lower(), name.lower())
+    if key in OURS:  # without a search through all installed packages
+        return _load(OURS[key])
     found = available()
     if key not in found:
         raise KeyError(f"no IPU target named {name!r}; registered: {', '.join(sorted(found))}")

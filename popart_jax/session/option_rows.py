@@ -153,6 +153,8 @@ class OptionsBase:
             raise AttributeError(unknown_name(self, name, rows(type(self))))
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what Python looks for itself, when it copies: nobody reads a hint
+            raise AttributeError(name)
         row = rows(type(self)).get(name)
         if row is not None:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}': {row.meaning}")
