@@ -38,15 +38,18 @@ CASES: list[tuple[str, list[Any], int, dict[str, Any]]] = [
     ("GlobalMaxPool", [IMAGE], 0, {}),
     ("LpPool", [IMAGE], 0, {"kernel_shape": [2, 2], "p": 3}),
     ("InstanceNormalization", [IMAGE, POSITIVE[0], POSITIVE[1]], 0, {}),
+    ("RNN", gated(1), 1, {"hidden_size": HIDDEN}),
+]
+GATED: list[tuple[str, list[Any], int, dict[str, Any]]] = [
     ("LSTM", gated(4), 0, {"hidden_size": HIDDEN}),
     ("LSTM", gated(4), 2, {"hidden_size": HIDDEN, "activations": ["Sigmoid", "Tanh", "Softsign"]}),
     ("LSTM", [*gated(4), np.array([3, 2], np.int32)], 1, {"hidden_size": HIDDEN}),
     ("GRU", gated(3), 2, {"hidden_size": HIDDEN}),
-    ("RNN", gated(1), 1, {"hidden_size": HIDDEN}),
 ]
+LONG = [pytest.param(*case, marks=pytest.mark.sweep) for case in GATED]
 
 
-@pytest.mark.parametrize(("op", "inputs", "which", "attributes"), CASES)
+@pytest.mark.parametrize(("op", "inputs", "which", "attributes"), [*CASES, *LONG])
 def test_forward_mode_and_second_derivatives(op: str, inputs: list[Any], which: int, attributes: Any) -> None:
     check(function(op, inputs, **attributes), inputs, which)
 
