@@ -111,6 +111,17 @@ def _too_large(config: pytest.Config) -> list[str]:
     return [name for name, peak in config.stash[_PEAKS].items() if peak > limit]
 
 
+@pytest.fixture(scope="module")
+def optimised() -> Iterator[None]:
+    """For tests that promise last bits: programs are compiled as users compile them, here and in processes."""
+    before = os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "0")
+        jax.config.update("jax_disable_most_optimizations", False)
+        yield
+    jax.config.update("jax_disable_most_optimizations", before not in ("0", "false"))
+
+
 @pytest.fixture
 def own_process() -> Iterator[None]:
     """For tests of what sets the log, the warnings and the limits of a whole process: afterwards they are as before."""

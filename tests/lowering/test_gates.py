@@ -11,6 +11,7 @@ from popart_jax.ops.kernels import tracing_for
 from popart_jax.ops.recurrent import logistic
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16"])
 def test_values_and_slopes_are_those_of_the_sigmoid(dtype):
     x = np.linspace(-30, 30, 2001)

@@ -30,7 +30,7 @@ def measured(*words):
 
 
 @pytest.fixture(scope="module")
-def found():
+def found(optimised):
     return measured("--only", *QUICK)
 
 
