@@ -19,7 +19,7 @@ from popart_jax.lowering.passes import PASSES, rewrite_for_kernels
 from popart_jax.model import load
 from popart_jax.ops.kernels import IPU, tracing_for
 
-OPSETS = {"": 17}
+OPSETS = {"": 17, "ai.graphcore": 1}
 SPECIAL = (np.inf, -np.inf, np.nan)
 
 IMAGE = (2, 8, 6, 6)
@@ -67,10 +67,16 @@ CASES: dict[str, tuple[str, tuple[int, ...], dict[str, tuple[int, ...]]]] = {
     ),
     "shared relu": ("r = Relu(x) a = Exp(r) b = Neg(r) y = Add(a, b)", (5, 7), {}),
     "dense": ("y = Gemm<transB=1, alpha=0.5>(x, w, b)", (5, 7), {"w": (6, 7), "b": (6,)}),
+    "slices in turn": (
+        """a = ai.graphcore.DynamicSlice<axes=[0], sizes=[2], noOverlap=1>(x, first)
+        c = ai.graphcore.DynamicSlice<axes=[0], sizes=[2], noOverlap=1>(x, last) y = Add(a, c)""",
+        (5, 7),
+        {},
+    ),
 }  # fmt: skip
 CONSTANTS = {
     "shape": np.array([-1, 1, 1, 1], np.int64), "low": np.float32(-1), "high": np.float32(1),
-    "v": np.array([0.5, 1, 2, 4], np.float32),
+    "v": np.array([0.5, 1, 2, 4], np.float32), "first": np.array([0], np.uint32), "last": np.array([3], np.uint32),
 }  # fmt: skip
 
 
@@ -78,7 +84,8 @@ def graph_of(case: str) -> ir.Graph:
     nodes, shape, weights = CASES[case]
     rng = np.random.default_rng(len(case))
     sizes = ",".join(map(str, shape))
-    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g(float[{sizes}] x) => (y) {{ {nodes} }}')
+    header = '<ir_version: 8, opset_import: ["": 17, "ai.graphcore": 1]>'
+    proto = onnx.parser.parse_model(f"{header} g(float[{sizes}] x) => (y) {{ {nodes} }}")
     values = {n: rng.normal(size=s).astype(np.float32) for n, s in weights.items()}
     values |= {n: v for n, v in CONSTANTS.items() if n in values or f"{n})" in nodes or f"{n}," in nodes}
     proto.graph.initializer.extend(numpy_helper.from_array(np.asarray(v), n) for n, v in values.items())
