@@ -327,10 +327,7 @@ class RecomputeType(PopartEnum):
 
 
 class RecoveryAction(PopartEnum):
-    """What brings a device back after a system error.
-
-    From the least to the most: the IPU, the links, the partition, everything.
-    """
+    """What brings a device back after a system error: the IPU, its links, its partition, everything."""
 
     IPU_RESET = 0
     LINK_RESET = 1

@@ -18,77 +18,11 @@ from ..errors import OpError, popart_exception
 from . import varying
 from .kernels import Computation
 from .operator import EXPENSIVE, RECURRENT, ROUNDS, gradient, operator
+from .recurrent_activations import KNOWN, KNOWN_EXACT, Activation, Known, functions_of, logistic
 from .registry import lowers
 from .two_way import two_way
 
 Cell = Callable[..., tuple[Any, jax.Array]]
-Activation = Callable[[jax.Array], jax.Array]
-
-
-@Computation
-def logistic(x: jax.Array) -> jax.Array:
-    """The gates' sigmoid, to the accuracy of 1."""
-    return jax.nn.sigmoid(x)
-
-
-@jax.custom_jvp
-def accurate_tanh(x: jax.Array) -> jax.Array:
-    """Tanh to one unit in the last place where it saturates.
-
-    XLA:CPU's is off by four units there, which shows in its slope, 1 - y^2 (supplement 5.12). Source: the definition,
-    whose small term alone is rounded coarsely.
-    """
-    return jnp.where(jnp.abs(x) > 1, jnp.sign(x) * (1 - 2 / (jnp.exp(2 * jnp.abs(x)) + 1)), jnp.tanh(x))
-
-
-@accurate_tanh.defjvp
-def _accurate_tanh_jvp(primals: Any, tangents: Any) -> Any:
-    y = accurate_tanh(*primals)
-    return y, tangents[0] * (1 - y * y)
-
-
-_ACTIVATIONS: dict[str, tuple[Callable[..., jax.Array], tuple[float, ...]]] = {
-    "relu": (jax.nn.relu, ()),
-    "tanh": (jnp.tanh, ()),
-    "accuratetanh": (accurate_tanh, ()),
-    "sigmoid": (logistic, ()),
-    "softsign": (jax.nn.soft_sign, ()),
-    "softplus": (jax.nn.softplus, ()),
-    "gelu": (jax.nn.gelu, ()),
-    "swish": (jax.nn.silu, ()),
-    "softmax": (jax.nn.softmax, ()),
-    "softmaxstable": (jax.nn.softmax, ()),
-    "softmaxscaled": (jax.nn.softmax, ()),
-    "affine": (lambda x, alpha, beta: alpha * x + beta, (1.0, 0.0)),
-    "leakyrelu": (lambda x, alpha: jnp.where(x < 0, alpha * x, x), (0.01,)),
-    "thresholdedrelu": (lambda x, alpha: jnp.where(x > alpha, x, 0), (1.0,)),
-    "scaledtanh": (lambda x, alpha, beta: alpha * jnp.tanh(beta * x), (1.0, 1.0)),
-    "hardsigmoid": (lambda x, alpha, beta: jnp.clip(alpha * x + beta, 0, 1), (0.2, 0.5)),
-    "elu": (lambda x, alpha: jax.nn.elu(x, alpha), (1.0,)),
-}
-
-
-def activations(names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) -> list[Activation]:
-    """Activation functions by ONNX name; alphas and betas go in order to those functions that take one.
-
-    Raises
-    ------
-    popart_exception
-        Unknown name.
-    """
-    pending = (list(alphas), list(betas))
-    found = []
-    for name in names:
-        if name.lower() not in _ACTIVATIONS:
-            raise popart_exception(f"Activation type '{name}' is not supported; known are {sorted(_ACTIVATIONS)}")
-        fn, defaults = _ACTIVATIONS[name.lower()]
-        values = [queue.pop(0) if queue else default for queue, default in zip(pending, defaults, strict=False)]
-        found.append(partial(_apply, fn, tuple(values)))
-    return found
-
-
-def _apply(fn: Callable[..., jax.Array], values: tuple[float, ...], x: jax.Array) -> jax.Array:
-    return fn(x, *values)
 
 
 @partial(two_way, nondiff_argnums=(0, 1))
@@ -267,13 +201,15 @@ def _initial(given: Any, x: jax.Array, dirs: int, hidden: int, layout: int) -> j
     return jnp.zeros((batch, dirs, hidden) if layout else (dirs, batch, hidden), x.dtype)
 
 
-def _functions(names, default: Sequence[str], dirs: int, alphas, betas) -> list[tuple[Activation, ...]]:
+def _functions(
+    names, default: Sequence[str], dirs: int, alphas, betas, known: Known = KNOWN
+) -> list[tuple[Activation, ...]]:
     """Activations of each direction; a list for one direction serves both."""
     names = list(names) or list(default) * dirs
     names = names * dirs if len(names) == len(default) and dirs == 2 else names
     if len(names) != len(default) * dirs:
         raise popart_exception(f"{len(default) * dirs} activations are needed, got {names}")
-    found = activations(names, alphas, betas)
+    found = functions_of(names, alphas, betas, known)
     return [tuple(found[d * len(default) : (d + 1) * len(default)]) for d in range(dirs)]
 
 
@@ -479,8 +415,8 @@ def rnn(
 ):  # fmt: skip
     _check_hidden(hidden_size, r)
     dirs, hidden = r.shape[0], r.shape[2]
-    names = ["AccurateTanh" if name.lower() == "tanh" else name for name in tuple(activations)[:dirs]]
-    functions = _functions(names, ("AccurateTanh",), dirs, activation_alpha, activation_beta)
+    names = tuple(activations)[:dirs]
+    functions = _functions(names, ("Tanh",), dirs, activation_alpha, activation_beta, KNOWN_EXACT)
 
     def one(d, x, state, reverse, mask):
         bias = None if b is None else sum(_halves(b, d))

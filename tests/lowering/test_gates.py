@@ -8,7 +8,7 @@ import pytest
 
 from popart_jax.lowering.kernels.lstm import logistic_by_tanh
 from popart_jax.ops.kernels import tracing_for
-from popart_jax.ops.recurrent import logistic
+from popart_jax.ops.recurrent_activations import logistic
 
 
 @pytest.mark.usefixtures("optimised")

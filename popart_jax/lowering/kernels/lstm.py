@@ -15,7 +15,8 @@ import jax.numpy as jnp
 
 from ...ops import varying
 from ...ops.kernels import IPU, XLA
-from ...ops.recurrent import logistic, lstm_scan
+from ...ops.recurrent import lstm_scan
+from ...ops.recurrent_activations import logistic
 from ...ops.two_way import two_way
 
 
