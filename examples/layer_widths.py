@@ -63,8 +63,8 @@ def main(out: Path = Path("out")) -> dict[str, float]:
         state = train(loss, state, data.train_x, data.train_y, steps=150, rate=2e-2)
         kept = [np.flatnonzero(np.asarray(g) > 0) for g in state["gates"]]
         widths = tuple(len(k) for k in kept)
-        print(f"price {price:.0e}: widths {widths}, {needed(widths)} bytes")
-        price *= 2
+        print(f"price {price:.1e}: widths {widths}, {needed(widths)} bytes")
+        price *= 1.4
 
     # The neurons that stay, as a file of its own.
     small = classifier(*widths)

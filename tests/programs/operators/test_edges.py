@@ -187,6 +187,7 @@ CASES = {
 }
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_gradients(case):
     program, inputs, value, gradients = CASES[case]

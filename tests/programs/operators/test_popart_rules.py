@@ -248,6 +248,7 @@ def test_each_convolution_of_a_multiconv_has_its_own_options(monkeypatch, capsys
     assert (shown["availableMemoryProportion"], shown["enableConvDithering"]) == (" 0.9 0.25", " 0 1")
 
 
+@pytest.mark.usefixtures("optimised")
 def test_slopes_of_an_rnn_where_tanh_saturates():
     x = np.linspace(1, 4, 2001, dtype=np.float32).reshape(1, -1, 1)
 
