@@ -109,6 +109,12 @@ def selu(x: Array, /, *, alpha: float = 1.67326319217681884765625, gamma: float 
     return np.asarray(gamma, x.dtype) * elu(x, alpha=alpha)
 
 
+@lowers("Selu", 1, popart=True, like=selu)
+def popart_selu(x: Array, /, *, alpha: float = 1.67326, gamma: float = 1.0507) -> Array:
+    """PopART's defaults, which its builder does not write."""
+    return selu(x, alpha=alpha, gamma=gamma)
+
+
 @lowers("Selu", 1)
 def selu_1(x: Array, /, *, alpha: float = 1.6732, gamma: float = 1.0507) -> Array:
     return selu(x, alpha=alpha, gamma=gamma)

@@ -187,7 +187,6 @@ CASES = {
 }
 
 
-@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_gradients(case):
     program, inputs, value, gradients = CASES[case]
