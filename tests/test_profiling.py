@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+import popart_jax
 from popart_jax import profiling
 from popart_jax.__main__ import main
 from popart_jax.profiling import profile_model, worked
@@ -80,14 +81,32 @@ def test_weights_and_inputs_have_their_roles_in_the_report():
     assert {v.name: v.kind for v in report.memory.variables if v.always} == {"w": "weights", "x": "inputs"}
 
 
+def _timed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Fills with the outputs of each node that is timed."""
+    timed: list[list[str]] = []
+    whole = profiling._time
+    monkeypatch.setattr(profiling, "_time", lambda g, *rest: timed.append(rest[2]) or whole(g, *rest))
+    return timed
+
+
+def test_nodes_of_a_builder_are_timed_once_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their debug numbers tell them apart, not what they cost."""
+    builder = popart_jax.Builder()
+    y = x = builder.addInputTensor("FLOAT", [2, 3])
+    for _ in range(10):
+        y = builder.aiOnnx.tanh([y])
+    builder.addOutputTensor(y)
+    timed = _timed(monkeypatch)
+    rows, _ = profiling.profile_model(builder.getModelProto(), {x: np.ones((2, 3), np.float32)}, repeats=1)
+    assert (len(rows), len(timed)) == (10, 1)
+
+
 def test_nodes_that_are_alike_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = "".join(f"h{i + 1} = Tanh(h{i}) " for i in range(40))
     text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[2,3] x) => (float[3,2] y)
       {{ h0 = Relu(x) {steps} a = Transpose<perm=[1,0]>(h40) b = Transpose<perm=[0,1]>(h40) t = Tanh(a) c = Tanh(b)
          d = Transpose<perm=[1,0]>(c) y = Add(t, d) }}"""
-    timed = []
-    whole = profiling._time
-    monkeypatch.setattr(profiling, "_time", lambda g, *rest: timed.append(rest[2]) or whole(g, *rest))
+    timed = _timed(monkeypatch)
     rows, _ = profiling.profile_model(onnx.parser.parse_model(text), {"x": np.ones((2, 3), np.float32)}, repeats=1)
     assert len(rows) == 47
     assert all(row.measured_us for row in rows)
