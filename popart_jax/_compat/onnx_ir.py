@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
@@ -75,24 +76,28 @@ def import_lean() -> None:
     spec.loader.exec_module(module)
 
 
+_NAMING = threading.RLock()
+
+
 @contextlib.contextmanager
 def quick_names() -> Iterator[None]:
-    """A scope in which the inliner finds new names in constant time."""
+    """A scope in which the inliner finds new names in constant time; one thread at a time."""
     from onnx_ir.passes.common import inliner
 
-    before, latest = inliner._make_unique_name, dict[tuple[int, str], int]()
+    with _NAMING:
+        before, latest = inliner._make_unique_name, dict[tuple[int, str], int]()
 
-    def unique(name: str, callstack: object, used_names: set[str]) -> str:
-        candidate, number = name, latest.get((id(used_names), name), 1)
-        while candidate in used_names:
-            number += 1
-            candidate = f"{name}_{number}"
-        latest[id(used_names), name] = number
-        used_names.add(candidate)
-        return candidate
+        def unique(name: str, callstack: object, used_names: set[str]) -> str:
+            candidate, number = name, latest.get((id(used_names), name), 1)
+            while candidate in used_names:
+                number += 1
+                candidate = f"{name}_{number}"
+            latest[id(used_names), name] = number
+            used_names.add(candidate)
+            return candidate
 
-    inliner._make_unique_name = unique
-    try:
-        yield
-    finally:
-        inliner._make_unique_name = before
+        inliner._make_unique_name = unique
+        try:
+            yield
+        finally:
+            inliner._make_unique_name = before

@@ -13,6 +13,7 @@ from jax import lax
 
 from ..lowering.interpreter import Settings, evaluate, names
 from ..lowering.resolve import needs
+from ..ops.arrays import is_float
 from .layout import from_device_order
 from .loss_scaling import statistics_of
 from .program import AXIS, Program, Training
@@ -63,12 +64,16 @@ def run_micro_batch(program: Program, bindings: Mapping[str, Any], loss_scale: A
     if program.training is None:
         found = evaluate(program.graph, in_own_order(program, bindings), want, settings)
         return Result({}, _pick(found, program.copies), found)
-    differentiate = _differentiate if _is_float(program.training.loss_type.dtype) else _differentiate_whole_numbers
+    differentiate = _differentiate if is_float(program.training.loss_type) else _differentiate_whole_numbers
     return differentiate(program, program.training, bindings, want, of_gradients, loss_scale, settings)
 
 
-def _is_float(dtype: Any) -> bool:
-    return jnp.issubdtype(dtype, jnp.floating)
+def with_probes(
+    bound: Mapping[str, Any], probes: Mapping[str, Any], settings: Settings
+) -> tuple[dict[str, Any], Settings]:
+    """Values and settings in which each probe is added to its tensor: its gradient is then the tensor's."""
+    held = {t: bound[t] + p for t, p in probes.items() if t in bound}
+    return {**bound, **held}, replace(settings, probes={t: p for t, p in probes.items() if t not in held})
 
 
 def in_own_order(program: Program, bindings: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,12 +114,7 @@ def _differentiate(
     probes = {t: jnp.zeros(kind.shape, kind.dtype) for t, kind in probed.items()}
 
     def forward(weights: dict[str, Any], probes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        bound = {**others, **in_own_order(program, weights)}
-        bound |= {t: bound[t] + p for t, p in probes.items() if t in bound}
-        inner = Settings(
-            settings.opsets, settings.training, settings.key, {t: p for t, p in probes.items() if t not in bound},
-            settings.popart, settings.options, settings.memo,
-        )  # fmt: skip
+        bound, inner = with_probes({**others, **in_own_order(program, weights)}, probes, settings)
         if training.wide_loss:
             return _wide_loss(program, training, bound, want, inner)
         found = evaluate(program.graph, bound, [*want, training.loss], inner)
@@ -154,8 +154,7 @@ def _differentiate_whole_numbers(
     kinds = {n: program.types[n] for n in names(program.graph) if GRADIENT + n in program.types and n != training.loss}
 
     def loss_of(probes: dict[str, Any]) -> Any:
-        bound = {**given, **{t: given[t] + p for t, p in probes.items() if t in given}}
-        inner = replace(settings, probes={t: p for t, p in probes.items() if t not in given})
+        bound, inner = with_probes(given, probes, settings)
         return jnp.asarray(evaluate(program.graph, bound, [training.loss], inner)[training.loss]).sum()
 
     slopes = jax.grad(loss_of)({n: jnp.zeros(kind.shape, jnp.float32) for n, kind in kinds.items()})

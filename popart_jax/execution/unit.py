@@ -11,7 +11,7 @@ import numpy as np
 
 from ..lowering.interpreter import Settings, evaluate
 from .cut import Unit
-from .micro import in_own_order, micro_batch_key, shown_gradients, wanted_tensors
+from .micro import in_own_order, micro_batch_key, shown_gradients, wanted_tensors, with_probes
 from .program import Program
 
 Arrays = dict[str, Any]
@@ -81,9 +81,8 @@ class Passes:
         program = self._program
         values = {**in_own_order(program, bound), **entering}
         values |= {n: x for n, x in self._known.items() if n not in values}
-        values |= {t: values[t] + p for t, p in probes.items() if t in values}
-        inner = {t: p for t, p in probes.items() if t not in values}
         key = None if seed is None else micro_batch_key(program, seed)[1]
-        settings = Settings(program.opsets, program.training_mode, key, inner, True, program.options)
+        settings = Settings(program.opsets, program.training_mode, key, popart=True, options=program.options)
+        values, settings = with_probes(values, probes, settings)
         want = sorted({*self._makes, *self._shown, *self._copied.values()})
         return evaluate(program.graph, values, want, settings)

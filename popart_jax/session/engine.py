@@ -208,8 +208,7 @@ class Engine:
 
         def turn() -> None:
             self._settle()
-            if room.size:
-                room.check()
+            room.check()
             landed = self._landed = []
             state = self._newest
             if state is None:  # somebody looked at the variables by name, and may have set them

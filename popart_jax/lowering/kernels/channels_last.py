@@ -68,7 +68,7 @@ def _pointwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
 
 def is_depthwise(x: jax.Array, w: jax.Array, group: int, win: Window) -> bool:
     """Whether the platform computes it as shifted multiply-adds: one kernel for each channel, of few taps."""
-    small = len(win.kernel) and w[..., 0, 0].size <= _MANY_TAPS and min(map(min, win.pads)) >= 0
+    small = len(win.kernel) and w[..., 0, 0].size <= _MANY_TAPS
     return bool(platform() == "cpu" and group > 1 and group == x.shape[-1] == w.shape[-1] and small)
 
 

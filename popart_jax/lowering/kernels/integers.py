@@ -83,7 +83,7 @@ def convolution_last(
     check_groups(x.shape[-1], w.shape[-2], w.shape[-1], group)
     check_kernel(kernel_shape, w.shape[:-2])
     win = window(x.shape[1:-1], w.shape[:-2], strides, dilations, pads, auto_pad)
-    if platform() == "cpu" and _is_byte(x) and _is_byte(w) and min(map(min, win.pads)) >= 0:
+    if platform() == "cpu" and _is_byte(x) and _is_byte(w):
         if group == 1 and x.ndim < 5:
             return _in_bytes(x, w, x_zero, w_zero, win)
         most = _EXACT // LARGEST**2 // int(np.prod(w.shape[:-2]))
