@@ -21,6 +21,7 @@ from .functions.inputs import as_declared
 from .lowering.attributes import array
 from .lowering.interpreter import Settings, evaluate
 from .lowering.resolve import check_supported, find, label, needs
+from .model.external import in_memory
 from .model.load import load
 
 RUNTIMES = ("onnxruntime", "reference")
@@ -135,7 +136,7 @@ def distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 
 def intermediates(model: ir.Model, feeds: Mapping[str, Any], runtime: str) -> dict[str, Any]:
     """Every output of every node of the main graph, as the other runtime computes it without rewriting the graph."""
-    inside = ir.external_data.load_to_model(model.clone())  # as bytes it has no folder where its data could lie
+    inside = in_memory(model.clone())  # as bytes it has no folder where its data could lie
     proto = ir.to_proto(inside)
     names = list(dict.fromkeys(name for node in proto.graph.node for name in node.output if name))
     del proto.graph.output[:]

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from ..errors import popart_exception
 from ..logs import module_logger
+from ..model.external import held_tensors, in_memory
 from ..model.load import ModelLike, read
 from ..model.stored import Stored, stored_floats, write_numbers
 from ..model.whole import write_model
@@ -84,9 +85,9 @@ def save(model: ModelLike | Source, path: str | Path, numbers: Mapping[str, Any]
     """
     source = model if isinstance(model, Source) else Source.of(model)
     found = source.read()
-    beside = _keeps_data_beside(found)
+    beside = any(isinstance(tensor, ir.ExternalTensor) for _, tensor in held_tensors(found))
     write_numbers({**stored_floats(found), **(_latent(found) if source.straight_through else {})}, numbers)
-    proto = ir.to_proto(_inside(found))
+    proto = ir.to_proto(in_memory(found))
     write_model(proto, Path(path), beside=beside, check=lambda written: _check(written, source))
 
 
@@ -94,19 +95,6 @@ def _latent(model: ir.Model) -> dict[str, Stored]:
     """Weights in whole numbers, which are written from real ones."""
     places = {name: (how, model.graph.initializers[name]) for name, how in latent_weights(model).items()}
     return {name: Stored(name, v.const_value, v, convert=how.whole) for name, (how, v) in places.items()}
-
-
-def _keeps_data_beside(model: ir.Model) -> bool:
-    return any(isinstance(v.const_value, ir.ExternalTensor) for g in model.graphs() for v in g.initializers.values())
-
-
-def _inside(model: ir.Model) -> ir.Model:
-    """The model with external tensors read into memory."""
-    for graph in model.graphs():
-        for value in graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                value.const_value = ir.Tensor(value.const_value.numpy(), name=value.name)
-    return model
 
 
 def _check(written: Path, source: Source) -> None:

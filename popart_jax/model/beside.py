@@ -44,7 +44,7 @@ def take_in(proto: onnx.ModelProto, folder: Path) -> dict[str, np.ndarray]:
         if _is_beside(tensor, folder):
             arrays[tensor.name] = _read(tensor, folder)
             _forget_place(tensor)
-    for tensor in _others(proto.graph):
+    for tensor in inner_tensors(proto.graph):
         if _is_beside(tensor, folder):
             data = _read(tensor, folder)
             _forget_place(tensor)
@@ -82,7 +82,7 @@ def _forget_place(tensor: onnx.TensorProto) -> None:
     tensor.ClearField("data_location")
 
 
-def _others(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+def inner_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     """Tensors in attributes, and initializers of inner graphs."""
     for node in graph.node:
         for attribute in node.attribute:
@@ -91,4 +91,4 @@ def _others(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
             inner = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
             for body in inner:
                 yield from body.initializer
-                yield from _others(body)
+                yield from inner_tensors(body)

@@ -195,6 +195,24 @@ def held_tensors(model: ir.Model) -> Iterator[tuple[str, ir.TensorProtocol]]:
                     yield f"Tensor '{attribute.value.name or attribute.name}' of node '{owner}'", attribute.value
 
 
+def in_memory(model: ir.Model) -> ir.Model:
+    """The model itself, with the data of external tensors read: initializers, and tensors in attributes."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value = _read_in(value.const_value)
+    for nodes in (model.graph, *model.functions.values()):
+        for node in every_node(nodes):
+            for name, attribute in list(node.attributes.items()):
+                if attribute.type is ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
+                    node.attributes[name] = ir.AttrTensor(name, _read_in(attribute.value))
+    return model
+
+
+def _read_in(tensor: ir.ExternalTensor) -> ir.Tensor[np.ndarray]:
+    return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)
+
+
 def _number(given: Mapping[str, str], key: str, default: int, tensor: str) -> int:
     text = given.get(key, str(default))
     if not (text.isascii() and text.isdigit() and len(text) < _DIGITS):

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from onnx import external_data_helper
 
 from ipu_model.whole_files import replace_file
+
+from .beside import inner_tensors
 
 INSIDE = 1 << 31
 """Bytes of tensors from which they do not fit into one message: protobuf's limit."""
@@ -68,16 +71,17 @@ def write_model(
     OSError
         It can't be written; what was there before stays.
     """
-    split = beside or sum(len(t.raw_data) + 4 * len(t.float_data) for t in proto.graph.initializer) >= INSIDE
+    tensors = [*proto.graph.initializer, *inner_tensors(proto.graph)]
+    if beside or sum(len(t.raw_data) + 4 * len(t.float_data) for t in tensors) >= INSIDE:
+        location = data_name(path)
+        for tensor in tensors:
+            if len(tensor.raw_data) >= SMALL:
+                external_data_helper.set_external_data(tensor, location)
     stale = data_files(path)
 
     def fill(folder: Path) -> None:
-        if split:
-            onnx.save_model(
-                proto, folder / path.name, save_as_external_data=True, location=data_name(path), size_threshold=SMALL
-            )
-        else:
-            (folder / path.name).write_bytes(proto.SerializeToString())
+        external_data_helper.write_external_data_tensors(proto, str(folder))
+        (folder / path.name).write_bytes(proto.SerializeToString())
         check(folder / path.name)
 
     replace_file(path, fill)
@@ -99,7 +103,7 @@ def data_files(path: Path) -> set[Path]:
         return set()
     with contextlib.suppress(Exception):  # it may be anything
         proto = onnx.load(path, load_external_data=False)
-        entries = (e for t in proto.graph.initializer for e in t.external_data)
+        entries = (e for t in (*proto.graph.initializer, *inner_tensors(proto.graph)) for e in t.external_data)
         places = {path.parent / e.value for e in entries if e.key == "location"}
         return {place for place in places if place.name.startswith(f"{path.name}.") and place.suffix == ".data"}
     return set()

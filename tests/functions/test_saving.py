@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 
 import popart_jax as popart
+from popart_jax.__main__ import main
 
 from .test_parameters import IN_A_FUNCTION, IN_BRANCHES, IN_CONSTANTS, MLP
 
@@ -80,6 +81,29 @@ def test_data_beside_the_model_stay_beside_it(tmp_path: Path) -> None:
     fn.save(source, moved)
     theirs = onnxruntime.InferenceSession(source).run(None, {"x": X3})[0]
     np.testing.assert_allclose(fn(moved, X3)["y"], np.asarray(theirs), rtol=1e-4)
+
+
+def test_constants_beside_the_model_are_read_and_written_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 18]>
+        g(float[2] x) => (float[2, 512] y) { one = Constant<value_ints = [1]>() u = Unsqueeze(x, one) y = Mul(u, w) }
+        """)
+    w = onnx.numpy_helper.from_array(np.linspace(0, 1, 512, dtype=np.float32))
+    model.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=w))
+    for name in ("there", "here"):
+        (tmp_path / name).mkdir()
+    source, target = tmp_path / "there/m.onnx", tmp_path / "there/t.onnx"
+    onnx.save(model, source, save_as_external_data=True, location="m.data", convert_attribute=True)
+    monkeypatch.chdir(tmp_path / "here")
+    Path("t.onnx.data").touch()  # not in the folder that is written to
+    fn, params = popart.to_jax("../there/m.onnx")
+    fn.save(target, {"w": -params["w"]})
+    assert target.with_name("t.onnx.data").stat().st_size == 2048
+    (theirs,) = onnxruntime.InferenceSession(target).run(None, {"x": X2[0]})
+    np.testing.assert_allclose(np.asarray(theirs), -X2[0][:, None] * np.linspace(0, 1, 512), rtol=1e-6)
+    assert main(["compare", str(target)]) == 0
+    assert "agrees" in capsys.readouterr().out
 
 
 def test_a_model_by_name_takes_some_numbers(tmp_path: Path) -> None:
