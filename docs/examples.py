@@ -1,4 +1,7 @@
-"""Write docs/examples, each script of `examples/` with what it prints: ``python docs/examples.py [NAME ...]``."""
+"""Write docs/examples, each script of `examples/` with what it prints and a picture of what it found.
+
+``python docs/examples.py [NAME ...]``, with the extra ``docs`` installed.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "examples"
+PICTURES = ROOT / "docs" / "images" / "examples"
 UNDER_OTHER_NAMES = ("popart_benchmark", "popxl_mnist")  # they `import popart` and `import popxl`
 INDEX = """# Examples
 
@@ -23,11 +27,12 @@ Scripts that run in seconds on a laptop, each tested. They live in the folder `e
 
 
 def output_of(script: Path) -> str:
-    """What a script prints, in an empty folder."""
+    """What a script prints, in an empty folder; `pictures.py` runs it and draws."""
     starter = ["-m", "popart_jax"] if script.stem in UNDER_OTHER_NAMES else []
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, *starter, str(script)]
+        picture = str(PICTURES / f"{script.stem}.svg")
+        command = [sys.executable, *starter, str(ROOT / "docs" / "pictures.py"), script.stem, picture]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{script.name} failed:\n{done.stderr}")
@@ -58,6 +63,7 @@ def main(names: list[str]) -> None:
         (PAGES / f"{script.stem}.md").write_text(
             f"# {title_of(script)}\n\n{about(script)}\n\n```sh\n{starter} examples/{script.name}\n```\n\n"
             f"prints\n\n```text\n{output_of(script)}\n```\n\n"
+            f"![{title_of(script).partition(':')[0]}](../images/examples/{script.stem}.svg)\n\n"
             f'## The script\n\n``` {{ .python }}\n--8<-- "examples/{script.name}"\n```\n'
         )
         print(script.stem)

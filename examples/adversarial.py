@@ -4,6 +4,7 @@ ONNX Runtime is the judge: it sees the same file and only the changed images.
 """
 
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -15,7 +16,15 @@ import popart_jax
 STEP = 0.15  # of the range of a pixel
 
 
-def main(out: Path = Path("out")) -> dict[str, float]:
+class Seen(NamedTuple):
+    """Images, the classes that ONNX Runtime finds in them, and how many of those are right."""
+
+    images: np.ndarray
+    classes: np.ndarray
+    accuracy: float
+
+
+def main(out: Path = Path("out")) -> dict[str, Seen]:
     """Accuracy on images as they are, with random noise, and with noise along the gradient."""
     out.mkdir(parents=True, exist_ok=True)
     path = trained(classifier(64, 32), str(out / "upright.onnx"))
@@ -31,8 +40,9 @@ def main(out: Path = Path("out")) -> dict[str, float]:
     for name, direction in directions.items():
         images = np.clip(data.test_x + STEP * direction, 0, 1).astype(np.float32)
         (logits,) = judge.run(None, {"x": images})
-        found[name] = float((logits.argmax(1) == data.test_y).mean())
-        print(f"{name:20} {found[name]:.1%} right")
+        classes = logits.argmax(1)
+        found[name] = Seen(images, classes, float((classes == data.test_y).mean()))
+        print(f"{name:20} {found[name].accuracy:.1%} right")
     return found
 
 

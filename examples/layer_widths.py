@@ -36,8 +36,8 @@ def slopes(widths: tuple[int, ...]) -> list[float]:
     return [(here - needed((*widths[:i], n - step, *widths[i + 1 :]))) / step for i, n in enumerate(widths)]
 
 
-def main(out: Path = Path("out")) -> dict[str, float]:
-    """Raise the price of memory until the network fits; save it, and let ONNX Runtime judge it."""
+def main(out: Path = Path("out")) -> tuple[list[tuple[int, ...]], float]:
+    """Raise the price of memory until the network fits, and save it; all widths tried, and ONNX Runtime's verdict."""
     out.mkdir(parents=True, exist_ok=True)
     data = digits()
     fn, params = popart_jax.to_jax(classifier(*WIDTHS))
@@ -51,9 +51,9 @@ def main(out: Path = Path("out")) -> dict[str, float]:
             new |= {f"dense{i}.w": new[f"dense{i}.w"] * gate, f"dense{i}.b": new[f"dense{i}.b"] * gate}
         return new, gates
 
-    widths, price, kept = WIDTHS, 1e-5, [np.arange(n) for n in WIDTHS]  # price: loss for a byte
+    tried, price, kept = [WIDTHS], 1e-5, [np.arange(n) for n in WIDTHS]  # price: loss for a byte
     state = {"weights": params, "gates": [jnp.full(n, 2.0) for n in WIDTHS]}
-    while needed(widths) > LIMIT:
+    while needed(tried[-1]) > LIMIT:
 
         def loss(p, x, y, price=price):
             weights, gates = gated(p)
@@ -62,25 +62,25 @@ def main(out: Path = Path("out")) -> dict[str, float]:
 
         state = train(loss, state, data.train_x, data.train_y, steps=150, rate=2e-2)
         kept = [np.flatnonzero(np.asarray(g) > 0) for g in state["gates"]]
-        widths = tuple(len(k) for k in kept)
-        print(f"price {price:.1e}: widths {widths}, {needed(widths)} bytes")
+        tried.append(tuple(len(k) for k in kept))
+        print(f"price {price:.1e}: widths {tried[-1]}, {needed(tried[-1])} bytes")
         price *= 1.4
 
     # The neurons that stay, as a file of its own.
-    small = classifier(*widths)
+    small = classifier(*tried[-1])
     weights, _ = gated(state)
     cut = [np.arange(64), *kept, np.arange(10)]
     small_fn, small_params = popart_jax.to_jax(small)
-    for i in range(len(widths) + 1):
+    for i in range(len(WIDTHS) + 1):
         small_params[f"dense{i}.w"] = weights[f"dense{i}.w"][np.ix_(cut[i], cut[i + 1])]
         small_params[f"dense{i}.b"] = weights[f"dense{i}.b"][cut[i + 1]]
     small_params = train(lambda p, x, y: loss_of(small_fn(p, x)["logits"], y), small_params, data.train_x, data.train_y)
     small_fn.save(out / "fits.onnx", small_params)
     (logits,) = onnxruntime.InferenceSession(out / "fits.onnx").run(None, {"x": data.test_x})
     accuracy = float((logits.argmax(1) == data.test_y).mean())
-    print(f"limit {LIMIT} bytes: widths {widths}, {accuracy:.1%} of the test digits right, says ONNX Runtime")
+    print(f"limit {LIMIT} bytes: widths {tried[-1]}, {accuracy:.1%} of the test digits right, says ONNX Runtime")
     onnx.checker.check_model(str(out / "fits.onnx"))
-    return {"bytes": needed(widths), "accuracy": accuracy}
+    return tried, accuracy
 
 
 if __name__ == "__main__":

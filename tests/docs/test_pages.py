@@ -50,10 +50,12 @@ def test_files_that_pages_link_to_are_there() -> None:
     assert not missing
 
 
-def test_the_examples_have_pages() -> None:
+def test_the_examples_have_pages_with_a_picture() -> None:
     scripts = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"example_models"}
     pages = {path.stem for path in (ROOT / "docs" / "examples").glob("*.md")} - {"index"}
     assert scripts == pages
+    texts = {name: (ROOT / "docs" / "examples" / f"{name}.md").read_text() for name in pages}
+    assert [name for name, text in texts.items() if f"](../images/examples/{name}.svg)" not in text] == []
 
 
 def test_figures_of_the_readme_are_those_of_the_measurements() -> None:
