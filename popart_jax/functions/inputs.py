@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..errors import popart_exception
-from ..ops.cast import HOST_ONLY
+from ..ops.cast import HOST_ONLY, convert
 from .feeds import check_fed
 
 
@@ -78,7 +78,7 @@ def as_declared(value: ir.Value | None, x: Any) -> Any:
     want = np.dtype(value.dtype.numpy() if value is not None and value.dtype is not None else array.dtype)
     if array.dtype != want and array.dtype.kind == want.kind == "V":  # NumPy casts no small type to another one
         array = array.astype(np.float32)
-    return np.asarray(array).astype(want) if want in HOST_ONLY else jnp.asarray(array, want)
+    return convert(array, want) if want in HOST_ONLY else jnp.asarray(array, want)
 
 
 def _array(value: ir.Value | None, x: Any) -> np.ndarray:

@@ -165,12 +165,17 @@ class SessionCore:
         Raises
         ------
         popart_exception
-            There is no such tensor.
+            There is no such tensor, or PopART has no name for its type.
         """
         infos = self._prepared.infos
         kind = infos.get(source_of(id, infos) or "") or self._op_list.types.get(id)
         if kind is None:
             raise popart_exception(f"No tensor named '{id}' in this session; there are {sorted(infos)[:50]}")
+        if kind.dtype not in BY_NUMPY:
+            raise popart_exception(
+                f"Tensor '{id}' is {kind.dtype}, which popart.DataType has no name for.\n"
+                "  fix: anchor a Cast of it to a type that it has."
+            )
         return _TensorInfoCore(BY_NUMPY[kind.dtype].data_type, list(kind.shape))
 
     def _tensor_ids(self) -> set[str]:

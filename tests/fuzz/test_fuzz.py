@@ -55,7 +55,7 @@ def test_what_was_found_of_nodes_stays_mended(seed: int) -> None:
 
 
 # each was found by `python -m tests.fuzz bytes` and ended in an error that was not ours
-FOUND = (10233, 12234, 14271, 14374, 14754, 14783, 15052, 16399, 17734, 23450, 29388, 441, 598, 926083)
+FOUND = (10233, 12234, 14271, 14374, 14754, 14783, 15052, 16399, 17734, 23450, 29388, 441, 598, 926083, 950579, 980402)
 
 
 @pytest.mark.filterwarnings("ignore")
