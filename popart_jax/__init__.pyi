@@ -167,6 +167,7 @@ from .optimizers import ConstSGD as ConstSGD
 from .optimizers import Optimizer as Optimizer
 from .optimizers import OptimizerValue as OptimizerValue
 from .optimizers import OptimizerValueMap as OptimizerValueMap
+from .session.checkpoints import Checkpoints as Checkpoints
 from .session.dataflow import AnchorReturnType as AnchorReturnType
 from .session.dataflow import DataFlow as DataFlow
 from .session.devices import DeviceInfo as DeviceInfo
@@ -196,9 +197,11 @@ from .session.option_groups import NumIOTiles as NumIOTiles
 from .session.option_groups import ReplicatedCollectivesSettings as ReplicatedCollectivesSettings
 from .session.options import SessionOptions as SessionOptions
 from .session.patterns_api import Patterns as Patterns
+from .session.preparing.shards import rules_text as rules_text
 from .session.stepio import IStepIO as IStepIO
 from .session.stepio import PyStepIO as PyStepIO
 from .session.stepio import PyStepIOCallback as PyStepIOCallback
+from .session.streaming import Stream as Stream
 from .session.training import TrainingSession as TrainingSession
 from .session.weightsio import IWeightsIO as IWeightsIO
 from .session.weightsio import PyWeightsIO as PyWeightsIO

@@ -19,7 +19,7 @@ from rich.table import Table
 _PROGRAM = """
 import os, sys, time
 import numpy as np, onnx, popart, popdist, popdist.popart
-from popart_jax.session.checkpoints import Checkpoints
+from popart_jax import Checkpoints
 
 builder = popart.Builder()
 x = builder.addInputTensor("FLOAT", [2, 8], "x")

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import popart_jax as popart
-from popart_jax.session.streaming import Stream
+from popart_jax import Stream
 
 _ROWS = 64
 

@@ -339,7 +339,7 @@ class Session:
 
         Parameters
         ----------
-        inputs : mapping of stream to array, or popart_jax.session.streaming.Stream
+        inputs : mapping of stream to array, or popart_jax.Stream
             For each input stream `num_host_transfers` micro-batches for each replica: shape (transfers, replicas, ...)
             without axes of length 1 in front. A `Stream` draws them from a source of data, ahead of the run.
         downcast_inputs : bool

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import popart_jax
-from popart_jax import popxl
-from popart_jax.session.checkpoints import Checkpoints
+from popart_jax import Checkpoints, popxl
 from tests.session import nets
 
 from .job import finish, script, start
@@ -18,8 +17,8 @@ from .job import finish, script, start
 PROGRAM = """
 import os, pathlib, signal, sys, threading
 import jax, numpy as np, popart, popdist, popdist.popart
-from popart_jax.session.checkpoints import Checkpoints
-from popart_jax.session.streaming import Stream
+from popart_jax import Checkpoints
+from popart_jax import Stream
 from tests.session import nets
 
 folder, killer = pathlib.Path(sys.argv[1]), sys.argv[2]

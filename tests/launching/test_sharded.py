@@ -11,7 +11,7 @@ PROGRAM = """
 import pathlib, sys
 import jax, numpy as np, popart, popdist.popart
 from benchmarks.processes import sharding
-from popart_jax.session.checkpoints import Checkpoints
+from popart_jax import Checkpoints
 from popart_jax.session.preparing.shards import SHARD
 from tests.session import nets
 

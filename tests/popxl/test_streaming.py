@@ -7,9 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from popart_jax import popart_runtime_error, popxl
+from popart_jax import Stream, popart_runtime_error, popxl
 from popart_jax.popxl import ops
-from popart_jax.session.streaming import Stream
 
 STEPS, TRANSFERS = 4, 2
 

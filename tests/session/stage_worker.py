@@ -11,7 +11,7 @@ import numpy as np
 
 import popart_jax as popart
 from benchmarks.processes import stages
-from popart_jax.session.checkpoints import Checkpoints
+from popart_jax import Checkpoints
 from popart_jax.session.staging import STAGES
 
 from . import nets

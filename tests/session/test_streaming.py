@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import popart_jax as popart
-from popart_jax.session.streaming import Stream
+from popart_jax import Stream
 
 from . import nets
 
