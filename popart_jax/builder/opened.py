@@ -5,11 +5,14 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
+from ..errors import popart_exception
 from ..logs import module_logger
 from ..model.check import check_model
 from ..model.load import from_proto
-from ..model.structure import check_versions
+from ..model.origin import imported_as_popart
+from ..model.structure import NEWEST_OPSETS, check_versions
 from .graph import GraphUnderConstruction
+from .versions import NEWEST_ONNX, OLDEST_ONNX, defaultAiOnnxOpset
 
 
 def open_model(builder: GraphUnderConstruction, proto: onnx.ModelProto) -> None:
@@ -18,17 +21,29 @@ def open_model(builder: GraphUnderConstruction, proto: onnx.ModelProto) -> None:
     Raises
     ------
     popart_exception
-        An opset newer than we know.
+        An opset newer than we know, or for programs that import ``popart`` one older than PopART's.
     RuntimeError
         The ONNX checker refuses the model.
     """
-    check_versions(proto.ir_version, {entry.domain: entry.version for entry in proto.opset_import})
+    imports = {entry.domain: entry.version for entry in proto.opset_import}
+    if imported_as_popart():
+        _check_range(imports.get("", defaultAiOnnxOpset))
+    check_versions(proto.ir_version, imports)
     check_model(proto)
     model = from_proto(_with_shapes(proto))
     builder._model, builder._graph = model, model.graph
     for graph in (model.graph, *model.graph.subgraphs()):
         builder._names.used.update(v.name for v in _values(graph) if v.name)
     builder._values = {v.name: v for v in _values(model.graph) if v.name}
+
+
+def _check_range(version: int) -> None:
+    """PopART's text, though what is newer than PopART and known here is opened: today's exporters write it."""
+    if not OLDEST_ONNX <= version <= NEWEST_OPSETS[""]:
+        raise popart_exception(
+            f"Encountered ONNX opset version {version}, Maximimum supported opset is {NEWEST_ONNX}, minimum "
+            f"{OLDEST_ONNX} and default {defaultAiOnnxOpset}."
+        )
 
 
 def _values(graph: ir.Graph) -> list[ir.Value]:

@@ -31,7 +31,13 @@ def check(graph: ir.Graph, factor: int) -> None:
     """
     for value, axis in batch_axes.of_streams(graph).items():
         size = (static_shape(value) or (0,))[axis]
-        if any(batch_axes.results(n, {value: axis}) is not None for n in value.consumers()) and size % factor:
+        if all(batch_axes.results(n, {value: axis}) is None for n in value.consumers()):
+            continue
+        if size < factor:
+            raise popart_exception(
+                f"Batch axis: {size} is smaller than the batch serialization factor: {factor} for tensor {value.name}"
+            )
+        if size % factor:
             raise popart_exception(
                 f"Batch serialization: the batch size {size} of tensor '{value.name}' is not divisible by the batch "
                 f"serialization factor {factor}.\n  fix: choose a factor that divides it."

@@ -195,7 +195,7 @@ def _message(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
         data, shown = Path(model).read_bytes(), str(model)
     else:
         data = _as_bytes(model)
-        shown = data[:64].decode("utf-8", "replace")
+        shown = data[:100].decode("utf-8", "replace")
     try:
         proto = onnx.load_model_from_string(data)
     except DecodeError as err:

@@ -30,9 +30,12 @@ def number_text(value: float) -> str:
     return str(np.float32(value)).removesuffix(".0")
 
 
-def describe(node: ir.Node, opset: int) -> str:
-    """An op as most messages name it, long: ``Op(name (domain.Type:version), inputs=[...], outputs=[...])``."""
-    return long_name(node, node.name or "", identifier(node, opset))
+def describe(node: ir.Node, opset: int, scope: str = "") -> str:
+    """An op as most messages name it, long: ``Op(name (domain.Type:version), inputs=[...], outputs=[...])``.
+
+    `scope` stands before the names of tensors, ``subgraph/`` for one of a subgraph.
+    """
+    return long_name(node, node.name or "", identifier(node, opset), scope)
 
 
 def op_names(node: ir.Node, opset: int, number: int | None = None) -> dict[str, str]:
@@ -63,14 +66,14 @@ def op_names(node: ir.Node, opset: int, number: int | None = None) -> dict[str, 
     }
 
 
-def long_name(node: ir.Node, name: str, opid: str) -> str:
+def long_name(node: ir.Node, name: str, opid: str, scope: str = "") -> str:
     """``Op(<name> (<opid>), inputs=[...], outputs=[...])``; an op without a name has its identifier alone."""
-    return _long(node, f"{name} ({opid})" if name else opid)
+    return _long(node, f"{name} ({opid})" if name else opid, scope)
 
 
-def _long(node: ir.Node, head: str) -> str:
-    inputs = ", ".join(v.name or "" for v in node.inputs if v is not None)
-    outputs = ", ".join(v.name for v in node.outputs if v.name)
+def _long(node: ir.Node, head: str, scope: str = "") -> str:
+    inputs = ", ".join(f"{scope}{v.name}" for v in node.inputs if v is not None)
+    outputs = ", ".join(f"{scope}{v.name}" for v in node.outputs if v.name)
     graphs = ", ".join(_subgraph(a.value) for a in node.attributes.values() if a.type is ir.AttributeType.GRAPH)
     inner = f"subgraphs=[{graphs}], " if graphs else ""
     return f"Op({head}, {inner}inputs=[{inputs}], outputs=[{outputs}])"

@@ -206,8 +206,10 @@ def pad_all(x: Array, pads: Sequence[int], value: Any, mode: str) -> Array:
     """
     rank = np.ndim(x)
     if len(pads) != 2 * rank:
-        raise popart_exception(
-            f"Padding vector (length {len(pads)}) doesn't contain 2 entries per input dimension {rank}"
+        raise OpError(
+            f"Failure in BasePadOp::runtimeConfirmShapes, for {{op}}. This with pads of size {len(pads)}, and input "
+            f"tensor of rank {rank}. Expected pads to be exactly 2x the unput Tensor's rank. ",
+            "Pad",
         )
     pairs = [(int(lo), int(hi)) for lo, hi in zip(pads[:rank], pads[rank:], strict=True)]
     if any(lo + hi + d < 0 for (lo, hi), d in zip(pairs, np.shape(x), strict=True)):

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import onnx_ir as ir
 
 from patterns import catalogue
 
+from ..enums import VirtualGraphMode
 from ..model.attribute_names import EXCLUDE_PATTERNS, INPLACE_NAMES, INPLACE_PRIORITIES, VIRTUAL_GRAPH
 from ..model.op_names import describe
 from ..model.structure import every_node
 from .options import SessionOptions
 
 
-def check_annotations(graph: ir.Graph, opsets: Mapping[str, int], options: SessionOptions) -> list[str]:
-    """Errors of the annotations of all nodes, in the order of the nodes."""
+def check_annotations(
+    graph: ir.Graph, opsets: Mapping[str, int], options: SessionOptions, variables: Collection[str]
+) -> list[str]:
+    """Errors of the annotations of all nodes, in the order of the nodes, then of what `variables` are read by."""
     errors: list[str] = []
     for node in every_node(graph):
         errors += _patterns(node)
         errors += _inplace_forms(node)
         if options.enablePipelining and node.op_type == "Call":
             errors += _called(node, opsets)
+    if options.enablePipelining and options.virtualGraphMode is not VirtualGraphMode.Off:
+        errors += (text for name in variables for text in _on_several_graphs(graph.initializers[name]))
     return errors
+
+
+def _on_several_graphs(variable: ir.Value) -> Iterator[str]:
+    if len({_virtual_graph(node) for node in variable.consumers()} - {None}) > 1:
+        yield (
+            f"Can not copy variable tensor {variable.name} between virtual graphs when pipelining. All pipeline stages "
+            "using this tensor should be on the same graph."
+        )
 
 
 def _patterns(node: ir.Node) -> Iterator[str]:
@@ -54,7 +67,7 @@ def _called(call: ir.Node, opsets: Mapping[str, int]) -> Iterator[str]:
     for node in callee:
         if node.op_type == "Constant":
             continue
-        found, shown = _virtual_graph(node), describe(node, opsets.get(node.domain, 1))
+        found, shown = _virtual_graph(node), describe(node, opsets.get(node.domain, 1), f"{callee.name}/")
         if found is None:
             yield (
                 f'Op {shown} in subgraph "{callee.name}" does not have a virtual graph id. When pipelining, subgraph '

@@ -14,7 +14,7 @@ import numpy as np
 from .. import ir_view
 from .._calls import checked
 from .._collector import without_collector
-from ..enums import IrSerializationFormat, SyntheticDataMode
+from ..enums import DeviceType, IrSerializationFormat, SyntheticDataMode
 from ..errors import logs_errors_of_methods, popart_exception, popart_runtime_error
 from ..execution import Memory
 from ..execution.held import Held
@@ -219,7 +219,7 @@ class SessionCore:
         self._place.engine = engine
         developer_output.at_prepare(options, self._op_list.text)
         self._check_memory(err)
-        if load and options.compileEngine:
+        if load and options.compileEngine and self._prepared.request.device.type is not DeviceType.OfflineIpu:
             self.loadEngineAndConnectStreams()
 
     def _check_placement(self) -> None:

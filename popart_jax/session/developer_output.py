@@ -1,7 +1,8 @@
 """Files and lines that environment variables and options ask for: the IR, dot drawings, the planner's options.
 
 ``POPART_IR_DUMP=<file>`` writes the serialised IR; ``POPART_DOT_CHECKS`` and the option `dotChecks` write
-``<Checkpoint>_<graph>.dot`` to `logDir`; ``POPLIBS_LOG_LEVEL=DEBUG`` prints how convolutions and matmuls are planned.
+``<Checkpoint>_<graph>.dot`` to `logDir`; `serializedPoprithmsShiftGraphsDir` is the folder of schedules;
+``POPLIBS_LOG_LEVEL=DEBUG`` prints how convolutions and matmuls are planned.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,12 @@ def at_construction(options: SessionOptions, serialize: Callable[[], str], stage
     Raises
     ------
     popart_exception
-        `dotChecks` names a checkpoint that does not exist.
+        `dotChecks` names a checkpoint, or `serializedPoprithmsShiftGraphsDir` a folder, that does not exist.
     """
     checks = _checks(options)
     dump(serialize)
+    if folder := options.serializedPoprithmsShiftGraphsDir or options.serializedPoprithmsAnnealGraphsDir:
+        _write_schedules(Path(folder), json.loads(serialize()).values())
     if checks:
         for check, text in stages(checks).items():
             _draw(options, check, json.loads(text))
@@ -66,6 +69,19 @@ def at_prepare(options: SessionOptions, serialize: Callable[[], str]) -> None:
             for op in ops:
                 if op["type"] in _PLANNED:
                     sys.stderr.writelines(_planning(op, options, tile_memory))
+
+
+def _write_schedules(folder: Path, graphs: Iterable[list[_Op]]) -> None:
+    """One file a graph: its ops in the order in which they run, with the ops that each waits for."""
+    if not folder.is_dir():
+        raise popart_exception(
+            f"serializedPoprithmsShiftGraphsDir: '{folder}' is no folder; make it before the session."
+        )
+    for i, ops in enumerate(graphs):
+        made = {tensor["name"]: number for number, op in enumerate(ops) for tensor in op["outputs"]}
+        waits = [sorted({made[t["name"]] for t in op["inputs"] if t["name"] in made}) for op in ops]
+        rows = [{"name": op["name"] or op["type"], "after": after} for op, after in zip(ops, waits, strict=True)]
+        write_whole(folder / f"poprithms_shift_graph_{i}.json", json.dumps({"ops": rows}))
 
 
 # -- dot drawings

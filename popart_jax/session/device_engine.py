@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 
-from ..enums import DeviceConnectionType
+from ..enums import DeviceConnectionType, DeviceType
 from ..errors import noted, popart_runtime_error
 from ..logs import module_logger
 from .devices import DeviceInfo
@@ -69,13 +69,15 @@ class DeviceEngine:
         Raises
         ------
         popart_runtime_error
-            Nothing was compiled, or the device can't be attached.
+            Nothing was compiled, or the device can't be attached or only compiles.
         """
         engine = self.engine
         if engine is None or MAIN not in engine.programs:
             raise popart_runtime_error(
                 "Trying to load an engine but no compiled engine. Did you forget to call prepareDevice()?"
             )
+        if self.device.type is DeviceType.OfflineIpu:
+            raise popart_runtime_error("Trying to load an engine on an offline device")
         self._attach()
         self.loaded = True
         self._log_load()

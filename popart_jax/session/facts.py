@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from ..enums import AnchorReturnTypeId, RecomputeType
-from ..model.attribute_names import PIPELINE_STAGE, RECOMPUTE, VIRTUAL_GRAPH
+from ..model.attribute_names import EXECUTION_PHASE, PIPELINE_STAGE, RECOMPUTE, VIRTUAL_GRAPH
 from ..model.op_names import op_names
 from ..model.structure import every_node
 from .option_checks import OptionFacts
@@ -51,6 +51,7 @@ def _placed(node: ir.Node, model: ir.Model, number: int) -> PlacedOp:
         tuple(v.name or "" for v in node.outputs),
         _number(node, VIRTUAL_GRAPH),
         _number(node, PIPELINE_STAGE),
+        _number(node, EXECUTION_PHASE),
         names["op"],
     )
 

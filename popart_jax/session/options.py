@@ -215,10 +215,10 @@ class SessionOptions(OptionsBase):
     timeLimitScheduler: float = accepted(_LARGEST_TIME, "seconds for scheduling; XLA schedules here")
     swapLimitScheduler: int = accepted(1000000000, "steps of the scheduler; XLA schedules here")
     transitiveClosureOptimizationThreshold: int = accepted(100000, "size limit of a scheduler pass; XLA schedules here")
-    serializedPoprithmsShiftGraphsDir: str = accepted(
-        "", "directory of scheduler dumps; there is no such scheduler here"
+    serializedPoprithmsShiftGraphsDir: str = modelled(
+        "", "folder for the order of the operators in the IR, a file a graph"
     )
-    serializedPoprithmsAnnealGraphsDir: str = accepted("", "older name of serializedPoprithmsShiftGraphsDir")
+    serializedPoprithmsAnnealGraphsDir: str = modelled("", "older name of serializedPoprithmsShiftGraphsDir")
     enableConstantFoldingOfMultipleConsumers: bool = accepted(True, "operators on constants are always folded")
     useLoopCandidateCreator: bool = accepted(False, "layout of loop inputs; XLA chooses layouts here")
 

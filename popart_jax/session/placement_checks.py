@@ -29,12 +29,13 @@ class PlacedOp:
     outputs: tuple[str, ...]
     virtual_graph: int | None = None
     stage: int | None = None
+    phase: int | None = None
     short: str = ""
 
 
 def check_placement(options: SessionOptions, ops: Sequence[PlacedOp], ipus_per_replica: int) -> list[str]:
     """Errors of the annotations, found when a session is made."""
-    errors = _check_virtual_graphs(options, ops)
+    errors = _check_virtual_graphs(options, ops) + _check_phases(options, ops)
     if options.enablePipelining:
         errors += _check_pipelining(options, ops, ipus_per_replica)
     return errors
@@ -66,6 +67,25 @@ def _check_virtual_graphs(options: SessionOptions, ops: Sequence[PlacedOp]) -> l
             )
         ]
     return []
+
+
+def _check_phases(options: SessionOptions, ops: Sequence[PlacedOp]) -> list[str]:
+    settings = options.executionPhaseSettings
+    if options.virtualGraphMode is not VirtualGraphMode.ExecutionPhases or settings.phases <= 1:
+        return []
+    errors = []
+    for op in ops:
+        if op.phase is not None and op.phase >= settings.phases:
+            errors.append(
+                f"[StreamingMemory] Maximum phase is {settings.phases - 1}, but op {op.description} has phase "
+                f"{op.phase}."
+            )
+        elif op.phase is not None and op.virtual_graph not in (None, op.phase % max(settings.stages, 1)):
+            errors.append(
+                f"[StreamingMemory] Op {op.description} inconsistent execution phase {op.phase} and virtual graph ID "
+                f"{op.virtual_graph}"
+            )
+    return errors
 
 
 def explicit_pipelining(options: SessionOptions) -> bool:

@@ -108,6 +108,16 @@ def test_opsets_that_nobody_knows_are_refused(version: int):
         Builder(model(version, 8).SerializeToString())
 
 
+@pytest.mark.parametrize("version", [5, 99])
+@pytest.mark.usefixtures("popart_names")
+def test_programs_of_popart_have_its_range_of_opsets(version: int):
+    with pytest.raises(popart_jax.popart_exception) as caught:
+        Builder(model(version, 8).SerializeToString())
+    assert caught.value.args[0] == (
+        f"Encountered ONNX opset version {version}, Maximimum supported opset is 11, minimum 6 and default 10."
+    )
+
+
 def test_unreadable_models():
     with pytest.raises(popart_jax.popart_exception) as caught:
         Builder(b"no model")

@@ -97,6 +97,18 @@ def test_dot_range_and_unknown_checkpoints(tmp_path):
         session(options)
 
 
+def test_schedules(tmp_path):
+    options = popart.SessionOptions()
+    options.serializedPoprithmsShiftGraphsDir = str(tmp_path)
+    session(options)
+    ops = json.loads((tmp_path / "poprithms_shift_graph_0.json").read_text())["ops"]
+    assert all(before < i for i, op in enumerate(ops) for before in op["after"])
+    assert "mine" in [op["name"] for op in ops]
+    options.serializedPoprithmsShiftGraphsDir = str(tmp_path / "none")
+    with pytest.raises(popart.popart_exception, match="is no folder"):
+        session(options)
+
+
 def test_planner_lines(monkeypatch, capsys):
     monkeypatch.setenv("POPLIBS_LOG_LEVEL", "DEBUG")
     made, _ = session()

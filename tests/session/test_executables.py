@@ -125,6 +125,10 @@ def test_export_errors(tmp_path):
     offline = _training(popart.DeviceManager().createOfflineIPUDevice({}))
     with pytest.raises(popart.popart_exception, match="no such file"):
         offline.loadExecutable(str(tmp_path / "nope"))
+    offline.prepareDevice()
+    with pytest.raises(popart.popart_runtime_error) as caught:
+        offline.loadEngineAndConnectStreams()
+    assert caught.value.args[0] == "Trying to load an engine on an offline device"
 
 
 def test_load_engine_before_prepare():

@@ -83,6 +83,19 @@ def stages(numbers: tuple[int, ...], marks: tuple[int | None, ...]) -> Callable[
     return place
 
 
+def phases(numbers: tuple[int, ...]) -> Callable[..., None]:
+    def place(b: popart.Builder, outs: list[str]) -> None:
+        for out, number in zip(outs, numbers, strict=True):
+            b.executionPhase(out, number)
+
+    return place
+
+
+def reads_twice(b: popart.Builder, outs: list[str]) -> None:
+    graphs(0, 1, 1)(b, outs)
+    b.virtualGraph(b.aiOnnx.matmul([outs[1], "w"]), 1)
+
+
 def recomputed(b: popart.Builder, outs: list[str]) -> None:
     graphs(0, 1, 1)(b, outs)
     b.recomputeOutputInBackwardPass(outs[0])
@@ -90,6 +103,7 @@ def recomputed(b: popart.Builder, outs: list[str]) -> None:
 
 PIPE = {"enablePipelining": True, "virtualGraphMode": VG.Manual, "ipus": 2, "steps": 9}
 EXPLICIT = {**PIPE, "useHostCopyOps": True, "enableExplicitMainLoops": True, "explicitRecomputation": True}
+PHASED = {"virtualGraphMode": VG.ExecutionPhases, "executionPhaseSettings__phases": 2, "ipus": 2}
 ALS = {"automaticLossScalingSettings__enabled": True}
 TRACK = "automaticLossScalingSettings__toTrackTensors"
 METHOD = "automaticLossScalingSettings__gradientTensorTrackingMethod"
@@ -159,6 +173,13 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
      "the accumulation factor to 1"), {"accumulationFactor": 2}),
     (("enableReplicatedGraphs is false, but replicatedGraphCount > 1. Either enable replication, or set the replicated "
      "graph count to 1"), {"replicatedGraphCount": 2, "prepare": True}),
+    (f"[StreamingMemory] Maximum phase is 1, but op {B} has phase 7.", {**PHASED, "place": phases((0, 7, 0))}),
+    (f"[StreamingMemory] Op {A} inconsistent execution phase 0 and virtual graph ID 1",
+     {**PHASED, "place": lambda b, outs: (phases((0, 1, 0))(b, outs), graphs(1, None, None)(b, outs))}),
+    (("Can not copy variable tensor w between virtual graphs when pipelining. All pipeline stages using this tensor "
+      "should be on the same graph."), {**PIPE, "place": reads_twice}),
+    ("Batch axis: 2 is smaller than the batch serialization factor: 4 for tensor x",
+     {"batchSerializationSettings__factor": 4}),
     ("> 1 execution phases requires VirtualGraphMode::ExecutionPhases", {"executionPhaseSettings__phases": 2}),
     ("Alias zero copy is not supported with implicit pipelining.",
      {**PIPE, "place": graphs(0, 1, 1), "aliasZeroCopy": True}),
