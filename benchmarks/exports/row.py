@@ -25,6 +25,10 @@ def found_of(network: Network, *, dynamo: bool, opset: int | None) -> tuple[dict
         written = next(o.version for o in onnx.load(case.path, load_external_data=False).opset_import if not o.domain)
         if opset not in (None, written):
             return {}, f"not written: the exporter keeps opset {written}"
+        try:
+            onnx.checker.check_model(str(case.path), full_check=True)
+        except Exception as err:  # it does not agree with its own opset
+            return {}, f"not valid: {_line(err)}"
         found = {}
         for name, check in CHECKS.items():
             try:

@@ -27,7 +27,7 @@ from ..lowering.control.values import staged
 from ..lowering.interpreter import Settings, evaluate
 from ..lowering.known_attributes import check_attributes
 from ..lowering.op_memo import OpMemo
-from ..lowering.passes import compiler_options, rewrite_for_kernels
+from ..lowering.passes import compiler_options, rewrite_for_kernels, size_masks
 from ..lowering.passes.autotune import folder as findings_folder
 from ..lowering.resolve import check_supported
 from ..model.extract import ensure_outputs
@@ -118,7 +118,8 @@ class OnnxFunction:
         Returns
         -------
         dict of str to array, or (dict, dict)
-            Outputs, and the updated state where `state` was given.
+            Outputs in the order of the model (a `jax.jit` around the call sorts them by name), and the updated state
+            where `state` was given.
 
         Raises
         ------
@@ -146,10 +147,16 @@ class OnnxFunction:
         @wraps(jitted)
         def call(params: Any, inputs: Any, key: Any, state: Any, trains: bool) -> Any:
             if beside_jax.folder() is None:
-                return jitted(params, inputs, key, state, trains)
-            return self._kept(trains)(params, inputs, key, state)
+                return self._in_order(jitted(params, inputs, key, state, trains))
+            return self._in_order(self._kept(trains)(params, inputs, key, state))
 
         return call
+
+    def _in_order(self, results: Any) -> Any:
+        """Outputs in the order of the model: compiled functions of JAX give dictionaries sorted by name."""
+        outputs, *state = results if isinstance(results, tuple) else (results,)
+        ordered = {name: outputs[name] for name in self.outputs}
+        return (ordered, *state) if state else ordered
 
     @cached_property
     def _kept(self) -> Callable[[bool], ByShapes]:
@@ -269,8 +276,10 @@ class OnnxFunction:
         ) -> Any:
             leaves = () if beside_jax.folder() is None else jax.tree.leaves((params, inputs, key, state))
             if not leaves or any(isinstance(x, Tracer) for x in leaves):
-                return jitted(params, inputs, key, state=state, training=training)
-            return self._kept(self.training if training is None else training)(params, inputs, key, state)
+                return self._in_order(jitted(params, inputs, key, state=state, training=training))
+            return self._in_order(
+                self._kept(self.training if training is None else training)(params, inputs, key, state)
+            )
 
         return call
 
@@ -314,7 +323,7 @@ class OnnxFunction:
         frozen = _arrays(self.model.graph, [n for n in self.model.graph.initializers if n in self._stored], self.wide)
         weights = {**frozen, **{n: x if hasattr(x, "dtype") else np.asarray(x) for n, x in params.items()}}
         facts = partial(self._facts, weights)
-        return Inference(self, weights, options, self.precision, findings_folder(asked), facts)
+        return Inference(self, weights, options, self.precision, findings_folder(asked), facts, self._in_order)
 
     def shard(self, mesh: Mesh, rules: Rules | str, *, batch: str | None = None) -> ShardedFunction:
         """The function for several devices, none of which holds all weights.
@@ -432,6 +441,7 @@ def to_jax(
     graph = loaded.graph
     lift(graph, {n: one for n, one in stored.items() if n in {*choice.trainable, *choice.state}})
     set_bounds(graph, bounds or {})
+    size_masks(graph)
     check_supported(graph, loaded.opset_imports)
     check_attributes(graph, loaded.opset_imports)
     kept: tuple[str, ...] = ()

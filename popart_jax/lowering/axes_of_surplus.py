@@ -78,6 +78,8 @@ def _moved(node: ir.Node, shapes: list[Any], shape: Any, marks: Marks) -> int:
         return len(old) - list(perm).index(len(old) - axis)
     if op in ("Gather", "Split", "Concat"):
         along = len(old) - node.attributes.get_int("axis", 0) % len(old)
+        if op == "Concat" and along == axis:
+            return axis if set(marks) == {len(shapes) - 1} else 0
         gone = 1 - len(shapes[1]) if op == "Gather" and along < axis else 0
         return axis - gone if along != axis and (op != "Concat" or len(marks) == len(shapes)) else 0
     if op in ("Squeeze", "Unsqueeze", "Reshape"):
@@ -91,7 +93,7 @@ def _cut(old: Any, shape: Any, axis: int) -> int:
     """The axis of pieces of rows, where each row is cut into as many."""
     before = int(np.prod(old[: len(old) - axis]))
     fits = [e for e in range(1, len(shape) + 1) if int(np.prod(shape[: len(shape) - e])) == before]
-    return next((e for e in fits if shape[-e] > old[-axis] > 1 and shape[-e] % old[-axis] == 0), 0)
+    return next((e for e in fits if old[-axis] not in (1, shape[-e]) and shape[-e] % old[-axis] == 0), 0)
 
 
 def _alike(node: ir.Node, shapes: list[Any], shape: Any, marks: Marks) -> int:

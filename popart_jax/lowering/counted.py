@@ -54,7 +54,9 @@ def computed(
     if others or not all(is_static(x) or x is None for x in operands):
         return None
     results = compute(operands)
-    larger = [x + numbers[i].spots.astype(x.dtype) if i in numbers else x for i, x in enumerate(operands)]
+    larger = [  # as arrays still: the sum of symbols without dimensions is none
+        np.asarray(x + numbers[i].spots.astype(x.dtype), x.dtype) if i in numbers else x for i, x in enumerate(operands)
+    ]
     true = compute([numbers[i].value if i in numbers else x for i, x in enumerate(operands)])
     maker = next(iter(numbers.values())).maker
     changed = [np.asarray(a) != np.asarray(b) for a, b in zip(results, compute(larger), strict=True)]

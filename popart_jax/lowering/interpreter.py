@@ -192,9 +192,12 @@ def run(plan: Plan, walk: Walk) -> None:
             if value not in keep:
                 walk.env.pop(value, None)
     for value in () if walk.settings.types_only else _surplus(walk) & keep:
-        maker = value.producer()
+        mark, maker = walk.surplus[value], value.producer()
+        if isinstance(mark, Counted):
+            walk.env[value] = mark.value
+            continue
         where = f"node '{label(maker)}'" if maker is not None else "the graph"
-        raise popart_exception(f"{where}: {refusal(f'who reads {value.name!r}', walk.surplus[value])}")
+        raise popart_exception(f"{where}: {refusal(f'who reads {value.name!r}', mark)}")
 
 
 def _surplus(walk: Walk) -> set[ir.Value]:

@@ -117,6 +117,8 @@ def _of_rows(
     live = mark.live
     if op == "Reshape" and results[0].shape[-axis] != live.size:  # rows cut into pieces
         live = jnp.repeat(live, results[0].shape[-axis] // live.size)
+    elif op == "Concat" and results[0].shape[-axis] != live.size:  # rows after others
+        live = jnp.concatenate([jnp.ones(results[0].shape[-axis] - live.size, bool), live])
     marked = Surplus(axis, is_index, live=live, maker=mark.maker)
     return (_moved_on(node, operands, results, marks) if is_index else results), [marked] * len(results)
 

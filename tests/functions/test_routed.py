@@ -97,6 +97,10 @@ _ROWS = "i = NonZero(m) t = Transpose(i) rows = GatherND(x, t) "
 _FIRST = "first = Constant<value_ints=[0]>() "
 _LABELS = "labels = Constant<value_ints=[0,1,2,3,2,1,0]>() l = GatherND(labels, t) "
 _LENGTH = """sh = Shape(rows) zero = Constant<value_int=0>() k = Gather(sh, zero) """
+_COUNTED = """minus = Constant<value_ints=[-1]>() column = Unsqueeze(m, minus) size = Shape(x)
+    wide = Expand(column, size) places = NonZero(wide) t = Transpose(places) flat = Constant<value_ints=[-1]>()
+    line = Reshape(m, flat) whole = Cast<to=7>(line) n = ReduceSum(whole) """
+"""What PyTorch's exporter writes of ``x[m] = ...``: where the mask is true, and how often."""
 EXACT = {
     "a mean": _ROWS + "y = ReduceMean<axes=[0], keepdims=0>(rows)",
     "a sum": _ROWS + _FIRST + "y = ReduceSum<keepdims=0>(rows, first)",
@@ -136,6 +140,12 @@ EXACT = {
         h = Slice(x, first, e, first) w = Mul(h, rows) y = ReduceSum<keepdims=0>(w)""",
     "as many of a line": _ROWS + _FIRST + _LENGTH + """flat = Constant<value_ints=[-1]>() l = Reshape(rows, flat)
         e = Unsqueeze(k, first) h = Slice(l, first, e) y = ReduceSum<keepdims=0>(h)""",
+    "rows after others": _ROWS + "all = Concat<axis=0>(x, rows) w = Mul(all, all) y = ReduceMean<axes=[0]>(w)",
+    "a number where a mask is": _COUNTED.replace("m, flat", "wide, flat") + """half = Constant<value_float=0.5>()
+        l = Expand(half, n) y = ScatterND(x, t, l)""",
+    "the first ones": """c = Cast<to=7>(m) k = ReduceSum<keepdims=0>(c) zero = Constant<value_ints=[0]>()
+        e = Unsqueeze(k, zero) h = Slice(x, zero, e) y = ReduceSum<keepdims=0>(h, zero)""",
+    "a count by itself": """c = Cast<to=7>(m) k = ReduceSum<keepdims=0>(c) f = Cast<to=1>(k) y = Div(x, f)""",
     "rows of rows": _ROWS + """last = Constant<value_ints=[1]>() zero = Constant<value_float=0.0>()
         s = ReduceSum<keepdims=0>(rows, last) large = Greater(s, zero) j = NonZero(large) tt = Transpose(j)
         again = GatherND(rows, tt) y = ReduceMax<axes=[0]>(again)""",
@@ -160,6 +170,40 @@ def test_what_looks_along_the_rows_counts_those_that_were_found(name: str) -> No
     slope = fn.exactly(jax.jit(jax.grad(loss)))(X, mask)
     near = jax.grad(lambda x: loss(x, mask))(X)  # the mask is known: rows are exact
     np.testing.assert_allclose(slope, near, rtol=1e-4, atol=1e-5)
+
+
+def test_a_count_may_be_seen_and_outputs_keep_their_order() -> None:
+    text = """(float[N,4] x, bool[N] m) => (float[4] y, int64[k] after, int64[1] again, int64 a) {
+        i = NonZero(m) sh = Shape(i) one = Constant<value_ints=[1]>() again = Gather(sh, one) t = Transpose(i)
+        rows = GatherND(x, t) y = ReduceMean<axes=[0], keepdims=0>(rows) c = Cast<to=7>(m) a = ReduceSum<keepdims=0>(c)
+        after = Add(again, one) }"""
+    with pytest.warns(UserWarning, match="no float weights"):
+        fn, params = popart.to_jax(onnx.parser.parse_model(HEAD + text))
+    mask = np.array([False, True, False, False, True, True, False])
+    for call in (fn.with_weights(params), lambda fed: fn.jit(params, fed), lambda fed: fn(params, fed)):
+        found = call({"x": X, "m": mask})
+        assert list(found) == ["y", "after", "again", "a"]
+        assert [np.asarray(found[n]).tolist() for n in ("after", "again", "a")] == [[4], [3], 3]
+
+
+_WRITTEN = (
+    _ROWS.replace("t =", "of_rows =").replace("x, t", "x, of_rows")
+    + _COUNTED
+    + """w = Mul(rows, rows) width = Constant<value_ints=[4]>() shape = Concat<axis=0>(n, width)
+    same = Expand(w, shape) l = Reshape(same, flat) y = ScatterND(x, t, l)"""
+)
+
+
+def test_the_number_of_rows_found_is_counted_where_sizes_are_symbols() -> None:
+    text = f"(float[N,4] x, bool[N] m) => (float[N,4] y) {{ {_WRITTEN} }}"
+    with pytest.warns(UserWarning, match="no float weights"):
+        fn, _ = popart.to_jax(onnx.parser.parse_model(HEAD + text))
+    (n,) = jax.export.symbolic_shape("n")
+    mask = np.array([True, True, False, True, False, False, False])
+    with fn.precision():
+        fed = {"x": jax.ShapeDtypeStruct((n, 4), np.float32), "m": jax.ShapeDtypeStruct((n,), bool)}
+        exported = jax.export.export(jax.jit(lambda x: fn({}, x)["y"]))(fed)
+        np.testing.assert_allclose(exported.call({"x": X, "m": mask}), np.where(mask[:, None], X * X, X), rtol=1e-6)
 
 
 def test_boxes_that_are_kept_train() -> None:

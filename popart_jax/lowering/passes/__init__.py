@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from .channels_last import channels_last as channels_last
 from .compiler import compiler_options as compiler_options
+from .counted_masks import size_masks as size_masks
 from .dense import untranspose_weights as untranspose_weights
 from .shared_relu import share_relus as share_relus
 from .slices_in_turn import slices_in_turn as slices_in_turn

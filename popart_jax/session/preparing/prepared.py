@@ -20,6 +20,7 @@ from ...execution import Program, Structure, Type, Variable
 from ...execution.describe import graph_types
 from ...lowering import op_trace
 from ...lowering.interpreter import names
+from ...lowering.passes import size_masks
 from ...lowering.resolve import check_supported, has_effect, make_plan, needs
 from ...model.session_model import read_session_model
 from ...ops import facts as operator_facts
@@ -109,6 +110,7 @@ def prepare(request: Request) -> Prepared:
         raise popart_exception("User must specify an anchor tensor when doing inference.")
     if not request.strict:
         take_onnx_rules(model)
+        size_masks(model.graph)
     given = model.graph.clone()
     if not training:
         if options.enableGradientAccumulation:
