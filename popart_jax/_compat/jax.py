@@ -114,6 +114,19 @@ def shortest_call(compiled: Any) -> Callable[..., Any]:
     return getattr(compiled, "_call", None) or compiled
 
 
+def call_of_trees(compiled: Any, arguments: tuple[Any, ...], results: Any) -> Callable[..., Any] | None:
+    """What calls a compiled program of flat arguments with pytrees, the way of `jax.jit`; None without such a way.
+
+    Raises TypeError, before anything runs, for arguments of other shapes, types or structure than these.
+    """
+    try:
+        about = jax.tree.structure((arguments, {})).unflatten(jax.tree.leaves(compiled.args_info))
+        made = jax.stages.Compiled(compiled._executable, compiled._params.const_args, about, results, True)
+        return made._executable.create_cpp_call(made._params)
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
 @cache
 def _hits() -> list[str]:
     """Events of programs that came out of JAX's persistent compilation cache; listening starts with the first call."""

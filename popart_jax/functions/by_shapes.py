@@ -7,14 +7,14 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from .._compat.jax import Tracer, compile_with
+from .._compat.jax import Tracer, call_of_trees, compile_with
 from ..errors import popart_exception
 from ..execution import beside_jax
 from ..execution.cache_folder import mark_used
@@ -79,6 +79,8 @@ class ByShapes:
         that can't be said.
     precision : callable
         Makes the scope in which the function is traced and called.
+    inside : callable, optional
+        What is called inside a transformation, in place of ``fn`` with the weights.
     """
 
     def __init__(
@@ -89,9 +91,12 @@ class ByShapes:
         tuning: Path | None,
         facts: Callable[[], Any],
         precision: Callable[[], contextlib.AbstractContextManager[Any]],
+        inside: Callable[..., Any] | None = None,
     ) -> None:
         self._fn, self._weights, self._options, self._tuning = fn, weights, options, tuning
         self._facts, self._precision = facts, precision
+        self._inside = partial(fn, weights) if inside is None else inside
+        self._shortest: Callable[..., Any] | None = None
         self.found: dict[Any, Compiled] = {}
         self._prepared: dict[str, tuple[Any, ...]] = {}
 
@@ -103,17 +108,39 @@ class ByShapes:
         popart_exception
             Texts among the arguments, no memory for the run now, or what the function raises.
         """
+        if self._shortest is not None:
+            try:
+                return self._shortest(*args)
+            except TypeError:  # other shapes or types, or a transformation
+                pass
         leaves, tree = jax.tree.flatten(args)
         if any(isinstance(x, Tracer) for x in leaves):
-            return self._fn(self._weights, *args)
+            return self._inside(*args)
         arrays = [x if hasattr(x, "dtype") else np.asarray(x) for x in leaves]
         with self._precision():
             signature = (tree, *[(x.shape, x.dtype) for x in arrays])
             made = self.found.get(signature)
             if made is None:
                 made = self.found[signature] = self._get(tree, arrays)
+                self._shortest = self._short(made, args) if len(self.found) == 1 else None
             made.room.check()
             return made.out.unflatten(made.call(*made.weights, *arrays))
+
+    def _short(self, made: Compiled, args: tuple[Any, ...]) -> Callable[..., Any] | None:
+        """The only program there is, called without a look at its arguments: it raises TypeError for others."""
+        call = call_of_trees(made.call, (*made.weights, *args), made.out)
+        if call is None:
+            return None
+        of_weights = partial(call, *made.weights)
+        if not made.room.size and isinstance(self._precision(), contextlib.nullcontext):
+            return of_weights
+
+        def run(*args: Any) -> Any:
+            with self._precision():
+                made.room.check()
+                return of_weights(*args)
+
+        return run
 
     def _get(self, tree: Any, arrays: Sequence[Any]) -> Compiled:
         if any(isinstance(x, np.ndarray) and x.dtype.kind in "OUS" for x in arrays):

@@ -169,7 +169,10 @@ class OnnxFunction:
         def walk(_: Any, params: Any, inputs: Any, key: Any, state: Any) -> Any:
             return self._walk(params, inputs, key, state, trains)
 
-        return ByShapes(walk, (), {}, None, facts, self.precision)
+        def inside(params: Any, inputs: Any, key: Any, state: Any) -> Any:
+            return self._jitted(params, inputs, key, state=state, training=trains)
+
+        return ByShapes(walk, (), {}, None, facts, self.precision, inside)
 
     def _facts(self, arguments: Collection[str], *more: Any) -> Any:
         """All that the programs depend on: the model without the values of its `arguments`, what trains, and `more`."""
@@ -263,7 +266,8 @@ class OnnxFunction:
     @cached_property
     def jit(self) -> Callable[..., Any]:
         """The function itself, jitted and exact; `training` is static."""
-        jitted = self.exactly(jax.jit(self.__call__, static_argnames=("training",)))
+        jitted = self._jitted
+        kept: dict[bool | None, ByShapes] = {}
 
         @wraps(jitted)
         def call(
@@ -274,14 +278,18 @@ class OnnxFunction:
             state: Mapping[str, Any] | None = None,
             training: bool | None = None,
         ) -> Any:
-            leaves = () if beside_jax.folder() is None else jax.tree.leaves((params, inputs, key, state))
-            if not leaves or any(isinstance(x, Tracer) for x in leaves):
-                return self._in_order(jitted(params, inputs, key, state=state, training=training))
-            return self._in_order(
-                self._kept(self.training if training is None else training)(params, inputs, key, state)
-            )
+            programs = kept.get(training)
+            if programs is None:
+                if beside_jax.folder() is None:
+                    return self._in_order(jitted(params, inputs, key, state=state, training=training))
+                programs = kept[training] = self._kept(self.training if training is None else training)
+            return self._in_order(programs(params, inputs, key, state))
 
         return call
+
+    @cached_property
+    def _jitted(self) -> Callable[..., Any]:
+        return self.exactly(jax.jit(self.__call__, static_argnames=("training",)))
 
     def save(self, path: str | Path, params: Mapping[str, Any], state: Mapping[str, Any] | None = None) -> None:
         """Write the model with these numbers in their places: same graph, names, opset and metadata.

@@ -114,6 +114,22 @@ def test_inputs_of_another_size_are_another_program(folder: Path) -> None:
     assert len(list(folder.glob("popart_jax-*.popef"))) == 2
 
 
+@pytest.mark.parametrize("weights_given", [True, False])
+def test_one_function_takes_sizes_and_transformations_in_turn(weights_given: bool, folder: Path) -> None:
+    proto = model()
+    fn, params = popart.to_jax(proto)
+    infer = fn.with_weights(params)
+
+    def call(x):
+        return (infer({"x": x}) if weights_given else fn.jit(params, {"x": x}))["y"]
+
+    twice = np.concatenate([X, X])
+    for x in (X, X, twice, twice, X):
+        np.testing.assert_allclose(call(x), theirs(proto, x), rtol=1e-5, atol=1e-6)
+    both = jax.vmap(call)(np.stack([X, 2 * X]))
+    np.testing.assert_allclose(both[1], theirs(proto, 2 * X), rtol=1e-5, atol=1e-6)
+
+
 def test_training_and_transformations_are_as_without_files(folder: Path) -> None:
     fn, params = popart.to_jax(model())
 
