@@ -12,10 +12,10 @@ import numpy as np
 import popart_jax as popart
 
 from .networks import Network
+from .startup_programs import CONVOLUTIONS
 
 Call = Callable[[], np.ndarray]
 Model = bytes | Path
-EIGEN = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
 def ours_inference(network: Network) -> Call:
@@ -59,7 +59,7 @@ def by_hand_inference(network: Network) -> Call:
 
 def _options(network: Network) -> dict[str, str] | None:
     convolutional = any(v.ndim == 4 for v in network.params.values())
-    return EIGEN if convolutional and jax.default_backend() == "cpu" else None
+    return CONVOLUTIONS if convolutional and jax.default_backend() == "cpu" else None
 
 
 def onnxruntime_inference(model: Model, feed: Mapping[str, np.ndarray]) -> Call:
