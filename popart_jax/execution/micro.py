@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -145,13 +145,15 @@ def _differentiate_whole_numbers(
     loss_scale: Any,
     settings: Settings,
 ) -> Result:
-    """Gradients of a loss of whole numbers, whose tensors are whole numbers too.
+    """Gradients of a loss of whole numbers, whose tensors are whole numbers too, as far as no Cast made them.
 
     PopART's backward pass does not look at types. JAX gives whole numbers no gradients: they are computed as float32.
+    What a Cast reads has the gradient of what it makes.
     """
     given = in_own_order(program, bindings)
     found = evaluate(program.graph, given, [*want, training.loss], settings)
-    kinds = {n: program.types[n] for n in names(program.graph) if GRADIENT + n in program.types and n != training.loss}
+    every = {n: program.types[n] for n in names(program.graph) if GRADIENT + n in program.types and n != training.loss}
+    kinds = {n: kind for n, kind in every.items() if not is_float(kind)}
 
     def loss_of(probes: dict[str, Any]) -> Any:
         bound, inner = with_probes(given, probes, settings)
@@ -161,8 +163,36 @@ def _differentiate_whole_numbers(
     scale = jnp.asarray(loss_scale).astype(training.loss_type.dtype)
     gradients = {n: (slopes[n] * scale).astype(kind.dtype) for n, kind in kinds.items()}
     gradients[training.loss] = jnp.broadcast_to(scale, training.loss_type.shape)
+    floats = every.keys() - kinds
+    casts = (node for node in program.graph if node.op_type == "Cast")
+    pairs = ([v.name or "" for v in (*node.inputs, *node.outputs) if v is not None] for node in casts)
+    of_casts = [(source, gradients[made]) for source, made in pairs if source in floats and made in kinds]
+    of_weights, of_probes = _before_casts(program, training, bindings, of_casts, floats, settings)
+    gradients |= {**of_weights, **of_probes}
     shown = shown_gradients(program, {t: gradients[t] for t in of_gradients})
-    return Result({}, _pick(found, program.copies), {**found, **shown})
+    return Result(of_weights, _pick(found, program.copies), {**found, **shown})
+
+
+def _before_casts(
+    program: Program,
+    training: Training,
+    bindings: Mapping[str, Any],
+    of_casts: Sequence[tuple[str, Any]],
+    floats: Collection[str],
+    settings: Settings,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Gradients of weights and of other `floats`, given those of tensors that are cast to whole numbers."""
+    weights = {w: bindings[w] for w in training.rules}
+    others = {n: x for n, x in bindings.items() if n not in weights}
+    probes = {t: jnp.zeros(program.types[t].shape, program.types[t].dtype) for t in floats if t not in weights}
+
+    def sources(weights: dict[str, Any], probes: dict[str, Any]) -> list[Any]:
+        bound, inner = with_probes({**others, **in_own_order(program, weights)}, probes, settings)
+        found = evaluate(program.graph, bound, sorted({name for name, _ in of_casts}), inner)
+        return [jnp.asarray(found[name]) for name, _ in of_casts]
+
+    cast, pull = jax.vjp(sources, weights, probes)
+    return pull([slope.astype(x.dtype) for (_, slope), x in zip(of_casts, cast, strict=True)])
 
 
 def recomputing(forward: Callable[..., Any], what: str) -> Callable[..., Any]:

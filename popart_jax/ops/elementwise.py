@@ -15,6 +15,7 @@ from .._compat.jax import Tracer
 from ..errors import OpError, popart_exception
 from . import primitives
 from .arrays import Array, device_dtype, dtype_name, is_float, is_text, listed, namespace
+from .kernels import Computation
 from .operator import (
     ELEMENTWISE,
     FOLDS,
@@ -123,6 +124,19 @@ operator(
 direct({"Abs": absolute, "Ceil": primitives.ceil, "Exp": primitives.exp, "Floor": primitives.floor,
         "Log": quiet(primitives.log), "Reciprocal": jnp.reciprocal, "Sigmoid": primitives.sigmoid,
         "Sqrt": quiet(primitives.sqrt), "Tanh": primitives.tanh}, 1)  # fmt: skip
+
+
+@Computation
+def accurate_tanh(x: Array) -> jax.Array:
+    """Tanh whose slope, 1 - y^2, is right where it saturates too (supplement 5.12)."""
+    return jnp.asarray(primitives.tanh(x))
+
+
+@lowers("Tanh", 1, popart=True)
+def popart_tanh(x: Array, /) -> Array:
+    return accurate_tanh(x)
+
+
 operator("Acos", ELEMENTWISE | ROUNDS, gradients=[gradient("AcosGrad", "g x0")])
 operator("Asin", ELEMENTWISE | ROUNDS, gradients=[gradient("AsinGrad", "g x0")], inplace="AsinInplace")
 operator("Atan", ELEMENTWISE | ROUNDS, gradients=[gradient("AtanGrad", "g x0")], inplace="AtanInplace")

@@ -18,7 +18,7 @@ from ..errors import OpError, popart_exception
 from . import varying
 from .kernels import Computation
 from .operator import EXPENSIVE, RECURRENT, ROUNDS, gradient, operator
-from .recurrent_activations import KNOWN, KNOWN_EXACT, Activation, Known, functions_of, logistic
+from .recurrent_activations import KNOWN, KNOWN_EXACT, Activation, Known, functions_of
 from .registry import lowers
 from .two_way import two_way
 
@@ -105,13 +105,15 @@ def lstm_cell(functions: tuple[Activation, ...], clip: float | None, coupled: bo
 
 
 @Computation
-def lstm_scan(reverse: bool, xs: Any, r: Any, state: Any, mask: Any) -> Any:
+def lstm_scan(reverse: bool, exact: bool, xs: Any, r: Any, state: Any, mask: Any) -> Any:
     """The ordinary LSTM (sigmoid gates, tanh) over time.
 
     Parameters
     ----------
     reverse : bool
         From the last step to the first.
+    exact : bool
+        Gates to the last places (`KNOWN_EXACT`), so that gradients are right where gates are nearly shut.
     xs : (T, N, 4H)
         Input part of the gates i, o, f, c with all biases.
     r : (4H, H)
@@ -126,7 +128,8 @@ def lstm_scan(reverse: bool, xs: Any, r: Any, state: Any, mask: Any) -> Any:
     (state, ys)
         Last state, and the hidden states (T, N, H).
     """
-    cell = lstm_cell((logistic, jnp.tanh, jnp.tanh), None, False)
+    known = KNOWN_EXACT if exact else KNOWN
+    cell = lstm_cell(tuple(functions_of(("sigmoid", "tanh", "tanh"), (), (), known)), None, False)
     return recur(cell, reverse, None, [r.T], state, xs, mask)
 
 
@@ -278,7 +281,7 @@ def lstm_of_one_matrix(x: jax.Array, flat: jax.Array, bias: Any, state: Any, len
     lengths = jnp.full((batch,), steps, jnp.int32) if lengths is None else lengths
     flat, lengths, state, bias = lax.optimization_barrier((flat, lengths, state, bias))
     projected = project(x, flat[:size].T, bias)
-    return lstm_scan(False, projected, flat[size:].T, state, time_mask(lengths, steps))
+    return lstm_scan(False, True, projected, flat[size:].T, state, time_mask(lengths, steps))
 
 
 def lstm_steps(
@@ -296,7 +299,7 @@ def lstm_steps(
         bias = None if b is None else sum(_halves(b, d))
         projected = project(x, w[d], bias)
         if ordinary:
-            return lstm_scan(reverse, projected, jnp.asarray(r[d]), state, mask)
+            return lstm_scan(reverse, False, projected, jnp.asarray(r[d]), state, mask)
         peepholes = None if p is None else p[d].reshape(3, hidden)
         cell = lstm_cell(functions[d], clip, bool(input_forget))
         cell = cell if seen is None else partial(_seeing, seen, cell)
@@ -363,9 +366,16 @@ def gru(
     x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), activation_beta=(),
     clip=None, direction="forward", hidden_size=None, layout=0, linear_before_reset=0,
 ):  # fmt: skip
+    dirs = r.shape[0]
+    functions = _functions(activations, ("Sigmoid", "Tanh"), dirs, activation_alpha, activation_beta)
+    return gru_steps(x, w, r, b, sequence_lens, initial_h, functions, clip, direction, hidden_size, layout,
+                     linear_before_reset)  # fmt: skip
+
+
+def gru_steps(x, w, r, b, lengths, initial_h, functions, clip, direction, hidden_size, layout, linear_before_reset):
+    """Outputs and last state of all directions, with each one's functions of gates and candidate."""
     _check_hidden(hidden_size, r)
     dirs, hidden = r.shape[0], r.shape[2]
-    functions = _functions(activations, ("Sigmoid", "Tanh"), dirs, activation_alpha, activation_beta)
 
     def one(d, x, state, reverse, mask):
         wb, rb = _halves(b, d)
@@ -377,7 +387,7 @@ def gru(
         weights = [r[d, : 2 * hidden].T, r[d, 2 * hidden :].T]
         return recur(cell, reverse, None, weights, state, project(x, w[d], None if b is None else wb + rb), mask)
 
-    return _run(x, (_initial(initial_h, x, dirs, hidden, layout),), sequence_lens, direction, layout, one)
+    return _run(x, (_initial(initial_h, x, dirs, hidden, layout),), lengths, direction, layout, one)
 
 
 @lowers("GRU", 1, popart=True, refuses=True)
@@ -396,8 +406,8 @@ def popart_gru(
         raise OpError("Bidirectional GRU has not yet been implemented. This is for Op {Op}", "GRU")
     if direction == "backward":
         x, direction = jnp.flip(x, 0), "forward"
-    rest = {"hidden_size": hidden_size, "layout": layout, "linear_before_reset": linear_before_reset}
-    return gru(x, w, r, b, None, initial_h, direction=direction, **rest)
+    functions = _functions((), ("Sigmoid", "Tanh"), 1, (), (), KNOWN_EXACT)
+    return gru_steps(x, w, r, b, None, initial_h, functions, None, direction, hidden_size, layout, linear_before_reset)
 
 
 operator(

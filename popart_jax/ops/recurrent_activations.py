@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from ..errors import popart_exception
+from .elementwise import accurate_tanh
 from .kernels import Computation
 
 Activation = Callable[[jax.Array], jax.Array]
@@ -20,22 +20,6 @@ Known = Mapping[str, tuple[Callable[..., jax.Array], tuple[float, ...]]]
 def logistic(x: jax.Array) -> jax.Array:
     """The gates' sigmoid, to the accuracy of 1."""
     return jax.nn.sigmoid(x)
-
-
-@jax.custom_jvp
-def accurate_tanh(x: jax.Array) -> jax.Array:
-    """Tanh to one unit in the last place where it saturates.
-
-    XLA:CPU's is off by four units there, which shows in its slope, 1 - y^2 (supplement 5.12). Source: the definition,
-    whose small term alone is rounded coarsely.
-    """
-    return jnp.where(jnp.abs(x) > 1, jnp.sign(x) * (1 - 2 / (jnp.exp(2 * jnp.abs(x)) + 1)), jnp.tanh(x))
-
-
-@accurate_tanh.defjvp
-def _accurate_tanh_jvp(primals: Any, tangents: Any) -> Any:
-    y = accurate_tanh(*primals)
-    return y, tangents[0] * (1 - y * y)
 
 
 KNOWN: Known = {
@@ -58,8 +42,8 @@ KNOWN: Known = {
 }
 """Activations by ONNX's name in lower case, with the defaults of alpha and beta where they have them."""
 
-KNOWN_EXACT: Known = {**KNOWN, "tanh": (accurate_tanh, ())}
-"""The same, with the tanh that is exact to the last place."""
+KNOWN_EXACT: Known = {**KNOWN, "tanh": (accurate_tanh, ()), "sigmoid": (jax.nn.sigmoid, ())}
+"""The same, with a tanh and a sigmoid that are exact to the last places, as slow as they may be."""
 
 
 def functions_of(

@@ -127,12 +127,13 @@ def test_convolutions(name: str):
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-def test_lstm(reverse: bool, masked: bool):
+@pytest.mark.parametrize("exact", [False, True])
+def test_lstm(reverse: bool, masked: bool, exact: bool):
     steps, batch, size = 5, 3, 4
     xs, r = (jnp.asarray(RANDOM.normal(size=shape)) for shape in ((steps, batch, 4 * size), (4 * size, size)))
     state = tuple(jnp.asarray(RANDOM.normal(size=(batch, size))) for _ in range(2))
     mask = jnp.arange(steps)[:, None, None] < jnp.asarray([5, 2, 3])[None, :, None] if masked else None
-    same(lstm_scan, lambda scan: lambda xs, r, state: scan(reverse, xs, r, state, mask), xs, r, state)
+    same(lstm_scan, lambda scan: lambda xs, r, state: scan(reverse, exact, xs, r, state, mask), xs, r, state)
 
 
 def test_the_ipu_sees_the_operators():

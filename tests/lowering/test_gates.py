@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from popart_jax.lowering.kernels.lstm import logistic_by_tanh
+from popart_jax.ops.elementwise import accurate_tanh
 from popart_jax.ops.kernels import tracing_for
+from popart_jax.ops.recurrent import lstm_scan
 from popart_jax.ops.recurrent_activations import logistic
 
 
@@ -37,3 +39,26 @@ def test_only_the_cpu_computes_it_so():
             there = str(jax.make_jaxpr(lambda v: logistic(v))(x))
         assert "logistic" in there
         assert "tanh" not in there
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+@pytest.mark.usefixtures("optimised")
+def test_exact_gates_that_are_nearly_shut():
+    """One step from nothing: c = sigmoid(i) tanh(g), h = sigmoid(o) tanh(c)."""
+    i, o, g = np.meshgrid(*[np.linspace(-16, 4, 9, dtype=np.float32)] * 3)
+    xs = np.stack([i.ravel(), o.ravel(), i.ravel(), g.ravel()], axis=1)[None]
+    nothing = np.zeros((xs.shape[1], 1), np.float32)
+    (h, c), _ = jax.jit(lambda x: lstm_scan(False, True, x, np.zeros((4, 1), np.float32), (nothing, nothing), None))(xs)
+    cell = _sigmoid(i.astype(np.float64)) * np.tanh(g.astype(np.float64))
+    np.testing.assert_allclose(np.ravel(c), cell.ravel(), rtol=1e-6)
+    np.testing.assert_allclose(np.ravel(h), (_sigmoid(o.astype(np.float64)) * np.tanh(cell)).ravel(), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("optimised")
+def test_the_slope_of_tanh_where_it_saturates():
+    x = np.linspace(-6, 6, 1001, dtype=np.float32)
+    slope = jax.vmap(jax.grad(lambda v: accurate_tanh(v)))(x)
+    np.testing.assert_allclose(slope, 1 / np.cosh(x.astype(np.float64)) ** 2, rtol=6e-3, atol=1e-7)

@@ -227,6 +227,26 @@ def test_a_loss_of_whole_numbers_has_gradients():
         np.testing.assert_array_equal(found[name], value)
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_floats_that_are_cast_to_whole_numbers_have_gradients(kind):
+    b = popart.Builder()
+    x = b.addInputTensor(popart.TensorInfo(np.dtype(kind).name, [2, 3]), "x")
+    w = b.addInitializedInputTensor(np.ones((2, 3), kind), "w")
+    cast = b.aiOnnx.cast([b.aiOnnx.mul([x, w])], "INT32")
+    tripled = b.aiOnnx.mul([cast, b.aiOnnx.constant(np.array(3, np.int32))])
+    loss = b.aiGraphcore.identityloss([tripled], popart.ReductionType.Sum)
+    data = np.array([[0, 1, 2], [3, 4, 5.75]], kind)
+    session = train(b, loss, ["Gradient___" + cast, "Gradient___x", "Gradient___w"], popart.ConstSGD(0.5))
+    found = run(session, x=data)
+    np.testing.assert_array_equal(found["Gradient___" + cast], np.full((2, 3), 3, np.int32))
+    for name, value in (("x", np.full((2, 3), 3)), ("w", 3 * data)):
+        np.testing.assert_array_equal(found["Gradient___" + name], value.astype(kind))
+    session.weightsToHost()
+    weights = {"w": np.zeros((2, 3), kind)}
+    session.readWeights(popart.PyWeightsIO(weights))
+    np.testing.assert_array_equal(weights["w"], 1 - 1.5 * data)
+
+
 @pytest.mark.parametrize("mode", popart.VariableRetrievalMode.__members__.values())
 def test_a_variable_of_which_the_host_gets_several_values_is_no_constant(mode):
     b = popart.Builder()

@@ -21,7 +21,7 @@ FORMS = {
     "depthwise": "convolve",
     "group_norm": "group_standardise",
     "integers": "integer_convolution integer_product",
-    "lstm": "logistic lstm_scan",
+    "lstm": "accurate_tanh logistic lstm_scan",
     "windows": "fold_windows share_gradient",
 }
 """Names of the computations by the module that has other forms of them."""

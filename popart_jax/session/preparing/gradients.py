@@ -30,7 +30,7 @@ def with_gradient(
 ) -> frozenset[str]:
     """Tensors of the main graph from which a differentiable path leads to the loss; none passes between replicas.
 
-    A loss of whole numbers has gradients as any other (supplement 5.2).
+    A loss of whole numbers has gradients as any other (supplement 5.2); only a Cast of whole numbers has none.
 
     Raises
     ------
@@ -38,18 +38,17 @@ def with_gradient(
         The path crosses an operator without gradient that PopART refuses to train through.
     """
     known = names(graph)
-    whole = not _is_float(known[loss], types)  # then so is all that leads there: floats come by a Cast
     reached: dict[ir.Value, None] = {known[loss]: None}
     pending = [known[loss]]
     while pending:
-        node = pending.pop().producer()
+        value = pending.pop()
+        node = value.producer()
         if node is None:
             continue
         _refuse(node, types, opset)
-        if whole and node.op_type == "Cast":
-            continue
+        of_floats = node.op_type == "Cast" or _is_float(value, types)
         inputs = _differentiable_inputs(node, replicas)
-        sources = [v for v in inputs if v not in reached and _is_float(v, types) != whole and v.name in types]
+        sources = [v for v in inputs if v not in reached and _is_float(v, types) == of_floats and v.name in types]
         for value in sources:
             reached[value] = None
             pending.append(value)
