@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -207,6 +207,19 @@ class ByShapes:
             lowered = traced.lower()
         with phase("compile"):
             return compile_with(lowered, options)
+
+
+def in_order(names: Collection[str]) -> Callable[[Any], Any]:
+    """What puts outputs in the order of the model: compiled functions of JAX give dictionaries sorted by name."""
+    if list(names) == sorted(names):
+        return lambda results: results
+
+    def ordered(results: Any) -> Any:
+        outputs, *state = results if isinstance(results, tuple) else (results,)
+        found = {name: outputs[name] for name in names}
+        return (found, *state) if state else found
+
+    return ordered
 
 
 def _shared(stages: Stages) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial, wraps
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ from ..model.load import ModelLike, read, ready
 from ..model.stored import lift, stored_floats
 from ..ops.symbols import at_run_time, holds_symbols
 from ..timings import phase
-from .by_shapes import ByShapes
+from .by_shapes import ByShapes, in_order
 from .choice import Choice, Trainable, choose
 from .given import check_tree, typed
 from .inputs import as_mapping, check_inputs, needed_inputs
@@ -47,19 +47,12 @@ from .reduced import reduce_precision, storage_type
 from .saving import Source, save
 from .sharded import ShardedFunction, shard
 from .shared import split_shared
-from .shown import summary_html, summary_line
+from .shown import TensorSpec, summary_html, summary_line
 from .state import update_statistics
 from .with_weights import Inference
 
-_MANY_NODES = 10
-"""Nodes from which a call outside `jit` compiles the graph as a whole."""
-
-
-class TensorSpec(NamedTuple):
-    """Type and declared shape of an input or output; a dimension is a number, a name, or None."""
-
-    dtype: str
-    shape: tuple[int | str | None, ...] | None
+_MANY_NODES = 6
+"""Nodes that compute from which a call outside `jit` compiles the graph as a whole."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,8 +122,7 @@ class OnnxFunction:
         """
         trains = self.training if training is None else training
         check_tree(params)
-        large = len(self.model.graph) >= _MANY_NODES and not self._walked
-        if not large or not _are_concrete((params, inputs, key, state)):
+        if self._walked or not self._is_large or not _are_concrete((params, inputs, key, state)):
             return self._walk(params, inputs, key, state, trains)
         try:
             return self._compiled(params, inputs, key, state, trains)
@@ -138,6 +130,10 @@ class OnnxFunction:
             results = self._walk(params, inputs, key, state, trains)
             self._walked.append(True)
             return results
+
+    @cached_property
+    def _is_large(self) -> bool:
+        return sum(node.op_type != "Transpose" for node in self.model.graph) >= _MANY_NODES
 
     @cached_property
     def _compiled(self) -> Callable[..., Any]:
@@ -152,11 +148,9 @@ class OnnxFunction:
 
         return call
 
-    def _in_order(self, results: Any) -> Any:
-        """Outputs in the order of the model: compiled functions of JAX give dictionaries sorted by name."""
-        outputs, *state = results if isinstance(results, tuple) else (results,)
-        ordered = {name: outputs[name] for name in self.outputs}
-        return (ordered, *state) if state else ordered
+    @cached_property
+    def _in_order(self) -> Callable[[Any], Any]:
+        return in_order(self.outputs)
 
     @cached_property
     def _kept(self) -> Callable[[bool], ByShapes]:
@@ -243,12 +237,12 @@ class OnnxFunction:
     def inputs(self) -> dict[str, TensorSpec]:
         """What the function takes, by name."""
         graph = self.model.graph
-        return {n: _spec(v) for n in needed_inputs(graph) for v in graph.inputs if v.name == n}
+        return {n: TensorSpec.of(v) for n in needed_inputs(graph) for v in graph.inputs if v.name == n}
 
     @cached_property
     def outputs(self) -> dict[str, TensorSpec]:
         """What it gives, by name."""
-        return {v.name or "": _spec(v) for v in self.model.graph.outputs}
+        return {v.name or "": TensorSpec.of(v) for v in self.model.graph.outputs}
 
     def precision(self) -> contextlib.AbstractContextManager[Any]:
         """Scope in which the types of the model are kept: 64-bit types need it around transformations."""
@@ -471,11 +465,6 @@ def _are_concrete(tree: Any) -> bool:
     leaves = jax.tree.leaves(tree)
     kinds = (getattr(getattr(x, "dtype", None), "kind", None) for x in leaves if not isinstance(x, (int, float)))
     return not any(isinstance(x, Tracer) for x in leaves) and all(k is not None and k in "biufcV" for k in kinds)
-
-
-def _spec(value: ir.Value) -> TensorSpec:
-    shape = None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape)
-    return TensorSpec(str(value.dtype), shape)
 
 
 def _traced(x: Any) -> Any:

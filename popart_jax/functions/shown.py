@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import html
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import onnx_ir as ir
 
 if TYPE_CHECKING:
-    from .function import OnnxFunction, TensorSpec
+    from .function import OnnxFunction
+
+
+class TensorSpec(NamedTuple):
+    """Type and declared shape of an input or output; a dimension is a number, a name, or None."""
+
+    dtype: str
+    shape: tuple[int | str | None, ...] | None
+
+    @classmethod
+    def of(cls, value: ir.Value) -> TensorSpec:
+        """What a graph declares of a value."""
+        shape = None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape)
+        return cls(str(value.dtype), shape)
 
 
 def summary_line(fn: OnnxFunction) -> str:
