@@ -14,6 +14,9 @@ from .operators import GRAPHCORE, Mode, OperatorFacts, Operators, facts_of
 Shape = tuple[int, ...]
 
 
+_VIEWS = ("Reshape", "Transpose")
+
+
 class Context:
     """Use counts, protection, constants and node construction for one sweep.
 
@@ -114,7 +117,9 @@ class Context:
         **attributes: Any,
     ) -> Sequence[ir.Value]:
         """Create a node with one output per (dtype, shape) of `results`."""
-        outputs = [self._value(dtype, shape) for dtype, shape in results]
+        viewed = inputs[0] if op_type in _VIEWS else None  # named after what is seen, others after what is replaced
+        stem = self.stem if viewed is None else viewed.name or self.stem
+        outputs = [self._value(stem, dtype, shape) for dtype, shape in results]
         node = make_node(op_type, inputs, outputs, attributes, domain)
         self.created.append(node)
         self._adjust(node, +1)
@@ -127,10 +132,10 @@ class Context:
         value.const_value = tensor
         return value
 
-    def _value(self, dtype: ir.DataType | None, shape: Sequence[int] | None) -> ir.Value:
+    def _value(self, stem: str, dtype: ir.DataType | None, shape: Sequence[int] | None) -> ir.Value:
         self._fresh += 1
         return ir.Value(
-            name=f"{self.stem}__{self._fresh}",
+            name=f"{stem}__t{self._fresh}",  # as PopART names such tensors
             type=None if dtype is None else ir.TensorType(dtype),
             shape=None if shape is None else ir.Shape(list(shape)),
         )

@@ -81,7 +81,7 @@ def _round(graph: ir.Graph, threshold: float, numbers: Iterator[int], protected:
         return max(groups.values(), key=len, default=[])
 
     letters = _letters(line, cheap_updates=threshold < VALUE_OF_CHEAP)
-    found = list(best_repeats(letters, worth, alike))
+    found = sorted(best_repeats(letters, worth, alike), key=lambda repeat: repeat[1])  # numbered as they run
     for length, starts in found:
         parts = [_part(line, s, length) for s in starts]
         _outline(parts, f"call_subgraph({next(numbers)})", protected, graph.opset_imports.get("", 11))

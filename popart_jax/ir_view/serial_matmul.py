@@ -11,6 +11,10 @@ from . import nodes
 
 PARTIALS = "__partials_type"
 MODE, FACTOR = "__serialize_matmul_mode", "__serialize_matmul_factor"
+KEEP_PRECISION = "__serialize_matmul_precision"
+OF_DATA, OF_WEIGHT = 1, 2
+"""Values of fully_connected_pass: the gradient of the left operand, of the right one."""
+_TO_HALF = {"to": ir.DataType.FLOAT16.value}
 PASSED_ON = ("fully_connected_pass", FULLY_CONNECTED_OFF, PARTIALS, "__available_memory", "__output_type")
 # What the mode of the forward product means for its gradients; keys: fully_connected_pass.
 MODES = {
@@ -29,11 +33,46 @@ def set_partials(graph: ir.Graph, partials: str) -> None:
             node.attributes[PARTIALS] = ir.AttrString(PARTIALS, partials)
 
 
+def weight_gradients_first(graph: ir.Graph, accumulate: bool) -> None:
+    """Move the product for a weight's gradient before the one for the data's where less memory lives that way.
+
+    So it is where the weight's is added up, by gradient accumulation or from parts, and the data's is not.
+    """
+    products = [n for n in graph if n.op_type == "MatMul"]
+    of_weights = {n.inputs[1]: n for n in products if _passes(n) == OF_WEIGHT}
+    for of_data in (n for n in products if _passes(n) == OF_DATA):
+        of_weight = of_weights.get(of_data.inputs[0])
+        if of_weight is not None and (accumulate or (_adds_up(of_weight) and not _adds_up(of_data))):
+            _move_before(graph, of_weight, of_data)
+
+
+def _move_before(graph: ir.Graph, node: ir.Node, place: ir.Node) -> None:
+    """With what it reads of later ops."""
+    after = set(graph[graph.index(place) :]) if node in graph else set()
+    pending, moved = [node], []
+    while pending:
+        one = pending.pop()
+        moved.append(one)
+        pending += [p for v in one.inputs if v is not None and (p := v.producer()) in after]
+    for one in reversed(moved):
+        graph.remove(one)
+        graph.insert_before(place, one)
+
+
+def _passes(node: ir.Node) -> int:
+    return int(nodes.attribute(node, "fully_connected_pass", 0))
+
+
+def _adds_up(node: ir.Node) -> bool:
+    mode = nodes.attribute(node, MODE, "none")
+    return mode in AXES and AXES[MODES[_passes(node)][mode]][2] is None
+
+
 def serialise(graph: ir.Graph) -> None:
     """Take apart every MatMul that asks for it."""
     for node in [n for n in graph if n.op_type == "MatMul"]:
         factor, mode = int(nodes.attribute(node, FACTOR, 0)), nodes.attribute(node, MODE, "none")
-        passes = int(nodes.attribute(node, "fully_connected_pass", 0))
+        passes = _passes(node)
         if factor > 1 and mode in AXES and passes in MODES:
             _split(graph, node, AXES[MODES[passes][mode]], factor)
 
@@ -41,18 +80,23 @@ def serialise(graph: ir.Graph) -> None:
 def _split(graph: ir.Graph, node: ir.Node, axes: tuple[int | None, int | None, int | None], factor: int) -> None:
     lhs_axis, rhs_axis, join = axes
     output = node.outputs[0]
+    wide = join is None and output.dtype is ir.DataType.FLOAT16 and nodes.attribute(node, KEEP_PRECISION, 0)
     parts = []
     for i in range(factor):
         operands = [
             value if axis is None or value is None else _slice(graph, node, value, axis, i, factor)
             for value, axis in zip(node.inputs[:2], (lhs_axis, rhs_axis), strict=True)
         ]
-        part = nodes.tensor(f"{output.name}__part{i}", output, shape=_part_shape(output, join, factor))
+        shape, dtype = _part_shape(output, join, factor), ir.DataType.FLOAT if wide else output.dtype
+        part = nodes.tensor(f"{output.name}__part{i}", output, dtype=dtype, shape=shape)
         passed_on = {k: a for k, a in node.attributes.items() if k in PASSED_ON}
         graph.insert_before(node, nodes.make("MatMul", operands, [part], domain="", like=node, attributes=passed_on))
         parts.append(part)
     name, output.name = output.name, f"{output.name}__whole"
     result = _concat(graph, node, parts, join) if join is not None else _add_up(graph, node, parts)
+    if wide:
+        total, result = result, nodes.tensor(f"{output.name}__cast", output)
+        graph.insert_before(node, nodes.make("Cast", [total], [result], domain="", like=node, attributes=_TO_HALF))
     result.name = name
     output.replace_all_uses_with(result)
     graph.remove(node, safe=True)
@@ -82,7 +126,7 @@ def _concat(graph: ir.Graph, node: ir.Node, parts: list[ir.Value], axis: int) ->
 def _add_up(graph: ir.Graph, node: ir.Node, parts: list[ir.Value]) -> ir.Value:
     total = parts[0]
     for i, part in enumerate(parts[1:], 1):
-        result = nodes.tensor(f"{node.outputs[0].name}__sum{i}", node.outputs[0])
+        result = nodes.tensor(f"{node.outputs[0].name}__sum{i}", parts[0])
         graph.insert_before(node, nodes.make("Add", [total, part], [result], domain="", like=node))
         total = result
     return total

@@ -111,6 +111,7 @@ def _make_training(
 
 def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], look: Look, numbers: Iterator[int]) -> None:
     options, selection = facts.options, facts.selection
+    serial_matmul.weight_gradients_first(graph, options.accumulate)
     if options.serialized_matmuls:
         serial_matmul.serialise(graph)
     serial_matmul.set_partials(graph, options.matmul_partials)

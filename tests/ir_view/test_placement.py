@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from popart_jax.ir_view import Location, repeats
@@ -174,6 +175,28 @@ def test_serialised_matmul(mode, join):
     }[mode]
     assert shapes == {wanted}
     assert [*counts(training(text, "w", {"a": (4, 8), "l": ()}, "l", outlining=True))].count("Call") == 1
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize(("mode", "first"), [("input_channels", "2"), ("output_channels", "1"), ("reducing_dim", "1")])
+def test_the_product_that_is_added_up_comes_first(mode, first, accumulate):
+    """Of the two gradients of a serialised product; a weight's is added up by gradient accumulation too."""
+    serial = f'<__serialize_matmul_mode="{mode}", __serialize_matmul_factor=2, __serialize_matmul_precision=1>'
+    text = f"""BuilderGraph_1 (float16[4,6] x, float16[6,8] w) => () {{
+      a = MatMul{serial}(x, w)
+      l = ReduceSum<keepdims=0>(a)
+    }}"""
+    options = {"outlining": True, "accumulate": accumulate}
+    facts = training(text, "w x", {"a": (4, 8), "l": ()}, "l", **options)
+    facts = replace(facts, types={name: (ir.DataType.FLOAT16, shape) for name, (_, shape) in facts.types.items()})
+    graphs = view(facts)
+    passes = [op["attributes"]["fully_connected_pass"] for i in range(3) for op in graphs[f"call_subgraph({i})"]]
+    first = "2" if accumulate else first
+    assert passes == ["0", first, {"1": "2", "2": "1"}[first]]
+    (cast,) = (op for op in graphs["maingraph"] if op["type"] == "Cast")  # what is added up is so in float32
+    assert cast["inputs"][0]["type"] == "FLOAT"
+    transposed = [op["inputs"][0]["name"] for op in graphs["maingraph"] if op["type"].startswith("Transpose")]
+    assert not any(name.startswith("Gradient___") for name in transposed)
 
 
 def test_outlining():
