@@ -59,6 +59,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_START] = memory("VmRSS")
 
 
+def pytest_collection_finish() -> None:
+    """Let the garbage collector look less often, and never again at what collecting the tests made."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Drop compiled programs, JAX's traces and garbage when the worker has grown."""

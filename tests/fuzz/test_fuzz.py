@@ -44,7 +44,7 @@ def test_graphs_of_each_recipe_give_what_the_judges_give(seed: int) -> None:
 
 
 # each was found by `python -m tests.fuzz operators` and mended
-NODES_FOUND = (100142, 100170, 100748, 101939, 102540, 102570, 103210, 103959, 104759, 106362, 109678, 115491)
+NODES_FOUND = (100142, 100170, 100748, 101939, 102540, 102570, 103210, 103959, 104759, 106362, 109678, 115491, 122906)
 
 
 @pytest.mark.filterwarnings("ignore")
