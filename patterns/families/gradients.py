@@ -7,6 +7,7 @@ operand. One row per op: gradient op type, pattern, formula.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import onnx_ir as ir
 
@@ -151,6 +152,13 @@ def plain_gradient(node: ir.Node, context: Context) -> Outcome:
     return context.op("Identity", gradient, like=gradient) if same_type(gradient, node.outputs[0]) else None
 
 
+_PLACES = ("__ipu_number", "__pipeline_stage", "__execution_phase")
+
+
+def _place(node: ir.Node) -> list[Any]:
+    return [node.attributes[name].value if name in node.attributes else None for name in _PLACES]
+
+
 @rewrites("ViewSimplifyPattern", "Reshape", "Identity")
 def collapse_views(node: ir.Node, context: Context) -> Outcome:
     """Reshape or Identity of a Reshape that nobody else reads becomes one Reshape."""
@@ -161,4 +169,6 @@ def collapse_views(node: ir.Node, context: Context) -> Outcome:
     source, shape = first.inputs[0], static_shape(node.outputs[0])
     if source is None or shape is None or not context.only_used_once(middle):
         return Refused("the tensor in between is needed, or a shape is unknown")
+    if _place(node) != _place(first):
+        return Refused("the tensor in between goes from one place to another")
     return reshape(context, source, shape)

@@ -41,12 +41,13 @@ def add_stashes(graph: ir.Graph, facts: IrFacts) -> None:
     if not facts.options.pipelining:
         return
     types = EXPLICIT_STASH if facts.options.explicit_ir else STASH
-    for value in _candidates(graph):
+    explicit = facts.options.explicit_recomputation
+    for value in _candidates(graph, explicit):
         stage = _stage_of(value)
         if stage is None:
             continue
         later: dict[int, list[tuple[ir.Node, int]]] = {}
-        for needed in _recomputed_from(value, stage):
+        for needed in [value] if explicit else _recomputed_from(value, stage):
             for use in needed.uses():
                 at = number(use.node, STAGE)
                 if at is not None and at > stage and use.node.op_type != "IpuCopy":
@@ -88,12 +89,15 @@ def _recomputed_from(value: ir.Value, stage: int) -> list[ir.Value]:
     return list(found)
 
 
-def _candidates(graph: ir.Graph) -> list[ir.Value]:
-    """Streamed inputs, copies from other IPUs, and the activations that are not computed again."""
+def _candidates(graph: ir.Graph, explicit: bool) -> list[ir.Value]:
+    """Streamed inputs, copies from other IPUs, and the activations that are not computed again.
+
+    Where recomputation is explicit, ops that compute again are other ops, so that all activations are looked at.
+    """
     forward = [n for n in graph if n.meta.get(nodes.PASS) == nodes.FORWARD]
     return [
         *nodes.sources_read(graph, "stream"),
-        *(o for n in forward if n.meta.get(nodes.RECOMPUTE_TYPE) != RECOMPUTE for o in n.outputs),
+        *(o for n in forward if explicit or n.meta.get(nodes.RECOMPUTE_TYPE) != RECOMPUTE for o in n.outputs),
     ]
 
 

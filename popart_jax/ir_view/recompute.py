@@ -35,7 +35,7 @@ def annotate(graph: ir.Graph, facts: IrFacts, last: int = 0) -> None:
         if facts.loss not in (o.name for o in node.outputs):
             node.meta[nodes.RECOMPUTE_TYPE] = given or (RECOMPUTE if node in again else CHECKPOINT)
     if facts.options.explicit_recomputation:
-        _make_explicit(graph)
+        _make_explicit(graph, last)
 
 
 def _given(node: ir.Node) -> str | None:
@@ -83,30 +83,40 @@ def _results(forward: Sequence[ir.Node]) -> list[Result]:
     ]
 
 
-def _make_explicit(graph: ir.Graph) -> None:
-    """Backward readers of a recomputed tensor read a copy whose name ends in `__re`; the originals stay."""
+def _make_explicit(graph: ir.Graph, last: int) -> None:
+    """Backward readers of a recomputed tensor read a copy whose name ends in `__re`; the originals stay.
+
+    In a pipeline each backward stage computes its own forward stage again, from what entered that.
+    """
     copies: dict[ir.Value, ir.Value] = {}
     for node in list(graph):
         if node.meta.get(nodes.PASS) != nodes.BACKWARD:
             continue
+        stage = number(node, STAGE)
+        home = None if stage is None else 2 * last - stage
         for position, value in enumerate(node.inputs):
-            if value is not None and _is_recomputed(value):
-                node.replace_input_with(position, _copy(graph, value, copies, node))
+            if value is not None and _is_recomputed(value, home):
+                node.replace_input_with(position, _copy(graph, value, copies, node, home))
 
 
-def _is_recomputed(value: ir.Value) -> bool:
+def _is_recomputed(value: ir.Value, stage: int | None) -> bool:
+    """Whether the tensor is made by an op of the stage that is computed again."""
     producer = value.producer()
-    return producer is not None and producer.meta.get(nodes.RECOMPUTE_TYPE) == RECOMPUTE
+    if producer is None or producer.meta.get(nodes.RECOMPUTE_TYPE) != RECOMPUTE:
+        return False
+    return stage is None or number(producer, STAGE) in (None, stage)
 
 
-def _copy(graph: ir.Graph, value: ir.Value, copies: dict[ir.Value, ir.Value], before: ir.Node) -> ir.Value:
+def _copy(
+    graph: ir.Graph, value: ir.Value, copies: dict[ir.Value, ir.Value], before: ir.Node, stage: int | None
+) -> ir.Value:
     """The copy of a recomputed tensor; a loop, because chains of recomputed ops can be long."""
     pending = [value]
     while pending:
         current = pending[-1]
         node = current.producer()
         assert node is not None
-        missing = [v for v in node.inputs if v is not None and _is_recomputed(v) and v not in copies]
+        missing = [v for v in node.inputs if v is not None and _is_recomputed(v, stage) and v not in copies]
         if current in copies or not missing:
             pending.pop()
             if current not in copies:

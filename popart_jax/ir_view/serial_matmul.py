@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import onnx_ir as ir
 
 from patterns import static_shape
@@ -40,23 +42,25 @@ def weight_gradients_first(graph: ir.Graph, accumulate: bool) -> None:
     """
     products = [n for n in graph if n.op_type == "MatMul"]
     of_weights = {n.inputs[1]: n for n in products if _passes(n) == OF_WEIGHT}
+    place = {n: float(i) for i, n in enumerate(graph)}
     for of_data in (n for n in products if _passes(n) == OF_DATA):
         of_weight = of_weights.get(of_data.inputs[0])
         if of_weight is not None and (accumulate or (_adds_up(of_weight) and not _adds_up(of_data))):
-            _move_before(graph, of_weight, of_data)
+            moved = _needed_since(of_weight, place[of_data], place)
+            graph.remove(moved)
+            graph.insert_before(of_data, moved)
+            place.update(dict.fromkeys(moved, place[of_data] - 0.5))
 
 
-def _move_before(graph: ir.Graph, node: ir.Node, place: ir.Node) -> None:
-    """With what it reads of later ops."""
-    after = set(graph[graph.index(place) :]) if node in graph else set()
-    pending, moved = [node], []
+def _needed_since(node: ir.Node, since: float, place: Mapping[ir.Node, float]) -> list[ir.Node]:
+    """The node and what it reads, as far as it stands behind a place, in order."""
+    pending, found = [node], dict[ir.Node, None]()
     while pending:
         one = pending.pop()
-        moved.append(one)
-        pending += [p for v in one.inputs if v is not None and (p := v.producer()) in after]
-    for one in reversed(moved):
-        graph.remove(one)
-        graph.insert_before(place, one)
+        found[one] = None
+        makers = (v.producer() for v in one.inputs if v is not None)
+        pending += [p for p in makers if p is not None and place[p] > since and p not in found]
+    return sorted(found, key=lambda one: place[one])
 
 
 def _passes(node: ir.Node) -> int:

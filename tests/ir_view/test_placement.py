@@ -100,8 +100,8 @@ def test_copies_of_explicit_recomputation_stand_in_the_stage_that_reads_them():
     facts = placed(pipelining=True, accumulate=True, accumulation_factor=6, recomputation="Pipeline",
                    explicit_recomputation=True, explicit_ir=True)  # fmt: skip
     copies = [op for op in ops(facts) if op["attributes"]["recomputetype"] == "Recomputed"]
-    assert copies
-    assert {stage(op) for op in copies} <= {"3", "4"}
+    assert {(stage(op), ipu(op)) for op in copies} == {("3", "1"), ("4", "0")}  # none of another stage's ops
+    assert {op["inputs"][0]["name"] for op in find(facts, "DynamicUpdate")} == {"x", "r_c1"}
 
 
 def test_inference_pipeline_has_no_stash():

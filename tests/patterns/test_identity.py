@@ -163,6 +163,14 @@ def test_views_decline_second_reader():
     check_declines(m, "ViewSimplifyPattern", why="needed")
 
 
+def test_views_decline_another_place():
+    m = model(
+        "f (float[2,3] x) => (float[6] y) { a = ai.graphcore.Reshape<shape=[3,2], __pipeline_stage=0>(x) "
+        "y = ai.graphcore.Reshape<shape=[6], __pipeline_stage=1>(a) }"
+    )
+    check_declines(m, "ViewSimplifyPattern", why="one place to another")
+
+
 def test_gradient_anchor_protects_the_forward_tensor():
     m = model("f (float[2] x) => (float[2] y) { a = Neg(x) b = Identity(a) y = Relu(b) }")
     patterns.apply(
