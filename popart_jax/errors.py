@@ -127,12 +127,23 @@ class UnsupportedOpError(popart_exception, NotImplementedError):
             (
                 f"The model uses {len(counts)} operator(s) without a translation:\n"
                 + "\n".join(lines)
-                + "\n  fix: register a Python translation with popart_jax.custom_op(...), or convert the model's opset."
+                + "\n  fix: "
+                + _way_out(gaps[0][0])
             ),
         )
         super().__init__(text if popart else f"{text}. {more}")
         if popart:
             self.add_note(more)
+
+
+def _way_out(op: str) -> str:
+    """What to do about an operator that is not known."""
+    if op.startswith("com.microsoft.nchwc"):
+        return (
+            "ONNX Runtime wrote this file for one kind of processor; take the original, or let it optimise up to "
+            "ORT_ENABLE_EXTENDED."
+        )
+    return "register a Python translation with popart_jax.custom_op(...), or convert the model's opset."
 
 
 class ProgramAborted(poplar_application_runtime_error, popart_runtime_error):

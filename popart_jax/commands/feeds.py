@@ -17,7 +17,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options that say what a model is fed."""
     parser.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy", help="value of an input")
     parser.add_argument(
-        "--dim", action="append", default=[], metavar="NAME=N", help="size of an open dimension (default 1)"
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="size of an open dimension (default 1); INPUT:AXIS names one that has no name",
     )
     parser.add_argument("--seed", type=int, default=_SEED, help="seed of the random values of inputs not given")
 
@@ -37,15 +41,19 @@ def feeds(graph: ir.Graph, options: argparse.Namespace) -> dict[str, np.ndarray]
     unknown = sorted(set(files) - set(declared) - replaced)
     if unknown:
         raise popart_exception(f"--input: the model has no input(s) {unknown}; it has {sorted(declared)}.")
-    open_sizes = {
-        str(getattr(d, "value", "")) for v in declared.values() for d in v.shape or () if not isinstance(d, int)
-    }
+    open_sizes = {n for v in declared.values() for n in _names(v) if isinstance(n, str)}
     unknown = sorted(set(sizes) - open_sizes)
     if unknown:
         raise popart_exception(f"--dim: the model has no open dimension(s) {unknown}; it has {sorted(open_sizes)}.")
     generator = np.random.default_rng(options.seed)
     given = {name: _read(Path(file)) for name, file in files.items()}
     return given | {n: _random(value, sizes, generator) for n, value in declared.items() if n not in files}
+
+
+def _names(value: ir.Value) -> list[int | str]:
+    """The dimensions of an input: sizes, and names of those that are open."""
+    shape = value.shape or ()
+    return [d if isinstance(d, int) else d.value or f"{value.name}:{axis}" for axis, d in enumerate(shape)]
 
 
 def _size(name: str, text: str) -> int:
@@ -75,7 +83,7 @@ def _random(value: ir.Value, sizes: dict[str, int], generator: np.random.Generat
         raise popart_exception(
             f"Input '{value.name}' has no declared shape or type; give it with --input {value.name}=FILE.npy"
         )
-    shape = [d if isinstance(d, int) and d > 0 else sizes.get(str(getattr(d, "value", "")), 1) for d in value.shape]
+    shape = [n if isinstance(n, int) and n > 0 else sizes.get(str(n), 1) for n in _names(value)]
     dtype = np.dtype(object) if value.dtype is ir.DataType.STRING else value.dtype.numpy()
     if np.issubdtype(dtype, np.floating) or dtype.kind == "V":
         return generator.normal(size=shape).astype(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,11 @@ def run(options: argparse.Namespace) -> int:
             raise popart_exception(f"--{name} {getattr(options, name)}: expected at least 1.")
     files.check_writable(options.out)
     data = _arrays(options.data)
-    fn, params = to_jax(options.model, training=True, trainable=options.trainable)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", UserWarning)
+        fn, params = to_jax(options.model, training=True, trainable=options.trainable)
     if not params:
-        raise popart_exception("The model has no float weights, so there is nothing to train.")
+        raise popart_exception(f"There is nothing to train. {' '.join(str(w.message) for w in told)}")
     needed = [*fn.inputs, *([options.target] if options.loss in _LOSSES else [])]
     rows = _rows(data, needed, options.data)
     loss, rule = _loss(fn, options), optax.adam(options.rate)

@@ -4,8 +4,8 @@ By default every float weight is a parameter, wherever the file holds it, but fo
 
 - running statistics of batch normalisation, which are state;
 - scales and zero points of quantisation;
-- operands that an operator needs while it is traced (sizes, axes, limits), and those of operators whose results are
-  never floating point (comparisons);
+- operands that an operator needs while it is traced (sizes, axes, limits), the limits of a Clip, and operands of
+  operators whose results are never floating point (comparisons);
 - attention masks: tensors of nothing but zeros and very negative numbers;
 - what the exporter noted as a buffer or as a constant (PyTorch's exporter does), and single numbers of formulas.
 """
@@ -32,7 +32,9 @@ Trainable: TypeAlias = "str | re.Pattern[str] | Callable[..., bool] | Iterable[s
 
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"  # PyTorch's exporter, torch.onnx.export(dynamo=True)
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
-_GENERATED = re.compile(r"(val|const|constant|scalar_tensor)[_\w]*\d*$|.*::.*|\d+$", re.IGNORECASE)
+_GENERATED = re.compile(  # the last alternative: operands of TensorFlow's operators on two numbers
+    r"(val|const|constant|scalar_tensor)[_\w]*\d*$|.*::.*|\d+$|.*/(x|y|const(_\d+)?)(:0)?$", re.IGNORECASE
+)
 _MASKED = -1e4  # what exporters add to the scores of masked positions is at most this
 _STATISTICS = (3, 4)  # operands of BatchNormalization
 _FLOATS = frozenset({"tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)"})
@@ -98,6 +100,8 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
         return _STATE
     if uses and all(_is_quantisation(node, at, opsets) for node, at in uses):
         return "scale or zero point of quantisation"
+    if uses and all(node.op_type == "Clip" and at and not node.domain for node, at in uses):
+        return "the limit of a Clip"
     if uses and all(_is_out_of_reach(node, at, opsets) for node, at in uses):
         return "no gradient reaches it"
     kind = one.metadata.get(_KIND)
@@ -220,5 +224,6 @@ def _fits(name: str, pattern: str | re.Pattern[str]) -> bool:
 
 
 def _warn_empty(reasons: Mapping[str, str]) -> None:
-    why = "it stores no float weights" if not reasons else "; ".join(f"{n}: {r}" for n, r in list(reasons.items())[:5])
-    warnings.warn(f"The model has no trainable parameters: {why}.", UserWarning, stacklevel=4)
+    none = "it stores no float weights (numbers in attributes of operators are constants)"
+    why = none if not reasons else "; ".join(f"{n}: {r}" for n, r in list(reasons.items())[:5])
+    warnings.warn(f"The model has no trainable parameters: {why}.", UserWarning, stacklevel=5)  # who called `to_jax`

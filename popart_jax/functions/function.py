@@ -49,6 +49,7 @@ from .sharded import ShardedFunction, shard
 from .shared import split_shared
 from .shown import TensorSpec, summary_html, summary_line
 from .state import update_statistics
+from .stopped import warn_of_rounding
 from .with_weights import Inference
 
 _MANY_NODES = 6
@@ -423,7 +424,7 @@ def to_jax(
     Warns
     -----
     UserWarning
-        The model has no parameters; the reasons are listed.
+        The model has no parameters, with the reasons; or their gradient is zero, since everything is rounded.
 
     Examples
     --------
@@ -442,6 +443,8 @@ def to_jax(
     ensure_outputs(loaded)
     graph = loaded.graph
     lift(graph, {n: one for n, one in stored.items() if n in {*choice.trainable, *choice.state}})
+    if not straight_through:
+        warn_of_rounding(graph, choice.trainable)
     set_bounds(graph, bounds or {})
     size_masks(graph)
     check_supported(graph, loaded.opset_imports)

@@ -111,8 +111,10 @@ def _centred(graph: ir.Graph, node: ir.Node, at: int) -> ir.Value:
     return cast[0] if len(cast) == 1 else _before(graph, node, "Sub", cast)
 
 
-def _before(graph: ir.Graph, node: ir.Node, op: str, inputs: list[Any], attributes: Any = ()) -> ir.Value:
-    new = ir.Node("", op, inputs, attributes)
+def _before(
+    graph: ir.Graph, node: ir.Node, op: str, inputs: list[Any], attributes: Any = (), version: int | None = None
+) -> ir.Value:
+    new = ir.Node("", op, inputs, attributes, version=version)
     graph.insert_before(node, new)
     (value,) = new.outputs
     value.name = f"{node.outputs[0].name}/{op}{len(list(graph))}"
@@ -123,7 +125,8 @@ def _expand(graph: ir.Graph, node: ir.Node, opsets: Mapping[str, int]) -> None:
     """``QLinearX`` as X between DequantizeLinear and QuantizeLinear; a bias is in units of the products' scales."""
     data, result, bias = _parsed(node, opsets)
     name = "Gemm" if node.op_type == "QGemm" else node.op_type.removeprefix(_LINEAR)
-    if resolve("", name, opsets.get("", 1)) is None or result is None or "channels_last" in node.attributes:
+    row = resolve("", name, opsets.get("", 1))
+    if row is None or result is None or "channels_last" in node.attributes:
         raise popart_exception(
             f"straight_through: node '{node.name}' is a {node.op_type}, through which no gradient can be passed.\n"
             "  fix: quantise the model in the QDQ format."
@@ -137,8 +140,10 @@ def _expand(graph: ir.Graph, node: ir.Node, opsets: Mapping[str, int]) -> None:
         unit = ir.Value(name=f"{bias.name}_scale", const_value=ir.Tensor(_product(node, scales)))
         graph.register_initializer(unit)
         real.append(_before(graph, node, "DequantizeLinear", [bias, unit], [ir.AttrInt64("axis", 0)]))
-    attributes = [a for n, a in node.attributes.items() if not (name == "Gemm" and n == "alpha")]
-    y = _before(graph, node, name, real, attributes)
+    attributes = [
+        a for n, a in node.attributes.items() if n in row.attributes and not (name == "Gemm" and n == "alpha")
+    ]
+    y = _before(graph, node, name, real, attributes, node.attributes.get_int("opset", None))
     _take_place(graph, node, ir.Node("", "QuantizeLinear", [y, *result], name=node.name))
 
 

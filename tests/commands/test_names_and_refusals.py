@@ -48,7 +48,7 @@ def test_profile_of_names_with_brackets(bracketed: Path, capsys: pytest.CaptureF
     assert ("as one program" in told) is not bool(only)
 
 
-@pytest.mark.parametrize("command", ["run", "profile"])
+@pytest.mark.parametrize("command", ["run", "profile", "bench"])
 def test_inputs_of_texts(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = save(tmp_path / "m.onnx", TEXTS)
     assert main([command, str(path)]) == 0
@@ -61,6 +61,29 @@ def test_inputs_of_texts(command: str, tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_missing_file(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no file 'none.onnx'" in refused(capsys, command, "none.onnx")
     assert "is a folder" in refused(capsys, command, tmp_path)
+
+
+def test_open_dimensions_without_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head = '<ir_version: 8, opset_import: ["": 17]> '
+    path = save(tmp_path / "m.onnx", head + "g(float[?, 2] x) => (float[?, 2] y) {y = Neg(x)}")
+    assert main(["run", str(path), "--dim", "x:0=5"]) == 0
+    assert "[5, 2]" in capsys.readouterr().out
+    assert "it has ['x:0']" in refused(capsys, "run", path, "--dim", "N=5")
+
+
+def test_what_cannot_be_trained_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head = '<ir_version: 8, opset_import: ["": 17]> '
+    path = save(tmp_path / "m.onnx", head + "g(float[2] x) => (float[2] y) {y = Neg(x)}")
+    np.savez(tmp_path / "d.npz", x=np.ones((1, 2), np.float32), target=np.ones((1, 2), np.float32))
+    arguments = ("--data", tmp_path / "d.npz", "--loss", "mse", "--out", tmp_path / "t.onnx")
+    told = refused(capsys, "train", path, *arguments)
+    assert "nothing to train. The model has no trainable parameters: it stores no" in told
+
+
+def test_files_that_were_written_for_one_processor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    opsets = '<ir_version: 8, opset_import: ["": 17, "com.microsoft.nchwc": 1]>'
+    path = save(tmp_path / "m.onnx", opsets + "g(float[2] x) => (float[2] y) {y = com.microsoft.nchwc.Conv(x, x)}")
+    assert "take the original, or let it optimise up to ORT_ENABLE_EXTENDED" in refused(capsys, "run", path)
 
 
 def test_compare_where_the_other_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

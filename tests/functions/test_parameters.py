@@ -142,6 +142,12 @@ def test_a_model_without_parameters_says_why() -> None:
         popart.to_jax(parse(f"<{HEAD}> g(float[N] x) => (float[N] y) {{ y = Relu(x) }}"))
     with pytest.warns(UserWarning, match="limit: no gradient reaches it"):
         popart.to_jax(parse(f"<{HEAD}> g(float[2] x) => (bool[2] y) {{ y = Less(x, limit) }}", array("limit", 2)))
+    body = "{ h = Clip(x, , hi) y = Mul(h, half) }"
+    model = parse(f"<{HEAD}> g(float[2] x) => (float[2] y) {body}", array("hi"), array("half"))
+    model.graph.initializer[1].name = model.graph.node[1].input[1] = "a/mul/y:0"
+    with pytest.warns(UserWarning, match=r"hi: the limit of a Clip; a/mul/y:0: a number of a formula") as told:
+        popart.to_jax(model)
+    assert told[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         popart.to_jax(MLP)

@@ -113,9 +113,11 @@ def test_dynamic_quantisation_passes_gradients_to_its_input(quantised: Path) -> 
     assert np.vdot(found, plain) / np.linalg.norm(found) / np.linalg.norm(plain) > 0.95
 
 
-def test_without_it_no_gradient_passes(tmp_path: Path) -> None:
-    text = "(float[4] x) => (float[4] y) { q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }"
-    fn, params = popart.to_jax(_constants(text))
+def test_without_it_no_gradient_passes_and_parameters_before_the_rounding_are_named() -> None:
+    text = "(float[4] x) => (float[4] y) { h = Mul(x, w) q = QuantizeLinear(h, s, z) y = DequantizeLinear(q, s, z) }"
+    model = _constants(text, w=np.ones(4, np.float32))
+    with pytest.warns(UserWarning, match=r"gradient of 1 of 1 parameters is zero.*\(w\)\. .*straight_through=True"):
+        fn, params = popart.to_jax(model)
     assert not np.any(jax.grad(lambda x: fn(params, x)["y"].sum())(np.ones(4, np.float32)))
 
 
@@ -167,6 +169,20 @@ def test_whole_numbers_between_and_as_an_output() -> None:
         assert found[name].dtype == theirs.dtype
         np.testing.assert_array_equal(found[name], theirs)
     np.testing.assert_array_equal(jax.grad(lambda x: fn(params, x)["y"].sum())(x), np.ones_like(x))
+
+
+def test_a_quantised_softmax_follows_the_opset_it_names() -> None:
+    """Before 13 the axis began a row of all that follows."""
+    scale, zero = np.float32(1 / 256), np.uint8(0)
+    text = """(float[2,2,3] x) => (float[2,2,3] y) { q = QuantizeLinear(x, s, z)
+        p = com.microsoft.QLinearSoftmax<axis=1, opset=11>(q, s, z, t, n) y = DequantizeLinear(p, t, n) }"""
+    model = _constants(text, s=np.float32(0.05), z=np.uint8(128), t=scale, n=zero)
+    model.opset_import.add(domain="com.microsoft", version=1)
+    x = np.random.default_rng(5).normal(size=(2, 2, 3)).astype(np.float32)
+    (theirs,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    with pytest.warns(UserWarning, match="no trainable"):
+        fn, params = popart.to_jax(model, straight_through=True)
+    np.testing.assert_allclose(fn(params, x)["y"], theirs, atol=1.01 * scale)
 
 
 def test_an_operator_without_a_derivative_is_refused() -> None:

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from sklearn import svm, tree
 from sklearn.datasets import make_classification
 
-from popart_jax import backend
+from popart_jax import backend, popart_exception, to_jax
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(40, 6)).astype(np.float32)
@@ -155,6 +155,25 @@ def test_labels() -> None:
     check("CategoryMapper", texts, cats_strings=["a", "b"], cats_int64s=[10, 20])
     check("OneHotEncoder", texts.reshape(-1), cats_strings=["a", "b", "c"])
     check("OneHotEncoder", np.array([3, 1, 3], np.int64), cats_int64s=[1, 2, 3])
+
+
+def test_numbers_are_looked_up_inside_a_trace() -> None:
+    x = np.array([[1.0, 7.0, np.nan, 5.0]], np.float32)
+    proto = model("LabelEncoder", x, keys_floats=[1.0, 7.0, 1.0], values_floats=[4.0, 9.0, 3.0], default_float=-1.0)
+    with pytest.warns(UserWarning, match="no trainable"):
+        fn, params = to_jax(proto)
+    for call in (fn, fn.jit):
+        np.testing.assert_array_equal(next(iter(call(params, x).values())), [[3.0, 9.0, -1.0, -1.0]])
+    keys = model("LabelEncoder", x, keys_floats=[1.0, np.nan], values_int64s=[1, 2])
+    with pytest.warns(UserWarning, match="no trainable"):
+        fn, params = to_jax(keys)
+    for call in (fn, fn.jit):
+        np.testing.assert_array_equal(next(iter(call(params, x).values())), [[1, -1, 2, -1]])
+    texts = model("LabelEncoder", x, keys_floats=[1.0], values_strings=["one"])
+    with pytest.warns(UserWarning, match="no trainable"):
+        fn, params = to_jax(texts)
+    with pytest.raises(popart_exception, match="it makes texts, which stay on the host; call the function outside jit"):
+        fn.jit(params, x)
 
 
 def test_dictionaries() -> None:

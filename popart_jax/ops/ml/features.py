@@ -90,10 +90,29 @@ def one_hot_encoder(
 
 
 def _mapped(x: Any, keys: Sequence[Any], values: np.ndarray, default: Any) -> Any:
-    """Elements looked up among keys, the last of equal keys counting; NaN finds NaN."""
+    """Elements looked up among keys, the last of equal keys counting; NaN finds NaN.
+
+    Raises
+    ------
+    popart_exception
+        Texts of what only the program knows: they stay on the host.
+    """
+    if isinstance(x, Tracer):
+        if values.dtype.kind in "OUS":
+            raise popart_exception("it makes texts, which stay on the host; call the function outside jit")
+        return _traced_map(x, keys, values, default)
     table = {_plain(k): v for k, v in zip(keys, values, strict=True)}
     flat = [table.get(_plain(e), default) for e in np.asarray(x).reshape(-1).tolist()]
     return np.asarray(flat, values.dtype).reshape(np.shape(x)) if flat else np.zeros(np.shape(x), values.dtype)
+
+
+def _traced_map(x: Any, keys: Sequence[Any], values: np.ndarray, default: Any) -> Array:
+    wanted = np.asarray(keys, x.dtype)
+    same = x[..., None] == wanted
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        same |= jnp.isnan(x)[..., None] & np.isnan(wanted)
+    last = len(keys) - 1 - jnp.argmax(same[..., ::-1], -1)
+    return jnp.where(same.any(-1), jnp.asarray(values)[last], jnp.asarray(default, values.dtype))
 
 
 def _plain(key: Any) -> Any:
@@ -113,7 +132,7 @@ def _holds_text(c: Any) -> bool:
 
 @lowers("LabelEncoder", 4, domain=ML)
 def label_encoder(
-    x: Static, /, *, default_float: float = -0.0, default_int64: int = -1, default_string: str = "_Unused",
+    x: Any, /, *, default_float: float = -0.0, default_int64: int = -1, default_string: str = "_Unused",
     default_tensor: Any = None, keys_floats: Sequence[float] | None = None, keys_int64s: Sequence[int] | None = None,
     keys_strings: Sequence[str] | None = None, keys_tensor: Any = None, values_floats: Sequence[float] | None = None,
     values_int64s: Sequence[int] | None = None, values_strings: Sequence[str] | None = None, values_tensor: Any = None,
@@ -132,7 +151,7 @@ def label_encoder(
 
 @lowers("LabelEncoder", 2, domain=ML)
 def label_encoder_2(
-    x: Static, /, *, default_float: float = -0.0, default_int64: int = -1, default_string: str = "_Unused",
+    x: Any, /, *, default_float: float = -0.0, default_int64: int = -1, default_string: str = "_Unused",
     keys_floats: Sequence[float] | None = None, keys_int64s: Sequence[int] | None = None,
     keys_strings: Sequence[str] | None = None, values_floats: Sequence[float] | None = None,
     values_int64s: Sequence[int] | None = None, values_strings: Sequence[str] | None = None,
