@@ -6,6 +6,7 @@ or where the place changes and the settings say so. Values stay as they are, so 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
@@ -19,6 +20,17 @@ from .facts import BatchSerialisation
 from .main_loops import LOOP
 
 DYNAMIC, LOOPED = "UnrollDynamic", "Loop"
+LOAD, COMPUTE, STORE = "load", "compute", "store"
+_TURNS = {
+    "Isomorphic": {LOAD: (0, 0), COMPUTE: (0, 0), STORE: (0, 0)},
+    "OverlapOnIo": {LOAD: (-1, 1), COMPUTE: (0, 0), STORE: (0, 2)},
+    "OverlapOnCompute": {LOAD: (-1, -1), COMPUTE: (0, 0), STORE: (0, 2)},
+}
+"""By schedule, when an op on a piece has its turn: how many pieces after its own, and where in that one's turn.
+
+Isomorphic: piece after piece. The others cut off the next piece early, after or before the ops on the one at hand. With
+`Scheduler` each op has its pieces in a row.
+"""
 
 
 def check(graph: ir.Graph, factor: int) -> None:
@@ -96,6 +108,7 @@ class _Unrolled:
         self.graph, self.split, self.axes, self.settings = graph, split, axes, settings
         self.pieces: dict[ir.Value, list[ir.Value]] = {}
         self.indices: dict[int, ir.Value] = {}
+        self.turns: dict[ir.Node, tuple[int, int]] = {}
 
     def replace(self, keep: Collection[str]) -> None:
         """Put the pieces in the place of the ops."""
@@ -107,6 +120,22 @@ class _Unrolled:
                 if output.name in keep or any(reader not in members for reader in output.consumers()):
                     self._join(node, output)
         _drop(self.graph, self.split)
+        self._in_turn()
+
+    def _insert(self, before: ir.Node, node: ir.Node, piece: int, kind: str) -> None:
+        self.graph.insert_before(before, node)
+        if self.settings.schedule in _TURNS:
+            later, place = _TURNS[self.settings.schedule][kind]
+            self.turns[node] = (piece + later, place)
+
+    def _in_turn(self) -> None:
+        """Give the schedule's order to ops on pieces that stand side by side."""
+        turn, ordered = self.turns, []
+        for tagged, run in itertools.groupby(self.graph, lambda node: node in turn):
+            side_by_side = list(run)
+            ordered += sorted(side_by_side, key=turn.__getitem__) if tagged else side_by_side
+        self.graph.remove(ordered)
+        self.graph.extend(ordered)
 
     def _take_apart(self, node: ir.Node) -> None:
         factor = self.settings.factor
@@ -116,7 +145,7 @@ class _Unrolled:
             self.pieces[output] = [_piece(output, axis, factor, f"{output.name}__bs{i}") for i in range(factor)]
         for i in range(factor):
             inputs = [None if o is None else o[i] for o in operands]
-            self.graph.insert_before(node, _copy(node, inputs, [self.pieces[o][i] for o in node.outputs]))
+            self._insert(node, _copy(node, inputs, [self.pieces[o][i] for o in node.outputs]), i, COMPUTE)
 
     def _operands(self, value: ir.Value, reader: ir.Node) -> list[ir.Value]:
         """What the ops on the pieces read for `value`."""
@@ -128,7 +157,7 @@ class _Unrolled:
         name, axis = f"{value.name}__{reader.outputs[0].name}", self.axes[value]
         parts = [_piece(value, axis, factor, f"{name}__slice{i}") for i in range(factor)]
         for i, part in enumerate(parts):
-            self.graph.insert_before(reader, self._slice(value, part, axis, i, reader))
+            self._insert(reader, self._slice(value, part, axis, i, reader), i, LOAD)
         return parts
 
     def _slice(self, value: ir.Value, part: ir.Value, axis: int, i: int, like: ir.Node) -> ir.Node:
@@ -148,20 +177,21 @@ class _Unrolled:
         whole = nodes.tensor(name, output)
         if self.settings.method != DYNAMIC:
             joined = nodes.make("Concat", parts, [whole], domain="", like=node, attributes={"axis": axis})
-            self.graph.insert_before(node, joined)
+            self._insert(node, joined, len(parts), COMPUTE)
         else:
             self._write(node, name, parts, axis, whole)
         output.replace_all_uses_with(whole)
 
     def _write(self, node: ir.Node, name: str, parts: Sequence[ir.Value], axis: int, whole: ir.Value) -> None:
         buffer = nodes.tensor(f"{name}__bsInit", whole)
-        self.graph.insert_before(node, nodes.make("Init", [], [buffer], like=node))
+        self._insert(node, nodes.make("Init", [], [buffer], like=node), -1, COMPUTE)
         size = (static_shape(parts[0]) or ())[axis]
         for i, part in enumerate(parts):
             written = whole if i == len(parts) - 1 else nodes.tensor(f"{name}__bsUpdate{i}", whole)
             where = {"axes": (axis,), "sizes": (size,)}
             inputs = [buffer, self._index(i * size), part]
-            self.graph.insert_before(node, nodes.make("DynamicUpdate", inputs, [written], like=node, attributes=where))
+            update = nodes.make("DynamicUpdate", inputs, [written], like=node, attributes=where)
+            self._insert(node, update, i, STORE)
             buffer = written
 
 

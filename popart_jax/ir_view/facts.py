@@ -79,13 +79,15 @@ class Location:
 class BatchSerialisation:
     """How the batch is taken apart: into how many pieces (0 and 1: not at all), when and by which ops.
 
-    `joined_at` names the placement attributes at whose change pieces become wholes.
+    `joined_at` names the placement attributes at whose change pieces become wholes. `schedule` says in which order the
+    pieces come: as PopART's BatchSerializationBatchSchedule.
     """
 
     factor: int = 0
     method: str = "UnrollDynamic"
     after_backward: bool = False
     joined_at: tuple[str, ...] = ()
+    schedule: str = "Isomorphic"
 
 
 @dataclass(frozen=True, slots=True)

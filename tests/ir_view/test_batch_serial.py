@@ -98,6 +98,29 @@ def test_unrolled(method, cut, join, late):
         assert found["ReluGrad"] == 2
 
 
+@pytest.mark.parametrize(
+    ("schedule", "order"),
+    [
+        ("Scheduler", "x0 x1 a0 a1 c0 c1 z0 z1 d0 d1"),
+        ("Isomorphic", "x0 a0 c0 z0 d0 x1 a1 c1 z1 d1"),
+        ("OverlapOnIo", "x0 z0 a0 c0 d0 x1 z1 a1 c1 d1"),
+        ("OverlapOnCompute", "x0 z0 x1 z1 a0 c0 d0 a1 c1 d1"),
+    ],
+)
+def test_schedules(schedule, order):
+    """Piece after piece, or with the next piece cut off early; in each order all that an op reads is there."""
+    text = """BuilderGraph_1 (float[4,3] x, float[4,3] z) => () {
+      a = Relu(x)
+      c = Sigmoid(a)
+      d = Add(c, z)
+      l = ReduceSum<keepdims=0>(d)
+    }"""
+    types = {"l": ()} | dict.fromkeys("acd", (4, 3))
+    settings = BatchSerialisation(2, "UnrollStatic", schedule=schedule)
+    listed = [op["outputs"][0]["name"] for op in ops(training(text, "", types, "l", batch_serialisation=settings))]
+    assert [name[0] + name[-1] for name in listed if name[-1] in "01"] == order.split()
+
+
 def test_a_loop_over_the_pieces():
     facts = _facts(factor=2, method="Loop", after_backward=True)
     assert counts(facts)["Loop"] >= 1

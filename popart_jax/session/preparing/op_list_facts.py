@@ -177,4 +177,5 @@ def _batch_serialisation(settings: BatchSerializationSettings) -> ir_view.BatchS
         settings.method.name,
         settings.transformContext is BatchSerializationTransformContext.Bwd,
         tuple(name for name, on in joined.items() if on),
+        settings.batchSchedule.name,
     )
