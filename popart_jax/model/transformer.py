@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto
 
 from .._calls import checked
-from ..errors import popart_exception
+from ..errors import noted, popart_exception
 from . import tensors
 from .check import check_model
 from .external import is_external, read_external, save_externally
@@ -71,23 +71,23 @@ class GraphTransformer:
 
     def convertFloatsToHalfs(self) -> None:
         """FLOAT to FLOAT16."""
-        self._convert(TensorProto.FLOAT, TensorProto.FLOAT16, lambda x: _quiet(x, np.float16))
+        self._convert("convertFloatToHalf", TensorProto.FLOAT, TensorProto.FLOAT16, lambda x: _quiet(x, np.float16))
 
     def convertUINT8ToINT32(self) -> None:
         """UINT8 to INT32."""
-        self._to_int32(TensorProto.UINT8)
+        self._to_int32("UINT8")
 
     def convertUINT16ToINT32(self) -> None:
         """UINT16 to INT32."""
-        self._to_int32(TensorProto.UINT16)
+        self._to_int32("UINT16")
 
     def convertINT8ToINT32(self) -> None:
         """INT8 to INT32."""
-        self._to_int32(TensorProto.INT8)
+        self._to_int32("INT8")
 
     def convertINT16ToINT32(self) -> None:
         """INT16 to INT32."""
-        self._to_int32(TensorProto.INT16)
+        self._to_int32("INT16")
 
     @checked
     def convertINT64ToINT32(self, clip: bool = False) -> None:
@@ -102,26 +102,31 @@ class GraphTransformer:
                 )
             return np.clip(x, bounds.min, bounds.max).astype(np.int32)
 
-        self._convert(TensorProto.INT64, TensorProto.INT32, narrow)
+        self._convert("convertINT64ToINT32", TensorProto.INT64, TensorProto.INT32, narrow)
 
     def convertDoublesToFloats(self) -> None:
         """DOUBLE to FLOAT."""
-        self._convert(TensorProto.DOUBLE, TensorProto.FLOAT, lambda x: _quiet(x, np.float32))
+        self._convert("convertDoubleToFloat", TensorProto.DOUBLE, TensorProto.FLOAT, lambda x: _quiet(x, np.float32))
 
     def convertDoublesToHalfs(self) -> None:
         """DOUBLE to FLOAT16."""
-        self._convert(TensorProto.DOUBLE, TensorProto.FLOAT16, lambda x: _quiet(x, np.float16))
+        self._convert("convertDoubleToHalf", TensorProto.DOUBLE, TensorProto.FLOAT16, lambda x: _quiet(x, np.float16))
 
     def convertBFloats16ToFloat32(self) -> None:
         """BFLOAT16 to FLOAT."""
-        self._convert(TensorProto.BFLOAT16, TensorProto.FLOAT, lambda x: x.astype(np.float32))
+        self._convert(
+            "convertBFloat16ToFloat32", TensorProto.BFLOAT16, TensorProto.FLOAT, lambda x: x.astype(np.float32)
+        )
 
-    def _to_int32(self, kind: int) -> None:
-        self._convert(kind, TensorProto.INT32, lambda x: x.astype(np.int32))
+    def _to_int32(self, kind: str) -> None:
+        self._convert(
+            f"convert{kind}ToINT32", getattr(TensorProto, kind), TensorProto.INT32, lambda x: x.astype(np.int32)
+        )
 
-    def _convert(self, old: int, new: int, cast: Callable[[np.ndarray], np.ndarray]) -> None:
+    def _convert(self, where: str, old: int, new: int, cast: Callable[[np.ndarray], np.ndarray]) -> None:
+        """`where` is what PopART's messages call the conversion."""
         graph = self._proto.graph
-        for tensor in [*graph.initializer, *_tensor_attributes(graph)]:
+        for tensor in [*graph.initializer, *_tensor_attributes(graph, where)]:
             if tensor.data_type == old:
                 _store(tensor, new, cast(_values(tensor)))
         for info in (*graph.input, *graph.output, *graph.value_info):
@@ -183,14 +188,12 @@ def _free(name: str, taken: set[str]) -> str:
     return candidate
 
 
-def _tensor_attributes(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+def _tensor_attributes(graph: onnx.GraphProto, where: str) -> Iterator[TensorProto]:
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-                raise popart_exception(
-                    f"Cannot convert element types: node '{node.name}' ({node.op_type}) has the graph attribute "
-                    f"'{attribute.name}'"
-                )
+                error = popart_exception(f"Attributes of type GRAPH and GRAPHS : need impl in {where}")
+                raise noted(error, f"Node '{node.name}' ({node.op_type}) has the graph attribute '{attribute.name}'.")
             if attribute.type == onnx.AttributeProto.TENSOR:
                 yield attribute.t
             elif attribute.type == onnx.AttributeProto.TENSORS:

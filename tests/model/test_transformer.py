@@ -75,7 +75,11 @@ def test_large_integers():
     assert values.tolist() == [2**31 - 1, -(2**31), 5]
 
 
-def test_graph_attributes_are_refused():
+@pytest.mark.parametrize(
+    ("method", "where"),
+    [("convertFloatsToHalfs", "convertFloatToHalf"), ("convertUINT8ToINT32", "convertUINT8ToINT32")],
+)
+def test_graph_attributes_are_refused(method, where):
     builder = Builder()
     x = builder.addInputTensor("FLOAT", [2])
     cond = builder.aiOnnx.constant(np.array(True))
@@ -83,8 +87,9 @@ def test_graph_attributes_are_refused():
     for branch in branches:
         branch.addOutputTensor(branch.aiOnnx.relu([x]))
     builder.addOutputTensor(builder.aiOnnx.logical_if([cond], 1, *branches)[0])
-    with pytest.raises(popart_exception, match="graph attribute"):
-        GraphTransformer(builder.getModelProto()).convertFloatsToHalfs()
+    with pytest.raises(popart_exception) as caught:
+        getattr(GraphTransformer(builder.getModelProto()), method)()
+    assert caught.value.args[0] == f"Attributes of type GRAPH and GRAPHS : need impl in {where}"
 
 
 def test_unused_inputs_go():
