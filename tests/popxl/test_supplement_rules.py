@@ -535,7 +535,7 @@ def test_words_of_building():
 
 def trained_resize(t):
     graph = popxl.gcg().ir.create_graph(lambda u: ops.interpolate(u, (1.0, 1.0, 2.0, 2.0), "linear"), t)
-    info = popxl.transforms.autodiff(graph)
+    info = autodiff(graph)
     site = ops.call_with_info(graph, t)
     ops.call(info.graph, site.outputs[0], inputs_dict=info.inputs_dict(site))
 
@@ -586,3 +586,20 @@ def test_products_of_vectors_have_gradients():
         out = session.run()
     np.testing.assert_array_equal(out[sinks[0]], 2 * b)
     np.testing.assert_array_equal(out[sinks[1]], 2 * a)
+
+
+@pytest.mark.parametrize(
+    ("op", "name", "shapes"),
+    [
+        (ops.matmul_pow2scaled, "matmul", ((2, 2), (2, 2))),
+        (ops.conv_pow2scaled, "convolution", ((1, 2, 4, 4), (2, 2, 3, 3))),
+    ],
+)
+def test_scaled_products_of_float8_have_no_gradient(op, name, shapes):
+    ir = popxl.Ir()
+    with ir.main_graph:
+        operands = [ops.init(shape, popxl.float8_143) for shape in shapes]
+        graph = ir.create_graph(op, *operands, popxl.constant(0, popxl.int32))
+        with pytest.raises(popart_exception) as caught:
+            autodiff(graph)
+    assert caught.value.args[0] == f"Using a scaled {name} in a backwards pass is currently not supported."

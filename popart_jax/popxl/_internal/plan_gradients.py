@@ -55,6 +55,9 @@ def steps(node: ir.Node, needed: list[int], info_of: InfoOf) -> list[Step]:
         return _if_steps(op, needed, info_of)
     if "no_gradient" in op._options:
         raise popart_exception(op._options["no_gradient"])
+    if _is_scaled(op) and op._facts.has(Trait.PRODUCT):
+        what = "matmul" if kind == "MatMul" else "convolution"
+        raise popart_exception(f"Using a scaled {what} in a backwards pass is currently not supported.")
     if kind in MADE_BY_HAND or "gradient" in op._options:
         return [Step(node, op._facts.gradient_operators[0], tuple(needed))]
     return steps_of(node, _gradients(op), needed)
@@ -67,8 +70,12 @@ def _gradients(op: Op) -> tuple[Gradient, ...]:
         row = facts(row.forward)
     entries = row.gradients or ()
     refused = row.has(Trait.NOT_DIFFERENTIABLE | Trait.REFUSES_GRADIENT)
-    scaled = facts(op._translation[1]).has(Trait.SCALED_FLOAT8)
-    return () if refused or scaled or not _has_results(op, entries) else entries
+    return () if refused or _is_scaled(op) or not _has_results(op, entries) else entries
+
+
+def _is_scaled(op: Op) -> bool:
+    """Whether it computes with float8 numbers and their scale."""
+    return facts(op._translation[1]).has(Trait.SCALED_FLOAT8)
 
 
 def _has_results(op: Op, entries: tuple[Gradient, ...]) -> bool:
