@@ -151,13 +151,13 @@ def as_tensor(value: TensorLike, dtype: dtypes.dtype | None = None, raise_on_emp
     Raises
     ------
     ValueError
-        An empty container.
+        No elements.
     TypeError
         Not convertible.
     """
     if isinstance(value, Tensor):
         return value
-    if raise_on_empty and not isinstance(value, (np.ndarray, str)) and getattr(value, "__len__", lambda: 1)() == 0:
+    if raise_on_empty and not isinstance(value, str) and 0 in np.shape(value):
         raise ValueError(
             "The value has 0 elements - this is most likely a mistake. If not, make it with `popxl.constant`."
         )

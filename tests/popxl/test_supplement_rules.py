@@ -603,3 +603,10 @@ def test_scaled_products_of_float8_have_no_gradient(op, name, shapes):
         with pytest.raises(popart_exception) as caught:
             autodiff(graph)
     assert caught.value.args[0] == f"Using a scaled {name} in a backwards pass is currently not supported."
+
+
+@pytest.mark.parametrize("value", [[], (), np.zeros(0, np.float32), np.zeros((2, 0))], ids=str)
+def test_operands_without_elements(value):
+    ir = popxl.Ir()
+    with ir.main_graph, pytest.raises(ValueError, match=r"^The value has 0 elements - this is most likely a mistake\."):
+        popxl.variable([1.0, 2.0]) + value
