@@ -71,8 +71,8 @@ def _op_cases() -> list[tuple[str, Callable[[Any], Any], type[Exception], str]]:
         ("gather", lambda e: ops.gather(e.m, e.i, 7), popart_exception,
          "GatherOp::setup axis = 7 is outside the acceptable range [-2, 1]"),
         ("labels", lambda e: ops.nll_loss(e.m, e.i), popart_exception,
-         ("The label tensor (INT32 [2 3]) must have shape [2] to match all but the final dimension of the "
-         "probabilities tensor (FLOAT [2 3]) in Op ")),
+         ("The label tensor (INT32   [2 3]) must have shape [2] to match all but the final dimension of the "
+         "probabilities tensor (FLOAT   [2 3]) in Op ")),
         ("step", lambda e: ops.slice(e.m, 0, 2, 2), popart_exception, "Only steps of '1' or '-1' are supported."),
         ("concat axis", lambda e: ops.concat([e.m, e.m], 2), popart_exception,
          "Attribute 'axis' of ConcatOp, 2, is outside of acceptable range [-2, 1]"),

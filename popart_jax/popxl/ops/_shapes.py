@@ -14,8 +14,8 @@ from ..tensor import Tensor
 
 
 def info(t: Tensor) -> str:
-    """Type and shape of a tensor in PopART's notation."""
-    return f"{t.dtype._pb_dtype.name} {listed(t.shape)}"
+    """Type and shape of a tensor in PopART's notation: ``FLOAT   [2 3]``."""
+    return f"{t.dtype._pb_dtype.name:<8}{listed(t.shape)}"
 
 
 def broadcast(op: str, *tensors: Tensor) -> tuple[int, ...]:

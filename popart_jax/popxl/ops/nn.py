@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ...errors import popart_exception
+from ...model.op_names import listed
 from .. import dtypes
 from .._create import Out, create, infer, like, result
 from .._internal.enums import AutoPad, ReductionType
@@ -165,7 +166,7 @@ def interpolate(
         Unknown mode, or not one factor per axis.
     """
     check_operands(t=t)
-    for given, known, listed in (
+    for given, known, choices in (
         (mode, get_args(InterpolateType), "nearest, linear or cubic"),
         (nearest_mode, get_args(InterpolateNearestType), "round_prefer_floor, round_prefer_ceil, floor or ceil"),
         (
@@ -175,7 +176,7 @@ def interpolate(
         ),
     ):
         if given not in known:
-            raise ValueError(f"interpolate type {given} is not valid, must be {listed}.")
+            raise ValueError(f"interpolate type {given} is not valid, must be {choices}.")
     scales = [float(s) for s in scale_factor or ()]
     if len(scales) != t.rank:
         raise ValueError(f"scale_factor must have one entry per axis: {len(scales)} entries for rank {t.rank}.")
@@ -209,8 +210,8 @@ def _check_labels(probs: Tensor, labels: Tensor) -> None:
         )
     if probs.rank < 1 or probs.shape[:-1] != labels.shape:
         raise popart_exception(
-            f"The label tensor ({_shapes.info(labels)}) must have shape {list(probs.shape[:-1])} to match all but the "
-            f"final dimension of the probabilities tensor ({_shapes.info(probs)}) in Op Nll. "
+            f"The label tensor ({_shapes.info(labels)}) must have shape {listed(probs.shape[:-1])} to match all but "
+            f"the final dimension of the probabilities tensor ({_shapes.info(probs)}) in Op Nll. "
         )
 
 
