@@ -241,6 +241,14 @@ def test_training(text, given):
     assert caught.value.args[0] == text
 
 
+def test_a_constant_may_be_read_on_several_graphs():
+    b, out = model(reads_twice)
+    options = set_all(popart.SessionOptions(), {"enablePipelining": True, "virtualGraphMode": VG.Manual})
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+    flow = popart.DataFlow(4, {out: All})
+    assert popart.InferenceSession(b.getModelProto(), flow, device, userOptions=options)
+
+
 def test_a_pipeline_computes_a_tensor_again_in_one_later_stage():
     b = popart.Builder()
     w = b.addInitializedInputTensor(np.ones((4, 4), np.float32), "w")

@@ -130,7 +130,7 @@ def prepare(request: Request) -> Prepared:
     check_calls(model.graph, types, model.opset_imports.get("", 1))
     check_serialised_matmuls(model.graph, types)
     if request.strict:
-        raise_all(check_annotations(model.graph, model.opset_imports, options, weights))
+        raise_all(check_annotations(model.graph, model.opset_imports, options, weights.keys() - constants))
     raise_all(check_options(options, facts))
     announce(options, facts)
     check_mandatory(request.patterns.selection)
