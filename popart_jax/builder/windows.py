@@ -14,12 +14,12 @@ from .schema_methods import schema
 
 
 @cache
-def _window(op: str, version: int) -> tuple[bool, int | None]:
-    """Whether an operator of ai.onnx moves a window over its data (and is no inverse), and its operand of weights."""
+def _window(op: str, version: int) -> tuple[bool, bool, int | None]:
+    """Whether an operator of ai.onnx has a window, whether it is an inverse, and its operand of weights."""
     found = schema(op, version)
     names = [formal.name.lower() for formal in found.inputs]
     back = "output_shape" in found.attributes or "output_shape" in names
-    return "kernel_shape" in found.attributes and not back, names.index("w") if "w" in names else None
+    return "kernel_shape" in found.attributes, back, names.index("w") if "w" in names else None
 
 
 def check_window(
@@ -37,8 +37,8 @@ def check_window(
         return
     if domain or not operands or operands[0] is None:
         return
-    moves, position = _window(op, version)
-    if not moves:
+    has_window, back, position = _window(op, version)
+    if not has_window:
         return
     weights = None if position is None else operands[position]
     spatial = _sizes(operands[0])
@@ -55,7 +55,7 @@ def check_window(
         )
     check_parameters(
         spatial,
-        kernel or list(inferred or ()),
+        () if back else kernel or list(inferred or ()),  # an inverse makes its output larger
         strides=attributes.get("strides") or (),
         dilations=attributes.get("dilations") or (),
         pads=attributes.get("pads") or (),

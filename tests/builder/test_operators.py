@@ -86,6 +86,10 @@ def test_window_checks(builder, parameters, text):
     w = builder.addInitializedInputTensor(np.zeros((4, 2, 3, 3), np.float32))
     with pytest.raises(popart_exception, match=text):
         builder.aiOnnx.conv([x, w], **parameters)
+    if "combine" not in text:
+        turned = builder.addInitializedInputTensor(np.zeros((2, 4, 3, 3), np.float32))
+        with pytest.raises(popart_exception, match=text):
+            builder.aiOnnx.convtranspose([x, turned], **parameters)
 
 
 def test_windows_need_spatial_dimensions(builder):
