@@ -47,7 +47,12 @@ class Row:
     def cells(self) -> list[str]:
         """The row of the table."""
         marks = ["-" if check not in self.found else "no" if self.found[check] else "yes" for check in CHECKS]
-        return [self.network, self.exporter, "default" if self.opset is None else str(self.opset), *marks]
+        return [self.network, self.exporter, self.opset_cell, *marks]
+
+    @property
+    def opset_cell(self) -> str:
+        """The opset that was asked for."""
+        return "default" if self.opset is None else str(self.opset)
 
 
 class Results:
@@ -77,27 +82,41 @@ class Results:
         return table
 
     def page(self) -> str:
-        """For the documentation: a row for each network, exporter and opset, and the reason of each that fails."""
+        """For the documentation: a row for each file of an exporter's own opset, a sum for each other opset."""
         written = [r for r in self.rows if r.found]
-        lines = [_INTRODUCTION, f"{len({r.network for r in written})} networks, {len(written)} files, "]
-        lines[-1] += f"{sum(not why for r in written for why in r.found.values())} checks hold, "
-        lines[-1] += f"{sum(len(r.failed) for r in written)} do not.\n"
+        table, others = ([r for r in written if (r.opset is None) is own] for own in (True, False))
+        lines = [_INTRODUCTION, f"{len({r.network for r in table})} networks, {len(table)} files, {_held(table)}.\n"]
         lines += ["| " + " | ".join(_HEADS) + " |", "| --- " * len(_HEADS) + "|"]
-        lines += ["| " + " | ".join(row.cells()) + " |" for row in written]
+        lines += ["| " + " | ".join(row.cells()) + " |" for row in table]
+        if others:
+            lines += ["\n## Other opsets\n", f"{len({r.network for r in others})} of the networks at other opsets.\n"]
+            lines += ["| exporter | opset | files | checks |", "| --- | --- | --- | --- |"]
+            asked = sorted({(r.exporter, r.opset) for r in others}, key=str)
+            groups = [(key, [r for r in others if (r.exporter, r.opset) == key]) for key in asked]
+            lines += [f"| {e} | {opset} | {len(rows)} | {_held(rows)} |" for (e, opset), rows in groups]
         failed = [f"- {row.title}, {check}: {why[:200]}" for row in written for check, why in row.failed.items()]
         lines += ["\n## What does not hold\n", *failed] if failed else []
-        unwritten = [
-            f"- {row.title}: {_COLOURS.sub('', row.not_written)[:100]}" for row in self.rows if row.not_written
-        ]
-        lines += ["\n## What the exporter does not write\n", *unwritten] if unwritten else []
+        unwritten: dict[str, list[str]] = {}
+        for row in self.rows:
+            if row.not_written:
+                why = _COLOURS.sub("", row.not_written)[:100]
+                unwritten.setdefault(f"{row.network} ({row.exporter}, {{}}): {why}", []).append(row.opset_cell)
+        shown = [f"- {text.format('opset ' + ', '.join(opsets))}" for text, opsets in unwritten.items()]
+        lines += ["\n## What the exporter does not write\n", *shown] if shown else []
         return "\n".join(lines) + "\n"
+
+
+def _held(rows: list[Row]) -> str:
+    held = sum(not why for row in rows for why in row.found.values())
+    return f"{held} checks hold, {sum(len(row.failed) for row in rows)} do not"
 
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _HEADS = ("network", "exporter", "opset", *CHECKS)
 _INTRODUCTION = """# Networks from PyTorch's exporters
 
-Made by `python -m benchmarks.exports --page`. Each file is read by `to_jax`. Its outputs are compared with those of
-ONNX Runtime, its gradient with differences; after twenty steps of Adam the loss is lower; the trained file gives the
-same outputs in ONNX Runtime; and `jax.export` takes the batch as a symbol. The networks are small and untrained.
+Made by `python -m benchmarks.exports --page docs/exports.md`, with `--opset N` for other opsets. Each file is read by
+`to_jax`. Its outputs are compared with those of ONNX Runtime, its gradient with differences; after twenty steps of Adam
+the loss is lower; the trained file gives the same outputs in ONNX Runtime; and `jax.export` takes the batch as a symbol.
+The networks are small and untrained.
 """
