@@ -117,6 +117,6 @@ _INTRODUCTION = """# Networks from PyTorch's exporters
 
 Made by `python -m benchmarks.exports --page docs/exports.md`, with `--opset N` for other opsets. Each file is read by
 `to_jax`. Its outputs are compared with those of ONNX Runtime, its gradient with differences; after twenty steps of Adam
-the loss is lower; the trained file gives the same outputs in ONNX Runtime; and `jax.export` takes the batch as a symbol.
-The networks are small and untrained.
+the loss is lower; the trained file gives the same outputs in ONNX Runtime; and `jax.export` takes the batch as a
+symbol. The networks are small and untrained.
 """

@@ -195,6 +195,9 @@ def _matching(stored: Mapping[str, Stored], trainable: Trainable) -> tuple[str, 
             f"trainable: names, patterns, or a predicate of name and array; got {type(trainable).__name__}."
         )
     asked = [trainable] if isinstance(trainable, (str, re.Pattern)) else list(trainable)
+    strange = [pattern for pattern in asked if not isinstance(pattern, (str, re.Pattern))]
+    if strange:
+        raise popart_exception(f"trainable: a list holds names and patterns; got {strange[0]!r}.")
     found: dict[str, None] = {}
     for pattern in asked:
         hits = [name for name in stored if _fits(name, pattern)]

@@ -38,12 +38,12 @@ from ..ops.symbols import at_run_time, holds_symbols
 from ..timings import phase
 from .by_shapes import ByShapes, in_order
 from .choice import Choice, Trainable, choose
-from .given import check_tree, typed
+from .given import check_state, check_tree, check_written, typed
 from .inputs import as_mapping, check_inputs, needed_inputs
 from .latent import open_weights
 from .partition import Rules
 from .precision import check_not_cut, in_precision, precision, uses_wide_types
-from .reduced import reduce_precision, storage_type
+from .reduced import check_width, reduce_precision, storage_type
 from .saving import Source, save
 from .sharded import ShardedFunction, shard
 from .shared import split_shared
@@ -123,6 +123,8 @@ class OnnxFunction:
         """
         trains = self.training if training is None else training
         check_tree(params)
+        if state is not None:
+            check_state(state, self.choice.state)
         if self._walked or not self._is_large or not _are_concrete((params, inputs, key, state)):
             return self._walk(params, inputs, key, state, trains)
         try:
@@ -297,7 +299,9 @@ class OnnxFunction:
             The file can't be written; what was there before stays.
         """
         check_tree(params, self.choice.trainable)
-        save(self.source, path, {**params, **(state or {})})
+        numbers = {**params, **(state or {})}
+        check_written(numbers)
+        save(self.source, path, numbers)
 
     def with_weights(self, params: Mapping[str, Any], *, autotune: bool | str | Path | None = None) -> Inference:
         """An inference callable ``infer(inputs, key=None) -> outputs`` with these weights.
@@ -459,6 +463,7 @@ def to_jax(
     with phase("weights"):
         params = _arrays(graph, choice.trainable, wide)
     if dtype is not None:
+        check_width(storage_type(dtype), wide)
         params = {n: p if n in kept else p.astype(storage_type(dtype)) for n, p in params.items()}
     return OnnxFunction(loaded, training, wide, choice, Source.of(model, names, straight_through), plain, kept), params
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import onnx_ir as ir
 
+from .._compat.jax import Tracer
 from ..errors import popart_exception
 
 
@@ -33,6 +34,38 @@ def check_tree(params: Any, wanted: Collection[str] = (), known: Collection[str]
             f"Parameters do not match the model: missing {missing[:10]}, unknown {unknown[:10]}.\n"
             "  fix: pass all the parameters that to_jax returned, trained or not; popart_jax.save takes some of them."
         )
+
+
+def check_state(state: Any, wanted: Collection[str]) -> None:
+    """Refuse a state that is no dictionary of arrays by exactly the `wanted` names.
+
+    Raises
+    ------
+    popart_exception
+        It names what is missing or unknown.
+    """
+    if not isinstance(state, Mapping) or set(state) != set(wanted):
+        given = sorted(state) if isinstance(state, Mapping) else type(state).__name__
+        raise popart_exception(
+            f"The state of this model has the names {sorted(wanted)}; got {given}.\n"
+            "  fix: begin with fn.initial_state, then pass what the last call returned."
+        )
+
+
+def check_written(params: Mapping[str, Any]) -> None:
+    """Refuse numbers that a transformation has not computed yet.
+
+    Raises
+    ------
+    popart_exception
+        It names the first.
+    """
+    for name, x in params.items():
+        if isinstance(x, Tracer):
+            raise popart_exception(
+                f"Parameter '{name}' is being traced, so it has no numbers yet.\n"
+                "  fix: return the parameters from the jitted function, and save them outside."
+            )
 
 
 def typed(name: str, x: Any, declared: ir.Value) -> Any:

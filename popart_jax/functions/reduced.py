@@ -39,6 +39,21 @@ def storage_type(dtype: Any) -> np.dtype:
     return kind
 
 
+def check_width(dtype: np.dtype, wide: bool) -> None:
+    """Refuse 64 bits for a model without any, whose arrays JAX would cut to 32.
+
+    Raises
+    ------
+    popart_exception
+        It says what to do.
+    """
+    if dtype.itemsize == 8 and not wide:
+        raise popart_exception(
+            "dtype: float64 is for models with 64-bit types, and this one has none.\n"
+            "  fix: leave dtype out; a model is computed in the types of its file, or in half precision."
+        )
+
+
 def reduce_precision(model: ir.Model, dtype: np.dtype, keep: Collection[str] = ()) -> tuple[str, ...]:
     """Turn a model's FLOAT tensors into half precision, in place.
 

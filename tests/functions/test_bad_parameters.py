@@ -70,10 +70,28 @@ def test_what_is_trained_may_be_chosen_by_name_alone() -> None:
     assert set(popart_jax.to_jax(model, trainable=lambda name, array: array.ndim == 1)[1]) == {"b"}
     with pytest.raises(popart_jax.popart_exception, match=r"trainable: names, patterns, or a predicate.*got int"):
         popart_jax.to_jax(model, trainable=3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(popart_jax.popart_exception, match="trainable: a list holds names and patterns; got 3"):
+        popart_jax.to_jax(model, trainable=["w", 3])  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("state", [{"w": W}, {}, [W]])
+def test_a_state_that_does_not_fit_is_refused_by_name(state: Any) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[N,2] x) => (float[N,2] y) <float[2] s = {1, 1},
+        float[2] b = {0, 0}, float[2] mean = {0, 0}, float[2] var = {1, 1}> { y = BatchNormalization(x, s, b, mean, var) }"""
+    fn, params = popart_jax.to_jax(onnx.parser.parse_model(text))
+    with pytest.raises(popart_jax.popart_exception, match=r"the names \['mean', 'var'\]; got .*\n.*fn.initial_state"):
+        fn(params, np.ones((3, 2), np.float32), state=state, training=True)
+
+
+def test_what_is_traced_is_not_saved(fn: Any, tmp_path: Path) -> None:
+    with pytest.raises(popart_jax.popart_exception, match=r"'w' is being traced.*\n.*save them outside"):
+        jax.jit(lambda p: fn.save(tmp_path / "m.onnx", p))({"w": W, "b": B})
 
 
 def test_a_type_and_a_file_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(popart_jax.popart_exception, match="'float13' is no type of numbers"):
         popart_jax.to_jax(onnx.parser.parse_model(TEXT), dtype="float13")
+    with pytest.raises(popart_jax.popart_exception, match="dtype: float64 is for models with 64-bit types"):
+        popart_jax.to_jax(onnx.parser.parse_model(TEXT), dtype="float64")
     with pytest.raises(popart_jax.popart_exception, match="There is no such file"):
         popart_jax.to_jax(tmp_path / "model.onnx")
