@@ -77,7 +77,8 @@ def test_what_is_trained_may_be_chosen_by_name_alone() -> None:
 @pytest.mark.parametrize("state", [{"w": W}, {}, [W]])
 def test_a_state_that_does_not_fit_is_refused_by_name(state: Any) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[N,2] x) => (float[N,2] y) <float[2] s = {1, 1},
-        float[2] b = {0, 0}, float[2] mean = {0, 0}, float[2] var = {1, 1}> { y = BatchNormalization(x, s, b, mean, var) }"""
+        float[2] b = {0, 0}, float[2] mean = {0, 0}, float[2] var = {1, 1}> {
+        y = BatchNormalization(x, s, b, mean, var) }"""
     fn, params = popart_jax.to_jax(onnx.parser.parse_model(text))
     with pytest.raises(popart_jax.popart_exception, match=r"the names \['mean', 'var'\]; got .*\n.*fn.initial_state"):
         fn(params, np.ones((3, 2), np.float32), state=state, training=True)
