@@ -1,7 +1,8 @@
 """Data in a file beside the model, where exporters put them: ONNX finds them from the model's own folder.
 
-PopART finds them from the current directory. Both work, the model's folder first; where the two are the same file,
-PopART's rules hold (`modelToHost` then writes into that file).
+PopART finds them from the current directory, and `modelToHost` writes into them. Both places work, the model's folder
+first; what was found there is only read, so that the model stays as it was, and a copy gets data of its own. Files that
+the program itself wrote by `saveInitializersExternally` follow PopART's rules.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import onnx
 from ..buffers import aligned_empty, frozen
 from ..errors import popart_exception
 from .dtypes import element_type
-from .external import Place, information, is_external, locate, onnx_type
+from .external import Place, information, is_external, locate, onnx_type, written_here
 
 
 def take_in(proto: onnx.ModelProto, folder: Path) -> dict[str, np.ndarray]:
@@ -57,8 +58,7 @@ def _is_beside(tensor: onnx.TensorProto, folder: Path) -> bool:
     there = folder / location
     if not location or not there.is_file() or not there.resolve().is_relative_to(folder.resolve()):
         return False
-    here = Path(location)
-    return not (here.is_file() and here.samefile(there))
+    return not (written_here(there) and Path(location).is_file())
 
 
 def _read(tensor: onnx.TensorProto, folder: Path) -> np.ndarray:

@@ -96,6 +96,11 @@ _WRITTEN: set[Path] = set()
 """Files that this process made by `save_externally`: programs may read them from anywhere."""
 
 
+def written_here(path: Path) -> bool:
+    """Whether this process made a file by `save_externally`."""
+    return path.resolve() in _WRITTEN
+
+
 def check_reach(proto: onnx.TensorProto) -> None:
     """Refuse data outside of the current folder, which a model from elsewhere could name to read or overwrite them.
 
@@ -106,7 +111,7 @@ def check_reach(proto: onnx.TensorProto) -> None:
     """
     location = information(proto).get("location", "")
     path = Path(location).resolve()
-    if path.is_relative_to(Path.cwd().resolve()) or path in _WRITTEN:
+    if path.is_relative_to(Path.cwd().resolve()) or written_here(path):
         return
     raise popart_exception(
         f"Externally stored tensor '{proto.name}' lies in '{location}', outside the folder of the model and the "

@@ -115,3 +115,30 @@ def test_what_this_process_wrote_is_read_from_anywhere(stored: Path, tmp_path: P
     builder.saveInitializersExternally(names, str(tmp_path / "there" / "own.data"))
     theirs = np.asarray(onnxruntime.InferenceSession(stored).run(None, {"x": X})[0])
     np.testing.assert_allclose(run(builder.getModelProto())[1], theirs, rtol=1e-5)
+
+
+@pytest.mark.parametrize("by_builder", [True, False])
+def test_training_in_the_folder_of_the_model_leaves_it_as_it_was(
+    stored: Path, monkeypatch: pytest.MonkeyPatch, by_builder: bool
+) -> None:
+    monkeypatch.chdir(stored.parent)
+    before = {p.name: p.read_bytes() for p in stored.parent.iterdir()}
+    builder = popart.Builder("m.onnx")
+    loss = builder.aiGraphcore.l1loss(["y"], 1.0)
+    if not by_builder:
+        builder.saveModelProto("with_loss.onnx")
+    session = popart.TrainingSession(
+        builder.getModelProto() if by_builder else "with_loss.onnx",
+        popart.DataFlow(1, {loss: popart.AnchorReturnType("All")}),
+        loss,
+        popart.ConstSGD(0.1),
+        popart.DeviceManager().createCpuDevice(),
+    )
+    session.prepareDevice()
+    session.weightsFromHost()
+    session.run(popart.PyStepIO({"x": X}, session.initAnchorArrays()))
+    session.modelToHost("trained.onnx")
+    assert {n: stored.with_name(n).read_bytes() for n in before} == before
+    found = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load("trained.onnx").graph.initializer}
+    first = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load("m.onnx").graph.initializer}
+    assert all(np.any(found[n] != first[n]) for n in first)
