@@ -610,3 +610,15 @@ def test_operands_without_elements(value):
     ir = popxl.Ir()
     with ir.main_graph, pytest.raises(ValueError, match=r"^The value has 0 elements - this is most likely a mistake\."):
         popxl.variable([1.0, 2.0]) + value
+
+
+@pytest.mark.parametrize("kinds", [(popxl.float32, popxl.int32), (popxl.int32, popxl.float32)])
+def test_a_cast_has_a_gradient_if_it_reads_floats(kinds):
+    ir = popxl.Ir()
+    with ir.main_graph:
+        graph = ir.create_graph(lambda t: ops.cast(t, kinds[1]) + 1, popxl.variable([1, 2], kinds[0]))
+        if kinds[0] is popxl.float32:
+            assert autodiff(graph).graph.outputs[0].dtype == popxl.float32
+        else:
+            with pytest.raises(popart_exception, match=r"^\[Autodiff\] Unable to provide required gradient output"):
+                autodiff(graph)

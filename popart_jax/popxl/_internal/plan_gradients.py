@@ -70,7 +70,15 @@ def _gradients(op: Op) -> tuple[Gradient, ...]:
         row = facts(row.forward)
     entries = row.gradients or ()
     refused = row.has(Trait.NOT_DIFFERENTIABLE | Trait.REFUSES_GRADIENT)
-    return () if refused or _is_scaled(op) or not _has_results(op, entries) else entries
+    return (
+        () if refused or _is_scaled(op) or _is_cast_of_whole_numbers(op) or not _has_results(op, entries) else entries
+    )
+
+
+def _is_cast_of_whole_numbers(op: Op) -> bool:
+    """A Cast is the only operator whose gradient depends on a type (supplement 5.2)."""
+    source = op._node.inputs[0] if op.opType() == "Cast" else None
+    return source is not None and source.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 
 def _is_scaled(op: Op) -> bool:
