@@ -9,6 +9,7 @@ import onnx_ir as ir
 from .._calls import checked, overloaded
 from ..enums import RecomputeType
 from ..errors import noted, popart_exception
+from ..logs import module_logger
 from ..model import attribute_names as names
 from ..model.tensor_location import TensorLocation
 from .graph import GraphUnderConstruction, to_attribute
@@ -28,7 +29,9 @@ _IN_WORDS = {
 
 
 _MISPLACED = {
-    "setPartialsType": "Builder::setPartialsType should only be called on operators: Conv, MatMul; but was given: {}",
+    what: f"Builder::{what} should only be called on operators: Conv, MatMul; but was given: {{}}"
+    for what in ("setPartialsType", "getPartialsType")
+} | {
     "setEnableConvDithering": (
         "Builder::setEnableConvDithering should only be called on convolutions but was given: {}"
     ),
@@ -189,8 +192,10 @@ class NodeAnnotations(GraphUnderConstruction):
     def setSerializeMatMul(
         self, nodeOutputName: Outputs, mode: str, factor: int = 0, keep_precision: bool = False
     ) -> None:
-        """Compute a matmul in `factor` pieces along a dimension."""
-        self._only(nodeOutputName, "setSerializeMatMul", "MatMul")
+        """Compute a matmul in `factor` pieces along a dimension; on another operator it has no effect."""
+        op_type = self._node_of(nodeOutputName).op_type
+        if op_type != "MatMul":
+            module_logger("builder").warning("setSerializeMatMul has no effect on %s", op_type)
         if mode not in _SERIALIZATION_MODES:
             raise popart_exception(
                 f"Unsupported mat mul serialization mode '{mode}'. Supported modes are 'input_channels', "

@@ -134,8 +134,14 @@ def test_hints_of_matmul_and_conv(builder, x):
     with pytest.raises(popart_exception, match="Bad partialsType 'QUARTER'"):
         builder.setPartialsType(product, "QUARTER")
     assert builder.getPartialsType(product) == "HALF"
-    with pytest.raises(popart_exception):
-        builder.setPartialsType(other, "HALF")
+    for what, call in (
+        ("setPartialsType", lambda: builder.setPartialsType(other, "HALF")),
+        ("getPartialsType", lambda: builder.getPartialsType(other)),
+    ):
+        with pytest.raises(popart_exception) as caught:
+            call()
+        text = f"Builder::{what} should only be called on operators: Conv, MatMul; but was given: Relu"
+        assert str(caught.value) == text
     with pytest.raises(popart_exception):
         builder.setEnableConvDithering(product, 1)
     for bad in (0.0, -0.5, 1.5):
@@ -160,6 +166,9 @@ def test_serialised_matmul(builder, x):
     assert builder.getStringNodeAttribute("__serialize_matmul_mode", {product}) == "output_channels"
     assert builder.getInt64NodeAttribute("__serialize_matmul_factor", {product}) == 2
     assert builder.getInt64NodeAttribute("__serialize_matmul_precision", {product}) == 1
+    other = builder.aiOnnx.relu([x])
+    builder.setSerializeMatMul({other}, "output_channels", 2)  # of no effect, as in PopART
+    assert builder.getInt64NodeAttribute("__serialize_matmul_factor", {other}) == 2
 
 
 def test_remaining_hints(builder, x):
