@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ipu_model.whole_files import write_whole
 
 from .._calls import checked, convert, overloaded
-from ..errors import logs_errors, popart_exception
+from ..errors import logs_errors, noted, popart_exception
 from ..model import attribute_names as names
 from ..model import tensors
 from ..model.check import check_model
@@ -272,7 +272,9 @@ class _BuilderCore(Placement):
         """
         value = self._queried(id)
         if value.shape is None or not all(isinstance(d, int) for d in value.shape):
-            raise popart_exception(self._not_known(id))
+            open_sizes = {v.name: str(v.shape) for v in self._graph.inputs if v.shape and not v.shape.is_static()}
+            why = f"'{id}' is there, but its shape follows from open dimensions: {open_sizes}" if open_sizes else ""
+            raise noted(popart_exception(self._not_known(id)), why)
         return [int(d) for d in value.shape]  # pyright: ignore[reportArgumentType]
 
     @checked

@@ -6,6 +6,7 @@ By default every float weight is a parameter, wherever the file holds it, but fo
 - scales and zero points of quantisation;
 - operands that an operator needs while it is traced (sizes, axes, limits), the limits of a Clip, and operands of
   operators whose results are never floating point (comparisons);
+- zeros that a recurrent layer starts from, unless the exporter noted a parameter;
 - attention masks: tensors of nothing but zeros and very negative numbers;
 - what the exporter noted as a buffer or as a constant (PyTorch's exporter does), and single numbers of formulas.
 """
@@ -109,6 +110,8 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
         return ""
     if kind is not None:
         return "a buffer or a constant, says the exporter"
+    if uses and all(_starts(node, at, opsets) for node, at in uses) and not np.any(one.tensor.numpy()):
+        return "the zeros that a recurrent layer starts from"
     if not len(one.tensor.shape) and (noted or _FOLDED in one.metadata or _GENERATED.fullmatch(one.name)):
         return "a number of a formula"
     return "a mask" if _is_mask(one.tensor) else ""
@@ -134,6 +137,10 @@ def _is_quantisation(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:
         return False
     name = operand_name(node, at, opsets)
     return "scale" in name or "zero_point" in name
+
+
+def _starts(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:
+    return operand_name(node, at, opsets) in ("initial_h", "initial_c")
 
 
 def _is_out_of_reach(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,8 +37,13 @@ def summary_html(fn: OnnxFunction) -> str:
     rows = [("input", n, _typed(s)) for n, s in fn.inputs.items()]
     rows += [("output", n, _typed(s)) for n, s in fn.outputs.items()]
     rows.append(("parameters", _size(fn), ""))
+    return html_table(_name(fn), rows)
+
+
+def html_table(caption: str, rows: Iterable[Sequence[str]]) -> str:
+    """A table of texts for notebooks."""
     body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><caption>{html.escape(_name(fn))}</caption><tbody>{body}</tbody></table>"
+    return f"<table><caption>{html.escape(caption)}</caption><tbody>{body}</tbody></table>"
 
 
 def _name(fn: OnnxFunction) -> str:

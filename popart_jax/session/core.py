@@ -22,7 +22,7 @@ from ..model.dtypes import BY_NUMPY
 from ..model.load import load_proto
 from ..model.tensor_info import _TensorInfoCore
 from ..timings import FIRST_RUN, Timings
-from . import developer_output, memory_check, option_checks, seeds
+from . import developer_output, memory_check, option_checks, seeds, shown
 from .anchor_arrays import init_anchor_arrays
 from .checkpointing import held
 from .compiling import compile_into
@@ -92,6 +92,13 @@ class SessionCore:
         return loaded.streams, loaded.executable.put_fed
 
     # -- facts
+
+    def __repr__(self) -> str:
+        prepared = getattr(self, "_prepared", None)  # none where the constructor stopped
+        return object.__repr__(self) if prepared is None else shown.summary_line(type(self).__name__, prepared)
+
+    def _repr_html_(self) -> str:
+        return shown.summary_html(type(self).__name__, self._prepared)
 
     @property
     def memory(self) -> Memory | None:

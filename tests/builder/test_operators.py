@@ -305,8 +305,11 @@ def test_of_an_unknown_size_the_type_is_known_all_the_same():
     builder = Builder(model.SerializeToString())
     out = builder.aiGraphcore.gelu(["y"])
     assert builder.getTensorDtypeString(out) == "float16"
-    with pytest.raises(popart_exception, match="is not an known tensor"):
+    with pytest.raises(popart_exception, match="is not an known tensor") as caught:
         builder.getTensorShape(out)
+    assert caught.value.__notes__ == [
+        f"'{out}' is there, but its shape follows from open dimensions: {{'x': '[batch,3]'}}"
+    ]
 
 
 def test_the_slices_of_a_reduction_have_no_size_before_the_replicas_are_known(builder):

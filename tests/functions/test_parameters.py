@@ -148,6 +148,13 @@ def test_a_model_without_parameters_says_why() -> None:
     with pytest.warns(UserWarning, match=r"hi: the limit of a Clip; a/mul/y:0: a number of a formula") as told:
         popart.to_jax(model)
     assert told[0].filename == __file__
+    gates = (
+        array("w", 1, 8, 2),
+        array("r", 1, 8, 2),
+        onnx.numpy_helper.from_array(np.zeros((1, 3, 2), np.float32), "h0"),
+    )
+    text = f"<{HEAD}> g(float[4,3,2] x) => (float[4,1,3,2] y) {{ y = LSTM<hidden_size=2>(x, w, r, , , h0, h0) }}"
+    assert popart.to_jax(parse(text, *gates))[0].choice.frozen == {"h0": "the zeros that a recurrent layer starts from"}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         popart.to_jax(MLP)
