@@ -6,7 +6,7 @@ import gc
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -126,7 +126,7 @@ def agree(calls: Calls) -> float:
 
 
 @contextmanager
-def quiet(priority: int) -> Iterator[None]:
+def quiet(priority: int) -> Generator[None]:
     """Keep other processes off the cores: all threads of this one at a real-time priority (Linux, root)."""
     if not priority:
         yield

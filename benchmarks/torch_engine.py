@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ from .networks import Network
 from .training import ADAM_RATE, BETA1, BETA2, EPSILON, MOMENTUM, RATE
 
 
-def _attributes(node: onnx.NodeProto) -> dict:
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
@@ -30,7 +31,7 @@ def _batch_norm(x, g, b, mean, var, *, outputs, epsilon=1e-5, **_):
     return F.batch_norm(x, mean, var, g, b, outputs > 1, 0.1, epsilon)
 
 
-_OPS: dict[str, Callable] = {
+_OPS: dict[str, Callable[..., Any]] = {
     "Conv": _conv,
     "Relu": lambda x: F.relu(x),
     "Clip": lambda x, low, high: torch.clamp(x, float(low), float(high)),

@@ -89,7 +89,13 @@ def profile_jaxpr(
     priced = price(program, Context(chosen, options), placement)
 
     def again(**changes: Any) -> Report:
-        how = {"placement": placement, "options": options, "inputs": inputs, "outputs": outputs, **changes}
+        how: dict[str, Any] = {
+            "placement": placement,
+            "options": options,
+            "inputs": inputs,
+            "outputs": outputs,
+            **changes,
+        }
         return profile_jaxpr(jaxpr, target=chosen, levers=False, **how)
 
     return why_too_large(report_of(priced), priced, inputs, again if levers else None)

@@ -7,12 +7,12 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> Generator[Path]:
     """A folder for a file of that name, and what belongs beside it; they are put in place when the block ends well.
 
     A pipe or a device gets the file's bytes.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 
 @contextmanager
-def without_collector() -> Iterator[None]:
+def without_collector() -> Generator[None]:
     """Scope, or decorator, in which Python does not look for cyclic garbage.
 
     Importing JAX leaves half a million objects behind; each full collection while a program is traced walks them

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 
 @contextmanager
-def random_state_kept() -> Iterator[None]:
+def random_state_kept() -> Generator[None]:
     """Scope, or decorator, of what may import JAX first: NumPy's generator is then left as it was.
 
     A program that has not imported NumPy cannot have seeded it, and one that needs no JAX does without it.

@@ -6,7 +6,7 @@ Every node is given the *other* runtime's inputs, so one wrong node is not count
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,7 +153,7 @@ def intermediates(model: ir.Model, feeds: Mapping[str, Any], runtime: str) -> di
 
 
 @contextlib.contextmanager
-def refusing(runtime: str) -> Iterator[None]:
+def refusing(runtime: str) -> Generator[None]:
     """What another runtime raises, as one of our errors.
 
     Raises

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 from ._memory import memory_allowed
 from .errors import popart_exception
@@ -54,7 +54,7 @@ class Limits:
         self._memory = int(value)
 
     @contextlib.contextmanager
-    def set(self, *, memory: int | None = None, nodes: int | None = None, cache: int | None = None) -> Iterator[None]:
+    def set(self, *, memory: int | None = None, nodes: int | None = None, cache: int | None = None) -> Generator[None]:
         """Other limits inside a `with` block."""
         before = self._memory, self.nodes, self.cache
         self._memory = self._memory if memory is None else memory

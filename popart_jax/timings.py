@@ -7,7 +7,7 @@ counted in the outer one, so that all of them together are the whole time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -33,7 +33,7 @@ class Timings:
         return name in self._seconds
 
     @contextmanager
-    def collect(self, name: str = OTHER) -> Iterator[None]:
+    def collect(self, name: str = OTHER) -> Generator[None]:
         """Scope whose phases are entered here; what is in none of them counts as `name`."""
         token = _COLLECTING.set(self)
         try:
@@ -43,7 +43,7 @@ class Timings:
             _COLLECTING.reset(token)
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> Generator[None]:
         """Scope of one phase."""
         self._switch()
         self._open.append(name)
@@ -67,7 +67,7 @@ _COLLECTING: ContextVar[Timings | None] = ContextVar("timings", default=None)
 
 
 @contextmanager
-def watched(tell: Callable[[str], None]) -> Iterator[None]:
+def watched(tell: Callable[[str], None]) -> Generator[None]:
     """Scope in which `tell` hears the name of each phase as it begins."""
     token = _WATCHING.set(tell)
     try:
@@ -77,7 +77,7 @@ def watched(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def phase(name: str) -> Iterator[None]:
+def phase(name: str) -> Generator[None]:
     """Scope, or decorator, of a phase; it costs nothing that counts where nobody collects."""
     timings, tell = _COLLECTING.get(), _WATCHING.get()
     if tell is not None:

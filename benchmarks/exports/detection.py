@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 from torch.nn import functional as F  # pyright: ignore[reportMissingImports]
@@ -152,7 +154,8 @@ class Atrous(nn.Module):
         super().__init__()
         self.down = nn.Conv2d(2, 4, 3, 2, 1)
         self.rates = nn.ModuleList(nn.Conv2d(4, 2, 3, padding=r, dilation=r) for r in (1, 2))
-        self.whole, self.head, self.how = nn.Conv2d(4, 2, 1), nn.Conv2d(6, 3, 1), {"mode": mode, "align_corners": align}
+        self.whole, self.head = nn.Conv2d(4, 2, 1), nn.Conv2d(6, 3, 1)
+        self.how: dict[str, Any] = {"mode": mode, "align_corners": align}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """A map of classes as large as the image."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
@@ -49,7 +50,7 @@ class Network:
         network, given = self.make().eval(), self.inputs()
         names = [f"x{i}" for i in range(len(given))]
         open_batch = [{0: "batch"} if b and self.grows else {} for b in self.is_batched()]
-        how = {"input_names": names, "output_names": ["y"], "verbose": False, "opset_version": opset}
+        how: dict[str, Any] = {"input_names": names, "output_names": ["y"], "verbose": False, "opset_version": opset}
         if dynamo:
             dims = tuple({0: torch.export.Dim("batch")} if d else None for d in open_batch)
             torch.onnx.export(network, given, str(path), dynamo=True, dynamic_shapes=dims, **how)

@@ -92,7 +92,7 @@ def run(width: int, stages: str, *, pipelined: bool, kind: str = "sgd") -> dict[
             "resting": resting}  # fmt: skip
 
 
-CASES = {
+CASES: dict[str, dict[str, Any]] = {
     "pipeline": {"pipelined": True},
     "pipeline, Adam": {"pipelined": True, "kind": "adam"},
     "virtual graphs": {"pipelined": False},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +65,7 @@ def code_by_tile(priced: Priced, tiles: int) -> tuple[dict[str, np.ndarray], lis
 
 def _distinct(priced: Priced):
     """Each superstep of the program with its IPU, whether an equal one came before, and its control code."""
-    seen: set[tuple] = set()
+    seen: set[tuple[Any, ...]] = set()
     outline = priced.context.options.outlining
     for at, step in enumerate(priced.program.steps):
         if priced.into[at] >= 0:
@@ -77,7 +78,9 @@ def _distinct(priced: Priced):
             yield s, ipu, again, CONTROL_BYTES_PER_CALL if again else CONTROL_BYTES_PER_STEP
 
 
-def _add(s: Superstep, by: dict[str, np.ndarray], types: dict, ipu: int, tiles: int) -> None:
+def _add(
+    s: Superstep, by: dict[str, np.ndarray], types: dict[tuple[int, str], list[int]], ipu: int, tiles: int
+) -> None:
     used = min(max(1, int(s.tiles)), tiles)
     if s.vertex:
         instances = max(int(s.vertices), used)

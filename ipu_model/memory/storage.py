@@ -128,7 +128,9 @@ def _reads(program: Program) -> dict[int, list[int]]:
     return cached
 
 
-def _merge(priced: Priced, first: dict, last: dict, root: list[int], hidden: set[int]) -> list[Storage]:
+def _merge(
+    priced: Priced, first: dict[int, int], last: dict[int, int], root: list[int], hidden: set[int]
+) -> list[Storage]:
     """One storage per root, over the union of the spans of the values in it."""
     program, spans = priced.program, {}
     end = len(program.steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from ipu_model.costs.rule import Context, OpCost, Superstep
 from ipu_model.partition import Spread
@@ -23,7 +24,7 @@ class Layouts:
         self.stored: dict[int, int] = {}
         self.spread: dict[int, Spread] = {}
         self._stretched: dict[tuple[int, Spread], OpCost] = {}
-        self.prices: dict[tuple, tuple[Superstep, ...]] = {}
+        self.prices: dict[tuple[Any, ...], tuple[Superstep, ...]] = {}
 
     def of(self, value: int) -> Token:
         """The element order of a value: that of the step that made it, or the linear one."""

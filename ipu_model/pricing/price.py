@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -121,7 +122,7 @@ def _sum_halves(
     program: Program, prices: list[OpCost], uses: list[int], context: Context, rule_of: Callable[[str], Rule]
 ) -> None:
     """Reductions read half data as it is, where only a cast stands between."""
-    seen: dict[tuple, OpCost] = {}
+    seen: dict[tuple[Any, ...], OpCost] = {}
     for cast, (at, op) in summed_halves(program, uses).items():
         key = (id(program.steps[at].op), op.inputs[0])
         if key not in seen:
@@ -194,7 +195,7 @@ def _costs(
     program: Program, prices: list[OpCost], extras: dict[int, tuple[Superstep, ...]], into: list[int], ctx: Context
 ) -> list[Cost]:
     """Cost of one run of each step; equal steps share one object."""
-    memo: dict[tuple, Cost] = {}
+    memo: dict[tuple[Any, ...], Cost] = {}
     costs = []
     for at, price_ in enumerate(prices):
         key = (id(price_), into[at] >= 0, extras.get(at, ()))
@@ -209,7 +210,7 @@ def _costs(
     return costs
 
 
-def _hashable(key: tuple) -> bool:
+def _hashable(key: tuple[Any, ...]) -> bool:
     try:
         hash(key)
     except TypeError:

@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -90,7 +91,7 @@ def _parts(rows: Sequence[Row]) -> None:
             print(f"         assumed: {', '.join(why.assumed)}")
 
 
-def _perturb(rows: Sequence[dict]) -> int:
+def _perturb(rows: Sequence[dict[str, Any]]) -> int:
     answers, wrong = 0, 0
     for finding in perturb.findings(rows):
         answers += 1

@@ -32,7 +32,7 @@ def plain(cost: Cost) -> Cost:
     return Cost(*(float(getattr(cost, name)) for name in FIELDS))
 
 
-def build(priced: Priced, time: Timing, live: Liveness, code: dict[str, Any], types: list) -> Report:
+def build(priced: Priced, time: Timing, live: Liveness, code: dict[str, Any], types: list[Any]) -> Report:
     """Put everything together; `code` are bytes per category, IPU and tile."""
     steps = _steps(priced, live, time)
     samples = priced.context.options.samples_per_step
@@ -222,7 +222,7 @@ def _operations(priced: Priced) -> tuple[OperationRow, ...]:
     return tuple(rows)
 
 
-def _vertices(types: list, steps: tuple[StepRow, ...]) -> tuple[VertexRow, ...]:
+def _vertices(types: list[Any], steps: tuple[StepRow, ...]) -> tuple[VertexRow, ...]:
     spent: dict[str, float] = defaultdict(float)
     for row in steps:
         for p in row.parts:

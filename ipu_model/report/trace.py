@@ -85,8 +85,8 @@ def _memory(report: Document, per_cycle: float) -> list[dict[str, Any]]:
 
 
 def _event(
-    name: str, category: str, ipu: int, track: int, at: float, cycles: float, per_cycle: float, args: dict
-) -> dict:
+    name: str, category: str, ipu: int, track: int, at: float, cycles: float, per_cycle: float, args: dict[str, Any]
+) -> dict[str, Any]:
     return {"ph": "X", "name": name, "cat": category, "pid": ipu, "tid": track, "ts": at * per_cycle,
             "dur": cycles * per_cycle, "args": {"cycles": cycles, **args}}  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ipu_model.cost import ZERO, Cost, Number
 from ipu_model.pricing import Priced
@@ -59,7 +60,9 @@ def active_stages(stages: int, micro: int) -> Iterator[tuple[int, int, int]]:
     yield from ((stages - k, stages, 1) for k in reversed(range(1, short)))
 
 
-def spans(loads: Loads, micro: int, ipus: int, time: Callable[[Cost], Number], largest: Callable) -> tuple[Span, ...]:
+def spans(
+    loads: Loads, micro: int, ipus: int, time: Callable[[Cost], Number], largest: Callable[..., Any]
+) -> tuple[Span, ...]:
     """The pipeline cycles of `micro` micro-batches; `time` says how long an IPU takes for the work of a cycle."""
     found, clock = [], 0.0
     for first, last, repeats in active_stages(loads.stages, micro):

@@ -172,7 +172,7 @@ class Walker:
             op = self._ops[key] = Op(primitive, ins, outs, params, where.phase, attributes)
         return op
 
-    def _params_key(self, params: dict[str, Any]) -> tuple:
+    def _params_key(self, params: dict[str, Any]) -> tuple[Any, ...]:
         key = []
         for name, value in params.items():
             if name in IRRELEVANT:

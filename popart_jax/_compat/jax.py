@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -156,7 +156,7 @@ def settings() -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def compilation_cache(folder: str | None) -> Iterator[None]:
+def compilation_cache(folder: str | None) -> Generator[None]:
     """Scope in which JAX keeps every compiled program in a folder and looks there first; None is no folder at all."""
     wanted = {
         "jax_compilation_cache_dir": folder,

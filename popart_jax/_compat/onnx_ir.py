@@ -13,7 +13,7 @@ import contextlib
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from importlib.util import LazyLoader, find_spec, module_from_spec
@@ -80,7 +80,7 @@ _NAMING = threading.RLock()
 
 
 @contextlib.contextmanager
-def quick_names() -> Iterator[None]:
+def quick_names() -> Generator[None]:
     """A scope in which the inliner finds new names in constant time; one thread at a time."""
     from onnx_ir.passes.common import inliner
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from ipu_model.whole_files import replacing
@@ -13,7 +13,7 @@ from ..errors import popart_exception
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def whole(path: Path) -> Generator[Path]:
     """A path to write to; it takes the place of `path` when the block ends well and leaves nothing otherwise.
 
     Raises

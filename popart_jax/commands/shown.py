@@ -6,7 +6,7 @@ Names of models are no markup, so ``[batch,8]`` stays as it is.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -27,7 +27,7 @@ def console() -> Console:
 
 
 @contextlib.contextmanager
-def progress() -> Iterator[None]:
+def progress() -> Generator[None]:
     """Scope in which a terminal's standard error shows the phase that runs; elsewhere nothing is written."""
     where = Console(stderr=True)
     if not where.is_terminal:

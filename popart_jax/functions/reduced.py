@@ -92,7 +92,7 @@ def _convert(value: ir.Value, half: ir.DataType) -> None:
         value.const_value = _converted(value.const_value, half)
 
 
-def _converted(tensor: Any, half: ir.DataType) -> ir.Tensor:
+def _converted(tensor: Any, half: ir.DataType) -> ir.Tensor[Any]:
     return ir.Tensor(tensor.numpy().astype(half.numpy()), dtype=half, name=tensor.name)
 
 

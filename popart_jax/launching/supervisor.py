@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -175,7 +175,7 @@ def _end(processes: Iterable[subprocess.Popen[str]]) -> None:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[None]:
+def _signals() -> Generator[None]:
     """SIGINT and SIGTERM as an exception of the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield

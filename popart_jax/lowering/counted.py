@@ -67,7 +67,8 @@ def _first_of(
     operands: Sequence[Any], mark: Counted, data: Surplus | None, compute: Any
 ) -> tuple[tuple[Any, ...], list[Any]] | None:
     """As many entries as were counted, from the first on; None for other slices."""
-    starts, ends, axes, steps = [*operands[1:], None, None][:4]
+    given: list[Any] = [*operands[1:], None, None]
+    starts, ends, axes, steps = given[:4]
     plain = np.size(ends) == 1 and not np.any(starts) and (steps is None or np.all(np.asarray(steps) == 1))
     rank = np.ndim(operands[0])
     axis = rank - (0 if axes is None else int(np.reshape(axes, -1)[0]) % rank)

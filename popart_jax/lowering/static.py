@@ -89,7 +89,10 @@ def refuse_wide(node: ir.Node, operands: list[Any], is_known: Callable[[int], bo
 
 
 NO_DATA = "[Tensor::getDataViaGraphTraversal] Could not work out tensor data for {tensor}."
-_NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.uint64): np.dtype(np.uint32)}
+_NARROW: dict[np.dtype[Any], np.dtype[Any]] = {
+    np.dtype(np.int64): np.dtype(np.int32),
+    np.dtype(np.uint64): np.dtype(np.uint32),
+}
 
 
 def _to_numpy(x: Any) -> Any:

@@ -8,7 +8,7 @@ almost none has a form.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def platform() -> str:
 
 
 @contextmanager
-def tracing_for(name: str) -> Iterator[None]:
+def tracing_for(name: str) -> Generator[None]:
     """Scope in which the forms of a platform are taken."""
     token = _PLATFORM.set(name)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -119,7 +120,9 @@ def tf_idf_vectorizer(
     return out if np.ndim(x) == 2 else out[0]
 
 
-def _ngram_columns(pool: list, starts: Sequence[int], indexes: Sequence[int], lengths: range) -> dict[tuple, int]:
+def _ngram_columns(
+    pool: list[Any], starts: Sequence[int], indexes: Sequence[int], lengths: range
+) -> dict[tuple[Any, ...], int]:
     columns, number = {}, 0
     for length, (start, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
         for at in range(start, end, length):
@@ -129,8 +132,8 @@ def _ngram_columns(pool: list, starts: Sequence[int], indexes: Sequence[int], le
     return columns
 
 
-def _ngrams(items: list, lengths: range, skips: int) -> Counter:
-    found: Counter = Counter()
+def _ngrams(items: list[Any], lengths: range, skips: int) -> Counter[tuple[Any, ...]]:
+    found: Counter[tuple[Any, ...]] = Counter()
     for length in lengths:
         for step in range(1, skips + 2 if length > 1 else 2):
             reach = step * (length - 1)

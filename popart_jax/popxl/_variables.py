@@ -157,7 +157,7 @@ def as_tensor(value: TensorLike, dtype: dtypes.dtype | None = None, raise_on_emp
     """
     if isinstance(value, Tensor):
         return value
-    if raise_on_empty and not isinstance(value, str) and 0 in np.shape(value):
+    if raise_on_empty and not isinstance(value, str) and 0 in np.asarray(value).shape:
         raise ValueError(
             "The value has 0 elements - this is most likely a mistake. If not, make it with `popxl.constant`."
         )

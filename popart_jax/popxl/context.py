@@ -7,7 +7,7 @@ what operators created inside get.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Literal, TypeVar
@@ -43,7 +43,7 @@ gir = get_ir
 
 
 @contextmanager
-def _swapped(attribute: str, value: Any) -> Iterator[Any]:
+def _swapped(attribute: str, value: Any) -> Generator[Any]:
     current = get_current_context()
     old = getattr(current, attribute)
     setattr(current, attribute, value)
@@ -54,14 +54,14 @@ def _swapped(attribute: str, value: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def ipu(ipu: int) -> Iterator[int]:
+def ipu(ipu: int) -> Generator[int]:
     """Operators created inside go to this IPU; None switches placement off."""
     with _swapped("_ipu_id", ipu):
         yield ipu
 
 
 @contextmanager
-def in_sequence(mode: bool | Literal["pass"] = True) -> Iterator[bool | str]:
+def in_sequence(mode: bool | Literal["pass"] = True) -> Generator[bool | str]:
     """Order of the operators created inside.
 
     Parameters
@@ -85,14 +85,14 @@ def in_sequence(mode: bool | Literal["pass"] = True) -> Iterator[bool | str]:
 
 
 @contextmanager
-def io_tiles() -> Iterator[None]:
+def io_tiles() -> Generator[None]:
     """Operators created inside go to the IO tiles."""
     with _swapped("_io_tile_set", True):
         yield
 
 
 @contextmanager
-def name_scope(name: str) -> Iterator[list[str]]:
+def name_scope(name: str) -> Generator[list[str]]:
     """Names made inside get the prefix ``name/``."""
     get_current_context().push_name_scope(name)
     try:
@@ -102,14 +102,14 @@ def name_scope(name: str) -> Iterator[list[str]]:
 
 
 @contextmanager
-def _execution_context(context: ExecutionContext) -> Iterator[ExecutionContext]:
+def _execution_context(context: ExecutionContext) -> Generator[ExecutionContext]:
     """Operators created inside belong to another program than `session.run`."""
     with _swapped("_execution_context", context):
         yield context
 
 
 @contextmanager
-def debug_context_frame_offset(i: int) -> Iterator[None]:
+def debug_context_frame_offset(i: int) -> Generator[None]:
     """Kept for programs that wrap operators: source locations are taken `i` frames further out."""
     yield
 

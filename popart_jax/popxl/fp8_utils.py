@@ -7,8 +7,7 @@ one NaN (0x80) and no infinities.
 from __future__ import annotations
 
 import sys
-from collections import namedtuple
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -19,7 +18,17 @@ torch_imported = "torch" in sys.modules
 max_scaling_bias = 31
 min_scaling_bias = -31
 
-FpDef = namedtuple("FpDef", ["num_exp_bits", "num_mantissa_bits", "fix_exponent_bias", "include_denorm", "has_nans"])
+
+class FpDef(NamedTuple):
+    """A floating point format."""
+
+    num_exp_bits: int
+    num_mantissa_bits: int
+    fix_exponent_bias: int
+    include_denorm: bool
+    has_nans: bool
+
+
 ieee_fp32_no_denorms = FpDef(8, 23, 127, False, True)
 ieee_fp16_denorms = FpDef(5, 10, 15, True, True)
 float8_152_def = FpDef(5, 2, 16, True, False)

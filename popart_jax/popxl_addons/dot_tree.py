@@ -11,7 +11,7 @@ from ..popxl import Tensor
 L = TypeVar("L")
 K = TypeVar("K")
 V = TypeVar("V")
-CLS = TypeVar("CLS", bound="DotTree")
+CLS = TypeVar("CLS", bound="DotTree[Any]")
 
 
 def sanitise(name: str) -> str:
@@ -37,14 +37,14 @@ def _checked(key: str | int) -> str:
     return key
 
 
-class DictText(dict):
+class DictText(dict[str, Any]):
     """A plain dictionary that shows each tensor leaf as ``Tensor[...]``."""
 
     def __repr__(self) -> str:
         return "{" + ", ".join(f"{k!r}: {leaf_text(v)}" for k, v in self.items()) + "}"
 
 
-class TupleText(tuple):
+class TupleText(tuple[Any, ...]):
     """A plain tuple that shows each tensor leaf as ``Tensor[...]``."""
 
     def __repr__(self) -> str:
@@ -226,7 +226,7 @@ class DotTree(Generic[L]):
         tree = cls()
         for key, value in d.items():
             *path, last = str(key).split(".") if not isinstance(key, int) else [key]
-            level: DotTree = tree
+            level: DotTree[Any] = tree
             for part in path:
                 name = _checked(part)
                 level = level._map.setdefault(name, cls())

@@ -6,7 +6,7 @@ import collections
 import logging
 import re
 import time
-from collections.abc import Hashable, Iterable, Iterator, MutableMapping
+from collections.abc import Generator, Hashable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -25,7 +25,7 @@ _logger = logging.getLogger("popart.python.addons")
 
 
 @contextmanager
-def null_context() -> Iterator[None]:
+def null_context() -> Generator[None]:
     """A context that does nothing."""
     yield
 
@@ -36,7 +36,7 @@ def suffix_graph_name(name: str, suffix: str) -> str:
 
 
 @contextmanager
-def timer(title: str | None = None, log_to_wandb: bool = True) -> Iterator[None]:
+def timer(title: str | None = None, log_to_wandb: bool = True) -> Generator[None]:
     """Log how long the block took [minutes]; `log_to_wandb` has no effect, nothing is sent anywhere."""
     started = time.perf_counter()
     yield
@@ -54,7 +54,7 @@ def duplicate_items(iterable: Iterable[E]) -> list[E]:
     return [item for item, count in collections.Counter(iterable).items() if count > 1]
 
 
-class OrderedDict(collections.OrderedDict, Generic[KT, VT]):
+class OrderedDict(collections.OrderedDict[KT, VT], Generic[KT, VT]):
     """A dictionary whose entries have a position."""
 
     def idx(self, idx: int) -> Any:

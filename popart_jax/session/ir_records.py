@@ -33,7 +33,12 @@ def record_ir(facts: IrFacts) -> None:
         for node in each:
             attributes = op_attributes(node, names, each is graph, facts.options.fully_connected_pass)
             extra = _outlined(node, inner, numbers) if REPLACED in node.meta else {}
-            known = {"opid": identifier(node, opset), "graphId": names[id(each)], "attributes": attributes, **extra}
+            known: dict[str, object] = {
+                "opid": identifier(node, opset),
+                "graphId": names[id(each)],
+                "attributes": attributes,
+                **extra,
+            }
             info = _record_op(node, next(numbers), known)
             inner[node] = info
             kept.append(info)

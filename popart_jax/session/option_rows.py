@@ -84,7 +84,7 @@ class _Refused(Option):
         options.__getattr__(self.name)
 
 
-class WriteThroughDict(dict):
+class WriteThroughDict(dict[str, Any]):
     """A copy of a dictionary option that passes every change on to the option."""
 
     def __init__(self, values: dict[str, Any], option: Option, options: Any) -> None:

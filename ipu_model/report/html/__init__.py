@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ipu_model.report.html.view import view
 from ipu_model.report.model import Document
@@ -23,8 +24,9 @@ def render(report: Document, compare: Document | None = None) -> str:
         loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )  # fmt: skip
-    environment.filters.update(bytes=formats.size, count=formats.count, percent=formats.percent, signed=formats.signed,
-                               plural=formats.plural)  # fmt: skip
+    shown = ("count", "percent", "signed", "plural")
+    filters: dict[str, Any] = {"bytes": formats.size, **{name: getattr(formats, name) for name in shown}}
+    environment.filters.update(filters)
     page = environment.get_template("page.html.j2")
     scripts = [Markup((FOLDER / "scripts" / f"{name}.js").read_text()) for name in SCRIPTS]
     style = Markup((FOLDER / "style.css").read_text())

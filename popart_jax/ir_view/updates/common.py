@@ -106,7 +106,7 @@ class Updates:
         if not self.is_shared(weight):
             return gradient
         mean = self.options.mean_reduction and self.options.running_mean
-        attributes = {
+        attributes: dict[str, Any] = {
             "__collectiveOperator": 1 if mean else SUM,
             "__collectiveReplicaGrouping": self.options.grouping(weight.name or ""),
         }

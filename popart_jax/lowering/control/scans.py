@@ -46,7 +46,7 @@ def _scanned(
     axes: Sequence[int],
     directions: Sequence[int],
     keep=False,
-) -> tuple[tuple, tuple]:  # fmt: skip
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:  # fmt: skip
     """Final states, and outputs with their rows first; `keep` gives rows of vectors shape [1]."""
     n_states = len(args) - num_scan_inputs
     xs = _turned([jnp.moveaxis(x, a, 0) for x, a in zip(args[n_states:], axes, strict=True)], directions)
@@ -80,7 +80,9 @@ def _concatenated(rows: jax.Array, axis: int) -> jax.Array:
     return jnp.moveaxis(rows, 0, along).reshape(sizes)
 
 
-def _scan_rows(body: Subgraph, states: Sequence[Any], xs: Sequence[jax.Array]) -> tuple[tuple, tuple]:
+def _scan_rows(
+    body: Subgraph, states: Sequence[Any], xs: Sequence[jax.Array]
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Scan over the leading axis of `xs`."""
     n_states = len(states)
 

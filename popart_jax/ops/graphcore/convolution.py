@@ -95,7 +95,7 @@ builder_method(
 def multi_conv(*args, numConvs=None, strides=(), dilations=(), inDilations=(), pads=(), outPads=()):
     """Inputs come in triples data, weights, bias (or None)."""
     count = numConvs or -(-len(args) // 3)
-    padded = [*args, *[None] * (3 * count - len(args))]
+    padded: list[Any] = [*args, *[None] * (3 * count - len(args))]
     triples = [tuple(padded[3 * i : 3 * i + 3]) for i in range(count)]
     ranks = [x.ndim - 2 for x, _, _ in triples]
     lists = {"strides": strides, "dilations": dilations, "inDilations": inDilations}

@@ -150,7 +150,7 @@ def _slice(t: Tensor, start: Bounds, stop: Bounds, step: Bounds, axis: int | lis
 
 def process_args(
     start: Bounds = None, stop: Bounds = None, step: Bounds = None, axis: int | list[int] | None = None
-) -> tuple[list, list, list, list]:
+) -> tuple[list[int | None], list[int | None], list[int | None], list[int]]:
     """Bounds as lists of one length, None where the whole axis is meant; axes default to the leading ones.
 
     Raises
@@ -158,16 +158,26 @@ def process_args(
     ValueError
         The lists have different lengths.
     """
-    lists = [[x] if isinstance(x, int) else None if x is None else list(x) for x in (start, stop, step, axis)]
+    lists: list[list[int | None] | None] = [
+        [x] if isinstance(x, int) else None if x is None else list(x) for x in (start, stop, step, axis)
+    ]
     n = next(len(x) for x in lists if x is not None)
     for name, x in zip(("start", "stop", "step", "axis"), lists, strict=True):
         if x is not None and len(x) != n:
             raise ValueError(f"All inputs must have same length. `{name}` has length {len(x)} != {n}.")
-    starts, stops, steps, axes = (x if x is not None else [None] * n for x in lists)
+    whole: list[int | None] = [None] * n
+    starts, stops, steps, axes = (whole if x is None else x for x in lists)
     return starts, stops, steps, [i if a is None else int(a) for i, a in enumerate(axes)]
 
 
-def slice_op(t: Tensor, starts: list, stops: list, steps: list, axes: list[int], view: bool = False) -> Tensor:
+def slice_op(
+    t: Tensor,
+    starts: list[int | None],
+    stops: list[int | None],
+    steps: list[int | None],
+    axes: list[int],
+    view: bool = False,
+) -> Tensor:
     """One Slice operator, whatever the bounds."""
     check_operands(t=t)
     low, high, by = [], [], []

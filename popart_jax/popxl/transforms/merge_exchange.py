@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ _EXCHANGES = {"HostLoad", "HostStore", "RemoteLoad", "RemoteLoadInplace", "Remot
 
 
 @contextmanager
-def merge_exchange() -> Iterator[None]:
+def merge_exchange() -> Generator[None]:
     """Transfers created inside (in the current graph) become one operator where none depends on another."""
     graph = gcg()
     created: list[Any] = []
@@ -112,7 +112,7 @@ def _replace(graph: Graph, group: list[Any], merged: Any) -> None:
 
 
 @contextmanager
-def io_tile_exchange(verify_overlap: bool = True) -> Iterator[None]:
+def io_tile_exchange(verify_overlap: bool = True) -> Generator[None]:
     """Transfers on the IO tiles, merged, without order among themselves.
 
     Parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -76,7 +76,7 @@ class BatchSerialResult:
 
 
 @contextmanager
-def null_context() -> Iterator[None]:
+def null_context() -> Generator[None]:
     """A context that does nothing."""
     yield
 

@@ -7,7 +7,7 @@ cycles run the last stages. A value that crosses stages is kept for as many cycl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -53,7 +53,7 @@ class StageContext:
         op._settings.pipelineStage = self._stage
 
     @contextmanager
-    def stage(self, i: int) -> Iterator[int]:
+    def stage(self, i: int) -> Generator[int]:
         """Operators made in the block belong to stage `i`."""
         before, self._stage = self._stage, i
         try:
@@ -373,7 +373,7 @@ class Pipelining:
 
 
 @contextmanager
-def pipelined_execution(steps: int) -> Iterator[StageContext]:
+def pipelined_execution(steps: int) -> Generator[StageContext]:
     """Run the operators of the block `steps` times, in stages.
 
     Parameters
