@@ -28,9 +28,9 @@ def to_mapping(key: DotTree[K], value: DotTree[V]) -> dict[K, V]:
 
 def _checked(key: str | int) -> str:
     """One component of a key: an identifier, or a number as text."""
+    if re.fullmatch(r"-\d+", str(key)):
+        raise ValueError(f"Numerical key cannot be negative: {key}")
     if isinstance(key, int):
-        if key < 0:
-            raise ValueError(f"Numerical key cannot be negative: {key}")
         return str(key)
     if not isinstance(key, str) or not (key.isidentifier() or key.isdigit()):
         raise ValueError(f"'{key}' is not a valid python identifier")

@@ -47,6 +47,7 @@ def test_words_of_trees():
         (ValueError, "'a' already exists", lambda: tree.insert("a", 2)),
         (ValueError, "'a b' is not a valid python identifier", lambda: tree.insert("a b", 2)),
         (ValueError, "Numerical key cannot be negative: -1", lambda: tree.insert(-1, 2)),
+        (ValueError, "Numerical key cannot be negative: -1", lambda: tree.insert("-1", 2)),
         (KeyError, "Key does not exist: b. Available keys:", lambda: tree.get("b")),
         (KeyError, "Numerical key does not exist: 3.", lambda: tree[3]),
         (KeyError, "Negative numerical key does not exist: -2.", lambda: tree[-2]),
