@@ -19,6 +19,8 @@ def check_sizes(what: str, least: int = 1, /, **sizes: object) -> None:
         With the name of the first that is refused.
     """
     for name, size in sizes.items():
+        if type(size) is int and size >= least:
+            continue
         whole = isinstance(size, numbers.Integral) and not isinstance(size, bool)
         if not whole or size < least:  # pyright: ignore[reportOperatorIssue]
             raise ValueError(f"{what}: {name} is {size!r}, expected a whole number of at least {least}")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +20,11 @@ from ipu_model.target import Machine
 
 Array = np.ndarray
 SIZES = {"half": 2, "float": 4}
+
+
+def product(arrays: Iterable[Array]) -> Array:
+    """The product of arrays, element by element; `numpy.prod` would copy all of them into one first."""
+    return functools.reduce(operator.mul, arrays)
 
 
 @dataclass(frozen=True)
@@ -151,18 +159,17 @@ class Grid:
     @property
     def used(self) -> Array:
         """Tiles used."""
-        return self._cached("used", lambda: np.prod([self.splits(i) for i in range(len(self.lists))], axis=0))
+        return self._cached("used", lambda: product(self.splits(i) for i in range(len(self.lists))))
 
     @property
     def depth(self) -> Array:
         """Tiles whose partial results are added: parts of the input channels times parts of the kernel."""
         n = self.p.dims
-        kernel = np.prod([self.splits(n + 4 + d) for d in range(n)], axis=0)
-        return self._cached("depth", lambda: self.splits(n + 2) * kernel)
+        return self._cached("depth", lambda: product(self.splits(n + 2 + d) for d in range(n + 2) if d != 1))
 
     def work(self) -> Array:
         """Multiplies of the fullest tile, in units of the vertex's group sizes."""
-        return np.prod([self.shares(i) for i in range(len(self.lists))], axis=0)
+        return product(self.shares(i) for i in range(len(self.lists)))
 
     @property
     def inputs(self) -> Array:
@@ -214,7 +221,7 @@ class Grid:
     def _exchange(self) -> tuple[Array, Array, Array]:
         size, rate = SIZES[self.v.data], self.machine.exchange_bytes
         n = self.p.dims
-        spatial = np.prod([self.splits(d) for d in range(n + 1)], axis=0)
+        spatial = product(self.splits(d) for d in range(n + 1))
         inputs = self.inputs - self.inputs // self.splits(n + 1)
         weights = self.weights - self.weights // spatial
         parts = -(-self.parts * SIZES[self.v.partials] // rate)
@@ -245,9 +252,9 @@ class Grid:
         groups = cdiv(p.groups, v.gpg) * v.gpg
         ins = cdiv(cdiv(p.in_channels, v.ipg), self.in_serial) * v.ipg
         outs = cdiv(cdiv(p.out_channels, v.opg), self.out_serial) * v.opg
-        inputs = int(np.prod(p.field)) * p.batch * ins * groups
-        weights = int(np.prod(p.kernel)) * ins * outs * groups
-        return inputs, weights, int(np.prod(p.out)) * p.batch * outs * groups
+        inputs = math.prod(p.field) * p.batch * ins * groups
+        weights = math.prod(p.kernel) * ins * outs * groups
+        return inputs, weights, math.prod(p.out) * p.batch * outs * groups
 
     def moved(self) -> tuple[Array, Array, Array, Array]:
         """Bytes per tile rearranged on the input side, on the output side, regrouped weights and outputs."""

@@ -59,7 +59,7 @@ def _partners(v: Vertex, update: ConvParams) -> list[tuple[Vertex, Vertex]]:
     if v.method == "hmac":
         return [(v, Vertex("outer", 1, 1, v.ipg, 0, v.data, v.data, v.rate))]
     weights = v.ipg * v.height
-    wu = dataclasses.replace(v, ipg=v.opg, opg=v.ipg, height=max(1, weights // v.opg))
+    wu = v._replace(ipg=v.opg, opg=v.ipg, height=max(1, weights // v.opg))
     found = [(v, wu)]
     if v.data == "half" and update.output == "half" and cdiv(update.in_channels, wu.ipg) * wu.ipg == 16:
         found.append((v, dataclasses.replace(wu, partials="half")))

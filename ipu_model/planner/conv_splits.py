@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ipu_model.planner.conv_grid import SIZES, Grid
+from ipu_model.planner.conv_grid import SIZES, Grid, product
 from ipu_model.planner.conv_params import cdiv
 
 Array = np.ndarray
@@ -98,7 +98,7 @@ class Quick:
     def factors(self, spatial: Grid) -> Array:
         """What each split of the field, batch, groups and kernel gives, in the order of `_channels`."""
         size, rate, serial = SIZES[spatial.v.data], spatial.machine.exchange_bytes, spatial.serial
-        parts = np.prod([spatial.splits(d) for d in range(spatial.p.dims + 1)], axis=0)
+        parts = product(spatial.splits(d) for d in range(spatial.p.dims + 1))
         weights = serial * spatial.weights * ((1 - 1 / parts) * size / rate + self.start) + self.unit * spatial.work()
         results = serial * spatial.parts * spatial.partial_bytes / rate
         return np.stack(
@@ -116,7 +116,7 @@ def promising(grid: Grid, sizes: tuple[int, ...], tiles: int, limit: float, quic
     spatial = _spatial(grid, sizes, tiles, (limit - quick.beside) / quick.unit)
     if spatial is None or 0 in (outs.shape[1], ins.shape[1]):
         return None
-    out, in_ = (a.ravel() for a in np.meshgrid(np.arange(outs.shape[1]), np.arange(ins.shape[1]), indexing="ij"))
+    out, in_ = np.divmod(np.arange(outs.shape[1] * ins.shape[1]), ins.shape[1])
     channels, used = _channels(grid, outs[:, out], ins[:, in_]), outs[0, out] * ins[0, in_]
     factors = quick.factors(spatial)
     # every tile at work: then the shares of channels are as small as they get

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ FEWEST_OUTPUTS = 8  # output channels of a group; addresses used by dense layers
 Method = Literal["amp", "slic", "hmac", "vmac", "outer"]
 
 
-@dataclass(frozen=True)
-class Vertex:
+class Vertex(NamedTuple):
     """One way to run the inner loop.
 
     Attributes
@@ -266,8 +265,10 @@ def _amp_kernel(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Array:
     core = 4 if half else (4 if v.units == 4 else 8)
     one, two, more = (29, 33, 34) if half else (33, 44, 45)
 
+    few = np.array([17, one, two]) - 6
+
     def piece(n: Array) -> Array:
-        return np.where(n == 0, 17, np.where(n == 1, one, np.where(n == 2, two, more + (n - 3) * core))) - 6
+        return np.where(n < 3, few[np.minimum(n, 2)], more - 6 + (n - 3) * core)
 
     rows, width = _rows_width(p, t)
     slow, fast = _dealt(rows, width, piece)

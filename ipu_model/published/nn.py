@@ -41,18 +41,18 @@ class Weights:
         return jnp.zeros(shape, DATA) if self.arrays is None else self.arrays[len(self.shapes) - 1]
 
 
-def shapes_of(network: Callable[..., Any], *inputs: Any) -> list[tuple[int, ...]]:
-    """Shapes of the weights that a network asks for."""
+def asked_by(network: Callable[..., Any], *inputs: Any) -> Weights:
+    """The weights that a network asks for, by their shapes."""
     weights = Weights()
     jax.eval_shape(lambda *xs: network(weights, *xs), *inputs)
-    return weights.shapes
+    return weights
 
 
 def repeat(w: Weights, times: int, block: Block, x: Array) -> Array:
     """`times` equal blocks in a row, each with weights of its own; traced once."""
     if times < 1:
         return x
-    shapes = shapes_of(block, x)
+    shapes = asked_by(block, x).shapes
     call = jax.jit(lambda weights, x: block(Weights(weights), x))
     for _ in range(times):
         with jax.named_scope(f"onnx[block{w.blocks}]"):

@@ -50,9 +50,15 @@ class _Chip:
     target: Target = field(compare=False)
 
 
+@functools.lru_cache(maxsize=256)
+def _asked(network: Network) -> Weights:
+    """What a network asks for."""
+    return nn.asked_by(network.forward, *network.inputs)
+
+
 def weights_of(network: Network) -> list[tuple[int, ...]]:
     """Shapes of a network's weights."""
-    return nn.shapes_of(network.forward, *network.inputs)
+    return _asked(network).shapes
 
 
 def parameters(network: Network) -> int:
@@ -106,6 +112,7 @@ def training_program(network: Network, system: System) -> Program:
     return trace(jaxpr, options=options, placement=placement, inputs=[*resting, *streams])
 
 
+@jax.jit
 def _adam(weight: Array, gradient: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
     half = nn.DATA
     first = half(0.9) * first + half(0.1) * gradient
@@ -122,9 +129,8 @@ def _options(system: System) -> ModelOptions:
 
 def _placement(network: Network, system: System) -> Placement:
     """Blocks in equal runs over the IPUs of a replica; systems compute activations again for the backward pass."""
-    weights = Weights()
-    jax.eval_shape(lambda *xs: network.forward(weights, *xs), *network.inputs)
-    where = [k * system.ipus // weights.blocks for k in range(weights.blocks)]
+    blocks = _asked(network).blocks
+    where = [k * system.ipus // blocks for k in range(blocks)]
     recompute = system.ipus * system.replicas > 1
     nodes = {f"block{k}": NodePlacement(ipu, ipu, recompute=recompute) for k, ipu in enumerate(where)}
     return Placement(nodes, system.ipus, pipelined=system.ipus > 1)
