@@ -62,7 +62,7 @@ def _partners(v: Vertex, update: ConvParams) -> list[tuple[Vertex, Vertex]]:
     wu = v._replace(ipg=v.opg, opg=v.ipg, height=max(1, weights // v.opg))
     found = [(v, wu)]
     if v.data == "half" and update.output == "half" and cdiv(update.in_channels, wu.ipg) * wu.ipg == 16:
-        found.append((v, dataclasses.replace(wu, partials="half")))
+        found.append((v, wu._replace(partials="half")))
     return found
 
 

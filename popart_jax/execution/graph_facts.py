@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -14,8 +14,34 @@ _PLAIN = frozenset({ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeTy
 _LISTS = frozenset({ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS})
 
 
-def graph_facts(graph: ir.Graph, opsets: Mapping[str, int], arguments: Container[str]) -> bytes:
+def refuse_notes(node: ir.Node) -> Any:
+    """What is described of a node that has no notes of its front end: nothing.
+
+    Raises
+    ------
+    Undescribed
+        It has some.
+    """
+    if node.meta:
+        raise Undescribed(f"node '{node.name}' has notes of this process")
+
+
+def graph_facts(
+    graph: ir.Graph,
+    opsets: Mapping[str, int],
+    arguments: Container[str],
+    notes: Callable[[ir.Node], Any] = refuse_notes,
+) -> bytes:
     """A hash of a graph with its opsets, without the values of the initializers that are `arguments` of the program.
+
+    Parameters
+    ----------
+    graph, opsets
+        The graph.
+    arguments : container of str
+        Names of initializers.
+    notes : callable
+        What tracing reads of a node beside ONNX's parts; raises `Undescribed` where that can't be said.
 
     Raises
     ------
@@ -23,7 +49,7 @@ def graph_facts(graph: ir.Graph, opsets: Mapping[str, int], arguments: Container
         Something in it has no description: an attribute of a type that is none of ONNX's plain ones, a node that
         is computed by what only this process knows.
     """
-    writer = _Writer(arguments)
+    writer = _Writer(arguments, notes)
     writer.put(sorted(opsets.items()))
     writer.graph(graph)
     return writer.digest.digest()
@@ -32,17 +58,22 @@ def graph_facts(graph: ir.Graph, opsets: Mapping[str, int], arguments: Container
 class _Writer:
     """Puts facts into a hash; values are numbered, since names need not be unique."""
 
-    def __init__(self, arguments: Container[str]) -> None:
+    def __init__(self, arguments: Container[str], notes: Callable[[ir.Node], Any]) -> None:
         self.digest = hashlib.sha256()
-        self._arguments = arguments
+        self._arguments, self._notes = arguments, notes
         self._numbers: dict[ir.Value, int] = {}
+        self._graphs: dict[ir.Graph, int] = {}
 
     def put(self, *facts: Any) -> None:
         """Facts whose `repr` says all."""
         self.digest.update(repr(facts).encode("utf-8", "surrogateescape"))
 
     def graph(self, graph: ir.Graph) -> None:
-        """A graph: what goes in, what it stores, its nodes, what comes out."""
+        """A graph: what goes in, what it stores, its nodes, what comes out; by number where it was there before."""
+        if graph in self._graphs:
+            self.put("graph again", self._graphs[graph])
+            return
+        self._graphs[graph] = len(self._graphs)
         self.put("graph", *map(self._declared, graph.inputs))
         for value in graph.initializers.values():
             self.put("initializer", *self._declared(value))
@@ -53,8 +84,9 @@ class _Writer:
         self.put("outputs", *map(self._declared, graph.outputs))
 
     def _node(self, node: ir.Node) -> None:
-        if node.meta:
-            raise Undescribed(f"node '{node.name}' has notes of this process")
+        notes = self._notes(node)
+        if notes is not None:
+            self.put(notes)
         operands = [None if v is None else self._number(v) for v in node.inputs]
         self.put(node.domain, node.op_type, node.version, node.name, operands, [*map(self._declared, node.outputs)])
         for value in filter(None, node.inputs):

@@ -8,39 +8,90 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import onnx_ir as ir
 
-from ..execution import Executable, Step, compile_traced, container, stored, trace
+from ..execution import Executable, Step, beside_jax, compile_traced, container, stored, trace
 from ..execution.cache_folder import SUFFIX, keep, mark_used
 from ..execution.compiled import Traced
-from ..execution.key import program_key
+from ..execution.graph_facts import graph_facts
+from ..execution.key import Undescribed, described, program_key
 from ..launching.agreement import require_same
 from ..logs import module_logger
-from ._program import Programs
+from ..lowering.gradients import TEMPLATE
+from ..ops.registry import TRANSLATION
+from ._program import SETTINGS, Programs
+
+_KNOWN_NOTES = {"op", "parts", TRANSLATION, TEMPLATE}
 
 
 def compiled(programs: Programs) -> dict[str, Executable]:
     """Every program ready to run, from the cache where they are there."""
-    options, log = programs.owner._options, module_logger("session")
-    folder = directory(options)
+    options = programs.owner._options
+    folder, key = directory(options), _key_before_tracing(programs)
+    if folder is None:
+        path = beside_jax.file_of(key)
+        found = _load(programs.steps, path, key) if path is not None and path.is_file() else None
+        return found or beside_jax.compile_and_keep(
+            path, lambda: _compile(_traced(programs)), lambda file, made: stored.write(file, str(key), made)
+        )
+    traced = {}
+    if key is None:
+        traced = _traced(programs)
+        key = program_key({n: t.traced.lower().as_text() for n, t in traced.items()}, options.engineOptions)
+    path = None if key is None else _find(folder, key)
+    found = None if path is None else _load(programs.steps, path, key)
+    if found is not None:
+        return found
+    made = _compile(traced or _traced(programs))
+    if key is None:
+        module_logger("session").info("The executable is not cached: its engine options can't be described")
+    else:
+        keep(folder / f"{key}{SUFFIX}", lambda path: stored.write(path, key, made))
+    return made
+
+
+def _traced(programs: Programs) -> dict[str, Traced]:
+    """Every program traced, by all processes of the job alike."""
     traced = {name: trace(step) for name, step in programs.steps.items()}
     if jax.process_count() > 1:
         texts = {name: t.traced.lower().as_text() for name, t in traced.items()}
         require_same(
             "Ir", {f"program {n}": hashlib.sha256(text.encode()).hexdigest()[:12] for n, text in texts.items()}
         )
-    if folder is None:
-        return _compile(traced)
-    key = program_key({n: t.traced.lower().as_text() for n, t in traced.items()}, options.engineOptions)
-    if key is None:
-        log.info("The executable is not cached: its engine options can't be described")
-        return _compile(traced)
-    path = _find(folder, key)
-    found = None if path is None else _load(programs.steps, container.Sealed(path, key))
-    if found is not None:
-        return found
-    made = _compile(traced)
-    keep(folder / f"{key}{SUFFIX}", lambda path: stored.write(path, key, made))
-    return made
+    return traced
+
+
+def _key_before_tracing(programs: Programs) -> str | None:
+    """A key of all that tracing reads; None where some of that has no description, and the traced text is needed.
+
+    Several processes compare what they traced, so they trace.
+    """
+    opsets = SETTINGS.opsets
+    if jax.process_count() > 1 or beside_jax.foreign_translations(programs.graph, opsets, popart=False):
+        return None
+    held = {t._value.name or "" for t in programs.owner.main_graph.variables}
+    arrays = {
+        n: (dict(s.state), dict(s.fixed), dict(s.fed), dict(s.results), sorted(s.created))
+        for n, s in programs.steps.items()
+    }
+    try:
+        graph = graph_facts(programs.graph, opsets, held, _notes)
+    except Undescribed:
+        return None
+    names = {n: v.name for n, v in programs.values.items()}
+    scales, options = programs.watches_scales, programs.owner._options.engineOptions
+    return program_key(graph, arrays, names, programs.transfers, programs.replicas, scales, options)
+
+
+def _notes(node: ir.Node) -> str:
+    """When an operator of PopXL runs, and what says how it is computed."""
+    if unknown := node.meta.keys() - _KNOWN_NOTES:
+        raise Undescribed(f"node '{node.name}' has notes of this process: {sorted(unknown)}")
+    context = node.meta["op"]._settings.executionContext
+    parts = [
+        (p.op_type, len(p.inputs), {n: a.value for n, a in p.attributes.items()}) for p in node.meta.get("parts", ())
+    ]
+    return described((context, parts, node.meta.get(TRANSLATION), node.meta.get(TEMPLATE)))
 
 
 def _compile(traced: dict[str, Traced]) -> dict[str, Executable]:
@@ -72,13 +123,14 @@ def _find(folder: Path, key: str) -> Path | None:
     return found
 
 
-def _load(steps: dict[str, Step], file: container.Sealed) -> dict[str, Executable] | None:
+def _load(steps: dict[str, Step], path: Path, key: str | None) -> dict[str, Executable] | None:
     log = module_logger("session")
-    log.info("Loading serialized PopART executable from %s", file.path)
-    mark_used(file.path)
+    log.info("Loading serialized PopART executable from %s", path)
+    mark_used(path)
     try:
-        container.preload(file.path)
+        container.preload(path)
+        file = container.Sealed(path, key or "")
         return {name: stored.load(step, file, name) for name, step in steps.items()}
     except Exception as err:  # zip, the seal and XLA each have their own
-        log.info("Ignoring cache file because it does not contain a usable executable: %s (%s)", file.path, err)
+        log.info("Ignoring cache file because it does not contain a usable executable: %s (%s)", path, err)
         return None

@@ -33,7 +33,7 @@ from .tensor import Variable
 Contexts = frozenset[ExecutionContext]
 VARIABLE, MADE, REMOTE = "var:", "made:", "remote:"
 
-_SETTINGS = Settings(opsets={"": 17, "ai.graphcore": 1, "popxl": 1})
+SETTINGS = Settings(opsets={"": 17, "ai.graphcore": 1, "popxl": 1})
 _LOADING: Contexts = frozenset({ExecutionContext.WeightsFromHostFragment})
 _STORING: Contexts = frozenset({ExecutionContext.WeightsToHostFragment})
 _RUNNING: Contexts = frozenset(ExecutionContext) - _LOADING - _STORING
@@ -206,7 +206,7 @@ class _Lowered:
             {},
             {"replicas": programs.replicas},
         )
-        walk = Walk(_SETTINGS, env, None, outside)
+        walk = Walk(SETTINGS, env, None, outside)
         run(self._plan(tuple(changed.values()), env), walk)
         new = {n: jnp.asarray(walk.read(v)) for n, v in changed.items()}
         new |= {n: outside.state[n] for n in state if n in programs.buffers}
@@ -214,7 +214,7 @@ class _Lowered:
 
     def _plan(self, wanted: tuple[ir.Value, ...], env: Mapping[ir.Value, Any]) -> Plan:
         """The order of these operators alone."""
-        whole = make_plan(self.programs.graph, wanted, _SETTINGS.opsets, env)
+        whole = make_plan(self.programs.graph, wanted, SETTINGS.opsets, env)
         return Plan(tuple(s for s in whole.steps if _context(s.node) in self.contexts), wanted)
 
     def _streams(self, fed: Mapping[str, Any]) -> dict[str, Any]:

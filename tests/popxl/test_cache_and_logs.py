@@ -11,7 +11,8 @@ import pytest
 
 import popart_jax as popart
 from popart_jax import popxl
-from popart_jax.popxl import ops
+from popart_jax._compat.jax import compilation_cache
+from popart_jax.popxl import _program, ops
 
 
 def program(factor=2.0, initial=1.0):
@@ -59,6 +60,49 @@ def test_cache(tmp_path, capfd, monkeypatch, info_log):
     _, log = run()
     assert "Ignoring cache file because it does not contain" in log
     assert "Starting compilation" in log
+
+
+def two_streams(factor=2.0, initial=1.0, twice=False):
+    """A called graph with a gradient, on two inputs that are loaded together."""
+    ir = popxl.Ir()
+    with ir.main_graph:
+        streams = [popxl.h2d_stream((3,), popxl.float32, n) for n in "ab"]
+        a, b = (ops.host_load(s) for s in streams)
+        v = popxl.variable(np.full((3,), initial, np.float32), name="v")
+        graph = ir.create_graph(lambda x, w: ops.tanh(x * w * factor), a, v)
+        site = ops.call_with_info(graph, a, v)
+        info = popxl.transforms.autodiff(graph)
+        grads = ops.call(info.graph, b, inputs_dict=info.inputs_dict(site))
+        again = (ops.call(graph, b, v) if twice else site.outputs)[0]
+        sink = popxl.d2h_stream((3,), popxl.float32, "out")
+        ops.host_store(sink, grads[0] + again)
+    return ir, sink
+
+
+@pytest.mark.parametrize("make", [program, two_streams])
+def test_a_second_session_traces_nothing(make, tmp_path, monkeypatch):
+    walks = []
+    run_graph = _program.run
+    monkeypatch.setattr(_program, "run", lambda *args: (walks.append(1), run_graph(*args))[1])
+
+    def run(cached, **keywords):
+        with compilation_cache(str(tmp_path) if cached else None):
+            ir, sink = make(**keywords)
+            with popxl.Session(ir) as session:
+                loads = ir.get_all_h2d_streams()
+                return session.run({s: np.arange(3, dtype=np.float32) / len(s.tensor_id) for s in loads})[sink]
+
+    changes = [{}, {"initial": 0.5}, {"factor": 3.0}, {}, {"factor": 3.0}]
+    changes += [{"twice": True}] if make is two_streams else []
+    seen = set()
+    for change in changes:
+        walks.clear()
+        found = run(True, **change)
+        facts = tuple(sorted((n, v) for n, v in change.items() if n != "initial"))
+        assert bool(walks) == (facts not in seen)
+        seen.add(facts)
+        np.testing.assert_array_equal(found, run(False, **change))
+    assert len(list(tmp_path.glob("popart_jax-*.popef"))) == len(seen)
 
 
 def test_upload_is_logged_once(capfd):
