@@ -75,9 +75,10 @@ def _pool(rng: random.Random) -> tuple[str, Layer] | None:
     kind = rng.choice(("max", "avg"))
 
     def build(builder: popart.Builder, x: str, _: list[str]) -> str:
-        pool = builder.aiOnnx.maxpool if kind == "max" else builder.aiOnnx.averagepool
-        found = pool([x], kernel_shape=[kernel] * 2, strides=[stride] * 2)
-        return found[0] if isinstance(found, list) else found
+        options = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2}
+        if kind == "avg":
+            return builder.aiOnnx.averagepool([x], **options)
+        return builder.aiOnnx.maxpool([x], 1, **options)[0]
 
     options = {"kernel_size": kernel, "stride": stride}
     name = f"{kind} pool {'x'.join(map(str, data))}, {kernel}x{kernel} stride {stride}"

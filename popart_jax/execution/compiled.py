@@ -186,7 +186,7 @@ class Executable:
         """StableHLO of the step; empty when it came from a file."""
         return "" if self.lowered is None else self.lowered.as_text()
 
-    @property
+    @cached_property
     def memory(self) -> Memory | None:
         """What a run takes; None where this backend has no plan."""
         return Memory.of(self.call)
