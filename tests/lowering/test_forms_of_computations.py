@@ -24,6 +24,8 @@ WINDOWS = {
     "tiles": window((9, 8), (3, 2), (3, 2), (1, 1), ()),
     "dilated": window((9, 8), (2, 3), (1, 2), (3, 1), (0, 1, 0, 1)),
     "large": window((9, 8), (6, 5), (1, 1), (1, 1), ()),
+    "large in steps": window((9, 8), (5, 4), (2, 3), (1, 2), (2, 1, 1, 2), "NOTSET", 1),
+    "very large": window((9, 8), (33, 2), (1, 1), (1, 1), (14, 0, 14, 0)),
 }
 CONVOLUTIONS = {
     "one kernel a channel": ((2, 3, 9, 8), (3, 1, 3, 2), (2, 1), ((1, 0), (0, 1)), (1, 2), 3),
@@ -90,9 +92,10 @@ def test_maxima_of_strided_windows_over_the_edge(kernel, strides, dilations, pad
     np.testing.assert_array_equal(fold_windows(*given), fold_windows.plain(*given))
 
 
+@pytest.mark.parametrize("special", [0.0, np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("name", WINDOWS)
-def test_maxima_of_windows(name: str):
-    x = jnp.asarray(RANDOM.normal(size=(2, 3, 9, 8)))
+def test_maxima_of_windows(name: str, special: float):
+    x = jnp.asarray(RANDOM.normal(size=(2, 3, 9, 8))).at[1, 2, 4, 4:6].set(special)
     given = (x, WINDOWS[name], lowest(x.dtype), jnp.maximum, lax.max)
     np.testing.assert_array_equal(fold_windows(*given), fold_windows.plain(*given))
 

@@ -81,6 +81,7 @@ def two_streams(factor=2.0, initial=1.0, twice=False):
 
 @pytest.mark.parametrize("make", [program, two_streams])
 def test_a_second_session_traces_nothing(make, tmp_path, monkeypatch):
+    monkeypatch.delenv("POPXL_CACHE_DIR", raising=False)
     walks = []
     run_graph = _program.run
     monkeypatch.setattr(_program, "run", lambda *args: (walks.append(1), run_graph(*args))[1])

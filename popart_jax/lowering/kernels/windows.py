@@ -18,17 +18,37 @@ from ...ops.kernels import IPU, XLA
 from ...ops.pooling import fold_windows, lowest, padded, share_gradient
 from ...ops.windows import Window, taps
 
-_FEW_TAPS = 16
+_FEW_TAPS, _MANY_TAPS = 16, 32
 
 
 @fold_windows.form_for("cpu")
 def fold_taps(x: jax.Array, win: Window, neutral: Any, pair: Any, whole: Any) -> jax.Array:
-    """Small windows as shifted slices, large ones as one windowed reduction."""
-    if prod(win.kernel) > _FEW_TAPS:
+    """Small windows as shifted slices, larger ones so along one dimension after the other.
+
+    Those that are very long along one are left to the windowed reduction.
+    """
+    if max(win.kernel, default=1) > _MANY_TAPS:
         return fold_windows.plain(x, win, neutral, pair, whole)
+    long = [axis for axis, n in enumerate(win.kernel) if n > 1]
+    if prod(win.kernel) > _FEW_TAPS and len(long) > 1:
+        for axis in range(len(win.kernel)):
+            x = fold_taps(x, _along(win, axis, x.shape), neutral, pair, whole)
+        return x
     if max(win.strides) > 1 and any(map(any, win.padding)) and all(v >= 0 for pad in win.padding for v in pad):
         return reduce(pair, _taps_of_unpadded(x, win, neutral))
     return reduce(pair, taps(padded(x, win, neutral), win))
+
+
+def _along(win: Window, axis: int, shape: tuple[int, ...]) -> Window:
+    """The window along one dimension of data of this shape; along the others it is one element."""
+    sizes = shape[len(shape) - len(win.kernel) :]
+
+    def only(values: tuple[Any, ...], others: Any) -> tuple[Any, ...]:
+        return tuple(v if i == axis else others for i, v in enumerate(values))
+
+    positions = tuple(win.positions[i] if i == axis else size for i, size in enumerate(sizes))
+    steps, apart = only(win.strides, 1), only(win.dilations, 1)
+    return Window(only(win.kernel, 1), steps, apart, only(win.pads, (0, 0)), positions, only(win.overhang, 0))
 
 
 def _taps_of_unpadded(x: jax.Array, win: Window, neutral: Any) -> list[jax.Array]:
