@@ -53,7 +53,7 @@ class Adam(Optimizer):
     @checked
     def __init__(
         self,
-        values: dict[str, Any],
+        values: dict[Any, Any],
         mode: AdamMode = AdamMode.Adam,
         weight_decay_mode: WeightDecayMode = WeightDecayMode.Decay,
         accum_type: DataType = DataType.UNDEFINED,

@@ -48,7 +48,7 @@ class Adaptive(Optimizer):
     @checked
     def __init__(
         self,
-        values: dict[str, Any],
+        values: dict[Any, Any],
         mode: AdaptiveMode = AdaptiveMode.RMSProp,
         weight_decay_mode: WeightDecayMode = WeightDecayMode.Decay,
         accum_type: DataType = DataType.UNDEFINED,

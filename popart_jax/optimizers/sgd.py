@@ -52,7 +52,7 @@ class SGD(Optimizer):
     @checked
     def __init__(
         self,
-        pyd: dict[str, Any] | float,
+        pyd: dict[Any, Any] | float,
         clip_norm_settings: list[ClipNormSettings] = [],  # noqa: B006 - the public default
         accumulatorAndMomentum: SGDAccumulatorAndMomentum = SGDAccumulatorAndMomentum.Combined,
         accumType: DataType = DataType.UNDEFINED,
