@@ -61,7 +61,8 @@ def parser() -> argparse.ArgumentParser:
 
 def _fail(where: str, message: object) -> int:
     """Print an error, and below it its notes: what helps."""
-    notes = (indent(note.strip(), "  ") for note in getattr(message, "__notes__", ()))
+    told = (note.strip() for note in getattr(message, "__notes__", ()))
+    notes = (indent(note, "  ") for note in told if "JAX_TRACEBACK_FILTERING" not in note)  # no traceback is shown
     print(f"{where}: error: {message}", *notes, sep="\n", file=sys.stderr)
     return _FAILED
 
