@@ -50,6 +50,20 @@ def test_gradients_with_other_numbers_of_spatial_dimensions(spatial):
     agree(lambda x, w: canonical_convolution(x, w, strides, pads, dilations), plain, x, w)
 
 
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+@pytest.mark.parametrize("pad", [(1, 1), (2, 0), (0, 3), (4, 5), (0, 0)])
+def test_gradients_of_many_channels_to_few(spatial, pad):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, *(5, 7, 6)[:spatial], 9)).astype(np.float32)
+    w = rng.normal(size=(*(3, 2, 3)[:spatial], 9, 2)).astype(np.float32)
+    how = (1,) * spatial, (pad, (1, 1), (2, 1))[:spatial]
+
+    def plain(x, w):
+        return lax.conv_general_dilated(x, w, *how, None, None, layout(x.ndim))
+
+    agree(lambda x, w: canonical_convolution(x, w, *how, (1,) * spatial), plain, x, w)
+
+
 @pytest.mark.parametrize("strides", [(1, 1), (2, 3)])
 @pytest.mark.parametrize("pads", [((0, 0), (0, 0)), ((1, 0), (2, -1))])
 @pytest.mark.parametrize("dilations", [(1, 1), (1, 2)])

@@ -114,8 +114,20 @@ def _data_gradient(spatial, w, g, strides, pads, dilations):
     return lax.conv_general_dilated(g, turned, (1,) * len(strides), padding, strides, dilations, layout(g.ndim))
 
 
+_MANY_TIMES = 4
+
+
 def _weight_gradient(x, w, g, strides, pads, dilations):
-    """Images as channels and channels as images: the gradient is the window."""
+    """Images as channels and channels as images: the gradient is the window.
+
+    Its many outputs slide over few inputs where there are much fewer of them: XLA:CPU takes 28 ms for 512 channels to
+    16 on 32 x 32 places with windows of 3 x 3, 2 ms with the two in each other's place and the window turned.
+    """
+    few = w.shape[-2] >= _MANY_TIMES * w.shape[-1] and {*strides, *dilations} == {1}
+    if few and all(m >= n for m, n in zip(g.shape[1:-1], x.shape[1:-1], strict=True)):  # windows no larger than images
+        turned_pads = [(k - 1 - lo, k - 1 - hi) for k, (lo, hi) in zip(w.shape[:-2], pads, strict=True)]
+        turned = _weight_gradient(g, w.swapaxes(-1, -2), x, strides, turned_pads, dilations)
+        return jnp.flip(turned, range(w.ndim - 2)).swapaxes(-1, -2)
     window, image = _spread(w.shape[:-2], dilations), _spread(g.shape[1:-1], strides)
     before = [lo for lo, _ in pads]
     after = [m + k - 1 - n - b for n, k, m, b in zip(x.shape[1:-1], window, image, before, strict=True)]
