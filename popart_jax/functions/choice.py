@@ -8,7 +8,8 @@ By default every float weight is a parameter, wherever the file holds it, but fo
   operators whose results are never floating point (comparisons);
 - zeros that a recurrent layer starts from, unless the exporter noted a parameter;
 - attention masks: tensors of nothing but zeros and very negative numbers;
-- what the exporter noted as a buffer or as a constant (PyTorch's exporter does), and single numbers of formulas.
+- what the exporter noted as a buffer, as a constant, or as worked out from no weight (PyTorch's exporter does), and
+  single numbers of formulas.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"  # PyTorch's exporter,
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 _GENERATED = re.compile(  # the last alternative: operands of TensorFlow's operators on two numbers
     r"(val|const|constant|scalar_tensor)[_\w]*\d*$|.*::.*|\d+$|.*/(x|y|const(_\d+)?)(:0)?$", re.IGNORECASE
+)
+_STEP = re.compile(  # what PyTorch's exporter calls the steps of a computation; weights have names of modules
+    r"(val|int64|zeros|ones|full|empty|arange|eye|linspace|scalar_tensor|_?to_copy|convert_element_type|lift_fresh)\w*"
+    r"|(add|sub|mul|div|eq|ne|lt|le|gt|ge|neg|clamp|floor|view|expand|slice|select|unsqueeze|squeeze|linear)(_\d+)?"
 )
 _MASKED = -1e4  # what exporters add to the scores of masked positions is at most this
 _STATISTICS = (3, 4)  # operands of BatchNormalization
@@ -110,6 +115,8 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
         return ""
     if kind is not None:
         return "a buffer or a constant, says the exporter"
+    if _is_folded_formula(one.metadata):
+        return "worked out from no weight, says the exporter"
     if uses and all(_starts(node, at, opsets) for node, at in uses) and not np.any(one.tensor.numpy()):
         return "the zeros that a recurrent layer starts from"
     if not len(one.tensor.shape) and (noted or _FOLDED in one.metadata or _GENERATED.fullmatch(one.name)):
@@ -137,6 +144,12 @@ def _is_quantisation(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:
         return False
     name = operand_name(node, at, opsets)
     return "scale" in name or "zero_point" in name
+
+
+def _is_folded_formula(metadata: Mapping[str, str]) -> bool:
+    """Whether the exporter worked a tensor out, and names nothing but steps as what it came from."""
+    sources = re.findall(r"'([^']*)'", metadata.get(_FOLDED, ""))
+    return bool(sources) and all(_STEP.fullmatch(source) for source in sources)
 
 
 def _starts(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:

@@ -107,6 +107,18 @@ def test_what_no_gradient_should_move_is_left_out_with_a_reason() -> None:
     assert "no gradient" in fn.choice.frozen["limit"]
 
 
+@pytest.mark.parametrize(
+    ("sources", "kept"), [("['arange_1', 'val_3', 'eq']", False), ("['out.weight', 'val_3']", True), ("['w']", True)]
+)
+def test_what_an_exporter_worked_out_is_a_weight_if_it_came_from_one(sources: str, kept: bool) -> None:
+    text = f"<{HEAD}> g(float[2,2] x) => (float[2,2] y) {{ a = MatMul(x, w) y = Add(a, table) }}"
+    model = parse(text, array("w", 2, 2), array("table", 2, 2))
+    info = onnx.helper.make_tensor_value_info("table", onnx.TensorProto.FLOAT, [2, 2])
+    info.metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value=sources)
+    model.graph.value_info.append(info)
+    assert ("table" in popart.to_jax(model)[1]) is kept
+
+
 MLP = parse(
     f"<{HEAD}> g(float[N,3] x) => (float[N,2] y) {{ a = Gemm(x, w1, b1) b = Relu(a) y = Gemm(b, w2, b2) }}",
     array("w1", 3, 4), array("b1", 4), array("w2", 4, 2), array("b2", 2),
