@@ -88,6 +88,14 @@ def _drop_plans() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)  # of xdist, which may be absent
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The tests of a file stay with one worker: what they share is made and compiled once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log) if config.getoption("dist") == "load" else None
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Take over the peak of a worker that has ended."""
     node.config.stash[_PEAKS][node.gateway.id] = getattr(node, "workeroutput", {}).get("peak", 0)
