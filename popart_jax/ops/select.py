@@ -48,15 +48,7 @@ def one_hot(indices: Array, depth: Static, values: Array, /, *, axis: int = -1) 
 
 @lowers("OneHot", 9, popart=True)
 def popart_one_hot(indices: Array, depth: Static, values: Array, /, *, axis: int = -1) -> Array:
-    """An index below 0 is out of range too, and the depth is no vector.
-
-    Raises
-    ------
-    popart_exception
-        The depth has a dimension.
-    """
-    if np.ndim(depth):
-        raise popart_exception("The depth tensor should be rank 0 in OneHot")
+    """An index below 0 is out of range too."""
     return _hot_rows(indices, depth, values, axis, counts_back=False)
 
 

@@ -63,7 +63,6 @@ TEXTS: list[tuple[str, str, str, int]] = [
     (("Failure in BasePadOp::runtimeConfirmShapes, for 0 (ai.onnx.Pad:2). This with pads of size 3, and input tensor "
       "of rank 2. Expected pads to be exactly 2x the unput Tensor's rank. "), "y = Pad<pads = [1, 1, 1]>(x)", X, 10),
     # 6.5 and 6.6
-    ("The depth tensor should be rank 0 in OneHot", f"{ONES} y = OneHot(z, k, x)", "float[2] x, int32[2] z", 10),
     ("GatherOp::setup axis = 3 is outside the acceptable range [-2, 1]", "y = Gather<axis = 3>(x, z)",
      f"{X}, int32[2] z", 10),
     ("CumSumOpx op, 'axis' value out of range.", "k = Constant<value = int32 {4}>() y = CumSum(x, k)", X, 11),

@@ -21,7 +21,7 @@ def size_masks(graph: ir.Graph) -> bool:
     changed = False
     for node in list(graph):
         mask = _mask_of(node)
-        uses = [(n, i) for n, i in node.outputs[0].uses() if mask is not None and _says_a_size(n, i, graph)]
+        uses = [] if mask is None else [(n, i) for n, i in node.outputs[0].uses() if _says_a_size(n, i, graph)]
         if mask is not None and uses:
             size = _insert_size(graph, node, mask)
             for reader, at in uses:
