@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import gc
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -50,4 +50,6 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("count", type=int, nargs="?", default=1000, help="how many sessions (%(default)s)")
+    main(parser.parse_args().count)

@@ -5,6 +5,7 @@ A second run in one process finds its plans again; what a user waits for is the 
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import time
@@ -53,8 +54,11 @@ ROWS: dict[str, tuple[float, Callable[[], float]]] = {  # the most that it shoul
 
 def main() -> None:
     """Time every row in a process of its own; in one that names a row, time that."""
-    if len(sys.argv) > 1:
-        print(f"{ROWS[sys.argv[1]][1]():.2f}")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("row", nargs="?", choices=ROWS, help="the only row; all where none is named")
+    row = parser.parse_args().row
+    if row is not None:
+        print(f"{ROWS[row][1]():.2f}")
         return
     for name, (goal, _) in ROWS.items():
         done = subprocess.run([sys.executable, "-m", "benchmarks.pricing", name], capture_output=True, text=True)

@@ -7,6 +7,7 @@ three, or anything else is left.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
 import random
@@ -77,4 +78,6 @@ def main(seconds: float) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]) if len(sys.argv) > 1 else 1800))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seconds", type=float, nargs="?", default=1800, help="how long (%(default)s)")
+    sys.exit(main(parser.parse_args().seconds))

@@ -151,7 +151,8 @@ JOBS: dict[str, tuple[str, int, Program, Program]] = {
 
 
 if __name__ == "__main__":
-    job, program, place = sys.argv[1:]
-    _, _, ours, by_hand = JOBS[job]
-    (ours if program == "ours" else by_hand)(Path(place))
+    if len(sys.argv) != 4 or sys.argv[1] not in JOBS or sys.argv[2] not in ("ours", "by_hand"):
+        sys.exit(f"{__doc__}\nJobs: {', '.join(JOBS)}.")  # argparse would be part of what is measured
+    _, _, ours, by_hand = JOBS[sys.argv[1]]
+    (ours if sys.argv[2] == "ours" else by_hand)(Path(sys.argv[3]))
     print(peak_mib())
