@@ -20,13 +20,13 @@ def summary_html(kind: str, prepared: Prepared) -> str:
         ("anchor", n, _typed(infos[n].dtype, infos[n].shape) if n in infos else "")
         for n in prepared.request.data_flow.anchors()
     ]
-    rows.append(("weights", _weights(prepared), ""))
+    rows.append(("", _weights(prepared), ""))
     return html_table(kind, rows)
 
 
 def _weights(prepared: Prepared) -> str:
     count = len(prepared.variables) - len(prepared.state)
-    return f"{count} weights" + (f", {len(prepared.trained)} of them trained" if prepared.request.loss else "")
+    return f"weights: {count}" + (f", trained: {len(prepared.trained)}" if prepared.request.loss else "")
 
 
 def _typed(dtype: object, shape: tuple[int, ...]) -> str:

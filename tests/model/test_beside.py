@@ -134,7 +134,7 @@ def test_training_in_the_folder_of_the_model_leaves_it_as_it_was(
         popart.ConstSGD(0.1),
         popart.DeviceManager().createCpuDevice(),
     )
-    assert repr(session) == f"<TrainingSession: x -> {loss}; 4 weights, 4 of them trained>"
+    assert repr(session) == f"<TrainingSession: x -> {loss}; weights: 4, trained: 4>"
     assert "<tr><td>input</td><td>x</td><td>float32[2, 3]</td></tr>" in session._repr_html_()
     session.prepareDevice()
     session.weightsFromHost()
