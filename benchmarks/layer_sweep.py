@@ -75,10 +75,10 @@ def _pool(rng: random.Random) -> tuple[str, Layer] | None:
     kind = rng.choice(("max", "avg"))
 
     def build(builder: popart.Builder, x: str, _: list[str]) -> str:
-        options = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2}
+        window, steps = [kernel] * 2, [stride] * 2
         if kind == "avg":
-            return builder.aiOnnx.averagepool([x], **options)
-        return builder.aiOnnx.maxpool([x], 1, **options)[0]
+            return builder.aiOnnx.averagepool([x], kernel_shape=window, strides=steps)
+        return builder.aiOnnx.maxpool([x], 1, kernel_shape=window, strides=steps)[0]
 
     options = {"kernel_size": kernel, "stride": stride}
     name = f"{kind} pool {'x'.join(map(str, data))}, {kernel}x{kernel} stride {stride}"
