@@ -7,6 +7,7 @@ the program itself wrote by `saveInitializersExternally` follow PopART's rules.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import onnx
 from ..buffers import aligned_empty, frozen
 from ..errors import popart_exception
 from .dtypes import element_type
-from .external import Place, information, is_external, locate, onnx_type, written_here
+from .external import Place, information, is_external, is_there, locate, onnx_type, written_here
 
 
 def take_in(proto: onnx.ModelProto, folder: Path) -> dict[str, np.ndarray]:
@@ -56,7 +57,7 @@ def take_in(proto: onnx.ModelProto, folder: Path) -> dict[str, np.ndarray]:
 def _is_beside(tensor: onnx.TensorProto, folder: Path) -> bool:
     location = information(tensor).get("location", "") if is_external(tensor) else ""
     there = folder / location
-    if not location or not there.is_file() or not there.resolve().is_relative_to(folder.resolve()):
+    if not location or not is_there(there) or not there.resolve().is_relative_to(folder.resolve()):
         return False
     return not (written_here(there) and Path(location).is_file())
 
@@ -67,6 +68,8 @@ def _read(tensor: onnx.TensorProto, folder: Path) -> np.ndarray:
     assert kind is not None
     array = aligned_empty(tuple(tensor.dims), kind.newbyteorder("<"))
     with open(place.path, "rb") as file:
+        if place.offset > os.fstat(file.fileno()).st_size:
+            raise popart_exception(f"The data of tensor '{tensor.name}' begin behind the end of file '{place.path}'.")
         file.seek(place.offset)
         missing = array.nbytes - file.readinto(array.reshape(-1).view(np.uint8).data) if array.nbytes else 0
     if missing:

@@ -28,6 +28,14 @@ def information(proto: onnx.TensorProto) -> dict[str, str]:
     return {entry.key: entry.value for entry in proto.external_data}
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is such a file; there is none of a name that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def read_external(proto: onnx.TensorProto) -> np.ndarray:
     """Values of an externally stored initializer.
 
@@ -75,8 +83,9 @@ def locate(proto: onnx.TensorProto, folder: Path | None = None) -> Place:
         raise popart_exception(f"No location information for externally stored tensor '{proto.name}'")
     if folder is not None:
         path = str(folder / path)
-    if not Path(path).is_file():
-        raise popart_exception(f"Unrecognised file name '{path}' for externally stored tensor '{proto.name}'")
+    if not is_there(Path(path)):
+        shown = path if len(path) < _LONG else f"{path[:_LONG]}..."
+        raise popart_exception(f"Unrecognised file name '{shown}' for externally stored tensor '{proto.name}'")
     need = math.prod(proto.dims) * element_type(onnx_type(proto)).size
     length = _number(given, "length", need, proto.name)
     if length != need:
@@ -88,6 +97,9 @@ def _bad_length(length: int | None, tensor: str | None, why: str) -> popart_exce
     text = f"Invalid 'length' information ({length}) for externally stored tensor '{tensor}'"
     return noted(popart_exception(text), why)
 
+
+_LONG = 300
+"""Characters of a path beyond which a message would hide the rest of its sentence."""
 
 _DIGITS = 20
 """Of a number beyond all files; Python refuses to read thousands of them."""
@@ -101,7 +113,7 @@ def written_here(path: Path) -> bool:
     return path.resolve() in _WRITTEN
 
 
-def check_reach(proto: onnx.TensorProto) -> None:
+def check_reach(name: str | None, location: str) -> None:
     """Refuse data outside of the current folder, which a model from elsewhere could name to read or overwrite them.
 
     Raises
@@ -109,12 +121,13 @@ def check_reach(proto: onnx.TensorProto) -> None:
     popart_exception
         The file lies elsewhere, and this process did not write it.
     """
-    location = information(proto).get("location", "")
+    if not is_there(Path(location)):
+        return
     path = Path(location).resolve()
     if path.is_relative_to(Path.cwd().resolve()) or written_here(path):
         return
     raise popart_exception(
-        f"Externally stored tensor '{proto.name}' lies in '{location}', outside the folder of the model and the "
+        f"Externally stored tensor '{name}' lies in '{location}', outside the folder of the model and the "
         "current one.\n  fix: move the file beside the model and save the model again; programs that import popart, or "
         "set the engine option popart_jax.strict, read any file, as PopART does."
     )

@@ -17,7 +17,7 @@ from .._compat.onnx_ir import quick_names
 from ..errors import popart_exception
 from ..limits import limits
 from .classic import without_maps
-from .external import check_external
+from .external import check_external, is_there
 from .initializers import check_tensors
 from .message import check_message
 from .origin import imported_as_popart
@@ -139,7 +139,7 @@ def read(model: ModelLike) -> ir.Model:
         return _cloned(model)
     if isinstance(model, onnx.ModelProto):
         return from_proto(model, Path())
-    if isinstance(model, (str, Path)) and _is_file(model):
+    if isinstance(model, (str, Path)) and is_there(Path(model)):
         return _parse_file(Path(model))
     return _parse_bytes(_as_bytes(model))
 
@@ -168,13 +168,6 @@ def _cloned(model: ir.Model) -> ir.Model:
         ) from err
 
 
-def _is_file(name: str | Path) -> bool:
-    try:
-        return Path(name).is_file()
-    except (OSError, ValueError):
-        return False
-
-
 def load_proto(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
     """A model as protobuf, by PopART's rule: the name of an existing file, else a serialised ModelProto.
 
@@ -183,7 +176,7 @@ def load_proto(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
     popart_exception
         It is neither.
     """
-    if isinstance(model, (str, Path)) and _is_file(model):
+    if isinstance(model, (str, Path)) and is_there(Path(model)):
         return _with_files(StrippedModel(_message(model)), Path(model)).whole()
     return _message(model)
 
@@ -191,7 +184,7 @@ def load_proto(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
 def _message(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
     if isinstance(model, onnx.ModelProto):
         return model
-    if isinstance(model, (str, Path)) and _is_file(model):
+    if isinstance(model, (str, Path)) and is_there(Path(model)):
         data, shown = Path(model).read_bytes(), str(model)
     else:
         data = _as_bytes(model)
@@ -213,7 +206,7 @@ def load_stripped(model: str | bytes | Path | onnx.ModelProto) -> StrippedModel:
     popart_exception
         It is neither an existing file nor a serialised ModelProto.
     """
-    if isinstance(model, (str, Path)) and _is_file(model):
+    if isinstance(model, (str, Path)) and is_there(Path(model)):
         stripped = read_stripped(Path(model)) or StrippedModel(_message(model))
         return _with_files(stripped, Path(model))
     stripped = None if isinstance(model, onnx.ModelProto) else read_stripped(_as_bytes(model))

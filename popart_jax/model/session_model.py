@@ -14,8 +14,9 @@ import onnx_ir as ir
 from ..errors import popart_exception
 from ..limits import limits
 from ..timings import phase
+from .beside import inner_tensors
 from .branches import bind_branch_inputs
-from .external import check_reach, is_external, locate, read_external
+from .external import check_reach, held_tensors, is_external, locate, read_external
 from .initializers import check_initializers, check_tensors
 from .input_shapes import InputShapeInfo, settle_input_shapes
 from .load import from_proto, inline, load_stripped
@@ -79,12 +80,13 @@ def read_session_model(
     """
     stripped = source if isinstance(source, StrippedModel) else load_stripped(source)
     proto = stripped.proto
-    for tensor in filter(is_external, proto.graph.initializer):
-        if not anywhere:
-            check_reach(tensor)
+    for tensor in filter(is_external, (*proto.graph.initializer, *inner_tensors(proto.graph))):
         locate(tensor)
     check_initializers(t for t in proto.graph.initializer if t.name not in stripped.fields)
     model = from_proto(proto)
+    for _, tensor in held_tensors(model):
+        if isinstance(tensor, ir.ExternalTensor) and not anywhere:
+            check_reach(tensor.name, str(tensor.location))
     check_names(proto.graph, shapes)
     for name, tensor in stripped.tensors().items():
         model.graph.initializers[name].const_value = tensor

@@ -97,6 +97,41 @@ def test_a_model_reaches_no_file_elsewhere(stored: Path, absolute: bool) -> None
         run(proto)
 
 
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"location": "../outside.bin"}, "outside the folder of the model"),
+        ({"location": "a" * 5000}, r"Unrecognised file name 'a+\.\.\.' for externally stored tensor"),
+        ({"location": "w\0.bin"}, "Unrecognised file name"),
+        ({"location": "w.bin", "offset": str(1 << 62)}, "begin behind the end of file"),
+    ],
+    ids=["elsewhere", "too long", "a zero byte", "offset"],
+)
+@pytest.mark.parametrize("constant", [False, True])
+def test_places_that_no_session_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: dict[str, str], message: str, constant: bool
+) -> None:
+    """As an initializer, and as the tensor of a Constant."""
+    there = tmp_path / "there"
+    there.mkdir()
+    for path in (tmp_path / "outside.bin", there / "w.bin"):
+        path.write_bytes(bytes(24))
+    tensor = onnx.TensorProto(name="w", data_type=1, dims=[2, 3], data_location=onnx.TensorProto.EXTERNAL)
+    for key, value in entries.items():
+        tensor.external_data.add(key=key, value=value)
+    nodes = [onnx.helper.make_node("Add", ["x", "w"], ["y"])]
+    if constant:
+        nodes.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=tensor))
+    shape = [onnx.helper.make_tensor_value_info(name, 1, [2, 3]) for name in "xy"]
+    graph = onnx.helper.make_graph(nodes, "g", shape[:1], shape[1:], [] if constant else [tensor])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8)
+    (there / "m.onnx").write_bytes(model.SerializeToString())
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(popart.popart_exception, match=message):
+        run(there / "m.onnx")
+
+
 def test_a_link_out_of_the_folder_is_followed_by_no_model(stored: Path) -> None:
     Path("inside.data").symlink_to(stored.with_name("m.data"))
     with pytest.raises(popart.popart_exception, match=r"inside\.data', outside the folder of the model"):
