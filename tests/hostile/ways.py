@@ -96,7 +96,8 @@ def command(source: Source, feeds: Mapping[str, Any]) -> Outputs:
         given = []
         for i, (name, x) in enumerate(feeds.items()):
             file = folder / f"{i}.npy"
-            np.save(file, np.asarray(x), allow_pickle=False)
+            array = np.asarray(x)
+            np.save(file, array.astype(str) if array.dtype == object else array, allow_pickle=False)
             given += ["--input", f"{name}={file}"]
         told = io.StringIO()
         with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
