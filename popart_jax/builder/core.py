@@ -20,7 +20,7 @@ from ..model.debug import DebugContext, path_of
 from ..model.dtypes import BY_NUMPY, element_type, is_host_type
 from ..model.external import save_externally
 from ..model.load import load_proto
-from ..model.op_names import listed
+from ..model.op_names import listed, type_and_shape
 from ..model.save import to_proto
 from ..model.tensor_info import _TensorInfoCore
 from ..model.tensor_location import InputSettings
@@ -162,8 +162,8 @@ class _BuilderCore(Placement):
             )
         if not is_host_type(initVal.dtype):
             kind = BY_NUMPY[initVal.dtype].name if initVal.dtype in BY_NUMPY else str(initVal.dtype)
-            shape = listed(initVal.shape)
-            raise popart_exception(f"Unsupported data type for initialized data ({kind:<8}{shape})")
+            shown = type_and_shape(kind, initVal.shape)
+            raise popart_exception(f"Unsupported data type for initialized data ({shown})")
         array = np.ascontiguousarray(initVal).reshape(initVal.shape)
         data = tensors.make("", array)
         base = path_of(debugContext) or "init_input"

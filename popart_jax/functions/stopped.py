@@ -15,6 +15,8 @@ _ROUNDS = re.compile(r"(Dynamic)?QuantizeLinear|QLinear\w*|QGemm|\w*Integer(ToFl
 
 def warn_of_rounding(graph: ir.Graph, names: Sequence[str]) -> None:
     """Say which parameters reach no output but through an operator that rounds."""
+    if not any(map(_ROUNDS.fullmatch, {node.op_type for node in graph})):
+        return
     reached, pending = set[ir.Value](), list(graph.outputs)
     while pending:
         value = pending.pop()

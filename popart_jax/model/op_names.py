@@ -25,6 +25,11 @@ def listed(values: Iterable[Any]) -> str:
     return f"[{' '.join(map(str, values))}]"
 
 
+def type_and_shape(kind: str, shape: Iterable[Any]) -> str:
+    """A tensor's type and shape as PopART prints them: ``FLOAT   [2 3]``."""
+    return f"{kind:<8}{listed(shape)}"
+
+
 def number_text(value: float) -> str:
     """A single-precision number as PopART's messages have it: the fewest digits that give it back."""
     return str(np.float32(value)).removesuffix(".0")

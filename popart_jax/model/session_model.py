@@ -84,8 +84,8 @@ def read_session_model(
         locate(tensor)
     check_initializers(t for t in proto.graph.initializer if t.name not in stripped.fields)
     model = from_proto(proto)
-    for _, tensor in held_tensors(model):
-        if isinstance(tensor, ir.ExternalTensor) and not anywhere:
+    for _, tensor in () if anywhere else held_tensors(model):
+        if isinstance(tensor, ir.ExternalTensor):
             check_reach(tensor.name, str(tensor.location))
     check_names(proto.graph, shapes)
     for name, tensor in stripped.tensors().items():

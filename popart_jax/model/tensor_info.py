@@ -171,6 +171,22 @@ def _get_popart_type(dtype: np.dtype) -> str:
     return row.name
 
 
+def info_of(name: str, dtype: np.dtype, shape: Sequence[int]) -> _TensorInfoCore:
+    """What PopART says of a tensor.
+
+    Raises
+    ------
+    popart_exception
+        PopART has no name for its type.
+    """
+    if dtype not in BY_NUMPY:
+        raise popart_exception(
+            f"Tensor '{name}' is {dtype}, which popart.DataType has no name for.\n"
+            "  fix: anchor a Cast of it to a type that it has."
+        )
+    return _TensorInfoCore(BY_NUMPY[dtype].data_type, list(shape))
+
+
 @logs_errors
 def getTensorInfo(npArr: np.ndarray, /) -> _TensorInfoCore:
     """Tensor info of an array.

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from .._compat.jax import Tracer
 from ..errors import popart_exception
 from ..model.op_names import listed as listed
+from ..model.op_names import type_and_shape
 from .symbols import holds_symbols, is_symbol
 
 Array = jax.Array | np.ndarray
@@ -49,7 +50,7 @@ def dtype_name(x: Any) -> str:
 
 def info(x: Any) -> str:
     """An array's type as PopART prints it: ``FLOAT   [2 3]``."""
-    return f"{dtype_name(x):<8}{listed(np.shape(x))}"
+    return type_and_shape(dtype_name(x), np.shape(x))
 
 
 def is_float(x: Any) -> bool:

@@ -18,9 +18,8 @@ from ..enums import DeviceType, IrSerializationFormat, SyntheticDataMode
 from ..errors import logs_errors_of_methods, popart_exception, popart_runtime_error
 from ..execution import Memory
 from ..execution.held import Held
-from ..model.dtypes import BY_NUMPY
 from ..model.load import load_proto
-from ..model.tensor_info import _TensorInfoCore
+from ..model.tensor_info import _TensorInfoCore, info_of
 from ..timings import FIRST_RUN, Timings
 from . import developer_output, memory_check, option_checks, seeds, shown
 from .anchor_arrays import init_anchor_arrays
@@ -178,12 +177,7 @@ class SessionCore:
         kind = infos.get(source_of(id, infos) or "") or self._op_list.types.get(id)
         if kind is None:
             raise popart_exception(f"No tensor named '{id}' in this session; there are {sorted(infos)[:50]}")
-        if kind.dtype not in BY_NUMPY:
-            raise popart_exception(
-                f"Tensor '{id}' is {kind.dtype}, which popart.DataType has no name for.\n"
-                "  fix: anchor a Cast of it to a type that it has."
-            )
-        return _TensorInfoCore(BY_NUMPY[kind.dtype].data_type, list(kind.shape))
+        return info_of(id, kind.dtype, kind.shape)
 
     def _tensor_ids(self) -> set[str]:
         return self._prepared.infos.keys() | self._op_list.types.keys()

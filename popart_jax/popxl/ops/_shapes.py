@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ...errors import popart_exception
-from ...model.op_names import listed
+from ...model.op_names import listed, type_and_shape
 from .._internal.broadcasting import broadcast_shapes
 from ..tensor import Tensor
 
 
 def info(t: Tensor) -> str:
     """Type and shape of a tensor in PopART's notation: ``FLOAT   [2 3]``."""
-    return f"{t.dtype._pb_dtype.name:<8}{listed(t.shape)}"
+    return type_and_shape(t.dtype._pb_dtype.name, t.shape)
 
 
 def broadcast(op: str, *tensors: Tensor) -> tuple[int, ...]:
