@@ -26,7 +26,6 @@ from ._compat.jax import Tracer
 from .functions.inputs import as_declared
 from .lowering.interpreter import Settings, evaluate
 from .lowering.resolve import bodies, check_supported, find, label, needs
-from .model.attribute_names import DEBUG_INFO
 from .model.extract import ensure_outputs
 from .model.load import ModelLike, load
 from .ops.arrays import is_text
@@ -165,7 +164,7 @@ def _kind(node: ir.Node, operands: Mapping[str, Any], folded: Mapping[str, Any])
         known = np.asarray(folded[name])
         return repr(known.tolist()) if known.dtype == object else (known.dtype, known.shape, known.tobytes())
 
-    attributes = tuple(sorted((n, str(a.value)) for n, a in node.attributes.items() if n != DEBUG_INFO))
+    attributes = tuple(sorted((n, str(a.value)) for n, a in node.attributes.items()))
     return node.domain, node.op_type, node.version, attributes, tuple(map(of, node.inputs)), len(node.outputs)
 
 

@@ -14,7 +14,6 @@ import onnx_ir as ir
 
 from patterns import static_shape
 
-from ..model.attribute_names import DEBUG_INFO
 from ..model.op_names import identifier
 from ..ops import Trait
 from . import nodes
@@ -125,13 +124,10 @@ def _value(node: ir.Node | None) -> float:
     return VALUE_OF_EXPENSIVE if nodes.row(node).has(Trait.EXPENSIVE) else VALUE_OF_CHEAP
 
 
-_NOT_COMPARED = frozenset({STAGE, DEBUG_INFO})
-
-
 def _key(node: ir.Node) -> Hashable:
     """Equal ops agree in type, types of tensors, attributes (outlining and IPU included), context and recomputation."""
     types = tuple((v.dtype, static_shape(v)) if v is not None else None for v in (*node.inputs, *node.outputs))
-    attributes = tuple(sorted((k, _plain(a)) for k, a in node.attributes.items() if k not in _NOT_COMPARED))
+    attributes = tuple(sorted((k, _plain(a)) for k, a in node.attributes.items() if k != STAGE))
     again = node.meta.get(nodes.RECOMPUTE_TYPE) == RECOMPUTE
     return node.op_type, len(node.inputs), types, attributes, node.meta.get(nodes.CONTEXT), again
 

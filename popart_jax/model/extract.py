@@ -9,14 +9,15 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass, RemoveUnusedOpsetsPass
 
 from ..errors import popart_exception
 from .load import ModelLike, load, to_bytes
+from .structure import every_node
 from .tensors import StoredTensor
 
 
 def inference_model(model: ModelLike, outputs: Sequence[str] = ()) -> bytes:
     """The part of a model that leads to `outputs`, for other ONNX runtimes.
 
-    Losses, labels and optimizer state that do not lead there are gone; what PopART packs in its own way (halves, small
-    integers) stands as ONNX has it.
+    Losses, labels and optimizer state that do not lead there are gone, and with them what only PopART reads of a node
+    (its IPU, its pipeline stage, ...); what PopART packs in its own way (halves, small integers) stands as ONNX has it.
 
     Parameters
     ----------
@@ -42,7 +43,18 @@ def inference_model(model: ModelLike, outputs: Sequence[str] = ()) -> bytes:
     for value in loaded.graph.initializers.values():
         if isinstance(value.const_value, StoredTensor):
             value.const_value = ir.Tensor(value.const_value.numpy(), name=value.name)
+    _drop_placement(loaded)
     return to_bytes(loaded)
+
+
+def _drop_placement(model: ir.Model) -> None:
+    """Take away PopART's own attributes (`__ipu_number`, `__pipeline_stage`, ...) of all nodes.
+
+    ONNX Runtime hands the attributes of a Relu to the Gemm that it fuses it into, and refuses names it does not know.
+    """
+    for node in every_node(model.graph):
+        for name in [n for n in node.attributes if n.startswith("__")]:
+            del node.attributes[name]
 
 
 def select_outputs(model: ir.Model, outputs: Sequence[str]) -> None:

@@ -222,7 +222,6 @@ def test_wrong_attribute_values_of_custom_operators():
         "f": 1,
         "fl": 6,
         "e": 7,
-        "__debug_info_id": 2,
     }
     assert node.name == "named"
     for bad in ([1, 2.5], [[1], [2]], {"a": 1}, None):
