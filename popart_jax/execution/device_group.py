@@ -1,66 +1,142 @@
-"""What of a step in stages lives on one device, and the functions that run there between the passes."""
+"""What of a step in stages lives in one place, and the functions that run there between the passes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from . import anchors as buffers_of
 from . import update
 from .batches import at_the_end
+from .loss_scaling import FACTOR, Scaling
 from .micro import in_own_order, rounding_key
 from .program import Anchor, Program, Training
+from .stage_place import Place, each, owns
 
 Arrays = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Group:
-    """What lives on one device: variables, the rules of its weights, anchors."""
+    """What lives in one place: variables, the rules of its weights, anchors."""
 
-    device: Any
+    place: Place
     variables: frozenset[str]
     training: Training | None
     anchors: tuple[Anchor, ...]
 
 
 class Functions:
-    """Updates and records on one device, compiled."""
+    """Updates and records in one place, compiled.
+
+    Arguments and results are one replica's; `follows` has the scalars of a batch that rules follow: the `factor` of
+    automatic loss scaling, the `ratio` of a loss scale that moved.
+    """
 
     def __init__(self, program: Program, group: Group) -> None:
         self.program, self.group = program, group
-        self.accumulate = jax.jit(self._accumulate)
-        self.apply = jax.jit(self._apply)
-        self.start = jax.jit(lambda carried: update.start(program, self._training, carried))
-        self.record = jax.jit(self._record, static_argnames="repeat")
-        self.empty = jax.jit(
-            lambda: buffers_of.empty(group.anchors, program.types, program.structure),
-            out_shardings=jax.sharding.SingleDeviceSharding(group.device),
+        one, buffers = each(program), None if each(program) is None else 1
+
+        def state(carried: Arrays, *_: Any) -> dict[str, int | None]:
+            return owns(program, carried)
+
+        def compiled(function: Callable[..., Any], takes: Any, gives: Any) -> Callable[..., Any]:
+            return group.place.compiled(program, function, takes, gives)
+
+        self.start = compiled(self._start, lambda carried: (state(carried),), lambda *_: one)
+        self.accumulate = compiled(
+            self._accumulate, lambda *_: (one, one, None, None, None, None), lambda *_: (one, one)
         )
-        self.last = jax.jit(lambda changing: at_the_end(program, in_own_order(program, changing)))
+        self.squares = compiled(
+            self._squares, lambda carried, *_: (state(carried), one, one, None, None, None), lambda *_: one
+        )
+        self.apply = compiled(
+            self._apply,
+            lambda carried, *_: (state(carried), one, one, None, None, None, one),
+            lambda carried, *_: (state(carried), one),
+        )
+        self.count = compiled(self._count, lambda *_: (one, one), lambda *_: (one, one))
+        self.decide = compiled(self._decide, lambda _, carried: (one, state(carried)), lambda _, c: state(c))
+        self.last = compiled(self._last, lambda _, carried: (buffers, state(carried)), lambda *_: buffers)
+        self.empty = jax.jit(self._empty, out_shardings=group.place.sharding(buffers))
+
+        @cache
+        def record(repeat: int) -> Callable[..., Any]:
+            def function(held: Arrays, made: Arrays, shared: Arrays, counter: Any) -> Arrays:
+                plain = in_own_order(program, {**made, **shared})
+                return buffers_of.record(held, group.anchors, plain, counter, repeat)
+
+            return compiled(
+                function, lambda _, __, shared, ___: (buffers, one, state(shared), None), lambda *_: buffers
+            )
+
+        self.record = record
 
     @property
     def _training(self) -> Training:
         assert self.group.training is not None
         return self.group.training
 
-    def _scalars(self, hyper: Any) -> dict[str, Any]:
-        return {w: update.hyper_of(self._training, w, hyper) for w in self._training.rules}
+    def _scalars(self, hyper: Any, follows: Arrays) -> dict[str, Any]:
+        ratio = {"lossScalingRatio": follows["ratio"]} if "ratio" in follows else {}
+        found = {w: update.hyper_of(self._training, w, hyper, follows.get("factor")) for w in self._training.rules}
+        return {w: {**scalars, **ratio} for w, scalars in found.items()}
 
-    def _accumulate(self, working: Any, gradients: Arrays, hyper: Any, index: Any, seed: Any) -> tuple[Any, Arrays]:
+    def _start(self, carried: Arrays) -> Any:
+        return update.start(self.program, self._training, carried)
+
+    def _accumulate(
+        self, working: Any, gradients: Arrays, hyper: Any, follows: Arrays, index: Any, seed: Any
+    ) -> tuple[Any, Arrays]:
         rounding = rounding_key(self.program, seed)
-        working = update.accumulate(self._training, working, gradients, self._scalars(hyper), index, rounding)
+        scalars = self._scalars(hyper, follows)
+        working = update.accumulate(self._training, working, gradients, scalars, index, rounding)
         return working, in_own_order(self.program, update.accumulators(self._training, working, index))
 
-    def _apply(self, carried: Arrays, working: Any, gradients: Arrays, hyper: Any, seed: Any) -> tuple[Arrays, Arrays]:
-        found = update.apply(
-            self.program, self._training, carried, working, gradients, self._scalars(hyper),
-            rounding_key(self.program, seed),
-        )  # fmt: skip
+    def _squares(
+        self, carried: Arrays, working: Any, gradients: Arrays, hyper: Any, follows: Arrays, seed: Any
+    ) -> list[Any]:
+        """Of each clip group, as far as its members live here."""
+        scalars, rounding = self._scalars(hyper, follows), rounding_key(self.program, seed)
+        return update.squares(self.program, self._training, carried, working, gradients, scalars, rounding)
+
+    def _apply(
+        self,
+        carried: Arrays,
+        working: Any,
+        gradients: Arrays,
+        hyper: Any,
+        follows: Arrays,
+        seed: Any,
+        elsewhere: list[Any],
+    ) -> tuple[Arrays, Arrays]:
+        scalars, rounding = self._scalars(hyper, follows), rounding_key(self.program, seed)
+        found = update.apply(self.program, self._training, carried, working, gradients, scalars, rounding, elsewhere)
         return found[0], in_own_order(self.program, found[1])
 
-    def _record(self, buffers: Arrays, values: Arrays, counter: Any, repeat: int = 1) -> Arrays:
-        plain = in_own_order(self.program, values)
-        return buffers_of.record(buffers, self.group.anchors, plain, counter, repeat)
+    def _count(self, counts: Any, gradients: Arrays) -> tuple[Any, Arrays]:
+        """Large and small elements of a micro-batch's tracked gradients, added up."""
+        counts, shown = Scaling(self._training, None, None, {}).count(counts, gradients)
+        return counts, dict(shown)
+
+    def _decide(self, counts: Any, carried: Arrays) -> Arrays:
+        """Variables of automatic loss scaling behind a batch."""
+        return Scaling(self._training, None, carried[FACTOR], {}).finish(counts, carried, self.program)
+
+    def _last(self, held: Arrays, carried: Arrays) -> Arrays:
+        """The buffers, with what anchors of kind Final show."""
+        last = at_the_end(self.program, in_own_order(self.program, carried))
+        finals = [a for a in self.group.anchors if a.final and a.source in last]
+        return buffers_of.record(held, finals, last, 0)
+
+    def _empty(self) -> Arrays:
+        structure = self.program.structure
+        found = buffers_of.empty(self.group.anchors, self.program.types, structure)
+        if structure.replicas == 1:
+            return found
+        return {n: jnp.repeat(x[:, None], structure.replicas, axis=1) for n, x in found.items()}

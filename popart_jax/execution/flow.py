@@ -1,4 +1,4 @@
-"""One run of a step in stages: the order of the passes, and the tensors on their way between devices."""
+"""One run of a step in stages: the order of the passes, and the tensors on their way between places."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import anchors as buffers_of
 from .batches import HYPER
+from .cut import Unit
 from .device_group import Arrays
+from .loss_scaling import FACTOR
 from .micro import GRADIENT
 from .program import SEED
+from .stage_place import Place, each, own
+from .stage_update import Update
 from .step import Step
 
 if TYPE_CHECKING:
@@ -40,42 +43,42 @@ def order(levels: int, micro_batches: int, training: bool) -> Iterator[tuple[int
 
 
 class Run:
-    """One run: the state on all devices while batches pass."""
+    """One run: the state in all places while batches pass."""
 
     def __init__(
         self, owner: StagedExecutable, state: Mapping[str, Any], fixed: Arrays, fed: Mapping[str, Any]
     ) -> None:
-        self._owner, self._program, self._fixed = owner, owner.program, fixed
-        self._state, self._fed = dict(state), fed
-        self._hyper = np.asarray(fed[HYPER]) if self._program.reads_hyper else None
+        self.owner, self.program, self.fixed = owner, owner.program, fixed
+        self.state, self.fed = dict(state), fed
+        self.hyper = np.asarray(fed[HYPER]) if self.program.reads_hyper else None
         self._seed = np.asarray(state[SEED]) if SEED in state else None
-        self._functions, self._groups = owner.functions, owner.groups
-        self._at = {group.device: i for i, group in enumerate(self._groups)}
-        self._buffers = [f.empty() for f in self._functions]
-        self._shown = [{a.source for a in g.anchors} for g in self._groups]
+        self.functions, self.groups = owner.functions, owner.groups
+        self._at = {group.place: i for i, group in enumerate(self.groups)}
+        self._buffers = [f.empty() for f in self.functions]
+        self._shown = [{a.source for a in g.anchors} for g in self.groups]
+        self.first = self._at[owner.place_of(FACTOR)]  # where scalars of the step are
 
     def batch(self, batch: int) -> None:
         """The micro-batches of a batch, and the update."""
-        structure, training = self._program.structure, self._program.training
+        structure, training = self.program.structure, self.program.training
         count = structure.accumulation
         seeds = self._seeds(count)
-        flow = _Flow(self, batch, seeds)
-        levels = 1 + max(u.level for u in self._owner.units)
-        working: list[Any] = []
-        if training is not None:
-            working = [f.start(self._of_group(i)) for i, f in enumerate(self._functions)]
-        waits = dict.fromkeys(range(count), len(self._owner.units))
+        levels = 1 + max(u.level for u in self.owner.units)
+        update = None if training is None else Update(self, batch)
+        flow = _Flow(self, batch, seeds, None if update is None else update.scaling.scale)
+        waits = dict.fromkeys(range(count), len(self.owner.units))
         for level, micro, backward in order(levels, count, training is not None):
-            for at, unit in enumerate(self._owner.units):
+            for at, unit in enumerate(self.owner.units):
                 if unit.level != level:
                     continue
                 (flow.backward if backward else flow.forward)(at, micro)
                 waits[micro] -= backward
-            if backward and not waits[micro]:
-                self._gradients(working, flow.take(micro), batch * count + micro, micro, seeds[micro])
+            if update is not None and backward and not waits[micro]:
+                update.micro_batch(micro, *flow.take(micro), seeds[micro])
         if training is None:
             for micro in range(count):
-                self._show_state(batch * count + micro)
+                for i in range(len(self.groups)):
+                    self.show(i, {}, self.everything(i), batch * count + micro)
 
     def _seeds(self, count: int) -> list[Any]:
         """The seed before each micro-batch; it is advanced as `micro_batch_key` does."""
@@ -83,144 +86,147 @@ class Run:
         for _ in range(count):
             found.append(self._seed)
             if self._seed is not None:
-                self._seed = self._seed + np.asarray([self._program.structure.replicas, 1], np.uint32)
+                self._seed = self._seed + np.asarray([self.program.structure.replicas, 1], np.uint32)
         return found
 
-    def _gradients(self, working: list[Any], gradients: Arrays, counter: int, micro: int, seed: Any) -> None:
-        """Add the gradients of a micro-batch up, and update behind the last one."""
-        structure = self._program.structure
-        after = None if seed is None else seed + np.asarray([structure.replicas, 1], np.uint32)
-        last = micro == structure.accumulation - 1
-        for i, functions in enumerate(self._functions):
-            mine = {w: gradients[w] for w in self._groups[i].training.rules}  # type: ignore[union-attr]
-            if structure.accumulates:
-                working[i], shown = functions.accumulate(working[i], mine, self._hyper, micro, after)
-                self.show(i, {**self._everything(i), **shown}, counter)
-            if last:
-                before = {} if structure.accumulates else mine
-                changed, shown = functions.apply(self._of_group(i), working[i], before, self._hyper, after)
-                self._state.update(changed)
-                if structure.accumulates:
-                    self.show(i, shown, counter - micro, structure.accumulation)
-                else:
-                    self.show(i, {**shown, **self._everything(i)}, counter)
-
-    def _show_state(self, counter: int) -> None:
-        for i in range(len(self._groups)):
-            self.show(i, self._everything(i), counter)
-
-    def _everything(self, i: int) -> Arrays:
-        """Variables of a device, and scalars of the step on the first one."""
-        group, scalars = self._groups[i], {}
-        if i == 0 and self._hyper is not None:
-            scalars = {name: self._hyper[place] for name, place in self._program.scalars.items()}
-        mine = group.variables - self._program.copies.keys()  # these are shown when they change
-        state = {n: x for n, x in {**self._fixed, **self._state}.items() if n in mine}
+    def everything(self, i: int) -> Arrays:
+        """Variables of a place, and scalars of the step in the first one."""
+        group, scalars = self.groups[i], {}
+        if i == self.first and self.hyper is not None:
+            scalars = {name: self.hyper[place] for name, place in self.program.scalars.items()}
+        mine = group.variables - self.program.copies.keys()  # these are shown when they change
+        state = {n: x for n, x in {**self.fixed, **self.state}.items() if n in mine}
         return {**scalars, **state}
 
-    def show(self, i: int, values: Arrays, counter: int, repeat: int = 1) -> None:
-        """Record what anchors of a device ask for."""
-        asked = {n: x for n, x in values.items() if n in self._shown[i]}
-        if asked:
-            self._buffers[i] = self._functions[i].record(self._buffers[i], asked, counter, repeat=repeat)
+    def show(self, i: int, made: Arrays, shared: Arrays, counter: int, repeat: int = 1) -> None:
+        """Record what anchors of a place ask for.
 
-    def show_on(self, device: Any, values: Arrays, counter: int) -> None:
-        """The same by device."""
-        self.show(self._at[device], values, counter)
+        Parameters
+        ----------
+        i : int
+            Number of the place.
+        made : dict of str to array
+            What each replica has computed.
+        shared : dict of str to array
+            Variables and scalars, as they rest; they hide what `made` has by their names.
+        counter : int
+            Number of the micro-batch.
+        repeat : int
+            For how many micro-batches it holds.
+        """
+        shared = {n: x for n, x in shared.items() if n in self._shown[i]}
+        made = {n: x for n, x in made.items() if n in self._shown[i] and n not in shared}
+        if made or shared:
+            self._buffers[i] = self.functions[i].record(repeat)(self._buffers[i], made, shared, counter)
 
-    def _of_group(self, i: int) -> Arrays:
-        return {n: x for n, x in self._state.items() if n in self._groups[i].variables}
+    def show_at(self, place: Place, made: Arrays, shared: Arrays, counter: int) -> None:
+        """The same by place."""
+        self.show(self._at[place], made, shared, counter)
+
+    def of_group(self, i: int) -> Arrays:
+        """State of a place."""
+        return {n: x for n, x in self.state.items() if n in self.groups[i].variables}
 
     def finish(self) -> tuple[Arrays, Arrays]:
         """The new state, and the anchors."""
         results: Arrays = {}
-        for i, functions in enumerate(self._functions):
-            last = functions.last(self._of_group(i))
-            finals = [a for a in self._groups[i].anchors if a.final and a.source in last]
-            results |= buffers_of.record(self._buffers[i], finals, last, 0)
+        for i, functions in enumerate(self.functions):
+            results |= functions.last(self._buffers[i], self.of_group(i))
         if self._seed is not None:
-            self._state[SEED] = jax.device_put(self._seed, self._owner.device_of(SEED))
-        step: Step = self._owner.step
-        return {n: self._state[n] for n in step.state}, {n: results[n] for n in step.results}
+            self.state[SEED] = self.owner.place_of(SEED).put(self._seed, None)
+        step: Step = self.owner.step
+        return {n: self.state[n] for n in step.state}, {n: results[n] for n in step.results}
 
 
 class _Flow:
     """Tensors of micro-batches on their way through the units of a batch."""
 
-    def __init__(self, run: Run, batch: int, seeds: Sequence[Any]) -> None:
-        self._run, self._batch, self._seeds = run, batch, seeds
-        self._owner = run._owner
+    def __init__(self, run: Run, batch: int, seeds: Sequence[Any], scale: Any) -> None:
+        self._run, self._batch, self._seeds, self._scale = run, batch, seeds, scale
+        self._owner, self._program = run.owner, run.program
+        self._each = each(run.program)
+        scaling = None if run.program.training is None else run.program.training.scaling
+        self._counted = frozenset[str]() if scaling is None else {GRADIENT + t for t in scaling.tracked}
         self._made: dict[int, Arrays] = {}  # by micro-batch
         self._entered: dict[tuple[int, int], tuple[Arrays, Arrays]] = {}  # by unit and micro-batch
         self._slopes: dict[int, Arrays] = {}
         self._of_weights: dict[int, Arrays] = {}
+        self._shown: dict[int, Arrays] = {}  # gradients that several units have parts of, or that are counted
 
     def forward(self, at: int, micro: int) -> None:
         """Forward pass of a unit."""
         owner, unit = self._owner, self._owner.units[at]
-        device, made = owner.devices[at], self._made.setdefault(micro, {})
-        bound = {n: self._bound(n, micro, device) for n in unit.bound}
-        entering = {n: jax.device_put(made[n], device) for n in unit.reads if n in made}
+        place, made = owner.places[at], self._made.setdefault(micro, {})
+        bound = {n: self._bound(n, micro, place) for n in unit.bound}
+        entering = {n: place.put(made[n], self._each) for n in unit.reads if n in made}
         out, copied, shown = owner.passes[at].forward(bound, entering, self._seeds[micro])
         made.update(out)
-        if owner.program.training is not None:
+        if self._program.training is not None:
             self._entered[at, micro] = bound, entering
         for target, value in copied.items():
-            old = self._run._state[target]
-            new = jax.device_put(value.astype(old.dtype).reshape(old.shape), _device(old))
-            self._run._state[target] = new
-            self._run.show_on(_device(old), {target: new}, self._counter(micro))
-        self._run.show_on(device, shown, self._counter(micro))
+            old, home = self._run.state[target], owner.place_of(target)
+            new = home.put(value.astype(old.dtype).reshape(old.shape), own(self._program, target))
+            self._run.state[target] = new
+            self._run.show_at(home, {}, {target: new}, self._counter(micro))
+        self._run.show_at(place, shown, {}, self._counter(micro))
 
     def backward(self, at: int, micro: int) -> None:
         """Backward pass of a unit, which every unit that reads from it has been through."""
-        owner, unit, training = self._owner, self._owner.units[at], self._owner.program.training
+        owner, unit, training = self._owner, self._owner.units[at], self._program.training
         assert training is not None
-        device, slopes = owner.devices[at], self._slopes.setdefault(micro, {})
+        place, slopes = owner.places[at], self._slopes.setdefault(micro, {})
         bound, entering = self._entered.pop((at, micro))
         made = self._made[micro]
         leaving: Arrays = {}
         for name in unit.makes:
             if name not in made or not jnp.issubdtype(made[name].dtype, jnp.floating):
                 continue
-            slope = slopes.pop(name, None)
-            if name == training.loss:
-                scale = self._run._hyper[training.loss_scale]  # type: ignore[index]
-                slope = scale if slope is None else jax.device_put(slope, device) + scale
-            leaving[name] = jnp.zeros_like(made[name]) if slope is None else jax.device_put(slope, device)
+            slope = place.put(slopes.pop(name, np.zeros(made[name].shape, made[name].dtype)), self._each)
+            leaving[name] = slope + place.put(self._scale, None) if name == training.loss else slope
         of_weights, of_entering, shown = owner.passes[at].backward(bound, entering, self._seeds[micro], leaving)
         for name, slope in of_entering.items():
-            slopes[name] = slope if name not in slopes else slope + jax.device_put(slopes[name], device)
+            slopes[name] = slope if name not in slopes else slope + place.put(slopes[name], self._each)
         sums = self._of_weights.setdefault(micro, {})
         for name, slope in of_weights.items():
-            here = jax.device_put(slope, owner.device_of(name))
+            here = owner.place_of(name).put(slope, self._each)
             sums[name] = here if name not in sums else sums[name] + here
         loss = {GRADIENT + training.loss: leaving[training.loss]} if training.loss in leaving else {}
-        self._run.show_on(device, {**shown, **loss}, self._counter(micro))
+        self._show({**shown, **loss}, unit, place, micro)
 
-    def take(self, micro: int) -> Arrays:
-        """Gradients of the weights of a micro-batch that is through."""
+    def _show(self, gradients: Arrays, unit: Unit, place: Place, micro: int) -> None:
+        """Show a unit's gradients; those that are counted, or of what several units may read, are added up first."""
+        later = {n for n in gradients if n.removeprefix(GRADIENT) in unit.bound or n in self._counted}
+        whole = {n: x for n, x in gradients.items() if n not in later}
+        self._run.show_at(place, whole, {}, self._counter(micro))
+        held = self._shown.setdefault(micro, {})
+        for name in later:
+            here = self._owner.place_showing(name).put(gradients[name], self._each)
+            held[name] = here if name not in held else held[name] + here
+
+    def take(self, micro: int) -> tuple[Arrays, Arrays]:
+        """Gradients of a micro-batch that is through: of the weights, and those still to be shown or counted."""
         for held in (self._made, self._slopes):
             held.pop(micro, None)
         found = self._of_weights.pop(micro)
-        rules = self._owner.program.training.rules  # type: ignore[union-attr]
-        unread = {w: jnp.zeros_like(self._run._state[w]) for w in rules if w not in found}
-        return {**found, **unread}
+        rules = self._program.training.rules  # type: ignore[union-attr]
+        unread = {w: self._no_gradient(w) for w in rules if w not in found}
+        return {**found, **unread}, self._shown.pop(micro)
+
+    def _no_gradient(self, weight: str) -> jax.Array:
+        value, replicas = self._run.state[weight], self._program.structure.replicas
+        shape = value.shape if self._each is None or own(self._program, weight) == 0 else (replicas, *value.shape)
+        return self._owner.place_of(weight).put(np.zeros(shape, value.dtype), self._each)
 
     def _counter(self, micro: int) -> int:
-        return self._batch * self._owner.program.structure.accumulation + micro
+        return self._batch * self._program.structure.accumulation + micro
 
-    def _bound(self, name: str, micro: int, device: Any) -> Any:
-        program, run = self._owner.program, self._run
+    def _bound(self, name: str, micro: int, place: Place) -> Any:
+        program, run = self._program, self._run
+        axis = own(program, name)
         if name not in program.streams:
-            return jax.device_put(run._state[name] if name in run._state else run._fixed[name], device)
-        array, structure = run._fed[name], program.structure
+            return place.put(run.state[name] if name in run.state else run.fixed[name], axis)
+        array, structure = run.fed[name], program.structure
         if structure.batches > 1:
             array = array[self._batch]
         array = array[micro] if structure.accumulation > 1 else array
-        return jax.device_put(np.asarray(array), device)
-
-
-def _device(array: jax.Array) -> Any:
-    (found,) = array.devices()
-    return found
+        return place.put(np.asarray(array), axis)

@@ -116,7 +116,7 @@ def _differentiate(
     def forward(weights: dict[str, Any], probes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         bound, inner = with_probes({**others, **in_own_order(program, weights)}, probes, settings)
         if training.wide_loss:
-            return _wide_loss(program, training, bound, want, inner)
+            return wide_loss(program, training, bound, want, inner)
         found = evaluate(program.graph, bound, [*want, training.loss], inner)
         return jnp.asarray(found[training.loss]), found
 
@@ -212,10 +212,13 @@ def _keeps_products(primitive: Any, *_: Any, **__: Any) -> bool:
     return primitive.name in ("dot_general", "conv_general_dilated")
 
 
-def _wide_loss(
+def wide_loss(
     program: Program, training: Training, bound: dict[str, Any], want: list[str], settings: Settings
 ) -> tuple[Any, dict[str, Any]]:
-    """The loss operator on float32 copies of its operands: its gradient is scaled before it is rounded to half."""
+    """The loss by float32 copies of its operator's operands, and what is wanted.
+
+    Its gradient is scaled before it is rounded to half.
+    """
     producer = names(program.graph)[training.loss].producer()
     assert producer is not None
     operands = sorted({v.name for v in needs(producer) if (v.name and v.const_value is None) or v.name in bound})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -56,7 +57,8 @@ def replicate(
 ) -> Callable[..., Any]:
     """`fn` of one replica as a function of all: axes say where the replica dimension is (None: no such dimension).
 
-    `in_axes` is a tuple of pytrees of int or None matching the arguments exactly, `out_axes` one for the result.
+    `in_axes` is a tuple of int, None or pytrees of them, which may end where the arguments branch further; `out_axes`
+    is such a pytree for the result.
     """
     if replicas == 1:
         return fn
@@ -64,8 +66,8 @@ def replicate(
         return jax.vmap(fn, in_axes, out_axes, axis_name=AXIS, axis_size=replicas)
 
     def one(*args: Any) -> Any:
-        local = _each(lambda axis, x: x if axis is None else jnp.squeeze(x, axis), in_axes, args)
-        return _each(lambda axis, x: x if axis is None else jnp.expand_dims(x, axis), out_axes, fn(*local))
+        local = map_axes(lambda axis, x: x if axis is None else jnp.squeeze(x, axis), in_axes, args)
+        return map_axes(lambda axis, x: x if axis is None else jnp.expand_dims(x, axis), out_axes, fn(*local))
 
     return jax.shard_map(
         one, mesh=mesh, in_specs=specs(in_axes), out_specs=specs(out_axes), axis_names={AXIS}, check_vma=False
@@ -89,5 +91,6 @@ def _is_axis(x: Any) -> bool:
     return x is None or isinstance(x, int)
 
 
-def _each(fn: Callable[[Any, Any], Any], axes: Any, tree: Any) -> Any:
-    return jax.tree.map(fn, axes, tree, is_leaf=_is_axis)
+def map_axes(fn: Callable[[Any, Any], Any], axes: Any, tree: Any) -> Any:
+    """`fn(axis, x)` of all arrays of a pytree; the axes may end where the tree branches further."""
+    return jax.tree.map(lambda axis, part: jax.tree.map(partial(fn, axis), part), axes, tree, is_leaf=_is_axis)

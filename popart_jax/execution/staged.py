@@ -2,7 +2,7 @@
 
 The host enqueues the passes of each unit in the order of a pipeline, one forward and one backward in turn; devices work
 at the same time because JAX does not wait for what it has enqueued. Each weight, its optimizer state and its update
-live on the device of the first unit that reads it.
+live in the place of the first unit that reads it: one device, or one for each replica.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .device_group import Arrays, Functions, Group
 from .flow import Run
 from .micro import GRADIENT
 from .program import Program
+from .stage_place import Place, places
 from .unit import Passes
 
 
@@ -32,17 +33,9 @@ def refuse(program: Program) -> None:
     Raises
     ------
     popart_exception
-        Replicas, automatic loss scaling, a loss scale beyond half precision, or several processes.
+        Several processes, or weights split over the devices of a replica.
     """
-    training = program.training
-    reasons = {
-        "replicas": program.structure.replicas > 1,
-        "several processes": jax.process_count() > 1,
-        "automatic loss scaling": training is not None and training.scaling is not None,
-        "optimizer state that follows the loss scale": training is not None and training.scaled_state,
-        "a half-precision loss whose scale is float32": training is not None and training.wide_loss,
-        "weights split over devices": program.parts > 1,
-    }
+    reasons = {"several processes": jax.process_count() > 1, "weights split over devices": program.parts > 1}
     found = [name for name, there in reasons.items() if there]
     if found:
         raise popart_exception(f"Stages on devices of their own can't be had together with {', '.join(found)}.")
@@ -63,7 +56,7 @@ class StagedExecutable:
     Raises
     ------
     popart_exception
-        Something that stages can't do, too few devices, or a clip group over several devices.
+        Something that stages can't do, or too few devices.
     """
 
     call = preparation = lowered = None
@@ -74,7 +67,6 @@ class StagedExecutable:
         self.program, self.step = program, step_of(program, hyper_size)
         self.units = cut(program, pipelined=pipelined)
         known: dict[str, np.ndarray] = {}
-        self.passes = [Passes(program, unit, known) for unit in self.units]
         devices = jax.local_devices()
         highest = max((u.device for u in self.units), default=0)
         if highest >= len(devices):
@@ -82,15 +74,9 @@ class StagedExecutable:
                 f"The program uses virtual graphs up to {highest}, each on a device of its own; there are "
                 f"{len(devices)} devices.\n  fix: more devices (on CPU: jax_num_cpu_devices, or launch --devices)."
             )
-        self.devices = [devices[u.device] for u in self.units]
-        self.mesh = tuple(dict.fromkeys(self.devices))
-        for group in self.groups:
-            for members, _ in () if program.training is None else program.training.clips:
-                if not group.variables.isdisjoint(members) and not group.variables.issuperset(members):
-                    raise popart_exception(
-                        f"The weights {sorted(members)[:5]} are clipped together, but lie on several devices.\n"
-                        "  fix: a clip group for each virtual graph."
-                    )
+        self.places = places(program, [u.device for u in self.units], devices)
+        self.passes = [Passes(program, u, p, known) for u, p in zip(self.units, self.places, strict=True)]
+        self.mesh = tuple(dict.fromkeys(self.places))
 
     @cached_property
     def _home(self) -> dict[str, int]:
@@ -109,32 +95,32 @@ class StagedExecutable:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """What lives on each device."""
+        """What lives in each place."""
         program = self.program
         found = []
-        for device in self.mesh:
-            mine = {n for n in program.variables if self.device_of(n) == device}
+        for place in self.mesh:
+            mine = {n for n in program.variables if self.place_of(n) == place}
             training = program.training
             if training is not None:
                 rules = {w: r for w, r in training.rules.items() if w in mine}
-                clips = tuple(c for c in training.clips if mine.issuperset(c[0]))
+                clips = tuple((tuple(w for w in members if w in mine), most) for members, most in training.clips)
                 training = replace(training, rules=rules, clips=clips)
-            anchors = tuple(a for a in program.anchors if self._device_showing(a.source) == device)
-            found.append(Group(device, frozenset(mine), training, anchors))
+            anchors = tuple(a for a in program.anchors if self.place_showing(a.source) == place)
+            found.append(Group(place, frozenset(mine), training, anchors))
         return found
 
-    def device_of(self, name: str) -> Any:
+    def place_of(self, name: str) -> Place:
         """Where a variable lives."""
-        return self.devices[self._home.get(name, 0)]
+        return self.places[self._home.get(name, 0)]
 
-    def _device_showing(self, source: str) -> Any:
-        """Where the value of an anchor appears."""
+    def place_showing(self, source: str) -> Place:
+        """Where the value of an anchor is recorded."""
         inner = source.removeprefix(GRADIENT)
         for at, unit in enumerate(self.units):
             if inner in unit.inside:
-                return self.devices[at]
+                return self.places[at]
         owners = [n for n in self.program.variables if inner == n or inner.endswith("___" + n)]
-        return self.device_of(max(owners, key=len)) if owners else self.mesh[0]
+        return self.place_of(max(owners, key=len)) if owners else self.mesh[0]
 
     # -- what a session asks of an executable
 
@@ -150,11 +136,11 @@ class StagedExecutable:
         """A resident array on its device."""
         variable = self.step.state.get(name) or self.step.fixed[name]
         array = np.array(layout.to_device_layout(variable, host), variable.type.dtype, order="C")
-        return jax.device_put(array, self.device_of(name))
+        return self.place_of(name).put(array, variable.axis)
 
     def put_fed(self, name: str, host: Any) -> np.ndarray:
         """Fed arrays stay on the host, which hands out micro-batches."""
-        return np.asarray(host)
+        return np.asarray(host).reshape(self.step.fed[name].whole(self.step.replicas))
 
     def run(self, state: Mapping[str, Any], fixed: Sequence[Any], fed: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
         """Run once; returns the new state and the anchors."""

@@ -11,14 +11,15 @@ import numpy as np
 
 from ..lowering.interpreter import Settings, evaluate
 from .cut import Unit
-from .micro import in_own_order, micro_batch_key, shown_gradients, wanted_tensors, with_probes
+from .micro import in_own_order, micro_batch_key, shown_gradients, wanted_tensors, wide_loss, with_probes
 from .program import Program
+from .stage_place import Place, each, owns
 
 Arrays = dict[str, Any]
 
 
 class Passes:
-    """The two passes of a unit, as functions that JAX compiles for the device of their arguments.
+    """The two passes of a unit, as functions that JAX compiles for the place of the unit.
 
     The backward pass computes the forward pass again from what entered the unit, so nothing else waits for it.
 
@@ -28,12 +29,16 @@ class Passes:
         The whole.
     unit : Unit
         What of it runs here.
+    place : Place
+        Its devices.
     known : dict of str to array
         Tensors whose values follow from shapes, filled by units as they are traced.
     """
 
-    def __init__(self, program: Program, unit: Unit, known: dict[str, np.ndarray]) -> None:
+    def __init__(self, program: Program, unit: Unit, place: Place, known: dict[str, np.ndarray]) -> None:
         self._program, self._known = program, known
+        training = program.training
+        self._wide = training if training is not None and training.wide_loss and training.loss in unit.inside else None
         values, gradients = wanted_tensors(program)
         self._shown = sorted(values & unit.inside)
         here = unit.inside | unit.bound.keys()
@@ -41,8 +46,16 @@ class Passes:
         self._copied = {target: source for target, source in program.copies.items() if source in unit.inside}
         self._makes = list(unit.makes)
         self.trained = [n for n in unit.bound if program.training is not None and n in program.training.rules]
-        self.forward = jax.jit(self._forward)
-        self.backward = jax.jit(self._backward)
+        one, copied = each(program), owns(program, self._copied)
+        self.forward = place.compiled(
+            program, self._forward, lambda bound, *_: (owns(program, bound), one, None), lambda *_: (one, copied, one)
+        )
+        self.backward = place.compiled(
+            program,
+            self._backward,
+            lambda bound, *_: (owns(program, bound), one, None, one),
+            lambda *_: (one, one, one),
+        )
 
     def _forward(self, bound: Arrays, entering: Arrays, seed: Any) -> tuple[Arrays, Arrays, Arrays]:
         """What other units read, new values of copied variables, and what anchors show."""
@@ -64,7 +77,7 @@ class Passes:
         probes = {t: jnp.zeros(kind.shape, kind.dtype) for t, kind in kinds.items()}
 
         def run(weights: Arrays, floats: Arrays, probes: Arrays) -> Arrays:
-            found = self._evaluate({**others, **weights}, {**fixed, **floats}, seed, probes)
+            found = self._evaluate({**others, **weights}, {**fixed, **floats}, seed, probes, backward=True)
             return {n: jnp.asarray(found[n]) for n in leaving}
 
         made, pull = jax.vjp(run, weights, floats, probes)
@@ -77,7 +90,9 @@ class Passes:
         shown = shown_gradients(program, {t: every[t] for t in self._probed})
         return of_weights, of_entering, shown
 
-    def _evaluate(self, bound: Arrays, entering: Arrays, seed: Any, probes: Arrays) -> Mapping[str, Any]:
+    def _evaluate(
+        self, bound: Arrays, entering: Arrays, seed: Any, probes: Arrays, *, backward: bool = False
+    ) -> Mapping[str, Any]:
         program = self._program
         values = {**in_own_order(program, bound), **entering}
         values |= {n: x for n, x in self._known.items() if n not in values}
@@ -85,4 +100,7 @@ class Passes:
         settings = Settings(program.opsets, program.training_mode, key, popart=True, options=program.options)
         values, settings = with_probes(values, probes, settings)
         want = sorted({*self._makes, *self._shown, *self._copied.values()})
-        return evaluate(program.graph, values, want, settings)
+        if self._wide is None:
+            return evaluate(program.graph, values, want, settings)
+        loss, found = wide_loss(program, self._wide, values, want, settings)
+        return {**found, self._wide.loss: loss} if backward else found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
@@ -79,6 +80,52 @@ def accumulators(training: Training, working: Working, index: Any) -> dict[str, 
     return shown
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """Weights and their state before the last step of an update, in single precision where halves round at random."""
+
+    directions: dict[str, Any]
+    states: Working
+    weights: dict[str, Any]
+    shown: dict[str, Any]
+
+
+def _prepare(
+    program: Program,
+    training: Training,
+    carried: Mapping[str, Any],
+    working: Working,
+    gradients: Mapping[str, Any],
+    scalars: Mapping[str, Mapping[str, Any]],
+    rounding: Any,
+) -> _Prepared:
+    found = _Prepared({}, {}, {}, {})
+    for weight, rule in training.rules.items():
+        reduce = _reducer(program.variables[weight].groups)
+        state = _widened({**working[weight], _WEIGHT: carried[weight]}, rounding)
+        found.weights[weight] = state.pop(_WEIGHT)
+        q, found.states[weight], extras = rule.prepare(
+            found.weights[weight], state, gradients.get(weight), scalars[weight], reduce
+        )
+        found.directions[weight] = q
+        found.shown.update({prefix + weight: value for prefix, value in extras.items()})
+    return found
+
+
+def squares(
+    program: Program,
+    training: Training,
+    carried: Mapping[str, Any],
+    working: Working,
+    gradients: Mapping[str, Any],
+    scalars: Mapping[str, Mapping[str, Any]],
+    rounding: Any = None,
+) -> list[Any]:
+    """Sum of squares of each clip group's members, for weights of the group that are updated elsewhere."""
+    found = _prepare(program, training, carried, working, gradients, scalars, rounding)
+    return [_squares(found.directions, members) for members, _ in training.clips]
+
+
 def apply(
     program: Program,
     training: Training,
@@ -87,32 +134,24 @@ def apply(
     gradients: Mapping[str, Any],
     scalars: Mapping[str, Mapping[str, Any]],
     rounding: Any = None,
+    elsewhere: Sequence[Any] = (),
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """New variables, and the named intermediate tensors of the update.
 
     With a random key as `rounding`, half results are rounded stochastically; it must be the same on all replicas.
+    `elsewhere` has what `squares` says of each clip group in other places.
     """
-    shown: dict[str, Any] = {}
-    directions: dict[str, Any] = {}
-    states: Working = {}
-    wide: dict[str, Any] = {}
     with jax.named_scope("update"):
-        for weight, rule in training.rules.items():
-            groups = program.variables[weight].groups
-            reduce = _reducer(groups)
-            state = _widened({**working[weight], _WEIGHT: carried[weight]}, rounding)
-            wide[weight] = state.pop(_WEIGHT)
-            q, states[weight], extras = rule.prepare(
-                wide[weight], state, gradients.get(weight), scalars[weight], reduce
-            )
-            directions[weight] = q
-            shown |= {prefix + weight: value for prefix, value in extras.items()}
+        found = _prepare(program, training, carried, working, gradients, scalars, rounding)
+        shown = found.shown
         for i, (members, limit) in enumerate(training.clips):
             groups = {m: program.variables[m].groups for m in members}
-            shown[f"GlobalNorm___{i}"] = _clip(directions, groups, limit)
+            shown[f"GlobalNorm___{i}"] = _clip(found.directions, groups, limit, elsewhere[i] if elsewhere else 0)
         changed = dict(carried)
         for weight, rule in training.rules.items():
-            new, state, extras = rule.apply(wide[weight], states[weight], directions[weight], scalars[weight])
+            new, state, extras = rule.apply(
+                found.weights[weight], found.states[weight], found.directions[weight], scalars[weight]
+            )
             before = {**working[weight], _WEIGHT: carried[weight]}
             state = _rounded({**state, _WEIGHT: new}, before, rounding, weight)
             changed[weight] = new = state[_WEIGHT]
@@ -131,14 +170,17 @@ def _reducer(members: Sharing) -> Reduce:
     return reduce
 
 
-def _clip(directions: dict[str, Any], members: Mapping[str, Sharing], limit: float) -> Any:
+def _squares(directions: Mapping[str, Any], members: Iterable[str]) -> Any:
+    return sum((jnp.sum(jnp.square(directions[m].astype(jnp.float32))) for m in members), start=jnp.float32(0))
+
+
+def _clip(directions: dict[str, Any], members: Mapping[str, Sharing], limit: float, elsewhere: Any) -> Any:
     """Scale the members down together in place; returns their common norm before.
 
     Members that different replicas share have a norm on each replica. The one of a weight's lowest replica counts for
     all that share it: they must stay equal.
     """
-    squares = [jnp.sum(jnp.square(directions[m].astype(jnp.float32))) for m in members]
-    norm = jnp.sqrt(sum(squares[1:], start=squares[0]))
+    norm = jnp.sqrt(_squares(directions, members) + elsewhere)
     factor = jnp.float32(limit) / jnp.maximum(jnp.float32(limit), norm)
     alike = len(set(members.values())) == 1
     for m, sharing in members.items():

@@ -1,0 +1,113 @@
+"""The update of a step in stages: gradients of micro-batches added up, loss scales, the rules in every place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from .device_group import Arrays
+from .loss_scaling import FACTOR, GRADIENT, begin
+from .program import PREVIOUS_SCALE, SCALE_RATIO
+from .stage_place import each
+
+if TYPE_CHECKING:
+    from .flow import Run
+
+
+class Update:
+    """The gradients of a batch on their way to the update."""
+
+    def __init__(self, run: Run, batch: int) -> None:
+        program, state = run.program, run.state
+        assert program.training is not None
+        self._run, self._training, self._structure = run, program.training, program.structure
+        self._before = batch * program.structure.accumulation
+        self._working = [f.start(run.of_group(i)) for i, f in enumerate(run.functions)]
+        self.scaling = begin(self._training, state, run.hyper)
+        self._follows: Arrays = {} if self.scaling.factor is None else {"factor": self.scaling.factor}
+        self._always = dict(self.scaling.shown)
+        previous = next((n for n in state if n.startswith(PREVIOUS_SCALE)), None)
+        if self._training.scaled_state and previous is not None:
+            scale = run.hyper[self._training.loss_scale]  # type: ignore[index]
+            self._follows["ratio"] = scale / state[previous]
+            state[previous] = run.owner.place_of(previous).put(np.float32(scale), None)
+            self._always[previous.replace(PREVIOUS_SCALE, SCALE_RATIO, 1)] = self._follows["ratio"]
+        self._counts = None if self._training.scaling is None else self.scaling.start()
+        if self._counts is not None and each(program) is not None:
+            self._counts = jnp.tile(self._counts, (program.structure.replicas, 1))
+
+    def micro_batch(self, micro: int, gradients: Arrays, shown: Arrays, seed: Any) -> None:
+        """Add the gradients of a micro-batch up, and update behind the last one; `shown` are to be shown or counted."""
+        run, structure = self._run, self._structure
+        after = None if seed is None else seed + np.asarray([structure.replicas, 1], np.uint32)
+        counter, counted = self._before + micro, self._count(shown)
+        for name, gradient in shown.items():
+            run.show_at(run.owner.place_showing(name), {name: gradient}, {}, counter)
+        if structure.accumulates:
+            self._add(micro, gradients, counted, after)
+        if micro == structure.accumulation - 1:
+            self._finish({} if structure.accumulates else gradients, counted, after)
+
+    def _add(self, micro: int, gradients: Arrays, counted: Arrays, seed: Any) -> None:
+        run = self._run
+        for i, functions in enumerate(run.functions):
+            mine = self._of_group(i, gradients)
+            self._working[i], shown = functions.accumulate(
+                self._working[i], mine, run.hyper, self._followed(i), micro, seed
+            )
+            resting = {n: x for n, x in run.everything(i).items() if n not in shown}
+            first = counted if i == run.first else {}
+            run.show(i, {**first, **shown}, {**resting, **self._scalars(i)}, self._before + micro)
+
+    def _finish(self, gradients: Arrays, counted: Arrays, seed: Any) -> None:
+        """The update; `gradients` are empty where they were added up."""
+        run, structure, asked = self._run, self._structure, []
+        for i in range(len(run.functions)):
+            mine = self._of_group(i, gradients)
+            asked.append((run.of_group(i), self._working[i], mine, run.hyper, self._followed(i), seed))
+        elsewhere = self._squares_elsewhere(asked)
+        for i, functions in enumerate(run.functions):
+            changed, shown = functions.apply(*asked[i], elsewhere[i])
+            factor = {}
+            if self._counts is not None and i == run.first:
+                changed = functions.decide(self._counts, changed)
+                factor = {f"UpdatedVar___{FACTOR}": changed[FACTOR]}
+            run.state.update(changed)
+            if structure.accumulates:
+                run.show(i, shown, factor, self._before, structure.accumulation)
+            else:
+                first = counted if i == run.first else {}
+                run.show(i, {**first, **shown}, {**run.everything(i), **self._scalars(i), **factor}, self._before)
+
+    def _squares_elsewhere(self, asked: list[Any]) -> list[list[Any]]:
+        """By place, what each clip group has in the other places."""
+        run = self._run
+        if not self._training.clips:
+            return [[] for _ in asked]
+        found = [functions.squares(*given) for functions, given in zip(run.functions, asked, strict=True)]
+        sums = []
+        for i, group in enumerate(run.groups):
+            others = [[group.place.put(x, each(run.program)) for x in f] for j, f in enumerate(found) if j != i]
+            sums.append([sum(clip[1:], start=clip[0]) for clip in zip(*others, strict=True)])
+        return sums
+
+    def _of_group(self, i: int, gradients: Arrays) -> Arrays:
+        rules = self._run.groups[i].training.rules  # type: ignore[union-attr]
+        return {w: gradients[w] for w in rules if w in gradients}
+
+    def _followed(self, i: int) -> Arrays:
+        return {n: self._run.groups[i].place.put(x, None) for n, x in self._follows.items()}
+
+    def _scalars(self, i: int) -> Arrays:
+        """Those of the batch, which are shown in the first place."""
+        return self._always if i == self._run.first else {}
+
+    def _count(self, gradients: Arrays) -> Arrays:
+        if self._counts is None:
+            return {}
+        home, names = self._run.owner.place_of(FACTOR), [GRADIENT + t for t in self._training.scaling.tracked]
+        tracked = {n: home.put(gradients[n], each(self._run.program)) for n in names}
+        self._counts, counted = self._run.functions[self._run.first].count(self._counts, tracked)
+        return counted
