@@ -13,7 +13,7 @@ from jax import lax
 from . import anchors as buffers_of
 from . import loss_scaling, update
 from .micro import Result, in_own_order, micro_batch_key, rounding_key, run_micro_batch
-from .program import PREVIOUS_SCALE, SCALE_RATIO, SEED, Program, Training, Type, Variable
+from .program import GENERATORS, PREVIOUS_SCALE, SCALE_RATIO, SEED, Program, Training, Type, Variable
 from .replicas import PARTS
 from .step import Fed, Step, StepFunction, Tensors
 
@@ -32,8 +32,8 @@ def step_of(program: Program, hyper_size: int = 1) -> Step:
         Length of the vector of hyperparameters; programs that read none of them are not fed with it.
     """
     state = {n: v for n, v in program.variables.items() if n in program.changing}
-    if program.random:
-        state[SEED] = Variable(Type((2,), np.dtype(np.uint32)))
+    for name in [SEED] * program.random + [GENERATORS] * program.generators:
+        state[name] = Variable(Type((2,), np.dtype(np.uint32)))
     fixed = {n: v for n, v in program.variables.items() if n not in program.changing}
     fed = {n: _fed(program, n) for n in program.streams}
     hyper = {HYPER: Fed(Type((hyper_size,), np.dtype(np.float32)))} if program.reads_hyper else {}
@@ -67,8 +67,8 @@ def _fed(program: Program, name: str) -> Fed:
 def _function(program: Program) -> StepFunction:
     """The function ``(state, fixed, fed) -> (state, anchors)`` that one replica runs per step.
 
-    The random seed is part of the state. Streams are [batches, accumulation, *shape] without the dimensions that are
-    1, anchors [slots, *shape].
+    The random seed and the generators' state are part of the state. Streams are [batches, accumulation, *shape]
+    without the dimensions that are 1, anchors [slots, *shape].
     """
 
     def step(changing: Tensors, fixed: Tensors, fed: Tensors) -> tuple[Tensors, Tensors]:
@@ -115,7 +115,7 @@ class _Batch:
         if not program.structure.accumulates:
             carried, result = self._micro(carried, streams, scaling.scale)
             counts, counted = scaling.count(scaling.start(), result.values)
-            rounding = rounding_key(program, carried.get(SEED))
+            rounding = rounding_key(program, carried.get(GENERATORS, carried.get(SEED)))
             carried, shown = update.apply(program, training, carried, working, result.gradients, scalars, rounding)
             carried = scaling.finish(counts, carried, program)
             always |= {**counted, **_updated_factor(training, carried)}
@@ -127,7 +127,7 @@ class _Batch:
             a, streams = x
             carried, result = self._micro(carried, streams, scaling.scale)
             counts, counted = scaling.count(counts, result.values)
-            rounding = rounding_key(program, carried.get(SEED))
+            rounding = rounding_key(program, carried.get(GENERATORS, carried.get(SEED)))
             working = update.accumulate(training, working, result.gradients, scalars, a, rounding)
             state = {**self.fixed, **carried, **update.accumulators(training, working, a)}
             seen = {**result.values, **always, **counted, **self._plain(state)}
@@ -135,7 +135,7 @@ class _Batch:
 
         start = (carried, working, scaling.start(), buffers)
         carried, working, counts, buffers = loop(body, start, streams, program.structure.accumulation)
-        rounding = rounding_key(program, carried.get(SEED))
+        rounding = rounding_key(program, carried.get(GENERATORS, carried.get(SEED)))
         carried, shown = update.apply(program, training, carried, working, {}, scalars, rounding)
         carried = scaling.finish(counts, carried, program)
         shown = {**shown, **_updated_factor(training, carried)}
@@ -162,13 +162,13 @@ class _Batch:
     def _micro(self, carried: Tensors, streams: Tensors, scale: Any) -> tuple[Tensors, Result]:
         program = self.program
         seed, key = micro_batch_key(program, carried.get(SEED))
+        words, rounding = micro_batch_key(program, carried.get(GENERATORS))
         bindings = {n: x for n, x in {**self.fixed, **carried, **streams}.items() if n in program.bound}
-        result = run_micro_batch(program, bindings, scale, key)
+        result = run_micro_batch(program, bindings, scale, key, rounding)
         carried = dict(carried)
         for target, value in result.copied.items():  # their targets have their own order on the device
             carried[target] = jnp.asarray(value).astype(carried[target].dtype).reshape(carried[target].shape)
-        if seed is not None:
-            carried[SEED] = seed
+        carried |= {n: x for n, x in ((SEED, seed), (GENERATORS, words)) if x is not None}
         return carried, result
 
 

@@ -42,7 +42,9 @@ def wanted_tensors(program: Program) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(s for s in sources if s in known), frozenset(gradients)
 
 
-def run_micro_batch(program: Program, bindings: Mapping[str, Any], loss_scale: Any, key: Any) -> Result:
+def run_micro_batch(
+    program: Program, bindings: Mapping[str, Any], loss_scale: Any, key: Any, rounding: Any = None
+) -> Result:
     """Values, and for a training program gradients, of one micro-batch.
 
     Parameters
@@ -55,11 +57,14 @@ def run_micro_batch(program: Program, bindings: Mapping[str, Any], loss_scale: A
         Factor of all gradients; ignored for inference.
     key : jax random key or None
         Seed of this micro-batch and replica.
+    rounding : jax random key or None
+        For rounding at random, where that does not follow `key`.
     """
     values, of_gradients = wanted_tensors(program)
     settings = Settings(
-        program.opsets, program.training_mode, key, popart=True, options=program.options, memo=program.shared_memo
-    )
+        program.opsets, program.training_mode, key, popart=True, options=program.options, memo=program.shared_memo,
+        rounding=rounding,
+    )  # fmt: skip
     want = sorted(values | set(program.copies.values()))
     if program.training is None:
         found = evaluate(program.graph, in_own_order(program, bindings), want, settings)

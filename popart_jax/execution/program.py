@@ -192,6 +192,8 @@ class Program:
         Devices of each replica.
     spread : frozenset of str
         Streams whose batch is split over the devices of a replica.
+    generators : bool
+        Whether rounding at random has a state of its own, beside the seed.
     memo : OpMemo
         What operators were traced to.
     """
@@ -212,6 +214,7 @@ class Program:
     scalars: Mapping[str, int] = field(default_factory=dict[str, int])
     parts: int = 1
     spread: frozenset[str] = frozenset()
+    generators: bool = False
     memo: OpMemo = field(default_factory=OpMemo, repr=False, compare=False)
 
     @property
@@ -255,3 +258,4 @@ class Program:
 SESSION_STATE = frozenset({"lossScaleUpdateFactor"})
 PREVIOUS_SCALE, SCALE_RATIO = "PreviousLossScaling_", "LossScalingRatio_"
 SEED = "randomSeed___fromHost"
+GENERATORS = "rngState___fromHost"

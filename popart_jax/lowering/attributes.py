@@ -15,6 +15,7 @@ from ..ops.registry import Lowering
 _PLAIN = {ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING, ir.AttributeType.TYPE_PROTO}
 _SET_BY_1 = {"ceil_mode", "interleaved", "is_causal", "keepdims", "largest", "noop_with_empty_axes", "sorted"}
 _ZERO_OR_ONE = {"center_point_box", "fmod", "storage_order"}
+_BOOLEANS = {"enableReducedClassesInLabel", "inputIsLogProbability", "zeroInfinity", "zeroUnused"}
 _LISTS = {ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS}
 
 
@@ -64,7 +65,9 @@ def keywords(node: ir.Node, lowering: Lowering, subgraph: Callable[[ir.Graph], A
 
 
 def _flag(attr: ir.Attr) -> int:
-    """A whole number; ONNX says of flags what 0 and 1 mean, the rest is ONNX Runtime's rule."""
+    """A whole number; ONNX says of flags what 0 and 1 mean, the rest is ONNX Runtime's rule or PopART's."""
+    if attr.name in _BOOLEANS and attr.value not in (0, 1):
+        raise popart_exception(f"Can not convert int {attr.value} to bool. Value needs to be 0 or 1")
     if attr.name in _ZERO_OR_ONE and attr.value not in (0, 1):
         raise popart_exception(f"the attribute '{attr.name}' is {attr.value}; it has to be 0 or 1")
     return int(attr.value == 1) if attr.name in _SET_BY_1 else attr.value

@@ -53,6 +53,8 @@ class Settings:
         Session options and pattern switches that change what operators compute.
     memo : OpMemo or None
         What operators of other walks, or of earlier nodes, were traced to.
+    rounding : jax.Array or None
+        Random key of rounding at random, where that is not `key`.
     types_only : bool
         Only types of results matter, so those that are longer than what is found may be asked for.
     """
@@ -65,6 +67,7 @@ class Settings:
     options: OperatorOptions = DEFAULTS
     memo: OpMemo | None = None
     types_only: bool = False
+    rounding: jax.Array | None = None
 
 
 Env = dict[ir.Value, Any]
@@ -351,7 +354,9 @@ def _rounded(step: Step, walk: Walk, operands: Sequence[Any], kwargs: Mapping[st
     rounds = walk.settings.options.rounds_stochastically
     if not rounds or not rounding.applies(step.node.op_type, operands):
         return step.lowering.fn(*operands, **kwargs)
-    return rounding.in_single_precision(step.lowering.fn, operands, kwargs, _fact("key", step, walk))
+    own = walk.settings.rounding
+    key = _fact("key", step, walk) if own is None else jax.random.fold_in(own, step.number)
+    return rounding.in_single_precision(step.lowering.fn, operands, kwargs, key)
 
 
 def _trim(operands: list[Any]) -> list[Any]:
@@ -403,13 +408,16 @@ class Body:
     def __call__(self, *args: Any, iteration: Any = None) -> tuple[Any, ...]:
         """Run the body on values for its inputs, in order, and return its outputs."""
         settings = self.walk.settings
-        if settings.key is not None:
-            key = jax.random.fold_in(settings.key, self.number)
-            settings = replace(settings, key=key if iteration is None else jax.random.fold_in(key, iteration))
+        keys = {"key": settings.key, "rounding": settings.rounding}
+        settings = replace(settings, **{n: self._folded(k, iteration) for n, k in keys.items() if k is not None})
         walk = self.walk
         inner = Walk(settings, dict(zip(self.graph.inputs, args, strict=False)), walk, walk.program, walk.plans)
         run(walk.plans.of(self.graph, tuple(self.graph.outputs), settings.opsets, popart=settings.popart), inner)
         return tuple(inner.read(v) for v in self.graph.outputs)
+
+    def _folded(self, key: Any, iteration: Any) -> Any:
+        key = jax.random.fold_in(key, self.number)
+        return key if iteration is None else jax.random.fold_in(key, iteration)
 
     def varying(self, axes: frozenset[str]) -> Body:
         """The same, reading values of enclosing graphs as varying along axes of a mesh; see `ops.varying`."""

@@ -437,13 +437,13 @@ def rnn(
 
 @lowers("RNN", 1, popart=True, refuses=True, like=rnn)
 def popart_rnn(
-    x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), activation_beta=(),
-    clip=None, direction="forward", **rest
+    x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=None, activation_alpha=(),
+    activation_beta=(), clip=None, direction="forward", **rest
 ):  # fmt: skip
     """Sequence lengths are not looked at; forward only."""
-    if len(activations) > 1:
+    if activations is not None and len(activations) != 1:
         raise OpError(f"{{New}} only supports 1 activation, {len(activations)} were specified", "RNN")
-    for name in set(activations) - _POPART_ACTIVATIONS:
+    for name in set(activations or ()) - _POPART_ACTIVATIONS:
         raise OpError(f"Activation type '{name}' is not supported for {{New}}", "RNN")
     given = {"activation_alpha": activation_alpha, "activation_beta": activation_beta, "clip": clip}
     for name in [n for n, value in given.items() if value is not None and value != ()]:

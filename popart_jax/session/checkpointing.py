@@ -28,14 +28,14 @@ def held(prepared: Prepared, engine: Engine, weights: HostWeights) -> Held:
         if facts[_HYPER] is not None:
             engine.put_hyper(np.asarray(facts[_HYPER], np.float32))
         if facts[_GENERATORS] is not None:
-            engine.rng = np.asarray(facts[_GENERATORS], np.uint32)
+            engine.put_generators(np.asarray(facts[_GENERATORS], np.uint32))
         weights.sync(engine)
         weights.sent = True
 
     reads_hyper = HYPER in engine.programs[MAIN].executable.step.fed
     facts = {
         _HYPER: fed_numbers(engine.hyper) if reads_hyper else None,
-        _GENERATORS: None if engine.rng is None else engine.rng.tolist(),
+        _GENERATORS: engine.generators().tolist(),
     }
     return Held(dict(engine.changing), variables, replace, facts, _model(prepared))
 

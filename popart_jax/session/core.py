@@ -353,7 +353,8 @@ class SessionCore:
         TypeError
             No number of 64 bits without sign.
         """
-        self._seed.set(seedValue, self._prepared, self._place.engine, self._place.loaded)
+        engine = self._place.ready("setRandomSeed") if self._place.loaded else self._place.engine
+        self._seed.set(seedValue, self._prepared, engine, self._place.loaded)
 
     def getRandomSeed(self) -> int:
         """The current random seed, on replica 0.
@@ -390,7 +391,7 @@ class SessionCore:
         """
         seeds.require_generator_option(self._prepared, "setRNGState")
         engine = self._place.ready("setRNGState")
-        engine.rng = seeds.checked_state(rngValue, self._prepared)
+        seeds.set_generator_state(rngValue, engine, self._prepared)
 
     # -- executables in files
 

@@ -111,6 +111,8 @@ class DeviceEngine:
         last = None if self.device.last_engine is None else self.device.last_engine()
         if last is not None:
             last.check_runs_again()  # its next run is a load again
+            if last.loaded and last.engine is not None and self.engine is not None:  # the chip keeps its generators
+                self.engine.take_generators(last.engine)
         self.device.last_engine = self._reference
         module_logger("devicex").info("Engine loaded")
 

@@ -19,7 +19,7 @@ from ..execution.graph_passes import LaidOut, lay_out
 from ..execution.layout import from_device_order, group_values, replica_values
 from ..execution.micro import GRADIENT
 from ..execution.placement import to_every_host, to_host
-from ..execution.program import SEED
+from ..execution.program import GENERATORS, SEED
 from ..execution.uninterrupted import Uninterrupted
 from ..lowering.interpreter import names
 from ..lowering.passes import autotune
@@ -61,7 +61,7 @@ class Engine:
         self._newest: tuple[Any, ...] | None = None  # the same by place in the signature, where a run left them so
         self.fixed: tuple[Any, ...] = ()
         self.hyper: Any = None
-        self.rng: np.ndarray | None = None
+        self._rng = np.zeros(2, np.uint32)
         self._shared: dict[str, Any] = {}  # fixed variables, for other programs
         self._fixed_host: dict[str, np.ndarray] = {}
 
@@ -182,12 +182,34 @@ class Engine:
     def put_seed(self, words: np.ndarray) -> None:
         """Set the random seed, two words with the low one first."""
         if self.prepared.program.random:
-            with self._turn:
-                self.changing[SEED] = self.programs[MAIN].executable.put_variable(SEED, words)
+            self._put_words(SEED, words)
+
+    def _put_words(self, name: str, words: np.ndarray) -> None:
+        with self._turn:
+            self.changing[name] = self.programs[MAIN].executable.put_variable(name, words)
 
     def seed(self) -> np.ndarray:
         """The current seed."""
         return to_host(self.changing[SEED])
+
+    def put_generators(self, words: np.ndarray) -> None:
+        """Set the state of the random number generators, two words per replica; those of the first one count."""
+        self._rng = words
+        if self.prepared.program.generators:
+            self._put_words(GENERATORS, words[:2])
+
+    def take_generators(self, other: Engine) -> None:
+        """Go on with another engine's state of the generators, if both have one."""
+        if self.prepared.program.generators and other.prepared.program.generators:
+            self.put_generators(other.generators())
+
+    def generators(self) -> np.ndarray:
+        """The current state of the random number generators; replicas differ in the low word."""
+        low, high = to_host(self.changing[GENERATORS]) if self.prepared.program.generators else self._rng[:2]
+        if (low, high) == tuple(self._rng[:2]):
+            return self._rng
+        replicas = np.arange(self.prepared.local_replicas, dtype=np.uint32)
+        return np.stack([low + replicas, np.full_like(replicas, high)], 1).reshape(-1)
 
     def put_hyper(self, values: np.ndarray) -> None:
         """Set the hyperparameters."""
@@ -246,7 +268,7 @@ class Engine:
             with Uninterrupted():
                 self.changing, results = executable.run(self.changing, self.fixed, fed)
             return results
-        state = {n: x.copy() for n, x in self.changing.items() if n == SEED}
+        state = {n: x.copy() for n, x in self.changing.items() if n in (SEED, GENERATORS)}
         fixed = executable.prepare({**self._shared, **self.changing})
         return executable.run(state, fixed, fed)[1]
 

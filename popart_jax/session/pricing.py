@@ -13,7 +13,7 @@ from ipu_model import Argument, Location, ModelOptions, NodePlacement, Placement
 
 from ..enums import VirtualGraphMode
 from ..execution import HYPER, Step, pricing, step_of
-from ..execution.program import SEED
+from ..execution.program import GENERATORS, SEED
 from ..lowering.resolve import label
 from ..model.attribute_names import AVAILABLE_MEMORY, PARTIALS_TYPE, PIPELINE_STAGE, VIRTUAL_GRAPH
 from .devices import TARGETS
@@ -60,7 +60,7 @@ def _step(prepared: Prepared) -> Step:
 def _argument(prepared: Prepared, name: str) -> Argument:
     if name in prepared.program.streams:
         return Argument(name, "stream")
-    if name in (SEED, HYPER):
+    if name in (SEED, GENERATORS, HYPER):
         return Argument("hyperparameters" if name == HYPER else name, "input")
     chip, sharded = location_of(prepared, name)
     return Argument(name, _role(prepared, name), Location(chip, sharded))

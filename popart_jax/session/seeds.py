@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 
+from ..enums import SyntheticDataMode
 from ..errors import popart_runtime_error
 from ..logs import module_logger
 from .device_engine import not_prepared
@@ -33,8 +34,10 @@ class RandomSeed:
         self.value = time.time_ns() & _LARGEST
 
     def send(self, engine: Engine) -> None:
-        """Send the seed to the device."""
+        """Send the seed to the device, and the generators' state that follows from it."""
         engine.put_seed(to_words(self.value))
+        drawn = np.random.SeedSequence(self.value).generate_state(RNG_WORDS * engine.prepared.local_replicas)
+        engine.put_generators(drawn | 1)  # no state is zero
 
     def set(self, value: int, prepared: Prepared, engine: Engine | None, loaded: bool) -> None:
         """Take a new seed, and send it if the engine is loaded.
@@ -67,14 +70,17 @@ def _warn(text: str) -> None:
     module_logger("session").warning(text)
 
 
+def _synthetic(prepared: Prepared) -> bool:
+    return prepared.request.options.syntheticDataMode is not SyntheticDataMode.Off
+
+
 def generator_state(engine: Engine, prepared: Prepared) -> list[int]:
-    """State of the random number generators, `RNG_WORDS` numbers per replica."""
-    words = engine.rng if engine.rng is not None else np.zeros(RNG_WORDS * prepared.local_replicas, np.uint32)
-    return [int(w) for w in words]
+    """State of the random number generators, `RNG_WORDS` numbers per replica; none with synthetic data."""
+    return [] if _synthetic(prepared) else [int(w) for w in engine.generators()]
 
 
-def checked_state(values: list[int], prepared: Prepared) -> np.ndarray:
-    """A state of the generators, as an engine takes it.
+def set_generator_state(values: list[int], engine: Engine, prepared: Prepared) -> None:
+    """Set the state of the generators.
 
     Raises
     ------
@@ -86,7 +92,8 @@ def checked_state(values: list[int], prepared: Prepared) -> np.ndarray:
         raise popart_runtime_error(
             f"Devicex::setRngStateValue received rngState of size {len(values)}; was expecting size {expected}"
         )
-    return np.asarray(values, np.uint32)
+    if not _synthetic(prepared):
+        engine.put_generators(np.asarray(values, np.uint32))
 
 
 def require_generator_option(prepared: Prepared, what: str) -> None:

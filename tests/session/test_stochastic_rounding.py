@@ -167,3 +167,28 @@ def test_a_model_of_an_ipu_rounds_to_nearest():
     session = nets.train(proto, {"UpdatedVar___w": "All"}, sgd(1e-5), 5, enableStochasticRounding=True)
     found = run(session, x=np.ones((5, 3), np.float16))["UpdatedVar___w"]
     np.testing.assert_array_equal(found, np.broadcast_to(w, (5, 3)))
+
+
+def test_the_generators_belong_to_the_device():
+    """A state that is set again makes runs repeat; what another session rounds in between changes it."""
+    text = "g (float16[64] x) => (float16 y) { y = Mul(x, w) }"
+    options = nets.make_options(enableStochasticRounding=True, enableLoadAndOffloadRNGState=True)
+    proto, x = model(text, w=np.full(64, 1 / 3, np.float16)), np.full(64, 0.37, np.float16)
+    with popart.DeviceManager().acquireAvailableDevice(1) as device:
+        one, two = (
+            popart.InferenceSession(proto, nets.flow(1, {"y": "All"}), device, userOptions=options) for _ in range(2)
+        )
+        for session in (one, two):
+            session.prepareDevice()
+        one.setRandomSeed(1)
+        start = one.getRNGState()
+        assert any(start)
+        expected = [run(one, x=x)["y"] for _ in range(2)]
+        assert start != one.getRNGState()
+        assert (expected[0] != expected[1]).any()
+        for between, changed in ((lambda: None, False), (lambda: run(two, x=x), True)):
+            one.setRNGState(start)
+            assert one.getRNGState() == start
+            np.testing.assert_array_equal(run(one, x=x)["y"], expected[0])
+            between()
+            assert (run(one, x=x)["y"] != expected[1]).any() == changed

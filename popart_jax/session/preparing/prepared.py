@@ -232,9 +232,14 @@ def _base_program(
         training_mode=training,
         broadcast=source.broadcast_streams(model, streams),
         copies=gradients.copied_variables(model.graph, training),
+        generators=request.options.enableLoadAndOffloadRNGState and _rounds_at_random(request),
         random=request.options.enableStochasticRounding
         or gradients.draws_numbers(model.graph, model.opset_imports, training),
     )
+
+
+def _rounds_at_random(request: Request) -> bool:
+    return request.options.enableStochasticRounding and request.device.type in IPU_LIKE
 
 
 def _options_for_operators(request: Request) -> OperatorOptions:
@@ -243,7 +248,7 @@ def _options_for_operators(request: Request) -> OperatorOptions:
         nonstable_softmax=options.enableNonStableSoftmax,
         strided_group_norm=options.groupNormStridedChannelGrouping,
         subsamples_slices="Slice2SliceSubsample" in request.patterns.selection,
-        rounds_stochastically=options.enableStochasticRounding and request.device.type in IPU_LIKE,
+        rounds_stochastically=_rounds_at_random(request),
         announces_operators=op_trace.asked_for(),
     )
 
