@@ -175,12 +175,17 @@ def memory(found: Lookup, rows: int, columns: int, indices: int, data: str, mach
     """Total bytes, and the highest address used on a tile.
 
     The table, the deltas and the indices always live. Code is in the first memory element, the table's part behind it,
-    and the two buffers of rows each start an element of their own.
+    and rows (what is found, with what is gathered from it; or deltas) start the next element. Indices share no element
+    with the rows that go with them: they fill up the table's last one where they fit, else start one behind the rows.
     """
     size, element = SIZES[data], machine.memory_element
     each = found.peak(size) + CODE + INDEX_CODE * cdiv(found.share, INDICES_PER_TILE)
     total = (rows + indices) * columns * size + 4.0 * indices + found.tiles * each
-    buffer = found.share * found.width * size
-    second = element * cdiv(element + found.width * found.held * size, element)
-    third = element * cdiv(second + buffer, element)
-    return total, float(third + buffer + END)
+    row = found.width * size
+    table = element + found.held * row
+    start = element * cdiv(table, element)
+    behind = start + found.share * row
+    gathered = found.rows * found.second * row if found.rows > 1 else 0
+    named = 4 * found.share
+    named = behind if table + named <= start else element * cdiv(behind, element) + named
+    return total, float(max(behind + gathered, named) + END)
