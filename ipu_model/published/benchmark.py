@@ -7,11 +7,10 @@ import re
 from dataclasses import dataclass
 
 from ipu_model.published.formula import Formula
+from ipu_model.published.units import parse
 
-CYCLES = {"cycles": 1.0, "cycle": 1.0, "kilocycles": 1e3, "kcycles": 1e3, "megacycles": 1e6, "mcycles": 1e6}
-SECONDS = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "minutes": 60.0}
-BYTES = {"bytes": 1.0, "byte": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20,
-         "gib": 2.0**30}  # fmt: skip
+MAX_TILE = r"(max(imum)?|peak|highest|largest|fullest) (tile|address)|fullest"
+VERTICES = ("compute", "reduce", "cast", "scaled_add")  # terms of a convolution that are work of vertices
 
 
 @dataclass(frozen=True)
@@ -43,27 +42,27 @@ class Benchmark:
     max_tile: Formula | None = None
 
     def figure(self, what: str, unit: str) -> Formula:
-        """The formula for a figure named as in the table.
+        """The formula for a figure named as in the table, before its unit is taken into account.
 
         Raises
         ------
         ValueError
-            When `what` names none of the three, the unit is of another kind, or the program has no memory of its own.
+            When `what` names none of the three, or the program has no memory of its own.
         """
-        what, unit = what.lower(), unit.strip().lower()
-        for pattern, formula in ((r"total memory", self.total_memory), (r"max(imum)? tile|fullest", self.max_tile)):
-            if re.search(pattern, what):
+        words = what.lower()
+        for pattern, formula in ((r"total memory", self.total_memory), (MAX_TILE, self.max_tile)):
+            if re.search(pattern, words):
                 if formula is None:
                     raise ValueError(f"{what!r}: memory is that of the whole program, not of a part of it")
-                return dataclasses.replace(formula, unit=_scale(what, unit, BYTES))
-        if not re.search(r"\b(cycles?|time|latency|duration)\b", what):
+                return dataclasses.replace(formula, gives="bytes")
+        if not (re.search(r"\b(cycles?|time|latency|duration)\b", words) or parse(unit).sort.endswith("/s")):
             raise ValueError(f"a benchmark row has cycles, total memory and max tile memory, not {what!r}")
-        if unit in SECONDS:
-            return dataclasses.replace(self.cycles, seconds=True, unit=SECONDS[unit])
-        return dataclasses.replace(self.cycles, unit=_scale(what, unit, CYCLES))
+        return self._part(words) if re.search(r"\b(exchange|compute|vertex)\b", words) else self.cycles
 
-
-def _scale(what: str, unit: str, scales: dict[str, float]) -> float:
-    if unit not in scales:
-        raise ValueError(f"{what!r} is asked for in {unit!r}, expected one of {', '.join(scales)}")
-    return scales[unit]
+    def _part(self, words: str) -> Formula:
+        """Cycles of the exchanges, or of the vertices, of products and convolutions."""
+        wanted = self.cycles.exchange if "exchange" in words else {f"conv.{name}" for name in VERTICES}
+        kept = {name: value for name, value in self.cycles.alternatives[0].items() if name in wanted}
+        if not any(name.startswith("conv.") for name in kept):
+            raise ValueError(f"{words!r}: the exchange and the vertices of this program are not known apart")
+        return dataclasses.replace(self.cycles, alternatives=(kept,), work={}, plans=())

@@ -6,19 +6,20 @@ are bounds of the machine, not models of a program; they answer where nothing be
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from ipu_model.published.catalogue import network, number
-from ipu_model.published.formula import FIXED, Formula
-from ipu_model.published.stencil import ipus
+from ipu_model.published.formula import FIXED, Formula, known
+from ipu_model.published.kernels import largest_square
+from ipu_model.published.throughput import system_size
+from ipu_model.published.units import parse, size_in_bytes
 from ipu_model.published.words import BATCHES, size_asked_for
 from ipu_model.published.workload import memory
 from ipu_model.target import Target
 
-SCALES = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
+PATHS = r"host|gateway|pcie|link|inter-ipu|streaming|remote|ddr"  # of bytes that leave a chip
 FIRST = 64  # batch whose memory tells, beside that of one, how it grows
 ROUNDS = 3
 SHARE = 0.7  # of a ceiling that a program reaches when nothing is said about it
@@ -34,32 +35,28 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula:
     """
     size = size_asked_for(str(row.get("what", "")))
     if size in BATCHES:
-        return _fixed(_largest_batch(row, target))
-    words, unit = f"{row.get('what', '')} {row.get('config', {})}".lower(), str(row.get("unit", "")).lower()
-    config = row.get("config", {})
-    if re.search(r"flop", unit):
-        data = "float" if str(row.get("precision", "")).startswith("fp32") else "half"
-        return _fixed(target.peak_flops(data) / _scale(unit))
-    if re.search(r"b/s|bit/s", unit):
-        return _fixed(_rate(words, target) * (8 if "bit" in unit else 1) / _scale(unit))
-    if re.search(r"/s$|per second", unit):
-        return Formula(({"kernel.small_cnn": 1.0},), seconds=True, numerator=1.0)
-    if unit == "cycles" or "cycle" in unit:
-        return Formula((_step(words, config, int(ipus(str(row.get("hardware", "")))), target),))
-    if unit in ("s", "ms", "us", "minutes", "seconds"):
-        seconds = {"ms": 1e-3, "us": 1e-6, "minutes": 60.0}.get(unit, 1.0)
-        quantities = _step(words, config, int(ipus(str(row.get("hardware", "")))), target)
-        return Formula((quantities,), seconds=True, unit=seconds)
-    if re.search(r"byte|\b[kmg]i?b\b", unit):
-        return _fixed(_bytes(words, config, target) / _scale(unit))
+        return known(_largest_batch(row, target))
+    config, precision = row["config"], str(row["precision"])
+    words, unit, wanted = f"{row['what']} {config}".lower(), str(row["unit"]).lower(), parse(str(row["unit"]))
+    count = system_size(str(row["hardware"]))
+    if wanted.sort == "flop/s":
+        return known(target.peak_flops("float" if precision.startswith("fp32") else "half"), wanted.sort)
+    if wanted.sort == "byte/s":
+        return known(_rate(words, target), wanted.sort)
+    if wanted.sort.endswith("/s"):
+        return Formula(({"kernel.small_cnn": 1.0},), work={wanted.sort.removesuffix("/s"): 1.0})
+    if wanted.sort in ("cycles", "time"):
+        return Formula((_step(words, config, count, target),))
+    if wanted.sort == "bytes":
+        return known(_bytes(words, config, target), wanted.sort)
     if "ratio" in unit:
-        return Formula(({"kernel.loaded_latency": 1.0},))
+        return Formula(({"kernel.loaded_latency": 1.0},), gives="number")
     if "dimension" in unit or "points" in unit:
-        return _fixed(math.sqrt(target.memory / target.fitted.get("memory.square_bytes", 36.0)))
+        return known(largest_square(target, precision))
     if "outcome" in unit:
-        return _fixed(float(_bytes(words, config, target) <= target.memory))
-    if re.search(r"fraction|share|%|percent", f"{words} {unit}"):
-        return _fixed(SHARE * (100 if "%" in unit or "percent" in unit else 1))
+        return known(_bytes(words, config, target) <= target.memory)
+    if wanted.sort == "share" or re.search(r"fraction|share|percent", words):
+        return known(SHARE)
     raise ValueError(f"no rule answers {row.get('what')!r} in {row.get('unit')!r}")
 
 
@@ -86,16 +83,6 @@ def _largest_batch(row: Mapping[str, Any], target: Target) -> int:
     return guess - 1
 
 
-def _fixed(value: float) -> Formula:
-    return Formula(({FIXED: float(value)},))
-
-
-def _scale(unit: str) -> float:
-    """What one of `unit` is in bytes, operations or bits (``TB/s``, ``MiB``, ``bytes``)."""
-    found = re.match(r"([kmgtp])i?(?:b|flop)", unit)
-    return SCALES[found[1]] if found else 1.0
-
-
 def _rate(words: str, target: Target) -> float:
     """Bytes per second of the path that the words name; on-chip loads when they name none."""
     if "host" in words or "gateway" in words or "pcie" in words:
@@ -109,14 +96,19 @@ def _rate(words: str, target: Target) -> float:
 
 
 def _step(words: str, config: Mapping[str, Any], count: int, target: Target) -> dict[str, float]:
-    """Cycles of the step that the words name: a sync, a copy, an exchange of the given bytes, or a kernel call."""
-    size = float(number(config, "bytes", 0))
+    """Cycles of the step that the words name: a sync, a copy, a transfer of the given bytes, or a kernel call."""
+    size = size_in_bytes(config.get("bytes", 0))
     if "sync" in words:
-        return {FIXED: target.external_sync_cycles if count > 1 else target.sync_cycles}
+        return {FIXED: target.external_sync_cycles if count > 1 and "internal" not in words else target.sync_cycles}
     if "copy" in words or "copies" in words:
         return {"kernel.copy_call": 1.0, FIXED: size / target.memcpy_bytes_per_cycle}
-    if "exchange" in words or "transfer" in words or "latency" in words:
-        return {FIXED: target.exchange_setup_cycles + target.sync_cycles + size / target.exchange_bytes_per_cycle}
+    if re.search(r"all-?reduce", words):  # round the ring once to add up, once to share the sums
+        return {FIXED: 2 * (count - 1) / count * size / target.link_rate * target.clock_hz}
+    if re.search(r"exchange|transfer|latency|host|link|stream", words):
+        per_tile = target.tiles if re.search(r"all-to-all|aggregate", words) else 1
+        on_chip = not re.search(PATHS, words)
+        rate = target.exchange_bytes_per_cycle * per_tile if on_chip else _rate(words, target) / target.clock_hz
+        return {FIXED: target.exchange_setup_cycles + target.sync_cycles + size / rate}
     return {"kernel.call": 1.0}
 
 

@@ -33,6 +33,11 @@ class Formula:
         Whether cycles become seconds.
     unit : float
         Divides the answer (1e12 for TFLOP/s, 1e-3 for milliseconds).
+    gives : str
+        What a rule's sum is before a unit is asked for: ``"cycles"``, ``"bytes"``, ``"byte/s"``, ``"number"``, ...
+    work : dict of str to float
+        What those cycles do, for rates and shares: ``flop``, ``byte``, ``item``, ``token``, ``step``, ``cell``; `share`
+        is the seconds that the chip needs for it at its peak.
     plans : tuple of Plan
         The plans that the quantities come from; they take no part in the answer, `explain` names them.
     assumed : tuple of str
@@ -45,6 +50,8 @@ class Formula:
     numerator: float = 0.0
     seconds: bool = False
     unit: float = 1.0
+    gives: str = "cycles"
+    work: Mapping[str, float] = field(default_factory=dict[str, float])
     plans: tuple[Plan, ...] = field(default=(), compare=False, repr=False)
     assumed: tuple[str, ...] = field(default=(), compare=False)
 
@@ -74,6 +81,11 @@ class Formula:
 
 def _constant(target: Target, name: str) -> float:
     return 1.0 if name == FIXED else target.fitted.get(name, 1.0)
+
+
+def known(value: float, gives: str = "number") -> Formula:
+    """A figure that needs no constant."""
+    return Formula(({FIXED: float(value)},), gives=gives)
 
 
 def of_plans(plans: Iterable[Plan], family: str | None = None, extra: Mapping[str, float] | None = None) -> Formula:

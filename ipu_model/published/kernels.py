@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping
@@ -13,41 +14,48 @@ from ipu_model.planner.conv_grid import Options
 from ipu_model.planner.conv_params import ConvParams
 from ipu_model.planner.conv_vertices import Tile, Vertex, tile_cycles
 from ipu_model.planner.convolution import plan_convolution, plan_matmul
-from ipu_model.published.formula import FIXED, Formula, of_plans
+from ipu_model.published.formula import FIXED, Formula, known, of_plans
 from ipu_model.published.stencil import BLUR_STEPS, MIDDLE_SIDE, ipus, numbers
+from ipu_model.published.units import size_in_bytes
+from ipu_model.published.words import repeats
 from ipu_model.target import Target
 
 SIGLIP_TOKENS, SIGLIP_WIDTH = 729, 1152  # the vision transformer whose layer the schedule was made for
 TUTORIAL_MATRIX = (10000, 1000)
+# Vectors that a loop of STREAM loads and stores, and operations on each of its numbers.
+STREAMS = {"copy": (2, 0), "scale": (2, 1), "mul": (2, 1), "add": (3, 1), "triad": (3, 2), "dot": (2, 2)}
 
 
 def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
     """The formula of a measured kernel, None when the row is something else."""
     family, config, what = row["family"], row["config"], str(row["what"]).lower()
     if family == "gemm":
-        return _gemm(config, what, str(row["unit"]), str(row["precision"]), target)
+        return _gemm(config, what, str(row["precision"]), target)
     if family == "conv":
-        return _blur_convolution(config, str(row["precision"]), ipus(str(row["hardware"])), target)
+        return _blur_convolution(config, what, str(row["precision"]), ipus(str(row["hardware"])), target)
     if family == "memory_bound":
-        return _memory(config, what, str(row["unit"]), target)
+        return _memory(config, what, str(row["precision"]), target)
     if family == "exchange":
-        return _exchange(config, what, str(row["unit"]), target)
+        if re.search(r"local copy|\bstream\b", what):
+            return _memory(config, what, str(row["precision"]), target)
+        return _exchange(config, what, target)
     if family == "max_problem_size":
-        return _capacity(config, what, target)
+        return _capacity(config, what, str(row["precision"]), target)
     return None
 
 
-def _capacity(config: Mapping[str, Any], what: str, target: Target) -> Formula | None:
+def _capacity(config: Mapping[str, Any], what: str, precision: str, target: Target) -> Formula | None:
     """Memory of a dense layer by category, the largest square product, and whether something fits (1) or not (0)."""
-    if "bytes_per_tile_needed" in config:
-        return Formula(({FIXED: float(config["bytes_per_tile_needed"] <= target.tile_memory)},))
+    asked = re.search(r"tile needing ([\d,.]+ ?[kmgi]*b\w*)", what)
+    need = config.get("bytes_per_tile_needed", asked and asked[1])
+    if need:
+        return known(size_in_bytes(need) <= target.tile_memory)
     if "square matmul" in what:
-        return Formula(({FIXED: math.sqrt(target.memory / target.fitted.get("memory.square_bytes", 36.0))},))
+        return known(largest_square(target, precision))
     if "d" in config and "layers" in config:
         # weights, gradients and two moments, and the activations of every layer for the backward pass
         width, layers, tokens = config["d"], config["layers"], config.get("seq", 1024) * config.get("batch", 1)
-        need = 12 * layers * width**2 * 12 + layers * tokens * width * 2 * 14
-        return Formula(({FIXED: float(need <= target.memory)},))
+        return known(12 * layers * width**2 * 12 + layers * tokens * width * 2 * 14 <= target.memory)
     layer = re.match(r"dense (\d+)\s*->\s*(\d+)", str(config.get("layer", "")).lower())
     if layer is None:
         return None
@@ -58,9 +66,16 @@ def _capacity(config: Mapping[str, Any], what: str, target: Target) -> Formula |
         "vertexinstancestate": "memory.vertex_state",
         "controlcode": "memory.control_code",
     }
-    if what in code:
-        return Formula(({code[what]: float(target.tiles)},))
-    return Formula(({FIXED: 2.0 * ins * outs, "memory.live_beside": float(target.tiles)},))
+    name = what.replace(" ", "")
+    if name in code:
+        return Formula(({code[name]: float(target.tiles)},), gives="bytes")
+    return Formula(({FIXED: 2.0 * ins * outs, "memory.live_beside": float(target.tiles)},), gives="bytes")
+
+
+def largest_square(target: Target, precision: str) -> float:
+    """Side of the largest square product that fits; the constant is bytes per element of a product of floats."""
+    size = 1.0 if precision.startswith("fp32") or not precision else 0.5
+    return math.sqrt(target.memory / (size * target.fitted.get("memory.square_bytes", 36.0)))
 
 
 def on_tile_product(rows: int, inner: int, out: int, data: str, partials: str, target: Target) -> float:
@@ -82,24 +97,25 @@ def _types(precision: str) -> tuple[str, str]:
     return "half", "float" if "32" in precision else "half"
 
 
-def _gemm(config: Mapping[str, Any], what: str, unit: str, precision: str, target: Target) -> Formula | None:
+def _gemm(config: Mapping[str, Any], what: str, precision: str, target: Target) -> Formula | None:
     data, partials = _types(precision)
+    peak = target.peak_flops(data, partials)
     if "N" in config:
         n, inner, out = config["N"], config.get("inner", 16), config.get("out", 16)
-        tiles = config.get("tiles", target.tiles)
         cycles = on_tile_product(n, inner, out, data, partials, target)
-        work = 2.0 * n * inner * out * tiles
-        return Formula(({FIXED: cycles},), seconds=True, numerator=work, unit=1e12)
-    if "density" in config:
-        return _sparse(config, partials, target)
-    if "m" in config or re.search(r"(best|peak|dense|square).*(matmul|product|rate)", what):
-        m, k, n = (config.get(d, config.get("size", 2944)) for d in ("m", "k", "n"))
+        return Formula(({FIXED: cycles},), work=_flop(2.0 * n * inner * out * config.get("tiles", target.tiles), peak))
+    if "density" in config or "sparsity" in config:
+        return _sparse(config, target, peak)
+    sizes = [int(n) for n in numbers(str(config.get("shape", config.get("size", ""))))]
+    if "m" in config or sizes or re.search(r"(best|peak|dense|square).*(matmul|product|rate)", what):
+        m, k, n = (int(config.get(d, (sizes or [2944])[min(i, len(sizes or [1]) - 1)])) for i, d in enumerate("mkn"))
+        groups = int(config.get("groups", config.get("batch", 1)))
         options = Options("none_matmul", partials="float" if data == "float" else partials)
-        plan = plan_matmul(m, k, n, target, data=data, options=options)
-        rate = of_plans([plan])
-        return Formula(rate.alternatives, rate.exchange, seconds=True, numerator=2.0 * m * k * n, unit=1e12)
+        plan = plan_matmul(m, k, n, target, groups, data=data, options=options)
+        given = float(config.get("peak_tflops", peak / 1e12)) * 1e12
+        return dataclasses.replace(of_plans([plan]), work=_flop(2.0 * groups * m * k * n, given))
     if "matrix-vector" in what:
-        rows, columns = TUTORIAL_MATRIX
+        rows, columns = config.get("rows", TUTORIAL_MATRIX[0]), config.get("columns", TUTORIAL_MATRIX[1])
         return Formula(({FIXED: rows * columns / target.tiles / 2, "kernel.matvec_base": 1.0},))
     if "kernel call" in what:
         return Formula(({"kernel.call": 1.0},))
@@ -109,14 +125,18 @@ def _gemm(config: Mapping[str, Any], what: str, unit: str, precision: str, targe
     return None
 
 
-def _sparse(config: Mapping[str, Any], partials: str, target: Target) -> Formula:
+def _flop(flop: float, peak: float) -> dict[str, float]:
+    """Work of a product, and the seconds that it takes at `peak` operations per second."""
+    return {"flop": flop, "share": flop / peak}
+
+
+def _sparse(config: Mapping[str, Any], target: Target, peak: float) -> Formula:
     """Static block-sparse product, counted on its non-zeros: arithmetic on blocks plus bringing the dense operand."""
-    m, k, n = (config.get(d, 4096) for d in ("m", "k", "n"))
+    m, k, n = (config.get(d, config.get("size", 4096)) for d in ("m", "k", "n"))
     # a multiply costs less in larger blocks, about with the root of their side; two sides have constants
-    side = min(16.0, max(1.0, float(config.get("block", 1))))
+    side = min(16.0, max(1.0, (numbers(str(config.get("block", 1))) or [1.0])[0]))
     single = (side**-0.5 - 0.25) / 0.75
-    top, _, bottom = str(config["density"]).partition("/")
-    density = float(top) / float(bottom or 1)
+    density = _ratio(config["density"]) if "density" in config else 1 - _ratio(config["sparsity"])
     macs = density * m * k * n
     quantities = {
         "kernel.sparse_block1": single * macs / target.tiles / 4,
@@ -124,10 +144,18 @@ def _sparse(config: Mapping[str, Any], partials: str, target: Target) -> Formula
         "kernel.sparse_dense1": single * (k + m) * n * 2 / target.tiles,
         "kernel.sparse_dense16": (1 - single) * (k + m) * n * 2 / target.tiles,
     }
-    return Formula((quantities,), seconds=True, numerator=2 * macs, unit=1e12)
+    return Formula((quantities,), work=_flop(2 * macs, peak))
 
 
-def _blur_convolution(config: Mapping[str, Any], precision: str, count: int, target: Target) -> Formula | None:
+def _ratio(text: Any) -> float:
+    """``1/16``, ``0.25`` and ``"6.25%"`` as numbers."""
+    top, _, bottom = str(text).rstrip("% ").partition("/")
+    return float(top) / float(bottom or 1) / (100 if "%" in str(text) else 1)
+
+
+def _blur_convolution(
+    config: Mapping[str, Any], what: str, precision: str, count: int, target: Target
+) -> Formula | None:
     if "image" not in config:
         return None
     text = str(config["image"])
@@ -141,50 +169,50 @@ def _blur_convolution(config: Mapping[str, Any], precision: str, count: int, tar
     params = ConvParams(1, field, kernel, 1, 1, channels, (1, 1), pads, pads, data=data, output=data)
     plan = plan_convolution(params, target, Options("inference_fwd"))
     base = of_plans([plan])
-    quantities = {k: v * BLUR_STEPS for k, v in base.alternatives[0].items()}
+    times = repeats(what, BLUR_STEPS)
+    quantities = {k: v * times for k, v in base.alternatives[0].items()}
     if count > 1:
-        quantities["stencil.links"] = float(BLUR_STEPS)
-    return Formula((quantities,), base.exchange, seconds=True)
+        quantities["stencil.links"] = times
+    return Formula((quantities,), base.exchange, work={"step": times, "cell": times * width * height})
 
 
-def _memory(config: Mapping[str, Any], what: str, unit: str, target: Target) -> Formula | None:
-    if "triad" in what:
-        # 8 bytes per vector; a loop iteration loads two vectors and stores one
+def _memory(config: Mapping[str, Any], what: str, precision: str, target: Target) -> Formula | None:
+    stream = re.search(r"\b(triad|copy|scale|mul|add|dot)\b", f"{what} {config.get('kernel', '')}")
+    if stream and ("stream" in what or "triad" in what):
+        # 8 bytes per vector; a loop iteration loads up to two vectors and stores one, whatever it computes
         implementation = str(config.get("implementation", "vertex"))
         kind = next((k for k in ("plain", "assembly", "vendor primitives") if k in implementation), "vertex")
-        cycles = {f"kernel.triad_{kind.split()[0]}": 1.0}
-        per_vector = 4.0 if "flop" in unit.lower() else 24.0
-        scale = {"TB/s": 1e12, "GB/s": 1e9}.get(unit, 1e12)
-        return Formula((cycles,), seconds=True, numerator=per_vector * target.tiles, unit=scale)
+        vectors, operations = STREAMS[stream[1]]
+        moved, numbers_ = 8.0 * vectors * target.tiles, (2.0 if precision.startswith("fp32") else 4.0) * target.tiles
+        work = {"byte": moved, "flop": operations * numbers_, "share": 1 / target.clock_hz}
+        return Formula(({f"kernel.triad_{kind.split()[0]}": 1.0},), work=work)
     if "read bandwidth" in what:
-        per_cycle = 16.0 * target.tiles
-        return Formula(({"kernel.load_pair": 1.0},), seconds=True, numerator=per_cycle, unit=1e12)
-    if "copy" in what:
-        quantities = {"kernel.copy_call": 1.0}
-        if "bytes" in config:
-            quantities[FIXED] = config["bytes"] / target.memcpy_bytes_per_cycle
-        return Formula((quantities,))
+        return Formula(({"kernel.load_pair": 1.0},), work={"byte": 16.0 * target.tiles, "share": 1 / target.clock_hz})
+    if "copy" in what or "bytes" in config:
+        size = re.search(r"([\d,.]+ ?[kmg]i?b)\b", what)
+        moved = size_in_bytes(config.get("bytes", size[1] if size else 0))
+        return Formula(({"kernel.copy_call": 1.0, FIXED: moved / target.memcpy_bytes_per_cycle},), work={"byte": moved})
     return None
 
 
-def _exchange(config: Mapping[str, Any], what: str, unit: str, target: Target) -> Formula | None:
+def _exchange(config: Mapping[str, Any], what: str, target: Target) -> Formula | None:
     if "exchange schedule" in what:
         words = SIGLIP_TOKENS * SIGLIP_WIDTH * 2 / target.machine.exchange_bytes
         return Formula(({"kernel.schedule": words},))
     if "per fragment" in what:
         return Formula(({FIXED: target.fragment_cycles},))
-    if re.search(r"\bsync\b", what):
+    if "example" in what and re.search(r"\bsync\b", what):
         return Formula(({"kernel.tutorial_syncs": target.sync_cycles},))
     if "host exchange" in what:
         rows, columns = TUTORIAL_MATRIX
         return Formula(({"kernel.host_model": rows * columns * 4.0},))
     if "transfer rate" in what:
-        return Formula(({FIXED: target.host_out_bytes_per_second / 1e9},))
+        return known(target.host_out_bytes_per_second, "byte/s")
     if "small cnn" in what:
         quantities = {"kernel.small_cnn": 1.0}
         if "synchronous" in what.replace("asynchronous", ""):
             quantities["kernel.host_item"] = 1.0
-        return Formula((quantities,), seconds=True, numerator=1.0)
+        return Formula((quantities,), work={"item": 1.0})
     if "latency increase" in what and "chip" in what:
-        return Formula(({"kernel.loaded_latency": 1.0},))
+        return Formula(({"kernel.loaded_latency": 1.0},), gives="number")
     return None

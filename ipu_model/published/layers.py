@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,25 +28,23 @@ PASSES = ("training_fwd", "training_bwd", "training_wu")
 ALL = (0, 1, 2)
 
 
-def _pair(value: int | list[int]) -> tuple[int, ...]:
-    return tuple(value) if isinstance(value, list) else (value, value)
+def _sides(value: int | list[int], count: int) -> tuple[int, ...]:
+    return tuple(value) if isinstance(value, list) else (value,) * count
 
 
 def conv_params(p: dict[str, Any], data: str) -> ConvParams:
     """The forward convolution that the flags of the convolution benchmark describe."""
     padding = p.get("padding", 0)
+    dims = next((len(p[name]) for name in ("field", "kernel-size") if isinstance(p[name], list)), 2)
+    sides = {"stride": 1, "padding-lower": padding, "padding-upper": padding, "in-dilation": 1, "kernel-dilation": 1}
     return ConvParams(
         p.get("batch-size", 1),
-        _pair(p["field"]),
-        _pair(p["kernel-size"]),
+        _sides(p["field"], dims),
+        _sides(p["kernel-size"], dims),
         p["input-channels"],
         p["output-channels"],
-        p.get("conv-groups", 1),
-        _pair(p.get("stride", 1)),
-        _pair(p.get("padding-lower", padding)),
-        _pair(p.get("padding-upper", padding)),
-        _pair(p.get("in-dilation", 1)),
-        _pair(p.get("kernel-dilation", 1)),
+        p.get("conv-groups", p.get("num-groups", 1)),
+        *(_sides(p.get(name, default), dims) for name, default in sides.items()),
         data=data,
         output=data,
     )
@@ -76,18 +75,17 @@ def conv(p: dict[str, Any], data: str, target: Target) -> Benchmark:
 def conv_layer(params: ConvParams, target: Target, partials: str = "float", passes: tuple[int, ...] = ALL) -> Benchmark:
     """The benchmark of a convolution, or of some of its passes."""
     plans = training_passes(params, target, partials)
-    return _trained("conv", plans, operands_of(params), params.data, passes, target, compiled=True)
+    return _trained("conv", plans, params, passes, target, compiled=True)
 
 
 def _trained(
-    family: str, plans: Sequence[Plan], operands: Operands, data: str, passes: tuple[int, ...], target: Target,
-    compiled: bool,
-) -> Benchmark:  # fmt: skip
+    family: str, plans: Sequence[Plan], params: ConvParams, passes: tuple[int, ...], target: Target, compiled: bool
+) -> Benchmark:
     """The chosen passes; gradients live where any but the forward pass runs, and an update is added to the weights."""
-    chosen = [plans[i] for i in passes]
+    chosen, operands, data = [plans[i] for i in passes], operands_of(params), params.data
     layer = Layer(family, _alone(chosen), operands, compiled, copies=1 if passes == (0,) else 2)
     update = [scaled_add(operands.weights // SIZES[data], target.machine, data)] if 2 in passes else []
-    return _benchmark([*chosen, *update], layer, target)
+    return _benchmark([*chosen, *update], layer, target, params, len(passes))
 
 
 def fully_connected(p: dict[str, Any], data: str, target: Target) -> Benchmark:
@@ -95,27 +93,31 @@ def fully_connected(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     batch, ins, outs, groups = p["batch-size"], p["input-size"], p["output-size"], p.get("num-groups", 1)
     plans = list(fully_connected_passes(batch, ins, outs, groups, data, target.machine))
     # a matrix product is a convolution whose batch is m and whose channels are k and n
-    operands = operands_of(matmul_params(batch, ins, outs, groups, data))
-    return _trained("fc", plans, operands, data, p.get("parts", ALL), target, compiled=False)
+    params = matmul_params(batch, ins, outs, groups, data)
+    return _trained("fc", plans, params, p.get("parts", ALL), target, compiled=False)
 
 
 def gemm(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     """``C = beta*C + alpha*A*B``: one product and one scaled add."""
     whole_program("gemm", p, (0,))
-    m, k, n, groups = p["m"], p["k"], p["n"], p.get("groups", 1)
+    m, k, n, groups = p["m"], p["k"], p["n"], p.get("num-groups", 1)
     options = Options("none_matmul", p.get("partials-type", "float"))
     plans = [plan_matmul(m, k, n, target, groups, data, options=options)]
     size = groups * SIZES[data]
     layer = Layer("gemm", _alone(plans), Operands((m * k + k * n) * size, 0, m * n * size), compiled=True, copies=1)
-    return _benchmark([*plans, scaled_add(groups * m * n, target.machine, data)], layer, target)
+    timed = [*plans, scaled_add(groups * m * n, target.machine, data)]
+    return _benchmark(timed, layer, target, matmul_params(m, k, n, groups, data), 1)
 
 
 def _alone(plans: Sequence[Plan]) -> list[list[Split]]:
     return [[plan.detail] for plan in plans]
 
 
-def _benchmark(timed: Sequence[Plan], layer: Layer, target: Target) -> Benchmark:
-    return Benchmark(of_plans(timed), total(layer, target), highest(layer, target))
+def _benchmark(timed: Sequence[Plan], layer: Layer, target: Target, params: ConvParams, passes: int) -> Benchmark:
+    flop, data = 2.0 * params.macs * passes, params.data  # a backward pass counts as the forward one
+    work = {"flop": flop, "item": float(params.batch), "share": flop / target.peak_flops(data)}
+    cycles = dataclasses.replace(of_plans(timed), work=work)
+    return Benchmark(cycles, total(layer, target), highest(layer, target))
 
 
 OPS: dict[str, Callable[[dict[str, Any], str, Target], Benchmark]] = {

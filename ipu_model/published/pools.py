@@ -51,10 +51,11 @@ def pool_params(p: Mapping[str, Any], data: str) -> PoolParams:
     """The pooling that a row describes."""
     padding, kind = p.get("padding", 0), str(p.get("pooling-type", "max")).lower()
     kernel = p["kernel"] if "kernel" in p else p["kernel-size"]
+    channels = p["channels"] if "channels" in p else p["input-channels"]
     if kind not in KINDS:
         raise ValueError(f"pooling: pooling-type is {kind!r}; known are {sorted(KINDS)}")
     return PoolParams(
-        p.get("batch-size", 1), p["channels"], _pair(p["field"]), _pair(kernel), _pair(p.get("stride", 1)),
+        p.get("batch-size", 1), channels, _pair(p["field"]), _pair(kernel), _pair(p.get("stride", 1)),
         _pair(p.get("padding-lower", padding)), _pair(p.get("padding-upper", padding)), KINDS[kind], data,
         p.get("fwd-chans-per-group", 0),
     )  # fmt: skip
@@ -103,11 +104,11 @@ def memory(params: PoolParams, found: Run, machine: Machine) -> tuple[float, flo
     inputs, outputs = (math.prod(field) * params.channels * params.batch for field in (params.field, params.out))
     forward, backward = np.zeros(machine.tiles), np.zeros(machine.tiles)
     for tile, window in zip(found.forward.tiles, found.forward.windows, strict=True):
-        forward[tile] = volume(window)
+        forward[tile] += volume(window)
     reads = 2 if params.kind == "max" else 1
     for tile, window, made in zip(found.backward.tiles, found.backward.windows, found.backward.made, strict=True):
-        backward[tile] = reads * volume(window) + (volume(made) if params.kind == "max" else 0)
-    vertices = len(found.forward.tiles) + len(found.backward.tiles)
+        backward[tile] += reads * volume(window) + (volume(made) if params.kind == "max" else 0)
+    vertices = len(set(found.forward.tiles)) + len(set(found.backward.tiles))
     total = 2 * (inputs + outputs) * size + float(np.maximum(forward, backward).sum()) * size
     shares = linear_share(inputs, size, machine) + linear_share(outputs, size, machine) + _largest(found.backward)
     return total + VERTEX_BYTES * vertices, machine.memory_element + shares * size + END

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ipu_model import target as targets
 from ipu_model.published import layers, octave, pools, reductions, tables, words
 from ipu_model.published.benchmark import Benchmark
-from ipu_model.published.formula import FIXED, Formula
+from ipu_model.published.formula import Formula, known
 from ipu_model.target import Machine, Target
 
 Op = Callable[[dict[str, Any], str, Target], Benchmark]
@@ -26,6 +27,7 @@ OPS: dict[str, Op] = {
 # sixteen for fp32 operands, and later libraries use them.
 TABLE_UNITS = 8
 HALVES = ("half", "fp16", "float16", "short", "unsigned short")
+ONE_OF = {r"per (image|item|sample|example)\b": "batch-size", r"per (time ?)?step\b": "sequence-size"}
 BESIDE = ("op", "case", "pass", "params", "note", "caution")  # what a configuration holds beside parameters
 
 
@@ -66,13 +68,22 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
     try:
         if size is not None:
             limit = words.largest_that_fits(size, params, lambda p: _fits(_program(op, p, part, data, machine), target))
-            return Formula(({FIXED: float(limit)},))
+            return known(limit)
         benchmark = _program(op, params, part, data, machine)
     except KeyError as missing:
         raise ValueError(f"{op} needs {missing.args[0]!r} in its params; got {sorted(params)}") from missing
     if "outcome" in row["unit"]:
-        return Formula(({FIXED: float(_fits(benchmark, target))},))
-    return benchmark.figure(what, row["unit"])
+        return known(_fits(benchmark, target))
+    return _each(benchmark.figure(what, row["unit"]), what, params)
+
+
+def _each(formula: Formula, what: str, params: Mapping[str, Any]) -> Formula:
+    """The figure, or that of one item of the batch or one step of the sequence where the words ask for it."""
+    name = next((name for pattern, name in ONE_OF.items() if re.search(pattern, what.lower())), "")
+    if not name or formula.gives != "cycles":
+        return formula
+    shares = ({key: value / params.get(name, 1) for key, value in each.items()} for each in formula.alternatives)
+    return dataclasses.replace(formula, alternatives=tuple(shares))
 
 
 def _fits(benchmark: Benchmark, target: Target) -> bool:

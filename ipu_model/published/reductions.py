@@ -33,9 +33,9 @@ def reduction(p: Mapping[str, Any], data: str, target: Target) -> Benchmark:
         When the operation is none of the library's.
     """
     whole_program("reduction", p, (0,))
-    shape = tuple(p["shape"])
+    shape = tuple(p["shape"]) if isinstance(p["shape"], list) else (p["shape"],)
     dims = tuple(p["dims"]) if isinstance(p["dims"], list) else (p["dims"],)
-    operation = str(p.get("operation", "ADD"))
+    operation = str(p.get("operation", "ADD")).upper().replace("-", "_")
     operation = SPELLINGS.get(operation, operation)
     if operation not in OPERATIONS:
         raise ValueError(f"reduction: operation is {operation!r}; known are {OPERATIONS}")

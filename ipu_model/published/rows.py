@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ipu_model import target as targets
-from ipu_model.published import fallback, kernels, programs, stencil, throughput, words
+from ipu_model.published import fallback, kernels, programs, stencil, throughput, units, words
 from ipu_model.published.formula import Formula
 from ipu_model.target import Target
 
@@ -30,7 +30,8 @@ def target_of(row: Row) -> Target:
 def complete(row: Row) -> dict[str, Any]:
     """The row with every key, without empty entries of its configuration, numbers written as text made numbers."""
     texts = {name: str(row.get(name) or "") for name in ("family", "what", "unit", "hardware", "precision")}
-    return {**row, **texts, "config": words.plain(row.get("config") or {})}
+    config = words.plain(row.get("config") or {})
+    return {**row, **texts, "config": config if "op" in config else words.entries(config)}
 
 
 def data_type(row: Row) -> str:
@@ -47,7 +48,7 @@ def model(row: Row, target: Target | None = None) -> Formula:
     Raises
     ------
     ValueError
-        When the family is not known, or a row asks for what its program has not; see `programs.figure`.
+        When the family is not known, or a row asks for what its program has not; see `programs.figure`, `units.asked`.
     """
     target = target or target_of(row)
     row = complete(row)
@@ -55,12 +56,11 @@ def model(row: Row, target: Target | None = None) -> Formula:
     if op not in programs.OPS and row["family"] not in FAMILIES:
         raise ValueError(f"no predictor for family {row['family']!r}, {row['what']!r}; known: {FAMILIES}")
     if op is not None:
-        return programs.figure(row, data_type(row), target)
-    for source in (throughput, stencil, kernels):
-        found = source.formula(row, target)
-        if found is not None:
-            return found
-    return fallback.formula(row, target)
+        found = programs.figure(row, data_type(row), target)
+    else:
+        ruled = (source.formula(row, target) for source in (throughput, stencil, kernels))
+        found = next((formula for formula in ruled if formula is not None), None) or fallback.formula(row, target)
+    return units.asked(found, row["what"], row["unit"], throughput.system_size(row["hardware"]))
 
 
 def parts(row: Row) -> dict[str, float]:

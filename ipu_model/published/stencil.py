@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ipu_model.published.formula import FIXED, Formula
+from ipu_model.published.formula import Formula, known
+from ipu_model.published.words import repeats
 from ipu_model.target import Target
 
 BLUR_STEPS = 200
@@ -16,7 +17,7 @@ MIDDLE_SIDE = 980.0  # side of the test image whose size is not published, infer
 BYTES = {"half4": 8, "float2": 16, "scalar float": 16}  # of one pixel of four channels
 BLUR_FLOPS = 52  # per pixel: four channels, a symmetric 3x3 kernel
 HEAT = {2: (6.0, 20.1), 3: (8.0, 29.1)}  # operations and bytes per cell that the source counts
-LBM_BYTES = 32
+LBM_BYTES, LBM_STEPS = 32, 1000
 IPU_GRID = {1: (1, 1), 2: (2, 1), 4: (2, 2), 8: (4, 2), 16: (4, 4)}
 
 
@@ -35,15 +36,16 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
     """The formula of a stencil row, None when the row is something else."""
     config, what = row["config"], str(row["what"]).lower()
     count = ipus(str(row["hardware"]))
-    if "equation" in config and "grid" in config:
+    if "equation" in config and ("grid" in config or "fits" in what):
         return _heat(config, what, str(row["unit"]), count, target)
-    if "32 b per cell" in what and "grid" in config:
-        return _lbm(numbers(config["grid"]), count, target)
+    if "grid" in config and re.search(r"32 b per cell|\blbm\b|d2q9", what):
+        return _lbm(numbers(str(config["grid"])), repeats(what, LBM_STEPS), count, target)
     if "vector" in config and "blur" in what:
         width, height = _image(config, count)
-        if "step:" in what:
+        if "step:" in what and "total" not in what.split("step:")[1]:
             return _blur_step(what, config["vector"], width, height, count, target)
-        return _blur(config["vector"], width, height, count, target)
+        times = 1.0 if "step:" in what else repeats(what, BLUR_STEPS)
+        return _blur(config["vector"], width, height, times, count, target)
     return _shares(config, what, count, target)
 
 
@@ -88,9 +90,11 @@ def _blur_quantities(vector: str, width: float, height: float, count: int, targe
     return quantities
 
 
-def _blur(vector: str, width: float, height: float, count: int, target: Target) -> Formula:
+def _blur(vector: str, width: float, height: float, times: float, count: int, target: Target) -> Formula:
     quantities = _blur_quantities(vector, width, height, count, target)
-    return Formula(({k: v * BLUR_STEPS for k, v in quantities.items()},), seconds=True)
+    cells = width * height * times
+    work = {"cell": cells, "step": times, "flop": BLUR_FLOPS * cells}
+    return Formula(({k: v * times for k, v in quantities.items()},), work=work)
 
 
 def _blur_step(what: str, vector: str, width: float, height: float, count: int, target: Target) -> Formula:
@@ -118,15 +122,14 @@ def _blur_step(what: str, vector: str, width: float, height: float, count: int, 
 
 
 def _heat(config: Mapping[str, Any], what: str, unit: str, count: int, target: Target) -> Formula:
-    extents = numbers(str(config["grid"]))
+    extents = numbers(str(config.get("grid", "1x1x1" if "3d" in str(config["equation"]).lower() else "1x1")))
     order = len(extents)
-    cells, steps = math.prod(extents), float(config.get("steps", 1000))
-    if "grid" in unit:
+    if "fits" in what:
         # the largest grid whose cells fit; several IPUs keep buffers for their borders
         kind = "stencil.cell_bytes" if count == 1 else f"stencil.cell_bytes_{order}d"
-        need = target.fitted.get(kind, 16.0)
-        side = (count * target.memory / need) ** (1 / order)
-        return Formula(({FIXED: side},))
+        cells = count * target.memory / target.fitted.get(kind, 16.0)
+        return known(cells if "cells" in unit else cells ** (1 / order))
+    cells = math.prod(extents)
     # bound by memory: a cell costs alike in two and three dimensions
     quantities = {"stencil.heat_cell": _share(cells, count, target)}
     if count > 1:
@@ -134,11 +137,9 @@ def _heat(config: Mapping[str, Any], what: str, unit: str, count: int, target: T
         quantities["stencil.heat_links"] = 1.0
         quantities["stencil.heat_cut_bytes"] = 4 * math.prod(extents[:-1]) * min(count - 1, 2)
     operations, traffic = HEAT.get(order, HEAT[3])
-    if "flop" in unit.lower():
-        return Formula((quantities,), seconds=True, numerator=operations * cells, unit=1e12)
-    if "b/s" in unit.lower():
-        return Formula((quantities,), seconds=True, numerator=traffic * cells, unit=1e12)
-    return Formula(({k: v * steps for k, v in quantities.items()},), seconds=True)
+    steps = repeats(what, float(config.get("steps", 1000)))
+    work = {"flop": operations * cells * steps, "byte": traffic * cells * steps, "cell": cells * steps, "step": steps}
+    return Formula(({k: v * steps for k, v in quantities.items()},), work=work)
 
 
 def _lbm_quantities(extents: list[float], count: int, target: Target) -> dict[str, float]:
@@ -149,9 +150,10 @@ def _lbm_quantities(extents: list[float], count: int, target: Target) -> dict[st
     return quantities
 
 
-def _lbm(extents: list[float], count: int, target: Target) -> Formula:
+def _lbm(extents: list[float], times: float, count: int, target: Target) -> Formula:
     quantities = _lbm_quantities(extents, count, target)
-    return Formula(({k: 1000 * v for k, v in quantities.items()},), seconds=True)
+    work = {"cell": times * math.prod(extents), "step": times}
+    return Formula(({k: times * v for k, v in quantities.items()},), work=work)
 
 
 def _shares(config: Mapping[str, Any], what: str, count: int, target: Target) -> Formula | None:
@@ -161,7 +163,7 @@ def _shares(config: Mapping[str, Any], what: str, count: int, target: Target) ->
     if "share of run time" in what and "lbm" in what:
         quantities = _lbm_quantities(list(largest), count, target)
         total = sum(v * fitted.get(k, 1.0) for k, v in quantities.items())
-        return Formula(({FIXED: quantities["stencil.lbm_halo"] * fitted.get("stencil.lbm_halo", 1.0) / total},))
+        return known(quantities["stencil.lbm_halo"] * fitted.get("stencil.lbm_halo", 1.0) / total)
     if "share of run time" in what or "roofline ceiling" in what:
         pixels = _share(math.prod(largest), count, target)
         compute = pixels * fitted.get("stencil.compute_half4", 1.0)
@@ -169,7 +171,7 @@ def _shares(config: Mapping[str, Any], what: str, count: int, target: Target) ->
         for part in ("pre-exchange", "post-exchange", "exchange", "sync"):
             total += _blur_step(f"step: {part}", "half4", *largest, count, target)(target)
         if "share" in what:
-            return Formula(({FIXED: 1 - compute / total},))
+            return known(1 - compute / total)
         rate = BLUR_FLOPS * math.prod(largest) / count / (total / target.clock_hz)
-        return Formula(({FIXED: rate / float(config.get("ceiling_tflops", 1.0)) / 1e12},))
+        return known(rate / float(config.get("ceiling_tflops", 1.0)) / 1e12)
     return None

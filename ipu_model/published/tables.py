@@ -64,7 +64,7 @@ def embedding(p: Params, data: str, target: Target) -> Benchmark:
 def ctc(p: Params, data: str, target: Target) -> Benchmark:
     """Log-softmax of the logits, loss and gradient; lengths are the greatest allowed."""
     whole_program("ctc_loss", p)
-    batch, time, classes = p.get("batch", 1), p["max-time"], p["num-classes"]
+    batch, time, classes = p.get("batch-size", 1), p["max-time"], p["num-classes"]
     data = "half" if p.get("in-type", data) == "half" else "float"
     plan = plan_ctc(batch, time, p["max-label-length"], classes, target, data)
     total, highest = ctc_memory(plan.detail, batch, time, classes, data, target.machine)
@@ -74,7 +74,7 @@ def ctc(p: Params, data: str, target: Target) -> Benchmark:
 def solver(p: Params, data: str, target: Target) -> Benchmark:
     """Cholesky in place with the other triangle masked, or a triangular solve."""
     whole_program("matrix_solver", p, (0,))
-    rank, batches, lower = p["a-rank"], p.get("batches", 1), flag(p, "lower", True)
+    rank, batches, lower = p["a-rank"], p.get("batch-size", 1), flag(p, "lower", True)
     block = min(p.get("block-size", 64), rank)
     if flag(p, "cholesky", False):
         plan = plan_cholesky(rank, block, target, batches, lower, data)

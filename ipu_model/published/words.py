@@ -11,9 +11,20 @@ from typing import Any, cast
 PASS_WORDS = (r"\b(fwd|forward)\b", r"\b(bwd|backward)\b", r"\b(wu|weight update|weight-update)\b")
 LARGEST = re.compile(r"\b(?:largest|biggest|greatest|maximum|max)\s+([a-z][a-z -]*?)\s+(?:that|which|to)\s+fits?\b")
 MOST = 1 << 24  # sizes are not looked for beyond this
-BATCHES = ("batch-size", "batch", "batches")  # the benchmarks have three names for it
-SIZE_NAMES = {"sequence-length": "sequence-size", "hidden-size": "output-size", "number-of-indices": "num-indices",
-              "rank": "a-rank"}  # fmt: skip
+BATCHES = ("batch-size", "batch", "batches")  # the benchmarks have three names for it; the first stands for all
+SIZE_NAMES = {"number-of-indices": "num-indices", "rank": "a-rank"}
+# Names that configurations of networks and kernels have for one thing, without hyphens and underscores.
+ENTRIES = {
+    "batch": ("batchsize", "bs", "batches"), "global_batch": ("globalbatch", "globalbatchsize", "gbs"),
+    "seq": ("sequencelength", "seqlen", "seqlength", "sequence", "maxseqlen", "tokens"),
+    "image": ("imagesize", "resolution", "imageside"), "layers": ("numlayers", "nlayers", "depth"),
+    "hidden": ("hiddensize", "dmodel", "width"), "heads": ("numheads", "nheads"),
+    "params": ("parameters", "nparams", "numparameters"), "steps": ("iterations", "timesteps"),
+}  # fmt: skip
+FLAGS = {"batch": "batch-size", "batches": "batch-size", "in-channels": "input-channels", "groups": "num-groups",
+         "out-channels": "output-channels", "kernel": "kernel-size", "kernel-shape": "kernel-size", "pad": "padding",
+         "strides": "stride", "dilation": "kernel-dilation", "hidden-size": "output-size", "indices": "num-indices",
+         "sequence-length": "sequence-size"}  # fmt: skip
 LIST = re.compile(r"[\[{(](.*)[\]})]")
 NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 
@@ -35,8 +46,28 @@ def plain(value: Any) -> Any:
 
 
 def flags(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters by the names that the benchmark programs give them: ``alpha_in`` is ``alpha-in``."""
-    return {name.strip().lower().replace("_", "-"): value for name, value in params.items()}
+    """Parameters by the names that one benchmark program gives them: ``alpha_in`` is ``alpha-in``; ``56x56`` a list."""
+    found: dict[str, Any] = {}
+    for name, value in params.items():
+        name = name.strip().lower().replace("_", "-")
+        sides = isinstance(value, str) and re.fullmatch(r"\d+( ?[x×] ?\d+)+", value.strip())
+        found[FLAGS.get(name, name)] = [int(side) for side in re.findall(r"\d+", value)] if sides else value
+    return found
+
+
+def entries(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration of a network or kernel by the names that the rules know; a name that is known stays."""
+    known = {other: name for name, others in ENTRIES.items() for other in others}
+    found = {known.get(re.sub("[-_ ]", "", name.lower()), name): value for name, value in config.items()}
+    return {**found, **{name: value for name, value in config.items() if name in ENTRIES}}
+
+
+def repeats(what: str, default: float) -> float:
+    """How often the words say that a step is run (``"200 iterations"``); a figure of one step has one."""
+    if re.search(r"\b(per|each|one|a|single) (time ?)?(step|iteration)", what.lower()):
+        return 1.0
+    found = re.search(r"([\d,]+) (?:time ?)?(?:iterations|steps)", what.lower())
+    return float(found[1].replace(",", "")) if found else default
 
 
 def named(words: str, patterns: Sequence[str]) -> tuple[int, ...]:
@@ -72,10 +103,8 @@ def largest_that_fits(name: str, params: Mapping[str, Any], fits: Callable[[Mapp
         When the operation has no such size, not even the smallest fits, or all do.
     """
     sizes = {key for key, value in params.items() if isinstance(value, int) and not isinstance(value, bool)}
-    name = SIZE_NAMES.get(name, name)
-    if name in BATCHES:
-        name = next((each for each in BATCHES if each in sizes), BATCHES[0])
-    elif name not in sizes:
+    name = FLAGS.get(name, SIZE_NAMES.get(name, name))
+    if name not in (*sizes, BATCHES[0]):
         raise ValueError(f"a limit of {name!r} is asked for; sizes of the row are {sorted(sizes)}")
     if not fits({**params, name: 1}):
         raise ValueError(f"not even {name} 1 fits")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ from ipu_model.planner.pooling.plan import Pooling
 from ipu_model.planner.reduction.held import linear_starts
 
 Box = tuple[int, int, int, int, int, int]  # channels, rows and columns, from and to, of the folded batch
+NOTHING = (0, 0, 0, 0, 0, 0)
 Holders = Callable[[Box], Mapping[int, int]]  # elements of a box by the tile that holds them
 
 
@@ -99,18 +100,48 @@ def boxes(found: Pooling) -> Iterator[tuple[Box, Box]]:
             yield (c0, c1, v0, v1, u0, u1), (c0, c1, y0, y1, x0, x1)
 
 
-def place(found: Pooling, holders: Holders, held: Sequence[int]) -> Placed:
-    """Deals the parts to tiles, each to the free one that holds most of its window; `held` is what lies on each."""
+def unfolded(box: Box, p: PoolParams, planned: PoolParams, made: bool) -> list[Box]:
+    """The boxes of the problem `p` that a box of its folded form is (`PoolParams.folded`, `with_channels_along`).
+
+    In that form the rows of windows, then groups of channels, follow one another along one row.
+    """
+    if planned.field == p.field:
+        return [box]
+    c0, c1, y0, y1, x0, x1 = box
+    height, (rows, width) = (1, p.out) if made else (p.stride[0], p.field)
+    found: list[Box] = []
+    for piece in range(x0 // width, -(-x1 // width)):
+        group, row = divmod(piece, rows // height)
+        first, last = max(x0 - piece * width, 0), min(x1 - piece * width, width)
+        c, y = group * planned.channels, row * height
+        new = (c + c0, c + c1, y + y0, y + y1, first, last)
+        before = found[-1] if found else new
+        if row and (before[3], *before[4:]) == (new[2], 0, width) == (new[2], first, last):
+            found[-1] = (*new[:2], before[2], *new[3:])
+        else:
+            found.append(new)
+    return found
+
+
+def place(found: Pooling, p: PoolParams, holders: Holders, held: Sequence[int]) -> Placed:
+    """Deals the parts to tiles, each to the free one that holds most of its window; `held` is what lies on each.
+
+    Parts of a folded problem are several boxes of `p`, on one tile.
+    """
     free = set(range(len(held)))
     spare = iter(sorted(free, key=lambda t: (held[t], t)))
-    tiles: list[int] = []
-    windows, made = zip(*boxes(found), strict=True)
-    for window in windows:
-        near = [(-n, held[t], t) for t, n in holders(window).items() if t in free]
+    rows: list[tuple[int, Box, Box]] = []
+    for window, made in boxes(found):
+        here: Counter[int] = Counter()
+        pieces = [unfolded(window, p, found.params, made=False), unfolded(made, p, found.params, made=True)]
+        for box in pieces[0]:
+            here.update(holders(box))
+        near = [(-n, held[t], t) for t, n in here.items() if t in free]
         tile = min(near)[2] if near else next(t for t in spare if t in free)
         free.remove(tile)
-        tiles.append(tile)
-    return Placed(tuple(tiles), windows, made)
+        rows += [(tile, read, box) for read, box in itertools.zip_longest(*pieces, fillvalue=NOTHING)]
+    tiles, windows, parts = zip(*rows, strict=True)
+    return Placed(tiles, windows, parts)
 
 
 @dataclass(frozen=True)
@@ -150,14 +181,14 @@ def run(p: PoolParams, forward: Pooling, backward: Pooling, tiles: int) -> Run:
     group = p.group or forward.group
     source = linear(channels, p.field, group, p.data, tiles)
     held = _dealt(channels * p.field[0] * p.field[1], p.data, tiles)
-    first = place(forward, source, held)
+    first = place(forward, p, source, held)
     outputs = parts_of(first)
     wide = 16 if p.channels % 16 == 0 else 1
     arriving = linear(channels, p.out, wide, p.data, tiles)
     kept = [0] * tiles
     for tile, box in zip(first.tiles, first.made, strict=True):
-        kept[tile] = volume(box)
-    second = place(backward, outputs, kept)
+        kept[tile] += volume(box)
+    second = place(backward, p, outputs, kept)
     reads = [(second, second.windows, outputs)]
     if p.kind == "max":
         reads += [(second, second.made, source), (second, second.windows, outputs)]

@@ -138,3 +138,19 @@ def test_a_window_of_the_whole_field_is_a_reduction(kind):
     whole = pooling(row(kernel=14, padding=0, **{"pooling-type": kind}), "half", MK2)
     nearly = pooling(row(kernel=13, padding=0, **{"pooling-type": kind}), "half", MK2)
     assert whole.cycles(MK2) < nearly.cycles(MK2)
+
+
+@pytest.mark.parametrize(("field", "channels", "batch", "group"), [
+    ((28, 28), 64, 4, 0), ((8, 8), 30, 1, 0), ((6, 4), 16, 2, 8), ((28, 14), 64, 2, 16),
+])  # fmt: skip
+def test_disjoint_windows_read_and_make_each_element_once(field, channels, batch, group):
+    # they are planned along one row, with groups of channels behind one another
+    params = PoolParams(batch, channels, field, (2, 2), (2, 2), (0, 0), (0, 0), "max", "half", group)
+    forward, backward = (plan_pooling(params, MK2, back).detail for back in (False, True))
+    assert forward.params.field != params.field
+    placed = run(params, forward, backward, MK2.tiles).forward
+    for extents, boxes in ((field, placed.windows), (params.out, placed.made)):
+        times = np.zeros((channels * batch, *extents), dtype=int)
+        for c0, c1, y0, y1, x0, x1 in boxes:
+            times[c0:c1, y0:y1, x0:x1] += 1
+        assert np.all(times == 1)

@@ -1,0 +1,113 @@
+"""Units of figures: what sort each is, how many base units it is, and formulas made to answer in it."""
+
+# pyright: strict
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import NamedTuple
+
+from ipu_model.published.formula import Formula
+
+PREFIXES = {"": 1.0, "k": 1e3, "kilo": 1e3, "m": 1e6, "mega": 1e6, "million": 1e6, "g": 1e9, "giga": 1e9, "t": 1e12,
+            "p": 1e15}  # fmt: skip
+TIMES = {"s": 1.0, "sec": 1.0, "second": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0,
+         "minute": 60.0, "h": 3600.0, "hour": 3600.0}  # fmt: skip
+# What a rate may count, as a pattern, with the work that it is and how much of it one is; others count items.
+COUNTED = (
+    (r"flops?", "flop", 1.0), (r"b|bytes?", "byte", 1.0), (r"bits?", "byte", 1 / 8), (r"tokens?", "token", 1.0),
+    (r"iterations?|its?|steps?|batches", "step", 1.0), (r"cells?|cell updates|pixels?|points?|lups", "cell", 1.0),
+    (r"fps|qps|items?|samples?|images?|imgs?|graphs?", "item", 1.0),
+)  # fmt: skip
+RATE = re.compile(r"(?P<what>.*?)(?: ?/ ?| per )(?:s|sec|second)(?P<each> ?(?:/|per) ?(?:ipu|chip|card|device))?")
+RATE_WORDS = re.compile(r"[kmgtp]?(flops|lups)|[kmg]?bps|fps|qps")
+EXPECTED = {"cycles": "one of cycles, times and rates of its work", "bytes": "one of bytes, KiB, MB, ...",
+            "number": "a number"}  # fmt: skip
+
+
+class Unit(NamedTuple):
+    """What a unit measures, and how many of the base unit it is.
+
+    Attributes
+    ----------
+    sort : str
+        ``"cycles"``, ``"time"`` (seconds), ``"bytes"``, ``"share"``, ``"number"``, or the work that a rate counts per
+        second: ``"flop/s"``, ``"byte/s"``, ``"item/s"``, ``"token/s"``, ``"step/s"``, ``"cell/s"``.
+    scale : float
+    each : bool
+        Whether a rate is that of one IPU of a system.
+    """
+
+    sort: str
+    scale: float = 1.0
+    each: bool = False
+
+
+def parse(unit: str) -> Unit:
+    """The sort and scale of a unit as rows spell it (``"TFLOP/s"``, ``"ms"``, ``"MiB"``, ``"Mpixel/s"``, ``"%"``)."""
+    text = " ".join(unit.lower().split())
+    rate = RATE.fullmatch(text)
+    if rate or RATE_WORDS.fullmatch(text):
+        work, scale = _counted(rate["what"] if rate else re.sub("bps$", "bit", text))
+        return Unit(f"{work}/s", scale, bool(rate and rate["each"]))
+    if re.search(r"percent|%", text):
+        return Unit("share", 0.01)
+    if "fraction" in text or "share" in text:
+        return Unit("share")
+    head = re.split(r" ?/| per ", text)[0]
+    cycles = re.fullmatch(r"(k|kilo|m|mega|g|giga)?\s?cycles?", head)
+    if cycles:
+        return Unit("cycles", PREFIXES[cycles[1] or ""])
+    if head in TIMES or head.removesuffix("s") in TIMES:
+        return Unit("time", TIMES.get(head) or TIMES[head.removesuffix("s")])
+    size = re.fullmatch(r"([kmgt]?)(i?)(?:b|bytes?)", head)
+    if size:
+        return Unit("bytes", 1024.0 ** " kmgt".index(size[1]) if size[2] else PREFIXES[size[1]])
+    return Unit("number")
+
+
+def _counted(text: str) -> tuple[str, float]:
+    for pattern, work, amount in COUNTED:
+        found = re.fullmatch(rf"(k|m|g|t|p|kilo|mega|giga|million)?[ -]?(i?)(?:{pattern})", text)
+        if found:
+            prefix = 1024.0 ** " kmgtp".index(found[1]) if found[2] and found[1] else PREFIXES[found[1] or ""]
+            return work, prefix * amount
+    return "item", 1.0
+
+
+def size_in_bytes(value: object) -> float:
+    """Bytes that a configuration names as a number or with a unit (``8192``, ``"64 KiB"``).
+
+    Raises
+    ------
+    ValueError
+        When it is neither.
+    """
+    found = re.fullmatch(r"([\d.,]+(?:e\d+)?)\s*([a-z]*)", str(value).strip().lower())
+    unit = parse(found[2] or "bytes") if found else None
+    if found is None or unit is None or unit.sort != "bytes":
+        raise ValueError(f"{value!r} is no number of bytes")
+    return float(found[1].replace(",", "")) * unit.scale
+
+
+def asked(formula: Formula, what: str, unit: str, ipus: int = 1) -> Formula:
+    """A rule's formula, made to answer in `unit`; rates of one IPU are a share of those of all `ipus`.
+
+    Raises
+    ------
+    ValueError
+        When the rule gives nothing of that sort.
+    """
+    found = parse(unit)
+    if formula.gives == found.sort or (formula.gives == "number" and found.sort == "share"):
+        return dataclasses.replace(formula, unit=found.scale)
+    work = formula.work.get(found.sort.removesuffix("/s"))
+    if formula.gives == "cycles" and found.sort == "time":
+        return dataclasses.replace(formula, seconds=True, unit=found.scale)
+    if formula.gives == "cycles" and work:
+        return dataclasses.replace(
+            formula, seconds=True, numerator=work, unit=found.scale * (ipus if found.each else 1)
+        )
+    rates = ", ".join(sorted(formula.work))
+    expected = EXPECTED.get(formula.gives, formula.gives) + (f" ({rates})" if rates else "")
+    raise ValueError(f"{what!r} is asked for in {unit!r}, expected {expected}")
