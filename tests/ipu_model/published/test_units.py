@@ -91,7 +91,8 @@ def test_rates_of_one_ipu_are_a_share_of_the_systems():
 @pytest.mark.parametrize(("family", "what", "unit", "config", "message"), [
     ("inference", "BERT-tiny energy", "J", BERT, "in 'J', expected one of cycles, times and rates of its work"),
     ("training", "BERT-tiny time to train", "minutes", BERT, None),
-    ("training", "nanoGPT time to train", "minutes", {"seq": 64, "d": 64, "layers": 1}, "how many items it takes to train this network"),
+    ("training", "nanoGPT time to train", "minutes", {"seq": 64, "d": 64, "layers": 1},
+     "how many items it takes to train this network"),
 ])  # fmt: skip
 def test_what_words_do_not_carry_is_refused(family, what, unit, config, message):
     if message is None:
