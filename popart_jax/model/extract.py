@@ -43,18 +43,29 @@ def inference_model(model: ModelLike, outputs: Sequence[str] = ()) -> bytes:
     for value in loaded.graph.initializers.values():
         if isinstance(value.const_value, StoredTensor):
             value.const_value = ir.Tensor(value.const_value.numpy(), name=value.name)
-    _drop_placement(loaded)
+    for node in every_node(loaded.graph):
+        _drop_placement(node)
+        _name_hidden_size(node)
     return to_bytes(loaded)
 
 
-def _drop_placement(model: ir.Model) -> None:
-    """Take away PopART's own attributes (`__ipu_number`, `__pipeline_stage`, ...) of all nodes.
+def _drop_placement(node: ir.Node) -> None:
+    """Take away PopART's own attributes (`__ipu_number`, `__pipeline_stage`, ...).
 
     ONNX Runtime hands the attributes of a Relu to the Gemm that it fuses it into, and refuses names it does not know.
     """
-    for node in every_node(model.graph):
-        for name in [n for n in node.attributes if n.startswith("__")]:
-            del node.attributes[name]
+    for name in [n for n in node.attributes if n.startswith("__")]:
+        del node.attributes[name]
+
+
+def _name_hidden_size(node: ir.Node) -> None:
+    """The size of a recurrent layer, which ONNX Runtime asks for and PopART reads from the weights [..., hidden]."""
+    if node.op_type not in ("RNN", "GRU", "LSTM") or "hidden_size" in node.attributes:
+        return
+    weights = node.inputs[2] if len(node.inputs) > 2 else None
+    size = weights.shape[-1] if weights is not None and weights.shape is not None else None
+    if isinstance(size, int):
+        node.attributes["hidden_size"] = ir.AttrInt64("hidden_size", size)
 
 
 def select_outputs(model: ir.Model, outputs: Sequence[str]) -> None:

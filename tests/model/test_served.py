@@ -41,3 +41,16 @@ def test_onnxruntime_reads_what_the_builder_writes(activation, placed):
     np.testing.assert_allclose(
         session.run(None, {x: feed})[0], ACTIVATIONS[activation](feed @ WEIGHT + BIAS), rtol=1e-6, atol=1e-6
     )
+
+
+@pytest.mark.parametrize(("layer", "gates"), [("rnn", 1), ("gru", 3), ("lstm", 4)])
+def test_recurrent_layers_are_served_with_their_size(layer, gates):
+    runtime = pytest.importorskip("onnxruntime")
+    builder = popart.Builder(opsets={"ai.onnx": 11, "ai.graphcore": 1})
+    x = builder.addInputTensor("FLOAT", [5, 1, 2])
+    shapes = (1, gates * 3, 2), (1, gates * 3, 3)
+    weights = [builder.addInitializedInputTensor(np.full(s, 0.1, np.float32)) for s in shapes]
+    (out,) = getattr(builder.aiOnnx, layer)([x, *weights], num_outputs=1)
+    builder.addOutputTensor(out)
+    session = runtime.InferenceSession(inference_model(builder.getModelProto()), providers=["CPUExecutionProvider"])
+    assert session.run(None, {x: np.ones((5, 1, 2), np.float32)})[0].shape == (5, 1, 1, 3)
