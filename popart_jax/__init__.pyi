@@ -81,6 +81,7 @@ from .functions import load_checkpoint as load_checkpoint
 from .functions import save as save
 from .functions import save_checkpoint as save_checkpoint
 from .functions import to_jax as to_jax
+from .functions.served import inference_model as inference_model
 from .limits import limits as limits
 from .loggers import Logger as Logger
 from .loggers import getLogger as getLogger
@@ -89,7 +90,6 @@ from .model.debug import DebugInfo as DebugInfo
 from .model.debug import SourceLocation as SourceLocation
 from .model.debug import closePoplarDebugInfo as closePoplarDebugInfo
 from .model.debug import initializePoplarDebugInfo as initializePoplarDebugInfo
-from .model.extract import inference_model as inference_model
 from .model.input_shapes import InputShapeInfo as InputShapeInfo
 from .model.reserved_names import reservedAccl1Prefix as reservedAccl1Prefix
 from .model.reserved_names import reservedAccl2Prefix as reservedAccl2Prefix

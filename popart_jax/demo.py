@@ -146,7 +146,7 @@ def _batches(images: np.ndarray) -> list[np.ndarray]:
 
 def reference(path: Path, names: Names, images: np.ndarray) -> tuple[str, np.ndarray]:
     """Probabilities that ONNX Runtime, or else the onnx reference evaluator, computes from the saved file."""
-    from .model.extract import inference_model
+    from .functions.served import inference_model
 
     model = inference_model(str(path), [names.probabilities])
     try:

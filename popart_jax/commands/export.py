@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from ..timings import phase
@@ -19,11 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the part of a model that leads to some tensors, for other ONNX runtimes."""
-    from ..model.extract import inference_model
+    from ..functions.served import inference_model, unknown_elsewhere
 
     files.check_writable(options.to)
     with phase("load and cut"):
         data = inference_model(options.model, options.output)
     with files.whole(options.to) as place:
         place.write_bytes(data)
+    unknown = unknown_elsewhere(data)
+    if unknown:
+        sys.stderr.write(f"other runtimes do not know {', '.join(unknown)}: ONNX has no form of them\n")
     return 0

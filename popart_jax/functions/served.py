@@ -1,0 +1,84 @@
+"""A model for other ONNX runtimes: what leads to some tensors, in terms that they know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedOpsetsPass
+
+from ..model.extract import ensure_outputs, select_outputs
+from ..model.load import ModelLike, load, to_bytes
+from ..model.structure import every_node
+from ..model.tensors import StoredTensor
+from ..ops.graphcore.standard import write_standard
+
+_OPSET = 18  # of models that have only operators of PopART
+
+
+def inference_model(model: ModelLike, outputs: Sequence[str] = ()) -> bytes:
+    """The part of a model that leads to `outputs`, for other ONNX runtimes.
+
+    Losses, labels and optimizer state that do not lead there are gone, and with them what only PopART reads of a node
+    (its IPU, its pipeline stage, ...); what PopART packs in its own way (halves, small integers) stands as ONNX has it.
+    Operators of the domain ``ai.graphcore`` are written in ONNX's words, where it has them (`unknown_elsewhere` names
+    the others).
+
+    Parameters
+    ----------
+    model : path, bytes, onnx.ModelProto or onnx_ir.Model
+        For instance a file written by ``session.modelToHost``.
+    outputs : sequence of str
+        Names of tensors, inner ones too; by default the model's outputs or, without any, what no node reads.
+
+    Returns
+    -------
+    bytes
+        A serialised ModelProto.
+
+    Raises
+    ------
+    popart_exception
+        A name is no tensor of the model.
+    """
+    loaded = load(model)
+    ensure_outputs(loaded)
+    select_outputs(loaded, outputs or [v.name or "" for v in loaded.graph.outputs])
+    for value in loaded.graph.initializers.values():
+        if isinstance(value.const_value, StoredTensor):
+            value.const_value = ir.Tensor(value.const_value.numpy(), name=value.name)
+    nodes = list(every_node(loaded.graph))
+    if all(node.domain for node in nodes):  # the file's opset says nothing then
+        loaded.opset_imports[""] = _OPSET
+    opset = loaded.opset_imports[""]
+    for node in nodes:
+        _drop_placement(node)
+        _name_hidden_size(node)
+        write_standard(node, opset)
+    RemoveUnusedOpsetsPass()(loaded)
+    return to_bytes(loaded)
+
+
+def unknown_elsewhere(model: bytes) -> list[str]:
+    """Operators of PopART's domains in a model, by domain and name."""
+    nodes = every_node(load(model).graph)
+    return sorted({f"{n.domain}.{n.op_type}" for n in nodes if n.domain.startswith("ai.graphcore")})
+
+
+def _drop_placement(node: ir.Node) -> None:
+    """Take away PopART's own attributes (`__ipu_number`, `__pipeline_stage`, ...).
+
+    ONNX Runtime hands the attributes of a Relu to the Gemm that it fuses it into, and refuses names it does not know.
+    """
+    for name in [n for n in node.attributes if n.startswith("__")]:
+        del node.attributes[name]
+
+
+def _name_hidden_size(node: ir.Node) -> None:
+    """The size of a recurrent layer, which ONNX Runtime asks for and PopART reads from the weights [..., hidden]."""
+    if node.op_type not in ("RNN", "GRU", "LSTM") or node.domain or "hidden_size" in node.attributes:
+        return
+    weights = node.inputs[2] if len(node.inputs) > 2 else None
+    size = weights.shape[-1] if weights is not None and weights.shape is not None else None
+    if isinstance(size, int):
+        node.attributes["hidden_size"] = ir.AttrInt64("hidden_size", size)
