@@ -29,5 +29,6 @@ def run(options: argparse.Namespace) -> int:
         place.write_bytes(data)
     unknown = unknown_elsewhere(data)
     if unknown:
-        sys.stderr.write(f"other runtimes do not know {', '.join(unknown)}: ONNX has no form of them\n")
+        hint = "ONNX has no words for them; --output says what to keep"
+        sys.stderr.write(f"other runtimes do not know {', '.join(unknown)}: {hint}\n")
     return 0

@@ -135,4 +135,7 @@ def test_the_command_names_what_has_no_form(tmp_path, capsys):
     from popart_jax.__main__ import main
 
     assert main(["export", str(file), str(tmp_path / "served.onnx")]) == 0
-    assert capsys.readouterr().err == "other runtimes do not know ai.graphcore.ReduceMedian: ONNX has no form of them\n"
+    told = (
+        "other runtimes do not know ai.graphcore.ReduceMedian: ONNX has no words for them; --output says what to keep\n"
+    )
+    assert capsys.readouterr().err == told
