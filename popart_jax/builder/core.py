@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -11,7 +10,7 @@ import onnx_ir as ir
 
 from ipu_model.whole_files import write_whole
 
-from .._calls import checked, convert, overloaded
+from .._calls import checked, overloaded
 from ..errors import logs_errors, noted, popart_exception
 from ..model import attribute_names as names
 from ..model import tensors
@@ -192,12 +191,13 @@ class _BuilderCore(Placement):
 
     # -- operators beyond the tables
 
+    @checked
     def customOp(
         self,
         opName: str,
         opVersion: int,
         domain: str,
-        inputs: Sequence[str],
+        inputs: list[str],
         attributes: dict[str, Any],
         numOutputs: int = 1,
         name: str = "",
@@ -209,16 +209,14 @@ class _BuilderCore(Placement):
         popart_exception
             An unknown tensor, or an attribute that is no int, float, text or list of one of these.
         """
-        version = convert(opVersion, int)
-        given = {convert(k, str): _plain(k, v) for k, v in attributes.items()}
         return self._add_node(
-            convert(opName, str),
-            convert(list(inputs), list[str]),
-            given,
-            convert(numOutputs, int),
+            opName,
+            inputs,
+            {k: _plain(k, v) for k, v in attributes.items()},
+            numOutputs,
             name,
-            domain="" if domain == "ai.onnx" else convert(domain, str),
-            version=version,
+            domain="" if domain == "ai.onnx" else domain,
+            version=opVersion,
             inferred=False,
             api="customOp",
         )

@@ -153,6 +153,17 @@ def test_connection_never():
         run(session, x=X)
 
 
+def test_a_program_compiled_offline_runs_on_the_hardware(tmp_path):
+    file = str(tmp_path / "step.popef")
+    _training(popart.DeviceManager().createOfflineIPUDevice({})).compileAndExport(file)
+    with popart.DeviceManager().acquireAvailableDevice(1) as device:
+        session = _training(device)
+        session.loadExecutable(file)
+        session.prepareDevice()
+        session.weightsFromHost()
+        assert run(session, x=X)["loss"] == 6
+
+
 def test_reports():
     session = _training(nets.device())
     with pytest.raises(

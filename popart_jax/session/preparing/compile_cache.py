@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 import patterns
 
+from ...enums import DeviceType
 from ...execution import Structure, Type
 from ...execution.beside_jax import file_of, folder, foreign_translations
 from ...execution.container import Sealed
@@ -19,6 +20,7 @@ from ...execution.key import model_facts, program_key
 from ...logs import module_logger
 from ...lowering.read_while_tracing import read_while_tracing
 from ...model.stripped import StrippedModel
+from ..option_checks import IPU_LIKE
 from ..requests import Request
 from .shards import SHARD
 
@@ -54,7 +56,7 @@ def key_of(request: Request, model: Model, *, portable: bool = False) -> str | N
         {n: v for n, v in vars(request.options).items() if n not in _OTHER_OPTIONS},
         (request.data_flow, request.patterns, request.shapes, request.loss, request.strict),
         None if optimizer is None else optimizer.fixed(),
-        (device.type, device.numIpus, device.ipuVersion),
+        (DeviceType.Ipu if device.type in IPU_LIKE else device.type, device.numIpus, device.ipuVersion),
         foreign_translations(model.graph, model.opsets, popart=True),
         portable=portable,
     )
