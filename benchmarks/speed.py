@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import engines, layers, memory, networks, popxl_rows, quantised, real, startup, training
+from . import engines, layers, loops, memory, networks, popxl_rows, quantised, real, startup, training
 from .board import Board, Row
 from .tiny import tiny_rows
 
@@ -29,7 +29,7 @@ INFERENCE = {
     "gpt2-small": (1,),
 }
 TRAINING = {"mlp": (64, 4), "lenet": (64, 2), "lstm": (32, 2), "encoder": (8, 1), "resnet18": (8, 1)}
-ON_REQUEST = ("layers", "quantised")
+ON_REQUEST = ("layers", "loops", "quantised")
 """Sections that run only when they are named."""
 SECTIONS = ("inference", "real", "training", "tiny", "popxl", "startup", "memory")
 Calls = Mapping[str, Callable[[], np.ndarray]]
@@ -84,6 +84,8 @@ def rows(section: str) -> Iterator[Row]:
         yield from popxl_rows.rows()
     elif section == "layers":
         yield from layers.rows()
+    elif section == "loops":
+        yield from loops.rows()
     elif section == "quantised":
         yield from quantised.rows()
 

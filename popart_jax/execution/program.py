@@ -243,7 +243,7 @@ class Program:
         """Variables whose dimensions have another order on the device, longest names first."""
         return tuple(sorted((n for n, v in self.variables.items() if v.order is not None), key=len, reverse=True))
 
-    @property
+    @cached_property
     def changing(self) -> frozenset[str]:
         """Variables that a run changes."""
         names = set(self.copies)

@@ -54,12 +54,16 @@ def split(closed: Any, known: Sequence[bool]) -> Split | None:
     known : sequence of bool
         For each argument, whether it is known early.
     """
+    halves, moved = _halves(closed, known)
+    return halves if moved else None
+
+
+def _halves(closed: Any, known: Sequence[bool]) -> tuple[Split, bool]:
+    """As `split`, and whether anything is computed early."""
     walk = _Walk()
     args = [_Place(i, _EARLY if k else _LATE) for i, k in enumerate(known)]
     walk.size = len(args)
     outputs = walk.enter(closed, args, "")
-    if not walk.moved:
-        return None
     late_records = _live(walk.records, outputs, late=True)
     frontier = tuple(_frontier(late_records, outputs))
     early_records = _live(walk.records, [_Place(n, _EARLY) for n in frontier], late=False)
@@ -77,7 +81,7 @@ def split(closed: Any, known: Sequence[bool]) -> Split | None:
         return [_read(env, x) for x in outputs]
 
     known_at = {place: i for i, place in enumerate(early_args)}
-    return Split(early, late, tuple(map(known_at.get, frontier)))
+    return Split(early, late, tuple(map(known_at.get, frontier))), walk.moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,8 @@ class _Walk:
             return self.enter(eqn.params[_INLINED[eqn.primitive.name]], operands, scope)
         if mixed and eqn.primitive.name == "scan":
             return self._scan(eqn, operands, scope)
+        if mixed and eqn.primitive.name == "cond":
+            return self._cond(eqn, operands, scope)
         latest = max(when, default=_CONSTANT)
         if eqn.effects or (latest == _EARLY and _grows(eqn)):
             latest = _LATE
@@ -169,9 +175,39 @@ class _Walk:
         rest = [a for i, a in enumerate(avals) if i >= count or not early[i]]
         inner = jax.make_jaxpr(halves.late)(*made, *rest)
         params = {**eqn.params, "jaxpr": inner, "num_consts": len(made) + count - sum(early)}
-        places = self._append(halves.early, known, len(made), _EARLY, scope)
+        places = self._made(halves, known, scope)
         rest = partial(_bound, eqn, params=params)
         return self._append(rest, [*places, *others], len(eqn.outvars), _LATE, scope, bool(eqn.effects))
+
+    def _made(self, halves: Split, known: Sequence[_Operand], scope: str) -> list[_Operand]:
+        """What the early half of an inner program makes, or is given."""
+        places = self._append(halves.early, known, len(halves.passed), _EARLY, scope)
+        return [place if p is None else known[p] for place, p in zip(places, halves.passed, strict=True)]
+
+    def _cond(self, eqn: Any, operands: list[_Operand], scope: str) -> list[_Place]:
+        """Branches: what they compute from early operands leaves them, so it is computed for all of them."""
+        index, *inner = operands
+        early = [isinstance(x, _Place) and x.when == _EARLY for x in inner]
+        found = [_halves(branch, early) for branch in eqn.params["branches"]]
+        if not any(moved for _, moved in found):
+            return self._append(partial(_bound, eqn), operands, len(eqn.outvars), _LATE, scope, bool(eqn.effects))
+        known, others = ([x for x, k in zip(inner, early, strict=True) if k is wanted] for wanted in (True, False))
+        avals = [v.aval for v in eqn.params["branches"][0].jaxpr.invars]
+        of_known, of_others = ([a for a, k in zip(avals, early, strict=True) if k is w] for w in (True, False))
+        made = [jax.eval_shape(halves.early, *of_known) for halves, _ in found]
+        branches, begin = [], 0
+        for (halves, _), own in zip(found, made, strict=True):
+            late = partial(_of_own, halves.late, begin, len(own), sum(map(len, made)))
+            branches.append(jax.make_jaxpr(late)(*(a for one in made for a in one), *of_others))
+            begin += len(own)
+        places = [place for halves, _ in found for place in self._made(halves, known, scope)]
+        rest = partial(_bound, eqn, params={**eqn.params, "branches": tuple(branches)})
+        return self._append(rest, [index, *places, *others], len(eqn.outvars), _LATE, scope, bool(eqn.effects))
+
+
+def _of_own(late: Callable[..., list[Any]], begin: int, count: int, made: int, *args: Any) -> list[Any]:
+    """The late half of a branch, of what the early halves of all branches made and of the other operands."""
+    return late(*args[begin : begin + count], *args[made:])
 
 
 def _live(records: Sequence[_Record], outputs: Sequence[_Operand], *, late: bool) -> list[_Record]:

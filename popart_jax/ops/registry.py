@@ -240,8 +240,9 @@ def lowers(
     """
 
     def register(fn: F) -> F:
+        row = replace(describe(like or fn, op, 1, domain), fn=fn, popart=popart, refuses=refuses)
         for version in since or (1,):
-            add(replace(describe(like or fn, op, version, domain), fn=fn, popart=popart, refuses=refuses))
+            add(replace(row, since=version))
         return fn
 
     return register

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import Any
@@ -216,11 +216,13 @@ class Engine:
         main = self.programs[MAIN].executable
         self.hyper = main.put_fed(HYPER, values) if HYPER in main.step.fed else None
 
-    def direct(self, feeds: Mapping[str, np.ndarray], places: Mapping[str, np.ndarray]) -> Callable[[], None]:
-        """One step of the main program from and into arrays that fit exactly, as a call: the shortest way."""
+    def direct(
+        self, feeds: Mapping[str, np.ndarray | Callable[[], np.ndarray]], places: Mapping[str, np.ndarray]
+    ) -> Callable[[], None]:
+        """One step of the main program from arrays, or what makes them, into arrays that fit: the shortest way."""
         executable = self.programs[MAIN].executable
         step, call, room = executable.step, shortest_call(executable.call), executable.room
-        streams = tuple(feeds[n] for n in step.fed if n != HYPER)  # which is the first that is fed
+        fed = _fed([feeds[n] for n in step.fed if n != HYPER])  # which is the first that is fed
         targets = [places[n] for n in step.results]
         count, reads_hyper = len(step.taken), HYPER in step.fed
 
@@ -229,6 +231,7 @@ class Engine:
                 turn()
 
         def turn() -> None:
+            streams = fed()
             self._settle()
             room.check()
             landed = self._landed = []
@@ -249,7 +252,7 @@ class Engine:
         target = targets[0]
 
         def forward() -> None:
-            (result,) = call(*self.fixed, *streams)
+            (result,) = call(*self.fixed, *fed())
             target[...] = result
 
         return forward
@@ -314,6 +317,14 @@ class Engine:
         """One value per replica."""
         replicas = self.prepared.program.structure.replicas
         return replica_values(self.prepared.program.variables[name], self.read(name), replicas)
+
+
+def _fed(sources: Sequence[np.ndarray | Callable[[], np.ndarray]]) -> Callable[[], tuple[np.ndarray, ...]]:
+    """What makes the arrays that a step is fed with."""
+    if any(map(callable, sources)):
+        return lambda: tuple(x() if callable(x) else x for x in sources)
+    arrays: Any = tuple(sources)
+    return lambda: arrays
 
 
 def program_of(program: Program, handle: str) -> Program:

@@ -22,14 +22,14 @@ _converted: set[str] = set()
 class FeedPlan:
     """What a run does with the arrays of one step I/O; made once, since the arrays of an object stay the same.
 
-    `direct` holds inputs and places for anchors where every array has exactly the step's size and type: then nothing
-    needs to be computed on the way.
+    `direct` holds what makes inputs, and places for anchors, where every array has exactly the step's size: then there
+    is nothing to keep account of on the way.
     """
 
     def __init__(self, stepio: StepArrays, streams: list[StreamFact], anchors: list[AnchorFact]) -> None:
         self.sources = {s.name: _source(stepio, s) for s in streams}
         self.sinks = [(a.name, _sink(stepio, a)) for a in anchors]
-        self.direct = _direct(stepio, streams, anchors)
+        self.direct = _direct(stepio, streams, anchors, self.sources)
 
     def feeds(self) -> dict[str, np.ndarray]:
         """Inputs of the next step."""
@@ -41,17 +41,23 @@ class FeedPlan:
             sink(fetch(results[name]))
 
 
-Direct = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
+Source = Callable[[], np.ndarray]
+Direct = tuple[dict[str, np.ndarray | Source], dict[str, np.ndarray]]
 
 
-def _direct(stepio: StepArrays, streams: list[StreamFact], anchors: list[AnchorFact]) -> Direct | None:
-    """Views in the step's own shapes, None unless all arrays fit exactly (and there is an anchor to wait for)."""
+def _direct(
+    stepio: StepArrays, streams: list[StreamFact], anchors: list[AnchorFact], sources: Mapping[str, Source]
+) -> Direct | None:
+    """Views in the step's own shapes, or what converts them at each run; None unless all arrays have these sizes.
+
+    There must be an anchor to wait for, and the places of anchors have its type.
+    """
     inputs = {s.name: stepio.inputs[s.name] for s in streams}
     outputs = [(a, stepio.outputs[a.name]) for a in anchors]
-    fits = all(inputs[s.name].dtype == s.device and inputs[s.name].size == s.count for s in streams)
+    fits = all(inputs[s.name].size == s.count for s in streams)
     if not fits or not anchors or any(o.dtype != a.dtype or o.size != a.count for a, o in outputs):
         return None
-    feeds = {s.name: inputs[s.name].reshape(s.shape) for s in streams}
+    feeds = {s.name: sources[s.name]() if inputs[s.name].dtype == s.device else sources[s.name] for s in streams}
     return feeds, {a.name: o.reshape(a.shape) for a, o in outputs}
 
 
@@ -90,7 +96,7 @@ def check_type(stream: StreamFact, given: np.dtype) -> None:
     )
 
 
-def _source(stepio: StepArrays, stream: StreamFact) -> Callable[[], np.ndarray]:
+def _source(stepio: StepArrays, stream: StreamFact) -> Source:
     array = stepio.inputs[stream.name]
     flat = array.reshape(-1)
     convert = array.dtype != stream.device

@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+import popart_jax
 from popart_jax.lowering import Settings, evaluate
 from popart_jax.lowering.hoist import split
 from popart_jax.lowering.passes import channels_last
@@ -249,3 +250,36 @@ def test_a_graph_without_convolutions_is_left_alone():
     graph = load(model).graph
     assert not channels_last(graph)
     assert [n.op_type for n in graph] == ["Relu"]
+
+
+BRANCHES = """<ir_version: 8, opset_import: ["": 13]>
+g(float[1,3,8,8] x, bool c, float[4,3,3,3] w, float[4,4,1,1] v) => (float[1,4,8,8] z) {
+    z = If(c) <
+        then_branch = one() => (float[1,4,8,8] y) { a = Conv<pads = [1,1,1,1]>(x, w) r = Relu(a) y = Conv(r, v) },
+        else_branch = two() => (float[1,4,8,8] y) { a = Conv<pads = [1,1,1,1]>(x, w) y = Neg(a) }
+    >
+}"""
+
+
+def test_branches_are_laid_out_and_their_weights_turned_when_they_are_loaded():
+    rng = np.random.default_rng(0)
+    proto = onnx.parser.parse_model(BRANCHES)
+    for name, shape in (("w", (4, 3, 3, 3)), ("v", (4, 4, 1, 1))):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name))
+    del proto.graph.input[2:]
+    x = rng.normal(size=(1, 3, 8, 8)).astype(np.float32)
+    flow = popart_jax.DataFlow(1, {"z": popart_jax.AnchorReturnType("All")})
+    device = popart_jax.DeviceManager().createCpuDevice()
+    session = popart_jax.InferenceSession(proto.SerializeToString(), flow, device)
+    session.prepareDevice()
+    loaded = session._engine.programs[""]
+    inside = {(node.domain, node.op_type) for graph in loaded.laid_out.program.graph.subgraphs() for node in graph}
+    assert {kind for domain, kind in inside if domain == "popart_jax"} >= {"Conv"}
+    assert loaded.laid_out.options
+    turned = [one.parameters for one in loaded.executable.preparation.call.instructions if one.primitive == "transpose"]
+    assert len(turned) >= 3
+    for c in (True, False):
+        out = session.initAnchorArrays()
+        session.run(popart_jax.PyStepIO({"x": x, "c": np.array(c)}, out))
+        (wanted,) = ReferenceEvaluator(proto).run(None, {"x": x, "c": np.array(c)})
+        np.testing.assert_allclose(out["z"], wanted, rtol=1e-4, atol=1e-5)

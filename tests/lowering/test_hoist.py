@@ -33,6 +33,13 @@ def looped(w, b, x):
     return jax.lax.scan(body, jnp.float32(0), x)
 
 
+def branched(w, b, x):
+    def one():
+        return turned(w, x) + jnp.tanh(b)
+
+    return jax.lax.cond(x.sum() > 0, one, lambda: x * b), jax.lax.cond(x.sum() < 0, one, lambda: x * b)
+
+
 def primitives(closed) -> list[str]:
     found = []
     for eqn in closed.jaxpr.eqns:
@@ -42,7 +49,7 @@ def primitives(closed) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("program", [plain, looped])
+@pytest.mark.parametrize("program", [plain, looped, branched])
 def test_both_halves_together_are_the_program(program):
     halves = split(jax.make_jaxpr(program)(W, B, X), [True, True, False])
     assert halves is not None

@@ -107,6 +107,22 @@ def test_int64_data_for_int32():
     np.testing.assert_array_equal(run(session, x=np.asarray([3, 4]))["y"], [6, 8])
 
 
+def test_int64_data_are_converted_anew_at_each_run():
+    session = _session(text="g (int64[2] x, float[2] f) => (int64[2] y) { g = Cast<to = 7>(f) y = Add(x, g) }")
+    x, out = np.asarray([3, 4]), {"y": np.zeros(2, np.int64)}
+    stepio = popart.PyStepIO({"x": x, "f": np.ones(2, np.float32)}, out)
+    for first in (3, 7, -2):
+        x[0] = first
+        session.run(stepio)
+        np.testing.assert_array_equal(out["y"], [first + 1, 5])
+    x[0] = 1 << 31
+    with pytest.raises(popart.popart_runtime_error, match="reach from 4 to 2147483648; the device holds INT32"):
+        session.run(stepio)
+    x[0] = 5
+    session.run(stepio)
+    np.testing.assert_array_equal(out["y"], [6, 5])
+
+
 def test_int64_model_takes_both():
     session = _session(text="g (int64[2] x) => (int64[2] y) { y = Add(x, x) }")
     assert run(session, x=np.asarray([3, 4]))["y"].dtype == np.int64

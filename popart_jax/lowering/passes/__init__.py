@@ -23,6 +23,7 @@ PASSES: Mapping[str, Callable[[ir.Graph, Collection[str]], bool]] = {
 
 
 def rewrite_for_kernels(graph: ir.Graph, protected: Collection[str] = ()) -> None:
-    """All of these rewrites, in place; `protected` tensors are read under their own names by all consumers."""
-    for rewrite in PASSES.values():
-        rewrite(graph, protected)
+    """All of these rewrites, in place, of the graphs inside too; `protected` tensors are read under their own names."""
+    for one in (graph, *graph.subgraphs()):
+        for rewrite in PASSES.values():
+            rewrite(one, protected)

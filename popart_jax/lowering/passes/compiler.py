@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from ...model.structure import every_node
+
 _KINDS = ("DOT", "CONVOLUTION")
 _ONE_BY_ONE = {
     "xla_cpu_experimental_ynn_fusion_type": ",".join(f"LIBRARY_FUSION_TYPE_INDIVIDUAL_{kind}" for kind in _KINDS)
@@ -27,7 +29,7 @@ def compiler_options(graph: ir.Graph, *, training: bool, platform: str) -> dict[
     platform : str
         JAX platform name such as ``cpu`` or ``gpu``.
     """
-    kinds = {node.op_type for node in graph}
+    kinds = {node.op_type for node in every_node(graph)}
     of_bytes = any(kind.startswith("QLinear") or kind.endswith("Integer") for kind in kinds)
     if platform != "cpu" or training or "Conv" not in kinds or of_bytes:
         return {}
