@@ -1,4 +1,4 @@
-"""Mixed work for a long time: ``python -m benchmarks.soak [SECONDS]``.
+"""Mixed work for a long time: ``python -m benchmarks.soak [SECONDS] [--write FILE.md]``.
 
 Sessions of changing shapes, training, saving, profiling and `to_jax`, one after the other. Prints resident memory,
 threads and files that are left, in ten stretches; exit status 1 when memory grew by more than 2 % after the first
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -51,10 +52,22 @@ def training(width: int, folder: Path) -> None:
     fn(params, {"x": np.ones((2, width), np.float32)})
 
 
-def main(seconds: float) -> int:
-    """Exit status 0 when nothing grew and nothing is left."""
+@dataclass(frozen=True)
+class Stretch:
+    """What was there at the end of a tenth of the time."""
+
+    seconds: float
+    rounds: int
+    megabytes: float
+    threads: int
+    open_files: int
+    written: int
+
+
+def main(seconds: float, target: Path | None = None) -> int:
+    """Exit status 0 when nothing grew and nothing is left; the figures go to `target`, too, as a table."""
     dice, begin, done = random.Random(0), time.time(), 0
-    memory, rows = [], []
+    rows: list[Stretch] = []
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         for stretch in itertools.count(1):
@@ -62,22 +75,29 @@ def main(seconds: float) -> int:
                 session(dice.choice(_WIDTHS))
                 training(dice.choice(_WIDTHS), folder)
                 done += 1
-            memory.append(resident())
-            rows.append((threading.active_count(), len(os.listdir("/proc/self/fd")), len(list(folder.iterdir()))))
-            threads, handles, files = rows[-1]
-            print(
-                f"{time.time() - begin:7.0f} s {done:6} rounds {memory[-1]:8.1f} MB {threads:3} threads "
-                f"{handles:4} open files {files:3} written",
-                flush=True,
-            )
+            handles, files = len(os.listdir("/proc/self/fd")), len(list(folder.iterdir()))
+            rows.append(Stretch(time.time() - begin, done, resident(), threading.active_count(), handles, files))
+            print(_row(rows[-1]), flush=True)
             if stretch == _STRETCHES:
                 break
-    growth = memory[-1] / memory[_WARM - 1] - 1
+    growth = rows[-1].megabytes / rows[_WARM - 1].megabytes - 1
     print(f"memory grew by {100 * growth:.1f} % since stretch {_WARM}")
-    return int(growth > _MOST_GROWTH or len({row[0] for row in rows[_WARM:]}) > 1 or rows[-1][2] != 1)
+    if target is not None:
+        target.write_text("\n".join([_HEAD, *map(_row, rows), ""]))
+    left = len({row.threads for row in rows[_WARM:]}) > 1 or rows[-1].written != 1
+    return int(growth > _MOST_GROWTH or left)
+
+
+_HEAD = "| seconds | rounds | resident | threads | open files | files written |\n| --- | --- | --- | --- | --- | --- |"
+
+
+def _row(at: Stretch) -> str:
+    return f"| {at.seconds:.0f} | {at.rounds} | {at.megabytes:.1f} MB | {at.threads} | {at.open_files} | {at.written} |"
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seconds", type=float, nargs="?", default=1800, help="how long (%(default)s)")
-    sys.exit(main(parser.parse_args().seconds))
+    parser.add_argument("--write", type=Path, metavar="FILE.md", help="the figures as a table")
+    args = parser.parse_args()
+    sys.exit(main(args.seconds, args.write))

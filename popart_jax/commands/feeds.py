@@ -46,7 +46,7 @@ def feeds(graph: ir.Graph, options: argparse.Namespace) -> dict[str, np.ndarray]
     if unknown:
         raise popart_exception(f"--dim: the model has no open dimension(s) {unknown}; it has {sorted(open_sizes)}.")
     generator = np.random.default_rng(options.seed)
-    given = {name: _read(Path(file)) for name, file in files.items()}
+    given = {name: _read(Path(file), declared.get(name)) for name, file in files.items()}
     return given | {n: _random(value, sizes, generator) for n, value in declared.items() if n not in files}
 
 
@@ -62,13 +62,17 @@ def _size(name: str, text: str) -> int:
     return int(text)
 
 
-def _read(path: Path) -> np.ndarray:
+def _read(path: Path, value: ir.Value | None) -> np.ndarray:
+    """An array; types that NumPy has no name for (bfloat16) come back from its files as so many bytes."""
     try:
-        return np.load(path, allow_pickle=False)
+        array = np.load(path, allow_pickle=False)
     except OSError as err:
         raise popart_exception(f"--input: '{path}' can't be read: {err.strerror or err}.") from err
     except ValueError as err:
         raise popart_exception(f"--input: '{path}' is no array as numpy.save writes it.") from err
+    kind = None if value is None or value.dtype in (None, ir.DataType.STRING) else value.dtype.numpy()
+    meant = kind is not None and kind.type.__module__ == "ml_dtypes" and array.dtype == np.dtype(f"V{kind.itemsize}")
+    return array.view(kind) if meant else array
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -77,9 +77,12 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _save(path: Path, array: np.ndarray) -> None:
-    texts = array.dtype.kind == "O"
+    if array.dtype.kind == "O":
+        array = array.astype(str)
+    elif array.dtype.type.__module__ == "ml_dtypes":  # NumPy has no name for it that it could read again
+        array = np.ascontiguousarray(array).view(f"V{array.dtype.itemsize}").reshape(array.shape)
     with files.whole(path) as place, place.open("wb") as file:
-        np.save(file, array.astype(str) if texts else array, allow_pickle=False)
+        np.save(file, array, allow_pickle=False)
 
 
 def _statistics(array: np.ndarray) -> tuple[str, str, str]:

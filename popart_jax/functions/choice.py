@@ -97,6 +97,8 @@ def choose(stored: Mapping[str, Stored], opsets: Mapping[str, int], trainable: T
 
 
 _STATE = "running statistics"
+_SETTINGS = {"Clip": "the limit of a Clip", "Dropout": "the ratio of a Dropout"}
+"""What operands behind the first one are, where they are no weights."""
 
 
 def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
@@ -106,8 +108,9 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
         return _STATE
     if uses and all(_is_quantisation(node, at, opsets) for node, at in uses):
         return "scale or zero point of quantisation"
-    if uses and all(node.op_type == "Clip" and at and not node.domain for node, at in uses):
-        return "the limit of a Clip"
+    settings = {_SETTINGS.get(node.op_type, "") if at and not node.domain else "" for node, at in uses}
+    if len(settings) == 1 and "" not in settings:
+        return settings.pop()
     if uses and all(_is_out_of_reach(node, at, opsets) for node, at in uses):
         return "no gradient reaches it"
     kind = one.metadata.get(_KIND)

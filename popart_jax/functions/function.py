@@ -52,6 +52,7 @@ from .state import update_statistics
 from .stopped import warn_of_rounding
 from .with_weights import Inference
 
+_TEXT = ir.DataType.STRING
 _MANY_NODES = 6
 """Nodes that compute from which a call outside `jit` compiles the graph as a whole."""
 
@@ -275,6 +276,7 @@ class OnnxFunction:
             state: Mapping[str, Any] | None = None,
             training: bool | None = None,
         ) -> Any:
+            inputs = self._ready(inputs)
             programs = kept.get(training)
             if programs is None:
                 if beside_jax.folder() is None:
@@ -283,6 +285,30 @@ class OnnxFunction:
             return self._in_order(programs(params, inputs, key, state))
 
         return call
+
+    def _ready(self, inputs: Any) -> Any:
+        """Inputs as arrays that JAX takes; those of another type are checked here, since a program can't check them."""
+        if not isinstance(inputs, Mapping):
+            return inputs
+        declared = self._input_types
+        if all(
+            isinstance(x, jax.Array) or (type(x) is np.ndarray and x.dtype == declared.get(n))
+            for n, x in inputs.items()
+        ):
+            return inputs
+        with self.precision():
+            fed = check_inputs(self.model.graph, inputs)
+        texts = [n for n, x in fed.items() if isinstance(x, np.ndarray) and x.dtype.kind in "OUST"]
+        if texts:
+            raise popart_exception(
+                f"Input(s) {texts} hold texts, which no compiled program takes.\n  fix: call the function itself."
+            )
+        return fed
+
+    @cached_property
+    def _input_types(self) -> dict[str, np.dtype]:
+        declared = ((v.name, v.dtype) for v in self.model.graph.inputs if isinstance(v.type, ir.TensorType))
+        return {n: kind.numpy() for n, kind in declared if n and kind not in (None, _TEXT, ir.DataType.UNDEFINED)}
 
     @cached_property
     def _jitted(self) -> Callable[..., Any]:

@@ -70,6 +70,10 @@ def as_declared(value: ir.Value | None, x: Any) -> Any:
     tensor = value is not None and isinstance(value.type, ir.TensorType)
     if isinstance(x, dict) or (not tensor and (isinstance(x, list) or x is None)):  # maps of ai.onnx.ml are no arrays
         return x
+    if value is not None and _is_sequence(value.type):
+        if isinstance(x, tuple):
+            return list(x)
+        raise popart_exception(f"Input '{value.name}' is declared as a sequence; feed a list, not {type(x).__name__}.")
     array = x if isinstance(x, jax.Array) else _array(value, x)
     if value is not None:
         check_fed(value, array)
@@ -81,9 +85,14 @@ def as_declared(value: ir.Value | None, x: Any) -> Any:
     return convert(array, want) if want in HOST_ONLY else jnp.asarray(array, want)
 
 
+def _is_sequence(kind: ir.TypeProtocol | None) -> bool:
+    return isinstance(kind.elem_type if isinstance(kind, ir.OptionalType) else kind, ir.SequenceType)
+
+
 def _array(value: ir.Value | None, x: Any) -> np.ndarray:
     try:
-        return np.asarray(x)
-    except (ValueError, TypeError) as err:  # rows of several lengths
+        array = np.asarray(x)
+        return array.astype(object) if array.dtype.kind == "T" else array
+    except Exception as err:  # rows of several lengths; objects have errors of their own
         name = "" if value is None else value.name
         raise popart_exception(f"Input '{name}' is a {type(x).__name__} that makes no array: {err}.") from err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
 VIRTUAL_GRAPH = "__ipu_number"
 PIPELINE_STAGE = "__pipeline_stage"
 EXECUTION_PHASE = "__execution_phase"
@@ -24,6 +26,16 @@ DEBUG_INFO = "__debug_info_id"
 """Number of a node in the graph that a Builder made; readers of `getAllNodeAttributeNames` expect one."""
 
 REPLICATION_FACTOR = "__replicationFactor"
+TYPES = {
+    **dict.fromkeys(
+        (VIRTUAL_GRAPH, PIPELINE_STAGE, EXECUTION_PHASE, RECOMPUTE, SERIALIZE_FACTOR), ir.AttributeType.INT
+    ),
+    **dict.fromkeys((PARTIALS_TYPE, SERIALIZE_MODE), ir.AttributeType.STRING),
+    **dict.fromkeys((INPLACE_NAMES, EXCLUDE_PATTERNS), ir.AttributeType.STRINGS),
+    INPLACE_PRIORITIES: ir.AttributeType.FLOATS,
+}
+"""Types of those that are read without another check."""
+
 _INPUT_METADATA = ("tile_set", "exchange_strategy", "replicated_stream_mode")
 
 

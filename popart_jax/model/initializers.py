@@ -56,6 +56,8 @@ def check_initializers(tensors: Iterable[onnx.TensorProto]) -> None:
 
 
 _KNOWN = set(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
+_MOST_DIMS = 64
+"""Of NumPy's arrays, since NumPy 2."""
 _MOST = 1 << 62
 """Bytes beyond which NumPy makes no array, be it an empty one."""
 
@@ -64,6 +66,8 @@ def _check(what: str, tensor: onnx.TensorProto) -> None:
     dims = list(tensor.dims)
     if tensor.data_type not in _KNOWN:
         raise popart_exception(f"{what} has the unknown data type {tensor.data_type}.")
+    if len(dims) > _MOST_DIMS:
+        raise popart_exception(f"{what} has {len(dims)} dimensions; arrays have at most {_MOST_DIMS}.")
     if any(d < 0 for d in dims) or math.prod(d for d in dims if d) * _LARGEST > _MOST:
         raise popart_exception(f"{what} has the invalid shape {dims}.")
     _check_field(what, tensor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
@@ -77,6 +78,8 @@ def inline(model: ir.Model) -> None:
 
 
 def _check_calls(model: ir.Model) -> None:
+    """Whether calls fit to the functions; outputs that a call leaves out at the end are there afterwards."""
+    unused = (f"unused/{number}" for number in itertools.count())
     for nodes in (model.graph, *model.functions.values()):
         for node in every_node(nodes):
             called = model.functions.get(node.op_identifier())
@@ -91,6 +94,9 @@ def _check_calls(model: ir.Model) -> None:
                         f"Node '{node.name or node.op_type}' calls the function '{node.op_type}' with {there} {what}; "
                         f"it has {most}."
                     )
+            node.resize_outputs(len(called.outputs))  # the inliner wants all of them
+            for value in node.outputs:
+                value.name = value.name or next(unused)
 
 
 def _inlined_nodes(model: ir.Model) -> int:

@@ -24,11 +24,12 @@ def check_message(proto: onnx.ModelProto) -> None:
         if type(text) is bytes:  # protobuf hands out text that is no UTF-8 as bytes
             raise popart_exception(f"The model is invalid: the name {text!r} is no UTF-8 text; the file is damaged.")
     _check_versions(proto)
-    _check_names(proto)
+    _check_domains_once(proto)
     _check_functions(proto)
     for nodes in (proto.graph.node, *(f.node for f in proto.functions)):
         _check_attributes_once(nodes)
-    for graph in _graphs(proto.graph):
+    for graph in _all_graphs(proto):
+        _check_names(graph)
         _check_types(graph)
         for tensor in filter(is_external, _tensors(graph)):
             check_numbers(tensor)
@@ -65,22 +66,27 @@ def _check_depth(proto: onnx.ModelProto) -> None:
         )
 
 
-def _check_names(proto: onnx.ModelProto) -> None:
+def _check_domains_once(proto: onnx.ModelProto) -> None:
     versions = {("" if e.domain == "ai.onnx" else e.domain, e.version) for e in proto.opset_import}
     overloads = [f"{f.domain}.{f.name}{':' * bool(f.overload)}{f.overload}" for f in proto.functions]
-    dense = [t.name for t in proto.graph.initializer]
-    named = {
-        "function": overloads,
-        "input": [v.name for v in proto.graph.input],
-        "initializer": dense + [s.values.name for s in proto.graph.sparse_initializer],
-        "opset_import": [domain for domain, _ in versions],
-    }
-    for what, names in named.items():
-        twice = sorted(name for name, count in Counter(names).items() if count > 1)
-        if twice and what == "input":
-            raise popart_exception(f"Invalid ONNX Model : repeated name: ({twice[0]}) in input list")
-        if twice:
-            raise popart_exception(f"Duplicate graph {what}(s) {twice}: each {what} needs a name of its own.")
+    _check_once("function", overloads)
+    _check_once("opset_import", [domain for domain, _ in versions])
+
+
+def _check_names(graph: onnx.GraphProto) -> None:
+    if twice := _twice(v.name for v in graph.input):
+        raise popart_exception(f"Invalid ONNX Model : repeated name: ({twice[0]}) in input list")
+    dense = [t.name for t in graph.initializer]
+    _check_once("initializer", dense + [s.values.name for s in graph.sparse_initializer])
+
+
+def _check_once(what: str, names: Iterable[str]) -> None:
+    if twice := _twice(names):
+        raise popart_exception(f"Duplicate graph {what}(s) {twice}: each {what} needs a name of its own.")
+
+
+def _twice(names: Iterable[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def _check_functions(proto: onnx.ModelProto) -> None:
@@ -88,8 +94,7 @@ def _check_functions(proto: onnx.ModelProto) -> None:
         if not function.name:
             raise popart_exception(f"The model is invalid: a function of domain '{function.domain}' has no name.")
         for what, names in (("input", function.input), ("output", function.output)):
-            twice = sorted(name for name, count in Counter(names).items() if count > 1)
-            if twice:
+            if twice := _twice(names):
                 raise popart_exception(
                     f"Function '{function.name}' has {what}(s) {twice} more than once: each needs a name of its own."
                 )
@@ -99,9 +104,9 @@ def _check_attributes_once(nodes: Iterable[onnx.NodeProto]) -> None:
     for node in nodes:
         names = [a.name for a in node.attribute]
         if len(set(names)) != len(names):
-            twice = sorted(name for name, count in Counter(names).items() if count > 1)
             raise popart_exception(
-                f"Node '{node.name or node.op_type}' has the attribute(s) {twice} more than once; which counts is open."
+                f"Node '{node.name or node.op_type}' has the attribute(s) {_twice(names)} more than once; "
+                "which counts is open."
             )
         for graph in _bodies(node):
             _check_attributes_once(graph.node)
@@ -115,6 +120,15 @@ def _check_types(graph: onnx.GraphProto) -> None:
         kind = value.type.tensor_type.elem_type
         if kind not in _TYPES:
             raise popart_exception(f"Tensor '{value.name}' is declared with the unknown element type {kind}.")
+
+
+def _all_graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    """The main graph, and those inside nodes, of functions too."""
+    yield from _graphs(proto.graph)
+    for function in proto.functions:
+        for node in function.node:
+            for body in _bodies(node):
+                yield from _graphs(body)
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

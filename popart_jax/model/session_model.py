@@ -90,10 +90,10 @@ def read_session_model(
     check_names(proto.graph, shapes)
     for name, tensor in stripped.tensors().items():
         model.graph.initializers[name].const_value = tensor
+    check_tensors(model)
     chosen = choose(model)
     inline(model)
     lift(model.graph, chosen)
-    check_tensors(model)
     check_structure(model)
     check_signatures(model, strict=False)
     bind_branch_inputs(model.graph)

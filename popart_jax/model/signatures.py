@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnx import defs
 
 from ..errors import noted, popart_exception
+from .attribute_names import TYPES
 from .origin import imported_as_popart
 from .structure import every_node
 
@@ -37,6 +38,8 @@ def check_signatures(model: ir.Model, strict: bool = True) -> None:
                 )
             _check_counts(node, schema)
             _check_attributes(node, schema, strict)
+        if not strict:
+            _check_annotations(node)
         if node.op_type == "If" and not domain:
             _check_branches(node, strict)
         if node.op_type == "Loop" and not domain:
@@ -70,6 +73,23 @@ def _check_counts(node: ir.Node, schema: Any) -> None:
             allowed = f"{least}" if least == most else f"{least} to {most}" if most < 2**31 - 1 else f"{least} or more"
             since = schema.since_version
             raise popart_exception(f"{_described(node)} has {count} {what}; opset {since} has {allowed}.")
+    for value, formal in zip(node.outputs, schema.outputs, strict=False):
+        if not value.name and formal.option is _SINGLE:
+            raise popart_exception(f"{_described(node)} leaves its output '{formal.name}' out, which is not optional.")
+
+
+_SINGLE = defs.OpSchema.FormalParameterOption.Single
+
+
+def _check_annotations(node: ir.Node) -> None:
+    for name, attribute in node.attributes.items():
+        wanted = TYPES.get(name, attribute.type)
+        empty = isinstance(attribute.value, (tuple, list)) and not attribute.value  # of whatever type
+        if attribute.type != wanted and not empty:
+            raise popart_exception(
+                f"{_described(node)} has the attribute '{name}' of type {attribute.type.name}; PopART's is of type "
+                f"{wanted.name}."
+            )
 
 
 def _check_attributes(node: ir.Node, schema: Any, strict: bool) -> None:

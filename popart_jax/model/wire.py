@@ -14,6 +14,7 @@ import numpy as np
 _GRAPH, _INITIALIZER = 7, 5
 FLOAT_DATA, RAW_DATA = 4, 9
 _OTHER_DATA = {3, 5, 6, 7, 10, 11, 13, 14}  # segments, other typed fields, external data
+_FLOAT = 4  # bytes of a number
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _GAP, _RUN, _PIECES = 1 << 16, 1 << 30, 500  # Linux reads up to 2 GiB into up to 1024 pieces at once
 
@@ -161,7 +162,7 @@ def _data(view: bytes | mmap.mmap, tensor: Place, large: int) -> tuple[Place, Pl
         if field in _OTHER_DATA:
             return None
         if field in (FLOAT_DATA, RAW_DATA):
-            if value is None or found:
+            if value is None or found or (field == FLOAT_DATA and value.size % _FLOAT):
                 return None
             found.append((place, Place(value.start, value.end, field)))
     return found[0] if found and found[0][1].size >= large else None

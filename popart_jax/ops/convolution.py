@@ -17,7 +17,7 @@ from .arrays import listed
 from .kernels import Computation
 from .operator import EXPENSIVE, PER_SAMPLE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
 from .registry import lowers
-from .windows import Pads, check_auto_pad, pairs, per_dim, split_padding, window
+from .windows import Pads, check_auto_pad, fitting, pairs, per_dim, positive, split_padding, window
 
 _FLOAT8 = (np.dtype(ml_dtypes.float8_e4m3fnuz), np.dtype(ml_dtypes.float8_e5m2fnuz))
 
@@ -177,11 +177,13 @@ class Transposed:
 def transposed(sizes, kernel, strides, dilations, pads, auto_pad, output_padding, output_shape) -> Transposed:
     """The geometry that ONNX's attributes ask for."""
     rank = len(sizes)
-    steps, dils = per_dim("strides", strides, rank), per_dim("dilations", dilations, rank)
+    steps = positive("strides", per_dim("strides", strides, rank))
+    dils = positive("dilations", per_dim("dilations", dilations, rank))
     reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dils, strict=True))
-    extra = tuple(output_padding) or (0,) * rank
-    if min((*extra, *output_shape), default=0) < 0:
-        raise popart_exception(f"output_padding {list(extra)} and output_shape {list(output_shape)} are not negative")
+    extra = fitting("output_padding", output_padding) or (0,) * rank
+    if min(extra, default=0) < 0:
+        raise popart_exception(f"output_padding {list(extra)} must not be negative")
+    positive("output_shape", output_shape)
     full = [s * (n - 1) + e + r for s, n, e, r in zip(steps, sizes, extra, reach, strict=True)]
     cut, grow = _crop(full, sizes, steps, pads, auto_pad, output_shape)
     crop = tuple((lo, hi - e - g) for (lo, hi), e, g in zip(cut, extra, grow, strict=True))

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._compat.jax import Tracer
 from ..errors import OpError
 from .operator import ELEMENTWISE, RANDOM, PopxlClass, gradient, operator
 from .registry import Context, Key, Static, Training, lowers
@@ -47,6 +48,7 @@ operator(
     ELEMENTWISE | RANDOM,
     gradients=[gradient("DropoutGrad", "g seed")],
     ranks="ratio 0-1 training_mode 0-1",
+    parameters={1: "ratio"},
     popxl=PopxlClass("DropoutOp", version=10),
 )
 
@@ -88,7 +90,7 @@ def dropout_12(
     x, ratio=None, training_mode: Static = None, /, *, seed=None, key: Key, training: Training = False, walk: Context
 ):
     """The `training_mode` input decides where it is given; otherwise whether the session trains."""
-    rate = 0.5 if ratio is None else check_ratio(float(ratio)) if isinstance(ratio, np.ndarray) else ratio
+    rate = 0.5 if ratio is None else ratio if isinstance(ratio, Tracer) else check_ratio(float(ratio))
     active = training if training_mode is None else bool(training_mode)
     if not active or (isinstance(rate, float) and rate == 0):
         return x, jnp.ones(x.shape, bool)

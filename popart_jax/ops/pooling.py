@@ -163,6 +163,8 @@ def popart_average_pool(x, /, *, count_include_pad=0, **rest):
 
 def lp_norm(power_sum: jax.Array, p: float) -> jax.Array:
     """p-th root with gradient 0 (not NaN) where the sum is 0."""
+    if p == 0:
+        raise popart_exception("p must not be 0")
     safe = jnp.where(power_sum == 0, 1, power_sum)
     return jnp.where(power_sum == 0, 0, safe ** (1.0 / p)).astype(power_sum.dtype)
 

@@ -152,6 +152,8 @@ def compress(x: Any, condition: Static, /, *, axis: int | None = None, bound: Bo
         raise popart_exception(f"Compress: {np.size(condition)} conditions for {flat.shape[along]} elements")
     if bound is None:
         return xp.take(flat, np.flatnonzero(condition), along)
+    if not flat.shape[along]:
+        return jnp.full((*flat.shape[:along], bound, *flat.shape[along + 1 :]), fill or 0, flat.dtype)
     where = jnp.nonzero(condition, size=bound, fill_value=flat.shape[along])[0]
     return jnp.take(jnp.asarray(flat), where, along, mode="fill", fill_value=0 if fill is None else fill)
 
@@ -179,6 +181,7 @@ def unique(
 
 
 def _bounded_unique(x: Any, axis: int | None, sort: bool, size: int, fill: Any) -> tuple[Any, ...]:
+    fill = 0 if fill is None and not x.size else fill  # there is no smallest one
     values, first, inverse, counts = jnp.unique(x, True, True, True, axis, size=size, fill_value=fill)
     inverse = inverse.reshape(-1)
     if not sort:

@@ -81,6 +81,8 @@ def non_max_suppression(
         pairs = np.ndindex(*found.shape[:2])
         triples = [(b, c, i) for b, c in pairs for i in _suppress(corners[b], found[b, c], *limits)]
         return np.asarray(triples, np.int64).reshape(-1, 3)
+    if 0 in np.shape(scores):
+        return as_index(jnp.full((bound, 3), -1 if fill is None else fill))
     corners = _corners(jnp.asarray(boxes), bool(center_point_box))
     of_class = jax.vmap(lambda b, s: _suppressed(b, s, *limits), (None, 0))
     order, kept = jax.vmap(of_class)(corners, jnp.asarray(scores))

@@ -56,6 +56,7 @@ def pairs(pads: Sequence[int], rank: int) -> Pads:
         )
     if min(pads) < 0:
         raise popart_exception(f"pads {list(pads)} must not be negative")
+    fitting("pads", pads)
     return tuple(zip(pads[:rank], pads[rank:], strict=True))
 
 
@@ -70,7 +71,17 @@ def positive(name: str, values: Sequence[int]) -> tuple[int, ...]:
     """A list of sizes or steps, each at least 1."""
     if min(values, default=1) < 1:
         raise popart_exception(f"{name} {list(values)} must be positive")
+    return fitting(name, values)
+
+
+def fitting(name: str, values: Sequence[int]) -> tuple[int, ...]:
+    """Sizes or steps whose products are still counted in 64 bits."""
+    if max(values, default=0) > _MOST:
+        raise popart_exception(f"{name} {list(values)} must be at most {_MOST}")
     return tuple(values)
+
+
+_MOST = (1 << 31) - 1
 
 
 def split_padding(total: int, auto_pad: str) -> tuple[int, int]:

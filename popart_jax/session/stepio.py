@@ -26,6 +26,7 @@ def contiguous(array: Any, name: str, use: str) -> np.ndarray:
         It is not C-contiguous.
     """
     require_array(array, name)
+    array = np.asarray(array)  # the same memory: of masked arrays what is below the mask, as PopART's
     if not array.flags.c_contiguous:
         raise popart_exception(
             f"PyStepIO is unable to use the numpy {use} array for tensor '{name}' as it is not c-contiguous (a data "

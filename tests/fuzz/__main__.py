@@ -2,9 +2,9 @@
 
 KIND is ``bytes``, which damages ONNX's own models; ``operators``, nodes drawn from the table of operators; or
 ``graphs``, small graphs drawn by recipe (bodies, functions, sequences, scarce types). ONNX Runtime and ONNX's evaluator
-judge the last two. ``coverage`` lets Atheris look for inputs that reach new lines, where it is installed. Prints each
-finding with its number, and counts at the end; exit status 1 when something was found. ``bytes 1 --first N`` runs a
-finding again.
+judge the last two. ``coverage`` damages further what reached new lines of the readers, by Atheris where it is
+installed; COUNT are seconds. Prints each finding with its number, and counts at the end; exit status 1 when something
+was found. ``bytes 1 --first N`` runs a finding again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--first", type=int, default=0)
     args = parser.parse_args(argv)
     if args.kind == "coverage":
-        return coverage.run(args.count)
+        return coverage.run(args.count, args.first)
     if args.kind == "bytes":
         bytewise.corpus()
         workers = [Worker(bytewise.start, method="fork")]

@@ -6,6 +6,7 @@ import gc
 import random
 import resource
 import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -57,11 +58,16 @@ def start() -> Handler:
 
 def outcome(data: bytes, feeds: dict[str, Any], route: str) -> str:
     """What came out: "value", "error" for one of ours, or the error that is not ours."""
+    return outcome_of(lambda: run(data, feeds, route))
+
+
+def outcome_of(call: Callable[[], Any]) -> str:
+    """The same for a call."""
     import popart_jax as popart
     from popart_jax.errors import poplibs_exception
 
     try:
-        run(data, feeds, route)
+        call()
     except (popart.popart_exception, poplibs_exception) as err:
         return "error" if str(err).strip() else "an error without words"
     except RecursionError as err:

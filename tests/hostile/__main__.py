@@ -1,8 +1,8 @@
 """The battery: ``python -m tests.hostile [CLASS ...] [--way WAY ...] [--name PATTERN]``.
 
-Each case goes in by every way (`to_jax`, compiled, the ONNX backend, sessions, the command ``run``) in a process with
-a time and a memory limit; ONNX Runtime judges in another. Prints what is wrong, and the table by class; exit status
-1 when something is.
+Each case goes in by every way (`to_jax`, compiled, the ONNX backend, sessions, the commands ``run`` and ``inspect``,
+training) in a process with a time and a memory limit; ONNX Runtime judges in another. Prints what is wrong, and the
+table by class; exit status 1 when something is.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _class(of: str, ways: list[str], pattern: str, mine: Worker, theirs: Worker)
             judged = answer.value if answer.end == "done" else None
         told: dict[str, list[str]] = {}
         for way in ways:
-            if (way == "session" and not case.session) or (way == "jit" and not case.compiled):
+            if (way in ("session", "training") and not case.session) or (way == "jit" and not case.compiled):
                 continue
             counts["runs"] += 1
             begin = time.time()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from . import bodies, element_types, feeds, files, sizes, structure, tensors, values, windows
+from . import arrays, bodies, element_types, feeds, files, names, protos, sizes, structure, tensors, values, windows
 from .build import Case
 
 CLASSES = {
@@ -28,6 +28,18 @@ CLASSES = {
     "windows and indices": windows.windows,
     "feeds": feeds.layouts,
     "types": element_types.types,
+    "packed data": protos.packed,
+    "fields without effect": protos.unused,
+    "wire form": protos.wire,
+    "PopART's names": protos.reserved,
+    "scopes": names.scopes,
+    "left out": names.left_out,
+    "functions in use": names.local,
+    "layouts of each type": arrays.held,
+    "almost arrays": arrays.objects,
+    "bits": arrays.bits,
+    "shapes": arrays.shapes,
+    "ends of attributes": arrays.ends,
 }
 """What makes the cases of each class."""
 

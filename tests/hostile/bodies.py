@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from .build import BOOL, ERROR, F32, VALUE, Case, X, const, info, model, node
+from .build import BOOL, ERROR, F32, VALUE, Case, X, const, field, head, info, model, node
 
 RELU = node("Relu", ["x"], ["y"], name="the_node")
 SUM = node("Add", ["x", "w"], ["y"], name="the_node")
@@ -294,15 +294,15 @@ def _nested(depth: int) -> Callable[[Path], Path]:
 
     def write(folder: Path) -> Path:
         other = helper.make_graph([node("Relu", ["x"], ["e"])], "e", [], [info("e")]).SerializeToString()
-        second = _field(5, _field(1, b"else_branch") + _field(6, other) + b"\xa0\x01\x05")
+        second = field(5, field(1, b"else_branch") + field(6, other) + b"\xa0\x01\x05")
         begins, ends = [], []
         size = len(leaf := node("Neg", ["x"], ["y0"]).SerializeToString())
         for i in range(1, depth):
-            graph = _head(1, size), _field(2, b"t") + _field(12, info(f"y{i - 1}").SerializeToString())
+            graph = head(1, size), field(2, b"t") + field(12, info(f"y{i - 1}").SerializeToString())
             size += sum(map(len, graph))
-            branch = _field(1, b"then_branch") + _head(6, size), b"\xa0\x01\x05"
+            branch = field(1, b"then_branch") + head(6, size), b"\xa0\x01\x05"
             size += sum(map(len, branch))
-            made = _field(1, b"c") + _field(2, f"y{i}".encode()) + _field(4, b"If") + _head(5, size), second
+            made = field(1, b"c") + field(2, f"y{i}".encode()) + field(4, b"If") + head(5, size), second
             size += sum(map(len, made))
             begins += [graph[0], branch[0], made[0]]
             ends += [graph[1], branch[1], made[1]]
@@ -310,25 +310,12 @@ def _nested(depth: int) -> Callable[[Path], Path]:
         whole.graph.node.append(node("Identity", [f"y{depth - 1}"], ["y"]))
         tail = whole.graph.SerializeToString()
         whole.ClearField("graph")
-        graph = b"".join([_head(1, size), *reversed(begins), leaf, *ends, tail])
+        graph = b"".join([head(1, size), *reversed(begins), leaf, *ends, tail])
         path = folder / "m.onnx"
-        path.write_bytes(whole.SerializeToString() + _field(7, graph))
+        path.write_bytes(whole.SerializeToString() + field(7, graph))
         return path
 
     return write
-
-
-def _head(number: int, size: int) -> bytes:
-    """What stands before so many bytes of a field."""
-    out = bytearray([number << 3 | 2])
-    while size > 0x7F:
-        out.append(size & 0x7F | 0x80)
-        size >>= 7
-    return bytes([*out, size])
-
-
-def _field(number: int, data: bytes) -> bytes:
-    return _head(number, len(data)) + data
 
 
 def _body(inputs: list[onnx.ValueInfoProto], outputs: int = 2) -> onnx.GraphProto:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,13 @@ class Case:
         Values of inputs by name.
     expect : str
         "error", "value", "judge" (what ONNX Runtime does: an error or its values), or "either": ours alone decides, as
-        long as it is a value or an error that names the thing.
+        long as it is an error that names the thing, or a value; that of `want`, where there is one.
     says : str
         A pattern for the error's text; by default some name of the model has to be in it.
     want : dict
         Values by name of output, where no judge computes them.
+    by : dict
+        What comes by a way that has a rule of its own: "error", "either", or values by name of output.
     session : bool
         Whether sessions are asked too.
     tolerance : float
@@ -47,10 +50,11 @@ class Case:
 
     name: str
     model: onnx.ModelProto | bytes | Callable[[Path], Path]
-    feeds: Mapping[str, Any] = field(default_factory=dict)
+    feeds: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     expect: str = JUDGE
     says: str = ""
-    want: Mapping[str, Any] = field(default_factory=dict)
+    want: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    by: Mapping[str, str | Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     session: bool = True
     tolerance: float = 1e-5
     compiled: bool = True
@@ -124,3 +128,54 @@ def case_of(name: str, op: str, *inputs: Any, case: Mapping[str, Any] | None = N
     """A case of one node."""
     made, fed = one(op, *inputs, **given)
     return Case(name, made, fed, **(case or {}))
+
+
+RAGGED = {"by": {"jit": ERROR}}
+"""How many elements come out is known only at run time: no compiled function hands them out without a bound."""
+
+
+def numbered(
+    number: int,
+    op: str,
+    inputs: Sequence[Any],
+    outputs: Sequence[str] = ("y",),
+    *,
+    static: Sequence[int] = (),
+    opset: int = 17,
+    case: Mapping[str, Any] | None = None,
+    **attributes: Any,
+) -> Case:
+    """A case of one node; what stands at places `static`, and INT64 lists behind the first, are initializers."""
+    held = {f"x{i}": np.asarray(x) for i, x in enumerate(inputs) if x is not None}
+    fixed = {n: x for n, x in held.items() if int(n[1:]) in static or (x.dtype == I64 and n != "x0" and x.ndim <= 1)}
+    names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
+    fed = {n: x for n, x in held.items() if n not in fixed}
+    made = model(
+        node(op, names, outputs, name="the_node", **attributes),
+        inputs=fed,
+        weights=fixed,
+        opset=opset,
+        outputs=[o for o in outputs if o] or ["y"],
+    )
+    shapes = ", ".join("-" if x is None else str(list(np.shape(x))) for x in inputs)
+    shown = f"{number}: {op}({shapes}) to {', '.join(o or '-' for o in outputs)}"
+    return Case(shown, made, fed, **{"session": False, "tolerance": 1e-4, **(case or {})})
+
+
+def head(number: int, size: int) -> bytes:
+    """What stands before so many bytes of a field in protobuf's wire form."""
+    return bytes([number << 3 | 2]) + varint(size)
+
+
+def field(number: int, data: bytes) -> bytes:
+    """A field that holds bytes."""
+    return head(number, len(data)) + data
+
+
+def varint(n: int) -> bytes:
+    """A number that is not negative."""
+    out = bytearray()
+    while n > 0x7F:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    return bytes([*out, n])

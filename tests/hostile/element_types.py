@@ -30,9 +30,12 @@ def types() -> Iterator[Case]:
             inputs={"x": EXTREME},
             opset=19,
         )
-        yield Case(
-            f"extremes to {E.DataType.Name(kind)} and back, not saturated", cut, {"x": EXTREME}, "judge", session=False
-        )
+        name = f"extremes to {E.DataType.Name(kind)} and back, not saturated"
+        if kind == E.BFLOAT16:  # ONNX: `saturate` only applies to float8; ONNX Runtime refuses it
+            right = {"y": EXTREME.astype(ml_dtypes.bfloat16).astype(F32)}
+            yield Case(name, cut, {"x": EXTREME}, VALUE, want=right, session=False)
+        else:
+            yield Case(name, cut, {"x": EXTREME}, session=False)
     for kind in (E.INT4, E.UINT4):
         x = np.array([-9, -8, -1, 0, 1, 7, 8, 15, 16, 300], F32)
         back = model(
@@ -96,7 +99,7 @@ def types() -> Iterator[Case]:
         np.ones((2, 3), np.uint8),
         np.ones((3, 2), np.uint8),
         np.ones(2, np.uint8),
-        case=alone,
+        case={**alone, "expect": VALUE, "want": {"y": np.zeros((2, 2), np.int32)}},  # ONNX: one for each row of A
     )
     yield (
         case_of("SequenceAt beyond", "SequenceAt", [X, X], np.array(7), case={"expect": ERROR, **alone})
@@ -218,5 +221,5 @@ def types() -> Iterator[Case]:
         "NegativeLogLikelihoodLoss",
         X,
         np.array([0, 9]),
-        case={"expect": ERROR, "session": False},
+        case={"expect": ERROR, "session": False, "by": {"jit": {"y": F32(np.nan)}}},  # docs/operators.md: "nan"
     )

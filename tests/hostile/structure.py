@@ -110,6 +110,7 @@ def graphs() -> Iterator[Case]:
         {"x": X, "w": 5 * X},
         VALUE,
         want={"y": 6 * X},
+        by={"session": {"y": 2 * X}},  # PopART asks for streams alone
     )
     yield Case(
         "an initializer that is an input, not fed",

@@ -76,8 +76,44 @@ def session(source: Source, feeds: Mapping[str, Any]) -> Outputs:
     made = popart.InferenceSession(data, flow, popart.DeviceManager().createCpuDevice())
     made.prepareDevice()
     anchors = made.initAnchorArrays()
-    made.run(popart.PyStepIO(feeds, anchors))
+    made.run(_step_io(feeds, anchors))
     return dict(anchors)
+
+
+def _step_io(feeds: Mapping[str, Any], anchors: Any) -> Any:
+    """PopART's class for something that is no array is TypeError, and it reads no name that is no text."""
+    import popart_jax as popart
+
+    try:
+        return popart.PyStepIO(feeds, anchors)
+    except TypeError as err:
+        raise Refused(str(err)) from err
+
+
+def training(source: Source, feeds: Mapping[str, Any]) -> Outputs:
+    """A training session, a loss of the first output added."""
+    import popart_jax as popart
+    from popart_jax.model.load import load_proto
+
+    proto = onnx.ModelProto()
+    proto.CopyFrom(load_proto(source))
+    ends = [o.name for o in proto.graph.output]
+    if not isinstance(ends[0], str):
+        raise Refused(f"no loss of what has no name: {ends[0]!r}")
+    loss = onnx.helper.make_node(
+        "L1", ends[:1], ["the_loss"], domain="ai.graphcore", reduction="Mean", **{"lambda": 0.1}
+    )
+    proto.graph.node.append(loss)
+    proto.graph.output.add(name="the_loss")
+    if "ai.graphcore" not in [e.domain for e in proto.opset_import]:
+        proto.opset_import.add(domain="ai.graphcore", version=1)
+    flow = popart.DataFlow(1, {"the_loss": popart.AnchorReturnType("All")})
+    made = popart.TrainingSession(
+        proto.SerializeToString(), flow, "the_loss", popart.ConstSGD(0.01), popart.DeviceManager().createCpuDevice()
+    )
+    made.prepareDevice()
+    made.run(_step_io(feeds, made.initAnchorArrays()))
+    return {}
 
 
 class Refused(Exception):
@@ -86,28 +122,51 @@ class Refused(Exception):
 
 def command(source: Source, feeds: Mapping[str, Any]) -> Outputs:
     """`python -m popart_jax run`."""
-    from popart_jax.__main__ import main
-
     with tempfile.TemporaryDirectory() as made:
-        folder, path = Path(made), source
-        if not isinstance(source, Path):
-            path = folder / "m.onnx"
-            path.write_bytes(source if isinstance(source, bytes) else source.SerializeToString())
+        folder = Path(made)
         given = []
         for i, (name, x) in enumerate(feeds.items()):
             file = folder / f"{i}.npy"
-            array = np.asarray(x)
-            np.save(file, array.astype(str) if array.dtype == object else array, allow_pickle=False)
-            given += ["--input", f"{name}={file}"]
-        told = io.StringIO()
-        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
-            try:
-                code = main(["run", str(path), *given, "--output-dir", str(folder / "out")])
-            except SystemExit as end:
-                code = end.code
-        if code:
-            raise Refused(told.getvalue())
+            np.save(file, _storable(name, x), allow_pickle=False)
+            given.append(f"--input={name}={file}")
+        _command("run", source, folder, *given, "--output-dir", str(folder / "out"))
         return {f.stem: np.load(f) for f in (folder / "out").glob("*.npy")}
+
+
+def _storable(name: str, x: Any) -> np.ndarray:
+    """What NumPy's files can hold: texts for objects, so many bytes for types that it has no name for."""
+    try:
+        array = np.asarray(x)
+        array = array.astype(str) if array.dtype.kind in "OT" else array
+    except Exception as err:
+        raise Refused(f"no file holds {name}: {err}") from err
+    if array.dtype.type.__module__ == "ml_dtypes":
+        return np.ascontiguousarray(array).view(f"V{array.dtype.itemsize}").reshape(array.shape)
+    return array
+
+
+def inspect(source: Source, _feeds: Mapping[str, Any]) -> Outputs:
+    """`python -m popart_jax inspect`."""
+    with tempfile.TemporaryDirectory() as made:
+        _command("inspect", source, Path(made), "--tree")
+    return {}
+
+
+def _command(name: str, source: Source, folder: Path, *given: str) -> None:
+    from popart_jax.__main__ import main
+
+    path = source
+    if not isinstance(source, Path):
+        path = folder / "m.onnx"
+        path.write_bytes(source if isinstance(source, bytes) else source.SerializeToString())
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+        try:
+            code = main([name, str(path), *given])
+        except SystemExit as end:
+            code = end.code
+    if code and (name, code) != ("inspect", 1):  # an operator that is not known
+        raise Refused(told.getvalue())
 
 
 WAYS: dict[str, Callable[[Source, Mapping[str, Any]], Outputs]] = {
@@ -116,7 +175,11 @@ WAYS: dict[str, Callable[[Source, Mapping[str, Any]], Outputs]] = {
     "backend": backend,
     "session": session,
     "run": command,
+    "inspect": inspect,
+    "training": training,
 }
+BESIDE = ("inspect", "training")
+"""Ways that give no outputs of the model, and may refuse what others take."""
 
 
 class NoKernel(Exception):
@@ -156,7 +219,13 @@ def evaluator(source: Source, feeds: Mapping[str, Any]) -> Outputs:
 
     given = _given(source)
     proto = onnx.load_model_from_string(given) if isinstance(given, bytes) else onnx.load(given)
-    onnx.checker.check_model(proto)
+    checked = onnx.ModelProto()
+    checked.CopyFrom(proto)
+    for output in checked.graph.output:  # which the checker wants and the evaluator does not
+        if not output.HasField("type"):
+            output.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+            output.type.tensor_type.shape.SetInParent()
+    onnx.checker.check_model(checked)
     fed = {n: np.asarray(x) if not isinstance(x, list) else x for n, x in feeds.items()}
     found = ReferenceEvaluator(proto).run(None, fed)
     return dict(zip([o.name for o in proto.graph.output], found, strict=True))

@@ -22,8 +22,13 @@ def _came(call: Any, case: Case, expected: tuple[type[BaseException], ...]) -> C
         try:
             found = call(source_of(case, Path(folder)), feeds_of(case))
         except Exception as err:
-            return Came(kind=type(err).__name__, text=str(err)[:3000], ours=isinstance(err, expected))
+            return Came(kind=type(err).__name__, text=_said(err)[:3000], ours=isinstance(err, expected))
         return Came({n: _plain(x) for n, x in found.items()})
+
+
+def _said(err: Exception) -> str:
+    """What a user reads: the text and the notes below it."""
+    return "\n".join([str(err), *getattr(err, "__notes__", [])])
 
 
 def _plain(x: Any) -> Any:

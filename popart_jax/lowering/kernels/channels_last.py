@@ -6,6 +6,8 @@ so that the window arithmetic of the NCHW operators serves here as well. There m
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -68,7 +70,7 @@ def _pointwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
 
 def is_depthwise(x: jax.Array, w: jax.Array, group: int, win: Window) -> bool:
     """Whether the platform computes it as shifted multiply-adds: one kernel for each channel, of few taps."""
-    small = len(win.kernel) and w[..., 0, 0].size <= _MANY_TAPS
+    small = len(win.kernel) and math.prod(win.kernel) <= _MANY_TAPS
     return bool(platform() == "cpu" and group > 1 and group == x.shape[-1] == w.shape[-1] and small)
 
 

@@ -119,12 +119,21 @@ def broadcast_streams(model: ir.Model, names: Mapping[str, Type]) -> frozenset[s
 
 
 def variable_settings(model: ir.Model, name: str) -> VariableSettings:
-    """Groups and retrieval mode of an initializer, from the model's metadata."""
-    kind, size, mode = (model.metadata_props.get(key) for key in variable_metadata(name))
-    if kind is None:
+    """Groups and retrieval mode of an initializer, from the model's metadata.
+
+    Raises
+    ------
+    popart_exception
+        What stands there are no such numbers.
+    """
+    given = [model.metadata_props.get(key) for key in variable_metadata(name)]
+    if given[0] is None:
         return VariableSettings()
-    group = CommGroup(CommGroupType(int(kind)), int(size or 0))
-    return VariableSettings(group, VariableRetrievalMode(int(mode or 0)))
+    try:
+        kind, size, mode = (int(text or 0) for text in given)
+        return VariableSettings(CommGroup(CommGroupType(kind), size), VariableRetrievalMode(mode))
+    except ValueError as err:
+        raise popart_exception(f"Initializer '{name}': the metadata {given} are no variable settings: {err}.") from err
 
 
 def replica_groups(settings: VariableSettings, replicas: int) -> tuple[tuple[int, ...], ...]:
