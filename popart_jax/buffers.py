@@ -29,6 +29,16 @@ def aligned_copy(array: np.ndarray) -> np.ndarray:
     return copied
 
 
+def truths(array: np.ndarray) -> np.ndarray:
+    """The array; booleans as bytes of 0 and 1, as XLA takes them: to NumPy any other byte is true as well."""
+    if array.dtype != np.bool_ or not array.size or array.view(np.uint8).max() < _NO_TRUTH:
+        return array
+    return array.view(np.uint8) != 0
+
+
+_NO_TRUTH = 2
+
+
 def frozen(array: np.ndarray) -> np.ndarray:
     """The same array, made read-only down to the memory it is a view of."""
     part: object = array

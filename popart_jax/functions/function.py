@@ -39,7 +39,7 @@ from ..timings import phase
 from .by_shapes import ByShapes, in_order
 from .choice import Choice, Trainable, choose
 from .given import check_state, check_tree, check_written, typed
-from .inputs import as_mapping, check_inputs, needed_inputs
+from .inputs import Ready, as_mapping, check_inputs, needed_inputs
 from .latent import open_weights
 from .partition import Rules
 from .precision import check_not_cut, in_precision, precision, uses_wide_types
@@ -52,9 +52,7 @@ from .state import update_statistics
 from .stopped import warn_of_rounding
 from .with_weights import Inference
 
-_TEXT = ir.DataType.STRING
-_MANY_NODES = 6
-"""Nodes that compute from which a call outside `jit` compiles the graph as a whole."""
+_MANY_NODES = 6  # that compute, from which a call outside `jit` compiles the graph as a whole
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,6 +83,10 @@ class OnnxFunction:
     plain: ir.Model = field(repr=False)
     float32: tuple[str, ...] = ()
     _walked: list[bool] = field(default_factory=list[bool])  # not empty: results depend on data, nothing is compiled
+
+    @cached_property
+    def _ready(self) -> Ready:
+        return Ready(self.model.graph, self.precision)
 
     def __call__(
         self,
@@ -129,7 +131,7 @@ class OnnxFunction:
         if self._walked or not self._is_large or not _are_concrete((params, inputs, key, state)):
             return self._walk(params, inputs, key, state, trains)
         try:
-            return self._compiled(params, inputs, key, state, trains)
+            return self._compiled(params, self._ready(inputs), key, state, trains)
         except Exception:  # what depends on data can't be compiled; what is wrong shows again
             results = self._walk(params, inputs, key, state, trains)
             self._walked.append(True)
@@ -276,39 +278,14 @@ class OnnxFunction:
             state: Mapping[str, Any] | None = None,
             training: bool | None = None,
         ) -> Any:
-            inputs = self._ready(inputs)
             programs = kept.get(training)
             if programs is None:
                 if beside_jax.folder() is None:
-                    return self._in_order(jitted(params, inputs, key, state=state, training=training))
+                    return self._in_order(jitted(params, self._ready(inputs), key, state=state, training=training))
                 programs = kept[training] = self._kept(self.training if training is None else training)
-            return self._in_order(programs(params, inputs, key, state))
+            return self._in_order(programs(params, self._ready(inputs), key, state))
 
         return call
-
-    def _ready(self, inputs: Any) -> Any:
-        """Inputs as arrays that JAX takes; those of another type are checked here, since a program can't check them."""
-        if not isinstance(inputs, Mapping):
-            return inputs
-        declared = self._input_types
-        if all(
-            isinstance(x, jax.Array) or (type(x) is np.ndarray and x.dtype == declared.get(n))
-            for n, x in inputs.items()
-        ):
-            return inputs
-        with self.precision():
-            fed = check_inputs(self.model.graph, inputs)
-        texts = [n for n, x in fed.items() if isinstance(x, np.ndarray) and x.dtype.kind in "OUST"]
-        if texts:
-            raise popart_exception(
-                f"Input(s) {texts} hold texts, which no compiled program takes.\n  fix: call the function itself."
-            )
-        return fed
-
-    @cached_property
-    def _input_types(self) -> dict[str, np.dtype]:
-        declared = ((v.name, v.dtype) for v in self.model.graph.inputs if isinstance(v.type, ir.TensorType))
-        return {n: kind.numpy() for n, kind in declared if n and kind not in (None, _TEXT, ir.DataType.UNDEFINED)}
 
     @cached_property
     def _jitted(self) -> Callable[..., Any]:
@@ -352,11 +329,11 @@ class OnnxFunction:
         """
         check_tree(params, self.choice.trainable, self.model.graph.initializers)
         options = compiler_options(self.model.graph, training=self.training, platform=jax.default_backend())
-        asked = str(autotune) if isinstance(autotune, Path) else autotune
+        where = findings_folder(str(autotune) if isinstance(autotune, Path) else autotune)
         frozen = _arrays(self.model.graph, [n for n in self.model.graph.initializers if n in self._stored], self.wide)
         weights = {**frozen, **{n: x if hasattr(x, "dtype") else np.asarray(x) for n, x in params.items()}}
         facts = partial(self._facts, weights)
-        return Inference(self, weights, options, self.precision, findings_folder(asked), facts, self._in_order)
+        return Inference(self, weights, options, self.precision, where, facts, self._ready, self._in_order)
 
     def shard(self, mesh: Mesh, rules: Rules | str, *, batch: str | None = None) -> ShardedFunction:
         """The function for several devices, none of which holds all weights.
@@ -382,10 +359,8 @@ class OnnxFunction:
         >>> sharded = fn.shard(mesh, "tensor_parallel", batch="data")  # doctest: +SKIP
         >>> gradients = jax.jit(jax.grad(lambda p: sharded(p, inputs)["loss"]))(sharded.place(params))  # doctest: +SKIP
         """
-        shapes = {}
-        for name in self.choice.trainable:
-            declared = self.model.graph.initializers[name].shape
-            shapes[name] = () if declared is None else tuple(declared.numpy())
+        declared = {n: self.model.graph.initializers[n].shape for n in self.choice.trainable}
+        shapes = {n: () if shape is None else tuple(shape.numpy()) for n, shape in declared.items()}
         return shard(self, self.model.graph, shapes, mesh, rules, batch)
 
     @property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
 
+from ..buffers import truths
 from ..errors import popart_exception
 from ..ops.cast import HOST_ONLY, convert
 from .feeds import check_fed
@@ -85,13 +87,57 @@ def as_declared(value: ir.Value | None, x: Any) -> Any:
     return convert(array, want) if want in HOST_ONLY else jnp.asarray(array, want)
 
 
+class Ready:
+    """Inputs of a compiled program, which takes arrays of JAX's alone and can't check what they hold.
+
+    Parameters
+    ----------
+    graph : onnx_ir.Graph
+        What is computed.
+    precision : callable
+        Makes the scope in which its types are kept.
+    """
+
+    def __init__(self, graph: ir.Graph, precision: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
+        self._graph, self._precision = graph, precision
+        declared = ((v.name, v.dtype) for v in graph.inputs if isinstance(v.type, ir.TensorType))
+        self._types = {n: kind.numpy() for n, kind in declared if kind not in (None, ir.DataType.STRING, _NONE)}
+
+    def __call__(self, inputs: Any) -> Any:
+        """The inputs, converted where they are no arrays of the declared types.
+
+        Raises
+        ------
+        popart_exception
+            What `check_inputs` refuses, and texts.
+        """
+        if not isinstance(inputs, Mapping) or all(self._is_fine(name, x) for name, x in inputs.items()):
+            return inputs
+        with self._precision():
+            fed = check_inputs(self._graph, inputs)
+        texts = [n for n, x in fed.items() if isinstance(x, np.ndarray) and x.dtype.kind in "OUS"]
+        if texts:
+            raise popart_exception(
+                f"A compiled model takes numbers, not texts: {texts}; call the function from to_jax itself."
+            )
+        return fed
+
+    def _is_fine(self, name: str, x: Any) -> bool:
+        if type(x) is not np.ndarray:
+            return isinstance(x, jax.Array)
+        return x.dtype == self._types.get(name) and truths(x) is x
+
+
+_NONE = ir.DataType.UNDEFINED
+
+
 def _is_sequence(kind: ir.TypeProtocol | None) -> bool:
     return isinstance(kind.elem_type if isinstance(kind, ir.OptionalType) else kind, ir.SequenceType)
 
 
 def _array(value: ir.Value | None, x: Any) -> np.ndarray:
     try:
-        array = np.asarray(x)
+        array = truths(np.asarray(x))
         return array.astype(object) if array.dtype.kind == "T" else array
     except Exception as err:  # rows of several lengths; objects have errors of their own
         name = "" if value is None else value.name

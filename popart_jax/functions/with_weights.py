@@ -32,6 +32,8 @@ class Inference:
         Folder of findings, if compiler options are to be measured.
     facts : callable
         All that the function depends on beside its arguments; see `ByShapes`.
+    ready : callable
+        Makes arrays of the declared types of what is fed.
     in_order : callable
         Puts the results of a compiled call in the function's own order.
     """
@@ -44,9 +46,10 @@ class Inference:
         precision: Callable[[], contextlib.AbstractContextManager[Any]],
         tuning: Path | None,
         facts: Callable[[], Any],
+        ready: Callable[[Any], Any],
         in_order: Callable[[Any], Any],
     ) -> None:
-        self._in_order = in_order
+        self._ready, self._in_order = ready, in_order
         flat, tree = jax.tree.flatten(params)
         self._programs = ByShapes(
             lambda weights, inputs, key: fn(jax.tree.unflatten(tree, weights), inputs, key),
@@ -65,4 +68,4 @@ class Inference:
         popart_exception
             Texts among the inputs, or what the function raises.
         """
-        return self._in_order(self._programs(inputs, key))
+        return self._in_order(self._programs(self._ready(inputs), key))

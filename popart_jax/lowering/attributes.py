@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ..buffers import truths
 from ..errors import popart_exception
 from ..ops.registry import Lowering
 
@@ -27,7 +28,7 @@ def array(tensor: ir.TensorProtocol) -> np.ndarray:
         except UnicodeDecodeError as err:
             raise popart_exception(f"Tensor '{tensor.name}' holds text that is no UTF-8: {err.object[:40]!r}.") from err
         return np.asarray(texts, object).reshape(tensor.shape.numpy())
-    return tensor.numpy()
+    return truths(tensor.numpy())
 
 
 def to_python(attr: ir.Attr, subgraph: Callable[[ir.Graph], Any]) -> Any:

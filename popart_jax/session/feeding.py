@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..buffers import truths
 from ..errors import popart_runtime_error
 from ..logs import module_logger
 from ..model.dtypes import BY_NUMPY
@@ -57,7 +58,8 @@ def _direct(
     fits = all(inputs[s.name].size == s.count for s in streams)
     if not fits or not anchors or any(o.dtype != a.dtype or o.size != a.count for a, o in outputs):
         return None
-    feeds = {s.name: sources[s.name]() if inputs[s.name].dtype == s.device else sources[s.name] for s in streams}
+    lasting = {s.name for s in streams if inputs[s.name].dtype == s.device != np.bool_}  # truths are looked at again
+    feeds = {s.name: sources[s.name]() if s.name in lasting else sources[s.name] for s in streams}
     return feeds, {a.name: o.reshape(a.shape) for a, o in outputs}
 
 
@@ -99,7 +101,7 @@ def check_type(stream: StreamFact, given: np.dtype) -> None:
 def _source(stepio: StepArrays, stream: StreamFact) -> Source:
     array = stepio.inputs[stream.name]
     flat = array.reshape(-1)
-    convert = array.dtype != stream.device
+    convert = array.dtype != stream.device or array.dtype == np.bool_
     if array.size == stream.count:
         view = flat.reshape(stream.shape)
         if not convert:
@@ -133,7 +135,7 @@ def to_device_type(array: np.ndarray, stream: StreamFact) -> np.ndarray:
                 f"Data for tensor '{stream.name}' reach from {least} to {most}; the device holds INT32.\n"
                 "  fix: feed numbers within 32 bits; PopART's sessions compute whole numbers so."
             )
-    return array.astype(stream.device)
+    return truths(array).astype(stream.device, copy=False)
 
 
 def _sink(stepio: StepArrays, anchor: AnchorFact) -> Callable[[np.ndarray], None]:

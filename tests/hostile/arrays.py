@@ -15,6 +15,8 @@ import ml_dtypes
 import numpy as np
 from onnx import TensorProto, helper
 
+from popart_jax.buffers import aligned_empty
+
 from .build import (
     EITHER,
     ERROR,
@@ -273,6 +275,20 @@ def bits() -> Iterator[Case]:
         )
         right = middles.astype(kind).astype(F32)
         yield Case(f"halfway between two {name}", made, {"x": middles}, VALUE, want={"y": right}, session=False)
+    bytes_ = aligned_empty((128,), np.uint8)
+    bytes_[:] = np.resize(np.array([255, 0, 2, 1, 128], np.uint8), 128)
+    mask = bytes_.view(np.bool_)  # as programs get masks from images; in memory that XLA shares
+    stored = TensorProto(name="c", data_type=TensorProto.BOOL, dims=[128], raw_data=bytes_.tobytes())
+    ends = {"a": np.full(128, 7, F32), "b": np.full(128, 5, F32)}
+    where = node("Where", ["c", "a", "b"], ["y"], name="the_node")
+    right = np.where(bytes_ != 0, F32(7), F32(5))
+    yield Case(
+        "a mask of other bytes", model(where, inputs={"c": mask}, weights=ends), {"c": mask}, VALUE, want={"y": right}
+    )
+    held = model(where, weights=[stored, *(const(n, x) for n, x in ends.items())])
+    yield Case("a stored mask of other bytes", held, {}, VALUE, want={"y": right})
+    fed = model(where, inputs=ends, weights=[stored])
+    yield Case("a stored mask of other bytes, data fed", fed, ends, VALUE, want={"y": right})
     small = np.array([1e-45, -1e-45, 1e-40, 1.17e-38, 2e-38], F32)
     for op, inputs, want in (
         ("Add", [small, small], small + small), ("Neg", [small], -small), ("Abs", [small], abs(small)),
