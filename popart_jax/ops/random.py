@@ -14,7 +14,7 @@ import onnx_ir as ir
 from ..errors import OpError, popart_exception
 from ..limits import limits
 from .arrays import Array, device_dtype, dtype_name
-from .operator import RANDOM, REFUSES_GRADIENT, PopxlClass, operator
+from .operator import RANDOM, PopxlClass, operator
 from .registry import Key, lowers
 
 
@@ -46,7 +46,13 @@ def random_normal(
     return _normal(_key(key, seed), shape, _float(dtype), mean, scale)
 
 
-operator("RandomNormalLike", REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("RandomNormalLikeOp"))
+operator(
+    "RandomNormalLike",
+    RANDOM,
+    gradients=(),
+    popxl=PopxlClass("RandomNormalLikeOp"),
+    removed_by="RandomNormalLikeOpPattern",
+)
 
 
 @lowers("RandomNormalLike", 1)
@@ -68,7 +74,13 @@ def random_uniform(
     return jax.random.uniform(_key(key, seed), tuple(shape), _float(dtype), low, high)
 
 
-operator("RandomUniformLike", REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("RandomUniformLikeOp"))
+operator(
+    "RandomUniformLike",
+    RANDOM,
+    gradients=(),
+    popxl=PopxlClass("RandomUniformLikeOp"),
+    removed_by="RandomUniformLikeOpPattern",
+)
 
 
 @lowers("RandomUniformLike", 1)

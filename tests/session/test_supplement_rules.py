@@ -28,10 +28,12 @@ def run(session: Any, **inputs: np.ndarray) -> dict[str, np.ndarray]:
     return anchors
 
 
-def train(b: popart.Builder, loss: str, anchors: list[str], optimizer: Any = None, options: Any = None) -> Any:
+def train(
+    b: popart.Builder, loss: str, anchors: list[str], optimizer: Any = None, options: Any = None, **more: Any
+) -> Any:
     flow = popart.DataFlow(1, dict.fromkeys(anchors, All))
     optimizer = optimizer or popart.ConstSGD(0.1)
-    return popart.TrainingSession(b.getModelProto(), flow, loss, optimizer, CPU(), userOptions=options)
+    return popart.TrainingSession(b.getModelProto(), flow, loss, optimizer, CPU(), userOptions=options, **more)
 
 
 def test_a_model_without_weights_trains_for_the_gradient_of_its_input():
@@ -55,6 +57,23 @@ def test_only_the_gradient_of_the_loss_is_nothing_to_compute():
     loss = b.aiGraphcore.l1loss([b.addInputTensor("FLOAT", [2], "x")], 1.0)
     with pytest.raises(popart.popart_exception, match=r"^All operations in the main graph were pruned, nothing to"):
         train(b, loss, ["Gradient___" + loss])
+
+
+REWRITTEN = {"Cosh": "CoshOp"} | {f"Random{kind}Like": f"Random{kind}LikeOpPattern" for kind in ("Normal", "Uniform")}
+
+
+@pytest.mark.parametrize(("op", "pattern"), REWRITTEN.items())
+def test_an_operator_that_a_pattern_replaces_is_trained_through_only_with_it(op, pattern):
+    b = popart.Builder(opsets={"ai.onnx": 9, "ai.onnx.ml": 1, "ai.graphcore": 1})
+    w = b.addInitializedInputTensor(np.ones(2, np.float32), "w")
+    kept = b.aiOnnx.mul([w, w])
+    loss = b.aiGraphcore.identityloss([b.aiOnnx.add([getattr(b.aiOnnx, op.lower())([kept]), kept])])
+    run(train(b, loss, [loss]))
+    off = popart.Patterns(popart.PatternsLevel.NoPatterns)
+    off.enableRuntimeAsserts(False)
+    with pytest.raises(popart.popart_exception) as caught:
+        train(b, loss, [loss], patterns=off)
+    assert str(caught.value) == f"{op}Op should be removed by pattern '{pattern}' before call to {op}Op::getGradOps"
 
 
 @pytest.mark.parametrize("shape", [[1], [1, 1], [1, 1, 1]])

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 import jax.numpy as jnp
 import onnx_ir as ir
 
+import patterns
+
 from ...errors import noted, popart_exception
-from ...execution import Type
+from ...execution import Program, Type
 from ...lowering.interpreter import names
 from ...lowering.resolve import captures, find, label
 from ...model.op_names import op_names
@@ -26,7 +28,7 @@ _LOSSES_OF_ANY_TYPE = frozenset({"IdentityLoss", "L1"})
 
 
 def with_gradient(
-    graph: ir.Graph, loss: str, types: Mapping[str, Type], replicas: int = 1, opset: int = 11
+    program: Program, loss: str, types: Mapping[str, Type], selection: patterns.PatternSet
 ) -> frozenset[str]:
     """Tensors of the main graph from which a differentiable path leads to the loss; none passes between replicas.
 
@@ -37,7 +39,7 @@ def with_gradient(
     popart_exception
         The path crosses an operator without gradient that PopART refuses to train through.
     """
-    known = names(graph)
+    known, opset, replicas = names(program.graph), program.opsets.get("", 11), program.structure.replicas
     reached: dict[ir.Value, None] = {known[loss]: None}
     pending = [known[loss]]
     while pending:
@@ -46,6 +48,8 @@ def with_gradient(
         if node is None:
             continue
         _refuse(node, types, opset)
+        if imported_as_popart():
+            _refuse_unrewritten(node, selection)
         of_floats = node.op_type == "Cast" or _is_float(value, types)
         inputs = _differentiable_inputs(node, replicas)
         sources = [v for v in inputs if v not in reached and _is_float(v, types) == of_floats and v.name in types]
@@ -94,6 +98,16 @@ def _refuse(node: ir.Node, types: Mapping[str, Type], opset: int) -> None:
             text = f"PopART does not have a valid grad op corresponding to {kind}Op"
             error = popart_exception("Grad op has not been implemented for SquareOp" if kind == "Square" else text)
             raise noted(error, f"The loss needs the gradient of node '{label(one)}'.")
+
+
+def _refuse_unrewritten(node: ir.Node, selection: patterns.PatternSet) -> None:
+    """Raise where an operator has no gradient because the pattern that rewrites it before is off (supplement 5.1)."""
+    row = facts(node.op_type)
+    if row.removed_by and row.removed_by not in selection and (row.has(Trait.ELEMENTWISE) or row.has(Trait.RANDOM)):
+        name = f"{node.op_type}Op"
+        raise popart_exception(
+            f"{name} should be removed by pattern '{row.removed_by}' before call to {name}::getGradOps"
+        )
 
 
 def _differentiable_inputs(node: ir.Node, replicas: int) -> Iterable[ir.Value]:
