@@ -103,7 +103,8 @@ class Functions:
     ) -> list[Any]:
         """Of each clip group, as far as its members live here."""
         scalars, rounding = self._scalars(hyper, follows), rounding_key(self.program, seed)
-        return update.squares(self.program, self._training, carried, working, gradients, scalars, rounding)
+        found = update.prepare(self.program, self._training, carried, working, gradients, scalars, rounding)
+        return update.squares(self._training, found)
 
     def _apply(
         self,

@@ -81,7 +81,7 @@ def accumulators(training: Training, working: Working, index: Any) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class Prepared:
     """Weights and their state before the last step of an update, in single precision where halves round at random."""
 
     directions: dict[str, Any]
@@ -90,16 +90,17 @@ class _Prepared:
     shown: dict[str, Any]
 
 
-def _prepare(
+def prepare(
     program: Program,
     training: Training,
     carried: Mapping[str, Any],
     working: Working,
     gradients: Mapping[str, Any],
     scalars: Mapping[str, Mapping[str, Any]],
-    rounding: Any,
-) -> _Prepared:
-    found = _Prepared({}, {}, {}, {})
+    rounding: Any = None,
+) -> Prepared:
+    """The first step of an update: reduction over replicas, directions; arguments as for `apply`."""
+    found = Prepared({}, {}, {}, {})
     for weight, rule in training.rules.items():
         reduce = _reducer(program.variables[weight].groups)
         state = _widened({**working[weight], _WEIGHT: carried[weight]}, rounding)
@@ -112,18 +113,9 @@ def _prepare(
     return found
 
 
-def squares(
-    program: Program,
-    training: Training,
-    carried: Mapping[str, Any],
-    working: Working,
-    gradients: Mapping[str, Any],
-    scalars: Mapping[str, Mapping[str, Any]],
-    rounding: Any = None,
-) -> list[Any]:
+def squares(training: Training, prepared: Prepared) -> list[Any]:
     """Sum of squares of each clip group's members, for weights of the group that are updated elsewhere."""
-    found = _prepare(program, training, carried, working, gradients, scalars, rounding)
-    return [_squares(found.directions, members) for members, _ in training.clips]
+    return [_squares(prepared.directions, members) for members, _ in training.clips]
 
 
 def apply(
@@ -142,7 +134,7 @@ def apply(
     `elsewhere` has what `squares` says of each clip group in other places.
     """
     with jax.named_scope("update"):
-        found = _prepare(program, training, carried, working, gradients, scalars, rounding)
+        found = prepare(program, training, carried, working, gradients, scalars, rounding)
         shown = found.shown
         for i, (members, limit) in enumerate(training.clips):
             groups = {m: program.variables[m].groups for m in members}
