@@ -69,6 +69,28 @@ REFUSED: list[Case] = [
     ("Dropout has an invalid number of outputs 3. Must be between 0..2", lambda m: m.b.aiOnnx.dropout([m.x], 3)),
     ("Concat has invalid number of inputs 0. Must be between 1..inf", lambda m: m.b.aiOnnx.concat([], 0)),
     ("Unknown tensor 'q' (there are no valid tensors yet).", lambda _: popart.Builder().aiOnnx.relu(["q"])),
+    ("Unknown tensor 'q' (valid tensors are x).",
+     lambda _: (b := popart.Builder()).aiOnnx.add([b.addInputTensor("FLOAT", [2], "x"), "q"])),
+    ("Node already has attribute a.", lambda m: m.b.addNodeAttribute("a", 2, {m.relu})),
+    ("Node does not have an attribute q.", lambda m: m.b.getInt64NodeAttribute("q", {m.relu})),
+    ("Cannot remove attribute q as it does not exist.", lambda m: m.b.removeNodeAttribute("q", {m.relu})),
+    *((f"Attribute {name} is not {what}.", lambda m, get=get, name=name: getattr(m.b, get)(name, {m.relu}))
+      for name, what, get in (
+          ("f", "an integer vector", "getInt64VectorNodeAttribute"), ("a", "a float", "getFloatNodeAttribute"),
+          ("a", "a string", "getStringNodeAttribute"), ("a", "a string vector", "getStringVectorNodeAttribute"))),
+    *((f"{what} not set in current scope.", lambda m, get=get: getattr(m.b, get)())
+      for what, get in (("Virtual graph", "getVirtualGraph"), ("Pipeline stage", "getPipelineStage"),
+                        ("Execution phase", "getExecutionPhase"))),
+    ("Builder::setPartialsType should only be called on operators: Conv, MatMul; but was given: Relu",
+     lambda m: m.b.setPartialsType(m.relu, "HALF")),
+    ("availableMemoryProportion must be in (0,1]", lambda m: m.b.setAvailableMemoryProportion(m.conv(), 1.5)),
+    (("Can not add untyped tensors to the top-level graph. Use Builder::addInputTensor(const TensorInfo &tensorInfo, "
+      "const std::string &debugPrefix) instead."), lambda m: m.b.addUntypedInputTensor()),
+    (("Failed to add unrecognised Tensor q from higher scope, Currently, a Tensor must already exist in a higher "
+      "(parent) scope to add it as an input in a lower scope."),
+     lambda m: m.b.createSubgraphBuilder().addInputTensorFromParentGraph("q")),
+    ("Saving tensor data to file nowhere/w, but its parent directory does not exist",
+     lambda m: m.b.saveInitializersExternally([m.b.addInitializedInputTensor(TURNED.copy())], "nowhere/w")),
 ]  # fmt: skip
 
 
