@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import functools
 import math
 import operator
@@ -124,8 +124,14 @@ class Grid:
         rows = np.nonzero(mask)[0]
         if len(rows) == 0:
             return None
-        cache = {k: a[rows] for k, a in self.cache.items()}
-        return dataclasses.replace(self, index=[i[rows] for i in self.index], cache=cache)
+        return self.at([i[rows] for i in self.index], {k: a[rows] for k, a in self.cache.items()})
+
+    def at(self, index: list[Array], cache: dict[str, Array] | None = None) -> Grid:
+        """The same problem and vertex at other splits; `cache` holds what is known of them."""
+        other = copy.copy(self)  # `dataclasses.replace` takes longer than the sums of a small grid
+        other.index, other.cache = index, cache if cache is not None else {}
+        other.__dict__.pop("tile", None)
+        return other
 
     def _column(self, i: int, row: int) -> Array:
         return self.lists[i][row][self.index[i]]
@@ -396,7 +402,7 @@ class Grid:
 
     def split(self, i: int, terms: dict[str, Array]) -> Split:
         """The plan at position `i`."""
-        one = dataclasses.replace(self, index=[a[i : i + 1] for a in self.index], cache={})
+        one = self.at([a[i : i + 1] for a in self.index])
         n = self.p.dims
         moved = dict(zip(("operands", "output", "regrouped_weights", "regrouped_output"), one.moved(), strict=True))
         tile: dict[str, float] = {

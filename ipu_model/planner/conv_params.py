@@ -72,7 +72,9 @@ class ConvParams:
         sizes = {"batch": self.batch, "in_channels": self.in_channels, "out_channels": self.out_channels}
         check_sizes("convolution", **sizes, groups=self.groups)
         for name in ("field", "kernel", "stride", "in_dilation", "kernel_dilation"):
-            check_sizes("convolution", **{f"{name}[{d}]": n for d, n in enumerate(getattr(self, name))})
+            for d, n in enumerate(getattr(self, name)):
+                if type(n) is not int or n < 1:
+                    check_sizes("convolution", **{f"{name}[{d}]": n})
         check_choice("convolution", "data", self.data)
         check_choice("convolution", "output", self.output)
 

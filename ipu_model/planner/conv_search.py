@@ -20,6 +20,7 @@ Array = np.ndarray
 SERIAL_SPLITS = ((1, 2), (1, 4), (1, 8), (2, 1), (4, 1))  # (input, output) channels
 SERIAL_LOSS = 4.0  # times the cycles of one step with room enough, above which serial steps are not looked at
 HOPELESS = 20  # times the least arithmetic of any vertex, beyond which a vertex is hardly ever looked at
+GUESSES = (2.0, 8.0, math.inf)  # times its lower bound, within which the first job's plan is sought
 MANY, FEW = 1000, 64  # splits, of which a cheap one is sought first, and among how many that seem so
 FURTHER_STEPS = (16, 32, 64, 128, 256)  # where those do not fit: the fewest steps that do, over both channels
 
@@ -29,10 +30,12 @@ def plan(params: ConvParams, machine: Machine, options: Options) -> Split:
     """The cheapest split that fits the available memory; without one, the bound is raised as the library does."""
     bound = options.available_memory * machine.tile_memory
     jobs = jobs_of(params, machine, options)
-    best, left_out = _best(jobs, machine, options, bound, ((1, 1),))
+    best, left_out = _best(jobs, machine, options, bound, ((1, 1),), patience=SERIAL_LOSS)
     likely = SERIAL_LOSS * left_out
     if best is None or left_out < best.cycles:
         best, _ = _best(jobs, machine, options, bound, SERIAL_SPLITS, best, likely)
+    if best is None or best.cycles > likely:
+        best, _ = _best(jobs, machine, options, bound, ((1, 1),), best)
     for steps in FURTHER_STEPS if best is None else ():
         pairs = tuple((2**i, steps >> i) for i in range(steps.bit_length()))
         best, _ = _best(jobs, machine, options, bound, pairs, None, likely)
@@ -80,14 +83,18 @@ def jobs_of(params: ConvParams, machine: Machine, options: Options) -> list[Job]
     jobs, least = [], math.inf
     for problem in transformed_problems(params, options.matmul):
         p = problem.params
-        skipped = math.prod(phases(p))
+        skipped, outputs = math.prod(phases(p)), p.batch * math.prod(p.out)
+        kernels: dict[tuple[str, int], int] = {}
         for v in candidates(p, machine, options.pass_, problem.swapped, options.partials):
-            padded = (
-                cdiv(p.groups, v.gpg) * v.gpg * cdiv(p.in_channels, v.ipg) * v.ipg * cdiv(p.out_channels, v.opg) * v.opg
-            )
-            each = padded * p.batch * math.prod(p.out) / tiles
-            arithmetic = each * math.prod(_kernel(p, v)) / (v.rate * skipped)
-            least, beside = min(least, arithmetic), 0.0
+            method, gpg, ipg, opg, height = v.method, v.gpg, v.ipg, v.opg, v.height
+            padded = -(-p.groups // gpg) * gpg * -(-p.in_channels // ipg) * ipg * -(-p.out_channels // opg) * opg
+            each = padded * outputs / tiles
+            if (method, height) not in kernels:
+                kernels[method, height] = math.prod(_kernel(p, v))
+            arithmetic = each * kernels[method, height] / (v.rate * skipped)
+            beside = 0.0
+            if arithmetic < least:
+                least = arithmetic
             if arithmetic < HOPELESS * least:  # arithmetic alone is bound enough for the others
                 beside = _least_copy(problem, v, options, tiles)
                 beside += _least_exchange(p, v, each * math.prod(p.kernel), machine)
@@ -150,21 +157,30 @@ def _best(
     serials: Iterable[tuple[int, int]],
     best: Split | None = None,
     limit: float = math.inf,
+    patience: float = math.inf,
 ) -> tuple[Split | None, float]:
     """The cheapest split that fits in `bound`, and the least cycles of any left out for its memory.
 
     Among equals the one with least temporary memory; `best` stays when no split is better, or none is within `limit`.
+    Until one fits, none is looked at that takes more than `patience` times the cycles of one left out.
     """
     limit = min(limit, best.cycles) if best is not None else limit
-    left_out = math.inf
+    left_out, guesses = math.inf, GUESSES
     for job in jobs:
         if job.lower > limit:
             break
         for in_serial, out_serial in serials:
-            found, missed = _search(job, machine, options, bound, limit, in_serial, out_serial)
+            for guess in guesses if limit == math.inf else (math.inf,):
+                within = min(limit, guess * job.lower)
+                found, missed = _search(job, machine, options, bound, within, in_serial, out_serial)
+                if found is not None:
+                    break
+            else:
+                guesses = (math.inf,)
             left_out = min(left_out, missed)
             if found is not None and (best is None or (found.cycles, found.temp) < (best.cycles, best.temp)):
                 best, limit = found, found.cycles
+            limit = min(limit, patience * left_out)
     return best, left_out
 
 

@@ -139,7 +139,7 @@ def promising(grid: Grid, sizes: tuple[int, ...], tiles: int, limit: float, quic
         return None
     index = [each[row] for each in spatial.index]
     index[grid.p.dims + 1], index[grid.p.dims + 2] = out[column], in_[column]
-    return dataclasses.replace(grid, index=index, cache={}), lower
+    return grid.at(index), lower
 
 
 def _spatial(grid: Grid, sizes: tuple[int, ...], tiles: int, limit: float) -> Grid | None:

@@ -6,6 +6,7 @@ once. The formulas are those of PopLibs' cycle estimators of March 2021.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -107,15 +108,20 @@ def _slic(p: ConvParams, machine: Machine, swapped: bool, partials: str) -> Iter
 
 
 def _mac(p: ConvParams, partials: str) -> Iterator[Vertex]:
-    half = p.data == "half"
-    opg = 2 if half and partials == "half" else 1
-    step = 2 if half else 1
-    for ipg in group_sizes(p.in_channels, step):
-        loop = 7 + (opg // 2 if opg > 1 else 1) * _dot(p.data, partials, ipg)
-        yield Vertex("hmac", 1, ipg, opg, 0, p.data, partials, opg * ipg / loop)
-    if half and partials == "float":
+    yield from _dot_products(p.in_channels, p.data, partials)
+    if p.data == "half" and partials == "float":
         width = p.kernel[-1]
         yield Vertex("vmac", 4, 1, 1, 0, p.data, partials, 4 * width / (18 + 2 * width))
+
+
+@functools.lru_cache(maxsize=1024)
+def _dot_products(channels: int, data: str, partials: str) -> tuple[Vertex, ...]:
+    opg = 2 if data == partials == "half" else 1
+    found = []
+    for ipg in group_sizes(channels, 2 if data == "half" else 1):
+        loop = 7 + (opg // 2 if opg > 1 else 1) * _dot(data, partials, ipg)
+        found.append(Vertex("hmac", 1, ipg, opg, 0, data, partials, opg * ipg / loop))
+    return tuple(found)
 
 
 def group_sizes(channels: int, step: int) -> Iterator[int]:

@@ -90,7 +90,7 @@ class Layouts:
 
     def _align(self, step: Step, price: OpCost, ctx: Context) -> tuple[Superstep, ...]:
         reference = self._reference(step, step.op)
-        if reference == NO_VALUE:
+        if reference == NO_VALUE or ctx.target.tiles == 1:  # one tile, or a device with one memory, has all at hand
             return ()
         here = self.of(reference)
         moved = []

@@ -10,8 +10,14 @@ OTHER = "bound by memory"
 
 
 def uncertainty(report: Document, quantity: str = "cycles") -> Uncertainty | None:
-    """Errors to expect of a report; see `ipu_model.uncertainty.of_program`."""
+    """Errors to expect of a report, None for what is no IPU; see `ipu_model.uncertainty.of_program`."""
+    if not _on_ipu(report):
+        return None
     return of_program(((step.primitive, _cycles(step)) for step in report.steps), quantity)
+
+
+def _on_ipu(report: Document) -> bool:
+    return report.target.get("architecture") != "roofline"
 
 
 def _cycles(step: StepRow) -> float:
@@ -24,7 +30,7 @@ def explain(report: Document, steps: int = 10) -> str:
     Parameters
     ----------
     steps : int
-        How many of the dearest steps to list.
+        How many of the dearest steps to list; those that do alike count as one.
     """
     within = uncertainty(report)
     lines = [f"{report.schedule.cycles:,.0f} cycles" + (f", {within}" if within else "")]
@@ -34,16 +40,26 @@ def explain(report: Document, steps: int = 10) -> str:
         sums[sort] = sums.get(sort, 0.0) + _cycles(step)
     whole = sum(sums.values()) or 1.0
     for sort, cycles in sorted(sums.items(), key=lambda item: -item[1]):
-        error = of_sort(f"{sort}/cycles")
+        error = of_sort(f"{sort}/cycles") if _on_ipu(report) else None
         lines.append(f"  {cycles / whole:6.1%}  {cycles:14,.0f}  {sort}" + (f", {error}" if error else ""))
-    dearest = sorted(report.steps, key=_cycles, reverse=True)[:steps]
-    lines += [_step(step, _cycles(step) / whole) for step in dearest if step.cycles.total]
+    alike: dict[tuple[str, str], list[StepRow]] = {}
+    for step in report.steps:
+        alike.setdefault((f"{step.primitive} {step.shape}", _plan(step)), []).append(step)
+    dearest = sorted(((sum(map(_cycles, each)), *what, each) for what, each in alike.items()), key=lambda row: -row[0])
+    lines += [
+        f"  {cycles / whole:6.1%}  {what} {_names(each)}: {plan}"
+        for cycles, what, plan, each in dearest[:steps]
+        if cycles
+    ]
     return "\n".join([*lines, *(f"  assumed: {words}" for words in report.assumptions)])
 
 
-def _step(step: StepRow, share: float) -> str:
-    name = step.node or (step.name if step.name != NO_SCOPE else "")
-    plan = "; ".join(
-        f"{part.vertex or part.name} on {part.tiles:,} tiles" for part in step.parts if part.tiles
-    ) or "no vertex of its own"  # fmt: skip
-    return f"  {share:6.1%}  {step.primitive} {step.shape} {name}: {plan}"
+def _plan(step: StepRow) -> str:
+    parts = (f"{part.vertex or part.name} on {part.tiles:,} tiles" for part in step.parts if part.tiles)
+    return "; ".join(parts) or "no vertex of its own"
+
+
+def _names(steps: list[StepRow]) -> str:
+    """Where steps come from: the first, and how many more."""
+    first = steps[0].node or (steps[0].name if steps[0].name != NO_SCOPE else "")
+    return f"{first} and {len(steps) - 1} more" if len(steps) > 1 else first

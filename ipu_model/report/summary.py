@@ -211,11 +211,12 @@ def short(r: Document) -> str:
         if getattr(r.cycles, kind) / total >= 0.005
     )
     m, t = r.memory, r.target
+    ipus = "" if t["architecture"] == "roofline" else f", {t['ipusPerReplica']} IPU(s)"
     verdict = "fits" if r.fits else "does not fit"
     rate = f", {r.schedule.samples_per_second:,.1f} samples/s" if r.schedule.samples_per_second else ""
     dearest = sorted(r.operations, key=lambda o: -o.cycles.total)
     lines = [
-        f"{r.name} on {t['name']}, {t['ipusPerReplica']} IPU(s), all figures modelled",
+        f"{r.name} on {t['name']}{ipus}, all figures modelled",
         f"  {r.total_cycles:,.0f} cycles, {r.schedule.seconds * 1e3:,.3f} ms{rate}",
         f"  of which {shares or 'nothing'}",
         f"  {verdict}: fullest tile {m.max_tile:,} of {m.bytes_per_tile:,} bytes, {m.total:,} in all",

@@ -81,3 +81,23 @@ def test_residuals_are_of_workloads_that_the_fit_had_not_seen(tmp_path: Path, mo
     assert found == {"exchange/cycles": {"median": 0.15, "p90": 0.27, "rows": 4}}
     folds.store(tmp_path / "errors.json", found)
     assert json.loads((tmp_path / "errors.json").read_text())["errors"] == found
+
+
+def test_steps_that_do_alike_are_explained_together():
+    def layers(x, *weights):
+        for k, w in enumerate(weights):
+            with jax.named_scope(f"dense{k}"):
+                x = jnp.tanh(x @ w)
+        return x
+
+    text = ipu_model.profile(layers, shape(128, 512), *[shape(512, 512)] * 3).explain()
+    assert text.count("dot_general float16[128,512]") == 1
+    assert "dot_general float16[128,512] dense0 and 2 more" in text
+
+
+def test_a_device_with_one_memory_moves_nothing_together_and_claims_no_errors_of_ipus():
+    report = ipu_model.profile(lambda x, a, b: x @ a + x @ b, shape(512, 512), *[shape(512, 512)] * 2, target="a100")
+    assert report.cycles.exchange == 0
+    assert report.uncertainty() is None
+    assert "within" not in report.explain()
+    assert "IPU" not in str(report)

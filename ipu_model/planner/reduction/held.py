@@ -69,22 +69,23 @@ class View:
                     break
         return found
 
-    def all_boxes(self, starts: Sequence[int]) -> list[list[Box]]:
-        """The boxes of each stretch between two neighbours of `starts`.
+    def stretches(self, starts: Sequence[int]) -> tuple[list[list[Box]], list[tuple[int, int]]]:
+        """The forms of boxes that stretches between neighbours of `starts` take, and the form and column of each.
 
         Stretches that begin alike within the outermost dimension have equal boxes, moved by whole steps of it.
         """
         _, inner, kept, reduced = self._strides[0]
-        known: dict[tuple[int, int], list[Box]] = {}
-        found: list[list[Box]] = []
+        known: dict[tuple[int, int], int] = {}
+        forms: list[list[Box]] = []
+        found: list[tuple[int, int]] = []
         for start, end in itertools.pairwise(starts):
             step, at = divmod(start, inner)
             key = at, end - start
             if key not in known:
-                known[key] = self.boxes(at, at + end - start)
-            moved = 0 if reduced else step * kept
-            found.append([(c + moved, n, k) for c, n, k in known[key]] if moved else known[key])
-        return found
+                known[key] = len(forms)
+                forms.append(self.boxes(at, at + end - start))
+            found.append((known[key], 0 if reduced else step * kept))
+        return forms, found
 
     def column_of(self, start: int, end: int) -> np.ndarray:
         """The column of each element of a stretch of memory."""

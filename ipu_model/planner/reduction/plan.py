@@ -121,13 +121,14 @@ def _plan(
     starts = linear_starts(view.elements, data, tiles)
     accumulated = "float" if operation in FLOAT_SUMS else data
     kind = Kind(operation, data, accumulated, as_table)
-    boxes = view.all_boxes(starts)
-    partials = Partials(tuple(_merged(each) for each in boxes), view.columns)
+    forms, held = view.stretches(starts)
+    merged = [_merged(each) for each in forms]
+    partials = Partials(tuple(tuple((a + by, b + by) for a, b in merged[i]) for i, by in held), view.columns)
     sources = int(partials.cuts()[1].max())
     stages: list[Stage] = []
     rotated = False
-    if sources == 1 or any(_several(each) for each in boxes):
-        local, rotated = _local(view, starts, boxes, kind, tiles)
+    if sources == 1 or any(_several(each) for each in forms):
+        local, rotated = _local(view, starts, forms, held, kind, tiles)
         stages.append(local)
         kind = kind.after()
     kept = tuple(n for d, n in enumerate(shape) if d not in dims)
@@ -174,46 +175,59 @@ def _merged(boxes: Sequence[Box]) -> tuple[Interval, ...]:
     return tuple(found)
 
 
-def _local(view: View, starts: Sequence[int], boxes: Sequence[list[Box]], kind: Kind, tiles: int) -> tuple[Stage, bool]:
+def _local(
+    view: View, starts: Sequence[int], forms: Sequence[list[Box]], held: Sequence[tuple[int, int]], kind: Kind,
+    tiles: int,
+) -> tuple[Stage, bool]:  # fmt: skip
     """Adds up what each tile holds; tiles that hold their share alike are priced once."""
-    origin = [min(c for c, _, _ in each) for each in boxes]
-    forms: dict[tuple[Box, ...], list[int]] = {}
-    for tile, each in enumerate(boxes):
-        forms.setdefault(tuple((c - origin[tile], n, k) for c, n, k in each), []).append(tile)
-    chosen = list(forms.values())
+    first = [min(c for c, _, _ in each) for each in forms]
+    origin = np.array([first[i] + moved for i, moved in held])
+    from_first = [tuple((c - at, n, k) for c, n, k in each) for each, at in zip(forms, first, strict=True)]
+    alike: dict[tuple[Box, ...], list[int]] = {}
+    for tile, (i, _) in enumerate(held):
+        alike.setdefault(from_first[i], []).append(tile)
+    chosen = list(alike.values())
     most = max(LEAST_FORMS, MOST_ELEMENTS // int(np.diff(starts).max()))
     if len(chosen) > most:
         chosen = [chosen[i * len(chosen) // most] for i in range(most)]
     size, rotated, compute = SIZES[kind.result], False, 0.0
-    held, state = np.zeros(tiles), np.zeros(tiles)
+    results, state = np.zeros(tiles), np.zeros(tiles)
     found = [groups(view.column_of(starts[members[0]], starts[members[0] + 1])) for members in chosen]
-    after = _order(found, chosen, origin)
+    after = _order(found, chosen, origin.tolist(), view.columns)
     for members, own in zip(chosen, found, strict=True):
         pieces = cut_for_workers(own, kind)
         sets = on_workers([p.work for p in pieces], kind)
-        copied = any(_turned(p.columns, origin[t] - origin[members[0]], after) for t in members for p in pieces)
+        moved = np.unique(origin[members] - origin[members[0]])
+        copied = after is not None and any(_turned(p.columns, moved, after) for p in pieces)
         rotated |= copied
         compute = max(compute, sets.cycles + (ROTATED_COPY if copied else 0.0))
-        held[members] = (sets.parts + sum(len(p.columns) for p in pieces)) * size
+        results[members] = (sets.parts + sum(len(p.columns) for p in pieces)) * size
         state[members] = sets.vertices
-    return Stage("Local", 0.0, compute, held, state, 0, len(boxes)), rotated
+    return Stage("Local", 0.0, compute, results, state, 0, len(held)), rotated
 
 
-def _order(found: Sequence[list[Group]], chosen: Sequence[list[int]], origin: Sequence[int]) -> dict[int, int] | None:
-    """What follows each column in the order that the tiles agree on; None for the natural order."""
+def _order(
+    found: Sequence[list[Group]], chosen: Sequence[list[int]], origin: Sequence[int], columns: int
+) -> np.ndarray | None:
+    """What follows each column in the order that the tiles agree on (-1: nothing); None for the natural order."""
     if all((np.diff(g.columns) == 1).all() for own in found for g in own):
         return None
     form = {t: i for i, members in enumerate(chosen) for t in members}
     seen = dict.fromkeys((form[t], origin[t]) for t in sorted(form))
-    return common_order([g.columns + at - origin[chosen[i][0]] for i, at in list(seen)[:MOST_VOTES] for g in found[i]])
+    votes = [g.columns + at - origin[chosen[i][0]] for i, at in list(seen)[:MOST_VOTES] for g in found[i]]
+    after = np.full(columns, -1)
+    for column, following in common_order(votes).items():
+        after[column] = following
+    return after
 
 
-def _turned(columns: np.ndarray, moved: int, after: dict[int, int] | None) -> bool:
-    """Whether columns that one worker adds up do not follow each other in the order that the tiles agree on."""
-    if after is None:
-        return False
-    names = (columns + moved).tolist()
-    return any(after.get(a) != b for a, b in itertools.pairwise(names))
+def _turned(columns: np.ndarray, moved: np.ndarray, after: np.ndarray) -> bool:
+    """Whether columns that one worker adds up do not follow each other in the order that the tiles agree on.
+
+    `moved` is by how much the columns of tiles that hold their share alike lie apart.
+    """
+    names = columns + moved[:, None]
+    return bool((after[names[:, :-1]] != names[:, 1:]).any())
 
 
 def _priced(found: Reduction, used: int, machine: Machine, size: int) -> Plan:
