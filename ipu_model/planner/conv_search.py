@@ -170,12 +170,13 @@ def _best(
         if job.lower > limit:
             break
         for in_serial, out_serial in serials:
+            found, missed = None, math.inf
             for guess in guesses if limit == math.inf else (math.inf,):
                 within = min(limit, guess * job.lower)
                 found, missed = _search(job, machine, options, bound, within, in_serial, out_serial)
                 if found is not None:
                     break
-            else:
+            if found is None:
                 guesses = (math.inf,)
             left_out = min(left_out, missed)
             if found is not None and (best is None or (found.cycles, found.temp) < (best.cycles, best.temp)):
