@@ -450,4 +450,4 @@ def popart_rnn(
         raise OpError(f"Attribute `{name}' of {{New}} is not supported", "RNN")
     if direction != "forward":
         raise OpError("{New} only supports `forward' direction", "RNN")
-    return rnn(x, w, r, b, None, initial_h, activations=activations, **rest)
+    return rnn(x, w, r, b, None, initial_h, activations=activations or (), **rest)
