@@ -184,7 +184,7 @@ def _priced(op: Op, ctx: Context, plan: Plan, flops: float, name: str) -> OpCost
         Superstep(
             f"{name}/Convolve", cycles["compute"] + cycles["passes"],
             exchange=sum(cycles[q] for q in EXCHANGES), received=moved * tiles, tiles=tiles, vertices=tiles,
-            vertex=_vertex(plan, data, partials), balance=_balance(plan, flops), settled=True,
+            vertex=_vertex(plan, data, partials, name), balance=_balance(plan, flops), settled=True,
         )
     )  # fmt: skip
     if plan.quantities["reduce_stages"] or plan.quantities["cast"]:
@@ -219,7 +219,10 @@ def _partial_results(plan: Plan) -> float:
     return plan.tile_bytes["partials"] if finished else 0.0
 
 
-def _vertex(plan: Plan, data: str, partials: str) -> str:
+def _vertex(plan: Plan, data: str, partials: str, name: str) -> str:
+    """The vertex by the name that programs look for in reports: products are always of kind 1x1Out."""
+    if name.startswith("matmul"):
+        return f"poplin::ConvPartial1x1Out<{data},{partials}>"
     v = plan.detail.vertex
     split = plan.detail
     one = all(k == 1 for k in split.problem.params.kernel) and v.method == "amp"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -85,9 +86,17 @@ def _placed(node: ir.Node, options: Any, on: bool) -> NodePlacement:
     attributes = node.attributes
     ipu = attributes.get_int(VIRTUAL_GRAPH, 0) if on else 0
     stage = attributes.get_int(PIPELINE_STAGE) if options.enablePipelining and PIPELINE_STAGE in attributes else None
-    partials = attributes[PARTIALS_TYPE].as_string().lower() if PARTIALS_TYPE in attributes else None
+    partials = _partials(attributes)
     memory = _proportion(attributes[AVAILABLE_MEMORY]) if AVAILABLE_MEMORY in attributes else None
     return NodePlacement(ipu or 0, stage, partials, memory, operator=node.op_type)
+
+
+def _partials(attributes: Mapping[str, ir.Attr]) -> str | None:
+    """Type of a node's partial sums; of a MultiConv's, where all its convolutions have the same."""
+    if PARTIALS_TYPE in attributes:
+        return attributes[PARTIALS_TYPE].as_string().lower()
+    several = {t.lower() for t in attributes["partialsTypes"].as_strings()} if "partialsTypes" in attributes else {""}
+    return (several.pop() or None) if len(several) == 1 else None
 
 
 def _proportion(attribute: ir.Attr) -> float:

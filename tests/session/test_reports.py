@@ -138,3 +138,21 @@ def test_what_fits_is_no_error():
     outcome = popart.OutOfMemoryError()
     made.prepareDevice(err=outcome)
     assert outcome.isSuccessful()
+
+
+@pytest.mark.parametrize("kind", ["half", "float"])
+def test_vertices_name_the_type_of_partial_sums(kind):
+    builder = popart.Builder()
+    x, k = builder.addInputTensor("FLOAT16", [2, 4, 4, 4]), builder.addInputTensor("FLOAT16", [3, 4, 3, 3])
+    several = builder.aiGraphcore.multiconv([[x, k], [x, k]], partialsTypes=[kind.upper()] * 2)
+    product = builder.aiOnnx.matmul([x, x])
+    builder.setPartialsType(product, kind.upper())
+    flow = popart.DataFlow(1, {out: popart.AnchorReturnType("All") for out in (product, *several)})
+    session = popart.InferenceSession(builder.getModelProto(), flow, popart.DeviceManager().createIpuModelDevice({}))
+    session.prepareDevice()
+    text = session.getSummaryReport()
+    section = text[text.index("By Type:") :].split("\n\n")[0]
+    names = [line.split()[0] for line in section.splitlines() if "ConvPartial" in line]
+    assert f"poplin::ConvPartial1x1Out<half,{kind}>" in names
+    assert len(set(names)) > 1
+    assert all(f"<half,{kind}>" in name for name in names), names

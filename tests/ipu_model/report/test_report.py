@@ -85,7 +85,7 @@ def test_summary_has_what_programs_parse(report):
     vertex = memory[memory.index("Vertex Data (") :]
     types = vertex[vertex.index("By Type:") :].splitlines()[1:]
     types = types[: types.index("")]
-    assert any(line.split()[0].startswith("poplin::ConvPartial") for line in types)
+    assert any(line.split()[0].startswith("poplin::ConvPartial1x1Out<") for line in types)
     assert "OnTileExecute: fc1/matmulGrouped/Conv_1/Convolve" in text
     assert "Repeat: 3 times (loop)" in text
 
