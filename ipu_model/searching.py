@@ -26,10 +26,20 @@ Sizes = dict[str, Any]
 Figure = Callable[[Report], float]
 Bounds = Mapping[str, Sequence[Any] | tuple[int, int]]
 
+
+def _seconds_per_sample(report: Report) -> float:
+    if not report.schedule.samples_per_second:
+        raise ValueError(
+            "the program does not say how many samples it handles: "
+            "return ipu_model.profile(fn, *args, samples_per_step=...)"
+        )
+    return 1 / report.schedule.samples_per_second
+
+
 FIGURES: dict[str, Figure] = {
     "cycles": lambda r: r.total_cycles,
     "seconds": lambda r: r.schedule.seconds,
-    "seconds_per_sample": lambda r: 1 / r.schedule.samples_per_second if r.schedule.samples_per_second else math.inf,
+    "seconds_per_sample": _seconds_per_sample,
     "fullest_tile": lambda r: r.memory.max_tile,
     "total_memory": lambda r: r.memory.total,
 }

@@ -102,3 +102,11 @@ def test_refusals(change, message):
     given = {"bounds": {"width": (64, 70)}, **change}
     with pytest.raises(ValueError, match=message):
         ipu_model.search(lambda width: product(8, width), **given)
+
+
+def test_seconds_per_sample_need_a_number_of_samples():
+    def program(width):
+        return jnp.matmul, jnp.ones((16, width)), jnp.ones((width, 16))
+
+    with pytest.raises(ValueError, match=r"how many samples.*profile\(fn, \*args, samples_per_step=...\)"):
+        ipu_model.search(program, {"width": (64, 65)}, objective="seconds_per_sample")
