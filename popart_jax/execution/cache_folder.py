@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -33,6 +34,8 @@ def keep(path: Path, write: Callable[[Path], None]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _sweep(path.parent)
+        if path.exists() and not path.is_file() and not path.is_dir():  # a pipe would wait for a reader
+            raise FileExistsError(errno.EEXIST, "What stands there is no file", str(path))
         write(path)
         _make_room(path)
     except popart_exception as err:

@@ -86,7 +86,10 @@ def _seal(key: bytes, data: bytes) -> str:
 
 
 def _read(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
+    flags = (
+        getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")
+    )  # a pipe would wait for a writer
+    descriptor = os.open(path, sum(flags, os.O_RDONLY))
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
         foreign = os.name == "posix" and (facts.st_uid != os.geteuid() or facts.st_mode & 0o077)

@@ -128,11 +128,12 @@ def to_device_type(array: np.ndarray, stream: StreamFact) -> np.ndarray:
     """
     if array.dtype == np.uint8 and stream.device.itemsize == 1 and stream.device.kind == "V":
         return array.view(stream.device)
-    if array.dtype == np.int64 and stream.device == np.int32 and array.size:
-        least, most = int(array.min()), int(array.max())
-        if least < -(1 << 31) or most >= 1 << 31:
+    if array.size and array.dtype.kind in "iu" and stream.device.kind in "iu":
+        (least, most), fitting = (int(array.min()), int(array.max())), np.iinfo(stream.device)
+        if least < fitting.min or most > fitting.max:
             raise popart_runtime_error(
-                f"Data for tensor '{stream.name}' reach from {least} to {most}; the device holds INT32.\n"
+                f"Data for tensor '{stream.name}' reach from {least} to {most}; the device holds "
+                f"{BY_NUMPY[stream.device].name}.\n"
                 "  fix: feed numbers within 32 bits; PopART's sessions compute whole numbers so."
             )
     return truths(array).astype(stream.device, copy=False)

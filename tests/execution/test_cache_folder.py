@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from ipu_model.whole_files import write_whole
+from popart_jax.errors import popart_exception
+from popart_jax.execution import seal
 from popart_jax.execution.cache_folder import keep, mark_used
 from popart_jax.limits import limits
 
@@ -150,3 +152,13 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, caplog: pytest
 def test_a_new_folder_is_for_its_user_alone(tmp_path: Path) -> None:
     put(tmp_path / "new", "1.popef", 10, 0)
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in this file system")
+def test_pipes_in_the_place_of_files_stop_nobody(tmp_path: Path) -> None:
+    """Opened, they would wait for another process for ever."""
+    os.mkfifo(tmp_path / "1.popef")
+    keep(tmp_path / "1.popef", lambda path: pytest.fail("written to"))
+    os.mkfifo(tmp_path / "seal.key", 0o600)
+    with pytest.raises(popart_exception, match="is no key of 32 bytes"):
+        seal._read(tmp_path / "seal.key")

@@ -98,8 +98,8 @@ def training(source: Source, feeds: Mapping[str, Any]) -> Outputs:
     proto = onnx.ModelProto()
     proto.CopyFrom(load_proto(source))
     ends = [o.name for o in proto.graph.output]
-    if not isinstance(ends[0], str):
-        raise Refused(f"no loss of what has no name: {ends[0]!r}")
+    if not ends or not isinstance(ends[0], str):
+        raise Refused(f"no loss of what has no name: {ends[:1]}")
     loss = onnx.helper.make_node(
         "L1", ends[:1], ["the_loss"], domain="ai.graphcore", reduction="Mean", **{"lambda": 0.1}
     )
