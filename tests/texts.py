@@ -1,0 +1,13 @@
+"""What the texts of errors are held against."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+
+def says(error: type[Exception], text: str) -> Any:
+    """A context that expects an error whose text begins so."""
+    return pytest.raises(error, match=f"^{re.escape(text)}")
