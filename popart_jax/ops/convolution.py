@@ -177,13 +177,13 @@ class Transposed:
 def transposed(sizes, kernel, strides, dilations, pads, auto_pad, output_padding, output_shape) -> Transposed:
     """The geometry that ONNX's attributes ask for."""
     rank = len(sizes)
-    steps = positive("strides", per_dim("strides", strides, rank))
-    dils = positive("dilations", per_dim("dilations", dilations, rank))
+    steps = fitting("strides", positive("strides", per_dim("strides", strides, rank)))
+    dils = fitting("dilations", positive("dilations", per_dim("dilations", dilations, rank)))
     reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dils, strict=True))
     extra = fitting("output_padding", output_padding) or (0,) * rank
     if min(extra, default=0) < 0:
         raise popart_exception(f"output_padding {list(extra)} must not be negative")
-    positive("output_shape", output_shape)
+    fitting("output_shape", positive("output_shape", output_shape))
     full = [s * (n - 1) + e + r for s, n, e, r in zip(steps, sizes, extra, reach, strict=True)]
     cut, grow = _crop(full, sizes, steps, pads, auto_pad, output_shape)
     crop = tuple((lo, hi - e - g) for (lo, hi), e, g in zip(cut, extra, grow, strict=True))

@@ -56,7 +56,6 @@ def pairs(pads: Sequence[int], rank: int) -> Pads:
         )
     if min(pads) < 0:
         raise popart_exception(f"pads {list(pads)} must not be negative")
-    fitting("pads", pads)
     return tuple(zip(pads[:rank], pads[rank:], strict=True))
 
 
@@ -71,7 +70,7 @@ def positive(name: str, values: Sequence[int]) -> tuple[int, ...]:
     """A list of sizes or steps, each at least 1."""
     if min(values, default=1) < 1:
         raise popart_exception(f"{name} {list(values)} must be positive")
-    return fitting(name, values)
+    return tuple(values)
 
 
 def fitting(name: str, values: Sequence[int]) -> tuple[int, ...]:
