@@ -236,7 +236,7 @@ class Operator:
 
     def has(self, traits: Trait) -> bool:
         """Whether it has any of these traits."""
-        return bool(self.traits & traits)
+        return bool(self.traits.value & traits.value)  # an `&` of flags makes a flag, in twenty times as long
 
     def passes_gradient(self, operand: int) -> bool:
         """Whether a gradient of the results leads to one of this operand, if it is a float tensor."""

@@ -21,7 +21,7 @@ from ...execution.describe import graph_types
 from ...lowering import op_trace
 from ...lowering.interpreter import names
 from ...lowering.passes import size_masks
-from ...lowering.resolve import check_supported, has_effect, make_plan, needs
+from ...lowering.resolve import check_supported, has_effect, needs
 from ...model.session_model import read_session_model
 from ...ops import facts as operator_facts
 from ...ops.options import OperatorOptions
@@ -302,9 +302,11 @@ def _needed_streams(program: Program) -> dict[str, Type]:
     known = names(program.graph)
     shown = {a.source.removeprefix(GRADIENT) for a in program.anchors}
     want = shown | set(program.copies.values()) | ({program.training.loss} if program.training else set())
-    values = tuple(known[n] for n in sorted(want) if n in known)
-    plan = make_plan(program.graph, values, program.opsets, popart=True)
-    read = {v.name for step in plan.steps for v in needs(step.node)} | {v.name for v in values}
+    live = {known[n] for n in want if n in known}
+    for node in reversed(program.graph):
+        if not live.isdisjoint(node.outputs) or has_effect(node):
+            live.update(needs(node))
+    read = {v.name for v in live}
     return {n: t for n, t in program.streams.items() if n in read}
 
 
