@@ -67,6 +67,19 @@ GATES
         on = Not(ended)
     }>
 }""",
+    # two convolutions, until their mean is small
+    "convolutions": """convolutions (float[1, 64, 28, 28] x) => (float[1, 64, 28, 28] y)
+<float[64, 64, 3, 3] W, float least = {-100}, int64 count = {10}, bool yes = {1}> {
+    y = Loop(count, yes, x) <body = body (int64 i, bool go, float[1, 64, 28, 28] h)
+        => (bool on, float[1, 64, 28, 28] next) {
+        c = Conv<pads = [1, 1, 1, 1]>(h, W)
+        r = Relu(c)
+        d = Conv<pads = [1, 1, 1, 1]>(r, W)
+        next = Tanh(d)
+        mean = ReduceMean<keepdims = 0>(next)
+        on = Greater(mean, least)
+    }>
+}""",
     # a detector of voices: the branch of its sampling rate, convolutions and a cell on one piece of sound
     "branches": """branches (float[1, 1, 576] x, int64 rate, float[1, 128] h) => (float[1, 128] y)
 <float[258, 1, 256] S, float[128, 258, 3] C, float[64, 128, 3] D, float[64, 64, 3] F, float[64, 384] W,
