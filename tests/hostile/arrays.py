@@ -37,29 +37,11 @@ from .build import (
 )
 
 _KINDS = (
-    "int8",
-    "uint8",
-    "int16",
-    "uint16",
-    "int32",
-    "uint32",
-    "int64",
-    "uint64",
-    "float16",
-    "float64",
-    "bool",
-    "complex64",
-)
+    "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float64", "bool", "complex64",
+)  # fmt: skip
 _SMALL = (
-    "bfloat16",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "float8_e4m3fnuz",
-    "float8_e5m2fnuz",
-    "int4",
-    "uint4",
-    "float4_e2m1fn",
-)
+    "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "int4", "uint4", "float4_e2m1fn",
+)  # fmt: skip
 
 
 def held() -> Iterator[Case]:
