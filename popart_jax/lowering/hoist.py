@@ -14,8 +14,9 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import lax
 
-from .._compat.jax import Literal, bind
+from .._compat.jax import Literal, bind, scan_counts
 
 _INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_closed_call": "call_jaxpr",
             "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}  # fmt: skip
@@ -163,7 +164,7 @@ class _Walk:
 
     def _scan(self, eqn: Any, operands: list[_Operand], scope: str) -> list[_Place]:
         """A loop: what its body computes from early constants of the loop leaves it."""
-        body, count = eqn.params["jaxpr"], eqn.params["num_consts"]
+        body, (count, carried) = eqn.params["jaxpr"], scan_counts(eqn)
         early = [isinstance(x, _Place) and x.when == _EARLY for x in operands[:count]]
         halves = split(body, [*early, *[False] * (len(operands) - count)])
         if halves is None:
@@ -172,11 +173,8 @@ class _Walk:
         others = [x for x, k in zip(operands, [*early, *[False] * len(operands)], strict=False) if not k]
         avals = [v.aval for v in body.jaxpr.invars]
         made = jax.eval_shape(halves.early, *(a for a, k in zip(avals, early, strict=False) if k))
-        rest = [a for i, a in enumerate(avals) if i >= count or not early[i]]
-        inner = jax.make_jaxpr(halves.late)(*made, *rest)
-        params = {**eqn.params, "jaxpr": inner, "num_consts": len(made) + count - sum(early)}
         places = self._made(halves, known, scope)
-        rest = partial(_bound, eqn, params=params)
+        rest = partial(_looped, eqn, halves.late, len(made) + count - sum(early), carried)
         return self._append(rest, [*places, *others], len(eqn.outvars), _LATE, scope, bool(eqn.effects))
 
     def _made(self, halves: Split, known: Sequence[_Operand], scope: str) -> list[_Operand]:
@@ -203,6 +201,20 @@ class _Walk:
         places = [place for halves, _ in found for place in self._made(halves, known, scope)]
         rest = partial(_bound, eqn, params={**eqn.params, "branches": tuple(branches)})
         return self._append(rest, [index, *places, *others], len(eqn.outvars), _LATE, scope, bool(eqn.effects))
+
+
+def _looped(eqn: Any, body: Callable[..., Sequence[Any]], constants: int, carried: int, *args: Any) -> list[Any]:
+    """A loop as that of an equation, of another body: constants, then what is carried, then slices."""
+
+    def step(carry: Sequence[Any], slices: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        found = body(*args[:constants], *carry, *slices)
+        return tuple(found[:carried]), tuple(found[carried:])
+
+    how = {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
+    begin = constants + carried
+    with eqn.ctx.manager:
+        last, rows = lax.scan(step, tuple(args[constants:begin]), tuple(args[begin:]), **how)
+    return [*last, *rows]
 
 
 def _of_own(late: Callable[..., list[Any]], begin: int, count: int, made: int, *args: Any) -> list[Any]:
