@@ -83,6 +83,8 @@ COMPOSED: dict[str, tuple[str, ...]] = {
     "erf": ("abs", "mul", "add", "div", *("mul", "add") * 5, "square", "exp", "mul", "sub", "sign", "mul"),
     "erfc": ("abs", "mul", "add", "div", *("mul", "add") * 5, "square", "exp", "mul", "sub", "sign", "mul", "sub"),
     "erf_inv": ("square", "sub", "log", *("mul", "add") * 9, "sqrt", "select_n", "mul"),
+    "one_minus_square": ("square", "sub"),  # of tanh's gradient, since JAX 0.11
+    "log2": ("log", "mul"),
     "sinh": ("exp", "div", "sub", "mul"),
     "cosh": ("exp", "div", "add", "mul"),
     "asinh": ("square", "add", "sqrt", "add", "log"),
