@@ -69,12 +69,13 @@ def _optimizer(kind: str, scale: float) -> popart.Optimizer:
     return popart.SGD({"defaultLearningRate": (0.1, False), "defaultMomentum": (0.9, True)})
 
 
-def _options(stages: str, *, pipelined: bool, replicas: int, automatic: bool) -> popart.SessionOptions:
+def _options(stages: str, *, pipelined: bool, replicas: int, automatic: bool, at_random: bool) -> popart.SessionOptions:
     options = popart.SessionOptions()
     options.virtualGraphMode, options.enablePipelining = popart.VirtualGraphMode.Manual, pipelined
     options.engineOptions[STAGES] = stages
     options.enableReplicatedGraphs, options.replicatedGraphCount = replicas > 1, replicas
     options.ensureFp32LossScaleTensor = True
+    options.enableStochasticRounding = options.enableLoadAndOffloadRNGState = at_random
     options.automaticLossScalingSettings.enabled = automatic
     options.automaticLossScalingSettings.thresholdUpperCountProportion = 0.2
     options.automaticLossScalingSettings.binEdgeLocation = 1e-3
@@ -93,15 +94,20 @@ def run(
     dtype: type = np.float32,
     scale: float = 1,
     automatic: bool = False,
+    at_random: bool = False,
 ) -> dict[str, Any]:
     """Two steps; anchors, weights, and the devices and bytes of what rests."""
-    options = _options(stages, pipelined=pipelined, replicas=replicas, automatic=automatic)
+    options = _options(stages, pipelined=pipelined, replicas=replicas, automatic=automatic, at_random=at_random)
     proto = model(width, dtype)
     wanted = {n: k for n, k in _ANCHORS.items() if (kind, scale) == ("sgd", 1) or n[:4] != "Accl"}
     if automatic:
         wanted |= {"finalLossScale": "All", "UpdatedVar___lossScaleUpdateFactor": "All"}
     flow = popart.DataFlow(_BATCHES, {n: popart.AnchorReturnType(k) for n, k in wanted.items()})
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": _STAGES * replicas})
+    manager, ipus = popart.DeviceManager(), _STAGES * replicas
+    if at_random:  # a model of an IPU rounds to nearest; others come in powers of two
+        device = manager.acquireAvailableDevice(1 << (ipus - 1).bit_length())
+    else:
+        device = manager.createIpuModelDevice({"numIPUs": ipus})
     session = popart.TrainingSession(
         proto.SerializeToString(), flow, "loss", _optimizer(kind, scale), device, userOptions=options
     )  # fmt: skip
@@ -119,10 +125,12 @@ def run(
     weights = {t.name: np.empty(tuple(t.dims), dtype) for t in proto.graph.initializer}
     session.weightsToHost()
     session.readWeights(popart.PyWeightsIO(weights))
+    generators = {"generators": np.asarray(session.getRNGState())} if at_random else {}
     held = session._held().arrays
     places = {n: sorted(d.id for d in x.devices()) for n, x in held.items()}
     resting = [sum(x.nbytes for n, x in held.items() if places[n] == [i]) for i in range(_DEVICES)]
-    return {"shown": {**shown, **weights, "seed": np.asarray(session.getRandomSeed())}, "places": places,
+    device.detach()
+    return {"shown": {**shown, **weights, **generators, "seed": np.asarray(session.getRandomSeed())}, "places": places,
             "resting": resting}  # fmt: skip
 
 
@@ -137,6 +145,7 @@ CASES: dict[str, dict[str, Any]] = {
     "three replicas, two devices short": {"pipelined": True, "replicas": 3, "kind": "adam"},
     "two replicas, weights clipped together": {"pipelined": False, "replicas": 2, "kind": "clipped"},
     "half precision, a large loss scale": {"pipelined": True, "dtype": np.float16, "scale": 2.0**17},
+    "half precision, rounded at random": {"pipelined": True, "dtype": np.float16, "at_random": True, "replicas": 2},
     "automatic loss scaling": {"pipelined": True, "dtype": np.float16, "scale": 64.0, "automatic": True},
     "automatic loss scaling, two replicas": {"pipelined": False, "replicas": 2, "dtype": np.float16, "scale": 64.0,
                                               "automatic": True},

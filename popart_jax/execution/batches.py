@@ -13,7 +13,7 @@ from jax import lax
 from . import anchors as buffers_of
 from . import loss_scaling, update
 from .micro import Result, in_own_order, micro_batch_key, rounding_key, run_micro_batch
-from .program import GENERATORS, PREVIOUS_SCALE, SCALE_RATIO, SEED, Program, Training, Type, Variable
+from .program import GENERATORS, SEED, Program, Training, Type, Variable
 from .replicas import PARTS
 from .step import Fed, Step, StepFunction, Tensors
 
@@ -108,15 +108,17 @@ class _Batch:
         if training is None:
             return self._forward_only(carried, buffers, counter, streams)
         scaling = loss_scaling.begin(training, carried, self.hyper)
-        scalars = {w: update.hyper_of(training, w, self.hyper, scaling.factor) for w in training.rules}
-        scalars, ratio = _with_ratio(training, scalars, carried, self.hyper)
-        always = {**scaling.shown, **ratio, **self.scalars_shown}
+        moved = loss_scaling.moved(training, carried, self.hyper)
+        carried.update(moved.state)
+        scalars = update.scalars_of(training, self.hyper, scaling.factor, moved.ratio)
+        always = {**scaling.shown, **moved.shown, **self.scalars_shown}
         working = update.start(program, training, carried)
         if not program.structure.accumulates:
             carried, result = self._micro(carried, streams, scaling.scale)
             counts, counted = scaling.count(scaling.start(), result.values)
-            rounding = rounding_key(program, carried.get(GENERATORS, carried.get(SEED)))
-            carried, shown = update.apply(program, training, carried, working, result.gradients, scalars, rounding)
+            rounding = rounding_key(program, carried)
+            given = update.Given(program, training, carried, working, result.gradients, scalars, rounding)
+            carried, shown = update.apply(given)
             carried = scaling.finish(counts, carried, program)
             always |= {**counted, **_updated_factor(training, carried)}
             seen = {**result.values, **always, **self._plain({**shown, **self.fixed, **carried})}
@@ -127,7 +129,7 @@ class _Batch:
             a, streams = x
             carried, result = self._micro(carried, streams, scaling.scale)
             counts, counted = scaling.count(counts, result.values)
-            rounding = rounding_key(program, carried.get(GENERATORS, carried.get(SEED)))
+            rounding = rounding_key(program, carried)
             working = update.accumulate(training, working, result.gradients, scalars, a, rounding)
             state = {**self.fixed, **carried, **update.accumulators(training, working, a)}
             seen = {**result.values, **always, **counted, **self._plain(state)}
@@ -135,8 +137,8 @@ class _Batch:
 
         start = (carried, working, scaling.start(), buffers)
         carried, working, counts, buffers = loop(body, start, streams, program.structure.accumulation)
-        rounding = rounding_key(program, carried.get(GENERATORS, carried.get(SEED)))
-        carried, shown = update.apply(program, training, carried, working, {}, scalars, rounding)
+        rounding = rounding_key(program, carried)
+        carried, shown = update.apply(update.Given(program, training, carried, working, {}, scalars, rounding))
         carried = scaling.finish(counts, carried, program)
         shown = {**shown, **_updated_factor(training, carried)}
         shown, repeat = self._plain(shown), program.structure.accumulation
@@ -175,21 +177,6 @@ class _Batch:
 def _updated_factor(training: Training, carried: Tensors) -> Tensors:
     name = loss_scaling.FACTOR
     return {} if training.scaling is None else {f"UpdatedVar___{name}": carried[name]}
-
-
-def _with_ratio(
-    training: Training, scalars: dict[str, Any], carried: Tensors, hyper: Any
-) -> tuple[dict[str, Any], Tensors]:
-    """With scaled optimizer state: the change of the loss scale since the last update, for every rule and by name."""
-    if not training.scaled_state:
-        return scalars, {}
-    name = next((n for n in carried if n.startswith(PREVIOUS_SCALE)), None)
-    if name is None:
-        return scalars, {}
-    ratio = hyper[training.loss_scale] / carried[name]
-    carried[name] = hyper[training.loss_scale]
-    shown = {name.replace(PREVIOUS_SCALE, SCALE_RATIO, 1): ratio}
-    return {w: {**h, "lossScalingRatio": ratio} for w, h in scalars.items()}, shown
 
 
 def at_the_end(program: Program, changing: Mapping[str, Any]) -> Tensors:

@@ -69,11 +69,11 @@ def update_types(program: Program) -> dict[str, Type]:
     alone = replace(program, variables=single)
 
     def run(carried: dict[str, Any], hyper: Any) -> dict[str, Any]:
-        scalars = {w: update.hyper_of(training, w, hyper) for w in training.rules}
+        scalars = update.scalars_of(training, hyper)
         working = update.start(alone, training, carried)
         gradients = {w: jnp.zeros_like(carried[w]) for w in training.rules}
         accumulators = {f"Accum___{w}": s["accum"] for w, s in working.items() if "accum" in s}
-        _, shown = update.apply(alone, training, carried, working, gradients, scalars)
+        _, shown = update.apply(update.Given(alone, training, carried, working, gradients, scalars))
         return {**accumulators, **shown}
 
     carried = {n: jax.ShapeDtypeStruct(v.type.shape, v.type.dtype) for n, v in program.variables.items()}

@@ -35,7 +35,7 @@ class Functions:
     """Updates and records in one place, compiled.
 
     Arguments and results are one replica's; `follows` has the scalars of a batch that rules follow: the `factor` of
-    automatic loss scaling, the `ratio` of a loss scale that moved.
+    automatic loss scaling, the `ratio` of a loss scale that moved. `words` are the seed and the generators' state.
     """
 
     def __init__(self, program: Program, group: Group) -> None:
@@ -57,8 +57,8 @@ class Functions:
         )
         self.apply = compiled(
             self._apply,
-            lambda carried, *_: (state(carried), one, one, None, None, None, one),
-            lambda carried, *_: (state(carried), one),
+            lambda _, carried, *__: (one, state(carried), one, one, None, None, None),
+            lambda _, carried, *__: (state(carried), one),
         )
         self.count = compiled(self._count, lambda *_: (one, one), lambda *_: (one, one))
         self.decide = compiled(self._decide, lambda _, carried: (one, state(carried)), lambda _, c: state(c))
@@ -82,42 +82,29 @@ class Functions:
         assert self.group.training is not None
         return self.group.training
 
-    def _scalars(self, hyper: Any, follows: Arrays) -> dict[str, Any]:
-        ratio = {"lossScalingRatio": follows["ratio"]} if "ratio" in follows else {}
-        found = {w: update.hyper_of(self._training, w, hyper, follows.get("factor")) for w in self._training.rules}
-        return {w: {**scalars, **ratio} for w, scalars in found.items()}
-
     def _start(self, carried: Arrays) -> Any:
         return update.start(self.program, self._training, carried)
 
     def _accumulate(
-        self, working: Any, gradients: Arrays, hyper: Any, follows: Arrays, index: Any, seed: Any
+        self, working: Any, gradients: Arrays, hyper: Any, follows: Arrays, index: Any, words: Arrays
     ) -> tuple[Any, Arrays]:
-        rounding = rounding_key(self.program, seed)
-        scalars = self._scalars(hyper, follows)
+        rounding = rounding_key(self.program, words)
+        scalars = update.scalars_of(self._training, hyper, **follows)
         working = update.accumulate(self._training, working, gradients, scalars, index, rounding)
         return working, in_own_order(self.program, update.accumulators(self._training, working, index))
 
-    def _squares(
-        self, carried: Arrays, working: Any, gradients: Arrays, hyper: Any, follows: Arrays, seed: Any
-    ) -> list[Any]:
-        """Of each clip group, as far as its members live here."""
-        scalars, rounding = self._scalars(hyper, follows), rounding_key(self.program, seed)
-        found = update.prepare(self.program, self._training, carried, working, gradients, scalars, rounding)
-        return update.squares(self._training, found)
+    def _given(
+        self, carried: Arrays, working: Any, gradients: Arrays, hyper: Any, follows: Arrays, words: Arrays
+    ) -> update.Given:
+        scalars, rounding = update.scalars_of(self._training, hyper, **follows), rounding_key(self.program, words)
+        return update.Given(self.program, self._training, carried, working, gradients, scalars, rounding)
 
-    def _apply(
-        self,
-        carried: Arrays,
-        working: Any,
-        gradients: Arrays,
-        hyper: Any,
-        follows: Arrays,
-        seed: Any,
-        elsewhere: list[Any],
-    ) -> tuple[Arrays, Arrays]:
-        scalars, rounding = self._scalars(hyper, follows), rounding_key(self.program, seed)
-        found = update.apply(self.program, self._training, carried, working, gradients, scalars, rounding, elsewhere)
+    def _squares(self, *given: Any) -> list[Any]:
+        """Of each clip group, as far as its members live here; arguments are those of `_given`."""
+        return update.squares(self._training, update.prepare(self._given(*given)))
+
+    def _apply(self, elsewhere: list[Any], *given: Any) -> tuple[Arrays, Arrays]:
+        found = update.apply(self._given(*given), elsewhere)
         return found[0], in_own_order(self.program, found[1])
 
     def _count(self, counts: Any, gradients: Arrays) -> tuple[Any, Arrays]:

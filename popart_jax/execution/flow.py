@@ -14,7 +14,7 @@ from .cut import Unit
 from .device_group import Arrays
 from .loss_scaling import FACTOR
 from .micro import GRADIENT
-from .program import SEED
+from .program import GENERATORS, SEED
 from .stage_place import Place, each, own
 from .stage_update import Update
 from .step import Step
@@ -51,7 +51,7 @@ class Run:
         self.owner, self.program, self.fixed = owner, owner.program, fixed
         self.state, self.fed = dict(state), fed
         self.hyper = np.asarray(fed[HYPER]) if self.program.reads_hyper else None
-        self._seed = np.asarray(state[SEED]) if SEED in state else None
+        self._words = {n: np.asarray(state[n]) for n in (SEED, GENERATORS) if n in state}
         self.functions, self.groups = owner.functions, owner.groups
         self._at = {group.place: i for i, group in enumerate(self.groups)}
         self._buffers = [f.empty() for f in self.functions]
@@ -62,10 +62,10 @@ class Run:
         """The micro-batches of a batch, and the update."""
         structure, training = self.program.structure, self.program.training
         count = structure.accumulation
-        seeds = self._seeds(count)
+        words = self._advance(count)
         levels = 1 + max(u.level for u in self.owner.units)
         update = None if training is None else Update(self, batch)
-        flow = _Flow(self, batch, seeds, None if update is None else update.scaling.scale)
+        flow = _Flow(self, batch, words, None if update is None else update.scaling.scale)
         waits = dict.fromkeys(range(count), len(self.owner.units))
         for level, micro, backward in order(levels, count, training is not None):
             for at, unit in enumerate(self.owner.units):
@@ -74,19 +74,17 @@ class Run:
                 (flow.backward if backward else flow.forward)(at, micro)
                 waits[micro] -= backward
             if update is not None and backward and not waits[micro]:
-                update.micro_batch(micro, *flow.take(micro), seeds[micro])
+                update.micro_batch(micro, *flow.take(micro), words[micro + 1])
         if training is None:
             for micro in range(count):
                 for i in range(len(self.groups)):
                     self.show(i, {}, self.everything(i), batch * count + micro)
 
-    def _seeds(self, count: int) -> list[Any]:
-        """The seed before each micro-batch; it is advanced as `micro_batch_key` does."""
-        found = []
-        for _ in range(count):
-            found.append(self._seed)
-            if self._seed is not None:
-                self._seed = self._seed + np.asarray([self.program.structure.replicas, 1], np.uint32)
+    def _advance(self, count: int) -> list[Arrays]:
+        """The seed and the generators' state before each micro-batch and behind the last one, as `micro_batch_key`."""
+        step = np.asarray([self.program.structure.replicas, 1], np.uint32)
+        found = [{n: x + np.uint32(i) * step for n, x in self._words.items()} for i in range(count + 1)]
+        self._words = found[-1]
         return found
 
     def everything(self, i: int) -> Arrays:
@@ -132,8 +130,7 @@ class Run:
         results: Arrays = {}
         for i, functions in enumerate(self.functions):
             results |= functions.last(self._buffers[i], self.of_group(i))
-        if self._seed is not None:
-            self.state[SEED] = self.owner.place_of(SEED).put(self._seed, None)
+        self.state |= {n: self.owner.place_of(n).put(x, None) for n, x in self._words.items()}
         step: Step = self.owner.step
         return {n: self.state[n] for n in step.state}, {n: results[n] for n in step.results}
 
@@ -141,8 +138,8 @@ class Run:
 class _Flow:
     """Tensors of micro-batches on their way through the units of a batch."""
 
-    def __init__(self, run: Run, batch: int, seeds: Sequence[Any], scale: Any) -> None:
-        self._run, self._batch, self._seeds, self._scale = run, batch, seeds, scale
+    def __init__(self, run: Run, batch: int, words: Sequence[Arrays], scale: Any) -> None:
+        self._run, self._batch, self._words, self._scale = run, batch, words, scale
         self._owner, self._program = run.owner, run.program
         self._each = each(run.program)
         scaling = None if run.program.training is None else run.program.training.scaling
@@ -159,7 +156,7 @@ class _Flow:
         place, made = owner.places[at], self._made.setdefault(micro, {})
         bound = {n: self._bound(n, micro, place) for n in unit.bound}
         entering = {n: place.put(made[n], self._each) for n in unit.reads if n in made}
-        out, copied, shown = owner.passes[at].forward(bound, entering, self._seeds[micro])
+        out, copied, shown = owner.passes[at].forward(bound, entering, self._words[micro])
         made.update(out)
         if self._program.training is not None:
             self._entered[at, micro] = bound, entering
@@ -183,7 +180,7 @@ class _Flow:
                 continue
             slope = place.put(slopes.pop(name, np.zeros(made[name].shape, made[name].dtype)), self._each)
             leaving[name] = slope + place.put(self._scale, None) if name == training.loss else slope
-        of_weights, of_entering, shown = owner.passes[at].backward(bound, entering, self._seeds[micro], leaving)
+        of_weights, of_entering, shown = owner.passes[at].backward(bound, entering, self._words[micro], leaving)
         for name, slope in of_entering.items():
             slopes[name] = slope if name not in slopes else slope + place.put(slopes[name], self._each)
         sums = self._of_weights.setdefault(micro, {})

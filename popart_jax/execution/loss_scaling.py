@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..ops.replicas import all_reduce
-from .program import Program, Training, Type
+from .program import PREVIOUS_SCALE, SCALE_RATIO, Program, Training, Type
 
 FACTOR = "lossScaleUpdateFactor"
 GRADIENT = "Gradient___"
@@ -130,3 +130,32 @@ def begin(training: Training, carried: Mapping[str, Any], hyper: Any) -> Scaling
     scale = scale * factor.astype(jnp.float32)
     inverse = {name: hyper[place] / factor for name, place in training.inverse_scales.items()}
     return Scaling(training, scale, factor, {"finalLossScale": scale, **inverse})
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The change of the loss scale since the last update, where optimizer state follows it.
+
+    Attributes
+    ----------
+    ratio : scalar or None
+        The change; None where no state follows it.
+    state : dict of str to scalar
+        The variable that keeps the scale, as it is now.
+    shown : dict of str to scalar
+        What can be anchored.
+    """
+
+    ratio: Any
+    state: Mapping[str, Any]
+    shown: Mapping[str, Any]
+
+
+def moved(training: Training, carried: Mapping[str, Any], hyper: Any) -> Moved:
+    """How far the loss scale of a batch is from that of the last one."""
+    name = next((n for n in carried if n.startswith(PREVIOUS_SCALE)), None) if training.scaled_state else None
+    if name is None:
+        return Moved(None, {}, {})
+    scale = hyper[training.loss_scale]
+    ratio = scale / carried[name]
+    return Moved(ratio, {name: scale}, {name.replace(PREVIOUS_SCALE, SCALE_RATIO, 1): ratio})

@@ -16,7 +16,7 @@ from ..lowering.resolve import needs
 from ..ops.arrays import is_float
 from .layout import from_device_order
 from .loss_scaling import statistics_of
-from .program import AXIS, Program, Training
+from .program import AXIS, GENERATORS, SEED, Program, Training
 
 GRADIENT = "Gradient___"
 _UPDATE = 1 << 20  # keeps the update's random numbers apart from those of the graph's nodes
@@ -237,11 +237,15 @@ def _widen(x: Any) -> Any:
     return x.astype(jnp.float32) if x.dtype in (np.float16, jnp.bfloat16) else x
 
 
-def rounding_key(program: Program, seed: Any) -> Any:
-    """Random key of the weight update's rounding, the same on all replicas; None where it rounds to nearest."""
-    if seed is None or not program.options.rounds_stochastically:
+def rounding_key(program: Program, words: Mapping[str, Any]) -> Any:
+    """Random key of the weight update's rounding, the same on all replicas; None where it rounds to nearest.
+
+    It follows the generators' state, or else the seed, which stand by name in `words`.
+    """
+    state = words.get(GENERATORS, words.get(SEED))
+    if state is None or not program.options.rounds_stochastically:
         return None
-    key = jax.random.wrap_key_data(jnp.stack([seed[1], seed[0]]), impl="threefry2x32")
+    key = jax.random.wrap_key_data(jnp.stack([state[1], state[0]]), impl="threefry2x32")
     return jax.random.fold_in(key, _UPDATE)
 
 

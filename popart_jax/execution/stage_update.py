@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .device_group import Arrays
-from .loss_scaling import FACTOR, GRADIENT, begin
-from .program import PREVIOUS_SCALE, SCALE_RATIO
+from .loss_scaling import FACTOR, GRADIENT, begin, moved
 from .stage_place import each
 
 if TYPE_CHECKING:
@@ -25,51 +24,49 @@ class Update:
         self._run, self._training, self._structure = run, program.training, program.structure
         self._before = batch * program.structure.accumulation
         self._working = [f.start(run.of_group(i)) for i, f in enumerate(run.functions)]
-        self.scaling = begin(self._training, state, run.hyper)
-        self._follows: Arrays = {} if self.scaling.factor is None else {"factor": self.scaling.factor}
-        self._always = dict(self.scaling.shown)
-        previous = next((n for n in state if n.startswith(PREVIOUS_SCALE)), None)
-        if self._training.scaled_state and previous is not None:
-            scale = run.hyper[self._training.loss_scale]  # type: ignore[index]
-            self._follows["ratio"] = scale / state[previous]
-            state[previous] = run.owner.place_of(previous).put(np.float32(scale), None)
-            self._always[previous.replace(PREVIOUS_SCALE, SCALE_RATIO, 1)] = self._follows["ratio"]
+        self.scaling, change = begin(self._training, state, run.hyper), moved(self._training, state, run.hyper)
+        state.update({n: run.owner.place_of(n).put(np.float32(x), None) for n, x in change.state.items()})
+        follows = {"factor": self.scaling.factor, "ratio": change.ratio}
+        self._follows: Arrays = {n: x for n, x in follows.items() if x is not None}
+        self._always = {**self.scaling.shown, **change.shown}
         self._counts = None if self._training.scaling is None else self.scaling.start()
         if self._counts is not None and each(program) is not None:
             self._counts = jnp.tile(self._counts, (program.structure.replicas, 1))
 
-    def micro_batch(self, micro: int, gradients: Arrays, shown: Arrays, seed: Any) -> None:
-        """Add the gradients of a micro-batch up, and update behind the last one; `shown` are to be shown or counted."""
+    def micro_batch(self, micro: int, gradients: Arrays, shown: Arrays, words: Arrays) -> None:
+        """Add the gradients of a micro-batch up, and update behind the last one.
+
+        `shown` are to be shown or counted; `words` are the seed and the generators' state behind the micro-batch.
+        """
         run, structure = self._run, self._structure
-        after = None if seed is None else seed + np.asarray([structure.replicas, 1], np.uint32)
         counter, counted = self._before + micro, self._count(shown)
         for name, gradient in shown.items():
             run.show_at(run.owner.place_showing(name), {name: gradient}, {}, counter)
         if structure.accumulates:
-            self._add(micro, gradients, counted, after)
+            self._add(micro, gradients, counted, words)
         if micro == structure.accumulation - 1:
-            self._finish({} if structure.accumulates else gradients, counted, after)
+            self._finish({} if structure.accumulates else gradients, counted, words)
 
-    def _add(self, micro: int, gradients: Arrays, counted: Arrays, seed: Any) -> None:
+    def _add(self, micro: int, gradients: Arrays, counted: Arrays, words: Arrays) -> None:
         run = self._run
         for i, functions in enumerate(run.functions):
             mine = self._of_group(i, gradients)
             self._working[i], shown = functions.accumulate(
-                self._working[i], mine, run.hyper, self._followed(i), micro, seed
+                self._working[i], mine, run.hyper, self._followed(i), micro, words
             )
             resting = {n: x for n, x in run.everything(i).items() if n not in shown}
             first = counted if i == run.first else {}
             run.show(i, {**first, **shown}, {**resting, **self._scalars(i)}, self._before + micro)
 
-    def _finish(self, gradients: Arrays, counted: Arrays, seed: Any) -> None:
+    def _finish(self, gradients: Arrays, counted: Arrays, words: Arrays) -> None:
         """The update; `gradients` are empty where they were added up."""
         run, structure, asked = self._run, self._structure, []
         for i in range(len(run.functions)):
             mine = self._of_group(i, gradients)
-            asked.append((run.of_group(i), self._working[i], mine, run.hyper, self._followed(i), seed))
+            asked.append((run.of_group(i), self._working[i], mine, run.hyper, self._followed(i), words))
         elsewhere = self._squares_elsewhere(asked)
         for i, functions in enumerate(run.functions):
-            changed, shown = functions.apply(*asked[i], elsewhere[i])
+            changed, shown = functions.apply(elsewhere[i], *asked[i])
             factor = {}
             if self._counts is not None and i == run.first:
                 changed = functions.decide(self._counts, changed)
@@ -84,7 +81,7 @@ class Update:
     def _squares_elsewhere(self, asked: list[Any]) -> list[list[Any]]:
         """By place, what each clip group has in the other places."""
         run = self._run
-        if not self._training.clips:
+        if not self._training.clips or len(asked) == 1:
             return [[] for _ in asked]
         found = [functions.squares(*given) for functions, given in zip(run.functions, asked, strict=True)]
         sums = []

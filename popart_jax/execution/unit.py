@@ -12,7 +12,7 @@ import numpy as np
 from ..lowering.interpreter import Settings, evaluate
 from .cut import Unit
 from .micro import in_own_order, micro_batch_key, shown_gradients, wanted_tensors, wide_loss, with_probes
-from .program import Program
+from .program import GENERATORS, SEED, Program
 from .stage_place import Place, each, owns
 
 Arrays = dict[str, Any]
@@ -57,16 +57,18 @@ class Passes:
             lambda *_: (one, one, one),
         )
 
-    def _forward(self, bound: Arrays, entering: Arrays, seed: Any) -> tuple[Arrays, Arrays, Arrays]:
+    def _forward(self, bound: Arrays, entering: Arrays, words: Arrays) -> tuple[Arrays, Arrays, Arrays]:
         """What other units read, new values of copied variables, and what anchors show."""
-        found = self._evaluate(bound, entering, seed, {})
+        found = self._evaluate(bound, entering, words, {})
         static = {n: found[n] for n in self._makes if isinstance(found[n], np.ndarray)}
         self._known.update(static)
         made = {n: jnp.asarray(found[n]) for n in self._makes if n not in static}
         copied = {target: jnp.asarray(found[source]) for target, source in self._copied.items()}
         return made, copied, {n: jnp.asarray(found[n]) for n in self._shown}
 
-    def _backward(self, bound: Arrays, entering: Arrays, seed: Any, leaving: Arrays) -> tuple[Arrays, Arrays, Arrays]:
+    def _backward(
+        self, bound: Arrays, entering: Arrays, words: Arrays, leaving: Arrays
+    ) -> tuple[Arrays, Arrays, Arrays]:
         """Gradients of weights, of what entered, and of what anchors ask for; `leaving` are those of what was made."""
         program = self._program
         weights = {n: bound[n] for n in self.trained}
@@ -77,7 +79,7 @@ class Passes:
         probes = {t: jnp.zeros(kind.shape, kind.dtype) for t, kind in kinds.items()}
 
         def run(weights: Arrays, floats: Arrays, probes: Arrays) -> Arrays:
-            found = self._evaluate({**others, **weights}, {**fixed, **floats}, seed, probes, backward=True)
+            found = self._evaluate({**others, **weights}, {**fixed, **floats}, words, probes, backward=True)
             return {n: jnp.asarray(found[n]) for n in leaving}
 
         made, pull = jax.vjp(run, weights, floats, probes)
@@ -91,13 +93,15 @@ class Passes:
         return of_weights, of_entering, shown
 
     def _evaluate(
-        self, bound: Arrays, entering: Arrays, seed: Any, probes: Arrays, *, backward: bool = False
+        self, bound: Arrays, entering: Arrays, words: Arrays, probes: Arrays, *, backward: bool = False
     ) -> Mapping[str, Any]:
         program = self._program
         values = {**in_own_order(program, bound), **entering}
         values |= {n: x for n, x in self._known.items() if n not in values}
-        key = None if seed is None else micro_batch_key(program, seed)[1]
-        settings = Settings(program.opsets, program.training_mode, key, popart=True, options=program.options)
+        key, rounding = (micro_batch_key(program, words.get(name))[1] for name in (SEED, GENERATORS))
+        settings = Settings(
+            program.opsets, program.training_mode, key, popart=True, options=program.options, rounding=rounding
+        )
         values, settings = with_probes(values, probes, settings)
         want = sorted({*self._makes, *self._shown, *self._copied.values()})
         if self._wide is None:

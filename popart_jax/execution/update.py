@@ -20,11 +20,17 @@ Sharing = tuple[tuple[int, ...], ...]  # the replicas of each group that share a
 _WEIGHT = "weight"  # a role beside those of the state
 
 
-def hyper_of(training: Training, weight: str, hyper: Any, factor: Any = None) -> dict[str, Any]:
-    """Scalars of one weight, out of the vector of hyperparameters.
+def scalars_of(training: Training, hyper: Any, factor: Any = None, ratio: Any = None) -> dict[str, dict[str, Any]]:
+    """Scalars of every weight, out of the vector of hyperparameters.
 
-    `factor` is automatic loss scaling's: scalars that contain the loss scale follow it.
+    `factor` is automatic loss scaling's: scalars that contain the loss scale follow it. `ratio` is the change of the
+    loss scale since the last update, for state that follows it.
     """
+    moved = {} if ratio is None else {"lossScalingRatio": ratio}
+    return {w: {**_scalars_of(training, w, hyper, factor), **moved} for w in training.rules}
+
+
+def _scalars_of(training: Training, weight: str, hyper: Any, factor: Any) -> dict[str, Any]:
     powers = {s.base: s.loss_power for s in training.rules[weight].scalars()} if factor is not None else {}
     scalars = {base: hyper[place] for base, place in training.hyper[weight].items()}
     for base, power in powers.items():
@@ -44,7 +50,7 @@ def start(program: Program, training: Training, carried: Mapping[str, Any]) -> W
 def accumulate(
     training: Training, working: Working, gradients: Mapping[str, Any], scalars: Any, index: Any, rounding: Any = None
 ) -> Working:
-    """Add a micro-batch's gradients; `rounding` is as for `apply`."""
+    """Add a micro-batch's gradients; `rounding` is as in `Given`."""
     changed: Working = {}
     for weight, rule in training.rules.items():
         before = working[weight]
@@ -81,6 +87,36 @@ def accumulators(training: Training, working: Working, index: Any) -> dict[str, 
 
 
 @dataclass(frozen=True)
+class Given:
+    """What an update starts from.
+
+    Attributes
+    ----------
+    program : Program
+    training : Training
+        Its rules say which weights are updated.
+    carried : mapping of str to array
+        Variables.
+    working : dict of str to dict
+        State of every rule in the batch.
+    gradients : mapping of str to array
+        Empty where they were added up in `working`.
+    scalars : mapping of str to mapping
+        Those of every weight.
+    rounding : jax random key or None
+        Half results are rounded stochastically; it must be the same on all replicas.
+    """
+
+    program: Program
+    training: Training
+    carried: Mapping[str, Any]
+    working: Working
+    gradients: Mapping[str, Any]
+    scalars: Mapping[str, Mapping[str, Any]]
+    rounding: Any = None
+
+
+@dataclass(frozen=True)
 class Prepared:
     """Weights and their state before the last step of an update, in single precision where halves round at random."""
 
@@ -90,23 +126,15 @@ class Prepared:
     shown: dict[str, Any]
 
 
-def prepare(
-    program: Program,
-    training: Training,
-    carried: Mapping[str, Any],
-    working: Working,
-    gradients: Mapping[str, Any],
-    scalars: Mapping[str, Mapping[str, Any]],
-    rounding: Any = None,
-) -> Prepared:
-    """The first step of an update: reduction over replicas, directions; arguments as for `apply`."""
+def prepare(given: Given) -> Prepared:
+    """The first step of an update: reduction over replicas, directions."""
     found = Prepared({}, {}, {}, {})
-    for weight, rule in training.rules.items():
-        reduce = _reducer(program.variables[weight].groups)
-        state = _widened({**working[weight], _WEIGHT: carried[weight]}, rounding)
+    for weight, rule in given.training.rules.items():
+        reduce = _reducer(given.program.variables[weight].groups)
+        state = _widened({**given.working[weight], _WEIGHT: given.carried[weight]}, given.rounding)
         found.weights[weight] = state.pop(_WEIGHT)
         q, found.states[weight], extras = rule.prepare(
-            found.weights[weight], state, gradients.get(weight), scalars[weight], reduce
+            found.weights[weight], state, given.gradients.get(weight), given.scalars[weight], reduce
         )
         found.directions[weight] = q
         found.shown.update({prefix + weight: value for prefix, value in extras.items()})
@@ -118,34 +146,25 @@ def squares(training: Training, prepared: Prepared) -> list[Any]:
     return [_squares(prepared.directions, members) for members, _ in training.clips]
 
 
-def apply(
-    program: Program,
-    training: Training,
-    carried: Mapping[str, Any],
-    working: Working,
-    gradients: Mapping[str, Any],
-    scalars: Mapping[str, Mapping[str, Any]],
-    rounding: Any = None,
-    elsewhere: Sequence[Any] = (),
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def apply(given: Given, elsewhere: Sequence[Any] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
     """New variables, and the named intermediate tensors of the update.
 
-    With a random key as `rounding`, half results are rounded stochastically; it must be the same on all replicas.
     `elsewhere` has what `squares` says of each clip group in other places.
     """
+    training, scalars = given.training, given.scalars
     with jax.named_scope("update"):
-        found = prepare(program, training, carried, working, gradients, scalars, rounding)
+        found = prepare(given)
         shown = found.shown
         for i, (members, limit) in enumerate(training.clips):
-            groups = {m: program.variables[m].groups for m in members}
+            groups = {m: given.program.variables[m].groups for m in members}
             shown[f"GlobalNorm___{i}"] = _clip(found.directions, groups, limit, elsewhere[i] if elsewhere else 0)
-        changed = dict(carried)
+        changed = dict(given.carried)
         for weight, rule in training.rules.items():
             new, state, extras = rule.apply(
                 found.weights[weight], found.states[weight], found.directions[weight], scalars[weight]
             )
-            before = {**working[weight], _WEIGHT: carried[weight]}
-            state = _rounded({**state, _WEIGHT: new}, before, rounding, weight)
+            before = {**given.working[weight], _WEIGHT: given.carried[weight]}
+            state = _rounded({**state, _WEIGHT: new}, before, given.rounding, weight)
             changed[weight] = new = state[_WEIGHT]
             changed |= {slot.name: state[slot.role] for slot in rule.slots}
             shown |= {prefix + weight: value for prefix, value in extras.items()}

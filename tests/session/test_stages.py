@@ -17,7 +17,7 @@ from ..own_process import figures
 from . import nets
 
 DEVICES = {STAGES: "devices"}
-QUICK = ("pipeline, Adam", "automatic loss scaling, two replicas")
+QUICK = ("pipeline, Adam", "half precision, rounded at random", "automatic loss scaling, two replicas")
 
 
 @pytest.fixture(scope="module")
