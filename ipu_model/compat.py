@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.extend.core as core
+
+try:  # jax.extend.core has them as well, but its package imports Pallas: 25 ms of every start
+    from jax._src.core import DropVar as DropVar
+    from jax._src.core import Literal as Literal
+except ImportError:
+    from jax.extend.core import DropVar as DropVar
+    from jax.extend.core import Literal as Literal
 
 #: Folders whose code stands between the user's and an equation.
 LIBRARIES = (str(Path(jax.__file__).parent), str(Path(__file__).parent))
-Literal = core.Literal
-DropVar = core.DropVar
 
 
 def open_jaxpr(jaxpr: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -78,15 +78,6 @@ def bind(equation: Any, operands: Sequence[Any], params: Mapping[str, Any] | Non
     return results if primitive.multiple_results else [results]
 
 
-def scan_counts(equation: Any) -> tuple[int, int]:
-    """How many operands of a scan are constants, and how many are carried; slices are the rest."""
-    params = equation.params
-    if "num_consts" in params:
-        return params["num_consts"], params["num_carry"]
-    constants, carried, _ = params["ft_in"].update(range(len(equation.invars))).unpack()  # since 0.11
-    return len(list(constants)), len(list(carried))
-
-
 _FEW_EQUATIONS = 4
 """Up to which binding each costs less than a call of JAX's that writes them all."""
 

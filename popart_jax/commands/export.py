@@ -20,14 +20,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the part of a model that leads to some tensors, for other ONNX runtimes."""
-    from ..functions.served import inference_model, unknown_elsewhere
+    from ..functions.served import served_model, unknown_elsewhere
+    from ..model.load import to_bytes
 
     files.check_writable(options.to)
     with phase("load and cut"):
-        data = inference_model(options.model, options.output)
+        model = served_model(options.model, options.output)
     with files.whole(options.to) as place:
-        place.write_bytes(data)
-    unknown = unknown_elsewhere(data)
+        place.write_bytes(to_bytes(model))
+    unknown = unknown_elsewhere(model)
     if unknown:
         hint = "ONNX has no words for them; --output says what to keep"
         sys.stderr.write(f"other runtimes do not know {', '.join(unknown)}: {hint}\n")

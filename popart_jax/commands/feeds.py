@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..errors import popart_exception
+from .files import nameless
 
 _SEED = 1234
 
@@ -63,7 +64,7 @@ def _size(name: str, text: str) -> int:
 
 
 def _read(path: Path, value: ir.Value | None) -> np.ndarray:
-    """An array; types that NumPy has no name for (bfloat16) come back from its files as so many bytes."""
+    """An array of the declared type, if that is one that NumPy's files have no name for."""
     try:
         array = np.load(path, allow_pickle=False)
     except OSError as err:
@@ -71,8 +72,8 @@ def _read(path: Path, value: ir.Value | None) -> np.ndarray:
     except ValueError as err:
         raise popart_exception(f"--input: '{path}' is no array as numpy.save writes it.") from err
     kind = None if value is None or value.dtype in (None, ir.DataType.STRING) else value.dtype.numpy()
-    meant = kind is not None and kind.type.__module__ == "ml_dtypes" and array.dtype == np.dtype(f"V{kind.itemsize}")
-    return array.view(kind) if meant else array
+    raw = None if kind is None else nameless(kind)
+    return array if raw is None or array.dtype != raw else array.view(kind)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -7,6 +7,8 @@ import os
 from collections.abc import Generator
 from pathlib import Path
 
+import numpy as np
+
 from ipu_model.whole_files import replacing
 
 from ..errors import popart_exception
@@ -60,3 +62,8 @@ def make_folder(path: Path) -> None:
         raise popart_exception(f"The folder '{path}' can't be made: {err.strerror or err}.") from err
     if not os.access(path, os.W_OK | os.X_OK):
         raise popart_exception(f"No right to write to the folder '{path}'.")
+
+
+def nameless(dtype: np.dtype) -> np.dtype | None:
+    """What ``.npy`` files have in place of a type that NumPy has no name for (bfloat16): so many bytes; else None."""
+    return np.dtype(f"V{dtype.itemsize}") if dtype.type.__module__ == "ml_dtypes" else None

@@ -79,8 +79,8 @@ def _free(name: str, taken: set[str]) -> str:
 def _save(path: Path, array: np.ndarray) -> None:
     if array.dtype.kind == "O":
         array = array.astype(str)
-    elif array.dtype.type.__module__ == "ml_dtypes":  # NumPy has no name for it that it could read again
-        array = np.ascontiguousarray(array).view(f"V{array.dtype.itemsize}").reshape(array.shape)
+    elif (raw := files.nameless(array.dtype)) is not None:
+        array = np.ascontiguousarray(array).view(raw).reshape(array.shape)
     with files.whole(path) as place, place.open("wb") as file:
         np.save(file, array, allow_pickle=False)
 

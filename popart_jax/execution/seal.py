@@ -86,10 +86,8 @@ def _seal(key: bytes, data: bytes) -> str:
 
 
 def _read(path: Path) -> bytes:
-    flags = (
-        getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")
-    )  # a pipe would wait for a writer
-    descriptor = os.open(path, sum(flags, os.O_RDONLY))
+    careful = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")  # a link is not followed, a pipe not waited for
+    descriptor = os.open(path, sum((getattr(os, name, 0) for name in careful), os.O_RDONLY))
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
         foreign = os.name == "posix" and (facts.st_uid != os.geteuid() or facts.st_mode & 0o077)

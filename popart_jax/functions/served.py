@@ -41,6 +41,11 @@ def inference_model(model: ModelLike, outputs: Sequence[str] = ()) -> bytes:
     popart_exception
         A name is no tensor of the model.
     """
+    return to_bytes(served_model(model, outputs))
+
+
+def served_model(model: ModelLike, outputs: Sequence[str] = ()) -> ir.Model:
+    """The same as a model of `onnx_ir`."""
     loaded = load(model)
     ensure_outputs(loaded)
     select_outputs(loaded, outputs or [v.name or "" for v in loaded.graph.outputs])
@@ -56,12 +61,12 @@ def inference_model(model: ModelLike, outputs: Sequence[str] = ()) -> bytes:
         _name_hidden_size(node)
         write_standard(node, opset)
     RemoveUnusedOpsetsPass()(loaded)
-    return to_bytes(loaded)
+    return loaded
 
 
-def unknown_elsewhere(model: bytes) -> list[str]:
+def unknown_elsewhere(model: ir.Model) -> list[str]:
     """Operators of PopART's domains in a model, by domain and name."""
-    nodes = every_node(load(model).graph)
+    nodes = every_node(model.graph)
     return sorted({f"{n.domain}.{n.op_type}" for n in nodes if n.domain.startswith("ai.graphcore")})
 
 

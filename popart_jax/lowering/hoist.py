@@ -16,7 +16,9 @@ import jax
 import numpy as np
 from jax import lax
 
-from .._compat.jax import Literal, bind, scan_counts
+from ipu_model.compat import scan_counts
+
+from .._compat.jax import Literal, bind
 
 _INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_closed_call": "call_jaxpr",
             "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}  # fmt: skip

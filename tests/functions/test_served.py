@@ -5,6 +5,7 @@ import pytest
 
 import popart_jax as popart
 from popart_jax.functions.served import inference_model, unknown_elsewhere
+from popart_jax.model.load import load
 
 runtime = pytest.importorskip("onnxruntime")
 
@@ -103,7 +104,7 @@ def served(op: str, operands, attributes) -> tuple[list[np.ndarray], list[np.nda
         builder.addOutputTensor(name)
     model = builder.getModelProto()
     exported, feed = inference_model(model), dict(zip(names, operands, strict=True))
-    assert not unknown_elsewhere(exported)
+    assert not unknown_elsewhere(load(exported))
     fn, params = popart.to_jax(model, trainable=[])
     return elsewhere(exported, **feed), [np.asarray(x) for x in fn(params, feed).values()]
 

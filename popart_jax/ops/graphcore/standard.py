@@ -46,31 +46,25 @@ def form(*op_types: str, since: int = 9) -> Callable[[Form], Form]:
     return declare
 
 
-def write_standard(node: ir.Node, opset: int) -> bool:
-    """Replace a node of PopART by nodes of ONNX.
+def write_standard(node: ir.Node, opset: int) -> None:
+    """Replace a node of PopART by nodes of ONNX; it stays where ONNX has no words for it in this opset.
 
     Parameters
     ----------
     node : onnx_ir.Node
-        A node of the domain ``ai.graphcore``, in a graph.
+        A node in a graph.
     opset : int
         Opset of the model.
-
-    Returns
-    -------
-    bool
-        False where ONNX has no words for it in this opset, or not for all its inputs and outputs; it stays.
     """
     write, since = _FORMS.get(node.op_type, (None, 0)) if node.domain == DOMAIN else (None, 0)
     if write is None or opset < since or node.graph is None:
-        return False
+        return
     words, attributes = Words(), {name: a.value for name, a in node.attributes.items()}
     made = write(words, *node.inputs, **attributes)
     found = [made] if isinstance(made, ir.Value) else made
     ir.convenience.replace_nodes_and_values(
         node.graph, node, [node], words.nodes, node.outputs, found[: len(node.outputs)]
     )
-    return True
 
 
 @form("Detach", "Nop", "TensorRemap", "PrintTensor")
