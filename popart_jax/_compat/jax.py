@@ -28,6 +28,15 @@ except ImportError:
     api_util = linear_util = trace_to_jaxpr_dynamic = None
 
 
+def outside_traces() -> contextlib.AbstractContextManager[None]:
+    """Scope in which arrays are computed at once, whatever is traced around it.
+
+    JAX's public `ensure_compile_time_eval` leaves functions with derivatives of their own in the trace.
+    """
+    inner = getattr(core, "eval_context", None)
+    return jax.ensure_compile_time_eval() if inner is None else inner()
+
+
 def is_symbolic_dim(size: Any) -> bool:
     """Whether a size of a shape is a symbol of `jax.export`."""
     return core.is_symbolic_dim(size)

@@ -24,6 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
 
+from .._compat.jax import outside_traces
+
 WRITES, VIEWS = "__writes", "__views"
 
 
@@ -97,7 +99,7 @@ class View(Storage):
             np.arange(s, e, dtype=np.int32).reshape(b.shape)
             for s, e, b in zip(starts, starts[1:], self._bases, strict=False)
         ]
-        with jax.ensure_compile_time_eval():
+        with outside_traces():
             return np.asarray(self._fn(*numbers))
 
     def set(self, value: Any) -> None:

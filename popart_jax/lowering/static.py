@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
 
-from .._compat.jax import Tracer
+from .._compat.jax import Tracer, outside_traces
 from ..errors import NeedsConstantError, popart_exception
 from ..model.op_names import describe, identifier
 from ..ops import symbols
@@ -64,7 +64,7 @@ def fold(fn: Callable[..., Any], operands: list[Any], kwargs: dict[str, Any]) ->
     """Run a translation on NumPy operands, at once and outside the trace; results are NumPy."""
     while operands and operands[-1] is None:
         operands = operands[:-1]
-    with jax.ensure_compile_time_eval():
+    with outside_traces():
         return jax.tree.map(_to_numpy, fn(*operands, **kwargs))
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import onnx.helper as oh
 import onnx_ir as ir
 import pytest
+from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
+import popart_jax as popart
 from popart_jax.lowering.constants import folded
 
 OPSETS = {"": 11, "ai.graphcore": 1}
@@ -65,3 +68,31 @@ def test_what_is_not_all_constant_or_refused_is_left_alone():
     assert folded(node, values, OPSETS) is None
     assert folded(*node_of("Reshape", [A, np.array([5])]), OPSETS) is None
     assert folded(*node_of("Unheard", [A]), OPSETS) is None
+
+
+SCALED = """<ir_version: 8, opset_import: ["": 17]> g (float[2,4] x) => (float[2,4] y) {
+    sizes = Shape(x)
+    last = Constant<value = int64[1] {1}>()
+    width = Gather(sizes, last)
+    real = Cast<to = 1>(width)
+    root = Sqrt(real)
+    y = Div(x, root)
+}"""
+
+
+@pytest.mark.parametrize("transform", ["vmap", "jit of vmap", "vmap of jit", "vmap of grad"])
+def test_sizes_are_folded_in_every_transformation(transform):
+    """Exported attention divides by the root of a size; roots have derivatives of their own."""
+    fn, params = popart.to_jax(parser.parse_model(SCALED), trainable=[])
+
+    def one(x):
+        return fn(params, x)["y"]
+
+    ways = {
+        "vmap": jax.vmap(one),
+        "jit of vmap": jax.jit(jax.vmap(one)),
+        "vmap of jit": jax.vmap(jax.jit(one)),
+        "vmap of grad": jax.vmap(jax.grad(lambda x: (one(x) ** 2).sum())),
+    }
+    x = np.arange(24, dtype=np.float32).reshape(3, 2, 4)
+    np.testing.assert_allclose(ways[transform](x), x / 2, rtol=1e-6)
