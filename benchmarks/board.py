@@ -1,4 +1,4 @@
-"""Measures rows, prints each as it comes, and says what the noise allows to conclude."""
+"""Measures the rows of the scoreboard, prints each when it is done, and judges the differences against the noise."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Board:
             difference = agree(calls)
             with quiet(self.priority):
                 times = interleave(calls, budget=budget, least=5 if budget == self.budget else 3)
-        except Exception as err:  # whatever an engine raises costs its row, not the table
+        except Exception as err:  # an engine's error fails its row, not the table
             self.failed.append(label)
             self._line([label, f"failed: {type(err).__name__}: {str(err).splitlines()[0][:90]}"])
             return
@@ -97,7 +97,7 @@ class Board:
                 Console(file=file, width=150).print(table)
 
     def verdict(self) -> None:
-        """What the run says in all."""
+        """Print the conclusion of the whole run."""
         for name, found in self.ratios.items():
             self._write(f"ours / {name}: median {statistics.median(found):.2f}, largest {max(found):.2f}")
         if self.noisy:

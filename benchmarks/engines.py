@@ -1,4 +1,4 @@
-"""The engines that stand side by side in inference: ours, hand-written JAX, and the peers that are installed."""
+"""Engines compared in inference: ours, hand-written JAX, and the installed peers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Single layers drawn from a grid of shapes: ``python -m benchmarks.layer_sweep [--count N] [--seed N] [--minutes M]``.
 
 Each is run forward beside ONNX Runtime and trained beside PyTorch. Convolutions have maps of 1 to 256, 1 to 2,048
-channels, kernels of 1 to 11, strides, dilations, groups and batches of 1 to 64; pools, dense layers and softmax follow
-the same ranges. Ratios above 4 are listed at the end: each wants an explanation, or a mend. The same seed draws the
+channels, kernels of 1 to 11, strides, dilations, groups, one to three dimensions and batches of 1 to 64; pools, dense
+layers, batched products, reductions, gathers (scatters in training), norms, nearest resizes and softmax follow the same
+ranges. Ratios above 4 are listed at the end: each wants an explanation, or a mend. The same seed draws the
 same layers. Ratios are those of the least times, which other processes disturb least.
 """
 
@@ -12,7 +13,7 @@ import argparse
 import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -33,15 +34,15 @@ BATCHES = (1, 1, 2, 4, 8, 16, 64)
 LEAST, MOST = 1e6, 5e8
 """Multiplications of a forward pass: below, calls themselves are measured; above, a row takes seconds."""
 ELEMENTS = 4e6
-"""Of data and result of a convolution."""
+"""The most elements of the data and of the result of a convolution."""
 LARGE = 4.0
-"""A ratio that is listed."""
+"""Ratios above this are listed."""
 
 
 def draw(rng: random.Random) -> tuple[str, Layer]:
     """One layer and its name, not too large."""
     while True:
-        found = rng.choice((_convolution, _convolution, _convolution, _pool, _dense, _softmax))(rng)
+        found = rng.choice(_KINDS)(rng)
         if found is not None:
             return found
 
@@ -50,15 +51,16 @@ def _convolution(rng: random.Random) -> tuple[str, Layer] | None:
     batch, size, kernel = rng.choice(BATCHES), rng.choice(MAPS), rng.choice(KERNELS)
     into, out = rng.choice(CHANNELS), rng.choice(CHANNELS)
     stride, dilation = rng.choice((1, 1, 1, 2)), rng.choice((1, 1, 1, 2))
+    rank = rng.choice((1, 2, 2, 2, 2, 3))
     groups = rng.choice([1, 1, 1, *(g for g in (2, 4, 8, 32, into) if into % g == 0 and out % g == 0)])
     reach = (kernel - 1) * dilation + 1
     padding = reach // 2
-    places = ((size + 2 * padding - reach) // stride + 1) ** 2
-    work = batch * places * out * into // groups * kernel**2
-    if places < 1 or batch * (into * size**2 + out * places) > ELEMENTS or not LEAST < work < MOST:
+    places = ((size + 2 * padding - reach) // stride + 1) ** rank
+    work = batch * places * out * into // groups * kernel**rank
+    if places < 1 or batch * (into * size**rank + out * places) > ELEMENTS or not LEAST < work < MOST:
         return None
-    data, weights = (batch, into, size, size), (out, into // groups, kernel, kernel)
-    name = f"conv {batch}x{into}x{size}x{size} to {out}, {kernel}x{kernel}"
+    data, weights = (batch, into, *(size,) * rank), (out, into // groups, *(kernel,) * rank)
+    name = f"conv {_by(data)} to {out}, {_by(weights[2:])}"
     name += (
         f" stride {stride}" * (stride > 1)
         + f" dilated {dilation}" * (dilation > 1)
@@ -81,7 +83,7 @@ def _pool(rng: random.Random) -> tuple[str, Layer] | None:
         return builder.aiOnnx.maxpool([x], 1, kernel_shape=window, strides=steps)[0]
 
     options = {"kernel_size": kernel, "stride": stride}
-    name = f"{kind} pool {'x'.join(map(str, data))}, {kernel}x{kernel} stride {stride}"
+    name = f"{kind} pool {_by(data)}, {kernel}x{kernel} stride {stride}"
     return name, Layer(data, (), build, f"{kind}_pool2d", options)
 
 
@@ -105,6 +107,77 @@ def _softmax(rng: random.Random) -> tuple[str, Layer] | None:
         return builder.aiOnnx.softmax([x], axis=1)
 
     return f"softmax {rows}x{width}", Layer((rows, width), (), build, "softmax", {"dim": 1})
+
+
+def _product(rng: random.Random) -> tuple[str, Layer] | None:
+    count, rows, into, out = rng.choice(BATCHES), *(rng.choice((1, 2, *CHANNELS)) for _ in range(3))
+    if not LEAST < count * rows * into * out < MOST or count * (rows * into + into * out + rows * out) > ELEMENTS:
+        return None
+    data, weights = (count, rows, into), (count, into, out)
+
+    def build(builder: popart.Builder, x: str, w: list[str]) -> str:
+        return builder.aiOnnx.matmul([x, *w])
+
+    return f"product {_by(data)} and {_by(weights)}", Layer(data, (weights,), build, "matmul", {})
+
+
+def _reduction(rng: random.Random) -> tuple[str, Layer] | None:
+    data = tuple(rng.choice((1, 3, 8, 16, 100, 128, 1000, 1024)) for _ in range(rng.choice((2, 3, 4))))
+    axis, kind = rng.randrange(len(data)), rng.choice(("sum", "mean", "max"))
+    if not LEAST / 5 < math.prod(data) < ELEMENTS or data[axis] == 1:
+        return None
+
+    def build(builder: popart.Builder, x: str, _: list[str]) -> str:
+        return getattr(builder.aiOnnx, f"reduce{kind}")([x], axes=[axis], keepdims=0)
+
+    function = "amax" if kind == "max" else kind
+    return f"{kind} of {_by(data)} over {axis}", Layer(data, (), build, function, {"dim": axis})
+
+
+def _gather(rng: random.Random) -> tuple[str, Layer] | None:
+    rows, width, count = (rng.choice(v) for v in ((100, 5000, 50000), (1, 16, 128, 1000), (64, 2048, 50000)))
+    axis = rng.choice((0, 1))
+    if not LEAST / 20 < max(count, rows) * width < ELEMENTS:
+        return None
+    index = np.random.default_rng(rows + count).integers(0, rows, count)
+    data = (rows, width) if axis == 0 else (width, rows)
+
+    def build(builder: popart.Builder, x: str, _: list[str]) -> str:
+        return builder.aiOnnx.gather([x, builder.aiOnnx.constant(index.astype(np.int32))], axis=axis)
+
+    options = {"dim": axis, "index": index}
+    return f"gather {count} of {_by(data)} along {axis}", Layer(data, (), build, "index_select", options)
+
+
+def _norm(rng: random.Random) -> tuple[str, Layer] | None:
+    data = (rng.choice(BATCHES), rng.choice(CHANNELS), *[rng.choice(MAPS)] * 2)
+    if not LEAST / 5 < math.prod(data) < ELEMENTS or data[-1] == 1:
+        return None
+
+    def build(builder: popart.Builder, x: str, w: list[str]) -> str:
+        return builder.aiOnnx.instancenormalization([x, *w])
+
+    return f"norm {_by(data)}", Layer(data, ((data[1],),) * 2, build, "group_norm", {"num_groups": data[1]})
+
+
+def _resize(rng: random.Random) -> tuple[str, Layer] | None:
+    data, factor = (rng.choice(BATCHES), rng.choice(CHANNELS), *[rng.choice(MAPS)] * 2), rng.choice((2, 2, 3, 4))
+    if not LEAST / 5 < math.prod(data) * factor**2 < ELEMENTS:
+        return None
+
+    def build(builder: popart.Builder, x: str, _: list[str]) -> str:
+        return builder.aiOnnx.resize([x, builder.aiOnnx.constant(np.array([1, 1, factor, factor], np.float32))])
+
+    return f"resize {_by(data)} by {factor}", Layer(data, (), build, "interpolate", {"scale_factor": factor})
+
+
+def _by(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes))
+
+
+_OTHERS = (_pool, _dense, _softmax, _product, _reduction, _gather, _norm, _resize)
+_KINDS = (*(_convolution,) * len(_OTHERS), *_OTHERS)
+"""Every second layer is a convolution."""
 
 
 def forward(layer: Layer) -> Calls:

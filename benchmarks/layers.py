@@ -32,9 +32,9 @@ class Layer:
     build : callable
         The layer by the Builder: builder, data and weights to the result.
     torch : str
-        The function of `torch.nn.functional`.
+        The function of `torch.nn.functional`, or of `torch`.
     options : dict
-        Its keywords.
+        Its keywords; arrays among them become tensors.
     """
 
     data: tuple[int, ...]
@@ -119,7 +119,8 @@ def _theirs(layer: Layer, x: np.ndarray, weights: list[np.ndarray]) -> Callable[
 
     data, scale = torch.tensor(x), torch.ones(1, requires_grad=True)
     held = [torch.tensor(w, requires_grad=True) for w in weights]
-    function, options = getattr(torch.nn.functional, layer.torch), dict(layer.options)
+    function = getattr(torch.nn.functional, layer.torch, None) or getattr(torch, layer.torch)
+    options = {n: torch.tensor(v) if isinstance(v, np.ndarray) else v for n, v in layer.options.items()}
     groups = (options.pop("num_groups"),) if "num_groups" in options else ()
     optimizer = torch.optim.SGD([scale, *held], RATE)
 

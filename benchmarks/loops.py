@@ -1,6 +1,6 @@
 """Loops and branches of small operators, ours beside ONNX Runtime: a recurrent cell written out, a decoder, a detector.
 
-An engine that starts a kernel for each operator pays for that in every pass, a compiled loop for what it copies.
+An engine that starts a kernel for each operator pays for that in every iteration; a compiled loop pays for copies.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ GATES
         out = Identity(next)
     }>
 }""",
-    # a greedy decoder: what it says in one step it reads in the next, until it says 0 or 32 steps are over
+    # a greedy decoder: each token is the input of the next step, until it is 0 or 32 steps are over
     "decoder": """decoder (float[40, 128] seen) => (float[1, 128] y)
 <float[128, 384] E, float[128, 384] U, float[128, 128] A, float[256, 128] O, float[1, 128] h0,
  int64[1] first = {1}, int64[1] end = {0}, int64 count = {32}, bool yes = {1}> {
@@ -80,7 +80,7 @@ GATES
         on = Greater(mean, least)
     }>
 }""",
-    # a detector of voices: the branch of its sampling rate, convolutions and a cell on one piece of sound
+    # a voice detector: a branch by sampling rate, then convolutions and a cell on one piece of sound
     "branches": """branches (float[1, 1, 576] x, int64 rate, float[1, 128] h) => (float[1, 128] y)
 <float[258, 1, 256] S, float[128, 258, 3] C, float[64, 128, 3] D, float[64, 64, 3] F, float[64, 384] W,
  float[128, 384] U, int64 wide = {16000}> {

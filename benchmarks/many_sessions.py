@@ -15,7 +15,7 @@ _WARM_UP = 20
 
 
 def resident() -> float:
-    """MB that this process has now, after what is free was given back."""
+    """Resident memory of this process [MB], after free memory was returned to the system."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmRSS"))

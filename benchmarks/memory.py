@@ -28,7 +28,7 @@ CASES = (
 
 
 def prepare(kind: str, name: str, batch: int, folder: Path) -> None:
-    """Write model, input and what the programs need to know."""
+    """Write the model, its input and the settings that the measured processes read."""
     from . import networks
 
     make = networks.NETWORKS[name]
@@ -68,7 +68,7 @@ def training(engine: str, folder: Path) -> None:
 
 
 def _stored(folder: Path, *, weights: bool) -> Any:
-    """The network as far as the training engines look at it."""
+    """The stored network, with the fields that the training engines use."""
     name, logits, classes = (folder / "facts").read_text().split()
     model, params = (folder / "model.onnx").read_bytes(), {}
     if weights:

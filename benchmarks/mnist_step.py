@@ -26,7 +26,7 @@ def data() -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
 
 
 def by_hand(images: np.ndarray, labels: np.ndarray, held: list[np.ndarray]) -> Callable[[], np.ndarray]:
-    """The step as a call that gives the loss."""
+    """The training step, hand-written in JAX, as a function that returns the loss."""
 
     def loss_of(weights, x, y):
         w1, b1, w2 = weights

@@ -45,7 +45,7 @@ def nodes() -> float:
     return time.process_time() - start
 
 
-ROWS: dict[str, tuple[float, Callable[[], float]]] = {  # the most that it should take, and what is timed
+ROWS: dict[str, tuple[float, Callable[[], float]]] = {  # target in CPU seconds, and the measured function
     "ResNet-50 training step": (2.0, lambda: training_of("resnet-50", 16)),
     "BERT-Base training step": (1.0, lambda: training_of("bert base", 2)),
     "10,000 nodes": (5.0, nodes),

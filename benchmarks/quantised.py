@@ -35,7 +35,7 @@ def engines(name: str, batch: int, kind: str) -> Calls:
 
 
 def quantised(network: Network, kind: str) -> bytes:
-    """The network with operators on whole numbers, with quantisers around real ones, or quantised as it runs."""
+    """The quantised network: integer operators, QDQ format, or dynamic quantisation."""
     from onnxruntime import quantization as tools
 
     class Once(tools.CalibrationDataReader):

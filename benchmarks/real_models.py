@@ -49,7 +49,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A model file inside a package, the shapes of inputs whose dimensions are symbolic, whole inputs, their scale."""
+    """A model file in a package, with shapes for symbolic inputs, fixed values of inputs, and the inputs' scale."""
 
     name: str
     package: str
@@ -138,7 +138,7 @@ MORE = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one model gave; times in milliseconds."""
+    """Result of one model; times in milliseconds."""
 
     name: str
     nodes: int

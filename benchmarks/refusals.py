@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def raised(source: Source) -> list[int]:
-    """Lines that raise an error of their own: neither the one that was caught, nor for what subclasses must give."""
+    """Lines that raise a new error, without re-raised errors and NotImplementedError of abstract methods."""
     found = (n for n in ast.walk(source.tree) if isinstance(n, ast.Raise) and isinstance(n.exc, ast.Call))
     return [n.lineno for n in found if n.exc is not None and "NotImplementedError" not in ast.unparse(n.exc)]
 

@@ -23,7 +23,7 @@ from rich.table import Table
 import patterns
 import popart_jax
 from popart_jax.lowering.passes import channels_last
-from popart_jax.model import load
+from popart_jax.model.files.load import load
 from popart_jax.ops import facts
 
 from .peak import peak_mib

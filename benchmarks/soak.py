@@ -26,7 +26,7 @@ from benchmarks.many_sessions import resident, session
 _STRETCHES, _WARM = 10, 3
 _MOST_GROWTH = 0.02
 _WIDTHS = (5, 16, 33, 64, 100, 200)
-"""Few: what JAX compiles for an operator outside `jit` stays, once for each shape."""
+"""Only a few widths: what JAX compiles for operators outside `jit` is kept for each shape."""
 
 
 def training(width: int, folder: Path) -> None:
@@ -54,7 +54,7 @@ def training(width: int, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What was there at the end of a tenth of the time."""
+    """Resources in use at the end of a tenth of the time."""
 
     seconds: float
     rounds: int

@@ -24,9 +24,9 @@ from rich.table import Table
 PACKAGES = ("popart_jax", "ipu_model", "patterns")
 OPERATOR_ROOM = "popart_jax.ops"
 CONTENTS = ("popart_jax.lowering.control", "popart_jax.lowering.kernels")
-"""Rooms that translate operators as well: what they list is which module does."""
+"""Modules that also translate operators: their collections only say which module translates which operator."""
 PUBLISHED = tuple(f"popart_jax.{name}" for name in ["popdist", "poponnx", "dropin", "popxl.session", "popxl.utils"])
-"""Rooms whose functions are called by the programs of users only."""
+"""Modules whose functions are only called by users' programs."""
 FEWEST = 4  # names of operators that make a collection a table of operator facts
 LAYERS = (
     (
@@ -135,7 +135,7 @@ def _finished(start: str, arrows: Mapping[str, Iterable[str]], seen: set[str]) -
 
 
 def layer(module: str) -> int | None:
-    """The layer of a module; None for faces such as ``popart_jax`` itself."""
+    """The layer of a module; None for public packages such as ``popart_jax`` itself."""
     prefixes = {folder: i for i, folders in enumerate(LAYERS) for folder in folders}
     parts = module.split(".")
     names = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
@@ -192,7 +192,7 @@ def shared_private(sources: Mapping[str, Source], folder: str) -> list[str]:
 
 
 def uncalled(sources: Mapping[str, Source], root: Path) -> list[str]:
-    """Functions and private methods whose names stand nowhere but where they are defined.
+    """Functions and private methods whose names occur only in their definition.
 
     Tests do not count as use, but for the lists of public names that they hold.
     """
@@ -235,7 +235,7 @@ def measure(root: Path) -> dict[str, list[str]]:
 
 
 def inner_imports(sources: Mapping[str, Source]) -> list[str]:
-    """Imports inside functions that have no reason: they put off no other project's module, and close no circle."""
+    """Imports inside functions without a reason: they defer no external module, and avoid no import cycle."""
     loads = {name: _loaded(source, sources) for name, source in sources.items()}
     found: set[str] = set()
     for source in sources.values():
@@ -274,7 +274,7 @@ def _loaded(source: Source, known: Mapping[str, Source]) -> set[str]:
 
 
 def _reached(name: str, loads: Mapping[str, Iterable[str]], within: str) -> set[str]:
-    """What importing a module loads where the packages around `within` are there already."""
+    """Modules that importing a module loads, if the packages around `within` are already loaded."""
     seen: set[str] = set()
     pending = [name]
     while pending:
@@ -286,7 +286,7 @@ def _reached(name: str, loads: Mapping[str, Iterable[str]], within: str) -> set[
 
 
 def measure_at(revision: str) -> dict[str, list[str]]:
-    """The same of an earlier revision."""
+    """The figures of an earlier revision."""
     packed = subprocess.run(["git", "archive", revision, *PACKAGES], check=True, capture_output=True).stdout
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=BytesIO(packed)) as archive:

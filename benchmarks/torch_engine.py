@@ -16,7 +16,7 @@ from .training import ADAM_RATE, BETA1, BETA2, EPSILON, MOMENTUM, RATE
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    """ONNX's own; those of PopART's Builder begin with two underscores."""
+    """Attributes of ONNX; those of PopART's Builder begin with two underscores."""
     return {a.name: helper.get_attribute_value(a) for a in node.attribute if not a.name.startswith("__")}
 
 

@@ -1,4 +1,4 @@
-"""The engines that stand side by side in training: ours, hand-written JAX and PyTorch, with two update rules."""
+"""Engines compared in training: ours, hand-written JAX and PyTorch, with two update rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RULES = ("sgd-m", "adam")
 
 @dataclass(frozen=True)
 class Batches:
-    """What one call consumes: images [steps, ...] and labels [steps, batch]."""
+    """Data of one call: images [steps, ...] and labels [steps, batch]."""
 
     x: np.ndarray
     y: np.ndarray
@@ -88,8 +88,8 @@ def by_hand_training(network: Network, data: Batches, rule: str) -> Call:
         slots, params = update(slots, grads, params, count + 1)
         return ({**params, **statistics} if statistics else params, slots, count + 1), loss
 
-    # XLA:CPU runs gradients of convolutions many times slower inside a loop, even one of a single pass: who knows that
-    # writes the steps out
+    # XLA:CPU runs gradients of convolutions many times slower inside a loop, even one of a single pass, so a programmer
+    # who knows that unrolls the steps
     convolutional = any(v.ndim == 4 for v in network.params.values())
 
     @partial(jax.jit, donate_argnums=0)

@@ -23,13 +23,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         report = _read(options.report)
         earlier = _read(options.compare) if options.compare else None
+        if options.html:
+            report.save_html(options.html, earlier)
+        if options.trace:
+            report.save_trace(options.trace)
     except (OSError, ValueError) as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
-    if options.html:
-        report.save_html(options.html, earlier)
-    if options.trace:
-        report.save_trace(options.trace)
     if earlier and not options.html:
         print(report.compare(earlier))
     if options.summary or options.steps or not (options.html or options.trace or options.compare):

@@ -31,9 +31,9 @@ class Calibration:
     target : Target
         The target with its fitted constants replaced.
     constants : dict of str to float
-        Those that were fitted.
+        The fitted constants by name.
     train, validation : dict
-        Errors by family on the figures that were fitted and on those held back, as `summary` gives them.
+        Errors by family on the figures used for the fit and on those held back for validation; see `summary`.
     """
 
     target: Target
@@ -42,7 +42,7 @@ class Calibration:
     validation: Errors = field(default_factory=dict)
 
     def save(self, path: Path, source: str) -> None:
-        """Store the constants as a data file, each with where it comes from."""
+        """Store the constants as a data file, each with its source."""
         old = json.loads(path.read_text())["constants"] if path.exists() else {}
         starts = {k: {"start": row["start"]} for k, row in old.items() if "start" in row}
         new = {k: {"value": _rounded(v), "source": source, **starts.get(k, {})} for k, v in self.constants.items()}
@@ -57,9 +57,9 @@ def _rounded(value: float) -> float:
 
 
 def split_by_case(figures: Sequence[Figure], keep: float = 0.5) -> tuple[list[Figure], list[Figure]]:
-    """Two parts that share no workload: one configuration on several chips or in several metrics stays together.
+    """Split figures into two parts that share no workload: all chips and metrics of one configuration stay together.
 
-    The part of a workload depends on its family and configuration only, so that any selection of families splits alike.
+    Which part a workload goes to depends on its family and configuration only, not on which families are present.
     """
     families: dict[str, set[str]] = {}
     for figure in figures:
@@ -167,7 +167,7 @@ def _start(
     goal: np.ndarray,
     balance: np.ndarray,
 ) -> np.ndarray:
-    """The value in use; for a constant without one, non-negative least squares of the relative errors."""
+    """Starting values: the constant in use, or where there is none, non-negative least squares of relative errors."""
     known = {n: t.fitted[n] for _, m, t in models for n in m.constants() if n in t.fitted}
     new = np.array([n not in known for n in used])
     start = np.array([known.get(n, 1.0) for n in used])
@@ -179,7 +179,7 @@ def _start(
     found, _ = nnls(matrix[plain][:, [*new, False]] * weight[:, None], rest * weight)
     with np.errstate(divide="ignore"):
         whole = np.min(np.where(matrix[:, :-1] > 0, goal[:, None] / matrix[:, :-1], np.inf), axis=0)
-    # a constant that least squares would drop starts at a thousandth of what would explain its smallest figure alone
+    # a constant that least squares sets to zero starts at a thousandth of what alone would explain its smallest figure
     start[new] = np.maximum(found, 1e-3 * whole[new])
     return start
 
@@ -203,7 +203,7 @@ def _amount(m: Formula, chip: Target, value: float) -> float:
 
 
 def _balance(models: list[tuple[Figure, Formula, Target]]) -> list[float]:
-    """Weights between counting every row and counting every operation alike; they add up to the number of rows."""
+    """Weight of each row: the inverse root of its operation's number of rows, scaled to a mean of one."""
     kinds = [f["config"].get("op", f["family"]) for f, _, _ in models]
     weights = [kinds.count(k) ** -0.5 for k in kinds]
     return [w * len(weights) / sum(weights) for w in weights]

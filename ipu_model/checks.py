@@ -1,4 +1,4 @@
-"""What sizes and types may be: refused where they are given, with the name, what was expected and what came."""
+"""Checks of arguments; each error names the argument, the expected values and the value that was given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TYPES = ("half", "float")
 
 
 def check_sizes(what: str, least: int = 1, /, **sizes: object) -> None:
-    """Refuse sizes that are no whole numbers, or below `least`.
+    """Check that sizes are whole numbers of at least `least`.
 
     Raises
     ------
@@ -27,7 +27,7 @@ def check_sizes(what: str, least: int = 1, /, **sizes: object) -> None:
 
 
 def check_choice(what: str, name: str, value: object, choices: tuple[str, ...] = TYPES) -> None:
-    """Refuse what is none of `choices`.
+    """Check that a value is one of `choices`.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def check_choice(what: str, name: str, value: object, choices: tuple[str, ...] =
 
 
 def check_between(what: str, low: float, high: float, /, **values: float) -> None:
-    """Refuse numbers outside ``low <= value <= high``, and what is no number.
+    """Check that values are numbers with ``low <= value <= high``.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def check_between(what: str, low: float, high: float, /, **values: float) -> Non
 
 
 def check_finite(what: str, /, above: float | None = None, **values: Any) -> None:
-    """Refuse what is no finite number, and numbers that are not above `above` (below 0 by default).
+    """Check that values are finite numbers above `above` (at least 0 by default).
 
     Raises
     ------
@@ -67,7 +67,7 @@ def check_finite(what: str, /, above: float | None = None, **values: Any) -> Non
 
 
 def check_among(what: str, name: str, values: Collection[str], choices: Collection[str]) -> None:
-    """Refuse a collection that holds other names than `choices`, and a single name in place of one.
+    """Check that a collection holds only names of `choices`; a single string is refused too.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The one place that knows how this JAX spells jaxprs (0.10 has closed and open ones, 0.11 has one class)."""
+"""The one place that depends on the JAX version's jaxpr classes (0.10 has closed and open jaxprs, 0.11 one class)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two quantities with different laws: a `Cost` adds when things happen one after another, a `Peak` is a maximum."""
+"""Costs and memory peaks: for steps in sequence a `Cost` is the sum of theirs, a `Peak` the maximum."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cdiv(a: int, b: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What running something takes. ``a + b``: then; ``a | b``: at the same time on other tiles; ``a * n``: n times.
+    """Cost of running something. ``a + b``: a then b; ``a | b``: at the same time on other tiles; ``a * n``: n times.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ jax.tree_util.register_dataclass(Cost, list(FIELDS), [])
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """A highest level, in bytes: sequence and repetition leave it, coexistence on one tile adds."""
+    """A memory peak in bytes: the maximum over steps in sequence; data that coexist on one tile (``&``) add up."""
 
     bytes: Number = 0
 

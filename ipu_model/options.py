@@ -1,4 +1,4 @@
-"""What the caller may decide about a profile, with the defaults of the tool chain that is modelled."""
+"""Options of a profile; the defaults are those of the modelled tool chain."""
 
 # pyright: strict
 from __future__ import annotations
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ipu_model.checks import check_among, check_between, check_choice, check_finite, check_sizes
 
-#: Kinds of collectives that may go round the ring together.
+#: Kinds of collectives that may be merged into one.
 MERGEABLE = ("all_reduce", "reduce_scatter", "all_gather")
 
 
@@ -50,8 +50,8 @@ class ModelOptions:
     all_reduce : {"ring", "tree"}
         How replicas exchange gradients.
     merge_collectives : collection of {"all_reduce", "reduce_scatter", "all_gather"}
-        Kinds of collectives that go round the ring together on an IPU, as PopART's ``mergeAllReduceCollectives`` and
-        its like make them.
+        Kinds of collectives that are merged into one on each IPU, as PopART's ``mergeAllReduceCollectives`` and similar
+        options do.
     smooth : cycles
         Width over which a maximum between priced alternatives (slowest IPU, hidden host traffic) is smoothed, for
         optimisers that need it; 0 for the exact maximum. What is rounded up depends on shapes only and stays exact.

@@ -1,4 +1,4 @@
-"""How tensors lie on tiles: the mapping that a tensor gets when nothing else decides it."""
+"""Tile mappings: the linear mapping that a tensor gets by default."""
 
 from __future__ import annotations
 

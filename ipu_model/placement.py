@@ -1,4 +1,4 @@
-"""Where the parts of a program run, said by the caller: node names to attributes (the model knows no ONNX)."""
+"""Placement given by the caller: attributes by node name (the model does not depend on ONNX)."""
 
 # pyright: strict
 from __future__ import annotations
@@ -34,7 +34,7 @@ class NodePlacement:
     io_tiles : bool
         True when the node runs on the IO tiles.
     operator : str
-        What the caller's graph calls the operation, for the report; empty when it has no word.
+        The operator type in the caller's graph, for the report; empty when it has none.
     """
 
     ipu: int = 0
@@ -58,7 +58,7 @@ class NodePlacement:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a variable rests: on chip or in streaming memory, whole or sharded over the replicas."""
+    """Where a variable is kept: on chip or in streaming memory, whole or sharded over the replicas."""
 
     on_chip: bool = True
     sharded: bool = False

@@ -1,4 +1,4 @@
-"""The two ways in: a JAX function with example arguments, or a jaxpr."""
+"""The entry points of the model: profile a JAX function with example arguments, or a jaxpr."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def report_of(priced: Priced) -> Report:
 def why_too_large(
     report: Report, priced: Priced, inputs: Sequence[Argument], again: Callable[..., Report] | None = None
 ) -> Report:
-    """The report; of a program that does not fit with the reason, and what would help if it can be priced `again`."""
+    """The report; if the program does not fit, with the reason, and with levers if it can be priced `again`."""
     if report.memory.max_tile <= report.memory.bytes_per_tile:
         return report
     return dataclasses.replace(report, overflow=explain(report, priced, inputs, again))

@@ -1,8 +1,8 @@
-"""A cost model that is no IPU: the roofline of the machine that runs JAX here, or of one with published figures.
+"""Roofline cost model of machines other than IPUs: the one that runs JAX here, or one with published figures.
 
-It is found through the same entry point group as the IPUs (``popart_jax.targets``), takes the same walk, and answers
-with the same report, so that modelled and measured time, or an IPU and a GPU, can stand side by side. A cycle of its
-report is a nanosecond, its one tile is the whole memory of the device.
+It uses the same entry point group as the IPUs (``popart_jax.targets``), the same walk and the same report, so that
+modelled and measured time, or an IPU and a GPU, can be compared. A cycle of its report is a nanosecond, its one tile is
+the whole memory of the device.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SLOW = {
 
 @dataclass(frozen=True)
 class Level:
-    """A level of memory: what it holds [bytes], and how fast it is read and written [bytes/s]."""
+    """A level of the memory hierarchy: capacity [bytes] and bandwidth [bytes/s]."""
 
     holds: int
     bytes_per_second: float
@@ -63,18 +63,18 @@ class Roofline:
     Attributes
     ----------
     flops_per_second : float or dict of str to float
-        Of products and convolutions: measured or published; by the type of their operands, or one for all.
+        Peak rate of products and convolutions, measured or published: by operand type, or one for all types.
     bytes_per_second : float
-        Of the device's memory.
+        Bandwidth of the device's memory.
     launch_seconds : float
-        What calling the device costs once per program.
+        Time of launching a program.
     memory_bytes : int
-        Of the device.
+        Memory of the device.
     vector_flops_per_second : float, optional
-        Of all other arithmetic; that of products by default.
+        Peak rate of all other arithmetic; that of products by default.
     levels : tuple of Level
-        Faster memory before the device's own, the smallest first. An operation whose operands and results a level holds
-        moves them at its rate; weights and inputs that come from outside are counted no differently.
+        Caches, the smallest first. An operation whose operands and results fit into a level moves them at its rate,
+        weights and inputs included.
     """
 
     name: str
@@ -109,10 +109,10 @@ class Roofline:
             jaxpr, is_leaf=rules().__contains__, placement=placement, options=options, inputs=inputs, outputs=outputs
         )
         priced = price(program, Context(self.chip(), options), placement, self.rule_of)
-        return why_too_large(self._told(report_of(priced)), priced, inputs)
+        return why_too_large(self._with_launch(report_of(priced)), priced, inputs)
 
-    def _told(self, report: Report) -> Report:
-        """The report with the time of the launch, and the peak rate of this machine instead of a chip's."""
+    def _with_launch(self, report: Report) -> Report:
+        """The report with the launch time added, and with the peak rate of this machine."""
         rates = self.flops_per_second
         peak = max(rates.values()) if isinstance(rates, Mapping) else rates
         before, seconds = report.schedule, report.schedule.seconds + self.launch_seconds

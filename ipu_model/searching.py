@@ -1,18 +1,18 @@
-"""Sizes that a program should have: steps down the slope between planned programs, each judged by planning it.
+"""Search for the best sizes of a program: descent along finite differences between exactly planned programs.
 
-Planners round, so a figure is stairs in every size and has no useful derivative at a point. Between two programs that
-were planned exactly, the straight line has one; this is the relaxation of `ipu_model.planner.surface`, for whole
-programs. A step goes along the slopes of all sizes at once, is planned, and is kept only when it is better. Where no
-such step helps, the strides are halved, down to single steps of the grid: the answer has no better neighbour on it.
+Planners round, so a figure is a step function of every size and has no useful derivative at a point. The straight line
+between two planned programs has one; this is the relaxation of `ipu_model.planner.surface` for whole programs. A step
+follows the slopes of all sizes at once, is planned, and is kept only when it is better. Where no such step helps, the
+strides are halved, down to single steps of the grid: the result has no better neighbour on the grid.
 """
 
 # pyright: strict
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import jax
 
@@ -108,7 +108,7 @@ def search(
         splits, positions of pipeline cuts and proportions of memory are all sizes.
     target : str or Target
     objective : str or callable
-        What should be small: one of ``"cycles"``, ``"seconds"``, ``"seconds_per_sample"``, ``"fullest_tile"``,
+        The figure to minimise: one of ``"cycles"``, ``"seconds"``, ``"seconds_per_sample"``, ``"fullest_tile"``,
         ``"total_memory"``, or a function of the report.
     limits : dict, optional
         The most that figures may be, by name or function. Without one of ``"fullest_tile"``, that is what a tile holds.
@@ -142,6 +142,8 @@ def search(
         better = _step(planner, here, strides)
         if better is not None:
             here = better
+        elif planner.top is None and any(here.values()):  # no program anywhere near: begin with the smallest sizes
+            here = dict.fromkeys(here, 0)
         elif all(s == 1 for s in strides.values()):
             break
         else:
@@ -149,10 +151,13 @@ def search(
     return planner.best()
 
 
-def _values(name: str, given: Sequence[Any] | tuple[int, int]) -> Sequence[Any]:
-    pair = isinstance(given, tuple) and len(given) == 2 and all(isinstance(x, int) for x in given)
-    values = range(given[0], given[1] + 1) if pair else given
-    if not values:
+def _values(name: str, given: Any) -> Sequence[Any]:
+    if isinstance(given, str | bytes | Set | Mapping) or not isinstance(given, Iterable):
+        raise ValueError(f"size {name!r}: {given!r} is neither values in order nor a pair (lowest, highest)")
+    values: Any = given if isinstance(given, range) else list(cast("Iterable[Any]", given))
+    if isinstance(given, tuple) and len(values) == 2 and all(type(x) is int for x in values):
+        values = range(values[0], values[1] + 1)
+    if not len(values):
         raise ValueError(f"size {name!r} has no values: {given}")
     return values
 
@@ -186,8 +191,8 @@ def _always(most: float) -> Figure:
 
 
 def _over(value: float, most: float) -> float:
-    """How far a figure exceeds its limit, as a share of it; negative below."""
-    return (value - most) / max(abs(most), 1e-12)
+    """How far a figure exceeds its limit, as a share of it (of 1 where it is 0); negative below."""
+    return (value - most) / (abs(most) or 1.0)
 
 
 @dataclass
@@ -215,18 +220,25 @@ class _Planner:
 
     def _plan(self, sizes: Sizes) -> Tried:
         try:
-            given = self.fn(**sizes)
-            report = given if isinstance(given, Report) else self._profile(*given)
+            report = self._report(self.fn(**sizes))
         except ValueError as err:
             return Tried(sizes, math.inf, math.inf, str(err))
         over = [_over(float(figure(report)), float(most(report))) for figure, most in self.limits]
         found = Tried(sizes, float(self.objective(report)), max(0.0, *over))
+        if math.isnan(found.objective) or any(map(math.isnan, over)):
+            return Tried(sizes, math.inf, math.inf, "its objective, or a figure with a limit, is not a number")
         if self.top is None or found.rank < self.top[0].rank:
             self.top = found, report
         return found
 
-    def _profile(self, fn: Callable[..., Any], *args: Any) -> Report:
-        """Without the advice for programs that do not fit, which plans several more."""
+    def _report(self, given: Any) -> Report:
+        """Profile what the function returned, without levers for programs that do not fit, which would plan more."""
+        if isinstance(given, Report):
+            return given
+        parts = list(cast("Iterable[Any]", given)) if isinstance(given, tuple | list) else []
+        if not parts or not callable(parts[0]):
+            raise TypeError(f"search: the function returned {given!r:.80}, expected a report or (fn, *args)")
+        fn, *args = parts
         options = ModelOptions(name=getattr(fn, "__name__", "program"))
         traced = jax.make_jaxpr(fn)(*args)  # pyright: ignore[reportUnknownMemberType]
         return profile_jaxpr(traced, target=self.target, options=options, levers=False)
@@ -245,7 +257,7 @@ class _Planner:
 
 @dataclass(frozen=True)
 class _Neighbour:
-    """A planned place one stride away in one size; `way` is -1 or 1."""
+    """A planned program one stride away in one size; `way`, -1 or 1, is the direction."""
 
     at: dict[str, int]
     name: str
@@ -254,8 +266,8 @@ class _Neighbour:
 
 
 def _step(plan: _Planner, here: dict[str, int], strides: Mapping[str, int]) -> dict[str, int] | None:
-    """A better place: along the slopes of all sizes, else along the best of them alone; None where none is better."""
-    now, around = plan(here), list(_around(plan, here, strides))
+    """A better position: along the slopes of all sizes, else along the best size alone; None where none is better."""
+    now, around = plan(here), list(_neighbours(plan, here, strides))
     gains = _gains(now, around)
     places = [n.at for n in sorted(around, key=lambda n: n.planned.rank)]
     if len(gains) > 1 and plan.left:
@@ -265,7 +277,7 @@ def _step(plan: _Planner, here: dict[str, int], strides: Mapping[str, int]) -> d
     return next((at for at in places if plan(at).rank < now.rank), None)
 
 
-def _around(plan: _Planner, here: Mapping[str, int], strides: Mapping[str, int]) -> Iterator[_Neighbour]:
+def _neighbours(plan: _Planner, here: Mapping[str, int], strides: Mapping[str, int]) -> Iterator[_Neighbour]:
     """Neighbours on both sides of every size, as far as there are programs left to plan."""
     for name in here:
         for way in (-1, 1):
@@ -279,7 +291,7 @@ def _clamped(plan: _Planner, at: Mapping[str, int]) -> dict[str, int]:
 
 
 def _gains(now: Tried, around: Sequence[_Neighbour]) -> dict[str, float]:
-    """By size, what a stride gains in the figure in question, with the sign of the way: the limits until all hold."""
+    """Signed gain of a stride by size: in the exceeded limits until all hold, then in the objective."""
     gains: dict[str, float] = {}
     for n in around:
         there = n.planned

@@ -22,8 +22,8 @@ from ipu_model.checks import check_finite, check_sizes
 
 ENTRY_POINT_GROUP = "popart_jax.targets"
 ALIASES = {"gc2": "mk1", "ipu1": "mk1", "gc200": "mk2", "ipu2": "mk2", "mk2_bow": "bow", "ipu21": "c600"}
-#: Our own entry points, for a source tree that was never installed. They are names, not imports, like everybody's:
-#: a chip of one's own then comes in exactly as ours do, and this module needs none of them.
+#: Our own entry points, for a source tree that was never installed. They are names, not imports, as those of plug-ins
+#: are, so that this module does not depend on any chip.
 OURS = {
     name: metadata.EntryPoint(name, f"ipu_model.targets:{name}", ENTRY_POINT_GROUP)
     for name in ("mk1", "mk2", "bow", "c600", "a100", "roofline")
@@ -107,7 +107,7 @@ class Target:
     def __post_init__(self) -> None:
         what = f"target {self.name!r}"
         prices = {name: getattr(self, name) for name in LEAF_FIELDS if name != "fitted"}
-        known = {name: value for name, value in prices.items() if not isinstance(value, jax.Array)}  # traced have none
+        known = {name: value for name, value in prices.items() if not isinstance(value, jax.Array)}  # traced: unknown
         check_finite(what, 0, **{name: value for name, value in known.items() if name not in MAY_BE_ZERO})
         check_finite(what, **{name: known[name] for name in MAY_BE_ZERO if name in known})
         constants = {f"fitted[{k!r}]": v for k, v in self.fitted.items() if not isinstance(v, jax.Array)}
@@ -164,7 +164,7 @@ class Target:
 
 STATIC_FIELDS = ("name", "architecture", "machine")
 MACHINE_FIELDS = frozenset(f.name for f in dataclasses.fields(Machine))
-#: Overheads that a machine may be without, and power that nobody told; rates divide.
+#: Constants that may be 0: overheads, and power where it is unknown. Rates may not, they are divided by.
 MAY_BE_ZERO = ("supervisor_cycles", "sync_cycles", "exchange_setup_cycles", "fragment_cycles", "external_sync_cycles",
                "power_watts")  # fmt: skip
 LEAF_FIELDS = tuple(f.name for f in dataclasses.fields(Target) if f.name not in (*STATIC_FIELDS, "provenance"))

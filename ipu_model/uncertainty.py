@@ -1,4 +1,4 @@
-"""How far off predictions of a sort were on published figures that the fit had not seen."""
+"""Uncertainty of predictions: their errors on published figures that the fit had not seen, by sort of figure."""
 
 # pyright: strict
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 RESIDUALS = Path(__file__).parent / "targets" / "residuals.json"
-ELSE = "memory_bound/s"  # what moves and changes data without a plan: measured kernels bound by memory
+ELSE = "memory_bound/s"  # the sort of primitives without a planner: measured kernels bound by memory
 # The published sort that a JAX primitive is most like. Those not listed are bound by memory.
 SORTS: Mapping[str, str] = {
     "conv_general_dilated": "conv", "dot_general": "gemm", "ragged_dot": "gemm", "gather": "embedding",

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all. Only the standard library: commands import it before anything heavy."""
+"""Atomic writing of files. Only the standard library: commands import this module before anything heavy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Generator[Path]:
-    """A folder for a file of that name, and what belongs beside it; they are put in place when the block ends well.
+    """A temporary folder for a file and files beside it; when the block succeeds they replace those at `path`.
 
     A pipe or a device gets the file's bytes.
 
@@ -48,7 +48,7 @@ def replace_file(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 def replace_folder(made: Path, path: Path) -> None:
-    """Put a folder that is complete in the place of another, which is there until then.
+    """Replace a folder by a complete one; the old one stays until then.
 
     Raises
     ------

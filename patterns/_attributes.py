@@ -39,7 +39,7 @@ def make_attribute(name: str, value: Any) -> ir.Attr:
             return ir.AttrInt64s(name, items)
         if all(isinstance(i, (int, float)) for i in items):
             return ir.AttrFloat32s(name, [float(i) for i in items])
-    # strings, tensors and graphs in lists; onnx_ir says what it does not take
+    # strings, tensors and graphs in lists; onnx_ir raises for other types
     return ir.convenience.convert_attribute(name, cast("Any", value))
 
 

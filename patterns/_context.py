@@ -1,8 +1,9 @@
-"""What a rewrite may ask about the graph, and how it makes new nodes."""
+"""The context that rewrites get: queries about the graph, and construction of nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,19 @@ class Context:
         Facts of operators by type.
     opset
         Version of ai.onnx that the model imports.
+    graph
+        The graph, whose names new tensors must not take.
     """
 
-    def __init__(self, mode: Mode, protected: frozenset[str], operators: Operators, opset: int = 11) -> None:
+    def __init__(
+        self,
+        mode: Mode,
+        protected: frozenset[str],
+        operators: Operators,
+        opset: int = 11,
+        graph: ir.Graph | None = None,
+    ) -> None:
+        self.graph = graph
         self.mode: Mode = mode
         self.operators = operators
         self.opset = opset
@@ -45,7 +56,7 @@ class Context:
     # -- questions
 
     def facts(self, node: ir.Node) -> OperatorFacts:
-        """What is known of a node's operator."""
+        """Facts of a node's operator."""
         return facts_of(node, self.operators)
 
     def use_count(self, value: ir.Value) -> int:
@@ -117,7 +128,7 @@ class Context:
         **attributes: Any,
     ) -> Sequence[ir.Value]:
         """Create a node with one output per (dtype, shape) of `results`."""
-        viewed = inputs[0] if op_type in _VIEWS else None  # named after what is seen, others after what is replaced
+        viewed = inputs[0] if op_type in _VIEWS else None  # views are named after their input
         stem = self.stem if viewed is None else viewed.name or self.stem
         outputs = [self._value(stem, dtype, shape) for dtype, shape in results]
         node = make_node(op_type, inputs, outputs, attributes, domain)
@@ -132,10 +143,20 @@ class Context:
         value.const_value = tensor
         return value
 
+    @cached_property
+    def _taken(self) -> set[str | None]:
+        """Names of the graph's tensors, collected when the first new one is made."""
+        if self.graph is None:
+            return set()
+        values = (v for node in self.graph.all_nodes() for v in (*node.inputs, *node.outputs) if v is not None)
+        return {v.name for v in (*self.graph.inputs, *values)}
+
     def _value(self, stem: str, dtype: ir.DataType | None, shape: Sequence[int] | None) -> ir.Value:
         self._fresh += 1
+        while (name := f"{stem}__t{self._fresh}") in self._taken:  # as PopART names such tensors
+            self._fresh += 1
         return ir.Value(
-            name=f"{stem}__t{self._fresh}",  # as PopART names such tensors
+            name=name,
             type=None if dtype is None else ir.TensorType(dtype),
             shape=None if shape is None else ir.Shape(list(shape)),
         )
@@ -143,7 +164,7 @@ class Context:
     # -- bookkeeping, called by the sweep
 
     def detach(self, node: ir.Node, moved: frozenset[int] = frozenset()) -> None:
-        """Make `node` and the graphs inside it stop reading; graphs whose id is in `moved` live on elsewhere."""
+        """Remove all uses by `node` and graphs inside it; graphs whose id is in `moved` belong to another node now."""
         self._adjust(node, -1)
         node.resize_inputs(0)
         for body in bodies(node):
@@ -153,7 +174,7 @@ class Context:
                     inner.resize_inputs(0)
 
     def discard(self) -> None:
-        """Drop the nodes made by a rewrite that was declined in the end."""
+        """Drop the nodes created by a rewrite that was declined afterwards."""
         for node in reversed(self.created):
             self.detach(node)
         self.created = []
@@ -164,7 +185,7 @@ class Context:
                 self._counts[value] += step
 
     def move_uses(self, old: ir.Value, new: ir.Value) -> None:
-        """Keep the counts right: what read `old` reads `new` now."""
+        """Update the use counts: readers of `old` now read `new`."""
         moved = self._counts.pop(old, None)
         if new in self._counts:
             self._counts[new] += len(old.uses()) if moved is None else moved

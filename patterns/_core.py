@@ -1,4 +1,4 @@
-"""What a rewrite is: a function of one node with three outcomes, and the registry that names it."""
+"""Defines rewrites: functions of one node with three outcomes, and the registry of their names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANY_OP = "*"
 
 
 class PatternError(Exception):
-    """A pattern failed, or can't be had."""
+    """A pattern failed, or can't be selected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Fused:
 
 
 Outcome = ir.Value | Values | Renamed | Fused | Refused | None
-"""What a rule may answer: values in place of the node's outputs, a refusal with its reason, or None for "not mine"."""
+"""Result of a rule: values in place of the node's outputs, a refusal with its reason, or None for "not mine"."""
 Rewrite = Callable[[ir.Node, Context], Outcome]
 
 

@@ -10,7 +10,7 @@ GROUP = "popart_jax.patterns"
 
 @cache
 def load_plugins() -> tuple[str, ...]:
-    """Import every module that an installed package registered in the group; their decorators do the rest.
+    """Import every module that an installed package registered in the group; its decorators register the rewrites.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The driver: one worklist, linear in the size of the graph, until nothing fires."""
+"""Applies rewrites to a graph with a worklist until none fires; linear in the size of the graph."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Entry:
 
 @dataclass(slots=True)
 class SweepLog:
-    """What fired and what was declined, in order."""
+    """Log of the rewrites made and of those declined, in order."""
 
     entries: list[Entry] = field(default_factory=list[Entry])
 
@@ -106,7 +106,8 @@ def sweep(
     """
     opset = graph.opset_imports.get("", graph.opset_imports.get("ai.onnx", 11))
     chosen = [r for r in rules if mode in r.modes]
-    return _Sweep(graph, chosen, Context(mode, protected, operators, opset), left_alone, rewrites_per_node).run()
+    context = Context(mode, protected, operators, opset, graph)
+    return _Sweep(graph, chosen, context, left_alone, rewrites_per_node).run()
 
 
 class _Sweep:
@@ -134,7 +135,7 @@ class _Sweep:
         self.limit = max(1000, rewrites_per_node * len(self.queue))
 
     def run(self) -> SweepLog:
-        """Empty the queue; a rewrite may enable one further away, so look once more until a round is quiet."""
+        """Empty the queue; as a rewrite may enable a distant one, repeat until a round changes nothing."""
         while self._round():
             self._requeue_all()
         return self.log
@@ -294,7 +295,7 @@ def _add_missing(source: MutableMapping[str, Any], target: MutableMapping[str, A
 
 
 def op_key(node: ir.Node) -> str:
-    """How rules name the op: the bare type in PopART's own domains, `domain::Type` elsewhere."""
+    """The op's name in rules: the bare type in PopART's own domains, `domain::Type` elsewhere."""
     return node.op_type if node.domain in POPART_DOMAINS else f"{node.domain}::{node.op_type}"
 
 

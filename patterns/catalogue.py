@@ -1,4 +1,4 @@
-"""Every pattern name PopART knows: level, order, and what it means on this runtime. One row per pattern.
+"""Every pattern name of PopART: level, order, and its meaning on this runtime. One row per pattern.
 
 Facts (names, levels, priorities, Python properties) are PopART's. `docs/patterns.md` is printed from this table.
 """

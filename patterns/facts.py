@@ -1,4 +1,4 @@
-"""Small readings of nodes that many rewrites share: attributes, axes, permutations, broadcasts."""
+"""Helpers that many rewrites share: attributes of nodes, axes, permutations, broadcasts."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class _Buffers:
             self.members[large] = [*self.members.get(large, [large]), *self.members.pop(small, [small])]
 
     def _free(self, value: ir.Value, writer: ir.Node) -> bool:
-        """Nothing that lives in the buffer of `value` is needed after `writer`, which reads it once."""
+        """Whether nothing in the buffer of `value` is needed after `writer`, which reads it once."""
         buffer = self._find(value)
         return all(self._dead_after(member, writer) for member in self.members.get(buffer, [buffer])) and (
             sum(v is not None and self._find(v) is buffer for v in writer.inputs) == 1

@@ -1,4 +1,4 @@
-"""What rewrites need to know of operators. Whoever has a table of operators passes a look-up by type."""
+"""The facts of operators that rewrites need. The caller passes a look-up by type into its operator table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class OperatorFacts(Protocol):
 
 
 Operators = Callable[[str], OperatorFacts]
-"""A look-up of operators by type; who calls the patterns passes one."""
+"""A look-up of operator facts by type; the caller of the patterns passes one."""
 """Facts of an operator by PopART's type."""
 
 

@@ -34,7 +34,7 @@ def remove_unused(graph: ir.Graph, operators: Operators, protected: frozenset[st
 
 
 def _is_read(node: ir.Node, protected: frozenset[str]) -> bool:
-    """Whether somebody needs a result, or there is none to need."""
+    """Whether a result of the node is needed, or it has none."""
     return not node.outputs or any(o.is_graph_output() or o.name in protected or o.uses() for o in node.outputs)
 
 
@@ -45,7 +45,7 @@ def _acts(node: ir.Node, operators: Operators) -> bool:
 
 
 def _release(subgraphs: list[ir.Graph]) -> None:
-    """The bodies of a removed node stop reading tensors of the enclosing graphs."""
+    """Remove the uses that the bodies of a removed node make of tensors of the enclosing graphs."""
     for graph in subgraphs:
         for node in graph.all_nodes():
             node.resize_inputs(0)

@@ -18,7 +18,7 @@ class PatternSelectionError(PatternError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PatternSet:
-    """Names of the patterns that are on, and whether the mandatory ones are insisted on."""
+    """Names of the patterns that are on, and whether the mandatory ones must be."""
 
     enabled: frozenset[str]
     runtime_asserts: bool = True
@@ -42,7 +42,7 @@ def at_level(level: Level | str | int = "Default") -> PatternSet:
 
 
 def are_own(selection: PatternSet) -> bool:
-    """Whether all rules of these patterns are this package's."""
+    """Whether all rules of these patterns belong to this package."""
     rules = (rule for name in selection.enabled for rule in RULES.get(name, ()))
     return all(rule.rewrite.__module__.startswith(f"{__package__}.") for rule in rules)
 
@@ -89,7 +89,7 @@ def require_known(name: str) -> catalogue.Row:
 
 
 def check_mandatory(selection: PatternSet) -> None:
-    """Insist on the mandatory patterns unless runtime asserts are off.
+    """Raise unless all mandatory patterns are on, or runtime asserts are off.
 
     Raises
     ------

@@ -85,70 +85,82 @@ from .functions.served import inference_model as inference_model
 from .limits import limits as limits
 from .loggers import Logger as Logger
 from .loggers import getLogger as getLogger
+from .model.checks.reserved_names import reservedAccl1Prefix as reservedAccl1Prefix
+from .model.checks.reserved_names import reservedAccl2Prefix as reservedAccl2Prefix
+from .model.checks.reserved_names import reservedAccl3Prefix as reservedAccl3Prefix
+from .model.checks.reserved_names import reservedAcclFinalOutPrefix as reservedAcclFinalOutPrefix
+from .model.checks.reserved_names import reservedAcclPrefix as reservedAcclPrefix
+from .model.checks.reserved_names import reservedAcclToReducePrefix as reservedAcclToReducePrefix
+from .model.checks.reserved_names import reservedAcclToUpdatePrefix as reservedAcclToUpdatePrefix
+from .model.checks.reserved_names import reservedAccumPrefix as reservedAccumPrefix
+from .model.checks.reserved_names import reservedAdamUpdaterPrefix as reservedAdamUpdaterPrefix
+from .model.checks.reserved_names import reservedAutomaticLossScalePrefix as reservedAutomaticLossScalePrefix
+from .model.checks.reserved_names import reservedDefaultAdamBeta1Prefix as reservedDefaultAdamBeta1Prefix
+from .model.checks.reserved_names import reservedDefaultAdamBeta2Prefix as reservedDefaultAdamBeta2Prefix
+from .model.checks.reserved_names import reservedDefaultAdamEpsPrefix as reservedDefaultAdamEpsPrefix
+from .model.checks.reserved_names import (
+    reservedDefaultDampeningScaleFactor1Prefix as reservedDefaultDampeningScaleFactor1Prefix,
+)
+from .model.checks.reserved_names import reservedDefaultLearningRatePrefix as reservedDefaultLearningRatePrefix
+from .model.checks.reserved_names import reservedDefaultLossScalingPrefix as reservedDefaultLossScalingPrefix
+from .model.checks.reserved_names import reservedDefaultMaxWeightNormPrefix as reservedDefaultMaxWeightNormPrefix
+from .model.checks.reserved_names import (
+    reservedDefaultScaledLearningRate0Prefix as reservedDefaultScaledLearningRate0Prefix,
+)
+from .model.checks.reserved_names import (
+    reservedDefaultScaledLearningRate1Prefix as reservedDefaultScaledLearningRate1Prefix,
+)
+from .model.checks.reserved_names import reservedDefaultScaledMomentum1Prefix as reservedDefaultScaledMomentum1Prefix
+from .model.checks.reserved_names import (
+    reservedDefaultScaledWeightDecay1Prefix as reservedDefaultScaledWeightDecay1Prefix,
+)
+from .model.checks.reserved_names import reservedDefaultStepPrefix as reservedDefaultStepPrefix
+from .model.checks.reserved_names import reservedDefaultWeightDecayPrefix as reservedDefaultWeightDecayPrefix
+from .model.checks.reserved_names import (
+    reservedDefaultWeightDecayScaleFactor0Prefix as reservedDefaultWeightDecayScaleFactor0Prefix,
+)
+from .model.checks.reserved_names import reservedFinalReducedGradPrefix as reservedFinalReducedGradPrefix
+from .model.checks.reserved_names import reservedGradientPrefix as reservedGradientPrefix
+from .model.checks.reserved_names import reservedLambR1SqPrefix as reservedLambR1SqPrefix
+from .model.checks.reserved_names import reservedLambR2SqPrefix as reservedLambR2SqPrefix
+from .model.checks.reserved_names import reservedLossScalingPrefix as reservedLossScalingPrefix
+from .model.checks.reserved_names import reservedRandomSeedPrefix as reservedRandomSeedPrefix
+from .model.checks.reserved_names import reservedRemoteArgPrefix as reservedRemoteArgPrefix
+from .model.checks.reserved_names import reservedRestoredPrefix as reservedRestoredPrefix
+from .model.checks.reserved_names import reservedSeedModifierPrefix as reservedSeedModifierPrefix
+from .model.checks.reserved_names import reservedSpecificAdamBeta1Prefix as reservedSpecificAdamBeta1Prefix
+from .model.checks.reserved_names import reservedSpecificAdamBeta2Prefix as reservedSpecificAdamBeta2Prefix
+from .model.checks.reserved_names import reservedSpecificAdamEpsPrefix as reservedSpecificAdamEpsPrefix
+from .model.checks.reserved_names import (
+    reservedSpecificDampeningScaleFactor1Prefix as reservedSpecificDampeningScaleFactor1Prefix,
+)
+from .model.checks.reserved_names import reservedSpecificLearningRatePrefix as reservedSpecificLearningRatePrefix
+from .model.checks.reserved_names import reservedSpecificLossScalingPrefix as reservedSpecificLossScalingPrefix
+from .model.checks.reserved_names import reservedSpecificMaxWeightNormPrefix as reservedSpecificMaxWeightNormPrefix
+from .model.checks.reserved_names import (
+    reservedSpecificScaledLearningRate0Prefix as reservedSpecificScaledLearningRate0Prefix,
+)
+from .model.checks.reserved_names import (
+    reservedSpecificScaledLearningRate1Prefix as reservedSpecificScaledLearningRate1Prefix,
+)
+from .model.checks.reserved_names import reservedSpecificScaledMomentum1Prefix as reservedSpecificScaledMomentum1Prefix
+from .model.checks.reserved_names import (
+    reservedSpecificScaledWeightDecay1Prefix as reservedSpecificScaledWeightDecay1Prefix,
+)
+from .model.checks.reserved_names import reservedSpecificStepPrefix as reservedSpecificStepPrefix
+from .model.checks.reserved_names import reservedSpecificWeightDecayPrefix as reservedSpecificWeightDecayPrefix
+from .model.checks.reserved_names import (
+    reservedSpecificWeightDecayScaleFactor0Prefix as reservedSpecificWeightDecayScaleFactor0Prefix,
+)
+from .model.checks.reserved_names import reservedStashedPrefix as reservedStashedPrefix
+from .model.checks.reserved_names import reservedStepPrefix as reservedStepPrefix
+from .model.checks.reserved_names import reservedUpdatedVarPrefix as reservedUpdatedVarPrefix
 from .model.debug import DebugContext as DebugContext
 from .model.debug import DebugInfo as DebugInfo
 from .model.debug import SourceLocation as SourceLocation
 from .model.debug import closePoplarDebugInfo as closePoplarDebugInfo
 from .model.debug import initializePoplarDebugInfo as initializePoplarDebugInfo
 from .model.input_shapes import InputShapeInfo as InputShapeInfo
-from .model.reserved_names import reservedAccl1Prefix as reservedAccl1Prefix
-from .model.reserved_names import reservedAccl2Prefix as reservedAccl2Prefix
-from .model.reserved_names import reservedAccl3Prefix as reservedAccl3Prefix
-from .model.reserved_names import reservedAcclFinalOutPrefix as reservedAcclFinalOutPrefix
-from .model.reserved_names import reservedAcclPrefix as reservedAcclPrefix
-from .model.reserved_names import reservedAcclToReducePrefix as reservedAcclToReducePrefix
-from .model.reserved_names import reservedAcclToUpdatePrefix as reservedAcclToUpdatePrefix
-from .model.reserved_names import reservedAccumPrefix as reservedAccumPrefix
-from .model.reserved_names import reservedAdamUpdaterPrefix as reservedAdamUpdaterPrefix
-from .model.reserved_names import reservedAutomaticLossScalePrefix as reservedAutomaticLossScalePrefix
-from .model.reserved_names import reservedDefaultAdamBeta1Prefix as reservedDefaultAdamBeta1Prefix
-from .model.reserved_names import reservedDefaultAdamBeta2Prefix as reservedDefaultAdamBeta2Prefix
-from .model.reserved_names import reservedDefaultAdamEpsPrefix as reservedDefaultAdamEpsPrefix
-from .model.reserved_names import (
-    reservedDefaultDampeningScaleFactor1Prefix as reservedDefaultDampeningScaleFactor1Prefix,
-)
-from .model.reserved_names import reservedDefaultLearningRatePrefix as reservedDefaultLearningRatePrefix
-from .model.reserved_names import reservedDefaultLossScalingPrefix as reservedDefaultLossScalingPrefix
-from .model.reserved_names import reservedDefaultMaxWeightNormPrefix as reservedDefaultMaxWeightNormPrefix
-from .model.reserved_names import reservedDefaultScaledLearningRate0Prefix as reservedDefaultScaledLearningRate0Prefix
-from .model.reserved_names import reservedDefaultScaledLearningRate1Prefix as reservedDefaultScaledLearningRate1Prefix
-from .model.reserved_names import reservedDefaultScaledMomentum1Prefix as reservedDefaultScaledMomentum1Prefix
-from .model.reserved_names import reservedDefaultScaledWeightDecay1Prefix as reservedDefaultScaledWeightDecay1Prefix
-from .model.reserved_names import reservedDefaultStepPrefix as reservedDefaultStepPrefix
-from .model.reserved_names import reservedDefaultWeightDecayPrefix as reservedDefaultWeightDecayPrefix
-from .model.reserved_names import (
-    reservedDefaultWeightDecayScaleFactor0Prefix as reservedDefaultWeightDecayScaleFactor0Prefix,
-)
-from .model.reserved_names import reservedFinalReducedGradPrefix as reservedFinalReducedGradPrefix
-from .model.reserved_names import reservedGradientPrefix as reservedGradientPrefix
-from .model.reserved_names import reservedLambR1SqPrefix as reservedLambR1SqPrefix
-from .model.reserved_names import reservedLambR2SqPrefix as reservedLambR2SqPrefix
-from .model.reserved_names import reservedLossScalingPrefix as reservedLossScalingPrefix
-from .model.reserved_names import reservedRandomSeedPrefix as reservedRandomSeedPrefix
-from .model.reserved_names import reservedRemoteArgPrefix as reservedRemoteArgPrefix
-from .model.reserved_names import reservedRestoredPrefix as reservedRestoredPrefix
-from .model.reserved_names import reservedSeedModifierPrefix as reservedSeedModifierPrefix
-from .model.reserved_names import reservedSpecificAdamBeta1Prefix as reservedSpecificAdamBeta1Prefix
-from .model.reserved_names import reservedSpecificAdamBeta2Prefix as reservedSpecificAdamBeta2Prefix
-from .model.reserved_names import reservedSpecificAdamEpsPrefix as reservedSpecificAdamEpsPrefix
-from .model.reserved_names import (
-    reservedSpecificDampeningScaleFactor1Prefix as reservedSpecificDampeningScaleFactor1Prefix,
-)
-from .model.reserved_names import reservedSpecificLearningRatePrefix as reservedSpecificLearningRatePrefix
-from .model.reserved_names import reservedSpecificLossScalingPrefix as reservedSpecificLossScalingPrefix
-from .model.reserved_names import reservedSpecificMaxWeightNormPrefix as reservedSpecificMaxWeightNormPrefix
-from .model.reserved_names import reservedSpecificScaledLearningRate0Prefix as reservedSpecificScaledLearningRate0Prefix
-from .model.reserved_names import reservedSpecificScaledLearningRate1Prefix as reservedSpecificScaledLearningRate1Prefix
-from .model.reserved_names import reservedSpecificScaledMomentum1Prefix as reservedSpecificScaledMomentum1Prefix
-from .model.reserved_names import reservedSpecificScaledWeightDecay1Prefix as reservedSpecificScaledWeightDecay1Prefix
-from .model.reserved_names import reservedSpecificStepPrefix as reservedSpecificStepPrefix
-from .model.reserved_names import reservedSpecificWeightDecayPrefix as reservedSpecificWeightDecayPrefix
-from .model.reserved_names import (
-    reservedSpecificWeightDecayScaleFactor0Prefix as reservedSpecificWeightDecayScaleFactor0Prefix,
-)
-from .model.reserved_names import reservedStashedPrefix as reservedStashedPrefix
-from .model.reserved_names import reservedStepPrefix as reservedStepPrefix
-from .model.reserved_names import reservedUpdatedVarPrefix as reservedUpdatedVarPrefix
 from .model.tensor_info import TensorInfo as TensorInfo
 from .model.tensor_info import getTensorInfo as getTensorInfo
 from .model.tensor_location import InputSettings as InputSettings
@@ -167,17 +179,17 @@ from .optimizers import ConstSGD as ConstSGD
 from .optimizers import Optimizer as Optimizer
 from .optimizers import OptimizerValue as OptimizerValue
 from .optimizers import OptimizerValueMap as OptimizerValueMap
-from .session.checkpoints import Checkpoints as Checkpoints
-from .session.dataflow import AnchorReturnType as AnchorReturnType
-from .session.dataflow import DataFlow as DataFlow
-from .session.devices import DeviceInfo as DeviceInfo
-from .session.devices import DeviceManager as DeviceManager
-from .session.devices import syncPatternFromString as syncPatternFromString
-from .session.devices import syncPatternToString as syncPatternToString
+from .session.devices.devices import DeviceInfo as DeviceInfo
+from .session.devices.devices import DeviceManager as DeviceManager
+from .session.devices.devices import syncPatternFromString as syncPatternFromString
+from .session.devices.devices import syncPatternToString as syncPatternToString
+from .session.feeding.dataflow import AnchorReturnType as AnchorReturnType
+from .session.feeding.dataflow import DataFlow as DataFlow
+from .session.feeding.stepio import IStepIO as IStepIO
+from .session.feeding.stepio import PyStepIO as PyStepIO
+from .session.feeding.stepio import PyStepIOCallback as PyStepIOCallback
+from .session.feeding.streaming import Stream as Stream
 from .session.inference import InferenceSession as InferenceSession
-from .session.memory import OutOfMemoryError as OutOfMemoryError
-from .session.memory import OutOfMemoryException as OutOfMemoryException
-from .session.numerics import NumericsReport as NumericsReport
 from .session.older import IdentityLoss as IdentityLoss
 from .session.older import L1Loss as L1Loss
 from .session.older import NllLoss as NllLoss
@@ -186,25 +198,25 @@ from .session.operations import OperatorIdentifier as OperatorIdentifier
 from .session.operations import getSupportedOperations as getSupportedOperations
 from .session.operations import getSupportedOperationsDefinition as getSupportedOperationsDefinition
 from .session.operations import getUnsupportedOperations as getUnsupportedOperations
-from .session.option_groups import AccumulateOuterFragmentSettings as AccumulateOuterFragmentSettings
-from .session.option_groups import AutodiffSettings as AutodiffSettings
-from .session.option_groups import AutomaticLossScalingSettings as AutomaticLossScalingSettings
-from .session.option_groups import BatchSerializationSettings as BatchSerializationSettings
-from .session.option_groups import DeveloperSettings as DeveloperSettings
-from .session.option_groups import ExecutionPhaseSettings as ExecutionPhaseSettings
-from .session.option_groups import ExperimentalSettings as ExperimentalSettings
-from .session.option_groups import NumIOTiles as NumIOTiles
-from .session.option_groups import ReplicatedCollectivesSettings as ReplicatedCollectivesSettings
-from .session.options import SessionOptions as SessionOptions
+from .session.options.groups import AccumulateOuterFragmentSettings as AccumulateOuterFragmentSettings
+from .session.options.groups import AutodiffSettings as AutodiffSettings
+from .session.options.groups import AutomaticLossScalingSettings as AutomaticLossScalingSettings
+from .session.options.groups import BatchSerializationSettings as BatchSerializationSettings
+from .session.options.groups import DeveloperSettings as DeveloperSettings
+from .session.options.groups import ExecutionPhaseSettings as ExecutionPhaseSettings
+from .session.options.groups import ExperimentalSettings as ExperimentalSettings
+from .session.options.groups import NumIOTiles as NumIOTiles
+from .session.options.groups import ReplicatedCollectivesSettings as ReplicatedCollectivesSettings
+from .session.options.session_options import SessionOptions as SessionOptions
 from .session.patterns_api import Patterns as Patterns
 from .session.preparing.shards import rules_text as rules_text
-from .session.stepio import IStepIO as IStepIO
-from .session.stepio import PyStepIO as PyStepIO
-from .session.stepio import PyStepIOCallback as PyStepIOCallback
-from .session.streaming import Stream as Stream
+from .session.reports.memory import OutOfMemoryError as OutOfMemoryError
+from .session.reports.memory import OutOfMemoryException as OutOfMemoryException
+from .session.reports.numerics import NumericsReport as NumericsReport
 from .session.training import TrainingSession as TrainingSession
-from .session.weightsio import IWeightsIO as IWeightsIO
-from .session.weightsio import PyWeightsIO as PyWeightsIO
+from .session.weights.checkpoints import Checkpoints as Checkpoints
+from .session.weights.weightsio import IWeightsIO as IWeightsIO
+from .session.weights.weightsio import PyWeightsIO as PyWeightsIO
 from .version import __version__ as __version__
 from .version import packageHash as packageHash
 from .version import versionNumber as versionNumber

@@ -38,7 +38,7 @@ _FAILED, _INTERRUPTED = 2, 130
 
 
 class _Parser(argparse.ArgumentParser):
-    """Its complaints are one line."""
+    """A parser whose error messages are one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(_FAILED, f"{self.prog}: error: {message}; see {self.prog} --help\n")
@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _fail(where: str, message: object) -> int:
-    """Print an error, and below it its notes: what helps."""
+    """Print an error, and below it its notes, which say what to do."""
     told = (note.strip() for note in getattr(message, "__notes__", ()))
     notes = (indent(note, "  ") for note in told if "JAX_TRACEBACK_FILTERING" not in note)  # no traceback is shown
     print(f"{where}: error: {message}", *notes, sep="\n", file=sys.stderr)
@@ -68,7 +68,7 @@ def _fail(where: str, message: object) -> int:
 
 
 def _program(given: Sequence[str]) -> int:
-    """A script or module, which must be there; its own errors are its own."""
+    """Run a script or module, which must exist; errors in it are not caught."""
     if given[0] == "-m" and len(given) < 2:
         return _fail(PROGRAM, f"-m needs the name of a module; see {PROGRAM} --help")
     if given[0] != "-m" and not Path(given[0]).is_file():
@@ -78,7 +78,7 @@ def _program(given: Sequence[str]) -> int:
 
 
 def _command(options: argparse.Namespace) -> int:
-    """Run one of the commands; what it refuses is said on stderr."""
+    """Run one of the commands; its errors are printed to stderr."""
     run: Callable[[argparse.Namespace], int] = options.run
     where = f"{PROGRAM} {options.command}"
     model: Path | None = getattr(options, "model", None)
@@ -89,7 +89,7 @@ def _command(options: argparse.Namespace) -> int:
             return run(options)
     except (popart_exception, ImportError) as err:
         return _fail(where, err)
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader of the output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as err:

@@ -1,8 +1,8 @@
 """Checked calls: PopART's constructors and methods have overloads, and refuse wrong argument types with `TypeError`.
 
-`@checked` reads the annotations of a function, or of its `typing.overload` declarations, tries them in order, converts
-the arguments as the original bindings do (an int serves as float, a tuple as list, never a float as int) and calls the
-function with the values of the first that fits.
+`@checked` reads the annotations of a function, or of its `typing.overload` declarations. It tries them in order,
+converts the arguments as the original bindings do (an int is accepted as float, a tuple as list, a float never as int),
+and calls the function with the values of the first declaration that matches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Mismatch(TypeError):
-    """A value does not have the wanted type."""
+    """A value does not have the expected type."""
 
 
 def convert(value: Any, hint: Any) -> Any:
@@ -34,7 +34,7 @@ def convert(value: Any, hint: Any) -> Any:
     Raises
     ------
     TypeError
-        It does not have that type.
+        The value does not have that type.
     """
     if hint in _PLAIN:
         return _PLAIN[hint](value)
@@ -87,7 +87,7 @@ def _convert_container(value: Any, origin: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _to_int(value: Any) -> int:
-    """What stands for a whole number: NumPy's too, and each of PopART's enums for its value."""
+    """A value as int: also NumPy's integers, and PopART's enums, which give their value."""
     try:
         return int(value) if isinstance(value, np.bool_) else operator.index(value)
     except TypeError:
@@ -132,16 +132,17 @@ _PLAIN: dict[Any, Callable[[Any], Any]] = {
 
 
 def type_name(hint: Any) -> str:
-    """A type as people write it."""
+    """A type as written in source code."""
     return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint).replace("typing.", "")
 
 
 class _Overload:
-    """One way to call a function: its signature and the types of its parameters."""
+    """One declaration of a function: its signature and the types of its parameters."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.signature = inspect.signature(fn)
-        self.hints = get_type_hints(fn, vars(sys.modules[fn.__module__]))
+        taken = types.SimpleNamespace(__annotations__={n: h for n, h in fn.__annotations__.items() if n != "return"})
+        self.hints = get_type_hints(taken, vars(sys.modules[fn.__module__]))
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         bound = self.signature.bind(*args, **kwargs)
@@ -157,7 +158,7 @@ class _Overload:
 
 
 def no_overload(name: str, signatures: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """The text of a call that fits no declaration, as PopART's Python bindings have it."""
+    """The error text for arguments that match no declaration, in the words of PopART's Python bindings."""
     lines = "\n".join(f"    {i}. {name}{signature}" for i, signature in enumerate(signatures, 1))
     given = ", ".join([*map(repr, args), *(f"{k}={v!r}" for k, v in kwargs.items())])
     head = f"{name}(): incompatible function arguments. The following argument types are supported:"
@@ -165,9 +166,9 @@ def no_overload(name: str, signatures: Sequence[Any], args: Sequence[Any], kwarg
 
 
 def checked(fn: F) -> F:
-    """Check and convert arguments by the annotations of `fn`; with `typing.overload`s, by the first that fits.
+    """Check and convert arguments by the annotations of `fn`; with `typing.overload`s, by the first that matches.
 
-    Such a function is public: PopART's errors that leave it are logged.
+    Such a function is public: PopART errors that it raises are logged.
 
     A function with overloads gets the values by keyword; it should take ``self, **values`` or have a default for
     every parameter that some overload lacks.
@@ -175,7 +176,7 @@ def checked(fn: F) -> F:
     Raises
     ------
     TypeError
-        When called with arguments that fit no declaration; all declarations are listed.
+        The arguments of a call match no declaration; all declarations are listed.
     """
     state: list[list[_Overload]] = []
 
@@ -212,6 +213,6 @@ def overloaded(fn: Callable[..., Any]) -> Any:
 
 
 def signatures(fn: Callable[..., Any]) -> list[inspect.Signature]:
-    """Every way in which a function may be called."""
+    """All signatures with which a function may be called."""
     declared = get_overloads(inspect.unwrap(fn)) if hasattr(fn, "__module__") else []
     return [inspect.signature(f) for f in declared] or [inspect.signature(fn)]

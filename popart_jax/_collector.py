@@ -1,4 +1,4 @@
-"""Work that makes many objects which stay: the collector of cycles would walk all of them again and find nothing."""
+"""Suspends Python's cyclic garbage collector during work that makes many lasting objects, which it would traverse."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collector() -> Generator[None]:
-    """Scope, or decorator, in which Python does not look for cyclic garbage.
+    """Scope, or decorator, in which Python does not collect cyclic garbage.
 
-    Importing JAX leaves half a million objects behind; each full collection while a program is traced walks them
-    all, which takes a tenth of a second.
+    Importing JAX leaves half a million objects; each full collection while a program is traced traverses all of them,
+    which takes a tenth of a second.
     """
     on = gc.isenabled()
     gc.disable()

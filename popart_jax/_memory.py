@@ -1,4 +1,4 @@
-"""How much memory this process may have: the machine's, its control group's, and what `ulimit` leaves it."""
+"""Memory available to this process: the machine's, limited by its control groups and by `ulimit`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GROUPS, _LISTING = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 @cache
 def _machine() -> int:
-    """Bytes of main memory; 64 GiB where the system does not tell."""
+    """Bytes of main memory; 64 GiB where the system does not report it."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
@@ -28,7 +28,7 @@ def _text(file: Path) -> str:
 
 
 def _group_folders(groups: Path, listing: Path) -> list[Path]:
-    """The control groups that bind this process: its own and those around it."""
+    """The control groups that limit this process: its own and those that contain it."""
     found: list[Path] = []
     for line in _text(listing).splitlines():
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
@@ -39,7 +39,7 @@ def _group_folders(groups: Path, listing: Path) -> list[Path]:
         while own != root and own.is_relative_to(root):
             found.append(own)
             own = own.parent
-        found.append(root)  # the only one that a container sees of a path outside of it
+        found.append(root)  # in a container it is the only visible one, if the path is outside of the container
     return found
 
 
@@ -56,14 +56,14 @@ def _group_limits(folders: list[Path]) -> Iterator[tuple[Path, int]]:
 
 
 def _group_used(folder: Path) -> int:
-    """Bytes that a group holds and could not give back: files that were read are no use."""
+    """Bytes that a group uses and can't reclaim; the cache of files that were read can be reclaimed."""
     used = _number(_text(folder / "memory.current")) or _number(_text(folder / "memory.usage_in_bytes")) or 0
     rows = dict(line.split(" ", 1) for line in _text(folder / "memory.stat").splitlines() if " " in line)
     return used - (_number(rows.get("total_inactive_file", rows.get("inactive_file", ""))) or 0)
 
 
 def _process_limits() -> Iterator[tuple[int, int]]:
-    """What `ulimit` says, each with the place in ``/proc/self/statm`` that counts against it."""
+    """Limits set by `ulimit`, each with the index of the field in ``/proc/self/statm`` that counts against it."""
     try:
         import resource  # no such module on Windows
     except ImportError:
@@ -75,13 +75,13 @@ def _process_limits() -> Iterator[tuple[int, int]]:
 
 
 def groups_at(groups: Path, listing: Path) -> tuple[tuple[Path, int], ...]:
-    """Folders of the control groups that bind this process, with their limits in bytes.
+    """Folders of the control groups that limit this process, with their limits in bytes.
 
     Parameters
     ----------
     groups, listing : Path
-        Where the system keeps the groups, version 2 in the folder itself, version 1 in its subfolder ``memory``;
-        and the file that names those of this process.
+        The folder of the groups (version 2 in the folder itself, version 1 in its subfolder ``memory``), and the file
+        that lists the groups of this process.
     """
     return tuple(_group_limits(_group_folders(groups, listing)))
 
@@ -92,13 +92,13 @@ def _own_groups() -> tuple[tuple[Path, int], ...]:
 
 
 def memory_allowed(groups: tuple[tuple[Path, int], ...] | None = None) -> int:
-    """Bytes that this process may have at most: the least that anybody sets."""
+    """Bytes that this process may use: the smallest of all limits."""
     held = _own_groups() if groups is None else groups
     return min([_machine(), *(n for _, n in held), *(n for n, _ in _process_limits())])
 
 
 def memory_free(groups: tuple[tuple[Path, int], ...] | None = None) -> int:
-    """Bytes that can be had now; what is allowed where the system does not tell."""
+    """Bytes that are free now; all that is allowed where the system does not report it."""
     held = _own_groups() if groups is None else groups
     rows = dict(line.split(":", 1) for line in _text(Path("/proc/meminfo")).splitlines() if ":" in line)
     available = _number(rows.get("MemAvailable", "").replace("kB", ""))

@@ -1,8 +1,8 @@
-"""``patterns`` and ``ipu_model`` are ours, also beside a user's file of that name.
+"""Import of our packages ``patterns`` and ``ipu_model`` next to a user's module of that name.
 
-Python looks for a module beside the script first, so a script's own ``patterns.py`` would stand in the way of our
-package. Where one does, our package is loaded at once, by its place. What it lacks is looked up in the user's module,
-so that the script still finds its own names.
+Python searches the script's folder first, so a user's ``patterns.py`` would hide our package. In that case our package
+is loaded from its own path at once. Names that it does not have are looked up in the user's module, so that the script
+still finds its own names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAMES = ("ipu_model", "patterns")
 
 
 def load_ours() -> None:
-    """Load our packages where others would be found under their names; those stay reachable."""
+    """Load our packages where other modules would be imported under their names; those remain reachable."""
     for name in _NAMES:
         loaded = sys.modules.get(name)
         spec = PathFinder.find_spec(name) if loaded is None else loaded.__spec__
@@ -53,7 +53,7 @@ def _load(name: str, place: Path, theirs: ModuleType | None, spec: ModuleSpec) -
 
 
 def _fallback(theirs: ModuleType | None, spec: ModuleSpec, ours: Any) -> Any:
-    """Look up a name in the user's module, which runs when it is first asked for."""
+    """A lookup of names in the user's module, which is executed at the first lookup."""
 
     def find(name: str) -> Any:
         nonlocal theirs

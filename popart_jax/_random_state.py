@@ -1,4 +1,4 @@
-"""Programs seed NumPy's global generator, build a session and draw data: JAX draws from it when it is imported."""
+"""Keeps NumPy's global random state while JAX is imported, which draws from it; programs seed it before that."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def random_state_kept() -> Generator[None]:
-    """Scope, or decorator, of what may import JAX first: NumPy's generator is then left as it was.
+    """Scope, or decorator, for code that may import JAX first: NumPy's random state is restored afterwards.
 
-    A program that has not imported NumPy cannot have seeded it, and one that needs no JAX does without it.
+    A program that has not imported NumPy can't have seeded it, and one that does not import JAX is not affected.
     """
     random = None if "jax" in sys.modules else sys.modules.get("numpy.random")
     before = None if random is None else random.get_state()

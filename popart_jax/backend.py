@@ -1,6 +1,6 @@
 """The ONNX backend interface (`onnx.backend.base`): run a model or one node, exactly, without a session.
 
-Nodes run one after the other, not under `jit`: results whose shape depends on data come out exact, 64-bit types keep
+Nodes run one after the other, not under `jit`, so that results whose shape depends on data are exact. 64-bit types keep
 64 bits.
 """
 
@@ -22,10 +22,10 @@ from ._compat.jax import enable_x64
 from .errors import popart_exception
 from .execution.placement import to_host
 from .functions.inputs import check_inputs
+from .lowering.checks.known_attributes import check_attributes
 from .lowering.interpreter import Settings, evaluate
-from .lowering.known_attributes import check_attributes
 from .lowering.resolve import check_supported
-from .model.load import load
+from .model.files.load import load
 
 
 class PreparedModel(BackendRep):
@@ -34,9 +34,9 @@ class PreparedModel(BackendRep):
     Parameters
     ----------
     model : onnx_ir.Model
-        With its functions inlined.
+        The model, with its functions inlined.
     key : jax.Array or None
-        Random key of the random operators.
+        Random key for the random operators.
     """
 
     def __init__(self, model: ir.Model, key: jax.Array | None = None) -> None:
@@ -49,12 +49,12 @@ class PreparedModel(BackendRep):
         self.outputs = [v.name or "" for v in graph.outputs]
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Outputs, in the model's order, as NumPy arrays (lists for sequences, None for empty optionals).
+        """Run the model; returns outputs in order as NumPy arrays (lists for sequences, None for empty optionals).
 
         Parameters
         ----------
         inputs : mapping, sequence or array
-            By name, or in the order of the graph's inputs without initializers; one array for one input.
+            By name, or in the order of the graph's inputs without initializers; a single array for one input.
 
         Raises
         ------
@@ -89,14 +89,14 @@ class Backend(OnnxBackend):
 
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> PreparedModel:
-        """Load a model (path, bytes, ModelProto or onnx_ir.Model) and check that every operator is known."""
+        """Load a model (path, bytes, ModelProto or onnx_ir.Model) and check that every operator has a translation."""
         if not cls.supports_device(device):
             raise popart_exception(f"device {device!r} is not there; JAX has {[d.platform for d in jax.devices()]}")
         return PreparedModel(load(model), kwargs.get("key"))
 
     @classmethod
     def run_model(cls, model: Any, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
-        """Prepare and run once."""
+        """Prepare a model and run it once."""
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod
@@ -108,7 +108,7 @@ class Backend(OnnxBackend):
         outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
-        """Run one node; `opset_version` picks the opset of its domain (default: the newest of the installed onnx)."""
+        """Run one node; `opset_version` is the opset of its domain (default: the newest of the installed onnx)."""
         version = kwargs.pop("opset_version", None) or onnx.defs.onnx_opset_version()
         opsets = [onnx.helper.make_opsetid(node.domain, version)]
         names = [n for n in node.input if n]
@@ -124,7 +124,7 @@ class Backend(OnnxBackend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """CPU always, CUDA where JAX has a GPU."""
+        """Whether a device is supported: CPU always, CUDA where JAX has a GPU."""
         if Device(device).type == DeviceType.CPU:
             return True
         return any(d.platform in ("gpu", "cuda") for d in jax.devices())

@@ -1,4 +1,4 @@
-"""Host memory that XLA's CPU client takes over without a copy: 64-byte aligned."""
+"""Host memory that XLA's CPU client can use without a copy: aligned to 64 bytes, and never written to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def aligned_copy(array: np.ndarray) -> np.ndarray:
 
 
 def truths(array: np.ndarray) -> np.ndarray:
-    """The array; booleans as bytes of 0 and 1, as XLA takes them: to NumPy any other byte is true as well."""
+    """The array; booleans with other bytes than 0 and 1, which NumPy takes for true, are converted for XLA."""
     if array.dtype != np.bool_ or not array.size or array.view(np.uint8).max() < _NO_TRUTH:
         return array
     return array.view(np.uint8) != 0
@@ -40,7 +40,7 @@ _NO_TRUTH = 2
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
-    """The same array, made read-only down to the memory it is a view of."""
+    """The same array, made read-only together with all arrays that it is a view of."""
     part: object = array
     while isinstance(part, np.ndarray):
         part.flags.writeable = False
@@ -49,7 +49,7 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 
 def lasting(array: np.ndarray) -> np.ndarray:
-    """The array itself where its memory is aligned and nobody can write to it (see `frozen`), else an aligned copy."""
+    """The array itself if its memory is aligned and can't be written to (see `frozen`), else an aligned copy."""
     return array if _is_frozen(array) and array.ctypes.data % ALIGNMENT == 0 else aligned_copy(array)
 
 
@@ -63,7 +63,7 @@ def _is_frozen(array: np.ndarray) -> bool:
 
 
 def give_back() -> None:
-    """Return freed memory to the system, where the C library can be asked to: glibc keeps what a compiler leaves."""
+    """Return freed memory to the system, if the C library can do it; glibc keeps memory that the compiler has freed."""
     trim = _trim()
     if trim is not None:
         trim(0)

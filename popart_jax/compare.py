@@ -1,6 +1,6 @@
-"""Which node of a model computes something else than another runtime does.
+"""Comparison with another runtime, node by node: which nodes of a model give different results.
 
-Every node is given the *other* runtime's inputs, so one wrong node is not counted again in all that follow it.
+Every node gets the *other* runtime's inputs, so that one wrong node does not make all following ones differ.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .functions.inputs import as_declared
 from .lowering.attributes import array
 from .lowering.interpreter import Settings, evaluate
 from .lowering.resolve import check_supported, find, label, needs
-from .model.external import in_memory
-from .model.load import load
+from .model.files.external import in_memory
+from .model.files.load import load
 
 RUNTIMES = ("onnxruntime", "reference")
 
@@ -36,13 +36,13 @@ class Difference:
     node, op, tensor : str
         Name and operator type of the node, name of the output.
     ulps : float
-        Largest distance in units in the last place of the output's type (inf: shape, type or NaN differ).
+        Largest distance in units in the last place of the output's type (inf: shape, type or NaN differs).
     absolute : float
         Largest absolute difference.
     ours, theirs : array
         Both values.
     inputs : mapping of str to array
-        What the node was given.
+        The node's inputs.
     """
 
     node: str
@@ -67,14 +67,14 @@ def compare(
     feeds : mapping of str to array
         Inputs by name.
     runtime : {"onnxruntime", "reference"}
-        The other side; ``reference`` is `onnx.reference`.
+        The runtime to compare with; ``reference`` is `onnx.reference`.
     rtol, atol : float
         An element differs beyond ``atol + rtol * |theirs|``.
 
     Raises
     ------
     popart_exception
-        Unknown runtime, or the model holds operators without a translation.
+        Unknown runtime, or the model has operators without a translation.
     """
     loaded = load(model)
     check_supported(loaded.graph, loaded.opset_imports)
@@ -119,7 +119,7 @@ def _close(a: np.ndarray, b: np.ndarray, rtol: float, atol: float) -> bool:
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    """Largest difference of two arrays, in units in the last place of their type and as it is."""
+    """Largest difference of two arrays, in units in the last place of their type and as an absolute number."""
     if a.shape != b.shape or a.dtype != b.dtype or a.dtype.kind in "OUSbc":
         return np.inf, np.inf
     x, y = a.astype(np.float64), b.astype(np.float64)
@@ -128,15 +128,15 @@ def distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     if a.dtype.kind in "iu" or not gap.size:
         return float(gap.max(initial=0)), float(gap.max(initial=0))
     largest = np.asarray(ml_dtypes.finfo(a.dtype).max, a.dtype)
-    below = np.nextafter(largest, np.zeros_like(largest))  # as the spacing of float16's largest number overflows
+    below = np.nextafter(largest, np.zeros_like(largest))  # the spacing of float16's largest number overflows
     step = np.spacing(np.minimum(np.abs(b), below)).astype(np.float64)
     ulps = np.where(np.isnan(gap), np.inf, gap / step)
     return float(ulps.max()), float(np.nan_to_num(gap, nan=np.inf).max())
 
 
 def intermediates(model: ir.Model, feeds: Mapping[str, Any], runtime: str) -> dict[str, Any]:
-    """Every output of every node of the main graph, as the other runtime computes it without rewriting the graph."""
-    inside = in_memory(model.clone())  # as bytes it has no folder where its data could lie
+    """All outputs of all nodes of the main graph, computed by the other runtime without graph optimisation."""
+    inside = in_memory(model.clone())  # as bytes the model has no folder for external data
     proto = ir.to_proto(inside)
     names = list(dict.fromkeys(name for node in proto.graph.node for name in node.output if name))
     del proto.graph.output[:]
@@ -154,35 +154,35 @@ def intermediates(model: ir.Model, feeds: Mapping[str, Any], runtime: str) -> di
 
 @contextlib.contextmanager
 def refusing(runtime: str) -> Generator[None]:
-    """What another runtime raises, as one of our errors.
+    """Scope that turns another runtime's exceptions into one of ours.
 
     Raises
     ------
     popart_exception
-        Its words, in one line.
+        The exception's text, in one line.
     """
     try:
         yield
-    except Exception as err:  # each runtime has classes of its own
+    except Exception as err:  # the classes differ between runtimes
         raise popart_exception(f"{runtime} can't run this model: {' '.join(str(err).split())}") from err
 
 
 def onnxruntime_call(
     model: str | bytes, feeds: Mapping[str, Any], *, optimized: bool = True
 ) -> Callable[[], Sequence[Any]]:
-    """A call of ONNX Runtime on a model and its inputs.
+    """A function that runs a model with ONNX Runtime on these inputs.
 
     Raises
     ------
     popart_exception
-        It is not installed, or refuses the model; when called, or the inputs.
+        ONNX Runtime is not installed or refuses the model; when called, it refuses the inputs.
     """
     try:
         import onnxruntime
     except ImportError as err:
         raise popart_exception("ONNX Runtime is not installed.\n  fix: pip install 'popart_jax[compare]'.") from err
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what it refuses, it raises
+    options.log_severity_level = 4  # errors are raised, so they need no log
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     with refusing("ONNX Runtime"):
@@ -196,7 +196,7 @@ def onnxruntime_call(
 
 
 def minimal_model(model: Any, difference: Difference) -> onnx.ModelProto:
-    """The node alone, its inputs as initializers: it shows the difference without any feed."""
+    """A model of the differing node alone, with its inputs as initializers, that reproduces the difference."""
     loaded = load(model)
     node = next(n for n in loaded.graph if label(n) == difference.node)
     proto = ir.to_proto(node)

@@ -1,6 +1,6 @@
 """The main job on real input: train, evaluate, save, cross-check and price a small network on handwritten digits.
 
-``python -m popart_jax demo`` runs it. It is also the example to read first: everything here is PopART's own API.
+``python -m popart_jax demo`` runs it. It is also the example to read first: it uses PopART's own API only.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def train(model: bytes, names: Names, data: Digits, console: Console) -> popart.
 
 
 def predict(model: bytes | str, names: Names, images: np.ndarray) -> np.ndarray:
-    """Class probabilities from an InferenceSession, a batch at a time."""
+    """Class probabilities from an InferenceSession, batch by batch."""
     flow = popart.DataFlow(1, {names.probabilities: popart.AnchorReturnType("All")})
     session = popart.InferenceSession(model, flow, popart.DeviceManager().createCpuDevice())
     session.prepareDevice()

@@ -1,4 +1,4 @@
-"""`install()`: programs written for PopART import this package without a change.
+"""`install()`: lets programs written for PopART import this package without changes.
 
 After it, ``popart``, ``popart.session``, ``popart_core``, ``popxl``, ``popxl_addons``, ``popdist``, ``pva``,
 ``poponnx`` and their submodules resolve to modules of this package, each when it is first imported.
@@ -18,7 +18,7 @@ from typing import Any
 _PACKAGE = __package__ or "popart_jax"
 _OPSETS = range(6, 12)
 
-# Whole packages that are modules of ours under another name, submodules included.
+# Packages that are modules of ours under another name, with their submodules.
 ALIASES = {
     "popxl": f"{_PACKAGE}.popxl",
     "popxl_addons": f"{_PACKAGE}.popxl_addons",
@@ -28,7 +28,7 @@ ALIASES = {
     "popart._internal": f"{_PACKAGE}.popxl._internal",
 }
 
-# Modules of popxl_addons.ops that upstream keeps in folders of their own.
+# Modules of popxl_addons.ops that have folders of their own upstream.
 _ADDONS_OPS = {
     "rotary_pos_embed": "rotary",
     "group_quantize_decompress": "quantize",
@@ -55,7 +55,7 @@ RENAMED = {
     "popxl_addons.ops.replicated_strided_collectives": f"{_PACKAGE}.popxl_addons.ops.collectives",
 }
 
-# Modules that gather names from several of ours: name of the module -> {module of ours: names}.
+# Modules that collect names from several of ours: name of the module -> {our module: names}.
 _CORE = {
     "builder": "_BuilderCore",
     "model.tensor_info": "_TensorInfoCore",
@@ -79,19 +79,19 @@ FACES: dict[str, Mapping[str, str]] = {
         "session.inference": "InferenceSession",
         "session.training": "TrainingSession",
         "session.cores": "_initAnchorArrays",
-        "session.memory": "OutOfMemoryException",
-        "session.files": "makedirsAndCheckWritable",
+        "session.reports.memory": "OutOfMemoryException",
+        "session.weights.files": "makedirsAndCheckWritable",
     },
     "popart.tensorinfo": {"model.tensor_info": "TensorInfo _get_popart_type"},
     **{f"popart_opset{n}": {"builder.operators": f"AiOnnxOpset{n}"} for n in _OPSETS},
 }
 _WITH_EVERYTHING = ("popart", "popart_core")
 _OWN_MODULES = {"backend", "builder", "dropin", "poponnx", "popxl", "popxl_addons", "popdist", "session"}
-_ORIGINAL = "popart_core"  # the compiled module that all of the SDK's packages are made of
+_ORIGINAL = "popart_core"  # the SDK's compiled module, on which all of its packages are built
 
 
 class _Face(types.ModuleType):
-    """A module whose names come from other modules when they are asked for."""
+    """A module that looks its names up in other modules on first use."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, f"PopART's module {name}, by {_PACKAGE}.")
@@ -121,7 +121,7 @@ class _Face(types.ModuleType):
 
 
 class _Resolver(MetaPathFinder, Loader):
-    """Finds PopART's module names before anybody else does."""
+    """Resolves PopART's module names, before other finders."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
@@ -152,9 +152,9 @@ class _Resolver(MetaPathFinder, Loader):
 
 
 def _enter_submodules(theirs: str, ours: str) -> None:
-    """Enter loaded submodules under their other names at once.
+    """Register loaded submodules under their other names immediately.
 
-    Importing them later would bind the module in its package, over a function of the same name.
+    Importing them later would bind the module in its package and hide a function of the same name.
     """
     for name in [n for n in sys.modules if n.startswith(f"{ours}.")]:
         sys.modules.setdefault(theirs + name[len(ours) :], sys.modules[name])
@@ -195,7 +195,7 @@ def install() -> None:
 
 
 def _original() -> str | None:
-    """The SDK's compiled module; folders and files of Python code called popart or popxl are somebody's own."""
+    """Path of the SDK's compiled module, if installed; Python files and folders named popart or popxl are user code."""
     try:
         spec = importlib.util.find_spec(_ORIGINAL)
     except (ImportError, ValueError):
@@ -205,7 +205,7 @@ def _original() -> str | None:
 
 
 def uninstall() -> None:
-    """Take back what `install` did."""
+    """Undo `install`."""
     if _RESOLVER in sys.meta_path:
         sys.meta_path.remove(_RESOLVER)
     names = (*FACES, *ALIASES)
@@ -220,7 +220,7 @@ def module(name: str) -> types.ModuleType:
     Raises
     ------
     ImportError
-        PopART has no such module.
+        PopART has no module of this name.
     """
     if name in FACES:
         return _Face(name)
@@ -231,7 +231,7 @@ def module(name: str) -> types.ModuleType:
 
 
 def core_names() -> dict[str, Any]:
-    """The names that only `popart_core` has, those that exist."""
+    """The names that only `popart_core` has, as far as they exist here."""
     face = _Face("popart_core")
     found = {}
     for name in face._sources:

@@ -21,8 +21,8 @@ class PopartEnum(enum.Enum):
 class AccumulateOuterFragmentSchedule(PopartEnum):
     """Order of the per-IPU weight update operations.
 
-    `Scheduler`: as the schedule of the graph has it; `Serial`: one IPU after the other; the other two overlap them,
-    for few cycles or for little memory.
+    `Scheduler`: the order of the graph's schedule; `Serial`: one IPU after the other; the other two overlap them, to
+    save cycles or memory.
     """
 
     Scheduler = 0
@@ -34,8 +34,8 @@ class AccumulateOuterFragmentSchedule(PopartEnum):
 class AdamMode(PopartEnum):
     """Member of the Adam family.
 
-    `AdamNoBias` and `LambNoBias` do without the correction of young moments; `Lamb` scales each weight's step by its
-    trust ratio; `AdaMax` keeps the largest gradient in place of the second moment.
+    `AdamNoBias` and `LambNoBias` omit the bias correction of the moments; `Lamb` scales each weight's step by its trust
+    ratio; `AdaMax` uses the largest gradient in place of the second moment.
     """
 
     Adam = 0
@@ -69,8 +69,8 @@ class AnchorReturnTypeId(PopartEnum):
 class AutodiffStitchStrategy(PopartEnum):
     """How the backward pass of a subgraph gets its forward tensors.
 
-    `RecomputeMinimal` computes what is missing again, `RecomputeAllNonInputs` all but the inputs; `AddFwdOutputs` makes
-    them outputs of the forward graph; `SafeAddFwdOutputs` does so where that is possible and computes the others again.
+    `RecomputeMinimal` recomputes missing tensors, `RecomputeAllNonInputs` all but the inputs; `AddFwdOutputs` makes
+    them outputs of the forward graph; `SafeAddFwdOutputs` does so where possible and recomputes the others.
     """
 
     RecomputeMinimal = 0
@@ -82,8 +82,8 @@ class AutodiffStitchStrategy(PopartEnum):
 class BatchSerializationBatchSchedule(PopartEnum):
     """Scheduling of the pieces of a serialised batch.
 
-    `Scheduler`: left to the scheduler; `Isomorphic`: each piece in the same order; `OverlapOnIo` and `OverlapOnCompute`
-    run one piece's transfers beside another's computation, with the extra copies on I/O tiles or on compute tiles.
+    `Scheduler`: left to the scheduler; `Isomorphic`: every piece in the same order; `OverlapOnIo` and
+    `OverlapOnCompute` overlap one piece's transfers with another's computation, with copies on I/O or compute tiles.
     """
 
     Scheduler = 0
@@ -104,7 +104,7 @@ class BatchSerializationMethod(PopartEnum):
 
 
 class BatchSerializationTransformContext(PopartEnum):
-    """Whether a batch is split before or after the backward pass exists."""
+    """Whether a batch is serialised before or after the backward pass is created."""
 
     Forward = 0
     Backward = 1
@@ -115,7 +115,7 @@ class BatchSerializationTransformContext(PopartEnum):
 class CollectiveOperator(PopartEnum):
     """What a collective computes over the replicas.
 
-    `SquareAdd` sums squares; `Local` takes each replica's own value.
+    `SquareAdd` sums squares; `Local` keeps each replica's own value.
     """
 
     Add = 0
@@ -169,7 +169,7 @@ class DataType(PopartEnum):
 class DeviceConnectionType(PopartEnum):
     """When a device is attached.
 
-    `Always`: when it is acquired; `OnDemand`: when a program is put on it; `Never`: it only compiles.
+    `Always`: when it is acquired; `OnDemand`: when a program is loaded; `Never`: only compilation is possible.
     """
 
     Always = 0
@@ -178,7 +178,7 @@ class DeviceConnectionType(PopartEnum):
 
 
 class DeviceSelectionCriterion(PopartEnum):
-    """Which of several free devices is taken."""
+    """Which of several free devices is acquired."""
 
     First = 0
     Random = 1
@@ -187,7 +187,7 @@ class DeviceSelectionCriterion(PopartEnum):
 class DeviceType(PopartEnum):
     """Kinds of devices.
 
-    `IpuModel`: a modelled IPU; `Ipu`: hardware, here emulated; `OfflineIpu`: to compile for, not to run on.
+    `IpuModel`: a modelled IPU; `Ipu`: hardware, emulated here; `OfflineIpu`: for compilation only.
     """
 
     IpuModel = 0
@@ -203,7 +203,7 @@ class DeviceType(PopartEnum):
 class ExchangeStrategy(PopartEnum):
     """When host transfers happen.
 
-    `JustInTime`: between computations; the others overlap them: inside the innermost loop, across loops, across steps.
+    `JustInTime`: between computations; the others overlap with them: in the innermost loop, across loops, across steps.
     """
 
     JustInTime = 0
@@ -223,10 +223,10 @@ class ExecutionPhaseIOSchedule(PopartEnum):
 
 
 class ExecutionPhaseSchedule(PopartEnum):
-    """Order of what one tensor's exchange and update consist of, in phased execution.
+    """Order of the transfers and the update of a tensor, in phased execution.
 
     `Interleaving`: tensor by tensor; `Batch`: equal steps of all tensors together; `BatchClusteredIO`: as `Batch`, with
-    loads and stores next to each other.
+    loads and stores grouped.
     """
 
     Interleaving = 0
@@ -235,9 +235,9 @@ class ExecutionPhaseSchedule(PopartEnum):
 
 
 class GradientTensorTrackingMethod(PopartEnum):
-    """Which gradients automatic loss scaling looks at.
+    """Which gradients automatic loss scaling watches.
 
-    Those of products, all that are no views, or those of the tensors in `toTrackTensors`.
+    Gradients of matmuls and convolutions, all that are not views, or those of the tensors in `toTrackTensors`.
     """
 
     ConvAndMatmulGradients = 1
@@ -246,7 +246,7 @@ class GradientTensorTrackingMethod(PopartEnum):
 
 
 class InitType(PopartEnum):
-    """Contents of a tensor made by Init."""
+    """Contents of a tensor created by Init."""
 
     NoInit = 0
     Zero = 1
@@ -266,9 +266,9 @@ class IrSerializationFormat(PopartEnum):
 
 
 class MeanReductionStrategy(PopartEnum):
-    """Divide while accumulating, or once at the end.
+    """Whether gradients are divided while accumulating, or once at the end.
 
-    `Running` keeps the mean of the micro-batches so far, which stays small in half precision; `Post` divides the sum.
+    `Running` keeps the mean so far, which avoids overflow in half precision; `Post` divides the sum.
     """
 
     Running = 0
@@ -278,8 +278,8 @@ class MeanReductionStrategy(PopartEnum):
 class MergeVarUpdateType(PopartEnum):
     """How update operations are merged.
 
-    `All`: into one; `AutoTight`: into groups of exactly `mergeVarUpdateMemThreshold` bytes, for which tensors are cut;
-    `AutoLoose`: into groups of whole tensors that do not raise the peak of live memory.
+    `All`: into one; `AutoTight`: into groups of exactly `mergeVarUpdateMemThreshold` bytes, for which tensors are
+    split; `AutoLoose`: into groups of whole tensors that do not raise the peak of live memory.
     """
 
     Off = 0
@@ -289,9 +289,9 @@ class MergeVarUpdateType(PopartEnum):
 
 
 class PatternsLevel(PopartEnum):
-    """Sets of patterns.
+    """Levels of optimisation patterns.
 
-    Each holds those of the levels below; `Minimal` has the mandatory ones.
+    Each level includes the ones below; `Minimal` has the mandatory patterns.
     """
 
     All = 3
@@ -301,10 +301,10 @@ class PatternsLevel(PopartEnum):
 
 
 class RecomputationType(PopartEnum):
-    """Which activations are computed again in the backward pass.
+    """Which activations the backward pass recomputes.
 
-    `Standard`: as many as make the live memory smallest; `NormOnly`: norms and the non-linearities behind them;
-    `Pipeline`: whole forward stages; `RecomputeAll`: all that can be.
+    `Standard`: those that minimise the live memory; `NormOnly`: norms and the non-linearities after them;
+    `Pipeline`: whole forward stages; `RecomputeAll`: all that can be recomputed.
     """
 
     NoRecompute = 0
@@ -315,9 +315,9 @@ class RecomputationType(PopartEnum):
 
 
 class RecomputeType(PopartEnum):
-    """Recompute mark of one operation.
+    """Recomputation of one operation.
 
-    `Checkpoint` keeps the result; `Recompute` computes it again; `Recomputed` marks the copy that does.
+    `Checkpoint` keeps the result; `Recompute` recomputes it; `Recomputed` marks the copy that does so.
     """
 
     Undefined = 0
@@ -327,7 +327,7 @@ class RecomputeType(PopartEnum):
 
 
 class RecoveryAction(PopartEnum):
-    """What brings a device back after a system error: the IPU, its links, its partition, everything."""
+    """What to reset after a system error: the IPU, its links, its partition, or everything."""
 
     IPU_RESET = 0
     LINK_RESET = 1
@@ -336,7 +336,7 @@ class RecoveryAction(PopartEnum):
 
 
 class ReductionType(PopartEnum):
-    """How several values become one."""
+    """Reduction of several values to one."""
 
     Mean = 1
     NoReduction = 2
@@ -344,9 +344,9 @@ class ReductionType(PopartEnum):
 
 
 class ReplicatedStreamMode(PopartEnum):
-    """Whether replicas get their own data or all the same.
+    """Whether each replica gets its own data or all get the same.
 
-    `Replicate`: each its own; `Broadcast`: all the same.
+    `Replicate`: its own; `Broadcast`: the same.
     """
 
     Replicate = 1
@@ -354,7 +354,7 @@ class ReplicatedStreamMode(PopartEnum):
 
 
 class ReplicatedTensorSharding(PopartEnum):
-    """Whether a tensor is split over the replicas."""
+    """Whether a tensor is sharded over the replicas."""
 
     Off = 0
     On = 1
@@ -371,7 +371,7 @@ class SGDAccumulatorAndMomentum(PopartEnum):
 
 
 class ScatterReduction(PopartEnum):
-    """How values scattered to one place combine."""
+    """How values scattered to the same position are combined."""
 
     Sum = 0
     Max = 1
@@ -381,9 +381,9 @@ class ScatterReduction(PopartEnum):
 
 
 class SubgraphCopyingStrategy(PopartEnum):
-    """When inputs and outputs of a call are copied.
+    """When inputs and outputs of a subgraph call are copied.
 
-    `OnEnterAndExit`: all before and after the body; `JustInTime`: before the first reader and after the writer.
+    `OnEnterAndExit`: all before and after the body; `JustInTime`: before the first use and after the last write.
     """
 
     OnEnterAndExit = 0
@@ -391,7 +391,7 @@ class SubgraphCopyingStrategy(PopartEnum):
 
 
 class SyncPattern(PopartEnum):
-    """Which IPUs of a device wait for each other at a sync.
+    """Which IPUs of a device wait for each other at a synchronisation.
 
     `Full`: all; `SinglePipeline`: neighbours in a pipeline; `ReplicaAndLadder`: pairs in a ladder.
     """
@@ -405,9 +405,9 @@ class SyncPattern(PopartEnum):
 
 
 class SyntheticDataMode(PopartEnum):
-    """What replaces host data.
+    """Synthetic data used in place of host data.
 
-    `Off`: nothing does, data come from the host.
+    `Off`: none, data come from the host.
     """
 
     Off = 0
@@ -417,9 +417,9 @@ class SyntheticDataMode(PopartEnum):
 
 
 class TensorRemapType(PopartEnum):
-    """In which passes a layout is changed.
+    """In which passes the layout of a tensor is changed.
 
-    `Fwd`: forward; `FwdBwd`: the gradient alike; `FwdBwdReverse`: the gradient back to the layout before.
+    `Fwd`: forward; `FwdBwd`: also that of the gradient; `FwdBwdReverse`: the gradient gets the former layout.
     """
 
     FwdBwdReverse = 0
@@ -428,7 +428,7 @@ class TensorRemapType(PopartEnum):
 
 
 class TensorStorage(PopartEnum):
-    """On chip or in streaming memory."""
+    """Where a tensor is stored: on chip or in streaming memory."""
 
     OnChip = 0
     OffChip = 1
@@ -449,17 +449,17 @@ class TensorType(PopartEnum):
 
 
 class TileSet(PopartEnum):
-    """Tiles for computing or for host and remote transfers."""
+    """Tiles for computation, or for host and remote transfers."""
 
     Compute = 0
     IO = 1
 
 
 class VariableRetrievalMode(PopartEnum):
-    """Which replicas' values of a variable come back.
+    """Which replicas' values of a variable are returned.
 
     `OnePerGroup`: that of each group's lowest replica; `AllReplicas`: all. `AllReduceReplicas` reduces nothing, as in
-    PopART: it returns what `OnePerGroup` does.
+    PopART, and returns the same as `OnePerGroup`.
     """
 
     OnePerGroup = 0
@@ -468,7 +468,7 @@ class VariableRetrievalMode(PopartEnum):
 
 
 class VariableUpdateType(PopartEnum):
-    """What changes a variable."""
+    """How a variable is updated."""
 
     None_ = 0
     Gradient = 1
@@ -476,10 +476,10 @@ class VariableUpdateType(PopartEnum):
 
 
 class VirtualGraphMode(PopartEnum):
-    """How operations get their IPU.
+    """How operations are assigned to IPUs.
 
-    `Manual`: as the builder says; `Auto`: shared out by the bytes that they need; `ExecutionPhases`: by phase;
-    `Off`: all on one.
+    `Manual`: as set in the builder; `Auto`: balanced by memory; `ExecutionPhases`: by phase;
+    `Off`: all on one IPU.
     """
 
     Off = 0
@@ -489,9 +489,10 @@ class VirtualGraphMode(PopartEnum):
 
 
 class WeightDecayMode(PopartEnum):
-    """Decoupled weight decay, or added to the gradient.
+    """Decoupled weight decay, or L2 regularisation in the gradient.
 
-    `Decay` takes a part of the weight off in the update; `L2Regularization` adds it to the gradient, moments included.
+    `Decay` subtracts a fraction of the weight in the update; `L2Regularization` adds it to the gradient, and so to the
+    moments.
     """
 
     Decay = 0

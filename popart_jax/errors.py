@@ -1,4 +1,4 @@
-"""The exception family: PopART's class names, and the more precise errors this package adds to them.
+"""Exception classes: PopART's names, and more specific errors that this package derives from them.
 
 Source: PopART's error hierarchy (popart, poplibs and poplar families are unrelated to each other).
 """
@@ -18,20 +18,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class popart_exception(Exception):
-    """Base of every error raised on account of a program, a model or an option."""
+    """Base of all errors caused by a program, a model or an option."""
 
     logged = False
 
 
 def log_error(error: popart_exception) -> None:
-    """Log an error at level error, as PopART does with each that reaches the program; a second call does nothing."""
+    """Log an error at level ERR, as PopART does for errors that reach the program; a second call does nothing."""
     if not error.logged:
         error.logged = True
         module_logger("popart").error("%s", error)
 
 
 def logs_errors(function: F) -> F:
-    """Decorator of public functions: errors that leave them are logged. Attempts inside the package log nothing."""
+    """Decorator of public functions: errors that leave them are logged. Errors handled inside the package are not."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -45,7 +45,7 @@ def logs_errors(function: F) -> F:
 
 
 def logs_errors_of_methods(cls: type[C], but: Collection[str] = ()) -> type[C]:
-    """Decorator of public classes: `logs_errors` for each public method that the class defines, `but` some."""
+    """Decorator of public classes: `logs_errors` for each public method that the class defines, except for `but`."""
     for name, member in list(vars(cls).items()):
         if inspect.isfunction(member) and not name.startswith("_") and name not in but:
             setattr(cls, name, logs_errors(member))
@@ -53,30 +53,30 @@ def logs_errors_of_methods(cls: type[C], but: Collection[str] = ()) -> type[C]:
 
 
 PopartJaxError = popart_exception
-"""Another name of `popart_exception`, the base of all errors about a program."""
+"""Alias of `popart_exception`, the base of all errors about a program."""
 
 
 def noted(error: E, *notes: str) -> E:
-    """The error with help of ours beside its text, which is PopART's and stays as it is."""
+    """The error with notes of ours; its text is PopART's and is not changed."""
     for note in filter(None, notes):
         error.add_note(note)
     return error
 
 
 class popart_internal_exception(popart_exception):
-    """A rule inside the runtime was broken."""
+    """An invariant of the runtime was violated."""
 
 
 class popart_runtime_error(popart_exception):
-    """Something went wrong while a prepared session was used."""
+    """An error during the use of a prepared session."""
 
 
 class poplibs_exception(Exception):
-    """Raised by the tensor libraries upstream."""
+    """An error of the tensor libraries upstream."""
 
 
 class poplar_exception(Exception):
-    """Raised by the device layer upstream."""
+    """An error of the device layer upstream."""
 
 
 class poplar_runtime_error(poplar_exception):
@@ -92,28 +92,28 @@ class poplar_system_runtime_error(poplar_runtime_error):
 
 
 class poplar_recoverable_runtime_error(poplar_system_runtime_error):
-    """System error after which the run may be tried again; `recoveryAction` says how."""
+    """System error after which the run may be repeated; `recoveryAction` is the reset that is needed."""
 
     recoveryAction: ClassVar[object] = None
 
 
 class poplar_unrecoverable_runtime_error(poplar_system_runtime_error):
-    """System error that ends the use of the device."""
+    """System error after which the device can't be used any more."""
 
 
 class poplar_unknown_runtime_error(poplar_system_runtime_error):
-    """System error of unknown nature."""
+    """System error of unknown kind."""
 
 
 class UnsupportedOpError(popart_exception, NotImplementedError):
-    """A model holds operators without a translation; all of them are named at once.
+    """A model has operators without a translation; the error names all of them.
 
     Parameters
     ----------
     gaps : sequence of (str, str)
-        Operator identifiers such as ``ai.onnx.Foo:17`` with the node name, in graph order.
+        Operator identifiers such as ``ai.onnx.Foo:17``, with node names, in graph order.
     popart : bool
-        For a program of PopART's, which compares whole texts: all but the first is a note.
+        For PopART's own programs, which compare whole texts: the text names the first, a note all of them.
     """
 
     def __init__(self, gaps: Sequence[tuple[str, str]], *, popart: bool = False) -> None:
@@ -137,7 +137,7 @@ class UnsupportedOpError(popart_exception, NotImplementedError):
 
 
 def _way_out(op: str) -> str:
-    """What to do about an operator that is not known."""
+    """What to do about an operator without a translation."""
     if op.startswith("com.microsoft.nchwc"):
         return (
             "ONNX Runtime wrote this file for one kind of processor; take the original, or let it optimise up to "
@@ -147,19 +147,19 @@ def _way_out(op: str) -> str:
 
 
 class ProgramAborted(poplar_application_runtime_error, popart_runtime_error):
-    """An Abort operator stopped the program while it ran."""
+    """An Abort operator stopped the running program."""
 
 
 class OpError(popart_exception):
-    """An operator refuses its inputs in a message that names it and them.
+    """An operator refuses its inputs; the message names the operator and its inputs.
 
     Parameters
     ----------
     text : str
-        Names in braces are filled in: `{op}`, `{Op}`, `{New}` and `{opid}` as `model.op_names.Names` has them, `{name}`
-        the node's name, and `{0}`, `{1}` ... the operator's inputs.
+        Names in braces are replaced: `{op}`, `{Op}`, `{New}` and `{opid}` as `model.op_names.Names` has them, `{name}`
+        by the node's name, and `{0}`, `{1}` ... by the operator's inputs.
     op : str
-        Operator type, shown in place of all of these until `name` is called.
+        Operator type, used for all operator names until `name` is called.
     """
 
     def __init__(self, text: str, op: str) -> None:
@@ -175,7 +175,7 @@ class OpError(popart_exception):
 
 
 class NeedsConstantError(popart_exception, ValueError):
-    """An operator needs a value while tracing that is known only when the program runs.
+    """An operator needs a constant while tracing, but its operand is known only when the program runs.
 
     Parameters
     ----------
@@ -184,15 +184,15 @@ class NeedsConstantError(popart_exception, ValueError):
     op : str
         Its operator type.
     position : int
-        Which input, from 0.
+        Index of the input.
     tensor : str
         Name of that input.
     chain : sequence of str
-        The producers that lead to the run-time value, nearest last.
+        Tensors from the run-time value to this input.
     words : str
-        What PopART says of this operator: the message, which is a note then.
+        PopART's message for this operator; if given, our explanation becomes a note.
     way : str
-        One more way out.
+        A further way to fix the model.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class NeedsConstantError(popart_exception, ValueError):
 
 
 class NodeError(popart_exception, ValueError):
-    """Translating one node failed: `node`, `op` and the operand types are attributes."""
+    """The translation of a node failed; attributes `node`, `op` and `operands` describe the node."""
 
     def __init__(self, node: str, op: str, operands: Sequence[str], reason: str) -> None:
         self.node, self.op, self.operands, self.reason = node, op, tuple(operands), reason

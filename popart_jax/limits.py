@@ -1,7 +1,7 @@
-"""How large a model may get before it is refused: `popart_jax.limits`.
+"""Limits on the size of models: `popart_jax.limits`.
 
-Sizes are counted in exact integers before anything is allocated, so that a model that asks for too much is an error and
-not the end of the process.
+Sizes are computed as exact integers before anything is allocated, so that a model that is too large raises an error
+instead of ending the process.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _CACHE = 10 << 30
 
 
 class Limits:
-    """What one model may use.
+    """Limits on the resources of one model.
 
     Attributes
     ----------
     memory : int
-        Bytes of one tensor, and of all that one run of a session's program holds. By default what this process may
-        have: the memory of the machine, or less where a control group (a container) or ``ulimit`` says so.
+        Bytes of one tensor, and of all memory of one run of a session's program. By default the memory available to
+        this process: that of the machine, or less if a control group (a container) or ``ulimit`` limits it.
     nodes : int
         Nodes of a graph after functions are inlined; by default 200,000.
     cache : int
-        Bytes of compiled programs in one folder, above which those used least recently are deleted; by default 10 GiB.
+        Bytes of compiled programs in one folder; beyond that the least recently used are deleted; by default 10 GiB.
 
     Examples
     --------
@@ -46,16 +46,21 @@ class Limits:
 
     @property
     def memory(self) -> int:
-        """Bytes of one tensor."""
+        """Bytes that one tensor, and one run, may use."""
         return memory_allowed() if self._memory is None else self._memory
 
     @memory.setter
     def memory(self, value: int) -> None:
         self._memory = int(value)
 
+    @property
+    def are_default(self) -> bool:
+        """Whether the limits on memory and nodes have their default values."""
+        return self._memory is None and self.nodes == _NODES
+
     @contextlib.contextmanager
     def set(self, *, memory: int | None = None, nodes: int | None = None, cache: int | None = None) -> Generator[None]:
-        """Other limits inside a `with` block."""
+        """Set other limits inside a `with` block."""
         before = self._memory, self.nodes, self.cache
         self._memory = self._memory if memory is None else memory
         self.nodes = self.nodes if nodes is None else nodes
@@ -66,23 +71,23 @@ class Limits:
             self._memory, self.nodes, self.cache = before
 
     def check_size(self, shape: Sequence[int], item_size: float, what: str, most: int | None = None) -> None:
-        """Refuse a tensor that is larger than the limit, or than `most` bytes, which is what is free now.
+        """Refuse a tensor that is larger than the limit, or than `most` bytes (the memory that is free now).
 
         Raises
         ------
         popart_exception
-            With the shape and both numbers.
+            States the shape and both sizes.
         """
         size = math.prod(map(int, shape)) * item_size
         self.check_bytes(size, f"{what} of shape {list(shape)}", most)
 
     def check_bytes(self, size: float, what: str, most: int | None = None) -> None:
-        """Refuse what takes more bytes than the limit, or than `most`.
+        """Refuse a size above the limit, or above `most` bytes.
 
         Raises
         ------
         popart_exception
-            With both numbers.
+            States both sizes.
         """
         limit = self.memory if most is None else most
         if size > limit:
@@ -97,7 +102,7 @@ class Limits:
         Raises
         ------
         popart_exception
-            With both numbers.
+            States both numbers.
         """
         if count > self.nodes:
             raise popart_exception(
@@ -114,4 +119,4 @@ def _shown(size: float) -> str:
 
 
 limits = Limits()
-"""The limits of this process; ``with limits.set(memory=..., nodes=...):`` moves them."""
+"""The limits of this process; ``with limits.set(memory=..., nodes=...):`` changes them for a block."""

@@ -1,4 +1,4 @@
-"""`getLogger`: PopART's public loggers, one for each module of `logs`."""
+"""`getLogger`: PopART's public loggers, one per module of `logs`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .logs import MODULES, level_number, module_logger
 
 
 class Logger:
-    """Sets the level of some modules; what is logged through it belongs to module ``python``."""
+    """Sets the level of one module or all; messages logged through it belong to the module ``python``."""
 
     def __init__(self, name: str = "all") -> None:
         self._name = name
@@ -51,5 +51,5 @@ class Logger:
 
 @checked
 def getLogger(name: str = "all") -> Logger:
-    """The logger of a module, or of all of them."""
+    """The logger of a module, or of all modules."""
     return Logger(name)

@@ -1,7 +1,7 @@
 """PopART's logging: one spdlog-like logger per module, on top of Python's `logging`.
 
-Modules are Python loggers ``popart.<module>`` below ``popart``; records go to stderr unless the environment variable
-``POPART_LOG_DEST`` says stdout or names a file. Levels come from ``POPART_LOG_LEVEL`` and ``POPART_LOG_CONFIG``.
+Modules are Python loggers ``popart.<module>`` below ``popart``. Records go to stderr unless the environment variable
+``POPART_LOG_DEST`` is stdout or names a file. Levels come from ``POPART_LOG_LEVEL`` and ``POPART_LOG_CONFIG``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ROOT = "popart"
 
 
 class _SpdlogFormatter(logging.Formatter):
-    """Formats a record by a pattern as spdlog writes them; times are UTC."""
+    """Formats records by a pattern in spdlog's syntax; times are UTC."""
 
     def __init__(self, pattern: str) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ _configured: list[_Destination] = []
 
 
 def _configure() -> None:
-    """Read the environment, once, at the first use."""
+    """Configure the loggers from the environment, once, at the first use."""
     if _configured:
         return
     logging.addLevelName(_TRACE, "TRACE")
@@ -121,7 +121,7 @@ def _configure() -> None:
 
 
 def _destination(where: str, problems: list[str]) -> _Destination:
-    """The handler of POPART_LOG_DEST, stderr if that can't be written; the reason is added to `problems`."""
+    """The handler of POPART_LOG_DEST; stderr if that can't be written, with the reason added to `problems`."""
     try:
         return _Destination(where)
     except OSError as err:
@@ -130,7 +130,7 @@ def _destination(where: str, problems: list[str]) -> _Destination:
 
 
 def _config_file(problems: list[str]) -> dict[str, str]:
-    """Levels by module out of POPART_LOG_CONFIG, none if it holds no such table; the reason is added to `problems`."""
+    """Levels by module from POPART_LOG_CONFIG; none if the file is invalid, with the reason added to `problems`."""
     path = os.environ.get("POPART_LOG_CONFIG")
     if not path:
         return {}
@@ -152,7 +152,7 @@ def _python_logger(name: str) -> logging.Logger:
 
 
 def level_number(name: str) -> int:
-    """Python's number of a level name; an unknown name means OFF, as upstream."""
+    """Python's number for a level name; an unknown name means OFF, as upstream."""
     return LEVELS.get(name, _OFF)
 
 

@@ -1,4 +1,4 @@
-"""Modelled beside measured: what each node of a model costs on an IPU by the model, and takes here by the clock.
+"""Modelled and measured cost of each node of a model: its cycles on an IPU by the model, and its time here.
 
 ``python -m popart_jax profile FILE.onnx`` prints the table.
 """
@@ -27,14 +27,14 @@ from .functions.inputs import as_declared
 from .lowering.interpreter import Settings, evaluate
 from .lowering.resolve import bodies, check_supported, find, label, needs
 from .model.extract import ensure_outputs
-from .model.load import ModelLike, load
+from .model.files.load import ModelLike, load
 from .ops.arrays import is_text
 from .ops.kernels import IPU, tracing_for
 
 
 @dataclass(frozen=True)
 class Row:
-    """One node: cycles and time by the IPU model, time of its jitted translation alone on this machine."""
+    """One node: cycles and time by the IPU model, and the measured time of its translation, jitted alone, here."""
 
     node: str
     op: str
@@ -52,18 +52,18 @@ def profile_model(
     ----------
     model : path, bytes, onnx.ModelProto or onnx_ir.Model
     inputs : mapping of str to ndarray
-        Values of its inputs.
+        Values of the model's inputs.
     target : str
         Name of the IPU.
     repeats : int
-        Timings of each node; the median counts.
+        Number of timings of each node, of which the median is taken.
     measured : bool
-        Run and time the nodes here as well.
+        Whether to time the nodes here as well.
 
     Raises
     ------
     popart_exception
-        Operators without a translation, or a node that fails on these inputs.
+        The model has operators without a translation, or a node fails on these inputs.
     """
     loaded = load(model)
     ensure_outputs(loaded)
@@ -99,18 +99,18 @@ def _modelled(
 
 
 def _fed(graph: ir.Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs on the device, but for texts."""
+    """Inputs as device arrays; texts stay on the host."""
     declared = {v.name: v for v in graph.inputs}
     return {k: as_declared(declared.get(k), x) for k, x in inputs.items()}
 
 
 def _numbers(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Results that a traced function can return."""
+    """The results that a traced function can return: all but texts."""
     return {k: x for k, x in found.items() if not is_text(x)}
 
 
 def _by_node(graph: ir.Graph, report: ipu_model.Report) -> Counter[str]:
-    """Cycles by node of the main graph; those of a branch or body belong to the node that holds it."""
+    """Cycles by node of the main graph; cycles in a branch or body are added to the node that contains it."""
     home = {label(inner): label(node) for node in graph for inner in _inside(node)}
     found: Counter[str] = Counter()
     for row in report.operations:
@@ -126,10 +126,10 @@ def _inside(node: ir.Node) -> Iterator[ir.Node]:
 
 
 def measure_nodes(graph: ir.Graph, bound: dict[str, Any], settings: Settings, repeats: int) -> dict[str, float]:
-    """Median time [us] of each node alone, jitted, on its real operands; nodes that fold away are left out.
+    """Median time [us] of each node alone, jitted, on its real operands; nodes that are folded are omitted.
 
-    Nodes of one operator with the same attributes, types and shapes are timed once. Left out are also NonZero and its
-    like: how much they find is known only when they run, so they have no program of their own.
+    Nodes with the same operator, attributes, types and shapes are timed once. NonZero and similar operators are omitted
+    too: their result's size is known only when they run, so they can't be compiled alone.
     """
     every = [v.name for node in graph for v in node.outputs if v.name]
     values = {**bound, **evaluate(graph, bound, every, settings)}
@@ -150,7 +150,7 @@ def measure_nodes(graph: ir.Graph, bound: dict[str, Any], settings: Settings, re
 
 
 def _kind(node: ir.Node, operands: Mapping[str, Any], folded: Mapping[str, Any]) -> Any:
-    """What decides how long a node takes; None where nobody can tell (bodies read what they like)."""
+    """Key of everything that a node's time depends on; None for nodes with subgraphs, which may read any tensor."""
     if any(True for _ in bodies(node)):
         return None
 
@@ -207,12 +207,12 @@ def _time(
 
 
 def worked(rows: Iterable[Row]) -> list[Row]:
-    """Rows of nodes that do something: the others are constants, fold away, or only change the view of their input."""
+    """Rows of nodes that compute something; other nodes are constants, are folded, or only change a view."""
     return [r for r in rows if r.cycles or r.measured_us is not None]
 
 
 def show(rows: Sequence[Row], top: int, whole_us: float | None = None) -> Table:
-    """The costliest nodes by modelled cycles; `whole_us` is the measured time of the model as one program."""
+    """Table of the nodes with most modelled cycles; `whole_us` is the measured time of the model as one program."""
     table = Table(title="modelled beside measured, each node alone")
     table.add_column("node", overflow="fold")
     table.add_column("operator")

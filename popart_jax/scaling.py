@@ -1,4 +1,4 @@
-"""A model as the blocks that `ipu_model.scaling` shares among chips."""
+"""A model as blocks that `ipu_model.scaling` distributes over chips."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ipu_model.scaling import Block, Work
 
 from .errors import popart_exception
 from .functions.inputs import as_declared
-from .functions.partition import turns
+from .functions.partition import split_tensors
 from .lowering.interpreter import Settings, evaluate
 from .lowering.resolve import bodies, check_supported, label
 from .model.extract import ensure_outputs
-from .model.load import ModelLike, load
+from .model.files.load import ModelLike, load
 from .ops import Trait, facts
 from .ops.kernels import IPU, tracing_for
 
@@ -39,13 +39,13 @@ class Workload:
     graph : onnx_ir.Graph
         The model.
     seconds : mapping of (str, str) to float
-        Of each node's label and phase.
+        Modelled time by node label and phase.
     sizes : mapping of str to float
         Bytes of each tensor.
     shapes : mapping of str to tuple of int
-        Of each weight.
+        Shape of each weight.
     samples : int
-        Samples of a micro-batch.
+        Number of samples in a micro-batch.
     training : bool
         Whether there is a backward pass and an update.
     """
@@ -58,8 +58,8 @@ class Workload:
     training: bool
 
     def work(self, tensor: int) -> Work:
-        """The blocks, one for each node, where so many chips share tensors."""
-        ways = turns(self.graph, self.shapes, tensor, "chips")
+        """One block per node, where `tensor` chips share each tensor-parallel operator."""
+        ways = split_tensors(self.graph, self.shapes, tensor, "chips")
         blocks = [self._block(at, node, ways) for at, node in enumerate(self.graph)]
         return Work(tuple(blocks), self.samples, self.training, _STATE)
 
@@ -88,7 +88,7 @@ class Workload:
 
     @cached_property
     def _first(self) -> dict[str, int]:
-        """The first node that reads each weight."""
+        """Index of the first node that reads each weight."""
         found: dict[str, int] = {}
         for at, node in enumerate(self.graph):
             for value in node.inputs:
@@ -102,7 +102,7 @@ class Workload:
 
     @cached_property
     def _crossing(self) -> list[float]:
-        """Bytes that are made up to each node and read behind it."""
+        """For each node, bytes of the tensors that it or nodes before it produce and nodes after it read."""
         changes = [0.0] * (len(self.graph) + 1)
         last: dict[str, int] = {}
         for at, node in enumerate(self.graph):
@@ -126,17 +126,17 @@ def workload(
     ----------
     model : path, bytes, onnx.ModelProto or onnx_ir.Model
     inputs : mapping of str to ndarray
-        A micro-batch; only types and shapes count, but for what decides shapes. The first dimension of the first
-        input is the number of samples.
+        A micro-batch; only types and shapes matter, except for values that determine shapes. The first dimension of
+        the first input is the number of samples.
     target : str or target
-        What prices.
+        The IPU to price for.
     training : bool
-        With a backward pass of the mean of all outputs, and an update.
+        Price also the backward pass of the mean of all outputs, and an update.
 
     Raises
     ------
     popart_exception
-        Operators without a translation or a gradient, or a model without float weights to train.
+        The model has operators without a translation or a gradient, or no float weights to train.
     """
     loaded = load(model)
     ensure_outputs(loaded)
@@ -205,7 +205,7 @@ def _adam(weight: Any, slope: Any, first: Any, second: Any) -> Any:
 
 
 def _seconds(graph: ir.Graph, report: Any, per_cycle: float) -> dict[tuple[str, str], float]:
-    """By node of the main graph and phase; what belongs to no node goes to the first, the update stays one sum."""
+    """Seconds by main-graph node and phase; cost of no node goes to the first node, the update's cost stays one sum."""
     home = {label(inner): label(node) for node in graph for inner in _inside(node)}
     known = {label(node) for node in graph}
     somewhere = next(iter(known), "") if not len(graph) else label(graph[0])

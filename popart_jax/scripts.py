@@ -1,4 +1,4 @@
-"""Running programs that were written for PopART."""
+"""Running of programs written for PopART."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How long each phase of getting a program ready took.
+"""Time that each phase of preparing a program takes.
 
-Whoever wants to know collects in a `Timings`; the phases themselves only say their names. A phase within another is not
-counted in the outer one, so that all of them together are the whole time.
+Phases are recorded by a `Timings` object, if there is one. Time in a nested phase is not counted in the outer one, so
+that the times of all phases add up to the total.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Timings:
 
     @property
     def seconds(self) -> Mapping[str, float]:
-        """A copy: phases in the order in which they first took time; what belongs to none is ``other``."""
+        """A copy of the seconds by phase, in the order in which they first took time; time in no phase is ``other``."""
         return dict(self._seconds)
 
     def __contains__(self, name: str) -> bool:
@@ -34,7 +34,7 @@ class Timings:
 
     @contextmanager
     def collect(self, name: str = OTHER) -> Generator[None]:
-        """Scope whose phases are entered here; what is in none of them counts as `name`."""
+        """Scope in which phases are recorded here; time in none of them counts as `name`."""
         token = _COLLECTING.set(self)
         try:
             with self.phase(name):
@@ -54,7 +54,7 @@ class Timings:
             self._open.pop()
 
     def _switch(self) -> None:
-        """Charge the time since the last change to the innermost phase."""
+        """Add the time since the last change to the innermost phase."""
         now = time.perf_counter()
         if self._open:
             name = self._open[-1]
@@ -68,7 +68,7 @@ _COLLECTING: ContextVar[Timings | None] = ContextVar("timings", default=None)
 
 @contextmanager
 def watched(tell: Callable[[str], None]) -> Generator[None]:
-    """Scope in which `tell` hears the name of each phase as it begins."""
+    """Scope in which `tell` is called with the name of each phase as it begins."""
     token = _WATCHING.set(tell)
     try:
         yield
@@ -76,9 +76,14 @@ def watched(tell: Callable[[str], None]) -> Generator[None]:
         _WATCHING.reset(token)
 
 
+def watching() -> bool:
+    """Whether a `watched` scope is active."""
+    return _WATCHING.get() is not None
+
+
 @contextmanager
 def phase(name: str) -> Generator[None]:
-    """Scope, or decorator, of a phase; it costs nothing that counts where nobody collects."""
+    """Scope, or decorator, of a phase; its overhead is negligible when nothing is recorded."""
     timings, tell = _COLLECTING.get(), _WATCHING.get()
     if tell is not None:
         tell(name)

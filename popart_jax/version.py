@@ -19,5 +19,5 @@ def versionNumber() -> tuple[int, int, int]:
 
 
 def packageHash() -> str:
-    """A number that tells versions apart, in hexadecimal."""
+    """A hexadecimal hash that identifies the version."""
     return hashlib.sha256(__version__.encode()).hexdigest()[:16]

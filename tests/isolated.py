@@ -1,4 +1,4 @@
-"""Work in a process of its own, which may die, hang or take too much memory without harm."""
+"""Worker processes that may die, hang or take too much memory without harm to the test run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Handler = Callable[[Any, Phase], Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a request.
+    """Outcome of a request to a worker.
 
     Attributes
     ----------
@@ -29,9 +29,9 @@ class Answer:
     value : object
         What the handler returned.
     phase : str
-        The last that the handler announced.
+        The last phase that the handler announced.
     trace : str
-        Where the process stood when it died or was stopped.
+        Stack trace of the process when it died or was stopped.
     """
 
     end: str

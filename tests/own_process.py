@@ -1,4 +1,4 @@
-"""Modules of this tree in processes of their own: there JAX has as many devices as they ask for."""
+"""Run modules of the test tree in separate processes, where JAX has as many devices as they ask for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def start(module: str, *words: object) -> subprocess.Popen[str]:
-    """The module, running on the CPU."""
+    """Start a module in a process on the CPU."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     return subprocess.Popen(
         [sys.executable, "-m", module, *map(str, words)], env=environment, cwd=ROOT,
@@ -22,12 +22,12 @@ def start(module: str, *words: object) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    """What it printed, once it has ended well."""
+    """Wait for a process to succeed, and return its output."""
     out, err = process.communicate(timeout=500)
     assert process.returncode == 0, err[-3000:]
     return out
 
 
 def figures(module: str, *words: object) -> Any:
-    """What it printed last, as JSON."""
+    """Run a module, and return the last line of its output, parsed as JSON."""
     return json.loads(finish(start(module, *words)).splitlines()[-1])

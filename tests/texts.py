@@ -1,4 +1,4 @@
-"""What the texts of errors are held against."""
+"""Assertions on error texts."""
 
 from __future__ import annotations
 

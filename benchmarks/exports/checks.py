@@ -1,4 +1,4 @@
-"""What is checked of an exported network, each against an independent reference."""
+"""The checks of an exported network, each against an independent reference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Params = dict[str, Any]
 
 @dataclass(frozen=True)
 class Exported:
-    """A file that an exporter wrote, its inputs, and which of these have the batch first."""
+    """A file that an exporter wrote, its inputs, and which inputs have a batch axis in front."""
 
     path: Path
     inputs: Arrays
@@ -51,7 +51,7 @@ class Exported:
         for t in range(1, STEPS + 1):
             value, slope = self.slope(params)
             losses.append(float(value))
-            for name, w in params.items():  # on the host: to compile it would take longer than all steps
+            for name, w in params.items():  # on the host: compiling the update would take longer than all steps
                 g = np.asarray(slope[name])
                 mean[name] = 0.9 * mean[name] + 0.1 * g
                 square[name] = 0.999 * square[name] + 0.001 * g * g
@@ -70,7 +70,7 @@ def served(path: Path, inputs: Arrays) -> np.ndarray:
 
 
 def outputs(case: Exported) -> None:
-    """Equal to ONNX Runtime's, called plainly and with the weights given once."""
+    """Outputs equal ONNX Runtime's, with weights as an argument and with weights bound (`with_weights`)."""
     fn, params = case.read
     theirs = served(case.path, case.inputs)
     np.testing.assert_allclose(_first(fn(params, case.inputs)), theirs, rtol=1e-4, atol=1e-5)
@@ -78,7 +78,7 @@ def outputs(case: Exported) -> None:
 
 
 def gradient(case: Exported) -> None:
-    """Along a random direction, the derivative is that of differences; every float weight takes part."""
+    """The directional derivative equals finite differences; the direction covers every float weight."""
     _, params = case.read
     assert params, "no parameters"
     generator = np.random.default_rng(5)
@@ -90,7 +90,7 @@ def gradient(case: Exported) -> None:
         moved = [float(case.slope({n: p + s * size * way[n] for n, p in params.items()})[0]) for s in (1, -1)]
         return (moved[0] - moved[1]) / (2 * size)
 
-    tried = [differences(size) for size in (3e-3, 1e-3, 3e-4, 1e-4)]  # a kink of ReLU may lie within one of the steps
+    tried = [differences(size) for size in (3e-3, 1e-3, 3e-4, 1e-4)]  # some steps may cross a kink of ReLU
     near = min(tried, key=lambda d: abs(d - slope))
     np.testing.assert_allclose(near, slope, rtol=2e-2, atol=2e-3)
 
@@ -102,7 +102,7 @@ def trained(case: Exported) -> None:
 
 
 def saved(case: Exported) -> None:
-    """Trained, saved, and computed by ONNX Runtime to the same outputs."""
+    """The trained and saved file gives the same outputs in ONNX Runtime."""
     fn, _ = case.read
     _, params = case.losses
     path = case.path.with_suffix(".trained.onnx")

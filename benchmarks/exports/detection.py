@@ -1,4 +1,4 @@
-"""Detectors, segmenters and other networks of images that look at several scales or at places."""
+"""Detectors, segmenters and other image networks that use several scales or positions."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _WAVES = {
 
 
 class First(nn.Module):
-    """A model whose first output alone is asked for."""
+    """A model wrapped to return only its first output."""
 
     def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def _row(
 
 
 def _as_trained(model: nn.Module) -> nn.Module:
-    """Weights that begin at zero, moved a little: behind a norm such a token has a slope that no difference finds."""
+    """Perturb weights that begin at zero: a zero row before a norm has a gradient that finite differences miss."""
     with torch.no_grad():
         for weight in model.parameters():
             if not weight.any():
@@ -207,7 +207,7 @@ def _rows() -> tuple[Network, ...]:
                 "num_experts": 2,
                 "num_sparse_encoder_layers": 1,
                 "num_sparse_decoder_layers": 1,
-                "router_jitter_noise": 0.0,  # else the exporter keeps the noise of training in the file
+                "router_jitter_noise": 0.0,  # otherwise the exported file contains the noise of training
             },
             _two(5, 4),
             seq,

@@ -1,4 +1,4 @@
-"""What a row of the table is: a network, its example inputs, and how it is exported."""
+"""The networks of the table: each with its example inputs and its export."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Network:
     batched : tuple of bool
         Which inputs have the batch as their first axis; all of them by default.
     grows : bool
-        The batch is exported as an open dimension.
+        The batch is exported as a symbolic dimension.
     exporters : tuple of str
         Those that can write it: PyTorch's "dynamo" and its "older" one.
     """
@@ -45,7 +45,7 @@ class Network:
         return self.batched or (True,) * len(self.inputs())
 
     def export(self, path: Path, *, dynamo: bool, opset: int | None = None) -> None:
-        """Write the network as an exporter makes it by default, with an open batch where it has one."""
+        """Export the network with an exporter's defaults, with a symbolic batch if `grows`."""
         torch.manual_seed(0)
         network, given = self.make().eval(), self.inputs()
         names = [f"x{i}" for i in range(len(given))]

@@ -1,4 +1,4 @@
-"""Dense networks, graphs, mixtures of experts and what else is trained."""
+"""Dense networks, graph networks, mixtures of experts and other kinds."""
 
 from __future__ import annotations
 

@@ -14,18 +14,18 @@ from .checks import CHECKS
 
 @dataclass(frozen=True)
 class Row:
-    """What was found of one network by one exporter.
+    """Results of the checks of one network exported by one exporter.
 
     Attributes
     ----------
     network, exporter : str
         Which.
     opset : int or None
-        The one that was asked for; None is the exporter's own choice.
+        The requested opset; None for the exporter's default.
     found : dict
-        Each check with '' where it holds, or the reason.
+        By check: '' where it passes, or the reason of its failure.
     not_written : str
-        Why the exporter wrote no such file.
+        Why the exporter wrote no file; empty if it did.
     """
 
     network: str
@@ -36,7 +36,7 @@ class Row:
 
     @property
     def title(self) -> str:
-        """The row in words."""
+        """Title of the row: network, exporter and opset."""
         return f"{self.network} ({self.exporter}{'' if self.opset is None else f', opset {self.opset}'})"
 
     @property
@@ -64,7 +64,7 @@ class Results:
         self.rows = [Row(**json.loads(line)) for line in lines]
 
     def has(self, network: str, exporter: str, opset: int | None) -> bool:
-        """Whether a row is there already."""
+        """Whether these results exist already."""
         return any((r.network, r.exporter, r.opset) == (network, exporter, opset) for r in self.rows)
 
     def add(self, row: Row) -> None:
@@ -75,14 +75,14 @@ class Results:
                 file.write(json.dumps(asdict(row)) + "\n")
 
     def table(self) -> Table:
-        """For a terminal."""
+        """The results as a table for a terminal."""
         table = Table(*_HEADS)
         for row in self.rows:
             table.add_row(*row.cells())
         return table
 
     def page(self) -> str:
-        """For the documentation: a row for each file of an exporter's own opset, a sum for each other opset."""
+        """The results for the documentation: a row for each file of a default opset, a sum for each other opset."""
         written = [r for r in self.rows if r.found]
         table, others = ([r for r in written if (r.opset is None) is own] for own in (True, False))
         lines = [_INTRODUCTION, f"{len({r.network for r in table})} networks, {len(table)} files, {_held(table)}.\n"]

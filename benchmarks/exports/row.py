@@ -1,4 +1,4 @@
-"""One row: a network is exported, and each check runs on the file."""
+"""One row of the table: export of a network, and the checks of the file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .network import Network
 
 
 def found_of(network: Network, *, dynamo: bool, opset: int | None) -> tuple[dict[str, str], str]:
-    """Each check with '' where it holds, or the reason; and why there is no file, if the exporter wrote none."""
+    """By check, '' or the reason of its failure; and why there is no file, if the exporter wrote none."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             case = _exported(network, dynamo, opset, Path(folder))

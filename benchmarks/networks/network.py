@@ -1,4 +1,4 @@
-"""What a benchmark network consists of, and a small author of ONNX graphs with named random weights."""
+"""The form of a benchmark network, and a helper that writes ONNX graphs with named random weights."""
 
 from __future__ import annotations
 

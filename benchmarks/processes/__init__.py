@@ -1,1 +1,1 @@
-"""Commands about programs in several processes: what agrees, what is lost and found, what streaming and parts gain."""
+"""Measurements of programs in several processes: agreement, recovery from lost processes, prefetching and sharding."""

@@ -41,12 +41,12 @@ def launch(*words: object, module: str = "popart_jax", timeout: int = 600) -> No
 
 
 def results(processes: int, devices: int, replicas: int, *, poprun: bool = False) -> Arrays:
-    """What the processes of one layout see together; `poprun` starts them, with a device for each replica.
+    """Joined results of all processes of a layout; with `poprun` that command starts them, a device for each replica.
 
     Raises
     ------
     ValueError
-        What should be the same in all of them is not.
+        Arrays that should be the same in all processes differ.
     """
     with tempfile.TemporaryDirectory() as folder:
         program = ("-m", f"{__package__}.cases", folder)
@@ -59,7 +59,7 @@ def results(processes: int, devices: int, replicas: int, *, poprun: bool = False
 
 
 def together(parts: Sequence[Mapping[str, np.ndarray]]) -> Arrays:
-    """Replicas of all processes one behind the other, and what all have in common, which must be equal to the bit."""
+    """Join arrays of replicas over the processes; all other arrays must be bitwise equal in all processes."""
     found: Arrays = {}
     for name in parts[0]:
         if f": {OWN}" in name:
@@ -73,7 +73,7 @@ def together(parts: Sequence[Mapping[str, np.ndarray]]) -> Arrays:
 
 @cache
 def reference(replicas: int) -> Arrays:
-    """The same with all replicas on one device."""
+    """Results with all replicas on one device."""
     return results(1, 1, replicas)
 
 

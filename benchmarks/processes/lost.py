@@ -44,7 +44,7 @@ for step in range(saved.restore(session), 10**6):
 
 
 def _lines(job: subprocess.Popen[str], begin: str) -> Iterator[list[str]]:
-    """Words of the lines of a job that begin so."""
+    """Words of those output lines of a job that start with `begin`."""
     assert job.stdout is not None
     for line in job.stdout:
         if line.startswith(begin):

@@ -1,4 +1,4 @@
-"""What the programs of `cases` share."""
+"""Helpers shared by the programs of `cases`."""
 
 from __future__ import annotations
 

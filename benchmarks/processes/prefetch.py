@@ -39,7 +39,7 @@ def session(width: int, layers: int) -> popart.TrainingSession:
 
 
 def seconds(one: popart.TrainingSession, width: int, steps: int, wait: float, prefetch: int) -> float:
-    """Of a step, in the mean of some."""
+    """Mean time of a step [s]."""
     batch = np.ones((_ROWS, width), np.float32)
 
     def source() -> Iterator[np.ndarray]:

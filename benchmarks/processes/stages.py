@@ -10,7 +10,7 @@ import onnx
 from onnx import helper, numpy_helper, parser
 
 import popart_jax as popart
-from popart_jax.session.staging import STAGES
+from popart_jax.session.devices.staging import STAGES
 
 from .command import Figures, command
 
@@ -96,7 +96,7 @@ def run(
     automatic: bool = False,
     at_random: bool = False,
 ) -> dict[str, Any]:
-    """Two steps; anchors, weights, and the devices and bytes of what rests."""
+    """Run two steps; returns anchors, weights, and the devices and bytes of the resident arrays."""
     options = _options(stages, pipelined=pipelined, replicas=replicas, automatic=automatic, at_random=at_random)
     proto = model(width, dtype)
     wanted = {n: k for n, k in _ANCHORS.items() if (kind, scale) == ("sgd", 1) or n[:4] != "Accl"}
@@ -104,7 +104,7 @@ def run(
         wanted |= {"finalLossScale": "All", "UpdatedVar___lossScaleUpdateFactor": "All"}
     flow = popart.DataFlow(_BATCHES, {n: popart.AnchorReturnType(k) for n, k in wanted.items()})
     manager, ipus = popart.DeviceManager(), _STAGES * replicas
-    if at_random:  # a model of an IPU rounds to nearest; others come in powers of two
+    if at_random:  # the IPU model device rounds to nearest; real IPUs come in powers of two
         device = manager.acquireAvailableDevice(1 << (ipus - 1).bit_length())
     else:
         device = manager.createIpuModelDevice({"numIPUs": ipus})
@@ -153,7 +153,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def measure(width: int, cases: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Some cases in order and on devices: the largest distance of any number, and what rests where."""
+    """Run some cases on one device and on several: the largest difference of any number, and the resident bytes."""
     found = {}
     for name in cases:
         case = CASES[name]
@@ -164,7 +164,7 @@ def measure(width: int, cases: Collection[str]) -> dict[str, dict[str, Any]]:
 
 
 def _gap(one: np.ndarray, other: np.ndarray) -> float:
-    """Largest distance, by the larger of 1 and the largest number where numbers are halves or scaled."""
+    """Largest difference, relative to the larger of 1 and the largest absolute number."""
     one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
     return float(np.max(np.abs(one - other))) / max(1.0, float(np.max(np.abs(other))))
 

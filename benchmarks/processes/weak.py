@@ -32,7 +32,7 @@ _ROWS, _LAYERS = 32, 3
 
 
 def prepared(width: int, *, together: bool) -> Callable[[], None]:
-    """A step, after a first one; `together` adds gradients up over the replicas."""
+    """A training step, after one warm-up step; `together` sums gradients over the replicas."""
     replicas, rng = popdist.getNumTotalReplicas(), np.random.default_rng(0)
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [_ROWS, width], "x")
@@ -63,7 +63,7 @@ def prepared(width: int, *, together: bool) -> Callable[[], None]:
 
 
 def seconds(width: int, steps: int) -> list[float]:
-    """Medians of a step with and without the sum, taken turn by turn."""
+    """Median times of a step with and without the sum, measured alternately."""
     calls = [prepared(width, together=together) for together in (True, False)]
     times: list[list[float]] = [[], []]
     for _ in range(steps):

@@ -26,7 +26,7 @@ log = logging.getLogger("ipu_model.costs")
 def rules() -> Mapping[str, Rule]:
     """Rule of each primitive by name.
 
-    Ours are registered under the same entry point group as anybody's; a rule from outside replaces ours, and says so.
+    Built-in rules use the same entry point group as plug-ins; a plug-in's rule replaces a built-in one and says so.
     """
     table: dict[str, Rule] = {}
     owner: dict[str, str] = {}

@@ -11,7 +11,7 @@ from ipu_model.walk.program import Op
 RING = {"psum": (2, 2), "psum2": (2, 2), "psum_invariant": (2, 2), "pmax": (2, 2), "pmin": (2, 2), "pmean": (2, 2),
         "reduce_scatter": (1, 1), "psum_scatter": (1, 1), "all_gather": (1, 1), "all_gather_invariant": (1, 1),
         "all_to_all": (1, 1), "ragged_all_to_all": (1, 1)}  # fmt: skip
-# Kinds whose collectives may go round together, as `ModelOptions.merge_collectives` names them.
+# Primitives of each kind of collective that may be merged into one, by the names of `ModelOptions.merge_collectives`.
 MERGED = {"all_reduce": {"psum", "psum2", "psum_invariant", "pmax", "pmin", "pmean"},
           "reduce_scatter": {"reduce_scatter", "psum_scatter"},
           "all_gather": {"all_gather", "all_gather_invariant"}}  # fmt: skip
@@ -41,7 +41,7 @@ def price(op: Op, ctx: Context) -> OpCost:
 
 
 def latency(op: Op, ctx: Context) -> float:
-    """Cycles of going round the ring, or up and down the tree, with no data."""
+    """Latency in cycles of one collective over the ring or the tree, without its data."""
     n = op.params.get("axis_size", ctx.options.replicas)
     hops = RING[op.primitive][1]
     steps = hops * (n - 1) if ctx.options.all_reduce == "ring" else hops * math.ceil(math.log2(n))
@@ -49,7 +49,7 @@ def latency(op: Op, ctx: Context) -> float:
 
 
 def permute(op: Op, ctx: Context) -> OpCost:
-    """One hop with everything."""
+    """A permutation between replicas: one hop that carries all of the data."""
     n = op.params.get("axis_size", ctx.options.replicas)
     if n <= 1:
         return OpCost(view=True, layout="keep")

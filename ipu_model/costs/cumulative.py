@@ -1,4 +1,4 @@
-"""Running sums and their kin: a scan on each tile, one over the tiles' totals, and an addition of what came before."""
+"""Cumulative operations: a scan on each tile, a scan over the tiles' totals, and an addition of the total before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CYCLES = {"cumsum": 2.0, "cumprod": 2.0, "cummax": 3.0, "cummin": 3.0, "cumlogsu
 
 
 def price(op: Op, ctx: Context) -> OpCost:
-    """A scan of what each tile holds, ``log2`` steps over the totals of the tiles of a row, and one addition."""
+    """A scan of each tile's elements, ``log2`` steps over the totals of the tiles of a row, and one addition."""
     source = op.inputs[0]
     spread = ctx.spread(source)
     length = source.shape[op.params["axis"]] if source.shape else 1

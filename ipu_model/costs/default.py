@@ -1,4 +1,4 @@
-"""The price of a primitive without a rule: stated, conservative, and listed by name in every report."""
+"""The default price of primitives without a cost rule: conservative, and every report lists such primitives by name."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def price(op: Op, ctx: Context) -> OpCost:
 
 
 def _divide_by_few(op: Op, ctx: Context) -> OpCost:
-    """Division by a broadcast operand, as softmax and normalisation do it: invert the few, then multiply."""
+    """Division by a broadcast operand, as in softmax and normalisation: invert the few divisors, then multiply."""
     few = op.inputs[1]
     product = price(Op("mul", op.inputs, op.outputs, {}), ctx)
     spread, workers = ctx.spread(few), ctx.target.workers
@@ -59,7 +59,7 @@ def _divide_by_few(op: Op, ctx: Context) -> OpCost:
 
 
 def _overhead(name: str, op: Op, source: Tensor, ctx: Context) -> Number:
-    """Launch and set-up of one vertex, out of place, on one contiguous region."""
+    """Cycles of launch and set-up of one vertex that works out of place on one contiguous region."""
     workers, launch = ctx.target.workers, ctx.target.supervisor_cycles
     if name in UNARY:
         return launch + 9 + workers * 28

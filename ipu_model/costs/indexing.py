@@ -24,12 +24,12 @@ def slice_cost(moved: Tensor, ctx: Context, name: str, steps: int = 1) -> Supers
 
 
 def dynamic_slice(op: Op, ctx: Context) -> OpCost:
-    """Copies the slice out of the tiles that hold it; which ones is known only when the program runs."""
+    """Copy a slice out of the tiles that hold it; its position is known only when the program runs."""
     return OpCost((slice_cost(op.output, ctx, "dynamicSlice"),), outputs=(ctx.spread(op.output),), layout="keep")
 
 
 def dynamic_update(op: Op, ctx: Context) -> OpCost:
-    """Writes the update over its place; the operand's memory is the result's."""
+    """Write the update into the operand, whose memory the result takes over."""
     return OpCost((slice_cost(op.inputs[1], ctx, "dynamicUpdate"),), elementwise=True, layout="keep")
 
 
@@ -57,13 +57,13 @@ def scatter(op: Op, ctx: Context) -> OpCost:
 
 
 def _plan(table: Tensor, row: int, lookups: int, ctx: Context, update: bool) -> Plan:
-    """The table as rows of what one index reads."""
+    """Plan of an embedding whose table rows hold the `row` elements that one index reads."""
     row = max(1, row)
     rows = max(1, table.size // row)
     return plan_embedding(rows, row, lookups, ctx.target, "half" if table.width < 4 else "float", update)
 
 
-#: Quantities of a plan that reading rows takes, and those that adding to them takes; start-ups of exchanges of each.
+#: Of reading rows and of adding to them: the plan's quantities that are paid for, and the number of exchange start-ups.
 READ = (frozenset({"slice", "second_stage", "index_map", "indices", "candidates", "table"}), 3)
 WRITE = (frozenset({"update", "added_copies", "update_indices", "deltas"}), 4)
 
@@ -71,7 +71,7 @@ WRITE = (frozenset({"update", "added_copies", "update_indices", "deltas"}), 4)
 def _step(
     name: str, part: tuple[frozenset[str], int], plan: Plan, received: float, vertex: str, ctx: Context
 ) -> Superstep:
-    """Reading or writing alone, without what launching a program costs."""
+    """The superstep of only the reading or only the writing half of a plan, without the program launch."""
     names, exchanges = part
     cycles = {k: v for k, v in plan.breakdown(ctx.target).items() if k in names}
     moved = sum(v for k, v in cycles.items() if k in plan.exchange)

@@ -1,4 +1,4 @@
-"""Primitives that only rename or move elements. Views are free; their price comes where layouts meet."""
+"""Primitives that only rename or move elements. Views are free; a reader that needs another layout pays for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def view(op: Op, ctx: Context) -> OpCost:
 
 
 def permuted(op: Op, ctx: Context) -> OpCost:
-    """A transpose renames elements for nothing; whoever needs another order pays for the exchange."""
+    """A transpose renames elements at no cost; a reader that needs another order pays for the exchange."""
     return OpCost(view=True, layout="permute")
 
 
@@ -22,7 +22,7 @@ def copied(op: Op, ctx: Context) -> OpCost:
 
 
 def rearranged(op: Op, ctx: Context, name: str) -> OpCost:
-    """Every element goes to its place in the linear mapping of the result: an exchange, then a strided copy."""
+    """Move every element to its place in the result's linear mapping: an exchange, then a strided copy."""
     spread = ctx.spread(op.output)
     width = op.output.width
     step = Superstep(
@@ -51,7 +51,7 @@ def filled(op: Op, ctx: Context) -> OpCost:
 
 
 def nothing(op: Op, ctx: Context) -> OpCost:
-    """Marks without work on the device."""
+    """Primitives that only mark something and do no work on the device."""
     return OpCost(view=bool(op.inputs), layout="keep")
 
 

@@ -20,7 +20,7 @@ from ipu_model.planner.convolution import (
 )
 from ipu_model.walk.program import Op, Tensor
 
-# The planner's quantities, by the superstep that spends them.
+# The planner's quantities by the superstep that they are part of.
 COPIES = (
     "moved_operands",
     "moved_outputs",
@@ -55,7 +55,7 @@ def dot_general(op: Op, ctx: Context) -> OpCost:
 
 
 def ragged_dot(op: Op, ctx: Context) -> OpCost:
-    """Rows in runs, each with a matrix of its own: a product per group, of an equal share of what is cut into runs."""
+    """A ragged product, priced as one product per group with an equal share of the ragged dimension."""
     numbers = op.params["ragged_dot_dimension_numbers"]
     (lc, rc), (lb, rb) = numbers.dot_dimension_numbers
     lhs, rhs, sizes = op.inputs[:3]
@@ -88,7 +88,7 @@ def _product(m: int, k: int, n: int, groups: int, data: str, options: Options, c
 
 
 def _matmul_pass(op: Op, ctx: Context, groups: int, contracted: int, batch: tuple[int, ...]) -> str:
-    """Which of a dense layer's three products this is; a gradient times weights contracts the gradient's last axis."""
+    """The pass of a dense layer that a product is; the backward pass contracts the last axis of the gradient."""
     if groups > 1 or not ctx.training or not ctx.options.fully_connected_pass:
         return "none_matmul"
     if op.phase != "backward":
@@ -97,7 +97,7 @@ def _matmul_pass(op: Op, ctx: Context, groups: int, contracted: int, batch: tupl
 
 
 def convolution(op: Op, ctx: Context) -> OpCost:
-    """A convolution of any dimension, forward or one of the two that differentiation makes of it."""
+    """A convolution of any number of dimensions: forward, input gradient or weight gradient."""
     p = op.params
     spec = p["dimension_numbers"]
     lhs, rhs = op.inputs[:2]
@@ -106,7 +106,7 @@ def convolution(op: Op, ctx: Context) -> OpCost:
     groups = p["feature_group_count"] * p["batch_group_count"]
     data = _data(lhs)
     kernel = tuple(rhs.shape[d] for d in spec.rhs_spec[2:]) or (1,)
-    beyond = _beyond(kernel, p)
+    beyond = _zero_padding(kernel, p)
     params = ConvParams(
         batch=lhs.shape[spec.lhs_spec[0]] // p["batch_group_count"],
         field=tuple(lhs.shape[d] for d in spec.lhs_spec[2:]) or (1,),
@@ -131,8 +131,8 @@ def convolution(op: Op, ctx: Context) -> OpCost:
     return _priced(op, ctx, plan, 2 * params.macs, name)
 
 
-def _beyond(kernel: tuple[int, ...], p: Mapping[str, Any]) -> tuple[int, ...]:
-    """Upper padding that only zeros of the result come from: the library appends those to what it computes.
+def _zero_padding(kernel: tuple[int, ...], p: Mapping[str, Any]) -> tuple[int, ...]:
+    """Upper padding that yields only zeros of the result, which the library appends instead of computing them.
 
     The gradient of a strided convolution has it for the rows of the input that no window read.
     """
@@ -214,13 +214,13 @@ def _temporary(plan: Plan) -> float:
 
 
 def _partial_results(plan: Plan) -> float:
-    """Bytes that are added or cast into the output; without either, the product is written where the output lies."""
+    """Bytes of partials that are reduced or cast into the output; 0 where the product is written there directly."""
     finished = plan.quantities["reduce_stages"] or plan.quantities["cast"]
     return plan.tile_bytes["partials"] if finished else 0.0
 
 
 def _vertex(plan: Plan, data: str, partials: str, name: str) -> str:
-    """The vertex by the name that programs look for in reports: products are always of kind 1x1Out."""
+    """The vertex name that scripts search reports for: matrix products are always of kind 1x1Out."""
     if name.startswith("matmul"):
         return f"poplin::ConvPartial1x1Out<{data},{partials}>"
     v = plan.detail.vertex
@@ -232,7 +232,7 @@ def _vertex(plan: Plan, data: str, partials: str, name: str) -> str:
 
 
 def _balance(plan: Plan, flops: float) -> float:
-    """Useful multiplies over those that the busiest tile's padded share stands for."""
+    """Balance of the tiles: useful multiplies over those of all tiles with the busiest tile's padded share each."""
     rate = max(1.0, float(plan.detail.vertex.rate))
     padded = plan.quantities["compute"] * rate * plan.tiles
     return min(1.0, flops / 2 / padded) if padded else 1.0

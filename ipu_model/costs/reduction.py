@@ -1,4 +1,4 @@
-"""Reductions: each tile adds up what it holds, then partial results meet in stages, as the planner says."""
+"""Reductions: each tile reduces its own elements, then partial results are combined in the stages of the plan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def price(op: Op, ctx: Context) -> OpCost:
 
 
 def reduce_cost(source: Tensor, axes: tuple[int, ...], out: Tensor, ctx: Context, name: str) -> OpCost:
-    """The stages of the plan; what launching a program costs is left out, here it is one step of a larger one."""
+    """Price of the plan's stages, without the program launch: a reduction is one step of a larger program here."""
     data = "half" if source.width < 4 else "float"
     plan = plan_reduction(source.shape, axes, ctx.target, data, OPERATIONS.get(name, "ADD"))
     steps = tuple(_superstep(stage, source, name, ctx) for stage in plan.detail.stages)

@@ -1,4 +1,4 @@
-"""What a cost rule is asked and what it answers."""
+"""The interface of cost rules: a rule takes an operation and a `Context` and returns an `OpCost`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Superstep:
     overhead : cycles
         Part of `compute` that disappears when the vertex is fused into the next one.
     settled : bool
-        Set-up and sync are in the figures already (planners with constants fitted to whole passes).
+        True when the figures already contain set-up and sync (planners with constants fitted to whole passes).
     """
 
     name: str
@@ -61,7 +61,7 @@ class OpCost:
     Attributes
     ----------
     temporary : bytes
-        Needed on the fullest tile only while the operation runs.
+        Bytes that the fullest tile needs only while the operation runs.
     beside_outputs : bytes, optional
         The part of it that is still needed when the outputs are written; None for all of it.
     interleaved : bytes
@@ -96,7 +96,7 @@ class OpCost:
 
 @dataclass(frozen=True)
 class Context:
-    """What rules may look at besides the operation; `training` when the program has a backward pass."""
+    """What a rule may read besides the operation: target and options; `training`: the program has a backward pass."""
 
     target: Target
     options: ModelOptions = field(default_factory=ModelOptions)
@@ -108,7 +108,7 @@ class Context:
         return self.target.machine.tiles - self.options.io_tiles
 
     def narrowed(self, on_io: bool) -> Context:
-        """What the rule of one operation sees: a chip of those tiles only that it may use, compute or IO tiles."""
+        """The context for one operation: a chip with only the tiles that the operation may use, compute or IO tiles."""
         aside, tiles = self.options.io_tiles, self.target.machine.tiles
         if aside >= tiles:
             raise ValueError(f"io_tiles is {aside}, expected fewer than the {tiles} tiles of {self.target.name}")
@@ -146,7 +146,7 @@ def superstep_cost(s: Superstep, t: Target) -> Cost:
 
 
 def nonzero(x: Number) -> bool:
-    """Whether a number is present: anything traced is."""
+    """Whether a number is not zero; a traced number always counts as not zero."""
     return not isinstance(x, (int, float)) or x != 0
 
 

@@ -57,7 +57,7 @@ def _data(op: Op) -> str:
 
 
 def _planned(op: Op, ctx: Context, plan: Plan, name: str, rounds: int, flops: float) -> OpCost:
-    """The plan's cycles without those of a whole program: here it is a step of one."""
+    """Price of a solver's plan without the program launch: a solve is one step of a larger program here."""
     cycles = sum(c for what, c in plan.breakdown(ctx.target).items() if what != "program")
     tiles = max(1, min(plan.tiles, ctx.tiles))
     step = Superstep(name, cycles, tiles=tiles, vertices=tiles, vertex=f"poplin::{name}<{op.inputs[0].dtype}>",
@@ -66,14 +66,14 @@ def _planned(op: Op, ctx: Context, plan: Plan, name: str, rounds: int, flops: fl
 
 
 def dense(op: Op, ctx: Context) -> OpCost:
-    """No library routine: n steps of a rank-one update on one tile per matrix, at the rate of a fused multiply-add."""
+    """Factorisations without a library routine: n rank-one updates on one tile per matrix, at multiply-add rate."""
     n, _, _ = _batches(op, ctx)
     sweeps = SWEEPS[op.primitive]
     return _sequential(op, ctx, op.primitive.title(), 100 * n + sweeps * n**3 / 2, 1000, sweeps * n**3)
 
 
 def fourier(op: Op, ctx: Context) -> OpCost:
-    """As matrix products with the DFT matrix of each length, the way the library does below 512 points."""
+    """A Fourier transform as matrix products with the DFT matrices, as the library does below 512 points."""
     macs = 4 * op.output.size * sum(op.params.get("fft_lengths", (op.output.shape or (1,))[-1:]))
     rate = ctx.target.peak_flops("float", "float") / 2 / ctx.target.clock_hz
     step = Superstep("FFT", macs / rate + 1000, exchange=ctx.move(op.inputs[0].nbytes / ctx.tiles),

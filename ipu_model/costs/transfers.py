@@ -1,4 +1,4 @@
-"""What the walk adds to the jaxpr: host streams, streaming memory, and the data that loops and branches hand over."""
+"""Steps that the walk adds to the jaxpr: host streams, streaming memory, and values passed into loops and branches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ipu_model.walk.program import Op, Tensor
 
 
 def _across(name: str, op: Op, data: Tensor, rate: float, ctx: Context) -> OpCost:
-    """``bytes / rate``; each replica moves its own part of what is sharded over them."""
+    """A transfer of ``bytes / rate`` seconds; of a sharded tensor each replica moves its own shard."""
     size = data.nbytes / op.params.get("shards", 1)
     return OpCost((Superstep(name, host=size / rate * ctx.target.clock_hz, received=size),), layout="linear")
 
@@ -44,7 +44,7 @@ def loop_stack(op: Op, ctx: Context) -> OpCost:
 
 
 def handed_over(op: Op, ctx: Context) -> OpCost:
-    """A copy on the tile: 8 bytes per cycle after about 100 cycles. Pricing drops it when the value is in place."""
+    """A copy on the tile: 8 bytes per cycle after about 100 cycles; pricing drops it when the value is in place."""
     data = op.inputs if op.primitive == "branch_result" else op.inputs[:1]
     most = sum(ctx.spread(t).most * t.width for t in data)
     tiles = max((ctx.spread(t).tiles for t in data), default=1)

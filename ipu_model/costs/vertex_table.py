@@ -1,4 +1,4 @@
-"""Inner loops of elementwise vertices: (cycles, elements) per turn, by type. The table of the library's estimators."""
+"""Inner loops of elementwise vertices, from the library's estimators: (cycles, elements) per iteration, by type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of every tile: what shares storage, when it lives, code beside it, and whether it fits."""
+"""Memory of every tile: shared storage, liveness, code, and whether the program fits."""
 
 from ipu_model.memory.liveness import Liveness, sweep
 

@@ -1,4 +1,4 @@
-"""Highest address used on each tile: what must lie in interleaved memory starts there, whatever lies below."""
+"""Highest address used on each tile: interleaved data start at the interleaved memory, however little lies below it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from ipu_model.target import Machine
 
 BESIDE = 24  # bytes of interleaved memory beside the largest partial results, in every published row
-FRAGMENTED = 26_000  # bytes below that variables leave unused; from the published rows whose variables spill
+FRAGMENTED = 26_000  # bytes below it that variables leave unused; from the published rows whose variables spill
 
 
 def highest(total: np.ndarray, interleaved: np.ndarray, machine: Machine) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Which dimension of a tensor is the micro-batch, and the program with a smaller one."""
+"""The micro-batch dimension of each tensor, and the sizes of the program with a smaller micro-batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATE = ("weight", "optimizer_state")
 
 
 def micro_batch(priced: Priced, inputs: Sequence[Argument]) -> int:
-    """The leading size that the data have in common when they reach the tiles; 0 when unclear."""
+    """The micro-batch size: the leading dimension that all data on the tiles share; 0 when there is no such size."""
     program, count = priced.program, Counter()
     for step in program.steps:
         if step.op.primitive == "host_read" and step.op.output.shape:
@@ -53,7 +53,7 @@ class Smaller:
         return (*shape[:at], shape[at] // self.batch * self.smaller, *shape[at + 1 :])
 
     def scale(self, value: int) -> float:
-        """New bytes of a value over its old ones."""
+        """Bytes of a value with the smaller micro-batch, as a factor of its present bytes."""
         v = self.values[value]
         old = math.prod(v.tensor.shape)
         return 1.0 if v.role in STATE or not old else math.prod(self.shape(v.tensor.shape)) / old

@@ -1,4 +1,4 @@
-"""What would make a program fit, and by how much: each lever is the same program swept, planned or priced once more."""
+"""Levers that would make a program fit: for each, the memory of the changed program is computed and compared."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ MOST_IPUS = 16
 def levers(report: Document, priced: Priced, inputs: Sequence[Argument], again: Again) -> tuple[Lever, ...]:
     """Every lever that frees memory on the fullest tile, those that are enough alone first."""
     fullest, before = Fullest(priced), report.memory.max_tile
-    found = list(_swept(report, priced, inputs, fullest))
-    found += ((change, again(**how).memory.max_tile) for change, how in _again(priced, inputs))
+    found = list(_swept_levers(report, priced, inputs, fullest))
+    found += ((change, again(**how).memory.max_tile) for change, how in _repriced_levers(priced, inputs))
     found += _more_ipus(report, priced, again)
     has = report.memory.bytes_per_tile
     useful = [Lever(change, before - after, after <= has) for change, after in found if after < before]
     return tuple(sorted(useful, key=lambda lever: (not lever.enough, -lever.gain)))
 
 
-def _swept(report: Document, priced: Priced, inputs: Sequence[Argument], fullest: Fullest) -> Iterator[tuple[str, int]]:
-    """Levers that change what lives when, how large it is, or how single operations are planned."""
+def _swept_levers(
+    report: Document, priced: Priced, inputs: Sequence[Argument], fullest: Fullest
+) -> Iterator[tuple[str, int]]:
+    """Levers that change only liveness, sizes or the plans of single operations: the liveness sweep is repeated."""
     for label, nodes in _recomputable(report, priced):
         yield f"recomputation of {label}", fullest(Change(recompute=nodes))
     yield from _smaller_proportion(report, priced, fullest)
@@ -113,8 +115,8 @@ def _smaller_batch(report: Document, priced: Priced, batch: int, fullest: Fulles
         smaller //= 2
 
 
-def _again(priced: Priced, inputs: Sequence[Argument]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Levers that change the program or where its variables are."""
+def _repriced_levers(priced: Priced, inputs: Sequence[Argument]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Levers that change the program or the location of its variables: the program is priced again."""
     options = priced.context.options
     if not options.outlining:
         yield "outlining", {"options": dataclasses.replace(options, outlining=True)}

@@ -1,4 +1,4 @@
-"""Bytes per tile over the program: a sweep over the steps on a few classes of tiles that always look alike."""
+"""Liveness: bytes per tile at each step, by a sweep over the steps on a few classes of equally loaded tiles."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Liveness:
 
 @dataclass(frozen=True)
 class Change:
-    """A program that differs only in memory: nodes to recompute, sizes scaled by value, other prices by step."""
+    """Changes of a program's memory: nodes to recompute, a size factor for each value, and other prices by step."""
 
     recompute: frozenset[str] = frozenset()
     scale: Callable[[int], float] | None = None
@@ -72,8 +72,8 @@ def spread_of(priced: Priced, value: int, made: dict[int, Spread]) -> tuple[Spre
 
 
 def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE) -> Liveness:
-    """Walk over the steps, adding what begins and removing what ends."""
-    made = _made(priced, change)
+    """Sweep over the steps: add the pieces of memory whose life begins there, remove those whose life ends."""
+    made = _output_mappings(priced, change)
     pieces = storages(priced, change.recompute | priced.recomputed)
     both = [spread_of(priced, p.value, made) for p in pieces]
     spreads, widths = [s for s, _ in both], [w for _, w in both]
@@ -101,7 +101,7 @@ def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE) -> Liveness:
 
 @dataclass(frozen=True)
 class Need:
-    """Temporary bytes per tile of a step: in all, what is still there when outputs are written, what is interleaved."""
+    """Temporary bytes per tile of a step: all, those still live when outputs are written, and the interleaved ones."""
 
     computing: float = 0.0
     finishing: float = 0.0
@@ -111,7 +111,7 @@ class Need:
 
 
 def need_of(priced: Priced, at: int, price: OpCost | None = None) -> Need:
-    """What a step needs beside its operands and outputs, by its price or another one."""
+    """Temporary memory of a step beside its operands and outputs, by its own price or the given one."""
     price = price or priced.prices[at]
     if priced.into[at] >= 0 or not price.temporary:
         return Need()
@@ -132,7 +132,7 @@ Entry = tuple[int, slice, np.ndarray]  # IPU, classes of tiles in use, bytes on 
 
 @dataclass
 class _Levels:
-    """Bytes on each class of tiles, [ipu, class], and what begins and ends with each step."""
+    """Bytes on each class of tiles, [ipu, class], and the pieces of memory that begin and end with each step."""
 
     always: np.ndarray
     edges: np.ndarray
@@ -144,7 +144,7 @@ class _Levels:
     end: dict[int, list[Entry]] = field(default_factory=dict)
 
     def classes(self, first: int, end: int) -> slice:
-        """The classes that tiles `first` to `end` (exclusive) are."""
+        """The classes that cover tiles `first` to `end` (exclusive)."""
         upto = int(np.searchsorted(self.edges, min(max(1, end), self.edges[-1]))) + 1
         begin = int(np.searchsorted(self.edges, first, side="right")) if first else 0
         return slice(min(begin, upto - 1), upto)
@@ -190,8 +190,8 @@ def _add(live: np.ndarray, entries: Iterable[Entry], sign: float = 1.0) -> None:
         live[ipu, where] += sign * level
 
 
-def _made(priced: Priced, change: Change) -> dict[int, Spread]:
-    """Mappings that rules gave for their outputs."""
+def _output_mappings(priced: Priced, change: Change) -> dict[int, Spread]:
+    """Tile mappings that cost rules gave for the outputs of steps, by value."""
     found, other = {}, change.price or (lambda _: None)
     for at, (step, price) in enumerate(zip(priced.program.steps, priced.prices, strict=True)):
         changed = other(at)

@@ -1,4 +1,4 @@
-"""Explains a program that does not fit: the terms of the demand, and what each lever would free, computed."""
+"""Explains why a program does not fit: the terms of its memory demand, and what each lever would free."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def explain(report: Document, priced: Priced, inputs: Sequence[Argument], again:
     m = report.memory
     parts = dict(m.peak_parts)
     always = {k: parts.pop(k) for k in ALWAYS if k in parts}
-    # of tiles that are full alike, the one that the peak is shown of
+    # among equally full tiles, the one whose peak the report shows
     alike = m.including_gaps_by_tile[m.peak_tile] == m.max_tile
     worst = m.peak_tile if alike else m.including_gaps_by_tile.index(m.max_tile)
     step = report.steps[m.peak_step] if report.steps else None

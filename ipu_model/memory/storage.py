@@ -1,4 +1,4 @@
-"""Which values share memory, and from which step to which each piece of memory is needed."""
+"""Allocation of values to storages: which values share memory, and the steps between which each storage is live."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _free_place(program: Program, inputs, out: int, at: int, root: list[int], en
 
 
 def _spans(program: Program) -> tuple[dict[int, int], dict[int, int]]:
-    """First and last step of each value; a read inside a loop of something from outside lasts until the loop ends."""
+    """First and last step of each value; a value made outside a loop and read inside it lives until the loop ends."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     until: dict[tuple[int, int], int] = {}
@@ -157,7 +157,7 @@ def _root(root: list[int], v: int) -> int:
 
 
 def _dropped_between(priced: Priced, pieces: list[Storage], root: list[int], nodes: frozenset[str]) -> list[Storage]:
-    """Storages of recomputed nodes in two pieces: up to the last forward use, and from the first backward one."""
+    """Split storages of recomputed nodes in two: up to the last forward use, and from the first backward use."""
     last_forward: dict[int, int] = {}
     first_backward: dict[int, int] = {}
     made_by: dict[int, str] = {}

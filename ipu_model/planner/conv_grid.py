@@ -29,7 +29,7 @@ def product(arrays: Iterable[Array]) -> Array:
 
 @dataclass(frozen=True)
 class Options:
-    """What the caller may ask of the planner.
+    """Options of the convolution planner.
 
     Attributes
     ----------
@@ -127,7 +127,7 @@ class Grid:
         return self.at([i[rows] for i in self.index], {k: a[rows] for k, a in self.cache.items()})
 
     def at(self, index: list[Array], cache: dict[str, Array] | None = None) -> Grid:
-        """The same problem and vertex at other splits; `cache` holds what is known of them."""
+        """The same problem and vertex at other splits; `cache` holds values already computed for them."""
         other = copy.copy(self)  # `dataclasses.replace` takes longer than the sums of a small grid
         other.index, other.cache = index, cache if cache is not None else {}
         other.__dict__.pop("tile", None)
@@ -234,7 +234,7 @@ class Grid:
         return -(-inputs * size // (rate * self.bus)), -(-weights * size // rate), parts
 
     def exchange_bound(self) -> Array:
-        """Cycles of exchange and copies, without later stages of a reduction."""
+        """A lower bound: cycles of exchange and copies, without the later stages of a reduction."""
 
         def make() -> Array:
             a, b, c = self._exchange()

@@ -44,7 +44,7 @@ def plan_joint(
 
 
 def _joinable(v: Vertex, update: ConvParams, machine: Machine) -> bool:
-    """Whether one partition can serve all passes: AMP, or dot products whose update is an outer product."""
+    """Whether a vertex allows one partition for all passes: AMP, or dot products whose update is an outer product."""
     if v.method == "amp":
         return v.ipg % v.units == 0
     whole = v.ipg == 1 or v.ipg % machine.units(v.data, v.partials) == 0

@@ -1,4 +1,4 @@
-"""Bytes that a planned convolution holds over all tiles, and the code that it brings along."""
+"""Memory of a planned convolution: its data over all tiles, and its vertex and exchange code."""
 
 # pyright: strict
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Held:
 
 
 def held(split: Split) -> Held:
-    """What the tiles of a plan receive and make, summed over them."""
+    """Bytes that the tiles of a plan receive and produce, summed over the tiles."""
     p, v = split.problem.params, split.vertex
     ins, outs = (
         cdiv(cdiv(n, each), serial)
@@ -137,7 +137,7 @@ def codelets(split: Split) -> dict[tuple[str, ...], int]:
 
 
 def rows(split: Split) -> int:
-    """Rows of outputs that a tile makes with a window: each is a piece of work and a piece of input."""
+    """Output rows of a tile with a window kernel: each row is a piece of work and a piece of input."""
     p = split.problem.params
     if all(k == 1 for k in p.kernel):
         return 0
@@ -145,5 +145,5 @@ def rows(split: Split) -> int:
 
 
 def messages(splits: Iterable[Split]) -> float:
-    """Messages of bringing partial results together."""
+    """Messages that the reduction of partial results exchanges."""
     return float(sum(split.tiles * (split.depth - 1) for split in splits))

@@ -59,7 +59,7 @@ def _side_by_side(convolutions: Sequence[ConvParams], machine: Machine, options:
         last = i == 1
         kept = 0 if last else RESERVED * (others - len(found))
         each = dataclasses.replace(options, tiles=left - kept)
-        split = _behind(convolutions[i], machine, each, slowest, last) if left > kept else None
+        split = _next_plan(convolutions[i], machine, each, slowest, last) if left > kept else None
         if split is None:
             return None
         found[i], left = split, left - _even(split.tiles)
@@ -80,11 +80,11 @@ def _largest(params: ConvParams, machine: Machine, options: Options, tiles: int,
         return np.where(total <= limit, grid.used, math.inf), total, grid.temporary()
 
     serial = (fastest.in_serial, fastest.out_serial)
-    return _least(params, machine, limited, keys, lambda best: limit, serial)
+    return _least_split(params, machine, limited, keys, lambda best: limit, serial)
 
 
-def _behind(params: ConvParams, machine: Machine, options: Options, slowest: Array, last: bool) -> Split | None:
-    """The plan whose steps exceed those before it least, then the one on the fewest tiles (`last`: least memory)."""
+def _next_plan(params: ConvParams, machine: Machine, options: Options, slowest: Array, last: bool) -> Split | None:
+    """The plan whose steps exceed `slowest` least; of equal ones that on fewest tiles (`last`: with least memory)."""
     allowed = float(slowest.sum())
 
     def keys(grid: Grid, terms: Mapping[str, Array]) -> tuple[Array, ...]:
@@ -92,14 +92,16 @@ def _behind(params: ConvParams, machine: Machine, options: Options, slowest: Arr
         second = grid.temporary() if last else grid.used
         return excess, second, np.sum(list(terms.values()), axis=0)
 
-    for room in (1.0, 2.0, math.inf):  # steps that nobody else needs are seldom many
-        found = _least(params, machine, options, keys, lambda best, room=room: min(room * allowed, allowed + best))
+    for room in (1.0, 2.0, math.inf):  # the steps that only this convolution has seldom take many cycles
+        found = _least_split(
+            params, machine, options, keys, lambda best, room=room: min(room * allowed, allowed + best)
+        )
         if found is not None:
             return found
     return None
 
 
-def _least(
+def _least_split(
     params: ConvParams,
     machine: Machine,
     options: Options,
@@ -107,7 +109,7 @@ def _least(
     limit: Limit,
     serial: tuple[int, int] = (1, 1),
 ) -> Split | None:
-    """The split with the least `keys`; `limit` says up to how many cycles one may be better than the best key found."""
+    """The split with the least `keys`; `limit` maps the best key so far to the most cycles that a better split has."""
     bound = options.available_memory * machine.tile_memory
     best, least = None, (math.inf,)
     for job in conv_search.jobs_of(params, machine, options):

@@ -1,4 +1,4 @@
-"""What a convolution is, and which convolutions its backward and weight-update passes are."""
+"""Parameters of a convolution, and the convolutions that its backward and weight-update passes are."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ Pass = Literal[
 ]
 
 Dims = tuple[int, ...]
+MOST_MACS = 2**63  # what 64-bit integers count
 
 
 def cdiv(a: int, b: int) -> int:
@@ -67,6 +68,9 @@ class ConvParams:
         object.__setattr__(self, "kernel", (1,) * max(0, 2 - n) + tuple(self.kernel))
         if min(self.out) < 1:
             raise ValueError(f"convolution has no output: field {self.field}, kernel {self.kernel}, output {self.out}")
+        if self.macs >= MOST_MACS:
+            raise ValueError(f"convolution: {self.macs:.3g} multiplies, more than can be counted; field {self.field}, "
+                             f"channels {self.in_channels} and {self.out_channels}, groups {self.groups}")  # fmt: skip
 
     def _check(self) -> None:
         sizes = {"batch": self.batch, "in_channels": self.in_channels, "out_channels": self.out_channels}
@@ -124,7 +128,7 @@ class ConvParams:
         return dataclasses.replace(self, **new)
 
     def canonical(self) -> ConvParams:
-        """Cut padding and input elements at the upper end that no output reads."""
+        """The convolution without the padding and input elements at the upper end that no output reads."""
         params = self
         for d in range(self.dims):
             read = (self.out[d] - self.out_padding[d] - 1) * self.stride[d] + self.transformed_kernel[d]

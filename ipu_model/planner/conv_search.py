@@ -18,11 +18,13 @@ from ipu_model.target import Machine
 
 Array = np.ndarray
 SERIAL_SPLITS = ((1, 2), (1, 4), (1, 8), (2, 1), (4, 1))  # (input, output) channels
-SERIAL_LOSS = 4.0  # times the cycles of one step with room enough, above which serial steps are not looked at
-HOPELESS = 20  # times the least arithmetic of any vertex, beyond which a vertex is hardly ever looked at
-GUESSES = (2.0, 8.0, math.inf)  # times its lower bound, within which the first job's plan is sought
-MANY, FEW = 1000, 64  # splits, of which a cheap one is sought first, and among how many that seem so
-FURTHER_STEPS = (16, 32, 64, 128, 256)  # where those do not fit: the fewest steps that do, over both channels
+# Limits of the search; the first four are multiples of the cycles named.
+SERIAL_LOSS = 4.0  # of one step with enough memory: serial steps that take more are skipped
+PATIENCE = 1.25  # likewise: single steps that take more are skipped until the serial ones were searched
+HOPELESS = 20  # of the least arithmetic of any vertex: vertices that take more are bounded by arithmetic alone
+GUESSES = (2.0, 8.0, math.inf)  # of the lower bound of the first job: successive limits of its search
+MANY, FEW = 1000, 64  # with more than MANY splits, the limit is first lowered by pricing the FEW most promising
+FURTHER_STEPS = (16, 32, 64, 128, 256)  # where SERIAL_SPLITS do not fit: numbers of steps over both channels
 
 
 @functools.lru_cache(maxsize=4096)
@@ -30,11 +32,11 @@ def plan(params: ConvParams, machine: Machine, options: Options) -> Split:
     """The cheapest split that fits the available memory; without one, the bound is raised as the library does."""
     bound = options.available_memory * machine.tile_memory
     jobs = jobs_of(params, machine, options)
-    best, left_out = _best(jobs, machine, options, bound, ((1, 1),), patience=SERIAL_LOSS)
+    best, left_out = _best(jobs, machine, options, bound, ((1, 1),), patience=PATIENCE)
     likely = SERIAL_LOSS * left_out
     if best is None or left_out < best.cycles:
         best, _ = _best(jobs, machine, options, bound, SERIAL_SPLITS, best, likely)
-    if best is None or best.cycles > likely:
+    if best is None or best.cycles > PATIENCE * left_out:
         best, _ = _best(jobs, machine, options, bound, ((1, 1),), best)
     for steps in FURTHER_STEPS if best is None else ():
         pairs = tuple((2**i, steps >> i) for i in range(steps.bit_length()))
@@ -48,7 +50,7 @@ def plan(params: ConvParams, machine: Machine, options: Options) -> Split:
 
 
 def at_size(params: ConvParams, split: Split, machine: Machine, options: Options) -> Split:
-    """The transforms, vertex and splits of `split` for `params`, which differ from its own in sizes only."""
+    """The plan `split` (transforms, vertex and splits) applied to `params`, which differ from its own only in sizes."""
     before = split.problem
     alike = [q for q in transformed_problems(params, options.matmul) if q.swapped == before.swapped]
     tags = (before.expanded, before.out_flattened, before.combined)
@@ -62,14 +64,14 @@ def at_size(params: ConvParams, split: Split, machine: Machine, options: Options
 
 
 def _extents(p: ConvParams, v: Vertex, in_serial: int, out_serial: int) -> tuple[int, ...]:
-    """What is split over the tiles, in the order of a grid: outputs, batch, channels and groups in groups, kernel."""
+    """Sizes of the dimensions that are split, in a grid's order: outputs, batch, channel groups, groups, kernel."""
     ins = cdiv(cdiv(p.in_channels, v.ipg), in_serial)
     outs = cdiv(cdiv(p.out_channels, v.opg), out_serial)
     return (*p.out, p.batch, outs, ins, cdiv(p.groups, v.gpg), *p.kernel)
 
 
 class Job(NamedTuple):
-    """A problem for a vertex: a lower bound of its cycles, and of those beside arithmetic."""
+    """A problem and a vertex, with a lower bound of all cycles and one of the cycles other than arithmetic."""
 
     lower: float
     beside: float
@@ -95,7 +97,7 @@ def jobs_of(params: ConvParams, machine: Machine, options: Options) -> list[Job]
             beside = 0.0
             if arithmetic < least:
                 least = arithmetic
-            if arithmetic < HOPELESS * least:  # arithmetic alone is bound enough for the others
+            if arithmetic < HOPELESS * least:  # for the others the bound by arithmetic alone is enough
                 beside = _least_copy(problem, v, options, tiles)
                 beside += _least_exchange(p, v, each * math.prod(p.kernel), machine)
             jobs.append(Job(arithmetic + beside, beside, problem, v))
@@ -159,10 +161,10 @@ def _best(
     limit: float = math.inf,
     patience: float = math.inf,
 ) -> tuple[Split | None, float]:
-    """The cheapest split that fits in `bound`, and the least cycles of any left out for its memory.
+    """The cheapest split that fits in `bound` bytes, and the least cycles of any split rejected for its memory.
 
-    Among equals the one with least temporary memory; `best` stays when no split is better, or none is within `limit`.
-    Until one fits, none is looked at that takes more than `patience` times the cycles of one left out.
+    Among equals it is the split with least temporary memory; `best` is kept when no split within `limit` is better.
+    Until a split fits, those with more than `patience` times the cycles of a rejected one are skipped.
     """
     limit = min(limit, best.cycles) if best is not None else limit
     left_out, guesses = math.inf, GUESSES
@@ -170,18 +172,18 @@ def _best(
         if job.lower > limit:
             break
         for in_serial, out_serial in serials:
-            found, missed = None, math.inf
-            for guess in guesses if limit == math.inf else (math.inf,):
+            found = None
+            for guess in guesses if best is None else (math.inf,):
                 within = min(limit, guess * job.lower)
                 found, missed = _search(job, machine, options, bound, within, in_serial, out_serial)
-                if found is not None:
+                left_out = min(left_out, missed)
+                limit = min(limit, patience * left_out)
+                if found is not None or within >= limit:
                     break
             if found is None:
                 guesses = (math.inf,)
-            left_out = min(left_out, missed)
             if found is not None and (best is None or (found.cycles, found.temp) < (best.cycles, best.temp)):
-                best, limit = found, found.cycles
-            limit = min(limit, patience * left_out)
+                best, limit = found, min(limit, found.cycles)
     return best, left_out
 
 
@@ -190,20 +192,20 @@ def _search(
 ) -> tuple[Split | None, float]:
     """The best split of one problem for one vertex, None when none is within `limit` and fits in `bound`.
 
-    Beside it a lower bound of the cycles of those that do not fit and may be cheaper (infinite when there are none).
+    The second result is a lower bound of the cycles of cheaper splits that do not fit (infinite without any).
     """
     serial = in_serial, out_serial
     if _least_memory(job.problem.params, job.vertex, _work(job, machine, options, serial)) > bound:
         return None, job.lower
     grid, lower = _within(job, machine, options, limit, serial)
     if grid is not None and lower.size > MANY:
-        limit = _lowered(grid, lower, bound, limit)
+        limit = _lowered_limit(grid, lower, bound, limit)
         grid = grid.keep(lower <= limit)
-    grid, lower = _closely(grid, limit)
+    grid, lower = _within_closer_bound(grid, limit)
     if grid is not None and lower.size > MANY:
-        limit = _lowered(grid, lower, bound, limit)
+        limit = _lowered_limit(grid, lower, bound, limit)
         grid = grid.keep(lower <= limit)
-    grid, left_out = _fitting(grid, bound)
+    grid, left_out = _fitting_splits(grid, bound)
     if grid is None:
         return None, left_out
     terms = grid.terms()
@@ -212,8 +214,8 @@ def _search(
     return (grid.split(best, terms) if total[best] <= limit else None), left_out
 
 
-def _lowered(grid: Grid, lower: Array, bound: float, limit: float) -> float:
-    """`limit`, or what is cheaper and fits in `bound` among the splits with the lowest bounds of their cycles."""
+def _lowered_limit(grid: Grid, lower: Array, bound: float, limit: float) -> float:
+    """A lower limit of cycles: the cheapest fitting plan among the splits with the lowest bounds, at most `limit`."""
     chosen = np.zeros(lower.size, dtype=bool)
     chosen[np.argpartition(lower, FEW)[:FEW]] = True
     few = grid.keep(chosen)
@@ -229,11 +231,11 @@ def fitting(
     if _least_memory(job.problem.params, job.vertex, _work(job, machine, options, serial)) > bound:
         return None
     grid, _ = _within(job, machine, options, limit, serial)
-    return _fitting(_closely(grid, limit)[0], bound)[0]
+    return _fitting_splits(_within_closer_bound(grid, limit)[0], bound)[0]
 
 
 def _work(job: Job, machine: Machine, options: Options, serial: tuple[int, int]) -> float:
-    """Multiplies of a tile in one serial step, were they shared evenly."""
+    """Multiplies of a tile in one serial step if they were shared evenly."""
     v, tiles = job.vertex, options.tiles or machine.tiles
     return math.prod(_extents(job.problem.params, v, *serial)) * v.gpg * v.ipg * v.opg / tiles
 
@@ -241,7 +243,7 @@ def _work(job: Job, machine: Machine, options: Options, serial: tuple[int, int])
 def _within(
     job: Job, machine: Machine, options: Options, limit: float, serial: tuple[int, int]
 ) -> tuple[Grid | None, Array]:
-    """Splits that a quick lower bound of their cycles does not put beyond `limit`, and that bound."""
+    """Splits whose quick lower bound of cycles is within `limit`, and that bound."""
     problem, v = job.problem, job.vertex
     p, tiles = problem.params, options.tiles or machine.tiles
     sizes = _extents(p, v, *serial)
@@ -256,14 +258,14 @@ def _within(
     return promising(grid, sizes, tiles, limit, quick) or (None, np.zeros(0))
 
 
-def _closely(grid: Grid | None, limit: float) -> tuple[Grid | None, Array]:
-    """Those that exchange, copies and vertices do not put beyond `limit`, and the sum of these cycles."""
+def _within_closer_bound(grid: Grid | None, limit: float) -> tuple[Grid | None, Array]:
+    """The splits whose exchange, copies and vertices take at most `limit` cycles, and the sum of these cycles."""
     grid = grid and grid.keep(grid.exchange_bound() + grid.compute() <= limit)
     return grid, grid.exchange_bound() + grid.compute() if grid else np.zeros(0)
 
 
-def _fitting(grid: Grid | None, bound: float) -> tuple[Grid | None, float]:
-    """Those that fit in `bound` bytes, and a lower bound of the cycles of the others."""
+def _fitting_splits(grid: Grid | None, bound: float) -> tuple[Grid | None, float]:
+    """The splits that fit in `bound` bytes, and a lower bound of the cycles of the others."""
     if grid is None:
         return None, math.inf
     fits = grid.temporary() <= bound

@@ -1,4 +1,4 @@
-"""Combinations of splits of a convolution's dimensions, and which of them a quick bound of their cycles leaves over."""
+"""Combinations of splits of a convolution's dimensions, pruned by a quick lower bound of their cycles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AT_ONCE = 100_000  # combinations that are bounded at a time
 
 @functools.cache
 def useful_splits(n: int, most: int) -> Array:
-    """Rows (split, share): the smallest split for each distinct share."""
+    """Rows (split, share) for a dimension of size `n`: the smallest split for each distinct share, at most `most`."""
     rows, s = [], 1
     while s <= min(n, most):
         share = cdiv(n, s)
@@ -32,7 +32,7 @@ def useful_splits(n: int, most: int) -> Array:
 
 
 def thinned(lists: list[Array]) -> list[Array]:
-    """Fewer values of the longest lists where all combinations would be too many to price."""
+    """The lists with fewer values in the longest ones, where all combinations would be too many to price."""
     most = 64
     while math.prod(a.shape[1] for a in lists) > MOST_COMBINATIONS and most > 8:
         lists = [a if a.shape[1] <= most else a[:, np.linspace(0, a.shape[1] - 1, most).astype(int)] for a in lists]
@@ -76,7 +76,7 @@ def combinations(
 
 @dataclass(frozen=True)
 class Quick:
-    """What a quick bound of cycles needs to know of a vertex.
+    """Constants of a vertex for the quick lower bound of cycles.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class Quick:
     start: float
 
     def factors(self, spatial: Grid) -> Array:
-        """What each split of the field, batch, groups and kernel gives, in the order of `_channels`."""
+        """The factors of the bound that depend on field, batch, groups and kernel, in the order of `_channels`."""
         size, rate, serial = SIZES[spatial.v.data], spatial.machine.exchange_bytes, spatial.serial
         parts = product(spatial.splits(d) for d in range(spatial.p.dims + 1))
         weights = serial * spatial.weights * ((1 - 1 / parts) * size / rate + self.start) + self.unit * spatial.work()
@@ -109,8 +109,8 @@ class Quick:
 def promising(grid: Grid, sizes: tuple[int, ...], tiles: int, limit: float, quick: Quick) -> tuple[Grid, Array] | None:
     """The splits of a problem whose quick bound is within `limit`, and that bound; None when there are none.
 
-    `grid` has the lists of splits and no rows yet. The bound is a sum of products of what the field, batch, groups and
-    kernel give (`_spatial`) and what the channels give (`_channels`): one product of matrices.
+    `grid` has the lists of splits and no rows yet. The bound is a sum of products of one factor that depends on field,
+    batch, groups and kernel (`_spatial`) and one that depends on the channels (`_channels`): one matrix product.
     """
     outs, ins = grid.lists[grid.p.dims + 1], grid.lists[grid.p.dims + 2]
     spatial = _spatial(grid, sizes, tiles, (limit - quick.beside) / quick.unit)
@@ -119,7 +119,7 @@ def promising(grid: Grid, sizes: tuple[int, ...], tiles: int, limit: float, quic
     out, in_ = np.divmod(np.arange(outs.shape[1] * ins.shape[1]), ins.shape[1])
     channels, used = _channels(grid, outs[:, out], ins[:, in_]), outs[0, out] * ins[0, in_]
     factors = quick.factors(spatial)
-    # every tile at work: then the shares of channels are as small as they get
+    # if every tile is used, the shares of the channels are as small as possible
     shared = sizes[grid.p.dims + 1] * sizes[grid.p.dims + 2] / tiles
     least = (
         factors[:, 1] * np.maximum(1.0, shared * spatial.used) + factors[:, 2] + factors[:, 3] * spatial.used / tiles
@@ -143,7 +143,7 @@ def promising(grid: Grid, sizes: tuple[int, ...], tiles: int, limit: float, quic
 
 
 def _spatial(grid: Grid, sizes: tuple[int, ...], tiles: int, limit: float) -> Grid | None:
-    """Splits of all dimensions but the channels, which are whole groups of one vertex here."""
+    """Splits of all dimensions except the channels, which stay unsplit here."""
     n = grid.p.dims
     channels = (n + 1, n + 2)
     others = math.prod(sizes[i] for i in channels)
@@ -156,7 +156,7 @@ def _spatial(grid: Grid, sizes: tuple[int, ...], tiles: int, limit: float) -> Gr
 
 
 def _channels(grid: Grid, outs: Array, ins: Array) -> Array:
-    """What each split of the channels gives to inputs received, to weights, to partial results and to copies."""
+    """Channel factors of the quick bound: of inputs received, weights, partial results and copies, for each split."""
     shared = np.where(outs[0] % grid.machine.bus_tiles == 0, grid.machine.bus_tiles, 1) if grid.shared_bus else 1
     return np.array(
         [ins[1] * (1 - 1 / outs[0]) / shared, ins[1] * outs[1], outs[1], 1 / (outs[0] * ins[0])], dtype=float

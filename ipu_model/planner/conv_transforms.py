@@ -19,12 +19,11 @@ class Problem:
     expanded: tuple[int, ...] = ()
     out_flattened: tuple[int, ...] = ()
     combined: int = 1
-    dilated_after: bool = False
 
 
 def transformed_problems(params: ConvParams, matmul: bool) -> Iterator[Problem]:
     """Every distinct rewriting of `params`, in the order in which PopLibs tries them."""
-    base, dilated = _dilate_after(params.canonical())
+    base = _dilate_after(params.canonical())
     seen = set()
     for swapped in (True, False) if matmul else (False, True):
         start = swap_operands(base) if swapped else base
@@ -38,7 +37,7 @@ def transformed_problems(params: ConvParams, matmul: bool) -> Iterator[Problem]:
                     flat = _flatten_out(flat, d)
                 flat = _merge_dims(flat)
                 for factor in _group_factors(flat):
-                    problem = Problem(_combine(flat, factor), swapped, expanded, out_flat, factor, dilated)
+                    problem = Problem(_combine(flat, factor), swapped, expanded, out_flat, factor)
                     key = (problem.params, factor > 1, swapped, bool(expanded), bool(out_flat))
                     if key not in seen:
                         seen.add(key)
@@ -51,15 +50,13 @@ def _subsets(p: ConvParams, test) -> Iterator[tuple[int, ...]]:
         yield from itertools.combinations(dims, n)
 
 
-def _dilate_after(p: ConvParams) -> tuple[ConvParams, bool]:
-    """Drop input dilation that only spreads a pointwise result."""
-    done = False
+def _dilate_after(p: ConvParams) -> ConvParams:
+    """Move the input dilation of a pointwise convolution behind it, where it only spreads the result."""
     for d in range(p.dims):
         plain = p.stride[d] == 1 and p.transformed_kernel[d] == 1 and p.pad_lower[d] == 0 == p.pad_upper[d]
         if p.in_dilation[d] > 1 and plain:
             p = p.replace_dim(d, in_dilation=1, out_padding=0)
-            done = True
-    return p, done
+    return p
 
 
 def swap_operands(p: ConvParams) -> ConvParams:

@@ -54,7 +54,7 @@ class Vertex(NamedTuple):
 
 @dataclass(frozen=True)
 class Tile:
-    """What the fullest tile works on; arrays of equal shape. Group counts, then extents."""
+    """Sizes of the fullest tile's part, as arrays of equal shape: numbers of groups, then extents."""
 
     groups: Array
     ins: Array
@@ -167,7 +167,7 @@ def _rows_alone(p: ConvParams) -> bool:
     return p.batch == 1 and all(o == 1 for o in p.out[:-1]) and p.in_dilation == p.stride
 
 
-def _dealt(rows: Array, width: Array, cost) -> tuple[Array, Array]:
+def _unique_slowest_fastest(rows: Array, width: Array, cost) -> tuple[Array, Array]:
     """`slowest_fastest` evaluated once for each distinct shape, of which many splits have few."""
     if rows.size < 1000:
         return slowest_fastest(rows, width, cost)
@@ -198,7 +198,7 @@ def slowest_fastest(rows: Array, width: Array, cost) -> tuple[Array, Array]:
 
 
 def phases(p: ConvParams) -> tuple[int, ...]:
-    """Each how many outputs one meets the data of a dilated input under a given kernel position, by dimension."""
+    """Period, by dimension, with which outputs meet real data of a dilated input under one kernel position."""
     return tuple(
         dilation // math.gcd(dilation, stride) for dilation, stride in zip(p.in_dilation, p.stride, strict=True)
     )
@@ -217,7 +217,7 @@ def _load_cycles(v: Vertex, machine: Machine) -> int:
 
 
 def least_start(v: Vertex, p: ConvParams, machine: Machine) -> float:
-    """A lower bound of what a vertex on the convolution units takes for each weight beside its multiplies, in cycles.
+    """A lower bound of the cycles per weight, beside the multiplies, of a vertex on the convolution units.
 
     Weights are loaded a block at a time; then each worker starts its first row, whatever the number of outputs.
     """
@@ -277,7 +277,7 @@ def _amp_kernel(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Array:
         return np.where(n < 3, few[np.minimum(n, 2)], more - 6 + (n - 3) * core)
 
     rows, width = _rows_width(p, t)
-    slow, fast = _dealt(rows, width, piece)
+    slow, fast = _unique_slowest_fastest(rows, width, piece)
     each = 17 + (1 if v.partials == "half" else 0)
     inner = np.maximum(6 * (slow + each), 6 * (fast + each) + 9)
     extra = {4: 60, 2: 46, 1: 15}.get(v.height, 20 * v.height) + 3
@@ -332,7 +332,7 @@ def _slic_cycles(v: Vertex, p: ConvParams, t: Tile) -> Array:
     tail = 2 if hh else 0
 
     def inner(first: bool) -> Array:
-        slow, _ = _dealt(rows, width, piece(first))
+        slow, _ = _unique_slowest_fastest(rows, width, piece(first))
         extra = 2 + 2 * rows * width if hh and first else 0
         return 6 * (17 + slow + tail) + extra
 

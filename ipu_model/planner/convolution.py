@@ -89,7 +89,7 @@ def fully_connected_passes(
 
 
 def scattered_cycles(forward: Split, joint: bool, machine: Machine) -> float:
-    """Tile cycles of transposing, one by one, those weights that are no block of the fast transpose.
+    """Tile cycles of transposing element by element the weights that form no block for the fast transpose.
 
     Dot products keep weights as long rows. The fast transpose takes halves in groups of 16 rows; other rows, and
     floats, take the slow one, a worker alone: 2 bundles an element (float) or 2.5 (half). A joint plan transposes where
@@ -106,9 +106,9 @@ def scattered_cycles(forward: Split, joint: bool, machine: Machine) -> float:
 
 
 def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options, joint: bool = False) -> Plan:
-    """Quantities to be paid for by a chosen split; the passes of a `joint` plan share the order of the weights.
+    """The plan of a chosen split, with its priced quantities; the passes of a `joint` plan share the weights' order.
 
-    The planner charges the exchange of partial results even where nothing is added up; what runs does not. The
+    The planner charges an exchange of partial results even where nothing is added up; the program has none there. The
     weight update also pays for bringing the activations into the order that it reads them in.
     """
     terms, depth, tile = split.terms, split.depth, split.tile
@@ -132,7 +132,7 @@ def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options
         "activations": activations,
         "tile_padding": terms["tile_transform"],
         "serial": terms["serial"],
-        # an outer product of vectors has nothing to bring into order
+        # an outer product of vectors needs no rearrangement
         "passes": float(split.vertex.method != "outer"),
         "grouped": float(options.matmul and params.groups > 1),
         "reduce_stages": float(stage_count(depth)),
@@ -160,7 +160,7 @@ def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options
 
 
 def interleaved_bytes(split: Split) -> float:
-    """Partial results of vertices that want them in interleaved memory; the window kernel has a copy and a buffer."""
+    """Bytes of partials that the vertex needs in interleaved memory; the window kernel adds a copy and a buffer."""
     partials = split.tile["partials"] * SIZES[split.vertex.partials]
     return {"amp": partials, "slic": 2 * partials + SLIC_BUFFER}.get(split.vertex.method, 0.0)
 

@@ -19,7 +19,7 @@ from ipu_model.target import Machine, Target
 
 ALPHA, GRADIENT = 44, 84  # worker bundles per label position and time step
 BLANK_ALPHA, BLANK_GRADIENT = 17, 34  # the same for a last blank, as the planner counts it
-EXCHANGE, SYNC = 100, 90  # what the planner takes an exchange and a sync for
+EXCHANGE, SYNC = 100, 90  # the planner's estimates of an exchange and a sync
 SHARE = 0.6  # of tile memory that a plan may take
 PARTIALS = 4  # bytes of an alpha, a beta or a gradient of a label part
 AROUND = 3000.0  # launch, log-softmax, fills and the last elementwise step; few classes
@@ -62,7 +62,7 @@ class CtcPlan:
 
     @property
     def turns(self) -> int:
-        """Steps of each loop: alpha runs forward over half of the time while beta runs backward over the other."""
+        """Iterations of each loop: alpha runs forward over half of the time while beta runs backward over the other."""
         return self.steps * cdiv(self.time, 2)
 
 
@@ -83,7 +83,7 @@ def _plan(batch: int, time: int, label: int, classes: int, machine: Machine, dat
     quantities = {
         "loops": float(found.turns * machine.workers * (ALPHA + GRADIENT) * found.positions * rounds),
         "turns": 2 * found.turns * loop_turn(machine),
-        "reduction": sum(sum(s.sets) for s in stages),  # loss and gradient share their sets, and wait for each other
+        "reduction": sum(sum(s.sets) for s in stages),  # loss and gradient share compute sets, and wait for each other
         "received": sum(s.received for s in stages) / machine.exchange_bytes,
         # the logits go to all parts of the label, and a copy of them beside it
         "logits": found.steps * classes * size / 2 * found.sequences,
@@ -128,7 +128,7 @@ def _cycles(bb, t, tp, k, lp, last, machine: Machine) -> np.ndarray:
 
 
 def _gradient(found: CtcPlan, batch: int, time: int, classes: int, machine: Machine, data: str) -> list[Stage]:
-    """Adds the gradients of the parts of a label, as logarithms, and leaves the sum where the logits lie."""
+    """Stages that add the gradients of the label parts, as logarithms, on the tiles of the logits."""
     intervals = []
     for first in range(0, batch, found.sequences):
         for part in range(found.time):
@@ -152,7 +152,7 @@ def _gradient(found: CtcPlan, batch: int, time: int, classes: int, machine: Mach
 
 
 def _tile_bytes(found: CtcPlan, classes: int, size: int, ex: int) -> int:
-    """Logits and gradient of a tile, alphas or betas, temporaries, labels and counters."""
+    """Bytes of a tile: logits and gradient, alphas or betas, temporaries, labels and counters."""
     rows = found.steps
     kept = rows * classes * (size + PARTIALS) + rows * ex * PARTIALS + 5 * ex * PARTIALS
     return found.sequences * (kept + 36 + 4 * (found.positions + 2) + 16)

@@ -150,7 +150,7 @@ def slice_cycles(lookups: int, elements: int, machine: Machine, data: str) -> fl
 
 
 def added_copies_cycles(held: int, copies: int, machine: Machine, data: str) -> float:
-    """Tile cycles of an update that `copies` groups of tiles gather in fp32 tables of `held` elements of their own.
+    """Tile cycles of an update that `copies` groups of tiles accumulate in own fp32 tables of `held` elements.
 
     The tables are zeroed, sent and added up, a share of the elements on each tile, and the sum is brought into the
     table: cast up, scaled add, cast back.
@@ -174,9 +174,9 @@ def update_cycles(lookups: int, elements: int, machine: Machine, data: str) -> f
 def memory(found: Lookup, rows: int, columns: int, indices: int, data: str, machine: Machine) -> tuple[float, float]:
     """Total bytes, and the highest address used on a tile.
 
-    The table, the deltas and the indices always live. Code is in the first memory element, the table's part behind it,
-    and rows (what is found, with what is gathered from it; or deltas) start the next element. Indices share no element
-    with the rows that go with them: they fill up the table's last one where they fit, else start one behind the rows.
+    The table, the deltas and the indices are always live. Code is in the first memory element, the tile's table part
+    behind it, and rows (looked-up rows and the gathered result, or deltas) start the next element. Indices share no
+    element with their rows: they fill up the table's last element where they fit, else start one behind the rows.
     """
     size, element = SIZES[data], machine.memory_element
     each = found.peak(size) + CODE + INDEX_CODE * cdiv(found.share, INDICES_PER_TILE)

@@ -1,4 +1,4 @@
-"""How tensors and work are dealt to tiles and workers."""
+"""Linear distribution of elements and work over tiles and workers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def split_regions(elements: int, grain: int, parts: int, minimum: int = 0, maxim
     Parameters
     ----------
     elements, grain : int
-        How many, and how many stay together.
+        Number of elements, and how many stay together on a part.
     parts : int
         The most parts.
     minimum, maximum : int
-        Elements wanted on a part at least, allowed at most; 0 for no bound.
+        Least and most elements of a part; 0 for no bound.
     """
     if elements == 0:
         return 0, 0

@@ -1,4 +1,4 @@
-"""What every planner returns: where the cycles go, in quantities that a target's constants turn into a price."""
+"""The result of every planner: quantities (cycles by cause) that a target's constants turn into a price."""
 
 # pyright: strict
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Plan:
     family : str
         Prefix of the fitted constants that price the operation.
     quantities : dict of str to float
-        What is paid for: cycles of vertex code, cycles of exchange at the nominal rate, bytes copied, steps.
+        Priced quantities: cycles of vertex code, cycles of exchange at the nominal rate, bytes copied, steps.
     exchange : frozenset of str
         The quantities that scale with the exchange rate of the target.
     exact : frozenset of str
@@ -65,7 +65,7 @@ def price(
     exchange: frozenset[str] = frozenset(),
     exact: frozenset[str] = frozenset(),
 ) -> dict[str, float]:
-    """Quantities times the fitted constants ``family.name``, those in `exact` as they are."""
+    """Cycles of each quantity: times the fitted constant ``family.name``, or unchanged for names in `exact`."""
     slow = target.machine.exchange_bytes / target.exchange_bytes_per_cycle
     return {
         name: value

@@ -55,7 +55,7 @@ def _layer(
 
 
 def _plans(products: list[tuple[int, int, int]], target: Target, data: str, training: bool) -> list[Plan]:
-    """Plans of one step: forward passes, then in training all backward passes and all weight updates."""
+    """Plans of one time step: forward passes, then in training all backward passes and all weight updates."""
     if not training:
         return [plan_matmul(*shape, target, data=data, options=Options("fc_inference_fwd")) for shape in products]
     layers = [fully_connected_passes(*shape, 1, data, target.machine) for shape in products]

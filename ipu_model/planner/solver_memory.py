@@ -1,4 +1,4 @@
-"""Memory of the solvers: matrices, the code of their blocks, and the products that join the blocks.
+"""Memory of the solvers: matrices, the code of their blocks, and the matrix products between the blocks.
 
 Constants per tile and per block were read off the benchmark table: those of a factor block off rows of one block, the
 others off rows of several. They stand for vertex code, its state, exchange and control code.
@@ -47,7 +47,7 @@ class Products:
 
     @property
     def total(self) -> int:
-        """Tiles of all products, one that several use counted for each."""
+        """Tiles of all products; a tile that several products use counts once for each."""
         return sum(p.tiles for p in self.plans)
 
     def by(self, method: str) -> Products:
@@ -56,7 +56,7 @@ class Products:
 
     @property
     def interleaved(self) -> float:
-        """Most bytes that a tile needs in interleaved memory for one product."""
+        """The most bytes of interleaved memory that a tile needs for one product."""
         return max((p.interleaved_bytes for p in self.plans), default=0.0)
 
 
@@ -68,7 +68,7 @@ def cholesky_memory(rank: int, block: int, batches: int, lower: bool, data: str,
     """Total bytes of a factorisation, and the highest address used on a tile."""
     machine, size, blocks = target.machine, SIZES[data], cdiv(rank, block)
     tile = block * block * size
-    products = Products(tuple(_steps(rank, block, batches, lower, data, target)))
+    products = Products(tuple(_step_products(rank, block, batches, lower, data, target)))
     total = batches * blocks * (FACTOR[data, short_pointers(machine)] + tile) + batches * rank * rank * size
     total += batches * (blocks - 1) * INVERSE
     for method in ("hmac", "amp"):
@@ -82,7 +82,7 @@ def cholesky_memory(rank: int, block: int, batches: int, lower: bool, data: str,
     return float(total), float(highest + END)
 
 
-def _steps(rank: int, block: int, batches: int, lower: bool, data: str, target: Target):
+def _step_products(rank: int, block: int, batches: int, lower: bool, data: str, target: Target):
     """Products of each step: the panel times an inverse, and the update of what is left."""
     for done in range(block, rank, block):
         rest = rank - done
@@ -99,7 +99,7 @@ def solve_memory(rank: int, columns: int, block: int, batches: int, data: str, t
     halvings = max(1, min(cdiv(columns, block), blocks))
     width = cdiv(columns, halvings)
     rows = Products(tuple(_product(1, i, width, target, batches, data) for i in range(1, block)))
-    levels = Products(tuple(_levels(block, blocks, width, batches, data, target)))
+    levels = Products(tuple(_level_products(block, blocks, width, batches, data, target)))
     total = LIVE_COPIES * batches * rank * columns * size + CODE_MOST * max(rows.most, levels.most)
     total += sum(CODE_ROW[p.method == "amp"] * p.tiles for p in rows.plans) + CODE_LEVEL * levels.total
     calls = blocks * halvings
@@ -108,7 +108,7 @@ def solve_memory(rank: int, columns: int, block: int, batches: int, data: str, t
     return float(total), machine.interleaved_start + interleaved + END
 
 
-def _levels(block: int, blocks: int, width: int, batches: int, data: str, target: Target):
+def _level_products(block: int, blocks: int, width: int, batches: int, data: str, target: Target):
     """Products between the halves of the matrix, one function for each size."""
     half, columns = block, width
     while half < block * blocks:

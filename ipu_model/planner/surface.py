@@ -1,8 +1,8 @@
-"""Prices at real-valued sizes: exact plans at the corners of a cell of sizes, linear between them.
+"""Prices at real-valued sizes: exact plans at the corners of a cell of sizes, interpolated linearly between them.
 
-Planners round: a tile's share is a whole number of grains, so cycles are stairs in every size, without a useful slope.
-Between two sizes where a share changes, the relaxation here replaces ``ceil(size / step)`` by ``size / step``: the
-price is that of the library at both ends and linear in between, so that `jax.grad` says what one more row would cost.
+Planners round: a tile's share is a whole number of grains, so cycles are a step function of every size, without a
+useful slope. Between two sizes where a share changes, the relaxation here replaces ``ceil(size / step)`` by ``size /
+step``: the price is exact at both ends and linear in between, so that `jax.grad` gives the cost of one more row.
 """
 
 from __future__ import annotations

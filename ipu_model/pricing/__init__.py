@@ -1,4 +1,4 @@
-"""From a program to priced steps: rules, layouts, fusion, placement over IPUs, branches taken."""
+"""Pricing: the steps of a program get costs by rules, layouts, fusion, placement over IPUs and the branches taken."""
 
 from ipu_model.pricing.price import Priced, price
 

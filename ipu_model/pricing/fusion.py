@@ -27,9 +27,9 @@ def use_counts(program: Program) -> list[int]:
 
 
 def summed_halves(program: Program, uses: list[int]) -> dict[int, tuple[int, Op]]:
-    """Casts of half data that only a reduction reads, each with that step and what it reduces instead.
+    """Casts of half data that only a reduction reads: by step, the reduction's step and its operation on the half data.
 
-    The library adds halves up in fp32 inside its reduction; JAX writes the cast before it out.
+    The library accumulates halves in fp32 inside its reduction; in the jaxpr the cast is a separate equation before it.
     """
     made: dict[int, int] = {}
     found = {}
@@ -45,7 +45,7 @@ def summed_halves(program: Program, uses: list[int]) -> dict[int, tuple[int, Op]
 
 
 def fused_into(program: Program, prices: list[OpCost], uses: list[int]) -> list[int]:
-    """For each step the step whose vertex does its work too, or -1.
+    """For each step the step that it is fused into, or -1.
 
     A step joins its consumer when both are elementwise, of one scope, phase and loop, equal in size, and nobody else
     reads the value between them.

@@ -1,4 +1,4 @@
-"""Which operands lie on the tiles in another order than the operation wants, and what bringing them there costs."""
+"""Layouts: which operands lie on the tiles in another order than the operation needs, and the cost of rearranging."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Layouts:
 
     def _align(self, step: Step, price: OpCost, ctx: Context) -> tuple[Superstep, ...]:
         reference = self._reference(step, step.op)
-        if reference == NO_VALUE or ctx.target.tiles == 1:  # one tile, or a device with one memory, has all at hand
+        if reference == NO_VALUE or ctx.target.tiles == 1:  # on one tile nothing has to be exchanged
             return ()
         here = self.of(reference)
         moved = []

@@ -1,4 +1,4 @@
-"""Collectives of one kind that run as one: the gradients of an IPU go round the ring together."""
+"""Merging of collectives of one kind: the gradients of an IPU share one collective and pay its latency once."""
 
 # pyright: strict
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ipu_model.walk import Program
 
 
 def merge_collectives(program: Program, prices: list[OpCost], ipus: list[int], context: Context) -> None:
-    """Take the way round off all but the first collective of a kind that is merged, by phase and IPU, in place."""
+    """Remove the latency of all but the first collective of each merged kind, phase and IPU, in place."""
     merged = {primitive for kind in context.options.merge_collectives for primitive in MERGED[kind]}
     seen: set[tuple[str, str, int]] = set()
     behind: dict[int, OpCost] = {}

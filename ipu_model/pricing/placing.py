@@ -1,4 +1,4 @@
-"""Which IPU each step and value is on, and the copies between IPUs that follow."""
+"""Placement of steps and values on IPUs, and the copies between IPUs that follow from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ipus_of(program: Program, placement: Placement) -> tuple[list[int], list[int
         ipu = placed.ipu if placed else next((home[i] for i in step.inputs if i >= 0 and home[i] >= 0), -1)
         where.append(ipu)
         if ipu < 0:
-            continue  # made from nothing: goes to its first reader
+            continue  # without placed operands: goes to its first reader
         for i in (*step.inputs, *step.outputs):
             if i >= 0 and home[i] < 0:
                 home[i] = ipu

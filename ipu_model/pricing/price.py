@@ -39,11 +39,11 @@ class Priced:
         Runs per run of the program; 0 in branches that are not the most expensive one.
     ipus : tuple of int
     into : tuple of int
-        Step that absorbs this one in its vertex, or -1.
+        The step into whose vertex this one is fused, or -1.
     unpriced : Counter
         Primitives without a rule, and how many equations have them.
     assumptions : tuple of str
-        What the program did not tell.
+        Assumptions about what the program does not say, such as trip counts.
     """
 
     program: Program
@@ -102,7 +102,7 @@ def price(
     extras = _extras(program, prices, context, step_ipus, homes, placement)
     costs = _costs(program, prices, extras, into, context)
     again = _recomputed(context, placement)
-    trips = _taken(program, costs)
+    trips = _trips_taken(program, costs)
     steps = zip(trips, program.steps, strict=True)
     trips = [n * 2 if s.scope.unit in again and s.scope.phase == "forward" else n for n, s in steps]
     said = (f"{len(again)} node(s) are recomputed for the backward pass, counted twice",) if again else ()
@@ -121,7 +121,7 @@ def _recomputed(context: Context, placement: Placement) -> frozenset[str]:
 def _sum_halves(
     program: Program, prices: list[OpCost], uses: list[int], context: Context, rule_of: Callable[[str], Rule]
 ) -> None:
-    """Reductions read half data as it is, where only a cast stands between."""
+    """Price reductions as reading half data directly where their operand is only a cast of it, in place."""
     seen: dict[tuple[Any, ...], OpCost] = {}
     for cast, (at, op) in summed_halves(program, uses).items():
         key = (id(program.steps[at].op), op.inputs[0])
@@ -136,7 +136,7 @@ def known_rule(primitive: str) -> Rule:
 
 
 def is_control(step: Step) -> bool:
-    """Whether a step counts for the program instead of computing for a node: integer scalars outside all nodes."""
+    """Whether a step belongs to the control program, such as a loop counter: integer scalars outside all nodes."""
     op = step.op
     if step.scope.node or not op.outputs or op.primitive in TRANSFERS:
         return False
@@ -161,14 +161,14 @@ def _op_prices(
         if known is None:
             known = rule_of(op.primitive)(op, io if op.attributes.io_tiles else compute)
             if op.attributes.io_tiles and context.options.io_tiles:
-                known = _behind_compute(known, op, io, context.tiles)
+                known = _on_io_tiles(known, op, io, context.tiles)
             found[id(op)] = known
         if not known.known:
             unpriced[op.primitive] += 1
     return found, unpriced
 
 
-def _behind_compute(price_: OpCost, op: Op, io: Context, first: int) -> OpCost:
+def _on_io_tiles(price_: OpCost, op: Op, io: Context, first: int) -> OpCost:
     """Results on the IO tiles, which come after those for compute."""
     spreads = price_.outputs or tuple(io.spread(t) for t in op.outputs)
     return replace(price_, outputs=tuple(replace(s, first=first) for s in spreads))
@@ -201,7 +201,7 @@ def _costs(
         key = (id(price_), into[at] >= 0, extras.get(at, ()))
         cost = memo.get(key) if _hashable(key) else None
         if cost is None:
-            cost = _fused(price_) if into[at] >= 0 else ctx.cost(price_)
+            cost = _fused_cost(price_) if into[at] >= 0 else ctx.cost(price_)
             for s in extras.get(at, ()):
                 cost = cost + superstep_cost(s, ctx.target)
             if _hashable(key):
@@ -218,12 +218,12 @@ def _hashable(key: tuple[Any, ...]) -> bool:
     return True
 
 
-def _fused(price_: OpCost) -> Cost:
+def _fused_cost(price_: OpCost) -> Cost:
     """A step inside another's vertex: its loop, without launch and sync."""
     return Cost(compute=sum(s.compute - s.overhead for s in price_.supersteps), flops=price_.flops)
 
 
-def _taken(program: Program, costs: list[Cost]) -> list[float]:
+def _trips_taken(program: Program, costs: list[Cost]) -> list[float]:
     """Trips of each step with only the most expensive branch of each conditional counted."""
     factor: list[Number] = [1.0] * len(program.frames)
     for group in program.branches:
@@ -236,7 +236,7 @@ def _taken(program: Program, costs: list[Cost]) -> list[float]:
 
 
 def _largest(prices: list[Number]) -> list[Number]:
-    """1 for the (first) largest, 0 for the others, of traced prices too."""
+    """A one-hot list of the first largest price; prices may be traced."""
     if all(isinstance(p, (int, float)) for p in prices):
         best = prices.index(max(prices))
         return [float(k == best) for k in range(len(prices))]

@@ -67,7 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     how = "constants fitted on half A" if options.refit else "stored constants"
     for title, part in ((f"all rows, {how}", rows), ("half A", train), ("half B, never fitted", held)):
         title = title.replace(", never fitted", "") if not options.refit else title
-        _show(title, score.table(score.errors(part, constants)), options.markdown)
+        scored = score.errors(part, constants)
+        _show(title, score.table(scored), options.markdown)
+        if len(scored) < len(part):
+            print(f"left out of {title}: {len(part) - len(scored)} rows of kinds that half A has no row of")
     if options.rows:
         for row, error in score.errors(rows, constants):
             print(
@@ -79,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parts(rows: Sequence[Row]) -> None:
-    """Predicted over published by the program alone, and its parts: what is off in many rows is where to look."""
+    """Print predicted over published of the program alone, and its parts, to find a part that is off in many rows."""
     for row in rows:
         if row["family"] in ("inference", "training"):
             found = parts(row)

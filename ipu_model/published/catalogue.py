@@ -39,9 +39,22 @@ DETECTOR = ((1, 3, 32, 1), (2, 3, 64, 2), (4, 3, 128, 2), (8, 3, 256, 2), (8, 3,
 
 
 def number(config: Config, name: str, default: int) -> int:
-    """A positive whole number of the configuration, however written (``8``, ``"512"``, ``"64x512"``: the last)."""
-    found = re.findall(r"\d+(?:\.\d+)?", str(config.get(name, "")))
-    return max(1, int(float(found[-1]))) if found else default
+    """A whole number of the configuration, however written (``8``, ``"65,536"``, ``"64k"``, ``"64x512"``: the last).
+
+    Raises
+    ------
+    ValueError
+        When it is less than one.
+    """
+    text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", str(config.get(name, "")).lower())
+    found = re.findall(r"((?<!\w)-)?(\d+(?:\.\d+)?)(k\b)?", text)
+    if not found:
+        return default
+    sign, digits, thousands = found[-1]
+    size = int(float(digits) * (1024 if thousands else 1))
+    if sign or size < 1:
+        raise ValueError(f"{name} is {config[name]!r}, expected a whole number of at least 1")
+    return size
 
 
 def size_of(name: str, default: str) -> str:
@@ -70,11 +83,27 @@ def _encoder(name: str, tokens: int, layers: int = 0) -> Build:
     return build
 
 
+def _patch(name: str, config: Config, default: int) -> int:
+    found = re.search(r"/(\d+)|patch[- ]?(\d+)", name)
+    return number(config, "patch", int(next(g for g in found.groups() if g)) if found else default)
+
+
+def _contrastive(name: str) -> Build:
+    """Both towers, where the row does not name one of them."""
+    one = re.search(r"(image|vision|visual)|text", name)
+
+    def build(batch: int, config: Config) -> Network:
+        if one:
+            return networks.clip_texts(batch, number(config, "seq", networks.CLIP_TOKENS))
+        return networks.contrastive(batch, number(config, "image", 224), _patch(name, config, 32))
+
+    return _vision(name) if one and one[1] else build
+
+
 def _vision(name: str) -> Build:
     def build(batch: int, config: Config) -> Network:
         layers, width = VISION.get(size_of(name, "base"), VISION["base"])
-        found = re.search(r"/(\d+)|patch[- ]?(\d+)", name)
-        patch = number(config, "patch", int(next(g for g in found.groups() if g)) if found else 16)
+        patch = _patch(name, config, 16)
         tokens = (number(config, "image", 224) // max(1, patch)) ** 2 + 1
         return networks.encoder(layers, width, 4 * width, tokens, batch, patch=patch, served="vision")
 
@@ -196,7 +225,8 @@ def _graph(name: str) -> Build:
 
 # What a row calls its model, as a pattern, with the maker of its network. The first that matches counts.
 NETWORKS: tuple[tuple[str, Callable[[str], Build]], ...] = (
-    (r"videobert|unified|clip|\bvit\b|\bvit-|vision transformer|deit|dino|\bmae\b|beit", _vision),
+    (r"\bclip\b", _contrastive),
+    (r"videobert|unified|\bvit\b|\bvit-|vision transformer|deit|dino|\bmae\b|beit", _vision),
     (r"roformer", _rotary),
     (r"distil", lambda name: _encoder(name, 384, layers=6)),
     (r"deberta", lambda name: _encoder(name, 384)),

@@ -1,5 +1,5 @@
 # pyright: strict
-"""Why a prediction is what it is: its terms, the plans behind them, and how far off such predictions were."""
+"""Explanation of a prediction: its terms, the plans behind them, and the errors of similar predictions."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Explanation:
     value : float
         The prediction, in `unit`.
     terms : dict of str to float
-        What adds up to it (before a rate or a unit is made of it), largest first: cycles or bytes by cause.
+        The terms of its sum, before conversion to a rate or unit, largest first: cycles or bytes by cause.
     scale : float
-        What the sum is multiplied by, beside rate and unit.
+        Factor of the sum, beside rate and unit.
     plans : tuple of str
         How each planned operation runs.
     assumed : tuple of str
-        What the row does not say and the answer takes for granted.
+        Assumptions where the row does not say something.
     uncertainty : Uncertainty, optional
-        None for figures of a sort of which none was published.
+        None where no figure of the same sort was published.
     """
 
     value: float

@@ -20,13 +20,13 @@ from ipu_model.published.workload import memory
 from ipu_model.target import Target
 
 PATHS = r"host|gateway|pcie|link|inter-ipu|streaming|remote|ddr"  # of bytes that leave a chip
-FIRST = 64  # batch whose memory tells, beside that of one, how it grows
+FIRST = 64  # first guess of a batch: its memory, compared with that of one item, gives the growth by item
 ROUNDS = 3
-SHARE = 0.7  # of a ceiling that a program reaches when nothing is said about it
+SHARE = 0.7  # of a ceiling that a program of unknown efficiency is assumed to reach
 
 
 def formula(row: Mapping[str, Any], target: Target) -> Formula:
-    """An answer in the row's unit.
+    """The formula of a row by the chip's own rates, in the row's unit.
 
     Raises
     ------
@@ -61,9 +61,9 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula:
 
 
 def _largest_batch(row: Mapping[str, Any], target: Target) -> int:
-    """The batch whose activations fill what weights leave of a chip.
+    """The largest batch whose activations fit beside the weights on a chip.
 
-    Memory grows about evenly with it: the line through a batch of one and a guess makes the next guess.
+    Memory is about linear in the batch, so the line through a batch of one and a guess gives the next guess.
 
     Raises
     ------

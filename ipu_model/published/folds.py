@@ -14,11 +14,11 @@ from ipu_model.published.score import errors, fit_all, group_of, quantity
 
 Row = Mapping[str, Any]
 Key = tuple[str, str, str, str]
-FREE = ("cell-order",)  # flags that change the order of weights, nothing that is priced: such rows are one workload
+FREE = ("cell-order",)  # flags without effect on the price (the order of weights), left out of the workload key
 
 
 def workload(row: Row) -> str:
-    """What a row runs, equal for all chips, metrics and spellings."""
+    """A key of the workload of a row, equal for all chips, metrics and spellings."""
     family, config = json.loads(case_key(row))
     params = config.get("params")
     if isinstance(params, dict):
@@ -62,7 +62,7 @@ def cross_validate(rows: Sequence[Row], folds: int = 5, seeds: Sequence[int] = (
 
 
 def unseen(rows: Sequence[Row], folds: int, seed: int) -> Iterator[tuple[Row, float]]:
-    """Each row with the relative error of a prediction by constants that never saw its workload."""
+    """Each row with the relative error of its prediction by constants that were fitted without its workload."""
     place = places(rows, folds, seed)
     for fold in range(folds):
         constants = fit_all([row for row, p in zip(rows, place, strict=True) if p != fold])
@@ -96,6 +96,6 @@ def spread(results: Mapping[Key, Sequence[Mapping[str, float]]]) -> list[list[st
         return f"{values[0]:.1%}" if values[0] == values[-1] else f"{values[0]:.1%} to {values[-1]:.1%}"
 
     return [
-        [*key, str(int(parts[0]["count"])), between(parts, "median"), between(parts, "p90")]
+        [*key, str(int(max(part["count"] for part in parts))), between(parts, "median"), between(parts, "p90")]
         for key, parts in results.items()
     ]

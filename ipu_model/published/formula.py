@@ -34,14 +34,14 @@ class Formula:
     unit : float
         Divides the answer (1e12 for TFLOP/s, 1e-3 for milliseconds).
     gives : str
-        What a rule's sum is before a unit is asked for: ``"cycles"``, ``"bytes"``, ``"byte/s"``, ``"number"``, ...
+        The quantity of the sum before unit conversion: ``"cycles"``, ``"bytes"``, ``"byte/s"``, ``"number"``, ...
     work : dict of str to float
-        What those cycles do, for rates and shares: ``flop``, ``byte``, ``item``, ``token``, ``step``, ``cell``; `share`
-        is the seconds that the chip needs for it at its peak.
+        Work done in those cycles, for rates and shares: ``flop``, ``byte``, ``item``, ``token``, ``step``, ``cell``;
+        `share` is the seconds that the chip needs for it at its peak.
     plans : tuple of Plan
-        The plans that the quantities come from; they take no part in the answer, `explain` names them.
+        The plans that the quantities come from; only `explain` uses them.
     assumed : tuple of str
-        What the row does not say and the answer takes for granted.
+        Assumptions where the row does not say something.
     """
 
     alternatives: tuple[Mapping[str, float], ...]

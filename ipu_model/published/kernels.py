@@ -45,7 +45,7 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
 
 
 def _capacity(config: Mapping[str, Any], what: str, precision: str, target: Target) -> Formula | None:
-    """Memory of a dense layer by category, the largest square product, and whether something fits (1) or not (0)."""
+    """Formulas of capacity: a dense layer's memory by category, the largest square product, or fits (1) or not (0)."""
     asked = re.search(r"tile needing ([\d,.]+ ?[kmgi]*b\w*)", what)
     need = config.get("bytes_per_tile_needed", asked and asked[1])
     if need:
@@ -133,7 +133,7 @@ def _flop(flop: float, peak: float) -> dict[str, float]:
 def _sparse(config: Mapping[str, Any], target: Target, peak: float) -> Formula:
     """Static block-sparse product, counted on its non-zeros: arithmetic on blocks plus bringing the dense operand."""
     m, k, n = (config.get(d, config.get("size", 4096)) for d in ("m", "k", "n"))
-    # a multiply costs less in larger blocks, about with the root of their side; two sides have constants
+    # the cost of a multiply falls about with the root of the block's side; two sides have fitted constants
     side = min(16.0, max(1.0, (numbers(str(config.get("block", 1))) or [1.0])[0]))
     single = (side**-0.5 - 0.25) / 0.75
     density = _ratio(config["density"]) if "density" in config else 1 - _ratio(config["sparsity"])
@@ -172,7 +172,12 @@ def _blur_convolution(
     times = repeats(what, BLUR_STEPS)
     quantities = {k: v * times for k, v in base.alternatives[0].items()}
     if count > 1:
-        quantities["stencil.links"] = times
+        size = 2.0 if data == "half" else 4.0
+        quantities |= {
+            "stencil.sync_external": times,
+            "stencil.global_base": times,
+            "stencil.global_bytes": times * width * channels * size,
+        }
     return Formula((quantities,), base.exchange, work={"step": times, "cell": times * width * height})
 
 

@@ -12,7 +12,7 @@ from ipu_model.published.benchmark import Operands
 from ipu_model.published.formula import FIXED, Formula
 from ipu_model.target import Target
 
-# What code and lists take that no table of the library says, by family: constants, fitted.
+# Fitted constants by family: bytes of code and lists for which the library has no table.
 BESIDE = {
     "conv": ("conv.memory.pass_tiles", "conv.memory.moved_tiles", "conv.memory.moved_outputs", "conv.memory.rows"),
     "oct": ("conv.memory.pass_tiles", "conv.memory.moved_tiles", "conv.memory.moved_outputs", "conv.memory.rows",
@@ -53,7 +53,7 @@ class Layer:
 
 
 def total(layer: Layer, target: Target) -> Formula:
-    """Bytes over all tiles: what always lives, and of each tile the most that it holds besides."""
+    """Bytes over all tiles: always-live data, and the peak of the temporaries of each tile."""
     held = layer.operands
     live = layer.copies * (held.inputs + held.outputs) + held.weights
     known = live + float(peaks(layer.passes, target.tiles).sum())
@@ -64,7 +64,7 @@ def total(layer: Layer, target: Target) -> Formula:
 
 
 def _amount(constant: str, splits: Sequence[Split], target: Target) -> float:
-    """What a constant of `BESIDE` is multiplied by."""
+    """The quantity that a constant of `BESIDE` is multiplied by."""
     amounts: dict[str, Callable[[Split], float]] = {
         "pass_tiles": lambda s: s.tiles,
         "reduce_tiles": lambda s: s.tiles if s.depth > 1 else 0,

@@ -16,6 +16,7 @@ from ipu_model.published import nn
 from ipu_model.published.nn import Array, Weights
 
 VOCABULARY = 30522
+CLIP_TOKENS = 77
 Shape = jax.ShapeDtypeStruct
 
 
@@ -33,8 +34,8 @@ class Network:
     items : float
         Items in the batch.
     served : str
-        What a request holds (``"text"``, ``"image"``, ``"speech"``, ``"table"``, ...): how services queue requests
-        differs by that, not by arithmetic.
+        Kind of data in a request (``"text"``, ``"image"``, ``"speech"``, ``"table"``, ...), which decides how services
+        queue requests.
     """
 
     kind: str
@@ -62,6 +63,7 @@ def transformer_layer(w: Weights, x: Array, heads: int, hidden: int, causal: boo
 def encoder(
     layers: int, width: int, hidden: int, tokens: int, batch: int, *, heads: int = 0, kind: str = "transformer",
     served: str = "text", patch: int = 0, vocabulary: int = VOCABULARY, predicted: float = 0.0, causal: bool = False,
+    classes: int = 0,
 ) -> Network:  # fmt: skip
     """A stack of transformer layers over ``batch x tokens`` tokens.
 
@@ -70,10 +72,11 @@ def encoder(
     patch : int
         Side of the image patches that tokens are made of; 0 for words.
     predicted : float
-        Share of the tokens whose word is predicted, a product with the vocabulary; without it each token gets two
-        scores (the ends of an answer), an image those of a thousand classes.
+        Share of the tokens whose word is predicted, a product with the vocabulary.
     causal : bool
         Tokens see those before them only.
+    classes : int
+        Scores of an image, or of each token where no words are predicted; 0: a thousand, or two (ends of an answer).
     """
     heads, tokens = heads or max(1, width // 64), max(1, tokens)
 
@@ -82,9 +85,9 @@ def encoder(
         x = nn.layer_norm(w, x + w(tokens, width))
         x = nn.repeat(w, layers, lambda w, x: transformer_layer(w, x, heads, hidden, causal), x)
         if patch:
-            return nn.dense(w, x[:, 0], 1000)
+            return nn.dense(w, x[:, 0], classes or 1000)
         count = math.ceil(tokens * predicted)
-        return nn.dense(w, x[:, :count], vocabulary) if count else nn.dense(w, x, 2)
+        return nn.dense(w, x[:, :count], vocabulary) if count else nn.dense(w, x, classes or 2)
 
     inputs = _half(batch, tokens, 3 * patch**2) if patch else _tokens(batch, tokens)
     return Network(kind, forward, (inputs,), batch, served)
@@ -92,7 +95,7 @@ def encoder(
 
 @functools.cache
 def translation(layers: int, width: int, hidden: int, tokens: int, batch: int) -> Network:
-    """An encoder, and a decoder of as many layers that also attends to what it yields."""
+    """An encoder, and a decoder of as many layers with attention to the encoder's result."""
     heads = max(1, width // 64)
 
     def decoder_layer(w: Weights, both: Array) -> Array:
@@ -111,8 +114,30 @@ def translation(layers: int, width: int, hidden: int, tokens: int, batch: int) -
 
 
 @functools.cache
+def clip_texts(batch: int, tokens: int) -> Network:
+    """CLIP's tower for texts."""
+    return encoder(12, 512, 2048, tokens, batch, vocabulary=49408, causal=True, classes=512)
+
+
+@functools.cache
+def contrastive(batch: int, image: int, patch: int) -> Network:
+    """CLIP of base size as released: a tower for images, one for texts, and their similarities."""
+    towers = (
+        encoder(12, 768, 3072, (image // max(1, patch)) ** 2 + 1, batch, patch=patch, classes=512),
+        clip_texts(batch, CLIP_TOKENS),
+    )
+
+    def forward(w: Weights, *inputs: Array) -> Array:
+        pictures, texts = (tower.forward(w, x) for tower, x in zip(towers, inputs, strict=True))
+        return pictures @ texts[:, -1].T
+
+    inputs = tuple(x for tower in towers for x in tower.inputs)
+    return Network("transformer", forward, inputs, batch, "vision")
+
+
+@functools.cache
 def of_parameters(parameters: float, tokens: int, batch: int) -> Network:
-    """A stack of transformer layers with so many parameters, for networks that only their size describes.
+    """A stack of transformer layers with a given number of parameters, for networks known only by their size.
 
     Twelve times the squared width in each layer, and a layer for every 64 channels of width.
     """

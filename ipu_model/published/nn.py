@@ -42,7 +42,7 @@ class Weights:
 
 
 def asked_by(network: Callable[..., Any], *inputs: Any) -> Weights:
-    """The weights that a network asks for, by their shapes."""
+    """The weights of a network: a `Weights` that has recorded their shapes."""
     weights = Weights()
     jax.eval_shape(lambda *xs: network(weights, *xs), *inputs)
     return weights
@@ -140,7 +140,7 @@ def softmax(x: Array) -> Array:
 
 @jax.custom_jvp
 def relu(x: Array) -> Array:
-    """Maximum with zero; its gradient is one pass over the vectors, as in the library, no choice by element."""
+    """Maximum with zero; as in the library, its gradient is one pass over the vectors, without a select by element."""
     return jnp.maximum(x, DATA(0))
 
 

@@ -122,7 +122,7 @@ def _pass(form: Octave, index: int, target: Target) -> list[Plan]:
 
 
 def side_by_side(plans: Sequence[Plan]) -> Plan:
-    """Plans that share their steps: of each step the slowest counts."""
+    """The combined plan of plans that run in the same steps: each step takes as long as its slowest part."""
     names = dict.fromkeys(name for plan in plans for name in plan.quantities)
     slowest = {name: max(plan.quantities.get(name, 0.0) for plan in plans) for name in names}
     most = max(plans, key=lambda plan: plan.tiles)

@@ -1,4 +1,4 @@
-"""Rows of a file with other contents: every variant has to be answered, by a positive number that moves as sizes do."""
+"""Robustness test of predictions: every variant of a row must give a positive number that grows with the sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ipu_model.published.rows import model, target_of
 
 Row = Mapping[str, Any]
 CHIPS = ("GC2 (ipu1) full 1216 tiles", "GC200 (ipu2) full 1472 tiles", "Bow Pod16", "C600, 1 IPU")
-# Sizes of a benchmark operation of which more is more work.
+# Sizes of each benchmark operation in which the work increases.
 SIZES = frozenset({
     "a-rank", "b-rank", "batch", "batch-size", "batches", "channels", "conv-groups", "field", "input-channels",
     "input-size", "k", "m", "max-label-length", "max-time", "n", "num-classes", "num-groups", "num-indices",
@@ -23,7 +23,7 @@ SIZES = frozenset({
 NEEDED = SIZES - {"b-rank", "batch", "batches", "conv-groups", "num-groups"} | {
     "alpha", "dims", "kernel", "kernel-size",
 }  # fmt: skip
-SLACK = 0.1  # by which twice the work may be cheaper: it may fill groups of channels that half of it pads
+SLACK = 0.1  # part by which twice the work may be cheaper: it may fill groups of channels that are padded before
 SLOW = 5.0  # seconds
 
 
@@ -38,7 +38,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with the answer to a variant."""
+    """A fault of the prediction for a variant."""
 
     problem: str
     variant: Variant

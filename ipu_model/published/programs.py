@@ -28,7 +28,7 @@ OPS: dict[str, Op] = {
 TABLE_UNITS = 8
 HALVES = ("half", "fp16", "float16", "short", "unsigned short")
 ONE_OF = {r"per (image|item|sample|example)\b": "batch-size", r"per (time ?)?step\b": "sequence-size"}
-BESIDE = ("op", "case", "pass", "params", "note", "caution")  # what a configuration holds beside parameters
+BESIDE = ("op", "case", "pass", "params", "note", "caution")  # keys of a configuration that are not parameters
 
 
 def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
@@ -44,7 +44,7 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
     Raises
     ------
     ValueError
-        When there is no such operation, it lacks a size, or its words or unit ask for what it has not.
+        When the operation is unknown, a size is missing, or the row asks for a figure or unit that it does not have.
     """
     config, what = row["config"], row["what"]
     op = config["op"]
@@ -60,8 +60,8 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
         machine = dataclasses.replace(machine, units_float=TABLE_UNITS)
     if params.get("tiles-per-ipu"):
         machine = dataclasses.replace(machine, tiles=int(params["tiles-per-ipu"]))
-    # what decides what runs but is recorded beside the parameters; layers run all passes whatever a row calls them,
-    # unless its figure is that of one
+    # the pass decides what runs but is recorded beside the parameters; layers run all passes unless the figure is that
+    # of one pass
     params |= {"pass": str(config.get("pass", ""))}
     size = words.size_asked_for(what)
     part = "" if size else what
@@ -74,10 +74,10 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
         raise ValueError(f"{op} needs {missing.args[0]!r} in its params; got {sorted(params)}") from missing
     if "outcome" in row["unit"]:
         return known(_fits(benchmark, target))
-    return _each(benchmark.figure(what, row["unit"]), what, params)
+    return _per_item(benchmark.figure(what, row["unit"]), what, params)
 
 
-def _each(formula: Formula, what: str, params: Mapping[str, Any]) -> Formula:
+def _per_item(formula: Formula, what: str, params: Mapping[str, Any]) -> Formula:
     """The figure, or that of one item of the batch or one step of the sequence where the words ask for it."""
     name = next((name for pattern, name in ONE_OF.items() if re.search(pattern, what.lower())), "")
     if not name or formula.gives != "cycles":

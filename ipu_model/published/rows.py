@@ -16,12 +16,22 @@ FAMILIES = ("conv", "ctc", "embedding", "exchange", "gemm", "inference", "max_pr
             "reduce", "rnn", "solver", "training")  # fmt: skip
 
 CHIPS = (("bow", "bow"), ("c600", "c600"), (r"gc200|mk2|m2000|pod", "mk2"), (r"gc2\b|mk1", "mk1"))
+OTHERS = r"nvidia|geforce|rtx|\b[ahv]100\b|[gct]pu\b|xeon|epyc|radeon|gaudi"
 
 
 def target_of(row: Row) -> Target:
-    """The chip that a row names in its ``hardware``."""
+    """The chip that a row names in its ``hardware``, a Mk2 where it names none.
+
+    Raises
+    ------
+    ValueError
+        For machines that are no IPU.
+    """
     hardware = str(row.get("hardware") or "")
-    name = next((name for pattern, name in CHIPS if re.search(pattern, hardware.lower())), "mk2")
+    name = next((name for pattern, name in CHIPS if re.search(pattern, hardware.lower())), "")
+    if not name and "ipu" not in hardware.lower() and re.search(OTHERS, hardware.lower()):
+        raise ValueError(f"hardware is {hardware!r}; figures of IPUs are predicted")
+    name = name or "mk2"
     target = targets.get(name)
     used = re.search(r"(\d+) tiles used", hardware)
     return target.replace(tiles=int(used.group(1))) if used else target

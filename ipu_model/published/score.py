@@ -62,11 +62,21 @@ def _chip(constants: Mapping[str, float], row: Row) -> Target:
 
 
 def errors(rows: Iterable[Row], constants: Mapping[str, float] | None = None) -> list[tuple[Row, float]]:
-    """Relative error of each row, with `constants` in place of the stored ones."""
+    """Relative error of each row.
+
+    Parameters
+    ----------
+    constants : dict of str to float, optional
+        Constants from a fit, in place of the stored ones, which were fitted to all rows. Constants not in it keep their
+        starting value; rows that need one without a starting value are left out.
+    """
+    known = None if constants is None else {**starting_constants(), **constants}
     result: list[tuple[Row, float]] = []
     for row in rows:
-        target = target_of(row).with_fitted(constants or {})
-        result.append((row, float(model(row, target)(target)) / float(row["value"]) - 1))
+        target = target_of(row) if known is None else _chip(known, row)
+        formula = model(row, target)
+        if known is None or formula.constants() <= known.keys():
+            result.append((row, float(formula(target)) / float(row["value"]) - 1))
     return result
 
 

@@ -43,10 +43,11 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
     if "vector" in config and "blur" in what:
         width, height = _image(config, count)
         if "step:" in what and "total" not in what.split("step:")[1]:
-            return _blur_step(what, config["vector"], width, height, count, target)
+            part = what.split("step:")[1]
+            return Formula((_blur_step(part, config["vector"], width, height, count, target),))
         times = 1.0 if "step:" in what else repeats(what, BLUR_STEPS)
         return _blur(config["vector"], width, height, times, count, target)
-    return _shares(config, what, count, target)
+    return _step_fractions(config, what, count, target)
 
 
 def _image(config: Mapping[str, Any], count: int) -> tuple[float, float]:
@@ -72,53 +73,36 @@ def _kind(vector: str) -> str:
     return vector if vector in ("half4", "float2") else "float"
 
 
-def _blur_quantities(vector: str, width: float, height: float, count: int, target: Target) -> dict[str, float]:
-    """A step is its compute set, copies and exchange along the border of each tile, and the borders of the IPUs.
-
-    Borders cost by the pixel, whatever its bytes: the runs with half and with float pixels pay alike.
-    """
-    pixels = _share(width * height, count, target)
-    quantities = {
-        f"stencil.compute_{_kind(vector)}": pixels,
-        "stencil.compute_base": 1.0,
-        "stencil.halo_pixel": 4 * math.sqrt(pixels),
-    }
-    if count > 1:
-        columns, rows = IPU_GRID.get(count, (count, 1))
-        quantities["stencil.links"] = float((columns > 1) + (rows > 1))  # directions that are cut
-        quantities["stencil.cut_pixel"] = _cut(width, height, count)
-    return quantities
-
-
 def _blur(vector: str, width: float, height: float, times: float, count: int, target: Target) -> Formula:
-    quantities = _blur_quantities(vector, width, height, count, target)
+    """Formula of a blur: the steps in turn, and on several IPUs the copies of the borders between them."""
+    quantities: dict[str, float] = {}
+    for part in ("compute", "pre-exchange", "post-exchange", "sync", "exchange", *(("global",) if count > 1 else ())):
+        for name, value in _blur_step(part, vector, width, height, count, target).items():
+            quantities[name] = quantities.get(name, 0.0) + times * value
+    if count > 1:
+        quantities["stencil.cut_pixel"] = times * _cut(width, height, count)
     cells = width * height * times
     work = {"cell": cells, "step": times, "flop": BLUR_FLOPS * cells}
-    return Formula(({k: v * times for k, v in quantities.items()},), work=work)
+    return Formula((quantities,), work=work)
 
 
-def _blur_step(what: str, vector: str, width: float, height: float, count: int, target: Target) -> Formula:
+def _blur_step(part: str, vector: str, width: float, height: float, count: int, target: Target) -> dict[str, float]:
     pixels, size = _share(width * height, count, target), BYTES.get(vector, 16)
     border = 4 * math.sqrt(pixels)
-    part = what.split("step:")[1]
     if "global" in part:
-        cut = _cut(width, height, count) * size
-        quantities = {"stencil.global_base": 1.0, "stencil.global_bytes": cut}
-    elif "sync" in part:
-        quantities = {"stencil.sync_external": 1.0} if count > 1 else {"stencil.sync_internal": 1.0}
-    elif "pre-exchange" in part:
-        quantities = {"stencil.pack_pixel": border, "stencil.pack_byte": border * size, "stencil.pack_base": 1.0}
-    elif "post-exchange" in part:
-        quantities = {
-            "stencil.unpack_pixel": border,
-            "stencil.unpack_square": border**2,
-            "stencil.unpack_byte": border * size,
-        }
-    elif "compute" in part:
-        quantities = {f"stencil.compute_{_kind(vector)}": pixels, "stencil.compute_base": 1.0}
-    else:
-        quantities = {"stencil.exchange_base": 1.0, "stencil.exchange_bytes": border * size}
-    return Formula((quantities,))
+        return {"stencil.global_base": 1.0, "stencil.global_bytes": _cut(width, height, count) * size}
+    if "sync" in part:
+        return {"stencil.sync_external": 1.0} if count > 1 else {"stencil.sync_internal": 1.0}
+    if "pre-exchange" in part:
+        return {"stencil.pack_pixel": border, "stencil.pack_byte": border * size, "stencil.pack_base": 1.0}
+    if "post-exchange" in part:
+        square = border**2
+        return {
+            "stencil.unpack_pixel": border, "stencil.unpack_square": square, "stencil.unpack_byte": border * size,
+        }  # fmt: skip
+    if "compute" in part:
+        return {f"stencil.compute_{_kind(vector)}": pixels, "stencil.compute_base": 1.0}
+    return {"stencil.exchange_base": 1.0, "stencil.exchange_bytes": border * size}
 
 
 def _heat(config: Mapping[str, Any], what: str, unit: str, count: int, target: Target) -> Formula:
@@ -156,7 +140,7 @@ def _lbm(extents: list[float], times: float, count: int, target: Target) -> Form
     return Formula(({k: times * v for k, v in quantities.items()},), work=work)
 
 
-def _shares(config: Mapping[str, Any], what: str, count: int, target: Target) -> Formula | None:
+def _step_fractions(config: Mapping[str, Any], what: str, count: int, target: Target) -> Formula | None:
     """Fractions of a step that are not arithmetic, and of the arithmetic ceiling, on the largest published grid."""
     largest = (2200.0, 1122.0)
     fitted = target.fitted
@@ -169,7 +153,7 @@ def _shares(config: Mapping[str, Any], what: str, count: int, target: Target) ->
         compute = pixels * fitted.get("stencil.compute_half4", 1.0)
         total = compute
         for part in ("pre-exchange", "post-exchange", "exchange", "sync"):
-            total += _blur_step(f"step: {part}", "half4", *largest, count, target)(target)
+            total += Formula((_blur_step(part, "half4", *largest, count, target),))(target)
         if "share" in what:
             return known(1 - compute / total)
         rate = BLUR_FLOPS * math.prod(largest) / count / (total / target.clock_hz)

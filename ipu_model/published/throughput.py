@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_model.published.catalogue import network, number
-from ipu_model.published.formula import FIXED, Formula
+from ipu_model.published.formula import FIXED, Formula, known
 from ipu_model.published.networks import Network
 from ipu_model.published.stencil import ipus
 from ipu_model.published.units import parse
@@ -18,6 +18,7 @@ from ipu_model.published.workload import (
     System,
     inference_cost,
     inference_parts,
+    memory,
     parameters,
     training_cycles,
     training_parts,
@@ -25,8 +26,8 @@ from ipu_model.published.workload import (
 from ipu_model.target import Target
 
 TRAINING_TOKENS = 2048  # short sequences: tokens in a micro-batch of a transformer, about what a pipeline stage holds
-MEMORY = 1472 * 638_976  # bytes of the chip that they are for
-HELD = 1024  # numbers held for each token and head, beside a score for every token of its sequence
+MEMORY = 1472 * 638_976  # bytes of the chip that these constants are for
+HELD = 1024  # activations of each token and head, beside an attention score for every token of its sequence
 TRAINING_IMAGES, IMAGE = 16, 224
 TRAINING_ROWS = 4  # graphs, or rows of a table
 IPUS_OF_A_MACHINE = 4
@@ -36,9 +37,9 @@ RESTING = 4  # bytes on chip per weight: itself and its accumulated gradient
 IMAGENET_IMAGES = 1_281_167
 MLPERF_EPOCHS = 41
 MLPERF_SEQUENCES = 2.6e6  # of BERT-Large: what runs of the reference take, from general knowledge
-# Kinds of network without a constant: what was fitted was near 1, or no figure tells.
+# Kinds of network without a constant: the fitted one was near 1, or there is no figure to fit it to.
 AS_PROGRAMMED = {
-    "inference": frozenset({"transformer", "cnn", "grouped_cnn", "graph", "recurrent", "single_ipu_lm"}),
+    "inference": frozenset({"transformer", "cnn", "grouped_cnn", "graph", "recurrent", "single_ipu_lm", "mlp", "rays"}),
     "training": frozenset({"cnn"}),
 }
 PACKED = {128: 0.9, 512: 0.55}  # share of the tokens that remain when short sequences share a row, by sequence length
@@ -46,7 +47,7 @@ PACKED = {128: 0.9, 512: 0.55}  # share of the tokens that remain when short seq
 
 @dataclass(frozen=True)
 class Case:
-    """What a whole-model row runs.
+    """The program of a whole-model row.
 
     Attributes
     ----------
@@ -74,12 +75,15 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
     if row["family"] not in ("inference", "training"):
         return None
     case = case_of(row, target)
+    if parse(str(row["unit"])).sort == "bytes":
+        made = known(memory(case.network, target, row["family"] == "training"), "bytes")
+        return dataclasses.replace(made, assumed=(*case.assumed, "all of it on one IPU"))
     made = _training(case, row, target) if row["family"] == "training" else _inference(case, row, target)
     return dataclasses.replace(made, assumed=case.assumed)
 
 
 def case_of(row: Mapping[str, Any], target: Target) -> Case:
-    """The network of a whole-model row and how it is laid out, with what had to be assumed."""
+    """The network of a whole-model row, its layout over IPUs, and the assumptions made."""
     what, config = str(row["what"]).lower(), row["config"]
     training, count = row["family"] == "training", system_size(str(row["hardware"]))
     if training:
@@ -88,7 +92,10 @@ def case_of(row: Mapping[str, Any], target: Target) -> Case:
     name = f"{name} {config.get('model', '')}"
     if training and "mlperf" in name and "bert" in name:  # the large one, with short texts in rows of 512 tokens
         name, config = f"{name} large", {"seq": 512, "fw": "packed", **config}
-    assumed = [] if row.get("precision") else ["half precision"]
+    precision = str(row.get("precision") or "").lower()
+    assumed = [] if precision else ["half precision"]
+    if precision and not re.search(r"16|half|fp8|mixed", precision):
+        assumed.append(f"half precision in place of {precision}")
     assumed += ["half partial results"] if "float" not in str(row.get("precision")) else []
     if not training:
         network_ = network(name, number(config, "batch", 1), config)
@@ -166,7 +173,7 @@ def layout(network: Network, count: int, samples: int, target: Target) -> System
 
 
 def _stretch(group: str, kind: str) -> str:
-    """The constant of a kind of network, none for those that come out right as their program is."""
+    """The fitted constant of a kind of network; `FIXED` (none) for those predicted well without one."""
     return FIXED if kind in AS_PROGRAMMED[group] else f"{group}.{kind}"
 
 
@@ -174,20 +181,18 @@ def _inference(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
     network = case.network
     cost = inference_cost(network, target)
     kind = "fp8" if "fp8" in str(row["precision"]) else network.kind
-    quantities = {
-        _stretch("inference", kind): cost.compute + cost.exchange + cost.sync,
-        "inference.host": cost.host,
-        "inference.call": 1.0,
-    }
+    quantities = {FIXED: cost.host, "inference.call": 1.0}
+    stretch = _stretch("inference", kind)
+    quantities[stretch] = quantities.get(stretch, 0.0) + cost.compute + cost.exchange + cost.sync
     if parse(str(row["unit"])).sort in ("time", "cycles") and "device" not in str(row["what"]).lower():
-        # hosts keep several batches in flight, so that a request waits for those before it
+        # hosts keep several batches in flight, so a request waits for the batches before it
         host = "card" if "c600, " in str(row["hardware"]).lower() else "server"
         return Formula((quantities,), scale=f"latency.{host}_{network.served}")
     return Formula((quantities,), work=_work(network, network.items * case.count))  # each IPU has batches of its own
 
 
 def _work(network: Network, items: float) -> dict[str, float]:
-    """What a step does, for rates: of texts also tokens."""
+    """Work of a step, for rates: items and steps, for texts also tokens."""
     shape = network.inputs[0].shape
     tokens = {"token": items * shape[1]} if len(shape) == 2 and network.served == "text" else {}
     return {"item": items, "step": 1.0, **tokens}

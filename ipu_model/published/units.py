@@ -1,4 +1,4 @@
-"""Units of figures: what sort each is, how many base units it is, and formulas made to answer in it."""
+"""Units of figures: the quantity and scale of each unit, and conversion of formulas to a unit."""
 
 # pyright: strict
 from __future__ import annotations
@@ -13,7 +13,7 @@ PREFIXES = {"": 1.0, "k": 1e3, "kilo": 1e3, "m": 1e6, "mega": 1e6, "million": 1e
             "p": 1e15}  # fmt: skip
 TIMES = {"s": 1.0, "sec": 1.0, "second": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0,
          "minute": 60.0, "h": 3600.0, "hour": 3600.0}  # fmt: skip
-# What a rate may count, as a pattern, with the work that it is and how much of it one is; others count items.
+# What a rate counts: a pattern of its name, the kind of work, and the amount of work of one; other names count items.
 COUNTED = (
     (r"flops?", "flop", 1.0), (r"b|bytes?", "byte", 1.0), (r"bits?", "byte", 1 / 8), (r"tokens?", "token", 1.0),
     (r"iterations?|its?|steps?|batches", "step", 1.0), (r"cells?|cell updates|pixels?|points?|lups", "cell", 1.0),
@@ -26,7 +26,7 @@ EXPECTED = {"cycles": "one of cycles, times and rates of its work", "bytes": "on
 
 
 class Unit(NamedTuple):
-    """What a unit measures, and how many of the base unit it is.
+    """The quantity that a unit measures, and its size in base units.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ def asked(formula: Formula, what: str, unit: str, ipus: int = 1) -> Formula:
     Raises
     ------
     ValueError
-        When the rule gives nothing of that sort.
+        When the formula's quantity can't be converted to that unit.
     """
     found = parse(unit)
     if formula.gives == found.sort or (formula.gives == "number" and found.sort == "share"):

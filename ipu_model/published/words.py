@@ -1,4 +1,4 @@
-"""What the words of a benchmark row ask for: passes of a layer, or the largest size that fits; and its spellings."""
+"""Parsing of the texts of rows: spellings of parameters, passes of a layer, and questions for the largest size."""
 
 # pyright: strict
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, cast
 # forward, backward, weight update
 PASS_WORDS = (r"\b(fwd|forward)\b", r"\b(bwd|backward)\b", r"\b(wu|weight update|weight-update)\b")
 LARGEST = re.compile(r"\b(?:largest|biggest|greatest|maximum|max)\s+([a-z][a-z -]*?)\s+(?:that|which|to)\s+fits?\b")
-MOST = 1 << 24  # sizes are not looked for beyond this
+MOST = 1 << 24  # largest size that the search tries
 BATCHES = ("batch-size", "batch", "batches")  # the benchmarks have three names for it; the first stands for all
 SIZE_NAMES = {"number-of-indices": "num-indices", "rank": "a-rank"}
 # Names that configurations of networks and kernels have for one thing, without hyphens and underscores.
@@ -30,7 +30,7 @@ NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
 def plain(value: Any) -> Any:
-    """A configuration without empty entries, numbers and lists of them that are written as text made what they are."""
+    """A configuration without empty entries, with numbers and lists of numbers parsed where they are text."""
     if isinstance(value, dict):
         entries = cast("dict[str, Any]", value)
         return {name: plain(each) for name, each in entries.items() if each is not None}
@@ -113,7 +113,7 @@ def largest_that_fits(name: str, params: Mapping[str, Any], fits: Callable[[Mapp
         if high >= MOST:
             raise ValueError(f"no limit of {name}: {high:,} fits, as far as this model knows")
         low, high = high, 2 * high
-    while high - low > max(1, low // 256):  # a plan more or less does not matter
+    while high - low > max(1, low // 256):  # to within 0.4 %
         middle = (low + high) // 2
         low, high = (middle, high) if fits({**params, name: middle}) else (low, middle)
     return low

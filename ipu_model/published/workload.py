@@ -44,21 +44,21 @@ class System:
 
 @dataclass(frozen=True)
 class _Chip:
-    """A target as a memo key: all that a price depends on."""
+    """The part of a target that a price depends on, as a memoisation key."""
 
     key: tuple[Any, ...]
     target: Target = field(compare=False)
 
 
 @functools.lru_cache(maxsize=256)
-def _asked(network: Network) -> Weights:
-    """What a network asks for."""
+def _recorded_weights(network: Network) -> Weights:
+    """The weights of a network, by shape."""
     return nn.asked_by(network.forward, *network.inputs)
 
 
 def weights_of(network: Network) -> list[tuple[int, ...]]:
     """Shapes of a network's weights."""
-    return _asked(network).shapes
+    return _recorded_weights(network).shapes
 
 
 def parameters(network: Network) -> int:
@@ -129,7 +129,7 @@ def _options(system: System) -> ModelOptions:
 
 def _placement(network: Network, system: System) -> Placement:
     """Blocks in equal runs over the IPUs of a replica; systems compute activations again for the backward pass."""
-    blocks = _asked(network).blocks
+    blocks = _recorded_weights(network).blocks
     where = [k * system.ipus // blocks for k in range(blocks)]
     recompute = system.ipus * system.replicas > 1
     nodes = {f"block{k}": NodePlacement(ipu, ipu, recompute=recompute) for k, ipu in enumerate(where)}
@@ -162,11 +162,11 @@ def _priced_step(network: Network, target: Target, system: System) -> Priced:
 
 
 def training_parts(network: Network, target: Target, system: System) -> dict[str, float]:
-    """Cycles of a step by what they go into, on the average IPU; they add up to `training_cycles`.
+    """Cycles of a step by cause, on the average IPU; they add up to `training_cycles`.
 
-    Phases hold the work of vertices, exchange and sync; what is computed again for the backward pass, links between
-    stages, collectives between replicas and host traffic stand beside them. What is left is time in which IPUs of a
-    pipeline wait for each other, less host traffic behind other work.
+    Phases hold the work of vertices, exchange and sync; recomputation, links between stages, collectives between
+    replicas and host traffic are separate. The rest is time in which IPUs of a pipeline wait for each other, less host
+    traffic hidden behind other work.
     """
     priced = _priced_step(network, target, system)
     parts: dict[str, float] = {}
@@ -205,6 +205,6 @@ def _chip(target: Target) -> _Chip:
 
 
 def _priced(memoised: Any, target: Target) -> Callable[..., Any]:
-    """The function that remembers its prices, or for a target with traced constants the one beneath it."""
+    """The memoised function, or the plain one if the target has traced constants, which can't be keys."""
     leaves = jax.tree.leaves(target)
     return memoised if all(isinstance(x, int | float) for x in leaves) else memoised.__wrapped__

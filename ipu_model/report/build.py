@@ -33,7 +33,7 @@ def plain(cost: Cost) -> Cost:
 
 
 def build(priced: Priced, time: Timing, live: Liveness, code: dict[str, Any], types: list[Any]) -> Report:
-    """Put everything together; `code` are bytes per category, IPU and tile."""
+    """Build the report from all parts; `code` holds bytes per category, IPU and tile."""
     steps = _steps(priced, live, time)
     samples = priced.context.options.samples_per_step
     seconds = float(priced.context.target.seconds(float(time.cycles)))
@@ -150,9 +150,9 @@ class _Codes:
         return self._names[code]
 
     def _code(self, at: int) -> Any:
-        """What steps that call the same code have in common; each has its own if nothing is outlined.
+        """A key that is equal for steps that share code; every step has its own if nothing is outlined.
 
-        Products do when their operands are alike; those of a dense layer are planned by pass, unless passes are off.
+        Products with equal operands share code; those of a dense layer are planned by pass, unless passes are off.
         """
         op, options = self._priced.program.steps[at].op, self._priced.context.options
         if not options.outlining:

@@ -21,18 +21,21 @@ class Comparison:
     Attributes
     ----------
     name : str
-        Of the earlier report.
+        Of the earlier report, and its target where that is another.
+    unit : str
+        Of time: ``"cycles"``, or ``"ns"`` where the clocks differ.
     cycles : tuple of Change
         Of a run, and of each kind of cycle.
     memory : tuple of Change
         Bytes: the fullest tile, all tiles, and each category that changed.
     operations : tuple of Change
-        Cycles by operation and phase.
+        Time by operation and phase.
     variables : tuple of Change
         Bytes by name; variables of one name are added up.
     """
 
     name: str
+    unit: str
     cycles: tuple[Change, ...]
     memory: tuple[Change, ...]
     operations: tuple[Change, ...]
@@ -42,9 +45,9 @@ class Comparison:
         """A few lines of each list, as text."""
         lines = [f"compared with {self.name}:"]
         for title, rows, unit in (
-            ("cycles", self.cycles, ""),
+            (self.unit, self.cycles, ""),
             ("memory", self.memory, " bytes"),
-            ("operations that changed most [cycles]", self.operations, ""),
+            (f"operations that changed most [{self.unit}]", self.operations, ""),
             ("variables that changed most", self.variables, " bytes"),
         ):
             lines.append(f"  {title}:" + ("" if rows else " no difference"))
@@ -53,17 +56,38 @@ class Comparison:
 
 
 def compare(new: Document, old: Document) -> Comparison:
-    """Differences of `new` from `old`; operations and variables are matched by name."""
-    kinds = ((text, getattr(old.cycles, kind), getattr(new.cycles, kind)) for kind, text in KINDS)
-    cycles = (("cycles of a run", old.total_cycles, new.total_cycles), *(row for row in kinds if row[1] or row[2]))
+    """Differences of `new` from `old`; operations and variables are matched by name.
+
+    Cycles of chips with other clocks are compared as nanoseconds.
+
+    Raises
+    ------
+    TypeError
+        When `old` is no report.
+    """
+    if not isinstance(old, Document):  # pyright: ignore[reportUnnecessaryIsInstance] (guards callers without a checker)
+        raise TypeError(f"a report is compared with a report, not with {old!r:.80}")
+    alike = _clock(old) == _clock(new)
+    was, now = (1.0, 1.0) if alike else (1e9 / _clock(old), 1e9 / _clock(new))
+    times = [("cycles of a run" if alike else "a run", was * old.total_cycles, now * new.total_cycles)]
+    kinds = ((text, was * getattr(old.cycles, kind), now * getattr(new.cycles, kind)) for kind, text in KINDS)
+    times += [row for row in kinds if row[1] or row[2]]
     tiles = (
         ("fullest tile", float(old.memory.max_tile), float(new.memory.max_tile)),
         ("all tiles", float(old.memory.total), float(new.memory.total)),
     )
     return Comparison(
-        old.name, cycles, (*tiles, *_changed(_categories(old), _categories(new))),
-        _changed(_operations(old), _operations(new)), _changed(_variables(old), _variables(new)),
-    )  # fmt: skip
+        old.name if alike else f"{old.name} on {old.target['name']}",
+        "cycles" if alike else "ns",
+        tuple(times),
+        (*tiles, *_changed(_categories(old), _categories(new))),
+        _changed(_operations(old, was), _operations(new, now)),
+        _changed(_variables(old), _variables(new)),
+    )
+
+
+def _clock(r: Document) -> float:
+    return float(r.target["clockFrequency"])
 
 
 def _changed(old: Mapping[str, float], new: Mapping[str, float]) -> tuple[Change, ...]:
@@ -75,8 +99,8 @@ def _categories(r: Document) -> dict[str, float]:
     return {name: sum(by) for name, by in r.memory.categories.items()}
 
 
-def _operations(r: Document) -> Mapping[str, float]:
-    return _summed((f"{o.node} ({o.phase})", o.cycles.total) for o in r.operations)
+def _operations(r: Document, scale: float) -> Mapping[str, float]:
+    return _summed((f"{o.node} ({o.phase})", scale * o.cycles.total) for o in r.operations)
 
 
 def _variables(r: Document) -> Mapping[str, float]:

@@ -3,14 +3,17 @@
 # pyright: strict
 from __future__ import annotations
 
+from ipu_model.checks import check_choice, check_sizes
 from ipu_model.report.model import NO_SCOPE, Document, StepRow
 from ipu_model.uncertainty import Uncertainty, of_program, of_sort, sort_of
 
 OTHER = "bound by memory"
+QUANTITIES = ("cycles", "total memory", "max tile memory")
 
 
 def uncertainty(report: Document, quantity: str = "cycles") -> Uncertainty | None:
     """Errors to expect of a report, None for what is no IPU; see `ipu_model.uncertainty.of_program`."""
+    check_choice("uncertainty", "quantity", quantity, QUANTITIES)
     if not _on_ipu(report):
         return None
     return of_program(((step.primitive, _cycles(step)) for step in report.steps), quantity)
@@ -32,6 +35,7 @@ def explain(report: Document, steps: int = 10) -> str:
     steps : int
         How many of the dearest steps to list; those that do alike count as one.
     """
+    check_sizes("explain", 0, steps=steps)
     within = uncertainty(report)
     lines = [f"{report.schedule.cycles:,.0f} cycles" + (f", {within}" if within else "")]
     sums: dict[str, float] = {}

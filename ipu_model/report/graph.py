@@ -1,4 +1,4 @@
-"""Poplar's graph profile: what the compiler knows before anything runs. Field names are Poplar's.
+"""Poplar's graph profile, with what is known at compile time. Field names are Poplar's.
 
 Replicas are alike: arrays by tile hold one replica after the other. Additions of ours (`bytesReceived`, `tiles`,
 `codeBytes`, the span of a variable) are single numbers where Poplar has arrays over all tiles.
@@ -13,7 +13,7 @@ from ipu_model.report.model import Document, StepRow, Variable
 from ipu_model.report.programs import Leaf, Node, programs
 
 NON_INTERLEAVED, INTERLEAVED, OVERFLOWED = "nonInterleaved", "interleaved", "overflowed"
-MOST_BY_TILE = 4_000_000  # numbers in arrays over tiles of exchanges or steps; larger programs go without
+MOST_BY_TILE = 4_000_000  # numbers in all arrays over tiles of exchanges or steps; beyond it the arrays are left out
 EDGES_PER_VERTEX, EDGE_POINTER_BYTES = 3, 4
 
 
@@ -204,7 +204,7 @@ def _variable(v: Variable) -> dict[str, Any]:
 
 def _temporaries(report: Document) -> list[dict[str, Any]]:
     """What a step needs beyond its variables, as one variable per step, evenly over its tiles."""
-    held = _held(report)
+    held = _bytes_by_step(report)
     rows = []
     for k, step in enumerate(report.steps):
         size = step.not_always_live[step.ipu] - held[step.ipu][k] if step.not_always_live else 0
@@ -219,7 +219,7 @@ def _temporary(step: StepRow, at: int, size: int, tiles: int) -> Variable:
     return Variable(name, "temporaries", "", size, -(-size // tiles), step.ipu, False, at, at, tiles)
 
 
-def _held(report: Document) -> list[list[int]]:
+def _bytes_by_step(report: Document) -> list[list[int]]:
     """Bytes of variables alive at each step, by IPU."""
     steps = len(report.steps)
     change = [[0] * (steps + 2) for _ in range(report.target["ipusPerReplica"])]

@@ -33,10 +33,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """One operation of the program. `cycles` is one run; it runs `trips` times. `start` is in cycles, loops folded.
+    """One operation of the program. `cycles` are those of one run; it runs `trips` times. `start` counts loops once.
 
     In a pipeline every IPU has a clock of its own, which begins when the first micro-batch reaches it. `code` names
-    the code that runs: that of the first step that does just the same on the same IPU, if it is outlined.
+    the code that runs; outlined code has the name of the first step on the same IPU that uses it.
     """
 
     name: str
@@ -207,10 +207,10 @@ class Overflow:
 
 @dataclass(frozen=True)
 class Document:
-    """What a program would cost on an IPU, as data: what every rendering reads.
+    """The modelled cost of a program on an IPU, as data that all renderings read.
 
-    Everything is modelled, nothing measured. `unpriced` counts primitives without a rule, priced by the stated
-    default; `assumptions` says what the program did not tell.
+    Everything is modelled, nothing measured. `unpriced` counts primitives without a cost rule, which get the default
+    price; `assumptions` lists what was assumed where the program does not say it.
     """
 
     name: str
@@ -266,7 +266,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _build(kind: Any, data: Any) -> Any:
-    """Plain data as the annotated type; the standard library has only the way out, `dataclasses.asdict`."""
+    """Plain data as the annotated type: the inverse of `dataclasses.asdict`, which the standard library lacks."""
     if data is None:
         return None
     origin, args = typing.get_origin(kind), typing.get_args(kind)

@@ -1,4 +1,4 @@
-"""The report as people use it: the document with its renderings."""
+"""The report that users get: the document together with its renderings."""
 
 # pyright: strict
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Report(Document):
         return compare.compare(self, earlier)
 
     def _repr_html_(self) -> str:
-        """The page in a frame, for notebooks, and the summary: notebooks of others are shown without frames."""
+        """The page in a frame for notebooks, with the summary as text for viewers that do not show frames."""
         from ipu_model.report import html
 
         page = f'<iframe srcdoc="{escape(html.render(self))}" style="width: 100%; height: 40em; border: 0"></iframe>'

@@ -1,6 +1,6 @@
 """A Chrome/Perfetto trace of one run: a process per IPU, a track per kind of step, one for the nodes, and memory.
 
-A trace of more events than a browser opens leaves the shortest stretches out, and says how many.
+A trace with more events than a browser can open leaves out the shortest ones, and says how many.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def events(report: Document, most: int = MOST_EVENTS) -> list[dict[str, Any]]:
     kept = stretches if len(stretches) <= most // 2 else sorted(stretches, key=lambda e: -e["dur"])[: most // 2]
     every = -(-len(counters) // max(1, most // 2)) or 1
     left_out = len(stretches) - len(kept) + len(counters) - len(counters[::every])
-    told = [_told(left_out)] if left_out else []
+    told = [_left_out_event(left_out)] if left_out else []
     return [*_names(report), *told, *sorted(kept, key=lambda e: e["ts"]), *counters[::every]]
 
 
@@ -43,7 +43,7 @@ def _names(report: Document) -> Iterator[dict[str, Any]]:
             yield {"ph": "M", "pid": ipu, "tid": track, "name": "thread_name", "args": {"name": name}}
 
 
-def _told(left_out: int) -> dict[str, Any]:
+def _left_out_event(left_out: int) -> dict[str, Any]:
     """A mark at the start of the trace."""
     return {"ph": "i", "s": "g", "pid": 0, "tid": 0, "ts": 0, "name": f"left out: {left_out:,} short events"}
 

@@ -1,4 +1,4 @@
-"""What connects chips: levels from the nearest to the farthest, and the time of collectives over them."""
+"""Interconnect of chips: levels of links from the nearest to the farthest, and the time of collectives over them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Interconnect:
         return seconds
 
     def send(self, size: float, stride: int) -> float:
-        """Seconds for every chip to send `size` bytes to the one `stride` chips on: over the link that the last needs.
+        """Seconds for every chip to send `size` bytes to the one `stride` chips on, over the farthest link needed.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Plans as one self-contained page: throughput over chips, and what a step of each best plan is made of."""
+"""Plans as one self-contained page: throughput over chips, and the parts of a step of each best plan."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _svg(height: float, label: str, body: str) -> str:
 
 
 def _throughput(best: Mapping[int, Plan]) -> str:
-    """Samples per second over chips, both by powers, beside the line of perfect scaling."""
+    """Chart of samples per second over chips, both axes logarithmic, with the line of perfect scaling."""
     ideal = {n: p.throughput / p.efficiency for n, p in best.items()}
     across, up = _scale(list(best)), _scale([*ideal.values(), *(p.throughput for p in best.values())])
 
@@ -84,13 +84,13 @@ def _throughput(best: Mapping[int, Plan]) -> str:
 
 
 def _scale(values: Sequence[float]) -> Callable[[float], float]:
-    """From a value to its place between the smallest and the largest, by powers."""
+    """A logarithmic scale: maps the smallest value to 0 and the largest to 1."""
     low, high = math.log(min(values)), math.log(max(values))
     return lambda value: (math.log(value) - low) / (high - low) if high > low else 0.5
 
 
 def _parts(best: Mapping[int, Plan]) -> str:
-    """One bar for each number of chips, the whole step long."""
+    """Chart of the parts of a step: one bar of full width for each number of chips."""
     rows = []
     for k, (chips, plan) in enumerate(best.items()):
         x, y = float(_LEFT), 4 + 30 * k

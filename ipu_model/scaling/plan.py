@@ -1,7 +1,7 @@
-"""One way to share a program among chips, and what it costs.
+"""A parallelisation plan (data, tensor, pipeline) of a program over chips, and its cost.
 
 Micro-batches flow through pipeline stages, one forward and one backward in turn (1F1B): a step of `a` micro-batches on
-`p` stages takes ``a + p - 1`` times the slowest stage (D. Narayanan et al., 2021). Communication hides behind nothing.
+`p` stages takes ``a + p - 1`` times the slowest stage (D. Narayanan et al., 2021). Communication is never overlapped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ipu_model.scaling.work import Block, Work
 
 @dataclass(frozen=True)
 class Spread:
-    """Chips by what they share: `data` replicas, of `pipeline` stages, of `tensor` chips each."""
+    """Degrees of parallelism: `data` replicas of `pipeline` stages of `tensor` chips each."""
 
     data: int
     tensor: int
@@ -23,13 +23,13 @@ class Spread:
 
     @property
     def chips(self) -> int:
-        """All of them."""
+        """Number of chips."""
         return self.data * self.tensor * self.pipeline
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Seconds of a step by what takes them; `waiting` is the slowest stage's, while the pipeline fills and drains."""
+    """Seconds of a step by cause; `waiting` is the slowest stage's idle time while the pipeline fills and drains."""
 
     compute: float
     tensor: float
@@ -57,14 +57,14 @@ class Plan:
     ----------
     spread : Spread
     recompute : bool
-        Stages keep what enters them alone, and compute the rest once more for the backward pass.
+        Stages keep only their inputs, and recompute the rest for the backward pass.
     parts : Parts
     memory : float
         Bytes on the fullest chip.
     throughput : float
         Samples per second.
     efficiency : float
-        Throughput over that of as many single chips of endless memory that exchange nothing.
+        Throughput over that of as many single chips with unlimited memory and no communication.
     """
 
     spread: Spread
@@ -94,7 +94,7 @@ class _Stage:
 
 def priced(work: Work, stages: Sequence[Sequence[Block]], spread: Spread, links: Interconnect, accumulation: int,
            recompute: bool) -> Plan:  # fmt: skip
-    """A plan with its blocks already in stages; `efficiency` is left for who knows the single chip."""
+    """The priced plan of blocks already in stages; the caller sets `efficiency`, which needs a single chip's rate."""
     found = [_stage(work, blocks, spread.tensor, links, recompute) for blocks in stages]
     sends = [0.0] * len(found)
     for at, stage in enumerate(found[:-1]):  # results to the next stage, their gradients back
@@ -138,7 +138,7 @@ def _stage(work: Work, blocks: Sequence[Block], tensor: int, links: Interconnect
 
 
 def _memory(work: Work, stage: _Stage, entering: float, under_way: int, recompute: bool) -> float:
-    """Weights with all that belongs to them, and activations of the micro-batches that are under way at a stage."""
+    """Bytes of a stage: weights with gradients and optimizer state, and activations of the micro-batches in flight."""
     held = stage.weights * work.copies
     if not work.training:
         return held + stage.activations

@@ -1,4 +1,4 @@
-"""Every way to share chips, and the best that fit."""
+"""Search over all parallelisation plans of a number of chips for the best that fit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def in_stages(blocks: Sequence[Block], count: int, tensor: int = 1) -> list[Sequ
 
 
 def _cuts(times: Sequence[float], limit: float, count: int) -> list[int]:
-    """Ends of runs no longer than a limit; runs are cut earlier where else too few blocks are left for the others."""
+    """Ends of runs no longer than a limit; a run ends earlier where too few blocks would be left for the others."""
     ends: list[int] = []
     spent = 0.0
     for at, time in enumerate(times):
@@ -47,7 +47,7 @@ def _cuts(times: Sequence[float], limit: float, count: int) -> list[int]:
 
 
 def single(work: Work, accumulation: int) -> float:
-    """Samples per second of one chip with all the memory it wants."""
+    """Samples per second of one chip with unlimited memory."""
     alone = Interconnect(())
     return priced(work, [work.blocks], Spread(1, 1, 1), alone, accumulation, recompute=False).throughput
 
@@ -55,12 +55,12 @@ def single(work: Work, accumulation: int) -> float:
 def best_plans(
     work_of: Callable[[int], Work], chips: int, links: Interconnect, memory: float, accumulation: int
 ) -> tuple[list[Plan], list[Plan]]:
-    """Plans of so many chips.
+    """Plans for a number of chips.
 
     Parameters
     ----------
     work_of : callable
-        The program for a number of tensor-parallel chips, which decides what divides.
+        The program for a number of tensor-parallel chips, which decides which blocks can be divided.
     chips : int
     links : Interconnect
     memory : float
@@ -71,7 +71,7 @@ def best_plans(
     Returns
     -------
     fitting, others : lists of Plan
-        Those that fit, by throughput, and the others, by the memory they ask for.
+        Plans that fit, by throughput, and the others, by the memory they need.
     """
     one = single(work_of(1), accumulation)
     found: list[Plan] = []

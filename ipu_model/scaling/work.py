@@ -1,4 +1,4 @@
-"""What one micro-batch of a program asks of a chip, block by block: seconds, bytes held, bytes handed on."""
+"""The work of one micro-batch, block by block: seconds, bytes of weights and activations, bytes passed on."""
 
 from __future__ import annotations
 

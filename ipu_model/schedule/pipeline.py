@@ -1,4 +1,4 @@
-"""Stages of a pipeline side by side: cycles of filling, of all stages, of draining."""
+"""Pipeline schedule: the pipeline cycles while it fills, runs all stages, and drains."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Loads:
-    """Work of one micro-batch by stage and IPU, and what comes after all of them (updates) by IPU."""
+    """Work of one micro-batch by stage and IPU, and the work after all micro-batches (updates) by IPU."""
 
     stages: int
     inside: Mapping[tuple[int, int], Cost]
@@ -77,7 +77,7 @@ def spans(
 
 
 def loads_of(priced: Priced, micro_batches: int) -> Loads:
-    """Work of one of so many micro-batches; what is computed again belongs to the backward stage of its node."""
+    """Work of one micro-batch of `micro_batches`; recomputed steps belong to the backward stage of their node."""
     inside: dict[tuple[int, int], Cost] = defaultdict(lambda: ZERO)
     outside: dict[int, Cost] = defaultdict(lambda: ZERO)
     last = last_stage(priced)

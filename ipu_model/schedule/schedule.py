@@ -43,14 +43,14 @@ def timing(priced: Priced) -> Timing:
 
 
 def sequential(priced: Priced) -> Timing:
-    """Everything in turn; host traffic behind compute when the options say so."""
+    """The sequential schedule; host traffic overlaps compute when the options say so."""
     total = priced.total
     hidden = _hidden(priced, total)
     return Timing("sequential", total.total - hidden, 0.0, hidden)
 
 
 def _hidden(priced: Priced, work: Cost) -> Number:
-    """Host traffic of some work that happens behind the rest of it."""
+    """The part of the host traffic of some work that is hidden behind the rest of it."""
     if not priced.context.options.overlap_io:
         return 0.0
     busy = work.compute + work.exchange + work.sync + work.inter_ipu

@@ -1,4 +1,4 @@
-"""The walk: a jaxpr becomes a linear program of priced steps, with loops, calls and branches as frames around them."""
+"""The walk: turns a jaxpr into a linear program of steps, with loops, calls and branches as frames around them."""
 
 from ipu_model.walk.program import Carry, Frame, Op, Program, Step, Tensor, Value, tensor
 from ipu_model.walk.walker import walk

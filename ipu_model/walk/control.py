@@ -25,7 +25,7 @@ Handler = Callable[["Walker", Any, Sequence[int], str, frozenset[int]], list[int
 
 
 def streamed_vars(jaxpr: Any, positions: frozenset[int]) -> frozenset[Any]:
-    """Variables whose only way leads to streamed outputs: those outputs, seen through reshapes."""
+    """The streamed outputs, and variables that are only used for them through reshapes."""
     found = {jaxpr.outvars[i] for i in positions if not isinstance(jaxpr.outvars[i], compat.Literal)}
     if found:
         for eqn in reversed(jaxpr.eqns):
@@ -46,8 +46,8 @@ def scan(w: Walker, eqn: Any, args: Sequence[int], stack: str, to_host: frozense
     body, consts = compat.open_jaxpr(p["jaxpr"])
     n_consts, n_carry = compat.scan_counts(eqn)
     first, last = n_consts + n_carry, len(body.outvars)
-    args = [*_here(w, args[:first], stack), *args[first:]]
-    carried = [_settle(w, i, v) for i, v in zip(args[n_consts:first], body.invars[n_consts:first], strict=True)]
+    args = [*_on_device(w, args[:first], stack), *args[first:]]
+    carried = [_carried_value(w, i, v) for i, v in zip(args[n_consts:first], body.invars[n_consts:first], strict=True)]
     stacks = [
         w.new(w.tensor(v.aval), role="stream" if n_carry + k in to_host else "")
         for k, v in enumerate(eqn.outvars[n_carry:])
@@ -64,8 +64,8 @@ def scan(w: Walker, eqn: Any, args: Sequence[int], stack: str, to_host: frozense
     return [_last(new, old) for new, old in zip(outs[:n_carry], carried, strict=True)] + stacks
 
 
-def _settle(w: Walker, i: int, var: Any) -> int:
-    """A place for a loop-carried value: that of its initial value, or a new one when that was a literal."""
+def _carried_value(w: Walker, i: int, var: Any) -> int:
+    """The value number of a loop-carried value: that of its initial value, or a new one for a literal."""
     return i if i != NO_VALUE else w.new(w.tensor(var.aval))
 
 
@@ -81,7 +81,7 @@ def _slice(w: Walker, source: int, var: Any, stack: str) -> int:
     return here
 
 
-def _here(w: Walker, values: Sequence[int], stack: str) -> list[int]:
+def _on_device(w: Walker, values: Sequence[int], stack: str) -> list[int]:
     """Values that a loop needs whole, brought to the device before it starts."""
     return [w.fetch(i, stack) if i != NO_VALUE and w.values[i].role == "stream" else i for i in values]
 
@@ -113,13 +113,13 @@ def while_loop(w: Walker, eqn: Any, args: Sequence[int], stack: str, _: frozense
     cond, cond_consts = compat.open_jaxpr(p["cond_jaxpr"])
     body, body_consts = compat.open_jaxpr(p["body_jaxpr"])
     name = node_of(stack, "while")
-    args = _here(w, args, stack)
+    args = _on_device(w, args, stack)
     trips = known_trips(eqn, cond, body, n_cond, n_body)
     if trips is None:
         counts = w.options.trip_counts
         trips = counts.get(name, counts.get("*", 1))
         w.assumptions.append(f"while loop {name!r}: trip count not known from the program, counted {trips} time(s)")
-    carried = [_settle(w, i, v) for i, v in zip(args[n_cond + n_body :], body.invars[n_body:], strict=True)]
+    carried = [_carried_value(w, i, v) for i, v in zip(args[n_cond + n_body :], body.invars[n_body:], strict=True)]
     frame = w.open("while", name, trips, id(body))
     w.body(cond, [w.constant(c) for c in cond_consts], [*args[:n_cond], *carried], stack)
     outs = w.body(body, [w.constant(c) for c in body_consts], [*args[n_cond : n_cond + n_body], *carried], stack)
@@ -169,7 +169,7 @@ def _increment(body: Any, out: Any, var: Any) -> int | None:
 def cond(w: Walker, eqn: Any, args: Sequence[int], stack: str, _: frozenset[int]) -> list[int]:
     """Every branch in a frame of its own; pricing counts the most expensive one."""
     results = [w.new(w.tensor(v.aval)) for v in eqn.outvars]
-    args = _here(w, args, stack)
+    args = _on_device(w, args, stack)
     frames = []
     for k, branch in enumerate(eqn.params["branches"]):
         body, consts = compat.open_jaxpr(branch)
@@ -187,7 +187,7 @@ def cond(w: Walker, eqn: Any, args: Sequence[int], stack: str, _: frozenset[int]
 
 
 def call(w: Walker, eqn: Any, args: Sequence[int], stack: str, to_host: frozenset[int]) -> list[int]:
-    """A function called once: its equations are walked in place, with a frame of their own."""
+    """A call: the equations of the function are walked in place, in a frame of their own."""
     if eqn.primitive.name == "shard_map":
         w.axis_sizes.update(dict(eqn.params["mesh"].shape))
     candidates = [j for _, j in compat.inner_jaxprs(eqn.params)]

@@ -1,4 +1,4 @@
-"""What the walk of a jaxpr yields: values, steps that make them, and the frames around them."""
+"""The program that the walk of a jaxpr gives: values, steps that compute them, and frames around the steps."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def tensor(shape: tuple[int, ...], dtype: str) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Op:
-    """An operation without its place in the program: equal equations share one, so it is priced once."""
+    """An operation without its position in the program: equal equations share one, so it is priced once."""
 
     primitive: str
     inputs: tuple[Tensor, ...]
@@ -97,12 +97,12 @@ class Value:
 
     @property
     def gathered(self) -> bool:
-        """Weights that replicas hold parts of are put together for use; optimizer state is used where it lies."""
+        """Whether the value must be gathered for use: sharded weights; sharded optimizer state is used as shards."""
         return self.shards > 1 and self.role == "weight"
 
     @property
     def whole(self) -> bool:
-        """Ready for use on the tiles."""
+        """Whether the value is on the tiles and needs no gathering."""
         return self.on_device and not self.gathered
 
 
@@ -110,7 +110,7 @@ class Value:
 class Step:
     """One operation at one place of the program. Inputs and outputs are indices of values, -1 for a literal.
 
-    `line` is the line of code that made it (``model.py:12``), where nobody gave it a scope.
+    `line` is the source line of the equation (``model.py:12``) where it has no scope.
     """
 
     op: Op

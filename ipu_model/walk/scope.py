@@ -39,7 +39,7 @@ class Scope:
 
     @property
     def unit(self) -> str:
-        """What a placement names: the node, and outside any the enclosing scopes."""
+        """The name that a placement uses: the node's, or outside any node that of the enclosing scopes."""
         return self.node or self.name
 
 
@@ -69,7 +69,7 @@ def in_backward(where: Scope) -> Scope:
 
 
 def join(outer: str, inner: str) -> str:
-    """Stack of an equation inside the body of an equation."""
+    """Name stack of an equation inside the body of another equation."""
     return f"{outer}/{inner}" if outer and inner else outer or inner
 
 

@@ -72,7 +72,7 @@ def _complete(given: Sequence[Argument], count: int, word: str) -> tuple[Argumen
 
 
 class Walker:
-    """State of one walk: what has been made so far, and the frame it is in."""
+    """State of one walk: the values, steps and frames so far, and the open frame."""
 
     def __init__(self, is_leaf: Callable[[str], bool], placement: Placement, options: ModelOptions) -> None:
         self.is_leaf = is_leaf
@@ -232,7 +232,7 @@ class Walker:
         env.update(zip(eqn.outvars, outs, strict=True))
 
     def with_axes(self, name: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Collectives learn the size of their axis."""
+        """Parameters of a collective with the size of its axis added."""
         if name not in control.COLLECTIVES:
             return params
         axes = params.get("axes") or params.get("axis_name") or ()

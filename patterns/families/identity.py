@@ -1,4 +1,4 @@
-"""Ops that change nothing: recognised as Identity, then removed."""
+"""Ops that leave values unchanged: replaced by Identity, then removed."""
 
 from __future__ import annotations
 

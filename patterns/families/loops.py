@@ -146,7 +146,7 @@ def _joins(output: ir.Value, result: ir.Value) -> bool:
 
 
 def _placed(context: Context, value: ir.Value, axis: int, reverse: int, shape: Shape) -> ir.Value:
-    """Loop stacks along axis 0 in order of time; Scan may ask for another axis or for the opposite order."""
+    """Turn a Loop's output, stacked along axis 0 in order of iterations, to the axis and direction of a Scan."""
     rank = len(dims(value))
     if reverse:
         value = context.graphcore("Reverse", value, like=value, dimensions=(0,))

@@ -83,7 +83,7 @@ def loss_and_gradient_in_one(node: ir.Node, context: Context) -> Outcome:
 
 @rewrites("RemoveUnnecessaryLossGradCast", "NllGrad")
 def uncast_loss_scale(node: ir.Node, context: Context) -> Outcome:
-    """NllGrad reads the fp32 loss scale itself rather than its cast to fp16."""
+    """NllGrad reads the fp32 loss scale directly instead of its cast to fp16."""
     gradient = node.inputs[0]
     cast = None if gradient is None else gradient.producer()
     if gradient is None or cast is None or cast.op_type != "Cast":

@@ -14,7 +14,7 @@ GATES = (2, 0, 3, 1)  # ai.graphcore's forget, input, candidate, output among ai
 
 @rewrites("AllReduceToIdentity", "AllReduce", "AllReduceGrad")
 def all_reduce_of_equals(node: ir.Node, context: Context) -> Outcome:
-    """An all-reduce whose inputs are declared identical hands each of them on."""
+    """An all-reduce whose inputs are declared identical becomes the identity of each input."""
     name = "identicalGradInputs" if node.op_type == "AllReduceGrad" else "identicalInputs"
     if not attribute_int(node, name, 0):
         return Refused("the inputs differ")

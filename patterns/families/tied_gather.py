@@ -49,7 +49,7 @@ def _part(context: Context, node: ir.Node, data: ir.Value, indices: ir.Value, st
 
 @rewrites("TiedGather", "Gather", stages=("model",), modes=("training",))
 def detached_gather(node: ir.Node, context: Context) -> Outcome:
-    """What TiedGather alone means for the program: the Gather contributes no gradient to the table."""
+    """The effect of TiedGather alone on the program: the Gather contributes no gradient to the table."""
     data = node.inputs[0]
     producer = None if data is None else data.producer()
     if data is None or (producer is not None and producer.op_type == "Detach"):

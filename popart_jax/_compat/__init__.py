@@ -1,1 +1,1 @@
-"""Everything that differs between JAX releases, and what other packages need to be told, lives here."""
+"""Adapters for third-party packages: names that differ between JAX releases, and changes to slow imports."""

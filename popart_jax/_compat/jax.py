@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any
 
 import jax
 import jax.monitoring
 from jax._src import config, core
 from jax.core import Tracer as Tracer
+from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache as persistent_cache
 
-try:  # jax.extend.core has them as well, but its package imports Pallas: 25 ms of every start
+try:  # jax.extend.core has them as well, but its package imports Pallas, which takes 25 ms at every start
     from jax._src.core import Literal as Literal
     from jax._src.core import Primitive as Primitive
 except ImportError:
@@ -29,16 +33,16 @@ except ImportError:
 
 
 def outside_traces() -> contextlib.AbstractContextManager[None]:
-    """Scope in which arrays are computed at once, whatever is traced around it.
+    """Scope in which arrays are computed immediately, even inside a trace.
 
-    JAX's public `ensure_compile_time_eval` leaves functions with derivatives of their own in the trace.
+    JAX's public `ensure_compile_time_eval` leaves functions with custom derivatives in the trace.
     """
     inner = getattr(core, "eval_context", None)
     return jax.ensure_compile_time_eval() if inner is None else inner()
 
 
 def is_symbolic_dim(size: Any) -> bool:
-    """Whether a size of a shape is a symbol of `jax.export`."""
+    """Whether a dimension's size is a symbol of `jax.export`."""
     return core.is_symbolic_dim(size)
 
 
@@ -53,32 +57,40 @@ def min_dim(a: Any, b: Any) -> Any:
 
 
 def checks_varying_axes() -> bool:
-    """Whether a `jax.shard_map` is traced that checks along which axes of its mesh values vary."""
+    """Whether tracing is inside a `jax.shard_map` that checks along which mesh axes values vary."""
     return config._check_vma.value and bool(jax.sharding.get_abstract_mesh().manual_axes)  # pyright: ignore
 
 
 def varying_axes(x: Any) -> frozenset[str]:
-    """Axes of the mesh along which a value, or a type, may differ between devices."""
+    """Mesh axes along which a value, or a type, may differ between devices."""
     held = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
-    axes = getattr(held, "manual_axis_type", None)  # 0.10.0 has the set itself, as `vma`
+    axes = getattr(held, "manual_axis_type", None)  # 0.10.0 has the set directly, as `vma`
     return (getattr(held, "vma", None) or frozenset()) if axes is None else axes.varying
 
 
 def enable_x64(on: bool = True):
-    """Scope in which 64-bit types are kept (or not); the global configuration stays as it is."""
+    """Scope in which 64-bit types are kept (or not); the global configuration is not changed."""
     return jax.enable_x64(on)
 
 
 def compile_with(lowered: Any, options: Mapping[str, str]) -> Any:
-    """Compile with options where this XLA knows them (names come and go between releases), else without."""
+    """Compile with options if this XLA knows them (names change between releases), else without."""
     if options:
-        with contextlib.suppress(Exception):  # the error's class differs between releases; a real one comes again below
+        with contextlib.suppress(Exception):  # its class differs between releases; a real error is raised again below
             return lowered.compile(compiler_options=dict(options))
     return lowered.compile()
 
 
+def library_call(target: str, result: jax.ShapeDtypeStruct, config: str, *operands: Any) -> jax.Array:
+    """A custom call that XLA knows by name, with the backend configuration that XLA gives such calls."""
+    call = jax.ffi.ffi_call(
+        target, result, vmap_method="sequential", custom_call_api_version=1, legacy_backend_config=config
+    )
+    return call(*operands)
+
+
 def bind(equation: Any, operands: Sequence[Any], params: Mapping[str, Any] | None = None) -> Sequence[Any]:
-    """Do what one equation of a jaxpr does, on other operands and with other parameters if given."""
+    """Evaluate one equation of a jaxpr on other operands, and with other parameters if given."""
     primitive = equation.primitive
     found = primitive.get_bind_params(equation.params if params is None else dict(params))
     functions, keywords = found if isinstance(found, tuple) else ((), found)
@@ -88,11 +100,11 @@ def bind(equation: Any, operands: Sequence[Any], params: Mapping[str, Any] | Non
 
 
 _FEW_EQUATIONS = 4
-"""Up to which binding each costs less than a call of JAX's that writes them all."""
+"""Most equations that are cheaper to bind one by one than by a call of JAX."""
 
 
-def written_again(closed: Any) -> Callable[..., Sequence[Any]]:
-    """A function that writes the equations of a closed jaxpr into the program that is traced."""
+def replayer(closed: Any) -> Callable[..., Sequence[Any]]:
+    """A function that replays the equations of a closed jaxpr into the current trace."""
     equations = closed.jaxpr.eqns
     calls = any(True for eqn in equations for _ in core.jaxprs_in_params(eqn.params))
     if calls or len(equations) > _FEW_EQUATIONS:
@@ -109,7 +121,7 @@ def written_again(closed: Any) -> Callable[..., Sequence[Any]]:
 
 
 def jaxpr_of(function: Callable[..., Sequence[Any]], arguments: Sequence[Any]) -> Any:
-    """The closed jaxpr of a function of arrays on arguments of these types, without the checks of `jax.make_jaxpr`."""
+    """The closed jaxpr of a function on arguments of these types, without the checks of `jax.make_jaxpr`."""
     if trace_to_jaxpr_dynamic is None or linear_util is None or api_util is None:
         return jax.make_jaxpr(function)(*arguments)
     about = api_util.debug_info("jaxpr_of", function, tuple(arguments), {})
@@ -119,12 +131,40 @@ def jaxpr_of(function: Callable[..., Sequence[Any]], arguments: Sequence[Any]) -
 
 
 def shortest_call(compiled: Any) -> Callable[..., Any]:
-    """What calls a compiled program that has run before with the least work in Python."""
+    """The fastest function to call a compiled program that has run before."""
     return getattr(compiled, "_call", None) or compiled
 
 
+def has_cpu_alone() -> bool:
+    """Whether JAX uses the CPU in every process on this machine, because no other backend is installed or allowed."""
+    if jax.default_backend() != "cpu":
+        return False
+    others = find_spec("jax_plugins") or find_spec("libtpu") or entry_points(group="jax_plugins")
+    return not others or setting("jax_platforms") == "cpu"
+
+
+def code_of(written: bytes) -> bytes:
+    """XLA's part of a compiled program that JAX has serialised; JAX loads the program in doing so."""
+    found: list[bytes] = []
+
+    class Reader(serialize_executable._JaxPjrtUnpickler):
+        def persistent_load(self, pid: Any) -> Any:
+            if pid[0] == "exec":
+                found.append(pid[1])
+            return super().persistent_load(pid)
+
+    Reader(io.BytesIO(written), jax.devices()[0].client).load()
+    (code,) = found
+    return code
+
+
+def kept_arguments(compiled: Any) -> list[int]:
+    """Indices of the flat arguments that a compiled program reads; JAX drops the others."""
+    return sorted(compiled._executable._kept_var_idx)
+
+
 def call_of_trees(compiled: Any, arguments: tuple[Any, ...], results: Any) -> Callable[..., Any] | None:
-    """What calls a compiled program of flat arguments with pytrees, the way of `jax.jit`; None without such a way.
+    """A fast call with pytrees for a compiled program of flat arguments, as `jax.jit` has it; None if there is none.
 
     Raises TypeError, before anything runs, for arguments of other shapes, types or structure than these.
     """
@@ -138,7 +178,7 @@ def call_of_trees(compiled: Any, arguments: tuple[Any, ...], results: Any) -> Ca
 
 @cache
 def _hits() -> list[str]:
-    """Events of programs that came out of JAX's persistent compilation cache; listening starts with the first call."""
+    """Events of programs loaded from JAX's persistent compilation cache; recording starts with the first call."""
     found: list[str] = []
 
     def listen(event: str, **_: Any) -> None:
@@ -150,23 +190,23 @@ def _hits() -> list[str]:
 
 
 def cache_hits() -> int:
-    """How many programs came out of JAX's persistent compilation cache since the first call."""
+    """Number of programs loaded from JAX's persistent compilation cache since the first call."""
     return len(_hits())
 
 
 def setting(name: str, default: Any = None) -> Any:
-    """One of JAX's settings as it holds here; the default where this JAX has none such."""
+    """One of JAX's settings in the current scope; the default where this JAX has no such setting."""
     return getattr(jax.config, name, default)
 
 
 def settings() -> dict[str, Any]:
-    """JAX's settings as they hold here, those of scopes around included."""
+    """All of JAX's settings in the current scope."""
     return {name: getattr(jax.config, name, value) for name, value in jax.config.values.items()}
 
 
 @contextlib.contextmanager
 def compilation_cache(folder: str | None) -> Generator[None]:
-    """Scope in which JAX keeps every compiled program in a folder and looks there first; None is no folder at all."""
+    """Scope in which JAX stores every compiled program in a folder and looks there first; None disables the cache."""
     wanted = {
         "jax_compilation_cache_dir": folder,
         "jax_persistent_cache_min_compile_time_secs": 0.0,
@@ -183,11 +223,11 @@ def compilation_cache(folder: str | None) -> Generator[None]:
 def _set_cache(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         jax.config.update(name, value)
-    persistent_cache.reset_cache()  # it looks at the folder only once
+    persistent_cache.reset_cache()  # JAX reads the setting only once
 
 
 def cluster_member(kind: str | None) -> tuple[int, int] | None:
-    """Number of this process and of all, as the cluster that JAX detects here says; None where it detects none."""
+    """Number of this process and of all processes in the cluster that JAX detects; None where it detects none."""
     from jax._src.clusters import ClusterEnv
 
     for one in ClusterEnv._cluster_types:
@@ -198,7 +238,7 @@ def cluster_member(kind: str | None) -> tuple[int, int] | None:
 
 
 def job_values(key: str, mine: str, seconds: float) -> list[str | None]:
-    """What each process of a `jax.distributed` job says under a key; None for those that do not in time."""
+    """The value that each process of a `jax.distributed` job sets for a key; None for those that are too late."""
     from jax._src.distributed import global_state
 
     client: Any = global_state.client

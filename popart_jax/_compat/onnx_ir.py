@@ -1,10 +1,10 @@
-"""`onnx_ir` without the quarter second that importing sympy takes: only arithmetic with symbolic sizes needs it.
+"""Imports `onnx_ir` without sympy, which takes a quarter of a second and is only needed for symbolic sizes.
 
-`onnx_ir` becomes a lazy module, which runs at the first import. While it runs, it gets a stand-in for sympy, which
-imports the real one when a function of it is called or, later, when anything of it is looked up.
+`onnx_ir` becomes a lazy module, which is executed at its first use. Meanwhile a placeholder stands for sympy; it
+imports the real one when a function of it is called or, later, when an attribute of it is read.
 
-Its inliner tries the numbers behind a name one after another from 2, which takes the square of the number of calls:
-`quick_names` begins where the last search ended, and finds the same names.
+The inliner of `onnx_ir` tries suffixes of a name one after another from 2, which is quadratic in the number of calls:
+`quick_names` starts where the last search ended, and finds the same names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Generator
-from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from importlib.util import LazyLoader, find_spec, module_from_spec
 from types import ModuleType
@@ -24,7 +23,7 @@ _NAME = "onnx_ir"
 
 
 class _Later(ModuleType):
-    """A stand-in for a module."""
+    """A placeholder for a module that is imported on use."""
 
     importing = True
 
@@ -43,10 +42,10 @@ def _called_later(module: str, name: str) -> Callable[..., Any]:
     return call
 
 
-class _Lean(Loader):
-    """Runs a module while sympy is a stand-in."""
+class _Lean:
+    """A loader that executes a module with a placeholder for sympy; no `importlib.abc`, which is slow to import."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Any) -> None:
         self._loader = loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
@@ -68,10 +67,10 @@ class _Lean(Loader):
 
 
 def import_lean() -> None:
-    """Let the first import of `onnx_ir` do without sympy."""
+    """Make the first import of `onnx_ir` avoid importing sympy."""
     if _NAME in sys.modules or (spec := find_spec(_NAME)) is None or spec.loader is None:
         return
-    spec.loader = LazyLoader(_Lean(spec.loader))
+    spec.loader = LazyLoader(_Lean(spec.loader))  # pyright: ignore[reportArgumentType]
     module = sys.modules[_NAME] = module_from_spec(spec)
     spec.loader.exec_module(module)
 

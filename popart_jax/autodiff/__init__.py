@@ -1,4 +1,4 @@
-"""Gradient operators of `onnx_ir` graphs: which there are, what they read, and growing them."""
+"""Gradient operators of `onnx_ir` graphs: planning them, the tensors that they read, and adding them to a graph."""
 
 from __future__ import annotations
 

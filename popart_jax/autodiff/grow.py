@@ -1,7 +1,7 @@
-"""Growing gradient operators from the outputs of a graph back to its inputs.
+"""Adds gradient operators to a graph, from its outputs back to its inputs (reverse-mode differentiation).
 
-Two phases: `plan` lists the gradient operators, in reverse order of the forward nodes; `grow` makes them one by one and
-adds up what several readers of a tensor contribute. How an operator is made, and where, is the caller's: see `Maker`.
+There are two phases: `plan` lists the gradient operators, in reverse order of the forward nodes; `grow` creates them
+one by one and sums the contributions of all readers of a tensor. The caller creates the operators: see `Maker`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..ops import Gradient
 from .reads import forward_reads
 
 NAME = "Gradient___"
-"""What the name of a gradient begins with; the name of its tensor follows."""
+"""Prefix of the name of a gradient; the name of its tensor follows."""
 
 _FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16})
 
@@ -28,20 +28,20 @@ def is_float(value: ir.Value | None) -> bool:
 
 @dataclass
 class Step:
-    """One gradient operator to be.
+    """One planned gradient operator.
 
     Attributes
     ----------
     node : ir.Node
-        Forward node.
+        The forward node.
     gradient : Gradient or None
-        Entry of the node's row; None for a node that calls graphs.
+        The gradient's entry in the operator table; None for a node that calls graphs.
     of : tuple of int
-        Inputs of the node that get a gradient.
+        Indices of the node's inputs that get a gradient.
     reads : list of ir.Value or None
-        Forward tensors that it reads.
+        Forward tensors that the gradient operator reads.
     captured : list of ir.Value
-        Tensors of the enclosing graphs that graphs called by the node read, and that get a gradient too.
+        Tensors of enclosing graphs that graphs called by the node read, and that get a gradient too.
     """
 
     node: ir.Node
@@ -57,7 +57,7 @@ class Step:
 
 
 def steps_of(node: ir.Node, entries: Iterable[Gradient], needed: Collection[int]) -> list[Step]:
-    """The gradient operators of a node that give a gradient to some of the inputs `needed`."""
+    """The gradient operators of a node that compute the gradient of any of the inputs `needed`."""
     found: list[Step] = []
     for entry in entries:
         groups = [(i,) for i in needed] if entry.of is None else [tuple(i for i in entry.of if i in needed)]
@@ -81,9 +81,9 @@ def plan(
     seeded : iterable of ir.Value
         Tensors whose gradient is given.
     steps : callable
-        Gradient operators of a node for the inputs at some positions, as `steps_of`.
+        Returns the gradient operators of a node for the inputs at some positions, as `steps_of` does.
     required : iterable of ir.Value, optional
-        Tensors whose gradient is wanted; operators that lead to none of them are left out. Default: all.
+        Tensors whose gradient is wanted; operators that lead to none of them are omitted. Default: all.
     may_have : callable
         Whether a tensor can have a gradient.
 
@@ -114,19 +114,19 @@ def _influenced(nodes: Iterable[ir.Node], sources: Iterable[ir.Value]) -> set[ir
 
 
 class Maker(Protocol):
-    """How a front end makes gradient operators."""
+    """Creates gradient operators for a front end."""
 
     def make(self, step: Step, gradients: Gradients) -> Iterable[tuple[ir.Value, ir.Value]]:
-        """Make the operator of a step; returns pairs of a tensor and (one contribution to) its gradient."""
+        """Create the operator of a step; returns pairs of a tensor and a contribution to its gradient."""
         ...
 
     def total(self, value: ir.Value, parts: Sequence[ir.Value]) -> ir.Value:
-        """The sum of contributions to the gradient of `value`: one or more."""
+        """The sum of one or more contributions to the gradient of `value`."""
         ...
 
 
 class Gradients:
-    """Gradients of tensors while a graph grows: contributions, and totals as soon as somebody asks for them."""
+    """Gradients of tensors while operators are added: contributions, and their sums as soon as they are read."""
 
     def __init__(self, maker: Maker, seeds: Mapping[ir.Value, ir.Value]) -> None:
         self._maker = maker
@@ -134,25 +134,25 @@ class Gradients:
         self._totals: dict[ir.Value, ir.Value] = {}
 
     def of(self, value: ir.Value) -> ir.Value | None:
-        """The gradient of a tensor, None where nothing contributes; asked for when all its readers were visited."""
+        """The gradient of a tensor, None if nothing contributes to it; call it only after all readers were visited."""
         parts = self._parts.pop(value, None)
         if parts is not None:
             self._totals[value] = self._maker.total(value, parts)
         return self._totals.get(value)
 
     def add(self, value: ir.Value, part: ir.Value) -> None:
-        """One more contribution to the gradient of a tensor."""
+        """Add a contribution to the gradient of a tensor."""
         self._parts.setdefault(value, []).append(part)
 
     def all(self) -> dict[ir.Value, ir.Value]:
-        """Every tensor that has a gradient, with it."""
+        """All gradients, by tensor."""
         for value in list(self._parts):
             self.of(value)
         return self._totals
 
 
 def grow(steps: Iterable[Step], seeds: Mapping[ir.Value, ir.Value], maker: Maker) -> Gradients:
-    """Make the gradient operators of a plan, in order."""
+    """Create the gradient operators of a plan, in order."""
     gradients = Gradients(maker, seeds)
     for step in steps:
         for value, part in maker.make(step, gradients):

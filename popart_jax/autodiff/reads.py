@@ -1,4 +1,4 @@
-"""The forward tensors that a gradient operator reads, from the entry in the operator's row."""
+"""The forward tensors that a gradient operator reads, according to the operator table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..ops import Gradient, resolve_node
 
 
 def tokens(node: ir.Node, gradient: Gradient) -> tuple[str, ...]:
-    """What a gradient operator of a node reads, as `Gradient.reads` names it."""
+    """The tensors that a gradient operator of a node reads, in the notation of `Gradient.reads`."""
     reduction = node.attributes.get("reduction")
     return gradient.reads if reduction is None else gradient.reads_by.get(str(reduction.value), gradient.reads)
 
@@ -19,16 +19,16 @@ def forward_reads(node: ir.Node, gradient: Gradient, operand: int) -> list[ir.Va
     Parameters
     ----------
     node : ir.Node
-        Forward node.
+        The forward node.
     gradient : Gradient
-        Entry of the row.
+        The gradient's entry in the operator table.
     operand : int
-        Position of the input that the gradient is for.
+        Index of the input whose gradient it is.
 
     Returns
     -------
     list of ir.Value or None
-        None where the node lacks what would be read.
+        None for tensors that the node does not have.
     """
     found: list[ir.Value | None] = []
     for token in tokens(node, gradient):
@@ -44,6 +44,6 @@ def forward_reads(node: ir.Node, gradient: Gradient, operand: int) -> list[ir.Va
 
 
 def _seed(node: ir.Node) -> int:
-    """Position of the operand that random numbers follow from; -1 where the translation takes none."""
+    """Index of the operand that is the random seed; -1 if the translation has none."""
     translation = resolve_node(node, {})
     return translation.inputs.index("seed") if translation and "seed" in translation.inputs else -1

@@ -1,6 +1,6 @@
 """Building ONNX models: `Builder` and its operator namespaces. The methods come from ONNX's schemas and from `ops`.
 
-A session reads the table of methods without the rest: modules are imported when a name of ``__init__.pyi`` is used.
+Modules are imported when a name of ``__init__.pyi`` is first used, since a session needs only the table of methods.
 """
 
 import lazy_loader as _lazy

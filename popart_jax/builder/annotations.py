@@ -1,4 +1,4 @@
-"""Attributes on nodes that already exist: the general ones, and PopART's placement annotations."""
+"""Attributes of existing nodes: general ones, and PopART's placement annotations."""
 
 from __future__ import annotations
 
@@ -244,4 +244,4 @@ class NodeAnnotations(GraphUnderConstruction):
         return names.RECOMPUTE in node.attributes and bool(self._read(node, names.RECOMPUTE))
 
     def _locate(self, outputs: Any, location: TensorLocation) -> None:
-        self._annotate(names.TENSOR_LOCATION, location.serialized(), outputs)
+        self._annotate(names.TENSOR_LOCATION, location.serialize(), outputs)

@@ -1,4 +1,4 @@
-"""Types of attributes of ai.graphcore nodes: ONNX has no schemas of them, their builder methods have signatures."""
+"""Checks attribute types of ai.graphcore nodes by the signatures of their builder methods, as they have no schemas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 import onnx_ir as ir
 
 from ..errors import popart_exception
-from ..model.structure import every_node
+from ..model.checks.structure import every_node
 from ..ops.builder_methods import methods_of
 from .signatures import parse
 

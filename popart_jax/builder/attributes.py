@@ -1,7 +1,7 @@
 """From the arguments of a builder method to the inputs and attributes of its node.
 
-Most arguments are attributes of the same name. Where a node says it otherwise (types as numbers, reductions as
-text ...), the method has a function that changes the parts of the node.
+Most arguments are attributes of the same name. Where the node's form differs (types as numbers, reductions as text
+...), the method has a function that converts them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def node_of(method: Method, values: Values, label: str = "") -> NodeParts:
     Raises
     ------
     popart_exception
-        More outputs than the operator has, or what the method's own function finds wrong.
+        More outputs than the operator has, or the method's function refuses an argument.
     """
     inputs = values.pop("args", [])
     outputs = values.pop("num_outputs", None)
@@ -44,10 +44,10 @@ def node_of(method: Method, values: Values, label: str = "") -> NodeParts:
 
 
 def _present(method: Method, values: Values) -> Values:
-    """Attributes that are written, truth values as 0 and 1.
+    """Attributes to write into the node, bools as 0 and 1.
 
-    Left out are optional ones that nobody gives, other empty lists and, of ai.onnx, floats and texts at their defaults:
-    programs add those to the node themselves, which fails for an attribute that is there.
+    Optional ones that are not given are omitted, so are other empty lists and, for ai.onnx, floats and texts at their
+    defaults: programs add those to the node themselves, which fails if the attribute exists.
     """
     defaults = {p.name: p.default for p in method.parameters if p.default is not REQUIRED}
     written: Values = {}
@@ -70,7 +70,7 @@ def _constant(parts: NodeParts) -> None:
 
 def _tensor(array: np.ndarray) -> ir.TensorProtocol:
     data = np.ascontiguousarray(array).reshape(array.shape)
-    packed = data.dtype == np.float16  # two halves per entry are for initializers, readers of nodes know nothing of it
+    packed = data.dtype == np.float16  # only readers of initializers understand two float16 per entry
     return tensors.make("", data) if is_host_type(data.dtype) and not packed else ir.tensor(data)
 
 
@@ -86,7 +86,7 @@ def _cast(parts: NodeParts) -> None:
 
 
 def say_count(parts: NodeParts) -> None:
-    """Split, since opset 18, says how many outputs it has unless an operand gives their sizes."""
+    """From opset 18 on, Split has the number of its outputs as an attribute unless an operand gives their sizes."""
     if len(parts.inputs) == 1:
         parts.attributes["num_outputs"] = parts.outputs
 
@@ -96,4 +96,4 @@ WRITERS: Mapping[str, Callable[[NodeParts], None]] = {
     "ConstantOfShape": _constant_of_shape,
     "Cast": _cast,
 }
-"""Of ai.onnx."""
+"""Functions that convert the parts of ai.onnx nodes, by operator."""

@@ -1,4 +1,4 @@
-"""How types pass through the operators of ai.onnx that hold graphs."""
+"""Type rules of ai.onnx operators with subgraphs: types of the body's inputs, and of the operator's outputs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _GIVEN_BY_LOOP = 2  # the iteration and the condition
 
 
 def _unequal_branches(node: SubgraphNode, branch: str, inputs: int, outputs: int) -> str:
-    """Branches of an If make what is asked for."""
+    """Error text if a branch of an If has another number of outputs than requested."""
     if outputs == node.outputs:
         return ""
     return f"If: {branch} has {outputs} outputs, but num_outputs is {node.outputs}; list them with addOutputTensor"
 
 
 def _loop_passed(node: SubgraphNode) -> Sequence[Type]:
-    """The iteration in the type of the number of passes, the condition, carried values as they are."""
+    """The iteration number (with the trip count's type), the condition, and the carried values."""
     counted = node.arguments[0][0] if node.arguments else None
     return [(counted or ir.DataType.INT64, ()), (ir.DataType.BOOL, ()), *node.arguments[_GIVEN_BY_LOOP:]]
 
 
 def _loop_returned(node: SubgraphNode, results: Sequence[Type]) -> Sequence[Type]:
-    """Carried values as the body makes them, then those of all passes, stacked."""
+    """Carried values as the body returns them, then the scan outputs, stacked over all iterations."""
     carried = len(node.arguments) - _GIVEN_BY_LOOP
     trips = None if node.first is None else int(node.first.reshape(-1)[0])
     types = list(results[1:])
@@ -38,7 +38,7 @@ def _scan_axes(node: SubgraphNode, name: str, count: int) -> Sequence[int]:
 
 
 def _scan_passed(node: SubgraphNode) -> Sequence[Type]:
-    """Carried values as they are, the others without the scanned dimension; rows of vectors have shape [1]."""
+    """Carried values, then the scanned ones without the scanned dimension; elements of vectors have shape [1]."""
     scanned = node.attributes["num_scan_inputs"]
     carried = len(node.arguments) - scanned
     sliced = list(node.arguments[:carried])

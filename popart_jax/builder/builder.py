@@ -1,4 +1,4 @@
-"""`Builder`: the face of the builder, with one namespace of operators per domain and opset."""
+"""`Builder`: the public class, with one namespace of operators per domain and opset."""
 
 import re
 from collections.abc import Iterable
@@ -159,7 +159,7 @@ class Builder(_BuilderCore):
                 f"Invalid opset '{asked}' selected. Opset for domain {_DOMAINS[family]} already defined as "
                 f"{chosen.version}"
             )
-        self.__dict__[asked] = chosen  # found at once the next time
+        self.__dict__[asked] = chosen  # cached: the next look-up does not call __getattr__
         return chosen
 
     def reshape_const(self, aiOnnx: AiOnnx, args: list[str], shape: Iterable[int], debugContext: str = "") -> str:

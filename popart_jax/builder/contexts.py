@@ -123,7 +123,7 @@ class Placement(NodeAnnotations):
         """Say where the outputs of nodes live."""
         location = TensorLocation() if value is ... else value
         if nodeOutputNames is None:
-            return self._within(names.TENSOR_LOCATION, location.serialized())
+            return self._within(names.TENSOR_LOCATION, location.serialize())
         return self._locate(nodeOutputNames, location)
 
     @checked

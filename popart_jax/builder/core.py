@@ -14,13 +14,13 @@ from .._calls import checked, overloaded
 from ..errors import logs_errors, noted, popart_exception
 from ..model import attribute_names as names
 from ..model import tensors
-from ..model.check import check_model
+from ..model.checks.onnx_checker import check_model
 from ..model.debug import DebugContext, path_of
 from ..model.dtypes import BY_NUMPY, element_type, is_host_type
-from ..model.external import save_externally
-from ..model.load import load_proto
+from ..model.files.external import save_externally
+from ..model.files.load import load_proto
+from ..model.files.save import to_proto
 from ..model.op_names import listed, type_and_shape
-from ..model.save import to_proto
 from ..model.tensor_info import _TensorInfoCore
 from ..model.tensor_location import InputSettings
 from ..model.variable_settings import VariableSettings

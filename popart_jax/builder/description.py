@@ -1,4 +1,4 @@
-"""A node described by what its results' types follow from: operator, attributes, types and small values of inputs."""
+"""The facts of a node that determine its output types: operator, attributes, types and small values of inputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KNOWN_SCALES_LIMIT = 8  # the same for other types, such as scales of Resize
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An input: element type, sizes (None where nothing is known, a text for an unknown one), bytes if constant."""
+    """An input: element type, shape (None if unknown; an unknown dimension is a text), bytes if constant."""
 
     dtype: ir.DataType | None
     sizes: tuple[int | str, ...] | None
@@ -71,7 +71,7 @@ def describe(node: ir.Node, version: int) -> Description:
 
 
 def describe_value(value: ir.Value) -> Operand:
-    """What is known of a tensor."""
+    """A tensor as an operand: its type, and its value if that is a small constant."""
     sizes = None if value.shape is None else tuple(d if isinstance(d, int) else str(d.value or "") for d in value.shape)
     return Operand(value.dtype, sizes, _data(value.const_value))
 

@@ -1,4 +1,4 @@
-"""Types of one node's outputs while a model is built: ONNX's inference for ai.onnx, the operator's translation else."""
+"""Infers types of a node's outputs while a model is built: by ONNX's inference for ai.onnx, else by the translation."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def arity(domain: str, op: str, version: int) -> tuple[int, int, int]:
 
 
 def set_type(value: ir.Value, dtype: ir.DataType | None, shape: tuple[int, ...] | None) -> None:
-    """Enter what is known about a tensor."""
+    """Set the known parts of a tensor's type."""
     if dtype is not None:
         value.type = ir.TensorType(dtype)
     if shape is not None:
@@ -64,7 +64,7 @@ def tensor_info(value: ir.Value) -> _TensorInfoCore | None:
 
 
 def infer(node: ir.Node, version: int) -> None:
-    """Enter types and shapes of the node's outputs, where they follow from the inputs.
+    """Set types and shapes of the node's outputs, where they follow from the inputs.
 
     Raises
     ------
@@ -111,7 +111,7 @@ _inferred = lru_cache(maxsize=4096)(_infer)  # the layers of a network repeat
 
 
 def _onnx(node: Description) -> Sequence[Type]:
-    """What ONNX's inference states."""
+    """The output types by ONNX's inference."""
     proto = onnx.NodeProto(op_type=node.op)
     present = {f"in{i}": x for i, x in enumerate(node.operands) if x is not None}
     outputs = [f"out{i}" for i in range(node.outputs)]
@@ -139,7 +139,7 @@ def _imports(version: int) -> list[onnx.OperatorSetIdProto]:
 
 
 def _from_the_front(attribute: ir.Attr, node: Description) -> ir.Attr:
-    """Axes counted from the front: ONNX's rules of the old opsets know no others."""
+    """The attribute with axes counted from the front: ONNX's inference for old opsets takes no negative ones."""
     rank = _rank_of_axes(node)
     if attribute.name not in ("axis", "axes") or rank is None:
         return attribute

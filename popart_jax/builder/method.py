@@ -80,7 +80,7 @@ class Method:
     most_outputs : int or None
         Limit of num_outputs, where the operator has one.
     write : callable or None
-        Changes the parts of the node where its attributes are not simply the arguments.
+        Converts the node's parts where its attributes are not simply the arguments.
     bodies : BodyTypes or None
         For operators that hold a graph: how types pass through it.
     """

@@ -31,7 +31,7 @@ class Names:
     def claim(self, base: str, index: int | None = None) -> str:
         """A free name for `base` in the current scope (with ``:index`` for outputs), marked as used."""
         candidate = f"{self.scope()}{base}" + ("" if index is None else f":{index}")
-        suffix = self._next.get(candidate, 0)  # lower suffixes are taken for good
+        suffix = self._next.get(candidate, 0)  # lower suffixes stay taken
         name = f"{candidate}/{suffix}" if suffix else candidate
         while self._taken(name):
             suffix += 1

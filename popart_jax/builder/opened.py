@@ -1,4 +1,4 @@
-"""Going on with a model that exists: its tensors become the builder's."""
+"""Opens an existing model in a builder."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import onnx_ir as ir
 
 from ..errors import popart_exception
 from ..logs import module_logger
-from ..model.check import check_model
-from ..model.load import from_proto
+from ..model.checks.onnx_checker import check_model
+from ..model.checks.structure import NEWEST_OPSETS, check_versions
+from ..model.files.load import from_proto
 from ..model.origin import imported_as_popart
-from ..model.structure import NEWEST_OPSETS, check_versions
 from .graph import GraphUnderConstruction
 from .versions import NEWEST_ONNX, OLDEST_ONNX, defaultAiOnnxOpset
 
@@ -38,7 +38,7 @@ def open_model(builder: GraphUnderConstruction, proto: onnx.ModelProto) -> None:
 
 
 def _check_range(version: int) -> None:
-    """PopART's text, though what is newer than PopART and known here is opened: today's exporters write it."""
+    """Raise PopART's error for unknown opsets; newer ones than PopART's pass, since today's exporters write them."""
     if not OLDEST_ONNX <= version <= NEWEST_OPSETS[""]:
         raise popart_exception(
             f"Encountered ONNX opset version {version}, Maximimum supported opset is {NEWEST_ONNX}, minimum "

@@ -1,6 +1,7 @@
 """The operator methods of each ai.onnx opset and of `AiGraphcoreOpset1`, generated when they are looked up.
 
-Those of ai.graphcore stand beside the translations of their operators, which need JAX; a builder alone does not.
+Methods of ai.graphcore are declared beside the translations of their operators, which import JAX; so they are
+imported only when used.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Any
 
 from .._calls import no_overload
 from ..errors import logs_errors
+from ..model.checks.structure import NEWEST_OPSETS
 from ..model.debug import path_of
-from ..model.structure import NEWEST_OPSETS
 from . import attributes, subgraphs
 from .core import _BuilderCore
 from .method import Method, describe

@@ -31,7 +31,7 @@ class Opset:
             method = getattr(self._operators, name)
         except AttributeError:
             raise AttributeError(f"{self._label} opset {self.version} has no operator '{name}'.") from None
-        self.__dict__[name] = method  # found at once the next time
+        self.__dict__[name] = method  # cached: the next look-up does not call __getattr__
         return method
 
     def __dir__(self) -> list[str]:

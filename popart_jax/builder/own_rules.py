@@ -1,4 +1,4 @@
-"""What PopART's builder checks and infers otherwise than the operator itself does in a session."""
+"""Rules of PopART's builder that differ from those of the operator in a session: checks and inferred shapes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Shape = tuple[int, ...]
 def check_own_rules(
     op: str, inputs: Sequence[str], attributes: Mapping[str, Any], variables: Collection[str], rank: int | None
 ) -> None:
-    """Refuse what a builder method of PopART refuses by itself.
+    """Apply the checks that PopART makes in single builder methods.
 
     Raises
     ------
@@ -40,8 +40,8 @@ def check_own_rules(
 def own_shape(node: Description) -> Shape | None:
     """Shape that the builder reports of some operators' result; None where the operator's own rule holds.
 
-    `subsample` rounds down, although the operator yields what is left over too. ONNX's inference knows no negative
-    repeats, which are refused with the shape that they make.
+    `subsample` rounds down, although the operator also returns the remainder. ONNX's inference ignores negative repeats
+    of Tile, which are refused by the negative size computed here.
     """
     sizes = node.operands[0].type[1] if node.operands and node.operands[0] is not None else None
     if sizes is None:

@@ -1,4 +1,4 @@
-"""Debug records of what a builder makes: one for the call, one for the ONNX node or tensor it becomes."""
+"""Debug records of builder calls: one for the call, one for its ONNX node or tensor."""
 
 from __future__ import annotations
 

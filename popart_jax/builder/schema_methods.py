@@ -23,12 +23,12 @@ _KINDS = {"INT": "int", "FLOAT": "float", "STRING": "str", "INTS": "ints", "FLOA
           "TENSOR": "array", "GRAPH": "builder"}  # fmt: skip
 _ARGS = Parameter("args", "strs", REQUIRED)
 _NUM_OUTPUTS = Parameter("num_outputs", "int", REQUIRED)
-_LARGE = 1e30  # a limit, of which no shorter number is the same
+_LARGE = 1e30  # above it defaults are limits of float32, which no shorter literal equals
 
 
 @cache
 def schema(op: str, version: int) -> defs.OpSchema:
-    """ONNX schema of an operator at an opset version; of a deprecated one, the last before that if there is one."""
+    """ONNX schema of an operator at an opset version; if deprecated there, an earlier one that is not, if any."""
     found = defs.get_schema(op, version, "")
     before = found.since_version - 1
     return schema(op, before) if found.deprecated and defs.has(op, before, "") else found
@@ -44,7 +44,7 @@ def methods(version: int) -> Mapping[str, list[Method]]:
 
 
 def _takes_types(found: defs.OpSchema) -> bool:
-    """Whether an attribute is a type, which no argument of a method stands for (Optional)."""
+    """Whether an attribute is a type (Optional has one), for which builder methods have no argument."""
     return any(str(a.type).rpartition(".")[2] == "TYPE_PROTO" for a in found.attributes.values())
 
 

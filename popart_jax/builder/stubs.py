@@ -1,7 +1,7 @@
 """Types of the generated namespaces, for editors and type checkers: ``python -m popart_jax.builder.stubs``.
 
-Each opset lists what differs from the one before. ``aiOnnx``, whose opset follows the model, has the methods of all
-opsets from PopART's first on, with every signature that one of them takes.
+Each opset's class lists the differences to the previous one. ``aiOnnx``, whose opset follows the model, has the
+methods of all opsets from PopART's first on, with every signature that one of them takes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def text() -> str:
         now = _signatures("ai.onnx", version)
         name = f"AiOnnxOpset{version}"
         changed = {n: s for n, s in now.items() if before.get(n) != s}
-        if any(n not in now for n in before):  # a type checker must not find what is gone
+        if any(n not in now for n in before):  # a subclass can't remove inherited methods from a type checker's view
             parent, changed = "Namespace", now
         lines += _class(name, parent, changed)
         before, parent = now, name

@@ -25,7 +25,7 @@ def methods(domain: str, version: int) -> Mapping[str, Sequence[Method]]:
 
 
 def overloads(domain: str, version: int, name: str) -> Sequence[Method]:
-    """The overloads of one method; of ai.graphcore, only modules of operators with such a name are imported if any."""
+    """The overloads of one method; for ai.graphcore, only the modules of operators with that name are imported."""
     if domain == "ai.onnx":
         return schema_methods.methods(version).get(name, ())
     from ..ops.registry import operators_of  # imports JAX

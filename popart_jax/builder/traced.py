@@ -1,4 +1,4 @@
-"""Types of one node's outputs by tracing its translation: for nodes about which ONNX's inference says nothing."""
+"""Infers types of a node's outputs by tracing its translation, for nodes that ONNX's inference does not cover."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def traced(node: Description) -> Sequence[Type]:
     Returns
     -------
     sequence of (element type, shape)
-        Empty where an input is not known or the operator refuses its inputs: that is told when a session is made.
-        Without shapes where sizes of an input are not known, or where the session decides.
+        Empty if an input is unknown or the operator refuses its inputs (a session then raises the error). Without
+        shapes if an input's shape is unknown, or if they depend on the session.
     """
     operands = [x for x in node.operands if x is not None]
     if not node.outputs or any(x.dtype is None or x.sizes is None for x in operands):
@@ -34,14 +34,14 @@ def traced(node: Description) -> Sequence[Type]:
 
 
 def _has_shape(node: Description) -> bool:
-    """Whether nothing but the node decides the shapes of its results."""
+    """Whether the shapes of the results depend on the node alone, not on the session."""
     from ..ops.builder_methods import methods_of
 
     return node.domain != "ai.graphcore" or all(method.shaped for method in methods_of(node.op))
 
 
 def _trace(node: Description) -> Sequence[Type]:
-    from .._with_jax import jax  # a builder alone does without; isort: skip
+    from .._with_jax import jax  # imported late, as a builder alone does not need JAX; isort: skip
 
     from .._compat.jax import enable_x64
     from ..lowering.interpreter import Settings, evaluate

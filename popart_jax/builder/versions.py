@@ -1,4 +1,4 @@
-"""The opsets that PopART's builder has: the defaults, under their public names, and the range of ai.onnx."""
+"""Opset versions of PopART's builder: defaults, under their public names, and the range of ai.onnx."""
 
 defaultAiOnnxOpset = 10
 """Opset of ai.onnx that a new builder writes."""

@@ -15,7 +15,7 @@ from .schema_methods import schema
 
 @cache
 def _window(op: str, version: int) -> tuple[bool, bool, int | None]:
-    """Whether an operator of ai.onnx has a window, whether it is an inverse, and its operand of weights."""
+    """Whether an ai.onnx operator has a window, whether it is transposed, and the position of its weight operand."""
     found = schema(op, version)
     names = [formal.name.lower() for formal in found.inputs]
     back = "output_shape" in found.attributes or "output_shape" in names
@@ -55,7 +55,7 @@ def check_window(
         )
     check_parameters(
         spatial,
-        () if back else kernel or list(inferred or ()),  # an inverse makes its output larger
+        () if back else kernel or list(inferred or ()),  # a transposed window enlarges its output
         strides=attributes.get("strides") or (),
         dilations=attributes.get("dilations") or (),
         pads=attributes.get("pads") or (),

@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Time a model, with its weights given once and compiled, by itself or beside another runtime."""
-    from ..functions.function import to_jax
-    from ..model.load import load
+    from ..functions.loading import to_jax
+    from ..model.files.load import load
 
     if options.repeats < 1:
         raise popart_exception(f"--repeats {options.repeats}: expected at least 1.")
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # nothing is trained here
             fn, params = to_jax(options.model)
-        texts = any(x.dtype.kind in "OUS" for x in given.values())  # they stay on the host
+        texts = any(x.dtype.kind in "OUS" for x in given.values())  # texts stay on the host
         infer = functools.partial(fn, params) if texts else fn.with_weights(params)
     calls: dict[str, Callable[[], Any]] = {"popart_jax": lambda: [np.asarray(y) for y in infer(given).values()]}
     if options.against:
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         first = {"popart_jax": _seconds(calls["popart_jax"])}
     first |= {name: _seconds(call) for name, call in calls.items() if name not in first}
     taken: dict[str, list[float]] = {name: [] for name in calls}
-    for i in range(options.repeats):  # turn by turn, so that what else the machine does falls on both
+    for i in range(options.repeats):  # interleaved, so that other load on the machine affects both alike
         for name, call in calls.items():
             taken[name].append(_seconds(call))
         shown.advance("timing", i + 1, options.repeats)

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Name the first node that differs, with its error and inputs, and write a minimal model; exit status 1 if any."""
     from ..compare import compare, minimal_model
-    from ..model.load import load
+    from ..model.files.load import load
 
     if options.rtol < 0 or options.atol < 0:
         raise popart_exception(f"--rtol {options.rtol} and --atol {options.atol} should not be negative.")

@@ -8,7 +8,7 @@ TAKES_MODEL = False
 
 
 OWN_BAR = True
-"""It shows how far it is by itself."""
+"""The command shows its own progress, so the caller shows none."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

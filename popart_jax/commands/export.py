@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the part of a model that leads to some tensors, for other ONNX runtimes."""
     from ..functions.served import served_model, unknown_elsewhere
-    from ..model.load import to_bytes
+    from ..model.files.load import to_bytes
 
     files.check_writable(options.to)
     with phase("load and cut"):

@@ -64,7 +64,7 @@ def _size(name: str, text: str) -> int:
 
 
 def _read(path: Path, value: ir.Value | None) -> np.ndarray:
-    """An array of the declared type, if that is one that NumPy's files have no name for."""
+    """An array from a file; types that ``.npy`` files can't name are restored from the declared type."""
     try:
         array = np.load(path, allow_pickle=False)
     except OSError as err:

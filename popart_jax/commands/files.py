@@ -32,7 +32,7 @@ def whole(path: Path) -> Generator[Path]:
 
 
 def check_writable(path: Path) -> None:
-    """Whether a file could be written, so that a command need not find out after its work.
+    """Check before a command starts its work that the file can be written.
 
     Raises
     ------
@@ -65,5 +65,5 @@ def make_folder(path: Path) -> None:
 
 
 def nameless(dtype: np.dtype) -> np.dtype | None:
-    """What ``.npy`` files have in place of a type that NumPy has no name for (bfloat16): so many bytes; else None."""
+    """The type of raw bytes that ``.npy`` files have instead of a type unknown to NumPy (bfloat16); None for others."""
     return np.dtype(f"V{dtype.itemsize}") if dtype.type.__module__ == "ml_dtypes" else None

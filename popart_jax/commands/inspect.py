@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Show inputs, outputs, weights and operators; the exit status is 1 if an operator has no translation."""
     from ..lowering.resolve import find
-    from ..model.load import load
+    from ..model.files.load import load
     from . import tree
 
     model = load(options.model)

@@ -16,12 +16,12 @@ from ..launching.job import RESUME, Job
 from ..launching.supervisor import Place, say, supervise
 
 TAKES_MODEL = False
-_STOPPED = (130, 143)  # somebody asked for it
+_STOPPED = (130, 143)  # stopped by a signal that the user sent
 SSH = "ssh -o BatchMode=yes"
 
 
 OWN_BAR = True
-"""It shows how far it is by itself."""
+"""The command shows its own progress, so the caller shows none."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,7 @@ def check_program(words: Sequence[str]) -> list[str]:
 def places_of(
     job: Job, where: Sequence[str], port: int | None, program: Sequence[str], environment: Mapping[str, str]
 ) -> list[Place]:
-    """What to start where.
+    """The processes to start, each with its place.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def places_of(
 
 
 def _carried(where: Sequence[str]) -> dict[str, str]:
-    """Variables that another machine would not know."""
+    """Environment variables to pass on, which another machine would not have."""
     if all(map(hosts.is_here, where)):
         return {}
     prefixes = ("JAX_", "XLA_", "POPART", "POPXL", "POPLAR", "PYTHONPATH")

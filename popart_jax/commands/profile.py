@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 OWN_BAR = True
-"""It shows how far it is by itself."""
+"""The command shows its own progress, so the caller shows none."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show modelled IPU cycles and measured time of the most expensive nodes."""
-    from ..model.load import load
+    from ..model.files.load import load
     from ..profiling import measure_whole, profile_model, show
 
     if options.top < 1:

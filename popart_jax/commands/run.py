@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     """Run a model once and show its outputs."""
     from ..backend import PreparedModel
     from ..model.extract import ensure_outputs, select_outputs
-    from ..model.load import load
+    from ..model.files.load import load
 
     model = load(options.model)
     if options.output:
@@ -68,7 +68,7 @@ def _arrays(name: str, result: Any) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """A file name of its own for a tensor, no longer than file systems take."""
+    """A unique file name for a tensor, short enough for file systems."""
     plain = name.replace("/", "_").replace("\0", "_").lstrip(".").encode("utf-8", "replace")
     plain = plain[:_LONGEST].decode("utf-8", "ignore") or "output"
     found = next(n for n in (plain, *(f"{plain}_{i}" for i in range(2, len(taken) + 3))) if n not in taken)

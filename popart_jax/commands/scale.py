@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ipu_model.scaling import Interconnect, Plan
 
 _MOST = 1024
-_WIDTH = 96  # whatever the terminal's: figures must not be cut
+_WIDTH = 96  # independent of the terminal, so that figures are not cut
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     """Show the plans for many chips that fit their memory, best first; the exit status is 1 if none does."""
     from ipu_model.scaling import best_plans, interconnect_of
 
-    from ..model.load import load
+    from ..model.files.load import load
     from ..scaling import workload
 
     chips = chip_counts(options.chips)
@@ -104,7 +104,7 @@ def chip_counts(text: str) -> list[int]:
 
 
 def given_links(text: str) -> Interconnect:
-    """Levels as ``4:100,64:12.5``: so many chips joined, at so many GB/s of each in one direction.
+    """Levels as ``4:100,64:12.5``: number of chips joined, and GB/s of each chip in one direction.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Where the commands print, and the bar that a terminal gets while they work.
+"""The console that commands print to, and the progress bar of a terminal.
 
-Names of models are no markup, so ``[batch,8]`` stays as it is.
+Markup is off, so that names such as ``[batch,8]`` print unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BARS: list[Progress] = []
 
 
 def console() -> Console:
-    """A console that takes every text as it is; the bar makes room for it."""
+    """A console without markup, which prints above the progress bar."""
     for bar in _BARS:
         bar.stop()
     return Console(markup=False, highlight=False, emoji=False)
@@ -28,7 +28,7 @@ def console() -> Console:
 
 @contextlib.contextmanager
 def progress() -> Generator[None]:
-    """Scope in which a terminal's standard error shows the phase that runs; elsewhere nothing is written."""
+    """Scope in which the current phase is shown on standard error if that is a terminal."""
     where = Console(stderr=True)
     if not where.is_terminal:
         yield
@@ -47,6 +47,6 @@ def progress() -> Generator[None]:
 
 
 def advance(phase: str, done: int, total: int) -> None:
-    """How far a phase is whose steps are known."""
+    """Show the progress of a phase with a known number of steps."""
     for bar in _BARS:
         bar.update(bar.task_ids[0], description=phase, completed=done, total=total)

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     import jax
     import optax
 
-    from ..functions.function import to_jax
+    from ..functions.loading import to_jax
 
     for name in ("steps", "batch"):
         if getattr(options, name) < 1:

@@ -38,7 +38,7 @@ def tree_of(graph: ir.Graph) -> Tree:
 
 
 def _scopes(node: ir.Node) -> list[str]:
-    """PyTorch's newer exporter notes them beside the node, the older one in its name."""
+    """Scopes of a node: PyTorch's newer exporter stores them as metadata, the older one in the node's name."""
     noted = node.metadata_props.get("pkg.torch.onnx.name_scopes")
     if noted is not None:
         with contextlib.suppress(ValueError, SyntaxError):

@@ -1,4 +1,4 @@
-"""What runs: steps as data, their compilation, arrays on devices; and the steps of PopART's sessions."""
+"""Execution: steps as data, their compilation, arrays on devices, and the steps of PopART's sessions."""
 
 import lazy_loader as _lazy
 

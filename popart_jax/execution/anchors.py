@@ -21,7 +21,7 @@ def empty(anchors: Collection[Anchor], types: Mapping[str, Type], structure: Str
 def record(
     buffers: Buffers, anchors: Collection[Anchor], values: Mapping[str, Any], counter: Any, repeat: int = 1
 ) -> Buffers:
-    """Enter the values of micro-batch `counter` (and of the `repeat` - 1 that follow it) into the buffers.
+    """Write the values of micro-batch `counter` (and of the `repeat` - 1 that follow it) into the buffers.
 
     A slot is overwritten until its period ends, so it keeps the last value of the period.
     """

@@ -1,4 +1,4 @@
-"""A session's program as a step: batches, micro-batches, updates and anchors as one function of one replica."""
+"""A session's program as a step: one replica's function over batches, micro-batches, updates and anchors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .replicas import PARTS
 from .step import Fed, Step, StepFunction, Tensors
 
 HYPER = "hyperparameters___fromHost"
-"""Name of the fed vector of hyperparameters."""
+"""Name of the input with the vector of hyperparameters."""
 
 
 def step_of(program: Program, hyper_size: int = 1) -> Step:
@@ -27,9 +27,9 @@ def step_of(program: Program, hyper_size: int = 1) -> Step:
     Parameters
     ----------
     program : Program
-        What to run.
+        The program to run.
     hyper_size : int
-        Length of the vector of hyperparameters; programs that read none of them are not fed with it.
+        Length of the vector of hyperparameters; programs that read none of them do not take it as input.
     """
     state = {n: v for n, v in program.variables.items() if n in program.changing}
     for name in [SEED] * program.random + [GENERATORS] * program.generators:
@@ -51,7 +51,7 @@ def step_of(program: Program, hyper_size: int = 1) -> Step:
 
 
 def _sorted(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """By name, so that the order of arguments does not depend on how the program was made."""
+    """Sort by name, so that the order of arguments does not depend on how the program was built."""
     return dict(sorted(entries.items()))
 
 
@@ -68,7 +68,7 @@ def _function(program: Program) -> StepFunction:
     """The function ``(state, fixed, fed) -> (state, anchors)`` that one replica runs per step.
 
     The random seed and the generators' state are part of the state. Streams are [batches, accumulation, *shape]
-    without the dimensions that are 1, anchors [slots, *shape].
+    without the dimensions that are 1, anchors are [slots, *shape].
     """
 
     def step(changing: Tensors, fixed: Tensors, fed: Tensors) -> tuple[Tensors, Tensors]:
@@ -108,7 +108,7 @@ class _Batch:
         if training is None:
             return self._forward_only(carried, buffers, counter, streams)
         scaling = loss_scaling.begin(training, carried, self.hyper)
-        moved = loss_scaling.moved(training, carried, self.hyper)
+        moved = loss_scaling.scale_change(training, carried, self.hyper)
         carried.update(moved.state)
         scalars = update.scalars_of(training, self.hyper, scaling.factor, moved.ratio)
         always = {**scaling.shown, **moved.shown, **self.scalars_shown}
@@ -117,7 +117,7 @@ class _Batch:
             carried, result = self._micro(carried, streams, scaling.scale)
             counts, counted = scaling.count(scaling.start(), result.values)
             rounding = rounding_key(program, carried)
-            given = update.Given(program, training, carried, working, result.gradients, scalars, rounding)
+            given = update.UpdateInputs(program, training, carried, working, result.gradients, scalars, rounding)
             carried, shown = update.apply(given)
             carried = scaling.finish(counts, carried, program)
             always |= {**counted, **_updated_factor(training, carried)}
@@ -138,7 +138,7 @@ class _Batch:
         start = (carried, working, scaling.start(), buffers)
         carried, working, counts, buffers = loop(body, start, streams, program.structure.accumulation)
         rounding = rounding_key(program, carried)
-        carried, shown = update.apply(update.Given(program, training, carried, working, {}, scalars, rounding))
+        carried, shown = update.apply(update.UpdateInputs(program, training, carried, working, {}, scalars, rounding))
         carried = scaling.finish(counts, carried, program)
         shown = {**shown, **_updated_factor(training, carried)}
         shown, repeat = self._plain(shown), program.structure.accumulation
@@ -158,7 +158,7 @@ class _Batch:
         return loop(body, (carried, buffers), streams, program.structure.accumulation)
 
     def _plain(self, state: Tensors) -> Tensors:
-        """Variables, and tensors of the update that are shaped like them, in their own order."""
+        """Variables, and update tensors of their shape, in the graph's layout."""
         return in_own_order(self.program, state)
 
     def _micro(self, carried: Tensors, streams: Tensors, scale: Any) -> tuple[Tensors, Result]:
@@ -168,7 +168,7 @@ class _Batch:
         bindings = {n: x for n, x in {**self.fixed, **carried, **streams}.items() if n in program.bound}
         result = run_micro_batch(program, bindings, scale, key, rounding)
         carried = dict(carried)
-        for target, value in result.copied.items():  # their targets have their own order on the device
+        for target, value in result.copied.items():  # the copied variables may have another layout on the device
             carried[target] = jnp.asarray(value).astype(carried[target].dtype).reshape(carried[target].shape)
         carried |= {n: x for n, x in ((SEED, seed), (GENERATORS, words)) if x is not None}
         return carried, result
@@ -180,7 +180,7 @@ def _updated_factor(training: Training, carried: Tensors) -> Tensors:
 
 
 def at_the_end(program: Program, changing: Mapping[str, Any]) -> Tensors:
-    """What anchors of kind Final show of tensors that live longer than a micro-batch."""
+    """Final values, for anchors of kind Final, of tensors that live longer than a micro-batch."""
     last = dict(changing)
     if program.training is not None and program.structure.accumulates:
         reset = ("Accum___", "Counter___")

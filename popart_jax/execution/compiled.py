@@ -1,4 +1,4 @@
-"""From a step to an executable: trace, donate, compile, run."""
+"""From a step to an executable: tracing, donation, compilation, and runs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ import numpy as np
 from jax.sharding import Mesh
 
 from .._compat.jax import compile_with
-from .._memory import memory_free
 from ..buffers import give_back
 from ..limits import limits
-from ..lowering.stages import Preparation, Stages, in_stages
+from ..lowering.on_load.stages import Stages, in_stages, preparation_of
+from ..preparation import Preparation
 from ..timings import phase
 from . import layout
 from .placement import local_part, put
 from .replicas import mesh_for, replicate
+from .room import Room
 from .step import Step
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A step as a jaxpr, before XLA sees it; what depends on fixed variables alone may stand beside it."""
+    """A step as a jaxpr, before XLA compiles it; computations of fixed variables alone may be split off as a stage."""
 
     step: Step
     mesh: Mesh | None
@@ -40,11 +41,11 @@ class Traced:
 
 @phase("trace")
 def trace(step: Step, *, single_device: bool = False, hoist: bool = False) -> Traced:
-    """Trace a step for the devices that are there.
+    """Trace a step for the available devices.
 
     State is donated, unless the step calls back into the host: a callback may fail in the middle of a run, and the old
-    state must survive then. With `hoist`, what follows from fixed variables alone is taken out, to be computed when
-    they are loaded.
+    state must survive then. With `hoist`, computations that depend on fixed variables alone are split off, to run once
+    when these are loaded.
 
     Raises
     ------
@@ -74,13 +75,13 @@ def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> 
     Raises
     ------
     popart_exception
-        A run would take more memory than `popart_jax.limits` allows; XLA would end the process.
+        A run would need more memory than `popart_jax.limits` allows, in which case XLA would end the process.
     """
     with phase("lower"):
         lowered = traced.traced.lower()
     with phase("compile"):
         call = compile_with(lowered, options or {})
-        preparation = None if traced.stages is None else Preparation.of(traced.stages)
+        preparation = None if traced.stages is None else preparation_of(traced.stages)
         give_back()
     made = Executable(traced.step, traced.mesh, call, preparation, lowered)
     if made.memory is not None:
@@ -90,16 +91,16 @@ def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of the device's memory that one run of a compiled step takes, known before it runs.
+    """Bytes of device memory that one run of a compiled step needs, known before it runs.
 
     Attributes
     ----------
     arguments : int
-        What goes in: variables, as the step reads them, and what is fed.
+        Inputs: variables, as the step reads them, and fed arrays.
     results : int
-        What comes out and takes over no memory of an argument.
+        Outputs, without those that reuse an argument's memory.
     temporary : int
-        Intermediate values, at most at one time.
+        Largest total of intermediate values at one time.
     """
 
     arguments: int
@@ -108,12 +109,12 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """All of it."""
+        """The sum of arguments, results and temporary memory."""
         return self.arguments + self.results + self.temporary
 
     @classmethod
     def of(cls, call: Any) -> Memory | None:
-        """By XLA's plan of the buffers of a compiled program; None where this backend has none."""
+        """From XLA's buffer assignment for a compiled program; None where this backend reports none."""
         plan = call.memory_analysis()
         if plan is None:
             return None
@@ -121,40 +122,11 @@ class Memory:
         return cls(plan.argument_size_in_bytes, results, plan.temp_size_in_bytes)
 
 
-_MUCH = 32 << 20
-
-
-@dataclass(frozen=True)
-class Room:
-    """Memory that a run takes beside its arguments.
-
-    XLA looks for it when it has taken over the old state, and the end of memory is then the end of the weights.
-
-    Attributes
-    ----------
-    size : int
-        Bytes; 0 where they are too few to ask for them before each run, or not the host's.
-    """
-
-    size: int
-
-    @classmethod
-    def of(cls, memory: Memory | None) -> Room:
-        """The room that a compiled program needs."""
-        size = 0 if memory is None or jax.default_backend() != "cpu" else memory.results + memory.temporary
-        return cls(size if size >= _MUCH else 0)
-
-    def check(self) -> None:
-        """Refuse a run for which there is no room now.
-
-        Raises
-        ------
-        popart_exception
-            With what it takes and what there is.
-        """
-        if self.size:
-            most = min(limits.memory, memory_free())
-            limits.check_bytes(self.size, "A run of the program, beside its inputs and weights,", most)
+def room_of(memory: Memory | None) -> Room:
+    """Host memory that a compiled program needs in addition to its arguments."""
+    if memory is None or jax.default_backend() != "cpu":
+        return Room(0)
+    return Room.of(memory.results + memory.temporary)
 
 
 @dataclass(frozen=True)
@@ -164,15 +136,15 @@ class Executable:
     Attributes
     ----------
     step : Step
-        What was compiled.
+        The step that was compiled.
     mesh : Mesh or None
-        Devices of the replicas; None where one device takes all.
+        Devices of the replicas; None where one device runs all of them.
     call : jax.stages.Compiled
-        The program on flat arguments: state, fixed variables (prepared), what is fed.
+        The program on flat arguments: state, fixed variables (as prepared), fed arrays.
     preparation : Preparation or None
-        What is computed once from the fixed variables and takes their place.
+        Computed once from the fixed variables; its results are passed in their place.
     lowered : jax.stages.Lowered or None
-        As it was handed to XLA; None when it came from a file.
+        The lowered program given to XLA; None when the executable was loaded from a file.
     """
 
     step: Step
@@ -183,26 +155,26 @@ class Executable:
 
     @property
     def text(self) -> str:
-        """StableHLO of the step; empty when it came from a file."""
+        """StableHLO of the step; empty when it was loaded from a file."""
         return "" if self.lowered is None else self.lowered.as_text()
 
     @cached_property
     def memory(self) -> Memory | None:
-        """What a run takes; None where this backend has no plan."""
+        """Memory of a run; None where this backend does not report it."""
         return Memory.of(self.call)
 
     @cached_property
     def room(self) -> Room:
-        """What a run takes beside its arguments."""
-        return Room.of(self.memory)
+        """Host memory that a run needs in addition to its arguments."""
+        return room_of(self.memory)
 
     def prepare(self, fixed: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The arguments that stand for the fixed variables."""
+        """The arguments that the program takes in place of the fixed variables."""
         values = tuple(fixed[n] for n in self.step.fixed)
-        return values if self.preparation is None else self.preparation.take(values)
+        return values if self.preparation is None else self.preparation.take(values, jax.device_put)
 
     def host_views(self, arguments: Sequence[Any]) -> dict[str, np.ndarray]:
-        """Fixed variables that the CPU's memory already has in the arguments that `prepare` made, in another order."""
+        """Fixed variables as views of the arguments that `prepare` returned, if those hold them in another layout."""
         if self.preparation is None or self.mesh is not None or jax.default_backend() != "cpu":
             return {}
         fixed = list(self.step.fixed.items())
@@ -212,12 +184,12 @@ class Executable:
     def run(
         self, state: Mapping[str, Any], fixed: Sequence[Any], fed: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Run once, with the arguments that `prepare` made; returns the new state and the results.
+        """Run once, with the arguments that `prepare` returned; returns the new state and the results.
 
         Raises
         ------
         popart_exception
-            There is no room for it now; the state is as before.
+            There is not enough free memory; the state is unchanged.
         """
         self.room.check()
         step = self.step
@@ -226,7 +198,7 @@ class Executable:
         return dict(zip(step.state, found[:count], strict=True)), dict(zip(step.results, found[count:], strict=True))
 
     def put_variable(self, name: str, host: np.ndarray) -> jax.Array:
-        """A resident array, given with one value per group of replicas."""
+        """A resident array, from a host array with one value per group of replicas."""
         variable = self.step.state.get(name) or self.step.fixed[name]
         array = layout.to_device_layout(variable, host)
         if variable.individual:
@@ -235,7 +207,7 @@ class Executable:
         return put(array, self.mesh, variable.axis, variable.device_split, donated=name in self.step.state)
 
     def put_fed(self, name: str, host: np.ndarray | jax.Array) -> jax.Array:
-        """A fed array of this process's replicas, put on the devices before the run (unless it is there)."""
+        """A fed array of this process's replicas on the devices; an array that is there already is returned."""
         if isinstance(host, jax.Array):
             return host
         fed, local = self.step.fed[name], self.step.replicas // jax.process_count()

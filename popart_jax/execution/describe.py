@@ -1,4 +1,4 @@
-"""Types of everything a program can show, without running it."""
+"""Shapes and types of all tensors that a program can return, without running it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def graph_types(program: Program) -> dict[str, Type]:
 
 
 def replicated(fn: Any, program: Program) -> Any:
-    """`fn` inside a replica axis, so that collectives of the graph can be traced; results are one replica's."""
+    """`fn` under a replica axis, so that collectives of the graph can be traced; results are one replica's."""
     count = program.structure.replicas
     if count == 1:
         return fn
@@ -73,7 +73,7 @@ def update_types(program: Program) -> dict[str, Type]:
         working = update.start(alone, training, carried)
         gradients = {w: jnp.zeros_like(carried[w]) for w in training.rules}
         accumulators = {f"Accum___{w}": s["accum"] for w, s in working.items() if "accum" in s}
-        _, shown = update.apply(update.Given(alone, training, carried, working, gradients, scalars))
+        _, shown = update.apply(update.UpdateInputs(alone, training, carried, working, gradients, scalars))
         return {**accumulators, **shown}
 
     carried = {n: jax.ShapeDtypeStruct(v.type.shape, v.type.dtype) for n, v in program.variables.items()}

@@ -1,4 +1,4 @@
-"""The place between patterns and lowering: layout and kernel passes on a program's own copy of the graph."""
+"""Layout and kernel passes on a program's own copy of the graph, between patterns and lowering."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .program import Program, Training
 
 @dataclass(frozen=True)
 class LaidOut:
-    """A program ready for XLA, and the compiler options for its graph."""
+    """A program with layouts chosen, and the compiler options for its graph."""
 
     program: Program
     options: Mapping[str, str]
@@ -23,9 +23,9 @@ class LaidOut:
 
 @phase("layout")
 def lay_out(program: Program, platform: str, training: Training | None) -> LaidOut:
-    """Choose layouts for a platform; the given program and its graph stay as they are.
+    """Choose layouts for a platform; the given program and its graph are not changed.
 
-    Where the session trains, its `training` says which weights change: those that the graph begins by transposing
+    In a session that trains, `training` says which weights change. Those that the graph reads through a transpose alone
     (and their optimizer state) are resident in transposed order.
     """
     graph = program.graph.clone(allow_outer_scope_values=True)
@@ -39,7 +39,7 @@ def lay_out(program: Program, platform: str, training: Training | None) -> LaidO
 
 
 def _orders(graph: ir.Graph, program: Program, training: Training | None) -> dict[str, tuple[int, ...]]:
-    """The order of dimensions in which the only reader of each trained weight wants it, also for its slots."""
+    """For each trained weight with a Transpose as its only reader, that order of dimensions; the same for its slots."""
     orders: dict[str, tuple[int, ...]] = {}
     for weight, rule in {} if training is None else training.rules.items():
         value = graph.initializers.get(weight)

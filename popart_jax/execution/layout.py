@@ -1,4 +1,4 @@
-"""Variables on the device: one value per replica or one for all, dimensions in the order that the step reads."""
+"""Layout of variables on the device: one value per replica or one for all, dimensions in the order the step reads."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .program import Variable
 
 
 def to_device_layout(variable: Variable, host: np.ndarray) -> np.ndarray:
-    """A variable, given with one value per group, as a resident array: one value per replica, or just one."""
+    """A variable, given as one value per group, as a resident array: one value per replica, or a single one."""
     return to_device_order(variable, _one_per_replica(variable, host))
 
 
 def to_device_order(variable: Variable, array: Any) -> Any:
-    """A variable's array, NumPy or traced, with the dimensions of each value in the order of the device."""
+    """A variable's array, NumPy or traced, with the dimensions of each value permuted to the device's order."""
     if variable.order is None:
         return array
     lead = array.ndim - len(variable.order)
@@ -24,7 +24,7 @@ def to_device_order(variable: Variable, array: Any) -> Any:
 
 
 def from_device_order(variable: Variable, array: Any) -> Any:
-    """A resident variable, NumPy or traced, with the dimensions of each value in their own order."""
+    """A resident variable, NumPy or traced, with the dimensions of each value in the model's order."""
     if variable.order is None:
         return array
     lead = array.ndim - len(variable.order)
@@ -42,7 +42,7 @@ def _one_per_replica(variable: Variable, host: np.ndarray) -> np.ndarray:
 
 
 def group_values(variable: Variable, device: np.ndarray) -> np.ndarray:
-    """One value per group, that of its lowest replica; without the leading dimension for a single group."""
+    """One value per group, that of its lowest replica; a single group has no leading dimension."""
     if not variable.individual:
         return device
     picked = device[[members[0] for members in variable.groups]]

@@ -18,14 +18,14 @@ GRADIENT = "Gradient___"
 
 @dataclass(frozen=True)
 class Tracking:
-    """Which gradients are watched and how the factor moves.
+    """Which gradients automatic loss scaling watches, and how it changes the factor.
 
     Attributes
     ----------
     tracked : tuple of str
         Tensors whose gradients are counted.
     edge : float
-        Magnitudes from here on are large.
+        Magnitudes from here on count as large.
     threshold : float
         Share of large elements above which the factor is halved.
     period : int
@@ -53,7 +53,7 @@ def statistics_of(tensor: str) -> str:
 
 
 def shown_types(tracking: Tracking, accumulates: bool, replicas: int) -> dict[str, Type]:
-    """Types of the counts that can be anchored: elements below the edge, and the others."""
+    """Types of the anchorable counts (number of elements below the edge, and of all others)."""
     pair = Type((2,), np.dtype(np.uint32))
     wide = Type((2,), np.dtype(np.float32))
     types = {statistics_of(name): pair for name in tracking.tracked}
@@ -76,11 +76,11 @@ class Scaling:
     shown: Mapping[str, Any]
 
     def start(self) -> Any:
-        """No elements counted, neither small nor large ones."""
+        """The initial counts: zero small and zero large elements."""
         return jnp.zeros((2,), jnp.uint32)
 
     def count(self, counts: Any, values: Tensors) -> tuple[Any, Tensors]:
-        """Add the small and large elements of this micro-batch's tracked gradients; also what can be anchored."""
+        """Add the small and large elements of this micro-batch's tracked gradients; also returns anchorable tensors."""
         tracking = self.training.scaling
         if tracking is None:
             return counts, {}
@@ -93,7 +93,7 @@ class Scaling:
         return counts, {**single, SUMMED: summed, "summedCastedHistograms": summed.astype(jnp.float32), **reduced}
 
     def finish(self, counts: Any, carried: Tensors, program: Program) -> dict[str, Any]:
-        """Variables after the decision at the end of the batch."""
+        """Variables after the factor is updated at the end of the batch."""
         tracking = self.training.scaling
         if tracking is None:
             return dict(carried)
@@ -115,7 +115,7 @@ class Scaling:
 
 
 def _counted(gradient: Any, edge: float) -> Any:
-    """Elements below the edge, which is rounded to the gradient's type, and all others, NaN among them."""
+    """Numbers of elements below the edge, which is rounded to the gradient's type, and of all others, including NaN."""
     limit = jnp.asarray(edge, jnp.float32).astype(gradient.dtype).astype(jnp.float32)
     small = jnp.sum(jnp.abs(gradient.astype(jnp.float32)) < limit, dtype=jnp.uint32)
     return jnp.stack([small, jnp.uint32(gradient.size) - small])
@@ -133,7 +133,7 @@ def begin(training: Training, carried: Mapping[str, Any], hyper: Any) -> Scaling
 
 
 @dataclass(frozen=True)
-class Moved:
+class ScaleChange:
     """The change of the loss scale since the last update, where optimizer state follows it.
 
     Attributes
@@ -141,9 +141,9 @@ class Moved:
     ratio : scalar or None
         The change; None where no state follows it.
     state : dict of str to scalar
-        The variable that keeps the scale, as it is now.
+        The variable that stores the scale, with its new value.
     shown : dict of str to scalar
-        What can be anchored.
+        Anchorable tensors.
     """
 
     ratio: Any
@@ -151,11 +151,11 @@ class Moved:
     shown: Mapping[str, Any]
 
 
-def moved(training: Training, carried: Mapping[str, Any], hyper: Any) -> Moved:
-    """How far the loss scale of a batch is from that of the last one."""
+def scale_change(training: Training, carried: Mapping[str, Any], hyper: Any) -> ScaleChange:
+    """Ratio of the loss scale of a batch to that of the last one."""
     name = next((n for n in carried if n.startswith(PREVIOUS_SCALE)), None) if training.scaled_state else None
     if name is None:
-        return Moved(None, {}, {})
+        return ScaleChange(None, {}, {})
     scale = hyper[training.loss_scale]
     ratio = scale / carried[name]
-    return Moved(ratio, {name: scale}, {name.replace(PREVIOUS_SCALE, SCALE_RATIO, 1): ratio})
+    return ScaleChange(ratio, {name: scale}, {name.replace(PREVIOUS_SCALE, SCALE_RATIO, 1): ratio})

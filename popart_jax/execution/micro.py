@@ -19,12 +19,12 @@ from .loss_scaling import statistics_of
 from .program import AXIS, GENERATORS, SEED, Program, Training
 
 GRADIENT = "Gradient___"
-_UPDATE = 1 << 20  # keeps the update's random numbers apart from those of the graph's nodes
+_UPDATE = 1 << 20  # offset that gives the update other random numbers than the graph's nodes
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a micro-batch yields: weight gradients, new values of copied variables, wanted tensors."""
+    """Results of a micro-batch: weight gradients, new values of copied variables, wanted tensors."""
 
     gradients: Mapping[str, Any]
     copied: Mapping[str, Any]
@@ -32,7 +32,7 @@ class Result:
 
 
 def wanted_tensors(program: Program) -> tuple[frozenset[str], frozenset[str]]:
-    """Graph tensors whose values are asked for, and those whose gradients are."""
+    """Graph tensors whose values are wanted, and those whose gradients are wanted."""
     sources = {a.source for a in program.anchors}
     if program.training is not None and program.training.scaling is not None:
         sources -= {statistics_of(t) for t in program.training.scaling.tracked}
@@ -50,7 +50,7 @@ def run_micro_batch(
     Parameters
     ----------
     program : Program
-        What to compute.
+        The program to compute.
     bindings : mapping of str to array
         Streams and variables.
     loss_scale : scalar
@@ -58,7 +58,7 @@ def run_micro_batch(
     key : jax random key or None
         Seed of this micro-batch and replica.
     rounding : jax random key or None
-        For rounding at random, where that does not follow `key`.
+        Key for stochastic rounding, where that does not follow `key`.
     """
     values, of_gradients = wanted_tensors(program)
     settings = Settings(
@@ -76,15 +76,15 @@ def run_micro_batch(
 def with_probes(
     bound: Mapping[str, Any], probes: Mapping[str, Any], settings: Settings
 ) -> tuple[dict[str, Any], Settings]:
-    """Values and settings in which each probe is added to its tensor: its gradient is then the tensor's."""
+    """Values and settings that add each probe to its tensor, so that the probe's gradient is the tensor's."""
     held = {t: bound[t] + p for t, p in probes.items() if t in bound}
     return {**bound, **held}, replace(settings, probes={t: p for t, p in probes.items() if t not in held})
 
 
 def in_own_order(program: Program, bindings: Mapping[str, Any]) -> dict[str, Any]:
-    """Variables, and tensors of the update shaped like them, with their dimensions as the graph has them.
+    """Variables, and update tensors of their shape, with their dimensions in the graph's order.
 
-    XLA cancels these transposes against those that the graph begins with.
+    XLA cancels these transposes against the transposes that the graph begins with.
     """
     if not program.reordered:
         return dict(bindings)
@@ -135,7 +135,7 @@ def _differentiate(
 
 
 def shown_gradients(program: Program, gradients: Mapping[str, Any]) -> dict[str, Any]:
-    """Gradients as they are anchored, by that name: of some tensors only the leading block counts."""
+    """Gradients by their anchor names; of some tensors only the leading block is returned."""
     found = {GRADIENT + t: x for t, x in in_own_order(program, gradients).items()}
     sizes = {n: program.types[n].shape for n in found if n in program.types}
     return {n: x[tuple(map(slice, sizes[n]))] if sizes.get(n, x.shape) != x.shape else x for n, x in found.items()}
@@ -150,10 +150,10 @@ def _differentiate_whole_numbers(
     loss_scale: Any,
     settings: Settings,
 ) -> Result:
-    """Gradients of a loss of whole numbers, whose tensors are whole numbers too, as far as no Cast made them.
+    """Gradients of an integer loss, whose tensors are integers too, except those before a Cast.
 
-    PopART's backward pass does not look at types. JAX gives whole numbers no gradients: they are computed as float32.
-    What a Cast reads has the gradient of what it makes.
+    PopART's backward pass ignores types. JAX has no gradients of integers, so they are computed in float32. The input
+    of a Cast gets the gradient of its output.
     """
     given = in_own_order(program, bindings)
     found = evaluate(program.graph, given, [*want, training.loss], settings)
@@ -186,7 +186,7 @@ def _before_casts(
     floats: Collection[str],
     settings: Settings,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Gradients of weights and of other `floats`, given those of tensors that are cast to whole numbers."""
+    """Gradients of weights and of other `floats`, given those of tensors that are cast to integers."""
     weights = {w: bindings[w] for w in training.rules}
     others = {n: x for n, x in bindings.items() if n not in weights}
     probes = {t: jnp.zeros(program.types[t].shape, program.types[t].dtype) for t in floats if t not in weights}
@@ -203,8 +203,8 @@ def _before_casts(
 def recomputing(forward: Callable[..., Any], what: str) -> Callable[..., Any]:
     """`forward` with fewer results saved for the backward pass.
 
-    ``RecomputeAll`` saves none, ``Standard`` and ``Pipeline`` those of matmuls and convolutions. What is saved of
-    normalisations and nonlinearities (``NormOnly``), XLA decides itself.
+    ``RecomputeAll`` saves none, ``Standard`` and ``Pipeline`` those of matmuls and convolutions. Saved values of
+    normalisations and nonlinearities (``NormOnly``) are left to XLA.
     """
     if what == "RecomputeAll":
         return jax.checkpoint(forward)
@@ -220,9 +220,9 @@ def _keeps_products(primitive: Any, *_: Any, **__: Any) -> bool:
 def wide_loss(
     program: Program, training: Training, bound: dict[str, Any], want: list[str], settings: Settings
 ) -> tuple[Any, dict[str, Any]]:
-    """The loss by float32 copies of its operator's operands, and what is wanted.
+    """The loss computed from float32 copies of its operator's operands, and the wanted tensors.
 
-    Its gradient is scaled before it is rounded to half.
+    Its gradient is scaled before it is rounded to half precision.
     """
     producer = names(program.graph)[training.loss].producer()
     assert producer is not None
@@ -238,9 +238,9 @@ def _widen(x: Any) -> Any:
 
 
 def rounding_key(program: Program, words: Mapping[str, Any]) -> Any:
-    """Random key of the weight update's rounding, the same on all replicas; None where it rounds to nearest.
+    """Random key for rounding in the weight update, the same on all replicas; None if it rounds to nearest.
 
-    It follows the generators' state, or else the seed, which stand by name in `words`.
+    It is derived from the generators' state, or else from the seed; `words` has them by name.
     """
     state = words.get(GENERATORS, words.get(SEED))
     if state is None or not program.options.rounds_stochastically:

@@ -1,4 +1,4 @@
-"""Between host arrays and device arrays: the one place where arrays are put on devices and fetched from them."""
+"""Transfers between host arrays and device arrays: the only place where arrays are put on devices and fetched."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .replicas import spec
 
 
 def sharding(mesh: Mesh | None, axis: int | None, split: Sequence[Any] = ()) -> NamedSharding | None:
-    """Where an array lives whose dimension `axis` is the replica; None where one device takes all replicas.
+    """Sharding of an array whose dimension `axis` is the replica; None where one device runs all replicas.
 
-    `split` has the axes of devices of its other dimensions.
+    `split` has the mesh axes of its other dimensions.
     """
     return None if mesh is None else NamedSharding(mesh, spec(axis, split))
 
@@ -25,7 +25,7 @@ def sharding(mesh: Mesh | None, axis: int | None, split: Sequence[Any] = ()) -> 
 def put(
     host: np.ndarray, mesh: Mesh | None, axis: int | None, split: Sequence[Any] = (), *, donated: bool
 ) -> jax.Array:
-    """Bring an array of this process's replicas to the devices.
+    """Transfer an array of this process's replicas to the devices.
 
     Parameters
     ----------
@@ -36,13 +36,13 @@ def put(
     axis : int or None
         Its replica dimension.
     split : sequence of (str or None)
-        Axes of devices of its other dimensions.
+        Mesh axes of its other dimensions.
     donated : bool
-        A run will take over its memory, so it must not be shared with the host's array.
+        A run will reuse its memory, so it must not be shared with the host's array.
     """
     place = sharding(mesh, axis, split)
     if place is None:
-        # not jax.numpy.array: it compiles a program for each shape, which JAX keeps for good
+        # not jax.numpy.array: it compiles a program for each shape, which JAX never frees
         return jax.device_put(aligned_copy(host) if donated else lasting(host))
     if jax.process_count() > 1:
         return jax.make_array_from_process_local_data(place, host)
@@ -57,23 +57,23 @@ def local_part(host: np.ndarray, axis: int) -> np.ndarray:
 
 
 def to_every_host(array: jax.Array) -> np.ndarray:
-    """Contents of a device array, those of other processes' replicas included; all processes must call it."""
+    """Contents of a device array, including other processes' replicas; all processes must call it."""
     if array.is_fully_addressable or array.is_fully_replicated:
         return to_host(array)
     return np.asarray(multihost_utils.process_allgather(array, tiled=True))
 
 
 def to_host(array: jax.Array) -> np.ndarray:
-    """Contents of a device array; of this process's replicas when several processes share it.
+    """Contents of a device array; those of this process's replicas when several processes share it.
 
-    A run that failed says so here: NumPy, which reads memory without asking, would end the process.
+    A failed run raises its error here; NumPy, which reads the memory unchecked, would end the process.
     """
     array.block_until_ready()
     if array.is_fully_addressable:
         return np.asarray(array)
     if array.is_fully_replicated:
         return np.asarray(array.addressable_shards[0].data)
-    parts = {tuple(i.start or 0 for i in s.index): s for s in array.addressable_shards}  # devices may hold the same
+    parts = {tuple(i.start or 0 for i in s.index): s for s in array.addressable_shards}  # drops copies on other devices
     shards = [parts[place] for place in sorted(parts)]
     axis = next(i for i, part in enumerate(shards[0].index) if part.start is not None)
     return np.concatenate([np.asarray(s.data) for s in shards], axis)

@@ -1,4 +1,4 @@
-"""A step priced by the IPU model: one replica, without the forms that only serve XLA's kernels."""
+"""Pricing of a step by the IPU model: one replica, without the kernels that are only for XLA."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def price(
     Parameters
     ----------
     step : Step
-        What runs.
+        The step to price.
     describe : callable
-        Name, role and location of a resident array or of an array that is fed, by its name in the step.
+        Returns name, role and location of a resident or fed array, by its name in the step.
     target, placement, options
-        Hardware, annotations of the nodes, and options that the model knows.
+        Hardware, annotations of the nodes, and the model's options.
     """
     jaxpr, inputs, outputs = traced_for_pricing(step, describe)
     return ipu_model.profile_jaxpr(
@@ -44,7 +44,7 @@ def price(
 
 
 def traced_for_pricing(step: Step, describe: Describe) -> tuple[Any, list[Argument], list[Argument]]:
-    """The step of one replica as a jaxpr, with its inputs and outputs; state is written over what was there before."""
+    """One replica's step as a jaxpr, with its inputs and outputs; new state overwrites the old."""
     taken = {n: step.state[n].type for n in step.taken}
     fixed = {n: v.type for n, v in step.fixed.items()}
     fed = {n: x.type for n, x in step.fed.items()}

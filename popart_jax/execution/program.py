@@ -1,4 +1,4 @@
-"""What a session executes, as data: the graph, its streams and variables, how they are updated, what comes back."""
+"""A session's program as data: graph, streams, variables, their update, and anchors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..optimizers.rules import Rule
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Loops of one step: `batches` weight updates of `accumulation` micro-batches on `replicas` replicas (globally)."""
+    """Loops of one step: `batches` weight updates of `accumulation` micro-batches on `replicas` replicas (in total)."""
 
     batches: int = 1
     accumulation: int = 1
@@ -43,21 +43,21 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A tensor that is returned.
+    """An anchor: a tensor that is returned to the host.
 
     Attributes
     ----------
     name : str
         The anchored tensor.
     source : str
-        The tensor whose value it shows; aliases such as stashed tensors differ from `name`.
+        The tensor whose value is returned; it differs from `name` for aliases such as stashed tensors.
     period : int
-        Every how many micro-batches of a step a value is kept: 1 is all, the number of micro-batches the last one.
+        A value is kept every so many micro-batches of a step: 1 keeps all, their total number only the last.
     total : bool
-        The sum over the step instead.
+        Return the sum over the step instead.
     final : bool
-        Asked for as the last value: of a variable this is the one after the last update, which a period that
-        happens to be the whole step does not show with gradient accumulation.
+        The last value is asked for: of a variable, the one after the last update. With gradient accumulation, a period
+        of the whole step does not return that one.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Anchor:
     final: bool = False
 
     def slots(self, structure: Structure) -> int:
-        """How many values a step returns per replica."""
+        """Number of values that a step returns per replica."""
         return 1 if self.total else structure.micro_batches // self.period
 
 
@@ -78,15 +78,15 @@ class Variable:
     Attributes
     ----------
     type : Type
-        Of one replica's value.
+        Type of one replica's value.
     groups : tuple of tuple of int
-        Replicas that share a value; one group holds them all for ordinary variables.
+        Replicas that share a value; ordinary variables have a single group with all replicas.
     drifts : bool
-        Replicas change it each for themselves (running statistics).
+        Each replica changes its own value (running statistics).
     order : tuple of int or None
-        Order of the dimensions on the device, where that is not their own.
+        Permutation of the dimensions on the device; None if they are as in the model.
     split : tuple of (str or None)
-        Axis of devices along which each of its own dimensions is split, of the first dimensions; empty for none.
+        Mesh axis along which each of the model's leading dimensions is split; empty for none.
     """
 
     type: Type
@@ -102,19 +102,19 @@ class Variable:
 
     @property
     def axis(self) -> int | None:
-        """Place of the replica dimension on the device; None where replicas share the value."""
+        """Index of the replica dimension on the device; None where replicas share the value."""
         return 0 if self.individual else None
 
     @property
     def device_split(self) -> tuple[Any, ...]:
-        """The split of each dimension of a value on the device."""
+        """Mesh axis of each dimension of a value on the device."""
         own = (*self.split, *(None,) * (len(self.type.shape) - len(self.split)))
         return own if self.order is None else tuple(own[i] for i in self.order)
 
 
 @dataclass(frozen=True)
 class Training:
-    """What makes a program train.
+    """The training part of a program.
 
     Attributes
     ----------
@@ -125,23 +125,23 @@ class Training:
     rules : mapping of str to Rule
         Update of each trained weight.
     hyper : mapping of str to (mapping of str to int)
-        Per weight, the place of each scalar in the vector of hyperparameters.
+        Per weight, the index of each scalar in the vector of hyperparameters.
     loss_scale : int
-        Place of the loss scale.
+        Index of the loss scale.
     clips : tuple of (tuple of str, float)
         Weights of each clip group and its largest norm.
     wide_loss : bool
-        The loss operator works in float32, so that loss scales beyond the half range can enter.
+        The loss operator computes in float32, so that loss scales beyond half precision's range can be used.
     scaling : Tracking or None
         Automatic loss scaling.
     scaled_state : bool
-        Adam's moments follow a loss scale that may change.
+        Adam's moments are multiplied by the loss scale, which may change.
     recompute : str
-        Name of a RecomputationType: what is computed again for the backward pass.
+        Name of a RecomputationType: which activations the backward pass recomputes.
     inverse_scales : mapping of str to int
-        With automatic loss scaling: tensor name and place of each scalar that holds the inverse loss scale.
+        With automatic loss scaling: tensor name and index of each scalar that is the inverse loss scale.
     counter : str
-        Name of the tensor with the number of micro-batches of the running mean; empty without one.
+        Name of the tensor that counts micro-batches for the running mean; empty without one.
     """
 
     loss: str
@@ -167,7 +167,7 @@ class Program:
     graph : onnx_ir.Graph
         Main graph.
     opsets, options, training_mode :
-        Facts for the interpreter.
+        Settings for the interpreter.
     structure : Structure
         Loops.
     streams : mapping of str to Type
@@ -179,7 +179,7 @@ class Program:
     copies : mapping of str to str
         Variables that take the value of another tensor after each micro-batch.
     anchors : tuple of Anchor
-        What comes back.
+        Tensors that are returned.
     types : mapping of str to Type
         Types of graph tensors that anchors and probes refer to.
     training : Training or None
@@ -187,15 +187,15 @@ class Program:
     random : bool
         Whether the graph draws random numbers.
     scalars : mapping of str to int
-        Places of scalars in the vector of hyperparameters, by tensor name.
+        Indices of scalars in the vector of hyperparameters, by tensor name.
     parts : int
         Devices of each replica.
     spread : frozenset of str
         Streams whose batch is split over the devices of a replica.
     generators : bool
-        Whether rounding at random has a state of its own, beside the seed.
+        Whether stochastic rounding has a random state of its own, apart from the seed.
     memo : OpMemo
-        What operators were traced to.
+        Cache of traced operators.
     """
 
     graph: ir.Graph
@@ -219,10 +219,10 @@ class Program:
 
     @property
     def shared_memo(self) -> OpMemo | None:
-        """The memo of operators, None where each one is to be traced for itself.
+        """The memo of operators, or None where each operator must be traced by itself.
 
-        Replicas, parts of them, rounding at random and announcements depend on more than the operator, and prices
-        follow its trace.
+        With replicas, split replicas, stochastic rounding or operator traces, results depend on more than the operator;
+        and the IPU model reads each operator's trace.
         """
         alone = self.structure.replicas == self.parts == 1 and platform() != IPU
         plain = not (self.options.rounds_stochastically or self.options.announces_operators)
@@ -235,12 +235,12 @@ class Program:
 
     @property
     def reads_hyper(self) -> bool:
-        """Whether the step is fed with the vector of hyperparameters."""
+        """Whether the step takes the vector of hyperparameters as input."""
         return self.training is not None or bool(self.scalars)
 
     @cached_property
     def reordered(self) -> tuple[str, ...]:
-        """Variables whose dimensions have another order on the device, longest names first."""
+        """Variables with another order of dimensions on the device, longest names first."""
         return tuple(sorted((n for n, v in self.variables.items() if v.order is not None), key=len, reverse=True))
 
     @cached_property

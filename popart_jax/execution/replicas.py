@@ -1,4 +1,4 @@
-"""Replicas as a named axis: `vmap` on one device, `shard_map` over several, the same function inside."""
+"""Replicas as a named axis: `vmap` on one device, `shard_map` over several, around the same function."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PARTS = "model"
 
 
 def mesh_for(replicas: int, parts: int = 1, devices: Sequence[Any] | None = None) -> Mesh | None:
-    """A mesh with `parts` devices per replica, or None when one device takes them all.
+    """A mesh with `parts` devices per replica, or None when one device runs all replicas.
 
     Raises
     ------
     popart_runtime_error
-        Several processes or parts, but not so many devices per replica.
+        There are several processes or parts, but too few devices.
     """
     found = list(jax.devices() if devices is None else devices)
     if jax.process_count() > 1:
@@ -55,10 +55,10 @@ def _mesh(devices: Sequence[Any], parts: int) -> Mesh:
 def replicate(
     fn: Callable[..., Any], in_axes: Any, out_axes: Any, replicas: int, mesh: Mesh | None
 ) -> Callable[..., Any]:
-    """`fn` of one replica as a function of all: axes say where the replica dimension is (None: no such dimension).
+    """One replica's `fn` as a function of all replicas; axes are the index of the replica dimension, None for no such.
 
-    `in_axes` is a tuple of int, None or pytrees of them, which may end where the arguments branch further; `out_axes`
-    is such a pytree for the result.
+    `in_axes` is a tuple of int, None or pytrees of them, which may be prefixes of the arguments' trees; `out_axes` is
+    such a pytree for the result.
     """
     if replicas == 1:
         return fn
@@ -80,7 +80,7 @@ def specs(axes: Any) -> Any:
 
 
 def spec(axis: int | None, split: Sequence[Any] = ()) -> PartitionSpec:
-    """Partition spec of one array whose dimension `axis` is the replica; `split` has the axes of the others."""
+    """Partition spec of an array whose dimension `axis` is the replica; `split` has the mesh axes of the others."""
     if axis is None:
         return PartitionSpec(*split)
     others = (*split, *(None,) * (axis - len(split)))
@@ -92,5 +92,5 @@ def _is_axis(x: Any) -> bool:
 
 
 def map_axes(fn: Callable[[Any, Any], Any], axes: Any, tree: Any) -> Any:
-    """`fn(axis, x)` of all arrays of a pytree; the axes may end where the tree branches further."""
+    """Apply `fn(axis, x)` to all arrays of a pytree; the axes may be a prefix of its tree."""
     return jax.tree.map(lambda axis, part: jax.tree.map(partial(fn, axis), part), axes, tree, is_leaf=_is_axis)

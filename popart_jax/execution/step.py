@@ -1,4 +1,4 @@
-"""A step as data: a pure function of one replica, and the arrays that go in and out.
+"""A step as data: one replica's pure function, and the arrays that it takes and returns.
 
 Sessions and PopXL programs both become such steps; `compiled.py` traces, compiles and runs them, `pricing.py` prices
 them.
@@ -29,11 +29,11 @@ class Fed:
     Attributes
     ----------
     type : Type
-        Of one replica's part.
+        Type of one replica's part.
     axis : int or None
-        Place of the replica dimension in the array of all replicas; None where they share one.
+        Index of the replica dimension in the array of all replicas; None where they share one.
     split : tuple of (str or None)
-        Axes of devices along which the dimensions of one replica's part are split.
+        Mesh axes along which the dimensions of one replica's part are split.
     """
 
     type: Type
@@ -41,33 +41,33 @@ class Fed:
     split: tuple[Any, ...] = ()
 
     def whole(self, replicas: int) -> tuple[int, ...]:
-        """Shape of the array of so many replicas."""
+        """Shape of the array of all `replicas`."""
         shape = self.type.shape
         return shape if self.axis is None else (*shape[: self.axis], replicas, *shape[self.axis :])
 
 
 @dataclass(frozen=True)
 class Step:
-    """What is compiled as one program.
+    """A function that is compiled as one program, with its arguments and results.
 
     Attributes
     ----------
     function : callable
-        ``(state, fixed, fed) -> (new state, results)`` of one replica; every part is a dictionary by name.
+        ``(state, fixed, fed) -> (new state, results)`` of one replica; each of them is a dictionary by name.
     state : mapping of str to Variable
-        Resident arrays that a run replaces; the memory of the old ones is donated to it.
+        Resident arrays that a run replaces; the old ones are donated.
     fixed : mapping of str to Variable
         Resident arrays that a run only reads.
     fed : mapping of str to Fed
         Arrays that the host passes.
     results : mapping of str to (int or None)
-        Place of the replica dimension in each array that a run returns beside the new state.
+        Index of the replica dimension in each array that a run returns in addition to the new state.
     replicas : int
-        Replicas of all processes.
+        Number of replicas of all processes together.
     created : frozenset of str
-        State that the function makes without reading what was there before.
+        State that the function creates without reading its old value.
     parts : int
-        Devices of each replica.
+        Number of devices of each replica.
     """
 
     function: StepFunction
@@ -86,13 +86,13 @@ class Step:
 
     @cached_property
     def in_axes(self) -> tuple[int | None, ...]:
-        """Place of the replica dimension in each flat argument."""
+        """Index of the replica dimension in each flat argument."""
         resident = [self.state[n] for n in self.taken] + list(self.fixed.values())
         return (*(v.axis for v in resident), *(x.axis for x in self.fed.values()))
 
     @cached_property
     def out_axes(self) -> tuple[int | None, ...]:
-        """Place of the replica dimension in each flat result: the new state, then `results`."""
+        """Index of the replica dimension in each flat result: the new state, then `results`."""
         return (*(v.axis for v in self.state.values()), *self.results.values())
 
     def flat(self, *arguments: Any) -> tuple[Any, ...]:
@@ -103,7 +103,7 @@ class Step:
         return (*(state[n] for n in self.state), *(results[n] for n in self.results))
 
     def arguments(self, mesh: Mesh | None) -> list[jax.ShapeDtypeStruct]:
-        """Shapes, types and places of the flat arguments, all replicas together."""
+        """Shapes, types and shardings of the flat arguments, for all replicas together."""
         resident = [self.state[n] for n in self.taken] + list(self.fixed.values())
         kinds = [(tuple(layout.device_shape(v, self.replicas)), v.type.dtype) for v in resident]
         kinds += [(x.whole(self.replicas), x.type.dtype) for x in self.fed.values()]
@@ -114,6 +114,6 @@ class Step:
         ]
 
     def results_at(self, mesh: Mesh | None) -> tuple[Any, ...]:
-        """Places of the flat results."""
+        """Shardings of the flat results."""
         state = (sharding(mesh, v.axis, v.device_split) for v in self.state.values())
         return (*state, *(sharding(mesh, axis) for axis in self.results.values()))

@@ -1,4 +1,4 @@
-"""A stretch of a run that Ctrl-C does not cut: donated state is gone until the results are kept.
+"""Deferral of Ctrl-C during a run, because donated state is lost until the results are stored.
 
 Python raises KeyboardInterrupt as soon as a call into XLA returns, before the caller can bind what it returned.
 """
@@ -12,9 +12,9 @@ from typing import Any
 
 
 class Uninterrupted:
-    """A scope at whose end an interrupt that came meanwhile takes effect.
+    """A scope that defers interrupts until its end.
 
-    Only the main thread gets interrupts; elsewhere this does nothing.
+    Only the main thread receives interrupts; in other threads this does nothing.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The weight update at the end of a batch: reduction over replicas, clipping, the rules."""
+"""The weight update at the end of a batch: reduction over replicas, clipping, update rules."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ..optimizers.rules.common import Reduce
 from .program import Program, Training
 
 Working = dict[str, dict[str, Any]]
-Sharing = tuple[tuple[int, ...], ...]  # the replicas of each group that share a weight
-_WEIGHT = "weight"  # a role beside those of the state
+Sharing = tuple[tuple[int, ...], ...]  # groups of replicas that share a weight
+_WEIGHT = "weight"  # key of the weight beside the roles of its state
 
 
 def scalars_of(training: Training, hyper: Any, factor: Any = None, ratio: Any = None) -> dict[str, dict[str, Any]]:
-    """Scalars of every weight, out of the vector of hyperparameters.
+    """Scalars of every weight, taken from the vector of hyperparameters.
 
-    `factor` is automatic loss scaling's: scalars that contain the loss scale follow it. `ratio` is the change of the
-    loss scale since the last update, for state that follows it.
+    Scalars that contain the loss scale follow `factor`, that of automatic loss scaling. `ratio` is the change of the
+    loss scale since the last update, for state that contains the scale.
     """
     moved = {} if ratio is None else {"lossScalingRatio": ratio}
     return {w: {**_scalars_of(training, w, hyper, factor), **moved} for w in training.rules}
@@ -50,7 +50,7 @@ def start(program: Program, training: Training, carried: Mapping[str, Any]) -> W
 def accumulate(
     training: Training, working: Working, gradients: Mapping[str, Any], scalars: Any, index: Any, rounding: Any = None
 ) -> Working:
-    """Add a micro-batch's gradients; `rounding` is as in `Given`."""
+    """Add a micro-batch's gradients; `rounding` as in `UpdateInputs`."""
     changed: Working = {}
     for weight, rule in training.rules.items():
         before = working[weight]
@@ -60,9 +60,9 @@ def accumulate(
 
 
 def _widened(state: Mapping[str, Any], rounding: Any) -> dict[str, Any]:
-    """Half tensors in single precision, so that a rule leaves rounding to us; as they are without stochastic rounding.
+    """State for a rule: with stochastic rounding, half tensors in single precision, since `_rounded` rounds them.
 
-    A rule rounds what it makes to the type of what it was given.
+    A rule rounds its results to the type of its operands.
     """
     if rounding is None:
         return dict(state)
@@ -87,8 +87,8 @@ def accumulators(training: Training, working: Working, index: Any) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class Given:
-    """What an update starts from.
+class UpdateInputs:
+    """The inputs of an update.
 
     Attributes
     ----------
@@ -100,11 +100,11 @@ class Given:
     working : dict of str to dict
         State of every rule in the batch.
     gradients : mapping of str to array
-        Empty where they were added up in `working`.
+        Empty where they were accumulated in `working`.
     scalars : mapping of str to mapping
-        Those of every weight.
+        Scalars of every weight.
     rounding : jax random key or None
-        Half results are rounded stochastically; it must be the same on all replicas.
+        Key for stochastic rounding of half results, the same on all replicas; None to round to nearest.
     """
 
     program: Program
@@ -118,7 +118,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Weights and their state before the last step of an update, in single precision where halves round at random."""
+    """Weights and their state before the last step of an update; with stochastic rounding in single precision."""
 
     directions: dict[str, Any]
     states: Working
@@ -126,8 +126,8 @@ class Prepared:
     shown: dict[str, Any]
 
 
-def prepare(given: Given) -> Prepared:
-    """The first step of an update: reduction over replicas, directions."""
+def prepare(given: UpdateInputs) -> Prepared:
+    """The first step of an update: reduction over replicas, and each rule's direction."""
     found = Prepared({}, {}, {}, {})
     for weight, rule in given.training.rules.items():
         reduce = _reducer(given.program.variables[weight].groups)
@@ -142,14 +142,14 @@ def prepare(given: Given) -> Prepared:
 
 
 def squares(training: Training, prepared: Prepared) -> list[Any]:
-    """Sum of squares of each clip group's members, for weights of the group that are updated elsewhere."""
+    """Sum of squares of each clip group's members, for members of the group that are updated elsewhere."""
     return [_squares(prepared.directions, members) for members, _ in training.clips]
 
 
-def apply(given: Given, elsewhere: Sequence[Any] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+def apply(given: UpdateInputs, elsewhere: Sequence[Any] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
     """New variables, and the named intermediate tensors of the update.
 
-    `elsewhere` has what `squares` says of each clip group in other places.
+    `elsewhere` has the sums that `squares` returns for each clip group in other places.
     """
     training, scalars = given.training, given.scalars
     with jax.named_scope("update"):
@@ -186,10 +186,10 @@ def _squares(directions: Mapping[str, Any], members: Iterable[str]) -> Any:
 
 
 def _clip(directions: dict[str, Any], members: Mapping[str, Sharing], limit: float, elsewhere: Any) -> Any:
-    """Scale the members down together in place; returns their common norm before.
+    """Scale the members down together, in place; returns their common norm from before.
 
-    Members that different replicas share have a norm on each replica. The one of a weight's lowest replica counts for
-    all that share it: they must stay equal.
+    Members that different replicas share have one norm on each replica. The norm of a weight's lowest replica is used
+    by all replicas that share the weight, so that they stay equal.
     """
     norm = jnp.sqrt(_squares(directions, members) + elsewhere)
     factor = jnp.float32(limit) / jnp.maximum(jnp.float32(limit), norm)

@@ -1,4 +1,4 @@
-"""ONNX models as JAX functions: parameters, state, 64-bit types, fast inference, and the way back to a file."""
+"""ONNX models as JAX functions: parameters, state, 64-bit types, fast inference, and saving them again."""
 
 import lazy_loader as _lazy
 

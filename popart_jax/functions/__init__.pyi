@@ -1,5 +1,5 @@
 from .checkpoints import load_checkpoint as load_checkpoint
 from .checkpoints import save_checkpoint as save_checkpoint
 from .function import OnnxFunction as OnnxFunction
-from .function import to_jax as to_jax
+from .loading import to_jax as to_jax
 from .saving import save as save

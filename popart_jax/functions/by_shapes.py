@@ -1,4 +1,4 @@
-"""A function compiled once for each combination of shapes and types, by this process or by one before it."""
+"""A function compiled once per combination of shapes and types, with a cache of programs in files."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ import numpy as np
 
 from .._compat.jax import Tracer, call_of_trees, compile_with
 from ..errors import popart_exception
-from ..execution import beside_jax
-from ..execution.cache_folder import mark_used
-from ..execution.compiled import Memory, Room
-from ..execution.container import Sealed
-from ..execution.key import Undescribed, program_key
-from ..execution.stored import read as read_program
-from ..execution.stored import write as write_programs
+from ..execution.compiled import Memory, room_of
+from ..execution.room import Room
+from ..execution.stored import beside_jax
+from ..execution.stored.cache_folder import mark_used
+from ..execution.stored.container import Sealed
+from ..execution.stored.described import Undescribed
+from ..execution.stored.executables import read as read_program
+from ..execution.stored.executables import write as write_programs
+from ..execution.stored.key import program_key
 from ..logs import module_logger
+from ..lowering.on_load.stages import Stages, in_stages, preparation_of
 from ..lowering.passes import autotune
-from ..lowering.stages import Preparation, Stages, in_stages
+from ..preparation import Preparation
 from ..timings import phase
 
 _MAIN, _FACTS = "", "function"
@@ -33,18 +36,18 @@ _MAIN, _FACTS = "", "function"
 
 @dataclass(frozen=True)
 class Compiled:
-    """One combination of shapes.
+    """A program for one combination of shapes and types.
 
     Attributes
     ----------
     call : jax.stages.Compiled
-        The program on flat arguments, the weights (prepared) first.
+        The program on flat arguments, the weights (as prepared) first.
     preparation : Preparation or None
-        What makes these of the weights; None where it is the weights themselves.
+        Computes the program's first arguments from the weights; None where they are the weights themselves.
     weights : tuple of array
-        What the program takes first.
+        The program's first arguments.
     shared : str
-        Same for programs that read the same of the weights; empty where that can't be said.
+        Equal for programs that prepare the weights alike; empty where that is unknown.
     out : jax.tree_util.PyTreeDef
         Structure of the results.
     """
@@ -57,8 +60,8 @@ class Compiled:
 
     @cached_property
     def room(self) -> Room:
-        """What a run takes beside its arguments."""
-        return Room.of(Memory.of(self.call))
+        """Host memory that a run needs in addition to its arguments."""
+        return room_of(Memory.of(self.call))
 
 
 class ByShapes:
@@ -67,20 +70,20 @@ class ByShapes:
     Parameters
     ----------
     fn : callable
-        Of a tuple of weights and other arguments, all of them pytrees.
+        The function of a tuple of weights and other arguments, all of them pytrees.
     weights : sequence of array
-        What every program takes first; what they alone decide is computed once.
+        First arguments of every program; what depends on them alone is computed once.
     options : mapping of str to str
         XLA's compiler options.
     tuning : Path or None
-        Folder of findings, if compiler options are to be measured.
+        Folder of measurements, if compiler options are to be measured.
     facts : callable
-        All that `fn` depends on beside its arguments, for the name of the programs in files; raises `Undescribed` where
-        that can't be said.
+        Returns all that `fn` depends on besides its arguments, for the names of program files; raises `Undescribed`
+        where that can't be described.
     precision : callable
-        Makes the scope in which the function is traced and called.
+        Returns the scope in which the function is traced and called.
     inside : callable, optional
-        What is called inside a transformation, in place of ``fn`` with the weights.
+        Called inside a transformation, in place of ``fn`` with the weights.
     """
 
     def __init__(
@@ -101,12 +104,12 @@ class ByShapes:
         self._prepared: dict[str, tuple[Any, ...]] = {}
 
     def __call__(self, *args: Any) -> Any:
-        """The results; inside a transformation (`jit`, `grad`, `vmap`) those of the function itself.
+        """The results; inside a transformation (`jit`, `grad`, `vmap`) the function itself is called.
 
         Raises
         ------
         popart_exception
-            Texts among the arguments, no memory for the run now, or what the function raises.
+            Texts among the arguments, not enough memory for the run, or an error of the function.
         """
         if self._shortest is not None:
             try:
@@ -127,7 +130,7 @@ class ByShapes:
             return made.out.unflatten(made.call(*made.weights, *arrays))
 
     def _short(self, made: Compiled, args: tuple[Any, ...]) -> Callable[..., Any] | None:
-        """The only program there is, called without a look at its arguments: it raises TypeError for others."""
+        """A call of the only program without a check of the arguments; it raises TypeError for others."""
         call = call_of_trees(made.call, (*made.weights, *args), made.out)
         if call is None:
             return None
@@ -151,7 +154,7 @@ class ByShapes:
         return found or beside_jax.compile_and_keep(path, lambda: self._compile(tree, avals), _write)
 
     def _file(self, tree: Any, avals: Sequence[Any]) -> Path | None:
-        """Where this combination's program is, or will be, kept."""
+        """The cache file of this combination's program, None if it has none."""
         if self._tuning is not None or beside_jax.folder() is None:
             return None
         try:
@@ -167,7 +170,7 @@ class ByShapes:
             call, preparation = read_program(file, _MAIN)
             facts = file.note(_FACTS)
             mark_used(path)
-        except Exception as err:  # a damaged file: XLA has no narrower class
+        except Exception as err:  # a damaged file: XLA's errors have no narrower class
             module_logger("session").warning("Failed to load compiled programs from %s: %s", path, err)
             return None
         shared, out = facts["shared"], jax.tree.structure(facts["results"])
@@ -186,17 +189,17 @@ class ByShapes:
             stages = in_stages(traced.jaxpr, avals, range(count)) if count else None
         if stages is None:
             return Compiled(self._call(traced), None, tuple(self._weights), "", out[0])
-        call, preparation, shared = self._call(stages.step), Preparation.of(stages), _shared(stages)
+        call, preparation, shared = self._call(stages.step), preparation_of(stages), _shared(stages)
         return Compiled(call, preparation, self._taken(preparation, shared), shared, out[0])
 
     @phase("weights")
     def _taken(self, preparation: Preparation | None, shared: str) -> tuple[Any, ...]:
-        """What the program reads of the weights."""
+        """The weights as the program reads them."""
         if preparation is None:
             return tuple(self._weights)
         key = shared or str(len(self._prepared))
         if key not in self._prepared:
-            self._prepared[key] = preparation.take(self._weights)
+            self._prepared[key] = preparation.take(self._weights, jax.device_put)
         return self._prepared[key]
 
     def _call(self, traced: Any) -> Any:
@@ -210,7 +213,7 @@ class ByShapes:
 
 
 def in_order(names: Collection[str]) -> Callable[[Any], Any]:
-    """What puts outputs in the order of the model: compiled functions of JAX give dictionaries sorted by name."""
+    """A function that puts outputs in the model's order, since JAX's compiled functions sort dictionaries by name."""
     if list(names) == sorted(names):
         return lambda results: results
 
@@ -223,13 +226,13 @@ def in_order(names: Collection[str]) -> Callable[[Any], Any]:
 
 
 def _shared(stages: Stages) -> str:
-    """See `Compiled.shared`: constants are not in the text of a program."""
+    """Value of `Compiled.shared`; empty with constants, because the text of a jaxpr does not contain them."""
     text = f"{stages.passed} {stages.prepare.jaxpr}"
     return "" if stages.prepare.jaxpr.consts else hashlib.sha256(text.encode()).hexdigest()
 
 
 def _write(path: Path, made: Compiled) -> None:
-    """Write one program; results other than dictionaries and lists of arrays have no form in the file."""
+    """Write one program; only results of dictionaries and lists of arrays can be described in the file."""
     results = jax.tree.unflatten(made.out, range(made.out.num_leaves))
     if json.loads(json.dumps(results)) != results:
         raise popart_exception("its results are no dictionaries and lists of arrays")

@@ -1,7 +1,7 @@
 """Checkpoints of training with `to_jax`: parameters, optimizer state, random keys and counters, as one tree.
 
-A path that ends in ``.safetensors`` is a file of that format; any other is a folder by Orbax. Both are written whole or
-not at all, and give back every number as it was, so that training goes on as if it had never stopped.
+A path that ends in ``.safetensors`` is a file of that format; any other is a folder written by Orbax. Both are complete
+or absent, and restore every number exactly, so that training continues as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import numpy as np
 from ipu_model.whole_files import replace_folder
 
 from ..errors import popart_exception
-from ..model.orbax_files import checkpointer, orbax, read_part
-from ..model.safetensors import read_safetensors, write_safetensors
+from ..model.files.orbax_files import checkpointer, orbax, read_part
+from ..model.files.safetensors import read_safetensors, write_safetensors
 from .precision import precision
 
 _FILE = ".safetensors"
 
 
 def save_checkpoint(path: str | Path, tree: Any) -> None:
-    """Keep a tree of arrays and numbers: parameters, the optimizer's state, a random key, the step.
+    """Save a tree of arrays and numbers: parameters, the optimizer's state, a random key, the step.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def save_checkpoint(path: str | Path, tree: Any) -> None:
     popart_exception
         A leaf that is neither an array nor a number.
     OSError
-        It can't be written; what was there before stays.
+        It can't be written; an earlier checkpoint at the path is kept.
     ImportError
         Orbax is not installed.
 
@@ -73,22 +73,22 @@ def save_checkpoint(path: str | Path, tree: Any) -> None:
 
 
 def load_checkpoint(path: str | Path, like: Any) -> Any:
-    """A tree that `save_checkpoint` kept, bit for bit.
+    """Load a tree that `save_checkpoint` saved, bit for bit.
 
     Parameters
     ----------
     path : path
         The file or folder.
     like : pytree
-        A tree of the same structure, as training starts with: it says what kind each leaf is and on which devices it
-        lies. Its numbers are not used.
+        A tree of the same structure, as training starts with; it gives the kind of each leaf and the devices that it
+        is on. Its numbers are not used.
 
     Raises
     ------
     popart_exception
         The checkpoint can't be read, or lacks leaves, has others, or has them in another shape or type.
     OSError
-        There is none.
+        There is no checkpoint at the path.
     """
     source, wanted = Path(path).absolute(), _leaves(like)
     if source.suffix == _FILE:
@@ -110,7 +110,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _stored(name: str, leaf: Any) -> Any:
-    """A leaf as an array: random keys as their numbers."""
+    """A leaf as an array; a random key as its key data."""
     if _is_key(leaf):
         return jax.random.key_data(leaf)
     if isinstance(leaf, (jax.Array, np.ndarray)):
@@ -121,7 +121,7 @@ def _stored(name: str, leaf: Any) -> Any:
 
 
 def _restored(x: Any, leaf: Any) -> Any:
-    """What was stored, as a leaf of the kind of `leaf`."""
+    """A stored array as a leaf of the same kind as `leaf`."""
     if _is_key(leaf):
         return jax.random.wrap_key_data(jnp.asarray(x), impl=jax.random.key_impl(leaf))
     if isinstance(leaf, jax.Array):
@@ -146,12 +146,12 @@ def _from_orbax(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kinds_of(path: Path, stored: Any) -> list[tuple[str, np.dtype, tuple[int, ...]]]:
-    """Name, type and shape of each leaf, as they were noted.
+    """Name, type and shape of each leaf, as stored in the checkpoint.
 
     Raises
     ------
     popart_exception
-        They are no such list.
+        The stored value is not such a list.
     """
     try:
         return [(name, np.dtype(kind), tuple(shape)) for name, kind, shape in stored["kinds"]]

@@ -1,15 +1,15 @@
-"""Which of a model's stored numbers are parameters, which are state, and which stay as they are.
+"""Selection of a model's stored tensors: parameters, state, and frozen constants.
 
-By default every float weight is a parameter, wherever the file holds it, but for what no gradient should move:
+By default every float weight is a parameter, wherever the file stores it, except those that no gradient should change:
 
 - running statistics of batch normalisation, which are state;
 - scales and zero points of quantisation;
 - operands that an operator needs while it is traced (sizes, axes, limits), the limits of a Clip, and operands of
   operators whose results are never floating point (comparisons);
-- zeros that a recurrent layer starts from, unless the exporter noted a parameter;
+- zeros as the initial state of a recurrent layer, unless the exporter marked them as a parameter;
 - attention masks: tensors of nothing but zeros and very negative numbers;
-- what the exporter noted as a buffer, as a constant, or as worked out from no weight (PyTorch's exporter does), and
-  single numbers of formulas.
+- tensors that the exporter (PyTorch's, for instance) marked as a buffer, as a constant, or as computed from no weight,
+  and scalar constants of formulas.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import onnx_ir as ir
 from onnx import defs
 
 from ..errors import popart_exception
-from ..model.stored import Stored
+from ..model.files.stored import Stored
 from ..ops.registry import resolve
 
 Trainable: TypeAlias = "str | re.Pattern[str] | Callable[..., bool] | Iterable[str | re.Pattern[str]]"
@@ -37,25 +37,25 @@ _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 _GENERATED = re.compile(  # the last alternative: operands of TensorFlow's operators on two numbers
     r"(val|const|constant|scalar_tensor)[_\w]*\d*$|.*::.*|\d+$|.*/(x|y|const(_\d+)?)(:0)?$", re.IGNORECASE
 )
-_STEP = re.compile(  # what PyTorch's exporter calls the steps of a computation; weights have names of modules
+_STEP = re.compile(  # names that PyTorch's exporter gives to computed values; weights have names of modules
     r"(val|int64|zeros|ones|full|empty|arange|eye|linspace|scalar_tensor|_?to_copy|convert_element_type|lift_fresh)\w*"
     r"|(add|sub|mul|div|eq|ne|lt|le|gt|ge|neg|clamp|floor|view|expand|slice|select|unsqueeze|squeeze|linear)(_\d+)?"
 )
-_MASKED = -1e4  # what exporters add to the scores of masked positions is at most this
+_MASKED = -1e4  # largest number that exporters add to the scores of masked positions
 _STATISTICS = (3, 4)  # operands of BatchNormalization
 _FLOATS = frozenset({"tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)"})
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Names of stored tensors by their part.
+    """The selection, by name.
 
     Attributes
     ----------
     trainable, state : tuple of str
         Parameters; running statistics.
     frozen : dict of str to str
-        What stays as it is, with the reason.
+        All other tensors, with the reason.
     """
 
     trainable: tuple[str, ...]
@@ -64,14 +64,14 @@ class Choice:
 
 
 def choose(stored: Mapping[str, Stored], opsets: Mapping[str, int], trainable: Trainable | None) -> Choice:
-    """Part the stored tensors.
+    """Select parameters and state among the stored tensors.
 
     Parameters
     ----------
     stored : mapping of str to Stored
         See `stored_floats`.
     opsets : mapping of str to int
-        Of the model.
+        Opset versions of the model.
     trainable : optional
         Names, patterns with ``*``, compiled regular expressions, or a predicate of name and array, or of the name
         alone; None: the default.
@@ -79,7 +79,7 @@ def choose(stored: Mapping[str, Stored], opsets: Mapping[str, int], trainable: T
     Raises
     ------
     popart_exception
-        A name or pattern that fits no stored tensor.
+        A name or pattern matches no stored tensor.
     """
     noted = any(_KIND in one.metadata for one in stored.values())
     reasons = {name: _reason(one, opsets, noted) for name, one in stored.items()}
@@ -98,11 +98,11 @@ def choose(stored: Mapping[str, Stored], opsets: Mapping[str, int], trainable: T
 
 _STATE = "running statistics"
 _SETTINGS = {"Clip": "the limit of a Clip", "Dropout": "the ratio of a Dropout"}
-"""What operands behind the first one are, where they are no weights."""
+"""Reasons for operands after the first, by operator, that are not weights."""
 
 
 def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
-    """Why a tensor is no parameter; '' where it is one."""
+    """Why a tensor is not a parameter; '' if it is one."""
     uses = _uses(one.value)
     if uses and all(_is_statistic(node, at) for node, at in uses):
         return _STATE
@@ -128,7 +128,7 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
 
 
 def _uses(value: ir.Value) -> list[tuple[ir.Node, int]]:
-    """Who reads a value, behind nodes that only hand it on."""
+    """Nodes and input positions that read a value, also through Identity and Cast."""
     found = []
     for use in value.uses():
         if use.node.op_type in ("Identity", "Cast") and use.node.domain in ("", "ai.onnx"):
@@ -150,7 +150,7 @@ def _is_quantisation(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:
 
 
 def _is_folded_formula(metadata: Mapping[str, str]) -> bool:
-    """Whether the exporter worked a tensor out, and names nothing but steps as what it came from."""
+    """Whether the exporter computed a tensor from named steps of a computation only, so from no weight."""
     sources = re.findall(r"'([^']*)'", metadata.get(_FOLDED, ""))
     return bool(sources) and all(_STEP.fullmatch(source) for source in sources)
 
@@ -173,7 +173,7 @@ def _is_out_of_reach(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:
 
 
 def operand_name(node: ir.Node, at: int, opsets: Mapping[str, int]) -> str:
-    """What the operator calls an operand: ONNX's word, else the translation's; '' if neither has one."""
+    """Name of an operand in ONNX's schema, else in the translation; '' if neither names it."""
     schema = schema_of(node, opsets)
     if schema is not None:
         return schema.inputs[at].name if at < len(schema.inputs) else ""
@@ -197,7 +197,7 @@ def _version(node: ir.Node, opsets: Mapping[str, int]) -> int:
 
 
 def _is_mask(tensor: Any) -> bool:
-    """Nothing but zeros and very negative numbers, with one of each at least."""
+    """Whether a tensor has nothing but zeros and very negative numbers, with at least one of each."""
     if not 1 < tensor.size <= 1 << 26:
         return False
     numbers = np.asarray(tensor.numpy(), np.float32)

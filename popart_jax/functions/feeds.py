@@ -1,4 +1,4 @@
-"""Whether an array may be fed to an input: its shape as declared, its elements within the declared type."""
+"""Checks of an array that is fed to a graph input: declared shape, and elements that fit the declared type."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _TEXT = "OUS"
 
 
 def check_fed(value: ir.Value, array: Any) -> None:
-    """Refuse an array that is not what a graph input is declared as.
+    """Refuse an array that does not match the declaration of a graph input.
 
-    Numbers of another width are fine (NumPy makes float64 and int64 unasked), a change of kind or value is not.
+    Another width of numbers is accepted (NumPy defaults to float64 and int64), a change of kind or value is not.
 
     Raises
     ------
     popart_exception
-        Another rank, another size of a fixed dimension, or elements that the declared type can't hold.
+        Another rank, another size of a fixed dimension, or elements that do not fit the declared type.
     """
     _check_shape(value, array.shape)
     if value.dtype is not None and isinstance(value.type, (ir.TensorType, type(None))):
@@ -71,7 +71,7 @@ def _fits(have: np.dtype, want: np.dtype, array: Any) -> bool:
 
 
 def _rank(dtype: np.dtype) -> int:
-    """Booleans, integers, reals, complex numbers: each may stand for the ones before."""
+    """Order of booleans, integers, reals and complex numbers: a type can hold those of the ranks below."""
     if dtype == np.bool_:
         return 0
     if dtype.kind == "c":

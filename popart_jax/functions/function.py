@@ -17,42 +17,30 @@ from jax.sharding import Mesh
 
 from .._collector import without_collector
 from .._compat.jax import Tracer
-from ..buffers import lasting
 from ..errors import popart_exception
-from ..execution import beside_jax
-from ..execution.graph_facts import graph_facts
-from ..execution.key import Undescribed
-from ..lowering.bounds import set_bounds
+from ..execution.stored import beside_jax
+from ..execution.stored.described import Undescribed
+from ..execution.stored.graph_facts import graph_facts
 from ..lowering.control.values import staged
 from ..lowering.interpreter import Settings, evaluate
-from ..lowering.known_attributes import check_attributes
 from ..lowering.op_memo import OpMemo
-from ..lowering.passes import compiler_options, rewrite_for_kernels, size_masks
+from ..lowering.passes import compiler_options
 from ..lowering.passes.autotune import folder as findings_folder
-from ..lowering.resolve import check_supported
-from ..model.extract import ensure_outputs
-from ..model.initializers import check_tensors
-from ..model.load import ModelLike, read, ready
-from ..model.stored import lift, stored_floats
 from ..ops.symbols import at_run_time, holds_symbols
-from ..timings import phase
+from .arrays import stored_arrays
 from .by_shapes import ByShapes, in_order
-from .choice import Choice, Trainable, choose
+from .choice import Choice
 from .given import check_state, check_tree, check_written, typed
 from .inputs import Ready, as_mapping, check_inputs, needed_inputs
-from .latent import open_weights
 from .partition import Rules
-from .precision import check_not_cut, in_precision, precision, uses_wide_types
-from .reduced import check_width, reduce_precision, storage_type
+from .precision import check_not_cut, in_precision, precision
 from .saving import Source, save
 from .sharded import ShardedFunction, shard
-from .shared import split_shared
 from .shown import TensorSpec, summary_html, summary_line
 from .state import update_statistics
-from .stopped import warn_of_rounding
 from .with_weights import Inference
 
-_MANY_NODES = 6  # that compute, from which a call outside `jit` compiles the graph as a whole
+_MANY_NODES = 6  # fewest computing nodes for which a call outside `jit` compiles the graph as a whole
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,13 +50,13 @@ class OnnxFunction:
     Attributes
     ----------
     model : onnx_ir.Model
-        The model as it is computed.
+        The model that is computed.
     training : bool
         Dropout and batch normalisation behave as in training, unless a call says otherwise.
     wide : bool
-        64-bit types reach the device.
+        64-bit types are used on the device.
     choice : Choice
-        Names of parameters and of state, and what is neither, with the reason.
+        Names of parameters and of state, and of frozen tensors, with the reason.
     source : Source
         Where the model came from, for `save`.
     float32 : tuple of str
@@ -82,7 +70,7 @@ class OnnxFunction:
     source: Source
     plain: ir.Model = field(repr=False)
     float32: tuple[str, ...] = ()
-    _walked: list[bool] = field(default_factory=list[bool])  # not empty: results depend on data, nothing is compiled
+    _never_compiled: list[bool] = field(default_factory=list[bool])  # not empty: shapes depend on data
 
     @cached_property
     def _ready(self) -> Ready:
@@ -106,11 +94,11 @@ class OnnxFunction:
         inputs : mapping of str to array, or array
             Inputs by name; the array itself for a model of one input. Initializers may be among them.
         key : jax random key, optional
-            For operators that draw numbers.
+            For operators that draw random numbers.
         state : mapping of str to array, optional
             Running statistics, `initial_state` at first.
         training : bool, optional
-            As in training or not; the default is what `to_jax` was told.
+            Whether to compute as in training; the default is the argument of `to_jax`.
 
         Returns
         -------
@@ -128,13 +116,13 @@ class OnnxFunction:
         check_tree(params)
         if state is not None:
             check_state(state, self.choice.state)
-        if self._walked or not self._is_large or not _are_concrete((params, inputs, key, state)):
+        if self._never_compiled or not self._is_large or not _are_concrete((params, inputs, key, state)):
             return self._walk(params, inputs, key, state, trains)
         try:
             return self._compiled(params, self._ready(inputs), key, state, trains)
-        except Exception:  # what depends on data can't be compiled; what is wrong shows again
+        except Exception:  # graphs that depend on data can't be compiled; other errors are raised again here
             results = self._walk(params, inputs, key, state, trains)
-            self._walked.append(True)
+            self._never_compiled.append(True)
             return results
 
     @cached_property
@@ -143,7 +131,7 @@ class OnnxFunction:
 
     @cached_property
     def _compiled(self) -> Callable[..., Any]:
-        """The walk as one program: node by node, each operator would be compiled on its own."""
+        """The walk, compiled as one program; without `jit` each operator would be compiled on its own."""
         jitted = self.exactly(jax.jit(self._walk, static_argnums=4))
 
         @wraps(jitted)
@@ -163,7 +151,7 @@ class OnnxFunction:
         return cache(self._programs)
 
     def _programs(self, trains: bool) -> ByShapes:
-        """The walk as programs that other processes find."""
+        """The walk as programs that are stored for other processes."""
         facts = partial(self._facts, self.choice.trainable, trains)
 
         def walk(_: Any, params: Any, inputs: Any, key: Any, state: Any) -> Any:
@@ -175,7 +163,7 @@ class OnnxFunction:
         return ByShapes(walk, (), {}, None, facts, self.precision, inside)
 
     def _facts(self, arguments: Collection[str], *more: Any) -> Any:
-        """All that the programs depend on: the model without the values of its `arguments`, what trains, and `more`."""
+        """All that the programs depend on: the model without values of its `arguments`, the selection, and `more`."""
         graph, opsets = self.model.graph, self.model.opset_imports
         trained = self.choice.trainable, self.choice.state, self.training, self.wide
         foreign = beside_jax.foreign_translations(graph, opsets, popart=False)
@@ -208,7 +196,7 @@ class OnnxFunction:
             return results, {n: found[updated[n]] if n in updated else given[n] for n in state}
 
     def _checked(self, params: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
-        """Parameters and state as arrays of the types that the model computes with."""
+        """Parameters and state, checked, as arrays of the types that the model computes with."""
         stored = self.model.graph.initializers
         missing = [n for n in self.choice.trainable if n not in params]
         unknown = [n for n in (*params, *state) if n not in stored]
@@ -230,32 +218,32 @@ class OnnxFunction:
 
     @cached_property
     def _training_form(self) -> tuple[ir.Model, dict[str, str]]:
-        """The model with batch statistics, and the tensor that updates each running one."""
+        """The model with batch statistics, and for each running statistic the tensor with its update."""
         model = self.plain.clone()
         return model, update_statistics(model, self.choice.state)
 
     @cached_property
     def initial_state(self) -> dict[str, jax.Array]:
-        """The running statistics that the file holds."""
-        return _arrays(self.model.graph, self.choice.state, self.wide)
+        """The running statistics as stored in the file."""
+        return stored_arrays(self.model.graph, self.choice.state, self.wide)
 
     @cached_property
     def inputs(self) -> dict[str, TensorSpec]:
-        """What the function takes, by name."""
+        """Types and shapes of the inputs, by name."""
         graph = self.model.graph
         return {n: TensorSpec.of(v) for n in needed_inputs(graph) for v in graph.inputs if v.name == n}
 
     @cached_property
     def outputs(self) -> dict[str, TensorSpec]:
-        """What it gives, by name."""
+        """Types and shapes of the outputs, by name."""
         return {v.name or "": TensorSpec.of(v) for v in self.model.graph.outputs}
 
     def precision(self) -> contextlib.AbstractContextManager[Any]:
-        """Scope in which the types of the model are kept: 64-bit types need it around transformations."""
+        """Scope in which the model's types are kept; models with 64-bit types need it around transformations."""
         return precision(self.wide)
 
     def exactly(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function` (a jitted step, a gradient) called in `precision`, so that no 64-bit number is cut.
+        """`function` (a jitted step, a gradient) called in `precision`, so that no 64-bit number is truncated.
 
         Examples
         --------
@@ -292,14 +280,14 @@ class OnnxFunction:
         return self.exactly(jax.jit(self.__call__, static_argnames=("training",)))
 
     def save(self, path: str | Path, params: Mapping[str, Any], state: Mapping[str, Any] | None = None) -> None:
-        """Write the model with these numbers in their places: same graph, names, opset and metadata.
+        """Write the model with these parameters and state: same graph, names, opset and metadata.
 
         Raises
         ------
         popart_exception
             A parameter is missing, unknown or of another shape, or ONNX's checker refuses the model.
         OSError
-            The file can't be written; what was there before stays.
+            The file can't be written; the earlier file is kept.
         """
         check_tree(params, self.choice.trainable)
         numbers = {**params, **(state or {})}
@@ -309,17 +297,17 @@ class OnnxFunction:
     def with_weights(self, params: Mapping[str, Any], *, autotune: bool | str | Path | None = None) -> Inference:
         """An inference callable ``infer(inputs, key=None) -> outputs`` with these weights.
 
-        Weights are laid out for the kernels, folded and widened once, here, and each combination of input shapes is
-        compiled when it first comes; a jitted call of the function itself does that work at every run, because it can
-        be differentiated by its weights.
+        Weights are laid out for the kernels, folded and converted once, here. A program is compiled at the first call
+        with each combination of input shapes. A jitted call of the function itself does the work on weights at every
+        run, because it can be differentiated by them.
 
         Parameters
         ----------
         params : mapping of str to array
             The weights, from `to_jax` or trained since.
         autotune : bool or path, optional
-            Measure XLA's compiler options, and in which folder to keep the findings; else ``POPART_JAX_AUTOTUNE``
-            decides.
+            Whether to measure XLA's compiler options, or the folder to store measurements in; by default
+            ``POPART_JAX_AUTOTUNE`` decides.
 
         Examples
         --------
@@ -330,28 +318,30 @@ class OnnxFunction:
         check_tree(params, self.choice.trainable, self.model.graph.initializers)
         options = compiler_options(self.model.graph, training=self.training, platform=jax.default_backend())
         where = findings_folder(str(autotune) if isinstance(autotune, Path) else autotune)
-        frozen = _arrays(self.model.graph, [n for n in self.model.graph.initializers if n in self._stored], self.wide)
+        frozen = stored_arrays(
+            self.model.graph, [n for n in self.model.graph.initializers if n in self._stored], self.wide
+        )
         weights = {**frozen, **{n: x if hasattr(x, "dtype") else np.asarray(x) for n, x in params.items()}}
         facts = partial(self._facts, weights)
         return Inference(self, weights, options, self.precision, where, facts, self._ready, self._in_order)
 
     def shard(self, mesh: Mesh, rules: Rules | str, *, batch: str | None = None) -> ShardedFunction:
-        """The function for several devices, none of which holds all weights.
+        """The function on several devices, each of which holds a part of the weights.
 
         Parameters
         ----------
         mesh : jax.sharding.Mesh
             The devices.
         rules : 'tensor_parallel', 'fsdp', or sequence of (str, PartitionSpec)
-            Regular expressions looked for in the names of weights, the first that fits counts; or a set of rules
-            found from the graph, along the first axis of the mesh that is not `batch`.
+            Pairs of a regular expression and a spec: the first expression found in a weight's name applies. Or the name
+            of rules derived from the graph, for the first axis of the mesh that is not `batch`.
         batch : str, optional
             Axis of the mesh along which the first dimension of inputs is split.
 
         Raises
         ------
         popart_exception
-            A rule fits no weight, or a spec does not fit its weight or the mesh.
+            A rule matches no weight, or a spec does not match its weight or the mesh.
 
         Examples
         --------
@@ -374,127 +364,15 @@ class OnnxFunction:
         return summary_html(self)
 
 
-@without_collector()
-def to_jax(
-    model: ModelLike,
-    *,
-    training: bool = False,
-    trainable: Trainable | None = None,
-    split: bool | str | Collection[str] = False,
-    dtype: Any = None,
-    bounds: Mapping[str, Any] | None = None,
-    straight_through: bool = False,
-) -> tuple[OnnxFunction, dict[str, jax.Array]]:
-    """Turn an ONNX model into a pure function and its parameters.
-
-    Parameters
-    ----------
-    model : path, bytes, onnx.ModelProto or onnx_ir.Model
-        The model; 64-bit types are kept exactly. Outputs of one without any are the results that no node reads.
-    training : bool
-        Dropout and batch normalisation behave as in training.
-    trainable : optional
-        Which stored tensors are parameters: names, patterns with ``*``, compiled regular expressions, or a predicate
-        of name and array. The default leaves out what no gradient should move; `fn.choice.frozen` gives the reasons.
-    split : bool or names
-        Give each reader of a tensor that several nodes share one of its own (``NAME@NODE``): exporters merge
-        initializers whose values happen to be equal.
-    dtype : optional
-        Type of the parameters. float16 and bfloat16 are computed with as well, `fn.float32` names what stays; types of
-        8 bits are stored only.
-    bounds : mapping of str to int or (int, number), optional
-        For results whose size depends on data (NonZero, Unique, Compress, NonMaxSuppression, Loop), by name of an
-        output: that size while compiling, and what fills the rest. What is beyond the bound is lost.
-    straight_through : bool
-        Train a quantised model: rounding passes gradients on, weights stored in whole numbers are float parameters.
-
-    Returns
-    -------
-    fn : OnnxFunction
-        ``fn(params, inputs, key=None) -> outputs``, both dictionaries keyed by ONNX names. It may be jitted,
-        differentiated and vmapped; `key` is a JAX random key for operators that draw numbers.
-        ``fn.with_weights(params)`` is the fast way to infer: a callable whose weights are laid out once.
-    params : dict of str to jax.Array
-        The parameters: float weights wherever the file stores them (initializers, Constant nodes, subgraphs,
-        functions).
-
-    Raises
-    ------
-    UnsupportedOpError
-        Operators without a translation, all at once.
-    popart_exception
-        The model can't be read; `trainable` fits nothing; or, when `fn` is called, an input is missing, unknown or of
-        the wrong type.
-
-    Warns
-    -----
-    UserWarning
-        The model has no parameters, with the reasons; or their gradient is zero, since everything is rounded.
-
-    Examples
-    --------
-    >>> fn, params = to_jax("model.onnx")  # doctest: +SKIP
-    >>> jax.grad(lambda p: fn(p, {"x": x})["loss"])(params)  # doctest: +SKIP
-    """
-    with phase("load"):
-        loaded = read(model)
-    check_tensors(loaded)
-    names = split_shared(loaded, split)
-    if straight_through:
-        open_weights(loaded)
-    stored = stored_floats(loaded)
-    choice = choose(stored, loaded.opset_imports, trainable)
-    ready(loaded)
-    ensure_outputs(loaded)
-    graph = loaded.graph
-    lift(graph, {n: one for n, one in stored.items() if n in {*choice.trainable, *choice.state}})
-    if not straight_through:
-        warn_of_rounding(graph, choice.trainable)
-    set_bounds(graph, bounds or {})
-    size_masks(graph)
-    check_supported(graph, loaded.opset_imports)
-    check_attributes(graph, loaded.opset_imports)
-    kept: tuple[str, ...] = ()
-    if dtype is not None:
-        kept = reduce_precision(loaded, storage_type(dtype), choice.state)
-    plain = loaded.clone() if choice.state else loaded
-    with phase("layout"):
-        rewrite_for_kernels(graph)
-    wide = uses_wide_types(graph)
-    with phase("weights"):
-        params = _arrays(graph, choice.trainable, wide)
-    if dtype is not None:
-        check_width(storage_type(dtype), wide)
-        params = {n: p if n in kept else p.astype(storage_type(dtype)) for n, p in params.items()}
-    return OnnxFunction(loaded, training, wide, choice, Source.of(model, names, straight_through), plain, kept), params
-
-
 def _are_concrete(tree: Any) -> bool:
-    """Whether everything is a number or an array of numbers, and none is traced."""
+    """Whether all leaves are numbers or arrays of numbers, and none is traced."""
     leaves = jax.tree.leaves(tree)
     kinds = (getattr(getattr(x, "dtype", None), "kind", None) for x in leaves if not isinstance(x, (int, float)))
     return not any(isinstance(x, Tracer) for x in leaves) and all(k is not None and k in "biufcV" for k in kinds)
 
 
 def _traced(x: Any) -> Any:
-    """A folded output as an array of the device: leaving the x64 scope as NumPy, it would lose its 64 bits."""
+    """A folded output as a JAX array: as NumPy it would lose its 64 bits outside the x64 scope."""
     if holds_symbols(x):
         return at_run_time(x)
     return jnp.asarray(x) if isinstance(x, np.ndarray) and x.dtype.kind in "biufc" else x
-
-
-def _arrays(graph: ir.Graph, names: Collection[str], wide: bool) -> dict[str, jax.Array]:
-    with precision(wide):
-        stored = {name: graph.initializers[name].const_value for name in names}
-        return {name: to_device(tensor) for name, tensor in stored.items() if tensor is not None}
-
-
-def to_device(tensor: ir.TensorProtocol) -> jax.Array:
-    """The numbers on the device: memory that nobody writes to is shared, anything else copied.
-
-    An external tensor's file is unmapped at once, so a large model is never held twice.
-    """
-    placed = lasting(tensor.numpy())
-    if isinstance(tensor, ir.ExternalTensor):
-        tensor.release()
-    return jax.device_put(placed)

@@ -1,4 +1,4 @@
-"""What a caller gave as parameters, looked at before anything is computed or written."""
+"""Checks of parameters and state that a caller passes, before anything is computed or written."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..errors import popart_exception
 
 
 def check_tree(params: Any, wanted: Collection[str] = (), known: Collection[str] | None = None) -> None:
-    """Refuse what is no dictionary of arrays, lacks one of the `wanted` names, or has one that is not `known`.
+    """Refuse parameters that are not a dictionary of arrays, lack a `wanted` name, or have one that is not `known`.
 
     Raises
     ------
     popart_exception
-        It names the leaf.
+        The message names the leaf.
     """
     if not isinstance(params, Mapping):
         raise popart_exception(
@@ -37,12 +37,12 @@ def check_tree(params: Any, wanted: Collection[str] = (), known: Collection[str]
 
 
 def check_state(state: Any, wanted: Collection[str]) -> None:
-    """Refuse a state that is no dictionary of arrays by exactly the `wanted` names.
+    """Refuse a state that is not a dictionary of arrays with exactly the `wanted` names.
 
     Raises
     ------
     popart_exception
-        It names what is missing or unknown.
+        The message names what is missing or unknown.
     """
     if not isinstance(state, Mapping) or set(state) != set(wanted):
         given = sorted(state) if isinstance(state, Mapping) else type(state).__name__
@@ -53,12 +53,12 @@ def check_state(state: Any, wanted: Collection[str]) -> None:
 
 
 def check_written(params: Mapping[str, Any]) -> None:
-    """Refuse numbers that a transformation has not computed yet.
+    """Refuse traced values, which can't be written to a file.
 
     Raises
     ------
     popart_exception
-        It names the first.
+        The message names the first.
     """
     for name, x in params.items():
         if isinstance(x, Tracer):
@@ -69,12 +69,12 @@ def check_written(params: Mapping[str, Any]) -> None:
 
 
 def typed(name: str, x: Any, declared: ir.Value) -> Any:
-    """A parameter in the type that the model computes with.
+    """A parameter, converted to the type that the model computes with.
 
     Raises
     ------
     popart_exception
-        Whole numbers where the model has real ones.
+        Integers where the model has floating point numbers.
     """
     want, found = None if declared.dtype is None else declared.dtype.numpy(), getattr(x, "dtype", None)
     if want is None or found == want:

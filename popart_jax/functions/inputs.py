@@ -1,4 +1,4 @@
-"""What is fed to a function: the right names, and arrays of the declared types."""
+"""Inputs of a function: checks of their names, and conversion to the declared types."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .feeds import check_fed
 
 
 def as_mapping(graph: ir.Graph, inputs: Any) -> Mapping[str, Any]:
-    """Inputs by name; an array alone is the input of a model that has one.
+    """Inputs by name; a single array is the input of a model with one input.
 
     Raises
     ------
     popart_exception
-        An array alone for a model of several inputs.
+        A single array for a model of several inputs.
     """
     if isinstance(inputs, Mapping):
         return inputs
@@ -37,7 +37,7 @@ def as_mapping(graph: ir.Graph, inputs: Any) -> Mapping[str, Any]:
 
 
 def needed_inputs(graph: ir.Graph) -> list[str]:
-    """Names of the inputs that have no value of their own."""
+    """Names of the inputs that have no initializer."""
     return [v.name for v in graph.inputs if v.name and v.name not in graph.initializers]
 
 
@@ -62,15 +62,15 @@ def check_inputs(graph: ir.Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_declared(value: ir.Value | None, x: Any) -> Any:
-    """A fed value as the array the translations get: of the declared type; texts and types XLA lacks stay NumPy.
+    """A fed value as an array of the declared type, for translations; texts and types that XLA lacks stay NumPy.
 
     Raises
     ------
     popart_exception
-        Another rank or size than declared, or elements that the declared type can't hold.
+        Another rank or size than declared, or elements that do not fit the declared type.
     """
     tensor = value is not None and isinstance(value.type, ir.TensorType)
-    if isinstance(x, dict) or (not tensor and (isinstance(x, list) or x is None)):  # maps of ai.onnx.ml are no arrays
+    if isinstance(x, dict) or (not tensor and (isinstance(x, list) or x is None)):  # ai.onnx.ml has maps as inputs
         return x
     if value is not None and _is_sequence(value.type):
         if isinstance(x, tuple):
@@ -82,20 +82,20 @@ def as_declared(value: ir.Value | None, x: Any) -> Any:
     if array.dtype.kind in "OUS" or array.dtype in HOST_ONLY:
         return array
     want = np.dtype(value.dtype.numpy() if value is not None and value.dtype is not None else array.dtype)
-    if array.dtype != want and array.dtype.kind == want.kind == "V":  # NumPy casts no small type to another one
+    if array.dtype != want and array.dtype.kind == want.kind == "V":  # NumPy can't cast between small types
         array = array.astype(np.float32)
     return convert(array, want) if want in HOST_ONLY else jnp.asarray(array, want)
 
 
 class Ready:
-    """Inputs of a compiled program, which takes arrays of JAX's alone and can't check what they hold.
+    """Prepares inputs for a compiled program, which takes only JAX arrays and can't check their values.
 
     Parameters
     ----------
     graph : onnx_ir.Graph
-        What is computed.
+        The graph that is computed.
     precision : callable
-        Makes the scope in which its types are kept.
+        Returns the scope in which its types are kept.
     """
 
     def __init__(self, graph: ir.Graph, precision: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
@@ -104,12 +104,12 @@ class Ready:
         self._types = {n: kind.numpy() for n, kind in declared if kind not in (None, ir.DataType.STRING, _NONE)}
 
     def __call__(self, inputs: Any) -> Any:
-        """The inputs, converted where they are no arrays of the declared types.
+        """The inputs, with those converted that are not arrays of the declared types.
 
         Raises
         ------
         popart_exception
-            What `check_inputs` refuses, and texts.
+            Inputs that `check_inputs` refuses, and texts.
         """
         if not isinstance(inputs, Mapping) or all(self._is_fine(name, x) for name, x in inputs.items()):
             return inputs
@@ -139,6 +139,6 @@ def _array(value: ir.Value | None, x: Any) -> np.ndarray:
     try:
         array = truths(np.asarray(x))
         return array.astype(object) if array.dtype.kind == "T" else array
-    except Exception as err:  # rows of several lengths; objects have errors of their own
+    except Exception as err:  # rows of several lengths; conversions of objects raise errors of any class
         name = "" if value is None else value.name
         raise popart_exception(f"Input '{name}' is a {type(x).__name__} that makes no array: {err}.") from err

@@ -1,7 +1,7 @@
-"""Weights that a file stores in whole numbers, as float parameters of the same names.
+"""Integer weights of quantised models, as float parameters of the same names.
 
-What is trained is the real number; it is rounded where the whole number was read, so that the first result is the
-file's own, and rounded once more when the model is saved.
+The float weight is trained. It is quantised where the integer weight was read, so that results before training are
+those of the file, and once more when the model is saved.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..lowering.kernels import DOMAIN
-from ..model.load import inline
+from ..model.files.load import inline
 from ..ops.quantize import dequantize_linear, quantized, spread
 from .straight_through import pass_rounding
 
@@ -22,18 +22,18 @@ _FORM = "StraightThroughDequantize"
 
 @dataclass(frozen=True)
 class Latent:
-    """How the whole numbers of a weight stand for real ones.
+    """Quantisation of one integer weight.
 
     Attributes
     ----------
     dtype : onnx_ir.DataType
-        Of the whole numbers.
+        Type of the integers.
     scale : ndarray
-        Of the whole tensor, per index of `axis`, or per block along it.
+        Scale of the whole tensor, per index of `axis`, or per block along it.
     zero : ndarray or None
         Zero points.
     axis, block : int
-        See `scale`; 0 for no blocks.
+        Axis of the scales and size of their blocks; a size of 0 means no blocks.
     """
 
     dtype: ir.DataType
@@ -43,11 +43,11 @@ class Latent:
     block: int
 
     def real(self, whole: np.ndarray) -> np.ndarray:
-        """The real numbers."""
+        """The dequantised weight."""
         return np.asarray(dequantize_linear(whole, self.scale, self.zero, axis=self.axis, block_size=self.block))
 
     def whole(self, real: Any) -> np.ndarray:
-        """The nearest whole numbers."""
+        """The quantised weight."""
         numbers = np.asarray(real, self.scale.dtype)
         scale, zero = (
             None if p is None else spread(p, numbers.shape, self.axis, self.block) for p in (self.scale, self.zero)
@@ -57,12 +57,12 @@ class Latent:
 
 
 def open_weights(model: ir.Model) -> dict[str, Latent]:
-    """Make a quantised model trainable, in place; returns how its weights were stored.
+    """Make a quantised model trainable, in place; returns the quantisation of its weights.
 
     Raises
     ------
     popart_exception
-        An operator on whole numbers that has no derivative.
+        An operator on integers that has no derivative.
     """
     inline(model)
     pass_rounding(model)
@@ -77,12 +77,12 @@ def open_weights(model: ir.Model) -> dict[str, Latent]:
 
 
 def latent_weights(model: ir.Model) -> dict[str, Latent]:
-    """The same without changing the model."""
+    """The quantisation of a model's weights; the model is not changed."""
     return open_weights(model.clone())
 
 
 def _latent(value: ir.Value) -> Latent | None:
-    """None for what is no quantised weight: every reader takes it as data, with the same known scale."""
+    """Quantisation of a weight; None for other tensors: all readers must dequantise it, with the same known scale."""
     tensor, uses = value.const_value, value.uses()
     if tensor is None or not uses or any(u.node.op_type != _FORM or u.idx for u in uses):
         return None
@@ -103,7 +103,7 @@ def _how(node: ir.Node) -> tuple[Any, Any, int, int]:
 
 
 def _open(graph: ir.Graph, value: ir.Value, latent: Latent) -> None:
-    """Real numbers in the place of the whole ones, and a node that rounds them."""
+    """Replace an integer weight by a float weight and a node that quantises it."""
     assert value.const_value is not None
     real = latent.real(value.const_value.numpy())
     name, readers = value.name, list(value.uses())

@@ -1,4 +1,4 @@
-"""Rules that say how weights are split over devices: by name, or found by what a model does with them."""
+"""Sharding of weights over devices: rules by name, or derived from the graph."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _VIEWS = ("Transpose", "Cast", "Identity")
 
 
 def _reads_all_features(op_type: str) -> bool:
-    """Whether an operator ends a stretch of activations that are split by features: it reads those of a row at once."""
+    """Whether an operator reads all features of a row at once, so that its operand can't stay split by features."""
     row = facts(op_type)
     return row.has(Trait.ROW_BY_ROW | Trait.NORM | Trait.INDEX_RESULT) or row.batch == "reduction" or "Norm" in op_type
 
 
 def by_name(shapes: Shapes, rules: Rules) -> dict[str, PartitionSpec]:
-    """The spec of each weight: that of the first rule whose expression is found in its name, else whole copies.
+    """The spec of each weight: that of the first rule whose expression is found in its name, else replicated.
 
     Raises
     ------
     popart_exception
-        An expression fits no weight (or those it fits are taken by earlier ones), or is none.
+        An expression is invalid, or matches no weight that earlier rules left.
     """
     found: dict[str, PartitionSpec] = {}
     for pattern, spec in rules:
@@ -49,7 +49,7 @@ def by_name(shapes: Shapes, rules: Rules) -> dict[str, PartitionSpec]:
 
 
 def fsdp(shapes: Shapes, mesh: Mesh, axis: str) -> dict[str, PartitionSpec]:
-    """Each weight split along its longest dimension that divides by the axis; it is whole only while it is used."""
+    """Split each weight along its longest dimension that the axis size divides; XLA gathers it while it is used."""
     size = mesh.shape[axis]
 
     def spec(shape: tuple[int, ...]) -> PartitionSpec:
@@ -62,17 +62,17 @@ def fsdp(shapes: Shapes, mesh: Mesh, axis: str) -> dict[str, PartitionSpec]:
 
 
 @dataclass(frozen=True)
-class Turns:
-    """How tensor parallelism splits a graph.
+class TensorSplit:
+    """Partition of a graph for tensor parallelism.
 
     Attributes
     ----------
     specs : dict of str to PartitionSpec
-        Split of each weight; empty for whole copies.
+        Split of each weight; empty for replicated ones.
     split : set of str
         Activations that are split by features.
     summed : set of str
-        Activations that devices add up to make them whole.
+        Activations that are partial sums, to be reduced over the devices.
     """
 
     specs: dict[str, PartitionSpec]
@@ -81,15 +81,15 @@ class Turns:
 
 
 def tensor_parallel(graph: ir.Graph, shapes: Shapes, mesh: Mesh, axis: str) -> dict[str, PartitionSpec]:
-    """Weights of matrix products split over an axis of a mesh, as `turns` finds.
+    """Specs that split weights of matrix products over an axis of a mesh; see `split_tensors`.
 
     Raises
     ------
     popart_exception
-        No product of the model has a weight that divides by the axis.
+        No matrix product of the model has a weight with a dimension that the axis size divides.
     """
     size = mesh.shape[axis]
-    found = turns(graph, shapes, size, axis).specs
+    found = split_tensors(graph, shapes, size, axis).specs
     if not any(found.values()):
         raise popart_exception(
             f"No product of the model has a weight with a dimension that {size} divides, the size of axis '{axis}'.\n"
@@ -98,20 +98,20 @@ def tensor_parallel(graph: ir.Graph, shapes: Shapes, mesh: Mesh, axis: str) -> d
     return found
 
 
-def turns(graph: ir.Graph, shapes: Shapes, size: int, axis: str) -> Turns:
-    """Weights of matrix products split in turns by columns and by rows, so that one sum per pair crosses devices.
+def split_tensors(graph: ir.Graph, shapes: Shapes, size: int, axis: str) -> TensorSplit:
+    """Split weights of matrix products alternately by columns and by rows, so that each pair needs one reduction.
 
-    A product of activations that are whole is split by columns of its weight, and its result is split by features;
-    it stays so through elementwise operators, reshapes and attention, until a product whose weight is split by rows
-    makes it whole again (M. Shoeybi et al., Megatron-LM, 2019). Biases follow the results they are added to. Tables
-    that Gather reads are split by their rows.
+    A product of replicated activations splits its weight by columns, and its result is split by features. The result
+    stays split through elementwise operators, reshapes and attention, until a product whose weight is split by rows
+    reduces it (M. Shoeybi et al., Megatron-LM, 2019). Biases are split like the results they are added to. Embedding
+    tables that Gather reads are split by their rows.
     """
-    result = Turns(dict.fromkeys(shapes, PartitionSpec()))
+    result = TensorSplit(dict.fromkeys(shapes, PartitionSpec()))
     found, split = result.specs, result.split
     views = {name: (name, False) for name, shape in shapes.items() if len(shape) == 2}
     for node in graph:
         names = [v.name or "" if v is not None else "" for v in node.inputs]
-        ways = _Ways(node, names, shapes, views)
+        ways = _ProductWeight(node, names, shapes, views)
         if node.op_type in _VIEWS and names[0] in views:
             weight, turned = views[names[0]]
             views[node.outputs[0].name or ""] = weight, turned != (node.op_type == "Transpose")
@@ -133,8 +133,8 @@ def turns(graph: ir.Graph, shapes: Shapes, size: int, axis: str) -> Turns:
     return result
 
 
-class _Ways:
-    """The weight of a product, if it has one, and which dimensions are its rows (summed over) and columns."""
+class _ProductWeight:
+    """The weight of a matrix product, if it has one, and which of its dimensions are rows (summed over) and columns."""
 
     def __init__(
         self, node: ir.Node, names: Sequence[str], shapes: Shapes, views: Mapping[str, tuple[str, bool]]
@@ -174,12 +174,12 @@ def _along(dimension: int, axis: str) -> PartitionSpec:
 
 
 def check(specs: Mapping[str, PartitionSpec], shapes: Shapes, mesh: Mesh) -> None:
-    """Whether every spec fits its weight and the mesh.
+    """Check that every spec matches its weight and the mesh.
 
     Raises
     ------
     popart_exception
-        An axis that the mesh lacks, more axes than dimensions, or a length that does not divide.
+        The mesh lacks an axis, a spec has too many dimensions, or a length is not divisible.
     """
     for name, spec in specs.items():
         shape = shapes[name]

@@ -1,4 +1,4 @@
-"""64-bit types under JAX's 32-bit default: the scope that keeps them, and what a caller's `jit` cuts."""
+"""64-bit types under JAX's 32-bit default: a scope that keeps them, and checks for arguments that `jit` has cut."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from .._compat.jax import Tracer, enable_x64
 from ..errors import popart_exception
-from ..model.structure import every_node
+from ..model.checks.structure import every_node
 from ..ops import Trait, facts
 from .choice import schema_of
 
@@ -34,7 +34,7 @@ def precision(wide: bool) -> contextlib.AbstractContextManager[Any]:
 
 
 def in_precision(wide: bool, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` called inside that scope; `fn` itself where there is none."""
+    """`fn` called inside that scope; `fn` itself if not `wide`."""
 
     @wraps(fn)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -57,11 +57,11 @@ def _makes_wide(node: ir.Node) -> bool:
 
 
 def check_not_cut(graph: ir.Graph, inputs: Mapping[str, Any], params: Mapping[str, Any]) -> None:
-    """Refuse inputs and parameters that a caller's `jit` has cut to 32 bits where that changes what comes out.
+    """Refuse inputs and parameters that a caller's `jit` has cut to 32 bits where that changes the results.
 
     Outside the scope, JAX turns 64-bit arguments of a jitted function into 32-bit ones before this function sees them.
-    Numbers that only choose (indices, masks) survive that, with a warning; numbers that reach a 64-bit output, or are
-    double precision, may not.
+    Numbers that only select (indices, masks) stay correct, and there is a warning. Numbers that reach a 64-bit output,
+    or are double precision, may not.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def _is_cut(value: ir.Value, x: Any) -> bool:
 
 
 def _reaches_wide_output(value: ir.Value, opsets: Mapping[str, int]) -> bool:
-    """Whether the number itself may come out as a 64-bit output; what it only chooses does not count."""
+    """Whether the numbers themselves may reach a 64-bit output; indices and masks only select others."""
     seen: set[ir.Value] = set()
     pending: list[ir.Value] = [value]
     while pending:
@@ -115,7 +115,7 @@ def _reaches_wide_output(value: ir.Value, opsets: Mapping[str, int]) -> bool:
 
 
 def _handed_on(value: ir.Value, opsets: Mapping[str, int]) -> Iterable[ir.Value]:
-    """Results that may hold the numbers themselves: those that ONNX declares of the operand's own type."""
+    """Results that may contain the numbers themselves: those that ONNX declares with the operand's type."""
     for use in value.uses():
         schema = schema_of(use.node, opsets)
         if schema is None:

@@ -1,4 +1,4 @@
-"""A model in half precision: its FLOAT tensors become float16 or bfloat16, but for what is only right in float32."""
+"""A model in half precision: FLOAT tensors become float16 or bfloat16, except where only float32 is accurate enough."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FLOAT = ir.DataType.FLOAT
 
 
 def storage_type(dtype: Any) -> np.dtype:
-    """The NumPy type that parameters are asked in.
+    """The NumPy type of the argument `dtype` of `to_jax`.
 
     Raises
     ------
     popart_exception
-        No floating point type of 8 to 64 bits.
+        It is not a floating point type of 8 to 64 bits.
     """
     try:
         kind = np.dtype(jnp.dtype(dtype))
@@ -40,12 +40,12 @@ def storage_type(dtype: Any) -> np.dtype:
 
 
 def check_width(dtype: np.dtype, wide: bool) -> None:
-    """Refuse 64 bits for a model without any, whose arrays JAX would cut to 32.
+    """Refuse 64 bits for a model without 64-bit types, because JAX would cut its arrays to 32 bits.
 
     Raises
     ------
     popart_exception
-        It says what to do.
+        The message says what to do.
     """
     if dtype.itemsize == 8 and not wide:
         raise popart_exception(
@@ -57,8 +57,8 @@ def check_width(dtype: np.dtype, wide: bool) -> None:
 def reduce_precision(model: ir.Model, dtype: np.dtype, keep: Collection[str] = ()) -> tuple[str, ...]:
     """Turn a model's FLOAT tensors into half precision, in place.
 
-    Operands that steer an operator (scales of Resize and of quantisation), and `keep` (running statistics), stay
-    float32. Types of 8 bits change nothing here: such parameters are stored so and computed in float32.
+    Operands that are parameters of an operator (scales of Resize and of quantisation), and `keep` (running statistics),
+    stay float32. 8-bit types change nothing here: such parameters are only stored in them and computed in float32.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def _convert_node(node: ir.Node, half: ir.DataType, fixed: Collection[ir.Value])
 
 
 def _steering(node: ir.Node, model: ir.Model) -> list[ir.Value]:
-    """Operands that are no data of the node."""
+    """Operands of a node that are parameters of the operator rather than data."""
     row = resolve(node.domain, node.op_type, node.version or model.opset_imports.get(node.domain, 1))
     quantises = "Quantize" in node.op_type
     found = []

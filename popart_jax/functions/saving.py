@@ -1,4 +1,4 @@
-"""Writing trained numbers back into the model they came from."""
+"""Writing trained parameters into the ONNX model they came from."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import onnx_ir as ir
 
 from ..errors import popart_exception
 from ..logs import module_logger
-from ..model.external import held_tensors, in_memory
-from ..model.load import ModelLike, read
-from ..model.stored import Stored, stored_floats, write_numbers
-from ..model.whole import write_model
+from ..model.files.external import held_tensors, in_memory
+from ..model.files.load import ModelLike, read
+from ..model.files.stored import Stored, stored_floats, write_numbers
+from ..model.files.whole import write_model
 from .latent import latent_weights
 from .shared import Split, split_shared
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A model to be read again: what was given, how its tensors became parameters, and which file it was."""
+    """A model that can be read again: `to_jax`'s argument, how its tensors became parameters, and the file's stamp."""
 
     model: ModelLike
     split: Split
@@ -35,12 +35,12 @@ class Source:
         return cls(model.clone() if isinstance(model, ir.Model) else model, split, _stamp(model), straight_through)
 
     def read(self) -> ir.Model:
-        """The model as it is stored.
+        """The model as stored.
 
         Raises
         ------
         popart_exception
-            The file is gone or is another one by now.
+            The file was removed or changed.
         """
         if _stamp(self.model) != self.stamp:
             raise popart_exception(
@@ -63,25 +63,25 @@ def _stamp(model: ModelLike) -> tuple[int, int] | None:
 
 
 def save(model: ModelLike | Source, path: str | Path, numbers: Mapping[str, Any]) -> None:
-    """Write a model with other numbers: same graph, names, opset and metadata.
+    """Write a model with other values of its weights: same graph, names, opset and metadata.
 
-    Large models, and those that kept their data in a second file, are written with one beside them, ``NAME.data``.
+    Large models, and models whose data were in a second file, are written with a data file, ``NAME.data``.
 
     Parameters
     ----------
     model : path, bytes, onnx.ModelProto or onnx_ir.Model
-        The original.
+        The original model.
     path : path
-        The new file; the original itself may be named.
+        The new file; it may be the original file.
     numbers : mapping of str to array
-        By the names that `to_jax` gives. What is left out stays as it is.
+        Values by the names that `to_jax` gives; other tensors are not changed.
 
     Raises
     ------
     popart_exception
-        A name that the model does not store, another shape, or a result that ONNX's checker refuses.
+        A name that the model does not store, another shape, or a model that ONNX's checker refuses.
     OSError
-        The file can't be written; what was there before stays.
+        The file can't be written; the earlier file is kept.
     """
     source = model if isinstance(model, Source) else Source.of(model)
     found = source.read()
@@ -92,7 +92,7 @@ def save(model: ModelLike | Source, path: str | Path, numbers: Mapping[str, Any]
 
 
 def _latent(model: ir.Model) -> dict[str, Stored]:
-    """Weights in whole numbers, which are written from real ones."""
+    """Integer weights, which are quantised from their float values when written."""
     places = {name: (how, model.graph.initializers[name]) for name, how in latent_weights(model).items()}
     return {name: Stored(name, v.const_value, v, convert=how.whole) for name, (how, v) in places.items()}
 
@@ -115,6 +115,6 @@ def _was_refused(source: Source) -> bool:
         else:
             proto = ir.to_proto(given) if isinstance(given, ir.Model) else given
             onnx.checker.check_model(onnx.load_model_from_string(proto) if isinstance(proto, bytes) else proto)
-    except Exception:  # whatever the checker finds
+    except Exception:  # the checker raises errors of several classes
         return True
     return False

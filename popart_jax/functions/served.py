@@ -1,4 +1,4 @@
-"""A model for other ONNX runtimes: what leads to some tensors, in terms that they know."""
+"""Export of a part of a model for other ONNX runtimes, without PopART's own operators and attributes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedOpsetsPass
 
+from ..model.checks.structure import every_node
 from ..model.extract import ensure_outputs, select_outputs
-from ..model.load import ModelLike, load, to_bytes
-from ..model.structure import every_node
+from ..model.files.load import ModelLike, load, to_bytes
 from ..model.tensors import StoredTensor
 from ..ops.graphcore.standard import write_standard
 
@@ -19,17 +19,17 @@ _OPSET = 18  # of models that have only operators of PopART
 def inference_model(model: ModelLike, outputs: Sequence[str] = ()) -> bytes:
     """The part of a model that leads to `outputs`, for other ONNX runtimes.
 
-    Losses, labels and optimizer state that do not lead there are gone, and with them what only PopART reads of a node
-    (its IPU, its pipeline stage, ...); what PopART packs in its own way (halves, small integers) stands as ONNX has it.
-    Operators of the domain ``ai.graphcore`` are written in ONNX's words, where it has them (`unknown_elsewhere` names
-    the others).
+    Losses, labels and optimizer state that do not lead there are removed, and so are node attributes that only PopART
+    reads (IPU, pipeline stage, ...). Tensors that PopART packs in its own way (halves, small integers) are written as
+    ONNX defines them. Operators of the domain ``ai.graphcore`` are replaced by ONNX operators where these exist
+    (`unknown_elsewhere` names the others).
 
     Parameters
     ----------
     model : path, bytes, onnx.ModelProto or onnx_ir.Model
         For instance a file written by ``session.modelToHost``.
     outputs : sequence of str
-        Names of tensors, inner ones too; by default the model's outputs or, without any, what no node reads.
+        Names of tensors, inner ones too; by default the model's outputs or, without any, tensors that no node reads.
 
     Returns
     -------
@@ -39,13 +39,13 @@ def inference_model(model: ModelLike, outputs: Sequence[str] = ()) -> bytes:
     Raises
     ------
     popart_exception
-        A name is no tensor of the model.
+        A name that is not a tensor of the model.
     """
     return to_bytes(served_model(model, outputs))
 
 
 def served_model(model: ModelLike, outputs: Sequence[str] = ()) -> ir.Model:
-    """The same as a model of `onnx_ir`."""
+    """As `inference_model`, with an `onnx_ir` model as result."""
     loaded = load(model)
     ensure_outputs(loaded)
     select_outputs(loaded, outputs or [v.name or "" for v in loaded.graph.outputs])
@@ -53,7 +53,7 @@ def served_model(model: ModelLike, outputs: Sequence[str] = ()) -> ir.Model:
         if isinstance(value.const_value, StoredTensor):
             value.const_value = ir.Tensor(value.const_value.numpy(), name=value.name)
     nodes = list(every_node(loaded.graph))
-    if all(node.domain for node in nodes):  # the file's opset says nothing then
+    if all(node.domain for node in nodes):  # the file's opset for ai.onnx has no meaning then
         loaded.opset_imports[""] = _OPSET
     opset = loaded.opset_imports[""]
     for node in nodes:
@@ -71,16 +71,16 @@ def unknown_elsewhere(model: ir.Model) -> list[str]:
 
 
 def _drop_placement(node: ir.Node) -> None:
-    """Take away PopART's own attributes (`__ipu_number`, `__pipeline_stage`, ...).
+    """Remove PopART's own attributes (`__ipu_number`, `__pipeline_stage`, ...).
 
-    ONNX Runtime hands the attributes of a Relu to the Gemm that it fuses it into, and refuses names it does not know.
+    ONNX Runtime copies the attributes of a Relu to the Gemm that it is fused into, and refuses unknown names.
     """
     for name in [n for n in node.attributes if n.startswith("__")]:
         del node.attributes[name]
 
 
 def _name_hidden_size(node: ir.Node) -> None:
-    """The size of a recurrent layer, which ONNX Runtime asks for and PopART reads from the weights [..., hidden]."""
+    """Set a recurrent layer's size, which ONNX Runtime requires and PopART reads from the weights [..., hidden]."""
     if node.op_type not in ("RNN", "GRU", "LSTM") or node.domain or "hidden_size" in node.attributes:
         return
     weights = node.inputs[2] if len(node.inputs) > 2 else None

@@ -1,4 +1,4 @@
-"""A model's function on several devices, its weights split among them."""
+"""A model's function on several devices, with its weights split among them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from . import partition
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShardedFunction:
-    """``fn(params, inputs, key=None) -> outputs`` of a mesh of devices; GSPMD adds what must cross between them.
+    """``fn(params, inputs, key=None) -> outputs`` on a mesh of devices; GSPMD adds the communication between them.
 
     Attributes
     ----------
     fn : callable
-        The function of one device.
+        The function on one device.
     mesh : Mesh
         The devices.
     specs : mapping of str to PartitionSpec
-        How each parameter is split.
+        Partition spec of each parameter.
     batch : str or None
-        Axis along which the first dimension of inputs is split.
+        Mesh axis along which the first dimension of inputs is split.
     """
 
     fn: Callable[..., Any]
@@ -36,7 +36,7 @@ class ShardedFunction:
     batch: str | None
 
     def __call__(self, params: Mapping[str, Any], inputs: Any, key: jax.Array | None = None, **keywords: Any) -> Any:
-        """Outputs by name; gradients by `params` are split as these are.
+        """Outputs by name; gradients of `params` have the same split as these.
 
         Raises
         ------
@@ -48,11 +48,11 @@ class ShardedFunction:
         return self.fn(held, split, key, **keywords)
 
     def place(self, params: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """Parameters on their devices, each device holding its part alone."""
+        """Parameters on their devices, where each device holds only its part."""
         return {name: jax.device_put(x, self.sharding(name)) for name, x in params.items()}
 
     def sharding(self, name: str) -> NamedSharding:
-        """Where a parameter lives."""
+        """The sharding of a parameter."""
         return NamedSharding(self.mesh, self.specs.get(name, PartitionSpec()))
 
     def _of_input(self, x: Any) -> NamedSharding:
@@ -86,5 +86,5 @@ def shard(
     else:
         specs = partition.by_name(shapes, rules)
     partition.check(specs, shapes, mesh)
-    automatic = Mesh(mesh.devices, mesh.axis_names)  # GSPMD chooses what is between; jax.make_mesh leaves it to types
+    automatic = Mesh(mesh.devices, mesh.axis_names)  # GSPMD infers inner shardings; jax.make_mesh fixes them by type
     return ShardedFunction(fn, automatic, specs, batch)

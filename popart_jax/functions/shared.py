@@ -1,4 +1,4 @@
-"""Stored tensors that several nodes read: exporters merge equal initializers, and training wants them apart again."""
+"""Stored tensors that several nodes read; exporters merge equal initializers, and training may need them separate."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def shared(graph: ir.Graph) -> dict[str, list[ir.Node]]:
 
 
 def split_shared(model: ir.Model, split: Split) -> Split:
-    """Give each reader of a shared initializer one of its own, in place; returns `split`.
+    """Give each reader of a shared initializer a copy of its own, in place; returns `split`.
 
-    An Identity that hands the initializer on becomes an initializer under its output's name (so PyTorch's older
-    exporter writes what it merged); for any other reader but the first, the new name is ``NAME@NODE``.
+    An Identity that passes the initializer on becomes an initializer with its output's name (PyTorch's older exporter
+    writes merged weights in this way); for any other reader but the first, the new name is ``NAME@NODE``.
 
     Parameters
     ----------
     model : onnx_ir.Model
-        As it was read.
+        The model, just read.
     split : bool or names
-        All of them, or names and patterns of some.
+        True for all shared initializers, or names and patterns of some.
 
     Raises
     ------
     popart_exception
-        A name or pattern fits no initializer that several nodes read.
+        A name or pattern matches no shared initializer.
     """
     if split is False:
         return split

@@ -1,4 +1,4 @@
-"""How a function shows itself: one line, and a table in notebooks."""
+"""Display of a function: one line of text, and a table in notebooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TensorSpec(NamedTuple):
 
     @classmethod
     def of(cls, value: ir.Value) -> TensorSpec:
-        """What a graph declares of a value."""
+        """Type and shape of a value as the graph declares them."""
         shape = None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape)
         return cls(str(value.dtype), shape)
 
@@ -41,7 +41,7 @@ def summary_html(fn: OnnxFunction) -> str:
 
 
 def html_table(caption: str, rows: Iterable[Sequence[str]]) -> str:
-    """A table of texts for notebooks."""
+    """An HTML table of texts, for notebooks."""
     body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><caption>{html.escape(caption)}</caption><tbody>{body}</tbody></table>"
 

@@ -1,4 +1,4 @@
-"""Running statistics of batch normalisation as state that goes in and comes out."""
+"""Running statistics of batch normalisation as explicit state: passed in and returned."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
-_BATCH_STATISTICS_ATTRIBUTE = 14  # opset from which an attribute, not the number of outputs, says what is computed
+_BATCH_STATISTICS_ATTRIBUTE = 14  # first opset in which an attribute, not the number of outputs, selects training
 _OUTPUTS_BEFORE = 5
 
 
 def update_statistics(model: ir.Model, state: Collection[str]) -> dict[str, str]:
-    """Make batch normalisations use the batch's statistics and give the updated running ones, in place.
+    """Make batch normalisations use batch statistics and return the updated running ones, in place.
 
     Parameters
     ----------
     model : onnx_ir.Model
-        Functions are inlined.
+        The model, with functions inlined.
     state : collection of str
         Names of the running statistics, initializers of the main graph.
 
     Returns
     -------
     dict of str to str
-        Tensor that holds the new value, for each running statistic.
+        For each running statistic, the tensor with its new value.
     """
     updated: dict[str, str] = {}
     for node in model.graph:

@@ -1,4 +1,4 @@
-"""Parameters whose gradient is zero because everything made of them is rounded."""
+"""Warning about parameters whose gradient is zero because all that depends on them is rounded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROUNDS = re.compile(r"(Dynamic)?QuantizeLinear|QLinear\w*|QGemm|\w*Integer(ToFl
 
 
 def warn_of_rounding(graph: ir.Graph, names: Sequence[str]) -> None:
-    """Say which parameters reach no output but through an operator that rounds."""
+    """Warn about parameters that reach outputs only through operators that round."""
     if not any(map(_ROUNDS.fullmatch, {node.op_type for node in graph})):
         return
     reached, pending = set[ir.Value](), list(graph.outputs)

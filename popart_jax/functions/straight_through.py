@@ -1,8 +1,8 @@
-"""Quantised models whose gradient passes the rounding: the same numbers, from operators that have a derivative.
+"""Quantisation-aware training: rewrites a quantised model so that gradients pass through its rounding.
 
-An operator on quantised data becomes the one on real numbers between DequantizeLinear and QuantizeLinear, and these two
-take the forms of `lowering.kernels.straight_through`, which hold whole numbers as float32. What lies between them and
-only moves numbers (Reshape, MaxPool, Concat, ...) then carries gradients too.
+An operator on quantised data becomes the float operator between DequantizeLinear and QuantizeLinear, and these two
+become the operators of `lowering.kernels.straight_through`, which store integers as float32. Operators between them
+that only move data (Reshape, MaxPool, Concat, ...) then pass on gradients too. Results do not change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..ops.registry import resolve
 from .choice import operand_name
 
 _LINEAR = "QLinear"
-_WHOLE = "whole"  # mark of values that hold whole numbers as float32: their own type
+_WHOLE = "whole"  # metadata of values that hold integers as float32: their quantised type
 _QUANTIZE, _DEQUANTIZE = ("axis", "block_size", "saturate"), ("axis", "block_size", "output_dtype")
 
 
@@ -30,7 +30,7 @@ def pass_rounding(model: ir.Model) -> None:
     Raises
     ------
     popart_exception
-        An operator on whole numbers that has no such form.
+        An operator on integers that has no such form.
     """
     model.opset_imports[DOMAIN] = 1
     for graph in (model.graph, *model.graph.subgraphs()):
@@ -70,7 +70,7 @@ def _replace_one(graph: ir.Graph, node: ir.Node) -> None:
 
 
 def _mark(value: ir.Value, dtype: ir.DataType) -> None:
-    """Note that a value holds whole numbers of a type, as float32."""
+    """Record that a value holds integers of a type, stored as float32."""
     value.metadata_props[_WHOLE] = dtype.name
     value.type = ir.TensorType(ir.DataType.FLOAT)
 
@@ -93,7 +93,7 @@ def _take_place(graph: ir.Graph, node: ir.Node, new: ir.Node) -> None:
 
 
 def _result_type(node: ir.Node) -> ir.DataType:
-    """Which type a QuantizeLinear rounds to."""
+    """The type that a QuantizeLinear rounds to."""
     zero = node.inputs[2] if len(node.inputs) > 2 else None
     if zero is None:
         return ir.DataType(node.attributes.get_int("output_dtype", 0) or ir.DataType.UINT8.value)
@@ -104,7 +104,7 @@ def _result_type(node: ir.Node) -> ir.DataType:
 
 
 def _centred(graph: ir.Graph, node: ir.Node, at: int) -> ir.Value:
-    """A whole-number operand less its zero point, as float32."""
+    """An integer operand minus its zero point, as float32."""
     as_float = [ir.AttrInt64("to", ir.DataType.FLOAT.value)]
     parts = [node.inputs[at], node.inputs[at + 2] if len(node.inputs) > at + 2 else None]
     cast = [_before(graph, node, "Cast", [p], as_float) for p in parts if p is not None]
@@ -122,7 +122,7 @@ def _before(
 
 
 def _expand(graph: ir.Graph, node: ir.Node, opsets: Mapping[str, int]) -> None:
-    """``QLinearX`` as X between DequantizeLinear and QuantizeLinear; a bias is in units of the products' scales."""
+    """Replace ``QLinearX`` by X between DequantizeLinear and QuantizeLinear; a bias has the product of their scales."""
     data, result, bias = _parsed(node, opsets)
     name = "Gemm" if node.op_type == "QGemm" else node.op_type.removeprefix(_LINEAR)
     row = resolve("", name, opsets.get("", 1))
@@ -148,9 +148,9 @@ def _expand(graph: ir.Graph, node: ir.Node, opsets: Mapping[str, int]) -> None:
 
 
 def _parsed(node: ir.Node, opsets: Mapping[str, int]) -> tuple[list[tuple[Any, Any, Any]], tuple[Any, Any] | None, Any]:
-    """Data with scale and zero point, those of the result, and a bias.
+    """Data with scale and zero point, scale and zero point of the result, and the bias.
 
-    Data are followed by their own scale; a scale that follows no data is the result's; other data are the bias.
+    Data are followed by their own scale; a scale that follows no data is the result's; data without scale are the bias.
     """
     names = [operand_name(node, i, opsets).lower() for i in range(len(node.inputs))]
     names += ["", "", ""]
@@ -169,7 +169,7 @@ def _parsed(node: ir.Node, opsets: Mapping[str, int]) -> tuple[list[tuple[Any, A
 
 
 def _axis(node: ir.Node, number: int) -> int:
-    """Along which axis of an operand several scales run."""
+    """The axis along which the scales of an operand run, if it has several."""
     if node.op_type.endswith("Conv"):
         return 0
     if not number:
@@ -186,7 +186,7 @@ def _product(node: ir.Node, scales: list[Any]) -> np.ndarray:
 
 
 def _whole_output(graph: ir.Graph, value: ir.Value) -> None:
-    """An output that was declared as whole numbers stays that."""
+    """Cast an output that was declared as integers back to its type."""
     node = value.producer()
     if node is None or _WHOLE not in value.metadata_props:
         return

@@ -1,4 +1,4 @@
-"""An inference callable: a model's function with its weights given once, laid out once, compiled once per shape."""
+"""Inference with fixed weights: they are laid out once, and a program is compiled once per combination of shapes."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from .by_shapes import ByShapes
 
 
 class Inference:
-    """``fn(params, *args)`` for fixed `params`: what they alone decide is computed here, not at each call.
+    """``fn(params, *args)`` with fixed `params`: computations on them alone are done once, not at each call.
 
-    Made by ``fn.with_weights(params)`` of a function from `to_jax`. Each combination of input shapes and types is
-    compiled when it first comes. Inside a transformation (`jit`, `grad`, `vmap`) it is the function itself.
+    Created by ``fn.with_weights(params)`` for a function from `to_jax`. A program is compiled at the first call with
+    each combination of input shapes and types. Inside a transformation (`jit`, `grad`, `vmap`) the function itself is
+    called.
 
     Parameters
     ----------
     fn : callable
         The function.
     params : pytree of array
-        Its weights. What every call reads as it is given shares their memory, so they must not be donated elsewhere.
+        Its weights. Those that programs read unchanged share their memory, so they must not be donated elsewhere.
     options : mapping of str to str
         XLA's compiler options.
     precision : callable
-        Makes the scope in which the function is traced and called.
+        Returns the scope in which the function is traced and called.
     tuning : Path or None
-        Folder of findings, if compiler options are to be measured.
+        Folder of measurements, if compiler options are to be measured.
     facts : callable
-        All that the function depends on beside its arguments; see `ByShapes`.
+        Returns all that the function depends on besides its arguments; see `ByShapes`.
     ready : callable
-        Makes arrays of the declared types of what is fed.
+        Converts inputs to arrays of the declared types.
     in_order : callable
-        Puts the results of a compiled call in the function's own order.
+        Puts the results of a compiled call in the function's order.
     """
 
     def __init__(
@@ -61,11 +62,11 @@ class Inference:
         )
 
     def __call__(self, inputs: Mapping[str, Any], key: jax.Array | None = None) -> dict[str, jax.Array]:
-        """Outputs by name, of inputs by name; `key` as for the function.
+        """Outputs by name, for inputs by name; `key` as for the function.
 
         Raises
         ------
         popart_exception
-            Texts among the inputs, or what the function raises.
+            Texts among the inputs, or an error of the function.
         """
         return self._in_order(self._programs(self._ready(inputs), key))

@@ -1,7 +1,7 @@
-"""PopART's op-by-op picture of a session: what `_serializeIr` prints and which tensors exist to be anchored.
+"""PopART's op list of a session, as `_serializeIr` prints it; it also decides which tensors can be anchored.
 
-The program that runs is another one (a traced JAX function). This view is built on demand from plain facts, and its
-modules are imported on demand as well: the names and where they come from are listed in ``__init__.pyi``.
+The program that runs is a traced JAX function, independent of this list. The list is built on demand from plain facts;
+modules are imported on demand as well: ``__init__.pyi`` lists the names and their modules.
 """
 
 import lazy_loader as _lazy

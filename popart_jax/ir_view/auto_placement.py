@@ -1,4 +1,4 @@
-"""VirtualGraphMode.Auto: share the forward ops out over the IPUs by the bytes that they need."""
+"""VirtualGraphMode.Auto: distributes the forward ops over the IPUs by the bytes that they need."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def assign(
     ratios
         Share of each IPU; empty for equal shares.
     training, accumulates
-        What costs memory: activations saved for the backward pass; a gradient accumulator per variable.
+        Whether activations saved for the backward pass, and a gradient accumulator per variable, cost memory.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def assign(
     shares = list(accumulate(ratios or [1.0 / ipus] * ipus))
     total = sum(p.cost for p in pieces)
     places = _fill(pieces, [share * total for share in shares], ipus)
-    for node in reversed(graph):  # ops on weights alone go where they are first read
+    for node in reversed(graph):  # ops on weights alone are placed with their first reader
         if node not in places:
             readers = (places[r] for o in node.outputs for r in o.consumers() if r in places)
             places[node] = min(readers, default=0)
@@ -113,7 +113,7 @@ def _cuts(ops: list[ir.Node]) -> list[int]:
         last[i] = max(readers, default=i)
     cuts, reach = [], -1
     for i in range(len(ops) - 1):
-        if reach <= i:  # nothing made before this op is read after it
+        if reach <= i:  # no earlier result is read after this op
             cuts.append(i)
         reach = max(reach, last[i])
     return cuts
@@ -138,9 +138,9 @@ def _fill(pieces: list[Piece], budgets: list[float], ipus: int) -> dict[ir.Node,
 
 
 def _split(piece: Piece, room: float) -> tuple[Piece, Piece | None]:
-    """Cut where the cost so far is nearest to the room left; without a place to cut the piece stays whole."""
+    """Cut where the accumulated cost is nearest to `room`; a piece that can't be cut stays whole."""
     sums = list(accumulate(piece.costs))
-    cuts = [i for i in _cuts(piece.ops) if sums[i] < sums[-1]]  # something must be left that costs
+    cuts = [i for i in _cuts(piece.ops) if sums[i] < sums[-1]]  # the rest must have a cost
     if not cuts:
         return piece, None
     best = min(cuts, key=lambda i: (abs(sums[i] - room), -i))

@@ -86,8 +86,8 @@ class _Maker:
     def _operands(self, step: Step, given: list[ir.Value | None]) -> list[ir.Value | None]:
         """Gradients of the outputs, then the forward tensors.
 
-        Split needs a gradient for each of its outputs: zeros where nothing flows back. PopART's LSTM has a place for
-        each, which may stay empty.
+        Split needs a gradient for each of its outputs: zeros where none exists. PopART's LSTM has an optional input for
+        each.
         """
         node = step.node
         if node.op_type == "Split":
@@ -145,7 +145,7 @@ class _Maker:
 
 
 def _attributes(node: ir.Node, gradient: Gradient, target: ir.Value | None) -> dict[str, Any]:
-    """Those of the forward op, turned round for ops that move data."""
+    """Attributes of the gradient op: those of the forward op, inverted for ops that move data."""
     kept: dict[str, Any] = {k: a for k, a in node.attributes.items() if k not in nodes.PLACEMENT}
     if gradient.op_type in RESHAPING:
         shape = static_shape(target)

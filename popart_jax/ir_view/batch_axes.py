@@ -1,4 +1,4 @@
-"""Where the batch is in each tensor, as far as ops work on every element of the batch by itself."""
+"""Finds the batch dimension of each tensor, through ops that treat the elements of the batch independently."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Axes = dict[ir.Value, int]
 
 
 def of_streams(graph: ir.Graph) -> Axes:
-    """The batch of the fed tensors: their first dimension, the second of those that recurrent ops read in steps."""
+    """Batch dimension of the streamed inputs: the first; the second if recurrent ops read them as sequences."""
     streams = nodes.sources_read(graph, "stream")
     return {v: int(_is_sequence(v)) for v in streams if len(static_shape(v) or ()) > _is_sequence(v)}
 
@@ -26,7 +26,7 @@ def _is_sequence(value: ir.Value) -> bool:
 
 
 def results(node: ir.Node, axes: Axes) -> list[int] | None:
-    """Batch dimension of each output; None where the op does not treat every element of the batch by itself."""
+    """Batch dimension of each output; None if the op does not treat the elements of the batch independently."""
     shapes = [None if v is None else static_shape(v) for v in node.inputs]
     outputs = [static_shape(o) for o in node.outputs]
     if not any(v in axes for v in node.inputs if v is not None):
@@ -118,7 +118,7 @@ def _product(node: ir.Node, axes: Axes, outputs: Sequence[Sequence[int]]) -> int
 
 
 def _view(node: ir.Node, axes: Axes, outputs: Sequence[Sequence[int]]) -> int | None:
-    """Pieces of neighbouring elements stay such pieces, also where the batch is merged with what follows it."""
+    """Reshapes keep slices of the batch contiguous, also if the batch is merged with the dimension behind it."""
     value = node.inputs[0]
     if value not in axes or value is None:
         return None

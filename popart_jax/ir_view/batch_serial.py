@@ -1,7 +1,7 @@
-"""Batch serialisation: ops that treat every element of the batch by itself become ops on pieces of it.
+"""Batch serialisation: ops that treat the elements of the batch independently are repeated on slices of it.
 
-Pieces go from op to op; they are joined where something reads the whole (a loss, a batch norm that trains, an anchor),
-or where the place changes and the settings say so. Values stay as they are, so nothing of this concerns the runtime.
+Slices go from op to op. They are joined before a reader of the whole tensor (a loss, a batch norm in training, an
+anchor), or where the placement changes and the settings say so. Values do not change, so the runtime needs none of it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _TURNS = {
     "OverlapOnIo": {LOAD: (-1, 1), COMPUTE: (0, 0), STORE: (0, 2)},
     "OverlapOnCompute": {LOAD: (-1, -1), COMPUTE: (0, 0), STORE: (0, 2)},
 }
-"""By schedule, when an op on a piece has its turn: how many pieces after its own, and where in that one's turn.
+"""By schedule: in which slice's turn an op runs (offset from its own slice), and its position within that turn.
 
-Isomorphic: piece after piece. The others cut off the next piece early, after or before the ops on the one at hand. With
-`Scheduler` each op has its pieces in a row.
+Isomorphic: slice after slice. The others load the next slice early, after or before the ops on the present one. With
+`Scheduler` each op runs on all its slices in a row.
 """
 
 
 def check(graph: ir.Graph, factor: int) -> None:
-    """Whether the batch can be taken apart.
+    """Check that the batch can be cut into `factor` slices.
 
     Raises
     ------
     popart_exception
-        A fed tensor whose batch `factor` does not divide.
+        `factor` does not divide the batch of a streamed input.
     """
     for value, axis in batch_axes.of_streams(graph).items():
         size = (static_shape(value) or (0,))[axis]
@@ -57,7 +57,7 @@ def check(graph: ir.Graph, factor: int) -> None:
 
 
 def serialise(graph: ir.Graph, settings: BatchSerialisation, keep: Collection[str], numbers: Iterator[int]) -> None:
-    """Take the ops apart; tensors named in `keep` exist as wholes afterwards."""
+    """Serialise the ops; tensors named in `keep` exist as wholes afterwards."""
     check(graph, settings.factor)
     axes = batch_axes.of_streams(graph)
     split: dict[ir.Node, None] = {}
@@ -100,7 +100,7 @@ def _drop(graph: ir.Graph, members: Sequence[ir.Node]) -> None:
 
 
 class _Unrolled:
-    """Every op `factor` times: on static slices, or on dynamic ones that are written into a buffer again."""
+    """Repeats every op `factor` times: on static slices, or on dynamic ones whose results are written into a buffer."""
 
     def __init__(
         self, graph: ir.Graph, split: list[ir.Node], axes: batch_axes.Axes, settings: BatchSerialisation
@@ -111,16 +111,16 @@ class _Unrolled:
         self.turns: dict[ir.Node, tuple[int, int]] = {}
 
     def replace(self, keep: Collection[str]) -> None:
-        """Put the pieces in the place of the ops."""
+        """Replace the ops by those on slices."""
         members = set(self.split)
         for node in self.split:
-            self._take_apart(node)
+            self._split_node(node)
         for node in self.split:
             for output in node.outputs:
                 if output.name in keep or any(reader not in members for reader in output.consumers()):
                     self._join(node, output)
         _drop(self.graph, self.split)
-        self._in_turn()
+        self._sort_by_turn()
 
     def _insert(self, before: ir.Node, node: ir.Node, piece: int, kind: str) -> None:
         self.graph.insert_before(before, node)
@@ -128,8 +128,8 @@ class _Unrolled:
             later, place = _TURNS[self.settings.schedule][kind]
             self.turns[node] = (piece + later, place)
 
-    def _in_turn(self) -> None:
-        """Give the schedule's order to ops on pieces that stand side by side."""
+    def _sort_by_turn(self) -> None:
+        """Sort neighbouring ops on slices in the order of the schedule."""
         turn, ordered = self.turns, []
         for tagged, run in itertools.groupby(self.graph, lambda node: node in turn):
             side_by_side = list(run)
@@ -137,7 +137,7 @@ class _Unrolled:
         self.graph.remove(ordered)
         self.graph.extend(ordered)
 
-    def _take_apart(self, node: ir.Node) -> None:
+    def _split_node(self, node: ir.Node) -> None:
         factor = self.settings.factor
         operands = [None if v is None else self._operands(v, node) for v in node.inputs]
         for output in node.outputs:
@@ -148,7 +148,7 @@ class _Unrolled:
             self._insert(node, _copy(node, inputs, [self.pieces[o][i] for o in node.outputs]), i, COMPUTE)
 
     def _operands(self, value: ir.Value, reader: ir.Node) -> list[ir.Value]:
-        """What the ops on the pieces read for `value`."""
+        """The slices of `value` that the repeated ops read."""
         producer, factor, names = value.producer(), self.settings.factor, self.settings.joined_at
         if value not in self.axes:
             return [value] * factor
@@ -196,7 +196,7 @@ class _Unrolled:
 
 
 def _runs(graph: ir.Graph, split: Collection[ir.Node], names: Collection[str]) -> list[list[ir.Node]]:
-    """Neighbouring ops of one pass that can be taken apart together."""
+    """Neighbouring ops of one pass that can be serialised together."""
     runs: list[list[ir.Node]] = [[]]
     for node in graph:
         last = runs[-1][-1] if runs[-1] else None
@@ -214,13 +214,13 @@ def _kind(node: ir.Node, names: Collection[str]) -> tuple[object, ...]:
 
 
 class _Loop:
-    """A run of ops as the body of one Loop over the pieces."""
+    """Makes a run of ops the body of one Loop over the slices."""
 
     def __init__(self, graph: ir.Graph, run: list[ir.Node], axes: batch_axes.Axes, factor: int, number: int) -> None:
         self.graph, self.run, self.axes, self.factor, self.number = graph, run, axes, factor, number
 
     def replace(self, keep: Collection[str], split: Collection[ir.Node]) -> None:
-        """Put the Loop in the place of the run."""
+        """Replace the run by the Loop."""
         inside, first = set(self.run), self.run[0]
         captured = dict.fromkeys(v for n in self.run for v in n.inputs if v is not None and v.producer() not in inside)
         results = [
@@ -261,7 +261,7 @@ class _Loop:
         carried: Sequence[ir.Value],
         iteration: ir.Value,
     ) -> tuple[list[ir.Node], list[ir.Value]]:
-        """Slices of what the run reads, its ops, and the writing of what others read of it."""
+        """The body: slices of the run's inputs, the run's ops, and buffer updates for results read elsewhere."""
         here: dict[ir.Value, ir.Value] = {}
         body: list[ir.Node] = []
         for outer, inner in given.items():

@@ -17,7 +17,7 @@ from . import nodes
 
 
 def fill(graph: ir.Graph, opset: int) -> None:
-    """Infer what is missing in `graph` and, from there, in the bodies of its ops."""
+    """Infer missing types in `graph` and in the bodies of its ops."""
     for node in graph:
         for body in nodes.subgraphs(node):
             _bind(node, body)
@@ -45,5 +45,5 @@ def _rule(node: ir.Node) -> BodyTypes | None:
 
 
 def _infer(node: ir.Node, opset: int) -> None:
-    with contextlib.suppress(popart_exception):  # the session says what is wrong; here a type is unknown
+    with contextlib.suppress(popart_exception):  # the session raises the error; here the type stays unknown
         infer(node, node.version or opset)

@@ -1,9 +1,9 @@
-"""Which results of the forward pass stay until the backward pass when the others are computed again from them.
+"""Chooses the checkpoints of standard recomputation: which forward results are kept for the backward pass.
 
-The forward ops, in order, are cut into stretches. What crosses a cut stays; the rest of a stretch is computed again
-just before its backward ops run, so at any time the memory holds all that stays and one stretch. The last stretch ends
-where the backward pass begins and is never computed again. The method is the budgeted one of Chen et al., "Training
-Deep Nets with Sublinear Memory Cost" (2016), with the cut of each stretch where the least crosses.
+The forward ops, in order, are cut into segments. Results that cross a cut are kept; the rest of a segment is
+recomputed just before its backward ops run, so at any time memory holds all checkpoints and one segment. The last
+segment ends where the backward pass begins and is never recomputed. The method is the budgeted one of Chen et al.,
+"Training Deep Nets with Sublinear Memory Cost" (2016), with each cut where the fewest bytes cross it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-_BUDGETS, _FINER = 64, 0.92  # the last is a two-hundredth of all, as for a chain of 10,000 equal ops
+_BUDGETS, _BUDGET_RATIO = 64, 0.92  # the last is a two-hundredth of all, as for a chain of 10,000 equal ops
 
 
 class Result(NamedTuple):
-    """What one op makes: its size in bytes, and the place of the last op that reads it (its own if none does)."""
+    """The result of one op: its size in bytes, and the index of the last op that reads it (its own if none does)."""
 
     size: int
     last_read: int
 
 
 def checkpoints(results: Sequence[Result]) -> frozenset[int]:
-    """Places of the ops whose results stay, so that the peak of live memory is least.
+    """Indices of the ops whose results are kept for the lowest peak of live memory.
 
     Parameters
     ----------
@@ -33,13 +33,13 @@ def checkpoints(results: Sequence[Result]) -> frozenset[int]:
     """
     crossing = _crossing(results)
     total = sum(r.size for r in results)
-    plans = (_cuts(results, crossing, total * _FINER**step) for step in range(_BUDGETS))
+    plans = (_cuts(results, crossing, total * _BUDGET_RATIO**step) for step in range(_BUDGETS))
     best = min(plans, key=lambda cuts: (_peak(results, cuts), len(cuts)))
-    return _staying(results, best)
+    return _kept(results, best)
 
 
 def _crossing(results: Sequence[Result]) -> list[int]:
-    """Bytes that are still read after each place."""
+    """Bytes that are still read after each op."""
     change = [0] * (len(results) + 1)
     for place, result in enumerate(results):
         change[place] += result.size
@@ -48,7 +48,7 @@ def _crossing(results: Sequence[Result]) -> list[int]:
 
 
 def _cuts(results: Sequence[Result], crossing: Sequence[int], budget: float) -> list[int]:
-    """Places behind which to cut so that no stretch has more than `budget` bytes, where one op alone has not."""
+    """Indices of ops to cut behind, so that no segment of several ops has more than `budget` bytes."""
     cuts: list[int] = []
     first = place = 0
     live = 0
@@ -64,8 +64,8 @@ def _cuts(results: Sequence[Result], crossing: Sequence[int], budget: float) -> 
     return cuts
 
 
-def _staying(results: Sequence[Result], cuts: Sequence[int]) -> frozenset[int]:
-    """Places of results that are read behind the first cut after them, and of the last stretch."""
+def _kept(results: Sequence[Result], cuts: Sequence[int]) -> frozenset[int]:
+    """Indices of the results that are read behind the next cut, and of all in the last segment."""
     ends = [*cuts, len(results)]
     behind = cuts[-1] if cuts else -1
     return frozenset(p for p, r in enumerate(results) if p > behind or r.last_read > ends[bisect_left(ends, p)])
@@ -73,7 +73,7 @@ def _staying(results: Sequence[Result], cuts: Sequence[int]) -> frozenset[int]:
 
 def _peak(results: Sequence[Result], cuts: Sequence[int]) -> int:
     behind = cuts[-1] if cuts else -1
-    staying = _staying(results, cuts)
+    staying = _kept(results, cuts)
     stays = sum(results[p].size for p in staying if p <= behind)
     stretches = [0] * (len(cuts) + 1)
     for place, result in enumerate(results):

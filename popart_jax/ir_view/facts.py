@@ -1,4 +1,4 @@
-"""Everything the view needs to know, as plain immutable data: no session class is imported here."""
+"""Input of the view as plain immutable data; no session class is imported here."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class OptimizerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a kind of tensors lives, and the numbers of elements below which it does not."""
+    """Location of a kind of tensors, and the numbers of elements below which tensors stay on chip or unsharded."""
 
     off_chip: bool = False
     sharded: bool = False
@@ -77,10 +77,10 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class BatchSerialisation:
-    """How the batch is taken apart: into how many pieces (0 and 1: not at all), when and by which ops.
+    """Settings of batch serialisation: the number of slices (0 and 1: none), at which time and by which ops.
 
-    `joined_at` names the placement attributes at whose change pieces become wholes. `schedule` says in which order the
-    pieces come: as PopART's BatchSerializationBatchSchedule.
+    `joined_at` names the placement attributes at whose change slices are joined. `schedule` is the order of the slices,
+    as in PopART's BatchSerializationBatchSchedule.
     """
 
     factor: int = 0
@@ -94,7 +94,7 @@ class BatchSerialisation:
 class ViewOptions:
     """The session options that the op list depends on, under their PopART names in snake case.
 
-    `groups` holds stride and size of the groups of replicas that share a variable, where not all of them do.
+    `groups` holds stride and size of the replica groups of variables that not all replicas share.
     """
 
     accumulation_factor: int = 1
@@ -148,9 +148,9 @@ class IrFacts:
     types
         Dtype and shape of forward tensors, where the graph itself does not say.
     variables
-        Initializers that can change; the others are constants.
+        Initializers that are variables; the others are constants.
     anchors
-        Tensors that are returned.
+        Tensors that runs return.
     loss
         Name of the loss; None for inference.
     """

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import patterns
 
 from ..lowering.constants import folded
-from ..model.structure import bodies
+from ..model.checks.structure import bodies
 from ..ops import Trait
 from . import body_types, nodes
 from .facts import IrFacts

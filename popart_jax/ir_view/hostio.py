@@ -13,7 +13,7 @@ from .facts import IrFacts
 def add_host_copies(graph: ir.Graph, facts: IrFacts) -> None:
     """Streamed inputs are loaded into an initialised buffer at the start; anchors are stored at the end.
 
-    What is transferred on I/O tiles is copied from or to there in between.
+    Tensors transferred on I/O tiles are copied from or to these in between.
     """
     io_tiles = facts.options.on_io_tiles
     first = next(iter(graph), None)

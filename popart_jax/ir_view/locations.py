@@ -1,4 +1,4 @@
-"""Tensors that live off chip or are shared out over the replicas."""
+"""Ops for tensors that are kept off chip or sharded over the replicas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REDUCE, SCATTER, GATHER = "ReplicatedAllReduce", "ReplicatedReduceScatter", "Rep
 
 
 def place_tensors(graph: ir.Graph, facts: IrFacts) -> None:
-    """Gathers and scatters of sharded variables, loads and stores of those in remote memory."""
+    """Add gathers and scatters of sharded variables, and loads and stores of those in remote buffers."""
     for value in nodes.sources_read(graph, "variable"):
         location = _location(value, facts)
         elements = math.prod(static_shape(value) or ())

@@ -45,10 +45,10 @@ class TrackedGradient(NamedTuple):
 
 
 def tracked_tensors(graph: ir.Graph, forward: ir.Graph) -> tuple[TrackedGradient, ...]:
-    """What every Histogram of a view counts, in terms of the forward graph.
+    """The gradient that each Histogram of a view counts, described by tensors of the forward graph.
 
-    A view of a gradient stands for the one it becomes; what becomes no gradient of a forward tensor (a product that is
-    reduced afterwards) is left out.
+    A reshaped gradient counts as the gradient that it becomes. Intermediate results that become none (a product that is
+    reduced afterwards) are omitted.
     """
     makers = {o.name: node for node in forward for o in node.outputs if o.name}
     known = {v.name: None for v in (*forward.inputs, *forward.initializers.values())} | makers
@@ -122,7 +122,7 @@ def _output_of_wrapper(graph: ir.Graph, name: str) -> ir.Value:
 
 
 def _every_period(node: ir.Node, options: ViewOptions, op: str) -> ir.Node:
-    """With an update period the op runs in the first batch of each period only: an If around it, with its counter."""
+    """With an update period, put the op into an If with a counter: it runs only in the first batch of each period."""
     if options.loss_scale_period <= 1:
         return node
     output = node.outputs[0]

@@ -15,8 +15,8 @@ _REQUIRED = '{op} should be optimised out, "{pattern}" pattern is required'
 
 
 def may_be_unlowered(selection: patterns.PatternSet) -> bool:
-    """Whether a pattern is off that some op needs; only then `unlowered` is worth its time."""
-    if patterns.at_level("Default").enabled <= selection.enabled:  # all that are needed are on at this level
+    """Whether a pattern that some op needs may be off; only then `unlowered` is worth its time."""
+    if patterns.at_level("Default").enabled <= selection.enabled:  # the default level has all patterns that ops need
         return False
     return any(row.removed_by and row.removed_by not in selection for row in operators().values())
 

@@ -1,4 +1,4 @@
-"""Making and describing nodes of the view. Facts about a node that ONNX has no place for live in its `meta`."""
+"""Helpers to create and read nodes of the view. Facts of a node that ONNX has no attribute for are in its `meta`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import onnx_ir as ir
 from patterns import GRAPHCORE, make_node, static_shape
 
 from .. import autodiff
-from ..model.structure import bodies
+from ..model.checks.structure import bodies
 from ..ops import Operator, facts
 
-GRADIENT = autodiff.NAME  # stands before the name of a tensor: its gradient
-BUILDER_NAME = "BuilderGraph_"  # in the name of a graph that no program has named
+GRADIENT = autodiff.NAME  # prefix of the name of a gradient
+BUILDER_NAME = "BuilderGraph_"  # name prefix of graphs without a name in the program
 CONTEXT = "execution_context"
 PASS = "pass"
 RECOMPUTE_TYPE = "recompute_type"
@@ -24,7 +24,7 @@ PRIORITY = "schedule_priority"
 TILE_SET = "tile_set"
 COMPUTE_TILES, IO_TILES = "0", "1"
 KIND = "tensor_kind"
-ORIGIN = "origin"  # first output of the forward op that a gradient op belongs to
+ORIGIN = "origin"  # first output of the forward op of a gradient op
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 NORMAL, OUTER = "Normal", "AccumulateOuterFragment"
 
@@ -42,7 +42,7 @@ def make(
     name: str = "",
     meta: Mapping[str, Any] | None = None,
 ) -> ir.Node:
-    """A node that is placed where `like` is; `meta` overrides what it takes over."""
+    """A node with the placement and metadata of `like`; `meta` overrides the latter."""
     placed = {} if like is None else {k: a for k, a in like.attributes.items() if k in PLACEMENT}
     node = make_node(op_type, inputs, outputs, {**placed, **(attributes or {})}, domain)
     node.name = name or ("" if like is None else like.name)
@@ -97,7 +97,7 @@ def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
 
 
 def row(node: ir.Node) -> Operator:
-    """What is known of a node's operator."""
+    """The operator table's row of a node."""
     return facts(node.op_type)
 
 
@@ -113,7 +113,7 @@ def byte_size(value: ir.Value | None) -> int:
 
 
 def is_float(value: ir.Value | None) -> bool:
-    """Whether a value is there and of a floating-point type."""
+    """Whether there is a value and its type is floating-point."""
     return value is not None and value.dtype in (
         ir.DataType.FLOAT,
         ir.DataType.FLOAT16,

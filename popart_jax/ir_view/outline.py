@@ -1,7 +1,7 @@
-"""Outlining: a sequence of ops that occurs several times lives once in a subgraph that every occurrence calls.
+"""Outlining: each repeated sequence of ops becomes one subgraph, which every occurrence calls.
 
-Occurrences agree in op types, tensor types and attributes, and in how their ops feed one another. The sequence whose
-repetition is worth most goes first; the subgraphs made take part in the next round, so that calls nest.
+Occurrences agree in op types, tensor types and attributes, and in the data flow among their ops. The sequence with the
+most value goes first; new subgraphs take part in the next round, so that calls nest.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .recompute import RECOMPUTE
 from .repeats import best_repeats
 from .sharing import all_graphs
 
-COPY = "copy"  # on an op that was moved: what stands for it in the subgraph
-REPLACED = "replaced"  # on a Call: what it stands for
+COPY = "copy"  # on an op that was moved: its copy in the subgraph
+REPLACED = "replaced"  # on a Call: the ops that it replaced
 VALUE_OF_EXPENSIVE, VALUE_OF_CHEAP = 1000.0, 0.1
 
 
 @dataclass(frozen=True)
 class Replaced:
-    """An op that became part of a subgraph, as debug records name it, and the op that stands for it there."""
+    """An op that was outlined, as debug records name it, and its copy in the subgraph."""
 
     opid: str
     inputs: list[str]
@@ -39,7 +39,7 @@ class Replaced:
 
     @property
     def copy(self) -> ir.Node:
-        """The op that stands for it, in the innermost subgraph."""
+        """Its copy in the innermost subgraph."""
         node = self.node
         while COPY in node.meta:
             node = node.meta[COPY]
@@ -52,7 +52,7 @@ def outline(graph: ir.Graph, threshold: float, numbers: Iterator[int], protected
     Parameters
     ----------
     graph : Graph
-        In the order in which it runs.
+        Main graph, in execution order.
     threshold : float
         Value that a sequence must exceed.
     numbers : iterator of int
@@ -65,7 +65,7 @@ def outline(graph: ir.Graph, threshold: float, numbers: Iterator[int], protected
 
 
 def _round(graph: ir.Graph, threshold: float, numbers: Iterator[int], protected: frozenset[str]) -> bool:
-    """Outline the most valuable sequences that do not overlap; whether there was one."""
+    """Outline the most valuable sequences that do not overlap; returns whether there was one."""
     line = _line(graph)
     sums = [0.0, *accumulate(map(_value, line))]
 
@@ -80,7 +80,7 @@ def _round(graph: ir.Graph, threshold: float, numbers: Iterator[int], protected:
         return max(groups.values(), key=len, default=[])
 
     letters = _letters(line, cheap_updates=threshold < VALUE_OF_CHEAP)
-    found = sorted(best_repeats(letters, worth, alike), key=lambda repeat: repeat[1])  # numbered as they run
+    found = sorted(best_repeats(letters, worth, alike), key=lambda repeat: repeat[1])  # numbered in execution order
     for length, starts in found:
         parts = [_part(line, s, length) for s in starts]
         _outline(parts, f"call_subgraph({next(numbers)})", protected, graph.opset_imports.get("", 11))
@@ -104,7 +104,7 @@ def _part(line: Sequence[ir.Node | None], start: int, length: int) -> list[ir.No
 
 
 def _letters(line: Sequence[ir.Node | None], *, cheap_updates: bool) -> list[int]:
-    """A number per op: the same for equal ops, one of its own for an op that must stay where it is."""
+    """A number per op: the same for equal ops, a unique one for an op that must not be moved."""
     known: dict[Hashable, int] = {}
     keys = (_key(n) if n is not None and _may_move(n, cheap_updates) else i for i, n in enumerate(line))
     return [known.setdefault(key, len(known)) for key in keys]
@@ -118,7 +118,7 @@ def _may_move(node: ir.Node, cheap_updates: bool) -> bool:
 
 
 def _value(node: ir.Node | None) -> float:
-    """What outlining an op is worth; what a call calls is shared already."""
+    """Value of outlining an op; 0 for calls, whose subgraphs are shared already."""
     if node is None or node.op_type == "Call":
         return 0.0
     return VALUE_OF_EXPENSIVE if nodes.row(node).has(Trait.EXPENSIVE) else VALUE_OF_CHEAP

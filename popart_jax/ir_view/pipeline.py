@@ -1,4 +1,4 @@
-"""Pipeline stages of all ops, and the activations that wait for a later stage of the same IPU."""
+"""Pipeline stages of all ops, and the stashes of activations that a later stage of the same IPU reads."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def add_stashes(graph: ir.Graph, facts: IrFacts) -> None:
 
 
 def _check_restores(value: ir.Value, later: dict[int, list[tuple[ir.Node, int]]]) -> None:
-    """Of the stages that restore a tensor, one at most may need it only to compute something else again.
+    """Check that at most one of the stages that restore a tensor needs it only for recomputation.
 
     Raises
     ------
     popart_exception
-        There are more.
+        More than one stage does.
     """
     direct = set(value.consumers())
     if sum(uses[0][0] not in direct for uses in later.values()) > 1:
@@ -77,7 +77,7 @@ def _check_restores(value: ir.Value, later: dict[int, list[tuple[ir.Node, int]]]
 
 
 def _recomputed_from(value: ir.Value, stage: int) -> list[ir.Value]:
-    """The tensor and all that its stage computes again from it."""
+    """The tensor and all tensors that the stage recomputes from it."""
     found = {value: None}
     pending = [value]
     while pending:
@@ -90,9 +90,9 @@ def _recomputed_from(value: ir.Value, stage: int) -> list[ir.Value]:
 
 
 def _candidates(graph: ir.Graph, explicit: bool) -> list[ir.Value]:
-    """Streamed inputs, copies from other IPUs, and the activations that are not computed again.
+    """Streamed inputs, copies from other IPUs, and the activations that are not recomputed.
 
-    Where recomputation is explicit, ops that compute again are other ops, so that all activations are looked at.
+    With explicit recomputation the recomputing ops are copies, so that all activations are candidates.
     """
     forward = [n for n in graph if n.meta.get(nodes.PASS) == nodes.FORWARD]
     return [
@@ -102,7 +102,7 @@ def _candidates(graph: ir.Graph, explicit: bool) -> list[ir.Value]:
 
 
 def _stage_of(value: ir.Value) -> int | None:
-    """Stage at which a tensor is there: its producer's, or that of its first reader for copies and streams."""
+    """Stage from which a tensor exists: its producer's, or for copies and streams that of its first reader."""
     producer = value.producer()
     if producer is not None and producer.op_type != "IpuCopy":
         return number(producer, STAGE)
@@ -127,7 +127,7 @@ def _stash(
         restored = nodes.tensor(f"Restored___{value.name}" + (f"__stage{at}" if i else ""), value)
         meta = {nodes.PASS: nodes.BACKWARD}
         before = later[at][0][0]
-        # what is computed again reads the tensor itself, so that is written
+        # recomputed ops read the tensor itself, so it is overwritten
         in_place = types is STASH and before not in value.consumers()
         kind = types[1] + ("Inplace" if in_place else "")
         restore = nodes.make(kind, [value, stashed], [restored], like=readers[0], attributes=_at(at, place), meta=meta)

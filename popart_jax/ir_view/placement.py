@@ -37,7 +37,7 @@ def prepare(graph: ir.Graph, facts: IrFacts) -> None:
 
 
 def add_copies(graph: ir.Graph, facts: IrFacts) -> None:
-    """One IpuCopy per tensor and destination; with pipelining long ways are chains over the IPUs in between."""
+    """Add one IpuCopy per tensor and destination; in a pipeline, copies to distant IPUs go through those in between."""
     if facts.options.virtual_graphs == "Off":
         return
     _infer_missing(graph)
@@ -54,7 +54,7 @@ def add_copies(graph: ir.Graph, facts: IrFacts) -> None:
 
 
 def _infer_missing(graph: ir.Graph) -> None:
-    """An op without annotation (made from several, or on scalars) goes where its first placed input comes from."""
+    """Place an op without annotation (made from several, or on scalars) on the IPU of its first placed input."""
     for node in graph:
         if number(node, IPU) is None:
             producers = [v.producer() for v in node.inputs if v is not None]
@@ -67,7 +67,7 @@ def _infer_missing(graph: ir.Graph) -> None:
 
 
 def _homes(graph: ir.Graph) -> dict[ir.Value, tuple[int, int | None]]:
-    """IPU and stage at which each tensor appears; sources appear with their first reader, constants everywhere."""
+    """IPU and stage of each tensor: for sources those of the first reader; constants are everywhere."""
     homes: dict[ir.Value, tuple[int, int | None]] = {}
     for node in graph:
         place = number(node, IPU)

@@ -1,4 +1,4 @@
-"""Questions that a session asks the view."""
+"""Entry points for sessions: the op list as text, its types, and checks that need it."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ def tensor_types(facts: IrFacts) -> dict[str, TensorType]:
 
 
 def tracked_gradients(facts: IrFacts) -> tuple[TrackedGradient, ...]:
-    """What automatic loss scaling counts, one per Histogram op."""
+    """The gradients that automatic loss scaling tracks, one per Histogram op."""
     plain = replace(facts, options=replace(facts.options, outlining=False))
     return tracked_tensors(build(plain).graph, facts.graph)
 
 
 def check_batch(facts: IrFacts) -> None:
-    """Raise popart_exception if the batch can't be taken apart as the options say."""
+    """Raise popart_exception if the batch can't be serialised as the options say."""
     batch_serial.check(forward_graph(facts), facts.options.batch_serialisation.factor)
 
 
 def misplaced(facts: IrFacts, ipus: int) -> tuple[str, ...]:
-    """The message about the first op on an IPU that does not exist, operands being named as on their own IPUs."""
+    """The error text about the first op on an IPU that does not exist; names of its operands show their IPUs."""
     opset = facts.graph.opset_imports.get("", 11)
     for node in build(facts).graph:
         place = number(node, IPU)
@@ -85,7 +85,7 @@ def misplaced(facts: IrFacts, ipus: int) -> tuple[str, ...]:
 
 
 def unlowered(facts: IrFacts) -> tuple[str, ...]:
-    """One message per op that cannot run because the pattern that rewrites it is off; empty when all is well."""
+    """One message per op that cannot run because the pattern that rewrites it is off; empty if there is none."""
     graph, opset = build(facts).graph, facts.graph.opset_imports.get("", 11)
     found = (needed_patterns.message(node, facts.selection, opset) for each in all_graphs(graph) for node in each)
     return tuple(text for text in found if text)

@@ -1,4 +1,4 @@
-"""Which forward ops are computed again in the backward pass, and (explicit form) their copies."""
+"""Recomputation: chooses the forward ops to recompute in the backward pass, and (explicit form) copies them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUFFIX = "__re"
 def annotate(graph: ir.Graph, facts: IrFacts, last: int = 0) -> None:
     """Set the recompute type of every op, and copy the recomputed ones when recomputation is explicit.
 
-    `last` is the pipeline stage of the loss, of which nothing is computed again.
+    `last` is the pipeline stage of the loss, whose ops are not recomputed.
     """
     for node in graph:
         node.meta[nodes.RECOMPUTE_TYPE] = CHECKPOINT
@@ -39,7 +39,7 @@ def annotate(graph: ir.Graph, facts: IrFacts, last: int = 0) -> None:
 
 
 def _given(node: ir.Node) -> str | None:
-    """What the program asks for."""
+    """The recompute type that the program has annotated."""
     value = nodes.attribute(node, ANNOTATION)
     return None if value is None else _KINDS.get(int(value[0] if isinstance(value, (list, tuple)) else value))
 
@@ -48,7 +48,7 @@ def _automatic(forward: Sequence[ir.Node], mode: str, last: int) -> Iterable[ir.
     """The ops that a mode computes again.
 
     RecomputeAll: every op. NormOnly: norms and the non-linearities on them. Pipeline: the forward stages but the last.
-    Standard: what leaves the lowest peak of live memory.
+    Standard: the ops outside the checkpoints with the lowest peak of live memory.
     """
     if mode == "RecomputeAll":
         return forward
@@ -86,7 +86,7 @@ def _results(forward: Sequence[ir.Node]) -> list[Result]:
 def _make_explicit(graph: ir.Graph, last: int) -> None:
     """Backward readers of a recomputed tensor read a copy whose name ends in `__re`; the originals stay.
 
-    In a pipeline each backward stage computes its own forward stage again, from what entered that.
+    In a pipeline each backward stage recomputes its own forward stage, from the inputs of that.
     """
     copies: dict[ir.Value, ir.Value] = {}
     for node in list(graph):
@@ -100,7 +100,7 @@ def _make_explicit(graph: ir.Graph, last: int) -> None:
 
 
 def _is_recomputed(value: ir.Value, stage: int | None) -> bool:
-    """Whether the tensor is made by an op of the stage that is computed again."""
+    """Whether the tensor's producer is a recomputed op of the stage."""
     producer = value.producer()
     if producer is None or producer.meta.get(nodes.RECOMPUTE_TYPE) != RECOMPUTE:
         return False
@@ -110,7 +110,7 @@ def _is_recomputed(value: ir.Value, stage: int | None) -> bool:
 def _copy(
     graph: ir.Graph, value: ir.Value, copies: dict[ir.Value, ir.Value], before: ir.Node, stage: int | None
 ) -> ir.Value:
-    """The copy of a recomputed tensor; a loop, because chains of recomputed ops can be long."""
+    """The copy of a recomputed tensor; iterative, because chains of recomputed ops can be long."""
     pending = [value]
     while pending:
         current = pending[-1]
@@ -131,7 +131,7 @@ def _copy_node(graph: ir.Graph, node: ir.Node, copies: dict[ir.Value, ir.Value],
     inputs = [v if v is None else copies.get(v, v) for v in node.inputs]
     meta = {**node.meta, nodes.PASS: nodes.BACKWARD, nodes.RECOMPUTE_TYPE: RECOMPUTED}
     attributes = dict(node.attributes)
-    if STAGE in before.attributes:  # in a pipeline, where the backward op stands
+    if STAGE in before.attributes:  # in a pipeline, the stage of the backward op
         attributes[STAGE] = before.attributes[STAGE]
     made = nodes.make(node.op_type, inputs, outputs, domain=node.domain, like=node, attributes=attributes, meta=meta)
     graph.insert_before(before, made)

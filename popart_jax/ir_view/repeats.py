@@ -1,4 +1,4 @@
-"""Repeated parts of a sequence of numbers: suffixes in order, and the parts that neighbouring suffixes begin with."""
+"""Repeated substrings of a sequence of numbers, by a suffix array and its longest common prefixes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-Repeat = tuple[int, list[int]]  # length, and where it starts
+Repeat = tuple[int, list[int]]  # length, and starts of the occurrences
 
 
 def best_repeats(
@@ -19,17 +19,17 @@ def best_repeats(
     Parameters
     ----------
     letters : sequence of int
-        The sequence; a letter that is there once separates what stands on its two sides.
+        The sequence; no repeat contains a letter that occurs once only.
     worth : callable
-        ``(start, stop)`` to the value of a part.
+        ``(start, stop)`` to the value of that substring.
     occurrences : callable
-        ``(length, starts)`` to the starts that may be treated as one and the same, in rising order.
+        ``(length, starts)`` to those starts whose substrings are equivalent, in rising order.
     """
     order = suffixes(np.asarray(letters, np.int64))
     found = all_repeats(letters, order)
-    taken = np.zeros(len(letters) + 1, np.int64)  # letters before each place that belong to a repeat already
+    taken = np.zeros(len(letters) + 1, np.int64)  # prefix sums of the letters that belong to a chosen repeat
 
-    checked: dict[int, list[int]] = {}  # occurrences that are alike, once that has been found out
+    checked: dict[int, list[int]] = {}  # equivalent occurrences, by repeat
     heap = [(-r.beside * worth(r.first, r.first + r.length), i) for i, r in enumerate(found)]
     heapq.heapify(heap)
     while heap and heap[0][0] < 0:
@@ -40,7 +40,7 @@ def best_repeats(
         if -(len(apart) - 1) * each == hoped and i not in checked:
             apart = checked[i] = _apart(n, occurrences(n, apart))
         value = -(len(apart) - 1) * each
-        if value != hoped:  # fewer than hoped for: it waits for its turn
+        if value != hoped:  # worth less than its upper bound: back into the queue
             if len(apart) > 1:
                 heapq.heappush(heap, (value, i))
             continue
@@ -52,7 +52,7 @@ def best_repeats(
 
 
 def _apart(n: int, starts: list[int]) -> list[int]:
-    """The first of the starts, and each that begins behind the end of the one before."""
+    """Starts of occurrences that do not overlap: the first, then each behind the end of the one before."""
     chosen: list[int] = []
     for s in starts:
         if not chosen or s >= chosen[-1] + n:
@@ -61,7 +61,7 @@ def _apart(n: int, starts: list[int]) -> list[int]:
 
 
 class _Repeat(NamedTuple):
-    """A part that can't be made longer without losing an occurrence; `order[left : right + 1]` are its starts."""
+    """A substring that can't be extended without losing an occurrence; `order[left : right + 1]` are its starts."""
 
     length: int
     left: int
@@ -71,12 +71,12 @@ class _Repeat(NamedTuple):
 
     @property
     def beside(self) -> int:
-        """How many occurrences there can be beside the first without overlap."""
+        """Upper bound of the occurrences without overlap, besides the first."""
         return min(self.right - self.left, (self.last - self.first) // self.length)
 
 
 def all_repeats(letters: Sequence[int], order: np.ndarray) -> list[_Repeat]:
-    """All repeats, from the lengths that neighbours in the order of suffixes have in common."""
+    """All repeats, from the longest common prefixes of neighbours in the suffix array."""
     found: list[_Repeat] = []
     stack: list[tuple[int, int, int, int]] = []  # length, first suffix with it, lowest and highest start
     for i, length in enumerate([*_common_prefixes(letters, order), 0]):
@@ -95,7 +95,7 @@ def all_repeats(letters: Sequence[int], order: np.ndarray) -> list[_Repeat]:
 
 
 def suffixes(letters: np.ndarray) -> np.ndarray:
-    """Starts of all suffixes in lexicographic order, by doubling the length that is compared."""
+    """The suffix array (starts of all suffixes in lexicographic order), by prefix doubling."""
     rank = np.unique(letters, return_inverse=True)[1].astype(np.int64)
     step = 1
     while True:
@@ -111,7 +111,7 @@ def suffixes(letters: np.ndarray) -> np.ndarray:
 
 
 def _common_prefixes(letters: Sequence[int], order: np.ndarray) -> list[int]:
-    """How many letters neighbours in the order of suffixes have in common."""
+    """Lengths of the longest common prefixes of neighbours in the suffix array, by Kasai's algorithm."""
     total = len(letters)
     place = np.empty_like(order)
     place[order] = np.arange(total)

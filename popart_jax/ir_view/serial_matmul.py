@@ -18,27 +18,27 @@ OF_DATA, OF_WEIGHT = 1, 2
 """Values of fully_connected_pass: the gradient of the left operand, of the right one."""
 _TO_HALF = {"to": ir.DataType.FLOAT16.value}
 PASSED_ON = ("fully_connected_pass", FULLY_CONNECTED_OFF, PARTIALS, "__available_memory", "__output_type")
-# What the mode of the forward product means for its gradients; keys: fully_connected_pass.
+# Mode of each gradient product by the mode of the forward product; keys: fully_connected_pass.
 MODES = {
     0: {"input_channels": "input_channels", "output_channels": "output_channels", "reducing_dim": "reducing_dim"},
     1: {"input_channels": "input_channels", "output_channels": "reducing_dim", "reducing_dim": "output_channels"},
     2: {"input_channels": "reducing_dim", "output_channels": "output_channels", "reducing_dim": "input_channels"},
 }
-# Axes of (lhs, rhs) that are sliced, and the axis along which the parts are joined; None: they are added up.
+# Axes of (lhs, rhs) that are sliced, and the axis along which the parts are concatenated; None: they are summed.
 AXES = {"input_channels": (1, None, 1), "output_channels": (None, 2, 2), "reducing_dim": (2, 1, None)}
 
 
 def set_partials(graph: ir.Graph, partials: str) -> None:
-    """Matmuls without a partials type of their own take that of the session."""
+    """Give matmuls without a partials type that of the session."""
     for node in graph.all_nodes():
         if node.op_type == "MatMul" and PARTIALS not in node.attributes:
             node.attributes[PARTIALS] = ir.AttrString(PARTIALS, partials)
 
 
 def weight_gradients_first(graph: ir.Graph, accumulate: bool) -> None:
-    """Move the product for a weight's gradient before the one for the data's where less memory lives that way.
+    """Move the product for a weight's gradient before the one for the data's where that needs less live memory.
 
-    So it is where the weight's is added up, by gradient accumulation or from parts, and the data's is not.
+    That is so if the weight's is summed, by gradient accumulation or over parts, and the data's is not.
     """
     products = [n for n in graph if n.op_type == "MatMul"]
     of_weights = {n.inputs[1]: n for n in products if _passes(n) == OF_WEIGHT}
@@ -53,7 +53,7 @@ def weight_gradients_first(graph: ir.Graph, accumulate: bool) -> None:
 
 
 def _needed_since(node: ir.Node, since: float, place: Mapping[ir.Node, float]) -> list[ir.Node]:
-    """The node and what it reads, as far as it stands behind a place, in order."""
+    """The node and the nodes that it depends on, in order, if they are behind position `since`."""
     pending, found = [node], dict[ir.Node, None]()
     while pending:
         one = pending.pop()
@@ -73,7 +73,7 @@ def _adds_up(node: ir.Node) -> bool:
 
 
 def serialise(graph: ir.Graph) -> None:
-    """Take apart every MatMul that asks for it."""
+    """Split every MatMul with a serialisation factor."""
     for node in [n for n in graph if n.op_type == "MatMul"]:
         factor, mode = int(nodes.attribute(node, FACTOR, 0)), nodes.attribute(node, MODE, "none")
         passes = _passes(node)

@@ -145,7 +145,7 @@ def _matmul(node: ir.Node, fully_connected_pass: bool) -> dict[str, str]:
 
 
 def _convolution(node: ir.Node) -> dict[str, str]:
-    """The parameter set of a convolution, as far as shapes say."""
+    """The parameters of a convolution that its shapes determine."""
     data = static_shape(node.inputs[-1 if node.op_type == "ConvWeightsGrad" else 0])
     weights = static_shape(node.outputs[0] if node.op_type == "ConvWeightsGrad" else node.inputs[1])
     if data is None or weights is None:

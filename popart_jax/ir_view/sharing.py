@@ -1,4 +1,4 @@
-"""Final touches on graphs: shared callees and constants without ops."""
+"""Last clean-up of the view: calls share subgraphs, and Constant nodes become constant tensors."""
 
 from __future__ import annotations
 

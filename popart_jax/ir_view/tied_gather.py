@@ -10,8 +10,8 @@ from .facts import IrFacts
 PATTERN, GRADIENT_OP = "TiedGatherAccumulate", "TiedGatherGrad"
 
 
-def wanted(graph: ir.Graph, facts: IrFacts) -> frozenset[str]:
-    """Names of the row gradients that must outlive pruning."""
+def row_gradients(graph: ir.Graph, facts: IrFacts) -> frozenset[str]:
+    """Names of the row gradients that pruning must keep."""
     if PATTERN not in facts.selection or not facts.options.accumulate:
         return frozenset()
     return frozenset(n.outputs[0].name or "" for n in graph if n.op_type == GRADIENT_OP)
@@ -19,7 +19,7 @@ def wanted(graph: ir.Graph, facts: IrFacts) -> frozenset[str]:
 
 def accumulate_rows(graph: ir.Graph, facts: IrFacts) -> None:
     """Replace every TiedGatherGrad by PopartSparseAccumulate behind the Accumulate of its table."""
-    if not wanted(graph, facts):
+    if not row_gradients(graph, facts):
         return
     dense = {n.inputs[0].name: n for n in graph if n.op_type == "Accumulate" and n.inputs[0] is not None}
     for node in [n for n in graph if n.op_type == GRADIENT_OP]:
@@ -73,7 +73,7 @@ def _add_rows(graph: ir.Graph, node: ir.Node, accumulate: ir.Node, table: ir.Val
 
 
 def _factor(graph: ir.Graph, accumulate: ir.Node, meta: dict[str, str]) -> ir.Value | None:
-    """What rows are multiplied by: the dense gradient's factor.
+    """The factor of the rows: that of the dense gradient.
 
     For a running mean, which sparse rows can't follow, it is one over the number of micro-batches so far: a Div named
     mean_accumulate_inverse, shared by all.

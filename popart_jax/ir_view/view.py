@@ -32,13 +32,13 @@ from . import (
 from .facts import IrFacts
 from .forward import forward_graph
 
-CHECKPOINTS = ("Fwd0", "Fwd1", "Bwd0", "PreAlias", "MainLoops", "Final")  # stages that can be looked at
+CHECKPOINTS = ("Fwd0", "Fwd1", "Bwd0", "PreAlias", "MainLoops", "Final")  # stages at which `look` is called
 Look = Callable[[str, ir.Graph], None]
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The op list and what the pattern sweeps said about it."""
+    """The op list and the log of the pattern sweeps."""
 
     graph: ir.Graph
     log: patterns.SweepLog
@@ -53,7 +53,7 @@ def build(facts: IrFacts, look: Look = lambda checkpoint, graph: None) -> View:
     facts : IrFacts
         The session.
     look : callable
-        Called with the name of each of `CHECKPOINTS` and the graph as it is then.
+        Called with the name of each of `CHECKPOINTS` and the graph at that stage.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def build(facts: IrFacts, look: Look = lambda checkpoint, graph: None) -> View:
     graph = forward_graph(facts)
     protected = _protected(facts)
     look("Fwd0", graph)
-    numbers = count()  # of the graphs that the IR makes itself
+    numbers = count()  # numbers of the graphs that the IR creates
     serial = facts.options.batch_serialisation
     late = serial.after_backward and facts.training
     if serial.factor > 1 and not late:
@@ -86,11 +86,11 @@ def build(facts: IrFacts, look: Look = lambda checkpoint, graph: None) -> View:
 def _make_training(
     graph: ir.Graph, facts: IrFacts, protected: frozenset[str], log: patterns.SweepLog, look: Look
 ) -> None:
-    variables = training.variables_of(graph)  # as read by the forward ops; some gradients do not read them any more
+    variables = training.variables_of(graph)  # read by the forward ops; gradient ops may read fewer
     gradients = {v.name: g for v, g in training.backward(graph, facts).items()}
     look("Bwd0", graph)
     copied = training.copy_statistics(graph)
-    needed = frozenset(f"{nodes.GRADIENT}{v.name}" for v in variables) | tied_gather.wanted(graph, facts)
+    needed = frozenset(f"{nodes.GRADIENT}{v.name}" for v in variables) | tied_gather.row_gradients(graph, facts)
     _prune(graph, facts, needed)
     log.extend(_sweep(graph, facts, protected | needed))
     _prune(graph, facts, needed)
@@ -98,7 +98,7 @@ def _make_training(
     if facts.loss in produced:
         loss = produced[facts.loss].producer()
         assert loss is not None
-        loss.meta[nodes.PASS] = nodes.FORWARD  # also when it yields a gradient as well
+        loss.meta[nodes.PASS] = nodes.FORWARD  # even if it also makes a gradient
     trained = {
         v: produced.get(f"{nodes.GRADIENT}{v.name}", gradients[v.name])
         for v in variables

@@ -1,4 +1,4 @@
-"""What must be the same in all processes of a job, compared before anything depends on it."""
+"""Checks that facts agree in all processes of a job before anything depends on them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .._compat.jax import job_values
 from ..errors import popart_runtime_error
 from ..version import __version__
 
-_WAIT = 300  # seconds for the slowest process to come to the same place
+_WAIT = 300  # seconds to wait for the slowest process
 _numbers = itertools.count()
 
 
@@ -29,7 +29,7 @@ def require_same(what: str, facts: Mapping[str, object], *, seconds: float = _WA
     Parameters
     ----------
     what : str
-        What is compared, for the error.
+        Name of the compared thing, for the error text.
     facts : mapping
         Facts by name; their text is compared.
     seconds : float
@@ -38,7 +38,7 @@ def require_same(what: str, facts: Mapping[str, object], *, seconds: float = _WA
     Raises
     ------
     popart_runtime_error
-        In every process: a fact differs, or some processes did not come; the text names facts and processes.
+        In every process: a fact differs, or processes are missing; the text names facts and processes.
     """
     mine = {name: str(value) for name, value in facts.items()}
     everyone = from_all(what, {"what": what, **mine}, seconds=seconds)
@@ -48,21 +48,21 @@ def require_same(what: str, facts: Mapping[str, object], *, seconds: float = _WA
 
 
 def from_all(what: str, mine: Any, *, seconds: float = _WAIT) -> list[Any]:
-    """What each process of the job says, in their order; all must call it, in the same order.
+    """Gather a value from each process of the job, in their order; all must call it, in the same order.
 
     Parameters
     ----------
     what : str
-        What they tell each other, for the error.
+        Name of the exchanged thing, for the error text.
     mine : JSON
-        What this process says.
+        The value of this process.
     seconds : float
         How long to wait for the others.
 
     Raises
     ------
     popart_runtime_error
-        Some processes did not come.
+        Processes are missing.
     """
     if not jax.distributed.is_initialized() or jax.process_count() == 1:
         return [mine]

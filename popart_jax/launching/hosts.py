@@ -1,4 +1,4 @@
-"""Where the processes of a job run: this machine, or the machines that a file names."""
+"""Hosts of a job's processes: this machine, or those in a host file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import popart_exception
 
 _HERE = ("localhost", "127.0.0.1", "::1")
-_FIXED_PORT = 29400  # of a coordinator on another machine, where no free port can be asked for
+_FIXED_PORT = 29400  # for a coordinator on another machine, where we can't look for a free one
 
 
 def read(path: Path) -> list[str]:
@@ -18,7 +18,7 @@ def read(path: Path) -> list[str]:
     Raises
     ------
     popart_exception
-        A line says something else, or there is no host.
+        A line has another form, or there is no host.
     """
     found: list[str] = []
     for number, line in enumerate(path.read_text().splitlines(), 1):

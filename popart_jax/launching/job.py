@@ -1,4 +1,4 @@
-"""What one process of a job is told."""
+"""Description of one process of a job, which the launcher passes to it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ class Job:
     Attributes
     ----------
     coordinator : str or None
-        Address of process 0; None where the cluster's own environment says all of it.
+        Address of process 0; None if JAX reads it from the cluster's environment.
     processes, index : int
-        How many there are, and which this is.
+        Number of processes, and the index of this one.
     replicas : int or None
         Replicas of all processes; None: as many as the job has devices.
     devices : int
         Devices of each process.
     first_device : int or None
-        First of this process's accelerators on its host; None: all are its own.
+        Index on the host of this process's first accelerator; None: it has all of them.
     ipus : int
         IPUs per replica, as PopDist tells programs.
     timeout : int
-        Seconds within which all processes must have come.
+        Seconds within which all processes must have joined.
     cluster : str or None
-        JAX's name of the cluster's kind, where it is not to be guessed.
+        JAX's name of the cluster's kind; None if JAX detects it.
     """
 
     coordinator: str | None

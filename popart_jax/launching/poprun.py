@@ -105,7 +105,7 @@ def _slots(options: argparse.Namespace) -> list[str] | None:
 
 
 def _variables(text: str) -> dict[str, str]:
-    """What ``-x NAME=VALUE`` and ``-x NAME`` of Open MPI's arguments set."""
+    """Environment variables set by ``-x NAME=VALUE`` and ``-x NAME`` of Open MPI's arguments."""
     words = shlex.split(text)
     given = [words[i + 1] for i, word in enumerate(words[:-1]) if word == "-x"]
     pairs = [one.partition("=") for one in given]

@@ -1,4 +1,4 @@
-"""Starting the processes of a job, labelling what they print, and ending all when one fails."""
+"""Starts the processes of a job, labels their output, and ends all when one fails."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from typing import IO, Any
 from .hosts import is_here
 from .worker import STARTED
 
-_GRACE = 3.0  # seconds between the request to end and the order
+_GRACE = 3.0  # seconds between the request to end and the signal
 _TICK = 0.2
-_LAST = 40  # lines of a process whose output is hidden that are shown when it fails
+_HIDDEN_LINES = 40  # lines of hidden output that are shown when the process fails
 
 
 @dataclass(frozen=True)
 class Place:
-    """One process to start: its number, host, command, and what its environment has besides."""
+    """One process to start: its number, host, command, and additional environment variables."""
 
     index: int
     host: str
@@ -65,7 +65,7 @@ def supervise(places: Sequence[Place], ssh: Sequence[str], timeout: float, shown
     started: set[int] = set()
     running: dict[int, subprocess.Popen[str]] = {}
     pumps: list[threading.Thread] = []
-    hidden = {p.index: deque[str](maxlen=_LAST) for p in places if shown is not None and p.index not in shown}
+    hidden = {p.index: deque[str](maxlen=_HIDDEN_LINES) for p in places if shown is not None and p.index not in shown}
     with _signals():
         try:
             for place in places:
@@ -79,7 +79,7 @@ def supervise(places: Sequence[Place], ssh: Sequence[str], timeout: float, shown
         finally:
             _end(running.values())
             for pump in pumps:
-                pump.join(1)  # a process that outlives its parent may hold the pipe
+                pump.join(1)  # a child that outlives its parent may keep the pipe open
     sys.stderr.writelines(hidden.get(failed, ()))
     return code
 
@@ -122,7 +122,7 @@ def _start(place: Place, ssh: Sequence[str]) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        start_new_session=True,  # so that Ctrl-C comes to the supervisor alone
+        start_new_session=True,  # so that Ctrl-C reaches only the supervisor
     )
 
 
@@ -133,7 +133,7 @@ def _follow(
     started: set[int],
     hidden: deque[str] | None,
 ) -> list[threading.Thread]:
-    """Threads that hand on what a process prints, line by line, and its end; hidden output is kept, the last lines."""
+    """Threads that forward the output of a process by lines and report its end; hidden output goes to `hidden`."""
 
     def pump(source: IO[str], target: IO[str]) -> None:
         for line in source:
@@ -160,7 +160,7 @@ def _follow(
 
 
 def _end(processes: Iterable[subprocess.Popen[str]]) -> None:
-    """End processes and what they started: closing their stdin asks them (see `worker`), a signal then orders it."""
+    """End processes and their children: first by closing their stdin (see `worker`), then by a signal."""
     alive = [p for p in processes if p.poll() is None]
     for process in alive:
         if process.stdin is not None:
@@ -176,7 +176,7 @@ def _end(processes: Iterable[subprocess.Popen[str]]) -> None:
 
 @contextlib.contextmanager
 def _signals() -> Generator[None]:
-    """SIGINT and SIGTERM as an exception of the main thread."""
+    """Scope in which SIGINT and SIGTERM raise `Interrupted` in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -200,5 +200,5 @@ def _signal_name(number: int) -> str:
 
 
 def say(text: str) -> None:
-    """A line about the job on stderr."""
+    """Print a line about the job on stderr."""
     print(f"launch: {text}", file=sys.stderr, flush=True)

@@ -12,9 +12,9 @@ from typing import Any
 from ..scripts import run_program
 from .job import Job
 
-STARTED = "\x1epopart_jax started"  # a line of stderr that the supervisor keeps
-_HEARTBEAT = 6  # seconds after which a process that a cluster started counts as dead: its end is known within 10
-_JAX_WAITS = 30  # seconds more than the supervisor, which can say which process is missing
+STARTED = "\x1epopart_jax started"  # a line on stderr that the supervisor does not print
+_HEARTBEAT = 6  # seconds after which a process in a cluster counts as dead; the others then learn it within 10
+_JAX_WAITS = 30  # seconds longer than the supervisor, whose error names the missing process
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> None:
 def run(job: Job, program: Sequence[str]) -> None:
     """Join a job and run a program in it.
 
-    A program that fails ends its process at once: the usual end would wait for the other processes.
+    If the program fails, its process exits at once: the usual exit would wait for the other processes.
     """
     try:
         _join(job, program)
@@ -90,7 +90,7 @@ def _join_cluster(job: Job) -> None:
 
 
 def _give_up(job: Job, joined: threading.Event) -> None:
-    """End a process whose job is not complete in time; JAX would abort it without a word of who is missing."""
+    """End the process if the job is not complete in time; JAX would abort it without naming the missing processes."""
     if joined.wait(job.timeout):
         return
     from .._compat.jax import cluster_member
@@ -107,7 +107,7 @@ def _give_up(job: Job, joined: threading.Event) -> None:
 
 
 def _end_with_supervisor() -> None:
-    """End this process when the supervisor's end of stdin closes, however it went; the program reads an empty one."""
+    """End this process when the supervisor ends for any reason, which closes stdin; the program gets an empty stdin."""
     watched = os.dup(0)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)

@@ -1,7 +1,7 @@
 """Graphs to JAX functions: the interpreter, trace-time values, subgraphs.
 
-Modules are imported when a name of ``__init__.pyi`` is used. The operators that run graphs are translated in
-`control`, those that the passes write in `kernels`; the table of operators is told so when this package is imported.
+Modules are imported when a name of ``__init__.pyi`` is used. Importing this package registers where operators are
+translated: those that run graphs in `control`, those that the passes insert in `kernels`.
 """
 
 import lazy_loader as _lazy

@@ -66,7 +66,7 @@ def keywords(node: ir.Node, lowering: Lowering, subgraph: Callable[[ir.Graph], A
 
 
 def _flag(attr: ir.Attr) -> int:
-    """A whole number; ONNX says of flags what 0 and 1 mean, the rest is ONNX Runtime's rule or PopART's."""
+    """The value of an integer attribute; flags, for which ONNX defines 0 and 1 only, follow ONNX Runtime or PopART."""
     if attr.name in _BOOLEANS and attr.value not in (0, 1):
         raise popart_exception(f"Can not convert int {attr.value} to bool. Value needs to be 0 or 1")
     if attr.name in _ZERO_OR_ONE and attr.value not in (0, 1):
@@ -75,5 +75,5 @@ def _flag(attr: ir.Attr) -> int:
 
 
 def _parameter(name: str) -> str:
-    """Parameter of an attribute: its name, with an underscore after Python's keywords (`lambda_`)."""
+    """Name of the translation's parameter for an attribute: Python keywords get an underscore (`lambda_`)."""
     return f"{name}_" if iskeyword(name) else name

@@ -1,7 +1,7 @@
-"""Calling a graph as a function of its own: traced once per signature, its effects handed over as values.
+"""Calling a graph as a function of its own: it is traced once per signature, and its side effects become results.
 
-A called graph sees copies of its inputs. What it changes comes back as results: the final values of the inputs that the
-call site declares as modified, and the program state that it touches.
+A called graph sees copies of its inputs. It returns its outputs, the final values of the inputs that the call site
+declares as modified, and the program state that it writes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..errors import popart_exception
-from ..model.structure import every_node
+from ..model.checks.structure import every_node
 from ..ops import varying
 from .effects import Program
 from .interpreter import Settings, Walk, run
@@ -26,23 +26,24 @@ from .static import is_static
 Pure = Callable[[Sequence[Any], Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 _SMALL = 64
+"""Largest number of elements of a constant that a called graph sees as a constant."""
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class StateUse:
     """Names of program state that a graph reads and writes, graphs that it calls included."""
 
     reads: frozenset[str]
     writes: frozenset[str]
 
 
-_touched: weakref.WeakKeyDictionary[ir.Graph, tuple[int, Touched]] = weakref.WeakKeyDictionary()
+_state_use: weakref.WeakKeyDictionary[ir.Graph, tuple[int, StateUse]] = weakref.WeakKeyDictionary()
 
 
-def touched(graph: ir.Graph) -> Touched:
-    """What of the program state a graph uses: nodes name it in ``__state_reads`` and ``__state_writes``."""
+def state_use(graph: ir.Graph) -> StateUse:
+    """The program state that a graph uses: its nodes list the names in ``__state_reads`` and ``__state_writes``."""
     size = sum(1 for _ in every_node(graph))
-    known = _touched.get(graph)
+    known = _state_use.get(graph)
     if known is not None and known[0] == size:
         return known[1]
     reads: set[str] = set()
@@ -50,8 +51,8 @@ def touched(graph: ir.Graph) -> Touched:
     for node in every_node(graph):
         reads.update(_names(node, "__state_reads"))
         writes.update(_names(node, "__state_writes"))
-    found = Touched(frozenset(reads | writes), frozenset(writes))
-    _touched[graph] = (size, found)
+    found = StateUse(frozenset(reads | writes), frozenset(writes))
+    _state_use[graph] = (size, found)
     return found
 
 
@@ -61,13 +62,13 @@ def _names(node: ir.Node, attribute: str) -> Sequence[str]:
 
 
 def present(names: frozenset[str], state: Mapping[str, Any]) -> frozenset[str]:
-    """The touched names that this run keeps (a stream with a single slot has no cursor)."""
+    """The `names` that this run has state for (a stream with a single slot has no cursor)."""
     return frozenset(n for n in names if n in state)
 
 
 def pure(graph: ir.Graph, modified: Sequence[int], settings: Settings, program: Program) -> Pure:
     """A graph as a function from its inputs and the state to (outputs + final values of modified inputs, new state)."""
-    writes = touched(graph).writes
+    writes = state_use(graph).writes
     wanted = (*graph.outputs, *(graph.inputs[i] for i in modified))
 
     def call(args: Sequence[Any], state: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -107,7 +108,7 @@ def call_graph(walk: Walk, graph: ir.Graph, args: Sequence[Any], modified: Seque
 
         apply.__name__ = graph.name or "graph"
         fn = program.functions[key] = jax.jit(apply)
-    names = present(touched(graph).reads, program.state)
+    names = present(state_use(graph).reads, program.state)
     results, state = fn([args[i] for i in free], {n: program.state[n] for n in names})
     program.state.update(state)
     return results
@@ -126,9 +127,9 @@ def _stays_known(x: Any) -> bool:
 def choose(
     walk: Walk, condition: Any, branches: tuple[ir.Graph, ir.Graph], args: tuple[Sequence[Any], Sequence[Any]]
 ) -> tuple[Any, ...]:
-    """Run one of two graphs; only the chosen one's effects happen."""
+    """Run one of two graphs; only the chosen one changes the program state."""
     program = _program(walk)
-    names = present(touched(branches[0]).reads | touched(branches[1]).reads, program.state)
+    names = present(state_use(branches[0]).reads | state_use(branches[1]).reads, program.state)
     state = {n: program.state[n] for n in names}
 
     def branch(i: int) -> Callable[[Any, Any, Any], Any]:
@@ -150,12 +151,12 @@ def repeat(
 ) -> tuple[Any, ...]:
     """Run ``body(iterator, condition, *args) -> (condition, *carried)`` `count` times.
 
-    The first `n_carried` arguments are replaced by the outputs at each pass; modified ones keep what was written.
+    In each pass the outputs replace the first `n_carried` arguments; modified arguments keep what the body wrote.
     Returns the carried values, then the final values of the modified arguments (numbered as graph inputs).
     """
     program = _program(walk)
-    names = present(touched(body).reads, program.state)
-    writes = present(touched(body).writes, program.state)
+    names = present(state_use(body).reads, program.state)
+    writes = present(state_use(body).writes, program.state)
     whole = pure(body, modified, walk.settings, program)
     still = [i - 2 for i in modified if i - 2 >= n_carried]
     loose = [*range(n_carried), *still]

@@ -1,4 +1,4 @@
-"""What an operator makes of constants, for whoever rewrites or shows a graph: the numbers that the program computes."""
+"""Constant folding of one node with its translation, for graph rewrites and for showing graphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .static import is_static
 
 
 def folded(node: ir.Node, values: Mapping[ir.Value, np.ndarray], opsets: Mapping[str, int]) -> list[np.ndarray] | None:
-    """The results of a node, by PopART's rules and in the types of the model.
+    """The results of a node computed from constants, by PopART's rules and in the types of the model.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def folded(node: ir.Node, values: Mapping[ir.Value, np.ndarray], opsets: Mapping
     Returns
     -------
     list of numpy.ndarray or None
-        None where an operand is missing, where nothing translates the operator, or where it refuses its operands.
+        None where an operand is missing, or where the operator has no translation or refuses its operands.
     """
     row = find(node, opsets, popart=True)
     if row is None or any(v not in values and v.const_value is None for v in needs(node)):

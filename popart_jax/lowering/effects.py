@@ -1,15 +1,15 @@
-"""State for graphs that are not pure: in-place updates, views, and what a program keeps outside its tensors.
+"""Side effects in traced graphs: in-place updates, views, and state that a program keeps outside its tensors.
 
 One rule: **a tensor is a storage; a node that writes replaces the value of its operand's storage, and every view reads
-through it.** Two node attributes say what a node does, the translations themselves stay pure:
+through it.** Two node attributes declare the effects of a node; translations stay pure functions:
 
 ``__writes`` = (input, result, input, result, ...)
     after the node ran, its `result` is stored into the storage of `input`; when that result is one of the node's
     outputs, the output is another name of the same storage.
 ``__views`` = (input, input, ...)
-    output 0 is the node's function of these inputs' storages, now and later: writes to either side show on the other.
+    output 0 is the node's function of these inputs' storages, now and later: writes to either are visible in both.
 
-Graphs without these attributes never meet this module.
+Graphs without these attributes do not use this module.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WRITES, VIEWS = "__writes", "__views"
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What one node does to storages: (input, result) pairs that are written, inputs that output 0 is a view of."""
+    """What one node does to storages: (input, result) pairs that it writes, and inputs that output 0 is a view of."""
 
     writes: tuple[tuple[int, int], ...] = ()
     views: tuple[int, ...] = ()
@@ -52,7 +52,7 @@ class Storage:
     shape: tuple[int, ...]
 
     def get(self) -> Any:
-        """The value now."""
+        """The current value."""
         raise NotImplementedError
 
     def set(self, value: Any) -> None:
@@ -61,14 +61,14 @@ class Storage:
 
 
 class Cell(Storage):
-    """A storage of its own."""
+    """A storage that holds its own value."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
         self.shape = tuple(np.shape(value))
 
     def get(self) -> Any:
-        """The value it holds."""
+        """The current value."""
         return self._value
 
     def set(self, value: Any) -> None:
@@ -77,13 +77,13 @@ class Cell(Storage):
 
 
 class View(Storage):
-    """A function of other storages that only moves elements; writing goes back to where each element came from."""
+    """A function of other storages that only moves elements; a write goes to the element that each one came from."""
 
     def __init__(self, bases: Sequence[Storage], fn: Callable[..., Any]) -> None:
         self._bases, self._fn = tuple(bases), fn
 
     def get(self) -> Any:
-        """The function of what the storages hold now."""
+        """The function of the current values of the storages."""
         return self._fn(*(base.get() for base in self._bases))
 
     @cached_property
@@ -113,7 +113,7 @@ class View(Storage):
 
 
 def _scatter(base: Storage, positions: np.ndarray, values: Any) -> Any:
-    """The base with `values` at flat `positions`; whole and contiguous pieces need no scatter."""
+    """The value of `base` with `values` at flat `positions`; whole and contiguous ranges need no scatter."""
     size = int(np.prod(base.shape))
     if len(positions) == size and np.array_equal(positions, np.arange(size)):
         return values.reshape(base.shape)
@@ -130,7 +130,7 @@ def settle(
     storage: Callable[[ir.Value], Storage],
     fn: Callable[..., Any],
 ) -> dict[ir.Value, Any]:
-    """Carry out an effect after its node ran; returns what the node's outputs are now (values or storages)."""
+    """Apply an effect after its node ran; returns the node's outputs (values or storages)."""
     outputs: dict[ir.Value, Any] = dict(zip(node.outputs, results, strict=False))
     for position, result in effect.writes:
         operand = node.inputs[position]
@@ -148,7 +148,7 @@ def settle(
 
 @dataclass
 class Program:
-    """What a running program keeps outside its tensors.
+    """State that a running program keeps outside its tensors.
 
     Attributes
     ----------

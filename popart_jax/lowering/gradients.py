@@ -1,4 +1,4 @@
-"""Gradient operators that have no translation of their own: the gradient of the forward operator's translation."""
+"""Gradient operators without a translation of their own are the gradient of the forward operator's translation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..ops.registry import Context, Lowering, NodeRef, describe, resolve
 from .attributes import keywords
 
 TEMPLATE = "forward"
-"""Entry of the `meta` of such nodes: the forward node as a `Template`."""
+"""Key in the `meta` of such nodes; its value is the forward node as a `Template`."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class Template:
     Attributes
     ----------
     domain, op_type, version
-        Its translation.
+        Identify its translation.
     operands : tuple
-        Of each input the place among those of the gradient operator, its value, or its shape and type; None for none.
+        For each input: its position among the gradient operator's inputs, or its (shape, type); None if absent.
     wanted, gradients : tuple of int
-        Inputs whose gradients are wanted, and outputs whose gradients are given.
+        Inputs whose gradients are computed, and outputs whose gradients are given.
     n_outputs : int
         Number of outputs.
     """
@@ -46,7 +46,7 @@ class Template:
 def vjp(*args: Any, node: NodeRef, walk: Context) -> tuple[Any, ...]:
     """Gradients of the template's node, from the gradients of its outputs and then the forward tensors it reads.
 
-    Integers count as real numbers.
+    Integer operands are treated as real numbers.
     """
     template: Template = node.meta[TEMPLATE]
     row = resolve(template.domain, template.op_type, template.version, popart=walk.settings.popart)

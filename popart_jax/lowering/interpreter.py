@@ -1,7 +1,7 @@
-"""The one interpreter: walks a graph once and computes its values with the table of translations.
+"""The interpreter: walks a graph once and computes its values with the table of translations.
 
 Under `jax.jit` the walk is a trace. Whatever depends only on constants and static shapes stays NumPy throughout, so
-computed shapes and axes are known when an operator needs them.
+that computed shapes and axes are known when an operator needs them.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from ..ops import symbols, varying
 from ..ops.operator import Trait
 from ..ops.options import DEFAULTS, OperatorOptions
 from ..ops.registry import facts
-from . import op_trace, operand_types, rounding, routed, sizes, static
+from . import op_trace, rounding, static
 from .attributes import array, keywords
-from .bounds import FILL, SIZE
+from .checks import operand_types, sizes
+from .checks.failure import explain, locate, missing_outputs, missing_required, node_error
+from .checks.operand_ranks import wrong_rank
+from .dynamic_sizes import routed
+from .dynamic_sizes.bounds import FILL, SIZE
+from .dynamic_sizes.padded import Padded, SizeDependent, bound_of, given_bound, mark_padding, nested, refusal
 from .effects import Cell, Program, Storage, settle
-from .failure import explain, lacking, locate, node_error, unmade
 from .op_memo import OpMemo
-from .operand_ranks import misranked
 from .resolve import Plan, Plans, Step, captured, label, needs
 from .schema_body import run_body
-from .surplus import Counted, Surplus, bound_of, given_bound, nested, refusal
-from .surplus import found as made_longer
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Facts of one walk that are no graph values.
+    """Settings of one walk, apart from tensor values.
 
     Attributes
     ----------
@@ -52,11 +53,11 @@ class Settings:
     options : OperatorOptions
         Session options and pattern switches that change what operators compute.
     memo : OpMemo or None
-        What operators of other walks, or of earlier nodes, were traced to.
+        Cache of traced operators, shared by equal nodes and by other walks.
     rounding : jax.Array or None
-        Random key of rounding at random, where that is not `key`.
+        Random key for stochastic rounding, where that is not `key`.
     types_only : bool
-        Only types of results matter, so those that are longer than what is found may be asked for.
+        Only the types of results are asked for, so that padded results may be returned as they are.
     """
 
     opsets: Mapping[str, int]
@@ -75,17 +76,17 @@ Env = dict[ir.Value, Any]
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """State of one walk: settings, values so far, the walk of the enclosing graph, what the program keeps, plans."""
+    """State of one walk: settings, values so far, walk of the enclosing graph, program state, plans, padded values."""
 
     settings: Settings
     env: Env
     outer: Walk | None = None
     program: Program | None = None
     plans: Plans = field(default_factory=Plans)
-    surplus: dict[ir.Value, routed.Mark] = field(default_factory=dict)
+    padded: dict[ir.Value, routed.Mark] = field(default_factory=dict)
 
     def read(self, value: ir.Value) -> Any:
-        """Value computed here or in an enclosing graph; constants are read where they stand."""
+        """Value computed here or in an enclosing graph, or of a constant."""
         walk: Walk | None = self
         while walk is not None:
             if value in walk.env:
@@ -99,7 +100,7 @@ class Walk:
         )
 
     def recompute(self, graph: ir.Graph, name: str, bound: Mapping[str, Any]) -> Any:
-        """A tensor of `graph` computed anew from other values of the tensors in `bound`.
+        """Recompute a tensor of `graph`, given other values for the tensors in `bound`.
 
         Raises
         ------
@@ -117,19 +118,19 @@ class Walk:
     def evaluate(
         self, graph: ir.Graph, bindings: Mapping[str, Any], want: Sequence[str], opsets: Mapping[str, int]
     ) -> dict[str, Any]:
-        """Tensors of a graph by itself, under this walk's settings but for opsets and probes; see `evaluate`."""
+        """Compute tensors of another graph with this walk's settings, except opsets and probes; see `evaluate`."""
         return evaluate(graph, bindings, want, replace(self.settings, opsets=opsets, probes={}))
 
     def alone(self) -> Walk:
-        """A walk of the same settings that knows no values."""
+        """A walk with the same settings that has no values."""
         return Walk(self.settings, {})
 
     def run(self, step: Step) -> None:
-        """Run one node and enter its outputs."""
+        """Run one node and store its outputs."""
         run_step(step, self)
 
     def storage(self, value: ir.Value) -> Storage:
-        """The storage of a tensor of this graph, made when it is first written or viewed."""
+        """The storage of a tensor of this graph, created when it is first written or viewed."""
         found = self.env.get(value)
         if not isinstance(found, Storage):
             found = self.env[value] = Cell(self.read(value))
@@ -183,7 +184,7 @@ def names(graph: ir.Graph) -> dict[str, ir.Value]:
 
 
 def run(plan: Plan, walk: Walk) -> None:
-    """Execute the steps; values nobody reads any more are dropped on the way."""
+    """Execute the steps; values that no later step reads are dropped on the way."""
     keep = set(plan.wanted)
     looks_ahead = walk.outer is None and walk.program is None
     for number, step in enumerate(plan.steps):
@@ -194,31 +195,31 @@ def run(plan: Plan, walk: Walk) -> None:
         for value in step.dead:
             if value not in keep:
                 walk.env.pop(value, None)
-    for value in () if walk.settings.types_only else _surplus(walk) & keep:
-        mark, maker = walk.surplus[value], value.producer()
-        if isinstance(mark, Counted):
+    for value in () if walk.settings.types_only else _padded(walk) & keep:
+        mark, maker = walk.padded[value], value.producer()
+        if isinstance(mark, SizeDependent):
             walk.env[value] = mark.value
             continue
         where = f"node '{label(maker)}'" if maker is not None else "the graph"
         raise popart_exception(f"{where}: {refusal(f'who reads {value.name!r}', mark)}")
 
 
-def _surplus(walk: Walk) -> set[ir.Value]:
-    """Values that nobody may see, since they are longer than what was found and nobody said how long."""
-    return {v for v, m in walk.surplus.items() if isinstance(m, Counted) or not m.given}
+def _padded(walk: Walk) -> set[ir.Value]:
+    """Values whose padding must not be visible: their size is known only at run time and the user gave no bound."""
+    return {v for v, m in walk.padded.items() if isinstance(m, SizeDependent) or not m.given}
 
 
 def _shapes_of(plan: Plan, walk: Walk, values: Mapping[ir.Value, Any]) -> None:
-    """Trace the rest of a walk for its shapes alone."""
-    run(plan, Walk(walk.settings, {**walk.env, **values}, plans=walk.plans, surplus=dict(walk.surplus)))
+    """Infer the shapes of the remaining steps of a walk."""
+    run(plan, Walk(walk.settings, {**walk.env, **values}, plans=walk.plans, padded=dict(walk.padded)))
 
 
 def run_step(step: Step, walk: Walk) -> None:
-    """Run one node and enter its outputs."""
+    """Run one node and store its outputs."""
     node = step.node
     operands = [None if v is None else walk.read(v) for v in node.inputs]
     try:
-        several = walk.surplus or step.lowering.takes_fill
+        several = walk.padded or step.lowering.takes_fill
         results = _routed(step, walk, operands) if several else _checked(step, walk, operands)
     except (popart_exception, poplibs_exception) as err:
         if isinstance(err, OpError) and walk.settings.popart:
@@ -239,16 +240,16 @@ def run_step(step: Step, walk: Walk) -> None:
 
 
 def _routed(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
-    """Results, with account kept of those that are longer than what was found while the program runs."""
+    """Results of a node whose operands or results may be padded; marks of padded results are stored in the walk."""
     node = step.node
-    marks = {i: walk.surplus[v] for i, v in enumerate(node.inputs) if v is not None and v in walk.surplus}
-    given = {i: m for i, m in marks.items() if isinstance(m, Surplus) and m.given}
+    marks = {i: walk.padded[v] for i, v in enumerate(node.inputs) if v is not None and v in walk.padded}
+    given = {i: m for i, m in marks.items() if isinstance(m, Padded) and m.given}
     marks = {i: m for i, m in marks.items() if i not in given}
-    inside = [v for v in needs(node) if v in walk.surplus and v not in node.inputs and v in _surplus(walk)]
+    inside = [v for v in needs(node) if v in walk.padded and v not in node.inputs and v in _padded(walk)]
     if inside:
-        raise popart_exception(refusal("a subgraph", walk.surplus[inside[0]]))
+        raise popart_exception(refusal("a subgraph", walk.padded[inside[0]]))
     found: Sequence[routed.Mark | None] = ()
-    if longer := bool(bound_of(node, step.lowering, operands)):
+    if is_padded := bool(bound_of(node, step.lowering, operands)):
         operands, marks = nested(node, operands, marks), {}
     if not marks:
         results = _checked(step, walk, operands)
@@ -258,10 +259,10 @@ def _routed(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
         results = routed.cleared(node, operands, results, given)
         found = found or routed.followed(node, operands, results, given)
     if given_bound(node):
-        found = [Surplus(1, index=True, given=True)]
-    elif longer:
-        results, found = made_longer(node, operands, results)
-    walk.surplus.update((v, m) for v, m in zip(node.outputs, found, strict=False) if m is not None)
+        found = [Padded(1, index=True, given=True)]
+    elif is_padded:
+        results, found = mark_padding(node, operands, results)
+    walk.padded.update((v, m) for v, m in zip(node.outputs, found, strict=False) if m is not None)
     return results
 
 
@@ -271,7 +272,7 @@ def _probe(walk: Walk, value: ir.Value, result: Any) -> Any:
 
 
 def _checked(step: Step, walk: Walk, operands: list[Any], **attributes: Any) -> tuple[Any, ...]:
-    """The results, from operands of types that the operator takes; its own complaints come before differing types."""
+    """The results, after checks of operands; the operator's own error comes before one about differing types."""
     if "popxl" in walk.settings.opsets:  # PopXL has rules of its own, applied when an operator is made
         return _call(step, walk, operands, attributes)
     opset = _opset(step, walk)
@@ -279,18 +280,18 @@ def _checked(step: Step, walk: Walk, operands: list[Any], **attributes: Any) -> 
     typed = [symbols.stand_in(x) for x in operands]
     if walk.settings.popart and (words := static.unreadable(step.node, operands, walk)):
         raise popart_exception(words)
-    settled = operand_types.settled(step.node, typed, opset, popart)
-    wrong = "" if settled else operand_types.complaint(step.node, typed, opset, popart)
+    types_match = operand_types.types_match(step.node, typed, opset, popart)
+    wrong = "" if types_match else operand_types.wrong_type(step.node, typed, opset, popart)
     if wrong and walk.settings.types_only and walk.settings.popart:
-        made = _call(step, walk, operand_types.as_taken(step, operands, opset), attributes)
-        return operand_types.results_as(step.node, operands, made, opset)
+        made = _call(step, walk, operand_types.cast_operands(step, operands, opset), attributes)
+        return operand_types.cast_results(step.node, operands, made, opset)
     if not wrong and (None in step.node.inputs or len(operands) < step.lowering.least_inputs):
-        wrong = lacking(step.node, step.lowering)
-    if wrong or (wrong := "" if popart else misranked(step.node, typed, opset)):
+        wrong = missing_required(step.node, step.lowering)
+    if wrong or (wrong := "" if popart else wrong_rank(step.node, typed, opset)):
         raise node_error(step.node, operands, wrong)
     results = _call(step, walk, operands, attributes)
-    wrong = "" if popart or settled else operand_types.unlike(step.node, typed, opset)
-    wrong = wrong or unmade(step.node, results)
+    wrong = "" if popart or types_match else operand_types.differing_types(step.node, typed, opset)
+    wrong = wrong or missing_outputs(step.node, results)
     if wrong:
         raise node_error(step.node, operands, wrong)
     return results
@@ -335,7 +336,7 @@ def _call(step: Step, walk: Walk, operands: list[Any], attributes: Mapping[str, 
 def _of_symbols(
     lowering: Any, node: ir.Node, operands: list[Any], kwargs: Mapping[str, Any], folded: bool
 ) -> tuple[Any, ...] | None:
-    """Results of the arithmetic of shapes; else None, and sizes that are no parameter become numbers of run time."""
+    """Results of shape arithmetic with symbols. For other nodes None, and symbols become values at run time."""
     found = symbols.computed(node.op_type, lowering.fn, _trim(operands), kwargs) if folded else None
     for i, x in enumerate(operands if found is None else ()):
         if symbols.holds_symbols(x) and not lowering.is_static(i):
@@ -399,7 +400,7 @@ def _fact(what: str, step: Step, walk: Walk) -> Any:
 
 
 class Body:
-    """A subgraph as a function; tensors of enclosing graphs are captured from the walk that made it."""
+    """A subgraph as a function; it captures tensors of enclosing graphs from the walk that created it."""
 
     def __init__(self, graph: ir.Graph, walk: Walk, number: int) -> None:
         self.graph, self.walk, self.number = graph, walk, number
@@ -420,7 +421,7 @@ class Body:
         return key if iteration is None else jax.random.fold_in(key, iteration)
 
     def varying(self, axes: frozenset[str]) -> Body:
-        """The same, reading values of enclosing graphs as varying along axes of a mesh; see `ops.varying`."""
+        """The same function, in which captured values vary along these mesh axes; see `ops.varying`."""
         if not axes:
             return self
         weights = (v for graph in (self.graph, *self.graph.subgraphs()) for v in graph.initializers.values())

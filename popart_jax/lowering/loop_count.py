@@ -1,4 +1,4 @@
-"""How often a Loop runs whose condition follows from constants, although its data are known only at run time.
+"""Number of passes of a Loop whose condition follows from constants, although its data are known only at run time.
 
 Exported recurrent networks loop ``while time < steps``: the counter and the bound are constants of the model.
 """
@@ -18,7 +18,7 @@ from .static import from_constants, is_static
 
 
 def passes(node: ir.Node, body: Body, start: Sequence[Any], most: int) -> int | None:
-    """Number of passes until the body's condition turns false, at most `most`; None where that takes run-time values.
+    """Number of passes until the body's condition turns false, at most `most`; None if that needs run-time values.
 
     Parameters
     ----------
@@ -29,9 +29,9 @@ def passes(node: ir.Node, body: Body, start: Sequence[Any], most: int) -> int | 
     start : sequence of array
         Carried values before the first pass.
     most : int
-        Where to stop counting.
+        Largest number of passes to count.
     """
-    carried = _that_decide(body.graph, len(start))
+    carried = _deciding_values(body.graph, len(start))
     if carried is None:
         return None
     values = [_constant(body.walk, node.inputs[2 + j], start[j]) for j in carried]
@@ -53,8 +53,8 @@ def passes(node: ir.Node, body: Body, start: Sequence[Any], most: int) -> int | 
     return most
 
 
-def _that_decide(graph: ir.Graph, n_carried: int) -> list[int] | None:
-    """Carried values on which the condition of some pass depends; None if the graph has no ordinary signature."""
+def _deciding_values(graph: ir.Graph, n_carried: int) -> list[int] | None:
+    """Carried values on which the condition of some pass depends; None if the graph lacks a Loop body's inputs."""
     if len(graph.inputs) != n_carried + 2:
         return None
     found: list[int] = []
@@ -68,7 +68,7 @@ def _that_decide(graph: ir.Graph, n_carried: int) -> list[int] | None:
 
 
 def _ancestors(values: set[ir.Value]) -> set[ir.Value]:
-    """Values and all that they are computed from, those of enclosing graphs included but not followed."""
+    """The values and everything that they are computed from; values of enclosing graphs are included, not followed."""
     graphs = {v.graph for v in values if v.graph is not None}
     seen, pending = set(values), list(values)
     while pending:
@@ -82,14 +82,14 @@ def _ancestors(values: set[ir.Value]) -> set[ir.Value]:
 
 
 def _captured(graph: ir.Graph, carried: Sequence[int]) -> list[ir.Value]:
-    """What the condition reads of enclosing graphs."""
+    """Values of enclosing graphs that the condition reads."""
     own = {*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)}
     reached = _ancestors({graph.outputs[0], *(graph.outputs[1 + j] for j in carried)})
     return [v for v in reached if v not in own]
 
 
 def _constant(walk: Walk, value: ir.Value | None, held: Any) -> Any:
-    """A value as NumPy: as it is, or, if it became an array of the device, from the constants it was made of."""
+    """A value as NumPy: itself, or, if it has become a device array, recomputed from the constants behind it."""
     if value is None:
         return held if is_static(held) else None
     held = walk.read(value)

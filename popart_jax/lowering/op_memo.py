@@ -1,8 +1,8 @@
-"""Memo of operators: those that are alike are traced once, in all walks of a program.
+"""Memo of operators: equal operators are traced once, in all walks of a program.
 
-The layers of a network repeat: of the nodes of ResNet-50 two in three have the operands and attributes of an earlier
-one, and a session walks its graph twice, for the types and for the step. What an operator was traced to is written
-down again, equation by equation, on the operands of the next; where only types matter, stand-ins are enough.
+The layers of a network repeat: two in three nodes of ResNet-50 have the operand types and attributes of an earlier
+one, and a session walks its graph twice, for the types and for the step. The jaxpr of the first such operator is
+replayed, equation by equation, on the operands of the next; where only types matter, placeholders are enough.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._compat.jax import Primitive, Tracer, jaxpr_of, written_again
+from .._compat.jax import Primitive, Tracer, jaxpr_of, replayer
 from ..ops.kernels import platform
 from ..ops.options import OperatorOptions
 from ..ops.registry import Lowering
@@ -30,9 +30,9 @@ Compute = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class _Traced:
-    """An operator as a jaxpr of its traced operands, and what writes its equations down again.
+    """An operator as a jaxpr of its traced operands, and the function `again` that replays its equations.
 
-    `fixed` are the results that do not depend on these operands, with `_MOVES` in the place of the others.
+    `fixed` are the results that do not depend on these operands, with `_MOVES` in place of the others.
     """
 
     closed: Any
@@ -41,7 +41,7 @@ class _Traced:
     fixed: Sequence[Any]
 
     def results(self, values: Sequence[Any]) -> Any:
-        """The results, from those of the jaxpr."""
+        """The operator's results, given the results of the jaxpr."""
         rest = iter(values)
         return jax.tree.unflatten(self.tree, [next(rest) if x is _MOVES else x for x in self.fixed])
 
@@ -51,29 +51,29 @@ _MOVES = object()
 
 @dataclass(frozen=True)
 class OpMemo:
-    """What operators were traced to, by translation, attributes and types of operands.
+    """Traced operators, by translation, attributes and types of operands.
 
     Attributes
     ----------
     types_only : bool
-        Results are stand-ins, which nothing computes.
+        Results are placeholders, which nothing computes.
     """
 
     types_only: bool = False
     _known: dict[Any, _Traced | None] = field(default_factory=dict)
 
     def for_types(self) -> OpMemo:
-        """The same memo, for a walk of which only the types matter."""
+        """The same memo, for a walk that only infers types."""
         return OpMemo(True, self._known)
 
     def forget(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._known.clear()
 
     def results(
         self, lowering: Lowering, operands: Sequence[Any], keywords: Mapping[str, Any], compute: Compute
     ) -> Any:
-        """What ``compute(operands, keywords)`` makes, traced now or before."""
+        """The result of ``compute(operands, keywords)``, traced now or replayed."""
         moving = [x for x in (*operands, *keywords.values()) if isinstance(x, Tracer)]
         key = _key_of(lowering, operands, keywords) if moving else None
         if key is None:
@@ -91,7 +91,7 @@ class OpMemo:
 def _trace(
     operands: Sequence[Any], keywords: Mapping[str, Any], moving: Sequence[Any], compute: Compute
 ) -> _Traced | None:
-    """The operator as a jaxpr; None if it acts on the world, or its results are no arrays."""
+    """The operator as a jaxpr; None if it has side effects, or if its results are not arrays."""
     found: list[Any] = []
 
     def of(*values: Any) -> list[Any]:
@@ -103,11 +103,11 @@ def _trace(
         return [x for x in leaves if isinstance(x, Tracer)]
 
     closed = jaxpr_of(of, moving)
-    return None if closed.effects or not closed.out_avals else _Traced(closed, written_again(closed), *found)
+    return None if closed.effects or not closed.out_avals else _Traced(closed, replayer(closed), *found)
 
 
 def _key_of(lowering: Lowering, operands: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-    """What the results depend on; None where some of it can't be compared."""
+    """Memo key: everything that the results depend on; None where a part of it can't be compared."""
     if not _IN_THE_KEY.issuperset(lowering.context.values()):
         return None
     parts = [_key(x) for x in operands]
@@ -118,7 +118,7 @@ def _key_of(lowering: Lowering, operands: Sequence[Any], keywords: Mapping[str, 
 
 
 def _key(x: Any) -> Any:
-    """What the results can depend on: the type of a traced array, the value of anything else; None if it is too big."""
+    """Part of the key for one operand: type of a traced array, else the value; None if the value is too large."""
     if isinstance(x, Tracer):
         return jax.typeof(x)
     if isinstance(x, (np.ndarray, np.generic)):

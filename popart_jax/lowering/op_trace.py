@@ -1,4 +1,4 @@
-"""``POPART_OPX_TRACE=1``: each operator says on stderr that it runs, in the forward pass and in the backward pass."""
+"""``POPART_OPX_TRACE=1``: each operator prints its name to stderr when it runs, forward and backward."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def asked_for() -> bool:
 
 
 def announced(results: Any, what: str) -> Any:
-    """The results of an operator; whoever waits for the first of them finds `what` on stderr."""
+    """The results of an operator; computing the first of them prints `what` to stderr."""
     if not isinstance(results, tuple):
         return _announced(jnp.asarray(results), what) if _is_array(results) else results
     first = next((i for i, r in enumerate(results) if _is_array(r)), None)

@@ -1,4 +1,4 @@
-"""Which initializers a trace may read the values of, although they are arguments of the traced program."""
+"""Finds initializers whose values a trace may read, although they are arguments of the traced program."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from ..model.structure import every_node
+from ..model.checks.structure import every_node
 from ..ops import facts
 from .resolve import captures, find, needs
 
@@ -14,7 +14,7 @@ _SHAPES = frozenset({"Shape", "Size"})
 
 
 def read_while_tracing(graph: ir.Graph, opsets: Mapping[str, int]) -> frozenset[str]:
-    """Initializers from which a value follows that some node needs as a constant, or that may count a Loop's passes."""
+    """Initializers behind operands that some node needs as constants, or that may determine a Loop's passes."""
     pending: list[ir.Value] = []
     for node in every_node(graph):
         row = find(node, opsets, popart=True)

@@ -1,4 +1,4 @@
-"""From a graph to the ordered steps that compute the wanted values, each node with its table row."""
+"""Plans of a graph: the ordered steps that compute the wanted values, each node with its row of the operator table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ..errors import UnsupportedOpError
-from ..model.structure import bodies, every_node
+from ..model.checks.structure import bodies, every_node
 from ..ops.operator import Trait
 from ..ops.registry import Lowering, facts, normal_domain, resolve_node
 from .effects import WRITES, Effect, effect_of
@@ -22,7 +22,7 @@ ONNX_RULES = "__onnx_rules"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One node to run: its row, its stable number in the graph (for random keys), values not needed afterwards."""
+    """One node to run: its row, its stable number in the graph (for random keys), values that no later step reads."""
 
     node: ir.Node
     lowering: Lowering
@@ -33,17 +33,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps in execution order and the values they leave."""
+    """Steps in execution order, and the values that they are to compute."""
 
     steps: tuple[Step, ...]
     wanted: tuple[ir.Value, ...]
 
 
 class Plans:
-    """Plans of graphs that stay as they are while this object lives: a body that runs often is planned once."""
+    """Cache of plans, for graphs that do not change while this object lives: a body that runs often is planned once."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[ir.Graph, tuple[ir.Value, ...], frozenset[ir.Value]], Plan] = {}
+        self._plans: dict[tuple[ir.Graph, tuple[ir.Value, ...], frozenset[ir.Value]], Plan] = {}
 
     def of(
         self,
@@ -54,11 +54,11 @@ class Plans:
         *,
         popart: bool = False,
     ) -> Plan:
-        """As `make_plan`, for one and the same `opsets` and rules."""
+        """The plan of `make_plan`; `opsets` and rules must be the same in all calls."""
         key = (graph, wanted, _computed(bound))
-        plan = self._made.get(key)
+        plan = self._plans.get(key)
         if plan is None:
-            plan = self._made[key] = make_plan(graph, wanted, opsets, bound, popart=popart)
+            plan = self._plans[key] = make_plan(graph, wanted, opsets, bound, popart=popart)
         return plan
 
 
@@ -73,7 +73,7 @@ def captured(graph: ir.Graph) -> set[ir.Value]:
 
 
 def needs(node: ir.Node) -> Iterable[ir.Value]:
-    """Everything a node reads: its inputs and what its subgraphs capture."""
+    """All values that a node reads: its inputs and those that its subgraphs capture."""
     yield from (v for v in node.inputs if v is not None)
     yield from captures(node)
 
@@ -85,9 +85,9 @@ def captures(node: ir.Node) -> Iterable[ir.Value]:
 
 
 def check_supported(graph: ir.Graph, opsets: Mapping[str, int], *, popart: bool = False) -> None:
-    """Raise one `UnsupportedOpError` that lists every node, nested ones too, without a translation.
+    """Raise one `UnsupportedOpError` that lists all nodes without a translation, nested ones too.
 
-    PopART says version 0 of an operator that it does not know.
+    PopART reports version 0 for an unknown operator.
     """
     gaps: list[tuple[str, str]] = []
     for node in every_node(graph):
@@ -100,9 +100,9 @@ def check_supported(graph: ir.Graph, opsets: Mapping[str, int], *, popart: bool 
 
 
 def find(node: ir.Node, opsets: Mapping[str, int], *, popart: bool = False) -> Lowering | None:
-    """Table row of a node under the model's opset imports, by PopART's rules where `popart` says so.
+    """Row of the operator table for a node under the model's opset imports, by PopART's rules if `popart` is set.
 
-    A node with the attribute `ONNX_RULES` keeps ONNX's.
+    A node with the attribute `ONNX_RULES` follows ONNX's rules in any case.
     """
     if TEMPLATE in node.meta:
         return ROW
@@ -112,14 +112,14 @@ def find(node: ir.Node, opsets: Mapping[str, int], *, popart: bool = False) -> L
 
 
 def label(node: ir.Node) -> str:
-    """Name of a node for people and profiles: its own, else operator type and first output."""
+    """Name of a node for people and profiles: its own name, else operator type and first output."""
     if node.name:
         return node.name
     return f"{node.op_type}:{next((v.name for v in node.outputs if v.name), '')}"
 
 
 def stable_number(node: ir.Node, position: int) -> int:
-    """A number for a node's random key that stays when other nodes come and go: from the name of its first output."""
+    """A number for a node's random key that does not change with other nodes: a hash of its first output's name."""
     name = next((v.name for v in node.outputs if v.name), "")
     return zlib.crc32(name.encode()) & 0x7FFFFFFF if name else position
 
@@ -134,7 +134,7 @@ def make_plan(
 ) -> Plan:
     """Steps that `wanted` depends on, in graph order.
 
-    `bound` values are given: what leads to them does not run. `popart` chooses PopART's rules.
+    `bound` values are given: nodes that only lead to them do not run. `popart` selects PopART's rules.
     """
     given = _computed(bound)
     live = set(wanted) - given
@@ -155,12 +155,12 @@ def make_plan(
 
 
 def _computed(values: Iterable[ir.Value]) -> frozenset[ir.Value]:
-    """Those of the values that a node makes."""
+    """Those of the values that a node produces."""
     return frozenset(v for v in values if v.producer() is not None)
 
 
 def has_effect(node: ir.Node) -> bool:
-    """Whether a node must run even if nobody reads its outputs: it prints, moves data, or writes to a storage."""
+    """Whether a node must run even if its outputs are not read: it prints, moves data, or writes to a storage."""
     return (
         facts(node.op_type).has(Trait.EFFECT)
         or WRITES in node.attributes

@@ -1,7 +1,7 @@
-"""Stochastic rounding: half precision results are rounded up or down at random, so that they are right on average.
+"""Stochastic rounding: half precision results are rounded up or down at random, so that the expected error is zero.
 
-An operator works in single precision on half operands; what it makes is rounded once (a recurrent one its results, not
-its states on the way). Its gradient does the same.
+An operator computes in single precision on half operands, and its results are rounded once (the states inside a
+recurrent operator are not rounded). Its gradient does the same.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..ops.registry import facts
 HALF = np.dtype(np.float16)
 _DROPPED_BITS = 13  # of single precision's 23, half keeps 10
 _LEAST_NORMAL, _SPACING, _LARGEST = 2.0**-14, 2.0**-24, 65504.0
-_BACKWARD = 1 << 16  # keeps the numbers of the backward pass apart from the forward ones
+_BACKWARD = 1 << 16  # offset that gives the backward pass other random numbers than the forward pass
 
 
 def to_half(x: Any, key: Any) -> jax.Array:
-    """Round to one of the two neighbours in half precision, the nearer one being likelier in proportion."""
+    """Round to one of the two neighbours in half precision; the probability of each falls with its distance."""
     x = jnp.asarray(x, jnp.float32)
     bits = jax.random.bits(key, x.shape, jnp.uint32)
     kept = (lax.bitcast_convert_type(x, jnp.uint32) + (bits >> (32 - _DROPPED_BITS))) >> _DROPPED_BITS << _DROPPED_BITS
@@ -52,7 +52,7 @@ _narrow.defvjp(lambda x, key: (to_half(x, key), None), lambda _, g: (g.astype(jn
 
 
 def applies(op_type: str, operands: Sequence[Any]) -> bool:
-    """Whether a node rounds its results at random, where the session asks for that."""
+    """Whether stochastic rounding applies to a node, in a session that asks for it."""
     return (op_type == "Cast" or any(map(_is_half, operands))) and facts(op_type).has(Trait.ROUNDS)
 
 
@@ -61,7 +61,7 @@ def _is_half(x: Any) -> bool:
 
 
 def in_single_precision(fn: Callable[..., Any], operands: Sequence[Any], kwargs: Mapping[str, Any], key: Any) -> Any:
-    """What `fn` makes of the operands, worked out in single precision and rounded at random where it would be half."""
+    """The results of `fn`, computed in single precision and rounded stochastically where they would be half."""
     halves = [i for i, x in enumerate(operands) if _is_half(x)]
 
     def of(values: Sequence[Any]) -> Any:
@@ -69,7 +69,7 @@ def in_single_precision(fn: Callable[..., Any], operands: Sequence[Any], kwargs:
         return fn(*(replaced.get(i, x) for i, x in enumerate(operands)), **kwargs)
 
     usual = jax.eval_shape(lambda *values: of(values), *(operands[i] for i in halves))
-    if not halves:  # a cast to half, or to anything else
+    if not halves:  # a cast, to half or another type
         return _narrow(operands[0], key) if usual.dtype == HALF and operands[0].dtype == np.float32 else of(())
     results = of([_widen(operands[i], jax.random.fold_in(key, _BACKWARD + i)) for i in halves])
     if not isinstance(results, tuple):

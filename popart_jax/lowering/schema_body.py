@@ -1,4 +1,4 @@
-"""Operators without a translation of their own that ONNX defines by a function: their body runs instead."""
+"""Operators without a translation of their own that ONNX defines by a function: the function's body runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnx import defs
 
 from ..errors import UnsupportedOpError
-from ..model.load import load
+from ..model.files.load import load
 from ..ops.registry import Context, Lowering, NodeRef, describe
 
 _DOMAIN = "popart_jax.body"
@@ -19,7 +19,7 @@ _DOMAIN = "popart_jax.body"
 
 @cache
 def lowering_from_schema(domain: str, op: str, opset: int) -> Lowering | None:
-    """A table row that runs the operator's ONNX function body, or None if the schema has none."""
+    """A table row that runs the operator's ONNX function body, or None if it has none."""
     try:
         schema: Any = defs.get_schema(op, opset, domain)
     except defs.SchemaError:
@@ -49,7 +49,7 @@ _bodies: dict[tuple[int, tuple[int | None, ...]], tuple[ir.Node, ir.Model]] = {}
 
 
 def _body(node: ir.Node, types: tuple[int | None, ...], walk: Any) -> ir.Model:
-    """A model of one call of the function, inlined; remembered by node and operand types."""
+    """A model of one call of the function, inlined; cached by node and operand types."""
     known = _bodies.get((id(node), types))
     if known is None or known[0] is not node:
         known = _bodies[id(node), types] = (node, _make_body(node, types, walk))

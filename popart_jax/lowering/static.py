@@ -1,4 +1,4 @@
-"""What is known while tracing: folding with NumPy, and fetching values that an operator needs as constants."""
+"""Values known while tracing: constant folding with NumPy, and recovery of values that must be constants."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ..ops.arrays import dtype_name
 from ..ops.operator import NEEDS_VALUE
 from ..ops.registry import Lowering, facts
 from .attributes import array
-from .bounds import HOW
+from .dynamic_sizes.bounds import HOW
 from .resolve import Step, find, label, needs
 
 
 class Walk(Protocol):
-    """What is asked of a walk of the interpreter."""
+    """The part of the interpreter's `Walk` that this module uses."""
 
     @property
     def settings(self) -> Any:
-        """What holds for the whole walk."""
+        """Settings of the whole walk."""
         ...
 
     @property
@@ -45,11 +45,11 @@ class Walk(Protocol):
         ...
 
     def alone(self) -> Walk:
-        """A walk of the same settings that knows no values."""
+        """A walk with the same settings that has no values."""
         ...
 
     def run(self, step: Step) -> None:
-        """Run one node and enter its outputs."""
+        """Run one node and store its outputs."""
         ...
 
 
@@ -61,7 +61,7 @@ def is_static(x: Any) -> bool:
 
 
 def fold(fn: Callable[..., Any], operands: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Run a translation on NumPy operands, at once and outside the trace; results are NumPy."""
+    """Run a translation on NumPy operands, immediately and outside the trace; results are NumPy."""
     while operands and operands[-1] is None:
         operands = operands[:-1]
     with outside_traces():
@@ -69,12 +69,12 @@ def fold(fn: Callable[..., Any], operands: list[Any], kwargs: dict[str, Any]) ->
 
 
 def refuse_wide(node: ir.Node, operands: list[Any], is_known: Callable[[int], bool]) -> None:
-    """PopART's device holds 64-bit whole numbers as 32-bit ones: constants among the operands must fit.
+    """Check that 64-bit integer constants among the operands fit in 32 bits, in which PopART's device stores them.
 
     Raises
     ------
     popart_exception
-        A constant that would change its value.
+        A constant does not fit.
     """
     for i, x in enumerate(operands):
         if is_known(i) or not isinstance(x, (np.ndarray, np.generic)) or x.dtype not in _NARROW or not x.size:
@@ -100,14 +100,14 @@ def _to_numpy(x: Any) -> Any:
 
 
 def require(walk: Walk, node: ir.Node, position: int, row: Lowering) -> Any:
-    """The value of a static input that arrived as an array.
+    """The value of a static input that is a JAX array.
 
-    Concrete arrays (outside a trace) are copied; a traced one is folded anew from the constants it was made of.
+    Concrete arrays (outside a trace) are copied; a traced one is recomputed from the constants behind it.
 
     Raises
     ------
     NeedsConstantError
-        The value depends on what is known only at run time; the message names the chain.
+        The value depends on values known only at run time; the message names the chain of tensors.
     """
     value = node.inputs[position]
     assert value is not None
@@ -123,13 +123,13 @@ def require(walk: Walk, node: ir.Node, position: int, row: Lowering) -> Any:
 
 
 def wants_constant(step: Step, position: int, walk: Walk) -> bool:
-    """Whether an input must be known while tracing: the translation says so, or PopART is stricter."""
+    """Whether an input must be known while tracing: because of the translation, or because PopART is stricter."""
     strict = walk.settings.popart and position in facts(step.node.op_type).parameters
     return strict or step.lowering.is_static(position)
 
 
 def unreadable(node: ir.Node, operands: Sequence[Any], walk: Walk) -> str:
-    """PopART's complaint about a constant that can't say a shape: no integers, or no list of them; '' if none is."""
+    """PopART's error about a constant that is no valid shape: not integers, or not a vector; '' if there is none."""
     row = facts(node.op_type)
     if row.not_constant != NEEDS_VALUE:
         return ""
@@ -148,7 +148,7 @@ def unreadable(node: ir.Node, operands: Sequence[Any], walk: Walk) -> str:
 
 
 def _popart_words(node: ir.Node, position: int, walk: Walk, reason: str = NO_DATA) -> str:
-    """PopART's complaint about an input whose value it can't read."""
+    """PopART's error about an input whose value it can't read."""
     row, tensor, first = facts(node.op_type), node.inputs[position], node.inputs[0]
     operand, opset = row.parameters.get(position, position), walk.settings.opsets.get("", 11)
     return row.not_constant.format(
@@ -164,13 +164,13 @@ def _popart_words(node: ir.Node, position: int, walk: Walk, reason: str = NO_DAT
 
 
 def from_constants(walk: Walk, value: ir.Value) -> Any:
-    """A value computed anew from initializers' own data and static shapes, as NumPy; None where that can't be."""
+    """A value recomputed from the data of initializers and static shapes, as NumPy; None where that is impossible."""
     found = _fold_back(walk, value)[0]
     return found if is_static(found) else None
 
 
 def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
-    """Evaluate `value` from initializers' own data, or say which producers prevent it."""
+    """Evaluate `value` from the data of initializers, or return None and the producers that prevent it."""
     fresh = walk.alone()
     pending, chain = [value], []
     while pending:

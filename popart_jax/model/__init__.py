@@ -1,6 +1,5 @@
-"""ONNX models: loading, saving, tensor types, placement annotations. No JAX here."""
+"""ONNX models: loading, saving, tensor types, placement annotations. No JAX here; ONNX is imported at the first use."""
 
-from __future__ import annotations
+import lazy_loader as _lazy
 
-from .load import load as load
-from .load import to_bytes as to_bytes
+__getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)

@@ -34,7 +34,7 @@ TYPES = {
     **dict.fromkeys((INPLACE_NAMES, EXCLUDE_PATTERNS), ir.AttributeType.STRINGS),
     INPLACE_PRIORITIES: ir.AttributeType.FLOATS,
 }
-"""Types of those that are read without another check."""
+"""Types of the attributes that are read without another check."""
 
 _INPUT_METADATA = ("tile_set", "exchange_strategy", "replicated_stream_mode")
 

@@ -1,4 +1,4 @@
-"""Branches of If as PopART's builder writes them: declared inputs stand for the enclosing graph's tensors of that name.
+"""Converts branches of If from PopART's builder, whose inputs stand for the enclosing graph's tensors of that name.
 
 ONNX gives branches no inputs; they read tensors of the enclosing graphs by name.
 """
@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from .structure import bodies
+from .checks.structure import bodies
 
 
 def bind_branch_inputs(graph: ir.Graph, outer: Mapping[str | None, ir.Value] | None = None) -> None:
-    """Let the branches of every If read the enclosing tensors that their inputs are named after."""
+    """Replace inputs of If branches by the tensors of the same names in enclosing graphs."""
     visible = dict(outer or {})
     visible.update((v.name, v) for v in (*graph.inputs, *graph.initializers.values()))
     for node in graph:
@@ -34,7 +34,7 @@ def _bind(branch: ir.Graph, visible: Mapping[str | None, ir.Value]) -> None:
 
 
 def _hand_through(branch: ir.Graph, value: ir.Value, source: ir.Value) -> None:
-    """An outer tensor as result of a branch: outputs have to be computed inside."""
+    """Add an Identity for an outer tensor that a branch returns: outputs must be computed inside."""
     passed = ir.Node("", "Identity", [source], outputs=[ir.Value(shape=source.shape, type=source.type)])
     branch.append(passed)
     for i, out in enumerate(branch.outputs):

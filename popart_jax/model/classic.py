@@ -1,4 +1,4 @@
-"""Types of classical machine learning that the IR does not know."""
+"""Map types of ai.onnx.ml, which onnx_ir does not support."""
 
 from __future__ import annotations
 

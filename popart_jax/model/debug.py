@@ -1,4 +1,4 @@
-"""Debug contexts: where in a program something was made, and the file that records it."""
+"""Debug contexts: where in a program a thing was created, and the file that records it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def caller_location() -> SourceLocation:
 
 
 class DebugContext:
-    """A name, the record it belongs to, and a source location. A plain text is accepted wherever one is wanted."""
+    """A name, the record it belongs to, and a source location. A str is accepted wherever one is expected."""
 
     @overload
     def __init__(self, name: str, loc: SourceLocation) -> None: ...
@@ -117,7 +117,7 @@ class DebugInfo:
 
 
 class _Record:
-    """What is written of a `DebugInfo`; it holds the parent alive, so children come first."""
+    """The data of a `DebugInfo` that are written; it keeps the parent alive, so children come first."""
 
     def __init__(self, number: int, layer: str, context: DebugContext, values: dict[str, Any]) -> None:
         self.number, self.layer, self.context, self.values = number, layer, context, values
@@ -176,7 +176,7 @@ def recording() -> bool:
 
 
 def record(context: DebugContext | str, layer: str, **values: Any) -> DebugInfo | None:
-    """Write a record for something the library made; nothing happens while no file is open."""
+    """Write a record for a thing that the library created; does nothing while no file is open."""
     if not _file.open:
         return None
     info = DebugInfo(context if isinstance(context, DebugContext) else DebugContext(context), layer)

@@ -1,4 +1,4 @@
-"""The part of a model that leads to given tensors."""
+"""Selects outputs of a model, and drops what these do not need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import popart_exception
 
 
 def select_outputs(model: ir.Model, outputs: Sequence[str]) -> None:
-    """Make `outputs` the outputs of a loaded model, and drop what does not lead there.
+    """Make `outputs` the outputs of a loaded model, and drop the nodes that they do not need.
 
     Raises
     ------
@@ -33,7 +33,7 @@ def select_outputs(model: ir.Model, outputs: Sequence[str]) -> None:
 def ensure_outputs(model: ir.Model) -> None:
     """Give a model without outputs, as PopART saves trained ones, the results that no node reads.
 
-    Constants, and spare results of nodes that somebody does read, are left out.
+    Constants are left out, and so are unread outputs of nodes with another output that is read.
     """
     graph = model.graph
     if graph.outputs:

@@ -11,7 +11,7 @@ from .tensor_info import _TensorInfoCore
 
 
 class InputShapeInfo:
-    """Element types and shapes of inputs, by name; they win over what the model says."""
+    """Element types and shapes of inputs, by name; they take precedence over the model's."""
 
     @checked
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ def settle_input_shapes(graph: ir.Graph, infos: InputShapeInfo) -> None:
     Raises
     ------
     popart_exception
-        An input has a symbolic, negative or no shape, and `infos` does not say it either.
+        An input has a symbolic, negative or no shape, and `infos` lacks it too.
     """
     for value in graph.inputs:
         name = value.name or ""

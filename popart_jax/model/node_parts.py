@@ -1,4 +1,4 @@
-"""What a call of a builder method becomes, before it is a node, and what is known of the graphs that a node holds."""
+"""Parts of a node that a builder call makes, and the type rules of operators with subgraphs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SubgraphNode:
     attributes : mapping
         Its attributes by name, without the graphs.
     outputs : int
-        How many outputs are asked for.
+        The requested number of outputs.
     """
 
     label: str
@@ -50,7 +50,7 @@ class SubgraphNode:
 
 @dataclass(frozen=True, slots=True)
 class BodyTypes:
-    """How types pass through an operator that holds a graph.
+    """Type rules of an operator with a subgraph.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class BodyTypes:
     returned : callable
         From the node and the types of the graph's outputs to the types of the node's outputs.
     complaint : callable
-        From the node, the graph's attribute and its numbers of inputs and outputs to what does not fit, '' if nothing.
+        From the node, the graph's attribute and its numbers of inputs and outputs to an error text, '' if they fit.
     """
 
     passed: Callable[[SubgraphNode], Sequence[Type]]

@@ -1,4 +1,4 @@
-"""How messages and records name an operator: `domain.Type:version`, and with its node name and tensors."""
+"""Names of operators in messages and records: `domain.Type:version`, also with node name and tensors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def type_and_shape(kind: str, shape: Iterable[Any]) -> str:
 
 
 def number_text(value: float) -> str:
-    """A single-precision number as PopART's messages have it: the fewest digits that give it back."""
+    """A single-precision number as in PopART's messages: the fewest digits that read back to it."""
     return str(np.float32(value)).removesuffix(".0")
 
 
@@ -104,5 +104,5 @@ def _version(domain: str, op_type: str, opset: int) -> int:
         return 1
     try:
         return defs.get_schema(op_type, opset).since_version
-    except defs.SchemaError:  # an op that PopART only has inside the IR
+    except defs.SchemaError:  # an op that exists only inside PopART's IR
         return 1

@@ -1,4 +1,4 @@
-"""Where a program comes from: PopART's own keep PopART's rules, also where those are narrower than ours."""
+"""Whether a program imports us as ``popart``: such programs get PopART's rules, also where those are stricter."""
 
 from __future__ import annotations
 

@@ -14,17 +14,17 @@ import onnx_ir as ir
 from ..errors import popart_exception
 from ..limits import limits
 from ..timings import phase
-from .beside import inner_tensors
 from .branches import bind_branch_inputs
-from .external import check_reach, held_tensors, is_external, locate, read_external
-from .initializers import check_initializers, check_tensors
+from .checks.initializers import check_initializers, check_tensors
+from .checks.reserved_names import EXPOSED, INTERNAL, reserved_prefix
+from .checks.signatures import check_signatures
+from .checks.structure import check_structure
+from .files.beside import inner_tensors
+from .files.external import check_reach, held_tensors, is_external, locate, read_external
+from .files.load import from_proto, inline, load_stripped
+from .files.stored import Stored, lift
+from .files.stripped import StrippedModel
 from .input_shapes import InputShapeInfo, settle_input_shapes
-from .load import from_proto, inline, load_stripped
-from .reserved_names import EXPOSED, INTERNAL, reserved_prefix
-from .signatures import check_signatures
-from .stored import Stored, lift
-from .stripped import StrippedModel
-from .structure import check_structure
 
 _STATE_KEYS = ("Accl", "Accl1", "Accl2", "Accl3", "Step", "LossScaleUpdateFactor", "PreviousLossScaling")
 _PRINT_VARIABLE = "POPART_PRINT_TENSORS"
@@ -41,7 +41,7 @@ class SessionModel:
     source : StrippedModel
         As read; `modelToHost` writes a copy of it with new values.
     model : onnx_ir.Model
-        What runs: shapes of inputs settled, functions inlined, initializers nobody reads left out.
+        The model to run: shapes of inputs known, functions inlined, unread initializers removed.
     optimizer_state : dict of str to tensor
         Initializers under names of optimizer state.
     """
@@ -68,7 +68,7 @@ def read_session_model(
     shapes : InputShapeInfo
         Shapes of inputs that have none.
     choose : callable
-        Says which stored tensors become initializers of the main graph, of the model before functions are inlined.
+        Chooses the stored tensors to make initializers of the main graph, from the model before functions are inlined.
     anywhere : bool
         Whether external data may lie in any folder, as PopART lets them.
 
@@ -107,7 +107,7 @@ def read_session_model(
 
 
 def check_input_sizes(graph: ir.Graph) -> None:
-    """Refuse inputs of which one alone is larger than the limit.
+    """Refuse an input that by itself exceeds the size limit.
 
     Raises
     ------

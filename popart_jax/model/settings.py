@@ -14,8 +14,8 @@ from .._calls import convert
 class Settings:
     """An object whose annotated attributes are its fields.
 
-    Fields hold values, not references: what is assigned is copied, and containers are copied when read, as in the
-    original bindings. Nested settings are handed out themselves, so ``options.a.b = 1`` works.
+    Fields hold values, not references: assignment copies, and containers are copied when read, as in the original
+    bindings. Nested settings are returned without a copy, so ``options.a.b = 1`` works.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

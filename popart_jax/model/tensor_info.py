@@ -172,7 +172,7 @@ def _get_popart_type(dtype: np.dtype) -> str:
 
 
 def info_of(name: str, dtype: np.dtype, shape: Sequence[int]) -> _TensorInfoCore:
-    """What PopART says of a tensor.
+    """PopART's tensor info of a type and shape.
 
     Raises
     ------

@@ -61,7 +61,11 @@ class TensorLocation(Settings):
         self.replicatedTensorSharding = replicatedTensorSharding
         self.shardingDomain = shardingDomain or CommGroup()
 
-    def serialized(self) -> list[int]:
+    def isRemote(self) -> bool:
+        """Whether it is off chip."""
+        return self.storage is TensorStorage.OffChip
+
+    def serialize(self) -> list[int]:
         """The integers that stand for this location in a model file."""
         domain = self.shardingDomain
         fields = (self.storage, self.loadTileSet, self.storageTileSet, self.replicatedTensorSharding, domain.type)

@@ -1,4 +1,4 @@
-"""Initializer data as PopART lays them out in a TensorProto: typed fields, two halves in one ``int32_data`` entry."""
+"""PopART's layout of initializer data in a TensorProto: typed fields, two float16 in one ``int32_data`` entry."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from . import wire
 from .dtypes import element_type, host_type
+from .files import wire
 
 _FIELDS = {
     "FLOAT": "float_data",
@@ -30,7 +30,7 @@ _PACKED: dict[int, int] = {  # bytes of an element
 
 
 class StoredTensor(ir.TensorProtoTensor):
-    """A tensor kept as its TensorProto, to be written back in the field it came from; packed data are unpacked."""
+    """A tensor that keeps its TensorProto, to be written back into the same field; reading unpacks packed data."""
 
     def numpy(self) -> np.ndarray:
         """The unpacked data."""
@@ -57,7 +57,7 @@ def make(name: str, array: np.ndarray) -> StoredTensor:
 def is_packed(proto: onnx.TensorProto) -> bool:
     """Whether the data are a raw copy of memory, so that an entry of the typed field holds several elements.
 
-    PopART writes halves, 8- and 16-bit integers and booleans so (``int32_data``), and UINT32 (``uint64_data``).
+    PopART packs float16, 8- and 16-bit integers and bool (``int32_data``), and UINT32 (``uint64_data``).
     """
     field, wide = ("uint64_data", 8) if proto.data_type == onnx.TensorProto.UINT32 else ("int32_data", 4)
     size = _PACKED.get(proto.data_type)
@@ -84,7 +84,7 @@ def write(proto: onnx.TensorProto, array: np.ndarray) -> None:
     kind = element_type(ir.DataType(proto.data_type))
     if raw or kind.name in ("BFLOAT16", "FLOAT8_143", "FLOAT8_152"):
         proto.raw_data = values.astype(values.dtype.newbyteorder("<")).tobytes()
-    elif kind.name == "FLOAT":  # the wire form of a packed field is its bytes: far faster than `extend`
+    elif kind.name == "FLOAT":  # a packed field's wire format is the raw bytes: far faster than `extend`
         data = values.astype("<f4").tobytes()
         proto.MergeFromString(wire.delimited(onnx.TensorProto.FLOAT_DATA_FIELD_NUMBER, data))
     elif kind.name == "FLOAT16":

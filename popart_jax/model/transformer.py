@@ -1,4 +1,4 @@
-"""`GraphTransformer`: edits of an ONNX model before a session gets it."""
+"""`GraphTransformer`: edits an ONNX model before it is passed to a session."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from onnx import TensorProto
 from .._calls import checked
 from ..errors import noted, popart_exception
 from . import tensors
-from .check import check_model
-from .external import is_external, read_external, save_externally
-from .initializers import check_initializers
-from .load import load_proto
+from .checks.initializers import check_initializers
+from .checks.onnx_checker import check_model
+from .files.external import is_external, read_external, save_externally
+from .files.load import load_proto
 
 _FIXED_POINT = {
     getattr(TensorProto, name) for name in ("INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64")
@@ -124,7 +124,7 @@ class GraphTransformer:
         )
 
     def _convert(self, where: str, old: int, new: int, cast: Callable[[np.ndarray], np.ndarray]) -> None:
-        """`where` is what PopART's messages call the conversion."""
+        """`where` is the name of the conversion in PopART's messages."""
         graph = self._proto.graph
         for tensor in [*graph.initializer, *_tensor_attributes(graph, where)]:
             if tensor.data_type == old:

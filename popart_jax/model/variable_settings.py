@@ -1,4 +1,4 @@
-"""Groups of replicas: which replicas share one value of a variable, and which values come back."""
+"""Groups of replicas: which replicas share one value of a variable, and which values are returned to the host."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ReplicaGrouping:
                 f"Invalid replica grouping: {numReplicas} replicas, stride {stride}, group size {size}; "
                 "stride times group size must divide the number of replicas."
             )
-        self._replicas, self._stride, self._size = numReplicas, stride, size
+        self._replicas, self._stride, self._size = numReplicas, 1 if size == 1 else stride, size
 
     def getNumReplicas(self) -> int:
         """Number of replicas."""
@@ -47,17 +47,49 @@ class ReplicaGrouping:
 
     def getGroupAt(self, replica: int) -> int:
         """Group that a replica belongs to."""
+        self._check("replica", replica, self._replicas)
         block, within = divmod(replica, self._stride * self._size)
         return block * self._stride + within % self._stride
 
+    def getIndexInGroupAt(self, replica: int) -> int:
+        """Which member of its group a replica is."""
+        self._check("replica", replica, self._replicas)
+        return replica % (self._stride * self._size) // self._stride
+
     def getReplicaAt(self, group: int, index: int = 0) -> int:
         """Member `index` of a group."""
+        self._check("group", group, self.getNumGroups())
+        self._check("member", index, self._size)
         block, offset = divmod(group, self._stride)
         return block * self._stride * self._size + offset + index * self._stride
 
+    def getReplicasAt(self, group: int) -> list[int]:
+        """Members of a group, in order."""
+        return [self.getReplicaAt(group, i) for i in range(self._size)]
+
+    def getTranspose(self) -> ReplicaGrouping:
+        """The groups of members with equal index.
+
+        Raises
+        ------
+        popart_exception
+            They have no constant stride.
+        """
+        if self._stride > 1 and self._stride * self._size < self._replicas:
+            raise popart_exception(f"The transpose of {self} has no constant stride.")
+        return ReplicaGrouping(self._replicas, 1 if self._stride > 1 else self._size, self.getNumGroups())
+
     def groups(self) -> list[list[int]]:
         """Members of every group, in order."""
-        return [[self.getReplicaAt(g, i) for i in range(self._size)] for g in range(self.getNumGroups())]
+        return [self.getReplicasAt(g) for g in range(self.getNumGroups())]
+
+    def _check(self, what: str, i: int, n: int) -> None:
+        if not 0 <= i < n:
+            raise popart_exception(f"The requested {what} index {i} is out of range: {self} has {n}.")
+
+    def str(self) -> str:
+        """The same as ``repr``."""
+        return repr(self)
 
     def __eq__(self, other: object) -> bool:
         return vars(self) == vars(other) if isinstance(other, ReplicaGrouping) else NotImplemented

@@ -48,13 +48,13 @@ FLOAT_MAX = 3.4028234663852886e38
 
 
 def blend(x: Array, upper: Array, lower: Array, at: float = 0.0) -> Array:
-    """`upper` above `at` and `lower` below; where they meet, the gradient is the mean of both."""
+    """`upper` for x > `at` and `lower` for x < `at`; at `at` itself the gradient is the mean of both."""
     half = jnp.asarray(0.5, x.dtype) * (upper + lower)
     return jnp.where(x > at, upper, jnp.where(x < at, lower, half))
 
 
 def _below(x: Array) -> Array:
-    """The negative part, 0 counting as negative: exp of it neither overflows nor loses the slope at 0."""
+    """The negative part, including 0: its exp does not overflow, and the gradient at 0 is kept."""
     return jnp.where(x > 0, jnp.zeros_like(x), x)
 
 
@@ -97,7 +97,7 @@ def elu(x: Array, /, *, alpha: float = 1.0) -> Array:
 @lowers("Celu", 12)
 def celu(x: Array, /, *, alpha: float = 1.0) -> Array:
     a = np.asarray(alpha, x.dtype)
-    upper = x if alpha else x * np.nan  # 0 * (exp(x / 0) - 1) is the other part of ONNX's sum
+    upper = x if alpha else x * np.nan  # ONNX's formula has the term 0 * (exp(x / 0) - 1), which is NaN
     return blend(x, upper, a * jnp.expm1(_below(x) / a))
 
 
@@ -111,7 +111,7 @@ def selu(x: Array, /, *, alpha: float = 1.67326319217681884765625, gamma: float 
 
 @lowers("Selu", 1, popart=True, like=selu)
 def popart_selu(x: Array, /, *, alpha: float = 1.67326, gamma: float = 1.0507) -> Array:
-    """PopART's defaults, which its builder does not write."""
+    """SELU with PopART's defaults, which its builder omits from the node."""
     return selu(x, alpha=alpha, gamma=gamma)
 
 
@@ -165,7 +165,7 @@ operator(
 
 @lowers("HardSigmoid", 1)
 def hard_sigmoid(x: Array, /, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
-    """The mean gradient on a bound, as `jnp.clip` has it."""
+    """On a bound the gradient is the mean of both sides, as in `jnp.clip`."""
     return jnp.clip(x * np.asarray(alpha, x.dtype) + np.asarray(beta, x.dtype), 0, 1)
 
 

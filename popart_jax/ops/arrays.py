@@ -21,7 +21,7 @@ Array = jax.Array | np.ndarray
 
 
 def namespace(*arrays: Any) -> ModuleType:
-    """`numpy` when every operand is known while tracing, else `jax.numpy`: keeps shape arithmetic cheap and static."""
+    """`numpy` if every operand is known while tracing, else `jax.numpy`: keeps shape arithmetic cheap and static."""
     return np if all(x is None or isinstance(x, (np.ndarray, np.generic, int, float, bool)) for x in arrays) else jnp
 
 
@@ -31,7 +31,7 @@ def onnx_dtype(number: int) -> np.dtype:
 
 
 def device_dtype(dtype: int | Any) -> np.dtype:
-    """The type in which JAX holds an ONNX type number or NumPy type now: 64-bit types are 32-bit without x64."""
+    """The type that JAX uses for an ONNX type number or NumPy type: without x64, 64-bit types become 32-bit."""
     return jax.dtypes.canonicalize_dtype(onnx_dtype(dtype) if isinstance(dtype, int) else dtype)
 
 
@@ -67,7 +67,7 @@ AXIS = "Axis {} is out of acceptable range"
 
 
 def normal_axis(axis: int, rank: int, told: str = AXIS) -> int:
-    """Axis counted from the front; `told` begins the complaint, with `{}` for the axis.
+    """Axis counted from the front; `told` is the start of the error text, with `{}` for the axis.
 
     Raises
     ------
@@ -99,8 +99,8 @@ def one_element(x: Any, what: str) -> Any:
 def wrap_indices(indices: Any, size: int) -> Any:
     """Indices counted from the front, ONNX's negative ones added up.
 
-    Known indices are checked, and all of them outside `jit`; inside it those known only on the device are not (XLA
-    reads clamped and drops writes).
+    Indices with known values are checked; outside `jit` these are all. Inside it, indices computed on the device are
+    not checked (XLA clamps reads and drops writes).
 
     Raises
     ------
@@ -123,7 +123,7 @@ def wrap_indices(indices: Any, size: int) -> Any:
 
 
 def _wrapped_at_run_time(indices: Any, size: Any) -> Any:
-    """Into an axis whose size is a symbol."""
+    """`wrap_indices` for an axis whose size is a symbol."""
     if namespace(indices) is np and np.all(np.asarray(indices) >= 0):
         return indices
     where = jnp.asarray(indices)
@@ -141,5 +141,5 @@ def first_extreme(x: Any, axis: int, largest: bool = True) -> jax.Array:
 
 
 def wide(x: Any) -> Any:
-    """Floating point data in at least single precision, in which sums and products of halves are right."""
+    """Floating point data in at least single precision, so that sums and products of float16 are accurate."""
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))

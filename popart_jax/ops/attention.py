@@ -34,7 +34,7 @@ def repeat_heads(x: jax.Array, heads: int) -> jax.Array:
 
 
 def masked_softmax(scores: jax.Array, bias: Any) -> jax.Array:
-    """Softmax over the last axis of scores + bias; rows that are masked throughout give zeros, not NaN."""
+    """Softmax over the last axis of scores + bias; fully masked rows give zeros, not NaN."""
     dead = None if bias is None else jnp.isneginf(jnp.max(bias, axis=-1, keepdims=True))
     total = scores if bias is None else scores + bias.astype(scores.dtype)
     total = total if dead is None else jnp.where(dead, 0, total)
@@ -43,14 +43,14 @@ def masked_softmax(scores: jax.Array, bias: Any) -> jax.Array:
 
 
 def additive(mask: jax.Array, dtype: Any) -> jax.Array:
-    """A boolean mask (True attends) as 0 and -inf; others as they are."""
+    """A boolean mask (True attends) as 0 and -inf; other masks are additive already."""
     if mask.dtype != np.bool_:
         return mask.astype(dtype)
     return jnp.where(mask, jnp.zeros((), dtype), jnp.asarray(-jnp.inf, dtype))
 
 
 def _bias(mask, queries, keys, offset, causal, left, right, lengths, dtype) -> Any:
-    """Everything that is added to the scores: mask, causal frontier, window, padding."""
+    """The sum of all additive masks: mask input, causal mask, window, padding."""
     parts = [] if mask is None else [_pad_mask(additive(mask, dtype), keys)]
     distance = jnp.arange(queries)[:, None] + offset - jnp.arange(keys)  # > 0: the key lies in the past
     distance = distance if distance.ndim == 2 else distance[:, None]

@@ -23,13 +23,13 @@ class BuilderMethod:
     Attributes
     ----------
     signature : str
-        As the module says.
+        In the notation that the module's docstring describes.
     write : callable or None
-        Changes the parts of the node where its attributes are not simply the arguments.
+        Converts the node's parts where its attributes are not simply the arguments.
     shaped : bool
         Whether the shapes of the results are known while building.
     bodies : BodyTypes or None
-        For operators that hold a graph: how types pass through it.
+        For operators with a subgraph: its type rules.
     """
 
     signature: str

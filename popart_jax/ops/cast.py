@@ -20,14 +20,14 @@ from .registry import lowers
 FLOAT8 = tuple(map(np.dtype, (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2,
                               ml_dtypes.float8_e5m2fnuz)))  # fmt: skip
 HOST_ONLY = tuple(map(np.dtype, (ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn)))
-"""Types of ONNX that XLA lacks: they stay NumPy arrays; while tracing, their values are held as float8e4m3fn."""
+"""Types of ONNX that XLA lacks: they stay NumPy arrays; while tracing, their values are represented as float8e4m3fn."""
 
 E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 _TEXT = 8
 
 
 def to_text(x: Array) -> np.ndarray:
-    """Elements as Python strings, whole floats without a trailing point being kept as ONNX writes them."""
+    """Elements as Python strings, in ONNX's notation of floats."""
     return np.asarray(x).astype(np.str_).astype(object)
 
 
@@ -60,7 +60,7 @@ def _power_of_two(x: Array, saturate: bool, round_mode: str) -> Array:
 def _truncated(x: Array, dtype: np.dtype) -> Array:
     """Floats to whole numbers, toward zero.
 
-    Of numbers that the type lacks the lowest bits are kept, as NumPy, PyTorch and ONNX Runtime do; ONNX leaves it open.
+    Out-of-range values keep their lowest bits, as in NumPy, PyTorch and ONNX Runtime; ONNX leaves it undefined.
     """
     whole = jnp.trunc(x.astype(jnp.float32) if x.dtype.itemsize == 1 else x)
     if dtype.itemsize < 4:
@@ -73,7 +73,7 @@ def _truncated(x: Array, dtype: np.dtype) -> Array:
 
 
 def _six_bits(x: Array, dtype: np.dtype) -> Array:
-    """Values of a 6-bit type, all of which float8e4m3fn has: rounded to even, saturated, NaN as ml_dtypes has it."""
+    """Round to a 6-bit type, represented as float8e4m3fn: ties to even, saturated, NaN as in ml_dtypes."""
     info = ml_dtypes.finfo(dtype)
     wide, largest = x.astype(jnp.float32), float(info.max)
     _, exponent = jnp.frexp(jnp.abs(wide))
@@ -97,7 +97,7 @@ def convert(x: Any, dtype: np.dtype, saturate: bool = True, round_mode: str = "u
         source = x if x.dtype in (np.float32, np.float64) else x.astype(jnp.float32)
         x = jnp.clip(source, -limit.astype(source.dtype), limit.astype(source.dtype))
     if isinstance(x, np.ndarray) and namespace(x) is np and dtype not in FLOAT8:
-        with np.errstate(invalid="ignore", over="ignore"):  # what does not fit is cut, as ONNX leaves it
+        with np.errstate(invalid="ignore", over="ignore"):  # ONNX leaves out-of-range values undefined
             return x.astype(dtype)
     if is_float(x) and jnp.issubdtype(dtype, jnp.integer):
         return _truncated(x, dtype)
@@ -161,7 +161,7 @@ def cast_like_15(x: Any, target: Any, /) -> Any:
 
 @lowers("BitCast", 26)
 def bit_cast(x: Array, /, *, to: int) -> Array:
-    """The same bits read as another type of the same width."""
+    """The bits of x reinterpreted as another type of the same width."""
     dtype = onnx_dtype(to)
     if is_text(x) or x.dtype.itemsize != dtype.itemsize:
         raise popart_exception(f"BitCast from {x.dtype} to {dtype}: both must have the same number of bits")

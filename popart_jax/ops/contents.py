@@ -1,4 +1,4 @@
-"""Contents of the table: the module that translates each operator, so that a program imports only its own.
+"""Module of each operator's translation, so that a program imports only the modules that it needs.
 
 Domain -> module -> names of its operators. `tests/ops` compares it with the table.
 """
@@ -159,7 +159,7 @@ DECLARED_IN: Mapping[str, str] = {
     "TiedGatherGrad": "popxl.tensors",
     "UnaryZeroGrad": "graphcore.listed",
 }
-"""Module of the types that no translation has and whose names do not begin with the name of such an operator."""
+"""Module of the types without a translation whose names do not begin with the name of a translated operator."""
 
 
 def places(package: str, contents: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], str]:

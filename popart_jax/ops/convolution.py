@@ -49,7 +49,7 @@ def add_bias(y: jax.Array, bias: Any) -> jax.Array:
 
 
 def check_groups(channels: int, each: int, outputs: int, group: int) -> None:
-    """Whether groups of `each` input channels divide both sides."""
+    """Raise unless groups of `each` input channels divide input and output channels."""
     if group < 1:
         raise OpError("group attribute in {Op} must be greater than zero", "Conv")
     if each * group != channels or outputs % group:
@@ -123,7 +123,7 @@ def popart_conv_transpose(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), o
 def popart_padding(
     rank: int, auto_pad: str, dilations: Sequence[int], output_shape: Sequence[int]
 ) -> tuple[str, Sequence[int]]:
-    """ONNX's `auto_pad` and `output_shape` for what PopART's attributes of a transposed convolution mean.
+    """ONNX's `auto_pad` and `output_shape` that correspond to PopART's attributes of a transposed convolution.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def popart_padding(
     if any(d != 1 for d in dilations):
         raise popart_exception("Non default value for dilations is not supported.")
     check_auto_pad(auto_pad)
-    if len(output_shape) == rank + 2:  # with batch and channels it says nothing about the padding
+    if len(output_shape) == rank + 2:  # a shape with batch and channels does not affect the padding
         return "NOTSET", ()
     if not output_shape:
         return ("VALID" if auto_pad == "VALID" else "NOTSET"), ()
@@ -159,8 +159,8 @@ def check_transposed(data: Sequence[int], expected: int, group: int, weights: Se
 class Transposed:
     """Geometry of a transposed convolution, one entry per spatial dimension.
 
-    `reach` is the extent of the dilated window; `crop` is what the full result loses on both sides, negative where
-    zeros are appended.
+    `reach` is the extent of the dilated window; `crop` is the number of elements cut from both sides of the full
+    result, negative where zeros are appended.
     """
 
     strides: tuple[int, ...]
@@ -216,7 +216,7 @@ operator("CausalConvWithState", ranks="input 3 weight 3 bias 1 past_state 3")
 
 @lowers("CausalConvWithState", 27)
 def causal_conv_with_state(x, w, b=None, past=None, /, *, activation="none"):
-    """Depthwise convolution over the last axis that sees only the past, and the tail to go on from."""
+    """Causal depthwise convolution over the last axis, and the state for the next call."""
     width = w.shape[-1] - 1
     past = jnp.zeros((*x.shape[:2], width), x.dtype) if past is None else past
     seen = jnp.concatenate([past, x], axis=-1)

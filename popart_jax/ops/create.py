@@ -68,7 +68,7 @@ operator("ConstantOfShape", FOLDS | WIDE_RESULT, gradients=(), ranks="input 1")
 
 @lowers("ConstantOfShape", 9)
 def constant_of_shape(shape: Static, /, *, value: Any = None) -> Array:
-    """Known at once, stored as one element."""
+    """A broadcast view of one element, known while tracing."""
     if value is not None and np.size(value) != 1:
         raise popart_exception(f"ConstantOfShape: value must have one element, got shape {list(np.shape(value))}")
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
@@ -106,7 +106,7 @@ def range_(start: Static, limit: Static, delta: Static, /, *, stash_type: int = 
     kind = np.dtype(first.dtype)
     wide = onnx_dtype(stash_type) if kind.itemsize == 2 and kind.kind not in "iu" else kind
     first, last, step = (v.astype(wide) for v in (first, last, step))
-    if kind.kind in "iu":  # in exact integers: a difference may be beyond 64 bits
+    if kind.kind in "iu":  # in Python integers: the difference may exceed 64 bits
         count = max(-((int(first) - int(last)) // int(step)), 0)
     else:
         count = max(int(np.ceil((last - first) / step)), 0)

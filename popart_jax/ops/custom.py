@@ -1,4 +1,4 @@
-"""Operators of one's own, in Python."""
+"""Custom operators written in Python."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def custom_op(
     Notes
     -----
     Positional-only parameters are inputs (default None: optional; ``*args``: variadic), keyword-only ones attributes.
-    Annotations from `popart_jax.ops` ask for more: `Static` for an input known while tracing (NumPy), `Key` for a
-    random key, `Training` for the mode.
+    Annotations from `popart_jax.ops` request more: `Static` an input known while tracing (NumPy), `Key` a
+    random key, `Training` the mode.
 
     Examples
     --------

@@ -31,9 +31,7 @@ def check_ratio(ratio: float) -> float:
 
 def drop(x: jax.Array, key: jax.Array, ratio: Any, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
     """Zero elements with probability `ratio`, scale the kept ones by 1/(1-ratio); returns result and mask."""
-    kept = jnp.asarray(
-        1 - ratio, jnp.float32
-    )  # else 64 bits are drawn where they are allowed, and a caller's jit is not
+    kept = jnp.asarray(1 - ratio, jnp.float32)  # otherwise x64 would draw 64 bits, which the caller's jit can't lower
     mask = jax.random.bernoulli(key, kept, shape)
     return keep(x, mask, ratio), mask
 
@@ -62,7 +60,7 @@ def dropout_10(x, /, *, ratio=0.5, key: Key, training: Training = False):
 
 @lowers("Dropout", 7)
 def dropout_7(x, /, *, ratio=0.5, key: Key, training: Training = False):
-    """The mask is of the type of the data."""
+    """The mask has the type of the data."""
     y, mask = dropout_10(x, ratio=ratio, key=key, training=training)
     return y, mask.astype(x.dtype)
 
@@ -74,13 +72,13 @@ def dropout_1(x, /, *, ratio=0.5, is_test=0, key: Key, training: Training = Fals
 
 @lowers("Dropout", 1, popart=True, like=dropout_1)
 def popart_dropout_1(x, /, *, ratio=0.5, is_test=0, training: Training = False, **rest):
-    """The ratio is checked also where nothing is dropped, and the mask says true or false."""
+    """The ratio is checked even if nothing is dropped; the mask is boolean."""
     return dropout_10(x, ratio=check_ratio(ratio), training=training and not is_test, **rest)
 
 
 @lowers("Dropout", 7, popart=True, like=dropout_10)
 def popart_dropout_7(x, /, *, ratio=0.5, **rest):
-    """The ratio is checked also where nothing is dropped."""
+    """The ratio is checked even if nothing is dropped."""
     return dropout_10(x, ratio=check_ratio(ratio), **rest)
 
 

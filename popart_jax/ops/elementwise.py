@@ -46,9 +46,9 @@ def _absolute_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array,
 
 
 def quiet(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` of arrays of one shape, whose gradient is 0 wherever no gradient arrives.
+    """`fn` of arrays of one shape, with gradient 0 wherever the incoming gradient is 0.
 
-    A masked branch then sends nothing back from where its slope is infinite or undefined (sqrt and log at 0).
+    A masked branch then passes back 0, not NaN, where its slope is infinite or undefined (sqrt and log at 0).
     """
 
     @two_way
@@ -56,7 +56,7 @@ def quiet(fn: Callable[..., Any]) -> Callable[..., Any]:
         return fn(*xs)
 
     def calm(xs: tuple[Array, ...], still: Array) -> tuple[Array, ...]:
-        """The operands, at 1 (where every slope is finite) if nothing comes along."""
+        """The operands, replaced by 1 (where every slope is finite) if no gradient or tangent arrives."""
         return tuple(jnp.where(still, jnp.ones_like(x), x) for x in xs)
 
     def backward(xs: tuple[Array, ...], g: Array) -> tuple[Array, ...]:
@@ -128,7 +128,7 @@ direct({"Abs": absolute, "Ceil": primitives.ceil, "Exp": primitives.exp, "Floor"
 
 @Computation
 def accurate_tanh(x: Array) -> jax.Array:
-    """Tanh whose slope, 1 - y^2, is right where it saturates too (supplement 5.12)."""
+    """Tanh whose slope, 1 - y^2, stays accurate where it saturates (supplement 5.12)."""
     return jnp.asarray(primitives.tanh(x))
 
 
@@ -167,7 +167,7 @@ direct({"Acosh": jnp.arccosh, "Asinh": jnp.arcsinh, "Atanh": jnp.arctanh, "Cosh"
 
 
 def in_float(fn: Callable[[Any], Any], x: Array) -> Array:
-    """`fn` of a whole-number array is computed in floating point and truncated."""
+    """`fn` of an array; of integers it is computed in floating point and truncated."""
     return fn(x) if is_float(x) else fn(x.astype(jnp.result_type(float))).astype(x.dtype)
 
 
@@ -281,13 +281,13 @@ def broadcasting(op: str, fn: Callable[[Any, Any], Any], numpy_rules_from: int =
 
 
 def _refuse_zero(what: str, divisor: Array) -> None:
-    """A whole number divided by zero is an error where the divisor is known; compiled programs give what XLA gives."""
+    """Raise on integer division by a zero that is known while tracing; otherwise the result is XLA's."""
     if not isinstance(divisor, Tracer) and divisor.dtype.kind in "iu" and not np.all(divisor):
         raise popart_exception(f"integer {what} by zero")
 
 
 def aligned(op: str, fn: Callable[[Any, Any], Any]) -> Callable[[Array, Array], Array]:
-    """`fn` on operands that `check_operands` lets pass."""
+    """`fn` with its operands checked by `check_operands`."""
 
     def checked(x: Array, y: Array, /) -> Array:
         check_operands(op, x, y)
@@ -371,7 +371,7 @@ def _popart_power(x: Array, y: Array) -> Array:
 
 
 def _power_slopes(x: Array, y: Array) -> tuple[Array, Array]:
-    """0 for the base where the exponent is 0, and for the exponent where the base is 0 and the exponent is not less."""
+    """Slopes: that of the base is 0 where y is 0, that of the exponent where x is 0 and y is not negative."""
     no_x, no_y = y == 0, (x == 0) & (y >= 0)
     one = jnp.ones_like(x)
     to_x = y * jnp.power(jnp.where(no_x, one, x), y - 1)
@@ -393,7 +393,7 @@ _popart_power.defvjp(lambda x, y: (_popart_power(x, y), (x, y)), _power_back, _p
 
 
 def power(x: Array, y: Array) -> Array:
-    """Result in the type of the base; a small constant whole exponent multiplies."""
+    """Result in the type of the base; small constant integer exponents become multiplications."""
     if isinstance(y, np.ndarray) and y.size == 1 and y.ndim <= np.ndim(x) and is_float(x):
         exponent = float(y.reshape(()))
         if exponent.is_integer() and abs(exponent) <= 16:
@@ -403,7 +403,7 @@ def power(x: Array, y: Array) -> Array:
     y = y.astype(x.dtype)
     if is_float(x):
         return quiet_power(*jnp.broadcast_arrays(x, y))
-    fraction = (y < 0) & (jnp.abs(x) != 1)  # a whole number to a negative one is cut to 0
+    fraction = (y < 0) & (jnp.abs(x) != 1)  # an integer to a negative power truncates to 0
     return jnp.where(fraction, jnp.zeros((), x.dtype), jnp.power(x, jnp.abs(y)))
 
 
@@ -469,7 +469,7 @@ def mod(x: Array, y: Array, /, *, fmod: int = 0) -> Array:
 
 @lowers("Mod", 10, popart=True)
 def popart_mod(x: Array, y: Array, /, *, fmod: int = 0) -> Array:
-    """What Fmod and Remainder do, where numbers are floats known at run time."""
+    """As Fmod and Remainder for floats that are not known while tracing."""
     check_operands("Mod", x, y)
     if not is_float(x) or namespace(x, y) is np:
         return mod(x, y, fmod=fmod)

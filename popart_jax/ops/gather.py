@@ -18,7 +18,7 @@ from .symbols import is_symbol
 
 
 def _read(data: Array, index: tuple[Any, ...]) -> Array:
-    """XLA's own gather: nothing is added for indices out of range. Texts are read on the host."""
+    """XLA's gather without handling of indices out of range; texts are read on the host."""
     if is_text(data):
         return np.asarray(data[_known(index)], object)
     return jnp.asarray(data).at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
@@ -44,7 +44,7 @@ def gather(data: Array, indices: Array, /, *, axis: int = 0) -> Array:
 
 @lowers("Gather", 1, popart=True)
 def popart_gather(data: Array, indices: Array, /, *, axis: int = 0) -> Array:
-    """Indices of run time that are negative are out of range: their rows have no meaning and no gradient."""
+    """Negative indices computed at run time are out of range: their rows are undefined and have no gradient."""
     if isinstance(indices, Tracer):
         indices = jnp.where(indices < 0, data.shape[_gather_axis(data, axis)], indices)
     return gather(data, indices, axis=axis)

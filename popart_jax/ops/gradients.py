@@ -1,4 +1,4 @@
-"""Gradients that differ from the derivative of what is computed."""
+"""Gradients that differ from the derivative of the computed value."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def slice_(
     x: Array, starts: Static, ends: Static, axes: Static = None, steps: Static = None, /, *,
     options: Options = DEFAULTS,
 ) -> Array:  # fmt: skip
-    """Bounds are clamped, negative ones count from the end; backwards a start before the data means their first."""
+    """Bounds are clamped, negative ones count from the end; going backwards, a start before the data means index 0."""
     if steps is not None and np.any(np.abs(steps) > 1) and not options.subsamples_slices:
         wide = next(int(s) for s in steps if abs(s) > 1)
         raise OpError(
@@ -182,7 +182,7 @@ def _sliced_axes(axes: Any, rank: int) -> tuple[int, ...]:
 
 
 def _bounds(start: int, end: int, step: int, size: int) -> slice:
-    """ONNX's clamping; NumPy's is another one for a negative step."""
+    """The slice by ONNX's clamping, which for negative steps differs from NumPy's."""
     start, end = (v + size if not is_symbol(v) and v < 0 else v for v in (start, end))
     step = step if is_symbol(size) or not size else max(-size, min(step, size))
     if step > 0:
@@ -235,7 +235,7 @@ _FEW_COPIES = 8
 
 
 def _source(size: int, low: int, high: int, mode: str) -> np.ndarray:
-    """Which element each one of a padded dimension is a copy of."""
+    """For each index of a padded dimension, the index of the source element that it copies."""
     if not size and low + high:
         raise popart_exception(f"Pad: there is nothing to {mode} in a dimension of size 0")
     at = np.arange(-low, size + high)
@@ -305,7 +305,7 @@ operator("Trilu", ranks="input 2+")
 @lowers("Trilu", 14)
 @moves_texts
 def trilu(x: Array, k: Array | None = None, /, *, upper: int = 1) -> Array:
-    """Upper or lower triangle; `k` may be known only at run time."""
+    """Upper or lower triangle; `k` may be a run-time value."""
     offset = 0 if k is None else jnp.reshape(k, ())
     below = jnp.arange(x.shape[-1]) - jnp.arange(x.shape[-2])[:, None]
     return jnp.where(below >= offset if upper else below <= offset, x, jnp.zeros_like(x))

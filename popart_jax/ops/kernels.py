@@ -1,8 +1,8 @@
-"""Computations of which platforms have faster forms.
+"""Computations that may have a faster implementation (a *form*) on some platforms.
 
-A translation says what it computes by calling such a function. How that is done on the platform that runs the program
-is said in `lowering.kernels`. The IPU model prices what the operators say: it traces for the platform `IPU`, for which
-almost none has a form.
+Translations call such functions. `lowering.kernels` holds the forms; while tracing, the form of the platform that
+runs the program replaces the plain function. The IPU model prices plain functions: it traces for the platform `IPU`,
+for which almost none has a form.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import jax
 
 IPU = "ipu"
-"""Platform of programs that are priced."""
+"""Platform of programs that the IPU model prices."""
 XLA = "xla"
-"""Every platform that runs programs."""
+"""All platforms that run programs."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _PLATFORM: ContextVar[str] = ContextVar("platform", default="")
+_CALLED: ContextVar[list[str] | None] = ContextVar("libraries called", default=None)
 _PLACES: dict[str, str] = {}
 _FORMS: dict[tuple[str, str], Callable[..., Any]] = {}
 
@@ -37,7 +38,7 @@ def platform() -> str:
 
 @contextmanager
 def tracing_for(name: str) -> Generator[None]:
-    """Scope in which the forms of a platform are taken."""
+    """Scope in which computations take their forms for a platform."""
     token = _PLATFORM.set(name)
     try:
         yield
@@ -45,14 +46,41 @@ def tracing_for(name: str) -> Generator[None]:
         _PLATFORM.reset(token)
 
 
+@contextmanager
+def staying(stays: bool = True) -> Generator[None]:
+    """Scope for tracing programs that are never written to a file, so that they may call libraries (or not)."""
+    token = _CALLED.set([] if stays else None)
+    try:
+        yield
+    finally:
+        _CALLED.reset(token)
+
+
+def may_call_libraries() -> bool:
+    """Whether the traced program may call libraries, which no file can store."""
+    return _CALLED.get() is not None
+
+
+def library_called() -> bool:
+    """Whether a program traced in this scope calls libraries."""
+    return bool(_CALLED.get())
+
+
+def note_call(name: str) -> None:
+    """Record that the traced program calls a library."""
+    called = _CALLED.get()
+    if called is not None:
+        called.append(name)
+
+
 @dataclass(frozen=True)
 class Computation(Generic[P, R]):
-    """A function that platforms may have other forms of; used as a decorator.
+    """A function that may have other forms on some platforms; used as a decorator.
 
     Attributes
     ----------
     plain : callable
-        What is computed where the platform has no form.
+        The implementation for platforms without a form.
     """
 
     plain: Callable[P, R]
@@ -72,7 +100,7 @@ class Computation(Generic[P, R]):
 
 
 def add_forms(package: str, modules: Mapping[str, str]) -> None:
-    """Tell which modules of another folder have forms of which computations; they are imported when one is needed.
+    """Register the modules of another package that define forms; they are imported when one is needed.
 
     Parameters
     ----------
@@ -85,7 +113,7 @@ def add_forms(package: str, modules: Mapping[str, str]) -> None:
 
 
 def _form(name: str, wanted: str) -> Callable[..., Any] | None:
-    """The form of a computation on a platform; None where it has none of its own."""
+    """The form of a computation on a platform; None if it has none."""
     if name in _PLACES:
         importlib.import_module(_PLACES[name])
     own = _FORMS.get((name, wanted))

@@ -40,12 +40,12 @@ operator(
 
 @lowers("MatMul", 1)
 def annotated_matmul(x: Array, y: Array, /, *, named: OutputType = "") -> Array:
-    """`matmul`, in the type that PopART's annotation names if there is one."""
+    """`matmul`, computed in the type of PopART's annotation if there is one."""
     return matmul(x, y, element_type(named).onnx.numpy() if named else None)
 
 
 def matmul(x: Array, y: Array, dtype: np.dtype | None = None) -> Array:
-    """Products of equal types in that type (or `dtype`); 16-bit floats are added up in 32 bits.
+    """Matrix product in the operands' common type (or `dtype`); 16-bit floats are accumulated in 32 bits.
 
     Raises
     ------
@@ -75,13 +75,13 @@ def gemm(
     a: Array, b: Array, c: Array | None = None, /, *,
     alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
 ) -> Array:  # fmt: skip
-    """alpha * A' B' + beta * C; factors of 1 cost nothing."""
+    """alpha * A' B' + beta * C; factors of 1 are skipped."""
     if a.ndim != 2 or b.ndim != 2:
         raise popart_exception(f"Gemm: A and B of ranks {a.ndim} and {b.ndim}; expected matrices")
     product = matmul(a.T if transA else a, b.T if transB else b)
     kind = product.dtype
     if not is_float(product) and not (float(alpha).is_integer() and float(beta).is_integer()):
-        product = product.astype(jnp.result_type(float))  # whole numbers times a fraction are cut at the end
+        product = product.astype(jnp.result_type(float))  # integers times a fraction are truncated at the end
     product = product if alpha == 1 else product * np.asarray(alpha, product.dtype)
     if c is None or beta == 0:
         return product.astype(kind)

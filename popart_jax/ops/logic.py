@@ -34,7 +34,7 @@ for _op, _name in {"Greater": "greater", "Less": "less"}.items():
 
 
 def equal(x: Any, y: Any) -> Array:
-    """Also of texts."""
+    """Equality, also of texts."""
     if is_text(x) or is_text(y):
         return np.asarray(np.asarray(x, object) == np.asarray(y, object), bool)
     return namespace(x, y).equal(x, y)
@@ -92,7 +92,7 @@ def bitwise_xor(x: Array, y: Array, /) -> Array:
 
 @lowers("BitShift", 11)
 def bit_shift(x: Array, y: Array, /, *, direction: str) -> Array:
-    """Shifts by a negative amount or by the whole width leave only what sign extension leaves."""
+    """Shifts by a negative amount or by the whole width leave only the sign extension (0 or -1)."""
     check_operands("BitShift", x, y)
     if direction not in ("LEFT", "RIGHT"):
         raise ValueError(f"direction must be LEFT or RIGHT, got {direction!r}")

@@ -1,4 +1,4 @@
-"""Texts in operators that only move elements: the positions are moved, then looked up."""
+"""Texts in operators that only move elements: the operator moves indices, which then select the texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .arrays import is_text
 
 
 def moves_texts(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A translation that moves elements of its operands and fills with zeros, made to take texts and fill with ''."""
+    """Extend a translation that moves elements (and fills with zeros) to texts (filled with '')."""
 
     @functools.wraps(fn)
     def call(*operands: Any, **attributes: Any) -> Any:

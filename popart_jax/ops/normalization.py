@@ -31,7 +31,7 @@ def moments(x: jax.Array, axes: Sequence[int]) -> tuple[jax.Array, jax.Array]:
 def standardise(x: jax.Array, axes: tuple[int, ...], epsilon: float) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(x - mean) / sqrt(var + epsilon), the mean, and the inverse deviation.
 
-    The backward pass is written out: it goes over the data twice, the derived one four times.
+    The backward pass is written by hand: it reads the data twice, the one derived by JAX four times.
     """
     mean, var = moments(x, axes)
     inverse = lax.rsqrt(var + epsilon)
@@ -60,7 +60,7 @@ def per_channel(x: Any, rank: int) -> jax.Array:
 
 
 def check_statistics(x: jax.Array, named: dict[str, Any], shape: tuple[int, ...]) -> None:
-    """Raise when a batch norm parameter has not the features' shape."""
+    """Raise if a batch norm parameter does not have the shape of the features."""
     matched = "dimension 1" if len(shape) == 1 else "all but the first dimension"
     for name, value in named.items():
         if np.shape(value) != shape:
@@ -120,7 +120,7 @@ operator(
 def batch_norm(
     x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=0, n_outputs: OutputCount = 1
 ):  # fmt: skip
-    """More than one output selects batch statistics, as the old versions say."""
+    """More than one output selects batch statistics, as in the old versions."""
     axes, shape, params = _features(x, spatial)
     check_statistics(x, {"scale": scale, "B": bias, "mean": mean, "var": var}, params)
     if n_outputs > 1 and not is_test:
@@ -133,7 +133,7 @@ def popart_batch_norm(
     x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=0,
     n_outputs: OutputCount = 1, training: Training = False,
 ):  # fmt: skip
-    """Data of at least three dimensions; the form with given statistics has no gradient in training."""
+    """Data have at least three dimensions; with given statistics there is no gradient in training."""
     if x.ndim < 3:
         raise popart_exception(f"batch norm requires X to have a rank >= 3.  x has rank {x.ndim}")
     fixed = is_test or n_outputs < 2
@@ -171,7 +171,7 @@ def instance_norm(x, scale, bias, /, *, epsilon=1e-5):
 
 
 def check_channels(x: jax.Array, groups: int) -> None:
-    """Raise where the channels can't be divided."""
+    """Raise if the channels don't divide into the groups."""
     if groups < 1 or x.shape[1] % groups:
         raise popart_exception(f"{x.shape[1]} channels can't be divided into {groups} groups.")
 
@@ -276,7 +276,7 @@ def lrn(x, /, *, size, alpha=1e-4, beta=0.75, bias=1.0):
     """x / (bias + alpha/size * sum of squares over neighbouring channels)^beta."""
     if size < 1:
         raise popart_exception(f"LRN requires size to be >= 1. size is {size}")
-    most = x.shape[1] - 1  # no window reaches farther
+    most = x.shape[1] - 1  # no window is wider
     lo, hi = min((size - 1) // 2, most), min(size // 2, most)
     ones = (1,) * (x.ndim - 2)
     squares = lax.reduce_window(

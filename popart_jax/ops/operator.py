@@ -1,8 +1,8 @@
-"""What everybody needs to know of an operator: one row each, declared beside its translation.
+"""The table of operator facts: one row per operator, declared beside its translation.
 
 PopART names operators by type (``Relu``, ``MatMulLhsGrad``), whatever their domain, so rows are keyed by that type. The
-types of gradient and in-place operators are rows too: they follow from the row of the operator they belong to. Who
-builds, shows, rewrites, differentiates, rounds or outlines a graph asks here, and keeps no list of names of its own.
+types of gradient and in-place operators are rows too, derived from the row of their forward operator. All code that
+builds, prints, rewrites, differentiates, rounds or outlines graphs reads this table and keeps no list of names itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 _NOTHING: Mapping[int, str] = MappingProxyType({})
 NEEDS_VALUE = "Need the value of the {op} input '{operand}' to determine the {aim}, but was unable because {reason}"
-"""What PopART says of an operand that decides the shape of the result and has no value that it can read."""
+"""PopART's error text for an operand that must be constant, since it determines the result's shape, and is not."""
 
 
 class Trait(enum.Flag):
@@ -24,21 +24,21 @@ class Trait(enum.Flag):
     ELEMENTWISE = enum.auto()
     """Each element of the result depends on that element of the operands alone (after broadcasting)."""
     PER_SAMPLE = enum.auto()
-    """Each element of the batch, the first dimension, is worked on by itself."""
+    """Treats the elements of the batch, the first dimension, independently."""
     VIEW_CHANGE = enum.auto()
-    """Changes how data is looked at, not its values; automatic loss scaling does not track such gradients."""
+    """Changes the view of data, not its values; automatic loss scaling does not track such gradients."""
     MOVES_DATA = enum.auto()
-    """Copies elements without arithmetic on them, so that any type may pass, float8 included."""
+    """Copies elements without arithmetic, so that it takes any type, float8 included."""
     FOLDS = enum.auto()
     """PopART computes it while it prepares the graph, if all operands are constants."""
     PRODUCT = enum.auto()
-    """A convolution or matrix product; automatic loss scaling may look at the gradients of these alone."""
+    """A convolution or matrix product; automatic loss scaling can be limited to their gradients."""
     EXPENSIVE = enum.auto()
     """Outlining values its repetition (PopART's high sub-graph value)."""
     NOT_OUTLINED = enum.auto()
     """Stays outside outlined subgraphs."""
     NON_LINEARITY = enum.auto()
-    """A non-linear activation: what automatic recomputation computes again after a normalisation."""
+    """A non-linear activation, which automatic recomputation recomputes behind a normalisation."""
     NORM = enum.auto()
     """A normalisation with statistics."""
     RECURRENT = enum.auto()
@@ -50,7 +50,7 @@ class Trait(enum.Flag):
     ROUNDS = enum.auto()
     """Rounds half-precision results, stochastically where the session asks for that."""
     REFUSES_GRADIENT = enum.auto()
-    """PopART refuses to train through it; at others without gradient operators the path of gradients just ends."""
+    """PopART refuses to train through it; other operators without gradient operators just stop the gradient."""
     INDEX_RESULT = enum.auto()
     """Makes indices, which PopART keeps as INT32."""
     WIDE_RESULT = enum.auto()
@@ -60,16 +60,16 @@ class Trait(enum.Flag):
     BETWEEN_REPLICAS = enum.auto()
     """Exchanges data between replicas."""
     NOT_DIFFERENTIABLE = enum.auto()
-    """PopXL refuses to differentiate through it; in sessions the path of gradients ends at it."""
+    """PopXL refuses to differentiate through it; in sessions it stops the gradient."""
     LOSS = enum.auto()
     """Computes a loss."""
     UPDATES = enum.auto()
     """Is part of an optimizer: computes or applies the update of a variable."""
 
     MOVES_ROWS = enum.auto()
-    """Hands on rows of its data as they are, in a way that `lowering.routed` follows."""
+    """Moves rows of its data unchanged, in a way that `lowering.dynamic_sizes.routed` follows."""
     ROW_BY_ROW = enum.auto()
-    """Reads the features of each row together and gives as many rows as it got."""
+    """Computes each row of the result from the features of the same row of its data."""
 
 
 ELEMENTWISE = Trait.ELEMENTWISE
@@ -98,7 +98,7 @@ LOSS = Trait.LOSS
 UPDATES = Trait.UPDATES
 
 _INHERITED = PRODUCT | EXPENSIVE | RANDOM | RECURRENT | NORM | NOT_OUTLINED
-"""What a gradient operator has in common with its forward operator."""
+"""Traits that a gradient operator takes over from its forward operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +110,13 @@ class Gradient:
     op_type : str
         PopART's type.
     of : tuple of int or None
-        Operands whose gradients it gives; None means one such operator per float operand.
+        Operands whose gradients it computes; None means one such operator per float operand.
     reads : tuple of str
-        What it reads, in order: ``g`` all gradients of the results, ``x<i>`` an operand, ``y<i>`` a result, ``x*`` and
+        Its inputs, in order: ``g`` all gradients of the results, ``x<i>`` an operand, ``y<i>`` a result, ``x*`` and
         ``y*`` all of them, ``xi`` the operand that its gradient is for, ``seed`` the operand that random numbers follow
         from (PopXL's operators have one; a session's get theirs later).
     reads_by : mapping of str to tuple of str
-        What it reads instead, by the value of the attribute ``reduction``.
+        Its inputs where they depend on the attribute ``reduction``, by its value.
     kernel : bool
         Whether a translation of its own (domain ``popxl``) computes it from what it reads; else `jax.vjp` of the
         forward translation does.
@@ -125,7 +125,7 @@ class Gradient:
     removed_by, required : str, bool
         The pattern that rewrites it, without which it can't run; `required` chooses PopART's words for that.
     traits : Trait
-        Its own, beside those that it has in common with the forward operator.
+        Its traits besides those taken over from the forward operator.
     """
 
     op_type: str
@@ -141,7 +141,7 @@ class Gradient:
 
 @dataclass(frozen=True, slots=True)
 class PopxlClass:
-    """The class of `popart._internal.ir.op` that stands for an operator, and which translation runs it.
+    """The class of an operator in `popart._internal.ir.op`, and the translation that runs it.
 
     Attributes
     ----------
@@ -152,9 +152,9 @@ class PopxlClass:
     runs : tuple of (str, int) or None
         Domain and version of the translation; None for version 1 in the domain ``popxl``.
     runs_as : str
-        Type of the translation where it is not the operator's own.
+        Type of the translation if it differs from the operator's.
     module, base : str
-        Where the class lives below ``op``, and the class it derives from.
+        The class's module below ``op``, and its base class.
     parameters : str
         Parameters of PopART's constructor besides identifier and settings, in order; ``name=attribute`` where the
         translation calls one differently.
@@ -181,13 +181,13 @@ class Operator:
     traits : Trait
         See `Trait`.
     gradients : tuple of Gradient or None
-        Its gradient operators; empty where no gradient flows; None where nobody said (a custom operator).
+        Its gradient operators; empty if no gradient flows; None if unknown (a custom operator).
     inplace : mapping of int to str
         Operand that may be overwritten by the result -> type of the in-place form.
     view : str
         Type of the in-place form whose result is a view of its first operand; '' without one.
     batch : str
-        How the batch dimension passes through, where the traits do not say it (see `ir_view.batch_axes`).
+        The rule for the batch dimension where the traits do not imply it (see `ir_view.batch_axes`).
     ranks : str
         Ranks that ONNX fixes: pairs of an operand's name and a rank, a range (``2+``, ``0-1``) or ``=NAME``.
     parameters : mapping of int to str
@@ -195,19 +195,19 @@ class Operator:
     bias : int or None
         Operand that PopART adds by an AddBias behind the operator.
     group : int
-        Operands of one result, where they come in groups, one group for each result; 0 where they do not.
+        Number of operands per result, for operators with one group of operands for each result; else 0.
     not_constant : str
-        PopART's words for an operand that must be a constant and is none, with ``{op}``, ``{operand}`` and
+        PopART's error text for an operand that must be a constant and is not, with ``{op}``, ``{operand}`` and
         ``{tensor}`` for the operator, the operand and the tensor.
     removed_by, required : str, bool
         The pattern that rewrites it, without which it can't run.
     popxl : PopxlClass or None
         Its class in PopXL's internal IR.
     neutral : str
-        What changes nothing where it looks along an axis: ``zero``, ``one``, ``lowest``, ``highest``, ``unlikely`` (for
-        exponentials), or the attribute that names a label to be left out; '' where it does not or nothing is neutral.
+        The neutral element along an axis that it reduces: ``zero``, ``one``, ``lowest``, ``highest``, ``unlikely`` (for
+        exponentials), or the attribute that names a label to ignore; '' if it does not reduce or has none.
     forward : str
-        The operator that this one is the gradient or the in-place form of.
+        The forward operator, if this one is a gradient or in-place form.
     """
 
     op_type: str
@@ -236,10 +236,10 @@ class Operator:
 
     def has(self, traits: Trait) -> bool:
         """Whether it has any of these traits."""
-        return bool(self.traits.value & traits.value)  # an `&` of flags makes a flag, in twenty times as long
+        return bool(self.traits.value & traits.value)  # `&` of flags creates a flag: twenty times as long
 
     def passes_gradient(self, operand: int) -> bool:
-        """Whether a gradient of the results leads to one of this operand, if it is a float tensor."""
+        """Whether this operand, if it is a float tensor, gets a gradient from those of the results."""
         if self.gradients is None:
             return operand not in self.parameters
         position = operand % self.group if self.group else operand
@@ -257,14 +257,14 @@ class Operator:
 
     @property
     def gradient_operators(self) -> tuple[Gradient, ...]:
-        """Gradient operators; an operator of which nothing is said has one that reads everything."""
+        """Gradient operators; an operator without declared ones has one that reads everything."""
         if self.gradients is not None:
             return self.gradients
         return (Gradient(f"{self.op_type}Grad", None, ("g", "x*", "y*")),)
 
 
 ZERO_GRADIENT = (Gradient("UnaryZeroGrad"),)
-"""Of operators whose gradient is zero everywhere."""
+"""`gradients` of operators whose gradient is zero everywhere."""
 
 _ROWS: dict[str, Operator] = {}
 
@@ -334,14 +334,14 @@ def operator(
 
 
 def _enter(row: Operator) -> None:
-    """Enter a derived row. Several operators may share a gradient operator: it belongs to the one it is named after."""
+    """Enter a derived row. If several operators share a gradient operator, it belongs to the one it is named after."""
     known = _ROWS.get(row.op_type)
     if known is None or (known.forward and not row.op_type.startswith(known.forward)):
         _ROWS[row.op_type] = row
 
 
 def _derived_class(row: Operator, op_type: str, inplace: bool = False) -> PopxlClass | None:
-    """The class of a gradient or in-place form: it is called like the class of the operator it belongs to."""
+    """The class of a gradient or in-place form, named after the class of its forward operator."""
     parent = row.popxl
     if parent is None:
         return None

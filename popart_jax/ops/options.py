@@ -12,7 +12,7 @@ class OperatorOptions:
     Attributes
     ----------
     nonstable_softmax : bool
-        ``enableNonStableSoftmax``: Softmax does not take the maximum out first.
+        ``enableNonStableSoftmax``: Softmax does not subtract the maximum first.
     strided_group_norm : bool
         ``groupNormStridedChannelGrouping``: the channels of a group are as far apart as there are groups.
     subsamples_slices : bool

@@ -108,7 +108,7 @@ def max_pool(
 
 @lowers("MaxPool", 1, popart=True, refuses=True, like=max_pool)
 def popart_max_pool(x, /, *, dilations=(), storage_order=0, **rest):
-    """Neither dilations nor a storage order."""
+    """PopART's MaxPool, without dilations and storage order."""
     if storage_order:
         raise popart_exception("storage_order != 0, not supported")
     if any(d != 1 for d in dilations):
@@ -231,7 +231,7 @@ operator("MaxUnpool", ranks="X 3+ I =X output_shape 1")
 
 @lowers("MaxUnpool", 9, 11, 22)
 def max_unpool(x, indices, output_shape: Static = None, /, *, kernel_shape, pads=(), strides=()):
-    """Values back at their flat positions, zeros elsewhere; positions refer to the shape that the window gives."""
+    """Scatter values to their flat positions, zeros elsewhere; positions refer to the shape that the window implies."""
     rank = x.ndim - 2
     steps = positive("strides", per_dim("strides", strides, rank))
     spans = zip(x.shape[2:], steps, positive("kernel_shape", kernel_shape), pairs(pads, rank), strict=True)

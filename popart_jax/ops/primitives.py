@@ -1,7 +1,7 @@
-"""JAX's primitives on traced operands, where a function of `jax.numpy` comes to the same one.
+"""JAX primitives for traced operands, in place of `jax.numpy` functions that reduce to them.
 
-Those functions are jitted, each for itself: whenever one meets a new shape JAX traces it, which takes 0.5 to 0.8 ms
-(jax 0.10); a primitive takes 0.02.
+Each of those functions is jitted: for every new shape JAX traces it, which takes 0.5 to 0.8 ms (jax 0.10); a primitive
+takes 0.02 ms.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .arrays import Array, namespace
 
 
 def of_two(primitive: Callable[[Any, Any], Any], name: str) -> Callable[[Array, Array], Array]:
-    """The function `name` of NumPy or `jax.numpy` on two operands, as `primitive` where they are traced numbers."""
+    """The function `name` of NumPy or `jax.numpy` on two operands; `primitive` if they are traced numbers."""
 
     def compute(x: Array, y: Array) -> Array:
         if not (isinstance(x, Tracer) or isinstance(y, Tracer)) or x.dtype != y.dtype or not _is_number(x):
@@ -33,7 +33,7 @@ def of_two(primitive: Callable[[Any, Any], Any], name: str) -> Callable[[Array, 
 
 
 def of_one(primitive: Callable[[Any], Any], general: Callable[[Any], Any]) -> Callable[[Array], Array]:
-    """`general` of `jax.numpy`, as `primitive` of a traced float."""
+    """`general` of `jax.numpy`; `primitive` if the operand is a traced float."""
 
     def compute(x: Array) -> Array:
         traced = isinstance(x, Tracer) and jnp.issubdtype(x.dtype, jnp.floating)
@@ -47,7 +47,7 @@ def _is_number(x: Array) -> bool:
 
 
 def _with_rank(x: Array, rank: int) -> Array:
-    """Dimensions of size 1 in front, but for scalars, which primitives take as they are."""
+    """Add leading dimensions of size 1, except to scalars, which primitives accept."""
     return lax.expand_dims(x, range(rank - x.ndim)) if x.ndim else x
 
 

@@ -21,7 +21,7 @@ from .registry import lowers
 
 
 def spread(parameter: Array, shape: Sequence[int], axis: int, block_size: int = 0) -> Array:
-    """Scale or zero point against the data: of the whole tensor, per index of an axis, or per block along it."""
+    """Scale or zero point, shaped to broadcast to the data: per tensor, per index of an axis, or per block along it."""
     if np.size(parameter) == 1 and np.ndim(parameter) <= 1:
         return parameter.reshape(())
     along = normal_axis(axis, len(shape))
@@ -36,7 +36,7 @@ def spread(parameter: Array, shape: Sequence[int], axis: int, block_size: int = 
 
 
 def _computable(x: Array) -> Array:
-    """The narrow types in a type that XLA computes with."""
+    """Narrow types converted to a type that XLA computes with."""
     if x.dtype in HOST_ONLY:
         return jnp.asarray(x.astype(np.float32))
     return jnp.asarray(x).astype(jnp.float32) if is_float(x) and x.dtype.itemsize == 1 else jnp.asarray(x)
@@ -44,7 +44,7 @@ def _computable(x: Array) -> Array:
 
 def quantized(x: Array, scale: Array, zero: Array | None, dtype: np.dtype, saturate: bool = True) -> Array:
     """round(x / scale) + zero point, saturated to `dtype`; float types are not rounded to whole numbers."""
-    # XLA would multiply by the reciprocal of a broadcast scalar, which rounds otherwise.
+    # XLA would multiply by the reciprocal of a broadcast scalar, which rounds differently.
     scaled = x / lax.optimization_barrier(jnp.broadcast_to(scale, x.shape))
     if is_float(np.zeros(0, dtype)):
         scaled = scaled if zero is None else scaled + _computable(zero).astype(scaled.dtype)
@@ -182,7 +182,7 @@ def matmul_integer(a: Array, b: Array, a_zero: Array | None = None, b_zero: Arra
 
 
 def _check_zero_points(a: Array | None, b: Array | None) -> None:
-    """One along the axis that is summed over: others would not be those of a row or a column."""
+    """Raise unless zero points have size 1 along the contracted axis: they are per row or per column."""
     if a is not None and a.ndim and a.shape[-1] != 1:
         raise popart_exception(f"The zero point of A has shape {list(a.shape)}; expected one number, or one a row.")
     if b is not None and b.ndim > 1 and b.shape[-2] != 1:
@@ -259,7 +259,7 @@ def requantised(
     whole: Array, by_filter: tuple[int, ...], b: Array | None, x_scale: Array, w_scale: Array, y_scale: Array,
     y_zero: Array,
 ) -> Array:  # fmt: skip
-    """Sums of products in the units of the result; what each filter has of its own takes the shape `by_filter`."""
+    """Sums of products in the units of the result; per-filter parameters are reshaped to `by_filter`."""
     whole = whole if b is None else whole + b.reshape(by_filter)
     of_filters = w_scale.reshape(by_filter if np.size(w_scale) > 1 else ())
     factor = x_scale.reshape(()) * of_filters / y_scale.reshape(())

@@ -1,4 +1,4 @@
-"""Random numbers: every node has a key of its own; a `seed` attribute fixes the numbers."""
+"""Random numbers: every node has its own key; a `seed` attribute fixes the numbers."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def random_uniform_like(
 
 
 def _popart_rule(op: str, draw: Callable[..., Array]) -> None:
-    """PopART has no seeds and no doubles; of an input that is floating it takes the type, whatever `dtype` says."""
+    """Register PopART's rule: no seeds, no doubles, and the type of a floating input takes precedence over `dtype`."""
 
     def drawn(*like: Array, seed: float | None = None, **rest: Any) -> Array:
         if seed is not None:

@@ -29,7 +29,7 @@ Cell = Callable[..., tuple[Any, jax.Array]]
 def recur(cell: Cell, reverse: bool, params: Any, weights: Any, state: Any, xs: jax.Array, mask: Any) -> Any:
     """Scan `cell` over time.
 
-    ``cell(dot, params, state, x) -> (state, output)`` reaches the recurrent weights only by ``dot(i, a)``, which is
+    ``cell(dot, params, state, x) -> (state, output)`` uses the recurrent weights only through ``dot(i, a)``, which is
     ``a @ weights[i]``. Where `mask` (T, N, 1) is false the state stays and the output is 0.
 
     Returns
@@ -61,7 +61,7 @@ def _scan(cell, reverse, params, weights, state, xs, mask, probes):
 
 
 def _recur_fwd(cell, reverse, params, weights, state, xs, mask):
-    axes = varying.axes_of((params, weights, state, xs, mask))  # a probe is a product's: each device has its own
+    axes = varying.axes_of((params, weights, state, xs, mask))  # probes differ by device, as products do
     probes = [varying.varying(jnp.zeros((*xs.shape[:2], w.shape[1]), xs.dtype), axes) for w in weights]
 
     def run(params, state, xs, probes):
@@ -113,7 +113,7 @@ def lstm_scan(reverse: bool, exact: bool, xs: Any, r: Any, state: Any, mask: Any
     reverse : bool
         From the last step to the first.
     exact : bool
-        Gates to the last places (`KNOWN_EXACT`), so that gradients are right where gates are nearly shut.
+        Gates at full accuracy (`KNOWN_EXACT`), so that gradients are right where gates are nearly closed.
     xs : (T, N, 4H)
         Input part of the gates i, o, f, c with all biases.
     r : (4H, H)
@@ -271,11 +271,11 @@ def popart_lstm(
 
 
 def lstm_of_one_matrix(x: jax.Array, flat: jax.Array, bias: Any, state: Any, lengths: Any) -> Any:
-    """The ordinary LSTM, with the weights of input and hidden state below one another: (I + H, 4H), gates i, o, f, c.
+    """The ordinary LSTM, with the weights of input and hidden state stacked: (I + H, 4H), gates i, o, f, c.
 
-    PopART rewrites ONNX's LSTM to its own, so both give the same bits. Here both come this way: the barriers keep XLA
-    from multiplying by what the matrix was made of, which each of them stores otherwise, and from leaving out a mask
-    that is true throughout, without which it rounds otherwise.
+    PopART rewrites ONNX's LSTM to its own, so both give the same bits. Here both call this function. Its barriers keep
+    XLA from multiplying by the parts of the matrix, which the two store differently, and from removing a mask that is
+    always true; either would change the rounding.
     """
     steps, batch, size = x.shape
     lengths = jnp.full((batch,), steps, jnp.int32) if lengths is None else lengths
@@ -286,14 +286,14 @@ def lstm_of_one_matrix(x: jax.Array, flat: jax.Array, bias: Any, state: Any, len
 
 def lstm_steps(
     x, w, r, b, sequence_lens, initial_h, initial_c, p, *, activations, activation_alpha, activation_beta, clip,
-    direction, hidden_size, input_forget, layout=0, seen: Activation | None = None,
+    direction, hidden_size, input_forget, layout=0, state_transform: Activation | None = None,
 ):  # fmt: skip
-    """Outputs and last states of all directions; the recurrent weights see the hidden state through `seen`."""
+    """Outputs and last states of all directions; recurrent products read `state_transform` of the hidden state."""
     _check_hidden(hidden_size, r)
     dirs, hidden = r.shape[0], r.shape[2]
     functions = _functions(activations, ("Sigmoid", "Tanh", "Tanh"), dirs, activation_alpha, activation_beta)
     usual = [name.lower() for name in activations] in ([], ["sigmoid", "tanh", "tanh"] * dirs)
-    ordinary = usual and p is None and clip is None and not input_forget and seen is None
+    ordinary = usual and p is None and clip is None and not input_forget and state_transform is None
 
     def one(d, x, state, reverse, mask):
         bias = None if b is None else sum(_halves(b, d))
@@ -302,15 +302,17 @@ def lstm_steps(
             return lstm_scan(reverse, False, projected, jnp.asarray(r[d]), state, mask)
         peepholes = None if p is None else p[d].reshape(3, hidden)
         cell = lstm_cell(functions[d], clip, bool(input_forget))
-        cell = cell if seen is None else partial(_seeing, seen, cell)
+        cell = cell if state_transform is None else partial(_with_transformed_state, state_transform, cell)
         return recur(cell, reverse, peepholes, [r[d].T], state, projected, mask)
 
     states = (_initial(initial_h, x, dirs, hidden, layout), _initial(initial_c, x, dirs, hidden, layout))
     return _run(x, states, sequence_lens, direction, layout, one)
 
 
-def _seeing(seen: Activation, cell: Cell, dot: Callable[..., jax.Array], params: Any, state: Any, x: jax.Array) -> Any:
-    return cell(lambda i, a: dot(i, seen(a)), params, state, x)
+def _with_transformed_state(
+    state_transform: Activation, cell: Cell, dot: Callable[..., jax.Array], params: Any, state: Any, x: jax.Array
+) -> Any:
+    return cell(lambda i, a: dot(i, state_transform(a)), params, state, x)
 
 
 _POPART_ACTIVATIONS = {"Sigmoid", "Relu", "Tanh", "Gelu", "Swish", "Softmax", "SoftmaxStable", "SoftmaxScaled"}
@@ -373,7 +375,7 @@ def gru(
 
 
 def gru_steps(x, w, r, b, lengths, initial_h, functions, clip, direction, hidden_size, layout, linear_before_reset):
-    """Outputs and last state of all directions, with each one's functions of gates and candidate."""
+    """Outputs and last state of all directions; `functions` are each direction's activations of gates and candidate."""
     _check_hidden(hidden_size, r)
     dirs, hidden = r.shape[0], r.shape[2]
 
@@ -395,7 +397,7 @@ def popart_gru(
     x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), activation_beta=(),
     clip=None, direction="forward", hidden_size=None, input_forget=0, layout=0, linear_before_reset=0,
 ):  # fmt: skip
-    """Sequence lengths are not looked at; ``backward`` is the sequence reversed, outputs left in that order."""
+    """Sequence lengths are ignored; ``backward`` reverses the sequence and leaves the outputs in that order."""
     alpha = activation_alpha or activation_beta  # PopART says "alpha" of both
     given = {"activations": activations, "activation_alpha": alpha, "clip": clip}
     for name in [n for n, value in given.items() if value]:
@@ -440,7 +442,7 @@ def popart_rnn(
     x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=None, activation_alpha=(),
     activation_beta=(), clip=None, direction="forward", **rest
 ):  # fmt: skip
-    """Sequence lengths are not looked at; forward only."""
+    """Sequence lengths are ignored; forward only."""
     if activations is not None and len(activations) != 1:
         raise OpError(f"{{New}} only supports 1 activation, {len(activations)} were specified", "RNN")
     for name in set(activations or ()) - _POPART_ACTIVATIONS:

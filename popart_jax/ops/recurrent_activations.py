@@ -18,7 +18,7 @@ Known = Mapping[str, tuple[Callable[..., jax.Array], tuple[float, ...]]]
 
 @Computation
 def logistic(x: jax.Array) -> jax.Array:
-    """The gates' sigmoid, to the accuracy of 1."""
+    """The gates' sigmoid; its forms may have absolute errors up to the precision at 1."""
     return jax.nn.sigmoid(x)
 
 
@@ -43,7 +43,7 @@ KNOWN: Known = {
 """Activations by ONNX's name in lower case, with the defaults of alpha and beta where they have them."""
 
 KNOWN_EXACT: Known = {**KNOWN, "tanh": (accurate_tanh, ()), "sigmoid": (jax.nn.sigmoid, ())}
-"""The same, with a tanh and a sigmoid that are exact to the last places, as slow as they may be."""
+"""The same, with a tanh and a sigmoid that are slower, but accurate to the last digits."""
 
 
 def functions_of(

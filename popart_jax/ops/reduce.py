@@ -80,12 +80,12 @@ def _l2(x: Array, axes: Axes) -> Array:
 
 
 def _popart_l2(x: Array, axes: Axes) -> Array:
-    """PopART's gradient at a zero vector is not a number."""
+    """PopART's L2 norm, whose gradient at a zero vector is NaN."""
     return in_float(jnp.sqrt, _sum(x * x, axes))
 
 
 def log_sum_exp(x: Array, axes: Axes) -> Array:
-    """Logarithm of a sum of exponentials, largest element taken out first; -inf when there is none."""
+    """Logarithm of a sum of exponentials, computed relative to the largest element; -inf if there are no elements."""
     top = lax.stop_gradient(_reduce_max(x, axes))
     shift = jnp.where(jnp.isfinite(top), top, jnp.zeros_like(top))
     return jnp.log(_sum(jnp.exp(x - shift), axes)) + shift
@@ -133,7 +133,7 @@ _REDUCTIONS: dict[str, Callable[[Array, Axes], Array]] = {
 
 
 def _in_single_precision(reduction: Callable[[Array, Axes], Array]) -> Callable[[Array, Axes], Array]:
-    """The reduction of narrow floats, accumulated in single precision: a sum of halves loses what passes by."""
+    """The reduction with narrow floats accumulated in single precision: a float16 sum would lose small terms."""
 
     def reduced(x: Array, axes: Axes) -> Array:
         return reduction(wide(x), axes).astype(x.dtype) if is_float(x) and x.dtype.itemsize < 4 else reduction(x, axes)
@@ -174,7 +174,7 @@ for _op, _rule in _REDUCTIONS.items():
 def _arg(op: str, largest: bool, *, popart: bool = False) -> None:
     def arg(x: Array, /, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
         x = jnp.asarray(x)
-        if x.ndim == 0 and axis in (0, -1) and not popart:  # as in NumPy, in the judges of ONNX, not in PopART
+        if x.ndim == 0 and axis in (0, -1) and not popart:  # as in NumPy and ONNX's evaluator, not in PopART
             return as_index(jnp.zeros((), jnp.int32))
         if x.ndim == 0:
             raise OpError("ArgExtremaOp input rank must be greater than 0, invalid ArgExtremaOp {op}.", op)

@@ -2,12 +2,12 @@
 
 A translation is a pure function whose signature is its specification: positional-only parameters are the
 inputs (a default of None or the annotation `Gap` marks an optional one, ``*args`` a variadic tail), keyword-only
-parameters are the attributes with their ONNX defaults. The annotation says the rest: `Static` marks an input whose
+parameters are the attributes with their ONNX defaults. Annotations give the rest: `Static` marks an input whose
 value is needed while tracing; `Key`, `OutputCount`, `Training`, `Options`, `Opset`, `OutputType`, `NodeRef` and
 `Context` ask for facts of the node or the walk.
 
-Where PopART has another rule than ONNX, that is a row of its own (``popart=True``): PopART's sessions take it, and
-ONNX's row where PopART has none.
+If PopART's rule differs from ONNX's, it has a separate row (``popart=True``), which PopART's sessions use; without one
+they use ONNX's row.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class _MayBeAbsent:
 
 
 class Subgraph(Protocol):
-    """A graph attribute as the translations see it: a function over array values.
+    """A graph attribute as translations get it: a function over array values.
 
     `n_inputs` and `n_outputs` count the graph's own inputs and outputs; tensors of enclosing graphs are captured.
-    `iteration` keeps random numbers of loop passes apart.
+    `iteration` makes the random numbers of loop iterations differ.
     """
 
     n_inputs: int
@@ -59,7 +59,7 @@ class Subgraph(Protocol):
         ...
 
     def varying(self, axes: frozenset[str]) -> Subgraph:
-        """The same, reading values of enclosing graphs as varying along axes of a mesh; see `ops.varying`."""
+        """The same subgraph, with values of enclosing graphs varying along axes of a mesh; see `ops.varying`."""
         ...
 
 
@@ -75,12 +75,12 @@ NodeRef = Annotated[ir.Node, FromContext("node")]
 Context = Annotated[Any, FromContext("context")]
 Options = Annotated[OperatorOptions, FromContext("options")]
 OutputType = Annotated[str, FromContext("output_type")]
-"""The type that PopART's annotation of the node names for its result, '' without one."""
+"""The result type in PopART's annotation of the node, '' without one."""
 
 Bound = Annotated[int | None, FromContext("bound")]
-"""The size that the data-dependent dimension of the results is given, None where nobody gave one."""
+"""The size given for the data-dependent dimension of the results, None without one."""
 Fill = Annotated[Any, FromContext("fill")]
-"""What fills the results up to their `Bound`; None for the operator's own choice."""
+"""The value that pads results to their `Bound`; None for the operator's default."""
 
 ProgramState = Annotated[Any, FromContext("program")]
 
@@ -92,7 +92,7 @@ REQUIRED: Any = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """One row of the table: a translation and what its signature says.
+    """One row of the table: a translation and the facts of its signature.
 
     Attributes
     ----------
@@ -107,11 +107,11 @@ class Lowering:
     attributes : mapping of str to object
         Defaults by name.
     context : mapping of str to str
-        Parameters that the interpreter fills, and with what.
+        Parameters that the interpreter fills, and the fact that each one gets.
     popart : bool
-        Whether it holds in PopART's sessions only.
+        Whether the row holds in PopART's sessions only.
     refuses : bool
-        Whether it is there for what PopART refuses and ONNX allows.
+        Whether the row exists only to refuse what ONNX allows.
     """
 
     domain: str
@@ -129,7 +129,7 @@ class Lowering:
 
     @property
     def takes_fill(self) -> bool:
-        """Whether the size of its result depends on data, so that a bound leaves something to be filled up."""
+        """Whether the size of the result depends on data, so that a bound needs padding."""
         return "fill" in self.context.values()
 
     @property
@@ -228,15 +228,15 @@ def lowers(
     op : str
         Operator type.
     *since : int
-        Opset versions at which this meaning of the operator began; 1 if none is given.
+        Since-versions of this definition of the operator; 1 if none is given.
     domain : str
         Of the operator.
     popart : bool
-        The rule of PopART's sessions, where ONNX has another.
+        Whether this is PopART's rule, where ONNX's differs.
     refuses : bool
-        That rule only refuses what ONNX allows; see `session.preparing.rules`.
+        Whether PopART's rule only refuses what ONNX allows; see `session.preparing.rules`.
     like : callable, optional
-        Translation whose signature is the specification of this one too.
+        Translation whose signature this one shares.
     """
 
     def register(fn: F) -> F:
@@ -249,7 +249,7 @@ def lowers(
 
 
 def direct(functions: Mapping[str, Callable[..., Any]], *since: int, arity: int = 1, domain: str = ONNX_DOMAIN) -> None:
-    """Register operators that are one function of `arity` arrays without attributes."""
+    """Register operators without attributes, each a function of `arity` arrays."""
     names = ("x", "y", "z")[:arity]
     for op, fn in functions.items():
         for version in since or (1,):
@@ -257,7 +257,7 @@ def direct(functions: Mapping[str, Callable[..., Any]], *since: int, arity: int 
 
 
 def add_package(package: str, modules: Mapping[str, Mapping[str, str]]) -> None:
-    """Let another room of this package translate operators; its modules are imported when one of them is looked up.
+    """Register another package with translations; a module is imported when one of its operators is looked up.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ def _import(module: str) -> None:
 
 
 def _load(key: tuple[str, str]) -> None:
-    """Import the module of an operator, which enters its rows; all of them for one that the contents do not name."""
+    """Import the module of an operator, which enters its rows; all modules if the contents do not name the operator."""
     if key in _PLACES:
         _import(_PLACES[key])
     elif key not in _TABLE:
@@ -319,7 +319,7 @@ def _owners() -> dict[str, str]:
 
 @cache
 def _declaring(op_type: str) -> tuple[str, ...]:
-    """Modules that may declare a type: its own, then those of operators whose gradient or in-place form it may be."""
+    """Modules that may declare a type: its own, then those of possible forward operators."""
     owners = _owners()
     return tuple(owners[op_type[:end]] for end in range(len(op_type), 0, -1) if op_type[:end] in owners)
 
@@ -327,7 +327,7 @@ def _declaring(op_type: str) -> tuple[str, ...]:
 def facts(op_type: str) -> Operator:
     """The row of an operator type of PopART, gradient and in-place operators included.
 
-    An operator that nobody declared has a row without facts.
+    An undeclared operator has a row without facts.
     """
     known = declared()
     for module in _declaring(op_type):
@@ -368,7 +368,7 @@ def resolve(domain: str, op: str, opset: int, *, popart: bool = False) -> Loweri
 
 
 def resolve_node(node: ir.Node, opsets: Mapping[str, int], *, popart: bool = False) -> Lowering | None:
-    """The row of a node: as it says itself, else by its type and the version of its domain that the model imports."""
+    """The row of a node: the one in its `meta`, else by its type and its version or the model's opset."""
     domain, op, version = node.meta.get(TRANSLATION) or (normal_domain(node.domain), node.op_type, node.version)
     return resolve(domain, op, version or opsets.get(domain, 1), popart=popart)
 

@@ -1,7 +1,7 @@
-"""Regular expressions of models: Python's `re`, kept from running for ever on patterns that are made for it.
+"""Regular expressions of models, by Python's `re` with a time limit for patterns with catastrophic backtracking.
 
-`re` tries alternatives one after the other. Repeats inside repeats, ``(a+)+b``, can make it try exponentially many, and
-nothing stops it from within; so such patterns run in a process of their own, for a limited time.
+`re` tries alternatives one after the other. Nested repeats, ``(a+)+b``, can make it try exponentially many, and it
+can't be interrupted; so such patterns run in a separate process, for a limited time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import popart_exception
 
 SECONDS = 10
-"""Time that a pattern with repeats inside repeats may take on all its texts."""
+"""Time limit of a pattern with nested repeats, for all its texts."""
 
 _CHILD = (
     "import json, re, sys; pattern, texts = json.load(sys.stdin); "
@@ -44,7 +44,7 @@ def full_matches(pattern: str, texts: np.ndarray) -> np.ndarray:
 
 
 def nests(pattern: str) -> bool:
-    """Whether a repeat without a small bound stands inside another one."""
+    """Whether the pattern has a repeat without a small bound inside another one."""
     return any(_repeats(inner) for _, inner in _open_repeats(re._parser.parse(pattern)))  # pyright: ignore
 
 

@@ -1,7 +1,7 @@
-"""Collectives over the named axis "replica", for groups of replicas too.
+"""Collectives over the named axis "replica", also within groups of replicas.
 
-`vmap` refuses `axis_index_groups`, so a group's collective is a gather over the whole axis of which each replica keeps
-its group's part; the whole axis uses JAX's own collectives. Outside the axis there is one replica.
+`vmap` refuses `axis_index_groups`, so a group's collective gathers over the whole axis and each replica keeps the part
+of its group; for the whole axis JAX's own collectives are used. Outside the axis there is one replica.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def all_reduce(x: jax.Array, operator: int = 0, groups: Groups | None = None) ->
 
 
 def _wide(x: jax.Array) -> jax.Array:
-    """Half numbers in single precision: rounded once, a sum hardly depends on how replicas share devices."""
+    """16-bit floats in single precision: rounded once, a sum hardly depends on how replicas share devices."""
     return x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize == 2 else x
 
 
@@ -143,7 +143,7 @@ def first_of_group(x: jax.Array, groups: Groups) -> jax.Array:
 
 
 def reduce_scatter(x: jax.Array, operator: int = 0, groups: Groups | None = None) -> jax.Array:
-    """The part of this member of the flattened reduction, padded with zeros to a multiple of the group's size."""
+    """Slice, for one member, of the flattened reduction, padded with zeros to a multiple of the group's size."""
     groups = groups or Groups(replica_count())
     part = -(-x.size // groups.size)
     flat = jnp.pad(x.reshape(-1), (0, part * groups.size - x.size))

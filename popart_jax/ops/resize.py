@@ -23,7 +23,7 @@ CUBIC = -0.75
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The attributes that decide where a sample is taken and how it is weighted."""
+    """The attributes that determine the positions and weights of samples."""
 
     mode: str = "nearest"
     coordinates: str = "half_pixel"
@@ -258,7 +258,7 @@ def popart_resize_10(
     x, scales: Static, /, *, mode="nearest", coordinate_transformation_mode="half_pixel", nearest_mode="pytorch",
     training: Training = False,
 ):  # fmt: skip
-    """PyTorch's nearest neighbour is the one below, counted from the corner."""
+    """The nearest mode ``pytorch`` rounds down, with asymmetric coordinates."""
     if nearest_mode == "pytorch" and mode == "nearest":
         coordinate_transformation_mode, nearest_mode = "asymmetric", "floor"
     rule = Rule(mode, coordinate_transformation_mode, "floor" if nearest_mode == "pytorch" else nearest_mode)
@@ -267,7 +267,7 @@ def popart_resize_10(
 
 @lowers("Upsample", 9, popart=True)
 def popart_upsample(x, scales: Static, /, *, mode="nearest"):
-    """Nearest alone: PopART knows linear as a mode and refuses it."""
+    """Nearest mode only; PopART knows the mode linear but refuses it."""
     if mode not in ("nearest", "linear"):
         raise popart_exception(f"Unrecognised upsample mode {mode}")
     if mode == "linear":

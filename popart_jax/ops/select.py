@@ -42,7 +42,7 @@ operator(
 
 @lowers("OneHot", 9)
 def one_hot(indices: Array, depth: Static, values: Array, /, *, axis: int = -1) -> Array:
-    """Rows of `values[0]` with `values[1]` at the index; an index out of range leaves it off."""
+    """Rows of `values[0]` with `values[1]` at the index; an index out of range sets nothing."""
     return _hot_rows(indices, depth, values, axis, counts_back=not _is_unsigned(indices))
 
 
@@ -124,14 +124,14 @@ def top_k_1(x: Array, /, *, k: int, axis: int = -1) -> tuple[Array, Array]:
 
 
 BEYOND = int(np.iinfo(np.int32).max)
-"""A position outside of every tensor, which writes drop."""
+"""An index outside of every tensor, which scatters drop."""
 
 operator("NonZero", WIDE_RESULT, gradients=())
 
 
 @lowers("NonZero", 9)
 def non_zero(x: Array, /, *, bound: Bound = None, fill: Fill = None) -> Array:
-    """Result shape depends on data: exact outside jit. A bound adds columns of `BEYOND` where nothing else is said."""
+    """The result shape depends on data: exact outside jit. A bound pads with columns of `fill` (default `BEYOND`)."""
     fill = BEYOND if fill is None else fill
     if np.ndim(x) == 0:
         return as_index(jnp.zeros((0, bound or (1 if x else 0)), np.int32))
@@ -144,7 +144,7 @@ operator("Compress", ranks="condition 1")
 
 @lowers("Compress", 9)
 def compress(x: Any, condition: Static, /, *, axis: int | None = None, bound: Bound = None, fill: Fill = None) -> Any:
-    """The selected elements, or slices along `axis`. A bound adds zeros."""
+    """The selected elements, or slices along `axis`. A bound pads with zeros."""
     xp = np if is_text(x) else namespace(x)
     flat = x.reshape(-1) if axis is None else x
     along = 0 if axis is None else normal_axis(axis, x.ndim)

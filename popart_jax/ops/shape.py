@@ -51,7 +51,7 @@ def size(x: Any, /) -> np.ndarray:
 
 
 def unequal_sizes(old: Sequence[int], new: Sequence[int]) -> str:
-    """What PopART says of a Reshape to another number of elements."""
+    """PopART's error text for a Reshape to another number of elements."""
     return (
         f"Failure in ReshapeOp from {listed(old)} to {listed(new)}. The number of elements of the input is "
         f"{math.prod(old)}, while the number of elements of the output is {math.prod(new)}. The number of elements "
@@ -83,7 +83,7 @@ def target_shape(old: Sequence[int], wanted: Sequence[int], allowzero: bool) -> 
             raise popart_exception(
                 f"Reshape from {listed(old)} to {listed(new)}: the number of elements is not the same for all sizes"
             )
-        return new  # what -1 is, JAX finds out
+        return new  # JAX infers -1
     count, known = math.prod(old), math.prod(d for d in new if d != -1)
     if -1 in new:
         if known == 0 or count % known:

@@ -1,4 +1,4 @@
-"""Errors that a running program raises on the host: XLA keeps their text alone, `as_raised` makes them errors again."""
+"""Errors that a running program raises on the host. XLA keeps only their text; `as_raised` restores them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOGGERS = ("jax._src.debugging", "jax._src.callback")
 
 
 def stop_if(fires: Any, reason: str, kind: type[popart_runtime_error] = popart_runtime_error) -> None:
-    """Let the program fail with an error of this kind when it runs and an element of `fires` is true."""
+    """Make the program fail with an error of this kind if an element of `fires` is true at run time."""
     _hush()
 
     def stop(fires: Any) -> None:
@@ -29,7 +29,7 @@ def stop_if(fires: Any, reason: str, kind: type[popart_runtime_error] = popart_r
 
 
 def as_raised(err: Exception) -> Exception:
-    """The error of a failed run: as `stop_if` raised it on the host, that memory ran out, or the error itself."""
+    """The error of a failed run: that of `stop_if`, an out-of-memory error, or `err` itself."""
     said = _SAID.findall(str(err))
     if not said:
         if "RESOURCE_EXHAUSTED" in str(err) or "Out of memory" in str(err):

@@ -52,7 +52,7 @@ def regex_full_match(x: Array, /, *, pattern: str | None = None) -> np.ndarray:
 
 
 def _letter_by_letter(change: Callable[[str], str]) -> Callable[[str], str]:
-    """The other case of each letter that has one of a single letter, as C's library has it."""
+    """Change case letter by letter, always to a single letter, as C's library does."""
 
     def changed(text: str) -> str:
         return "".join(other[0] if len(other := change(c)) == 1 or change is str.lower else c for c in text)
@@ -77,7 +77,7 @@ def string_normalizer(
 ) -> np.ndarray:  # fmt: skip
     """Stop words go and case changes; an empty result is one empty text.
 
-    Accents stay, as in ONNX Runtime: ONNX's evaluator takes them off, of which the specification says nothing.
+    Accents stay, as in ONNX Runtime; ONNX's evaluator removes them, without a word in the specification.
     """
     change = _CASES.get(case_change_action)
     if change is None or x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):

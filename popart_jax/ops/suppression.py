@@ -1,4 +1,4 @@
-"""NonMaxSuppression: exact with values at hand, bounded while tracing."""
+"""NonMaxSuppression: exact for known values, padded to a bound while tracing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _suppress(boxes: np.ndarray, scores: np.ndarray, most: Any, iou: Any, least:
 
 
 def _suppressed(boxes: Any, scores: Any, most: Any, iou: Any, least: Any) -> tuple[Any, Any]:
-    """The same while tracing: all boxes in order of their score, and which of them are selected."""
+    """`_suppress` while tracing: all boxes in order of their score, and a mask of the selected ones."""
     order = jnp.argsort(-scores, stable=True)
     sorted_boxes, able = boxes[order], (scores[order] > least) | jnp.isneginf(least)
 

@@ -1,7 +1,7 @@
-"""Sizes that are symbols of `jax.export`: they survive the arithmetic of shapes.
+"""Symbolic sizes (dimension variables of `jax.export`) in shape arithmetic.
 
-A tensor of sizes of which one is a symbol is a NumPy array of objects. The operators that exporters use to work out
-shapes do the same on such arrays as on numbers; to all others the sizes are INT64 numbers known at run time.
+A tensor of sizes with a symbol is a NumPy array of objects. The operators that exporters use to compute shapes work on
+such arrays as on numbers; for all others the sizes are INT64 numbers known at run time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def is_symbol(size: Any) -> bool:
 
 
 def holds_symbols(x: Any) -> bool:
-    """Whether an array holds sizes of which one is a symbol."""
+    """Whether an array of sizes holds a symbol."""
     return isinstance(x, np.ndarray) and x.dtype == object and any(map(is_symbol, x.flat))
 
 
@@ -43,7 +43,7 @@ def stand_in(x: Any) -> Any:
 
 
 def at_run_time(x: np.ndarray) -> Any:
-    """The sizes as an array that the program works out when it runs."""
+    """The sizes as an array that is computed at run time."""
     if not x.size:
         return jnp.zeros(x.shape, np.int64)
     return jnp.stack([jnp.asarray(d) for d in x.flat]).reshape(x.shape)
@@ -57,9 +57,9 @@ def broadcast_shapes(*shapes: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def clamped(at: Any, size: Any) -> Any:
-    """A position counted from the front, held between 0 and the size."""
+    """An index counted from the front, clamped between 0 and the size."""
     if is_symbol(at) or is_symbol(size):
-        if isinstance(at, int) and at >= np.iinfo(np.int32).max:  # exporters write "to the end" so
+        if isinstance(at, int) and at >= np.iinfo(np.int32).max:  # the exporters' way to write "to the end"
             return size
         return max_dim(0, min_dim(at, size))
     return min(max(at, 0), size)
@@ -70,7 +70,7 @@ def _each(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _prod(x: np.ndarray, *_: Any, keepdims: int = 1, **__: Any) -> np.ndarray:
-    """Of a vector: shapes have one axis."""
+    """ReduceProd of a vector: shapes have one axis."""
     found = np.empty((1,) if keepdims else (), object)
     found[...] = math.prod(x.flat)
     return found
@@ -113,6 +113,6 @@ def computed(
 
 
 def _settled(x: Any) -> np.ndarray:
-    """An array of objects without symbols is one of numbers."""
+    """Convert an array of objects without symbols to one of numbers."""
     array = np.asarray(x)
     return array if array.dtype != object or holds_symbols(array) else array.astype(np.int64)

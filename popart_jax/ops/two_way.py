@@ -1,4 +1,4 @@
-"""Functions with a backward pass of their own that can be differentiated in forward mode too, and again.
+"""Custom derivatives for both modes: a hand-written backward pass that also allows forward mode and higher orders.
 
 `jax.custom_vjp` takes the backward pass as it is written, but refuses `jvp`, `jacfwd` and `hessian`; `jax.custom_jvp`
 allows them, but leaves the backward pass to the transposition of the forward one. Here the tangent map is one linear
@@ -30,7 +30,7 @@ class two_way:
     fn : callable
         The function; its arguments at `nondiff_argnums` are hashable constants.
     nondiff_argnums : sequence of int
-        As `jax.custom_vjp` has them.
+        As in `jax.custom_vjp`.
     """
 
     def __init__(self, fn: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
@@ -155,7 +155,7 @@ def _jvp(primals: Any, tangents: Any, *, push: Flat, pull: Flat, count: int, ava
 
 
 def _transpose(cotangents: Any, *args: Any, push: Flat, pull: Flat, count: int, avals: Any) -> list[Any]:
-    """The backward pass itself: plain operations from here on."""
+    """The backward pass, as plain operations."""
     given = [ad.instantiate_zeros(c) for c in cotangents]
     found = pull(*args[:count], *given)
     wanted = [g if ad.is_undefined_primal(x) else None for g, x in zip(found, args[count:], strict=True)]

@@ -1,9 +1,9 @@
 """Loops, branches and gradients inside `jax.shard_map`.
 
-There a type says along which axes of the mesh a value may differ between devices: along these it is *varying*. JAX asks
-that a loop carries values of one type, that branches agree, and that a gradient has its operand's type. What starts as
-zeros or as a weight is equal everywhere and becomes varying by the first row of a batch. So loops and branches go
-through this module, which casts such values beforehand. Outside `shard_map` it adds nothing.
+There a value's type lists the mesh axes along which it may differ between devices: along these it is *varying*. JAX
+requires that carried values of a loop keep their type, that branches agree, and that a gradient has its operand's type.
+Zeros and weights are equal on all devices, and become varying once they are combined with a batch. So loops and
+branches use this module, which casts such values beforehand. Outside `shard_map` it adds nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def scan(body: Callable[[Any, Any], Any], init: Any, xs: Any = None, length: int
 
 
 def while_loop(goes_on: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
-    """`lax.while_loop`; where devices do different numbers of passes, everything carried is varying."""
+    """`lax.while_loop`; if devices run different numbers of iterations, all carried values are varying."""
     if checks_varying_axes():
 
         def stepped(carried: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What all optimizer classes share: values, accessors, checks on replacing one by another."""
+"""Base class of the optimizers: values, accessors, and checks for replacing one by another."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Optimizer:
             raise popart_exception("Loss scaling cannot be 0")
 
     def _refuse_negative(self, field: str, words: str, shown: str = "") -> None:
-        """Refuse values below 0; the message has the value of the field `shown` (PopART once takes another's)."""
+        """Refuse values below 0; the message shows the field `shown` (in one case PopART shows another field)."""
         for value, told in zip(self._maps[field], self._maps[shown or field], strict=True):
             if value.val() < 0:
                 text = number_text(told.val())
@@ -117,22 +117,22 @@ class Optimizer:
         return copy.deepcopy(self)
 
     def fixed(self) -> tuple[Any, ...]:
-        """What an optimizer that takes this one's place has in common with it, as plain values."""
+        """The facts that a replacement of this optimizer must share, as plain values."""
         values = {field: found.fixed() for field, found in self._maps.items()}
         clips = [(clip.covers_all(), clip.weightIds, clip.maxNorm) for clip in self._clips]
         return self._family, values, dict(self._structure()), clips
 
     def _structure(self) -> Mapping[str, Any]:
-        """Facts that must be the same in an optimizer that takes this one's place."""
+        """Structural facts that must be the same in a replacement of this optimizer."""
         return {}
 
     def check_replacement(self, other: Optimizer) -> None:
-        """Raise if `other` cannot take this one's place without a new program.
+        """Raise if `other` cannot replace this optimizer without compiling a new program.
 
         Raises
         ------
         popart_runtime_error
-            Names the first that stands in the way, in PopART's words.
+            Names the first difference, in PopART's words.
         """
         reason = self._misfit(other)
         if reason:
@@ -160,7 +160,7 @@ class Optimizer:
         return next(changed, "")
 
     def _differs(self, other: Any) -> str:
-        """What an optimizer of the same family does otherwise than this one, in PopART's words; empty for nothing."""
+        """The difference to an optimizer of the same family, in PopART's words; empty if there is none."""
         del other
         return ""
 

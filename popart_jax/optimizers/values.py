@@ -1,4 +1,4 @@
-"""Values of an optimizer: a number and whether it stays the same for the life of a session."""
+"""Hyperparameter values of an optimizer, each with a flag that says whether it is constant during a session."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def check_keys(values: Mapping[Any, Any], allowed: Collection[str], words: str) 
 
 
 def parse(values: Mapping[Any, Any], allowed: Mapping[str, str], owner: str) -> dict[str, OptimizerValue]:
-    """A user's dictionary, of which `check_keys` has seen the keys, as values by field name.
+    """Convert a user's dictionary, whose keys `check_keys` has checked, to values by field name.
 
     Parameters
     ----------

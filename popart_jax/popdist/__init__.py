@@ -1,7 +1,7 @@
 """PopDist: which instance (process) of a distributed program this is, and which replicas it holds.
 
-The answers come from the variables that the launcher sets; without them, from `jax.distributed` where a program has
-started it itself, else they are those of one instance that holds all replicas.
+The values come from the launcher's environment variables; without these from `jax.distributed` if the program has
+initialised it; otherwise there is one instance that holds all replicas.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def isPopdistEnvSet() -> bool:
 
 
 def init() -> None:
-    """Make sure that this process has joined its job; a program that was started alone needs nothing.
+    """Check that this process has joined its job; a program that was started alone needs none.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def getNumLocalIpus() -> int:
 
 
 def checkNumIpusPerReplica(numIpus: int) -> None:
-    """Compare what a program wants with what the launcher was told.
+    """Compare the number that a program needs with the launcher's.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def synchronize(identifier: str = "") -> None:
 
 
 def execute_on_instances(instances: Collection[int], func: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
-    """Call a function in some instances; the others get None. None waits for another."""
+    """Call a function in some instances; the others get None. Instances do not wait for each other."""
     return func(*args, **kwargs) if getInstanceIndex() in instances else None
 
 

@@ -1,4 +1,4 @@
-"""Session options of an instance; those of PopART and PopXL alike."""
+"""Session options of an instance, for both PopART and PopXL."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import jax
 
-from ..session.options import local_replicas
+from ..session.options.session_options import local_replicas
 from . import getNumInstances, getNumLocalReplicas, getNumTotalReplicas, getReplicaIndexOffset
 
 
 def configureSessionOptions(options: Any) -> None:
-    """Set the options about replicas to what the launcher was told.
+    """Set the replication options to the launcher's values.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def configureSessionOptions(options: Any) -> None:
 
 
 def unlike_the_job(options: Any) -> str:
-    """What is wrong when the global replicas are not the local ones of all processes; '' when they are."""
+    """An error text if the global replicas are not the local ones of all processes together, else ''."""
     factor, processes = options.getGlobalReplicationFactor(), jax.process_count()
     local = local_replicas(options)
     if not options.enableDistributedReplicatedGraphs or local * processes == factor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..enums import DeviceConnectionType
-from ..session.devices import DeviceInfo, DeviceManager
+from ..session.devices.devices import DeviceInfo, DeviceManager
 from . import getNumLocalIpus
 from .options import configureSessionOptions as configureSessionOptions
 

@@ -1,6 +1,6 @@
-"""The oldest face of PopART: one `Session` that trains, evaluates and infers; operators directly on the `Builder`.
+"""PopART's oldest interface: one `Session` that trains, evaluates and infers; operators directly on the `Builder`.
 
-Everything that PopART has is here too; what this package defines itself differs from it.
+All names of `popart` are here too, except those that this package redefines.
 """
 
 from __future__ import annotations

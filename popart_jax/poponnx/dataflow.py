@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from .._calls import convert
-from ..session.dataflow import AnchorReturnType as NewAnchorReturnType
-from ..session.dataflow import DataFlow as NewDataFlow
+from ..session.feeding.dataflow import AnchorReturnType as NewAnchorReturnType
+from ..session.feeding.dataflow import DataFlow as NewDataFlow
 
 
 class AnchorReturnType(NewAnchorReturnType):
-    """Which results of a step come back; the kinds are attributes too."""
+    """Which results of a step an anchor returns; the kinds are also class attributes."""
 
     ALL: ClassVar[NewAnchorReturnType] = NewAnchorReturnType("ALL")
     FINAL: ClassVar[NewAnchorReturnType] = NewAnchorReturnType("FINAL")

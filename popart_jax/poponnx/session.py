@@ -11,16 +11,16 @@ import numpy as np
 import onnx
 
 from ..errors import popart_exception
+from ..model.files.load import load_proto
 from ..model.input_shapes import InputShapeInfo
-from ..model.load import load_proto
 from ..model.tensor_info import TensorInfo
 from ..optimizers import Optimizer
-from ..session.dataflow import DataFlow
-from ..session.devices import DeviceInfo, DeviceManager
+from ..session.devices.devices import DeviceInfo, DeviceManager
+from ..session.feeding.dataflow import DataFlow
+from ..session.feeding.stepio import PyStepIO as NewPyStepIO
 from ..session.inference import InferenceSession
 from ..session.older import Loss, with_losses
-from ..session.options import SessionOptions
-from ..session.stepio import PyStepIO as NewPyStepIO
+from ..session.options.session_options import SessionOptions
 from ..session.training import TrainingSession
 from .stepio import PyStepIO
 
@@ -68,7 +68,7 @@ class Session:
         _fill_batch_size(self._proto, self._shapes, getattr(dataFeed, "batch_size", None))
         self._options, self._patterns = userOptions or SessionOptions(), patterns
         self._sessions: dict[str, TrainingSession | InferenceSession] = {}
-        self._stale: set[str] = set()  # sessions whose weights are older than those of training
+        self._stale: set[str] = set()  # sessions with older weights than the training session
 
     # -- the three ways to run
 

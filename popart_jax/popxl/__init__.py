@@ -86,10 +86,13 @@ from .tensor import (
 from .tensorlocation import ExecutionContext, ReplicatedTensorSharding, TensorLocation, TensorStorage, TileSet
 
 # isort: split
-from . import _create_graph, _dot, _driven, _indexing  # noqa: F401 - they enter what methods of the classes call
 from . import ops as ops
 from . import transforms as transforms
+from ._building import create_graph as _create_graph  # noqa: F401 - these enter what methods of the classes call
+from ._building import dot as _dot  # noqa: F401 - as above
+from ._building import indexing as _indexing  # noqa: F401 - as above
 from ._internal import graph_view, ir_view, tensor_view  # noqa: F401 - as above
+from ._running import driven as _driven  # noqa: F401 - as above
 from .session import Session
 
 __all__ = [

@@ -6,14 +6,15 @@ what operators created inside get.
 
 from __future__ import annotations
 
-import inspect
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Literal, TypeVar
 
-from ._context import Context as Context
-from ._context import get_current_context
+from ..model.debug import SourceLocation
+from ._building.context import Context as Context
+from ._building.context import get_current_context
 from ._internal.enums import ExecutionContext
 from .graph import Graph
 from .ir import Ir
@@ -114,10 +115,10 @@ def debug_context_frame_offset(i: int) -> Generator[None]:
     yield
 
 
-def get_source_location(offset: int = 0) -> tuple[str, str, int]:
-    """Function name, file and line of the caller, `offset` frames out."""
-    frame = inspect.stack()[1 + offset]
-    return frame.function, frame.filename, frame.lineno
+def get_source_location(offset: int = 0) -> SourceLocation:
+    """Function name, file and line of the caller, `offset` frames out, as debug contexts take them."""
+    frame = sys._getframe(1 + offset)
+    return SourceLocation(frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno)
 
 
 def op_debug_context(name: str | Callable[..., Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Operators that users define in Python: what C++ classes are upstream.
+"""Operators that users define in Python; in upstream these are C++ classes.
 
 def forward(x, *, alpha):
     return jnp.where(x > 0, x, alpha * x)
@@ -15,8 +15,8 @@ from typing import Any
 
 from ..ops import Gradient, Operator, Trait, registry
 from ..ops.operator import PopxlClass
-from . import _create
-from ._create import Out
+from ._building import create as _create
+from ._building.create import Out
 from .ops.utils import check_operands
 from .tensor import Tensor
 

@@ -1,4 +1,4 @@
-"""The device that a session was asked for."""
+"""Choice of the device of a session from its description."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import popart_exception
 from ..logs import module_logger
-from ._devices import _offline_device_from_str, _to_device_info, hardware_to_compile_for, kind
+from ._running.devices import _offline_device_from_str, _to_device_info, hardware_to_compile_for, kind
 from .ir import Ir
 
 _said: set[str] = set()
@@ -52,7 +52,7 @@ def choose_device(ir: Ir, description: Any) -> Any:
 
 
 def check_device(compiled_for: Any, device: Any) -> None:
-    """A device can run what was compiled for another.
+    """Check that a device can run a program that was compiled for another device.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Float8 on the host: casts with a power-of-two scale, and the scale that loses least.
+"""Float8 on the host: casts with a power-of-two scale, and the scale with least error.
 
 ``float8_143`` is ML's e4m3fnuz (bias 8, largest 240), ``float8_152`` its e5m2fnuz (bias 16, largest 57344); both have
 one NaN (0x80) and no infinities.
@@ -128,10 +128,10 @@ def log_histogram(src: np.ndarray, ftype: FpDef) -> tuple[np.ndarray, np.ndarray
 def error_weights(
     limits: np.ndarray, src_bias_starting_indices: np.ndarray, candidate: CandidateConfig
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What each share of a histogram adds to the estimated error of each candidate, and what comes on top.
+    """Weights of the histogram's shares in the estimated error of each candidate, and an error beside them.
 
-    Values below the range of a candidate lose themselves, those within it what its mantissa lacks, those above what
-    exceeds a power of two that depends on the candidate's position.
+    Values below the range of a candidate are lost, those within it lose the bits that its mantissa lacks, those above
+    lose the excess over a power of two that depends on the candidate's position.
 
     Returns
     -------
@@ -184,7 +184,7 @@ def calculate_candidate_metric(
 
 
 def host_fp8_mse_scale(src: np.ndarray, dtype: dtypes.dtype | None = None) -> tuple[float, int]:
-    """(estimated error, scale) of the power-of-two scale between -31 and 31 that loses least in float8.
+    """(estimated error, scale) of the power-of-two scale between -31 and 31 with least error in float8.
 
     Parameters
     ----------

@@ -9,19 +9,19 @@ import onnx_ir as ir
 
 from ..errors import popart_exception
 from . import dtypes
-from ._bindings import above
-from ._context import get_current_context
+from ._building.bindings import above
+from ._building.context import get_current_context
+from ._building.tensor import Constant, Tensor, Variable
 from ._internal.created_hooks import CreatedHooks
 from ._internal.enums import TensorType
 from ._internal.rewrite import adopt
 from ._internal.sequence import TopoCons
-from ._tensor import Constant, Tensor, Variable
 
 if TYPE_CHECKING:
     from .ir import Ir
 
 UNTYPED = "untyped"
-"""Mark of the values of operators made by hand that have no type of their own before `setup`."""
+"""Metadata key that marks outputs of operators made by hand as untyped until `setup`."""
 Op = Any  # `_internal.op.Op`, which is built on graphs
 
 
@@ -184,7 +184,7 @@ class Graph(CreatedHooks):
         return tensor
 
     def _erase(self, op: Op) -> None:
-        """Take an operator out, with those of its outputs that nobody uses; its id stays a gap."""
+        """Remove an operator, with those of its outputs that are unused; its id is not used again."""
         outputs = list(op._outputs().values())
         self._disconnect_outputs(op, [t for t in outputs if t._value.uses() or t._value.is_graph_output()])
         self._graph.remove(op._node, safe=False)
@@ -211,7 +211,7 @@ class Graph(CreatedHooks):
         adopt(self, tensor, new)
 
     def _disconnect_outputs(self, op: Op, tensors: Iterable[Tensor]) -> None:
-        """The tensors live on without a producer, with all their uses."""
+        """Disconnect tensors from their producer; they keep all their uses."""
         for tensor in tensors:
             adopt(self, tensor, ir.Value(shape=tensor._value.shape, type=tensor._value.type))
 

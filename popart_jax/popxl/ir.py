@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..popdist.options import configureSessionOptions
-from ..session.options import local_replicas
-from ._bindings import above
+from ..session.options.session_options import local_replicas
+from ._building.bindings import above
+from ._building.tensor import Tensor
 from ._internal.exchange import parts
 from ._internal.session_options import popxl_options
-from ._tensor import Tensor
 from .graph import Graph
 from .replica_grouping import ReplicaGrouping
 from .streams import DeviceToHostStream, HostToDeviceStream
@@ -95,7 +95,7 @@ class Ir:
         self._set_replicas(int(value))
 
     def _set_replicas(self, count: int) -> None:
-        """The session options hold the numbers, for programs that read or write them there."""
+        """Set the numbers of replicas in the session options, where programs may read or write them."""
         options = self._options
         local = count // (self.replication_factor // self.instance_replication_factor)
         options.replicatedGraphCount, options.enableReplicatedGraphs = local, local > 1

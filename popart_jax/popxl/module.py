@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ._tensor import Tensor
+from ._building.tensor import Tensor
 
 
 class Module:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._bindings import above
-from ._tensor import Tensor
+from ._building.bindings import above
+from ._building.tensor import Tensor
 from .context import gcg, gir
 from .dtypes import dtype as Dtype
 

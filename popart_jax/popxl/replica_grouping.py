@@ -8,13 +8,12 @@ from math import gcd
 from typing import Any, Protocol
 
 from ..enums import VariableRetrievalMode
+from ..model.variable_settings import ReplicaGrouping as View
 from ..model.variable_settings import VariableSettings
-from ._internal.replica_grouping import ReplicaGrouping as View
-from ._internal.replica_grouping import assign
 
 
 class Replicated(Protocol):
-    """What a grouping asks of its Ir."""
+    """The members of an Ir that a grouping uses."""
 
     @property
     def replication_factor(self) -> int:
@@ -69,7 +68,7 @@ class ReplicaGrouping:
             )
         if size == 1:
             stride = 1
-        return cls._new(owner, tuple(assign(replicas, stride, size)), stride, size)
+        return cls._new(owner, tuple(_assign(replicas, stride, size)), stride, size)
 
     @classmethod
     def _from_assignment(cls, owner: Replicated, assignment: list[int]) -> ReplicaGrouping:
@@ -212,3 +211,21 @@ def _checked_groups(assignment: list[int], replicas: int) -> list[list[int]]:
             f"When ordered by first appearance, the group numbers are not monotonically increasing. Ordering: {order}"
         )
     return groups
+
+
+def _assign(replicas: int, stride: int, size: int) -> list[int | None]:
+    """The group of each replica, for as many groups of `size` replicas `stride` apart as there is room for.
+
+    Replicas that are left over have None; ValueError when a group would run past the last replica.
+    """
+    assignment: list[int | None] = [None] * replicas
+    for group in range(replicas // size):
+        first = assignment.index(None)
+        for j in range(size):
+            replica = first + j * stride
+            if replica >= replicas or assignment[replica] is not None:
+                raise ValueError(
+                    f"Groups of {size} replicas with stride {stride} do not partition {replicas} replicas."
+                )
+            assignment[replica] = group
+    return assignment

@@ -12,20 +12,20 @@ import numpy as np
 from .._collector import without_collector
 from ..enums import DeviceType
 from ..errors import popart_exception
-from ..execution.held import Held
 from ..execution.placement import to_host
+from ..execution.stored.held import ResidentState
 from ..logs import module_logger
 from ..popdist.options import unlike_the_job
-from ..session.feed_checks import StreamFact
-from ..session.streaming import Stream as DataStream
-from . import _io_checks as io
-from . import _weights as weights
-from ._bindings import above
-from ._cache import compiled
-from ._device_state import DeviceState
-from ._dot import is_wanted, write
+from ..session.feeding.checks import StreamFact
+from ..session.feeding.streaming import Stream as DataStream
+from ._building.bindings import above
+from ._building.dot import is_wanted, write
 from ._internal.prepare import prepare
-from ._program import Programs
+from ._running import io_checks as io
+from ._running import weights as weights
+from ._running.cache import compiled
+from ._running.device_state import DeviceState
+from ._running.program import Programs
 from .devices import check_device, choose_device
 from .dtypes import untorched
 from .ir import Ir
@@ -84,7 +84,7 @@ class Session:
         self._attached = False
         if self._given_device:
             self._attached = True
-            self._upload()
+            self.weights_from_host()
         else:
             self._follow(self._device)
 
@@ -142,7 +142,7 @@ class Session:
             if device.type is not DeviceType.OfflineIpu and not device.attach():
                 raise RuntimeError(f"Could not attach to device {device.id}. Check `gc-monitor` for device usage.")
             self._attached = True
-            self._upload()
+            self.weights_from_host()
         except BaseException:
             self._was_attached_stack.pop()
             self._leave()
@@ -164,7 +164,7 @@ class Session:
         self._state.arrays = None
 
     def _follow(self, device: Any) -> None:
-        """Detaching the device by hand ends the session's attachment too."""
+        """Detach the session too when its device is detached by hand."""
         original = device.detach
 
         def detach() -> None:
@@ -178,24 +178,23 @@ class Session:
         self._follow(device)
 
     def _need_device(self) -> None:
+        if self._state.arrays is None:
+            self.weights_from_host()
+
+    def _need_attachment(self) -> None:
         if not self._attached:
             raise ValueError(
                 "Must be attached to device before calling a runtime function. Put the call inside a `Session` "
                 "context, for example `with session: session.run()`."
             )
-        if self._state.arrays is None:
-            self._upload()
 
     # --- weights --------------------------------------------------------------------------------------------------
 
-    def _upload(self) -> None:
-        self._state.upload()
-        self._mark(True)
-
     def weights_from_host(self) -> None:
         """Copy all host buffers to the device; ValueError outside the context."""
-        self._need_device()
-        self._upload()
+        self._need_attachment()
+        self._state.upload()
+        self._mark(True)
 
     def weights_to_host(self) -> None:
         """Copy all weights to their host buffers; ValueError outside the context.
@@ -276,14 +275,14 @@ class Session:
         """As `write_variable_data`, for several variables with one transfer."""
         on_device = self._attached and self._state.arrays is not None and not self._read_only
         if on_device and any(not t._in_sync for t in self._variables()):
-            self.weights_to_host()  # what was trained on the device must not be lost
+            self.weights_to_host()  # keeps what was trained on the device
         for t, data in tensors.items():
             self._write_host({t: checked_data(t, data)})
         if self._attached:
             self.weights_from_host()
 
     def _write_host(self, checked: Mapping[Variable, np.ndarray]) -> None:
-        """Replace host copies only, by arrays that `checked_data` gave."""
+        """Replace only the host copies, by arrays from `checked_data`."""
         for t, array in checked.items():
             if isinstance(t._host, np.memmap):
                 t._host[...] = array
@@ -291,12 +290,12 @@ class Session:
                 t._host = array
             self._replica_values.pop(t.id, None)
 
-    def _held(self) -> Held:
+    def _held(self) -> ResidentState:
         """Resident arrays, for checkpoints."""
         self._need_device()
         state = self._state
         assert state.arrays is not None
-        return Held(dict(state.arrays), self._programs.resident, self._put_back)
+        return ResidentState(dict(state.arrays), self._programs.resident, self._put_back)
 
     def _put_back(self, arrays: Mapping[str, Any], _: Mapping[str, Any]) -> None:
         assert self._state.arrays is not None
@@ -365,7 +364,7 @@ class Session:
         return self._step({port.name: port.feed(given[port.stream], downcast_inputs) for port in self._sources})
 
     def _streamed(self) -> tuple[list[StreamFact], Callable[[str, np.ndarray], Any]]:
-        """What `DataStream` draws for a run, in the order of the streams' making, and what puts it on the devices."""
+        """For `DataStream`: the input streams of a run in creation order, and the function that uploads their data."""
         self._need_device()
         made = list(self._ir._streams)
         facts = [port.fact for port in self._sources]
@@ -392,7 +391,7 @@ class Session:
             outputs[stream][...] = array.reshape(outputs[stream].shape)
 
     def _mark(self, current: bool) -> None:
-        """Note whether the host's copies are the device's."""
+        """Record whether the host's copies are up to date."""
         self._host_is_current = current
         for t in self._variables():
             t._in_sync = current

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from ._context import get_current_context
-from ._spec import TensorSpec
+from ._building.context import get_current_context
+from ._building.spec import TensorSpec
 from .dtypes import dtype as Dtype
 
 S = TypeVar("S", bound="Stream")

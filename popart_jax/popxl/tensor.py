@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from . import dtypes
-from ._checks import check_in_graph
-from ._context import get_current_context
-from ._spec import TensorSpec as TensorSpec
-from ._tensor import TILE_SET_MAP as TILE_SET_MAP
-from ._tensor import Constant as Constant
-from ._tensor import HostScalarTensor as HostScalarTensor
-from ._tensor import HostTensor as HostTensor
-from ._tensor import ScalarType as ScalarType
-from ._tensor import Tensor as Tensor
-from ._tensor import TensorByRef as TensorByRef
-from ._tensor import TensorLike as TensorLike
-from ._tensor import Variable as Variable
-from ._tensor import host_tensor_types as host_tensor_types
-from ._variables import as_tensor as as_tensor
-from ._variables import constant as constant
-from ._variables import remote_replica_sharded_variable as remote_replica_sharded_variable
-from ._variables import remote_variable as remote_variable
-from ._variables import replica_sharded_buffer as replica_sharded_buffer
-from ._variables import replica_sharded_variable as replica_sharded_variable
-from ._variables import variable as variable
+from ._building.checks import check_in_graph
+from ._building.context import get_current_context
+from ._building.spec import TensorSpec as TensorSpec
+from ._building.tensor import TILE_SET_MAP as TILE_SET_MAP
+from ._building.tensor import Constant as Constant
+from ._building.tensor import HostScalarTensor as HostScalarTensor
+from ._building.tensor import HostTensor as HostTensor
+from ._building.tensor import ScalarType as ScalarType
+from ._building.tensor import Tensor as Tensor
+from ._building.tensor import TensorByRef as TensorByRef
+from ._building.tensor import TensorLike as TensorLike
+from ._building.tensor import Variable as Variable
+from ._building.tensor import host_tensor_types as host_tensor_types
+from ._building.variables import as_tensor as as_tensor
+from ._building.variables import constant as constant
+from ._building.variables import remote_replica_sharded_variable as remote_replica_sharded_variable
+from ._building.variables import remote_variable as remote_variable
+from ._building.variables import replica_sharded_buffer as replica_sharded_buffer
+from ._building.variables import replica_sharded_variable as replica_sharded_variable
+from ._building.variables import variable as variable
 
 
 def graph_input(

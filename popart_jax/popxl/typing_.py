@@ -1,4 +1,4 @@
-"""Annotations that mean more than their type."""
+"""Type annotations that `create_graph` gives a meaning."""
 
 from __future__ import annotations
 

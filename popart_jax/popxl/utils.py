@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
-from ._devices import HW_DEVICE_CONNECTION_TIMEOUT as HW_DEVICE_CONNECTION_TIMEOUT
-from ._devices import _acquire_hw_device_with_timeout as _acquire_hw_device_with_timeout
-from ._devices import _offline_device_from_str as _offline_device_from_str
-from ._devices import _to_device_info as _to_device_info
+from ._running.devices import HW_DEVICE_CONNECTION_TIMEOUT as HW_DEVICE_CONNECTION_TIMEOUT
+from ._running.devices import _acquire_hw_device_with_timeout as _acquire_hw_device_with_timeout
+from ._running.devices import _offline_device_from_str as _offline_device_from_str
+from ._running.devices import _to_device_info as _to_device_info
 from .fp8_utils import host_pow2scale_cast_to_fp8 as host_pow2scale_cast_to_fp8
 
 torch_imported = "torch" in sys.modules

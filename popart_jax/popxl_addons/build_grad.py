@@ -48,7 +48,7 @@ class Aux:
                     popxl.graph_output(value)
 
     def copy(self) -> Aux:
-        """The same values, without what is being read."""
+        """A copy with the same values and an empty record of reads."""
         other = Aux()
         other._values = dict(self._values)
         return other
@@ -58,7 +58,7 @@ class Aux:
         self._values, self._reading = {}, None
 
     def take(self, other: Aux) -> None:
-        """Hold the values of another one, ready for reading."""
+        """Take over the values of another `Aux`, ready for reading."""
         self._values, self._reading = other._values, {}
 
     @property

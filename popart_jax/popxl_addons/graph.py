@@ -7,18 +7,18 @@ from typing import Any, Literal, Protocol
 
 from .. import popxl
 from ..popxl import ops
-from ..popxl._bindings import Bindings
+from ..popxl._building.bindings import Bindings
 from ..popxl._internal.schedule import print_schedule
 from ..popxl.ops.call import CallSiteInfo
 from ..popxl.transforms.autodiff import GradGraphInfo
 from .named_tensors import NamedTensors, TensorMap
 
 above = Bindings()
-"""What is built on graphs, and their methods call."""
+"""Late-bound functions of layers above graphs that methods of graphs call."""
 
 
 class WritesGradients(Protocol):
-    """A module, as a graph that it built knows it."""
+    """The members of a module that a graph built by it uses."""
 
     @property
     def implements_grad_graph(self) -> bool:
@@ -97,7 +97,7 @@ class GraphWithNamedArgs:
 
     @property
     def grad_graph_info(self) -> GradGraphInfo:
-        """What autodiff says of a gradient graph.
+        """Gradient information of a gradient graph, from autodiff.
 
         Raises
         ------
@@ -174,4 +174,4 @@ class GraphWithNamedArgs:
 GraphLike = popxl.Graph | GraphWithNamedArgs | BoundGraph
 """A graph as it is, with named arguments, or with values bound to these."""
 GradGraphInfoLike = GradGraphInfo | GraphWithNamedArgs
-"""What describes a gradient graph."""
+"""Gradient information, or a gradient graph that carries it."""

@@ -1,4 +1,4 @@
-"""One graph for equal functions on equal argument specs."""
+"""Cache of graphs: equal functions with equal argument specs share one graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bound_arguments(fn: Any, *args: Any, **kwargs: Any) -> inspect.BoundArgument
 
 
 def tensor_hash(t: popxl.Tensor | popxl.TensorSpec) -> int:
-    """Equal for tensors of equal shape, dtype and meta shape."""
+    """Hash that is equal for tensors of equal shape, dtype and meta shape."""
     return hash((tuple(t.shape), t.dtype, tuple(t.meta_shape or ())))
 
 

@@ -180,7 +180,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         return collected
 
     def _reset(self) -> None:
-        """Forget what the last graph left, here and in submodules."""
+        """Clear the state of the last graph, here and in submodules."""
         self._variable_factories._clear()
         self._named_inputs._clear()
         self._drop_unlinked()
@@ -318,7 +318,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
 
 @dataclass
 class ModuleCall:
-    """What `Module.call_module` gives; after a call it holds the graph that was made.
+    """Result of `Module.call_module`: a callable that, after a call, holds the graph that it made.
 
     Attributes
     ----------

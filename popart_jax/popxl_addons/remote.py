@@ -121,12 +121,12 @@ def _store(
 
 
 def on_io_tiles(entry: int | popxl.Tensor) -> int | popxl.Tensor:
-    """An index that a transfer on IO tiles can take together with its tensor."""
+    """A buffer index that is on the IO tiles, as a transfer there needs."""
     if isinstance(entry, int):
         return entry
     try:
         return ops.io_tile_copy(entry) if entry.tile_set == "compute" else entry
-    except UndefinedValue:  # an input, which takes the place of its users
+    except UndefinedValue:  # a graph input, which is placed with its users
         return entry
 
 

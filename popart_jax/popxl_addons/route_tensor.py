@@ -37,7 +37,7 @@ def called_graph_paths(parent_graph: popxl.Graph, subgraph: popxl.Graph) -> set[
 def route_tensor_into_graph(
     tensor: popxl.Tensor, graph: popxl.Graph | None = None, modified: bool | Iterable[Any] = False
 ) -> popxl.Tensor:
-    """The tensor of `graph` (default: the current one) that stands for `tensor` of an outer graph.
+    """Pass `tensor` of an outer graph into `graph` (default: the current one); returns the tensor there.
 
     Each graph on the way gets one input and each of its call sites one operand; routing again reuses them.
 
@@ -79,7 +79,7 @@ def _callers(path: Path, owner: popxl.Ir) -> Iterator[tuple[popxl.Graph, popxl.G
 
 
 def _check(path: Path, tensor: popxl.Tensor, writes: bool) -> None:
-    """Every operator of a chain can take the tensor.
+    """Check that every operator of a chain can take the tensor.
 
     Raises
     ------

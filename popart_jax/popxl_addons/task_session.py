@@ -191,7 +191,7 @@ def _listed(streams: Any) -> list[Any]:
 
 
 def _report(stored: set[str], state: set[str], how: ReportMissingMethods) -> None:
-    """Say which names only a checkpoint or only the session has."""
+    """Warn of, or refuse, names that only a checkpoint or only the session has."""
     sides = (("Checkpoint keys not in state", stored - state), ("state keys not in checkpoint", state - stored))
     text = "\n".join(f"{what}: {names}" for what, names in sides if names)
     if text and how == "error":

@@ -31,7 +31,7 @@ def null_context() -> Generator[None]:
 
 
 def suffix_graph_name(name: str, suffix: str) -> str:
-    """Name of a graph derived from another: the number that made the old one unique goes."""
+    """Name of a graph derived from another, without the number that made the old name unique."""
     return f"{_SUBGRAPH.sub('', name)}_{suffix}"
 
 

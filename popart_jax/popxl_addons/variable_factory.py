@@ -25,7 +25,7 @@ DataIter = Callable[[], Any] | Iterable[Any]
 
 
 def _iterate(data_iter: DataIter) -> Iterator[Any]:
-    """The elements: a callable is asked anew each time, after one probe whose result is dropped.
+    """Iterate over the data; a callable is called for each element, after one trial call whose result is dropped.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Filling a session's engine: from a file of its own, from the compile cache, or by compiling."""
+"""Gets a session's compiled programs: from a stored executable, from the compile cache, or by compiling."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ..execution import beside_jax, stored
-from ..execution.cache_folder import mark_used
-from ..execution.container import Sealed
+from ..execution.stored import beside_jax
+from ..execution.stored import executables as stored
+from ..execution.stored.cache_folder import mark_used
+from ..execution.stored.container import Sealed
 from ..logs import module_logger
-from .engine import FORWARD_ONLY, MAIN, Engine
+from .engine import FORWARD_ONLY, Engine
 from .preparing import Prepared
 from .preparing.compile_cache import TYPES, types_note
+from .start import MAIN
 from .stored_programs import StoredPrograms
 
 Handles = tuple[str, ...]
@@ -21,13 +23,13 @@ Handles = tuple[str, ...]
 def compile_into(
     engine: Engine, prepared: Prepared, programs: StoredPrograms, variables: dict[str, np.ndarray]
 ) -> None:
-    """Fill an engine; what had to be compiled is stored with the `variables`."""
+    """Fill the engine with compiled programs; newly compiled ones are stored, with the `variables`."""
     options = prepared.request.options
     handles = (MAIN, FORWARD_ONLY) if options.createImplicitPipeliningFwdOnlyProgram else (MAIN,)
     if programs.path is not None and _load_stored(engine, handles, programs):
         return
     if not _load_cached(engine, handles, prepared.cache_file):
-        _compile(engine, handles, prepared)
+        _compile(engine, handles, prepared, stays=not programs.stores)
     module_logger("devicex").info("Graph compiled")
     programs.store(engine, variables)
 
@@ -56,9 +58,9 @@ def _load_cached(engine: Engine, handles: Handles, path: Path | None) -> bool:
     return True
 
 
-def _compile(engine: Engine, handles: Handles, prepared: Prepared) -> None:
+def _compile(engine: Engine, handles: Handles, prepared: Prepared, *, stays: bool) -> None:
     def write(file: Path, _: None) -> None:
         notes = {TYPES: types_note(prepared.traced_types)}
         stored.write(file, file.stem, engine.executables, None, notes)
 
-    beside_jax.compile_and_keep(prepared.cache_file, lambda: engine.compile(handles), write)
+    beside_jax.compile_and_keep(prepared.cache_file, lambda: engine.compile(handles), write, stays=stays)

@@ -1,4 +1,4 @@
-"""What training and inference sessions have in common: each public method checks, and forwards to a part."""
+"""Base class of training and inference sessions: each public method checks, and forwards to a part."""
 
 from __future__ import annotations
 
@@ -8,103 +8,70 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
-from .. import ir_view
+from .. import model
+from .. import session as later
 from .._calls import checked
 from .._collector import without_collector
-from ..enums import DeviceType, IrSerializationFormat, SyntheticDataMode
+from ..enums import IrSerializationFormat, SyntheticDataMode
 from ..errors import logs_errors_of_methods, popart_exception, popart_runtime_error
-from ..execution import Memory
-from ..execution.held import Held
-from ..model.load import load_proto
-from ..model.tensor_info import _TensorInfoCore, info_of
-from ..timings import FIRST_RUN, Timings
-from . import developer_output, memory_check, option_checks, seeds, shown
-from .anchor_arrays import init_anchor_arrays
-from .checkpointing import held
-from .compiling import compile_into
-from .dataflow import DataFlow
-from .device_engine import DeviceEngine
-from .engine import MAIN, Engine
-from .feed_checks import StreamFact
-from .files import makedirsAndCheckWritable
-from .memory import OutOfMemoryError
-from .op_list import Ir, OpList, forward_text
-from .optimizer_values import OptimizerValues
-from .placement_checks import is_misplaced
-from .preparing import Prepared, prepare
-from .preparing.anchoring import source_of
-from .reports import Reports, encoded
-from .requests import Request
-from .running import Runner, reported
-from .same_everywhere import require_same_session
-from .saving import ModelFiles, initializer_values
-from .stepio import PyStepIO
-from .stored_programs import StoredPrograms, require_savable
-from .weights import HostWeights
-from .weightsio import IWeightsIO, PyWeightsIO
+from ..timings import FIRST_RUN
+from .feeding.dataflow import DataFlow
+from .feeding.stepio import PyStepIO
+from .parts import Parts
+from .start import MAIN, Asked
+from .weights.files import makedirsAndCheckWritable
+from .weights.weightsio import IWeightsIO, PyWeightsIO
 
 if TYPE_CHECKING:
-    from .profile_report import ProfileReport
+    from ..execution import Memory
+    from ..execution.stored.held import ResidentState
+    from ..model.tensor_info import _TensorInfoCore
+    from .engine import Engine
+    from .feeding.checks import StreamFact
+    from .reports.op_list import Ir
+    from .reports.profile_report import ProfileReport
+    from .requests import Request
 
 
-@partial(logs_errors_of_methods, but=("run",))  # which logs its own, on a way that is short
+@partial(logs_errors_of_methods, but=("run",))  # `run` logs its own errors, to keep each step short
 class SessionCore:
     """A prepared model, and the parts that compile it, run it and describe it."""
 
     @without_collector()
-    def _start(self, request: Request) -> None:
-        self._timings = Timings()
-        with self._timings.collect():
-            self._make(request)
-
-    def _make(self, request: Request) -> None:
-        try:
-            self._prepared: Prepared = prepare(request)
-        except popart_exception:
-            with contextlib.suppress(popart_exception):  # a model that can't even be read
-                developer_output.dump(lambda: forward_text(request))
-            raise
-        prepared = self._prepared
-        self._op_list = OpList(prepared)
-        self._op_list.check()
-        self._weights = HostWeights(prepared)
-        self._optimizer = OptimizerValues(request.optimizer, prepared.hyper)
-        self._seed = seeds.RandomSeed()
-        uploads = (self._weights.upload, self._seed.send, self._optimizer.send)
-        self._place = DeviceEngine(request.device, uploads)
-        self._stored = StoredPrograms(prepared)
-        self._runner = Runner(prepared, self._place, self._weights)
-        self._reports = Reports(prepared, self._place, self._stored)
-        self._files = ModelFiles(prepared.source)
-        developer_output.at_construction(request.options, self._op_list.text, self._op_list.stages)
+    def _start(self, asked: Asked | Request) -> None:
+        self._parts = Parts()
+        if isinstance(asked, Asked):
+            self._parts.start(asked)
+        else:
+            self._parts.make(asked)
 
     @property
     def _engine(self) -> Engine | None:
-        return self._place.engine
+        return self._parts.place.engine
 
     def _streamed(self) -> tuple[list[StreamFact], Callable[[str, np.ndarray], Any]]:
-        """What a `Stream` draws for a run, and what puts it on the devices."""
-        loaded = self._place.ready("more").programs[""]
+        """The inputs that a `Stream` must provide, and the function that puts one of them on the devices."""
+        loaded = self._parts.place.ready("more").programs[""]
         return loaded.streams, loaded.executable.put_fed
 
     # -- facts
 
     def __repr__(self) -> str:
-        prepared = getattr(self, "_prepared", None)  # none where the constructor stopped
-        return object.__repr__(self) if prepared is None else shown.summary_line(type(self).__name__, prepared)
+        parts = getattr(self, "_parts", None)
+        prepared = getattr(parts, "prepared", None)  # none where the constructor stopped
+        return object.__repr__(self) if prepared is None else later.summary_line(type(self).__name__, prepared)
 
     def _repr_html_(self) -> str:
-        return shown.summary_html(type(self).__name__, self._prepared)
+        return later.summary_html(type(self).__name__, self._parts.prepared)
 
     @property
     def memory(self) -> Memory | None:
         """Bytes of this machine that one run takes: ``arguments``, ``results``, ``temporary`` and their sum ``peak``.
 
-        By XLA's plan of its buffers, on each device; None where the backend tells none. The memory of an IPU is another
-        matter: see `getSummaryReport`.
+        From XLA's buffer assignment, for each device; None if the backend gives none. For the memory of an IPU see
+        `getSummaryReport`.
 
         Raises
         ------
@@ -128,22 +95,22 @@ class SessionCore:
         --------
         >>> sum(session.timings.values())  # doctest: +SKIP
         """
-        return self._timings.seconds
+        return self._parts.timings.seconds
 
     @property
     def dataFlow(self) -> DataFlow:
         """The data flow (a copy)."""
-        return copy.deepcopy(self._prepared.request.data_flow)
+        return copy.deepcopy(self._parts.prepared.request.data_flow)
 
     @property
     def replicationFactor(self) -> int:
         """Replicas of this process."""
-        return self._prepared.local_replicas
+        return self._parts.prepared.local_replicas
 
     @property
     def accumulationFactor(self) -> int:
         """Micro-batches per weight update."""
-        return self._prepared.program.structure.accumulation
+        return self._parts.prepared.program.structure.accumulation
 
     def _getDataFlow(self) -> DataFlow:
         return self.dataFlow
@@ -162,7 +129,8 @@ class SessionCore:
         RuntimeError
             The period of an EveryN anchor does not divide the batches.
         """
-        return init_anchor_arrays(self)
+        first = self._parts.first
+        return later.init_anchor_arrays(self) if first is None else first.anchor_arrays()
 
     @checked
     def getInfo(self, id: str, /) -> _TensorInfoCore:
@@ -173,24 +141,24 @@ class SessionCore:
         popart_exception
             There is no such tensor, or PopART has no name for its type.
         """
-        infos = self._prepared.infos
-        kind = infos.get(source_of(id, infos) or "") or self._op_list.types.get(id)
+        infos = self._parts.prepared.infos
+        kind = infos.get(later.source_of(id, infos) or "") or self._parts.op_list.types.get(id)
         if kind is None:
             raise popart_exception(f"No tensor named '{id}' in this session; there are {sorted(infos)[:50]}")
-        return info_of(id, kind.dtype, kind.shape)
+        return model.info_of(id, kind.dtype, kind.shape)
 
     def _tensor_ids(self) -> set[str]:
-        return self._prepared.infos.keys() | self._op_list.types.keys()
+        return self._parts.prepared.infos.keys() | self._parts.op_list.types.keys()
 
     def getIr(self) -> Ir:
         """A handle of the IR."""
-        return self._op_list.handle()
+        return self._parts.op_list.handle()
 
     def _serializeIr(self, format: IrSerializationFormat) -> str:
         """The op list after the patterns, as JSON; empty for an executable from a file."""
         if not isinstance(format, IrSerializationFormat):
             raise TypeError(f"_serializeIr takes an IrSerializationFormat, got {format!r}")
-        return "" if self._stored.path is not None else self._op_list.text()
+        return "" if self._parts.stored.path is not None else self._parts.op_list.text()
 
     # -- compiling, loading, running
 
@@ -206,35 +174,14 @@ class SessionCore:
         popart_runtime_error
             The device can't be attached.
         """
-        with self._timings.collect():
-            self._prepare(loadEngine, err)
-
-    def _prepare(self, load: bool, err: Any) -> None:
-        self._check_placement()
-        options = self._prepared.request.options
-        self._place.unload()
-        require_same_session(self._prepared)
-        engine = Engine(self._prepared)
-        if options.compileEngine:
-            compile_into(engine, self._prepared, self._stored, self._weights.copy)
-        self._place.engine = engine
-        developer_output.at_prepare(options, self._op_list.text)
-        self._check_memory(err)
-        if load and options.compileEngine and self._prepared.request.device.type is not DeviceType.OfflineIpu:
-            self.loadEngineAndConnectStreams()
-
-    def _check_placement(self) -> None:
-        request, facts = self._prepared.request, self._prepared.facts
-        self._prepared.require_device_types()
-        option_checks.raise_all(option_checks.check_device_options(request.options, facts))
-        ipus = facts.ipus_per_replica(request.options)
-        if is_misplaced(request.options, facts.ops, ipus):
-            option_checks.raise_all(ir_view.misplaced(self._prepared.op_list_facts, ipus))
-        if ir_view.may_be_unlowered(request.patterns.selection):
-            option_checks.raise_all(ir_view.unlowered(self._prepared.op_list_facts))
-
-    def _check_memory(self, err: OutOfMemoryError | None) -> None:
-        memory_check.check(self._prepared.request, lambda: self._reports.priced, err)
+        parts = self._parts
+        if parts.first is not None and loadEngine and err is None:
+            parts.first.prepared = True
+            return
+        with parts.timings.collect():
+            parts.prepare_device(loadEngine, err)
+            if parts.next is not None and parts.place.engine is not None:
+                later.keep_start(parts.next, parts.prepared, parts.place.engine, self.initAnchorArrays())
 
     def loadEngineAndConnectStreams(self) -> None:
         """Load the compiled program: send seed, optimizer values, and first weights.
@@ -244,7 +191,7 @@ class SessionCore:
         popart_runtime_error
             Nothing was compiled, or the device can't be attached.
         """
-        self._place.load()
+        self._parts.place.load()
 
     def run(self, *args: Any, **kwargs: Any) -> None:
         """Run one step: ``run(stepio, debugName="")`` or ``run(programHandle, stepio, debugName="")``.
@@ -256,15 +203,17 @@ class SessionCore:
         popart_exception
             Unknown program handle.
         """
+        first, timings = self._parts.first, self._parts.timings
         try:
             ready = args[0].plan if len(args) == 1 and not kwargs and type(args[0]) is PyStepIO else None
-            if ready is not None and ready[0] is self._place.token:  # arrays that an earlier run has checked
+            if ready is not None and ready[0] is (first or self._parts.place).token:  # checked by an earlier run
                 ready[1]()
             else:
-                with contextlib.nullcontext() if FIRST_RUN in self._timings else self._timings.collect(FIRST_RUN):
-                    self._runner.run(*args, **kwargs)
-        except (popart_exception, jax.errors.JaxRuntimeError) as err:
-            raised = reported(err)
+                with contextlib.nullcontext() if FIRST_RUN in timings else timings.collect(FIRST_RUN):
+                    if first is None or not first.run(*args, **kwargs):
+                        self._parts.runner.run(*args, **kwargs)
+        except Exception as err:
+            raised = later.reported(err)
             if raised is err:
                 raise
             raise raised from None
@@ -286,28 +235,32 @@ class SessionCore:
 
     def weightsFromHost(self) -> None:
         """Send the host copy of weights and optimizer state to the device."""
-        self._weights.send(self._place.ready("weightsFromHost"))
+        first = self._parts.first
+        if first is not None and first.prepared:
+            first.sent = True
+        else:
+            self._parts.weights.send(self._parts.place.ready("weightsFromHost"))
 
     def weightsToHost(self) -> None:
         """Fetch weights and optimizer state from the device, for `readWeights`."""
-        if self._prepared.request.options.syntheticDataMode is SyntheticDataMode.Off:
-            self._weights.fetch(self._place.ready("weightsToHost"))
+        if self._parts.prepared.request.options.syntheticDataMode is SyntheticDataMode.Off:
+            self._parts.weights.fetch(self._parts.place.ready("weightsToHost"))
 
     @checked
     def readWeights(self, weightsIo: IWeightsIO, /) -> None:
         """Copy what `weightsToHost` fetched into arrays."""
-        self._weights.read(_arrays(weightsIo))
+        self._parts.weights.read(_arrays(weightsIo))
 
     @checked
     def writeWeights(self, weightsIo: IWeightsIO, /) -> None:
         """Set the host copy of some weights; `weightsFromHost` then sends it."""
-        self._weights.write(_arrays(weightsIo))
+        self._parts.weights.write(_arrays(weightsIo))
 
     @checked
     def modelToHost(self, fn: str, /) -> None:
         """Write the model with current weights and optimizer state to a file, and make these the host copy."""
-        values = self._weights.sync(self._place.ready("modelToHost"))
-        self._files.write(fn, values, self._prepared.state)
+        values = self._parts.weights.sync(self._parts.place.ready("modelToHost"))
+        self._parts.files.write(fn, values, self._parts.prepared.state)
 
     def resetHostWeights(
         self, modelProtoOrFilename: Any, ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False
@@ -319,11 +272,11 @@ class SessionCore:
         popart_runtime_error
             Weights are constants, or an initializer does not fit a tensor of the session.
         """
-        self._weights.require_writable("resetHostWeights")
-        self._place.require_executable()
-        values = initializer_values(load_proto(modelProtoOrFilename))
-        self._weights.reset(values, ignore_unknown=ignoreWeightsInModelWithoutCorrespondingHostWeight)
-        self._place.check_runs_again()
+        self._parts.weights.require_writable("resetHostWeights")
+        self._parts.place.require_executable()
+        values = later.initializer_values(model.load_proto(modelProtoOrFilename))
+        self._parts.weights.reset(values, ignore_unknown=ignoreWeightsInModelWithoutCorrespondingHostWeight)
+        self._parts.place.check_runs_again()
 
     @checked
     def updateExternallySavedTensorLocations(self, fromLocation: str, toLocation: str, /) -> None:
@@ -334,11 +287,12 @@ class SessionCore:
         popart_runtime_error
             The target exists, the source does not, or no initializer is stored there.
         """
-        self._files.move_external_data(fromLocation, toLocation)
+        self._parts.files.move_external_data(fromLocation, toLocation)
 
-    def _held(self) -> Held:
-        """What runs have made of this session, for checkpoints."""
-        return held(self._prepared, self._place.ready("a checkpoint"), self._weights)
+    def _held(self) -> ResidentState:
+        """The state that checkpoints save and restore."""
+        parts = self._parts
+        return later.held(parts.prepared, parts.place.ready("a checkpoint"), parts.weights)
 
     # -- random state
 
@@ -351,10 +305,10 @@ class SessionCore:
         popart_runtime_error
             Before `prepareDevice`.
         TypeError
-            No number of 64 bits without sign.
+            The value is no unsigned 64-bit integer.
         """
-        engine = self._place.ready("setRandomSeed") if self._place.loaded else self._place.engine
-        self._seed.set(seedValue, self._prepared, engine, self._place.loaded)
+        engine = self._parts.place.ready("setRandomSeed") if self._parts.place.loaded else self._parts.place.engine
+        self._parts.seed.set(seedValue, self._parts.prepared, engine, self._parts.place.loaded)
 
     def getRandomSeed(self) -> int:
         """The current random seed, on replica 0.
@@ -364,10 +318,10 @@ class SessionCore:
         popart_runtime_error
             Before `prepareDevice`.
         """
-        if not self._prepared.program.random:
-            seeds.warn_without_seed()
+        if not self._parts.prepared.program.random:
+            later.seeds.warn_without_seed()
             return 0
-        return seeds.to_int(self._place.ready("getRandomSeed").seed())
+        return later.seeds.to_int(self._parts.place.ready("getRandomSeed").seed())
 
     def getRNGState(self) -> list[int]:
         """State of the random number generators, two numbers per replica.
@@ -377,8 +331,8 @@ class SessionCore:
         popart_runtime_error
             The option enableLoadAndOffloadRNGState is off.
         """
-        seeds.require_generator_option(self._prepared, "getRNGState")
-        return seeds.generator_state(self._place.ready("getRNGState"), self._prepared)
+        later.seeds.require_generator_option(self._parts.prepared, "getRNGState")
+        return later.seeds.generator_state(self._parts.place.ready("getRNGState"), self._parts.prepared)
 
     @checked
     def setRNGState(self, rngValue: list[int]) -> None:
@@ -389,9 +343,9 @@ class SessionCore:
         popart_runtime_error
             The option is off, or the list has a wrong length.
         """
-        seeds.require_generator_option(self._prepared, "setRNGState")
-        engine = self._place.ready("setRNGState")
-        seeds.set_generator_state(rngValue, engine, self._prepared)
+        later.seeds.require_generator_option(self._parts.prepared, "setRNGState")
+        engine = self._parts.place.ready("setRNGState")
+        later.seeds.set_generator_state(rngValue, engine, self._parts.prepared)
 
     # -- executables in files
 
@@ -406,9 +360,9 @@ class SessionCore:
         OSError
             The target can't be written.
         """
-        require_savable(self._place.device)
+        later.require_savable(self._parts.place.device)
         makedirsAndCheckWritable(filename)
-        if self._place.engine is None:
+        if self._parts.place.engine is None:
             self.prepareDevice(False)
         self.saveExecutable(filename)
 
@@ -423,8 +377,8 @@ class SessionCore:
         popart_runtime_error
             Nothing was compiled.
         """
-        require_savable(self._place.device)
-        self._stored.save(path, self._place.engine, self._weights.copy if saveVariables else None)
+        later.require_savable(self._parts.place.device)
+        self._parts.stored.save(path, self._parts.place.engine, self._parts.weights.copy if saveVariables else None)
 
     @checked
     def saveVariables(self, path: str) -> None:
@@ -435,8 +389,8 @@ class SessionCore:
         popart_exception
             The device is no IPU.
         """
-        require_savable(self._place.device)
-        self._stored.save_variables(path, self._weights.copy)
+        later.require_savable(self._parts.place.device)
+        self._parts.stored.save_variables(path, self._parts.weights.copy)
 
     @checked
     def loadExecutable(self, filename: str) -> None:
@@ -447,7 +401,7 @@ class SessionCore:
         popart_exception
             No such file, or one of another session.
         """
-        self._weights.take(self._stored.open(filename))
+        self._parts.weights.take(self._parts.stored.open(filename))
 
     # -- reports
 
@@ -461,25 +415,23 @@ class SessionCore:
         poplar_exception
             On a CPU device.
         """
-        return self._reports.summary()
+        return self._parts.reports.summary()
 
     def getReport(self) -> ProfileReport:
         """The profile as an object; raises as `getSummaryReport` does."""
-        from .profile_report import ProfileReport
-
-        return ProfileReport(self._reports.report(), tuple(self._runner.names))
+        return later.ProfileReport(self._parts.reports.report(), tuple(self._parts.runner.names))
 
     def getGraphReport(self, useCbor: bool = False) -> bytes:
         """The graph profile as JSON or CBOR (older interface)."""
-        return encoded(self._reports.report(profiles=False).graph_report(), useCbor)
+        return later.encoded(self._parts.reports.report(profiles=False).graph_report(), useCbor)
 
     def getExecutionReport(self, useCbor: bool = False, resetProfile: bool = True) -> bytes:
         """The execution profile as JSON or CBOR (older interface)."""
-        return encoded(self._reports.report(profiles=False).execution_report(), useCbor)
+        return later.encoded(self._parts.reports.report(profiles=False).execution_report(), useCbor)
 
     def getSerializedGraph(self) -> bytes:
         """The program as XLA has it, as bytes of StableHLO text; raises as `getSummaryReport` does."""
-        return self._reports.stable_hlo()
+        return self._parts.reports.stable_hlo()
 
     def getCycleCount(self, id: str = "") -> int:
         """Modelled cycles of the last run, on the first replica.
@@ -489,9 +441,9 @@ class SessionCore:
         popart_runtime_error
             Nothing ran yet, the counter option is off, or `id` is no counter that was asked for.
         """
-        if not self._runner.has_run:
+        if not self._parts.runner.has_run:
             raise popart_runtime_error("Must call run before getCycleCount.")
-        return self._reports.cycle_count(id)
+        return self._parts.reports.cycle_count(id)
 
 
 def _arrays(weights: IWeightsIO) -> PyWeightsIO:

@@ -1,4 +1,4 @@
-"""The sessions under the names and argument orders of the compiled core: options come before patterns there."""
+"""Sessions with the argument order of `popart_core`: options come before patterns there."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, overload
 
 from .._calls import overloaded
-from .anchor_arrays import init_anchor_arrays
-from .devices import DeviceInfo
+from .devices.devices import DeviceInfo
+from .feeding.anchor_arrays import init_anchor_arrays
 from .inference import InferenceSession
 from .training import TrainingSession
 
@@ -48,7 +48,7 @@ class _InferenceSessionCore(InferenceSession):
         super().__init__(model, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name)
 
     def _setDeviceInfo(self, deviceInfo: DeviceInfo, /) -> None:
-        self._place.device = deviceInfo
+        self._parts.place.device = deviceInfo
 
 
 class _TrainingSessionCore(TrainingSession):

@@ -1,4 +1,4 @@
-"""A session's compiled programs and what lives on the device between runs."""
+"""A session's compiled programs and the state that stays on the device between runs."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ import jax
 import numpy as np
 
 from .._compat.jax import cache_hits, shortest_call
-from ..execution import HYPER, Executable, Program, Step, compile_traced, step_of, stored, trace
+from ..execution import HYPER, Executable, Program, Step, compile_traced, step_of, trace
 from ..execution.compiled import Traced
-from ..execution.container import Sealed
 from ..execution.graph_passes import LaidOut, lay_out
 from ..execution.layout import from_device_order, group_values, replica_values
 from ..execution.micro import GRADIENT
 from ..execution.placement import to_every_host, to_host
 from ..execution.program import GENERATORS, SEED
+from ..execution.stored import executables as stored
+from ..execution.stored.container import Sealed
 from ..execution.uninterrupted import Uninterrupted
 from ..lowering.interpreter import names
 from ..lowering.passes import autotune
+from ..ops.kernels import library_called
 from ..timings import phase
-from .feeding import AnchorFact, StreamFact
+from .devices.staging import staged, wants_devices
+from .feeding.arrays import AnchorFact, StreamFact
 from .preparing import Prepared
 from .progress import reporter
-from .staging import staged, wants_devices
+from .start import MAIN
 
-MAIN = ""
 FORWARD_ONLY = "implicitPipeliningFwdOnly"
 _PHASES = 3  # laying out, tracing, compiling
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """One compiled program with the facts that feeding it needs."""
+    """One compiled program, with types and shapes of its inputs and anchors."""
 
     laid_out: LaidOut
     executable: Executable
@@ -54,11 +56,11 @@ class Engine:
     def __init__(self, prepared: Prepared) -> None:
         self.prepared = prepared
         self._turn = threading.RLock()
-        self.portable = True  # what comes out of a cache can't be written to a file again (XLA:CPU loses its kernels)
+        self.portable = True  # XLA:CPU can't serialise programs that came from a cache or that call libraries
         self.programs: dict[str, Loaded] = {}
         self._changing: dict[str, Any] = {}
-        self._landed: list[tuple[Any, ...]] = []  # results of a run that nobody has taken yet
-        self._newest: tuple[Any, ...] | None = None  # the same by place in the signature, where a run left them so
+        self._landed: list[tuple[Any, ...]] = []  # results of a step that was interrupted before they were stored
+        self._newest: tuple[Any, ...] | None = None  # changing variables after a step, in the order of the signature
         self.fixed: tuple[Any, ...] = ()
         self.hyper: Any = None
         self._rng = np.zeros(2, np.uint32)
@@ -67,7 +69,7 @@ class Engine:
 
     @property
     def changing(self) -> dict[str, Any]:
-        """What runs change, by name; to be written into, too."""
+        """Variables that steps change, by name. Callers may write into the dictionary."""
         self._settle()
         if self._newest is not None:
             self.changing = dict(zip(self.programs[MAIN].executable.step.taken, self._newest, strict=True))
@@ -79,7 +81,7 @@ class Engine:
         self._changing, self._newest = values, None
 
     def _settle(self) -> None:
-        """Take over the state of a run that was interrupted when it had just ended."""
+        """Store the results of a step that was interrupted after its program had ended."""
         landed = self._landed
         if landed:
             self._newest, self._changing = landed[0][: len(self.programs[MAIN].executable.step.taken)], {}
@@ -99,7 +101,7 @@ class Engine:
             self.programs[handle] = Loaded(laid_out, executable, *facts)
         self.prepared.program.memo.forget()
         stages = wants_devices(self.prepared.request.options)
-        self.portable = file is None and cache_hits() == hits and not stages
+        self.portable = file is None and cache_hits() == hits and not stages and not library_called()
 
     @property
     def executables(self) -> dict[str, Executable]:
@@ -160,7 +162,7 @@ class Engine:
         Returns
         -------
         dict of str to array
-            Views of the device's memory that can take the place of host copies of variables no run changes.
+            Views of device memory, for variables that no run changes; they can replace the host copies.
         """
         with self._turn:
             return self._load_variables(host)
@@ -168,7 +170,7 @@ class Engine:
     def _load_variables(self, host: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         main = self.programs[MAIN].executable
         changing = self.programs[MAIN].laid_out.program.changing
-        for n in changing:  # one by one, so that old and new values of all are never there at once
+        for n in changing:  # one by one, so that memory never holds old and new values of all
             self.changing[n] = main.put_variable(n, host[n])
         self._fixed_host = {n: host[n] for n in self.prepared.variables if n not in changing}
         put = {n: main.put_variable(n, self._fixed_host[n]) for n in main.step.fixed}
@@ -199,7 +201,7 @@ class Engine:
             self._put_words(GENERATORS, words[:2])
 
     def take_generators(self, other: Engine) -> None:
-        """Go on with another engine's state of the generators, if both have one."""
+        """Take over the generator state of another engine, if both have one."""
         if self.prepared.program.generators and other.prepared.program.generators:
             self.put_generators(other.generators())
 
@@ -219,10 +221,10 @@ class Engine:
     def direct(
         self, feeds: Mapping[str, np.ndarray | Callable[[], np.ndarray]], places: Mapping[str, np.ndarray]
     ) -> Callable[[], None]:
-        """One step of the main program from arrays, or what makes them, into arrays that fit: the shortest way."""
+        """A function that runs one step of the main program with given arrays, with the least overhead."""
         executable = self.programs[MAIN].executable
         step, call, room = executable.step, shortest_call(executable.call), executable.room
-        fed = _fed([feeds[n] for n in step.fed if n != HYPER])  # which is the first that is fed
+        fed = _fed([feeds[n] for n in step.fed if n != HYPER])  # hyperparameters come before the streams
         targets = [places[n] for n in step.results]
         count, reads_hyper = len(step.taken), HYPER in step.fed
 
@@ -276,7 +278,7 @@ class Engine:
         return executable.run(state, fixed, fed)[1]
 
     def stable_hlo(self) -> str:
-        """The main program as it was handed to XLA; traced for this where it came compiled from a file."""
+        """The main program's StableHLO text; a program that was loaded compiled is traced again for it."""
         loaded = self.programs[MAIN]
         return loaded.executable.text or self._traced(loaded.laid_out).traced.lower().as_text()
 
@@ -320,7 +322,7 @@ class Engine:
 
 
 def _fed(sources: Sequence[np.ndarray | Callable[[], np.ndarray]]) -> Callable[[], tuple[np.ndarray, ...]]:
-    """What makes the arrays that a step is fed with."""
+    """A function that returns the input arrays of a step, in order."""
     if any(map(callable, sources)):
         return lambda: tuple(x() if callable(x) else x for x in sources)
     arrays: Any = tuple(sources)

@@ -6,14 +6,14 @@ from typing import Any, Protocol, runtime_checkable
 
 from ..errors import logs_errors_of_methods
 from .core import SessionCore
-from .devices import DeviceInfo
-from .older import accepts_older_spellings
-from .requests import make_request
+from .devices.devices import DeviceInfo
+from .older_calls import accepts_older_spellings
+from .start import Asked
 
 
 @runtime_checkable
 class MakesSession(Protocol):
-    """A program of another front end, which knows how it is driven as an inference session."""
+    """A program of another front end (PopXL) that can make an inference session of itself."""
 
     def _inference_session(self, device: DeviceInfo) -> InferenceSession: ...
 
@@ -56,7 +56,7 @@ class InferenceSession(SessionCore):
         userOptions: Any = None,
         name: str = "inference",
     ) -> None:
-        self._start(make_request(fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name))
+        self._start(Asked(fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name))
         self._in_sync = True
 
     @staticmethod
@@ -88,7 +88,7 @@ class InferenceSession(SessionCore):
 
     def copyDeviceWeightsToHost(self) -> None:
         """Fetch the weights and make them the host copy."""
-        self._weights.sync(self._place.ready("copyDeviceWeightsToHost"))
+        self._parts.weights.sync(self._parts.place.ready("copyDeviceWeightsToHost"))
         self._in_sync = True
 
     def markHostWeightsOutOfSync(self) -> None:
@@ -105,4 +105,4 @@ class InferenceSession(SessionCore):
 
     def setEngineIsLoaded(self, isLoaded: bool) -> None:
         """Say whether the engine is on the device."""
-        self._place.loaded = bool(isLoaded)
+        self._parts.place.loaded = bool(isLoaded)

@@ -6,20 +6,18 @@ model, whose sum is the loss.
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import onnx
 
 from .._calls import checked
 from ..enums import ReductionType
-from ..errors import logs_errors, logs_errors_of_methods, popart_exception
+from ..errors import logs_errors_of_methods, popart_exception
 from ..model import attribute_names
 from ..model.dtypes import element_type
+from ..model.files.load import load_proto
 from ..model.input_shapes import InputShapeInfo
-from ..model.load import load_proto
 from ..optimizers import Optimizer
 
 _GRAPHCORE = "ai.graphcore"
@@ -28,7 +26,7 @@ _TOTAL = "finalLoss"
 
 
 class Loss:
-    """A loss of a model: the tensors it reads, the tensor it makes, how it reduces (by default it sums)."""
+    """A loss of a model: its inputs, its output and its reduction (by default the sum)."""
 
     _op = ""
 
@@ -91,7 +89,7 @@ class IdentityLoss(Loss):
         super().__init__([input], output, reduction)
 
 
-def with_losses(model: Any, losses: Sequence[Loss], shapes: InputShapeInfo) -> tuple[bytes, str]:
+def with_losses(model: Any, losses: Sequence[Loss], shapes: InputShapeInfo | None) -> tuple[bytes, str]:
     """The model with its losses at the end, and the name of the total loss.
 
     Raises
@@ -109,6 +107,7 @@ def with_losses(model: Any, losses: Sequence[Loss], shapes: InputShapeInfo) -> t
     proto = onnx.ModelProto()
     proto.CopyFrom(load_proto(model))
     graph = proto.graph
+    shapes = shapes or InputShapeInfo()
     known = {name for node in graph.node for name in node.output}
     known |= {v.name for v in graph.input} | {t.name for t in graph.initializer}
     for loss in losses:
@@ -134,30 +133,6 @@ def _declared(name: str, shapes: InputShapeInfo) -> onnx.ValueInfoProto:
         )
     info = shapes.get(name)
     return onnx.helper.make_tensor_value_info(name, element_type(info.dataType()).onnx.value, info.shape())
-
-
-def accepts_older_spellings(init: Callable[..., None]) -> Callable[..., None]:
-    """Let a session's constructor also take ``dataFeed`` for ``dataFlow`` and ``losses``, a list of loss objects."""
-    signature = inspect.signature(init)
-
-    @logs_errors
-    @functools.wraps(init)
-    def construct(self: Any, *args: Any, **kwargs: Any) -> None:
-        if "dataFeed" in kwargs:
-            kwargs["dataFlow"] = kwargs.pop("dataFeed")
-        losses = kwargs.pop("losses", None)
-        bound = signature.bind_partial(self, *args, **kwargs).arguments
-        if isinstance(bound.get("loss"), (list, tuple)):
-            losses = bound.pop("loss")
-        if losses or (losses is not None and "loss" in signature.parameters):
-            shapes = bound.get("inputShapeInfo") or InputShapeInfo()
-            bound["fnModel"], total = with_losses(bound["fnModel"], losses, shapes)
-            if "loss" in signature.parameters:
-                bound["loss"] = total
-        bound.pop("self")
-        init(self, **bound)
-
-    return construct
 
 
 @logs_errors_of_methods

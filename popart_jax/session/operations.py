@@ -1,4 +1,4 @@
-"""Which operators there are: read from the table of translations and ONNX's schemas."""
+"""Lists of supported operators, from the operator table and ONNX's schemas."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OperatorIdentifier:
 
     @property
     def version(self) -> int:
-        """Opset version since which it is so."""
+        """Since-version of the operator."""
         return self._key[2]
 
     def __eq__(self, other: object) -> bool:
@@ -89,7 +89,7 @@ class OpDefinition:
 
 @checked
 def getSupportedOperations(includeInternal: bool) -> list[OperatorIdentifier]:
-    """All operators with a translation; with `includeInternal` also those that only the runtime makes."""
+    """All operators with a translation; with `includeInternal` also those that only the runtime creates."""
     return sorted(_identify(row) for row in _rows() if includeInternal or row.domain not in _INTERNAL_DOMAINS)
 
 

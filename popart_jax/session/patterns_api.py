@@ -1,4 +1,4 @@
-"""`popart.Patterns`: PopART's mutable face of `patterns.PatternSet`."""
+"""`popart.Patterns`: PopART's mutable interface to `patterns.PatternSet`."""
 
 from __future__ import annotations
 

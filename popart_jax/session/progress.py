@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .options import SessionOptions
+from .options.session_options import SessionOptions
 
 
 def reporter(options: SessionOptions, phases: int) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Arguments of a session's constructor: `Request`, and how it is made from what a program passes."""
+"""Arguments of a session's constructor, checked and copied: `Request`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import Any
 import onnx
 
 from ..errors import popart_exception
+from ..model.files.stripped import StrippedModel
 from ..model.input_shapes import InputShapeInfo
 from ..model.origin import imported_as_popart
 from ..optimizers import Optimizer
-from .dataflow import DataFlow
-from .devices import DeviceInfo
-from .options import SessionOptions, local_replicas
+from .devices.devices import DeviceInfo
+from .feeding.dataflow import DataFlow
+from .options.session_options import SessionOptions, local_replicas
 from .patterns_api import Patterns
+from .start import Asked
 
 STRICT = "popart_jax.strict"
 _WORDS = {"true": True, "1": True, "false": False, "0": False}
@@ -25,9 +27,9 @@ _WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True)
 class Request:
-    """What a program asks for; everything is the session's own copy. `loss` and `optimizer` are None for inference."""
+    """A session's own copy of its constructor's arguments. `loss` and `optimizer` are None for inference."""
 
-    model: str | bytes | Path | onnx.ModelProto
+    model: str | bytes | Path | onnx.ModelProto | StrippedModel
     data_flow: DataFlow
     device: DeviceInfo
     options: SessionOptions
@@ -65,7 +67,7 @@ def is_strict(options: Mapping[str, str]) -> bool:
 
 
 def _patterns_by_default() -> Patterns:
-    """What a session without the argument applies: PopART's default, and strided slices, which that refuses."""
+    """Patterns of a session without that argument: PopART's default, plus strided slices, which the default refuses."""
     return Patterns().enablePattern("Slice2SliceSubsample", True)
 
 
@@ -105,3 +107,9 @@ def make_request(
         loss=loss,
         optimizer=None if optimizer is None else optimizer.clone(),
     )
+
+
+def request_of(asked: Asked, model: StrippedModel | None = None) -> Request:
+    """The request of an inference session; `model` is its model if that was read already. See `make_request`."""
+    given = asked.model if model is None else model
+    return make_request(given, asked.data_flow, asked.device, asked.shapes, asked.patterns, asked.options, asked.name)

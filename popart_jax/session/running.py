@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,15 +14,16 @@ from ..enums import DeviceConnectionType, SyntheticDataMode
 from ..errors import log_error, noted, popart_exception, popart_runtime_error
 from ..execution.placement import to_host
 from ..ops.stopping import as_raised
-from . import callbacks, feeding, numeric_checks
-from .device_engine import DeviceEngine
-from .engine import FORWARD_ONLY, MAIN, Engine
+from .checks import numbers as numeric_checks
+from .devices.device_engine import DeviceEngine
+from .engine import FORWARD_ONLY, Engine
+from .feeding import arrays as feeding
+from .feeding import callbacks
+from .feeding.stepio import PyStepIO, PyStepIOCallback
+from .feeding.streaming import Stream
 from .preparing import Prepared
-from .stepio import PyStepIO, PyStepIOCallback
-from .streaming import Stream
-from .weights import HostWeights
-
-_NAMED_RUNS = 1000
+from .start import MAIN, NAMED_RUNS
+from .weights.host_copies import HostWeights
 
 
 class Runner:
@@ -32,16 +34,21 @@ class Runner:
     names : deque of str
         Names of the latest runs, for reports.
     has_run : bool
-        Whether a run has ended well.
+        Whether a run has succeeded.
     """
 
     def __init__(self, prepared: Prepared, place: DeviceEngine, weights: HostWeights) -> None:
         self._prepared, self._place, self._weights = prepared, place, weights
         request = prepared.request
         self._waits_for_weights = request.loss is not None and bool(prepared.variables)
-        self._checks_numbers = numeric_checks.wanted(request.options, request.device.type)
-        self.names: deque[str] = deque(maxlen=_NAMED_RUNS)
+        self._checks_numbers = numeric_checks.is_enabled(request.options, request.device.type)
+        self.names: deque[str] = deque(maxlen=NAMED_RUNS)
         self.has_run = False
+
+    def enter_runs(self, names: Sequence[str]) -> None:
+        """Enter runs of these names that `start.Start` has made."""
+        self.names.extend(names)
+        self.has_run = bool(names)
 
     def run(self, *args: Any, **kwargs: Any) -> None:
         """Run one step, after all checks; see the session's `run`."""
@@ -103,7 +110,7 @@ class Runner:
         self._store(engine, engine.step(handle, feeds), stream.plan)
 
     def _store(self, engine: Engine, results: dict[str, Any], plan: feeding.FeedPlan) -> None:
-        """Fill the anchors, after which the inputs may change."""
+        """Fill the anchors, and return when the caller may change the inputs."""
         plan.store(results, to_host)
         if not results:
             engine.wait()
@@ -127,7 +134,7 @@ class Runner:
 
 
 def reported(err: Exception) -> Exception:
-    """The error of a run as programs get it, which is logged."""
+    """The error to raise for a failed run; logs it."""
     raised = as_raised(err) if isinstance(err, jax.errors.JaxRuntimeError) else err
     if isinstance(raised, popart_exception):
         log_error(raised)

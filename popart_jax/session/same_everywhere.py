@@ -1,4 +1,4 @@
-"""A session in several processes: all must have made the same one."""
+"""Checks that all processes of a job have made the same session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 import jax
 
-from ..execution.key import Undescribed, described, model_facts
+from ..execution.stored.described import Undescribed, described
+from ..execution.stored.key import model_facts
 from ..launching.agreement import require_same
 from .preparing import Prepared
 
@@ -42,7 +43,7 @@ def _facts(prepared: Prepared) -> Mapping[str, str]:
     }
     found = {}
     for name, value in facts.items():
-        with contextlib.suppress(Undescribed):  # functions of the program's own, say
+        with contextlib.suppress(Undescribed):  # such as functions that the program defines
             found[name] = _short(described(value))
     return found
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..enums import SyntheticDataMode
 from ..errors import popart_runtime_error
 from ..logs import module_logger
-from .device_engine import not_prepared
+from .devices.device_engine import not_prepared
 from .engine import Engine
 from .preparing import Prepared
 
@@ -37,7 +37,7 @@ class RandomSeed:
         """Send the seed to the device, and the generators' state that follows from it."""
         engine.put_seed(to_words(self.value))
         drawn = np.random.SeedSequence(self.value).generate_state(RNG_WORDS * engine.prepared.local_replicas)
-        engine.put_generators(drawn | 1)  # no state is zero
+        engine.put_generators(drawn | 1)  # a state must not be zero
 
     def set(self, value: int, prepared: Prepared, engine: Engine | None, loaded: bool) -> None:
         """Take a new seed, and send it if the engine is loaded.
@@ -47,7 +47,7 @@ class RandomSeed:
         popart_runtime_error
             There is no engine yet.
         TypeError
-            No number of 64 bits without sign.
+            The value is no unsigned 64-bit integer.
         """
         if not 0 <= value <= _LARGEST:
             raise TypeError(f"setRandomSeed takes a seed from 0 to {_LARGEST}, got {value}")

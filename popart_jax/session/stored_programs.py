@@ -9,9 +9,10 @@ import numpy as np
 from .._compat.jax import compilation_cache
 from ..enums import DeviceType
 from ..errors import popart_exception, popart_runtime_error
-from ..execution import container, stored
-from ..execution.cache_folder import SUFFIX, keep, mark_used
-from .devices import DeviceInfo
+from ..execution.stored import container
+from ..execution.stored import executables as stored
+from ..execution.stored.cache_folder import SUFFIX, keep, mark_used
+from .devices.devices import DeviceInfo
 from .engine import Engine
 from .preparing import Prepared
 
@@ -19,7 +20,7 @@ _SAVABLE = (DeviceType.Ipu, DeviceType.OfflineIpu)
 
 
 class StoredPrograms:
-    """Where a session's compiled programs may come from, and the files that it writes them to.
+    """The files that a session's compiled programs are read from and written to.
 
     Attributes
     ----------
@@ -37,11 +38,11 @@ class StoredPrograms:
 
     def find(self) -> None:
         """Look for this session's programs in `cachePath`."""
-        self.path = None if self._folder is None else self._found(self._folder)
+        self.path = None if self._folder is None else self._find_file(self._folder)
         if self.path is not None:
             container.preload(self.path)
 
-    def _found(self, folder: Path) -> Path | None:
+    def _find_file(self, folder: Path) -> Path | None:
         key = self._prepared.key
         if folder.is_file():
             candidates = [folder]
@@ -51,8 +52,13 @@ class StoredPrograms:
             candidates = [mine, *(p for p in others if p != mine)]
         return next((p for p in candidates if p.is_file() and _could_be(p, key)), None)
 
+    @property
+    def stores(self) -> bool:
+        """Whether programs are written to `cachePath` when they have been compiled."""
+        return self._folder is not None and not self._folder.is_file()
+
     def load(self, engine: Engine, handles: tuple[str, ...]) -> None:
-        """Fill the engine from the file; without code in it, by compiling with JAX's own cache behind.
+        """Fill the engine from the file; if it holds no code, compile, with JAX's own cache.
 
         Raises
         ------
@@ -70,7 +76,7 @@ class StoredPrograms:
         Where JAX has a compilation cache of its own (``JAX_COMPILATION_CACHE_DIR``), a program that came out of it
         stays there: XLA can't write it again.
         """
-        if self._folder is None or self._folder.is_file():
+        if self._folder is None or not self.stores:
             return
         key = self._prepared.key
         values = variables if self._prepared.request.options.enableVariablesCaching else None

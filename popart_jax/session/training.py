@@ -7,7 +7,8 @@ from typing import Any
 from ..errors import logs_errors_of_methods
 from ..optimizers import Optimizer
 from .core import SessionCore
-from .older import OlderOptimizerMethods, accepts_older_spellings
+from .older import OlderOptimizerMethods
+from .older_calls import accepts_older_spellings
 from .requests import make_request
 
 
@@ -74,18 +75,18 @@ class TrainingSession(SessionCore, OlderOptimizerMethods):
         Raises
         ------
         popart_exception
-            The new optimizer differs in more than that.
+            The new optimizer differs in more than non-constant values.
         """
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"updateOptimizerFromHost takes an Optimizer, got {type(optimizer).__name__}")
-        self._optimizer.replace(optimizer)
-        if self._place.engine is not None and self._place.loaded:
-            self._optimizer.send(self._place.engine)
+        self._parts.optimizer.replace(optimizer)
+        if self._parts.place.engine is not None and self._parts.place.loaded:
+            self._parts.optimizer.send(self._parts.place.engine)
 
     def updateEngineCache(self) -> None:
         """Look for this session's executable in the cache directory again."""
-        self._stored.find()
+        self._parts.stored.find()
 
     def broadcastWeights(self, rootRank: int = 0) -> None:
         """Give every process the host weights of one of them; with a single process there is nothing to do."""
-        self._weights.broadcast(rootRank)
+        self._parts.weights.broadcast(rootRank)

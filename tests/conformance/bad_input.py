@@ -1,8 +1,8 @@
-"""Official cases spoiled in every way their operator's signature offers.
+"""Official one-node cases with one thing made invalid, in every way that the operator's signature allows.
 
-Each spoiled model is a case of one node with one thing wrong: the type, the rank or the size of an input, an input that
-is missing or too many, an attribute that is unknown, missing, mistyped or out of range, indices out of range. Some come
-out valid; then the answer has to be that of ONNX Runtime.
+Invalid can be the type, the rank or the size of an input, a missing or additional input, an attribute that is unknown,
+missing, mistyped or out of range, or an index out of range. Some of these models turn out valid; then the results must
+equal those of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NODE = "the_node"
 
 @dataclass(frozen=True)
 class Spoiled:
-    """A model with something wrong, and what."""
+    """A model with one thing made invalid, and its description."""
 
     what: str
     model: onnx.ModelProto
@@ -31,13 +31,13 @@ class Spoiled:
 
 
 def spoiled(case: Case) -> Iterator[Spoiled]:
-    """Every spoiled form of a case of one node."""
+    """Every invalid variant of a case of one node."""
     model = case.model()
     inputs, _ = next(iter(case.data_sets()))
     model.graph.node[0].name = NODE
     del model.graph.value_info[:]
     for output in model.graph.output:
-        output.ClearField("type")  # the spoiled node may make another one
+        output.ClearField("type")  # the changed node may give another type
     feeds = {v.name: x for v, x in zip(model.graph.input, inputs, strict=False)}
     for what, change in (*_of_inputs(model, feeds), *_of_node(model), *_of_attributes(model)):
         new, fed = copy.deepcopy(model), dict(feeds)

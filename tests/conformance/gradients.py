@@ -24,7 +24,7 @@ from onnx.reference import ReferenceEvaluator
 from popart_jax._compat.jax import enable_x64
 from popart_jax.lowering import Settings, evaluate
 from popart_jax.lowering.resolve import find
-from popart_jax.model.load import load
+from popart_jax.model.files.load import load
 
 from .cases import Case
 from .check import is_random
@@ -109,7 +109,7 @@ def _noise(shape: tuple[int, ...], *seed: int) -> np.ndarray:
 
 
 def _weighted(outputs: list[Any], masks: list[np.ndarray], xp: Any) -> Any:
-    """Weighted sum of the float outputs, over the elements that are finite in the reference."""
+    """Weighted sum of the float outputs, restricted to elements that are finite in the reference."""
     total = 0.0
     for i, (o, mask) in enumerate(zip(_floats(outputs), masks, strict=True)):
         total = total + xp.sum(xp.where(mask, xp.asarray(o, np.float64), 0.0) * _noise(o.shape, i))
@@ -122,7 +122,7 @@ def _floats(outputs: list[Any]) -> list[Any]:
 
 
 def _evaluator(model: onnx.ModelProto, feeds: dict[str, Any]) -> tuple[ReferenceEvaluator, dict[str, Any]]:
-    """The reference in float64 throughout, or else fed with float64 where it refuses that."""
+    """The reference evaluator of the model widened to float64; if it refuses that, of the model with float64 inputs."""
     doubles = {
         n: x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x for n, x in feeds.items()
     }
@@ -138,7 +138,7 @@ def _evaluator(model: onnx.ModelProto, feeds: dict[str, Any]) -> tuple[Reference
 def _differences(
     model: onnx.ModelProto, feeds: dict[str, Any], names: list[str]
 ) -> tuple[np.ndarray, list[np.ndarray]] | str:
-    """Directional derivatives and the masks of finite outputs, or why there are none."""
+    """Directional derivatives and the masks of finite outputs, or the reason why there are none."""
     evaluator, wide = _evaluator(model, feeds)
     masks = [np.isfinite(np.asarray(o, np.float64)) for o in _floats(evaluator.run(None, wide))]
     if not masks:

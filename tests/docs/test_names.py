@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from popart_jax import popxl, popxl_addons
-from popart_jax.popxl._pb_session import PopxlInferenceSession
+from popart_jax.popxl._running.pb_session import PopxlInferenceSession
 
 PAGE = Path(__file__).parents[2] / "docs" / "popxl.md"
 ROWS = [line for line in PAGE.read_text().splitlines() if line.startswith("| ") and not line.startswith("| --")]

@@ -14,16 +14,16 @@ import pytest
 
 from ipu_model.whole_files import write_whole
 from popart_jax.errors import popart_exception
-from popart_jax.execution import seal
-from popart_jax.execution.cache_folder import keep, mark_used
+from popart_jax.execution.stored import seal
+from popart_jax.execution.stored.cache_folder import keep, mark_used
 from popart_jax.limits import limits
 
 HEAD = """
 import sys, time
 from pathlib import Path
 import numpy as np
-from popart_jax.execution import container
-from popart_jax.execution.cache_folder import keep
+from popart_jax.execution.stored import container
+from popart_jax.execution.stored.cache_folder import keep
 path = Path(sys.argv[1])
 def write(path, size=200_000, value=1):
     container.write(path, path.stem, {}, {"w": np.random.default_rng(value).bytes(size) and

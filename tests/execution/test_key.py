@@ -15,12 +15,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 import popart_jax as popart
 from popart_jax import popxl
-from popart_jax.execution.key import model_facts, program_key
-from popart_jax.model.stripped import StrippedModel
+from popart_jax.execution.stored.key import model_facts, program_key
+from popart_jax.model.files.stripped import StrippedModel
 from popart_jax.popxl import ops
 
 FACTS = "{'b': {1, 'x'}, 'a': (1.5, None, b'y')}, np.arange(6, dtype=np.float32).reshape(2, 3), json.dumps"
-SCRIPT = f"import json, numpy as np; from popart_jax.execution.key import program_key; print(program_key({FACTS}))"
+SCRIPT = (
+    f"import json, numpy as np; from popart_jax.execution.stored.key import program_key; print(program_key({FACTS}))"
+)
 
 
 def in_another_process(seed: int) -> str:

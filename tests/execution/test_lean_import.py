@@ -53,6 +53,16 @@ def test_a_session_imports_what_it_uses() -> None:
     assert printed(code)[0] == ""
 
 
+def test_a_model_of_ipus_is_made_without_jax() -> None:
+    """So that a session on it can start from a stored program; the number of workers is looked up when asked for."""
+    code = (
+        "import sys, popart_jax as popart\n"
+        "device = popart.DeviceManager().createIpuModelDevice({})\n"
+        "print('jax' in sys.modules, device.numWorkerContexts)"
+    )
+    assert printed(code)[0] == "False 6"
+
+
 def test_a_session_starts_without_the_collector() -> None:
     """A full pass would walk all that JAX's import left; afterwards it is on again."""
     seen: list[bool] = []

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from popart_jax.errors import popart_exception
-from popart_jax.execution import container, seal
-from popart_jax.execution.container import Sealed
+from popart_jax.execution.stored import container, seal
+from popart_jax.execution.stored.container import Sealed
 
 posix = pytest.mark.skipif(os.name != "posix", reason="rights of files are those of POSIX")
 
@@ -154,7 +154,7 @@ def test_arrays_of_objects_are_refused(file: Path) -> None:
 
 
 def test_processes_that_start_together_make_one_key(home: Path) -> None:
-    code = "from popart_jax.execution.seal import sealed; print(sealed(b'x'))"
+    code = "from popart_jax.execution.stored.seal import sealed; print(sealed(b'x'))"
     started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(4)]
     found = {process.communicate(timeout=120)[0] for process in started}
     assert len(found) == 1

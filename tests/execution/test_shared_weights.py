@@ -39,7 +39,7 @@ def test_the_device_reads_the_memory_the_file_was_read_into(tmp_path: Path) -> N
     made.run(stepio)
     np.testing.assert_allclose(anchors["y"], X @ W, rtol=1e-4, atol=1e-4)
     assert made._engine is not None
-    held = made._weights.copy["w"]
+    held = made._parts.weights.copy["w"]
     assert any(np.shares_memory(np.asarray(a), held) for a in made._engine.fixed)
 
 
@@ -76,10 +76,10 @@ def test_a_weight_in_another_order_stands_in_memory_once(tmp_path: Path) -> None
     made.run(stepio)
     np.testing.assert_allclose(anchors["y"], X @ W.T, rtol=1e-4, atol=1e-4)
     assert made._engine is not None
-    host = made._weights.copy["w"]
+    host = made._parts.weights.copy["w"]
     np.testing.assert_array_equal(host, W)
     assert any(np.shares_memory(np.asarray(a), host) for a in made._engine.fixed)
-    assert made._prepared.source.weights["w"] is host
+    assert made._parts.prepared.source.weights["w"] is host
 
 
 def test_what_was_sent_can_be_read_written_and_saved(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_what_was_sent_can_be_read_written_and_saved(tmp_path: Path) -> None:
     made.weightsFromHost()
     made.run(stepio)
     np.testing.assert_allclose(anchors["y"], X @ (W.T * 2), rtol=1e-4, atol=1e-4)
-    np.testing.assert_array_equal(made._prepared.source.weights["w"], W)  # the model itself is as it was read
+    np.testing.assert_array_equal(made._parts.prepared.source.weights["w"], W)  # the model itself is as it was read
     made.modelToHost(str(tmp_path / "doubled.onnx"))
     (stored,) = onnx.load(tmp_path / "doubled.onnx").graph.initializer
     np.testing.assert_array_equal(numpy_helper.to_array(stored), W * 2)
@@ -134,7 +134,7 @@ def test_the_kernel_of_a_normalised_convolution_stands_in_memory_once(tmp_path: 
     scale, shift, mean, var = (v.astype(np.float64)[:, None, None] for v in statistics.values())
     expected = (product - mean) / np.sqrt(var + 1e-5) * scale + shift
     np.testing.assert_allclose(anchors["y"], expected, rtol=1e-4, atol=1e-4)
-    host = made._weights.copy["k"]
+    host = made._parts.weights.copy["k"]
     np.testing.assert_array_equal(host, kernel)
     assert made._engine is not None
     assert any(np.shares_memory(np.asarray(a), host) for a in made._engine.fixed)

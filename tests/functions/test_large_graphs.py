@@ -40,7 +40,7 @@ def test_results_that_depend_on_data_stay_exact() -> None:
     for x in (X, np.zeros((1, 3), np.float32), X[:1]):
         theirs = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
         np.testing.assert_array_equal(fn(params, x)["y"], theirs)
-    assert fn._walked
+    assert fn._never_compiled
 
 
 def test_a_wrong_input_is_named_and_does_not_change_how_it_runs() -> None:
@@ -48,4 +48,4 @@ def test_a_wrong_input_is_named_and_does_not_change_how_it_runs() -> None:
     with pytest.raises(popart.popart_exception, match=r"'x' has shape \[2, 4\]"):
         fn(params, np.zeros((2, 4), np.float32))
     fn(params, X)
-    assert not fn._walked
+    assert not fn._never_compiled

@@ -5,7 +5,7 @@ import pytest
 
 import popart_jax as popart
 from popart_jax.functions.served import inference_model, unknown_elsewhere
-from popart_jax.model.load import load
+from popart_jax.model.files.load import load
 
 runtime = pytest.importorskip("onnxruntime")
 

@@ -1,4 +1,4 @@
-"""Damaged models through every way in: a value or an error that is ours, never the end of the process."""
+"""Damaged models through every entry point: the result is a value or one of our errors, never a crash."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _GROWTH = 1_200_000  # kB at which compiled programs are dropped
 
 
 def draw(seed: int) -> tuple[Seed, bytes]:
-    """The case of a number."""
+    """The damaged model with this number, and the seed model that it was made from."""
     dice = random.Random(seed)
     base = dice.choice(corpus())
     return base, mutated(base.data, [s.data for s in dice.choices(corpus(), k=3)], dice)
 
 
 def route_of(seed: int) -> str:
-    """The way in that a case takes: most are only traced, since compiling takes twenty times as long."""
+    """The entry point for a case: most are only traced, since compiling takes twenty times as long."""
     return {0: "backend", 1: "jit", 2: "session", 3: "backend"}.get(seed % 80, "trace")
 
 
 def start() -> Handler:
-    """The handler of numbers of cases: what came out, as text."""
+    """Handler for a worker process: maps the number of a case to its outcome as text."""
     import logging
 
     import jax
@@ -57,12 +57,12 @@ def start() -> Handler:
 
 
 def outcome(data: bytes, feeds: dict[str, Any], route: str) -> str:
-    """What came out: "value", "error" for one of ours, or the error that is not ours."""
+    """Outcome of a model: "value", "error" for one of our errors, or the text of a foreign error."""
     return outcome_of(lambda: run(data, feeds, route))
 
 
 def outcome_of(call: Callable[[], Any]) -> str:
-    """The same for a call."""
+    """Outcome of a call, as `outcome` gives it."""
     import popart_jax as popart
     from popart_jax.errors import poplibs_exception
 
@@ -78,7 +78,7 @@ def outcome_of(call: Callable[[], Any]) -> str:
 
 
 def run(data: bytes, feeds: dict[str, Any], route: str) -> Any:
-    """Run a model, by one of the ways in, on the feeds that it has inputs for."""
+    """Run a model through one of the entry points, on the feeds that it has inputs for."""
     import jax
 
     import popart_jax as popart
@@ -94,7 +94,7 @@ def run(data: bytes, feeds: dict[str, Any], route: str) -> Any:
         call = lambda params, moving: _numbers(fn(params, {**fed, **moving}))  # noqa: E731
         with fn.precision():
             return (jax.jit(call) if route == "jit" else partial(jax.eval_shape, call))(params, moving)
-    from popart_jax.model.load import read
+    from popart_jax.model.files.load import read
 
     outputs = {v.name or "": popart.AnchorReturnType("All") for v in read(data).graph.outputs}
     made = popart.InferenceSession(data, popart.DataFlow(1, outputs), popart.DeviceManager().createCpuDevice())
@@ -105,5 +105,5 @@ def run(data: bytes, feeds: dict[str, Any], route: str) -> Any:
 
 
 def _numbers(found: Any) -> Any:
-    """What a compiled program can hand out: no texts."""
+    """The outputs that a compiled program can return: all but texts."""
     return {n: x for n, x in found.items() if not (isinstance(x, np.ndarray) and x.dtype.kind in "OUS")}

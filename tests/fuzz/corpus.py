@@ -1,4 +1,4 @@
-"""Models to begin with: ONNX's own cases, small ones, with what they are fed."""
+"""Seed models of the fuzzer: ONNX's own small test cases, with their inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 8_000  # bytes of a model
 
 @dataclass(frozen=True)
 class Seed:
-    """A model that works, as bytes, and its feeds."""
+    """A valid model, as bytes, and its feeds."""
 
     name: str
     data: bytes

@@ -1,4 +1,4 @@
-"""Inputs that reach new lines of the readers: by Atheris where it is installed, else by a loop of our own."""
+"""Coverage-guided fuzzing of the model readers: by Atheris where it is installed, else by a loop of our own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(seconds: int, first: int = 0) -> int:
 
 
 def _by_atheris(atheris: Any, seconds: int) -> int:
-    """libFuzzer ends the process itself; what it found stands in its log, and in a file ``crash-...``."""
+    """Fuzz by Atheris; libFuzzer ends the process itself, and writes findings to a log and a file ``crash-...``."""
     with atheris.instrument_imports(include=["popart_jax.model"]):
         read = _reader()
     seeds = Path(tempfile.mkdtemp(prefix="seeds-"))
@@ -48,15 +48,15 @@ def _by_atheris(atheris: Any, seconds: int) -> int:
 
 
 def _reader() -> Callable[[bytes], str]:
-    """What comes of reading bytes, without tracing the model: some thousands a second can be read."""
+    """A function that reads bytes without tracing the model (some thousands a second) and returns the outcome."""
     bytewise.start()
-    from popart_jax.model.load import load
+    from popart_jax.model.files.load import load
 
     return lambda data: bytewise.outcome_of(lambda: load(data))
 
 
 def _guided(seconds: int, first: int) -> int:
-    """Damaged models, of which those that reach lines no other reached are damaged further."""
+    """Fuzz by our own loop: damaged models that reach new lines are damaged further."""
     read, dice = _reader(), random.Random(first)
     pool, seen = [seed.data for seed in corpus()], set[tuple[str, int]]()
     for data in pool:
@@ -81,7 +81,7 @@ def _guided(seconds: int, first: int) -> int:
 
 
 def _lines_of(read: Callable[[bytes], str], data: bytes, seen: set[tuple[str, int]]) -> tuple[str, bool]:
-    """What comes of reading, and whether that reached lines of the readers that are not among `seen` yet."""
+    """The outcome of reading, and whether it reached lines of the readers that are not yet in `seen`."""
     before = len(seen)
 
     def within(frame: FrameType, _event: str, _value: Any) -> Any:

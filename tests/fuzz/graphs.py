@@ -1,6 +1,6 @@
-"""Small graphs drawn by recipe, for what single nodes seldom hit: shapes that fit, bodies, functions, scarce types.
+"""Random small graphs by recipe, for cases that single random nodes seldom reach: bodies, functions, rare types.
 
-Each recipe draws one model that is valid; `judged` tells what comes of it.
+Each recipe draws one valid model; `judged` runs and compares it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RECIPES: dict[str, Callable[[Any], str]] = {}
 
 
 class _Draft:
-    """A model in the making: nodes, feeds, weights and functions, and the dice."""
+    """A model under construction: nodes, feeds, weights and functions, and the random generator."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
@@ -61,7 +61,7 @@ class _Draft:
 
 
 def draw(seed: int) -> tuple[onnx.ModelProto, dict[str, Any]]:
-    """The case of a number: a model, and its feeds."""
+    """The random case with this number: a model, and its feeds."""
     draft = _Draft(seed)
     recipe = list(RECIPES.values())[seed % len(RECIPES)]
     results = recipe(draft)

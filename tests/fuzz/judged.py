@@ -1,6 +1,6 @@
-"""What comes of drawn models here and by two judges, ONNX Runtime and ONNX's own evaluator.
+"""Results of random models here and in two reference engines ("judges"): ONNX Runtime and ONNX's own evaluator.
 
-Both judges err on some drawn models, and refuse others that are fine; so a finding is what neither of them gives.
+Both judges err on some models, and refuse some valid ones; so only a result that differs from both is a finding.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _UNWRITTEN = ("not implemented", "NotImplementedError", "is not supported")
 
 @dataclass(frozen=True)
 class Judged:
-    """What the judges gave; None for one that has no kernel."""
+    """Results of the judges; None for a judge without a kernel."""
 
     runtime: Came | None
     evaluator: Came | None
 
 
 def ours(draw: Draw) -> Handler:
-    """The handler of numbers of cases, in the process of this package."""
+    """Handler for the process of this package: runs the case with a given number."""
     import popart_jax
     from popart_jax.errors import popart_exception, poplibs_exception
 
@@ -56,7 +56,7 @@ def ours(draw: Draw) -> Handler:
 
 
 def judges(draw: Draw) -> Handler:
-    """The handler of numbers of cases, in the process of the judges."""
+    """Handler for the process of the judges: runs the case with a given number."""
     warnings.simplefilter("ignore")
 
     def handle(seed: int, _phase: Phase) -> Judged:
@@ -75,7 +75,7 @@ def _came(way: Any, made: onnx.ModelProto, feeds: dict[str, Any], expected: tupl
 
 
 def _evaluated(made: onnx.ModelProto, feeds: dict[str, Any]) -> dict[str, Any]:
-    """By ONNX's evaluator, if its checker and its rules of types and shapes pass the model with what they find."""
+    """Results of ONNX's evaluator, if its checker and its strict type and shape inference accept the model."""
     return evaluator(onnx.shape_inference.infer_shapes(made, check_type=True, strict_mode=True), feeds)
 
 
@@ -86,7 +86,7 @@ def _opinion(way: Any, made: onnx.ModelProto, feeds: dict[str, Any]) -> Came | N
 
 
 def compared(draw: Draw, seed: int, mine: Came, theirs: Judged | None) -> str:
-    """What the case came to.
+    """The verdict on a case.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def compared(draw: Draw, seed: int, mine: Came, theirs: Judged | None) -> str:
 
 
 def _casts_words(op: str, feeds: Mapping[str, Any]) -> bool:
-    """Whether texts that are no numbers are cast: ONNX Runtime then returns memory as it was."""
+    """Whether texts that are no numbers are cast: ONNX Runtime then returns uninitialised memory."""
     return op in ("Cast", "CastLike") and np.asarray(feeds.get("x0")).dtype == object
 
 
@@ -120,13 +120,13 @@ def _samples_whole_numbers(op: str, feeds: Mapping[str, Any]) -> bool:
 
 
 def _pools_lines(op: str, feeds: Mapping[str, Any]) -> bool:
-    """Whether there is one spatial dimension in float64: ONNX's evaluator alone can, and takes channels for another."""
+    """Whether float64 has one spatial dimension: only ONNX's evaluator runs that, and treats channels as another."""
     x = np.asarray(feeds.get("x0"))
     return op == "GlobalMaxPool" and x.ndim == 3 and x.dtype == np.float64
 
 
 def different(right: Mapping[str, Any], got: Mapping[str, Any], loose: bool = False) -> str:
-    """What differs between two sets of outputs; of `loose` ones only types and shapes count."""
+    """Description of the difference between two sets of outputs; with `loose` only types and shapes are compared."""
     for name, want in right.items():
         if name not in got:
             return f"no output {name}"
@@ -164,7 +164,7 @@ def _differ(want: np.ndarray, mine: np.ndarray, loose: bool) -> str:
         return ""
     kind = np.complex128 if want.dtype.kind == "c" else np.float64
     a, b = mine.astype(kind), want.astype(kind)
-    if want.dtype.kind == "i" and want.dtype.itemsize >= 4:  # the least number stands for what is undefined
+    if want.dtype.kind == "i" and want.dtype.itemsize >= 4:  # the least number marks undefined results
         a, b = (np.where(b > -(2.0**31), x, 0) for x in (a, b))
     wide = want.dtype in (np.float32, np.float64) or want.dtype.kind == "c"
     bound = 1e-3 if wide else 2e-2 if want.dtype.kind in "fV" else 0

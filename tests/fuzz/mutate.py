@@ -1,4 +1,4 @@
-"""Damaged models: of bytes, and of the fields of the message, drawn by a seed."""
+"""Random damage of models: of their bytes, and of the fields of their message."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TEXTS = (
 
 
 def mutated(data: bytes, others: Sequence[bytes], dice: random.Random) -> bytes:
-    """A model with one to four things wrong; in half of the cases its message is still well formed."""
+    """A model with one to four random changes, half of which keep its message well formed."""
     for _ in range(dice.choice((1, 1, 2, 4))):
         data = _of_fields(data, dice) if dice.random() < 0.5 else _of_bytes(data, dice.choice(others), dice)
     return data
@@ -84,7 +84,7 @@ def _is_many(field: Any) -> bool:
 
 
 def _places(message: Any, depth: int) -> Any:
-    """Every field that is set, and some that are not, of a message and those inside."""
+    """Every set field, and some unset ones, of a message and its nested messages."""
     for field, value in message.ListFields():
         yield message, field
         if field.type == Field.TYPE_MESSAGE and depth < 30:

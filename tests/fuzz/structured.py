@@ -1,6 +1,6 @@
-"""Nodes drawn from ONNX's own table of operators: types that fit, shapes that often do.
+"""Random nodes from ONNX's operator schemas: with valid types, and shapes that often fit.
 
-`judged` tells what comes of them.
+`judged` runs and compares them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def schemas() -> tuple[Any, ...]:
 
 
 def draw(seed: int) -> tuple[onnx.ModelProto, dict[str, Any]]:
-    """The case of a number: a model of one node, and its feeds."""
+    """The random case with this number: a model of one node, and its feeds."""
     dice = random.Random(seed)
     schema = dice.choice(schemas())
     least = max(schema.since_version, OPSETS.start) if not schema.domain else 21

@@ -1,4 +1,4 @@
-"""Feeds of every element type as programs hold them, objects that are almost arrays, bits that must survive, shapes."""
+"""Feeds of every element type and memory layout, array-like objects, bit patterns that must survive, and shapes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _extremes(kind: np.dtype) -> np.ndarray:
 
 
 class _Made:
-    """An object that gives an array when it is asked."""
+    """An object with `__array__`."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -92,7 +92,7 @@ class _Made:
 
 
 class _Interface:
-    """An array by its interface alone."""
+    """An object with only `__array_interface__`."""
 
     def __init__(self, x: np.ndarray, **changed: Any) -> None:
         self._x = x
@@ -100,7 +100,7 @@ class _Interface:
 
 
 class _Long:
-    """A sequence that says it is longer than it is."""
+    """A sequence whose `len` is larger than its number of elements."""
 
     def __len__(self) -> int:
         return 1 << 62
@@ -112,7 +112,7 @@ class _Long:
 
 
 def objects() -> Iterator[Case]:
-    """Things that are almost arrays."""
+    """Array-like objects."""
     x = X.ravel()
     made = model(node("Neg", ["x"], ["y"], name="the_node"), inputs={"x": x})
     memory = (ctypes.c_float * 6)(*x)
@@ -190,7 +190,7 @@ def _deep(depth: int) -> Any:
 
 
 def bits() -> Iterator[Case]:
-    """Payloads of NaN, minus zero and numbers below the normal ones go through what only moves data."""
+    """Operators that only move data keep NaN payloads, minus zero and subnormal numbers."""
     patterns = np.array(
         [0x7FC00000, 0x7FC12345, 0xFFC00001, 0x80000000, 1, 0x807FFFFF, 0x7F800000, 0x00400000], np.uint32
     )
@@ -272,7 +272,7 @@ def bits() -> Iterator[Case]:
     fed = model(where, inputs=ends, weights=[stored])
     yield Case("a stored mask of other bytes, data fed", fed, ends, VALUE, want={"y": right})
     small = np.array([1e-45, -1e-45, 1e-40, 1.17e-38, 2e-38], F32)
-    zero = np.where(abs(small) < np.finfo(F32).tiny, F32(0), small)  # what XLA calculates with on CPUs
+    zero = np.where(abs(small) < np.finfo(F32).tiny, F32(0), small)  # XLA flushes subnormals to zero on CPUs
     for op, inputs, want in (
         ("Neg", [small], -small), ("Abs", [small], abs(small)), ("Identity", [small], small),
         ("Add", [small, small], zero + zero), ("Sign", [small], np.sign(zero)),
@@ -467,7 +467,7 @@ _OWN: dict[tuple[Any, ...], dict[str, Any]] = {
     ("RoiAlign", "output_height"): {"expect": ERROR},
     ("RoiAlign", "output_width"): {"expect": ERROR},
 }
-"""Where ONNX Runtime is no judge."""
+"""Expectations of cases for which ONNX Runtime is no reference."""
 
 
 def ends() -> Iterator[Case]:

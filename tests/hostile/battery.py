@@ -41,11 +41,11 @@ CLASSES = {
     "shapes": arrays.shapes,
     "ends of attributes": arrays.ends,
 }
-"""What makes the cases of each class."""
+"""Generators of the cases of each class."""
 
 
 _NOT_COMPILED = ("texts",)
-"""Classes of values that no compiled program takes."""
+"""Classes whose values compiled programs can't take."""
 
 
 @cache

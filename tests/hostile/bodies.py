@@ -1,4 +1,4 @@
-"""Functions that the model defines, and If, Loop and Scan that do not fit."""
+"""Model-local functions, and If, Loop and Scan whose bodies do not match their operands."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def functions() -> Iterator[Case]:
 
 
 def bodies() -> Iterator[Case]:
-    """If, Loop and Scan that do not fit, and nesting."""
+    """If, Loop and Scan whose bodies do not match their operands, and deep nesting."""
     yes, two = np.array(True), np.array([True, False])
     changed = helper.make_graph(
         [node("Identity", ["t"], ["go"]), node("Cast", ["s"], ["n"], to=TensorProto.INT64)],
@@ -290,7 +290,7 @@ def bodies() -> Iterator[Case]:
 
 
 def _nested(depth: int) -> Callable[[Path], Path]:
-    """A file of branches inside branches; its bytes are laid from both ends, since each level holds the next one."""
+    """A file of nested branches; each level contains the next one, so its bytes are written from both ends."""
 
     def write(folder: Path) -> Path:
         other = helper.make_graph([node("Relu", ["x"], ["e"])], "e", [], [info("e")]).SerializeToString()

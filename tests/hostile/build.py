@@ -1,4 +1,4 @@
-"""Small models in few words, and what a case of the battery is."""
+"""Cases of the battery, and helpers that build small models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ X = np.arange(6, dtype=F32).reshape(2, 3)
 
 @dataclass(frozen=True)
 class Case:
-    """A model, its feeds, and what has to come of it.
+    """A model, its feeds, and the expected result.
 
     Attributes
     ----------
@@ -32,20 +32,20 @@ class Case:
     feeds : dict
         Values of inputs by name.
     expect : str
-        "error", "value", "judge" (what ONNX Runtime does: an error or its values), or "either": ours alone decides, as
-        long as it is an error that names the thing, or a value; that of `want`, where there is one.
+        "error", "value", "judge" (the same as ONNX Runtime: an error or its values), or "either": an error that names
+        the thing, or any value (that of `want`, where there is one).
     says : str
         A pattern for the error's text; by default some name of the model has to be in it.
     want : dict
-        Values by name of output, where no judge computes them.
+        Expected values by name of output, where no judge computes them.
     by : dict
-        What comes by a way that has a rule of its own: "error", "either", or values by name of output.
+        Results expected by entry point where they differ: "error", "either", or values by name of output.
     session : bool
-        Whether sessions are asked too.
+        Whether the case also runs in sessions.
     tolerance : float
         Relative, of the comparison.
     compiled : bool
-        Whether the compiled ways are asked too; values that they are fed they can't refuse.
+        Whether the case also runs compiled; compiled programs can't refuse values of their inputs.
     """
 
     name: str
@@ -131,7 +131,7 @@ def case_of(name: str, op: str, *inputs: Any, case: Mapping[str, Any] | None = N
 
 
 RAGGED = {"by": {"jit": ERROR}}
-"""How many elements come out is known only at run time: no compiled function hands them out without a bound."""
+"""For results whose size depends on data: compiled functions refuse them without a bound."""
 
 
 def numbered(
@@ -163,7 +163,7 @@ def numbered(
 
 
 def head(number: int, size: int) -> bytes:
-    """What stands before so many bytes of a field in protobuf's wire form."""
+    """Tag and length of a field of `size` bytes in protobuf's wire format."""
     return bytes([number << 3 | 2]) + varint(size)
 
 

@@ -1,4 +1,4 @@
-"""What only protobuf allows: packed fields, fields that mean nothing for results, fields twice, odd encodings."""
+"""Peculiarities of protobuf: packed fields, fields without effect on results, repeated fields, unusual encodings."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ _LARGE = np.arange(1 << 13, dtype=F32)
 
 
 def wire() -> Iterator[Case]:
-    """Bytes that protobuf reads in its own way; large tensors go through a reader of ours."""
+    """Unusual wire formats that protobuf accepts; our own reader of large tensors must read them alike."""
     add = node("Add", ["x", "w"], ["y"], name="the_node")
     shell = model(add, inputs=FED, outputs=[info("y", (1 << 13, 3))], weights=()).graph
     shell.ClearField("initializer")

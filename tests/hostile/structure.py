@@ -1,4 +1,4 @@
-"""Graphs that do not hang together, versions, names, attributes, functions."""
+"""Inconsistent graphs, versions, names, attributes, functions."""
 
 from __future__ import annotations
 

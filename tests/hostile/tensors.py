@@ -1,4 +1,4 @@
-"""Stored tensors that are damaged, sparse, elsewhere, or text; files that hold no model."""
+"""Stored tensors that are damaged, sparse, external, or text; files that hold no model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _with(**fields: Any) -> onnx.ModelProto:
 
 
 def stored() -> Iterator[Case]:
-    """Tensors whose data are not what they say."""
+    """Tensors whose data contradict their type or shape."""
     for name, fields in {
         "too few values": {"float_data": [1, 2]},
         "too many values": {"float_data": [1] * 7},

@@ -14,7 +14,7 @@ INTS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"
 
 
 def numbers() -> Iterator[Case]:
-    """Values that operators meet seldom."""
+    """Values that are rare in operators' inputs."""
     alone = {"session": False}
     for op in (
         "Abs",
@@ -219,7 +219,7 @@ def numbers() -> Iterator[Case]:
 
 
 def halves() -> Iterator[Case]:
-    """Sums of half precision are kept wider."""
+    """Sums of half precision are accumulated in a wider type."""
     alone = {"session": False}
     h = np.array([[300, 300, -300, 6e4, -6e4, 3]], np.float16)
     total, product = h.astype(np.float64).sum(), np.float16

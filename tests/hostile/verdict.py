@@ -1,4 +1,4 @@
-"""Whether what came out of a case is right."""
+"""Comparison of the result of a case with the expected one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .ways import BESIDE
 
 @dataclass(frozen=True)
 class Came:
-    """What came out: values, or an error with its text and whether it is of the kinds that programs expect."""
+    """Result of a case: values, or an error with its text and whether its class is one that programs expect."""
 
     values: Mapping[str, Any] | None = None
     kind: str = ""
@@ -26,7 +26,7 @@ class Came:
 
 
 def verdict(case: Case, came: Came, judged: Came | None, way: str) -> str:
-    """Empty when it is right, else what is wrong."""
+    """Empty for a correct result, else a description of the fault."""
     if way in BESIDE:
         return _foreign(came) or ("" if came.values is not None or came.text.strip() else "an error without words")
     expect, want = case.expect, dict(case.want)

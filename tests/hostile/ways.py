@@ -1,4 +1,4 @@
-"""The ways into the package, and the judges: each takes a case and gives its outputs, or raises."""
+"""The entry points ("ways") of the package, and the reference engines ("judges"): each runs a case, or raises."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Outputs = dict[str, Any]
 
 
 def source_of(case: Case, folder: Path) -> Source:
-    """The model as a program would hand it over."""
+    """The model of a case in the form that a program would pass."""
     return case.model(folder) if callable(case.model) else case.model
 
 
@@ -67,7 +67,7 @@ def backend(source: Source, feeds: Mapping[str, Any]) -> Outputs:
 def session(source: Source, feeds: Mapping[str, Any]) -> Outputs:
     """An inference session, as a program of PopART's makes one."""
     import popart_jax as popart
-    from popart_jax.model.load import read
+    from popart_jax.model.files.load import read
 
     data = source.SerializeToString() if isinstance(source, onnx.ModelProto) else source
     data = str(data) if isinstance(data, Path) else data
@@ -81,7 +81,7 @@ def session(source: Source, feeds: Mapping[str, Any]) -> Outputs:
 
 
 def _step_io(feeds: Mapping[str, Any], anchors: Any) -> Any:
-    """PopART's class for something that is no array is TypeError, and it reads no name that is no text."""
+    """Step IO of the feeds; as in PopART, a non-array is a TypeError, and names that are no text are ignored."""
     import popart_jax as popart
 
     try:
@@ -93,7 +93,7 @@ def _step_io(feeds: Mapping[str, Any], anchors: Any) -> Any:
 def training(source: Source, feeds: Mapping[str, Any]) -> Outputs:
     """A training session, a loss of the first output added."""
     import popart_jax as popart
-    from popart_jax.model.load import load_proto
+    from popart_jax.model.files.load import load_proto
 
     proto = onnx.ModelProto()
     proto.CopyFrom(load_proto(source))
@@ -117,7 +117,7 @@ def training(source: Source, feeds: Mapping[str, Any]) -> Outputs:
 
 
 class Refused(Exception):
-    """The command ended with a sentence."""
+    """The command refused the model with a message."""
 
 
 def command(source: Source, feeds: Mapping[str, Any]) -> Outputs:
@@ -134,7 +134,7 @@ def command(source: Source, feeds: Mapping[str, Any]) -> Outputs:
 
 
 def _storable(name: str, x: Any) -> np.ndarray:
-    """What NumPy's files can hold: texts for objects, so many bytes for types that it has no name for."""
+    """An array in a form that NumPy's files can hold: texts for objects, raw bytes for types unknown to NumPy."""
     try:
         array = np.asarray(x)
         array = array.astype(str) if array.dtype.kind in "OT" else array
@@ -179,11 +179,11 @@ WAYS: dict[str, Callable[[Source, Mapping[str, Any]], Outputs]] = {
     "training": training,
 }
 BESIDE = ("inspect", "training")
-"""Ways that give no outputs of the model, and may refuse what others take."""
+"""Entry points that return no outputs of the model, and may refuse models that others accept."""
 
 
 class NoKernel(Exception):
-    """A judge can't say: it has no kernel for this."""
+    """The reference engine has no kernel for this case."""
 
 
 _NO_KERNEL = ("NOT_IMPLEMENTED", "Type Error", "is not in the", "no kernel", "INVALID_GRAPH")
@@ -221,7 +221,7 @@ def evaluator(source: Source, feeds: Mapping[str, Any]) -> Outputs:
     proto = onnx.load_model_from_string(given) if isinstance(given, bytes) else onnx.load(given)
     checked = onnx.ModelProto()
     checked.CopyFrom(proto)
-    for output in checked.graph.output:  # which the checker wants and the evaluator does not
+    for output in checked.graph.output:  # the checker requires output types, the evaluator does not
         if not output.HasField("type"):
             output.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
             output.type.tensor_type.shape.SetInParent()

@@ -1,4 +1,4 @@
-"""What runs in the processes of the battery."""
+"""Handlers for the processes of the battery."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _came(call: Any, case: Case, expected: tuple[type[BaseException], ...]) -> C
 
 
 def _said(err: Exception) -> str:
-    """What a user reads: the text and the notes below it."""
+    """The error text that a user reads: message and notes."""
     return "\n".join([str(err), *getattr(err, "__notes__", [])])
 
 
@@ -42,7 +42,7 @@ def _plain(x: Any) -> Any:
 
 
 def came_by(way: str, case: Case) -> Came:
-    """What comes of a case by one of our ways."""
+    """Result of a case by one of our entry points."""
     from popart_jax.errors import popart_exception, poplibs_exception
 
     with warnings.catch_warnings():

@@ -50,6 +50,11 @@ def test_other_files_are_refused_by_name(text, tmp_path, capsys):
     assert "other.json" in capsys.readouterr().err
 
 
+def test_a_page_that_can_not_be_written_is_named(stored, tmp_path, capsys):
+    assert main([stored, "--html", str(tmp_path / "none" / "page.html")]) == 2
+    assert "none" in capsys.readouterr().err
+
+
 def test_missing_file(tmp_path, capsys):
     assert main([str(tmp_path / "none.json")]) == 2
     assert "none.json" in capsys.readouterr().err

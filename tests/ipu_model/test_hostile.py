@@ -140,6 +140,9 @@ def test_sizes_of_a_chip_are_whole_numbers(name):
         (lambda: Level("near", 4, math.inf), "bytes_per_second is inf"),
         (lambda: ipu_model.search(lambda n: None, {"n": (1, 2)}, limits={"cycles": math.nan}), "'cycles'.* is nan"),
         (lambda: ipu_model.search(lambda n: None, {"n": (1, 2)}, most=0), "search: most is 0"),
+        (lambda: plan_matmul(16, 5 * 10**11, 5 * 10**11, MK2), r"4e\+24 multiplies, more than can be counted"),
+        (lambda: ipu_model.profile(abs, 1.0).explain(-1), "explain: steps is -1"),
+        (lambda: ipu_model.profile(abs, 1.0).uncertainty("bytes"), "uncertainty: quantity is 'bytes'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_where_it_is_said(make, message):

@@ -96,12 +96,35 @@ def test_sizes_without_a_program_are_passed_over():
         ({"limits": {"watts": 3}}, "no figure 'watts'"),
         ({"start": {"width": 7}}, "outside the bounds"),
         ({"limits": {"cycles": 1}}, "no program within the limits"),
+        ({"bounds": {"width": {64, 65}}}, "neither values in order nor a pair"),
+        ({"bounds": {"width": 64}}, "neither values in order nor a pair"),
+        ({"objective": lambda r: float("nan")}, "its objective, or a figure with a limit, is not a number"),
     ],
 )
 def test_refusals(change, message):
     given = {"bounds": {"width": (64, 70)}, **change}
     with pytest.raises(ValueError, match=message):
         ipu_model.search(lambda width: product(8, width), **given)
+
+
+def test_what_is_no_program_is_named():
+    with pytest.raises(TypeError, match=r"the function returned None, expected a report or \(fn, \*args\)"):
+        ipu_model.search(lambda width: None, {"width": (64, 70)})
+
+
+def test_a_middle_without_a_program_is_left_for_the_smallest_sizes():
+    def small(n: int):
+        if n > 40:
+            raise ValueError("too many")
+        return product(n, 64)
+
+    found = ipu_model.search(small, {"n": (1, 1000)}, objective=lambda r: -r.cycles.flops)
+    assert found.sizes == {"n": 40}
+    assert found.tried[0].why == "too many"
+
+
+def test_pairs_of_truth_values_are_no_ranges():
+    assert ipu_model.search(lambda wide: product(8, 64 << wide), {"wide": (False, True)}).sizes == {"wide": False}
 
 
 def test_seconds_per_sample_need_a_number_of_samples():

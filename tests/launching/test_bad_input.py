@@ -10,9 +10,9 @@ PROGRAM = """
 import pathlib, sys
 import jax, numpy as np, popart, popdist.popart
 from jax.sharding import PartitionSpec
-from popart_jax.session.checkpoints import Checkpoints
+from popart_jax.session.weights.checkpoints import Checkpoints
 from popart_jax.session.preparing.shards import SHARD, rules_text
-from popart_jax.session.staging import STAGES
+from popart_jax.session.devices.staging import STAGES
 from tests.session import nets
 
 folder = pathlib.Path(sys.argv[1])

@@ -15,9 +15,9 @@ from onnx.reference import ReferenceEvaluator
 
 import popart_jax
 from popart_jax.lowering import Settings, evaluate
-from popart_jax.lowering.hoist import split
+from popart_jax.lowering.on_load.hoist import split
 from popart_jax.lowering.passes import channels_last
-from popart_jax.model import load
+from popart_jax.model.files.load import load
 from popart_jax.ops.kernels import tracing_for
 
 OPSETS = {"": 11}

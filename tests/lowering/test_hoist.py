@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from popart_jax.lowering.hoist import split
+from popart_jax.lowering.on_load.hoist import split
 
 RNG = np.random.default_rng(0)
 W, B, X = (RNG.normal(size=s).astype(np.float32) for s in ((3, 3), (3,), (5, 4, 3)))

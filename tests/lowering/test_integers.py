@@ -13,8 +13,9 @@ from onnx import numpy_helper as nh
 from onnx.reference import ReferenceEvaluator
 
 import popart_jax
+from popart_jax.lowering.kernels import onednn
 from popart_jax.lowering.passes import compiler_options
-from popart_jax.ops.kernels import tracing_for
+from popart_jax.ops.kernels import library_called, staying, tracing_for
 
 RNG = np.random.default_rng(0)
 pytestmark = pytest.mark.filterwarnings("ignore:The model has no trainable parameters")
@@ -41,8 +42,15 @@ def model(op: str, inputs: dict[str, np.ndarray], fed: set[str], **attributes: A
 
 
 def results(op: str, inputs: dict[str, np.ndarray], fed: set[str], **attributes: Any) -> np.ndarray:
+    """As XLA computes it, which must be what oneDNN makes of it where that is there."""
     fn, params = popart_jax.to_jax(model(op, inputs, fed, **attributes))
-    return np.asarray(jax.jit(fn)(params, {n: inputs[n] for n in fed})["y"])
+    feed = {n: inputs[n] for n in fed}
+    found = np.asarray(jax.jit(fn)(params, feed)["y"])
+    with staying():
+        called = np.asarray(jax.jit(lambda *args: fn(*args))(params, feed)["y"])
+        assert library_called() == onednn.usable()
+    np.testing.assert_array_equal(called, found)
+    return found
 
 
 def reference(op: str, inputs: dict[str, np.ndarray], **attributes: Any) -> np.ndarray:

@@ -13,7 +13,7 @@ import pytest
 import popart_jax as popart
 from popart_jax.lowering.kernels.channels_last import shared_relu
 from popart_jax.lowering.passes import share_relus
-from popart_jax.model import load
+from popart_jax.model.files.load import load
 
 RNG = np.random.default_rng(0)
 BLOCKS, WIDTH = 3, 8

@@ -142,7 +142,7 @@ def test_a_program_whose_intermediate_values_are_too_large_is_refused_before_it_
 
 def test_a_later_run_without_room_leaves_the_weights_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """XLA takes donated weights before it looks for memory."""
-    monkeypatch.setattr("popart_jax.execution.compiled._MUCH", 1 << 10)
+    monkeypatch.setattr("popart_jax.execution.room._MUCH", 1 << 10)
     size = 64
     axis, w = number("k", 0), number("w", np.ones((1, size)), np.float32)
     twice = [node("CumSum", ["x", "k"], ["s"]), node("Transpose", ["s"], ["t"], perm=[1, 0])]

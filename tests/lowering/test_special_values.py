@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from popart_jax.lowering.interpreter import Settings, evaluate
 from popart_jax.lowering.passes import PASSES, rewrite_for_kernels
-from popart_jax.model import load
+from popart_jax.model.files.load import load
 from popart_jax.ops.kernels import IPU, tracing_for
 
 OPSETS = {"": 17, "ai.graphcore": 1}
@@ -67,6 +67,12 @@ CASES: dict[str, tuple[str, tuple[int, ...], dict[str, tuple[int, ...]]]] = {
     ),
     "shared relu": ("r = Relu(x) a = Exp(r) b = Neg(r) y = Add(a, b)", (5, 7), {}),
     "dense": ("y = Gemm<transB=1, alpha=0.5>(x, w, b)", (5, 7), {"w": (6, 7), "b": (6,)}),
+    "quantised": (
+        """q = QuantizeLinear(x, unit, point) d = DequantizeLinear(q, unit, point) e = DequantizeLinear(bytes, unit)
+        m = MatMul(d, e) y = Add(m, x)""",
+        (5, 7),
+        {},
+    ),
     "slices in turn": (
         """a = ai.graphcore.DynamicSlice<axes=[0], sizes=[2], noOverlap=1>(x, first)
         c = ai.graphcore.DynamicSlice<axes=[0], sizes=[2], noOverlap=1>(x, last) y = Add(a, c)""",
@@ -77,6 +83,7 @@ CASES: dict[str, tuple[str, tuple[int, ...], dict[str, tuple[int, ...]]]] = {
 CONSTANTS = {
     "shape": np.array([-1, 1, 1, 1], np.int64), "low": np.float32(-1), "high": np.float32(1),
     "v": np.array([0.5, 1, 2, 4], np.float32), "first": np.array([0], np.uint32), "last": np.array([3], np.uint32),
+    "bytes": np.arange(49, dtype=np.int8).reshape(7, 7), "unit": np.float32(0.1), "point": np.uint8(9),
 }  # fmt: skip
 
 

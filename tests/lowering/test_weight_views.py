@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from popart_jax.lowering.weight_views import inverse_views, seen_as
+from popart_jax.lowering.on_load.weight_views import inverse_views
+from popart_jax.preparation import view_as
 
 RNG = np.random.default_rng(0)
 A, B, C = (RNG.normal(size=s).astype(np.float32) for s in ((2, 3, 1, 4), (3, 5), (7,)))
@@ -22,7 +23,7 @@ def test_the_way_back() -> None:
     found = inverse_views(closed)
     assert set(found) <= {0, 2}
     for argument, (result, moves) in found.items():
-        back = seen_as(results[result], moves)
+        back = view_as(results[result], moves)
         np.testing.assert_array_equal(back, (A, B, C)[argument])
         assert np.may_share_memory(back, results[result])
     assert 0 in found

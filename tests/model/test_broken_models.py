@@ -305,7 +305,7 @@ def test_any_memory_layout_is_fine() -> None:
 
 
 def test_programs_of_popart_read_its_text_of_a_missing_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("popart_jax.model.signatures.imported_as_popart", lambda: True)
+    monkeypatch.setattr("popart_jax.model.checks.signatures.imported_as_popart", lambda: True)
     with pytest.raises(popart_exception) as caught:
         session(model(node("Cast", ["x"], ["y"])))
     assert str(caught.value) == "no attribute key to"

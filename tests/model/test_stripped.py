@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from popart_jax.buffers import lasting
-from popart_jax.model import stripped, wire
-from popart_jax.model.stripped import read_stripped
+from popart_jax.model.files import stripped, wire
+from popart_jax.model.files.stripped import read_stripped
 
 BIG = np.arange(20_000, dtype=np.float32).reshape(100, 200)
 HALVES = np.arange(12_000, dtype=np.float16)

@@ -13,7 +13,8 @@ import onnx_ir as ir
 from onnx import helper
 
 from popart_jax._compat.jax import enable_x64
-from popart_jax.lowering import Settings, evaluate, operand_types
+from popart_jax.lowering import Settings, evaluate
+from popart_jax.lowering.checks import operand_types
 
 
 def model(
@@ -88,7 +89,7 @@ def check_gradient(fn, *args: Any, which: Sequence[int] | None = None, eps: floa
 
     The differences need float64 also where ONNX's types stop at float32, so operand types go unchecked here.
     """
-    with enable_x64(True), mock.patch.object(operand_types, "settled", return_value=True):
+    with enable_x64(True), mock.patch.object(operand_types, "types_match", return_value=True):
         args = tuple(a.astype(np.float64) if getattr(a, "dtype", None) == np.float32 else a for a in args)
         which = which if which is not None else [i for i, a in enumerate(args) if _floating(a)]
         rng = np.random.default_rng(7)

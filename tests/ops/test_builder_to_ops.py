@@ -8,7 +8,7 @@ import pytest
 
 from popart_jax import builder as builder_package
 from popart_jax.lowering import Settings, evaluate
-from popart_jax.model.load import load
+from popart_jax.model.files.load import load
 
 Builder = builder_package.Builder
 rng = np.random.default_rng(2)

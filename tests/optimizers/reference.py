@@ -32,7 +32,7 @@ class Setting:
 
 @dataclass
 class Trained:
-    """A weight and whatever its optimizer remembers."""
+    """A weight and its optimizer state."""
 
     w: np.ndarray
     memory: dict[str, np.ndarray | float] = field(default_factory=dict)

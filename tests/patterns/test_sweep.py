@@ -197,6 +197,17 @@ def test_gemm(a, b, attributes):
     assert "Gemm" not in op_types(check_fires(m, "OnnxForms"))
 
 
+def test_new_tensors_take_no_name_that_is_there():
+    """A model may have a tensor called as the next one that a rewrite makes."""
+    m = model(
+        "f (float[2,3] a, float[3,4] b, float[4] c) => (float[2,4] y, float[2,4] z)"
+        " { z__t1 = Neg(c) z__t2 = Exp(c) z = Gemm<alpha=0.5>(a, b, z__t1) y = Gemm(a, b, z__t2) }"
+    )
+    check_fires(set_shapes(m, z__t1=(4,), z__t2=(4,)), "OnnxForms")
+    names = [value.name for node in m.graph for value in node.outputs]
+    assert sorted(set(names)) == sorted(names)
+
+
 @pytest.mark.parametrize("mode", ["DCR", "CRD"])
 def test_depth_to_space(mode):
     m = model(f'f (float[1,8,2,3] x) => (float[1,2,4,6] y) {{ y = DepthToSpace<blocksize=2, mode="{mode}">(x) }}')

@@ -6,7 +6,7 @@ import pytest
 
 import popart_jax as popart
 from popart_jax.popxl import ops
-from popart_jax.popxl._bindings import Bindings, operators
+from popart_jax.popxl._building.bindings import Bindings, operators
 
 
 def test_functions_are_called_by_the_name_they_were_entered_under() -> None:

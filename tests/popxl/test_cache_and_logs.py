@@ -12,7 +12,8 @@ import pytest
 import popart_jax as popart
 from popart_jax import popxl
 from popart_jax._compat.jax import compilation_cache
-from popart_jax.popxl import _program, ops
+from popart_jax.popxl import ops
+from popart_jax.popxl._running import program as _program
 
 
 def program(factor=2.0, initial=1.0):

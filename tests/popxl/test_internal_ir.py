@@ -224,6 +224,33 @@ def test_tensor_counts():
         w.done()
 
 
+HALVES = ("x", "y", "v", "s", "image", "kernel")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n == "layer_norm" else pytest.mark.sweep) for n in sorted(set(FUNCTIONS) - SKIPPED)],
+)
+def test_outputs_are_declared_as_they_are_computed(name):
+    """In half precision too: a buffer or a stash that is made for a declared output must fit its value."""
+    w = World()
+    try:
+        halves = {n: popxl.variable(np.ones(t.shape, np.float16)) for n, t in vars(w).items() if n in HALVES}
+        vars(w).update(halves, sub=w.ir.create_graph(lambda a: ops.exp(a), halves["x"]))
+        w.h2d, w.d2h = popxl.h2d_stream((2, 4), popxl.float16), popxl.d2h_stream((2, 4), popxl.float16)
+        w.buffer = popxl.remote_buffer((2, 4), popxl.float16)
+        before = len(w.graph._pb_graph.getOps())
+        _call(name, w)
+        for op in w.graph._pb_graph.getOps()[before:]:
+            talks = any(attr.name.startswith("__state") for attr in op._node.attributes.values())
+            if not talks and op.opType() != "ReplicatedReduceScatter":  # its shape depends on the replicas
+                declared = [t.info for t in op.getOutputTensors()]
+                op.setup()
+                assert [t.info for t in op.getOutputTensors()] == declared, op.opType()
+    finally:
+        w.done()
+
+
 def test_decompose_sum_and_patterns():
     ir = popxl.Ir()
     with ir.main_graph as g:
@@ -247,9 +274,17 @@ def test_internal_transforms_say_that_they_worked_and_take_optional_lists():
         ops.exp(popxl.variable(1.0))
     assert _ir.transforms.Prune().apply(g._pb_graph)
     assert not g._pb_graph.getOps()
-    made = _ir.transforms.Autodiff().apply(ir._pb_ir, graph._pb_graph.id, [graph.outputs[0].id], _ir.OptionalTensors())
-    backward = ir._pb_ir.getGraph(made[graph._pb_graph.id].bwdGraphId)
-    assert [op.opType() for op in backward.getOps()] == ["ExpGrad", "SoftmaxGrad"]
+    forward, strategies = graph._pb_graph, _ir.transforms.AutodiffStitchStrategy
+    backward, given = ["ExpGrad", "Sum", "SoftmaxGrad", "Sum"], graph.outputs[0].id
+    for strategy, wanted, inputs in (
+        (strategies.RecomputeMinimal, backward, 3),
+        (strategies.RecomputeAllNonInputs, ["Softmax", "Exp", *backward], 2),
+    ):
+        made = _ir.transforms.Autodiff().apply(ir._pb_ir, forward.id, [given], _ir.OptionalTensors(), {}, strategy)[
+            forward.id
+        ]
+        assert [op.opType() for op in ir._pb_ir.getGraph(made.bwdGraphId).getOps()] == wanted
+        assert len(made.expectedInputs) == inputs
 
 
 def test_session_rewrites_conv_transpose():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 import popart_jax as popart
+from popart_jax import popxl
 from popart_jax.popxl._internal import ir as _ir
 
 KINDS = {
@@ -70,3 +73,107 @@ def test_scopes():
     assert one.isSubscope(base)
     assert not one.isSubscope(one)
     assert not base.isSubscope(one)
+
+
+@pytest.mark.parametrize("kind", ["ActGrad", "Const", "Stream", "Unknown", "Variable"])
+def test_tensors_of_ones_own(kind):
+    """``Tensor(id, type, graph)``: no producer, no reader, no data, no place, whatever its type."""
+    ir = _ir.Ir()
+    graph, wanted = ir.getMainGraph(), _ir.TensorType[kind]
+    tensor = _ir.Tensor("t", wanted, graph, _ir.DebugContext())
+    assert (tensor.id, tensor.tensorType(), tensor.tensor_type(), tensor.getGraph()) == ("t", wanted, kind, graph)
+    tensor.info = _ir.TensorInfo(popart.DataType.FLOAT16, [2, 3])
+    copy = tensor.clone(graph)
+    assert (copy.id, copy.tensorType(), copy.info) == ("clone_t", wanted, tensor.info)
+    asked = ("OptimizerTensor", "RemoteArgTensor", "RandomSeedTensor", "OptimizerStateTensor", "AccumulatorTensor",
+             "CheckpointTensor", "Anchored", "Modified", "Aliased")  # fmt: skip
+    assert not any(getattr(tensor, f"is{name}")() for name in asked)
+    assert tensor.isUnmodifiable() == (kind == "Const")
+    assert tensor.isWeightTensor() == (kind == "Variable")
+    assert (tensor.associatedOps(), tensor.hasTensorData(), tensor.getBatchAxis()) == ([], False, -1)
+    assert tensor.getVirtualGraphIdAndTileSetUnsafe() == (-1, _ir.TileSet.Undefined)
+    for call in (tensor.getProducer, tensor.getVirtualGraphId, tensor.getVirtualGraphIdAndTileSet):
+        with pytest.raises(
+            popart.popart_exception, match=r"No producer for tensor t|Invalid call to getVirtualGraphId"
+        ):
+            call()
+    tensor.setReplicatedStreamMode(popart.ReplicatedStreamMode.Broadcast)
+    assert tensor.getReplicatedStreamMode() is popart.ReplicatedStreamMode.Broadcast
+    ir.addAnchor("t")
+    assert tensor.isAnchored()
+    assert "t" not in graph
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [("Accl___w", "OptimizerState"), ("scope/Step___w", "OptimizerState"), ("Accum___w", "Accumulator")],
+)
+def test_state_is_told_by_its_name(name, role):
+    graph = _ir.Ir().getMainGraph()
+    variable = _ir.Tensor(name, _ir.TensorType.Variable, graph)
+    assert getattr(variable, f"is{role}Tensor")()
+    assert not variable.isWeightTensor()
+    with pytest.raises(popart.popart_exception, match="but it is not a Variable tensor"):
+        getattr(_ir.Tensor(name, _ir.TensorType.ActGrad, graph), f"is{role}Tensor")()
+
+
+def test_tensors_of_a_graph_and_neighbours_of_its_operators():
+    graph = _ir.Ir().getMainGraph()
+    tensors, info = _ir.Tensors(graph), _ir.TensorInfo(popart.DataType.FLOAT, [2])
+    tensors.addVarInit("scope/x", info, np.ones(2, np.float32))
+    graph.addActGrad("y")
+    graph.getTensor("y").info = info
+    tensors.makeConstInit("y", np.full(2, 3, np.float32))
+    assert tensors.find("x", _ir.Scope() / "scope" / "inner") == "scope/x"
+    with pytest.raises(popart.popart_exception, match="Could not find tensor with name z"):
+        tensors.find("z", _ir.Scope())
+    add = graph.createConnectedOp_AddOp({0: "scope/x", 1: "y"}, {0: "sum"}, settings=_ir.Settings(graph, "add"))
+    relu = graph.createConnectedOp_ReluOp({0: "sum"}, {0: "out"}, settings=_ir.Settings(graph, "relu"))
+    graph.markAsOutput("out")
+    np.testing.assert_array_equal(graph.getTensor("y").dataAsFloat32(), [3, 3])
+    assert graph.getTensor("sum").associatedOps() == [add, relu]
+    assert add.isParentOf(relu)
+    assert relu.isChildOf(add)
+    assert (add.producesGraphOutput(), relu.producesGraphOutput(), add.memOfOutputs()) == (False, True, 8)
+    assert (add.inputUnmodifiable(0), add.inputUnmodifiable(1)) == (False, True)
+
+
+@pytest.mark.parametrize(("stride", "size", "turned"), [(1, 2, (2, 4)), (2, 4, (1, 2)), (1, 8, (1, 1)), (2, 2, None)])
+def test_groups_of_replicas(stride, size, turned):
+    groups = _ir.ReplicaGrouping(8, stride, size)
+    for group in range(groups.getNumGroups()):
+        members = groups.getReplicasAt(group)
+        assert [groups.getGroupAt(r) for r in members] == [group] * size
+        assert [groups.getIndexInGroupAt(r) for r in members] == list(range(size))
+    with pytest.raises(popart.popart_exception, match="replica index 8 is out of range"):
+        groups.getGroupAt(8)
+    if turned:
+        assert groups.getTranspose() == _ir.ReplicaGrouping(8, *turned)
+    else:
+        with pytest.raises(popart.popart_exception, match="has no constant stride"):
+            groups.getTranspose()
+
+
+def test_inputs_and_outputs_have_places():
+    """With an index they stand before what stands there, or instead of it."""
+    graph, info = _ir.Graph(_ir.Ir(), _ir.GraphId("sub")), _ir.TensorInfo(popart.DataType.FLOAT, [2])
+    for where in (("a", info), (0, "b", info, False), (1, "c", info, True)):
+        graph.addInput(*where)
+    assert (graph.getInputIds(), graph.getInputIndex("c"), graph.hasInputId("a")) == (["b", "c"], 1, False)
+    for name in "xyz":
+        graph.addActGrad(name)
+    for where in (("x",), (0, "y", False), (0, "z", True)):
+        graph.markAsOutput(*where)
+    assert (graph.getOutputIds(), graph.getOutputIndex("x")) == (["z", "x"], 1)
+    with pytest.raises(popart.popart_exception, match=r"'y' is no output of subgraph 'sub'; they are \['z', 'x'\]"):
+        graph.getOutputIndex("y")
+
+
+def test_source_locations_go_into_debug_contexts():
+    where = popxl.context.get_source_location()
+    assert (where.functionName, Path(where.fileName)) == (
+        "test_source_locations_go_into_debug_contexts",
+        Path(__file__),
+    )
+    assert _ir.DebugContext("name", where).getPathName() == "name"
+    assert popxl.context.get_source_location(1).functionName != where.functionName

@@ -162,3 +162,26 @@ def test_the_text_is_the_specified_one(case: Case) -> None:
     with popxl.Ir().main_graph, pytest.raises(kind) as caught:
         make(Operands())
     assert fnmatchcase(str(caught.value.args[0]), text), caught.value.args[0]
+
+
+AXES: dict[str, Callable[[Operands, int], Any]] = {
+    "topk": lambda e, axis: ops.topk(e.m, 1, axis, True, True),
+    "cumsum": lambda e, axis: ops.cumsum(e.m, axis),
+    "softmax": lambda e, axis: ops.softmax(e.m, axis),
+    "onehot": lambda e, axis: ops.onehot(e.i, popxl.constant(3), e.v, axis),
+    "scatter": lambda e, axis: ops.scatter(e.m, e.i, e.m, axis),
+    "replicated_slice": lambda e, axis: collectives.replicated_slice(e.m, axis),
+    "replicated_all_gather": lambda e, axis: collectives.replicated_all_gather(e.m, axis),
+}
+
+
+@pytest.mark.parametrize("name", AXES)
+def test_axes_that_a_tensor_has_not_are_refused(name: str) -> None:
+    last = 2 if name == "onehot" else 1
+    with popxl.Ir().main_graph:
+        operands = Operands()
+        AXES[name](operands, -last - 1)
+        for axis in (last + 1, -last - 2):
+            bounds = rf"{name}: axis {axis} of .* is outside the acceptable range \[{-last - 1}, {last}\]"
+            with pytest.raises(popart_exception, match=bounds):
+                AXES[name](operands, axis)

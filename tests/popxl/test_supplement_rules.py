@@ -12,7 +12,7 @@ from popart_jax.enums import DeviceType
 from popart_jax.errors import popart_exception
 from popart_jax.popxl import fp8_utils, ops, utils
 from popart_jax.popxl.transforms import autodiff
-from popart_jax.session.devices import DeviceManager
+from popart_jax.session.devices.devices import DeviceManager
 
 from ..texts import says
 from .run import forward

@@ -383,3 +383,29 @@ def test_gradients_that_are_joined_in_place_are_ordered_with_what_reads_their_pa
     assert t.grad is not None
     with popxl.Session(ir) as session:
         np.testing.assert_array_equal(session.run()[out], t.grad.numpy())
+
+
+@pytest.mark.parametrize("offset", [1.0, -9.0])
+def test_gradients_of_both_branches_go_to_the_tensors_that_both_read(offset):
+    """Outputs of one operator that ask for one name get names of their own."""
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        x, w = popxl.variable(BATCHES[0]), popxl.variable(WEIGHT[0])
+        yes, no = ir.create_graph(lambda a, b: a * b, x, w), ir.create_graph(lambda a, b: ops.exp(a) + b, x, w)
+
+        def fn(x, w):
+            total = ops.sum(x) + offset
+            return ops.conditional(ops.greater(total, popxl.constant(0.0)), yes, no, [x, w], [x, w])[0]
+
+        graph = ir.create_graph(fn, x, w)
+        grad = addons.autodiff(graph)
+        site = ops.call_with_info(graph, x, w)
+        seed = popxl.constant(np.ones_like(BATCHES[0]))
+        found = grad.call(seed, args=grad.grad_graph_info.inputs_dict(site))
+        streams = [addons_ops.host_store(g) for g in found]
+    a, b = torch.tensor(BATCHES[0], requires_grad=True), torch.tensor(WEIGHT[0], requires_grad=True)
+    (a * b if float(a.detach().sum()) + offset > 0 else torch.exp(a) + b).sum().backward()
+    with popxl.Session(ir) as session:
+        result = session.run()
+    for stream, t in zip(streams, (a, b), strict=True):
+        np.testing.assert_allclose(result[stream], t.grad, rtol=1e-5)

@@ -12,7 +12,7 @@ import numpy as np
 import popart_jax as popart
 from benchmarks.processes import stages
 from popart_jax import Checkpoints
-from popart_jax.session.staging import STAGES
+from popart_jax.session.devices.staging import STAGES
 
 from . import nets
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import onnx
 import pytest
 
 import popart_jax as popart
 from popart_jax._compat.jax import compilation_cache
+from popart_jax.lowering.kernels import onednn
 
 from . import nets
 from .nets import infer, linear, run, sgd, train
@@ -74,6 +76,34 @@ def test_a_program_out_of_a_cache_is_exported_all_the_same(tmp_path):
             loaded.prepareDevice()
             loaded.weightsFromHost()
             assert run(loaded, x=X)["loss"] == 6
+
+
+def test_a_program_that_calls_libraries_is_exported_without_the_calls(tmp_path):
+    """XLA can't write them. With a folder for compiled programs there are none from the start."""
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 13]> g(uint8[4,80] x) => (int32[4,40] y) { y = MatMulInteger(x, w) }'
+    )
+    weights = np.random.default_rng(0).integers(-128, 128, (80, 40)).astype(np.int8)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    fed, export = np.full((4, 80), 255, np.uint8), str(tmp_path / "export.popef")
+
+    def has_calls(device, act=lambda _: None, **options):
+        """Whether a session's program has calls, after it gave the right numbers."""
+        flow, options = nets.flow(1, {"y": "All"}), nets.make_options(**options)
+        session = popart.InferenceSession(proto.SerializeToString(), flow, device, userOptions=options)
+        act(session)
+        session.prepareDevice()
+        np.testing.assert_array_equal(run(session, x=fed)["y"].reshape(4, 40), fed.astype(int) @ weights)
+        text = session._engine.stable_hlo()
+        session.saveExecutable(export)
+        np.testing.assert_array_equal(run(session, x=fed)["y"].reshape(4, 40), fed.astype(int) @ weights)
+        assert session._engine.portable
+        return "__onednn" in text
+
+    with popart.DeviceManager().acquireAvailableDevice(1) as device:
+        assert has_calls(device) == onednn.works()
+        assert not has_calls(device, lambda session: session.loadExecutable(export))
+        assert not has_calls(device, enableEngineCaching=True, cachePath=str(tmp_path / "cache"))
 
 
 def test_damaged_cache_file_only_warns(tmp_path, log):
@@ -244,7 +274,7 @@ def test_every_tensor_of_the_serialised_ir_is_known():
     ops = json.loads(session._serializeIr(popart.IrSerializationFormat.JSON))["g"]
     shown = {t["name"]: t["shape"] for op in ops for t in op["inputs"]}
     assert shown.keys() <= session.getTensorIds()
-    assert len(shown.keys() - session._prepared.infos.keys()) > 1
+    assert len(shown.keys() - session._parts.prepared.infos.keys()) > 1
     for name, shape in shown.items():
         assert session.getInfo(name).shape() == [int(d) for d in shape.strip("[]").split()], name
 

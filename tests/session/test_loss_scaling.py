@@ -205,7 +205,7 @@ def test_counted_are_the_histograms_of_the_ir():
         automaticLossScalingSettings=_automatic(),
     )  # fmt: skip
     ops = json.loads(session._serializeIr(popart.IrSerializationFormat.JSON))["maingraph"]
-    scaling = session._prepared.program.training.scaling
+    scaling = session._parts.prepared.program.training.scaling
     assert len(scaling.tracked) == sum(op["type"] == "Histogram" for op in ops) == 7
     assert set(scaling.tracked) == {"MatMul:0", "MatMul:0/1", "Relu:0", "Relu:0/1", "Add:0", "u", "v"}
     assert x not in scaling.tracked

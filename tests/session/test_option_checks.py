@@ -17,8 +17,8 @@ from popart_jax import (
     VirtualGraphMode,
     popart_exception,
 )
-from popart_jax.session.option_checks import OptionFacts, announce, check_device_options, check_options, raise_all
-from popart_jax.session.placement_checks import PlacedOp, pipeline_depth
+from popart_jax.session.checks.options import OptionFacts, announce, check_device_options, check_options, raise_all
+from popart_jax.session.checks.placement import PlacedOp, pipeline_depth
 
 
 def op(name: str, graph: int | None = None, stage: int | None = None, reads: str = "") -> PlacedOp:

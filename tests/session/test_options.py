@@ -23,8 +23,8 @@ from popart_jax import (
     TensorLocationSettings,
     TensorStorage,
 )
-from popart_jax.session.option_rows import TREATMENTS, rows
-from popart_jax.session.options_doc import render
+from popart_jax.session.options.document import render
+from popart_jax.session.options.rows import TREATMENTS, rows
 
 
 @pytest.fixture
@@ -189,8 +189,8 @@ def test_constructors_of_groups():
 
 def test_what_is_said_to_have_an_effect_is_read_somewhere():
     package = Path(popart_jax.__file__).parent
-    own = ("options.py", "option_rows.py", "option_groups.py")
-    text = "\n".join(f.read_text(encoding="utf-8") for f in package.rglob("*.py") if f.name not in own)
+    own = [package / "session" / "options" / name for name in ("session_options.py", "rows.py", "groups.py")]
+    text = "\n".join(f.read_text(encoding="utf-8") for f in package.rglob("*.py") if f not in own)
     idle = [
         name
         for name, row in rows(SessionOptions).items()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import popart_jax as popart
-from popart_jax.session import op_list
 from popart_jax.session.preparing import prepared
+from popart_jax.session.reports import op_list
 
 from . import nets
 from .nets import flow, linear, sgd
@@ -65,8 +65,8 @@ def test_the_op_list_stays_as_it_was() -> None:
     before = session._serializeIr(popart.IrSerializationFormat.JSON)
     session.prepareDevice()
     assert session._serializeIr(popart.IrSerializationFormat.JSON) == before
-    assert {node.op_type for node in session._prepared.graph} == {"Identity", "Sum", "Relu"}
-    assert "Identity" not in {node.op_type for node in session._prepared.program.graph}
+    assert {node.op_type for node in session._parts.prepared.graph} == {"Identity", "Sum", "Relu"}
+    assert "Identity" not in {node.op_type for node in session._parts.prepared.program.graph}
     assert [op["type"] for op in next(iter(json.loads(before).values()))] == ["Add", "ReluInplace"]
 
 
@@ -81,7 +81,7 @@ def test_sessions_are_gone_with_their_last_name() -> None:
         session = popart.TrainingSession(linear()[0], flow(1, {"loss": "All"}), "loss", sgd(), nets.device())
         session.prepareDevice()
         session.weightsFromHost()
-        weights = weakref.ref(session._weights)
+        weights = weakref.ref(session._parts.weights)
         del session
         assert weights() is None
     finally:

@@ -6,7 +6,7 @@ import numpy as np
 
 import ipu_model
 import popart_jax as popart
-from popart_jax.session.pricing import describe, price
+from popart_jax.session.reports.pricing import describe, price
 
 
 def primitives(jaxpr) -> set[str]:
@@ -34,7 +34,7 @@ def test_depthwise_convolutions_and_small_pools_stay_whole():
         popart.ConstSGD(0.1),
         popart.DeviceManager().createIpuModelDevice({}),
     )
-    jaxpr, _, _ = describe(session._prepared)
+    jaxpr, _, _ = describe(session._parts.prepared)
     assert {"conv_general_dilated", "reduce_window_max", "select_and_scatter_add"} <= primitives(jaxpr.jaxpr)
 
 
@@ -59,7 +59,7 @@ def between_replicas(*merged: str) -> float:
         popart.DeviceManager().createIpuModelDevice({"numIPUs": 2}),
         userOptions=options,
     )
-    return price(session._prepared).cycles.inter_ipu
+    return price(session._parts.prepared).cycles.inter_ipu
 
 
 def test_merged_collectives_pay_the_way_round_once():

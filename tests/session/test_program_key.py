@@ -26,7 +26,7 @@ def key(text: str = NET, training: popart.Optimizer | None = None, flow: Any = N
         session = popart.TrainingSession(
             proto, nets.flow(1, {"loss": "All"}), "loss", training, device, userOptions=options
         )
-    return session._prepared.key
+    return session._parts.prepared.key
 
 
 def trained(rate: float, const: bool, **given: Any) -> str:
@@ -72,7 +72,7 @@ def test_another_flow_is_another_program() -> None:
 def test_code_of_own_operators_is_part_of_it() -> None:
     def with_factor(factor: float) -> str:
         popart.custom_op("acme", "KeyOfOwn")(lambda x, /, factor=factor: x * np.float32(factor))
-        return popart.InferenceSession(proto, nets.flow(1, {out: "All"}), nets.device())._prepared.key
+        return popart.InferenceSession(proto, nets.flow(1, {out: "All"}), nets.device())._parts.prepared.key
 
     builder = popart.Builder()
     (out,) = builder.customOp("KeyOfOwn", 1, "acme", [builder.addInputTensor("FLOAT", [2], "x")], {})

@@ -12,7 +12,7 @@ import pytest
 import popart_jax as popart
 from popart_jax import dropin, poponnx
 from popart_jax.poponnx.stepio import PyStepIO as OldStepIO
-from popart_jax.session.files import makedirsAndCheckWritable
+from popart_jax.session.weights.files import makedirsAndCheckWritable
 
 from . import nets
 from .nets import flow, infer, linear, sgd, train
@@ -53,7 +53,7 @@ def written(name: str, data: bytes) -> str:
 def exported_by_another(session: popart.TrainingSession) -> None:
     session.compileAndExport("one.popef")
     other = popart.TrainingSession(
-        linear()[0], flow(2, {"loss": "All"}), "loss", sgd(), session._prepared.request.device
+        linear()[0], flow(2, {"loss": "All"}), "loss", sgd(), session._parts.prepared.request.device
     )
     other.loadExecutable("one.popef")
 

@@ -86,7 +86,7 @@ def test_unprepared_and_cpu_sessions_have_no_report():
 @pytest.fixture
 def large(monkeypatch):
     """A session of small arrays on a chip with little memory, so that nothing large has to be made."""
-    from popart_jax.session import pricing
+    from popart_jax.session.reports import pricing
 
     real = pricing.target_of
     monkeypatch.setattr(pricing, "target_of", lambda device: real(device).replace(tile_memory=4096))

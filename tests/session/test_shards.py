@@ -20,7 +20,6 @@ QUICK = (
     "one device",
     "tensor parallel on 4",
     "rules by name on 4",
-    "two replicas on one device",
     "FSDP, 2 replicas of 2",
 )
 

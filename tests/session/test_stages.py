@@ -9,9 +9,9 @@ import pytest
 
 import popart_jax as popart
 from benchmarks.processes import stages
-from popart_jax.execution.cut import cut
-from popart_jax.execution.flow import order
-from popart_jax.session.staging import STAGES
+from popart_jax.execution.stages.cut import cut
+from popart_jax.execution.stages.flow import order
+from popart_jax.session.devices.staging import STAGES
 
 from ..own_process import figures
 from . import nets

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 import popart_jax as popart
-from popart_jax.session.files import makedirsAndCheckWritable
+from popart_jax.session.weights.files import makedirsAndCheckWritable
 
 from . import nets
 

@@ -20,7 +20,7 @@ import pytest
 import popart_jax as popart
 from ipu_model.whole_files import write_whole
 from popart_jax import to_jax
-from popart_jax.execution import container
+from popart_jax.execution.stored import container
 
 WIDTH = 300
 OLD = b"what was there before"

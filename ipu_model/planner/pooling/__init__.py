@@ -1,4 +1,4 @@
-"""Pooling: how a window operation is split over tiles, where its parts go, and what a pass costs; nothing is fitted."""
+"""Pooling: the split of a window operation over tiles, the placement of its parts, its cycles; nothing is fitted."""
 
 from ipu_model.planner.pooling.params import PoolParams
 from ipu_model.planner.pooling.plan import Pooling, plan_pooling

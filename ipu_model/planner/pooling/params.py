@@ -1,4 +1,4 @@
-"""What a pooling is, and the problem that its planner sees."""
+"""Parameters of a pooling, and the reshaped problem that its planner works on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PoolParams:
     ----------
     kind : {"max", "sum", "average"}
     group : int
-        Channels that lie together in the input; 0 when nothing is known, and any grouping is as good.
+        Channels that lie together in the input; 0 when that is unknown, so that any grouping is as good.
     """
 
     batch: int

@@ -1,6 +1,6 @@
-"""Which tile makes which part, and how much of what it reads lies there already.
+"""Placement of the parts of a pooling on tiles, and how much of a part's input already lies on its tile.
 
-The library looks where the data lie: each part goes to the free tile that holds most of its window.
+As in the library, each part goes to the free tile that holds most of its window.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Holders = Callable[[Box], Mapping[int, int]]  # elements of a box by the tile th
 
 @dataclass(frozen=True)
 class Placed:
-    """A pass on the tiles: for each part its tile, what it reads and what it makes."""
+    """A placed pass: for each part its tile, the boxes that it reads and the boxes that it produces."""
 
     tiles: tuple[int, ...]
     windows: tuple[Box, ...]
@@ -53,7 +53,7 @@ def linear(channels: int, field: Sequence[int], group: int, data: str, tiles: in
 
 
 def parts_of(placed: Placed) -> Holders:
-    """Holders of what a pass made: each tile its part."""
+    """Holders of the results of a pass: each tile holds its part."""
     by_channels: dict[tuple[int, int], list[tuple[int, Box]]] = defaultdict(list)
     for tile, box in zip(placed.tiles, placed.made, strict=True):
         by_channels[box[:2]].append((tile, box))
@@ -85,7 +85,7 @@ def volume(box: Box) -> int:
 
 
 def boxes(found: Pooling) -> Iterator[tuple[Box, Box]]:
-    """What each part reads and makes, in the order in which parts are placed: channel groups, then the field."""
+    """Input and output box of each part, in the order in which parts are placed: channel groups, then the field."""
     channels = found.params.channels * found.params.batch
     groups = -(-channels // found.group)
     share = found.splits[0] * found.splits[1]
@@ -101,7 +101,7 @@ def boxes(found: Pooling) -> Iterator[tuple[Box, Box]]:
 
 
 def unfolded(box: Box, p: PoolParams, planned: PoolParams, made: bool) -> list[Box]:
-    """The boxes of the problem `p` that a box of its folded form is (`PoolParams.folded`, `with_channels_along`).
+    """The boxes of the problem `p` for a box of its folded form (`PoolParams.folded`, `with_channels_along`).
 
     In that form the rows of windows, then groups of channels, follow one another along one row.
     """
@@ -124,7 +124,7 @@ def unfolded(box: Box, p: PoolParams, planned: PoolParams, made: bool) -> list[B
 
 
 def place(found: Pooling, p: PoolParams, holders: Holders, held: Sequence[int]) -> Placed:
-    """Deals the parts to tiles, each to the free one that holds most of its window; `held` is what lies on each.
+    """Place each part on the free tile that holds most of its window; `held` is the number of elements on each tile.
 
     Parts of a folded problem are several boxes of `p`, on one tile.
     """
@@ -153,7 +153,7 @@ class Traffic:
 
 
 def gathered(reads: Sequence[tuple[Placed, Sequence[Box], Holders]]) -> Traffic:
-    """What tiles receive and copy when they gather the given boxes."""
+    """Traffic of gathering the given boxes on the tiles that read them."""
     remote: dict[int, int] = defaultdict(int)
     local: dict[int, int] = defaultdict(int)
     for placed, wanted, holders in reads:
@@ -176,7 +176,7 @@ class Run:
 
 
 def run(p: PoolParams, forward: Pooling, backward: Pooling, tiles: int) -> Run:
-    """Places both passes: the input in order, the gradient brought to the layout of the output first."""
+    """Place both passes: the input is mapped linearly, the gradient is first brought to the layout of the output."""
     channels = p.channels * p.batch
     group = p.group or forward.group
     source = linear(channels, p.field, group, p.data, tiles)

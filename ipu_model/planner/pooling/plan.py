@@ -54,7 +54,7 @@ class Pooling:
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """What the pass makes: outputs forward, gradients of the inputs backward."""
+        """Sizes of the result of the pass: outputs forward, gradients of the inputs backward."""
         return self.params.field if self.backward else self.params.out
 
     def parts(self) -> list[Part]:
@@ -63,7 +63,7 @@ class Pooling:
         return list(itertools.product(*cuts))
 
     def window(self, part: Part) -> Part:
-        """What a part reads: inputs forward, gradients of the outputs backward."""
+        """The region that a part reads: of the inputs forward, of the output gradients backward."""
         p, found = self.params, []
         for d, (a, b) in enumerate(part):
             k, s, pad = p.kernel[d], p.stride[d], p.pad_lower[d]
@@ -172,7 +172,7 @@ def _search(p: PoolParams, group: int, known: int, machine: Machine, backward: b
     vectors = group // p.vector
     compute = planned(p, batch, groups, outs, vectors, backward)
     for d, extent in enumerate(extents):
-        # tiles with one position less may have rows that fall worse on the workers
+        # tiles with one position less may have rows that are shared less evenly among the workers
         shorter = [np.maximum(o - 1, 1) if i == d else o for i, o in enumerate(outs)]
         less = planned(p, batch, groups, shorter, vectors, backward)
         compute = np.where(extent % outs[d] != 0, np.maximum(compute, less), compute)

@@ -1,4 +1,4 @@
-"""Cycles of the pooling vertex: what the planner believes, and what it takes on the tiles of a plan."""
+"""Cycles of the pooling vertex: the planner's estimate, and the actual cycles on the tiles of a plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Meets = tuple[tuple[frozenset[int], ...], ...]
 
 @dataclass(frozen=True)
 class Unpacking:
-    """Bundles that reading a pointer takes, by what it points to."""
+    """Bundles for unpacking a pointer, by what it points to."""
 
     out: int
     source: int

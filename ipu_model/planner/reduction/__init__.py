@@ -1,8 +1,8 @@
-"""Reductions over any axes, as the library runs them: what tiles hold, stages in which partial results meet.
+"""Reductions over any axes, as the library runs them.
 
-Each tile first adds up what it holds of every column (`held`, `workers`, `vertices`). Partial results then meet in
-blocks on other tiles until few enough hold a column, and on the tiles of the output last (`stages`). Nothing is fitted
-but the cost of bringing rotated columns into order.
+Each tile first reduces its own elements of every column (`held`, `workers`, `vertices`). Intermediate stages then
+combine partial results in blocks on other tiles, until few tiles hold parts of a column, and the output stage reduces
+them on the tiles of the output (`stages`). Only the cost of bringing rotated columns into order is fitted.
 """
 
 from ipu_model.planner.reduction.plan import Reduction, plan_reduction

@@ -1,4 +1,4 @@
-"""What the tiles hold of a linearly mapped tensor: columns, and the groups of equal columns that become reductions."""
+"""The elements of a linearly mapped tensor on each tile: columns, and the groups of columns that become reductions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Box = tuple[int, int, int]  # first column, columns, values of each
 
 @dataclass(frozen=True)
 class View:
-    """The tensor with neighbouring dimensions merged, so that reduced and kept ones take turns."""
+    """The tensor with neighbouring dimensions merged, so that reduced and kept dimensions alternate."""
 
     dims: tuple[Dim, ...]
 
@@ -56,7 +56,7 @@ class View:
         """A stretch of memory as boxes, each of whose columns lie side by side."""
         strides, found = self._strides, []
         while start < end:
-            # along the outermost dimension of which a whole step starts here, as far as it goes
+            # as many whole steps as fit of the outermost dimension that has one starting here
             column, at = 0, start
             for n, inner, kept, reduced in strides:
                 step, at = divmod(at, inner)
@@ -127,7 +127,7 @@ def groups(columns: np.ndarray) -> list[Group]:
     starts, lengths, names = starts[order], lengths[order], columns[starts[order]]
     first = np.flatnonzero(np.append(True, names[1:] != names[:-1]))
     count = np.diff(np.append(first, len(names)))
-    # columns whose runs have equal lengths at equal distances have equal sums of mixed numbers
+    # hash: columns whose runs have equal lengths at equal distances have equal sums of mixed numbers
     mixed = _mixed(starts - np.repeat(starts[first], count)) * ODD + _mixed(lengths)
     form = np.add.reduceat(_mixed(mixed), first)
     by_place = np.argsort(starts[first], kind="stable")
@@ -188,7 +188,7 @@ def cut_for_workers(found: Sequence[Group], kind: Kind) -> list[Group]:
 
 
 def common_order(sequences: Sequence[np.ndarray]) -> dict[int, int]:
-    """The column that follows each column in the order that the groups of all tiles vote for.
+    """For each column the column that follows it in a common order, chosen by the groups of all tiles.
 
     Neighbours in a group are linked when neither has a partner yet; a link that would close a circle is left out.
     """

@@ -21,10 +21,10 @@ from ipu_model.planner.steps import LAUNCH, ROTATED_COPY, exchange_start
 from ipu_model.target import Machine, Target
 
 FLOAT_SUMS = ("ADD", "SQUARE_ADD", "MUL", "LOG_ADD")  # halves are accumulated as floats
-LEAST_FORMS = 8  # of the ways in which tiles hold their share so many are priced at least, and more while
-MOST_ELEMENTS = 1 << 16  # their elements are no more than these
-LARGEST_SHARE = 1 << 20  # elements of a tile, more than any holds; beyond, a part of the tensor is planned
-MOST_VOTES = 4096  # different shares that take part in finding a common order of the columns
+LEAST_FORMS = 8  # at least so many of the different shares of tiles are priced, and more of them while
+MOST_ELEMENTS = 1 << 16  # they have no more elements than this in all
+LARGEST_SHARE = 1 << 20  # elements of a tile, more than any can hold; beyond it only a part of the tensor is planned
+MOST_VOTES = 4096  # different shares that are considered when a common order of the columns is chosen
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def _local(
     view: View, starts: Sequence[int], forms: Sequence[list[Box]], held: Sequence[tuple[int, int]], kind: Kind,
     tiles: int,
 ) -> tuple[Stage, bool]:  # fmt: skip
-    """Adds up what each tile holds; tiles that hold their share alike are priced once."""
+    """The local stage, in which each tile reduces its own elements; tiles with equal shares are priced once."""
     first = [min(c for c, _, _ in each) for each in forms]
     origin = np.array([first[i] + moved for i, moved in held])
     from_first = [tuple((c - at, n, k) for c, n, k in each) for each, at in zip(forms, first, strict=True)]
@@ -209,7 +209,7 @@ def _local(
 def _order(
     found: Sequence[list[Group]], chosen: Sequence[list[int]], origin: Sequence[int], columns: int
 ) -> np.ndarray | None:
-    """What follows each column in the order that the tiles agree on (-1: nothing); None for the natural order."""
+    """The successor of each column in the tiles' common order (-1: none); None for the natural order."""
     if all((np.diff(g.columns) == 1).all() for own in found for g in own):
         return None
     form = {t: i for i, members in enumerate(chosen) for t in members}
@@ -222,9 +222,9 @@ def _order(
 
 
 def _turned(columns: np.ndarray, moved: np.ndarray, after: np.ndarray) -> bool:
-    """Whether columns that one worker adds up do not follow each other in the order that the tiles agree on.
+    """Whether the columns that one worker reduces are out of the tiles' common order.
 
-    `moved` is by how much the columns of tiles that hold their share alike lie apart.
+    `moved` holds the column offsets of the tiles whose shares have this form.
     """
     names = columns + moved[:, None]
     return bool((after[names[:, :-1]] != names[:, 1:]).any())

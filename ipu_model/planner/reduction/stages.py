@@ -1,4 +1,4 @@
-"""Where partial results meet: intermediate stages while too many tiles hold a column, then the output stage."""
+"""Stages that combine partial results: intermediate ones while too many tiles hold a column, then the output stage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ipu_model.planner.reduction.workers import WORKERS, on_workers
 from ipu_model.planner.steps import queued
 
 PIECE_ELEMENTS = 64  # an intermediate stage gives a tile at least so many partial results
-SYNC = 126.0  # cycles that the library believes a sync to take when it places an output
+SYNC = 126.0  # the library's estimate of a sync in cycles, used when it places an output
 
 Interval = tuple[int, int]  # columns from, to
 
@@ -32,7 +32,7 @@ class Stage:
     received : float
         Bytes that the busiest tile receives.
     compute : float
-        Tile cycles of the compute sets on the tile where they take longest together: none waits between them.
+        Tile cycles of all compute sets on the slowest tile: tiles do not wait for each other between them.
     held : ndarray
         Bytes that are not always live on each tile.
     state : ndarray
@@ -166,7 +166,7 @@ def _dealt(columns: int, kind: Kind, tiles: int) -> list[int]:
 
 
 def _at_destination(partials: Partials, places: Sequence[int], sources: int, kind: Kind, tiles: int, sent: int) -> bool:
-    """Whether adding up where the output lies beats doing it spread evenly and copying; as the library compares."""
+    """Whether reducing on the output's tiles is estimated faster than reducing spread evenly and copying the result."""
     most = max(b - a for a, b in itertools.pairwise(places))
     even = 8 * cdiv(cdiv(partials.columns, 8), tiles)
     size, vector = SIZES[kind.source], kind.vector

@@ -1,4 +1,4 @@
-"""The tile that intermediate results start at: a hash of the reduction, as the library spreads its work."""
+"""The first tile of intermediate results: a hash of the reduction, by which the library spreads its work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimates of the library's reduction vertices, in worker bundles, and which of them a worker's list becomes."""
+"""Cycle estimates of the library's reduction vertices, in worker bundles, and the vertex chosen for a list of work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipu_model.planner.conv_params import cdiv
 
 SIZES = {"half": 2, "float": 4}
 SUMS = ("ADD", "SQUARE_ADD")
-GENERAL = ("MUL", "AND", "OR")  # have no vertices of special forms
+GENERAL = ("MUL", "AND", "OR")  # operations that only the general vertex has
 LOG_ADD = {"float": 23, "half": 12}  # bundles of one addition of logarithms
 
 
@@ -45,10 +45,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a compute set does: the operation, the type it reads and the type it writes.
+    """The operation of a compute set, the type that it reads and the type that it writes.
 
     `as_table` prices as the library of the benchmark table does, which counts one output too few where the values of
-    each follow each other.
+    each column are contiguous.
     """
 
     operation: str
@@ -77,7 +77,7 @@ class Kind:
         return LOG_ADD[self.source] if self.operation == "LOG_ADD" else 1
 
     def after(self) -> Kind:
-        """The same one step later: results are read, squares are squares already."""
+        """The kind of the next stage: it reads the results of this one, whose squares are already taken."""
         return Kind(
             "ADD" if self.operation == "SQUARE_ADD" else self.operation, self.result, self.result, self.as_table
         )
@@ -129,7 +129,7 @@ def _general_one(work: Work, kind: Kind) -> float:
 
 
 def form(works: Sequence[Work], kind: Kind) -> str:
-    """Which vertex a list of reductions could be, all of it."""
+    """The special vertex that could run a whole list of reductions."""
     if kind.operation in GENERAL:
         return "default"
     first = works[0]
@@ -145,7 +145,7 @@ def form(works: Sequence[Work], kind: Kind) -> str:
 
 
 def cost_of(works: Sequence[Work], kind: Kind) -> float:
-    """Bundles of a list that is one vertex."""
+    """Bundles of a list of reductions that one vertex runs."""
     chosen = form(works, kind)
     if chosen == "continuous":
         return continuous(works, kind)
@@ -154,7 +154,7 @@ def cost_of(works: Sequence[Work], kind: Kind) -> float:
     return strided(works[0], kind) if chosen == "strided" else general(works, kind)
 
 
-#: How many reductions a range needs to be a vertex of its own, and what the library counts a vertex of a form as.
+#: By form: the least number of reductions for a vertex of its own, and the library's estimate of a vertex's cost.
 LEAST = {"continuous": 4, "strided": 5}
 WEIGHT = {"continuous": 8, "strided": 10, "single": 8}
 

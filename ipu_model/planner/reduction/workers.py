@@ -1,4 +1,4 @@
-"""How the reductions of one tile are dealt to its six workers: by columns, then by rows with a second compute set."""
+"""The reductions of one tile shared among its six workers: by columns, then by rows with a second compute set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORKERS = 6
 
 @dataclass
 class Sets:
-    """Vertices of a tile in worker bundles: a compute set, and one that joins what it left in parts.
+    """Vertices of a tile in worker bundles: a compute set, and a second one that reduces its partial results.
 
     `parts` counts the partial results between the two, which stay in memory until the second has run.
     """
@@ -66,7 +66,7 @@ def _dealt(works: list[Work], parts: int) -> list[list[Work]]:
 
 
 def _rows_then_runs(work: Work, share: int, kind: Kind, sets: Sets) -> None:
-    """Adds up the rows of runs first, then each run."""
+    """Reduce the rows of the runs first, then each run."""
     width = work.out * work.inner
     fits = [i for i in range(1, share + 1) if work.out % i == 0 and width // i % kind.vector == 0]
     parts = max(fits, default=1)
@@ -103,7 +103,7 @@ def _even(total: int, parts: int) -> list[int]:
 
 
 def _step(work: Work, kind: Kind) -> int:
-    """Elements that the library believes a loop handles at once."""
+    """Elements that one loop iteration handles, by the library's estimate."""
     most = 2 * kind.result_vector if kind.operation in SUMS else kind.result_vector
     if work.out in (most >> i for i in range(most.bit_length())):
         return most
@@ -111,7 +111,7 @@ def _step(work: Work, kind: Kind) -> int:
 
 
 def _split_rows(works: Sequence[Work], free: int, kind: Kind, sets: Sets) -> None:
-    """Gives rows of the costliest reductions to workers that have none."""
+    """Give rows of the costliest reductions to idle workers."""
     splits = _row_splits(works, free, kind)
     for work, count in zip(works, splits, strict=True):
         rows = work.rows * work.inner
@@ -142,7 +142,7 @@ def _row_splits(works: Sequence[Work], free: int, kind: Kind) -> list[int]:
 
 
 def _by_work(works: Sequence[Work]) -> list[list[Work]]:
-    """Lists for the workers: runs of alike reductions, else the largest last to the least loaded."""
+    """A list for each worker: runs of alike reductions, else in order of size, each to the least loaded worker."""
     effort = [w.values for w in works]
     mean = sum(effort) / len(effort)
     if all(abs(e - mean) <= max(8.0, 0.1 * mean) for e in effort):

@@ -13,7 +13,7 @@ from ipu_model.report.html import formats
 from ipu_model.report.model import Document
 
 COLUMNS, CELL = 64, 13
-LIVE_LEFT = 74  # of the page's script too
+LIVE_LEFT = 74  # left margin of the liveness chart, which the page's script uses too
 WIDE, HALF = 1150, 565  # a chart across the page, or beside another one
 
 

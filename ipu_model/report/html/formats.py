@@ -1,4 +1,4 @@
-"""Numbers for people."""
+"""Numbers and units as text for the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each part of the page means, how it is computed, and how sure it is: short texts behind the question marks."""
+"""Help texts behind the page's question marks: the meaning, computation and uncertainty of each part."""
 
 # pyright: strict
 from __future__ import annotations
@@ -80,7 +80,7 @@ TEXTS = {
     "compare": (
         "Both programs by the same model: before, now, the change, and its share of what was before. Operations "
         "and variables are matched by name and listed by the size of the change; what only one program has is "
-        "compared with 0."
+        "compared with 0. Chips whose clocks differ are compared in nanoseconds."
     ),
     "vertices": (
         "Small programs that workers of tiles run. Instances: how many the program holds; equal operations share "

@@ -11,7 +11,7 @@ from ipu_model.report.model import Document, OperationRow
 from ipu_model.walk.scope import pieces
 
 COUNTED = re.compile(r":\d+/\d+$")
-Scope = tuple[str, int]  # its own name, and the index of the scope that holds it; the first holds all, in -1
+Scope = tuple[str, int]  # own name, index of the parent scope; the first is the root, whose parent is -1
 
 
 def tree(report: Document) -> dict[str, Any]:

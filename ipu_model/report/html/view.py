@@ -1,4 +1,4 @@
-"""What the page shows, prepared: downsampled curves, grouped rows, comparisons."""
+"""The data of the page, prepared from a report: downsampled curves, grouped rows, comparisons."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLUMNS = (  # key of the script, heading, class
 
 
 def view(report: Document, compare: Document | None) -> dict[str, Any]:
-    """Everything the template needs that is not in the report as such."""
+    """The template's variables that are not fields of the report."""
     m, live, bars = report.memory, _liveness(report), _bars(report)
     phases = [(name, c) for name, c in report.phases.items() if c.total]
     return {
@@ -47,7 +47,7 @@ def view(report: Document, compare: Document | None) -> dict[str, Any]:
         "columns": COLUMNS,
         "at_peak": [v for v in m.variables if v.always or v.first <= m.peak_step <= v.last][:25],
         "compare": _compared(report, compare) if compare else None,
-        "data": _data(report) | _held(report) | _hover(live) | {"end": bars["end"], "tree": tree(report)},
+        "data": _data(report) | _tile_contents(report) | _hover(live) | {"end": bars["end"], "tree": tree(report)},
     }
 
 
@@ -93,7 +93,7 @@ def _data(r: Document) -> dict[str, Any]:
     }
 
 
-def _held(r: Document) -> dict[str, Any]:
+def _tile_contents(r: Document) -> dict[str, Any]:
     """Variables and vertex types, for the list of what one tile holds."""
     rows = [
         (v.name, v.kind, v.shape, v.ipu, v.tiles, v.bytes, -1 if v.always else v.first, v.last)
@@ -107,7 +107,7 @@ def _held(r: Document) -> dict[str, Any]:
 
 
 def _hover(live: dict[str, Any]) -> dict[str, Any]:
-    """What the script shows of the liveness under the pointer: names once, and their numbers by stretch."""
+    """Data for the liveness chart's tooltips: a list of names, and their indices for each stretch."""
     names = list(dict.fromkeys(live["names"]))
     index = {name: k for k, name in enumerate(names)}
     return {
@@ -215,9 +215,11 @@ def _visible(bars: list[Bar], least: float) -> list[Bar]:
 def _compared(new: Document, old: Document) -> dict[str, Any]:
     """Differences from an earlier report, and its curve of tiles."""
     found = comparison(new, old)
+    unit = "" if found.unit == "cycles" else f" [{found.unit}]"
+    figures = [(row, "count") for row in found.cycles] + [(row, "bytes") for row in found.memory]
     tables = (
-        ("Figures", "Figure", [(row, "count") for row in found.cycles] + [(row, "bytes") for row in found.memory]),
-        ("Operations that changed most", "Operation", [(row, "count") for row in found.operations]),
+        (f"Figures{unit}", "Figure", figures),
+        (f"Operations that changed most{unit}", "Operation", [(row, "count") for row in found.operations]),
         ("Variables that changed most", "Variable", [(row, "bytes") for row in found.variables]),
     )
-    return {"name": old.name, "tables": tables, "sorted_tiles": _sorted_tiles(old)}
+    return {"name": found.name, "tables": tables, "sorted_tiles": _sorted_tiles(old)}

@@ -29,7 +29,7 @@ def clip(u: Updates) -> None:
 
 
 def _clip_points(graph: ir.Graph) -> dict[str, Point]:
-    """Per weight: the tensor that is clipped and who reads it clipped."""
+    """For each weight, the tensor to clip and the readers of the clipped one."""
     points: dict[str, Point] = {}
     for node in graph:
         value: ir.Value | None = None

@@ -1,4 +1,4 @@
-"""What the update ops of all optimizers share: scalars, reduction over replicas, accumulation."""
+"""Shared parts of the optimizers' update ops: scalars, reduction over replicas, accumulation."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Updates:
         return self.sources[key]
 
     def stream(self, name: str, dtype: ir.DataType | None) -> ir.Value:
-        """The scalar that the host streams under this name; one for all that ask."""
+        """The scalar that the host streams under this name; one tensor for all its readers."""
         if name not in self.sources:
             self.sources[name] = nodes.source(name, "stream", dtype, ())
         return self.sources[name]

@@ -26,7 +26,7 @@ operator(
 
 @lowers("If", *VERSIONS)
 def if_(cond, /, *, then_branch, else_branch):
-    """Branches are functions without arguments; where one does not fit to the shapes of this call, the other runs."""
+    """Branches are functions without arguments; if one can't be traced with the shapes of this call, the other runs."""
     value = known(cond)
     if value is not None:
         return then_branch() if value else else_branch()
@@ -48,21 +48,21 @@ def if_(cond, /, *, then_branch, else_branch):
 
 
 def _difference(then_branch: Subgraph, else_branch: Subgraph) -> str:
-    """What the branches of an If make, in words."""
+    """The results of both branches, described for an error text."""
     made = [jax.eval_shape(lambda b=branch: arrays(b())) for branch in (then_branch, else_branch)]
     shown = [", ".join(f"{x.dtype}{list(x.shape)}" for x in results) for results in made]
     return f"The then_branch makes ({shown[0]}), the else_branch ({shown[1]})."
 
 
 def _declared_of_one(first: ir.Value, second: ir.Value) -> tuple[int, ...] | None:
-    """The shape that both branches declare for an output of one element."""
+    """The shape of an output that both branches declare alike with a single element, else None."""
     shapes = [None if v.shape is None else tuple(v.shape) for v in (first, second)]
     same = shapes[0] is not None and shapes[0] == shapes[1] and all(d == 1 for d in shapes[0])
     return (1,) * len(shapes[0] or ()) if same else None
 
 
 def _reshaped(branch: Subgraph, shapes: Sequence[tuple[int, ...] | None]) -> tuple[Any, ...]:
-    """Results of a branch; one element has the shape declared (exporters mix scalars and vectors of one)."""
+    """Results of a branch; those of one element get the declared shape (exporters mix scalars and vectors of one)."""
     results = arrays(branch())
     return tuple(x.reshape(s) if s is not None and x.size == 1 else x for x, s in zip(results, shapes, strict=True))
 
@@ -70,19 +70,19 @@ def _reshaped(branch: Subgraph, shapes: Sequence[tuple[int, ...] | None]) -> tup
 def _only_sound_branch(
     flag: jax.Array, then_branch: Subgraph, else_branch: Subgraph, err: popart_exception
 ) -> tuple[Any, ...]:
-    """One branch does not fit to the shapes of this call: run the other, and fail when the condition picks it."""
+    """One branch can't be traced with the shapes of this call: run the other, and fail if the condition picks it."""
     reasons = {True: _failure(then_branch), False: _failure(else_branch)}
     if (reasons[True] is None) == (reasons[False] is None):
         raise err
     bad = reasons[True] is not None
     reason = f"An If took a branch that does not fit to the shapes of this call: {reasons[bad]}"
-    # under a condition of its own, since a call of the host at every run would cost more than a small model
+    # inside a cond, because a host callback at every run would cost more than a small model
     lax.cond(flag == bad, lambda: stop_if(jnp.asarray(True), reason), lambda: None)
     return arrays(else_branch() if bad else then_branch())
 
 
 def _failure(branch: Subgraph) -> popart_exception | None:
-    """Why a branch can't be traced: its shapes do not fit, which matters only if the condition picks it."""
+    """The error with which a branch fails to trace, None if it traces; it matters only if the condition picks it."""
     try:
         jax.eval_shape(lambda: arrays(branch()))
     except popart_exception as err:

@@ -1,7 +1,7 @@
-"""Loop: what is known while tracing is decided while tracing.
+"""Loop: whatever is known while tracing is decided while tracing.
 
 A known trip count becomes `lax.scan`. Outside a trace loops run in Python, so that shapes may depend on data.
-Otherwise a scan that skips the steps after the end (so that gradients flow), or `lax.while_loop` serve.
+Otherwise the loop is a scan that skips the steps after the end (so that it has a gradient), or `lax.while_loop`.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from ...ops.arrays import device_dtype, dtype_name
 from ...ops.gradients import refuse_gradient
 from ...ops.operator import MOVES_DATA, NOT_DIFFERENTIABLE, NOT_OUTLINED, PopxlClass, operator
 from ...ops.registry import Bound, Context, NodeRef, Subgraph, lowers
-from .. import sizes
+from ..checks import sizes
 from ..loop_count import passes
 from ..resolve import captured
 from ..static import from_constants, is_static
 from .values import VERSIONS, arrays, known, staged
 
 _UNROLL_LIMIT = 100_000
-"""Passes of a loop that runs in Python: beyond it something else must be wrong."""
+"""Most passes of a loop that runs in Python; more are a mistake in the model."""
 _LOOK_AHEAD = 64
-"""Passes through which growing values are followed: a value that doubles is beyond any machine then."""
+"""Most passes through which shapes of growing values are inferred: a value that doubles is too large by then."""
 _MANY_PASSES = 1 << 16
-"""Passes whose numbers are not worth an array."""
+"""Passes from which a scan counts them, instead of scanning over an array of their numbers."""
 _ENDLESS = 1 << 31
-"""Passes that take days."""
+"""Passes that would take days."""
 _SCAN_LIMIT = 4096
-"""Passes of a scan that may idle after the end; a longer one is a `lax.while_loop`."""
+"""Most passes of a scan that skips the steps after the end; a longer loop is a `lax.while_loop`."""
 
 _UNBOUNDED = (
     "The length of a Loop's scan outputs is known only at run time; call it outside jit, give the body a constant trip "
@@ -51,7 +51,7 @@ _UNBOUNDED_GRADIENT = (
 
 
 class _LoopCall:
-    """One Loop node: trip count, condition, start values, and the ways to run its body."""
+    """One Loop node: trip count, condition, initial values, and the ways to run its body."""
 
     def __init__(
         self, trip: Any, cond: Any, start: Sequence[Any], body: Subgraph, zero_filled: bool, node: ir.Node
@@ -68,9 +68,9 @@ class _LoopCall:
     def step(
         self, i: Any, going: Any, carried: Sequence[Any], apart: frozenset[str] = frozenset()
     ) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
-        """One pass: the condition to go on, carried values, scan outputs.
+        """One pass: the condition for the next pass, carried values, scan outputs.
 
-        `apart` names axes of a mesh along which devices may not all do this pass.
+        `apart` names the mesh axes along which some devices may skip this pass.
         """
         going, *rest = self.body.varying(apart)(i, going, *carried, iteration=i)
         self._check_types(rest[: self.n_carried])
@@ -86,7 +86,7 @@ class _LoopCall:
                 )
 
     def in_python(self) -> tuple[Any, ...]:
-        """Pass after pass; raises a concretization error if the condition turns out to be traced."""
+        """Run pass by pass in Python; raises a concretization error if the condition turns out to be traced."""
         going, carried, scans, i, ahead = self.first, self.start, [], 0, False
         while going and (self.count is None or i < self.count):
             if self.count is not None and i >= _UNROLL_LIMIT:
@@ -94,7 +94,7 @@ class _LoopCall:
             next_going, carried, outputs = self.step(np.asarray(i, self.counter), going, carried)
             scans.append(outputs)
             going, i = np.asarray(next_going).reshape(()), i + 1
-            if sizes.is_much(carried) and not ahead:
+            if sizes.are_large(carried) and not ahead:
                 ahead = True
                 self._look_ahead(carried, _LOOK_AHEAD if self.count is None else int(self.count) - i)
         if not scans:
@@ -102,7 +102,7 @@ class _LoopCall:
         return (*carried, *(_stack(parts) for parts in zip(*scans, strict=True)))
 
     def _look_ahead(self, carried: tuple[Any, ...], passes: int) -> None:
-        """Follow the shapes of large carried values through the next passes, before time and memory are spent."""
+        """Infer shapes of large carried values in the next passes, before time and memory are spent."""
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arrays(carried))
         for _ in range(min(passes, _LOOK_AHEAD)):
             before = shapes
@@ -110,7 +110,7 @@ class _LoopCall:
                 shapes = jax.eval_shape(
                     lambda v: arrays(self.step(np.asarray(0, self.counter), np.asarray(True), v)[1]), shapes
                 )
-            except Exception as err:  # what else is wrong shows in its pass
+            except Exception as err:  # other errors are raised by their pass
                 if "limits.memory" in str(err):
                     raise
                 return
@@ -140,9 +140,9 @@ class _LoopCall:
         return None if unknown else (*last, *scans)
 
     def skipping(self, bound: int | None = None) -> tuple[Any, ...]:
-        """A scan over the largest number of passes that idles after the condition turned false; differentiable.
+        """A scan over the largest number of passes that skips those after the condition turned false; differentiable.
 
-        With a bound that is the number of passes, whatever the trip count is.
+        With a bound, the scan has that many passes, whatever the trip count is.
         """
         if self.n_scans and not self.zero_filled and bound is None:
             raise popart_exception(_UNBOUNDED)
@@ -169,7 +169,7 @@ class _LoopCall:
         return (*last, *scans)
 
     def _scan(self, body: Callable[[Any, Any], Any], start: Any, count: int) -> tuple[Any, Any]:
-        """`lax.scan` over the numbers of passes; many are counted, not listed."""
+        """`lax.scan` over the numbers of the passes; many passes are counted in the carried state instead."""
         if count < _MANY_PASSES:
             return varying.scan(body, start, jnp.arange(count, dtype=self.device_counter))
 
@@ -205,7 +205,7 @@ class _LoopCall:
         return self.first if self.first is not None else self.cond
 
     def run(self, all_known: bool, bound: int | None) -> tuple[Any, ...]:
-        """The first way that fits."""
+        """Run in the first way that applies."""
         if bound is not None:
             return self.skipping(bound)
         endless = self.trip is None or (self.count is not None and self.count > _ENDLESS)
@@ -231,7 +231,7 @@ class _LoopCall:
         return self.skipping() if scanned else self.open_ended()
 
     def _settle_count(self) -> None:
-        """The number of passes, where the condition follows from constants."""
+        """Compute the number of passes where the condition follows from constants."""
         most = _SCAN_LIMIT if self.count is None else min(int(self.count), _SCAN_LIMIT)
         found = (
             passes(self.node, cast("Any", self.body), self.start, most)
@@ -254,7 +254,7 @@ class _LoopCall:
 
 
 def _always_true(node: ir.Node) -> bool:
-    """Whether the body hands its condition on as it is, or makes it of a constant that is true."""
+    """Whether the body passes its condition on unchanged, or returns a constant that is true."""
     body = node.attributes["body"].as_graph()
     value = body.outputs[0]
     while (maker := value.producer()) is not None and maker.op_type == "Identity" and maker.inputs[0] is not None:
@@ -290,7 +290,7 @@ operator(
 def loop(trip=None, cond=None, /, *start, body, walk: Context, bound: Bound = None, node: NodeRef):
     """Body inputs: iteration, condition, carried values; outputs: condition, carried values, scan outputs.
 
-    A bound is the most passes there may be; scan outputs get that length, with zeros at the end.
+    A bound is the largest possible number of passes; scan outputs get that length, with zeros at the end.
     """
     return _looped(trip, cond, start, body, walk, bound, node, zero_filled=False)
 
@@ -314,7 +314,7 @@ def _looped(
 
 
 def _condition(cond: Any, node: ir.Node, walk: Any) -> Any:
-    """The first condition, as NumPy where it follows from constants of the model."""
+    """The initial condition, as NumPy where it follows from constants of the model."""
     if cond is None or known(cond) is not None or node.inputs[1] is None:
         return cond
     found = from_constants(walk, node.inputs[1])
@@ -322,5 +322,5 @@ def _condition(cond: Any, node: ir.Node, walk: Any) -> Any:
 
 
 def _all_known(values: Sequence[Any], body: Subgraph, walk: Any) -> bool:
-    """Whether no array of the device takes part: the loop is shape arithmetic then, and stays NumPy."""
+    """Whether no device array takes part: the loop is shape arithmetic then, and stays NumPy."""
     return all(is_static(v) for v in values) and all(is_static(walk.read(v)) for v in captured(body.graph))

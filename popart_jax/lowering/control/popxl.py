@@ -20,7 +20,7 @@ def _modified(node: ir.Node) -> tuple[int, ...]:
 
 @lowers("Call", domain=DOMAIN)
 def call(*args: Any, callee: Subgraph, node: NodeRef, walk: Context) -> tuple[Any, ...]:
-    """One call; results beyond the node's outputs are the final values of the inputs it modifies.
+    """One call; results after the node's outputs are the final values of the inputs it modifies.
 
     Outputs that the graph gained after the call was made are dropped.
     """
@@ -45,6 +45,6 @@ def loop(
 
 @lowers("If", domain=DOMAIN)
 def if_(condition: Any, /, *args: Any, then_branch: Subgraph, else_branch: Subgraph, then_inputs: int, walk: Context):
-    """A choice at run time; the first `then_inputs` operands belong to the first branch."""
+    """A choice at run time; the first `then_inputs` operands belong to `then_branch`."""
     graphs = (then_branch.graph, else_branch.graph)
     return choose(walk, jnp.asarray(condition), graphs, (args[:then_inputs], args[then_inputs:]))

@@ -1,4 +1,4 @@
-"""Scan: a body over the rows of its inputs."""
+"""Scan: a body that runs over the rows of its inputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def scan(
 
 
 def _turned(stacked: Sequence[jax.Array], directions: Sequence[int]) -> list[jax.Array]:
-    """Rows of the outputs with direction 1 in reverse order."""
+    """The outputs, those with direction 1 with their rows in reverse order."""
     backwards = tuple(directions) or (0,) * len(stacked)
     if len(backwards) != len(stacked) or not set(backwards) <= {0, 1}:
         raise popart_exception(f"Scan: directions {list(directions)}; expected {len(stacked)} of 0 (forwards) or 1")
@@ -47,7 +47,7 @@ def _scanned(
     directions: Sequence[int],
     keep=False,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:  # fmt: skip
-    """Final states, and outputs with their rows first; `keep` gives rows of vectors shape [1]."""
+    """Final states, and outputs with the rows as first axis; `keep` gives each row of a vector the shape [1]."""
     n_states = len(args) - num_scan_inputs
     xs = _turned([jnp.moveaxis(x, a, 0) for x, a in zip(args[n_states:], axes, strict=True)], directions)
     for x in xs:
@@ -71,7 +71,7 @@ def popart_scan(
 
 
 def _concatenated(rows: jax.Array, axis: int) -> jax.Array:
-    """The rows joined along `axis` of each."""
+    """The rows concatenated along their axis `axis`."""
     if rows.ndim < 2:
         raise popart_exception("A scalar can't be concatenated: outputs of a Scan's body have at least one dimension.")
     along = axis % (rows.ndim - 1)

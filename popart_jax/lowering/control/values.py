@@ -1,4 +1,4 @@
-"""Values of control flow: what is known while tracing, and what becomes an array of the device."""
+"""Helpers for values in control flow: constants known while tracing, and device arrays."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from ..._compat.jax import Tracer
 
 VERSIONS = (1, 11, 13, 16, 19, 21, 23, 24, 25)
-"""Opset versions at which ONNX describes If, Loop and Scan anew."""
+"""Opset versions in which ONNX redefines If, Loop and Scan."""
 
 
 def known(x: Any) -> Any:
-    """The scalar itself as NumPy if its value can be had now, else None."""
+    """The scalar as NumPy if its value is known now, else None."""
     try:
         return np.asarray(x).reshape(())
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
@@ -28,5 +28,5 @@ def staged() -> bool:
 
 
 def arrays(values: Any) -> Any:
-    """Each value of a tree as an array of the device."""
+    """Each value of a tree as a JAX array."""
     return jax.tree.map(jnp.asarray, values)

@@ -1,8 +1,8 @@
-"""How operators are computed on the platform that runs the program; what they compute they say themselves.
+"""Implementations of operators for the platform that runs the program; what is computed does not depend on them.
 
-There are two kinds. The passes put nodes of the domain ``popart_jax`` in the place of operators: forms with channels
-last, and, where quantisation is trained, forms that gradients pass. And computations that several operators share have
-other forms (`ops.kernels`).
+There are two kinds. Nodes of the domain ``popart_jax`` are inserted by the passes in place of ONNX operators:
+channels-last operators, and straight-through operators for quantisation-aware training. Computations that several
+operators share have alternative forms (`ops.kernels`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ MODULES = {
     "channels_last": (
         "AveragePool BatchNormalization ChannelAffine Conv ConvTranspose GlobalAveragePool MaxPool SharedRelu"
     ),
+    "dequantised": "DequantisedConv DequantisedMatMul",
     "integers": "ConvInteger QLinearConv",
     "slices_in_turn": "SliceInTurn",
     "straight_through": "StraightThroughDequantize StraightThroughDynamicQuantize StraightThroughQuantize",
 }
-"""Names of the operators by the module that translates them."""
+"""Operators by the module that translates them."""
 FORMS = {
     "depthwise": "convolve",
     "group_norm": "group_standardise",
@@ -24,4 +25,4 @@ FORMS = {
     "lstm": "accurate_tanh logistic lstm_scan",
     "windows": "fold_windows share_gradient",
 }
-"""Names of the computations by the module that has other forms of them."""
+"""Computations by the module that has alternative forms of them."""

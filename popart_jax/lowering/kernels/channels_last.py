@@ -1,7 +1,7 @@
-"""Channels-last forms of the spatial operators, in the package's own domain; only graph passes write these nodes.
+"""Channels-last forms of the spatial operators, in the package's own domain; only graph passes insert these nodes.
 
-A channels-last tensor (N, H, W, C) is handled as data with spatial dimensions (H, W, C) whose last window size is 1,
-so that the window arithmetic of the NCHW operators serves here as well. There may be one to three spatial dimensions.
+A channels-last tensor (N, H, W, C) is treated as data with spatial dimensions (H, W, C) whose last window size is 1,
+so that the window arithmetic of the NCHW operators applies here as well. There may be one to three spatial dimensions.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def conv_transpose(
 
 @lowers("ConvTranspose", domain=DOMAIN, popart=True, like=conv_transpose)
 def popart_conv_transpose(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), output_shape=(), **rest):
-    """PopART's padding."""
+    """The same with PopART's padding rules."""
     auto_pad, output_shape = popart_padding(x.ndim - 2, auto_pad, dilations, output_shape)
     return conv_transpose(x, w, b, auto_pad=auto_pad, output_shape=output_shape, **rest)
 
@@ -69,7 +69,7 @@ def _pointwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
 
 
 def is_depthwise(x: jax.Array, w: jax.Array, group: int, win: Window) -> bool:
-    """Whether the platform computes it as shifted multiply-adds: one kernel for each channel, of few taps."""
+    """Whether it is computed as shifted multiply-adds: on the CPU, one small kernel per channel."""
     small = len(win.kernel) and math.prod(win.kernel) <= _MANY_TAPS
     return bool(platform() == "cpu" and group > 1 and group == x.shape[-1] == w.shape[-1] and small)
 
@@ -103,7 +103,7 @@ def batch_norm(
     x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=0, training_mode=0,
     n_outputs: OutputCount = 1,
 ):  # fmt: skip
-    """Five outputs, or `training_mode`, select batch statistics."""
+    """Batch statistics are used if there are five outputs or `training_mode` is set."""
     shape = (*(1,) * (x.ndim - 1), x.shape[-1])
     if (n_outputs > 1 or training_mode) and not is_test:
         axes = tuple(range(x.ndim - 1))

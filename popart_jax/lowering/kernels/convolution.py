@@ -1,9 +1,9 @@
-"""Convolutions with channels last, in the form that the backend runs fast.
+"""Convolutions with channels last, in the form that is fast on the backend.
 
-XLA:CPU has fast kernels for plain convolutions of two dimensions. On 2 cores, a training step of 8 x 28 x 28 x 128 in
-32 groups takes 2,600 ms as XLA's grouped convolution, 13 ms as convolutions of 16 channels with the groups on a block
-diagonal; one of 16^3 x 16 takes 30 ms in three dimensions, 4 ms with the window's depth among the channels. Other
-backends have kernels for all of them.
+XLA:CPU has fast kernels for plain convolutions of two dimensions only. On 2 cores, a training step of 8 x 28 x 28 x 128
+in 32 groups takes 2,600 ms as XLA's grouped convolution, and 13 ms as convolutions of 16 channels with the groups on a
+block diagonal. One of 16^3 x 16 takes 30 ms in three dimensions, and 4 ms with the window's depth moved into the
+channels. Other backends have kernels for all of them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ...ops import varying
 from ...ops.kernels import platform
 from .canonical_convolution import Pads, canonical_convolution, layout
 
-_ENOUGH_CHANNELS = 16  # of a convolution, where more of them do not make it faster per channel
-_MANY_PIECES = 16  # each is compiled on its own
+_ENOUGH_CHANNELS = 16  # more input channels do not make a convolution faster per channel
+_MANY_PIECES = 16  # most convolutions for one node, since each is compiled on its own
 
 
 def convolution(
@@ -37,10 +37,10 @@ def convolution(
 def _grouped(
     x: jax.Array, w: jax.Array, group: int, strides: tuple[int, ...], pads: Pads, dilations: tuple[int, ...]
 ) -> jax.Array:
-    """A few plain convolutions, each of as many neighbouring groups as give it enough channels.
+    """A few plain convolutions, each over enough neighbouring groups to have enough channels.
 
-    Zeros stand between groups, so that infinities and NaN would reach the neighbours; data that have some take one
-    group after the other.
+    Weights between groups are zero, which infinities and NaN would turn into NaN for the neighbours; such data are
+    computed group by group.
     """
     together = merged(group, w.shape[-2])
     if together == 1:
@@ -62,7 +62,7 @@ def in_pieces(
     x: jax.Array, w: jax.Array, group: int, together: int, strides: tuple[int, ...], pads: Pads,
     dilations: tuple[int, ...],
 ) -> jax.Array:  # fmt: skip
-    """As many convolutions as there are pieces of `together` groups, the groups of each on a block diagonal."""
+    """One convolution for each `together` groups, with their weights on a block diagonal."""
     pieces = group // together
     parts = zip(jnp.split(x, pieces, -1), jnp.split(w, pieces, -1), strict=True)
     found = [convolution(a, block_diagonal(b, together), 1, strides, pads, dilations) for a, b in parts]
@@ -70,13 +70,13 @@ def in_pieces(
 
 
 def merged(group: int, channels: int) -> int:
-    """How many groups of so many input channels one convolution computes; a divisor of `group`."""
+    """Number of groups that one convolution computes, for this many input channels per group; a divisor of `group`."""
     fits = (m for m in range(1, group) if group % m == 0)
     return next((m for m in fits if m * channels >= _ENOUGH_CHANNELS and group // m <= _MANY_PIECES), group)
 
 
 def block_diagonal(w: jax.Array, group: int) -> jax.Array:
-    """Weights (..., C/group, M) of a grouped convolution as weights (..., C, M) of a plain one."""
+    """Weights (..., C/group, M) of a grouped convolution as weights (..., C, M) of a plain one, zero between groups."""
     *window, channels, outputs = w.shape
     blocks = w.reshape(*window, 1, channels, group, outputs // group)
     own = jnp.eye(group, dtype=bool)[:, None, :, None]
@@ -84,7 +84,7 @@ def block_diagonal(w: jax.Array, group: int) -> jax.Array:
 
 
 def _volume(x: jax.Array, w: jax.Array, strides: tuple[int, ...], pads: Pads, dilations: tuple[int, ...]) -> jax.Array:
-    """Slices of the volume as images, whose channels are those of all slices that a window sees."""
+    """A 3-D convolution as a 2-D one, whose channels are those of all slices of the volume in the window's depth."""
     depth, step, apart = w.shape[0], strides[0], dilations[0]
     low, high = pads[0]
     padded = lax.pad(x, jnp.zeros((), x.dtype), ((0, 0, 0), (low, high, 0), *((0, 0, 0),) * 3))

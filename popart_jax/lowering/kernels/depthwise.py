@@ -1,4 +1,4 @@
-"""Convolutions of one kernel per channel, in the layout of ONNX, as shifted multiply-adds.
+"""Depthwise convolutions (one kernel per channel), channels first, as shifted multiply-adds.
 
 XLA fuses them; its grouped convolution is scalar code on the CPU (jaxlib 0.10).
 """
@@ -28,7 +28,7 @@ def convolve_by_channel(
     group: int = 1,
     data_dilations: Sequence[int] | None = None,
 ) -> jax.Array:
-    """Floats with few taps per channel as shifted multiply-adds, all others as they are."""
+    """Depthwise convolutions of floats with small windows as shifted multiply-adds, all others in the plain form."""
     depthwise = group > 1 and w.shape[1] == 1 and prod(w.shape[2:]) <= _MANY_TAPS
     usual = jnp.issubdtype(x.dtype, jnp.floating) and data_dilations is None and min(map(min, pads)) >= 0
     if not (depthwise and usual):
@@ -40,7 +40,7 @@ def convolve_by_channel(
 
 @partial(jax.jit, static_argnames=("win",))
 def _depthwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
-    """Each channel with its kernels; sums in at least single precision."""
+    """The depthwise convolution, with sums in at least single precision."""
     multiplier = w.shape[0] // x.shape[1]
     precise = jnp.promote_types(x.dtype, jnp.float32)
     padded = jnp.pad(x.astype(precise), ((0, 0), (0, 0), *win.pads))

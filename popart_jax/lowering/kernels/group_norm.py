@@ -1,7 +1,7 @@
-"""Group normalisation in the shape that the data have: sums by channel first, then over the channels of a group.
+"""Group normalisation in the shape of the data: sums per channel first, then over the channels of a group.
 
-Data in the shape (N, groups, rest) is one more reshape inside each fused loop, where XLA:CPU works out the indices of
-every element by divisions (jaxlib 0.10). Training 8 x 64 x 56 x 56 in 8 groups takes 10 ms in place of 33 to 90.
+With the data reshaped to (N, groups, rest), XLA:CPU computes the index of every element by divisions inside each fused
+loop (jaxlib 0.10). Training 8 x 64 x 56 x 56 in 8 groups takes 10 ms in this form, 33 to 90 in the other.
 """
 
 from __future__ import annotations
@@ -59,6 +59,6 @@ def _mean(x: jax.Array, groups: int) -> jax.Array:
 
 
 def _spread(values: jax.Array, x: jax.Array) -> jax.Array:
-    """Values of the groups for each channel, to broadcast against the data."""
+    """Values per group repeated for each channel, to broadcast against the data."""
     each = jnp.repeat(values, x.shape[1] // values.shape[1], 1)
     return each.reshape(*x.shape[:2], *(1,) * (x.ndim - 2))

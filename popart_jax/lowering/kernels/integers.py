@@ -1,11 +1,12 @@
-"""Products and convolutions of 8-bit numbers on the CPU.
+"""Matrix products and convolutions of 8-bit integers on the CPU.
 
-XLA:CPU computes those of 32-bit numbers in scalar code; of signed 8-bit numbers it has fast kernels for matrix products
-and for plain convolutions of two dimensions with channels last (jaxlib 0.10). So numbers are multiplied as they are
-stored, and the zero points are brought in afterwards: ``(x - p)(w - q) = xw - p w - q x + pq``, summed.
+XLA:CPU computes 32-bit integers in scalar code. For signed 8-bit integers it has fast kernels for matrix products and
+for plain convolutions of two dimensions with channels last (jaxlib 0.10), and oneDNN has faster ones (`onednn`). So
+integers are multiplied as they are stored, and the zero points are applied afterwards:
+``(x - p)(w - q) = xw - p w - q x + pq``, summed.
 
-Other convolutions are computed in float32: sums that stay below 2**24 are exact in whatever order they are made;
-longer ones are cut into pieces of input channels that stay below, which are added as whole numbers.
+Without oneDNN, other convolutions are computed in float32. Sums below 2**24 are exact in any order; longer ones are
+split into groups of input channels whose sums stay below, and these are added as integers.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ...ops.kernels import platform
 from ...ops.quantize import LARGEST, centred, integer_convolution, integer_product, requantised
 from ...ops.registry import lowers
 from ...ops.windows import Window, taps, window
-from . import DOMAIN
+from . import DOMAIN, onednn
 from .channels_last import is_depthwise
 from .convolution import convolution, in_pieces, merged
 from .depthwise_last import depthwise, with_channels
@@ -31,7 +32,7 @@ from .depthwise_last import depthwise, with_channels
 _EXACT = 1 << 24
 _MANY_PIECES = 64
 _TOGETHER = 4
-"""Input channels that the kernel takes at a time: 2 or 3 of them take 3 to 5 times as long as 4 (jaxlib 0.10)."""
+"""Multiple of the input channels that the kernel needs: with 2 or 3 it takes 3 to 5 times as long as with 4."""
 
 
 @integer_product.form_for("cpu")
@@ -39,8 +40,12 @@ def product_of_bytes(a: Any, b: Any, a_zero: Any, b_zero: Any) -> jax.Array:
     """See `ops.quantize.integer_product`."""
     if not (_is_byte(a) and _is_byte(b)) or min(np.ndim(a), np.ndim(b)) < 2:
         return integer_product.plain(a, b, a_zero, b_zero)
-    (left, p), (right, q) = _signed(a, a_zero), _signed(b, b_zero)
-    total = jnp.matmul(left, right, preferred_element_type=jnp.int32)
+    called = onednn.usable()
+    (left, p), (right, q) = _as(a.dtype if called else np.int8, a, a_zero), _as(np.int8, b, b_zero)
+    total = onednn.product(left, right) if called else None
+    if total is None:
+        (left, p) = _as(np.int8, a, a_zero)
+        total = jnp.matmul(left, right, preferred_element_type=jnp.int32)
     if not _is_nothing(p):
         total = total - p * _sum(right, (-2,))
     if not _is_nothing(q):
@@ -61,7 +66,7 @@ def convolution_of_bytes(x: Any, w: Any, x_zero: Any, w_zero: Any, group: int, *
 def conv_integer(
     x, w, x_zero=None, w_zero=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), pads=(), strides=()
 ):  # fmt: skip
-    """Of (N, H, W, C) and (kh, kw, C/group, M)."""
+    """Convolution of (N, H, W, C) with (kh, kw, C/group, M)."""
     return convolution_last(x, w, x_zero, w_zero, group, strides, dilations, pads, auto_pad, kernel_shape)
 
 
@@ -70,7 +75,7 @@ def qlinear_conv(
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1,
     kernel_shape=(), pads=(), strides=(),
 ):  # fmt: skip
-    """Of (N, H, W, C) and (kh, kw, C/group, M)."""
+    """Convolution of (N, H, W, C) with (kh, kw, C/group, M)."""
     whole = convolution_last(x, w, x_zero, w_zero, group, strides, dilations, pads, auto_pad, kernel_shape)
     return requantised(whole, (-1,), b, x_scale, w_scale, y_scale, y_zero)
 
@@ -84,8 +89,10 @@ def convolution_last(
     check_kernel(kernel_shape, w.shape[:-2])
     win = window(x.shape[1:-1], w.shape[:-2], strides, dilations, pads, auto_pad)
     if platform() == "cpu" and _is_byte(x) and _is_byte(w):
+        if onednn.usable() and x.size and w.size:
+            return _in_bytes(np.uint8, x, w, x_zero, w_zero, group, win)
         if group == 1 and x.ndim < 5:
-            return _in_bytes(x, w, x_zero, w_zero, win)
+            return _in_bytes(np.int8, x, w, x_zero, w_zero, group, win)
         most = _EXACT // LARGEST**2 // int(np.prod(w.shape[:-2]))
         if w.shape[-2] <= (most if group > 1 else most * _MANY_PIECES):
             return _in_floats(centred(x, x_zero), centred(w, w_zero), group, win, most)
@@ -95,22 +102,34 @@ def convolution_last(
     return jnp.moveaxis(integer_convolution.plain(data, kernels, x_zero, of_filters, group, **options), 1, -1)
 
 
-def _in_bytes(x: Any, w: Any, x_zero: Any, w_zero: Any, win: Window) -> jax.Array:
-    """In one or two dimensions, without groups."""
-    (data, p), (kernels, q) = _signed(x, x_zero), _signed(w, w_zero)
-    around = ((0, 0), *win.pads, (0, 0))
-    filled = jnp.pad(data, around, constant_values=jnp.asarray(p).reshape(()).astype(jnp.int8))
-    total = _correlated(filled, kernels, win)
+def _in_bytes(kind: Any, x: Any, w: Any, x_zero: Any, w_zero: Any, group: int, win: Window) -> jax.Array:
+    """The convolution of data as `kind`: uint8 for oneDNN, which takes all windows, int8 for XLA, which takes some."""
+    (data, p), (kernels, q) = _as(kind, x, x_zero), _as(np.int8, w, w_zero)
+    pads: Any = win.pads
+    if kind == np.int8 or not _is_nothing(p):
+        around = ((0, 0), *pads, (0, 0))
+        data, pads = (
+            jnp.pad(data, around, constant_values=jnp.asarray(p).reshape(()).astype(kind)),
+            ((0, 0),) * len(pads),
+        )
+
+    def correlated(kernels: Any) -> jax.Array:
+        if kind == np.int8:
+            return _correlated(data, kernels, win)
+        return onednn.correlation(data, kernels, group, win, pads)
+
+    total = correlated(kernels)
     if not _is_nothing(p):
         total = total - p * _sum(kernels, range(kernels.ndim - 1)).reshape(-1)
     if not _is_nothing(q):
-        ones = np.ones((*kernels.shape[:-1], 1), np.int8)
-        total = total - q * (_correlated(filled, ones, win) - ones.size * p)
+        ones = np.ones((*kernels.shape[:-1], group), np.int8)
+        found = correlated(ones) - ones.size // group * p
+        total = total - q * jnp.repeat(found, kernels.shape[-1] // group, -1)
     return total
 
 
 def _correlated(x: jax.Array, w: Any, win: Window) -> jax.Array:
-    """Correlation of signed bytes: a product, of the taps side by side where they lie apart, or XLA's convolution."""
+    """Correlation of signed bytes: XLA's convolution, or for dilated windows a matrix product of the taps."""
     if set(win.dilations) != {1} or set(win.kernel) == {1}:
         columns = jnp.concatenate(taps(x, with_channels(win, x.shape[-1])), -1)
         return jnp.matmul(columns, w.reshape(-1, w.shape[-1]), preferred_element_type=jnp.int32)
@@ -126,7 +145,7 @@ def _correlated(x: jax.Array, w: Any, win: Window) -> jax.Array:
 
 
 def _in_floats(x: Any, w: Any, group: int, win: Window, most: int) -> jax.Array:
-    """In float32, exactly; more than so many channels are cut into pieces, where there are no groups."""
+    """The convolution in float32, exactly; without groups, it is split into sums over at most `most` channels."""
     data, kernels = x.astype(np.float32), w.astype(np.float32)
     options = tuple(win.strides), tuple(win.pads), tuple(win.dilations)
     if is_depthwise(x, w, group, win):
@@ -142,15 +161,15 @@ def _is_byte(x: Any) -> bool:
     return x.dtype in (np.int8, np.uint8)
 
 
-def _signed(x: Any, zero: Any) -> tuple[Any, Any]:
-    """Data in signed 8-bit numbers, and the zero point that they have then."""
-    shift = 128 if x.dtype == np.uint8 else 0
-    point = (np.int32(0) if zero is None else zero.astype(np.int32)) - np.int32(shift)
-    return (x.astype(np.int16) - np.int16(shift)).astype(np.int8), point
+def _as(kind: Any, x: Any, zero: Any) -> tuple[Any, Any]:
+    """8-bit integers as int8 or uint8 (`kind`), and the zero point shifted alike."""
+    shift = 0 if x.dtype == kind else 128 if kind == np.uint8 else -128
+    point = (np.int32(0) if zero is None else zero.astype(np.int32)) + np.int32(shift)
+    return (x.astype(np.int16) + np.int16(shift)).astype(kind) if shift else x, point
 
 
 def _sum(x: Any, axes: Sequence[int]) -> Any:
-    """Sums, of weights that are known at once: XLA takes seconds to fold those of constants."""
+    """Sums over `axes`; of NumPy weights at once, because XLA takes seconds to fold sums of constants."""
     return (np if isinstance(x, np.ndarray) else jnp).sum(x, tuple(axes), dtype=np.int32, keepdims=True)
 
 

@@ -1,8 +1,8 @@
-"""The ordinary LSTM (sigmoid gates, tanh) over time, with its backward pass written out.
+"""The LSTM with sigmoid gates and tanh, as a scan over time with a hand-written backward pass.
 
-Written by hand it saves the gates instead of recomputing them, multiplies with the recurrent weights in the layout that
-they have, and gathers their gradient in one matmul after the scan. On a CPU that is about 1.5 times as fast as
-differentiating the scan. Poplar's LSTM saves the gates as well, so the IPU model prices this form.
+The backward pass saves the gates instead of recomputing them, multiplies with the recurrent weights in their own
+layout, and computes the weight gradient in one matrix product after the scan. On a CPU that is about 1.5 times as fast
+as differentiating the scan. Poplar's LSTM saves the gates as well, so the IPU model prices this form.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...ops.two_way import two_way
 
 @logistic.form_for("cpu")
 def logistic_by_tanh(x: jax.Array) -> jax.Array:
-    """XLA:CPU has a vector form of tanh, but divides for its own sigmoid: an LSTM takes three quarters of the time."""
+    """Sigmoid by tanh, which XLA:CPU vectorises; its own sigmoid divides: an LSTM takes three quarters of the time."""
     half = jnp.asarray(0.5, x.dtype)
     return half * jnp.tanh(half * x) + half
 
@@ -31,9 +31,9 @@ def logistic_by_tanh(x: jax.Array) -> jax.Array:
 @accurate_tanh.form_for("cpu")
 @jax.custom_jvp
 def tanh_by_exp(x: jax.Array) -> jax.Array:
-    """Where XLA:CPU's tanh saturates it is off by four units in the last place; half types are computed wider.
+    """tanh by its definition where XLA:CPU's is off by four units in the last place, near saturation.
 
-    Source: the definition, whose small term alone is rounded coarsely.
+    There only the small term of the definition is rounded coarsely. Half types are computed in a wider type.
     """
     if x.dtype not in (jnp.float32, jnp.float64):
         return jnp.tanh(x)

@@ -1,4 +1,4 @@
-"""Slices that promise not to overlap: where they do, the gradient is that of the last one, not the sum.
+"""Slices declared not to overlap (`noOverlap`): where they do, the gradient is that of the last slice, not the sum.
 
 Source: PopART writes the gradients of such slices one over the other, in the order of the slices.
 """
@@ -21,7 +21,7 @@ Places = tuple[int, ...]
 
 @lowers("SliceInTurn", domain=DOMAIN)
 def slice_in_turn(x, offset, destination=None, written=None, /, *, axes, sizes, noOverlap=1):
-    """The slice; for the next slice of the same tensor, that tensor and what carries the places already written."""
+    """The slice; then, for the next slice of the same tensor, that tensor and a carrier of the positions written."""
     written = jnp.zeros_like(x) if written is None else written
     part, x, written = _in_turn(x, written, offset, tuple(axes), tuple(sizes))
     part = part if destination is None else part.reshape(destination.shape).astype(destination.dtype)
@@ -38,7 +38,7 @@ def _forward(x: jax.Array, written: jax.Array, offset: jax.Array, axes: Places, 
 
 
 def _backward(axes: Places, sizes: Places, offset: jax.Array, gradients: Any) -> Any:
-    """The gradient of later slices comes with ones in `written` where they wrote; those places they keep."""
+    """Gradients of later slices have ones in `written` at the positions they wrote; their values stay there."""
     of_part, of_x, written = gradients
     kept = take(written, offset, axes, sizes) > 0
     of_part = jnp.where(kept, take(of_x, offset, axes, sizes), of_part)

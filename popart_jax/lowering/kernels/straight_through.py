@@ -1,7 +1,7 @@
-"""Quantisation that a gradient passes: whole numbers held as float32, rounded as ever, differentiated as if not.
+"""Quantisation with a straight-through gradient: rounded integers stored as float32, differentiated as if unrounded.
 
 Source: Bengio et al., "Estimating or propagating gradients through stochastic neurons" (2013), for the data; the
-derivative by the scale that follows is that of Esser et al., "Learned step size quantization" (2020).
+derivative by the scale is then that of Esser et al., "Learned step size quantization" (2020).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def straight_through_quantize(
     x: Array, scale: Array, zero_point: Array | None = None, /, *,
     to: int, axis: int = 1, block_size: int = 0, saturate: int = 1,
 ) -> Array:  # fmt: skip
-    """What QuantizeLinear gives, as float32; the derivative is 1 / scale, and 0 where the number is out of range."""
+    """QuantizeLinear with a float32 result; the derivative is 1 / scale, and 0 where the number is out of range."""
     dtype = np.dtype(onnx_dtype(to))
     data = jnp.asarray(x)
     divisor = spread(scale, x.shape, axis, block_size).astype(data.dtype)
@@ -59,7 +59,7 @@ def straight_through_dequantize(
     x: Array, scale: Array, zero_point: Array | None = None, /, *, axis: int = 1, block_size: int = 0,
     output_dtype: int = 0,
 ) -> Array:  # fmt: skip
-    """(x - zero point) * scale, of whole numbers or of numbers in float32."""
+    """(x - zero point) * scale, of integers or of integers stored as float32."""
     zero = None if zero_point is None else jnp.asarray(zero_point).astype(jnp.float32)
     data = jnp.asarray(x).astype(jnp.float32)
     return dequantize_linear(data, scale, zero, axis=axis, block_size=block_size, output_dtype=output_dtype)
@@ -70,7 +70,7 @@ operator("StraightThroughDynamicQuantize")
 
 @lowers("StraightThroughDynamicQuantize", domain=DOMAIN)
 def straight_through_dynamic_quantize(x: Array, /) -> tuple[Array, Array, Array]:
-    """What DynamicQuantizeLinear gives, the data as float32; the scale follows the data and has no gradient."""
+    """DynamicQuantizeLinear with float32 data; the scale follows the data and has no gradient."""
     whole, scale, zero = dynamic_quantize_linear(jax.lax.stop_gradient(jnp.asarray(x)))
     divisor = jnp.where(scale == 0, jnp.ones_like(scale), scale)
     return _through(whole.astype(jnp.float32), x / divisor + zero.astype(jnp.float32)), scale, zero

@@ -23,9 +23,9 @@ _FEW_TAPS, _MANY_TAPS = 16, 32
 
 @fold_windows.form_for("cpu")
 def fold_taps(x: jax.Array, win: Window, neutral: Any, pair: Any, whole: Any) -> jax.Array:
-    """Small windows as shifted slices, larger ones so along one dimension after the other.
+    """Small windows as shifted slices, larger ones in the same way along one dimension after the other.
 
-    Those that are very long along one are left to the windowed reduction.
+    Windows that are very long along one dimension are left to XLA's windowed reduction.
     """
     if max(win.kernel, default=1) > _MANY_TAPS:
         return fold_windows.plain(x, win, neutral, pair, whole)
@@ -40,7 +40,7 @@ def fold_taps(x: jax.Array, win: Window, neutral: Any, pair: Any, whole: Any) ->
 
 
 def _along(win: Window, axis: int, shape: tuple[int, ...]) -> Window:
-    """The window along one dimension of data of this shape; along the others it is one element."""
+    """The window restricted to one dimension of data of this shape; along the others its size is 1."""
     sizes = shape[len(shape) - len(win.kernel) :]
 
     def only(values: tuple[Any, ...], others: Any) -> tuple[Any, ...]:
@@ -52,7 +52,7 @@ def _along(win: Window, axis: int, shape: tuple[int, ...]) -> Window:
 
 
 def _taps_of_unpadded(x: jax.Array, win: Window, neutral: Any) -> list[jax.Array]:
-    """The taps, each padded where it looks beyond the data: with strides that is less to write than padded data."""
+    """The taps, each padded where it reads beyond the data: with strides that writes less than padding the data."""
     lead = x.ndim - len(win.kernel)
     found = []
     for index in product(*map(range, win.kernel)):
@@ -75,7 +75,7 @@ def _taps_of_unpadded(x: jax.Array, win: Window, neutral: Any) -> list[jax.Array
 
 
 def _span(offset: int, stride: int, size: int, positions: int) -> tuple[int, int, int]:
-    """First and one past the last position whose element at `offset` lies in the data, and where the first reads."""
+    """First and one past the last position whose element at `offset` is in the data, and the first's index there."""
     first = max(0, -(offset // stride))
     last = min(positions, (size - 1 - offset) // stride + 1)
     return first, max(first, last), first * stride + offset
@@ -83,7 +83,7 @@ def _span(offset: int, stride: int, size: int, positions: int) -> tuple[int, int
 
 @share_gradient.form_for(IPU)
 def share_by_vertex(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> jax.Array:
-    """The gradient as the one operation that the IPU has for it; JAX has none for dilated windows."""
+    """The gradient as the single operation that the IPU has for it; JAX has none for dilated windows."""
     if max(win.dilations) > 1:
         return share_gradient.plain(x, y, g, win)
     return jax.vjp(lambda v: fold_windows(v, win, lowest(v.dtype), jnp.maximum, lax.max), x)[1](g)[0]
@@ -91,7 +91,7 @@ def share_by_vertex(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> ja
 
 @share_gradient.form_for(XLA)
 def share_tiles(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> jax.Array:
-    """Windows that cut the data into tiles need no sums."""
+    """Windows that tile the data need no sums."""
     if not _tiles(win, x.shape[x.ndim - len(win.kernel) :]):
         return _share(x, y, g, win)
     y, g = (v.reshape(_tiled(v.shape, win, False)) for v in (y, g))
@@ -99,9 +99,9 @@ def share_tiles(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> jax.Ar
 
 
 def _share(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> jax.Array:
-    """Every element's sum of the gradients of those windows whose maximum it equals.
+    """For every element, the sum of the gradients of those windows whose maximum it equals.
 
-    The elements are visited by residue of their position modulo the strides, so that each window is read once per tap
+    The elements are processed by residue of their position modulo the strides, so that each window is read once per tap
     and nothing is dilated with zeros.
     """
     lead, sizes = x.ndim - len(win.kernel), x.shape[x.ndim - len(win.kernel) :]
@@ -131,7 +131,7 @@ def _share(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> jax.Array:
 
 
 def _interleave(parts: Any, strides: tuple[int, ...], nothing: jax.Array, lead: int, at: tuple[int, ...] = ()) -> Any:
-    """Arrays by residue, put back in order."""
+    """Arrays by residue of the position, interleaved back into one array."""
     axis = len(at)
     if axis == len(strides):
         return parts.get(at, nothing)
@@ -143,13 +143,13 @@ def _interleave(parts: Any, strides: tuple[int, ...], nothing: jax.Array, lead: 
 
 
 def _tiles(win: Window, sizes: tuple[int, ...]) -> bool:
-    """Whether the windows cut the data into tiles without rest."""
+    """Whether the windows tile the data without remainder."""
     plain = win.strides == win.kernel and set(win.dilations) == {1} and not any(map(any, win.padding))
     return plain and all(n * k == size for n, k, size in zip(win.positions, win.kernel, sizes, strict=True))
 
 
 def _tiled(shape: tuple[int, ...], win: Window, inner: bool) -> tuple[int, ...]:
-    """Shape with every spatial axis split into position and place in the tile (or 1)."""
+    """Shape with every spatial axis split into window position and offset in the window (1 unless `inner`)."""
     lead = shape[: len(shape) - len(win.kernel)]
     split = ((n, k if inner else 1) for n, k in zip(win.positions, win.kernel, strict=True))
     return (*lead, *(n for pair in split for n in pair))

@@ -1,4 +1,4 @@
-"""Layout and kernel choice, as rewrites of the session's own copy of the graph just before lowering."""
+"""Layout and kernel choice: rewrites of the session's own copy of the graph, just before lowering."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from .channels_last import channels_last as channels_last
 from .compiler import compiler_options as compiler_options
 from .counted_masks import size_masks as size_masks
 from .dense import untranspose_weights as untranspose_weights
+from .quantised import multiply_bytes as multiply_bytes
 from .shared_relu import share_relus as share_relus
 from .slices_in_turn import slices_in_turn as slices_in_turn
 
@@ -17,13 +18,14 @@ PASSES: Mapping[str, Callable[[ir.Graph, Collection[str]], bool]] = {
     "slices in turn": lambda graph, _: slices_in_turn(graph),
     "shared relu": lambda graph, _: share_relus(graph),
     "channels last": channels_last,
+    "quantised": multiply_bytes,
     "dense": lambda graph, _: untranspose_weights(graph),
 }
-"""The rewrites in their order: of a graph and the tensors that are read under their own names; whether it changed."""
+"""The rewrites in order; each takes a graph and the names of protected tensors, and returns whether it changed it."""
 
 
 def rewrite_for_kernels(graph: ir.Graph, protected: Collection[str] = ()) -> None:
-    """All of these rewrites, in place, of the graphs inside too; `protected` tensors are read under their own names."""
+    """Apply all rewrites in place, to subgraphs too; `protected` tensors keep their names and values."""
     for one in (graph, *graph.subgraphs()):
         for rewrite in PASSES.values():
             rewrite(one, protected)

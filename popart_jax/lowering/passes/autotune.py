@@ -1,9 +1,9 @@
-"""Compiler options by measurement: off by default; on by engine option, argument or environment variable.
+"""Compiler options chosen by measurement; off unless an engine option, argument or environment variable asks for it.
 
-Sessions look at engine option ``popart_jax.autotune``, functions made by `to_jax` at an argument of `with_weights`,
-both else at ``POPART_JAX_AUTOTUNE``. Each candidate is compiled and run on zeros when a program is prepared; the
-fastest is used and written down under a hash of the program, so that the next preparation of the same program only
-reads. Findings go to the folder that was named instead of plain "on", else to ``~/.cache/popart_jax``.
+Sessions read the engine option ``popart_jax.autotune``, functions made by `to_jax` an argument of `with_weights`;
+without these, both read ``POPART_JAX_AUTOTUNE``. When a program is prepared, each candidate is compiled and run on
+zeros. The fastest is used, and stored under a hash of the program for later preparations of the same program. The
+folder is the one named instead of plain "on", else ``~/.cache/popart_jax``.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _RUNS = 5
 
 
 def folder(asked: str | bool | None = None) -> Path | None:
-    """Where findings are kept; None when autotuning is off.
+    """The folder of stored measurements; None when autotuning is off.
 
     Parameters
     ----------
     asked : str, bool or None
-        What the program says: on or off in words, a folder, or nothing; then the environment decides.
+        The program's setting: on or off in words, or a folder; if None, the environment decides.
     """
     given = os.environ.get(VARIABLE, "") if asked is None else str(asked)
     if given.lower() in ("", "0", "false", "off"):
@@ -53,16 +53,16 @@ def folder(asked: str | bool | None = None) -> Path | None:
 
 
 def choose(traced: Any, given: Options, place: Path) -> Options:
-    """The fastest of the candidates for a traced program; `given` stays where nothing can be measured.
+    """The fastest of the candidates for a traced program; `given` if nothing can be measured.
 
     Parameters
     ----------
     traced : jax.stages.Traced
         The program, with flat arguments.
     given : mapping of str to str
-        What would be used without measuring.
+        The options to use without measuring.
     place : Path
-        Folder of the findings.
+        Folder of stored measurements.
     """
     platform = jax.default_backend()
     candidates = [given, *(c for c in CANDIDATES.get(platform, ()) if c != given)]
@@ -84,7 +84,7 @@ def choose(traced: Any, given: Options, place: Path) -> Options:
 
 
 def _found(file: Path) -> Mapping[str, str] | None:
-    """What was measured before; None where nothing is there, or something else."""
+    """The options stored by an earlier measurement; None if there are none, or if the file is invalid."""
     try:
         options = json.loads(file.read_text())["options"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -93,7 +93,7 @@ def _found(file: Path) -> Mapping[str, str] | None:
 
 
 def _time(call: Any, avals: Sequence[Any]) -> float:
-    """Least time of several runs on zeros [s]; arguments are made anew, since the call may take them over."""
+    """Least time of several runs on zeros [s]; arguments are created for each run, since the call may donate them."""
     times = []
     for _ in range(_RUNS):
         args = jax.block_until_ready([jnp.zeros(a.shape, a.dtype) for a in avals])

@@ -1,9 +1,9 @@
 """Run the convolutional part of a graph with channels last.
 
 XLA's CPU and GPU convolutions want channels last; a graph of NCHW nodes would transpose around each of them. One walk
-in graph order keeps, beside each tensor with channels (rank 3 to 5), its channels-last twin where one exists:
-convolutions and pools read and make twins, layout-neutral operators work on twins when their operands have them, and
-whoever needs NCHW reads a transpose that is computed only if somebody does. Tensors keep their names and values.
+in graph order keeps, beside each tensor with channels (rank 3 to 5), its channels-last twin where one exists.
+Convolutions and pools read and produce twins, and so do layout-neutral operators whose operands have twins. Nodes that
+need NCHW read a transpose, which is only computed if some node reads it. Tensors keep their names and values.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def take_over(old: ir.Value, new: ir.Value) -> None:
 
 @dataclass
 class _Rewriter:
-    """The graph, twins and their ranks by tensor, and tensors whose own value must be the one that is read."""
+    """The graph, twins and their ranks by tensor, and names of tensors that all nodes must read as they are."""
 
     graph: ir.Graph
     protected: Collection[str]
@@ -63,7 +63,7 @@ class _Rewriter:
         return node.outputs[0]
 
     def twin(self, value: ir.Value, rank: int, at: ir.Node) -> ir.Value:
-        """The channels-last twin, made by a transpose if there is none."""
+        """The channels-last twin of a value; a transpose is inserted if there is none."""
         if value not in self.twins:
             self._keep(value, self.transpose(value, last(rank), at), rank)
         return self.twins[value]
@@ -72,7 +72,7 @@ class _Rewriter:
         self.twins[value], self.ranks[value] = twin, rank
 
     def replace(self, old: ir.Node, new: ir.Node, rank: int) -> None:
-        """Put `new`, whose first output is channels last, in the place of `old`."""
+        """Put `new`, whose first output is channels last, in place of `old`."""
         out = old.outputs[0]
         made = new.outputs[0]
         made.name, made.type = self.name(out, "nhwc"), out.type
@@ -112,7 +112,7 @@ def rank(value: ir.Value | None) -> int | None:
     if value.shape is not None:
         return len(value.shape)
     tensor, maker = ir.convenience.get_const_tensor(value), value.producer()
-    if tensor is None and maker is not None and maker.op_type in _QUANTISERS:  # whose tools declare no shapes
+    if tensor is None and maker is not None and maker.op_type in _QUANTISERS:  # quantisation tools declare no shapes
         return rank(maker.inputs[0])
     return None if tensor is None else len(tensor.shape)
 
@@ -145,8 +145,8 @@ def _conv(rewriter: _Rewriter, node: ir.Node) -> None:
 def _scaled(weights: ir.Value) -> tuple[ir.Value, ir.Value] | None:
     """Large weights that are multiplied by one factor per output channel, and these factors.
 
-    The factors can as well be multiplied to the result, which is small where weights are large: then the weights are
-    the model's own, and need not stand in memory a second time.
+    The result can be multiplied by the factors as well, and it is small where weights are large. The convolution then
+    reads the model's own weights, and no scaled copy of them is kept in memory.
     """
     product = weights.producer()
     if product is None or product.op_type != "Mul" or len(weights.uses()) != 1:
@@ -190,17 +190,22 @@ def _elementwise(rewriter: _Rewriter, node: ir.Node) -> None:
 
 
 def _follows(value: ir.Value | None, common: int) -> bool:
-    """Whether an operand without a twin can be brought into layout cheaply: a scalar, a weight or a constant."""
+    """Whether an operand without a twin can be transposed cheaply: a scalar, a weight or a constant."""
     known = rank(value)
     if value is None or known is None:
         return value is None
-    fixed = value.const_value is not None or ir.convenience.get_const_tensor(value) is not None
+    fixed = constant(value) is not None
     return known == 0 or (known in (common - 1, common) and fixed) or (_single(value) and known <= common)
 
 
 def _single(value: ir.Value) -> bool:
-    tensor = value.const_value or ir.convenience.get_const_tensor(value)
+    tensor = constant(value)
     return tensor is not None and tensor.size == 1
+
+
+def constant(value: ir.Value) -> ir.TensorProtocol | None:
+    """The tensor of an initializer or of a Constant node; None for other values."""
+    return value.const_value or ir.convenience.get_const_tensor(value)
 
 
 def _aligned(rewriter: _Rewriter, value: ir.Value | None, common: int, at: ir.Node) -> ir.Value | None:
@@ -213,7 +218,7 @@ def _aligned(rewriter: _Rewriter, value: ir.Value | None, common: int, at: ir.No
 
 
 def _quantiser(rewriter: _Rewriter, node: ir.Node) -> None:
-    """Whole numbers to real ones or back, by one scale or by one for each index of an axis."""
+    """QuantizeLinear or DequantizeLinear with a single scale, or with one per index of an axis."""
     data, *parameters = node.inputs
     single = all(v is None or _single(v) for v in parameters)
     if (
@@ -249,7 +254,7 @@ def _translation(node: ir.Node) -> Lowering:
 
 
 def _handler(node: ir.Node) -> Callable[[_Rewriter, ir.Node], None] | None:
-    """What brings a node into layout; None for one that reads and makes channels first."""
+    """The rewrite that brings a node into channels-last layout; None for a node that stays channels first."""
     if node.domain not in _DOMAINS:
         return None
     if node.domain in ("", "ai.onnx") and node.op_type in _TRANSLATED:

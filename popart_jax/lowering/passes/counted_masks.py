@@ -1,6 +1,6 @@
-"""A sum of a mask that says how long a tensor is becomes the size of what NonZero finds, which a trace can follow.
+"""Rewrites the sum of a mask that determines a shape to the size of the mask's NonZero, which a trace can follow.
 
-PyTorch's exporter writes ``x[mask] = y`` so: NonZero finds the places, and y is expanded to the sum of the mask.
+PyTorch's exporter writes ``x[mask] = y`` as a NonZero for the positions, and y expanded to the sum of the mask.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from ...ops.operator import Trait
 from ...ops.registry import facts, resolve_node
 
 _REACH = 32
-"""Nodes between a sum and the tensor made of it; exporters write about four."""
+"""Most nodes between a sum and the operand that it sizes; exporters write about four."""
 
 
 def size_masks(graph: ir.Graph) -> bool:
-    """Rewrite such sums, in place; tells whether anything changed."""
+    """Rewrite such sums, in place; returns whether anything changed."""
     changed = False
     for node in list(graph):
         mask = _mask_of(node)
@@ -31,7 +31,7 @@ def size_masks(graph: ir.Graph) -> bool:
 
 
 def _mask_of(node: ir.Node) -> ir.Value | None:
-    """The mask whose true elements a node counts, all of them; None for other nodes."""
+    """The mask of which a node counts all true elements; None for other nodes."""
     if node.op_type != "ReduceSum" or not _is_onnx(node) or not node.inputs or node.inputs[0] is None:
         return None
     summed = node.inputs[0]
@@ -44,7 +44,7 @@ def _mask_of(node: ir.Node) -> ir.Value | None:
         return None
     mask = cast.inputs[0]
     while mask is not None and (maker := mask.producer()) is not None and maker.op_type == "Reshape":
-        mask = maker.inputs[0]  # it has the same elements
+        mask = maker.inputs[0]  # a Reshape has the same elements
     return mask if mask is not None and _is_mask(mask) else None
 
 
@@ -53,7 +53,7 @@ def _is_onnx(node: ir.Node) -> bool:
 
 
 def _rank(value: ir.Value) -> int | None:
-    """How many dimensions a value has; None where the file does not say."""
+    """Number of dimensions of a value; None where the model does not declare it."""
     maker = value.producer()
     if value.shape is not None:
         return len(value.shape)
@@ -76,7 +76,7 @@ def _is_mask(value: ir.Value) -> bool:
 
 
 def _says_a_size(reader: ir.Node, at: int, graph: ir.Graph) -> bool:
-    """Whether the reader of a number makes of it, moved or added to, an operand that must be known while tracing."""
+    """Whether the number that `reader` reads leads, through moves and arithmetic, to an operand that must be static."""
     pending, seen = [(reader, at)], set[ir.Node]()
     while pending and len(seen) < _REACH:
         node, at = pending.pop()
@@ -92,7 +92,7 @@ def _says_a_size(reader: ir.Node, at: int, graph: ir.Graph) -> bool:
 
 
 def _insert_size(graph: ir.Graph, node: ir.Node, mask: ir.Value) -> ir.Value:
-    """How many true elements the mask has, as the size of what NonZero finds; shaped as the sum is."""
+    """Insert nodes for the size of the mask's NonZero, its number of true elements; shaped as the sum is."""
     name = node.name or node.outputs[0].name or "sum"
     place = ir.tensor(np.ones((1,) if node.attributes.get_int("keepdims", 1) else (), np.int64))
     found = ir.Node("", "NonZero", [mask], name=f"{name}/places")

@@ -1,4 +1,4 @@
-"""Transposed dense weights as nodes of their own, so that hoisting lays them out once.
+"""Transposes of dense weights become nodes of their own, so that they are hoisted and done once.
 
 Source: on XLA:CPU a matmul that reads its weight transposed takes up to twice the time of a plain one.
 """
@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 
 def untranspose_weights(graph: ir.Graph) -> bool:
-    """Rewrite each `Gemm` with transB whose weight is an initializer, in place; tells whether anything changed."""
+    """Rewrite each `Gemm` with transB whose weight is an initializer, in place; returns whether anything changed."""
     changed = False
     for node in list(graph):
         if node.op_type == "Gemm" and node.domain in ("", "ai.onnx") and node.attributes.get_int("transB", 0):

@@ -1,4 +1,4 @@
-"""Several DynamicSlices of one tensor that promise not to overlap take it one after the other."""
+"""Chains several DynamicSlices of one tensor that are declared not to overlap; see `kernels.slices_in_turn`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .channels_last import take_over
 
 
 def slices_in_turn(graph: ir.Graph) -> bool:
-    """Rewrite such slices, in place; tells whether anything changed."""
+    """Rewrite such slices, in place; returns whether anything changed."""
     taken: dict[ir.Value | None, list[ir.Node]] = {}
     for node in graph:
         if (node.domain, node.op_type) == ("ai.graphcore", "DynamicSlice") and node.attributes.get_int("noOverlap", 0):

@@ -40,7 +40,7 @@ builder_method(
 @lowers("ReplicatedAllReduce", domain=DOMAIN)
 @lowers("ReplicatedAllReduceInplace", domain=DOMAIN)
 def replicated_all_reduce(x, /, *, __collectiveOperator=0, __collectiveReplicaGrouping=(), __collectiveCommGroup=()):
-    """No gradient flows between replicas; of one replica alone it is an identity like any other."""
+    """No gradient flows between replicas; with a single replica it is the identity, gradient included."""
     groups = replicas.groups_from(tuple(__collectiveReplicaGrouping or __collectiveCommGroup))
     y = replicas.all_reduce(x, __collectiveOperator, groups)
     return y if replicas.replica_count() == 1 else lax.stop_gradient(y)
@@ -71,7 +71,7 @@ def replicated_reduce_scatter(
     __collectiveCommGroup=(),
     __replicatedTensorSharding=0,
 ):
-    """Differentiable only as a local slice, as upstream."""
+    """Differentiated as a local slice only, as upstream."""
     groups = replicas.groups_from(tuple(__collectiveReplicaGrouping or __collectiveCommGroup))
     y = replicas.reduce_scatter(jnp.asarray(x), __collectiveOperator, groups)
     return y if __collectiveOperator == replicas.LOCAL else lax.stop_gradient(y)

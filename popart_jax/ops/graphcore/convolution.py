@@ -39,7 +39,7 @@ _PER_CONVOLUTION = (
 
 
 def _write(parts: NodeParts) -> None:
-    """Groups of tensors become one list, and what is given for each group is counted.
+    """Flatten groups of tensors to one list, and check that there is one parameter list for each.
 
     Raises
     ------

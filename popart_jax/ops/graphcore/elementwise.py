@@ -215,7 +215,7 @@ builder_method("CopyVarUpdate", "copyvarupdate(args)")
 
 @lowers("CopyVarUpdate", domain=DOMAIN)
 def copy_var_update(variable, updater, /):
-    """The variable's new value; the session writes it back. No gradient."""
+    """The variable's new value, which the session stores. No gradient."""
     if variable.shape != updater.shape or variable.dtype != updater.dtype:
         raise popart_exception(
             f"CopyVarUpdate: the updater ({updater.dtype}{list(updater.shape)}) must have the type of the variable "

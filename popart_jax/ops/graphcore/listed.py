@@ -1,4 +1,4 @@
-"""Operators that stand only in PopART's op list: nothing is translated, the step program does what they show."""
+"""Operators that exist only in PopART's op list, without translation: the step program does their work."""
 
 from __future__ import annotations
 

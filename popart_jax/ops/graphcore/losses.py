@@ -66,7 +66,7 @@ def pick(probs: jax.Array, labels: jax.Array) -> jax.Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def fused_nll(logits: jax.Array, probs: jax.Array, labels: jax.Array, plus_eps: bool) -> jax.Array:
-    """Loss of the pair Softmax, Nll, whose gradient (probs - onehot) goes straight to the logits."""
+    """Loss of Softmax followed by Nll, with the fused gradient (probs - onehot) for the logits."""
     p = pick(probs, labels)
     if plus_eps:
         return -jnp.log(p.astype(jnp.float32) + 1e-7).astype(p.dtype)
@@ -110,7 +110,7 @@ _REDUCTIONS = {ReductionType.Sum: "Sum", ReductionType.Mean: "Mean", ReductionTy
 
 
 def reduction_as_text(parts: NodeParts) -> None:
-    """A node says in text how its losses are reduced."""
+    """Write the reduction into the node as text."""
     parts.attributes["reduction"] = _REDUCTIONS[parts.attributes["reduction"]]
 
 

@@ -32,7 +32,7 @@ def group_normalization(x, gamma, beta, /, *, num_groups, epsilon=1e-5, options:
 
 
 def _strided_order(channels: int, groups: int) -> np.ndarray:
-    """Channels sorted so that group c % groups becomes a run."""
+    """Order of the channels in which those of the same group, c % groups, are contiguous."""
     if channels % groups:
         raise popart_exception(f"{channels} channels can't be divided into {groups} groups.")
     return np.arange(channels).reshape(-1, groups).T.reshape(-1)

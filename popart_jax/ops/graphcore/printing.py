@@ -22,7 +22,7 @@ _AUTO, _FIXED, _SCIENTIFIC, _NONE = range(4)
 
 
 class Format:
-    """How values are laid out: numpy's nested brackets, a common width, abbreviation of large tensors."""
+    """Text layout of values: numpy's nested brackets, a common width, abbreviation of large tensors."""
 
     def __init__(self, threshold, edge_items, line_width, digits, float_format, separator, brackets) -> None:
         self.threshold, self.edge_items, self.line_width = threshold, edge_items, line_width
@@ -51,19 +51,19 @@ class Format:
 
 
 def _emit(title: str, layout: Format, x: Any, *_: Any) -> np.ndarray:
-    print(f"{title}: {layout(np.asarray(x))}", file=sys.stderr, flush=True)  # noqa: T201 - it is what the operator does
+    print(f"{title}: {layout(np.asarray(x))}", file=sys.stderr, flush=True)  # noqa: T201 - the operator's purpose
     return np.zeros((), np.int32)
 
 
 def show(title: str, layout: Format, x: jax.Array, *after: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Print in execution order: after what `after` stands for, before whatever uses the returned value."""
+    """Print in execution order: after the values `after` are computed, before readers of the returned value."""
     done = io_callback(partial(_emit, title, layout), jax.ShapeDtypeStruct((), jnp.int32), x, *after)
     return jnp.where(done == 0, x, jnp.zeros_like(x)), done
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def printed(x: jax.Array, title: str, gradient_title: str, layout: Format) -> jax.Array:
-    """The identity; values go to stderr, and those of the gradient when the backward pass comes by."""
+    """The identity; prints the values to stderr, and in the backward pass those of the gradient."""
     return show(title, layout, x)[0]
 
 

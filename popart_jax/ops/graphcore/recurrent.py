@@ -13,11 +13,11 @@ from ..registry import lowers
 from .losses import DOMAIN
 
 _TO_ONNX = (1, 3, 0, 2)
-"""Where the gates i, o, f, c of the shared cell stand."""
+"""Positions of the shared cell's gates i, o, f, c."""
 
 
 def _check(name: str, index: int, given: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    """PopART's text has the number of the input where its shape should be."""
+    """Raise on a wrong shape; PopART's text shows the input's number in place of its shape."""
     if given != expected:
         error = popart_exception(f"Bad {name} shape {index}, should be {listed(expected)}")
         raise noted(error, f"got {listed(given)}")

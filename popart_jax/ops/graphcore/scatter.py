@@ -45,7 +45,7 @@ def grouped_gather(data, indices, /, *, axis=0, group_size=1):
 
 
 class _Place:
-    """Where the elements of a source of `shape` go along `axis`: rows (vector index) or single elements."""
+    """Target positions along `axis` of the elements of a source of `shape`: rows (vector index) or single elements."""
 
     def __init__(self, index: jax.Array, axis: int, shape: tuple[int, ...], size: int) -> None:
         self.axis, self.vector = axis, index.ndim == 1
@@ -53,7 +53,7 @@ class _Place:
         self.shape = shape
 
     def _key(self) -> tuple[Any, ...]:
-        if self.vector:  # outside the axis the source may be smaller than what it is written into
+        if self.vector:  # in other dimensions the source may be smaller than the target
             block = [slice(n) for n in self.shape]
             return (*block[: self.axis], self.index, *block[self.axis + 1 :])
         grid = [
@@ -62,14 +62,14 @@ class _Place:
         ]
         return (*grid[: self.axis], self.index, *grid[self.axis + 1 :])
 
-    def into(self, base: jax.Array, method: str, src: Any) -> jax.Array:
+    def scatter_into(self, base: jax.Array, method: str, src: Any) -> jax.Array:
         return getattr(base.at[self._key()], method)(src, mode="drop")
 
-    def landed(self, shape: tuple[int, ...]) -> jax.Array:
-        """Which elements of the result an index refers to."""
-        return self.into(jnp.zeros(shape, bool), "set", True)
+    def written_mask(self, shape: tuple[int, ...]) -> jax.Array:
+        """Mask of the elements of the result that an index refers to."""
+        return self.scatter_into(jnp.zeros(shape, bool), "set", True)
 
-    def of(self, out: jax.Array) -> jax.Array:
+    def gather_from(self, out: jax.Array) -> jax.Array:
         return out.at[self._key()].get(mode="fill", fill_value=0)
 
 
@@ -89,31 +89,31 @@ def _start(reduction: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
 
 @partial(jax.custom_jvp, nondiff_argnums=(3, 4, 5))
 def scatter_reduce(src: Any, initial: Any, index: Any, axis: int, reduction: str, shape: tuple[int, ...]) -> jax.Array:
-    """Reduce `src` into `initial` (or the neutral element; 0 where nothing lands) along `axis`."""
+    """Reduce `src` along `axis` into `initial`, or the neutral element (for max and min, 0 where nothing lands)."""
     place = _Place(index, axis, src.shape, shape[axis])
     base = _start(reduction, shape, src.dtype) if initial is None else initial
-    out = place.into(base, _METHODS[reduction], src)
+    out = place.scatter_into(base, _METHODS[reduction], src)
     if initial is None and reduction in ("max", "min"):
-        return jnp.where(place.landed(shape), out, 0)
+        return jnp.where(place.written_mask(shape), out, 0)
     return out
 
 
 @scatter_reduce.defjvp
 def _scatter_reduce_jvp(axis, reduction, shape, primals, tangents):
-    """PopART's gradients: every tie of max and min gets the full one."""
+    """PopART's gradients: of max and min, every tied element gets the full gradient."""
     src, initial, index = primals
     dsrc, dinitial, _ = tangents
     out = scatter_reduce(src, initial, index, axis, reduction, shape)
     place = _Place(index, axis, src.shape, shape[axis])
     if reduction in ("max", "min"):
-        dsrc = jnp.where(src == place.of(out), dsrc, 0)
+        dsrc = jnp.where(src == place.gather_from(out), dsrc, 0)
     elif reduction == "mul":
-        dsrc = dsrc * (place.of(out) / src)
-    dout = place.into(jnp.zeros(shape, out.dtype), "add", dsrc)
+        dsrc = dsrc * (place.gather_from(out) / src)
+    dout = place.scatter_into(jnp.zeros(shape, out.dtype), "add", dsrc)
     if initial is None:
         return out, dout
     if reduction == "none":
-        dinitial = jnp.where(place.landed(shape), 0, dinitial)
+        dinitial = jnp.where(place.written_mask(shape), 0, dinitial)
     elif reduction in ("max", "min"):
         dinitial = jnp.where(out == initial, dinitial, 0)
     elif reduction == "mul":
@@ -145,7 +145,7 @@ def _expanded(index: Shape, src: Shape, axis: int, grouped: bool) -> Shape:
 def _fit_index(
     src: jax.Array, index: jax.Array, axis: int, broadcast: bool, grouped: bool
 ) -> tuple[jax.Array, jax.Array]:
-    """Source and index in forms that agree: a vector along `axis`, or an index of the (cropped) source's shape."""
+    """Source and index in matching shapes: a vector along `axis`, or an index of the (cropped) source's shape."""
     if index.shape == src.shape:
         return src, index
     full = _expanded(index.shape, src.shape, axis, grouped)

@@ -153,7 +153,7 @@ builder_method(
 
 @lowers("Init", domain=DOMAIN)
 def init(*, shape, data_type, tensor_type=0, init_type=0, batch_axis=-1):
-    """Zeros; with NoInit the contents are undefined, zeros do."""
+    """Zeros, also with NoInit, where the contents are undefined."""
     return np.zeros(shape, ir.DataType[DataType(data_type).name].numpy())
 
 

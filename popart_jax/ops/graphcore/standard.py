@@ -1,7 +1,7 @@
-"""PopART's operators in ONNX's words, for files that other runtimes read.
+"""Rewrites PopART's operators as standard ONNX operators, for files that other runtimes read.
 
-Formulas are those of the translations beside this file, at inference: values, no gradients. Words are of opset 9 where
-nothing else is said.
+The formulas are those of the translations in this folder, for inference: values, no gradients. The ONNX operators are
+those of opset 9 unless a function says otherwise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Words(Tape):
         return lambda *inputs, **attributes: self.op(op_type, inputs, attributes)
 
     def number(self, value: float, like: ir.Value) -> ir.Value:
-        """A scalar of the type of another tensor, float32 where that is not known."""
+        """A scalar of the type of another tensor, float32 if that is unknown."""
         dtype = np.dtype(np.float32) if like.dtype is None else like.dtype.numpy()
         return self.Constant(value=ir.tensor(np.asarray(value, dtype)))
 
@@ -47,7 +47,7 @@ def form(*op_types: str, since: int = 9) -> Callable[[Form], Form]:
 
 
 def write_standard(node: ir.Node, opset: int) -> None:
-    """Replace a node of PopART by nodes of ONNX; it stays where ONNX has no words for it in this opset.
+    """Replace a node of PopART by nodes of ONNX; it stays if ONNX's operators of this opset can't express it.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def _expm1(words: Words, x: ir.Value) -> ir.Value:
 
 @form("Log1p")
 def _log1p(words: Words, x: ir.Value) -> ir.Value:
-    """log(s) x / (s - 1) with s = 1 + x, which takes the rounding of s back; log(s) from 1 on, x where s is 1."""
+    """log(s) x / (s - 1) with s = 1 + x, which corrects the rounding of s; log(s) for x >= 1, and x where s is 1."""
     one = words.number(1, x)
     s = words.Add(one, x)
     log, step = words.Log(s), words.Sub(s, one)

@@ -59,7 +59,7 @@ def _unpack(data: Any, offsets: Any, lengths: Any, longest: int) -> jax.Array:
 
 
 def _unpacked_types(node: SubgraphNode) -> list[Type]:
-    """Of each group of sequences: a batch of the longest."""
+    """Types of the callback's inputs: for each, a batch of sequences padded to the longest."""
     batch, found = node.attributes["callbackBatchSize"], []
     for i, longest in enumerate(node.attributes["maxSequenceLengths"]):
         dtype, shape = node.arguments[3 * i]

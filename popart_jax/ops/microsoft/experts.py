@@ -1,4 +1,4 @@
-"""Mixtures of experts: every token goes through the feed-forward networks that its router picks."""
+"""Mixtures of experts: every token goes through the feed-forward networks that the router selects."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def mixture(
     x, router, mixing, layers, *, activation_alpha, activation_beta, activation_type, k, normalize_routing_weights,
     swiglu_fusion, swiglu_limit, use_sparse_mixer,
 ):  # fmt: skip
-    """All experts on all tokens, weighted by the router; what it leaves out has weight zero.
+    """All experts on all tokens, weighted by the router; experts that are not selected have weight zero.
 
     Raises
     ------

@@ -164,7 +164,7 @@ def nhwc_max_pool(x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilatio
 
 
 def _turned(x: jax.Array, trans: int, batch: int) -> jax.Array:
-    """Operand of FusedMatMul: leading dimension moved before the last (batch), then the last two swapped."""
+    """Operand of FusedMatMul: `batch` moves the first dimension before the last, then `trans` swaps the last two."""
     if batch and x.ndim > 2:
         x = jnp.moveaxis(x, 0, -2)
     return x.swapaxes(-1, -2) if trans and x.ndim > 1 else x

@@ -77,7 +77,7 @@ def _per_head(scale: Any, heads: int) -> jax.Array:
 
 
 def _stored(new: jax.Array, scale: Any, past: Any) -> jax.Array:
-    """New keys or values as the cache keeps them."""
+    """New keys or values, quantised if the cache is."""
     if scale is None:
         return new
     kind = jnp.int8 if past is None else past.dtype
@@ -119,7 +119,7 @@ def _capped(q, k, v, bias, scale, softcap, smooth, sink) -> tuple[jax.Array, jax
 
 
 def _seen(scores: jax.Array, bias: jax.Array) -> jax.Array:
-    """Scores of the pairs that attend, 0 for the others."""
+    """Scores of the unmasked pairs, 0 for the others."""
     return jnp.where(jnp.isneginf(bias), 0, scores + bias)
 
 
@@ -129,7 +129,7 @@ def decoder_masked_multi_head_attention(
     past_sequence_length=None, beam_width=None, cache_indirection=None, bias=None, /, *, num_heads,
     mask_filter_value=-10000.0, output_qk=0, past_present_share_buffer=0, scale=None, n_outputs: OutputCount = 1,
 ):  # fmt: skip
-    """One step of a decoder: four-dimensional keys are those of the encoder, others extend the cache."""
+    """One decoder step: four-dimensional keys come from the encoder, others extend the cache."""
     if key is None:
         query, key, value = jnp.split(query, 3, axis=-1)
     parts = _biased((query, key, value), bias)
@@ -148,7 +148,7 @@ def decoder_masked_multi_head_attention(
     y, keys, values, scores = cached(
         q, k, v, past, past_sequence_length, mask_index, attention_bias, mask_filter_value, scale, 0
     )
-    if cache_indirection is not None:  # the buffers themselves keep the beams where they are
+    if cache_indirection is not None:  # the buffers are not reordered
         _, keys, values, _ = cached(
             q, k, v, (past_key, past_value), past_sequence_length, None, None, mask_filter_value, scale, 0
         )
@@ -160,7 +160,7 @@ def _plus(mask: Any, bias: Any) -> Any:
 
 
 def _biased(parts: tuple[Any, ...], bias: Any) -> tuple[Any, ...]:
-    """The packed bias on query, key and value; keys of the encoder have theirs already."""
+    """Add the packed bias to query, key and value; keys of the encoder already include it."""
     if bias is None:
         return parts
     query, key, value = parts

@@ -35,7 +35,7 @@ def real(x: Any, scale: Any, zero: Any) -> jax.Array:
 
 
 def whole(y: Any, scale: Any, zero: Any, dtype: Any) -> Any:
-    """Quantise a result."""
+    """Quantise a result: real numbers to integers."""
     return quantized(y, jnp.asarray(scale).reshape(()), None if zero is None else zero.reshape(()), np.dtype(dtype))
 
 
@@ -80,7 +80,7 @@ def qlinear_leaky_relu(x, x_scale, x_zero: Gap, y_scale, y_zero=None, /, *, alph
 
 @lowers("QLinearSoftmax", domain=DOMAIN)
 def qlinear_softmax(x, x_scale, x_zero: Gap, y_scale, y_zero, /, *, opset, axis=-1):
-    """Before opset 13 the softmax runs over all dimensions from `axis` on; one stands for whole steps of the scale."""
+    """Before opset 13 softmax runs over all dimensions from `axis` on; a probability of 1 is floor(1 / scale) steps."""
     over = tuple(range(axis % x.ndim, x.ndim)) if opset < 13 else axis
     steps = jnp.floor(1 / jnp.asarray(y_scale, jnp.float32))
     return whole(jax.nn.softmax(real(x, x_scale, x_zero), axis=over) * steps, jnp.float32(1), y_zero, x.dtype)
@@ -145,7 +145,7 @@ def qlinear_conv_1(
 def qgemm(
     a, a_scale, a_zero, b, b_scale, b_zero, c=None, y_scale=None, y_zero=None, /, *, alpha=1.0, transA=0, transB=0
 ):
-    """Integer product plus an INT32 bias in units of a_scale * b_scale; quantised where y_scale is given."""
+    """Integer product plus an INT32 bias in units of a_scale * b_scale; quantised if y_scale is given."""
     product = integer_product(a.T if transA else a, b.T if transB else b, a_zero, b_zero)
     total = (product + (0 if c is None else c)).astype(jnp.float32) * (alpha * a_scale * b_scale)
     return total if y_scale is None else whole(total, y_scale, y_zero, a.dtype)
@@ -247,7 +247,7 @@ _BNB4 = {0: (*_FP4, *(-v for v in _FP4)), 1: _NF4}
 
 @lowers("MatMulBnb4", domain=DOMAIN)
 def matmul_bnb4(a, b, absmax, /, *, K, N, block_size, quant_type, training_mode=0, transB=1):
-    """a times weights that are places in a table of 16 values (FP4 or NF4), scaled per block; high half byte first."""
+    """a times weights coded by a table of 16 values (FP4 or NF4), scaled per block; high half byte first."""
     if quant_type not in _BNB4:
         raise popart_exception(f"MatMulBnb4: quant_type {quant_type} is unknown; expected 0 (FP4) or 1 (NF4).")
     packed = jnp.asarray(b).reshape(-1)

@@ -1,4 +1,4 @@
-"""LSTM with 8-bit weights, whose data are rounded to 8 bits in every step."""
+"""LSTM with 8-bit weights; input and hidden state are quantised to 8 bits in every step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .quantized import real
 
 @jax.custom_jvp
 def rounded(x: jax.Array) -> jax.Array:
-    """The values that 8 bits keep of x, over its own range; the gradient passes straight through."""
+    """x quantised to 8 bits over its own range and dequantised; straight-through gradient."""
     q, scale, zero = dynamic_quantize_linear(x)
     return real(jnp.asarray(q), scale, jnp.asarray(zero))
 
@@ -35,7 +35,7 @@ def dynamic_quantize_lstm(
         rounded(jnp.asarray(x)), _weights(w, w_scale, w_zero), _weights(r, r_scale, r_zero), b, sequence_lens,
         initial_h, initial_c, p, activations=activations, activation_alpha=activation_alpha,
         activation_beta=activation_beta, clip=clip, direction=direction, hidden_size=hidden_size,
-        input_forget=input_forget, seen=rounded,
+        input_forget=input_forget, state_transform=rounded,
     )  # fmt: skip
 
 

@@ -118,7 +118,7 @@ def bifurcation_detector(
     source: Static, current: Static, previous: Static, predicted: Static = None, /, *, max_ngram_size=3,
     min_ngram_size=1,
 ):  # fmt: skip
-    """Predicted tokens up to the first that is not the source's, and where the last n-gram occurs in the source."""
+    """Predicted tokens up to the first that differs from the source, and where the last n-gram occurs in the source."""
     tokens, start = current, int(np.reshape(previous, ()))
     if predicted is not None:
         if len(predicted) != len(source) + 1 - start:
@@ -131,7 +131,7 @@ def bifurcation_detector(
 
 
 def _suffix(source: np.ndarray, tokens: np.ndarray, least: int, most: int) -> int:
-    """Place behind the one occurrence of the last n-gram, for the smallest n that has just one; -1 without."""
+    """Position behind the only occurrence of the last n-gram, for the smallest n with just one; -1 if there is none."""
     for n in range(least, most + 1):
         if n > len(tokens):
             return -1
@@ -145,7 +145,7 @@ def _suffix(source: np.ndarray, tokens: np.ndarray, least: int, most: int) -> in
 
 @lowers("Unique", domain=DOMAIN)
 def unique(x: Static, /):
-    """Values in the order in which they first occur, the place of every element among them, and counts."""
+    """Values in order of first occurrence, the index of every element among them, and counts."""
     values, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
     order = np.argsort(first, kind="stable")
     rank = np.empty_like(order)

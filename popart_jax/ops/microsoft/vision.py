@@ -13,7 +13,7 @@ from . import DOMAIN
 
 
 def _places(low, high, count: int, size: int) -> jax.Array:
-    """Where the samples of each crop lie along one axis, (crops, count); the corners are hit exactly."""
+    """Positions of each crop's samples along one axis, (crops, count); corners are sampled exactly."""
     if count == 1:
         return (0.5 * (low + high) * (size - 1))[:, None]
     return low[:, None] * (size - 1) + jnp.arange(count) * ((high - low) * (size - 1) / (count - 1))[:, None]

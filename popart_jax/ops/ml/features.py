@@ -74,7 +74,7 @@ def feature_vectorizer(*xs: Array, inputdimensions: Sequence[int] = ()) -> Array
 def one_hot_encoder(
     x: Any, /, *, cats_int64s: Sequence[int] = (), cats_strings: Sequence[str] = (), zeros: int = 1
 ) -> Array:
-    """Numbers are cut to integers; if only texts are categories, they are none. The last of equal categories counts."""
+    """Numbers are truncated to integers; they match no text category. Of equal categories the last counts."""
     if is_text(x):
         hot = x[..., None] == np.asarray(cats_strings, object)
     elif len(cats_int64s):
@@ -95,7 +95,7 @@ def _mapped(x: Any, keys: Sequence[Any], values: np.ndarray, default: Any) -> An
     Raises
     ------
     popart_exception
-        Texts of what only the program knows: they stay on the host.
+        Text keys or values with data known only at run time: texts are on the host.
     """
     if isinstance(x, Tracer):
         if values.dtype.kind in "OUS":

@@ -37,7 +37,7 @@ def linear_classifier(
     x: Array, /, *, classlabels_ints: Sequence[int] = (), classlabels_strings: Sequence[str] = (),
     coefficients: Sequence[float], intercepts: Sequence[float] = (), multi_class: int = 0, post_transform: str = "NONE",
 ) -> tuple[Any, Array]:  # fmt: skip
-    """One row of coefficients per class; a single row for two classes counts against the first."""
+    """One row of coefficients per class; with two classes and a single row, the first class gets the negated score."""
     x = floating(jnp.asarray(x)).reshape(-1, np.shape(x)[-1])
     labels = classlabels_ints or classlabels_strings
     scores = _product(x, coefficients, intercepts, len(coefficients) // x.shape[1])

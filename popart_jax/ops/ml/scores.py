@@ -1,4 +1,4 @@
-"""What classifiers and regressors share: post transforms and class labels."""
+"""Shared parts of classifiers and regressors: post transforms and class labels."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def floating(x: Array) -> Array:
 
 
 def named(index: Array, labels: Sequence[Any]) -> Any:
-    """Class labels by position; texts need values that are known."""
+    """Class labels by position; text labels need known values."""
     if labels and isinstance(labels[0], str):
         return np.asarray(labels, object)[np.asarray(index)]
     return (

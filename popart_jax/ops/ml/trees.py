@@ -25,8 +25,8 @@ _POSTS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 class Forest:
     """Nodes of all trees in one array each; leaves point to themselves.
 
-    `members` (nodes, n) holds the set of a membership node, NaN where there is nothing. `weights` and `voting`
-    (nodes, targets) are what a leaf gives to each target, and whether it gives anything.
+    `members` (nodes, n) holds the set of a membership node, padded with NaN. `weights` (nodes, targets) holds a leaf's
+    weight for each target, `voting` whether it has one.
     """
 
     feature: np.ndarray
@@ -41,7 +41,7 @@ class Forest:
     voting: np.ndarray
 
     def depth(self) -> int:
-        """Longest way from a root to a leaf, in steps."""
+        """Longest path from a root to a leaf, in steps."""
         level, steps = np.unique(self.roots), 0
         while np.any(self.mode[level] != _LEAF):
             inner = level[self.mode[level] != _LEAF]
@@ -80,7 +80,7 @@ class Forest:
         return varying.fori_loop(0, self.depth(), step, start)
 
     def predict(self, x: Array, aggregate: str) -> Array:
-        """Weights of the reached leaves brought together over the trees: (rows, targets)."""
+        """Weights of the reached leaves, aggregated over the trees: (rows, targets)."""
         at = self.leaves(x)
         weights = jnp.asarray(self.weights.astype(x.dtype))[at]
         match aggregate:
@@ -187,8 +187,8 @@ def _one_of_two(
 ) -> tuple[Any, Array]:
     """Two classes, weights of one only.
 
-    Weights of class 0 are then those of the second class, as runtimes have it: sums of positive ones are probabilities,
-    others count for the second and against the first.
+    Weights of class 0 then belong to the second class, as in other runtimes. Sums of only positive weights are
+    probabilities; otherwise the second class gets the sum and the first its negative.
     """
     shift = np.zeros(2) if base is None else np.broadcast_to(base, 2)
     score = scores[:, weighted] + shift[1].astype(scores.dtype)

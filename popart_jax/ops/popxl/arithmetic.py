@@ -27,7 +27,7 @@ def _wide(*xs: Any) -> tuple[Any, ...]:
 
 
 def _rounded(x: Any, kind: Any) -> jax.Array:
-    """A value as the type can hold it, for further arithmetic in single precision at least."""
+    """A value rounded to a type, in at least single precision for further arithmetic."""
     x = jnp.asarray(x)
     wide = jnp.promote_types(kind, jnp.float32) if jnp.issubdtype(kind, jnp.floating) else kind
     return x.astype(kind).astype(wide)
@@ -44,7 +44,7 @@ def lamb_square(x, /):
 
 @lowers("ScaledAdd", domain=DOMAIN)
 def scaled_add(x, y, sa=None, sb=None, /, *, a=1.0, b=1.0):
-    """a x + b y in the type of x; tensors win over attributes."""
+    """a x + b y in the type of x; factors given as tensors override the attributes."""
     wide_x, wide_y = _wide(x, y)
     a = a if sa is None else _as(sa, wide_x).reshape(())
     b = b if sb is None else _as(sb, wide_x).reshape(())
@@ -235,7 +235,7 @@ FAULT = "fault:log2_scale"
 
 
 def _scale(log2_scale: Any, program: Any) -> Any:
-    """The scale as a number; one outside [-32, 32) is remembered where the program asks for it."""
+    """The scale as a number; one outside [-32, 32) is recorded if the program asks for it."""
     number = jnp.asarray(log2_scale).astype(jnp.int32).reshape(())
     if program is not None and FAULT in program.state:
         program.state[FAULT] = program.state[FAULT] | (number < -32) | (number >= 32)
@@ -288,7 +288,7 @@ def conv_transpose_pow2scaled(
 
 @lowers("Pow2ScaleThenCast", domain=DOMAIN)
 def pow2scale_then_cast(x, log2_scale, /, *, to, program: ProgramState):
-    """cast(x * 2**scale); what does not fit becomes NaN."""
+    """cast(x * 2**scale); values out of range become NaN."""
     scaled = jnp.ldexp(x.astype(jnp.float32), _scale(log2_scale, program))
     return scaled.astype(onnx_dtype(to))
 
@@ -342,7 +342,7 @@ def _drop(x: Any, seed: Any, shape: Any, ratio: float) -> Any:
 
 @lowers("ConvFlipWeights", domain=DOMAIN)
 def conv_flip_weights(w, /, *, group=1):
-    """Flip float8 weights (as bytes are moved, the type does not matter)."""
+    """Flip float8 weights; elements are only moved, so any type will do."""
     from ..convolution import flipped
 
     return flipped(w, group)

@@ -77,7 +77,7 @@ def host_store(x, /, *, stream, program: ProgramState) -> tuple[Any, ...]:
 
 
 def _row(offset: Any) -> Any:
-    """The entry of a remote buffer; the first one where no offset is given."""
+    """Row of a remote buffer; the first one if no offset is given."""
     return 0 if offset is None else jnp.asarray(offset).reshape(()).astype(jnp.int32)
 
 
@@ -162,7 +162,7 @@ operator(
 
 @lowers("RemoteCodeLoad", domain=DOMAIN)
 def remote_code_load(*, graph_id="", program: ProgramState) -> tuple[Any, ...]:
-    """Code moves only in the cost model."""
+    """No effect here; only the cost model moves code."""
     return ()
 
 
@@ -181,7 +181,7 @@ operator(
 
 @lowers("AllReduce", domain=DOMAIN)
 def all_reduce(*xs: Any, op, identicalInputs=0, identicalGradInputs=0) -> tuple[Any, ...]:
-    """Reduction across the IPUs of one replica; identical inputs are reduced already."""
+    """Reduction across the IPUs of one replica; identical inputs count as reduced already."""
     if identicalInputs:
         return tuple(xs)
     total = replicas._REDUCERS[op](jnp.stack(xs))

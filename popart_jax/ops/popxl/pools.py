@@ -1,4 +1,4 @@
-"""Pools over inputs whose elements are spread apart, with borders around the result."""
+"""Pooling with dilated inputs and padded outputs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _pool(name: str, x: Any, attributes: dict[str, Any]) -> Any:
 
 @lowers("DilatedMaxPool", domain=DOMAIN)
 def dilated_max_pool(x, /, *, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, in_dilations, out_pads):
-    """The greatest element of each window; what lies between the elements never wins."""
+    """Maximum of each window; the gaps between spread elements are ignored."""
     attributes = _windows(kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     spread = _spread(jnp.asarray(x), in_dilations, lowest(x.dtype))
     return _bordered(_pool("MaxPool", spread, attributes), out_pads)
@@ -47,7 +47,7 @@ def dilated_max_pool(x, /, *, kernel_shape, strides, pads, dilations, auto_pad, 
 
 @lowers("DilatedAveragePool", domain=DOMAIN)
 def dilated_average_pool(x, /, *, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, in_dilations, out_pads):
-    """The mean of each window's elements; what lies between them does not count."""
+    """Mean of each window; the gaps between spread elements are ignored."""
     attributes = _windows(kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     x = jnp.asarray(x)
     total, share = (

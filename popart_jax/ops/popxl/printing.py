@@ -16,7 +16,7 @@ def print_tensor(
     x, /, *, title, summariseThreshold, edgeItems, maxLineWidth, digits, floatFormat, separator, openBracket,
     closeBracket, program: ProgramState,
 ):  # fmt: skip
-    """The operand, once it is printed and what the program printed before it is too."""
+    """The identity; prints the operand after all earlier output of the program."""
     layout = Format(summariseThreshold, edgeItems, maxLineWidth, digits, floatFormat, separator,
                     (openBracket, closeBracket))  # fmt: skip
     before = program.state.get(_ORDER)

@@ -15,7 +15,7 @@ from . import DOMAIN
 
 
 def take(x: Any, indices: Any, axis: int) -> Any:
-    """Slices by index; what is out of range (negative indices too) gives zeros."""
+    """Slices by index; indices out of range (negative ones too) give zeros."""
     size = x.shape[axis]
     indices = jnp.asarray(indices)
     inside = indices < size
@@ -54,7 +54,7 @@ def resize(x, /, *, scales, mode, nearest_mode, coordinate_transformation_mode):
 
 
 def _kept(losses: Any, labels: Any, ignore: int | None) -> tuple[Any, Any]:
-    """Losses with those of ignored labels set to 0, and the number that counts, at least 1."""
+    """Losses with those of ignored labels set to 0, and the number of the others, at least 1."""
     if ignore is None:
         return losses, None
     counts = labels != np.asarray(ignore, labels.dtype)
@@ -112,7 +112,7 @@ def softmax_grad_direct(probs, labels, loss_grad, /, *, reduction, ignoreIndex=N
 
 @lowers("Histogram", domain=DOMAIN)
 def histogram(x, /, *, levels, absoluteOfInput=0):
-    """Counts between neighbouring levels; the last bin includes its upper end, what lies outside is not counted."""
+    """Counts between neighbouring levels; the last bin includes its upper end, values outside are not counted."""
     flat = (jnp.abs(x) if absoluteOfInput else x).reshape(-1).astype(jnp.float32)
     edges = jnp.asarray(levels, jnp.float32)
     upper = jnp.append(edges[1:-1], jnp.nextafter(edges[-1], jnp.float32(jnp.inf)))

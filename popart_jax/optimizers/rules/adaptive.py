@@ -36,7 +36,7 @@ class AdaptiveRule(Accumulating):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Running squares of the gradient, and what the mode and momentum need besides."""
+        """The accumulated squares of the gradient, and further state of the mode and of momentum."""
         name, opt, kind = self.weight.name, self.optimizer, self.weight.dtype
         slots = [Slot("accl1", f"Accl1___{name}", type_of(opt.accl1_type, kind), ones if opt.tf_variant else zeros)]
         if opt.mode in _SECOND:

@@ -1,7 +1,7 @@
-"""What the update rules share: facts of the reduction, optimizer state, scalars fed from the host.
+"""Shared parts of the update rules: facts of the reduction, optimizer state, scalars fed from the host.
 
-A rule is optax's pair of init and update, cut where gradient clipping and replica reduction come in between:
-``accumulate`` runs per micro-batch, ``prepare`` yields what clipping looks at, ``apply`` makes the new weight.
+A rule is optax's pair of init and update, with update split where gradient clipping and replica reduction happen:
+``accumulate`` runs per micro-batch, ``prepare`` returns the tensor to clip, ``apply`` computes the new weight.
 Hyperparameters arrive as traced scalars. Arithmetic is in float32; what is stored is rounded to its own type.
 """
 
@@ -47,7 +47,7 @@ class Reduction:
 
     @property
     def post_divisor(self) -> float:
-        """af_post * rf_post: what the scalars divide a plain sum by."""
+        """af_post * rf_post: the divisor of a plain sum, which the scalars include."""
         if not self.mean or self.running:
             return 1.0
         return float((self.factor if self.accumulate else 1) * self.replicas)
@@ -55,7 +55,7 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A trained weight as a rule sees it; `group` is how many replicas share its value."""
+    """Facts of a trained weight that a rule needs; `group` is the number of replicas that share its value."""
 
     name: str
     dtype: np.dtype
@@ -117,7 +117,7 @@ class Rule(Protocol):
         ...
 
     def prepare(self, w: Any, state: State, grad: Any, h: Hyper, reduce: Reduce) -> tuple[Any, State, Extras]:
-        """What clipping looks at, the working state, and named intermediate tensors."""
+        """The tensor to clip, the working state, and named intermediate tensors."""
         ...
 
     def apply(self, w: Any, state: State, q: Any, h: Hyper) -> tuple[Any, State, Extras]:
@@ -127,7 +127,7 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Accumulating:
-    """What every rule has: its hyperparameters' values, and an accumulator that lives within one batch."""
+    """Base of the rules: values of the hyperparameters, and an accumulator that exists within one batch."""
 
     optimizer: Any
     weight: Weight

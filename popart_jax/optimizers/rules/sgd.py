@@ -200,11 +200,11 @@ class CombinedSGD(_Base):
         return q, state, {"AcclIntoReduce___": before, "AcclIntoUpdate___": v}
 
     def apply(self, w: Any, state: State, q: Any, h: Hyper) -> tuple[Any, State, Extras]:
-        """``w - lr / (vs q) * v``, and the velocity as the next batch finds it: times ``mm / q``, plus weight decay."""
+        """``w - lr / (vs q) * v``, and the velocity decayed for the next batch: times ``mm / q``, plus weight decay."""
         new = (wide(w) - h["scaledLearningRate1"] * wide(q)).astype(w.dtype)
         v = state["accl"]
         decayed = h["scaledMomentum1"] * wide(v)
-        if not self._is_zero("weightDecay"):  # the update is bound by memory: reading the weight again costs a seventh
+        if not self._is_zero("weightDecay"):  # the update is memory-bound: reading the weight once more costs a seventh
             decayed = decayed + h["scaledWeightDecay1"] * wide(new)
         decayed = decayed.astype(v.dtype)
         kept = {"accl": decayed}

@@ -1,3 +1,3 @@
-"""What upstream keeps in C++: enums, operator classes and read-mostly views of the one IR."""
+"""The parts that are C++ in upstream: enums, operator classes and read-mostly views of the one IR."""
 
 from __future__ import annotations

@@ -34,5 +34,5 @@ def alias_sets(graph: Graph) -> dict[str, set[str]]:
 
 def aliases(tensor: Tensor) -> list[Tensor]:
     """All tensors on the storage of `tensor`, itself included."""
-    found = alias_sets(tensor._graph).get(tensor.id, {tensor.id})
-    return [tensor._graph._tensors[name] for name in sorted(found)]
+    found = alias_sets(tensor._graph).get(tensor.id, set())
+    return [tensor._graph._tensors[name] for name in sorted(found)] or [tensor]

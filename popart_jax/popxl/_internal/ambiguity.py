@@ -1,4 +1,4 @@
-"""Whether every write to a storage is ordered with everything else that uses the storage."""
+"""Check that every write to a storage is ordered with all other uses of the storage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CALLS = ("Call", "Loop", "If")
 
 
 def check_graph(graph: Graph) -> None:
-    """Each pair (write, other use) of a storage is ordered by data or by `in_sequence`.
+    """Check that each pair (write, other use) of a storage is ordered by data or by `in_sequence`.
 
     Operators that call graphs count as readers only, and views as neither.
 

@@ -1,4 +1,4 @@
-"""NumPy broadcasting of shapes and tensor infos, with PopART's words when it fails."""
+"""NumPy broadcasting of shapes and tensor infos, with PopART's error texts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def broadcast_shapes(op: str, *shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def pretty_np_out(op: str, a: Any, b: Any) -> Any:
-    """What two shapes, or two tensor infos of one type, broadcast to."""
+    """The broadcast shape of two shapes, or the broadcast info of two tensor infos of one type."""
     if not isinstance(a, TensorInfo):
         return list(broadcast_shapes(op, a, b))
     return TensorInfo(a.dataType(), list(broadcast_shapes(op, a.shape(), b.shape())))

@@ -1,9 +1,8 @@
-"""Making the gradient operators that a plan lists."""
+"""Creation of the gradient operators that a plan lists."""
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from ...autodiff import Gradients, Step, grow
 from ...lowering.gradients import TEMPLATE, Template
 from ...ops import ZERO_GRADIENT, Operator, resolve
 from ...ops.registry import resolve_node
-from .._create import Out, create, result
+from .._building.create import Out, create, result
 from ..ops._collectives import OPERATORS
 from ..tensor import Constant
 from .gradient_info import ExpectedConnection, ExpectedConnectionType, GradGraphInfo
@@ -35,8 +34,6 @@ class Builder:
     def __init__(self, plan: Plan, graph: Graph) -> None:
         self.plan, self.graph = plan, graph
         self.forward: dict[str, Tensor] = {}
-        targets = [t._value for t in plan.provided] + [v for s in plan.steps for v in s.targets]
-        self.counts = Counter(targets)
 
     def make(self, step: Step, gradients: Gradients) -> Iterable[tuple[ir.Value, ir.Value]]:
         """See `autodiff.Maker`."""
@@ -47,16 +44,18 @@ class Builder:
         return [(target._value, part._value) for target, part in made]
 
     def total(self, value: ir.Value, parts: Sequence[ir.Value]) -> ir.Value:
-        """See `autodiff.Maker`."""
-        if len(parts) == 1:
+        """See `autodiff.Maker`; as in PopART a single contribution gets a Sum too, unless it is a provided gradient."""
+        t: Tensor = value.meta["tensor"]
+        if len(parts) == 1 and parts[0].producer() is None:
             return parts[0]
-        t = value.meta["tensor"]
-        return self._create("Sum", [p.meta["tensor"] for p in parts], [_grad_out(t)])[0]._value
+        settings = next(p.meta["op"]._settings for part in parts if (p := part.producer()))
+        given = [p.meta["tensor"] for p in parts]
+        return self._create("Sum", given, [_grad_out(t)], settings=settings.copy("Sum"))[0]._value
 
-    def part(self, t: Tensor) -> Any:
-        """One contribution: it carries the gradient's name when it is the only one."""
+    def part(self, t: Tensor) -> Out:
+        """One contribution to a gradient."""
         out = _grad_out(t)
-        return out if self.counts[t._value] < 2 else replace(out, name=f"{out.name}__partial")
+        return replace(out, name=f"{out.name}__partial")
 
     def gradient(self, t: Tensor) -> Tensor | None:
         """The gradient of a forward tensor; None where nothing contributes."""
@@ -67,16 +66,16 @@ class Builder:
         """A zero gradient."""
         return self._create("Init", [], [_grad_out(t)], {"shape": t.shape, "dtype": t.dtype})[0]
 
-    def given(self, t: Tensor) -> Tensor:
+    def gradient_or_zeros(self, t: Tensor) -> Tensor:
         """The gradient of a forward tensor, zero when nothing contributes."""
         found = self.gradient(t)
         return self.zeros(t) if found is None else found
 
-    def connected(self, op: Op, info: GradGraphInfo, connection: Any, start: int) -> Tensor:
-        """What an input of the gradient graph of a called graph is at a call; its inputs begin at `start`."""
+    def operand_for(self, op: Op, info: GradGraphInfo, connection: Any, start: int) -> Tensor:
+        """The operand for an input of a called graph's gradient graph; the called graph's operands begin at `start`."""
         if is_forward(connection):
             return self.forward[parent_of(op, info.forward_graph, connection.fwd_tensor, start).id]
-        return self.given(op._out(info.forward_graph.outputs.index(connection.fwd_tensor)))
+        return self.gradient_or_zeros(op._out(info.forward_graph.outputs.index(connection.fwd_tensor)))
 
     def create(
         self, op: Op, op_type: str | Operator, inputs: list[Any], outs: list[Any], attributes: Any = None, **more: Any
@@ -114,12 +113,12 @@ def build(plan: Plan) -> GradGraphInfo:
         expected.extend(make(t, kinds.Fwd) for t in provide(plan, b))
         b.gradients = grow(plan.steps, seeds, b)
         for t in plan.required:
-            graph._graph.outputs.append(b.given(t)._value)
+            graph._graph.outputs.append(b.gradient_or_zeros(t)._value)
     return GradGraphInfo._make(graph, plan.graph, expected, [make(t, kinds.FwdGrad) for t in plan.required])
 
 
 _repeated = itertools.count()
-"""Numbers of gradient graphs of graphs that have one already; of the process, as upstream."""
+"""Suffixes of further gradient graphs of the same graph; counted over the whole process, as upstream."""
 
 
 def _unique(owner: Any, forward: str) -> str:
@@ -150,7 +149,7 @@ def _emit(b: Builder, step: Step, op: Op) -> Pairs:
     assert row is not None
     if "x_shape" in row.attributes:
         attributes["x_shape"] = op._in(0).shape
-    made = b.create(op, gradient.op_type, [b.given(op._out(0)), *reads], outs, attributes)
+    made = b.create(op, gradient.op_type, [b.gradient_or_zeros(op._out(0)), *reads], outs, attributes)
     return list(zip(targets, made, strict=True))
 
 
@@ -181,7 +180,7 @@ def _emit_vjp(b: Builder, step: Step, op: Op, reads: list[Tensor], outs: list[An
 
 
 def _operand(value: ir.Value, position: dict[ir.Value, int], node: ir.Node) -> Any:
-    """A forward operand of a template: where it is read, its constant value if tracing needs it, or its type."""
+    """A forward operand of a template: its position, its constant value if tracing needs it, or its type."""
     if value in position:
         return position[value]
     t = value.meta["tensor"]
@@ -195,7 +194,7 @@ def _operand(value: ir.Value, position: dict[ir.Value, int], node: ir.Node) -> A
 def _emit_call(b: Builder, step: Step, op: Op) -> Pairs:
     """A call of the gradient graph of the called graph."""
     info = b.plan.info_of(op._called()[0])
-    inputs = [b.connected(op, info, e, 0) for e in info.expected_inputs]
+    inputs = [b.operand_for(op, info, e, 0) for e in info.expected_inputs]
     outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in info.graph.outputs]
     made = b.create(op, "Call", inputs, outs, {"callee": info.graph})
     of = [info.forward_graph.inputs.index(e.fwd_tensor) for e in info.expected_outputs]
@@ -203,8 +202,8 @@ def _emit_call(b: Builder, step: Step, op: Op) -> Pairs:
 
 
 def _emit_print(b: Builder, step: Step, op: Op) -> Pairs:
-    """Printing continues on the gradient when asked for."""
-    gradient, target = b.given(op._out(0)), op._in(0)
+    """A print of the gradient if the forward operator asks for it, else an identity."""
+    gradient, target = b.gradient_or_zeros(op._out(0)), op._in(0)
     plain = {a.name: a.value for a in op._node.attributes.values() if not a.name.startswith("__")}
     plain["title"] = f"{plain['title']}_gradient"
     runs = ("popxl", "PrintTensor", 1) if plain["print_gradient"] else ("", "Identity", 16)
@@ -215,7 +214,7 @@ def _emit_print(b: Builder, step: Step, op: Op) -> Pairs:
 def _emit_all_reduce(b: Builder, step: Step, op: Op) -> Pairs:
     """Gradients are reduced over the IPUs, or taken as they are when they are identical already."""
     targets = list(op._inputs().values())
-    inputs = [b.given(t) for t in op._outputs().values()]
+    inputs = [b.gradient_or_zeros(t) for t in op._outputs().values()]
     plain = {a.name: a.value for a in op._node.attributes.values() if not a.name.startswith("__")}
     options = {"ipus": op._options["ipus"], "op": op._options["op"]}
     made = b.create(op, "AllReduceGrad", inputs, [b.part(t) for t in targets], plain, options=options)
@@ -228,24 +227,24 @@ def _emit_gather(b: Builder, step: Step, op: Op) -> Pairs:
     plain = {"op": int(OPERATORS["local"]), "groups": op._node.attributes["groups"].value}
     flat = replace(_grad_out(target), shape=(target.nelms,), meta_shape=())
     options = {"group": op._options["group"], "op": OPERATORS["local"], "shard": bool(target.meta_shape)}
-    made = b.create(op, "ReplicatedReduceScatter", [b.given(op._out(0))], [flat], plain, options=options)
+    made = b.create(op, "ReplicatedReduceScatter", [b.gradient_or_zeros(op._out(0))], [flat], plain, options=options)
     return [(target, _shaped(b, op, made, target))]
 
 
 def _shaped(b: Builder, op: Op, made: list[Tensor], target: Tensor) -> Tensor:
-    """What was made of a flat gradient, in the shape of the tensor that it is for."""
+    """A gradient reshaped to its target tensor's shape."""
     if made[0].shape != target.shape:
         made = b.create(op, "Reshape", made, [_grad_out(target)], {"shape": target.shape})
     return made[0]
 
 
 def _emit_own(b: Builder, step: Step, op: Op) -> Pairs:
-    """The operator that the forward operator names as its gradient."""
+    """The gradient operator that the forward operator names in its option "gradient"."""
     target, gradient = op._in(0), op._options["gradient"]
     flat = target.nelms != op._out(0).nelms
     out = replace(_grad_out(target), shape=(target.nelms,), meta_shape=()) if flat else b.part(target)
     options = gradient.options()
-    made = b.create(op, gradient.row, [b.given(op._out(0))], [out], gradient.attributes, options=options)
+    made = b.create(op, gradient.row, [b.gradient_or_zeros(op._out(0))], [out], gradient.attributes, options=options)
     return [(target, _shaped(b, op, made, target))]
 
 
@@ -255,7 +254,12 @@ def _emit_scatter(b: Builder, step: Step, op: Op) -> Pairs:
     plain = {"groups": op._node.attributes["groups"].value, "shape": target.shape}
     out = replace(_grad_out(target), meta_shape=())
     options = {"group": op._options["group"]}
-    return [(target, b.create(op, "ReplicatedAllGather", [b.given(op._out(0))], [out], plain, options=options)[0])]
+    return [
+        (
+            target,
+            b.create(op, "ReplicatedAllGather", [b.gradient_or_zeros(op._out(0))], [out], plain, options=options)[0],
+        )
+    ]
 
 
 _EMIT: dict[str, Callable[[Builder, Step, Any], Pairs]] = {

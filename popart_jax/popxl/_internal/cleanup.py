@@ -1,4 +1,4 @@
-"""Removal of what nobody uses."""
+"""Removal of unused tensors and graphs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .enums import TensorType
 
 
 def remove_isolated_tensors(graph: Graph) -> None:
-    """Take out tensors without producer and consumer that are neither inputs nor outputs.
+    """Remove tensors without producer and consumer that are neither inputs nor outputs.
 
     Streams and variables stay reachable through their own objects.
     """

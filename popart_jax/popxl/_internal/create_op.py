@@ -9,7 +9,7 @@ from ...errors import popart_exception
 from ...model.tensor_info import _TensorInfoCore as TensorInfo
 from ...ops import Operator, Trait, facts
 from ...ops.registry import resolve
-from .._bindings import above
+from .._building.bindings import above
 from ..dtypes import dtype as Dtype
 from ..dtypes import float32
 from ..graph import UNTYPED
@@ -71,7 +71,7 @@ def _parameters(row: Operator) -> dict[str, str]:
 
 
 def _sorted_out(row: Operator, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the node computes with (attributes), and what only getters tell (options)."""
+    """Split arguments into attributes, which the node computes with, and options, which only getters return."""
     translation = resolve(*row.translation)
     known = {_plain(name): name for name in (*(translation.attributes if translation else ()), "callee", "body")}
     attributes: dict[str, Any] = {}
@@ -96,7 +96,7 @@ def _plain(name: str) -> str:
 
 
 def _value(value: Any) -> Any:
-    """An argument as attributes hold it."""
+    """An argument in the form that attributes hold."""
     if isinstance(value, _Optional):
         value = value.value
     if isinstance(value, DataType):
@@ -111,7 +111,7 @@ def _value(value: Any) -> Any:
 
 
 def _effects(row: Operator, inputs: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """What an operator made by hand writes, aliases and keeps in the program's state."""
+    """Effects of an operator made by hand: writes, views and program state, as arguments of `create`."""
     state = state_of(row.translation[1], attributes)
     if row.has(Trait.UPDATES) and row.op_type not in ("AdamUpdater", "LambSquare"):
         return {"writes": [(0, 0)]}

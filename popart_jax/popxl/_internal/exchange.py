@@ -1,4 +1,4 @@
-"""Nodes that move data, also inside a merged exchange."""
+"""Exchange operators: nodes that move data, alone or as parts of a merged exchange."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...ops.registry import TRANSLATION
 
 @dataclass
 class Part:
-    """One exchange: what kind, its stream or buffer; in a merged one operands and results are the merged operator's."""
+    """One exchange: type, attributes, operands, results; a part of a merged one has those of the merged operator."""
 
     op_type: str
     attributes: dict[str, ir.Attr]
@@ -22,12 +22,12 @@ class Part:
 
     @classmethod
     def of(cls, node: ir.Node) -> Part:
-        """A node as an exchange of its own."""
+        """The exchange that an unmerged node does."""
         return cls(node.meta[TRANSLATION][1], dict(node.attributes), list(node.inputs), list(node.outputs))
 
 
 def parts(node: ir.Node) -> Sequence[Part]:
-    """The exchanges that a merged one stands for; any other node stands for itself."""
+    """The exchanges of a node: the parts of a merged exchange, or the node itself."""
     return node.meta["parts"] if node.op_type == "MultiExchange" else (Part.of(node),)
 
 

@@ -1,4 +1,4 @@
-"""Float8 of NumPy arrays as PopART's bindings have it: bytes, flat, and the scale that loses least."""
+"""PopART's float8 functions for NumPy arrays: conversion to and from flat bytes, and the scale with least error."""
 
 from __future__ import annotations
 

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class ExpectedConnectionType(Enum):
-    """What an input or output of a gradient graph is."""
+    """Kind of an input or output of a gradient graph: a forward value or a gradient."""
 
     Fwd = "Fwd"
     FwdGrad = "FwdGrad"
 
 
 class ExpectedConnection:
-    """A forward tensor and what stands for it: its value, or its gradient.
+    """A forward tensor, and whether its value or its gradient is connected.
 
     Raises
     ------
@@ -104,7 +104,7 @@ class GradGraphInfo:
 
     @property
     def expected_inputs(self) -> tuple[ExpectedConnection, ...]:
-        """What the gradient graph's inputs are, in order."""
+        """Connections of the gradient graph's inputs, in order."""
         return self._expected_in
 
     @property
@@ -113,7 +113,7 @@ class GradGraphInfo:
 
     @property
     def expected_outputs(self) -> tuple[ExpectedConnection, ...]:
-        """What the gradient graph's outputs are, in order."""
+        """Connections of the gradient graph's outputs, in order."""
         return self._expected_out
 
     @property

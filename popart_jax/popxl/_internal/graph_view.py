@@ -1,12 +1,12 @@
-"""A graph as the internal IR shows it."""
+"""View of a graph with the interface of the internal IR."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ...errors import popart_exception
-from .._bindings import above
-from .._tensor import Tensor
+from .._building.bindings import above
+from .._building.tensor import Tensor
 from ..dtypes import dtype as Dtype
 from ..graph import Graph as PopxlGraph
 from .cleanup import remove_isolated_tensors
@@ -109,7 +109,12 @@ class Graph(AddsTensors):
         return self._graph.inputs[i].id
 
     def getInputIndex(self, tensor_id: str) -> int:
-        return self.getInputIds().index(tensor_id)
+        return self._index(self.getInputIds(), tensor_id, "input")
+
+    def _index(self, ids: list[str], tensor_id: str, what: str) -> int:
+        if tensor_id not in ids:
+            raise popart_exception(f"{tensor_id!r} is no {what} of {self.getGraphString()}; they are {ids}")
+        return ids.index(tensor_id)
 
     def getInputTensor(self, i: int) -> Any:
         return self._graph.inputs[i]._pb_tensor
@@ -119,9 +124,11 @@ class Graph(AddsTensors):
 
     def addInput(self, *where: Any) -> None:
         """``addInput([index,] tensor_id, info[, overwrite])``: a new input, the last one unless an index is given."""
-        index, tensor_id, info = where[:3] if isinstance(where[0], int) else (len(self._graph.inputs), *where[:2])
+        inputs = self._graph._graph.inputs
+        given: list[Any] = [*([] if len(where) > 2 else [len(inputs)]), *where, False]
+        index, tensor_id, info, overwrite = given[:4]
         value = self._graph._new_value(tensor_id, info.shape(), Dtype.as_dtype(info.dataType()))
-        self._graph._graph.inputs.insert(index, value)
+        _place(inputs, index, value, overwrite)
         Tensor._make(self._graph, value, info.metaShape())
 
     def markAsInput(self, tensor_id: str) -> None:
@@ -142,7 +149,7 @@ class Graph(AddsTensors):
         return self._graph.outputs[i].id
 
     def getOutputIndex(self, tensor_id: str) -> int:
-        return self.getOutputIds().index(tensor_id)
+        return self._index(self.getOutputIds(), tensor_id, "output")
 
     def getOutputTensor(self, i: int) -> Any:
         return self._graph.outputs[i]._pb_tensor
@@ -150,10 +157,12 @@ class Graph(AddsTensors):
     def hasOutputId(self, tensor_id: str) -> bool:
         return tensor_id in self.getOutputIds()
 
-    def markAsOutput(self, tensor_id: str, *index: int) -> None:
-        value = self._graph.get_tensor(tensor_id)._value
+    def markAsOutput(self, *where: Any) -> None:
+        """``markAsOutput([index,] tensor_id[, overwrite])``: an output, the last one unless an index is given."""
         outputs = self._graph._graph.outputs
-        outputs.insert(index[0], value) if index else outputs.append(value)
+        given: list[Any] = [*([] if len(where) > 1 else [len(outputs)]), *where, False]
+        index, tensor_id, overwrite = given[:3]
+        _place(outputs, index, self._graph.get_tensor(tensor_id)._value, overwrite)
 
     def removeOutput(self, which: Any) -> None:
         del self._graph._graph.outputs[self.getOutputIndex(which) if isinstance(which, str) else which]
@@ -172,3 +181,11 @@ class Graph(AddsTensors):
 
     def removeIsolatedTensors(self, retain_used_io: bool = False, retain_all_io: bool = False, *args: Any) -> None:
         remove_isolated_tensors(self._graph)
+
+
+def _place(values: Any, index: int, value: Any, overwrite: bool) -> None:
+    """Put a value at an index of a list, before the present one or (`overwrite`) instead of it."""
+    if overwrite and index < len(values):
+        values[index] = value
+    else:
+        values.insert(index, value)

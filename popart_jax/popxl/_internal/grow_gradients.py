@@ -21,13 +21,20 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 Infos = dict["Graph", GradGraphInfo]
-"""Gradient graphs by forward graph: those given, and those made on the way."""
+"""Gradient graphs by forward graph: those that the caller gave, and those made here."""
 
 
 def differentiate(
-    graph: Graph, provided: Sequence[Tensor] | None, required: Sequence[Tensor] | None, infos: Infos
+    graph: Graph,
+    provided: Sequence[Tensor] | None,
+    required: Sequence[Tensor] | None,
+    infos: Infos,
+    recompute: bool = False,
 ) -> GradGraphInfo:
-    """See `transforms.autodiff`; `infos` gains the gradient graphs of called graphs, which are made first."""
+    """See `transforms.autodiff`; `infos` gains the gradient graphs of called graphs, which are made first.
+
+    With `recompute` the gradient graph reads only inputs of the forward graph and recomputes activations.
+    """
     _check_named(graph, (*(provided or ()), *(required or ())), required)
     _check_forward(graph, infos)
     outputs = list(graph.outputs) if provided is None else list(provided)
@@ -43,7 +50,7 @@ def differentiate(
             f"[Autodiff] Unable to provide required gradient output for fwd id '{missing[0].id}' in bwd graph "
             f"{graph.id}_bwd"
         )
-    return _built(Plan(graph, outputs, wanted, found, infos.__getitem__))
+    return _build_graph(Plan(graph, outputs, wanted, found, infos.__getitem__, recompute))
 
 
 def _plan(graph: Graph, outputs: Sequence[Tensor], wanted: Sequence[Tensor], infos: Infos) -> tuple[Any, Any]:
@@ -53,7 +60,7 @@ def _plan(graph: Graph, outputs: Sequence[Tensor], wanted: Sequence[Tensor], inf
 
 
 def _differentiate_called(graph: Graph, infos: Infos) -> None:
-    """The gradient graph of a called graph: all input gradients there are, from the output gradients that they need."""
+    """Differentiate a called graph: all inputs that have a gradient, from the output gradients that these need."""
     if not graph._can_autodiff:
         raise popart_exception(
             f"The graph contains a call to another graph {graph.id} which has been marked as unsafe to autodiff. "
@@ -63,11 +70,13 @@ def _differentiate_called(graph: Graph, infos: Infos) -> None:
     found, reached = _plan(graph, graph.outputs, graph.inputs, infos)
     wanted = [t for t in graph.inputs if t._value in reached]
     used = {v for step in found for v in step.node.outputs} | {t._value for t in wanted}
-    infos[graph] = _built(Plan(graph, [t for t in graph.outputs if t._value in used], wanted, found, infos.__getitem__))
+    infos[graph] = _build_graph(
+        Plan(graph, [t for t in graph.outputs if t._value in used], wanted, found, infos.__getitem__)
+    )
 
 
-def _built(whole: Plan) -> GradGraphInfo:
-    """Build a gradient graph, outside every sequence and scope of the caller."""
+def _build_graph(whole: Plan) -> GradGraphInfo:
+    """Build a gradient graph outside the caller's sequences, name scopes and execution context."""
     context = get_current_context()
     saved = context._sequencer, context._name_scopes, context._execution_context
     context._sequencer, context._name_scopes = type(saved[0])(), []
@@ -93,7 +102,7 @@ def _check_named(graph: Graph, tensors: Iterable[Tensor], required: Sequence[Ten
 
 
 def _check_forward(graph: Graph, infos: Infos) -> None:
-    """The graphs that this one calls are differentiated, and nothing in it writes in place."""
+    """Differentiate the graphs that this one calls, and check that none of its operators writes in place."""
     for called in graph.called_graphs:
         if called not in infos:
             _differentiate_called(called, infos)

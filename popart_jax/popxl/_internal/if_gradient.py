@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._create import Out, create, result
+from .._building.create import Out, create, result
 
 
 def emit(b: Any, step: Any, op: Any) -> list[tuple[Any, Any]]:
-    """Append an IfGrad operator: each branch calls its gradient graph and gives zeros for the other branch's inputs."""
+    """Append an IfGrad operator: a branch calls its gradient graph and returns zeros for the other branch's inputs."""
     branches, operands, start = [], [], 1
     for graph in op._called():
         branch, inputs = _branch(b, op, b.plan.info_of(graph), start, step.of)
@@ -28,11 +28,11 @@ def _out(t: Any) -> Out:
 
 
 def _branch(b: Any, op: Any, info: Any, start: int, of: tuple[int, ...]) -> tuple[Any, list[Any]]:
-    """A graph that calls one gradient graph, with outputs for every wanted input of both branches; and its operands."""
+    """A graph that calls one gradient graph, with outputs for the wanted inputs of both branches; and its operands."""
     forward = info.forward_graph
     owner = forward.ir
     graph = owner._new_graph(owner._subgraph_id(f"{info.graph.id}_branch"))
-    operands = [b.connected(op, info, e, start) for e in info.expected_inputs]
+    operands = [b.operand_for(op, info, e, start) for e in info.expected_inputs]
     with graph:
         inputs = [graph._add_input(t.shape, t.dtype, t.name, False, t.meta_shape) for t in info.graph.inputs]
         outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in info.graph.outputs]

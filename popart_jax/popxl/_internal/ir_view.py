@@ -1,4 +1,4 @@
-"""The Ir as the internal IR shows it."""
+"""View of an Ir with the interface of the internal IR."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import popart_exception
 from ...logs import module_logger
-from .._bindings import above
+from .._building.bindings import above
 from ..dtypes import dtype as Dtype
 from ..ir import Ir as PopxlIr
 from .cleanup import remove_isolated_tensors, remove_unreachable_graphs
@@ -181,7 +181,7 @@ class Ir:
 
 
 class _DataFlow:
-    """Data flow of an Ir that was given none: its number of transfers."""
+    """Data flow of an Ir without one of its own: its number of host transfers."""
 
     def __init__(self, owner: PopxlIr) -> None:
         self._ir = owner

@@ -1,4 +1,4 @@
-"""Members that classes of operators have besides those of `Op`."""
+"""Methods that some operator classes have in addition to those of `Op`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from .._tensor import Tensor
+from .._building.tensor import Tensor
 from .conv_options import MultiConvOptions
 from .enums import AccumulationType, MatMulPartialsType, TileSet
 from .modified import mark_modified, modified_inputs, set_modified
@@ -41,7 +41,7 @@ def _add_modified(self: Any, index: int, regions: Any = None) -> None:
 
 
 def _loop_in(self: Any, index: int, parent_id: str, graph_id: str, overwrite: bool = False) -> None:
-    """A new input of the loop: feeds a new input of its graph (shape and type of the parent tensor)."""
+    """Add an input to the loop, which feeds a new input of its graph with the parent tensor's shape and type."""
     parent = self._graph.get_tensor(parent_id)
     body = self._called()[0]
     if graph_id not in body._tensors:
@@ -54,7 +54,7 @@ def _loop_in(self: Any, index: int, parent_id: str, graph_id: str, overwrite: bo
 
 
 def _loop_out(self: Any, index: int, parent_id: str, graph_id: str, overwrite: bool = False) -> None:
-    """A new output of the loop: an output of its graph leaves it as a new tensor."""
+    """Add an output to the loop: an output of its graph becomes a new parent tensor."""
     body, parent = self._called()[0], self._graph
     inner = body.get_tensor(graph_id)
     body._graph.outputs.insert(index + 1, inner._value)
@@ -89,7 +89,7 @@ def _reorder_outputs(op: Any, tensors: list[Any]) -> None:
 
 
 def _loop_drop_in(self: Any, index: int) -> None:
-    """Take out an input of the loop and of its graph."""
+    """Remove an input of the loop and of its graph."""
     body = self._called()[0]
     del body._graph.inputs[index]
     kept = [v for i, v in enumerate(self._node.inputs) if i != index]
@@ -99,7 +99,7 @@ def _loop_drop_in(self: Any, index: int) -> None:
 
 
 def _loop_drop_out(self: Any, index: int) -> None:
-    """Take out an output of the loop and of its graph."""
+    """Remove an output of the loop and of its graph."""
     tensors, modified = list(self._outputs().values()), modified_inputs(self)
     gone = tensors.pop(index)
     del self._called()[0]._graph.outputs[index + 1]
@@ -112,7 +112,7 @@ def _loop_drop_out(self: Any, index: int) -> None:
 
 
 def _written(self: Any, t: Any = None) -> Any:
-    """The input that an update writes, for each way the internal IR asks: whole regions, all of it."""
+    """The written region of an update's input, the whole tensor; serves all getters of the internal IR for it."""
     from .ir.view import Region
 
     return [Region.getFull(list(self._in(0).shape))]

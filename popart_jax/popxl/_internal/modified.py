@@ -1,4 +1,4 @@
-"""Inputs of calls and loops that are modified: the operator's last results are stored back into them."""
+"""Modified inputs of calls and loops: the operator's last results are written back into them."""
 
 from __future__ import annotations
 

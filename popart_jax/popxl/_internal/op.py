@@ -1,4 +1,4 @@
-"""One operator of the internal IR: a view of one node, made with it and kept on it."""
+"""Operators of the internal IR: views of nodes, each created with its node and kept in its metadata."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from ...lowering.effects import effect_of
 from ...model.op_names import long_name
 from ...ops import Operator, Trait, facts
 from ...ops.registry import TRANSLATION, resolve_node
-from .._bindings import above
+from .._building.bindings import above
 from ..graph import Graph
 from .broadcasting import pretty_np_out
 from .enums import TensorType, TileSet
 from .placed import Placed
+from .roles import OpRoles
 from .settings import Settings
 from .values import OperatorIdentifier, Scope
 
 
-class Op(Placed):
-    """A node of a graph as the internal IR shows it; `id` is unique in the Ir and increases with creation.
+class Op(Placed, OpRoles):
+    """View of a node; `id` is unique in the Ir and increases with creation.
 
-    ``Op(opid, settings)`` makes one that stands in no graph: a node to connect and to ask.
+    ``Op(opid, settings)`` makes one outside any graph, for programs that only connect it and call its getters.
     """
 
     _node: ir.Node
@@ -194,13 +195,15 @@ class Op(Placed):
     # --- changes --------------------------------------------------------------------------------------------------
 
     def connectInTensor(self, i: int, tensor_id: str, source: int | None = None) -> None:
-        """Feed input `i` from the tensor of that id; a copy between IPUs is told from which."""
+        """Feed input `i` from the tensor of that id; for a copy between IPUs, `source` is the IPU it is on."""
         if source is not None:
             self._options["source"] = source
         value = self._graph.get_tensor(tensor_id)._value
         if i >= len(self._node.inputs):
             self._node.resize_inputs(i + 1)
         self._node.replace_input_with(i, value)
+
+    defaultConnectInTensor = connectInTensor
 
     def disconnectInTensor(self, first: Any, second: Any = None) -> None:
         """Unconnect an input: by index, by tensor, or both."""
@@ -306,19 +309,16 @@ class Op(Placed):
     def copiesOptimizerTensors(self) -> bool:
         return False
 
-    def inputsUnmodifiable(self) -> bool:
-        return False
-
     def canBeReplacedByIdentity(self) -> bool:
         return False
 
     def isInplaceViewChange(self) -> bool:
-        """Whether it is the in-place form of an operator that changes how data is looked at."""
+        """Whether it is the in-place form (a view) of an operator that only reinterprets data, such as a reshape."""
         forward = facts(self._facts.forward)
         return forward.view == self._facts.op_type != ""
 
     def isOutplaceViewChange(self) -> bool:
-        """Whether it changes how data is looked at, on a copy."""
+        """Whether it only reinterprets data, such as a reshape, and copies them."""
         return bool(self._facts.view)
 
     def optionalInputs(self) -> set[int]:
@@ -332,7 +332,7 @@ class Op(Placed):
     getOutBatchAxis = getInBatchAxis
 
     def prettyNpOut(self, a: Any, b: Any) -> Any:
-        """What two shapes, or two tensor infos, broadcast to.
+        """The broadcast shape of two shapes, or the broadcast info of two tensor infos.
 
         Raises
         ------
@@ -342,26 +342,26 @@ class Op(Placed):
         return pretty_np_out(self.str(), a, b)
 
     def getHighSubgraphValue(self) -> float:
-        """What outlining this operator is worth, if it is expensive."""
+        """Outlining value of an expensive operator."""
         return 1000.0
 
     def getLowSubgraphValue(self) -> float:
-        """What outlining this operator is worth, if it is cheap."""
+        """Outlining value of a cheap operator."""
         return 0.1
 
     def calcAutoVirtualGraphCost(self, seen: set[int]) -> float:
-        """Elements of the weights that it reads and that no operator before it did (`seen` grows)."""
+        """Elements of the weights that it reads and that are not in `seen`, to which they are added."""
         weights = {t.id: t for t in self._inputs().values() if t._kind is TensorType.Variable}
         new = [t for name, t in weights.items() if name not in seen]
         seen.update(weights)
         return float(sum(t.nelms for t in new))
 
     def inplacePriorityDefault(self) -> list[tuple[str, float]]:
-        """In-place forms and how much PopART wants each."""
+        """In-place forms with their priorities in PopART."""
         return [(op_type, 10.0) for op_type in self._facts.inplace.values()]
 
     def getSubgraphEquivId(self, externals: Any = None) -> str:
-        """A text that operators which outlining may join have in common."""
+        """A key that is equal for operators that outlining may share."""
         ipu = "none" if self._settings.vgraphId is None else self._settings.vgraphId
         return f"{self.opid.domain}::{self.opid.type}::{self.opid.version}___NO_{ipu}_{self._settings.tileSet.value}_"
 
@@ -378,10 +378,10 @@ class Op(Placed):
 
     opInToSubgraphInIndex = subgraphInToOpInIndex = opOutToSubgraphOutIndex = subgraphOutToOpOutIndex = _no_subgraph
 
-    def _no_gradient(self) -> Any:
+    def _no_gradient(self, *_: int) -> Any:
         raise popart_exception(f"Op {self.debugName()} is not a gradient op")
 
-    gradInputInfo = gradOutToNonGradIn = _no_gradient
+    gradInputInfo = gradOutToNonGradIn = getNonGradInIndex = _no_gradient
 
 
 def _at(found: dict[int, Any], i: int, op: Op, what: str) -> Any:

@@ -14,6 +14,7 @@ from ...lowering.effects import VIEWS, WRITES
 from ...lowering.gradients import TEMPLATE
 from ...ops import facts
 from ...ops.registry import TRANSLATION
+from ..context import get_current_context
 from .classes import class_of
 from .enums import TensorType
 from .rewrite import insert_before, take_over
@@ -21,8 +22,7 @@ from .rewrite import insert_before, take_over
 
 def _create(op: Any, op_type: str, inputs: Any, outs: Any, attributes: Any = None, **more: Any) -> Any:
     """A new operator just before `op`, placed like it and outside every sequence."""
-    from .._create import create
-    from ..context import get_current_context
+    from .._building.create import create
 
     sequencer = get_current_context()._sequencer
     sequencer.push("pass")
@@ -35,13 +35,13 @@ def _create(op: Any, op_type: str, inputs: Any, outs: Any, attributes: Any = Non
 
 
 def _out(t: Any, suffix: str, shape: Any = None) -> Any:
-    from .._create import Out
+    from .._building.create import Out
 
     return Out(f"{t.name}{suffix}", t.shape if shape is None else shape, t.dtype, t.meta_shape)
 
 
 def conv_transpose(op: Any) -> bool:
-    """A transposed convolution is a convolution with flipped weights."""
+    """Replace a transposed convolution by a convolution with flipped weights."""
     if op.opType() != "ConvTranspose":
         return False
     data, weights = op._in(0), op._in(1)
@@ -59,7 +59,7 @@ def conv_transpose(op: Any) -> bool:
 
 
 def to_identity(op: Any) -> bool:
-    """An operator that computes nothing here, as its package says, is an identity."""
+    """Replace an operator by an identity if its package marks it as computing nothing here."""
     if not op._options.get("to_identity"):
         return False
     take_over(op, _create(op, "Identity", [op._in(0)], [_out(op._out(0), "_same")]))
@@ -74,18 +74,18 @@ def inplace_forms(op: Any) -> list[tuple[int, str]]:
 
 
 def is_view(op: Any) -> bool:
-    """Whether the in-place form of an operator only gives its operands another form."""
+    """Whether the in-place form of an operator is a view of its operands."""
     return bool(op._facts.view)
 
 
-def touched(op: Any, position: int) -> list[int]:
+def shared_operands(op: Any, position: int) -> list[int]:
     """Operands that the in-place form shares with its output: a concatenation is a view of all of them."""
     return list(op._inputs()) if op.opType() == "Concat" else [position]
 
 
 def may_overwrite(op: Any, position: int, order: dict[int, int]) -> bool:
-    """Whether an operand may be overwritten: it has the output's form and everybody else is done with it."""
-    return all(_is_free(op, i, order) for i in touched(op, position))
+    """Whether an operand may be overwritten: it has the output's shape and type, and all other readers run before."""
+    return all(_is_free(op, i, order) for i in shared_operands(op, position))
 
 
 def _is_free(op: Any, position: int, order: dict[int, int]) -> bool:
@@ -108,11 +108,11 @@ def _is_free(op: Any, position: int, order: dict[int, int]) -> bool:
 def make_inplace(op: Any, op_type: str, position: int, order: dict[int, int]) -> None:
     """Turn an operator into its in-place form; other readers of the operand are ordered before it.
 
-    A concatenation makes one storage of several, so that what writes to one of them is ordered with readers of others.
+    A concatenation joins several storages, so writers of one of them are also ordered with readers of the others.
     """
     from .alias import aliases
 
-    shared = touched(op, position)
+    shared = shared_operands(op, position)
     users = {n.meta["op"].id: n.meta["op"] for i in shared for a in aliases(op._in(i)) for n, _ in a._value.uses()}
     users.pop(op.id, None)
     for other in users.values():
@@ -129,7 +129,7 @@ def make_inplace(op: Any, op_type: str, position: int, order: dict[int, int]) ->
 
 
 def _without_template(op: Any) -> None:
-    """The gradient of a reshape or transpose is one itself."""
+    """Replace the gradient of a reshape or transpose by a plain reshape or transpose."""
     if op._node.meta.pop(TEMPLATE, None) is None:
         return
     transposed = op.opType() == "TransposeGrad"

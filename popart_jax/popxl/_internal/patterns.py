@@ -1,8 +1,8 @@
 """Clean-up patterns on PopXL graphs, chosen by level.
 
-Mandatory ones give every operator an executable form; the default ones remove what computes nothing. Operators of other
-packages take part through their options: ``to_identity`` (the pattern OpToIdentity replaces the operator),
-``unexecutable`` (a reason; a session refuses the operator).
+Mandatory patterns give every operator an executable form; the default ones remove operators that compute nothing.
+Operators of other packages take part through their options: ``to_identity`` (the pattern OpToIdentity replaces the
+operator), ``unexecutable`` (a reason; a session refuses the operator).
 """
 
 from __future__ import annotations

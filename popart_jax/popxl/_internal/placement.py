@@ -1,4 +1,4 @@
-"""IPU and tile set of a tensor: its producer's, else what its consumers tell."""
+"""Placement of a tensor: the IPU and tile set of its producer, else of its consumers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .enums import TileSet
 
 
 def placement(tensor: Any) -> tuple[int | None, TileSet]:
-    """(IPU or None, tile set); copies produce on their destination."""
+    """(IPU or None, tile set); the result of a copy is on its destination."""
     producer = tensor._value.producer()
     if producer is not None:
         op = producer.meta["op"]

@@ -1,4 +1,4 @@
-"""Which gradient operators a graph of PopXL needs, and what they read."""
+"""Plan of a PopXL gradient graph: the gradient operators that it needs, and the forward tensors that they read."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ InfoOf = Callable[["Graph"], GradGraphInfo]
 
 @dataclass
 class Plan:
-    """All gradient operators in order, and what is given and wanted."""
+    """Gradient operators in order, provided and required gradients; `recompute`: only graph inputs are read."""
 
     graph: Graph
     provided: list[Tensor]
     required: list[Tensor]
     steps: list[Step]
     info_of: InfoOf
+    recompute: bool = False
 
     @property
     def reads(self) -> list[Tensor]:
@@ -82,7 +83,7 @@ def _is_cast_of_whole_numbers(op: Op) -> bool:
 
 
 def _is_scaled(op: Op) -> bool:
-    """Whether it computes with float8 numbers and their scale."""
+    """Whether an operator computes with float8 numbers and a scale."""
     return facts(op._translation[1]).has(Trait.SCALED_FLOAT8)
 
 

@@ -1,4 +1,4 @@
-"""What constructing a session does to an Ir before it is compiled."""
+"""Preparation of an Ir for compilation, when a session is constructed."""
 
 from __future__ import annotations
 

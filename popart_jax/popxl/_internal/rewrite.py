@@ -1,4 +1,4 @@
-"""Rewriting: putting operators where another one was."""
+"""Helpers of rewrites: replacing operators and tensors in place."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def insert_before(op: Any, others: Sequence[Any]) -> None:
 
 
 def in_order(graph: Any, ops: Sequence[Any]) -> None:
-    """The nodes of a graph stand, and run, in the order of `ops`."""
+    """Put the nodes of a graph into the order of `ops`, in which they run."""
     nodes = [op._node for op in ops]
     graph._graph.remove(nodes)
     graph._graph.extend(nodes)
 
 
 def adopt(graph: Any, tensor: Any, value: ir.Value) -> None:
-    """A tensor keeps its object, its name and its readers, and is `value` from now on."""
+    """Replace the value of a tensor by `value`; the tensor keeps its object, name and readers."""
     old = tensor._value
     old.replace_all_uses_with(value, replace_graph_outputs=True)
     old.meta.pop("tensor", None)
@@ -36,7 +36,7 @@ def adopt(graph: Any, tensor: Any, value: ir.Value) -> None:
 
 
 def take_over(old: Any, new: Any) -> None:
-    """`new` replaces `old`: it gives old's output tensors (the same objects) and stands in its order."""
+    """Replace operator `old` by `new`, which takes over the output tensors (the same objects) and the order."""
     graph = old._graph
     for i, tensor in list(old._outputs().items()):
         graph._tensors.pop(new._out(i).id, None)

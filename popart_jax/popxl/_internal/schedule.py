@@ -79,7 +79,7 @@ def schedule(graph: Graph) -> list[Op]:
         growth, i = heapq.heappop(heap)
         op = graph._ops[i]
         now = _growth(op, readers, kept)
-        if now != growth:  # an operand lost its other readers meanwhile
+        if now != growth:  # the growth changed since it was queued: an operand lost its other readers
             heapq.heappush(heap, (now, i))
             continue
         order.append(op)
@@ -94,7 +94,7 @@ def schedule(graph: Graph) -> list[Op]:
 
 
 def _refresh(op: Op, heap: list[tuple[int, int]], graph: Graph, readers: dict[str, int], kept: set[str]) -> None:
-    """Ready operators that now free one of this operator's operands get their new growth."""
+    """Queue again, with their new memory growth, the ready operators that now free one of this operator's operands."""
     ready = {i for _, i in heap}
     for t in op._inputs().values():
         for node, _ in t._value.uses():

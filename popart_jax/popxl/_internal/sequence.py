@@ -1,4 +1,4 @@
-"""Which operators `in_sequence` orders after which."""
+"""Ordering constraints between operators, and those that `in_sequence` blocks make."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TopoCons:
             followed.append(before)
 
     def remove(self, op: Any) -> None:
-        """Forget an operator that leaves the graph; what was ordered around it stays ordered."""
+        """Remove an operator that leaves the graph; operators before and after it stay ordered."""
         predecessors = self.after.pop(op, [])
         for other, befores in self.after.items():
             if op in befores:
@@ -47,7 +47,7 @@ class TopoCons:
 
 @dataclass
 class _Frame:
-    """One `in_sequence` block: per key, the operators that what follows must wait for."""
+    """One `in_sequence` block: by key, the operators that the next operators must wait for."""
 
     mode: bool | str
     last: dict[Key, list[Any]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Sequencer:
         self._frames.append(_Frame(mode))
 
     def pop(self) -> None:
-        """Leave the innermost block; to its surroundings it was one unit."""
+        """Leave the innermost block, which counts as one unit in the block around it."""
         frame = self._frames.pop()
         if not self._frames or frame.mode == "pass":
             return
@@ -81,7 +81,7 @@ class Sequencer:
                 outer.last.setdefault(key, []).extend(ops)
 
     def _before(self, depth: int, key: Key) -> list[Any]:
-        """What an operator of the block at `depth` waits for, apart from its own block's operators."""
+        """Operators of enclosing blocks that an operator of the block at `depth` waits for."""
         for frame in reversed(self._frames[:depth]):
             if frame.mode == "pass":
                 return []

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ...enums import VirtualGraphMode
-from ...session.options import SessionOptions
+from ...session.options.session_options import SessionOptions
 
 _DEFAULTS: dict[str, Any] = {
     "virtualGraphMode": VirtualGraphMode.Manual, "useHostCopyOps": True, "aliasZeroCopy": True,
@@ -20,7 +20,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class PopxlOptions(SimpleNamespace):
-    """Options by name; names that have no effect here are kept as they are written."""
+    """Options by name; values of options without effect here are only stored."""
 
     getGlobalReplicationFactor: Any = SessionOptions.getGlobalReplicationFactor  # asked for often
     enableExplicitIR: Any = SessionOptions.enableExplicitIR
@@ -28,7 +28,7 @@ class PopxlOptions(SimpleNamespace):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        value = getattr(SessionOptions(), name)  # made anew: some are objects that programs change
+        value = getattr(SessionOptions(), name)  # a new default each time: some are objects that programs change
         setattr(self, name, value)
         return value
 

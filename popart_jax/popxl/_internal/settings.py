@@ -11,12 +11,12 @@ from .values import Scope
 
 @dataclass
 class Settings:
-    """What an operator gets from the context it is created in.
+    """Settings that an operator takes from the context in which it is created.
 
     Attributes
     ----------
     graph : internal graph or None
-        The graph that it is for.
+        The operator's graph.
     name : str
         Name scopes and the operator's own name.
     vgraphId : int or None

@@ -1,7 +1,7 @@
 """The rewrites of `patterns` on PopXL graphs.
 
-A PopXL graph is a graph of `onnx_ir` whose nodes carry PopART's types, so the rewrites work on it as it is. Afterwards
-tensors and operators follow: tensors keep their objects where their names live on, new nodes become operators.
+A PopXL graph is a graph of `onnx_ir` whose nodes carry PopART's types, so the rewrites work on it unchanged. Afterwards
+PopXL's tensors and operators are updated: tensors whose names still exist keep their objects, new nodes get operators.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...lowering.effects import VIEWS, WRITES
 from ...lowering.gradients import TEMPLATE
 from ...lowering.resolve import has_effect
 from ...ops import facts
-from .._create import Translation, enter
+from .._building.create import Translation, enter
 from ..context import get_current_context
 from ..tensor import Tensor, constant
 from .classes import class_of
@@ -33,7 +33,7 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
     """Apply rewrites to a graph until none fires; True when one did."""
     nodes = list(graph._graph)
     named, read = dict(graph._tensors), {v for node in nodes for v in node.inputs}
-    left = frozenset(node for node in nodes if _is_left_alone(node.meta["op"]))
+    left = frozenset(node for node in nodes if _is_excluded(node.meta["op"]))
     fixed = frozenset(graph._graph.initializers)
     log = sweep(graph._graph, rules, facts, mode="training", protected=fixed, left_alone=left)
     if not log.fired:
@@ -52,15 +52,15 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
     return True
 
 
-# --- what rewrites leave alone ------------------------------------------------------------------------------------
+# --- operators that no rewrite may change -------------------------------------------------------------------------
 
 
-def _is_left_alone(op: Op) -> bool:
-    """Operators that write, alias or call; that others of this kind read or feed; and those of another program."""
+def _is_excluded(op: Op) -> bool:
+    """Whether no rewrite may change an operator, as it or a neighbour writes or aliases, or it calls a graph."""
     node = op._node
     if not op._outputs() or any(a.type is ir.AttributeType.GRAPH for a in node.attributes.values()):
         return True
-    if _computes_otherwise(node) or "to_identity" in op._options:
+    if _is_special_gradient(node) or "to_identity" in op._options:
         return True
     tensors = [*op._inputs().values(), *op._outputs().values()]
     first, out = op._inputs().get(0), op._outputs().get(0)
@@ -69,8 +69,8 @@ def _is_left_alone(op: Op) -> bool:
     return any(WRITES in n.attributes or VIEWS in n.attributes for t in tensors for n in _around(t)) or _crosses(op)
 
 
-def _computes_otherwise(node: ir.Node) -> bool:
-    """Gradient operators that rewrites do not know: of mixed floats, or with some of the gradients only."""
+def _is_special_gradient(node: ir.Node) -> bool:
+    """Whether a gradient operator has a form that the rewrites do not handle: mixed float types, or some gradients."""
     template = node.meta.get(TEMPLATE)
     if template is None:
         return False
@@ -91,11 +91,11 @@ def _crosses(op: Op) -> bool:
     return bool(contexts - {op._settings.executionContext})
 
 
-# --- tensors and operators follow ---------------------------------------------------------------------------------
+# --- update of tensors and operators ------------------------------------------------------------------------------
 
 
 def _prune(graph: Graph, read: set[ir.Value], made: Sequence[ir.Node]) -> None:
-    """Operators whose readers all disappeared disappear too."""
+    """Remove operators whose readers were all removed."""
     for node in reversed(list(graph._graph)):
         needed = not node.outputs or any(v.uses() or v.is_graph_output() for v in node.outputs) or has_effect(node)
         if not needed and (node in made or any(v in read for v in node.outputs)):
@@ -104,7 +104,7 @@ def _prune(graph: Graph, read: set[ir.Value], made: Sequence[ir.Node]) -> None:
 
 
 def _follow(graph: Graph, named: Mapping[str, Tensor]) -> None:
-    """Tensors whose name another value has taken are that value from now on; new values become tensors."""
+    """Point each tensor at the value that has its name now; make tensors for new values."""
     for value in [v for node in graph._graph for v in node.outputs if "tensor" in v.meta or v.name not in named]:
         known = named.get(value.name or "")
         if known is None:
@@ -119,7 +119,7 @@ def _follow(graph: Graph, named: Mapping[str, Tensor]) -> None:
 
 
 def _enter(graph: Graph, node: ir.Node) -> Op | None:
-    """A new node as an operator, placed like the one that it stands for; constants become tensors of their own."""
+    """Make the operator of a new node, placed like the operator that it replaces; constants become tensors."""
     if node.graph is None:
         return None
     root: Op = node.meta["op"]
@@ -143,7 +143,7 @@ _PASSED_ON = ("available_memory_proportion", "partials_type", "conv")
 
 
 def _translation(node: ir.Node) -> Translation:
-    """That of the row, or ONNX's where PopXL has no class for the operator."""
+    """The translation of the operator's row, or ONNX's where PopXL has no class for it."""
     row = facts(node.op_type)
     if row.popxl is not None:
         return row.translation

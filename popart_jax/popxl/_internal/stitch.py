@@ -1,4 +1,4 @@
-"""How a gradient graph gets the forward tensors it reads: as inputs, or by computing them again."""
+"""How a gradient graph gets the forward tensors that it reads: as inputs, or by recomputation."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 def provide(plan: Plan, builder: Any) -> list[Tensor]:
     """Enter every forward tensor that the plan reads into ``builder.forward``; returns those that became inputs.
 
-    Tensors that are neither inputs nor outputs of the forward graph become outputs of it, and of all its calls; when
-    the graph is the body of a loop or a branch they are computed again instead.
+    Tensors that are neither inputs nor outputs of the forward graph become outputs of it, and of all its calls. If the
+    graph is the body of a loop or a branch, or the plan asks for it, they are recomputed instead.
     """
     forward = plan.graph
     reads = plan.reads
     sites = call_sites(forward)
-    if any(op.opType() != "Call" for op in sites):
+    if plan.recompute or any(op.opType() != "Call" for op in sites):
         return _recompute(plan, builder)
     bound = {t.id for t in (*forward.inputs, *forward.outputs)}
     for t in reads:
@@ -44,7 +44,7 @@ def call_sites(graph: Graph) -> list[Op]:
 
 
 def _extend(op: Op, t: Tensor) -> None:
-    """One more output of a call; the final values of modified inputs move one place further."""
+    """Add an output to a call; the final values of modified inputs move one position further."""
     from ..tensor import Tensor as TensorClass
     from .modified import modified_inputs, set_modified
 
@@ -82,8 +82,8 @@ def _recompute(plan: Plan, builder: Any) -> list[Tensor]:
 
 
 def copy_op(op: Op, graph: Graph, tensors: dict[str, Tensor]) -> None:
-    """The operator once more, in another graph, on the tensors that stand for its operands; enters its outputs."""
-    from .._create import Out, create, result
+    """Copy an operator into another graph; `tensors` maps its operands to tensors there, and gains its outputs."""
+    from .._building.create import Out, create, result
 
     operands = [None if v is None else tensors[v.name or ""] for v in op._node.inputs]
     outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in op._outputs().values()]

@@ -1,4 +1,4 @@
-"""A tensor as the internal IR shows it."""
+"""View of a tensor with the interface of the internal IR."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import onnx_ir as ir
 
 from ...errors import popart_exception
 from ...model.tensor_info import _TensorInfoCore as TensorInfo
-from .._bindings import above
+from .._building.bindings import above
 from ..dtypes import dtype as Dtype
+from ..dtypes import float32
 from ..tensor import Tensor as PopxlTensor
 from .alias import aliases
 from .enums import TensorType, TileSet
 from .placement import placement
 from .remote_place import RemotePlace
+from .roles import TensorRoles
 from .values import RemoteBufferInfo
 
 _NAMES = {TensorType.ActGrad: "ActGrad", TensorType.Const: "Const", TensorType.Stream: "Stream",
@@ -41,7 +43,8 @@ def view(tensor: PopxlTensor) -> Tensor:
     """The one view of a tensor."""
     found = tensor.__dict__.get("_view")
     if found is None:
-        found = tensor.__dict__["_view"] = Tensor(tensor)
+        found = tensor.__dict__["_view"] = object.__new__(Tensor)
+        found._tensor = tensor
     return found
 
 
@@ -59,11 +62,25 @@ class Consumers:
         return len(self.getOps())
 
 
-class Tensor:
-    """View of one tensor."""
+class Tensor(TensorRoles):
+    """View of one tensor; ``Tensor(id, type, graph)`` makes a free one, which is not among the graph's tensors."""
 
-    def __init__(self, tensor: PopxlTensor) -> None:
+    _tensor: PopxlTensor
+
+    def __init__(self, tensor_id: str, kind: TensorType, graph: Any, debug_context: Any = None) -> None:
+        owner = graph._graph
+        tensor = object.__new__(PopxlTensor)
+        tensor._value, tensor._graph = owner._new_value(tensor_id, (), float32), owner
+        tensor._meta_shape, tensor._kind = (), kind
+        tensor._value.meta["tensor"] = tensor
+        tensor.__dict__["_view"] = self
         self._tensor = tensor
+
+    def clone(self, graph: Any) -> Tensor:
+        """A tensor of the same type and info, of another graph, named ``clone_<id>``."""
+        made = Tensor(f"clone_{self.id}", self.tensorType(), graph)
+        made.info = self.info
+        return made
 
     @property
     def id(self) -> str:
@@ -95,7 +112,7 @@ class Tensor:
     def getProducer(self) -> Any:
         producer = self._tensor._value.producer()
         if producer is None:
-            raise popart_exception(f"Tensor {self.id!r} has no producer")
+            raise popart_exception(f"No producer for tensor {self.id} to return")
         return producer.meta["op"]
 
     @property
@@ -118,7 +135,7 @@ class Tensor:
     def getVirtualGraphId(self) -> int:
         found = placement(self._tensor)[0]
         if found is None:
-            raise popart_exception(f"Invalid call to getVirtualGraphId: tensor {self.id!r} does not have one")
+            raise popart_exception(f"Invalid call to getVirtualGraphId, Tensor {self.id} does not have one")
         return found
 
     def getVirtualGraphIdUnsafe(self) -> int:
@@ -128,13 +145,14 @@ class Tensor:
     def getVirtualGraphIdAndTileSetUnsafe(self) -> tuple[int, TileSet]:
         return self.getVirtualGraphIdUnsafe(), placement(self._tensor)[1]
 
-    getVirtualGraphIdAndTileSet = getVirtualGraphIdAndTileSetUnsafe
+    def getVirtualGraphIdAndTileSet(self) -> tuple[int, TileSet]:
+        return self.getVirtualGraphId(), placement(self._tensor)[1]
 
     def isInSyncWithIPU(self) -> bool:
         return self._tensor.in_sync_with_ipu
 
     def hasTensorData(self) -> bool:
-        return self._tensor._kind in (TensorType.Const, TensorType.Variable)
+        return hasattr(self._tensor, "_host")
 
     def writeTensorData(self, array: np.ndarray, session: Any = None) -> None:
         self._tensor._host[...] = array  # pyright: ignore[reportAttributeAccessIssue]
@@ -150,10 +168,6 @@ class Tensor:
     @property
     def tensorLocationInfo(self) -> LocationInfo:
         return LocationInfo(self._tensor)
-
-    def getVariableSettings(self) -> Any:
-        t: Any = self._tensor
-        return t.replica_grouping._to_variable_settings(t.retrieval_mode)
 
     def isModified(self, considerLoopInput: bool = True) -> bool:
         return any(

@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 
 from ...errors import popart_exception
-from .._bindings import above
-from .._tensor import Tensor
+from .._building.bindings import above
+from .._building.tensor import Tensor
 from ..dtypes import dtype as Dtype
 from ..dtypes import float32
+from .cleanup import remove_isolated_tensors
 from .enums import TensorType
+from .values import Scope
 
 
 class AddsTensors:
-    """Base of views that tensors are added through; `_owner` is the graph."""
+    """Base of views with methods that add tensors; `_owner` is the graph."""
 
     @property
     def _owner(self) -> Any:
@@ -27,7 +29,7 @@ class AddsTensors:
         return tensor_id
 
     def addActGrad(self, tensor_id: str, debug_context: Any = None) -> None:
-        """A tensor that some operator is to produce; it is a FLOAT scalar until it is given another info."""
+        """Add a tensor that an operator will produce; it is a FLOAT scalar until it gets another info."""
         value = self._owner._new_value(self._fresh(tensor_id), (), float32)
         Tensor._make(self._owner, value)
 
@@ -87,6 +89,28 @@ class Tensors(AddsTensors):
 
     def remove(self, tensor_id: str) -> None:
         self._graph._remove_tensor(self._graph.get_tensor(tensor_id))
+
+    def removeIsolated(self, *_: bool) -> None:
+        remove_isolated_tensors(self._graph)
+
+    def find(self, name: str, scope: Scope) -> str:
+        """The id that a name has in a scope or in the nearest scope around it."""
+        names = scope._names
+        ids = ["/".join((*names[:n], name)) for n in range(len(names), -1, -1)]
+        found = next((i for i in ids if i in self._graph._tensors), None)
+        if found is None:
+            raise popart_exception(f"Could not find tensor with name {name} in scope {scope}. Tried {ids}")
+        return found
+
+    def makeConstInit(self, tensor_id: str, data: Any) -> None:
+        """A tensor without producer becomes a constant with these data; its readers stay."""
+        old = self._graph.get_tensor(tensor_id)
+        if old._value.producer() is not None:
+            raise popart_exception(f"cannot make an existing tensor const init: {tensor_id} has a producer")
+        del self._graph._tensors[tensor_id]
+        info, old._value.name = old._pb_tensor.info, None
+        self._add(tensor_id, TensorType.Const, info, getattr(data, "array", data))
+        old._value.replace_all_uses_with(self._graph._tensors[tensor_id]._value, replace_graph_outputs=True)
 
 
 class TensorData:

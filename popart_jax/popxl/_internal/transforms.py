@@ -23,7 +23,7 @@ class Transform:
         return self._name
 
     def apply(self, graph: Any) -> bool:
-        """Rewrite a graph view; true, as it did not fail."""
+        """Rewrite a graph view; True, since failures raise."""
         by_name(self._name)(graph)
         return True
 
@@ -61,10 +61,16 @@ class Autodiff(Transform):
     _name = "Autodiff"
 
     def apply(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, ir: Any, graph_id: Any, provided: Any = None, required: Any = None, infos: Any = None, *_: Any
+        self,
+        ir: Any,
+        graph_id: Any,
+        provided: Any = None,
+        required: Any = None,
+        infos: Any = None,
+        strategy: Any = None,
     ) -> Any:
         """{graph id: BwdGraphInfo} of all gradient graphs."""
-        from .enums import ExpectedConnectionType
+        from .enums import AutodiffStitchStrategy, ExpectedConnectionType
         from .grow_gradients import differentiate
         from .values import BwdGraphInfo, ExpectedConnection, GraphId, OptionalTensors
 
@@ -75,7 +81,8 @@ class Autodiff(Transform):
             return None if given is None else [graph.get_tensor(getattr(n, "id", n)) for n in given]
 
         found: dict[Any, Any] = {}
-        found[graph] = differentiate(graph, tensors(provided), tensors(required), found)
+        recompute = strategy is AutodiffStitchStrategy.RecomputeAllNonInputs
+        found[graph] = differentiate(graph, tensors(provided), tensors(required), found, recompute)
 
         def connections(items: Any) -> list[Any]:
             return [ExpectedConnection(e.fwd_tensor.id, ExpectedConnectionType[e.connection_type.name]) for e in items]

@@ -170,29 +170,11 @@ class Scope:
         return self.str()
 
 
-class DebugContext:
-    """Where something was made; accepted everywhere, kept nowhere."""
+@dataclass
+class ProfileValue:
+    """A value of a debug record."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.args = args
-
-
-class DebugInfo(DebugContext):
-    """Debug values of one object."""
-
-    def setValue(self, name: str, value: Any) -> bool:
-        return True
-
-    def getId(self) -> int:
-        return id(self)
-
-
-class SourceLocation(DebugContext):
-    """Function, file and line."""
-
-
-class ProfileValue(DebugContext):
-    """A debug value."""
+    value: Any = None
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Modules that exist under names of their own without a file each."""
+"""Modules made at run time, without a file each."""
 
 from __future__ import annotations
 

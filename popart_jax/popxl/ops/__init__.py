@@ -6,7 +6,7 @@ Families: `elementwise`, `shaping`, `reductions`, `linalg`, `conv`, `nn`, `index
 
 from __future__ import annotations
 
-from .._bindings import operators
+from .._building.bindings import operators
 from . import collectives, var_updates
 from . import elementwise as _elementwise
 from . import exchange as _exchange

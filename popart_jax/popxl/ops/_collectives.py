@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import popart_exception
 from ...model.variable_settings import CommGroup as CommGroup
-from .._create import Out, create, like, result
+from .._building.create import Out, create, like, result
 from .._internal.enums import CollectiveOperator
 from .._internal.enums import CommGroupType as CommGroupType
 from .._internal.placement import placement
 from ..context import gcg
 from ..tensor import Tensor
 from .shaping import reshape, transpose
-from .utils import check_in_graph, check_operands, handle_negative_axis
+from .utils import axis_within, check_in_graph, check_operands
 
 if TYPE_CHECKING:
     from ..replica_grouping import ReplicaGrouping
@@ -154,7 +154,7 @@ def replicated_slice(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = N
     """
     check_operands(t=t)
     grouping = group_of(group)
-    axis = handle_negative_axis(t, axis)
+    axis = axis_within("replicated_slice", t, axis)
     size, n = t.shape[axis], grouping.group_size
     if size % n:
         raise ValueError(f"Replicated slice must equally divide axis. Axis size: {size}. Replica group size: {n}")
@@ -209,7 +209,7 @@ def replicated_all_gather(
         output_shape = "meta_shape" if t.meta_shape else "concat"
     if output_shape == "meta_shape":
         return all_gather(t, grouping, t.meta_shape, f"{t.name}_all_gathered")
-    axis = handle_negative_axis(t, axis)
+    axis = axis_within("replicated_all_gather", t, axis)
     n = grouping.group_size
     front = _to_front(t, axis)
     gathered = all_gather(reshape(front, (-1,)), grouping, (n * t.nelms,), f"{t.name}_all_gathered")

@@ -1,7 +1,7 @@
 """The module of each operator under PopXL's own name, such as `popxl.ops.gelu`.
 
-Operators are written in families; programs import them by module as well (``from popxl.ops.add import add_``), so every
-such module exists and holds what its name promises.
+Operators are written in families, but programs also import them by module (``from popxl.ops.add import add_``), so a
+module is made for each operator.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shape and type rules, with PopART's words when they fail."""
+"""Shape and type inference of operators, with PopART's error texts."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from .._create import Out, create, like, result
+from .._building.create import Out, create, like, result
 from .._internal.values import OptimizerValue
 from ..tensor import Tensor, constant
 from .utils import check_operands
@@ -16,7 +16,7 @@ Number = float | Tensor | None
 
 
 def scalars(**given: Number) -> tuple[dict[str, Tensor], dict[str, float], dict[str, OptimizerValue]]:
-    """Arguments that are tensors, those that are numbers, and what getters tell about each."""
+    """Split arguments into tensors and numbers; the third result is what getters return for each."""
     tensors = {k: v for k, v in given.items() if isinstance(v, Tensor)}
     numbers = {k: dtypes.builtins.float(v) for k, v in given.items() if v is not None and not isinstance(v, Tensor)}
     told = {
@@ -155,7 +155,7 @@ def weight_decay_is_required(weight_decay: Number) -> bool:
 
 
 def handle_optimizer_value(f: Any, ins: dict[int, str], index: int) -> OptimizerValue:
-    """What getters tell about a factor; a tensor's id is entered into `ins`."""
+    """The value that getters return for a factor; a tensor's id is entered into `ins`."""
     if isinstance(f, Tensor):
         ins[index] = f.id
         return OptimizerValue(0.0, False)

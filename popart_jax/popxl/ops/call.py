@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import popart_exception
-from .._create import Out, create
+from .._building.create import Out, create
 from .._internal.modified import mark_modified
 from ..context import gcg
 from ..tensor import Tensor, TensorLike, as_tensor
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CallSiteInfo:
-    """One call of a graph: what was passed in, what came out, and how indices correspond."""
+    """One call of a graph: its input and output tensors, and the mapping between graph and operator indices."""
 
     _offset_in = 0
     _offset_out = 0
@@ -36,12 +36,12 @@ class CallSiteInfo:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Tensors passed in."""
+        """Input tensors of the call."""
         return tuple(self._op._inputs().values())
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """Tensors that came out."""
+        """Output tensors of the call."""
         return tuple(self._op._outputs().values())
 
     def graph_to_parent_input_index(self, idx: int) -> int:
@@ -152,7 +152,7 @@ def call_with_info(
     inputs_dict: Mapping[Tensor, TensorLike] | None = None,
     check_inputs: bool = True,
 ) -> CallSiteInfo:
-    """As `call`, returning what later questions and changes need; without `check_inputs` inputs may stay open."""
+    """As `call`, returning the call site; without `check_inputs` some inputs may stay unconnected."""
     values = prepare_inputs(graph, inputs, inputs_dict, check_inputs, "called")
     check_types(graph, values)
     outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in graph.outputs]
@@ -190,7 +190,7 @@ def prepare_inputs(
 
 
 def _is_group(x: Any) -> bool:
-    """Whether a positional argument stands for several: any iterable but text; a tensor is none."""
+    """Whether a positional argument is a group of several: any iterable except text and tensors."""
     return isinstance(x, Iterable) and not isinstance(x, (Tensor, str, bytes)) and getattr(x, "ndim", 1) > 0
 
 

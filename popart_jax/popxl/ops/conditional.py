@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import popart_exception
 from .. import dtypes
-from .._create import Out, create
+from .._building.create import Out, create
 from ..tensor import Tensor
 from .call import CallSiteInfo, check_types, prepare_inputs
 from .utils import check_operands

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ...errors import popart_exception
 from ...ops.convolution import check_transposed, transposed
 from .. import dtypes
-from .._create import Out, create, infer, result
+from .._building.create import Out, create, infer, result
 from .._internal.conv_options import MultiConvOptions
 from ..context import gir
 from ..tensor import Tensor
@@ -16,7 +16,7 @@ from .shaping import check_pow2scaled
 from .utils import check_operands
 
 PadType = Literal["not_set", "same_upper", "same_lower", "valid"]
-"""How a convolution pads: as told, so that the result keeps its size (a rest above or below), or not at all."""
+"""Padding of a convolution: explicit; to keep the size, with an odd element at the upper or lower end; or none."""
 PAD_NAMES = {"not_set": "NOTSET", "same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 
 
@@ -124,7 +124,7 @@ def _geometry(
 
 
 def _per_axis(given: Sequence[int] | None, n: int, default: int) -> list[int]:
-    """A value per axis; the two-dimensional defaults are cut or stretched when all are alike."""
+    """A value per axis; equal values, such as the two-dimensional defaults, are adapted to the number of axes."""
     listed = [default] * n if given is None else [int(v) for v in given]
     if len(listed) != n and len(set(listed)) == 1:
         return [listed[0]] * n
@@ -132,7 +132,7 @@ def _per_axis(given: Sequence[int] | None, n: int, default: int) -> list[int]:
 
 
 def _made(kind: str, operands: Sequence[Tensor], attributes: dict[str, Any], chosen: MultiConvOptions) -> Tensor:
-    """The convolution; with a scale as third operand it is one of float8."""
+    """Append a convolution; with a scale as third operand it is a float8 convolution."""
     scaled = len(operands) > 2
     runs = ("popxl", f"{kind}Pow2Scaled", 1) if scaled else None
     if kind == "ConvTranspose":
@@ -144,7 +144,7 @@ def _made(kind: str, operands: Sequence[Tensor], attributes: dict[str, Any], cho
 
 
 def _transposed_shape(t: Tensor, weight: Tensor, attributes: dict[str, Any]) -> tuple[int, ...]:
-    """By arithmetic alone: as in PopART, padding that leaves nothing of the result is found when it runs."""
+    """Shape of a transposed convolution; as in PopART, padding that leaves an empty result fails only when it runs."""
     a = attributes
     check_transposed(t.shape, weight.shape[0], a["group"], weight.shape, 1)
     form = transposed(t.shape[2:], weight.shape[2:], a["strides"], a["dilations"], a["pads"], a["auto_pad"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import popart_exception
 from .. import dtypes
-from .._create import Out, create, like, result
+from .._building.create import Out, create, like, result
 from .._internal.broadcasting import broadcast_shapes
 from ..tensor import Tensor, TensorLike, as_tensor
 from . import _shapes

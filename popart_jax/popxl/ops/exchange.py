@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .. import dtypes
-from .._create import Out, create, like, result
+from .._building.create import Out, create, like, result
 from .._internal.enums import CodeLocation, TileSet
 from .._internal.exchange import state_of
 from .._internal.placement import placement

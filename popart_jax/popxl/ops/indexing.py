@@ -8,9 +8,9 @@ from typing import Any, Literal
 from ...enums import ScatterReduction
 from ...errors import popart_exception
 from .. import dtypes
-from .._create import Out, create, like, result
+from .._building.create import Out, create, like, result
 from ..tensor import Constant, Tensor
-from .utils import check_operands, handle_negative_axis
+from .utils import axis_within, check_operands, handle_negative_axis
 
 
 def gather(
@@ -66,7 +66,7 @@ def scatter(
     """A copy of `t` with elements replaced along an axis (ONNX's ScatterElements)."""
     check_operands(t=t, indices=indices, values=values)
     options = {"available_memory_proportion": available_memory_proportion}
-    attributes = {"axis": handle_negative_axis(t, axis)}
+    attributes = {"axis": axis_within("scatter", t, axis)}
     return result(create("Scatter", [t, indices, values], [like(t, "scatter_out")], attributes, options=options))
 
 
@@ -172,7 +172,7 @@ def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
     if not isinstance(num_classes, Constant):
         raise popart_exception(f"onehot: num_classes must be a constant, {num_classes!r} is not")
     depth = int(num_classes._host.reshape(()))
-    at = axis if axis >= 0 else t.rank + 1 + axis
+    at = axis_within("onehot", t, axis, more=1)
     shape = (*t.shape[:at], depth, *t.shape[at:])
     return result(create("OneHot", [t, num_classes, values], [Out("onehot_out", shape, values.dtype)], {"axis": at}))
 
@@ -244,7 +244,7 @@ def _scaled_add(op_type: str, X: Tensor, Y: Tensor, a: float | Tensor, b: float 
 
 
 def _unsupported_scales(tensors: Collection[str], numbers: Mapping[str, float]) -> dict[str, str]:
-    """Option of an addition that no session runs: only both factors, or the second alone, may be tensors."""
+    """The option "unexecutable" for factors that no session runs: a tensor beside a number other than `a` = 1."""
     if "a" in tensors and "b" not in tensors:
         return {"unexecutable": "Unsupported tensor scale0 with non-tensor scale1."}
     if "b" in tensors and numbers.get("a", 1) != 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import popart_exception
 from .. import dtypes
-from .._create import Out, create, result
+from .._building.create import Out, create, result
 from ..context import gir
 from ..tensor import Tensor
 from . import _shapes
@@ -54,7 +54,7 @@ def matmul(
 
 
 def _check_float8(lhs: Tensor, rhs: Tensor) -> None:
-    """Float8 operands come together, and with a scale, which this product has not (popart_exception)."""
+    """Refuse float8 operands: they need a float8 partner and a scale, which `matmul` lacks (popart_exception)."""
     eight = [t.dtype._is_float8 for t in (lhs, rhs)]
     if any(eight) and not all(eight):
         other = rhs if eight[0] else lhs

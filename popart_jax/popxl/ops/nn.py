@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import popart_exception
 from ...model.op_names import listed
 from .. import dtypes
-from .._create import Out, create, infer, like, result
+from .._building.create import Out, create, infer, like, result
 from .._internal.enums import AutoPad, ReductionType
 from ..tensor import Tensor, constant
 from . import _shapes
@@ -100,8 +100,8 @@ def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: fl
     if t.rank < 2 or t.shape[1] % num_groups:
         raise popart_exception(f"group_norm: {num_groups} groups do not divide the channels of {list(t.shape)}")
     stats = (t.shape[0] * num_groups,)
-    outs = [like(t, "group_norm_out"), Out("group_norm_mean", stats, dtypes.float32),
-            Out("group_norm_inv_std_dev", stats, dtypes.float32)]  # fmt: skip
+    outs = [like(t, "group_norm_out"), Out("group_norm_mean", stats, t.dtype),
+            Out("group_norm_inv_std_dev", stats, t.dtype)]  # fmt: skip
     attributes = {"num_groups": int(num_groups), "epsilon": float(eps)}
     return result(create("GroupNormalization", [t, weight, bias], outs, attributes))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .._create import create, like, result
+from .._building.create import create, like, result
 from .._internal.enums import FloatFormat as _FloatFormat
 from .._internal.values import PrintTensorFmt as PrintTensorFmt
 from ..tensor import Tensor

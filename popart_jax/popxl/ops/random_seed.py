@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes
-from .._create import Out, create, result
+from .._building.create import Out, create, result
 from ..tensor import Tensor, constant
 from .utils import check_operands
 

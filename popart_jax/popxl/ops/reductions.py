@@ -9,11 +9,11 @@ import numpy as np
 
 from ...errors import popart_exception
 from .. import dtypes
-from .._create import Out, create, result
+from .._building.create import Out, create, result
 from ..tensor import Tensor, constant
 from . import _shapes
 from ._base import unary
-from .utils import check_operands, handle_axes, handle_negative_axis
+from .utils import axis_within, check_operands, handle_axes, handle_negative_axis
 
 Axes = int | Iterable[int] | None
 
@@ -116,9 +116,10 @@ def _arg(op_type: str, t: Tensor, dim: int, keepdim: bool, name: str) -> Tensor:
 def cumsum(t: Tensor, dim: int = 0) -> Tensor:
     """Inclusive cumulative sum along an axis."""
     check_operands(t=t)
-    axis = constant(np.asarray(handle_negative_axis(t, dim), np.int64), dtypes.int64, "dim")
+    dim = axis_within("cumsum", t, dim)
+    axis = constant(np.asarray(dim, np.int64), dtypes.int64, "dim")
     out = Out("cumsum_out", t.shape, t.dtype)
-    return result(create("CumSum", [t, axis], [out], {"dim": handle_negative_axis(t, dim)}))
+    return result(create("CumSum", [t, axis], [out], {"dim": dim}))
 
 
 def topk(
@@ -126,7 +127,7 @@ def topk(
 ) -> tuple[Tensor, Tensor]:
     """The k largest (or smallest) elements along an axis, and their indices (int32)."""
     check_operands(t=t)
-    axis = handle_negative_axis(t, axis)
+    axis = axis_within("topk", t, axis)
     if k > t.shape[axis]:
         raise popart_exception(f"Cannot take top-{k} on dim of size {t.shape[axis]}, invalid Op TopK")
     shape = (*t.shape[:axis], int(k), *t.shape[axis + 1 :])
@@ -160,4 +161,4 @@ def check_increment(levels: list[float]) -> None:
 def softmax(t: Tensor, axis: int) -> Tensor:
     """Exponentials along an axis, normalised to sum 1."""
     check_operands(t=t)
-    return unary("Softmax", t, "softmax_out", None, axis=handle_negative_axis(t, axis))
+    return unary("Softmax", t, "softmax_out", None, axis=axis_within("softmax", t, axis))

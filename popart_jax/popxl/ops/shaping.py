@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ...errors import popart_exception
 from ...model.op_names import listed
 from .. import dtypes
-from .._create import Out, create, like, result
+from .._building.create import Out, create, like, result
 from ..context import gcg
 from ..tensor import Tensor
 from . import _shapes
@@ -75,7 +75,7 @@ def squeeze(t: Tensor, axes: list[int] | None = None) -> Tensor:
         if len(set(chosen)) != len(chosen):
             raise ValueError("Axes contains duplicates")
         for a in chosen:
-            if a >= t.rank:
+            if not 0 <= a < t.rank:
                 raise ValueError(f"Can't squeeze axis '{a}' as tensor has rank '{t.rank}'")
             if t.shape[a] != 1:
                 raise ValueError(f"Can't squeeze axis '{a}' as length of axis is >1: {t.shape[a]}")
@@ -368,9 +368,9 @@ def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dty
 
 
 def check_log2_scale(log2_scale: Tensor) -> None:
-    """A scale operand is an int32 scalar."""
+    """Check that a scale operand is an int32 scalar."""
     if not isinstance(log2_scale, Tensor):
-        return  # the check of operands names it
+        return  # `check_operands` reports it
     if log2_scale.rank != 0:
         raise ValueError("Log2 scale argument must be a scalar tensor")
     if log2_scale.dtype != dtypes.int32:
@@ -378,7 +378,7 @@ def check_log2_scale(log2_scale: Tensor) -> None:
 
 
 def check_pow2scaled(op: str, lhs: Tensor, rhs: Tensor, log2_scale: Tensor) -> None:
-    """Operands of a scaled product are float8, its scale an int32 scalar."""
+    """Check that the operands of a scaled product are float8, and its scale an int32 scalar."""
     if any(isinstance(t, Tensor) and not t.dtype._is_float8 for t in (lhs, rhs)):
         raise TypeError(f"Scaled {op} operands must be of dtype popxl.float8_143 or popxl.float8_152")
     check_log2_scale(log2_scale)

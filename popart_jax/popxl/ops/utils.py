@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ...errors import popart_exception
 from .. import dtypes
-from .._bindings import operators
-from .._checks import check_in_graph as check_in_graph
-from .._checks import check_tensor_ipu_and_tile_set as check_tensor_ipu_and_tile_set
+from .._building.bindings import operators
+from .._building.checks import check_in_graph as check_in_graph
+from .._building.checks import check_tensor_ipu_and_tile_set as check_tensor_ipu_and_tile_set
 from .._internal.values import OptionalDataType, OptionalFloat, OptionalInt, OptionalInt64Vector
 from ..context import gcg
 from ..tensor import Tensor
@@ -33,6 +34,14 @@ def cast_if_needed(t: Tensor, data_type: dtypes.dtype) -> Tensor:
 def handle_negative_axis(t: Tensor, axis: int) -> int:
     """An axis counted from the front."""
     return t.rank + axis if axis < 0 else axis
+
+
+def axis_within(what: str, t: Tensor, axis: int, more: int = 0) -> int:
+    """An axis counted from the front, of the tensor's axes and `more` new ones; popart_exception when it is none."""
+    rank = max(t.rank + more, 1)  # a scalar counts as one element
+    if not -rank <= axis < rank:
+        raise popart_exception(f"{what}: axis {axis} of {t!r} is outside the acceptable range [{-rank}, {rank - 1}]")
+    return axis % rank
 
 
 def handle_axes(t: Tensor, axis: int | Iterable[int] | None) -> list[int]:
@@ -64,7 +73,7 @@ def convert_optional_int64_list(l: list[int] | None) -> OptionalInt64Vector:  # 
 
 
 def check_operands(**tensors: Any) -> None:
-    """Operands are tensors of the current graph, on one IPU and tile set."""
+    """Check that operands are tensors of the current graph, on one IPU and tile set."""
     check_in_graph(gcg(), **tensors)
     if len(tensors) > 1:
         check_tensor_ipu_and_tile_set(**tensors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._create import Out, create, result
+from .._building.create import Out, create, result
 from .._internal.rewrite import insert_before, take_over
 from ..context import get_current_context
 

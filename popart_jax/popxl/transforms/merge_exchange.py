@@ -1,4 +1,4 @@
-"""Several transfers at once."""
+"""Merging of independent transfers into one operator."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def merge(graph: Graph, ops: list[Any]) -> None:
 
 
 def _depends(i: int, others: set[int], before: Any, constrained: Any, exchanges: set[int]) -> bool:
-    """Whether an exchange needs one of the others: orders of `in_sequence` between exchanges alone do not count."""
+    """Whether an exchange depends on one of the others; `in_sequence` constraints between exchanges do not count."""
     pending, seen = [i], set()
     while pending:
         here = pending.pop()
@@ -64,7 +64,7 @@ def _depends(i: int, others: set[int], before: Any, constrained: Any, exchanges:
 
 
 def _merge_group(graph: Graph, group: list[Any]) -> None:
-    from .._create import Out, create
+    from .._building.create import Out, create
 
     if len(group) < 2:
         return
@@ -90,7 +90,7 @@ def _strings(op: Any, name: str) -> list[str]:
 
 
 def _replace(graph: Graph, group: list[Any], merged: Any) -> None:
-    """The merged operator stands where the last part stood, and gives the parts' own tensors."""
+    """Put the merged operator in the place of the last part; it takes over the output tensors of all parts."""
     last = max(group, key=lambda op: op.id)
     nodes = graph._graph
     nodes.remove(merged._node)

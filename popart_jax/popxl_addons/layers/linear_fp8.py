@@ -29,7 +29,7 @@ class LinearFP8(Module):
     Parameters
     ----------
     scale_metric : {"amax", "mse", "manual_scale"}
-        How the power of two is chosen that an operand is multiplied with before it is rounded.
+        How the power of two is chosen by which an operand is multiplied before rounding.
     scale : int
         That power, for "manual_scale".
 
@@ -88,13 +88,13 @@ class LinearFP8(Module):
         return dx
 
     def _scale(self, t: popxl.Tensor, dtype: popxl.dtype) -> popxl.Tensor:
-        """The power of two that a tensor is multiplied with before it is rounded."""
+        """The exponent of the power of two by which a tensor is multiplied before rounding."""
         if self.scale_metric == "manual_scale":
             return popxl.constant(self.scale, popxl.int32)
         largest = fp8_amax_scale(t, dtype)
         if self.scale_metric == "amax":
             return largest
-        # The estimate may give up the largest values, which the cast makes NaN.
+        # The estimate may let the largest values overflow, which the cast turns into NaN.
         return -ops.maximum(-fp8_mse_scale(t, dtype), -largest)
 
     @staticmethod

@@ -44,7 +44,7 @@ def _create(kind: str, mode: str, t: popxl.Tensor, op: str, group: ReplicaGroupi
 
 
 def _options(kind: str, mode: str, attributes: dict[str, Any]) -> dict[str, Any]:
-    """Facts of an operator: an identity where inputs are equal; its gradient is one of its type, flags exchanged."""
+    """Options: an identity where inputs are equal; its gradient has the same type, with the two flags exchanged."""
     opposite = _OPPOSITE[mode]
     flags = {opposite: 1} if opposite else {}
     gradient = GradientOp(_KINDS[kind].row, {**attributes, **flags}, lambda: _options(kind, opposite, attributes))

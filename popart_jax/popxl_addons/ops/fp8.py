@@ -105,7 +105,7 @@ _FP8_SCALE = custom_ops.define("Fp8Scale", _mse_scale, domain=DOMAIN, names=("fp
 
 
 def fp8_mse_scale(src: popxl.Tensor, dtype: popxl.dtype = popxl.float8_143) -> popxl.Tensor:
-    """The scale, an int32 scalar within -31..31, whose estimated error is least; as `host_fp8_mse_scale` finds it."""
+    """The scale with least estimated error, an int32 scalar within -31..31; the same as `host_fp8_mse_scale`'s."""
     _check_source(src)
     format_of(dtype)
     flat = ops.reshape(src, (math.prod(src.shape),))

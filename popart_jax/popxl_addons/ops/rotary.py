@@ -32,7 +32,7 @@ def _turned(t: Any, sin: Any, cos: Any, rotary_dim: int) -> Any:
 
 
 def _rounded(product: Any) -> Any:
-    """The product itself, in a form that no compiler joins with an addition into one rounding."""
+    """The product itself, in a form that compilers do not contract into a fused multiply-add."""
     return jnp.nextafter(jnp.nextafter(product, jnp.inf), -jnp.inf)
 
 

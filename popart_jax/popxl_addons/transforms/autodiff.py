@@ -34,9 +34,9 @@ def autodiff(
     ----------
     graph : GraphWithNamedArgs or popxl.Graph
     grads_provided, grads_required : iterable of Tensor, optional
-        Outputs whose gradients come in and inputs whose gradients go out; default all.
+        Outputs whose gradients are inputs, and inputs whose gradients are outputs of the graph; default all.
     called_graphs_grad_info : mapping, optional
-        Gradient graphs of called graphs; what `graph` itself recorded is used too.
+        Gradient graphs of called graphs, in addition to those that `graph` recorded.
     """
     recorded = graph.called_graphs_grad_info if isinstance(graph, GraphWithNamedArgs) else {}
     known = {**plain_grad_info(recorded), **plain_grad_info(called_graphs_grad_info)}

@@ -1,4 +1,4 @@
-"""Run a graph several times on parts of a batch, with what passes between runs in remote buffers."""
+"""Batch serialisation: run a graph several times on parts of a batch, with activations in remote buffers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class BatchSerialResult:
     Attributes
     ----------
     graph : GraphWithNamedArgs
-        Its first input is the row, then the seed if there is one, then what is not loaded.
+        Its inputs are the row, then the seed if there is one, then the inputs that are not loaded.
     stored_buffers : dict of Tensor to RemoteHandle
         Where tensors of the original graph were stored.
     """

@@ -22,11 +22,11 @@ class Extracted:
     ----------
     graph : popxl.Graph
     inputs : dict of Tensor to Tensor
-        Tensor of the old graph to the input that stands for it.
+        Tensor of the old graph to the input of the new graph for it.
     ops : tuple of operators
-        What was moved.
+        The moved operators.
     earlier : tuple of operators
-        Operators of the old graph that must run before.
+        Operators of the old graph that must run before the moved ones.
     """
 
     graph: popxl.Graph
@@ -39,12 +39,12 @@ class Extracted:
         return {inner: outer for outer, inner in self.inputs.items()}
 
     def order(self, source: popxl.Graph, site: Any) -> None:
-        """The operator `site` of the old graph takes the place of the moved ones in its order."""
+        """Give the operator `site` of the old graph the moved operators' place in the order."""
         take_place(source, self.ops, self.earlier, site)
 
 
 def take_place(source: popxl.Graph, moved: Iterable[Any], earlier: Iterable[Any], site: Any) -> None:
-    """The operator `site` of `source` is ordered as the moved operators were."""
+    """Order the operator `site` of `source` as the moved operators were."""
     sequencer = get_current_context()._sequencer
     for op in moved:
         source._topo_cons.replace(op, site)
@@ -89,7 +89,7 @@ def move_ops(ops: Sequence[Any], source: popxl.Graph, name: str) -> Extracted:
 
 
 def check_closed(ops: Sequence[Any], source: popxl.Graph) -> None:
-    """What the operators make is used among them only.
+    """Check that results of the operators are only used among them.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def check_closed(ops: Sequence[Any], source: popxl.Graph) -> None:
 
 
 def stand_in(tensor: popxl.Tensor, target: popxl.Graph, known: Moved, by_ref: bool = True) -> popxl.Tensor:
-    """What stands for a tensor of another graph in `target`: a copy of a constant, an input for anything else."""
+    """The tensor of `target` for a tensor of another graph: a copy of a constant, an input for any other tensor."""
     if tensor not in known:
         if isinstance(tensor, Constant):
             with target:
@@ -139,7 +139,7 @@ def rehome(op: Any, source: popxl.Graph, target: popxl.Graph) -> None:
 
 
 def move_constraints(source: popxl.Graph, home: Mapping[Any, popxl.Graph]) -> tuple[Any, ...]:
-    """Order among operators that have moved to the same graph; returns what they waited for outside."""
+    """Move order constraints along with operators; returns the operators outside that the moved ones waited for."""
     earlier: dict[int, Any] = {}
     for op, target in home.items():
         for before in source._topo_cons.after.pop(op, []):

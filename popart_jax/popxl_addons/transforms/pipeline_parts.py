@@ -1,4 +1,4 @@
-"""What a pipeline is put together from: graphs of loads, computations, stores and copies, with named ends."""
+"""Parts of a pipeline: graphs of loads, computations, stores and copies, whose inputs and outputs have names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PipelineBoundGraph(BoundGraph):
 
     @property
     def original_output_ids(self) -> tuple[str, ...]:
-        """What the outputs were, in order."""
+        """Original ids of the outputs, in order."""
         return tuple(self.outputs)
 
     def __contains__(self, value: Any) -> bool:
@@ -56,14 +56,14 @@ class PipelineBoundGraph(BoundGraph):
         return self.graph._add_input(tensor.shape, tensor.dtype, local_name(tensor), by_ref, tensor.meta_shape)
 
     def add_output_tensor(self, tensor: popxl.Tensor, original_id: str) -> None:
-        """Return a tensor of the part, which other parts know by `original_id`."""
+        """Make a tensor an output of the part; other parts refer to it by `original_id`."""
         if original_id not in self.outputs:
             self.outputs[original_id] = tensor
             with self.graph:
                 popxl.graph_output(tensor)
 
     def reconnect_input(self, original_id: str, new: popxl.Tensor) -> None:
-        """Feed what stands for a tensor from `new`."""
+        """Feed the inputs for the tensor `original_id` from `new`."""
         if original_id in self.variables:
             self.args[self.variables[original_id][1]] = new
         for (name, _), inner in self.crossing.items():
@@ -73,7 +73,7 @@ class PipelineBoundGraph(BoundGraph):
     def call(  # pyright: ignore[reportIncompatibleMethodOverride] - upstream's signature
         self, *args: popxl.Tensor, inputs_dict: Mapping[popxl.Tensor, popxl.Tensor] | None = None
     ) -> tuple[popxl.Tensor, ...]:
-        """Call the part with what its inputs are connected to; `inputs_dict` overrides."""
+        """Call the part with the tensors that its inputs are connected to; `inputs_dict` overrides them."""
         return ops.call(self.graph, *args, inputs_dict={**self.args, **(inputs_dict or {})})
 
 

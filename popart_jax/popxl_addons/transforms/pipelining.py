@@ -39,7 +39,7 @@ class StageContext:
         self._stage_of: dict[int, int] = {}
 
     def hook(self, op: Any) -> None:
-        """Note the stage of a new operator.
+        """Record the stage of a new operator.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class StageContext:
         if size <= 1:
             raise TypeError(f"Stash must be larger than 1. size={size}, t={t}")
         if popxl.gcg() != popxl.gmg():
-            return t  # variables live in the main graph; the pipeline itself keeps what crosses stages
+            return t  # stashes would be variables of the main graph; the pipeline itself keeps values that cross stages
         with _ipu_of(t):
             with self.stage(start):
                 stash = _with_variables(f"{local_name(t)}_stash", Stash(), t, size)
@@ -176,7 +176,7 @@ class Pipelining:
         return _required_for_host_load(op)
 
     def construct_graphs(self, include_ops: dict[int, list[Any]]) -> tuple[list[Any], tuple[Any, ...]]:
-        """Move the operators into the parts; returns them, and what they waited for outside."""
+        """Move the operators into the parts; returns them, and the operators outside that they waited for."""
         source = self.original_graph
         place: dict[int, tuple[str, int]] = {}
         every: list[Any] = []
@@ -219,7 +219,7 @@ class Pipelining:
             self.parts[kind, i].ipu = first._settings.vgraphId
 
     def _connect(self, every: list[Any], place: dict[int, tuple[str, int]], part_of: dict[int, Any]) -> None:
-        """Replace operands that come from outside of each operator's part."""
+        """Replace operands from outside an operator's part by inputs of the part."""
         constants: dict[Any, dict[popxl.Tensor, popxl.Tensor]] = {}
         for op in every:
             part, stage = self.parts[part_of[op.id]], place[op.id][1]
@@ -247,7 +247,7 @@ class Pipelining:
         return part.add_crossing_input(tensor, tensor.id, stage)
 
     def move_op_into_graph(self, graph: PipelineBoundGraph, op: Any) -> None:
-        """Move one operator, whose operands are of the new graph already."""
+        """Move one operator, whose operands are already tensors of the new graph."""
         wanted = {id(t): name for name, t in graph.outputs.items()}
         made = list(op._outputs().values())
         rehome(op, self.original_graph, graph.graph)
@@ -257,7 +257,7 @@ class Pipelining:
                 graph.add_output_tensor(tensor, wanted[id(tensor)])
 
     def build(self) -> None:
-        """Write down all cycles in the pipeline's graph."""
+        """Build all cycles in the pipeline's graph."""
         last = self.stages
         with self.graph, popxl.in_sequence(True):
             for end in range(1, last):
@@ -293,7 +293,7 @@ class Pipelining:
                 self._run(self.parts[kind, stage])
 
     def copy(self) -> None:
-        """Copy between IPUs; what idle stages would copy is not read by anybody."""
+        """Copy between IPUs; copies of idle stages are not read."""
         part = self.parts.get((_COPIES, 0))
         if part is not None:
             self._run(part)
@@ -307,7 +307,7 @@ class Pipelining:
             self.remap_tensors(part.original_output_ids, part.call())
 
     def _value(self, name: str, like: popxl.Tensor, cycle: int) -> popxl.Tensor:
-        """What was made of a tensor in a cycle; for a copy of an idle stage what there is, or nothing in particular."""
+        """The value of a tensor from a cycle; for a copy of an idle stage any existing value, or zeros."""
         made = self._values.get(name, {})
         if cycle in made:
             return made[cycle]
@@ -316,12 +316,12 @@ class Pipelining:
         return ops.init(like.shape, like.dtype, like.name, "zero", like.meta_shape)
 
     def remap_tensors(self, original_ids: Iterable[str], new_outputs: Iterable[popxl.Tensor]) -> None:
-        """Note what stands for tensors in this cycle."""
+        """Record the tensors that hold the outputs in this cycle, by original id."""
         for name, tensor in zip(original_ids, new_outputs, strict=True):
             self._values.setdefault(name, {})[self.now] = tensor
 
     def _from_outside(self, tensor: popxl.Tensor, by_ref: bool) -> popxl.Tensor:
-        """A tensor from outside the pipeline, in the graph that is being written."""
+        """The tensor for one from outside the pipeline, in the graph that is being built."""
         return stand_in(tensor, popxl.gcg(), self._outer, tensor.id in self._written or by_ref)
 
     def repeat_graph(self) -> tuple[popxl.Graph, list[tuple[str, int]], dict[popxl.Tensor, popxl.Tensor]]:
@@ -367,7 +367,7 @@ class Pipelining:
     def move_copied_tensor_out_of_nested_repeat_graph(
         self, op_in_index: int, original: str, repeat_op: Any, age: int = 1
     ) -> None:
-        """What the loop leaves of a carried tensor is its value for the cycles after the loop."""
+        """Record the loop's output of a carried tensor as its value for the cycles after the loop."""
         left = repeat_op._outputs()[op_in_index - 2]
         self._values.setdefault(original, {})[self.now - age] = left
 

@@ -1,4 +1,4 @@
-"""Gradient graphs that compute the activations they need anew."""
+"""Gradient graphs that recompute the activations that they need."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def add_recompute_inputs(grad_info: GradGraphInfo) -> tuple[list[ExpectedConnect
     Returns
     -------
     (expected, forward, gradient)
-        What the inputs are, and for the inputs of the forward and of the gradient graph what they are fed from;
-        activations are not among them yet.
+        Connections of the inputs, and the tensors that feed the inputs of the forward and of the gradient graph,
+        without activations.
     """
     forward_graph, grad_graph = grad_info.forward_graph, grad_info.graph
     expected: list[ExpectedConnection] = []

@@ -1,4 +1,4 @@
-"""What a session's constructor does: from model, options and optimizer to a step program."""
+"""Work of a session's constructor: it makes a step program from model, options and optimizer."""
 
 from __future__ import annotations
 

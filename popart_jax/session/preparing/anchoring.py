@@ -1,4 +1,4 @@
-"""Anchors of a data flow as the step program records them."""
+"""Turns the anchors of a data flow into those of the step program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def anchors_of(
     structure : Structure
         Loops of the step.
     known : collection of str
-        Everything that can be anchored.
+        Names of all tensors that can be anchored.
     forward : collection of str
         Tensors of the forward graph, for the message about missing gradients.
 
@@ -52,7 +52,7 @@ def anchors_of(
 
 
 def source_of(name: str, known: Collection[str]) -> str | None:
-    """The tensor that shows the value of `name`: itself, or what it is a stash, copy or recomputation of."""
+    """The tensor with the value of `name`: itself, or the tensor of which it is a stash, copy or recomputation."""
     if name in known:
         return name
     for prefix in STASHES:

@@ -1,4 +1,4 @@
-"""Clip groups of an optimizer as the update sees them."""
+"""Gradient clipping groups of an optimizer, as the weight update takes them."""
 
 from __future__ import annotations
 

@@ -14,13 +14,13 @@ import patterns
 
 from ...enums import DeviceType
 from ...execution import Structure, Type
-from ...execution.beside_jax import file_of, folder, foreign_translations
-from ...execution.container import Sealed
-from ...execution.key import model_facts, program_key
+from ...execution.stored.beside_jax import file_of, folder, foreign_translations
+from ...execution.stored.container import Sealed
+from ...execution.stored.key import model_facts, program_key
 from ...logs import module_logger
 from ...lowering.read_while_tracing import read_while_tracing
-from ...model.stripped import StrippedModel
-from ..option_checks import IPU_LIKE
+from ...model.files.stripped import StrippedModel
+from ..checks.options import IPU_LIKE
 from ..requests import Request
 from .shards import SHARD
 
@@ -35,7 +35,7 @@ _OTHER_OPTIONS = frozenset({
 
 @dataclass(frozen=True)
 class Model:
-    """What is traced: a model as given, its graph before the patterns, and the initializers that are arguments."""
+    """The traced model: as given, its graph before the patterns, and the initializers that are arguments."""
 
     source: StrippedModel
     graph: ir.Graph
@@ -43,13 +43,13 @@ class Model:
     variables: Collection[str]
 
     def arguments(self) -> frozenset[str]:
-        """Initializers whose values no trace reads; saved optimizer state, which the graph lacks, is among them."""
+        """Initializers that are arguments: tracing does not read their values. Includes saved optimizer state."""
         read = read_while_tracing(self.graph, self.opsets) | (self.graph.initializers.keys() - set(self.variables))
         return frozenset(t.name for t in self.source.proto.graph.initializer) - read
 
 
 def key_of(request: Request, model: Model, *, portable: bool = False) -> str | None:
-    """The key of the compiled programs of a session, None where a fact has no description; see `program_key`."""
+    """The key of a session's compiled programs; None if a fact can't be described. See `program_key`."""
     device, optimizer = request.device, request.optimizer
     return program_key(
         model_facts(model.source, model.arguments()),
@@ -65,7 +65,7 @@ def key_of(request: Request, model: Model, *, portable: bool = False) -> str | N
 def cache_file(request: Request, model: Model, structure: Structure) -> Path | None:
     """The file beside JAX's cache for a session's programs.
 
-    None without such a cache, and where something takes part in the programs that no key can name.
+    None without such a cache, and where the programs depend on something that no key can describe.
     """
     if folder() is None:
         return None
@@ -80,7 +80,7 @@ def cache_file(request: Request, model: Model, structure: Structure) -> Path | N
 
 
 def stored_types(path: Path | None) -> dict[str, Type] | None:
-    """Types of the tensors, where a file holds them."""
+    """Types of the tensors, read from a file of the cache; None if it has none."""
     if path is None or not path.is_file():
         return None
     try:
@@ -92,5 +92,5 @@ def stored_types(path: Path | None) -> dict[str, Type] | None:
 
 
 def types_note(types: Mapping[str, Type]) -> dict[str, Any]:
-    """The same, for JSON."""
+    """Types as JSON data."""
     return {name: (kind.shape, kind.dtype.name) for name, kind in types.items()}

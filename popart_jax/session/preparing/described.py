@@ -1,4 +1,4 @@
-"""What is known of a session before its program is complete."""
+"""The facts of a session that are known before its step program is complete."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ...execution import Program, Type
-from ...model.stripped import StrippedModel
+from ...model.files.stripped import StrippedModel
 from ..requests import Request
 from .source import HostVariable
 
 
 @dataclass(frozen=True)
 class Described:
-    """A session as far as its op list depends on it.
+    """The facts of a session that its op list depends on.
 
     Attributes
     ----------
     request : Request
-        What the program asks for.
+        The arguments of the constructor.
     source : StrippedModel
         The model as given, for saving.
     graph : onnx_ir.Graph
-        Its graph before the patterns; nothing changes it.
+        Its graph before the patterns; never changed.
     program : Program
-        What runs, as far as it is known.
+        The step program, perhaps incomplete.
     infos : mapping of str to Type
         Type of every tensor as the IR has it.
     variables : mapping of str to HostVariable

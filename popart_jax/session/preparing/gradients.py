@@ -1,4 +1,4 @@
-"""What has a gradient, what is trained, what is updated by copy.
+"""Which tensors have a gradient, and which variables are updated by copy.
 
 Source: the gradients in PopART's operator list.
 """
@@ -17,9 +17,9 @@ from ...errors import noted, popart_exception
 from ...execution import Program, Type
 from ...lowering.interpreter import names
 from ...lowering.resolve import captures, find, label
+from ...model.checks.structure import every_node
 from ...model.op_names import op_names
 from ...model.origin import imported_as_popart
-from ...model.structure import every_node
 from ...ops import Trait, facts
 
 _BITWISE = frozenset({"BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseXnor"})
@@ -32,7 +32,7 @@ def with_gradient(
 ) -> frozenset[str]:
     """Tensors of the main graph from which a differentiable path leads to the loss; none passes between replicas.
 
-    A loss of whole numbers has gradients as any other (supplement 5.2); only a Cast of whole numbers has none.
+    An integer loss has gradients as any other (supplement 5.2); only a Cast of integers has none.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def with_gradient(
 
 
 def gradient_types(graph: ir.Graph, tensors: Iterable[str], types: Mapping[str, Type]) -> dict[str, Type]:
-    """Types of the tensors' gradients: their own, but of updates of a Scatter only the block of the indices counts."""
+    """Types of the tensors' gradients: their own, except that a Scatter's updates have the shape of the indices."""
     found = {tensor: types[tensor] for tensor in tensors}
     for node in graph:
         if node.op_type not in ("Scatter", "ScatterElements") or len(node.inputs) < 3:
@@ -112,7 +112,7 @@ def _refuse_unrewritten(node: ir.Node, selection: patterns.PatternSet) -> None:
 
 def _differentiable_inputs(node: ir.Node, replicas: int) -> Iterable[ir.Value]:
     row = facts("Fmod" if node.op_type == "Mod" and node.attributes.get_int("fmod", 0) else node.op_type)
-    alone = replicas == 1 and row.has(Trait.BETWEEN_REPLICAS)  # then it is an identity
+    alone = replicas == 1 and row.has(Trait.BETWEEN_REPLICAS)  # then the operator is the identity
     if row.gradients != () or alone:
         yield from (v for i, v in enumerate(node.inputs) if v is not None and (alone or row.passes_gradient(i)))
         yield from captures(node)

@@ -1,4 +1,4 @@
-"""The vector of hyperparameters that a program takes: places, names and values."""
+"""The vector of hyperparameters that a program takes as input: positions, names and values."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ LOSS_SCALE = "lossScaling_"
 
 @dataclass(frozen=True)
 class HyperLayout:
-    """Places of all scalars; constant ones have a place as well, so that they take part in the same arithmetic.
+    """Positions of all scalars in the vector; constants have one too, so that they take part in the same arithmetic.
 
     Attributes
     ----------
     places : mapping of str to (mapping of str to int)
-        Per weight, place by scalar base name.
-    shown : mapping of str to int
-        Places of the scalars that exist as tensors, by tensor name.
+        For each weight, positions by base name of the scalar.
+    by_tensor : mapping of str to int
+        Positions of the scalars that exist as tensors, by tensor name.
     types : mapping of str to Type
         Types of those tensors.
     loss_scale : int
-        Place of the loss scale.
+        Position of the loss scale.
     """
 
     weights: Mapping[str, Weight]
@@ -35,7 +35,7 @@ class HyperLayout:
     places: Mapping[str, Mapping[str, int]]
     size: int
     loss_scale: int = 0
-    shown: Mapping[str, int] = field(default_factory=dict)
+    by_tensor: Mapping[str, int] = field(default_factory=dict)
     types: Mapping[str, Type] = field(default_factory=dict)
 
     def rules(self, optimizer: Optimizer) -> dict[str, Rule]:
@@ -69,13 +69,13 @@ def lay_out(
     wide_loss: bool,
     streamed: bool,
 ) -> HyperLayout:
-    """Give every scalar of every weight a place; weights that share a value share the place.
+    """Give every scalar of every weight a position; weights that share a value share the position.
 
     `streamed` tells whether the loss scale exists as a tensor.
     """
     places: dict[str, dict[str, int]] = {}
     taken: dict[tuple[str, int], int] = {}
-    shown: dict[str, int] = {}
+    by_tensor: dict[str, int] = {}
     types: dict[str, Type] = {}
     for name, weight in weights.items():
         kind = type_name(weight.dtype)
@@ -86,13 +86,13 @@ def lay_out(
             place = taken.setdefault((tensor, weight.group), len(taken) + 1)
             places[name][scalar.base] = place
             if not scalar.const:
-                shown.setdefault(tensor, place)
+                by_tensor.setdefault(tensor, place)
                 types.setdefault(tensor, Type((), weight.dtype if scalar.of_weight_type else np.dtype(np.float32)))
     if streamed:
         tensor = loss_scale_name(loss)
-        shown[tensor] = 0
+        by_tensor[tensor] = 0
         types[tensor] = Type((), np.dtype(np.float32) if wide_loss else loss.dtype)
-    return HyperLayout(dict(weights), reduction, places, len(taken) + 1, 0, shown, types)
+    return HyperLayout(dict(weights), reduction, places, len(taken) + 1, 0, by_tensor, types)
 
 
 def loss_scale_name(loss: Type) -> str:

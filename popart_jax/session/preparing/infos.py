@@ -15,7 +15,7 @@ _WIDE_ONNX = {ir.DataType.INT64, ir.DataType.UINT64}
 
 
 def host_types(graph: ir.Graph, device: Mapping[str, Type]) -> dict[str, Type]:
-    """Types as the IR has them: 64-bit integers stay so there, except for indices that operators make."""
+    """Types as the IR has them: it keeps 64-bit integers, except for indices that operators compute."""
     wide: set[str] = set()
     found = dict(device)
 

@@ -1,4 +1,4 @@
-"""Automatic loss scaling: the gradients that are watched.  Source: PopART's documentation."""
+"""Automatic loss scaling: the gradients that are tracked.  Source: PopART's documentation."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ...execution.loss_scaling import Tracking
 from ...logs import module_logger
 from ...lowering.interpreter import names
 from ...optimizers import Adam, Optimizer
-from ..option_groups import AutomaticLossScalingSettings
-from ..options import SessionOptions
+from ..options.groups import AutomaticLossScalingSettings
+from ..options.session_options import SessionOptions
 
 PREFIX = "[AutomaticLossScale transform] "
 HALF_MAX = 65504.0
@@ -44,12 +44,12 @@ def check(settings: AutomaticLossScalingSettings, graph: ir.Graph, optimizer: Op
 
 
 def tracking(settings: AutomaticLossScalingSettings, tracked: Sequence[str]) -> Tracking:
-    """What the step program counts: the gradients of these tensors.
+    """The tracking of the gradients of these tensors, for the step program's histograms.
 
     Raises
     ------
     popart_exception
-        There is none.
+        No tensor is given.
     """
     if not tracked:
         raise popart_exception(f"{PREFIX}No tracked gradient tensors of type fp16 were found.")
@@ -66,9 +66,9 @@ def tracking(settings: AutomaticLossScalingSettings, tracked: Sequence[str]) -> 
 
 
 def separated(graph: ir.Graph, tracked: Collection[ir_view.TrackedGradient]) -> list[tuple[str, str]]:
-    """Tensors whose gradients are what is tracked, with the tensors of the model that they equal.
+    """Tensors whose gradients are tracked, each with the tensor of the model that it equals.
 
-    The part that one reader contributes is the gradient of what it reads: it gets a name of its own, by an Identity.
+    A gradient may be the part that one reader contributes. An Identity before that reader gives its input a new name.
     """
     known = names(graph)
     found = []
@@ -93,7 +93,7 @@ def refuse_inference(options: SessionOptions) -> None:
 
 
 def initial_state(track: Tracking | None) -> dict[str, np.ndarray]:
-    """Variables of the feature and what they start with."""
+    """Variables of automatic loss scaling with their initial values."""
     if track is None:
         return {}
     state = {"lossScaleUpdateFactor": np.ones((), np.float32)}

@@ -1,4 +1,4 @@
-"""What PopART's op list of a session is made from."""
+"""Collects the facts from which `ir_view` makes PopART's op list of a session."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ...model.attribute_names import EXECUTION_PHASE, PIPELINE_STAGE, VIRTUAL_GR
 from ...model.tensor_location import TensorLocation, TensorLocationSettings
 from ...ops.replicas import groups_of
 from ...optimizers import SGD, Adam, Adaptive, Optimizer, OptimizerValue
-from ..option_groups import BatchSerializationSettings
+from ..options.groups import BatchSerializationSettings
 from .described import Described
 
 

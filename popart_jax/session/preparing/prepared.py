@@ -26,11 +26,11 @@ from ...model.session_model import read_session_model
 from ...ops import facts as operator_facts
 from ...ops.options import OperatorOptions
 from ...timings import phase
-from ..annotation_checks import check_annotations
-from ..call_checks import check_calls
-from ..facts import option_facts
-from ..matmul_checks import check_serialised_matmuls
-from ..option_checks import IPU_LIKE, OptionFacts, announce, check_distribution, check_options, raise_all
+from ..checks.annotations import check_annotations
+from ..checks.calls import check_calls
+from ..checks.facts import option_facts
+from ..checks.options import IPU_LIKE, OptionFacts, announce, check_distribution, check_options, raise_all
+from ..checks.serialized_products import check_serialised_matmuls
 from ..patterns_api import check_mandatory, guarded
 from ..requests import Request
 from . import gradients, loss_scale, source
@@ -59,7 +59,7 @@ class Prepared(Described):
     streams : mapping of str to Type
         Host types of the inputs.
     facts : OptionFacts
-        What the checks of options know.
+        Facts for the option checks.
     cache_file : Path or None
         File beside JAX's compilation cache for the compiled programs.
     traced_types : mapping of str to Type
@@ -78,7 +78,7 @@ class Prepared(Described):
         """The key of the compiled programs in files that may be carried elsewhere."""
         weights = self.variables.keys() - self.state
         key = key_of(self.request, Model(self.source, self.graph, self.program.opsets, weights), portable=True)
-        assert key is not None  # all of it is plain data
+        assert key is not None  # a portable key has only plain data
         return key
 
     def require_device_types(self) -> None:
@@ -88,7 +88,7 @@ class Prepared(Described):
 
     @cached_property
     def op_list_facts(self) -> ir_view.IrFacts:
-        """What PopART's op list is made from."""
+        """Facts from which PopART's op list is made."""
         return op_list_facts(self)
 
 
@@ -98,7 +98,7 @@ def prepare(request: Request) -> Prepared:
     Raises
     ------
     popart_exception
-        What a session's constructor can find wrong with model, options, anchors, loss or optimizer.
+        The model, the options, the anchors, the loss or the optimizer are wrong.
     """
     options, training = request.options, request.loss is not None
     picked = Picked(request) if training else None
@@ -177,7 +177,7 @@ def _variables(
 ) -> tuple[dict[str, HostVariable], frozenset[str]]:
     """Initializers that live on the device, and those that are constants of the program.
 
-    `frozen` are those that are not trained although they could be; None where PopART's rule holds.
+    `frozen` are initializers that are not trained; None where PopART's rule holds: every one is.
     """
     training, options = request.loss is not None, request.options
     found: dict[str, HostVariable] = {}
@@ -264,7 +264,7 @@ def _host_values(graph: ir.Graph, weights: Mapping[str, HostVariable]) -> dict[s
 
 
 def _completed(step: StepParts, model: ir.Model, request: Request) -> Program:
-    """Check the anchors, apply the patterns, and leave out what nobody reads any more."""
+    """Check the anchors, apply the patterns, and drop inputs that are no longer read."""
     anchors = anchors_of(request.data_flow, step.program.structure, step.types, names(model.graph))
     program = replace(step.program, anchors=anchors, types=step.types, variables=_drifting(step.program))
     program = replace(program, graph=_rewritten(model, request, program))
@@ -272,7 +272,7 @@ def _completed(step: StepParts, model: ir.Model, request: Request) -> Program:
 
 
 def _drifting(program: Program) -> dict[str, Variable]:
-    """Variables, with those that replicas change each for themselves marked."""
+    """Variables, marked where each replica may come to a value of its own."""
     return {n: replace(v, drifts=n in program.copies) for n, v in program.variables.items()}
 
 
@@ -311,7 +311,7 @@ def _needed_streams(program: Program) -> dict[str, Type]:
 
 
 def _check_work(program: Program, anchors: Collection[str]) -> None:
-    """Raise when no operator of the model, its backward pass or its update is needed by an anchor or an update."""
+    """Raise when no anchor or weight update needs any operator of the model."""
     training = program.training
     known = names(program.graph)
     backward = [a for a in anchors if a.startswith(GRADIENT) and a not in known]

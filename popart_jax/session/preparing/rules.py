@@ -1,4 +1,4 @@
-"""Whose rules hold where PopART refuses what could be run: PopART's for its own programs, ONNX's for all others.
+"""Whether PopART's refusals hold for a program that could be run: they do for PopART programs, not for other ONNX ones.
 
 A program that came through the drop-in names (``import popart``) sees PopART's refusals, and so does one that asks for
 them with the engine option ``popart_jax.strict``. Models of an opset that PopART never knew are not refused.
@@ -13,8 +13,8 @@ import onnx_ir as ir
 
 from ...functions.choice import choose
 from ...lowering.resolve import ONNX_RULES
-from ...model.stored import Stored, stored_floats
-from ...model.structure import every_node
+from ...model.checks.structure import every_node
+from ...model.files.stored import Stored, stored_floats
 from ...ops.registry import normal_domain, resolve
 from ..requests import Request
 
@@ -24,7 +24,7 @@ NEWEST_OPSET = 11
 
 
 def take_onnx_rules(model: ir.Model) -> None:
-    """Let ONNX's translation serve where PopART's only adds refusals, in place."""
+    """Switch operators, in place, to ONNX's translation where PopART's only adds refusals."""
     for node in every_node(model.graph):
         version = node.version or model.opset_imports.get(normal_domain(node.domain), 1)
         row = resolve(node.domain, node.op_type, version, popart=True)
@@ -34,7 +34,7 @@ def take_onnx_rules(model: ir.Model) -> None:
 
 @dataclass
 class Picked:
-    """What a training session trains, found while its model is read.
+    """The choice of trained tensors of a training session, made while its model is read.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Picked:
         Raises
         ------
         popart_exception
-            A pattern fits nothing.
+            A pattern matches no tensor.
         """
         asked = self.request.options.engineOptions.get(TRAINABLE)
         known = model.opset_imports.get("", NEWEST_OPSET) <= NEWEST_OPSET

@@ -1,4 +1,4 @@
-"""Weights of a session split over several devices for each replica, by an engine option.
+"""Sharding of a session's weights over several devices per replica, by an engine option.
 
 ``popart_jax.shard`` is ``tensor_parallel``, ``fsdp``, or rules by name as JSON (see `rules_text`); with
 ``popart_jax.shard.devices`` each replica has so many devices (default: as many as there are for it).
@@ -29,7 +29,7 @@ def rules_text(rules: Iterable[tuple[str, PartitionSpec]]) -> str:
     Parameters
     ----------
     rules : pairs of str and PartitionSpec
-        A regular expression that is looked for in the names of weights, and how the dimensions of these are split:
+        A regular expression to search for in names of weights, and how their dimensions are split:
         None, or ``"model"`` for the devices of a replica. The first rule that fits counts; other weights stay whole.
 
     Examples
@@ -47,7 +47,7 @@ def split_over_devices(program: Program, options: Mapping[str, str], weights: It
     Raises
     ------
     popart_exception
-        The option says something else, a rule fits no weight, a length does not divide, or too few devices.
+        The option has another value, a rule matches no weight, a dimension does not divide, or devices are missing.
     """
     asked = options.get(SHARD)
     if asked is None:
@@ -72,7 +72,7 @@ def split_over_devices(program: Program, options: Mapping[str, str], weights: It
 def _split_of(
     name: str, variable: Variable, program: Program, splits: Mapping[str, tuple[Any, ...]]
 ) -> tuple[Any, ...]:
-    """That of a weight, for its optimizer state too where that is shaped like it."""
+    """The split of a variable: of a weight its own, of optimizer state with its weight's shape that of the weight."""
     if name in splits or program.training is None:
         return splits.get(name, ())
     for weight, rule in program.training.rules.items():

@@ -40,7 +40,7 @@ class HostVariable:
 def device_dtype(dtype: np.dtype, name: str, *, narrow: bool = True) -> np.dtype:
     """Type that a tensor has on the device: 64-bit integers become 32-bit ones.
 
-    Types that no device has stand for FLOAT here: a session is made, and `require_device_types` refuses to compile it.
+    Types that no device has become FLOAT here: the session is made, and `require_device_types` refuses to compile it.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def require_device_types(tensors: Mapping[str, np.dtype]) -> None:
 
 
 def check_drawn_types(model: ir.Model) -> None:
-    """Refuse operators that draw numbers like an input of a type that none can have, before that input is.
+    """Refuse random operators "like" an input of a type they can't draw; checked before the input itself is refused.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def stream_types(graph: ir.Graph) -> dict[str, Type]:
 
 
 def static_shape(shape: ir.Shape | None) -> tuple[int, ...]:
-    """A shape whose sizes are known."""
+    """The shape as a tuple of ints; all sizes must be known."""
     return tuple(d for d in shape or () if isinstance(d, int))
 
 
@@ -124,7 +124,7 @@ def variable_settings(model: ir.Model, name: str) -> VariableSettings:
     Raises
     ------
     popart_exception
-        What stands there are no such numbers.
+        The metadata are malformed.
     """
     given = [model.metadata_props.get(key) for key in variable_metadata(name)]
     if given[0] is None:
@@ -160,7 +160,7 @@ def host_variable(model: ir.Model, value: ir.Value, structure: Structure, *, nar
 
 
 def warn_declined_constant(name: str) -> None:
-    """A variable of which the host gets several values can't be a constant."""
+    """Warn that a variable with several host values can't be a constant."""
     module_logger("session").warning(
         'Tensor %s was declined as a target of optimization "constantWeights": the host gets several values of it.',
         name,

@@ -1,4 +1,4 @@
-"""Optimizer state of a session: its variables and what they start with."""
+"""Optimizer state of a session: its variables and their initial values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StateTensor:
 def state_of(
     training: Training, optimizer: Optimizer, weights: Mapping[str, HostVariable], known: Mapping[str, np.ndarray]
 ) -> dict[str, StateTensor]:
-    """All optimizer state, from the model's initializers where they are.
+    """All optimizer state; initial values come from the model's initializers where these exist.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What training adds to a session: gradients, the update of each weight, optimizer state, hyperparameters."""
+"""Adds training to a step program: gradients, the update of each weight, optimizer state, hyperparameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...execution.loss_scaling import Tracking, shown_types
 from ...execution.program import PREVIOUS_SCALE, SCALE_RATIO
 from ...optimizers import Adam, Optimizer
 from ...optimizers.rules import Reduction, Weight
-from ..options import SessionOptions
+from ..options.session_options import SessionOptions
 from . import gradients, hyper, loss_scale
 from .anchoring import GRADIENT
 from .clips import clip_groups
@@ -38,9 +38,9 @@ class StepParts:
     variables : mapping of str to HostVariable
         All variables.
     state : mapping of str to array
-        First values of those that are optimizer state.
+        Initial values of optimizer state.
     hyper : HyperLayout or None
-        Places of hyperparameters.
+        Positions of hyperparameters.
     """
 
     program: Program
@@ -103,7 +103,7 @@ def with_training(session: Described, types: Mapping[str, Type], known: Mapping[
     state = state_of(training, optimizer, session.variables, known)
     variables = {**session.variables, **{n: s.variable for n, s in state.items()}}
     program = replace(
-        base, training=training, scalars=layout.shown, variables={n: v.variable for n, v in variables.items()}
+        base, training=training, scalars=layout.by_tensor, variables={n: v.variable for n, v in variables.items()}
     )
     every = {
         **types,
@@ -112,7 +112,7 @@ def with_training(session: Described, types: Mapping[str, Type], known: Mapping[
         **update_types(program),
         **{n: s.variable.variable.type for n, s in state.items()},
         **({} if track is None else shown_types(track, reduction.accumulate, base.structure.replicas)),
-        **dict.fromkeys(_shown_scalars(training, state), Type((), np.dtype(np.float32))),
+        **dict.fromkeys(_further_scalars(training, state), Type((), np.dtype(np.float32))),
     }
     return StepParts(program, every, variables, {n: s.first for n, s in state.items()}, layout)
 
@@ -120,7 +120,7 @@ def with_training(session: Described, types: Mapping[str, Type], known: Mapping[
 def _tracking(
     session: Described, types: Mapping[str, Type], optimizer: Optimizer
 ) -> tuple[Tracking, Mapping[str, Type]]:
-    """What automatic loss scaling counts, and the types of the tensors that it adds to the graph."""
+    """The tracking of automatic loss scaling, and types that include the tensors it adds to the graph."""
     settings, program = session.request.options.automaticLossScalingSettings, session.program
     loss_scale.check(settings, program.graph, optimizer)
     tracked = ir_view.tracked_gradients(op_list_facts(session))
@@ -142,7 +142,7 @@ def _counter(reduction: Reduction) -> str:
     return "Counter___mean" if reduction.accumulate and reduction.mean and reduction.running else ""
 
 
-def _shown_scalars(training: Training, state: Collection[str]) -> list[str]:
+def _further_scalars(training: Training, state: Collection[str]) -> list[str]:
     """Scalars that exist beside state and hyperparameters: of loss scaling, and the running mean's counter."""
     ratios = [n.replace(PREVIOUS_SCALE, SCALE_RATIO, 1) for n in state if n.startswith(PREVIOUS_SCALE)]
     final = [] if training.scaling is None else ["finalLossScale", *training.inverse_scales]

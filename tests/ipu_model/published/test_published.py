@@ -190,6 +190,8 @@ def test_unknown_rows_are_refused_by_name():
         published.predict({**row("sun", {}, family="weather"), "what": "sunshine"})
     with pytest.raises(ValueError, match="not 'watts'"):
         published.predict({**row("conv", CONV), "what": "watts"})
+    forward = {**row("conv", CONV), "what": "forward"}
+    assert published.predict(forward) == published.predict({**forward, "what": "forward cycles"})
 
 
 @pytest.mark.parametrize(

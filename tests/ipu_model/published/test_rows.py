@@ -8,8 +8,9 @@ import math
 import pytest
 
 from ipu_model import published, target
-from ipu_model.published import folds, perturb, throughput, workload
-from ipu_model.published.catalogue import network
+from ipu_model.published import folds, perturb, score, throughput, workload
+from ipu_model.published.catalogue import network, number
+from ipu_model.published.explain import explain
 from ipu_model.published.layers import conv_params
 from ipu_model.published.octave import octave, octave_form
 
@@ -117,6 +118,30 @@ def test_rows_without_a_rule_get_the_rates_of_the_chip(family, what, unit, confi
     assert value in (0.0, 1.0) if unit == "outcome" else value > 0
 
 
+@pytest.mark.parametrize("text", ["65,536", "64k", 65536, "1x65536"])
+def test_sizes_are_read_however_they_are_written(text):
+    assert number({"batch": text}, "batch", 1) == 65536
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"config": {"batch": 0}}, "batch is 0, expected a whole number of at least 1"),
+        ({"config": {"batch": "-4"}}, "batch is -4"),
+        ({"hardware": "NVIDIA A100"}, "hardware is 'NVIDIA A100'; figures of IPUs are predicted"),
+    ],
+)
+def test_rows_of_nothing_that_is_priced_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        published.predict({**row("inference", "BERT-Base inference throughput", "samples/s", {}), **change})
+
+
+def test_what_a_network_row_asks_in_bytes_is_its_memory_and_other_precisions_are_named():
+    figure = row("inference", "BERT-Base total memory", "MB", {"layers": 1, "batch": 1}, precision="fp32")
+    assert 10 < published.predict(figure) < 200
+    assert "half precision in place of fp32" in explain(figure).assumed
+
+
 def test_larger_links_answer_faster_and_slower_paths_slower():
     def rate(words):
         return published.predict(row("exchange", words, "GB/s", {}))
@@ -170,6 +195,21 @@ def test_a_grid_over_more_ipus_pays_for_directions_not_for_ipus():
     one, two, four, sixteen = map(blur, (1, 2, 4, 16))
     assert one < two < four
     assert sixteen == pytest.approx(four, rel=0.02)  # both grids are cut in two directions
+
+
+def test_a_run_is_its_steps_in_turn():
+    config = {"image": "2200x1122", "vector": "half4"}
+    steps = ("sync", "exchange", "pre-exchange copies", "post-exchange copies", "compute")
+    rows = [row("exchange", f"Gaussian blur step: {step}", "cycles", config, "GC2, 1 IPU") for step in steps]
+    run = row("memory_bound", "Gaussian blur 3x3, 200 iterations, total device time", "s", config, "GC2, 1 IPU")
+    assert published.predict(run) * 1.6e9 == pytest.approx(200 * sum(map(published.predict, rows)))
+
+
+def test_a_fit_that_saw_no_row_of_a_kind_says_nothing_of_it():
+    figure = {**row("gemm", "AMP kernel call constant", "cycles", {}, "C600"), "value": 294}
+    assert len(score.errors([figure])) == 1
+    assert score.errors([figure], {}) == []
+    assert score.errors([figure], {"kernel.call": 300.0})[0][1] == pytest.approx(6 / 294)
 
 
 def test_slabs_between_others_have_two_neighbours():

@@ -275,6 +275,17 @@ def test_comparison_as_text():
     assert not same.variables
 
 
+def test_chips_with_other_clocks_are_compared_in_time():
+    slow, fast = (ipu_model.profile(jnp.tanh, jnp.ones(64), target=chip, name="tanh") for chip in ("mk2", "bow"))
+    found = compare(fast, slow)
+    assert (found.name, found.unit) == ("tanh on mk2", "ns")
+    _, before, now = found.cycles[0]
+    assert now / before == pytest.approx(1.33 / 1.85)
+    assert before == pytest.approx(slow.schedule.seconds * 1e9)
+    with pytest.raises(TypeError, match="compared with a report, not with None"):
+        compare(fast, None)
+
+
 PROBE = """
 <script>
 const out = {};

@@ -93,7 +93,7 @@ def collect(session, config, words, labels, losses, norms):
 
 
 CASES = [
-    pytest.param(ParallelBlock, gptj, hf.gptj, True, CONFIG, id="gptj-2x2"),
+    pytest.param(ParallelBlock, gptj, hf.gptj, True, CONFIG, id="gptj-2x2", marks=pytest.mark.sweep),
     pytest.param(SequentialBlock, gpt3, hf.gpt2, False, CONFIG, id="gpt3-2x2", marks=pytest.mark.sweep),
     pytest.param(SequentialBlock, gpt3, hf.gpt2, False, replace(CONFIG, tied=True), id="gpt3-2x2-tied"),
     pytest.param(

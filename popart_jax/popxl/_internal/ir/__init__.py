@@ -1,13 +1,14 @@
-"""`popart._internal.ir`: what programs see of the internal IR, as views over the graphs of this package."""
+"""`popart._internal.ir`: the internal IR for programs, as views of the graphs of this package."""
 
 # ruff: noqa: F401 - these names are what the module is for
 
 from __future__ import annotations
 
+from ....model.debug import DebugContext, DebugInfo, SourceLocation
 from ....model.tensor_info import _TensorInfoCore as TensorInfo
 from ....model.tensor_location import TensorLocation
-from ....model.variable_settings import CommGroup, VariableSettings
-from ....session.dataflow import DataFlow
+from ....model.variable_settings import CommGroup, ReplicaGrouping, VariableSettings
+from ....session.feeding.dataflow import DataFlow
 from ..enums import (
     AccumulationType,
     AdamMode,
@@ -47,7 +48,6 @@ from ..float8 import (
 from ..graph_view import Graph
 from ..ir_view import Ir
 from ..op import Op
-from ..replica_grouping import ReplicaGrouping
 from ..scopes import addScope, removeScope
 from ..sequence import TopoCons
 from ..settings import Settings
@@ -55,8 +55,6 @@ from ..tensor_view import Consumers, LocationInfo, Tensor
 from ..tensors_view import TensorData, Tensors
 from ..values import (
     BwdGraphInfo,
-    DebugContext,
-    DebugInfo,
     ExpectedConnection,
     GraphId,
     NumInputs,
@@ -76,7 +74,6 @@ from ..values import (
     ProfileValue,
     RemoteBufferInfo,
     Scope,
-    SourceLocation,
 )
 
 # isort: split

@@ -1,4 +1,4 @@
-"""Communication between replicas (`replicated_...`) and between the IPUs of one replica (`all_reduce...`)."""
+"""Collectives between replicas (`replicated_...`) and between the IPUs of one replica (`all_reduce...`)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Compiled programs in files: their names, their seal, and cache folders."""

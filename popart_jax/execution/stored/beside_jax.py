@@ -1,0 +1,92 @@
+"""Compiled programs stored in the folder of JAX's persistent compilation cache, so that later processes skip tracing.
+
+With that folder (``JAX_COMPILATION_CACHE_DIR``), JAX saves a second process the compilation by XLA. These files save it
+tracing and lowering as well.
+"""
+
+from __future__ import annotations
+
+import inspect
+import marshal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FunctionType
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+import onnx_ir as ir
+
+from ..._compat.jax import compilation_cache, setting
+from ...lowering.resolve import find
+from ...model.checks.structure import every_node
+from ...ops.kernels import staying
+from .cache_folder import file_in, keep
+
+T = TypeVar("T")
+
+_OURS = ("popart_jax.ops.", "popart_jax.lowering.", "jax.", "jaxlib.", "numpy.")
+
+
+def folder() -> Path | None:
+    """JAX's cache folder; None if there is none, or if it can't hold our files."""
+    found = setting("jax_compilation_cache_dir")
+    bounded = setting("jax_compilation_cache_max_size", -1) != -1  # JAX then deletes files, but only those it knows
+    if not found or "://" in found or bounded or not setting("jax_enable_compilation_cache"):
+        return None
+    if jax.process_count() > 1:
+        return None
+    return Path(found)
+
+
+def file_of(key: str | None) -> Path | None:
+    """The file for a program's key; None if there is no key or no folder."""
+    place = folder()
+    return None if key is None or place is None else file_in(place, key)
+
+
+def compile_and_keep(
+    path: Path | None, compile_: Callable[[], T], write: Callable[[Path, T], None], *, stays: bool = True
+) -> T:
+    """Compile, and write a file in the cases in which JAX would, if the program can be serialised.
+
+    JAX's own cache is disabled meanwhile, because XLA can't serialise a program loaded from it again.
+
+    Parameters
+    ----------
+    path : Path or None
+        The file; None to write none.
+    compile_ : callable
+        Traces and compiles.
+    write : callable
+        Writes the compiled program; the file is complete or absent.
+    stays : bool
+        Whether the program is not serialised elsewhere either, as far as is known; it may then call libraries.
+    """
+    if path is None:
+        with staying(stays and not setting("jax_compilation_cache_dir")):
+            return compile_()
+    started = time.monotonic()
+    with compilation_cache(None):
+        made = compile_()
+    if time.monotonic() - started >= setting("jax_persistent_cache_min_compile_time_secs"):
+        keep(path, lambda file: write(file, made))
+    return made
+
+
+def foreign_translations(graph: ir.Graph, opsets: Mapping[str, int], *, popart: bool) -> list[tuple[str, bytes]]:
+    """Name and code of translations that are not this package's; functions that they call are not followed."""
+    rows = (find(node, opsets, popart=popart) for node in every_node(graph))
+    functions = dict.fromkeys(row.fn for row in rows if row is not None)
+    names = {f: f"{getattr(f, '__module__', 'jax')}.{getattr(f, '__qualname__', '')}" for f in functions}
+    return [(name, _code(inspect.unwrap(f))) for f, name in names.items() if not name.startswith(_OURS)]
+
+
+def _code(function: Any) -> bytes:
+    """The code of a Python function, with its defaults that are plain values."""
+    if not isinstance(function, FunctionType):
+        return b""
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    plain = [v for v in defaults if isinstance(v, (bool, int, float, str, np.generic))]
+    return marshal.dumps(function.__code__, 2) + repr(plain).encode()

@@ -1,0 +1,70 @@
+"""The name of a compiled program: a hash of everything that its machine code depends on.
+
+Values of weights are not part of it, because they are arguments. A program that depends on something without a
+description that is the same in every process (a function made at run time, say) has no key and is never cached.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Container
+from typing import Any
+
+import jax
+import onnx
+import onnx_ir as ir
+from jaxlib.version import __version__ as jaxlib_version
+
+from ..._compat.jax import settings
+from ...model.files.stripped import StrippedModel
+from ...version import __version__
+from .described import XLA_VARIABLES, machine, name_of, sources
+
+_VARIABLES = (*XLA_VARIABLES, "POPART", "POPLAR", "POPLIBS")
+_CACHE_FOLDERS = ("POPART_CACHE_DIR", "POPXL_CACHE_DIR", "POPART_PRELOAD_POPEF")
+_NO_MATTER = ("cache", "log", "traceback", "distributed", "coordination")
+_DATA = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "external_data")
+
+
+def program_key(*facts: Any, portable: bool = False) -> str | None:
+    """A decimal number of 64 bits; None where a fact can't be described.
+
+    Parameters
+    ----------
+    *facts
+        What tracing reads, or the traced program: numbers, text, arrays, collections, objects with fields.
+    portable : bool
+        For a file that may be copied to a machine of the same kind. Otherwise the sources of this package, the
+        environment and the processor are part of the key too.
+    """
+    return name_of(facts, _package(), () if portable else _this_machine())
+
+
+def model_facts(source: StrippedModel, arguments: Container[str]) -> bytes:
+    """Hash of a model without the values of initializers that are program `arguments` and that no trace reads."""
+    stripped = onnx.ModelProto()
+    stripped.CopyFrom(source.proto)
+    digest = hashlib.sha256()
+    for tensor in stripped.graph.initializer:
+        if tensor.name in arguments:
+            for field in _DATA:
+                tensor.ClearField(field)  # pyright: ignore[reportArgumentType]
+        elif tensor.name in source.fields:
+            digest.update(tensor.name.encode() + source.weights[tensor.name].tobytes())
+    digest.update(stripped.SerializeToString(deterministic=True))
+    return digest.digest()
+
+
+def _package() -> tuple[Any, ...]:
+    return __version__, jax.__version__, jaxlib_version, [(d.platform, d.device_kind) for d in jax.devices()]
+
+
+def _this_machine() -> tuple[Any, ...]:
+    return _surroundings(), sources(), machine(), onnx.__version__, ir.__version__
+
+
+def _surroundings() -> tuple[Any, ...]:
+    """Environment variables and JAX settings that influence compilation."""
+    variables = {n: v for n, v in os.environ.items() if n.startswith(_VARIABLES) and n not in _CACHE_FOLDERS}
+    return variables, {n: v for n, v in settings().items() if not any(part in n for part in _NO_MATTER)}

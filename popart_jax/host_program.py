@@ -1,0 +1,121 @@
+"""Small programs on weights, as data that NumPy executes on the host.
+
+Computations on weights alone run once: transposes, slices and a few multiplications. Compiling them with XLA takes
+longer than computing them with NumPy (MobileNetV2: 2.2 s against 0.05 s of CPU time).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .buffers import aligned_copy, frozen
+
+
+def _broadcast(x: np.ndarray, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> np.ndarray:
+    sizes = [1] * len(shape)
+    for axis, size in zip(broadcast_dimensions, x.shape, strict=True):
+        sizes[axis] = size
+    return np.broadcast_to(x.reshape(sizes), shape)
+
+
+def _sliced(
+    x: np.ndarray, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None
+) -> np.ndarray:
+    steps = [1] * x.ndim if strides is None else strides
+    return x[tuple(map(slice, start_indices, limit_indices, steps))]
+
+
+RULES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "transpose": (lambda x, permutation: x.transpose(permutation), ("permutation",)),
+    "reshape": (lambda x, new_sizes: x.reshape(new_sizes), ("new_sizes",)),
+    "squeeze": (lambda x, dimensions: x.squeeze(tuple(dimensions)), ("dimensions",)),
+    "expand_dims": (lambda x, dimensions: np.expand_dims(x, tuple(dimensions)), ("dimensions",)),
+    "broadcast_in_dim": (_broadcast, ("shape", "broadcast_dimensions")),
+    "slice": (_sliced, ("start_indices", "limit_indices", "strides")),
+    "rev": (lambda x, dimensions: np.flip(x, tuple(dimensions)), ("dimensions",)),
+    "concatenate": (lambda *xs, dimension: np.concatenate(xs, dimension), ("dimension",)),
+    "convert_element_type": (lambda x, new_dtype: x.astype(new_dtype), ("new_dtype",)),
+    "copy": (lambda x: x, ()),
+    "add": (np.add, ()),
+    "sub": (np.subtract, ()),
+    "mul": (np.multiply, ()),
+    "div": (np.divide, ()),
+    "neg": (np.negative, ()),
+    "sqrt": (np.sqrt, ()),
+    "rsqrt": (lambda x: (1 / np.sqrt(x)).astype(x.dtype), ()),
+    "max": (np.maximum, ()),
+    "min": (np.minimum, ()),
+}
+"""By primitive: the NumPy function and its parameters; all but rsqrt round as XLA does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One operation: primitive, indices of its operands, parameters; its result gets the next index."""
+
+    primitive: str
+    operands: tuple[int, ...]
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HostProgram:
+    """Instructions over numbered values: arguments first, then constants, then results of instructions in order.
+
+    Attributes
+    ----------
+    arguments : int
+        Number of arguments.
+    constants : tuple of array
+        Small arrays stored in the program.
+    instructions : tuple of Instruction
+        The operations to compute.
+    results : tuple of int
+        Indices of the program's results.
+    """
+
+    arguments: int
+    constants: tuple[np.ndarray, ...]
+    instructions: tuple[Instruction, ...]
+    results: tuple[int, ...]
+
+    def __call__(self, *arguments: Any) -> tuple[np.ndarray, ...]:
+        """Compute the results, in read-only memory of their own that the CPU device can share."""
+        last = {place: i for i, one in enumerate(self.instructions) for place in one.operands}
+        values: dict[int, Any] = dict(enumerate((*map(np.asarray, arguments), *self.constants)))
+        first = len(values)
+        kept = set(self.results)
+        with np.errstate(all="ignore"):
+            for i, one in enumerate(self.instructions):
+                operands = [values[p] for p in one.operands]
+                values[first + i] = np.asarray(RULES[one.primitive][0](*operands, **one.parameters))
+                for place in {*one.operands, first + i} - kept:  # frees intermediates after their last use
+                    if last.get(place, i) == i:
+                        values.pop(place, None)
+        return tuple(frozen(aligned_copy(values[p])) for p in self.results)
+
+    @property
+    def note(self) -> dict[str, Any]:
+        """The program as a JSON value."""
+        return {
+            "arguments": self.arguments,
+            "constants": [(x.dtype.name, x.shape, x.ravel().tolist()) for x in self.constants],
+            "instructions": [(one.primitive, one.operands, one.parameters) for one in self.instructions],
+            "results": self.results,
+        }
+
+    @classmethod
+    def noted(cls, note: Mapping[str, Any]) -> HostProgram:
+        """The program of such a JSON value."""
+        constants = (np.array(x, _dtype(kind)).reshape(shape) for kind, shape, x in note["constants"])
+        steps = (Instruction(name, tuple(places), parameters) for name, places, parameters in note["instructions"])
+        return cls(note["arguments"], tuple(constants), tuple(steps), tuple(note["results"]))
+
+
+def _dtype(name: str) -> np.dtype:
+    return np.dtype(getattr(ml_dtypes, name, name))

@@ -1,0 +1,1 @@
+"""Checks around each node while tracing (types, ranks and sizes of tensors), and errors that name the node."""

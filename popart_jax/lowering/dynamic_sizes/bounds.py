@@ -1,0 +1,43 @@
+"""Bounds of results whose size depends on data, so that they can be compiled: attributes of their nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import onnx_ir as ir
+
+from ...errors import popart_exception
+from ...model.checks.structure import every_node
+
+SIZE, FILL = "__size", "__fill_value"
+HOW = "give its result a bound: to_jax(model, bounds={'OUTPUT': N}), or the node the attribute __size = N"
+
+
+def set_bounds(graph: ir.Graph, bounds: Mapping[str, Any]) -> None:
+    """Bound the results of the nodes that make these tensors, in subgraphs too.
+
+    Parameters
+    ----------
+    graph : onnx_ir.Graph
+        Its nodes are marked in place.
+    bounds : mapping of str to int or (int, number)
+        By name of any output of a node: the size of the dimension that depends on data, and what fills it up.
+
+    Raises
+    ------
+    popart_exception
+        No node makes such a tensor, or a size is no whole number from 0 on.
+    """
+    makers = {v.name: n for n in every_node(graph) for v in n.outputs if v.name}
+    for name, bound in bounds.items():
+        size, *fill = bound if isinstance(bound, tuple) else (bound,)
+        if name not in makers:
+            raise popart_exception(f"bounds: no node makes the tensor {name!r}")
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0 or len(fill) > 1:
+            raise popart_exception(f"bounds: {name!r} takes a size from 0 on, or (size, fill value), got {bound!r}")
+        node = makers[name]
+        node.attributes[SIZE] = ir.AttrInt64(SIZE, size)
+        if fill:
+            exact = isinstance(fill[0], int)
+            node.attributes[FILL] = ir.AttrInt64(FILL, fill[0]) if exact else ir.AttrFloat32(FILL, float(fill[0]))

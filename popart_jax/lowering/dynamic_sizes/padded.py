@@ -1,0 +1,169 @@
+"""Operators whose result's size depends on data: inside a trace it is padded to its largest size, with a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx_ir as ir
+
+from ..._compat.jax import Tracer
+from ...errors import popart_exception
+from ...ops.registry import Lowering
+from ...ops.select import BEYOND
+from ...ops.symbols import is_symbol
+from .bounds import FILL, HOW, SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class Padded:
+    """A value that is padded along one axis.
+
+    Attributes
+    ----------
+    axis : int
+        The padded axis, counted from the end (1 is the last).
+    index : bool
+        The value holds positions; its padding are positions outside of every tensor.
+    given : bool
+        The user gave the size. The value is then followed only so that nothing is read at its padding.
+    live : array of bool or None
+        Mask of the valid entries along the axis. None for a size that the user gave.
+    maker : str
+        The operator whose result was padded.
+    """
+
+    axis: int
+    index: bool
+    given: bool = False
+    live: Any = field(default=None, compare=False, repr=False)
+    maker: str = field(default="NonZero", compare=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SizeDependent:
+    """Numbers computed from the size of a padded value; while tracing, they are those of the padded size.
+
+    Attributes
+    ----------
+    value : array
+        The numbers as the true size gives them.
+    spots : array of bool
+        Which of them depend on that size.
+    maker : str
+        The operator whose result was padded.
+    """
+
+    value: Any
+    spots: np.ndarray
+    maker: str
+
+
+def bound_of(node: ir.Node, lowering: Lowering, operands: Sequence[Any]) -> dict[str, Any]:
+    """Size and padding value for a node's result without a bound from the user, in a trace; empty for other nodes."""
+    if not lowering.takes_fill or SIZE in node.attributes:
+        return {}
+    decides = lowering.static or range(len(operands))  # operands needed while tracing, unless there is a bound
+    if not any(isinstance(operands[i], Tracer) for i in decides if i < len(operands)):
+        return {}
+    size = _most(node, operands)
+    size = size if is_symbol(size) else max(size, 2)  # an axis of size 1 could not be told from others
+    positions = node.op_type in ("NonZero", "NonMaxSuppression") or _may_be_positions(operands[0])
+    return {"bound": size, "fill": BEYOND if positions else None}
+
+
+def given_bound(node: ir.Node) -> bool:
+    """Whether the user gave a NonZero a bound, but no padding value."""
+    return node.op_type == "NonZero" and not node.domain and SIZE in node.attributes and FILL not in node.attributes
+
+
+def _may_be_positions(x: Any) -> bool:
+    return x.dtype in (np.int32, np.int64)
+
+
+def _most(node: ir.Node, operands: Sequence[Any]) -> Any:
+    x = operands[0]
+    if node.op_type == "NonMaxSuppression":
+        scores = operands[1]
+        most = operands[2] if len(operands) > 2 else None
+        of_class = scores.shape[2] if most is None or isinstance(most, jax.Array) else int(np.reshape(most, -1)[0])
+        return scores.shape[0] * scores.shape[1] * min(of_class, scores.shape[2])
+    if node.op_type == "Compress":
+        return operands[1].shape[0]
+    axis = node.attributes.get("axis")
+    return x.size if node.op_type == "NonZero" or axis is None else x.shape[axis.as_int()]
+
+
+def mark_padding(node: ir.Node, operands: Sequence[Any], results: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any]]:
+    """The results of a node with padded results, and the mark of each."""
+    op, first = node.op_type, results[0]
+    if op == "Unique":
+        return _unique(node, results)
+    if op == "NonMaxSuppression":
+        return results, [Padded(2, index=True, live=first[:, 0] != BEYOND, maker=op)]
+    if op == "NonZero":
+        return results, [Padded(1, index=True, live=_count(operands[0], first.shape[1]))]
+    axis = node.attributes.get("axis")
+    along = 1 if axis is None else first.ndim - axis.as_int() % first.ndim
+    live = _count(operands[1], first.shape[-along])
+    return results, [Padded(along, index=_may_be_positions(first), live=live, maker=op)]
+
+
+def nested(node: ir.Node, operands: Sequence[Any], marks: Mapping[int, Any]) -> list[Any]:
+    """Operands of such a node that are padded themselves, masked so that their padding is not selected.
+
+    Raises
+    ------
+    popart_exception
+        The node would see it.
+    """
+    given, decides = list(operands), 1 if node.op_type == "Compress" else 0
+    axis, rank = node.attributes.get("axis"), np.ndim(operands[0])
+    along = rank - axis.as_int() % rank if axis is not None else 1 if rank == 1 else 0
+    for i, mark in marks.items():
+        if (
+            isinstance(mark, SizeDependent)
+            or node.op_type not in ("NonZero", "Compress")
+            or (i < decides and mark.axis != along)
+        ):
+            raise popart_exception(refusal(node.op_type, mark))
+        given[i] = masked(operands[i], mark, 0) if i == decides else operands[i]
+    if marks and decides not in marks:  # padding must not be selected
+        live = next(iter(marks.values())).live
+        given[decides] = operands[decides] & live[: operands[decides].shape[0]]
+    return given
+
+
+def _count(mask: Any, size: Any) -> jax.Array:
+    return jnp.arange(size) < jnp.count_nonzero(mask)
+
+
+def _unique(node: ir.Node, results: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any]]:
+    """Results of Unique (values, first positions, inverse, counts); all but the inverse are padded."""
+    values, first, inverse, counts = results
+    live, axis = counts > 0, node.attributes.get("axis")
+    along = 1 if axis is None else values.ndim - axis.as_int() % values.ndim
+    if positions := _may_be_positions(values):
+        values = masked(values, Padded(along, index=True, live=live), BEYOND)
+    first = jnp.where(live, first, jnp.asarray(BEYOND, first.dtype))
+    marks = [(along, positions), (1, True), None, (1, False)]
+    made = [None if m is None else Padded(*m, live=live, maker="Unique") for m in marks]
+    return (values, first, inverse, counts), made
+
+
+def masked(x: Any, mark: Padded, neutral: Any) -> jax.Array:
+    """The value with `neutral` as its padding."""
+    live = mark.live.reshape(mark.live.shape + (1,) * (mark.axis - 1))
+    return jnp.where(live, x, jnp.asarray(neutral, x.dtype))
+
+
+def refusal(what: str, mark: Padded | SizeDependent) -> str:
+    """Error text: why a result can't be computed inside a trace, and what to do."""
+    return (
+        f"how many elements {mark.maker} finds is known only when the program runs, and {what} would see what fills "
+        f"its result up; call it outside jit, or {HOW}"
+    )

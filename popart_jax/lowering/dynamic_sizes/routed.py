@@ -1,0 +1,152 @@
+"""Rows routed by data, as in a mixture of experts: each node that reads a padded value, computed without its padding.
+
+A NonZero of a tensor of n elements finds at most n, so inside a trace its result has n entries. Those past the true
+number are an index outside of every tensor, which scatters drop. Compress, Unique and NonMaxSuppression work likewise.
+Every value computed from such a result is marked with its padded axis and the mask of valid entries. Reductions along
+that axis, its size, and numbers computed from the size see valid entries only. A node that would show the padding (an
+output of the model, a subgraph) is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import jax.numpy as jnp
+import numpy as np
+import onnx_ir as ir
+
+from ...errors import popart_exception
+from ...ops.registry import Lowering, facts
+from ...ops.select import BEYOND
+from . import neutral, size_dependent
+from .axes import ARITHMETIC, READS, axis_of, moves
+from .padded import Padded, SizeDependent, refusal
+
+Mark = Padded | SizeDependent
+Marks = Mapping[int, Mark]
+"""Marked operands of a node by position."""
+Compute = Callable[..., tuple[Any, ...]]
+"""Computes the results of the node from the given operands, and with attributes replaced by keywords."""
+
+_WRITES = frozenset({"ScatterND", "ScatterElements", "Scatter"})
+
+
+def followed(node: ir.Node, operands: Sequence[Any], results: Sequence[Any], marks: Marks) -> list[Mark | None]:
+    """Marks of the results of a node that reads positions padded to a user's bound; only moved positions keep them."""
+    given = cast("Mapping[int, Padded]", marks)
+    shapes = [np.shape(x) for x in operands]
+    axis = axis_of(node, shapes, np.shape(results[0]), given) if moves(node.op_type) else 0
+    return [Padded(axis, index=True, given=True) if axis else None] * len(results)
+
+
+def cleared(node: ir.Node, operands: Sequence[Any], results: tuple[Any, ...], marks: Marks) -> tuple[Any, ...]:
+    """Results of a node that reads at positions padded to a user's bound, with zeros at the padding."""
+    if node.op_type not in READS or 1 not in marks:
+        return results
+    (found,), (data, index) = results, operands
+    beyond = jnp.asarray(index) == BEYOND
+    if node.op_type == "GatherND":
+        beyond = beyond.any(-1)
+    after = 0
+    if node.op_type != "GatherElements":
+        along = node.attributes.get_int("axis", 0) % np.ndim(data) if node.op_type == "Gather" else None
+        after = np.ndim(found) - beyond.ndim - (0 if along is None else along)
+    return (jnp.where(beyond.reshape(beyond.shape + (1,) * after), jnp.zeros_like(found), found),)
+
+
+def computed(
+    node: ir.Node, lowering: Lowering, operands: list[Any], marks: Marks, compute: Compute
+) -> tuple[tuple[Any, ...], list[Mark | None]]:
+    """Results of a node that reads marked values, and their marks.
+
+    Raises
+    ------
+    popart_exception
+        The padding would be seen.
+    """
+    numbers = {i: m for i, m in marks.items() if isinstance(m, SizeDependent)}
+    others = {i: m for i, m in marks.items() if isinstance(m, Padded)}
+    if numbers:
+        taken = size_dependent.computed(node, lowering, operands, numbers, others, compute)
+        if taken is not None:
+            return taken
+        for i, m in numbers.items():
+            if not lowering.is_static(i):
+                operands[i] = m.value
+    if node.op_type in ("Shape", "Size"):
+        return size_dependent.measured(node, operands, others, compute)
+    if not others:
+        return compute(operands), [None] * len(node.outputs)
+    return _of_rows(node, operands, others, compute)
+
+
+def _of_rows(
+    node: ir.Node, operands: list[Any], marks: Mapping[int, Padded], compute: Compute
+) -> tuple[tuple[Any, ...], list[Mark | None]]:
+    op, mark = node.op_type, next(iter(marks.values()))
+    nothing: list[Mark | None] = [None] * len(node.outputs)
+    inner = neutral.contracted(node, operands, marks)
+    if inner is not None:
+        return compute(inner), nothing
+    along = 0 in marks and marks[0].axis in neutral.axes_seen(node, operands)
+    if along:
+        if (set(marks) != {0} and not neutral.leaves_labels_out(op)) or not facts(op).neutral:
+            raise popart_exception(refusal(op, mark))
+        given, attributes = neutral.prepared(node, operands, marks[0])
+        results = neutral.rescaled(node, compute(given, **attributes), marks[0])
+        if op not in ("Softmax", "LogSoftmax", "CumSum"):
+            return results, nothing
+        return results, [Padded(mark.axis, index=False, live=mark.live, maker=mark.maker)]
+    if _reads_along(node, operands, marks):
+        operands = [operands[0], _from_the_end(node, operands[1], marks[0]), *operands[2:]]
+        marks = {i: m for i, m in marks.items() if i}
+        if not marks:
+            return compute(operands), nothing
+        mark = marks[1]
+    results = compute(operands)
+    if op in _WRITES and 0 not in marks and 1 in marks and marks[1].index:
+        return results, nothing  # the padding is dropped here
+    axis = axis_of(node, [np.shape(x) for x in operands], np.shape(results[0]), marks)
+    if not axis:
+        raise popart_exception(refusal(op, mark))
+    stays = op in ARITHMETIC or (moves(op) and op != "Cast" and (op != "Gather" or 0 in marks))
+    whole = results[0].dtype in (np.int32, np.int64)
+    is_index = all(m.index for m in marks.values()) and whole and (stays or op == "Cast")
+    live = mark.live
+    if op == "Reshape" and results[0].shape[-axis] != live.size:  # rows split into pieces
+        live = jnp.repeat(live, results[0].shape[-axis] // live.size)
+    elif op == "Concat" and results[0].shape[-axis] != live.size:  # padded rows after others
+        live = jnp.concatenate([jnp.ones(results[0].shape[-axis] - live.size, bool), live])
+    marked = Padded(axis, is_index, live=live, maker=mark.maker)
+    return (_moved_on(node, operands, results, marks) if is_index else results), [marked] * len(results)
+
+
+def _reads_along(node: ir.Node, operands: Sequence[Any], marks: Mapping[int, Padded]) -> bool:
+    """Whether a Gather reads along the padded axis of its data."""
+    if node.op_type not in ("Gather", "GatherND") or 0 not in marks:
+        return False
+    rank = np.ndim(operands[0])
+    axis = node.attributes.get_int("axis", 0) % rank if node.op_type == "Gather" else 0
+    return marks[0].axis == rank - axis and not node.attributes.get_int("batch_dims", 0)
+
+
+def _from_the_end(node: ir.Node, index: Any, mark: Padded) -> Any:
+    """Negative positions, shifted to count from the end of the valid entries."""
+    padding = (mark.live.size - jnp.count_nonzero(mark.live)).astype(index.dtype)
+    back = jnp.where(jnp.asarray(index) < 0, padding, 0)
+    if node.op_type == "GatherND":  # its first column has the positions along the first axis
+        back = jnp.where(jnp.arange(index.shape[-1]) == 0, back, 0)
+    return index - back
+
+
+def _moved_on(
+    node: ir.Node, operands: Sequence[Any], results: tuple[Any, ...], marks: Mapping[int, Padded]
+) -> tuple[Any, ...]:
+    """Results of arithmetic with positions, as for flat indices; positions outside of the tensor stay outside."""
+    if node.op_type not in ARITHMETIC:
+        return results
+    (found,) = results
+    beyond = [jnp.asarray(operands[i]) == BEYOND for i in marks]
+    return (jnp.where(functools.reduce(jnp.logical_or, beyond), jnp.asarray(BEYOND, found.dtype), found),)

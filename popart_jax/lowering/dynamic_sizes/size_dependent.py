@@ -1,0 +1,103 @@
+"""Numbers computed from the size of a padded value: shapes take the padded size, everything else the true one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import onnx_ir as ir
+
+from ...errors import popart_exception
+from ...ops.registry import Lowering
+from ...ops.select import BEYOND
+from ...ops.symbols import at_run_time, holds_symbols, stand_in
+from ..static import is_static
+from .padded import Padded, SizeDependent, masked, refusal
+
+
+def measured(
+    node: ir.Node, operands: list[Any], marks: Mapping[int, Padded], compute: Any
+) -> tuple[tuple[Any, ...], list[Any]]:
+    """Shape or Size of a padded value."""
+    (mark,) = marks.values()
+    (size,), count = compute(operands), jnp.count_nonzero(mark.live)
+    rank = np.ndim(operands[0])
+    if node.op_type == "Size":
+        spots, value = np.ones((), bool), size // operands[0].shape[-mark.axis] * count
+    else:
+        places = np.arange(rank)[slice(node.attributes.get_int("start", 0), node.attributes.get_int("end", rank))]
+        spots = places == rank - mark.axis
+        value = jnp.where(spots, count, at_run_time(size) if holds_symbols(size) else size)
+    return (size,), [SizeDependent(value.astype(stand_in(size).dtype), spots, mark.maker)]
+
+
+def computed(
+    node: ir.Node,
+    lowering: Lowering,
+    operands: list[Any],
+    numbers: Mapping[int, SizeDependent],
+    others: Mapping[int, Padded],
+    compute: Any,
+) -> tuple[tuple[Any, ...], list[Any]] | None:
+    """Results of arithmetic with shapes, with their marks; None where the node must use the true numbers."""
+    told = [i for i in numbers if lowering.is_static(i)]
+    if told and 0 in others and node.op_type in ("Reshape", "Expand"):
+        return None
+    if told == [2] and node.op_type == "Slice" and (first := _first_of(operands, numbers[2], others.get(0), compute)):
+        return first
+    if told and node.op_type not in ("Expand", "ConstantOfShape", "Range"):
+        raise popart_exception(refusal(node.op_type, numbers[told[0]]))
+    if told:
+        return _of_that_shape(node, operands, numbers[told[-1]], compute)
+    if others or not all(is_static(x) or x is None for x in operands):
+        return None
+    results = compute(operands)
+    larger = [  # as arrays still: the sum of symbols without dimensions is none
+        np.asarray(x + numbers[i].spots.astype(x.dtype), x.dtype) if i in numbers else x for i, x in enumerate(operands)
+    ]
+    true = compute([numbers[i].value if i in numbers else x for i, x in enumerate(operands)])
+    maker = next(iter(numbers.values())).maker
+    changed = [np.asarray(a) != np.asarray(b) for a, b in zip(results, compute(larger), strict=True)]
+    return results, [SizeDependent(jnp.asarray(v), spots, maker) for v, spots in zip(true, changed, strict=True)]
+
+
+def _first_of(
+    operands: Sequence[Any], mark: SizeDependent, data: Padded | None, compute: Any
+) -> tuple[tuple[Any, ...], list[Any]] | None:
+    """Slices from the start up to the counted size; None for other slices."""
+    given: list[Any] = [*operands[1:], None, None]
+    starts, ends, axes, steps = given[:4]
+    plain = np.size(ends) == 1 and not np.any(starts) and (steps is None or np.all(np.asarray(steps) == 1))
+    rank = np.ndim(operands[0])
+    axis = rank - (0 if axes is None else int(np.reshape(axes, -1)[0]) % rank)
+    if not plain or (data is not None and data.axis != axis):
+        return None
+    (made,) = compute(operands)
+    live = jnp.arange(made.shape[-axis]) < jnp.reshape(mark.value, ())
+    if data is None:
+        return (made,), [Padded(axis, index=False, live=live, maker=mark.maker)]
+    kept = Padded(axis, data.index, live=live & data.live[: live.size], maker=data.maker)
+    return (masked(made, kept, BEYOND) if data.index else made,), [kept]
+
+
+def _of_that_shape(
+    node: ir.Node, operands: Sequence[Any], mark: SizeDependent, compute: Any
+) -> tuple[tuple[Any, ...], list[Any]]:
+    """A value created with such a size, which is padded as well."""
+    results = compute(operands)
+    (made,) = results
+    if node.op_type == "Range":
+        if np.size(mark.spots) != 1 or np.asarray(operands[0]) != 0 or np.asarray(operands[2]) != 1:
+            raise popart_exception(refusal(node.op_type, mark))
+        live = jnp.arange(made.shape[0]) < mark.value
+        is_index = made.dtype in (np.int32, np.int64)
+        made = jnp.where(live, made, jnp.asarray(BEYOND, made.dtype)) if is_index else made
+        return (made,), [Padded(1, is_index, live=live, maker=mark.maker)]
+    spots = np.flatnonzero(mark.spots)
+    if len(spots) != 1:
+        raise popart_exception(refusal(node.op_type, mark))
+    axis = np.size(mark.spots) - int(spots[0])
+    live = jnp.arange(made.shape[-axis]) < jnp.asarray(mark.value).reshape(-1)[int(spots[0])]
+    return results, [Padded(axis, index=False, live=live, maker=mark.maker)]

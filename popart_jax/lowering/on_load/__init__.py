@@ -1,0 +1,1 @@
+"""Work on weights that is done once, when they are loaded, and not at each run."""

@@ -1,0 +1,264 @@
+"""Splitting a traced program: work that depends on weights alone is hoisted out and done once, when they are loaded.
+
+Graph passes and operators may transpose, fold or widen weights wherever they need to: `split` moves those equations out
+of the program, even out of loops, and their results become arguments of the remaining program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from ipu_model.compat import scan_counts
+
+from ..._compat.jax import Literal, bind
+
+_INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_closed_call": "call_jaxpr",
+            "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}  # fmt: skip
+_CONSTANT, _EARLY, _LATE = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A program in two halves: ``late(*early(*known), *others)`` is ``program(*args)``.
+
+    Attributes
+    ----------
+    early : callable
+        Takes the known arguments, in order, and computes what `late` reads of them.
+    late : callable
+        The rest of the program: takes the results of `early`, then the other arguments in order.
+    passed : tuple of int or None
+        For each result of `early`: the index of the argument that it is, None if it is computed.
+    """
+
+    early: Callable[..., tuple[Any, ...]]
+    late: Callable[..., list[Any]]
+    passed: tuple[int | None, ...]
+
+
+def split(closed: Any, known: Sequence[bool]) -> Split | None:
+    """Split a program by which of its arguments are known early; None if nothing is computed from those alone.
+
+    Equations whose results have more elements than their operands are not moved, since reading the results would cost
+    more than computing them; nor are equations with effects.
+
+    Parameters
+    ----------
+    closed : jax.extend.core.ClosedJaxpr
+        The program.
+    known : sequence of bool
+        For each argument, whether it is known early.
+    """
+    halves, moved = _halves(closed, known)
+    return halves if moved else None
+
+
+def _halves(closed: Any, known: Sequence[bool]) -> tuple[Split, bool]:
+    """The halves as `split` returns them, and whether anything is computed early."""
+    walk = _Walk()
+    args = [_Place(i, _EARLY if k else _LATE) for i, k in enumerate(known)]
+    walk.size = len(args)
+    outputs = walk.enter(closed, args, "")
+    late_records = _live(walk.records, outputs, late=True)
+    frontier = tuple(_frontier(late_records, outputs))
+    early_records = _live(walk.records, [_Place(n, _EARLY) for n in frontier], late=False)
+    early_args = [i for i, k in enumerate(known) if k]
+    late_args = [i for i, k in enumerate(known) if not k]
+
+    def early(*values: Any) -> tuple[Any, ...]:
+        env = dict(zip(early_args, values, strict=True))
+        _execute(early_records, env)
+        return tuple(env[place] for place in frontier)
+
+    def late(*values: Any) -> list[Any]:
+        env = dict(zip((*frontier, *late_args), values, strict=True))
+        _execute(late_records, env)
+        return [_read(env, x) for x in outputs]
+
+    known_at = {place: i for i, place in enumerate(early_args)}
+    return Split(early, late, tuple(map(known_at.get, frontier))), walk.moved
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A value by its number, and when it is known."""
+
+    number: int
+    when: int
+
+
+_Operand = Any
+"""A `_Place`, or the value of a constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """One equation: its function, its operands, the numbers of its results."""
+
+    fn: Callable[..., Sequence[Any]]
+    operands: tuple[_Operand, ...]
+    results: tuple[int, ...]
+    when: int
+    scope: str
+    effects: bool = False
+
+
+def _read(env: dict[int, Any], operand: _Operand) -> Any:
+    return env[operand.number] if isinstance(operand, _Place) else operand
+
+
+@dataclass
+class _Walk:
+    """The equations of a program in order; calls that mix early and late operands are inlined."""
+
+    records: list[_Record] = field(default_factory=list[_Record])
+    size: int = 0
+    moved: bool = False
+
+    def enter(self, closed: Any, args: Sequence[_Operand], scope: str) -> list[_Operand]:
+        """Record the equations of a program on these operands; returns its results."""
+        jaxpr = closed.jaxpr
+        env: dict[Any, _Operand] = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+        env.update(zip(jaxpr.invars, args, strict=True))
+        for eqn in jaxpr.eqns:
+            operands = [v.val if isinstance(v, Literal) else env[v] for v in eqn.invars]
+            inner = "/".join(filter(None, (scope, str(eqn.source_info.name_stack))))
+            env.update(zip(eqn.outvars, self._equation(eqn, operands, inner), strict=True))
+        return [v.val if isinstance(v, Literal) else env[v] for v in jaxpr.outvars]
+
+    def _equation(self, eqn: Any, operands: list[_Operand], scope: str) -> Sequence[_Operand]:
+        when = [x.when if isinstance(x, _Place) else _CONSTANT for x in operands]
+        mixed = _EARLY in when and _LATE in when
+        if mixed and eqn.primitive.name in _INLINED:
+            return self.enter(eqn.params[_INLINED[eqn.primitive.name]], operands, scope)
+        if mixed and eqn.primitive.name == "scan":
+            return self._scan(eqn, operands, scope)
+        if mixed and eqn.primitive.name == "cond":
+            return self._cond(eqn, operands, scope)
+        latest = max(when, default=_CONSTANT)
+        if eqn.effects or (latest == _EARLY and _grows(eqn)):
+            latest = _LATE
+        return self._append(partial(_bound, eqn), operands, len(eqn.outvars), latest, scope, bool(eqn.effects))
+
+    def _append(
+        self,
+        fn: Callable[..., Sequence[Any]],
+        operands: Sequence[_Operand],
+        count: int,
+        when: int,
+        scope: str,
+        effects: bool = False,
+    ) -> list[_Place]:
+        places = [_Place(self.size + i, when) for i in range(count)]
+        self.size += count
+        self.moved |= when == _EARLY
+        results = tuple(p.number for p in places)
+        self.records.append(_Record(fn, tuple(operands), results, when, scope, effects))
+        return places
+
+    def _scan(self, eqn: Any, operands: list[_Operand], scope: str) -> list[_Place]:
+        """A scan: equations of its body that depend on early loop constants alone are moved out of it."""
+        body, (count, carried) = eqn.params["jaxpr"], scan_counts(eqn)
+        early = [isinstance(x, _Place) and x.when == _EARLY for x in operands[:count]]
+        halves = split(body, [*early, *[False] * (len(operands) - count)])
+        if halves is None:
+            return self._append(partial(_bound, eqn), operands, len(eqn.outvars), _LATE, scope, bool(eqn.effects))
+        known = [x for x, k in zip(operands, early, strict=False) if k]
+        others = [x for x, k in zip(operands, [*early, *[False] * len(operands)], strict=False) if not k]
+        avals = [v.aval for v in body.jaxpr.invars]
+        made = jax.eval_shape(halves.early, *(a for a, k in zip(avals, early, strict=False) if k))
+        places = self._made(halves, known, scope)
+        rest = partial(_scanned, eqn, halves.late, len(made) + count - sum(early), carried)
+        return self._append(rest, [*places, *others], len(eqn.outvars), _LATE, scope, bool(eqn.effects))
+
+    def _made(self, halves: Split, known: Sequence[_Operand], scope: str) -> list[_Operand]:
+        """The values of an inner program's early half: computed places, or known operands passed through."""
+        places = self._append(halves.early, known, len(halves.passed), _EARLY, scope)
+        return [place if p is None else known[p] for place, p in zip(places, halves.passed, strict=True)]
+
+    def _cond(self, eqn: Any, operands: list[_Operand], scope: str) -> list[_Place]:
+        """A cond: equations of a branch that depend on early operands alone are moved out, and run in any case."""
+        index, *inner = operands
+        early = [isinstance(x, _Place) and x.when == _EARLY for x in inner]
+        found = [_halves(branch, early) for branch in eqn.params["branches"]]
+        if not any(moved for _, moved in found):
+            return self._append(partial(_bound, eqn), operands, len(eqn.outvars), _LATE, scope, bool(eqn.effects))
+        known, others = ([x for x, k in zip(inner, early, strict=True) if k is wanted] for wanted in (True, False))
+        avals = [v.aval for v in eqn.params["branches"][0].jaxpr.invars]
+        of_known, of_others = ([a for a, k in zip(avals, early, strict=True) if k is w] for w in (True, False))
+        made = [jax.eval_shape(halves.early, *of_known) for halves, _ in found]
+        branches, begin = [], 0
+        for (halves, _), own in zip(found, made, strict=True):
+            late = partial(_late_branch, halves.late, begin, len(own), sum(map(len, made)))
+            branches.append(jax.make_jaxpr(late)(*(a for one in made for a in one), *of_others))
+            begin += len(own)
+        places = [place for halves, _ in found for place in self._made(halves, known, scope)]
+        rest = partial(_bound, eqn, params={**eqn.params, "branches": tuple(branches)})
+        return self._append(rest, [index, *places, *others], len(eqn.outvars), _LATE, scope, bool(eqn.effects))
+
+
+def _scanned(eqn: Any, body: Callable[..., Sequence[Any]], constants: int, carried: int, *args: Any) -> list[Any]:
+    """The scan of an equation with another body; `args` are constants, then the initial carry, then scanned arrays."""
+
+    def step(carry: Sequence[Any], slices: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        found = body(*args[:constants], *carry, *slices)
+        return tuple(found[:carried]), tuple(found[carried:])
+
+    how = {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
+    begin = constants + carried
+    with eqn.ctx.manager:
+        last, rows = lax.scan(step, tuple(args[constants:begin]), tuple(args[begin:]), **how)
+    return [*last, *rows]
+
+
+def _late_branch(late: Callable[..., list[Any]], begin: int, count: int, made: int, *args: Any) -> list[Any]:
+    """The late half of one branch: `args` are the early results of all branches, then the other operands."""
+    return late(*args[begin : begin + count], *args[made:])
+
+
+def _live(records: Sequence[_Record], outputs: Sequence[_Operand], *, late: bool) -> list[_Record]:
+    """One half's equations that its outputs or side effects depend on; both halves compute constants."""
+    wanted = {x.number for x in outputs if isinstance(x, _Place)}
+    found: list[_Record] = []
+    for record in reversed(records):
+        ours = record.when == _CONSTANT or (record.when == _LATE) == late
+        if ours and ((record.effects and late) or not wanted.isdisjoint(record.results)):
+            found.append(record)
+            wanted.update(x.number for x in record.operands if isinstance(x, _Place))
+    return found[::-1]
+
+
+def _frontier(late: Sequence[_Record], outputs: Sequence[_Operand]) -> Iterator[int]:
+    """Numbers of early values that late equations or the results read, each once."""
+    read = [x for record in late for x in record.operands]
+    early = (x.number for x in (*read, *outputs) if isinstance(x, _Place) and x.when == _EARLY)
+    return iter(dict.fromkeys(early))
+
+
+def _execute(records: Sequence[_Record], env: dict[int, Any]) -> None:
+    for record in records:
+        with jax.named_scope(record.scope) if record.scope else nullcontext():
+            results = record.fn(*(_read(env, x) for x in record.operands))
+        env.update(zip(record.results, results, strict=True))
+
+
+def _bound(eqn: Any, *args: Any, params: Any = None) -> Sequence[Any]:
+    return bind(eqn, args, params)
+
+
+def _grows(eqn: Any) -> bool:
+    """Whether the results have more elements than the operands."""
+    inputs = sum(_elements(v) for v in eqn.invars)
+    return sum(_elements(v) for v in eqn.outvars) > inputs
+
+
+def _elements(atom: Any) -> int:
+    return int(np.prod(getattr(atom.aval, "shape", ())))

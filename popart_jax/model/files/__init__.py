@@ -1,0 +1,1 @@
+"""Reading and writing of model files, external data, and other formats."""

@@ -1,0 +1,1 @@
+"""Building graphs: contexts, tensors, variables, and how an operator comes into being."""

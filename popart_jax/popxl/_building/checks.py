@@ -1,0 +1,52 @@
+"""Checks that every operator makes on its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .._internal.enums import TileSet
+from .._internal.placement import placement
+from ..graph import Graph
+from .tensor import TILE_SET_MAP, Tensor
+
+
+def check_in_graph(graph: Graph, *args: Any, **tensors: Any) -> None:
+    """Check that every operand is a tensor of the graph.
+
+    Raises
+    ------
+    TypeError
+        An operand is no tensor; the parameter is named.
+    ValueError
+        It belongs to another graph.
+    """
+    for name, t in [*((f"argument {i}", a) for i, a in enumerate(args)), *tensors.items()]:
+        if not isinstance(t, Tensor):
+            raise TypeError(f"The input `{name}` is not a Tensor. Type: {type(t)}. Value: {t}.")
+        if t not in graph:
+            raise ValueError(f"The input tensor `{name}` is not in the current Graph {graph.name}.")
+
+
+def check_tensor_ipu_and_tile_set(*args: Any, **tensors: Any) -> None:
+    """Check that all operands whose placement is known are on one IPU and one tile set.
+
+    Raises
+    ------
+    ValueError
+        Two operands differ; both parameters are named.
+    """
+    named = [*((f"argument {i}", a) for i, a in enumerate(args)), *tensors.items()]
+    _same("IPUs", [(n, placement(t)[0]) for n, t in named])
+    sets = [(n, placement(t)[1]) for n, t in named]
+    _same("tile sets", [(n, TILE_SET_MAP[p]) for n, p in sets if p is not TileSet.Undefined])
+
+
+def _same(what: str, found: Iterable[tuple[str, Any]]) -> None:
+    known = [(n, p) for n, p in found if p is not None]
+    for name, place in known[1:]:
+        if place != known[0][1]:
+            raise ValueError(
+                f"The input tensors `{known[0][0]}` and `{name}` are located on different {what}: "
+                f"{known[0][1]} != {place}."
+            )

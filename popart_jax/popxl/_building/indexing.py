@@ -1,0 +1,71 @@
+"""``t[key]``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..tensor import Tensor, as_tensor
+from .bindings import above, operators
+
+
+@above.enter("index")
+def index(t: Tensor, key: Any) -> Tensor:
+    """Slices and positions, gather by integers, masking by booleans.
+
+    Raises
+    ------
+    TypeError
+        Any other key.
+    """
+    if isinstance(key, (bool, str)):
+        raise _invalid(key)
+    if isinstance(key, (int, slice)) or (isinstance(key, tuple) and all(_is_position(k) for k in key)):
+        return _static(t, key if isinstance(key, tuple) else (key,))
+    if not isinstance(key, (Tensor, np.ndarray)) and not dtypes.is_torch(key) and not isinstance(key, Iterable):
+        raise _invalid(key)
+    chosen = as_tensor(key)
+    if chosen.dtype.is_int:
+        return operators.gather(t, chosen)
+    if chosen.dtype == dtypes.bool:
+        return operators.where(chosen, t, as_tensor(0, t.dtype))
+    raise _invalid(key)
+
+
+def _invalid(key: Any) -> TypeError:
+    return TypeError(
+        "Only integers, slices (`:`), integer tensors and boolean tensors are valid indices. "
+        f"Not a valid Type: {type(key)}. Value: {key}."
+    )
+
+
+def _is_position(k: Any) -> bool:
+    return isinstance(k, slice) or (isinstance(k, (int, np.integer)) and not isinstance(k, bool))
+
+
+def _static(t: Tensor, key: tuple[Any, ...]) -> Tensor:
+    if len(key) > t.rank:
+        raise TypeError(f"Too many indices for a tensor of rank {t.rank}: {key}.")
+    starts, stops, steps, strides, squeezed = [], [], [], [], []
+    for axis, k in enumerate(key):
+        if isinstance(k, slice):
+            step = 1 if k.step is None else k.step
+            starts.append(k.start)
+            stops.append(k.stop)
+            steps.append(1 if step > 0 else -1)
+            strides.append(abs(step))
+        else:
+            starts.append(int(k))
+            stops.append(None if k == -1 else int(k) + 1)
+            steps.append(1)
+            strides.append(1)
+            squeezed.append(axis)
+    out = operators.slice_op(t, starts, stops, steps, list(range(len(key))))
+    if any(s != 1 for s in strides):
+        out = operators.subsample(out, strides)
+    if squeezed:
+        out = operators.squeeze(out, squeezed)
+    return out

@@ -1,0 +1,53 @@
+"""Shape, element type and meta shape of a tensor that need not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..dtypes import dtype as Dtype
+
+
+class TensorSpec(Mapping[str, Any]):
+    """Description of a tensor; usable as keyword arguments, as in ``popxl.graph_input(**spec)``.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape.
+    dtype : popxl.dtype
+        Element type.
+    meta_shape : tuple of int
+        Shape of the whole tensor when this is one shard of it.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: Dtype, meta_shape: tuple[int, ...] = ()) -> None:
+        self.shape = tuple(shape)
+        self.dtype = dtype
+        self.meta_shape = tuple(meta_shape)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The three fields by name."""
+        return {"shape": self.shape, "dtype": self.dtype, "meta_shape": self.meta_shape}
+
+    def to_tuple(self) -> tuple[tuple[int, ...], Dtype, tuple[int, ...]]:
+        """Shape, type, meta shape."""
+        return self.shape, self.dtype, self.meta_shape
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.to_dict())
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, key: str) -> Any:
+        return self.to_dict()[key]
+
+    def __hash__(self) -> int:
+        return hash(self.to_tuple())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TensorSpec) and self.to_tuple() == other.to_tuple()
+
+    def __repr__(self) -> str:
+        return f"TensorSpec(shape={self.shape}, dtype={self.dtype}, meta_shape={self.meta_shape})"

@@ -1,0 +1,1 @@
+"""Running an Ir: its programs, the device, weights on host and device, reports."""

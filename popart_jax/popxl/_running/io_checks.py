@@ -1,0 +1,151 @@
+"""Inputs and outputs of a run: checks of keys, shapes and types, and conversion of host arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from ...session.feeding.checks import StreamFact
+from .. import dtypes
+from ..streams import Stream
+from ..utils import to_numpy
+from .weights import as_host
+
+
+def full_shape(shape: Iterable[int], transfers: int, replicas: int) -> tuple[int, ...]:
+    """Shape of the host array of a stream: axes of transfers and replicas where there are several."""
+    lead = tuple(n for n in (transfers, replicas) if n > 1)
+    return (*lead, *shape)
+
+
+def check_keys(given: Iterable[Any], expected: Iterable[Stream], what: str) -> None:
+    """The keys are exactly the expected streams (ValueError)."""
+    keys, wanted = list(given), list(expected)
+    unexpected = [k for k in keys if k not in wanted]
+    missing = [s for s in wanted if s not in keys]
+    if unexpected or missing:
+        raise ValueError(
+            f"Unexpected/Missing {what}.\n  Unexpected: { {str(k) for k in unexpected} or set() }\n"
+            f"  Missing: { {str(s) for s in missing} or set() }"
+        )
+
+
+def check_shape(stream: Stream, shape: Any, transfers: int, replicas: int, what: str = "input") -> None:
+    """Leading axes of transfers and replicas, then the stream's shape (ValueError).
+
+    Scalar data may have additional axes of length 1.
+    """
+    rest = list(shape)
+    place = f"for the array provided for {what} stream {stream.tensor_id} is"
+    if transfers > 1 and rest:
+        if rest[0] < transfers:
+            raise ValueError(
+                f"Dimension 0 ({rest[0]}) {place} not large enough.\n"
+                f"It should be at least of size num_host_transfers = {transfers}"
+            )
+        rest = rest[1:]
+    if replicas > 1 and rest:
+        if rest[0] != replicas:
+            raise ValueError(
+                f"Dimension {int(transfers > 1)} ({rest[0]}) {place} the wrong size.\n"
+                f"It should be of size replication_factor = {replicas}"
+            )
+        rest = rest[1:]
+    leading = (transfers > 1) + (replicas > 1)
+    scalar = all(d == 1 for d in stream.shape) and all(d == 1 for d in rest)
+    if len(shape) < leading or not (tuple(rest) == tuple(stream.shape) or scalar):
+        expected = full_shape(stream.shape, transfers, replicas)
+        raise ValueError(
+            f"Shape mismatch for {what} stream {stream.tensor_id}:\nStream shape = {stream.shape}, therefore expected "
+            f"full global batch shape {expected}. Got array shape = {tuple(shape)}"
+        )
+
+
+@dataclass(frozen=True)
+class Port:
+    """A stream as a session feeds or reads it, with a fast path for data that need no conversion."""
+
+    stream: Any
+    transfers: int
+    replicas: int
+
+    @cached_property
+    def name(self) -> str:
+        """Id of the stream's tensor."""
+        return self.stream.tensor_id
+
+    @cached_property
+    def host_shape(self) -> tuple[int, ...]:
+        """Shape of the host's array."""
+        return full_shape(self.stream.shape, self.transfers, self.replicas)
+
+    @cached_property
+    def dtype(self) -> np.dtype:
+        """Type of the host's array."""
+        return self.stream.dtype.as_numpy()
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether host and device have the same type."""
+        return self.dtype == jax.dtypes.canonicalize_dtype(self.stream.dtype._device)
+
+    @cached_property
+    def fact(self) -> StreamFact:
+        """Description of the stream for a source of data."""
+        device = np.dtype(jax.dtypes.canonicalize_dtype(self.stream.dtype._device))
+        return StreamFact(self.name, self.dtype, device, self.host_shape)
+
+    def feed(self, data: Any, downcast: bool) -> np.ndarray:
+        """Host data in the form that the program takes."""
+        if type(data) is np.ndarray and data.dtype == self.dtype and data.shape == self.host_shape and self.plain:
+            return data
+        return to_stream(self.stream, data, downcast, self.transfers, self.replicas)
+
+    def read(self, array: np.ndarray) -> np.ndarray:
+        """What the program sent, as the host sees it; a fresh array."""
+        fresh = np.array(array).reshape(self.host_shape)  # with several processes a single replica has an axis too
+        return fresh if self.plain else as_host(fresh, self.stream.dtype)
+
+
+def to_stream(stream: Stream, data: Any, downcast: bool, transfers: int, replicas: int) -> np.ndarray:
+    """Fed data as an array of the stream's host shape, in the device's type.
+
+    Raises
+    ------
+    ValueError
+        Shape or type do not fit.
+    """
+    array: Any = data if type(data) is np.ndarray else to_numpy(data, downcast=False, copy=False)
+    kind = stream.dtype
+    if kind._is_float8:
+        if array.dtype not in (kind.as_numpy(), np.uint8):
+            raise ValueError(f"{stream}: data of type {array.dtype} can't be fed, use {kind.as_numpy()}.")
+        array = np.ascontiguousarray(array).view(np.uint8).reshape(array.shape).view(kind._device)
+    elif array.dtype != kind.as_numpy():
+        array = _narrowed(stream, array, kind, downcast)
+    check_shape(stream, array.shape, transfers, replicas)
+    if transfers > 1 and array.shape[0] > transfers:
+        array = array[:transfers]
+    return array.reshape(full_shape(stream.shape, transfers, replicas))
+
+
+def _narrowed(stream: Stream, array: np.ndarray, kind: dtypes.dtype, downcast: bool) -> np.ndarray:
+    target = kind.as_numpy()
+    wide = array.dtype.itemsize == 8 and array.dtype.kind == target.kind
+    if (wide and downcast) or np.can_cast(array.dtype, target, "safe"):
+        return array.astype(target)
+    if downcast and array.dtype.kind in "iu" and target.kind in "iuf":
+        cast = array.astype(target)
+        if np.array_equal(cast.astype(array.dtype), array):
+            return cast
+    raise ValueError(f"{stream}: data of type {array.dtype} do not match the stream's type {kind}.")
+
+
+def make_outputs(streams: Mapping[str, Stream], transfers: int, replicas: int) -> dict[Any, np.ndarray]:
+    """Empty arrays for everything that a run sends."""
+    return {s: np.zeros(full_shape(s.shape, transfers, replicas), s.dtype.as_numpy()) for s in streams.values()}

@@ -1,0 +1,1 @@
+"""Checks that a session makes before it compiles, with PopART's error texts."""

@@ -1,0 +1,47 @@
+"""Arrays for anchors, shaped as a run fills them.  Source: PopART's documentation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...buffers import aligned_empty
+from ...enums import AnchorReturnTypeId
+from ...model.tensor_info import _TensorInfoCore
+
+
+def anchor_shape(kind: Any, batches: int, accumulation: int, replicas: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of one anchor's array; leading dimensions of one are dropped.
+
+    Raises
+    ------
+    RuntimeError
+        The period of EveryN does not divide the batches.
+    """
+    which = kind.id()
+    leading = [replicas]
+    if which is AnchorReturnTypeId.All:
+        leading = [batches, accumulation, replicas]
+    elif which is AnchorReturnTypeId.EveryN:
+        period = kind.rp()
+        if batches % period:
+            raise RuntimeError(f"Invalid anchor period {period}: it does not divide the {batches} batches of a step")
+        leading = [batches // period, accumulation, replicas]
+    return (*(n for n in leading if n != 1), *shape)
+
+
+def init_anchor_arrays(session: Any) -> dict[str, np.ndarray]:
+    """An uninitialised array for each anchor of a session."""
+    flow, arrays = session.dataFlow, {}
+    for name in flow.anchors():
+        info: _TensorInfoCore = session.getInfo(name)
+        shape = anchor_shape(
+            flow.art(name),
+            flow.batchesPerStep(),
+            session.accumulationFactor,
+            session.replicationFactor,
+            tuple(info.shape()),
+        )
+        arrays[name] = aligned_empty(shape, info.numpy_dtype())
+    return arrays

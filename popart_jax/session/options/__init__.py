@@ -1,0 +1,1 @@
+"""`SessionOptions`, one row an option."""

@@ -1,0 +1,1 @@
+"""Reports of a session: op list, debug records, modelled profile, memory."""

@@ -1,0 +1,138 @@
+"""Prices a session's step by the IPU model: the program of one replica before layout passes, with roles of tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import onnx_ir as ir
+
+import ipu_model
+from ipu_model import Argument, Location, ModelOptions, NodePlacement, Placement
+
+from ...enums import VirtualGraphMode
+from ...execution import HYPER, Step, pricing, step_of
+from ...execution.program import GENERATORS, SEED
+from ...lowering.resolve import label
+from ...model.attribute_names import AVAILABLE_MEMORY, PARTIALS_TYPE, PIPELINE_STAGE, VIRTUAL_GRAPH
+from ..devices.devices import TARGETS
+from ..options.groups import ReplicatedCollectivesSettings
+from ..options.tensor_locations import location_of
+from ..preparing import Prepared
+
+_SMALLEST_CHIP = 8
+
+
+def price(prepared: Prepared) -> ipu_model.Report:
+    """The modelled cost of one step."""
+    return pricing.price(
+        _step(prepared),
+        partial(_argument, prepared),
+        target=target_of(prepared.request.device),
+        placement=placement_of(prepared),
+        options=options_of(prepared),
+    )
+
+
+def target_of(device: Any) -> ipu_model.Target:
+    """The chip behind a device.
+
+    A model of a few tiles only (the default of `createIpuModelDevice` is 4) stands for the whole chip, because a
+    program that fits a real one does not fit those.
+    """
+    chip = ipu_model.get_target(TARGETS.get(device.ipuVersion, "mk2"))
+    tiles = device.tilesPerIPU
+    if tiles < _SMALLEST_CHIP or tiles >= chip.machine.tiles:
+        return chip
+    return dataclasses.replace(chip, machine=dataclasses.replace(chip.machine, tiles=tiles))
+
+
+def describe(prepared: Prepared) -> tuple[Any, list[Argument], list[Argument]]:
+    """The step of one replica as a jaxpr, with the names and roles of its inputs and outputs."""
+    return pricing.traced_for_pricing(_step(prepared), partial(_argument, prepared))
+
+
+def _step(prepared: Prepared) -> Step:
+    return step_of(prepared.program, 1 if prepared.hyper is None else prepared.hyper.size)
+
+
+def _argument(prepared: Prepared, name: str) -> Argument:
+    if name in prepared.program.streams:
+        return Argument(name, "stream")
+    if name in (SEED, GENERATORS, HYPER):
+        return Argument("hyperparameters" if name == HYPER else name, "input")
+    chip, sharded = location_of(prepared, name)
+    return Argument(name, _role(prepared, name), Location(chip, sharded))
+
+
+def _role(prepared: Prepared, name: str) -> Any:
+    if name in prepared.state:
+        return "optimizer_state"
+    return "constant" if name in prepared.constants else "weight"
+
+
+def placement_of(prepared: Prepared) -> Placement:
+    """Annotations of the nodes, as far as the session honours them."""
+    options, graph = prepared.request.options, prepared.program.graph
+    on = options.virtualGraphMode is not VirtualGraphMode.Off
+    nodes = {label(node): _placed(node, options, on) for node in graph}
+    ipus = max(prepared.request.device.numIpus // max(prepared.local_replicas, 1), 1)
+    return Placement(nodes, ipus if on else 1, options.enablePipelining)
+
+
+def _placed(node: ir.Node, options: Any, on: bool) -> NodePlacement:
+    attributes = node.attributes
+    ipu = attributes.get_int(VIRTUAL_GRAPH, 0) if on else 0
+    stage = attributes.get_int(PIPELINE_STAGE) if options.enablePipelining and PIPELINE_STAGE in attributes else None
+    partials = _partials(attributes)
+    memory = _proportion(attributes[AVAILABLE_MEMORY]) if AVAILABLE_MEMORY in attributes else None
+    return NodePlacement(ipu or 0, stage, partials, memory, operator=node.op_type)
+
+
+def _partials(attributes: Mapping[str, ir.Attr]) -> str | None:
+    """Type of a node's partial sums; for a MultiConv only if all its convolutions have the same."""
+    if PARTIALS_TYPE in attributes:
+        return attributes[PARTIALS_TYPE].as_string().lower()
+    several = {t.lower() for t in attributes["partialsTypes"].as_strings()} if "partialsTypes" in attributes else {""}
+    return (several.pop() or None) if len(several) == 1 else None
+
+
+def _proportion(attribute: ir.Attr) -> float:
+    """Share of the tile memory that a node may take; for a MultiConv the largest of its convolutions."""
+    return attribute.as_float() if attribute.type is ir.AttributeType.FLOAT else max(attribute.as_floats())
+
+
+def options_of(prepared: Prepared) -> ModelOptions:
+    """Session options that the model knows."""
+    options, structure = prepared.request.options, prepared.program.structure
+    partials = options.partialsTypeMatMuls.lower() or options.convolutionOptions.get("partialsType", "float")
+    return ModelOptions(
+        name=prepared.request.name,
+        replicas=structure.replicas,
+        gradient_accumulation=structure.accumulation,
+        batches_per_step=structure.batches,
+        samples_per_step=structure.micro_batches * structure.replicas * _batch_size(prepared),
+        partials=partials if partials in ("half", "float") else "float",
+        outlining=options.enableOutlining,
+        fully_connected_pass=options.enableFullyConnectedPass,
+        io_tiles=int(options.numIOTiles),
+        overlap_io=int(options.numIOTiles) > 0,
+        merge_collectives=_merged(options.replicatedCollectivesSettings),
+    )
+
+
+def _merged(settings: ReplicatedCollectivesSettings) -> list[str]:
+    """Kinds of collectives that the session merges."""
+    asked = {
+        "all_reduce": settings.mergeAllReduceCollectives,
+        "reduce_scatter": settings.mergeReduceScatterCollectives,
+        "all_gather": settings.mergeAllGatherCollectives,
+    }
+    return [kind for kind, wanted in asked.items() if wanted]
+
+
+def _batch_size(prepared: Prepared) -> int:
+    shapes = [kind.shape for kind in prepared.program.streams.values() if kind.shape]
+    return shapes[0][0] if shapes else 1

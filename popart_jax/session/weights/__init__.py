@@ -1,0 +1,1 @@
+"""Host copies of a session's variables: reading, writing, model files, checkpoints."""
