@@ -83,7 +83,9 @@ def test_a_folder_called_popart_is_not_the_sdk(tmp_path: Path, content: str | No
 
 WAYS = {
     "a session": f"import popart_jax as popart\n{SESSION}",
-    "a device": "import popart_jax\npopart_jax.DeviceManager().createIpuModelDevice({'ipuVersion': 'ipu21'})",
+    "a device": """import popart_jax
+device = popart_jax.DeviceManager().createIpuModelDevice({'ipuVersion': 'ipu21'})
+print(device.numWorkerContexts)""",
     "types in a builder": """import popart_jax
 b = popart_jax.Builder()
 print(b.getTensorShape(b.aiGraphcore.gelu([b.addInputTensor("FLOAT", [2])])))""",
