@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 from onnx import defs
 
@@ -28,11 +27,6 @@ def listed(values: Iterable[Any]) -> str:
 def type_and_shape(kind: str, shape: Iterable[Any]) -> str:
     """A tensor's type and shape as PopART prints them: ``FLOAT   [2 3]``."""
     return f"{kind:<8}{listed(shape)}"
-
-
-def number_text(value: float) -> str:
-    """A single-precision number as in PopART's messages: the fewest digits that read back to it."""
-    return str(np.float32(value)).removesuffix(".0")
 
 
 def describe(node: ir.Node, opset: int, scope: str = "") -> str:

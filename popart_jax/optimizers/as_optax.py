@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
+from .._jnp import jnp
 from .base import Optimizer
 from .rules import Reduction, Rule, Weight, rule_for
 

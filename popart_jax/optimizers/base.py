@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ..enums import DataType
 from ..errors import logs_errors, popart_exception, popart_runtime_error
-from ..model.op_names import number_text
+from ..model.number_text import number_text
 from .clip_norm import ClipNormSettings, check_clips
 from .values import OptimizerValue, OptimizerValueMap, check_keys, parse
 

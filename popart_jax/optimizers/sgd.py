@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .. import model
 from .._calls import checked
 from ..enums import DataType, SGDAccumulatorAndMomentum
 from ..errors import popart_exception
-from ..model.dtypes import element_type
-from ..model.op_names import number_text
+from ..model.number_text import number_text
 from .base import Optimizer, may_store
 from .clip_norm import ClipNormSettings
 from .values import OptimizerValueMap
@@ -90,6 +90,11 @@ class SGD(Optimizer):
             facts |= {"accumType": self.accum_type, "accl1Type": self.accl1_type}
         return facts
 
+    def fixed(self) -> tuple[Any, ...]:
+        """The facts of every optimizer, the types of the state, and which weights take Nesterov steps."""
+        nesterov = {w: self.value("nesterov", w or None).val() != 0 for w in self._maps["nesterov"].fixed()}
+        return *super().fixed(), self.accum_type, self.accl1_type, nesterov
+
     def _needs_velocity(self) -> bool:
         return any(not v.isConst() or v.val() != 0 for v in self._maps["momentum"])
 
@@ -111,7 +116,7 @@ class SGD(Optimizer):
             names = ("accumType", "accl1Type")
         for name in names:
             if not may_store(types[name]):
-                given = element_type(types[name]).lower
+                given = model.element_type(types[name]).lower
                 raise popart_exception(
                     f"{kind} only supports FLOAT or FLOAT16 for DataType of {name}. You passed {given}."
                 )

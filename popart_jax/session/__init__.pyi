@@ -28,9 +28,9 @@ from .requests import request_of as request_of
 from .running import Runner as Runner
 from .running import reported as reported
 from .same_everywhere import require_same_session as require_same_session
-from .start import find_start as find_start
 from .start_files import keep_start as keep_start
 from .start_files import model_of as model_of
+from .start_lookup import find_start as find_start
 from .stored_programs import StoredPrograms as StoredPrograms
 from .stored_programs import require_savable as require_savable
 from .weights.checkpointing import held as held

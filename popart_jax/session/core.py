@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from .feeding.checks import StreamFact
     from .reports.op_list import Ir
     from .reports.profile_report import ProfileReport
-    from .requests import Request
 
 
 @partial(logs_errors_of_methods, but=("run",))  # `run` logs its own errors, to keep each step short
@@ -40,12 +39,9 @@ class SessionCore:
     """A prepared model, and the parts that compile it, run it and describe it."""
 
     @without_collector()
-    def _start(self, asked: Asked | Request) -> None:
+    def _start(self, asked: Asked) -> None:
         self._parts = Parts()
-        if isinstance(asked, Asked):
-            self._parts.start(asked)
-        else:
-            self._parts.make(asked)
+        self._parts.start(asked)
 
     @property
     def _engine(self) -> Engine | None:
@@ -175,8 +171,7 @@ class SessionCore:
             The device can't be attached.
         """
         parts = self._parts
-        if parts.first is not None and loadEngine and err is None:
-            parts.first.prepared = True
+        if parts.first is not None and loadEngine and err is None and parts.first.prepare():
             return
         with parts.timings.collect():
             parts.prepare_device(loadEngine, err)
@@ -236,20 +231,23 @@ class SessionCore:
     def weightsFromHost(self) -> None:
         """Send the host copy of weights and optimizer state to the device."""
         first = self._parts.first
-        if first is not None and first.prepared:
-            first.sent = True
-        else:
+        if first is None or not first.send():
             self._parts.weights.send(self._parts.place.ready("weightsFromHost"))
 
     def weightsToHost(self) -> None:
         """Fetch weights and optimizer state from the device, for `readWeights`."""
+        first = self._parts.first
+        if first is not None and first.fetch():
+            return
         if self._parts.prepared.request.options.syntheticDataMode is SyntheticDataMode.Off:
             self._parts.weights.fetch(self._parts.place.ready("weightsToHost"))
 
     @checked
     def readWeights(self, weightsIo: IWeightsIO, /) -> None:
         """Copy what `weightsToHost` fetched into arrays."""
-        self._parts.weights.read(_arrays(weightsIo))
+        arrays, first = _arrays(weightsIo), self._parts.first
+        if first is None or not first.read(arrays.weights):
+            self._parts.weights.read(arrays)
 
     @checked
     def writeWeights(self, weightsIo: IWeightsIO, /) -> None:

@@ -184,11 +184,16 @@ class Engine:
     def put_seed(self, words: np.ndarray) -> None:
         """Set the random seed, two words with the low one first."""
         if self.prepared.program.random:
-            self._put_words(SEED, words)
+            self._put_one(SEED, words)
 
-    def _put_words(self, name: str, words: np.ndarray) -> None:
+    def _put_one(self, name: str, value: np.ndarray) -> None:
         with self._turn:
-            self.changing[name] = self.programs[MAIN].executable.put_variable(name, words)
+            self.changing[name] = self.programs[MAIN].executable.put_variable(name, value)
+
+    def put_changing(self, values: Mapping[str, np.ndarray]) -> None:
+        """Set variables that steps change, by name."""
+        for name, value in values.items():
+            self._put_one(name, value)
 
     def seed(self) -> np.ndarray:
         """The current seed."""
@@ -198,7 +203,7 @@ class Engine:
         """Set the state of the random number generators, two words per replica; those of the first one count."""
         self._rng = words
         if self.prepared.program.generators:
-            self._put_words(GENERATORS, words[:2])
+            self._put_one(GENERATORS, words[:2])
 
     def take_generators(self, other: Engine) -> None:
         """Take over the generator state of another engine, if both have one."""

@@ -1,4 +1,4 @@
-"""Older spellings: loss objects, ``dataFeed=``, ``losses=``, ``updateOptimizer`` followed by ``optimizerFromHost``.
+"""Older spellings: loss objects.
 
 Programs of PopART's first releases hand loss objects to the session; here they become loss operators at the end of the
 model, whose sum is the loss.
@@ -13,12 +13,11 @@ import onnx
 
 from .._calls import checked
 from ..enums import ReductionType
-from ..errors import logs_errors_of_methods, popart_exception
+from ..errors import popart_exception
 from ..model import attribute_names
 from ..model.dtypes import element_type
 from ..model.files.load import load_proto
 from ..model.input_shapes import InputShapeInfo
-from ..optimizers import Optimizer
 
 _GRAPHCORE = "ai.graphcore"
 _REDUCTION_NAMES = {ReductionType.Sum: "Sum", ReductionType.Mean: "Mean", ReductionType.NoReduction: "None"}
@@ -133,22 +132,3 @@ def _declared(name: str, shapes: InputShapeInfo) -> onnx.ValueInfoProto:
         )
     info = shapes.get(name)
     return onnx.helper.make_tensor_value_info(name, element_type(info.dataType()).onnx.value, info.shape())
-
-
-@logs_errors_of_methods
-class OlderOptimizerMethods:
-    """``updateOptimizer`` and ``optimizerFromHost``, which together are ``updateOptimizerFromHost``."""
-
-    _next_optimizer: Optimizer | None = None
-
-    def updateOptimizer(self, optimizer: Optimizer) -> None:
-        """Keep an optimizer for the next `optimizerFromHost`."""
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"updateOptimizer takes an Optimizer, got {type(optimizer).__name__}")
-        self._next_optimizer = optimizer
-
-    def optimizerFromHost(self) -> None:
-        """Send the values of the optimizer given to `updateOptimizer`; without one there is nothing to do."""
-        if self._next_optimizer is not None:
-            chosen, self._next_optimizer = self._next_optimizer, None
-            self.updateOptimizerFromHost(chosen)  # pyright: ignore[reportAttributeAccessIssue]

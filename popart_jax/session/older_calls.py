@@ -1,4 +1,4 @@
-"""Constructors of sessions that take older spellings of their arguments: see `older`."""
+"""Older spellings of calls: ``dataFeed=`` and ``losses=`` (see `older`), and the two calls that set an optimizer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import session as later
-from ..errors import logs_errors
+from ..errors import logs_errors, logs_errors_of_methods
+from ..optimizers import Optimizer
 
 
 def accepts_older_spellings(init: Callable[..., None]) -> Callable[..., None]:
@@ -33,3 +34,22 @@ def accepts_older_spellings(init: Callable[..., None]) -> Callable[..., None]:
         init(self, **bound)
 
     return construct
+
+
+@logs_errors_of_methods
+class OlderOptimizerMethods:
+    """``updateOptimizer`` and ``optimizerFromHost``, which together are ``updateOptimizerFromHost``."""
+
+    _next_optimizer: Optimizer | None = None
+
+    def updateOptimizer(self, optimizer: Optimizer) -> None:
+        """Keep an optimizer for the next `optimizerFromHost`."""
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"updateOptimizer takes an Optimizer, got {type(optimizer).__name__}")
+        self._next_optimizer = optimizer
+
+    def optimizerFromHost(self) -> None:
+        """Send the values of the optimizer given to `updateOptimizer`; without one there is nothing to do."""
+        if self._next_optimizer is not None:
+            chosen, self._next_optimizer = self._next_optimizer, None
+            self.updateOptimizerFromHost(chosen)  # pyright: ignore[reportAttributeAccessIssue]

@@ -58,14 +58,7 @@ class Parts:
         self._completing = threading.RLock()
 
     def start(self, asked: start.Asked) -> None:
-        """Take the program from a file, or make the parts."""
-        with self.timings.collect():
-            self.next, self.first = later.find_start(asked)
-            if self.first is None:
-                self._make(later.request_of(asked))
-
-    def make(self, request: Request) -> None:
-        """Make the parts.
+        """Take the program from a file, or make the parts.
 
         Raises
         ------
@@ -73,7 +66,11 @@ class Parts:
             The model, the options or other arguments of the constructor are wrong.
         """
         with self.timings.collect():
-            self._make(request)
+            self.next, self.first = later.find_start(asked)
+            if self.first is not None:
+                self.next = None
+            else:
+                self._make(later.request_of(asked))
 
     def _make(self, request: Request) -> None:
         try:
@@ -107,14 +104,17 @@ class Parts:
 
     def _complete(self, first: start.Start) -> None:
         """Make the other parts of a session that started from a file, and bring them to its present state."""
-        with self.timings.collect():
-            self.first = None
-            self._make(later.request_of(first.asked, later.model_of(first)))
-            if first.prepared:
-                self.prepare_device(True, None)
-        if first.sent:
-            self.weights.send(self.place.ready("weightsFromHost"))
-        self.runner.enter_runs(first.names)
+        before = set(self.__dict__)
+        try:
+            with self.timings.collect():
+                self.first = None
+                self._make(later.request_of(first.asked, later.model_of(first)))
+                first.hand_over(self)
+        except BaseException:  # it goes on as before, also after Ctrl-C
+            self.first = first
+            for name in self.__dict__.keys() - before:
+                del self.__dict__[name]
+            raise
 
     def prepare_device(self, load: bool, err: Any) -> None:
         """See `SessionCore.prepareDevice`."""

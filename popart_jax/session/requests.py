@@ -6,7 +6,6 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import onnx
 
@@ -71,11 +70,8 @@ def _patterns_by_default() -> Patterns:
     return Patterns().enablePattern("Slice2SliceSubsample", True)
 
 
-def make_request(
-    fnModel: Any, dataFlow: Any, deviceInfo: Any, inputShapeInfo: Any, patterns: Any, userOptions: Any, name: str,
-    loss: Any = None, optimizer: Optimizer | None = None,
-) -> Request:  # fmt: skip
-    """Arguments of a constructor, checked and copied.
+def request_of(asked: Asked, model: StrippedModel | None = None) -> Request:
+    """Arguments of a constructor, checked and copied; `model` is the model if that was read already.
 
     Raises
     ------
@@ -84,32 +80,26 @@ def make_request(
     TypeError
         An argument of a wrong type.
     """
-    if deviceInfo is None:
-        kind = "InferenceSession" if loss is None else "TrainingSession"
+    if asked.device is None:
+        kind = "InferenceSession" if asked.loss is None else "TrainingSession"
         raise popart_exception(f"Must pass a valid deviceInfo to {kind}::createFromOnnxModel")
-    flow = DataFlow(1, {}) if dataFlow is None else dataFlow
+    flow = DataFlow(1, {}) if asked.data_flow is None else asked.data_flow
     for value, kind, what in (
         (flow, DataFlow, "dataFlow"),
-        (inputShapeInfo or InputShapeInfo(), InputShapeInfo, "inputShapeInfo"),
-        (patterns or Patterns(), Patterns, "patterns"),
-        (userOptions or SessionOptions(), SessionOptions, "userOptions"),
+        (asked.shapes or InputShapeInfo(), InputShapeInfo, "inputShapeInfo"),
+        (asked.patterns or Patterns(), Patterns, "patterns"),
+        (asked.options or SessionOptions(), SessionOptions, "userOptions"),
     ):
         if not isinstance(value, kind):
             raise TypeError(f"{what} must be a {kind.__name__}, got {type(value).__name__}")
     return Request(
-        model=fnModel,
+        model=asked.model if model is None else model,
         data_flow=copy.deepcopy(flow),
-        device=deviceInfo,
-        options=copy.deepcopy(userOptions) if userOptions is not None else SessionOptions(),
-        patterns=copy.deepcopy(patterns) if patterns is not None else _patterns_by_default(),
-        shapes=copy.deepcopy(inputShapeInfo) if inputShapeInfo is not None else InputShapeInfo(),
-        name=name,
-        loss=loss,
-        optimizer=None if optimizer is None else optimizer.clone(),
+        device=asked.device,
+        options=copy.deepcopy(asked.options) if asked.options is not None else SessionOptions(),
+        patterns=copy.deepcopy(asked.patterns) if asked.patterns is not None else _patterns_by_default(),
+        shapes=copy.deepcopy(asked.shapes) if asked.shapes is not None else InputShapeInfo(),
+        name=asked.name,
+        loss=asked.loss,
+        optimizer=None if asked.optimizer is None else asked.optimizer.clone(),
     )
-
-
-def request_of(asked: Asked, model: StrippedModel | None = None) -> Request:
-    """The request of an inference session; `model` is its model if that was read already. See `make_request`."""
-    given = asked.model if model is None else model
-    return make_request(given, asked.data_flow, asked.device, asked.shapes, asked.patterns, asked.options, asked.name)

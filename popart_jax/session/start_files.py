@@ -1,7 +1,8 @@
 """Writes the file from which the next process starts a session: see `start`.
 
-Files are written for inference sessions with default options, on one device, whose program is a pure function of
-weights and inputs: a run of these has no effect but its anchors.
+Files are written for sessions with default options, on one device. Those of inference have programs that are pure
+functions of weights and inputs: a run of these has no effect but its anchors. Those of training change their weights,
+the state of PopART's optimizers and the random seed, and nothing else.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import onnx
 
 from .._compat import xla
 from .._compat.jax import code_of, has_cpu_alone, kept_arguments
-from ..execution import Executable, Type
+from ..execution import HYPER, Executable, Type
 from ..execution.compiled import room_of
+from ..execution.program import SEED
 from ..execution.stored import container
 from ..execution.stored.beside_jax import folder
 from ..execution.stored.cache_folder import keep as keep_file
@@ -25,10 +27,12 @@ from ..logs import module_logger
 from ..model.files.stripped import StrippedModel, stripped_of
 from ..preparation import PREPARE
 from .engine import Engine, Loaded
+from .feeding.checks import StreamFact
 from .options.session_options import SessionOptions
 from .preparing import Prepared
 from .preparing.compile_cache import Model
-from .start import MAIN, RECORD, Place, Start, digest_of, stamp_of
+from .start import MAIN, RECORD, Place, Start
+from .start_lookup import digest_of, stamp_of
 
 _FED = "iuf"
 _FETCHED = "?iuf"
@@ -81,12 +85,9 @@ def _is_plain(prepared: Prepared, loaded: Loaded) -> bool:
     """Whether the session is of the kind that is kept."""
     request, step = prepared.request, loaded.executable.step
     return (
-        request.loss is None
+        (request.loss is not None or not step.state)
         and described(vars(request.options)) == described(vars(SessionOptions()))
         and loaded.executable.mesh is None
-        and not step.state
-        and list(step.fed) == [s.name for s in loaded.streams]
-        and list(step.results) == [a.name for a in loaded.anchors]
         and all(s.host == s.device or (s.host.kind == s.device.kind and s.host.kind in "iu") for s in loaded.streams)
         and all(s.device.kind in _FED for s in loaded.streams)
         and all(a.dtype.kind in _FETCHED for a in loaded.anchors)
@@ -117,17 +118,50 @@ def _record(place: Place, prepared: Prepared, loaded: Loaded) -> dict[str, Any] 
     weights = prepared.variables.keys() - prepared.state
     arguments = Model(prepared.source, prepared.graph, prepared.program.opsets, weights).arguments()
     constants = [i for i in values if tensors[i].name not in arguments]
+    training = {} if prepared.hyper is None else _training(prepared, executable, numbers)
+    if training is None:
+        return None
+    streams, anchors = {s.name: s for s in loaded.streams}, {a.name: a for a in loaded.anchors}
     preparation = executable.preparation
     return {
         "initializers": {i: (x.dtype.name, x.shape) for i, x in values.items()},
         "weights": [numbers[n] for n in fixed],
         "constants": constants,
         "digest": digest_of(values, constants),
-        "inputs": [(s.name, s.host.name, s.device.name, s.shape) for s in loaded.streams],
-        "anchors": [(a.name, a.dtype.name, a.shape) for a in loaded.anchors],
+        "inputs": [_input(streams[n]) for n in executable.step.fed if n != HYPER],
+        "anchors": [(n, anchors[n].dtype.name, anchors[n].shape) for n in executable.step.results],
         "programs": {handle: _facts(call) for handle, call in _programs(executable).items()},
         "preparation": None if preparation is None else preparation.note,
         "room": room_of(executable.memory).size,
+        **training,
+    }
+
+
+def _input(stream: StreamFact) -> tuple[Any, ...]:
+    return stream.name, stream.host.name, stream.device.name, stream.shape
+
+
+def _training(prepared: Prepared, executable: Executable, numbers: Mapping[str, int]) -> dict[str, Any] | None:
+    """What `start_training` reads; None where a run changes something that it can't make or fetch."""
+    step, known = executable.step, prepared.variables
+    assert prepared.hyper is not None
+    assert prepared.request.optimizer is not None
+    slots = {s.name for rule in prepared.hyper.rules(prepared.request.optimizer).values() for s in rule.slots}
+    slots -= {t.name for t in prepared.source.proto.graph.initializer}  # saved state, in `numbers` if it can be read
+    plain = [
+        n == SEED
+        or (n in known and known[n].host_dtype == v.type.dtype and not v.individual and v.type.dtype.kind in _FED)
+        for n, v in step.state.items()
+    ]
+    if not all(plain) or step.created or not step.state.keys() <= {SEED, *numbers, *slots}:
+        return None
+    return {
+        "state": [(n, v.type.dtype.name, v.type.shape, v.order, numbers.get(n)) for n, v in step.state.items()],
+        "seed": SEED if SEED in step.state else None,
+        "fixed": list(step.fixed),
+        "variables": sorted(known.keys() - prepared.constants),
+        "hyper": prepared.hyper.note,
+        "reads_hyper": HYPER in step.fed,
     }
 
 

@@ -7,9 +7,8 @@ from typing import Any
 from ..errors import logs_errors_of_methods
 from ..optimizers import Optimizer
 from .core import SessionCore
-from .older import OlderOptimizerMethods
-from .older_calls import accepts_older_spellings
-from .requests import make_request
+from .older_calls import OlderOptimizerMethods, accepts_older_spellings
+from .start import Asked
 
 
 @logs_errors_of_methods
@@ -60,10 +59,7 @@ class TrainingSession(SessionCore, OlderOptimizerMethods):
             raise TypeError(f"loss must be the name of a tensor, got {type(loss).__name__}")
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer must be an Optimizer, got {type(optimizer).__name__}")
-        request = make_request(
-            fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name, loss, optimizer
-        )
-        self._start(request)
+        self._start(Asked(fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name, loss, optimizer))
 
     def getTensorIds(self) -> set[str]:
         """Names of all tensors."""
@@ -79,6 +75,9 @@ class TrainingSession(SessionCore, OlderOptimizerMethods):
         """
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"updateOptimizerFromHost takes an Optimizer, got {type(optimizer).__name__}")
+        first = self._parts.first
+        if first is not None and first.replace_optimizer(optimizer):
+            return
         self._parts.optimizer.replace(optimizer)
         if self._parts.place.engine is not None and self._parts.place.loaded:
             self._parts.optimizer.send(self._parts.place.engine)

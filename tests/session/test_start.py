@@ -17,41 +17,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 import popart_jax as popart
 from popart_jax._compat import xla
-from popart_jax._compat.jax import compilation_cache
 from popart_jax.limits import limits
-from popart_jax.session import engine, start, start_files
+from popart_jax.session import engine, start_files
+from popart_jax.session import start_lookup as start
 from popart_jax.session.preparing import prepared
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 W = np.linspace(-2, 3, 4 * 1100, dtype=np.float32).reshape(4, 1100)  # more than the message holds
 B = np.linspace(0, 1, 1100, dtype=np.float32)
 SLICE, OTHER = np.array([0, 7]), np.array([1, 6])
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A cache of its own, for `start` as in a process that has not imported JAX yet."""
-    folder = tmp_path / "cache"
-    monkeypatch.setenv(start.FOLDER, str(folder))
-    for name in [n for n in os.environ if n.startswith("POP")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setattr(start, "sys", SimpleNamespace(modules={}))
-    with compilation_cache(str(folder)):
-        yield folder
-
-
-@pytest.fixture
-def made_in_full(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """One entry for each session that was prepared in full."""
-    made: list[str] = []
-    types: Callable[..., Any] = prepared.read_session_model
-
-    def counted(*args: Any, **options: Any) -> Any:
-        made.append("session")
-        return types(*args, **options)
-
-    monkeypatch.setattr(prepared, "read_session_model", counted)
-    return made
 
 
 def model(w: np.ndarray = W, op: str = "Relu", ends: np.ndarray = SLICE, bias: np.ndarray = B) -> onnx.ModelProto:
@@ -226,7 +200,7 @@ def test_a_run_that_fails_is_made_in_full(
     def fail(*_: Any) -> None:
         raise RuntimeError("lost")
 
-    monkeypatch.setattr(second._parts.first, "_call", fail)
+    monkeypatch.setattr(second._parts.first, "call", fail)
     np.testing.assert_allclose(first_result(second), expected(), rtol=1e-5)
     assert made_in_full == ["session"] * 2
 

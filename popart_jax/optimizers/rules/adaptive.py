@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
+from ..._jnp import jnp
 from ...enums import AdaptiveMode, WeightDecayMode
 from ..adaptive import Adaptive
 from .common import (

@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import jax.numpy as jnp
 import numpy as np
 
+from ..._jnp import jnp
 from ...enums import DataType
 from ..values import OptimizerValue
 
 State = dict[str, Any]
 Hyper = Mapping[str, Any]
 Extras = dict[str, Any]
-F32 = jnp.float32
+F32 = np.float32
 
 
 @dataclass(frozen=True, slots=True)

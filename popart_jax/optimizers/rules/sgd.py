@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
+from ..._jnp import jnp
 from ...enums import SGDAccumulatorAndMomentum
 from ..sgd import SGD
 from .common import (

@@ -17,7 +17,7 @@ from ...enums import (
 )
 from ...errors import noted, popart_exception
 from ...logs import module_logger
-from ...model.op_names import number_text
+from ...model.number_text import number_text
 from ...popdist.options import unlike_the_job
 from ..options.rows import rows
 from ..options.session_options import AutomaticLossScalingSettings, SessionOptions, local_replicas

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...enums import VirtualGraphMode
-from ...model.op_names import listed, number_text
+from ...model.number_text import number_text
+from ...model.op_names import listed
 from ..options.session_options import SessionOptions, local_replicas
 
 

@@ -1,4 +1,4 @@
-"""The vector of hyperparameters that a program takes as input: positions, names and values."""
+"""The vector of hyperparameters that a program takes as input: names and types of its scalars."""
 
 from __future__ import annotations
 
@@ -9,56 +9,32 @@ import numpy as np
 
 from ...execution import Type
 from ...optimizers import Optimizer
-from ...optimizers.rules import Reduction, Rule, Weight, rule_for
+from ...optimizers.places import ScalarPlaces
+from ...optimizers.rules import Reduction, Weight, rule_for
 
 LOSS_SCALE = "lossScaling_"
 
 
 @dataclass(frozen=True)
-class HyperLayout:
-    """Positions of all scalars in the vector; constants have one too, so that they take part in the same arithmetic.
+class HyperLayout(ScalarPlaces):
+    """Positions of all scalars in the vector, and the tensors that programs see of them.
 
     Attributes
     ----------
-    places : mapping of str to (mapping of str to int)
-        For each weight, positions by base name of the scalar.
     by_tensor : mapping of str to int
         Positions of the scalars that exist as tensors, by tensor name.
     types : mapping of str to Type
         Types of those tensors.
-    loss_scale : int
-        Position of the loss scale.
     """
 
-    weights: Mapping[str, Weight]
-    reduction: Reduction
-    places: Mapping[str, Mapping[str, int]]
-    size: int
-    loss_scale: int = 0
     by_tensor: Mapping[str, int] = field(default_factory=dict)
     types: Mapping[str, Type] = field(default_factory=dict)
-
-    def rules(self, optimizer: Optimizer) -> dict[str, Rule]:
-        """The rule of every weight."""
-        return {name: rule_for(optimizer, weight, self.reduction) for name, weight in self.weights.items()}
 
     def inverse_scales(self, optimizer: Optimizer) -> dict[str, int]:
         """Names that automatic loss scaling gives to the scalars with the inverse loss scale, and their places."""
         rules = self.rules(optimizer).items()
         found = [self.places[w][s.base] for w, rule in rules for s in rule.scalars() if s.loss_power < 0]
         return {f"finalInverseLossScale_{i}": place for i, place in enumerate(dict.fromkeys(found))}
-
-    def values(self, optimizer: Optimizer) -> np.ndarray:
-        """Values of all scalars for an optimizer, float32."""
-        vector = np.zeros(self.size, np.float32)
-        vector[self.loss_scale] = optimizer.getLossScalingVal()
-        for name, rule in self.rules(optimizer).items():
-            for scalar in rule.scalars():
-                value = scalar.value
-                if scalar.of_weight_type:
-                    value = np.float32(np.asarray(value).astype(self.weights[name].dtype))
-                vector[self.places[name][scalar.base]] = value
-        return vector
 
 
 def lay_out(

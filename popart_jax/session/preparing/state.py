@@ -12,6 +12,7 @@ from ...execution import Training, Type, Variable
 from ...execution.program import PREVIOUS_SCALE
 from ...model.variable_settings import VariableSettings
 from ...optimizers import Optimizer
+from ...optimizers.places import first_value
 from . import hyper, loss_scale
 from .source import HostVariable
 
@@ -48,13 +49,12 @@ def state_of(
     found: dict[str, StateTensor] = {}
     for weight, rule in training.rules.items():
         owner = weights[weight]
-        scalars = {s.base: s.value for s in rule.scalars()}
         for slot in rule.slots:
             shape = () if slot.is_scalar else owner.variable.type.shape
             variable = Variable(Type(shape, slot.dtype), owner.variable.groups)
             entry = HostVariable(variable, owner.settings, slot.dtype)
             like = np.zeros(entry.host_shape, np.float32) if slot.is_scalar else known[weight]
-            found[slot.name] = _tensor(slot.name, entry, known, slot.init(like, scalars))
+            found[slot.name] = _tensor(slot.name, entry, known, first_value(slot, rule, like))
     for name, value in _session_state(training, optimizer).items():
         entry = HostVariable(Variable(Type((), value.dtype), (_everybody(weights),)), VariableSettings(), value.dtype)
         found[name] = _tensor(name, entry, known, value)
