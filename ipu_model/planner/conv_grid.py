@@ -6,7 +6,7 @@ import copy
 import functools
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +25,17 @@ SIZES = {"half": 2, "float": 4}
 def product(arrays: Iterable[Array]) -> Array:
     """The product of arrays, element by element; `numpy.prod` would copy all of them into one first."""
     return functools.reduce(operator.mul, arrays)
+
+
+def windows(p: ConvParams, out: Sequence[Array], kernel: Sequence[Array]) -> Array:
+    """Positions of the input that `out` outputs read under `kernel` positions of the kernel, the borders included."""
+    found = None
+    for d in range(p.dims):
+        span = (out[d] - 1) * p.stride[d] + (kernel[d] - 1) * p.kernel_dilation[d]
+        extent = np.minimum(span // p.in_dilation[d] + 1, max(1, p.field[d]))
+        found = extent if found is None else found * extent
+    assert found is not None
+    return found
 
 
 @dataclass(frozen=True)
@@ -182,12 +193,8 @@ class Grid:
         """Elements of the input that one tile reads, the borders of its windows included."""
 
         def make() -> Array:
-            p, t = self.p, self.tile
-            n = t.batch * t.ins * self.v.ipg * t.groups * self.v.gpg
-            for d in range(p.dims):
-                span = (t.out[d] - 1) * p.stride[d] + (t.kernel[d] - 1) * p.kernel_dilation[d]
-                n = n * np.minimum(span // p.in_dilation[d] + 1, max(1, p.field[d]))
-            return n
+            t = self.tile
+            return t.batch * t.ins * self.v.ipg * t.groups * self.v.gpg * windows(self.p, t.out, t.kernel)
 
         return self._cached("inputs", make)
 

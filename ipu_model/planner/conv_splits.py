@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from ipu_model.planner.conv_grid import SIZES, Grid, product
-from ipu_model.planner.conv_params import cdiv
+from ipu_model.planner.conv_grid import SIZES, Grid, product, windows
+from ipu_model.planner.conv_params import ConvParams, cdiv
 
 Array = np.ndarray
 MOST_COMBINATIONS = 5_000_000  # of splits of one problem, before those that need too many tiles are dropped
@@ -31,30 +30,30 @@ def useful_splits(n: int, most: int) -> Array:
     return np.array(rows, dtype=np.int64).T
 
 
+def thin(splits: Array, most: int) -> Array:
+    """At most so many of the splits of a dimension, evenly chosen."""
+    count = splits.shape[1]
+    return splits if count <= most else splits[:, np.linspace(0, count - 1, most).astype(int)]
+
+
 def thinned(lists: list[Array]) -> list[Array]:
     """The lists with fewer values in the longest ones, where all combinations would be too many to price."""
-    most = 64
-    while math.prod(a.shape[1] for a in lists) > MOST_COMBINATIONS and most > 8:
-        lists = [a if a.shape[1] <= most else a[:, np.linspace(0, a.shape[1] - 1, most).astype(int)] for a in lists]
-        most -= 8
-    return lists
+    most, fewer = 64, lists
+    while math.prod(a.shape[1] for a in fewer) > MOST_COMBINATIONS and most > 8:
+        fewer, most = [thin(a, most) for a in lists], most - 8
+    return fewer
 
 
-def combinations(
-    lists: list[Array], sizes: tuple[int, ...], tiles: int, limit: float, others: int = 1, further: int = 1
-) -> list[Array] | None:
-    """All combinations of splits that use at most `tiles` tiles and may stay below `limit` multiplies per tile.
-
-    `others` is the product of the sizes of dimensions that are not listed, `further` that of their largest splits.
-    """
+def combinations(lists: list[Array], sizes: tuple[int, ...], tiles: int, limit: float = math.inf) -> list[Array] | None:
+    """All combinations of splits that use at most `tiles` tiles and may stay below `limit` multiplies per tile."""
     order = sorted((i for i, a in enumerate(lists) if a.shape[1] > 1), key=lambda i: lists[i].shape[1])
     fixed = [i for i, a in enumerate(lists) if a.shape[1] == 1]
     if any(a.shape[1] == 0 for a in lists):
         return None
     loss0 = math.prod(float(lists[i][0, 0] * lists[i][1, 0] / sizes[i]) for i in fixed)
     used, loss = np.full(1, math.prod(int(lists[i][0, 0]) for i in fixed)), np.full(1, loss0)
-    whole, steps = math.prod(sizes) * others, []
-    further *= math.prod(int(lists[i][0].max()) for i in order)  # parts that the dimensions to come may have
+    whole, steps = math.prod(sizes), []
+    further = math.prod(int(lists[i][0].max()) for i in order)  # parts that the dimensions to come may have
     for i in order:
         split, share = lists[i]
         further //= int(split.max())
@@ -72,6 +71,53 @@ def combinations(
     for i, row, column in reversed(steps):
         index[i], origin = column[origin], row[origin]
     return index
+
+
+@dataclass(frozen=True)
+class Spatial:
+    """Splits of field, batch, groups and kernel over tiles, and what the fullest tile has; the channels stay whole.
+
+    Attributes
+    ----------
+    index : list of array
+        The position of each split in the list of its dimension.
+    used : array
+        Tiles used.
+    work, inputs, weights, results : array
+        Multiplies for each pair of channels, elements of the input for each input channel, of the weights for each
+        pair and of the results for each output channel.
+    received : array
+        The elements of the weights that are not at home on the tile.
+    """
+
+    index: list[Array]
+    used: Array
+    work: Array
+    inputs: Array
+    weights: Array
+    results: Array
+    received: Array
+
+
+@functools.lru_cache(maxsize=64)
+def spatial_splits(p: ConvParams, groups: int, tiles: int, counts: tuple[int, ...]) -> Spatial:
+    """The splits over at most `tiles` tiles for vertices that take `groups` groups at once.
+
+    `counts` are the lengths of the lists of splits, in a grid's order. All vertices of a problem share the result.
+    """
+    n = p.dims
+    sizes = (*p.out, p.batch, 1, 1, cdiv(p.groups, groups), *p.kernel)
+    lists = [thin(useful_splits(size, tiles), most) for size, most in zip(sizes, counts, strict=True)]
+    index = combinations(lists, sizes, tiles)
+    assert index is not None  # one tile is always enough
+    split, share = zip(*(each[:, i] for each, i in zip(lists, index, strict=True)), strict=True)
+    out, kernel = share[:n], share[n + 4 :]
+    outputs, weights = share[n] * product(out), share[n + 3] * groups * product(kernel)
+    return Spatial(
+        index, product(split), outputs * share[n + 3] * product(kernel),
+        share[n] * share[n + 3] * groups * windows(p, out, kernel), weights, outputs * share[n + 3] * groups,
+        weights * (1 - 1 / product(split[: n + 1])),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -95,64 +141,49 @@ class Quick:
     copied: float
     start: float
 
-    def factors(self, spatial: Grid) -> Array:
+    def factors(self, s: Spatial, grid: Grid) -> Array:
         """The factors of the bound that depend on field, batch, groups and kernel, in the order of `_channels`."""
-        size, rate, serial = SIZES[spatial.v.data], spatial.machine.exchange_bytes, spatial.serial
-        parts = product(spatial.splits(d) for d in range(spatial.p.dims + 1))
-        weights = serial * spatial.weights * ((1 - 1 / parts) * size / rate + self.start) + self.unit * spatial.work()
-        results = serial * spatial.parts * spatial.partial_bytes / rate
-        return np.stack(
-            [serial * spatial.inputs * size / rate, weights, results, serial * self.copied / spatial.used], 1
-        )
+        v, serial = grid.v, grid.serial
+        word = SIZES[v.data] / grid.machine.exchange_bytes
+        inputs = serial * word * v.ipg * s.inputs
+        weights = serial * v.ipg * v.opg * (word * s.received + self.start * s.weights) + self.unit * s.work
+        results = serial * v.opg * grid.partial_bytes / grid.machine.exchange_bytes * s.results
+        return np.stack([inputs, weights, results, serial * self.copied / s.used], 1)
 
 
 def promising(grid: Grid, sizes: tuple[int, ...], tiles: int, limit: float, quick: Quick) -> tuple[Grid, Array] | None:
     """The splits of a problem whose quick bound is within `limit`, and that bound; None when there are none.
 
     `grid` has the lists of splits and no rows yet. The bound is a sum of products of one factor that depends on field,
-    batch, groups and kernel (`_spatial`) and one that depends on the channels (`_channels`): one matrix product.
+    batch, groups and kernel (`spatial_splits`) and one that depends on the channels (`_channels`): one matrix product.
     """
-    outs, ins = grid.lists[grid.p.dims + 1], grid.lists[grid.p.dims + 2]
-    spatial = _spatial(grid, sizes, tiles, (limit - quick.beside) / quick.unit)
-    if spatial is None or 0 in (outs.shape[1], ins.shape[1]):
+    n = grid.p.dims
+    outs, ins = grid.lists[n + 1], grid.lists[n + 2]
+    if 0 in (outs.shape[1], ins.shape[1]):
         return None
+    counts = tuple(1 if i in (n + 1, n + 2) else each.shape[1] for i, each in enumerate(grid.lists))
+    spatial = spatial_splits(grid.p, grid.v.gpg, tiles, counts)
     out, in_ = np.divmod(np.arange(outs.shape[1] * ins.shape[1]), ins.shape[1])
     channels, used = _channels(grid, outs[:, out], ins[:, in_]), outs[0, out] * ins[0, in_]
-    factors = quick.factors(spatial)
+    factors = quick.factors(spatial, grid)
     # if every tile is used, the shares of the channels are as small as possible
-    shared = sizes[grid.p.dims + 1] * sizes[grid.p.dims + 2] / tiles
-    least = (
-        factors[:, 1] * np.maximum(1.0, shared * spatial.used) + factors[:, 2] + factors[:, 3] * spatial.used / tiles
-    )
-    likely = spatial.keep(least <= limit * (1 + ROUNDING))
-    if likely is None:
-        return None
-    spatial, factors = likely, factors[least <= limit * (1 + ROUNDING)]
-    found = []
-    for start in range(0, len(factors), max(1, AT_ONCE // len(used))):
-        part = slice(start, start + max(1, AT_ONCE // len(used)))
+    fewest = np.maximum(1.0, sizes[n + 1] * sizes[n + 2] / tiles * spatial.used)
+    least = factors[:, 1] * fewest + factors[:, 2] + factors[:, 3] * spatial.used / tiles
+    arithmetic = quick.unit * spatial.work * fewest
+    limit *= 1 + ROUNDING
+    likely = np.nonzero((least <= limit) & (arithmetic <= limit - quick.beside))[0]
+    at_once, found = max(1, AT_ONCE // len(used)), []
+    for start in range(0, len(likely), at_once):
+        part = likely[start : start + at_once]
         lower = factors[part] @ channels
-        row, column = np.nonzero((spatial.used[part, None] * used <= tiles) & (lower <= limit * (1 + ROUNDING)))
-        found.append((row + start, column, lower[row, column]))
-    row, column, lower = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    if len(row) == 0:
+        row, column = np.nonzero((spatial.used[part, None] * used <= tiles) & (lower <= limit))
+        found.append((part[row], column, lower[row, column]))
+    if not sum(len(row) for row, _, _ in found):
         return None
+    row, column, lower = (np.concatenate(parts) for parts in zip(*found, strict=True))
     index = [each[row] for each in spatial.index]
-    index[grid.p.dims + 1], index[grid.p.dims + 2] = out[column], in_[column]
+    index[n + 1], index[n + 2] = out[column], in_[column]
     return grid.at(index), lower
-
-
-def _spatial(grid: Grid, sizes: tuple[int, ...], tiles: int, limit: float) -> Grid | None:
-    """Splits of all dimensions except the channels, which stay unsplit here."""
-    n = grid.p.dims
-    channels = (n + 1, n + 2)
-    others = math.prod(sizes[i] for i in channels)
-    further = math.prod(int(grid.lists[i][0].max(initial=1)) for i in channels)
-    one = np.ones((2, 1), dtype=np.int64)
-    lists = [one if i in channels else each for i, each in enumerate(grid.lists)]
-    sizes = tuple(1 if i in channels else size for i, size in enumerate(sizes))
-    index = combinations(lists, sizes, tiles, limit, others, further)
-    return None if index is None else dataclasses.replace(grid, lists=lists, index=index, cache={})
 
 
 def _channels(grid: Grid, outs: Array, ins: Array) -> Array:

@@ -72,19 +72,24 @@ class View:
     def stretches(self, starts: Sequence[int]) -> tuple[list[list[Box]], list[tuple[int, int]]]:
         """The forms of boxes that stretches between neighbours of `starts` take, and the form and column of each.
 
-        Stretches that begin alike within the outermost dimension have equal boxes, moved by whole steps of it.
+        Stretches that begin alike within the innermost step that holds the whole of them have equal boxes, moved by
+        the steps before.
         """
-        _, inner, kept, reduced = self._strides[0]
         known: dict[tuple[int, int], int] = {}
         forms: list[list[Box]] = []
         found: list[tuple[int, int]] = []
         for start, end in itertools.pairwise(starts):
-            step, at = divmod(start, inner)
-            key = at, end - start
+            at, column, length = start, 0, end - start
+            for n, inner, kept, reduced in self._strides:
+                if at + length > n * inner:
+                    break
+                step, at = divmod(at, inner)
+                column += 0 if reduced else step * kept
+            key = at, length
             if key not in known:
                 known[key] = len(forms)
-                forms.append(self.boxes(at, at + end - start))
-            found.append((known[key], 0 if reduced else step * kept))
+                forms.append(self.boxes(at, at + length))
+            found.append((known[key], column))
         return forms, found
 
     def column_of(self, start: int, end: int) -> np.ndarray:
