@@ -6,41 +6,30 @@ so that the window arithmetic of the NCHW operators applies here as well. There 
 
 from __future__ import annotations
 
-import math
-
 import jax
 import jax.numpy as jnp
 
 from ...ops.convolution import check_groups, check_kernel, check_transposed, popart_padding, transposed
-from ...ops.kernels import platform
 from ...ops.normalization import normalise, train_batch_norm
 from ...ops.operator import ELEMENTWISE, operator
 from ...ops.pooling import _counts, max_pool_values, window_sum
 from ...ops.registry import OutputCount, lowers
-from ...ops.windows import Window, taps, window
+from ...ops.windows import window
 from . import DOMAIN
 from .canonical_convolution import canonical_transposed
-from .convolution import convolution
-from .depthwise_last import depthwise, with_channels
-
-_MANY_TAPS = 64
+from .correlation import correlation
+from .depthwise_last import with_channels
 
 
 @lowers("Conv", domain=DOMAIN)
 def conv(
     x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), pads=(), strides=()
 ):  # fmt: skip
-    """Convolution of (N, H, W, C) with (kh, kw, C/group, M): a matmul, shifted multiply-adds or XLA's convolution."""
+    """Convolution of (N, H, W, C) with (kh, kw, C/group, M)."""
     check_groups(x.shape[-1], w.shape[-2], w.shape[-1], group)
     check_kernel(kernel_shape, w.shape[:-2])
     win = window(x.shape[1:-1], w.shape[:-2], strides, dilations, pads, auto_pad)
-    if set(win.kernel) == {1} and group == 1 and not any(map(any, win.pads)):
-        y = _pointwise(x, w, win)
-    elif is_depthwise(x, w, group, win):
-        y = depthwise(x, w, win)
-    else:
-        y = convolution(x, w, group, tuple(win.strides), tuple(win.pads), tuple(win.dilations))
-    return y if b is None else y + b
+    return correlation(x, w, b, group, win)
 
 
 @lowers("ConvTranspose", domain=DOMAIN)
@@ -61,17 +50,6 @@ def popart_conv_transpose(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), o
     """The same with PopART's padding rules."""
     auto_pad, output_shape = popart_padding(x.ndim - 2, auto_pad, dilations, output_shape)
     return conv_transpose(x, w, b, auto_pad=auto_pad, output_shape=output_shape, **rest)
-
-
-def _pointwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
-    (tap,) = taps(x, with_channels(win, x.shape[-1]))
-    return tap @ w.reshape(w.shape[-2:])
-
-
-def is_depthwise(x: jax.Array, w: jax.Array, group: int, win: Window) -> bool:
-    """Whether it is computed as shifted multiply-adds: on the CPU, one small kernel per channel."""
-    small = len(win.kernel) and math.prod(win.kernel) <= _MANY_TAPS
-    return bool(platform() == "cpu" and group > 1 and group == x.shape[-1] == w.shape[-1] and small)
 
 
 @lowers("MaxPool", domain=DOMAIN)

@@ -25,8 +25,8 @@ from ...ops.quantize import LARGEST, centred, integer_convolution, integer_produ
 from ...ops.registry import lowers
 from ...ops.windows import Window, taps, window
 from . import DOMAIN, onednn
-from .channels_last import is_depthwise
 from .convolution import convolution, in_pieces, merged
+from .correlation import is_depthwise
 from .depthwise_last import depthwise, with_channels
 
 _EXACT = 1 << 24

@@ -1,0 +1,110 @@
+"""Convolutions by oneDNN in float32: values and gradients are those of XLA's own in float64, special values stay."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from jax import lax
+
+from popart_jax.lowering.kernels import onednn
+from popart_jax.lowering.kernels.correlation import correlation, suits_library
+from popart_jax.ops.kernels import library_called, staying, tracing_for
+from popart_jax.ops.windows import window
+
+CASES = {
+    "usual": ((2, 30, 29, 32), (3, 3, 32, 24), 1, (1, 1), (1, 1, 1, 1), (1, 1)),
+    "strides and one-sided padding": ((2, 60, 59, 19), (3, 2, 19, 40), 1, (2, 3), (0, 1, 2, 0), (1, 1)),
+    "dilations": ((4, 28, 28, 16), (3, 3, 16, 16), 1, (1, 1), (2, 3, 2, 1), (2, 3)),
+    "padding beyond the window": ((2, 60, 60, 24), (2, 2, 24, 24), 1, (1, 1), (3, 0, 2, 1), (1, 1)),
+    "window larger than the data": ((16, 2, 3, 64), (5, 5, 64, 48), 1, (1, 1), (2, 2, 2, 2), (1, 1)),
+    "one place": ((4, 56, 56, 24), (1, 1, 24, 60), 1, (1, 1), (0, 0, 0, 0), (1, 1)),
+    "few groups": ((2, 28, 28, 64), (3, 3, 32, 48), 2, (1, 1), (1, 1, 1, 1), (1, 1)),
+    "odd groups": ((2, 40, 40, 35), (3, 3, 7, 50), 5, (1, 1), (1, 1, 1, 1), (1, 1)),
+    "by channel": ((2, 28, 27, 100), (3, 3, 1, 100), 100, (1, 1), (1, 1, 1, 1), (1, 1)),
+    "by channel, strided and dilated": ((4, 56, 57, 72), (5, 3, 1, 72), 72, (2, 1), (2, 1, 1, 0), (1, 2)),
+    "one dimension": ((8, 333, 40), (9, 40, 48), 1, (1,), (4, 3), (1,)),
+    "volume": ((1, 12, 11, 13, 16), (3, 3, 2, 16, 16), 1, (1, 1, 1), (1, 1, 0, 1, 1, 1), (1, 1, 1)),
+    "volume in groups": ((1, 12, 12, 12, 16), (3, 3, 3, 4, 64), 4, (1, 1, 1), (1,) * 6, (1, 1, 1)),
+}
+
+
+def needs_library() -> None:
+    with staying():
+        if not onednn.usable():
+            pytest.skip("this jaxlib has no oneDNN")
+
+
+def of(case: str):
+    data, weights, group, strides, pads, dilations = CASES[case]
+    return data, weights, group, window(data[1:-1], weights[:-2], strides, dilations, pads, "NOTSET")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_values_and_gradients(case):
+    needs_library()
+    biased = len(case) % 2 == 0
+    data, weights, group, win = of(case)
+    rng = np.random.default_rng(0)
+    x, w, b = (rng.normal(size=s).astype(np.float32) for s in (data, weights, weights[-1:]))
+    spatial = "DHW"[-len(win.kernel) :]
+    names = (f"N{spatial}C", f"{spatial}IO", f"N{spatial}C")
+
+    def theirs(x, w, b):
+        y = lax.conv_general_dilated(x, w, win.strides, win.pads, None, win.dilations, names, feature_group_count=group)
+        return y + b if biased else y
+
+    def ours(x, w, b):
+        return correlation(x, w, b if biased else None, group, win)
+
+    with jax.enable_x64(True):
+        wide = [v.astype(np.float64) for v in (x, w, b)]
+        y, pull = jax.vjp(theirs, *wide)
+        g = rng.normal(size=y.shape)
+        wanted, ahead = [np.asarray(v) for v in pull(g)], np.asarray(jax.jvp(theirs, wide, wide)[1])
+    with staying():
+        found, our_pull = jax.vjp(jax.jit(ours), x, w, b)
+        assert library_called()
+        pushed = jax.jvp(jax.jit(ours), (x, w, b), (x, w, b))[1]
+        gradients = our_pull(g.astype(np.float32))
+    for mine, expected in zip((found, pushed, *gradients), (y, ahead, *wanted), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=2e-6 * np.abs(expected).max(initial=1))
+
+
+@pytest.mark.parametrize("case", ["usual", "few groups", "by channel"])
+def test_infinities_and_nan_stay_where_they_are(case):
+    needs_library()
+    data, weights, group, win = of(case)
+    rng = np.random.default_rng(1)
+    x, w = (rng.normal(size=s).astype(np.float32) for s in (data, weights))
+    x[0, 3, 4, 1], x[0, 20, 20, -1], x[1, 9, 9, 0] = np.nan, np.inf, -np.inf
+    wanted = np.asarray(jax.jit(lambda x, w: correlation(x, w, None, group, win))(x, w))
+    with staying():
+        found = np.asarray(jax.jit(lambda x, w: correlation(x, w, None, group, win))(x, w))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
+
+
+def test_what_the_library_is_not_called_for():
+    def called(platform: str, data: tuple[int, ...], kind: type, stays: bool) -> bool:
+        x, w = jax.ShapeDtypeStruct(data, kind), jax.ShapeDtypeStruct((3, 3, 64, 64), kind)
+        win = window(data[1:-1], (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), "NOTSET")
+        with tracing_for(platform), staying(stays):
+            return "onednn" in str(jax.make_jaxpr(lambda x, w: correlation(x, w, None, 1, win))(x, w))
+
+    needs_library()
+    large, small = (8, 28, 28, 64), (1, 2, 2, 64)
+    assert called("cpu", large, np.float32, True)
+    assert not called("cpu", large, np.float32, False)
+    assert not called("cpu", small, np.float32, True)
+    assert not called("cpu", large, np.float16, True)
+    assert not called("cuda", large, np.float32, True)
+    assert not called("ipu", large, np.float32, True)
+
+
+def test_few_filters_a_group_are_left_to_xla():
+    win = window((28, 28), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), "NOTSET")
+    x = jax.ShapeDtypeStruct((8, 28, 28, 64), np.float32)
+    assert suits_library(x, jax.ShapeDtypeStruct((3, 3, 64, 64), np.float32), 1, win)
+    assert not suits_library(x, jax.ShapeDtypeStruct((3, 3, 64, 4), np.float32), 1, win)
+    assert not suits_library(x, jax.ShapeDtypeStruct((3, 3, 1, 640), np.float32), 64, win)
