@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ import ipu_model
 from ._compat.jax import Tracer
 from .functions.inputs import as_declared
 from .lowering.interpreter import Settings, evaluate
-from .lowering.resolve import bodies, check_supported, find, label, needs
+from .lowering.resolve import bodies, check_supported, containing, find, label, needs
 from .model.extract import ensure_outputs
 from .model.files.load import ModelLike, load
 from .ops.arrays import is_text
@@ -111,18 +111,11 @@ def _numbers(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def _by_node(graph: ir.Graph, report: ipu_model.Report) -> Counter[str]:
     """Cycles by node of the main graph; cycles in a branch or body are added to the node that contains it."""
-    home = {label(inner): label(node) for node in graph for inner in _inside(node)}
+    home = containing(graph)
     found: Counter[str] = Counter()
     for row in report.operations:
         found[home.get(row.node, row.node)] += row.cycles.total  # pyright: ignore[reportArgumentType]
     return found
-
-
-def _inside(node: ir.Node) -> Iterator[ir.Node]:
-    for _, body in bodies(node):
-        for inner in body:
-            yield inner
-            yield from _inside(inner)
 
 
 def measure_nodes(graph: ir.Graph, bound: dict[str, Any], settings: Settings, repeats: int) -> dict[str, float]:

@@ -21,7 +21,7 @@ from .errors import popart_exception
 from .functions.inputs import as_declared
 from .functions.partition import split_tensors
 from .lowering.interpreter import Settings, evaluate
-from .lowering.resolve import bodies, check_supported, label
+from .lowering.resolve import check_supported, containing, label
 from .model.extract import ensure_outputs
 from .model.files.load import ModelLike, load
 from .ops import Trait, facts
@@ -206,7 +206,7 @@ def _adam(weight: Any, slope: Any, first: Any, second: Any) -> Any:
 
 def _seconds(graph: ir.Graph, report: Any, per_cycle: float) -> dict[tuple[str, str], float]:
     """Seconds by main-graph node and phase; cost of no node goes to the first node, the update's cost stays one sum."""
-    home = {label(inner): label(node) for node in graph for inner in _inside(node)}
+    home = containing(graph)
     known = {label(node) for node in graph}
     somewhere = next(iter(known), "") if not len(graph) else label(graph[0])
     found: Counter[tuple[str, str]] = Counter()
@@ -215,10 +215,3 @@ def _seconds(graph: ir.Graph, report: Any, per_cycle: float) -> dict[tuple[str, 
         node = "" if row.phase == "update" else node if node in known else somewhere
         found[node, row.phase] += row.cycles.total * per_cycle
     return dict(found)
-
-
-def _inside(node: ir.Node) -> Any:
-    for _, body in bodies(node):
-        for inner in body:
-            yield inner
-            yield from _inside(inner)

@@ -14,6 +14,7 @@ from ..errors import popart_exception
 from ..logs import module_logger
 from ..model.files.external import held_tensors, in_memory
 from ..model.files.load import ModelLike, read
+from ..model.files.stamp import Stamp, file_stamp
 from ..model.files.stored import Stored, stored_floats, write_numbers
 from ..model.files.whole import write_model
 from .latent import latent_weights
@@ -26,7 +27,7 @@ class Source:
 
     model: ModelLike
     split: Split
-    stamp: tuple[int, int] | None
+    stamp: Stamp | None
     straight_through: bool = False
 
     @classmethod
@@ -52,14 +53,13 @@ class Source:
         return found
 
 
-def _stamp(model: ModelLike) -> tuple[int, int] | None:
+def _stamp(model: ModelLike) -> Stamp | None:
     if not isinstance(model, (str, Path)):
         return None
     try:
-        status = Path(model).stat()
+        return file_stamp(model)
     except (OSError, ValueError):
         return None
-    return status.st_size, status.st_mtime_ns
 
 
 def save(model: ModelLike | Source, path: str | Path, numbers: Mapping[str, Any]) -> None:

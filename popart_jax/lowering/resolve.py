@@ -118,6 +118,11 @@ def label(node: ir.Node) -> str:
     return f"{node.op_type}:{next((v.name for v in node.outputs if v.name), '')}"
 
 
+def containing(graph: ir.Graph) -> dict[str, str]:
+    """Labels of all nodes in branches and bodies, each with the label of the graph's own node that contains it."""
+    return {label(inner): label(node) for node in graph for _, body in bodies(node) for inner in every_node(body)}
+
+
 def stable_number(node: ir.Node, position: int) -> int:
     """A number for a node's random key that does not change with other nodes: a hash of its first output's name."""
     name = next((v.name for v in node.outputs if v.name), "")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import stat
 import sys
 from collections.abc import Mapping
 from contextlib import closing
@@ -28,6 +27,7 @@ from ..execution.stored.described import XLA_VARIABLES, installed, machine, name
 from ..limits import limits
 from ..logs import MODULES, module_logger
 from ..model.files import wire
+from ..model.files.stamp import file_stamp
 from ..model.origin import imported_as_popart
 from ..optimizers import SGD, Adam, Adaptive, ConstSGD
 from ..timings import phase, watching
@@ -66,10 +66,7 @@ def stamp_of(model: str | bytes | Path) -> tuple[int, ...]:
     """A stamp that changes with the model's file; OSError if there is no such file."""
     if isinstance(model, bytes):
         return ()
-    facts = os.stat(model)
-    if not stat.S_ISREG(facts.st_mode):
-        raise FileNotFoundError(model)
-    return facts.st_mtime_ns, facts.st_size, facts.st_ino, facts.st_dev
+    return file_stamp(model)
 
 
 def _plain(asked: Asked) -> bool:
