@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
 from ._collector import without_collector
 from ._random_state import random_state_kept
 
+_FIRST = "jax" not in sys.modules
+
 with random_state_kept(), without_collector():
     import jax as jax
+
+    from ._compat.jax import settings
+
+_SETTINGS = settings()
+
+
+def is_unchanged() -> bool:
+    """Whether JAX was imported here first, and its settings are still those of the environment."""
+    return _FIRST and settings() == _SETTINGS

@@ -24,6 +24,7 @@ from ..model.op_names import listed, type_and_shape
 from ..model.tensor_info import _TensorInfoCore
 from ..model.tensor_location import InputSettings
 from ..model.variable_settings import VariableSettings
+from . import known
 from .contexts import Placement
 from .names import fresh_graph_name
 from .opened import open_model
@@ -305,6 +306,7 @@ class _BuilderCore(Placement):
 
     def getModelProto(self) -> bytes:
         """The model, serialised."""
+        known.keep()
         return to_proto(self._model).SerializeToString()
 
     @checked

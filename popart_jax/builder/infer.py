@@ -15,6 +15,7 @@ from ..errors import popart_exception
 from ..logs import module_logger
 from ..model.dtypes import element_type
 from ..model.tensor_info import _TensorInfoCore
+from . import known as memory
 from .description import UNKNOWN, Description, Operand, Type, describe
 from .description import known as known
 from .own_rules import own_shape
@@ -40,13 +41,20 @@ _FAILURES = (
 def arity(domain: str, op: str, version: int) -> tuple[int, int, int]:
     """Least and most inputs, and most outputs, of an operator."""
     if domain == "ai.graphcore":
-        from ..ops.registry import resolve  # imports JAX
-
-        row = resolve(domain, op, version)
-        assert row is not None
-        return row.least_inputs, MANY if row.variadic else len(row.inputs), MANY
+        noted = memory.recall("arity", domain, op, version)
+        return _declared_arity(domain, op, version) if noted is None else tuple(noted)
     found = schema(op, version)
     return found.min_input, found.max_input, found.max_output
+
+
+def _declared_arity(domain: str, op: str, version: int) -> tuple[int, int, int]:
+    from ..ops.registry import resolve  # imports JAX
+
+    row = resolve(domain, op, version)
+    assert row is not None
+    found = row.least_inputs, MANY if row.variadic else len(row.inputs), MANY
+    memory.note((domain, op, version), found, "arity", domain, op, version)
+    return found
 
 
 def set_type(value: ir.Value, dtype: ir.DataType | None, shape: tuple[int, ...] | None) -> None:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ..errors import popart_exception, poplibs_exception
 from ..logs import module_logger
+from . import known
 from .description import UNKNOWN, Description, Operand, Type
 
 
@@ -24,13 +25,24 @@ def traced(node: Description) -> Sequence[Type]:
     operands = [x for x in node.operands if x is not None]
     if not node.outputs or any(x.dtype is None or x.sizes is None for x in operands):
         return ()
+    noted = known.recall("types", node)
+    if noted is not None:
+        return [_noted(*one) for one in noted]
     try:
         found = _trace(node)
     except (popart_exception, poplibs_exception) as err:
         module_logger("builder").info("The types of the results of %s are not known: %s", node.op, err)
         return ()
     sized = all(x.type[1] is not None for x in operands) and _has_shape(node)
-    return found if sized else [(dtype, None) for dtype, _ in found]
+    types = found if sized else [(dtype, None) for dtype, _ in found]
+    values = [(None if dtype is None else dtype.value, shape) for dtype, shape in types]
+    known.note((node.domain, node.op, node.version), values, "types", node)
+    return types
+
+
+def _noted(dtype: int | None, shape: list[int] | None) -> Type:
+    """A type that was noted as JSON."""
+    return None if dtype is None else ir.DataType(dtype), None if shape is None else tuple(shape)
 
 
 def _has_shape(node: Description) -> bool:

@@ -9,6 +9,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ..enums import ReductionType
+
+REDUCTIONS = {ReductionType.Sum: "Sum", ReductionType.Mean: "Mean", ReductionType.NoReduction: "None"}
+"""Reductions of losses as nodes name them."""
+
 Type = tuple[ir.DataType | None, tuple[int, ...] | None]
 """Element type and shape of a tensor, each None where it is not known."""
 
@@ -21,6 +26,11 @@ class NodeParts:
     attributes: dict[str, Any]
     outputs: int
     label: str = ""
+
+
+def reduction_as_text(parts: NodeParts) -> None:
+    """Write the reduction into the node as text."""
+    parts.attributes["reduction"] = REDUCTIONS[parts.attributes["reduction"]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,6 +276,19 @@ def operators_of(domain: str) -> tuple[str, ...]:
     return tuple(op for place, op in _PLACES if place == domain)
 
 
+_KNOWN = ("popart_jax.ops.", "popart_jax.lowering.", "jax.", "jaxlib.", "numpy.")
+
+
+def full_name(fn: Callable[..., Any]) -> str:
+    """Module and name of a translation."""
+    return f"{getattr(fn, '__module__', 'jax')}.{getattr(fn, '__qualname__', '')}"
+
+
+def is_known(fn: Callable[..., Any]) -> bool:
+    """Whether a translation comes with this package, which every process has, and not from a program."""
+    return full_name(fn).startswith(_KNOWN)
+
+
 @cache
 def _import(module: str) -> None:
     importlib.import_module(module)

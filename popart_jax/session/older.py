@@ -18,9 +18,9 @@ from ..model import attribute_names
 from ..model.dtypes import element_type
 from ..model.files.load import load_proto
 from ..model.input_shapes import InputShapeInfo
+from ..model.node_parts import REDUCTIONS
 
 _GRAPHCORE = "ai.graphcore"
-_REDUCTION_NAMES = {ReductionType.Sum: "Sum", ReductionType.Mean: "Mean", ReductionType.NoReduction: "None"}
 _TOTAL = "finalLoss"
 
 
@@ -47,7 +47,7 @@ class Loss:
 
     def node(self) -> onnx.NodeProto:
         """The operator of this loss."""
-        attributes = {**self._attributes, "reduction": _REDUCTION_NAMES[self.reduction]}
+        attributes = {**self._attributes, "reduction": REDUCTIONS[self.reduction]}
         return onnx.helper.make_node(self._op, self.inputs, [self.name], self.name, domain=_GRAPHCORE, **attributes)
 
 

@@ -3,7 +3,7 @@
 The file is found by a key of everything that the session in full would read: the model without its weights, the
 arguments of the constructor, the environment, what is installed, our sources, the processor. What can't be in a key (a
 changed setting of JAX, a pattern or an operator that the program defines, a log level that wants more lines) rules
-this out, so that only the first session of a process can start so. `start_files` says which sessions are kept.
+this out, so that only the first session of a process can start so, or leave a file. `start_files` says which are kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from ..buffers import aligned_empty, frozen
 from ..enums import DeviceConnectionType, DeviceType
 from ..execution.stored.cache_folder import file_in, mark_used
 from ..execution.stored.container import Sealed
-from ..execution.stored.described import XLA_VARIABLES, installed, machine, name_of, sources
+from ..execution.stored.described import installed, machine, name_of, sources
+from ..learnt import FOLDER as FOLDER
+from ..learnt import variables
 from ..limits import limits
 from ..logs import MODULES, module_logger
 from ..model.files import wire
@@ -34,10 +36,8 @@ from ..timings import phase, watching
 from .start import RECORD, Asked, Place, Start
 from .start_training import TrainingStart
 
-FOLDER = "JAX_COMPILATION_CACHE_DIR"
-_COMPILER_VARIABLES = (*XLA_VARIABLES, "JAX")
-_IRRELEVANT_VARIABLES = (FOLDER, "TF_CPP_MIN_LOG_LEVEL")  # JAX sets the latter
 _OURS = ("POP",)
+_WITH_JAX = f"{__name__.split('.')[0]}._with_jax"
 _EXTERNAL = b"location"
 _OPTIMIZERS = (type(None), SGD, ConstSGD, Adam, Adaptive)
 _DEVICES = (DeviceType.Cpu, DeviceType.IpuModel)
@@ -59,7 +59,8 @@ def find_start(asked: Asked) -> tuple[Place | None, Start | None]:
         if apart is None or key is None:
             return None, None
         place = Place(file_in(Path(folder), key), apart, {}, stamp)
-        return place, _load_start(asked, place, data) if place.path.is_file() else None
+        loads = place.path.is_file() and "jax" not in sys.modules
+        return place, _load_start(asked, place, data) if loads else None
 
 
 def stamp_of(model: str | bytes | Path) -> tuple[int, ...]:
@@ -73,7 +74,7 @@ def _plain(asked: Asked) -> bool:
     """Whether a key can describe everything that the program depends on."""
     device = asked.device
     return (
-        "jax" not in sys.modules
+        _knows_jax()
         and "patterns" not in sys.modules
         and isinstance(asked.model, (str, bytes, Path))
         and type(asked.optimizer) in _OPTIMIZERS
@@ -87,19 +88,23 @@ def _plain(asked: Asked) -> bool:
     )
 
 
+def _knows_jax() -> bool:
+    """Whether JAX computes as the environment says: it was not imported yet, or by the builder and is unchanged."""
+    ours = sys.modules.get(_WITH_JAX)
+    return "jax" not in sys.modules or (ours is not None and ours.is_unchanged())
+
+
 def _key(asked: Asked, model: wire.Apart) -> str | None:
     """The name of the file, a hash; None if something can't be described."""
     places = [(index, place.field, place.size) for index, place in model.places.items()]
     device, optimizer = asked.device, asked.optimizer
-    read = [n for n in os.environ if n.startswith(_COMPILER_VARIABLES) and n not in _IRRELEVANT_VARIABLES]
-    variables = {n: os.environ[n] for n in read}
     return name_of(
         hashlib.sha256(model.rest).hexdigest(),
         places,
         (asked.data_flow, asked.shapes, asked.patterns, asked.options, asked.name, imported_as_popart()),
         (asked.loss, None if optimizer is None else (type(optimizer), optimizer.fixed())),
         (device.type, device.numIpus, device.ipuVersion, device.tilesPerIPU),
-        (variables, installed(), sources(), machine()),
+        (variables(), installed(), sources(), machine()),
     )
 
 

@@ -399,3 +399,34 @@ def test_a_process_needs_neither_jax_nor_onnx(tmp_path: Path) -> None:
     weights, imported = zip(*(run.stdout.split("\n")[:2] for run in done), strict=True)
     assert weights[0] == weights[1]
     assert [text.split() for text in imported] == [["jax", "onnx", "onnx_ir.serde", "patterns"], []]
+
+
+BUILT = """
+import sys, numpy as np, popart_jax as popart
+builder = popart.Builder()
+x = builder.addInputTensor("FLOAT", [6, 5], "x")
+w = builder.addInitializedInputTensor(np.ones((5, 7), np.float32), "w")
+loss = builder.aiGraphcore.l1loss([builder.aiGraphcore.gelu([builder.aiOnnx.matmul([x, w])])], 0.1)
+flow, device = popart.DataFlow(1, {loss: popart.AnchorReturnType("All")}), popart.DeviceManager().createCpuDevice()
+CHANGE
+session = popart.TrainingSession(builder.getModelProto(), flow, loss, popart.ConstSGD(0.1), device)
+session.prepareDevice()
+session.weightsFromHost()
+anchors = session.initAnchorArrays()
+session.run(popart.PyStepIO({"x": np.linspace(-1, 1, 30, dtype=np.float32).reshape(6, 5)}, anchors))
+print(anchors[loss].tobytes().hex(), "jax" in sys.modules)
+"""
+
+
+def test_a_process_whose_builder_needed_jax_leaves_a_file(tmp_path: Path) -> None:
+    environment = {n: v for n, v in os.environ.items() if not n.startswith("POP")}
+    environment |= {start.FOLDER: str(tmp_path / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    changed = "import jax; jax.config.update('jax_default_matmul_precision', 'bfloat16')"
+    scripts = [BUILT.replace("CHANGE", changed), *[BUILT.replace("CHANGE", "")] * 2]
+    done = [
+        subprocess.run([sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True)
+        for script in scripts
+    ]
+    losses, imported = zip(*(run.stdout.split() for run in done), strict=True)
+    assert imported == ("True", "True", "False")  # the changed setting has left no file
+    assert losses[1] == losses[2]

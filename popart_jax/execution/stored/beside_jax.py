@@ -22,11 +22,10 @@ from ..._compat.jax import compilation_cache, setting
 from ...lowering.resolve import find
 from ...model.checks.structure import every_node
 from ...ops.kernels import staying
+from ...ops.registry import full_name, is_known
 from .cache_folder import file_in, keep
 
 T = TypeVar("T")
-
-_OURS = ("popart_jax.ops.", "popart_jax.lowering.", "jax.", "jaxlib.", "numpy.")
 
 
 def folder() -> Path | None:
@@ -79,8 +78,7 @@ def foreign_translations(graph: ir.Graph, opsets: Mapping[str, int], *, popart: 
     """Name and code of translations that are not this package's; functions that they call are not followed."""
     rows = (find(node, opsets, popart=popart) for node in every_node(graph))
     functions = dict.fromkeys(row.fn for row in rows if row is not None)
-    names = {f: f"{getattr(f, '__module__', 'jax')}.{getattr(f, '__qualname__', '')}" for f in functions}
-    return [(name, _code(inspect.unwrap(f))) for f, name in names.items() if not name.startswith(_OURS)]
+    return [(full_name(f), _code(inspect.unwrap(f))) for f in functions if not is_known(f)]
 
 
 def _code(function: Any) -> bytes:

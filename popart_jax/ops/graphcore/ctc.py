@@ -9,13 +9,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...errors import OpError, popart_exception
-from ...model.node_parts import NodeParts
+from ...model.node_parts import NodeParts, reduction_as_text
 from .. import varying
 from ..arrays import listed, onnx_dtype
 from ..builder_methods import builder_method
 from ..operator import LOSS, ROUNDS, gradient, operator
 from ..registry import OutputCount, lowers
-from .losses import DOMAIN, reduce_loss, reduction_as_text
+from .losses import DOMAIN, reduce_loss
 
 _LOG_ZERO = -1e30
 _UNDEFINED = {"", "UNDEFINED", 0}

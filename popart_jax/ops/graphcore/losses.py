@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...enums import ReductionType
 from ...errors import OpError, popart_exception
-from ...model.node_parts import NodeParts
+from ...model.node_parts import reduction_as_text
 from ..arrays import info, listed
 from ..builder_methods import builder_method
 from ..elementwise import absolute
@@ -104,14 +103,6 @@ def _check_nll(probs: jax.Array, labels: Any) -> None:
             "Expected the label tensor NllOp to be an integer data type (fixed point), not the case for input with "
             f"info: {info(labels)}. This error for Op {{op}}. ", "Nll",
         )  # fmt: skip
-
-
-_REDUCTIONS = {ReductionType.Sum: "Sum", ReductionType.Mean: "Mean", ReductionType.NoReduction: "None"}
-
-
-def reduction_as_text(parts: NodeParts) -> None:
-    """Write the reduction into the node as text."""
-    parts.attributes["reduction"] = _REDUCTIONS[parts.attributes["reduction"]]
 
 
 operator(
