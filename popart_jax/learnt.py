@@ -7,6 +7,7 @@ sources.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 from ipu_model.whole_files import write_whole
 
 from .execution.stored.cache_folder import file_in, keep, mark_used
-from .execution.stored.described import XLA_VARIABLES, installed, machine, name_of, sources
+from .execution.stored.described import XLA_VARIABLES, Undescribed, described, installed, machine, name_of, sources
 from .execution.stored.seal import require_sealed, sealed
 from .logs import module_logger
 
@@ -81,6 +82,14 @@ def _read(path: Path) -> Mapping[str, Any]:
     except Exception as err:  # whatever a damaged file may raise
         module_logger("builder").warning("Failed to read %s: %s", path, err)
         return {}
+
+
+def key_of(facts: Any) -> str | None:
+    """A key that names these facts; None if one can't be described."""
+    try:
+        return hashlib.sha256(described(facts).encode()).hexdigest()
+    except Undescribed:
+        return None
 
 
 def learnt() -> Learnt | None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
-from ..execution.stored.described import Undescribed, described
-from ..learnt import learnt
+from ..learnt import key_of, learnt
 
 
 def recall(*about: Any) -> Any:
     """What another process has noted; None if there is nothing, or if JAX is there to ask."""
-    facts, key = learnt(), _key(about)
+    facts, key = learnt(), key_of(about)
     return None if facts is None or key is None else facts.recall(key)
 
 
@@ -19,7 +17,7 @@ def note(operator: tuple[str, str, int], value: Any, *about: Any) -> None:
     """Note a JSON value about an operator (domain, type, version) of this package, for `recall`."""
     from ..ops.registry import is_known, resolve  # imports JAX
 
-    facts, key = learnt(), _key(about)
+    facts, key = learnt(), key_of(about)
     row = resolve(*operator, popart=True)
     if facts is not None and key is not None and row is not None and is_known(row.fn):
         facts.note(key, value)
@@ -30,10 +28,3 @@ def keep() -> None:
     facts = learnt()
     if facts is not None:
         facts.keep()
-
-
-def _key(about: tuple[Any, ...]) -> str | None:
-    try:
-        return hashlib.sha256(described(about).encode()).hexdigest()
-    except Undescribed:
-        return None
