@@ -28,7 +28,7 @@ PRODUCT_MOST = {("hmac", True): 1_770, ("hmac", False): 1_770, ("amp", True): 3_
 PRODUCT_EACH = {("hmac", True): 370, ("hmac", False): 450, ("amp", True): 0, ("amp", False): 0}
 
 # Triangular solve with several columns.
-LIVE_COPIES = 6  # matrix, its masked clone, right sides, solution, temporaries and arguments of functions
+MATRICES, COLUMNS = 2, 4  # matrix and its masked clone; right sides, solution, temporaries and arguments of functions
 CODE_MOST, CODE_LEVEL = 1_900, 950  # bytes per tile of the largest product, and of each product between levels
 CODE_ROW = {False: 400, True: 535}  # bytes per tile of a row's product, subtraction and copy: without, with conv units
 CALL_TILE, CALL_ALONE = 245, 124_000  # bytes per tile and call of the leaf with several matrices; with one, in all
@@ -100,7 +100,7 @@ def solve_memory(rank: int, columns: int, block: int, batches: int, data: str, t
     width = cdiv(columns, halvings)
     rows = Products(tuple(_product(1, i, width, target, batches, data) for i in range(1, block)))
     levels = Products(tuple(_level_products(block, blocks, width, batches, data, target)))
-    total = LIVE_COPIES * batches * rank * columns * size + CODE_MOST * max(rows.most, levels.most)
+    total = batches * rank * (MATRICES * rank + COLUMNS * columns) * size + CODE_MOST * max(rows.most, levels.most)
     total += sum(CODE_ROW[p.method == "amp"] * p.tiles for p in rows.plans) + CODE_LEVEL * levels.total
     calls = blocks * halvings
     total += calls * (CALL_TILE * machine.tiles if batches > 1 else CALL_ALONE)

@@ -8,9 +8,16 @@ from dataclasses import dataclass
 
 from ipu_model.published.formula import Formula
 from ipu_model.published.units import parse
-from ipu_model.published.words import PASS_WORDS
 
-MAX_TILE = r"(max(imum)?|peak|highest|largest|fullest) (tile|address)|fullest"
+MOST = r"\b(max(imum)?|peak|highest|largest|most|worst)\b"
+MAX_TILE = rf"fullest|{MOST}.*\b(tile|address)\b|\btile\b.*{MOST}"
+TOTAL = (
+    r"total (tile )?memory|memory.*\b(all|over|sum|total|altogether)\b|\b(all|whole|sum of)\b.*memory"
+    r"|^(the )?memory( used?| usage| footprint)?$"
+)
+OTHERS = r"memory|bytes|watts?|power|energy|joules?|temperature"  # quantities that cycles do not tell
+# Parts of a program that the words of a row may name, and that are not known apart.
+UNKNOWN_PARTS = r"\b(stage|recursion|path|phase|sync|control|copy|copies|rearrangements?|transposes?)\b"
 VERTICES = ("compute", "reduce", "cast", "scaled_add")  # terms of a convolution that are work of vertices
 
 
@@ -48,19 +55,20 @@ class Benchmark:
         Raises
         ------
         ValueError
-            When `what` names none of the three, or the program has no memory of its own.
+            When `what` names none of the three, a part that is not known apart, or memory that the program shares.
         """
         words = what.lower()
-        for pattern, formula in ((r"total memory", self.total_memory), (MAX_TILE, self.max_tile)):
+        for pattern, formula in ((TOTAL, self.total_memory), (MAX_TILE, self.max_tile)):
             if re.search(pattern, words):
                 if formula is None:
                     raise ValueError(f"{what!r}: memory is that of the whole program, not of a part of it")
                 return dataclasses.replace(formula, gives="bytes")
-        sort = parse(unit).sort
-        timed = re.search(r"\b(cycles?|time|latency|duration)\b", words) or sort.endswith("/s")
-        named = sort in ("cycles", "time") and "memory" not in words and any(re.search(p, words) for p in PASS_WORDS)
-        if not timed and not named:
+        sort, timed = parse(unit).sort, re.search(r"\b(cycles?|time|latency|duration)\b", words)
+        if re.search(OTHERS, words) or not (timed or sort in ("cycles", "time", "share") or sort.endswith("/s")):
             raise ValueError(f"a benchmark row has cycles, total memory and max tile memory, not {what!r}")
+        part = re.search(UNKNOWN_PARTS, words)
+        if part:
+            raise ValueError(f"{what!r}: a {part[0]} of this program is not known apart")
         return self._part(words) if re.search(r"\b(exchange|compute|vertex)\b", words) else self.cycles
 
     def _part(self, words: str) -> Formula:

@@ -13,9 +13,10 @@ from typing import Any
 from ipu_model.published.catalogue import network, number
 from ipu_model.published.formula import FIXED, Formula, known
 from ipu_model.published.kernels import largest_square
+from ipu_model.published.names import BATCHES
 from ipu_model.published.throughput import system_size
 from ipu_model.published.units import parse, size_in_bytes
-from ipu_model.published.words import BATCHES, size_asked_for
+from ipu_model.published.words import size_asked_for
 from ipu_model.published.workload import memory
 from ipu_model.target import Target
 
@@ -71,6 +72,8 @@ def _largest_batch(row: Mapping[str, Any], target: Target) -> int:
         When not even a batch of one fits, or memory does not grow.
     """
     config = dict(row["config"])
+    if row["family"] in ("inference", "training"):
+        config = {"model": f"{row['what']} {row['family']}", **config}
     words = f"{row['what']} {config}".lower()
     one, guess = _bytes(words, {**config, "batch": 1}, target), FIRST
     if one > target.memory:
@@ -109,7 +112,7 @@ def _step(words: str, config: Mapping[str, Any], count: int, target: Target) -> 
         on_chip = not re.search(PATHS, words)
         rate = target.exchange_bytes_per_cycle * per_tile if on_chip else _rate(words, target) / target.clock_hz
         return {FIXED: target.exchange_setup_cycles + target.sync_cycles + size / rate}
-    return {"kernel.call": 1.0}
+    raise ValueError(f"no rule knows a time of {words!r}; a program is named as op, with its sizes beside it")
 
 
 def _bytes(words: str, config: Mapping[str, Any], target: Target) -> float:
@@ -117,4 +120,4 @@ def _bytes(words: str, config: Mapping[str, Any], target: Target) -> float:
     if "model" not in config and "layers" not in config:
         return float(target.memory)
     net = network(str(config.get("model", words)), number(config, "batch", 1), config)
-    return float(memory(net, target, training="train" in words))
+    return float(memory(net, target, training="train" in f"{words} {config}"))

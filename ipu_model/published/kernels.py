@@ -29,6 +29,8 @@ STREAMS = {"copy": (2, 0), "scale": (2, 1), "mul": (2, 1), "add": (3, 1), "triad
 def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
     """The formula of a measured kernel, None when the row is something else."""
     family, config, what = row["family"], row["config"], str(row["what"]).lower()
+    if family == "max_problem_size" or re.search(r"\bfits?\b", what):
+        return _capacity(config, what, str(row["precision"]), target)
     if family == "gemm":
         return _gemm(config, what, str(row["precision"]), target)
     if family == "conv":
@@ -39,8 +41,6 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
         if re.search(r"local copy|\bstream\b", what):
             return _memory(config, what, str(row["precision"]), target)
         return _exchange(config, what, target)
-    if family == "max_problem_size":
-        return _capacity(config, what, str(row["precision"]), target)
     return None
 
 
@@ -117,7 +117,7 @@ def _gemm(config: Mapping[str, Any], what: str, precision: str, target: Target) 
     if "matrix-vector" in what:
         rows, columns = config.get("rows", TUTORIAL_MATRIX[0]), config.get("columns", TUTORIAL_MATRIX[1])
         return Formula(({FIXED: rows * columns / target.tiles / 2, "kernel.matvec_base": 1.0},))
-    if "kernel call" in what:
+    if "kernel call" in what or "launch" in what:
         return Formula(({"kernel.call": 1.0},))
     if "column group" in what:
         kind = "kernel.group_interleaved" if "interleaved" in what else "kernel.group_standard"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ipu_model import target as targets
-from ipu_model.published import layers, octave, pools, reductions, tables, words
+from ipu_model.published import layers, names, octave, pools, reductions, tables, words
 from ipu_model.published.benchmark import Benchmark
 from ipu_model.published.formula import Formula, known
 from ipu_model.target import Machine, Target
@@ -26,7 +26,8 @@ OPS: dict[str, Op] = {
 # The library that produced the benchmark table used 8 convolution units wherever partial results are fp32; devices have
 # sixteen for fp32 operands, and later libraries use them.
 TABLE_UNITS = 8
-HALVES = ("half", "fp16", "float16", "short", "unsigned short")
+HALVES = ("fp16", "short", "unsigned short")
+HALF_SUMS = ("fp16.16", "fp16 data, fp16 partials")
 ONE_OF = {r"per (image|item|sample|example)\b": "batch-size", r"per (time ?)?step\b": "sequence-size"}
 BESIDE = ("op", "case", "pass", "params", "note", "caution")  # keys of a configuration that are not parameters
 
@@ -47,13 +48,20 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
         When the operation is unknown, a size is missing, or the row asks for a figure or unit that it does not have.
     """
     config, what = row["config"], row["what"]
-    op = config["op"]
+    op, implied = names.program(str(config["op"]))
     if op not in OPS:
         raise ValueError(f"no benchmark program {op!r}; there are {', '.join(sorted(OPS))}")
-    params = words.flags(config.get("params") or {k: v for k, v in config.items() if k not in BESIDE})
+    given = config.get("params") or {k: v for k, v in config.items() if k not in BESIDE}
+    params = {**implied, **names.flags(given)}
+    if row["precision"] in HALF_SUMS:
+        params.setdefault("partials-type", "half")
+    if op == "gemm" and isinstance(sizes := params.get("shape", params.get("size")), list):
+        params |= zip(names.SIZES, sizes, strict=False)
     type_ = params.get("data-type", params.get("type"))
     if type_ is not None:
-        data = "half" if str(type_) in HALVES else "float"  # four-byte integers are moved as floats are
+        data = (
+            "half" if names.precision(str(type_)) in HALVES else "float"
+        )  # four-byte integers are moved as floats are
     machine = target.machine
     # products of triangular solves agree with the plans of the chip's own units
     if op != "matrix_solver" or tables.flag(params, "cholesky", False):
@@ -74,7 +82,16 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
         raise ValueError(f"{op} needs {missing.args[0]!r} in its params; got {sorted(params)}") from missing
     if "outcome" in row["unit"]:
         return known(_fits(benchmark, target))
-    return _per_item(benchmark.figure(what, row["unit"]), what, params)
+    return _per_item(_counted(benchmark.figure(what, row["unit"]), op, params), what, params)
+
+
+def _counted(formula: Formula, op: str, params: Mapping[str, Any]) -> Formula:
+    """The figure, with the items that a rate counts: look-ups of a table, else those of the batch, and its steps."""
+    if formula.gives != "cycles":
+        return formula
+    items = float(params["num-indices"] if op == "embedding" else params.get("batch-size", 1))
+    steps = items * params.get("sequence-size", 1)
+    return dataclasses.replace(formula, work={"item": items, "token": steps, **formula.work})
 
 
 def _per_item(formula: Formula, what: str, params: Mapping[str, Any]) -> Formula:

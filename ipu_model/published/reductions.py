@@ -21,7 +21,8 @@ MESSAGE = 9  # bytes of exchange code for a message between two tiles, both ends
 BESIDE_DATA = 100  # bytes of the fullest tile beside data and vertices; 56 to 124 in the table
 END = 24  # bytes after the last variable of a tile
 OPERATIONS = ("ADD", "SQUARE_ADD", "MUL", "MIN", "MAX", "AND", "OR", "LOG_ADD")
-SPELLINGS = {"LOGICAL_AND": "AND", "LOGICAL_OR": "OR"}
+SPELLINGS = {"LOGICAL_AND": "AND", "LOGICAL_OR": "OR", "SUM": "ADD", "PROD": "MUL", "PRODUCT": "MUL",
+             "SUM_SQUARE": "SQUARE_ADD", "LOGSUMEXP": "LOG_ADD"}  # fmt: skip
 
 
 def reduction(p: Mapping[str, Any], data: str, target: Target) -> Benchmark:
@@ -35,6 +36,7 @@ def reduction(p: Mapping[str, Any], data: str, target: Target) -> Benchmark:
     whole_program("reduction", p, (0,))
     shape = tuple(p["shape"]) if isinstance(p["shape"], list) else (p["shape"],)
     dims = tuple(p["dims"]) if isinstance(p["dims"], list) else (p["dims"],)
+    dims = tuple(d + len(shape) if isinstance(d, int) and -len(shape) <= d < 0 else d for d in dims)
     operation = str(p.get("operation", "ADD")).upper().replace("-", "_")
     operation = SPELLINGS.get(operation, operation)
     if operation not in OPERATIONS:

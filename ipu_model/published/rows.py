@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from ipu_model import target as targets
-from ipu_model.published import fallback, kernels, programs, stencil, throughput, units, words
+from ipu_model.published import fallback, kernels, names, programs, stencil, throughput, units, words
 from ipu_model.published.formula import Formula
 from ipu_model.target import Target
 
@@ -15,7 +16,12 @@ Row = Mapping[str, Any]
 FAMILIES = ("conv", "ctc", "embedding", "exchange", "gemm", "inference", "max_problem_size", "memory_bound", "pooling",
             "reduce", "rnn", "solver", "training")  # fmt: skip
 
-CHIPS = (("bow", "bow"), ("c600", "c600"), (r"gc200|mk2|m2000|pod", "mk2"), (r"gc2\b|mk1", "mk1"))
+CHIPS = (
+    ("bow", "bow"),
+    ("c600", "c600"),
+    (r"gc200|mk ?2|ipu2|m2000|pod|1472", "mk2"),
+    (r"\bg?c2\b|mk ?1|ipu1\b|1216", "mk1"),
+)
 OTHERS = r"nvidia|geforce|rtx|\b[ahv]100\b|[gct]pu\b|xeon|epyc|radeon|gaudi"
 
 
@@ -39,14 +45,16 @@ def target_of(row: Row) -> Target:
 
 def complete(row: Row) -> dict[str, Any]:
     """The row with every key, without empty entries of its configuration, numbers written as text made numbers."""
-    texts = {name: str(row.get(name) or "") for name in ("family", "what", "unit", "hardware", "precision")}
+    texts = {name: str(row.get(name) or "") for name in ("family", "what", "unit", "hardware")}
+    texts["precision"] = names.precision(str(row.get("precision") or ""))
     config = words.plain(row.get("config") or {})
-    return {**row, **texts, "config": config if "op" in config else words.entries(config)}
+    op = config.get("op") or names.program_of(texts["family"], texts["what"], config)
+    return {**row, **texts, "config": {**config, "op": op} if op else names.entries(config)}
 
 
 def data_type(row: Row) -> str:
     """``"float"`` for rows in fp32, else ``"half"``."""
-    return "float" if str(row.get("precision") or "").startswith("fp32") else "half"
+    return "float" if names.precision(str(row.get("precision") or "")).startswith("fp32") else "half"
 
 
 def model(row: Row, target: Target | None = None) -> Formula:
@@ -63,14 +71,22 @@ def model(row: Row, target: Target | None = None) -> Formula:
     target = target or target_of(row)
     row = complete(row)
     op = row["config"].get("op")
-    if op not in programs.OPS and row["family"] not in FAMILIES:
+    if names.program(str(op))[0] not in programs.OPS and row["family"] not in FAMILIES:
         raise ValueError(f"no predictor for family {row['family']!r}, {row['what']!r}; known: {FAMILIES}")
     if op is not None:
         found = programs.figure(row, data_type(row), target)
     else:
         ruled = (source.formula(row, target) for source in (throughput, stencil, kernels))
         found = next((formula for formula in ruled if formula is not None), None) or fallback.formula(row, target)
-    return units.asked(found, row["what"], row["unit"], throughput.system_size(row["hardware"]))
+    asked = units.asked(found, row["what"], row["unit"], throughput.system_size(row["hardware"]))
+    each = target.tiles if _of_one_tile(row) else 1  # rates are those of all tiles
+    return dataclasses.replace(asked, unit=asked.unit * each)
+
+
+def _of_one_tile(row: Row) -> bool:
+    """Whether a rate is asked for by tile; rows that say on how many tiles they ran are of those."""
+    rate = units.parse(row["unit"]).sort.endswith("/s")
+    return rate and "tiles" not in row["config"] and bool(re.search(r"\bper tile\b", row["what"].lower()))
 
 
 def parts(row: Row) -> dict[str, float]:
@@ -81,10 +97,12 @@ def parts(row: Row) -> dict[str, float]:
 def group_of(row: Row) -> str:
     """The operation of a benchmark row, else the family; times per batch are a group of their own."""
     op = row["config"].get("op")
-    if row["family"] == "inference" and row["unit"] == "ms":
+    if row["family"] == "inference" and units.parse(str(row["unit"])).sort == "time":
         return "latency"
     # measured products and convolutions are predicted with the constants of the benchmark table
-    return op or ("measured " if row["family"] in ("gemm", "conv") else "") + str(row["family"])
+    return (
+        names.program(op)[0] if op else ("measured " if row["family"] in ("gemm", "conv") else "") + str(row["family"])
+    )
 
 
 def quantity(row: Row) -> str:

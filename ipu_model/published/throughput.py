@@ -11,9 +11,11 @@ from typing import Any
 
 from ipu_model.published.catalogue import network, number
 from ipu_model.published.formula import FIXED, Formula, known
+from ipu_model.published.names import BATCHES
 from ipu_model.published.networks import Network
 from ipu_model.published.stencil import ipus
 from ipu_model.published.units import parse
+from ipu_model.published.words import size_asked_for
 from ipu_model.published.workload import (
     System,
     inference_cost,
@@ -42,7 +44,22 @@ AS_PROGRAMMED = {
     "inference": frozenset({"transformer", "cnn", "grouped_cnn", "graph", "recurrent", "single_ipu_lm", "mlp", "rays"}),
     "training": frozenset({"cnn"}),
 }
+WAITING = r"latency|response|host included"  # words for what a request takes; others ask for the time of a batch
 PACKED = {128: 0.9, 512: 0.55}  # share of the tokens that remain when short sequences share a row, by sequence length
+
+
+#: Words for the parts of a batch and of a step, as `parts` names them.
+PARTS = {
+    "inference": (
+        (r"\bcompute\b", "compute"), (r"\bexchange\b", "exchange"), (r"\bsync", "sync"),
+        (r"\bhost\b(?! included)", "host"),
+    ),
+    "training": (
+        (r"collective|all-?reduce|gradient exchange", "collectives"), (r"\bupdate", "update"),
+        (r"\bbackward\b|\bbwd\b", "backward"), (r"\bforward\b|\bfwd\b", "forward"), (r"recompu", "recomputation"),
+        (r"\bhost\b", "host"), (r"between (stages|ipus)|\blinks?\b", "links"),
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,14 +89,34 @@ class Case:
 
 def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
     """The formula of a whole-model row, None for other rows."""
-    if row["family"] not in ("inference", "training"):
+    if row["family"] not in ("inference", "training") or size_asked_for(str(row["what"])) in BATCHES:
         return None
     case = case_of(row, target)
+    named = _named_part(row)
+    if named:
+        return dataclasses.replace(_part(named, case, row, target), assumed=case.assumed)
     if parse(str(row["unit"])).sort == "bytes":
         made = known(memory(case.network, target, row["family"] == "training"), "bytes")
         return dataclasses.replace(made, assumed=(*case.assumed, "all of it on one IPU"))
     made = _training(case, row, target) if row["family"] == "training" else _inference(case, row, target)
     return dataclasses.replace(made, assumed=case.assumed)
+
+
+def _named_part(row: Mapping[str, Any]) -> str:
+    """The part of a batch or step whose time or share the words ask for, as `parts` names it; empty for the whole."""
+    what, sort = str(row["what"]).lower(), parse(str(row["unit"])).sort
+    if sort not in ("cycles", "time", "share"):
+        return ""
+    return next((part for pattern, part in PARTS[str(row["family"])] if re.search(pattern, what)), "")
+
+
+def _part(name: str, case: Case, row: Mapping[str, Any], target: Target) -> Formula:
+    """Cycles of one part of a batch or step as its program says, or their share of the whole."""
+    found = parts(row, target)
+    if parse(str(row["unit"])).sort == "share":
+        return known(found.get(name, 0.0) / sum(found.values()))
+    stretch = FIXED if name == "host" else _stretch(str(row["family"]), case.network.kind)
+    return Formula(({stretch: found.get(name, 0.0)},))
 
 
 def case_of(row: Mapping[str, Any], target: Target) -> Case:
@@ -96,7 +133,7 @@ def case_of(row: Mapping[str, Any], target: Target) -> Case:
     assumed = [] if precision else ["half precision"]
     if precision and not re.search(r"16|half|fp8|mixed", precision):
         assumed.append(f"half precision in place of {precision}")
-    assumed += ["half partial results"] if "float" not in str(row.get("precision")) else []
+    assumed += [] if re.search(r"16\.16|fp16 partials", precision) else ["half partial results"]
     if not training:
         network_ = network(name, number(config, "batch", 1), config)
         assumed += [] if "batch" in config else ["batch 1"]
@@ -184,7 +221,7 @@ def _inference(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
     quantities = {FIXED: cost.host, "inference.call": 1.0}
     stretch = _stretch("inference", kind)
     quantities[stretch] = quantities.get(stretch, 0.0) + cost.compute + cost.exchange + cost.sync
-    if parse(str(row["unit"])).sort in ("time", "cycles") and "device" not in str(row["what"]).lower():
+    if parse(str(row["unit"])).sort in ("time", "cycles") and re.search(WAITING, str(row["what"]).lower()):
         # hosts keep several batches in flight, so a request waits for the batches before it
         host = "card" if "c600, " in str(row["hardware"]).lower() else "server"
         return Formula((quantities,), scale=f"latency.{host}_{network.served}")

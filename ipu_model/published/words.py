@@ -7,24 +7,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from ipu_model.published.names import BATCHES, flags
+
 # forward, backward, weight update
 PASS_WORDS = (r"\b(fwd|forward)\b", r"\b(bwd|backward)\b", r"\b(wu|weight update|weight-update)\b")
-LARGEST = re.compile(r"\b(?:largest|biggest|greatest|maximum|max)\s+([a-z][a-z -]*?)\s+(?:that|which|to)\s+fits?\b")
+MOST_OF = r"\b(?:largest|biggest|greatest|highest|maximum|max)\s+(?:possible\s+|fitting\s+)?"
+LARGEST = re.compile(
+    MOST_OF + r"([a-z][a-z -]*?)\s+(?:(?:that|which|to)|(?:for|with|at) which .*?|such that .*?)\s*\bfits?\b"
+)
+LARGEST_BATCH = re.compile(MOST_OF + r"(batch(?: size)?)\b")
 MOST = 1 << 24  # largest size that the search tries
-BATCHES = ("batch-size", "batch", "batches")  # the benchmarks have three names for it; the first stands for all
-SIZE_NAMES = {"number-of-indices": "num-indices", "rank": "a-rank"}
-# Names that configurations of networks and kernels have for one thing, without hyphens and underscores.
-ENTRIES = {
-    "batch": ("batchsize", "bs", "batches"), "global_batch": ("globalbatch", "globalbatchsize", "gbs"),
-    "seq": ("sequencelength", "seqlen", "seqlength", "sequence", "maxseqlen", "tokens"),
-    "image": ("imagesize", "resolution", "imageside"), "layers": ("numlayers", "nlayers", "depth"),
-    "hidden": ("hiddensize", "dmodel", "width"), "heads": ("numheads", "nheads"),
-    "params": ("parameters", "nparams", "numparameters"), "steps": ("iterations", "timesteps"),
-}  # fmt: skip
-FLAGS = {"batch": "batch-size", "batches": "batch-size", "in-channels": "input-channels", "groups": "num-groups",
-         "out-channels": "output-channels", "kernel": "kernel-size", "kernel-shape": "kernel-size", "pad": "padding",
-         "strides": "stride", "dilation": "kernel-dilation", "hidden-size": "output-size", "indices": "num-indices",
-         "sequence-length": "sequence-size"}  # fmt: skip
 LIST = re.compile(r"[\[{(](.*)[\]})]")
 NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 
@@ -43,23 +35,6 @@ def plain(value: Any) -> Any:
     if inside and all(NUMBER.fullmatch(each.strip()) for each in inside[1].split(",")):
         return [plain(each) for each in inside[1].split(",")]
     return value
-
-
-def flags(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters by the names that one benchmark program gives them: ``alpha_in`` is ``alpha-in``; ``56x56`` a list."""
-    found: dict[str, Any] = {}
-    for name, value in params.items():
-        name = name.strip().lower().replace("_", "-")
-        sides = isinstance(value, str) and re.fullmatch(r"\d+( ?[x×] ?\d+)+", value.strip())
-        found[FLAGS.get(name, name)] = [int(side) for side in re.findall(r"\d+", value)] if sides else value
-    return found
-
-
-def entries(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration of a network or kernel by the names that the rules know; a name that is known stays."""
-    known = {other: name for name, others in ENTRIES.items() for other in others}
-    found = {known.get(re.sub("[-_ ]", "", name.lower()), name): value for name, value in config.items()}
-    return {**found, **{name: value for name, value in config.items() if name in ENTRIES}}
 
 
 def repeats(what: str, default: float) -> float:
@@ -90,7 +65,7 @@ def whole_program(op: str, params: Mapping[str, Any], *also: tuple[int, ...]) ->
 
 def size_asked_for(what: str) -> str | None:
     """The parameter whose largest value is asked for (``"largest batch size that fits"``), as flags are written."""
-    found = LARGEST.search(what.lower())
+    found = LARGEST.search(what.lower()) or LARGEST_BATCH.search(what.lower())
     return "-".join(found[1].split()) if found else None
 
 
@@ -102,13 +77,18 @@ def largest_that_fits(name: str, params: Mapping[str, Any], fits: Callable[[Mapp
     ValueError
         When the operation has no such size, not even the smallest fits, or all do.
     """
+    params = dict(params)
+    if isinstance(params.get(name), list) and len(set(params[name])) == 1:
+        params[name] = params[name][0]  # sides of a square grow together
     sizes = {key for key, value in params.items() if isinstance(value, int) and not isinstance(value, bool)}
-    name = FLAGS.get(name, SIZE_NAMES.get(name, name))
+    (name,) = flags({name.removeprefix("number-of-"): 0})
     if name not in (*sizes, BATCHES[0]):
         raise ValueError(f"a limit of {name!r} is asked for; sizes of the row are {sorted(sizes)}")
-    if not fits({**params, name: 1}):
+    own = params.get(name, 1)
+    low = own if fits({**params, name: own}) else 1
+    if low == 1 < own and not fits({**params, name: 1}):
         raise ValueError(f"not even {name} 1 fits")
-    low, high = 1, 2
+    high = 2 * low
     while fits({**params, name: high}):
         if high >= MOST:
             raise ValueError(f"no limit of {name}: {high:,} fits, as far as this model knows")

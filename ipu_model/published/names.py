@@ -1,0 +1,103 @@
+"""The one name that rules know a thing by: benchmark programs, their parameters, types of data, entries of networks."""
+
+# pyright: strict
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+BATCHES = ("batch-size", "batch", "batches")  # the benchmarks have three names for it; the first stands for all
+# Names that configurations of networks and kernels have for one thing, without hyphens and underscores.
+ENTRIES = {
+    "batch": ("batchsize", "bs", "batches"), "global_batch": ("globalbatch", "globalbatchsize", "gbs"),
+    "seq": ("sequencelength", "seqlen", "seqlength", "sequence", "maxseqlen", "tokens"),
+    "image": ("imagesize", "resolution", "imageside"), "layers": ("numlayers", "nlayers", "depth"),
+    "hidden": ("hiddensize", "dmodel", "width"), "heads": ("numheads", "nheads"),
+    "params": ("parameters", "nparams", "numparameters"), "steps": ("iterations", "timesteps"),
+}  # fmt: skip
+# Names of parameters of all benchmark programs, with hyphens.
+FLAGS = {
+    "batch-size": ("batch", "batches", "bs"),
+    "input-channels": ("in-channels", "channels-in", "cin", "c-in"),
+    "output-channels": ("out-channels", "channels-out", "filters", "cout", "c-out"),
+    "num-groups": ("groups", "group"),
+    "kernel-size": ("kernel", "kernel-shape", "filter", "filter-size", "window"),
+    "field": ("image", "image-size", "input-field", "field-shape", "spatial"),
+    "padding": ("pad",), "stride": ("strides",), "kernel-dilation": ("dilation",), "in-dilation": ("input-dilation",),
+    "input-size": ("in-features", "input-features", "inputs", "input", "in-size"),
+    "output-size": ("hidden-size", "out-features", "output-features", "outputs", "output", "units", "hidden",
+                    "out-size"),
+    "sequence-size": ("sequence-length", "seq-len", "seq", "time-steps", "timesteps", "steps"),
+    "num-indices": ("indices", "lookups"),
+    "dims": ("axis", "axes", "dim", "reduce-dims"), "operation": ("reduction-op", "reduce-op"),
+    "data-type": ("dtype",), "a-rank": ("rank",), "max-label-length": ("label-length", "labels", "max-labels"),
+    "num-classes": ("classes",), "max-time": ("time",), "pooling-type": ("pool-type",),
+}  # fmt: skip
+SIZES = ("m", "k", "n")  # of a product, where one entry holds all three
+# Benchmark programs: other names, and the parameters that go without saying with them.
+PROGRAMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    **dict.fromkeys(("convolution", "conv1d", "conv2d", "conv3d"), ("conv", {})),
+    **dict.fromkeys(("octave_conv", "octave_convolution", "octconv"), ("oct_conv", {})),
+    **dict.fromkeys(("fully_connected", "dense", "linear"), ("fc", {})),
+    **dict.fromkeys(("matmul", "mm", "bmm", "matrix_multiply", "general_matrix_multiply"), ("gemm", {})),
+    **dict.fromkeys(("pool", "maxpool", "max_pool", "max_pooling"), ("pooling", {})),
+    **dict.fromkeys(("avgpool", "avg_pool", "average_pool", "average_pooling"), ("pooling", {"pooling-type": "avg"})),
+    "sum_pool": ("pooling", {"pooling-type": "sum"}),
+    **dict.fromkeys(("reduce", "reduce_sum", "sum"), ("reduction", {})),
+    "reduce_max": ("reduction", {"operation": "MAX"}),
+    "reduce_min": ("reduction", {"operation": "MIN"}),
+    "reduce_prod": ("reduction", {"operation": "MUL"}),
+    "ctc": ("ctc_loss", {}),
+    **dict.fromkeys(("embedding_lookup", "embedding_table"), ("embedding", {})),
+    "cholesky": ("matrix_solver", {"cholesky": True}),
+    **dict.fromkeys(("triangular_solve", "triangular_solver", "trisolve", "solver"), ("matrix_solver", {})),
+}
+# The program of a family, and the parameter without which there is none.
+OF_FAMILY = {
+    "conv": ("conv", "output-channels"), "pooling": ("pooling", "kernel-size"), "reduce": ("reduction", "shape"),
+    "ctc": ("ctc_loss", "max-time"), "embedding": ("embedding", "num-indices"), "solver": ("matrix_solver", "a-rank"),
+    "rnn": ("lstm", "output-size"),
+}  # fmt: skip
+
+
+def program(name: str) -> tuple[str, Mapping[str, Any]]:
+    """The benchmark program of a name (``"conv2d_layer"``, ``"Cholesky"``), and parameters that the name implies."""
+    plain = re.sub(r"[- ]+", "_", name.strip().lower()).removesuffix("_layer")
+    return PROGRAMS.get(plain, (plain, {}))
+
+
+def program_of(family: str, what: str, config: Mapping[str, Any]) -> str:
+    """The program of a row that names none, by its family and sizes; empty for rows of other forms."""
+    known = flags(
+        cast("Mapping[str, Any]", config.get("params")) if isinstance(config.get("params"), Mapping) else config
+    )
+    op, needed = OF_FAMILY.get(family, ("", ""))
+    if family == "rnn":
+        op = "gru" if "gru" in what.lower() else "lstm"
+    return op if op and needed in known else ""
+
+
+def precision(text: str) -> str:
+    """Types of data as ``fp16``, ``fp32``, ``fp16.16``, ..., however a row spells them (``"half"``, ``"Float32"``)."""
+    text = re.sub(r"\b(?:float|fp|f|single|ieee)[ -]?(?=(?:32|16|8)\b)", "fp", text.lower())
+    text = re.sub(r"\b(?:float|single)\b", "fp32", text)
+    return re.sub(r"\bhalf\b", "fp16", text)
+
+
+def flags(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters by the names that one benchmark program gives them: ``alpha_in`` is ``alpha-in``; ``56x56`` a list."""
+    known = {other: name for name, others in FLAGS.items() for other in others}
+    found: dict[str, Any] = {}
+    for name, value in params.items():
+        name = re.sub(r"[_ ]", "-", name.strip().lower())
+        sides = isinstance(value, str) and re.fullmatch(r"\d+( ?[x×] ?\d+)+", value.strip())
+        found[known.get(name, name)] = [int(side) for side in re.findall(r"\d+", value)] if sides else value
+    return found
+
+
+def entries(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration of a network or kernel by the names that the rules know; a name that is known stays."""
+    known = {other: name for name, others in ENTRIES.items() for other in others}
+    found = {known.get(re.sub("[-_ ]", "", name.lower()), name): value for name, value in config.items()}
+    return {**found, **{name: value for name, value in config.items() if name in ENTRIES}}
