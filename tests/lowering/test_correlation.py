@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+import onnx
 import pytest
 from jax import lax
+from onnx import numpy_helper
 
+import popart_jax
+from popart_jax._compat.jax import setting
 from popart_jax.lowering.kernels import onednn
 from popart_jax.lowering.kernels.correlation import correlation, suits_library
 from popart_jax.ops.kernels import library_called, staying, tracing_for
@@ -108,3 +112,33 @@ def test_few_filters_a_group_are_left_to_xla():
     assert suits_library(x, jax.ShapeDtypeStruct((3, 3, 64, 64), np.float32), 1, win)
     assert not suits_library(x, jax.ShapeDtypeStruct((3, 3, 64, 4), np.float32), 1, win)
     assert not suits_library(x, jax.ShapeDtypeStruct((3, 3, 1, 640), np.float32), 64, win)
+
+
+CHAIN = """<ir_version: 8, opset_import: ["": 17]> g(float[1,3,64,64] x) => (float[1,32,64,64] y) {
+a = Conv<pads=[1,1,1,1]>(x, w) b = Relu(a) c = Conv<pads=[1,1,1,1]>(b, v)
+d = Sigmoid(c) e = Mul(c, d) f = Neg(e) y = Exp(f)
+}"""
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_calls_of_a_function_use_the_library_unless_their_program_may_be_written(cached, tmp_path, monkeypatch):
+    needs_library()
+    model, rng, calls = onnx.parser.parse_model(CHAIN), np.random.default_rng(0), []
+    for name, shape in (("w", (32, 3, 3, 3)), ("v", (32, 32, 3, 3))):
+        model.graph.initializer.append(numpy_helper.from_array(rng.normal(size=shape, scale=0.1).astype("f"), name))
+    fn, params = popart_jax.to_jax(model)
+    x, call = rng.normal(size=(1, 3, 64, 64)).astype(np.float32), onednn.correlation_of_floats
+    monkeypatch.setattr(onednn, "correlation_of_floats", lambda *args: calls.append(args) or call(*args))
+    before = setting("jax_compilation_cache_dir")
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path) if cached else None)
+    try:
+        found = fn(params, {"x": x})["y"]
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+    assert bool(calls) == (not cached)
+    calls.clear()
+    wanted = jax.jit(fn)(params, {"x": x})["y"]  # by XLA alone: whoever compiles this may export or store it
+    slope = jax.grad(lambda p: fn(p, {"x": x})["y"].sum())(params)
+    assert not calls
+    assert np.isfinite(slope["w"]).all()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

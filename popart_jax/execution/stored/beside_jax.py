@@ -10,6 +10,7 @@ import inspect
 import marshal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar
@@ -39,6 +40,11 @@ def folder() -> Path | None:
     return Path(found)
 
 
+def calls_libraries(wanted: bool = True) -> AbstractContextManager[None]:
+    """Scope for tracing programs that stay in this process, as far as is known; JAX's own cache would write them."""
+    return staying(wanted and not setting("jax_compilation_cache_dir"))
+
+
 def file_of(key: str | None) -> Path | None:
     """The file for a program's key; None if there is no key or no folder."""
     place = folder()
@@ -64,7 +70,7 @@ def compile_and_keep(
         Whether the program is not serialised elsewhere either, as far as is known; it may then call libraries.
     """
     if path is None:
-        with staying(stays and not setting("jax_compilation_cache_dir")):
+        with calls_libraries(stays):
             return compile_()
     started = time.monotonic()
     with compilation_cache(None):
