@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,13 @@ import onnx_ir as ir
 from ...errors import popart_exception
 from ...lowering.attributes import keywords
 from ...lowering.effects import VIEWS, WRITES
+from ...lowering.resolve import has_effect
+from ...lowering.static import NO_DATA
 from ...ops import Operator, Trait, facts
 from ...ops.options import DEFAULTS
 from ...ops.registry import TRANSLATION, normal_domain, resolve
 from .._internal.classes import class_of, make_class
+from .._internal.enums import TensorType
 from .._internal.op import Op
 from .._internal.settings import Settings
 from ..context import gcg, get_current_context
@@ -194,7 +197,22 @@ def infer(
     popart_exception
         The operands do not fit together.
     """
-    domain, op_type, version = runs or (facts(kind) if isinstance(kind, str) else kind).translation
+    translation = runs or (facts(kind) if isinstance(kind, str) else kind).translation
+    compute = _alone(translation, attributes, n)
+    operands = [None if t is None else jax.ShapeDtypeStruct(t.shape, t.dtype._device) for t in inputs]
+    try:
+        found = jax.eval_shape(compute, *operands)
+    except popart_exception:
+        raise
+    except Exception as err:
+        types = ", ".join(repr(t) for t in inputs)
+        raise popart_exception(f"{translation[1]} can't take [{types}]: {err}") from err
+    return [(tuple(x.shape), Dtype._from_onnx(ir.DataType.from_numpy(x.dtype))) for x in found]
+
+
+def _alone(translation: Translation, attributes: Mapping[str, Any], n: int) -> Callable[..., tuple[Any, ...]]:
+    """The function of arrays that a translation is outside of every program."""
+    domain, op_type, version = translation
     row = resolve(domain, op_type, version)
     if row is None:
         raise popart_exception(f"Operator {op_type} has no translation")
@@ -202,16 +220,42 @@ def infer(
     known = {"n_outputs": n, "output_type": "", "training": False, "popart": False, "options": DEFAULTS,
              "opset": version, "node": node, "context": None, "program": None}  # fmt: skip
     kwargs = {**keywords(node, row, lambda g: g), **{k: known[w] for k, w in row.context.items()}}
-    operands = [None if t is None else jax.ShapeDtypeStruct(t.shape, t.dtype._device) for t in inputs]
-    try:
-        found = jax.eval_shape(lambda *xs: row.fn(*xs, **kwargs), *operands)
-    except popart_exception:
-        raise
-    except Exception as err:
-        types = ", ".join(repr(t) for t in inputs)
-        raise popart_exception(f"{op_type} can't take [{types}]: {err}") from err
-    found = found if isinstance(found, tuple) else (found,)
-    return [(tuple(x.shape), Dtype.as_dtype(x.dtype)) for x in found]
+
+    def compute(*arrays: Any) -> tuple[Any, ...]:
+        found = row.fn(*arrays, **kwargs)
+        return found if isinstance(found, tuple) else (found,)
+
+    return compute
+
+
+@above.enter("constant_value")
+def constant_value(t: Tensor) -> np.ndarray:
+    """The value of a tensor that follows from constants alone.
+
+    Raises
+    ------
+    popart_exception
+        It depends on what only a run can tell.
+    """
+    producer = t._value.producer()
+    if t._kind is TensorType.Const:
+        return np.asarray(t._value.meta["host"])
+    op: Any = None if producer is None else producer.meta["op"]
+    if op is None or producer is None or op._called() or has_effect(producer) or _talks(producer):
+        raise popart_exception(NO_DATA.format(tensor=t.id))
+    operands = [op._inputs().get(i) for i in range(len(producer.inputs))]
+    arrays = [None if x is None else constant_value(x) for x in operands]
+    compute = _alone(op._translation, _plain_attributes(op), len(producer.outputs))
+    return np.asarray(compute(*arrays)[t._value.index() or 0])
+
+
+def _talks(node: ir.Node) -> bool:
+    """Whether a node reads or writes state of the program, such as a stream or a remote buffer."""
+    return any(name.startswith("__state") for name in node.attributes)
+
+
+def _plain_attributes(op: Op) -> dict[str, Any]:
+    return {a.name: a.value for a in op._node.attributes.values() if not a.name.startswith("__")}
 
 
 @above.enter("create_by_hand")
@@ -249,17 +293,54 @@ def infer_outputs(op: Op) -> None:
     elif op._facts.op_type == "Sum":
         tensors = list(op._inputs().values())
         found = [(np.broadcast_shapes(*(t.shape for t in tensors)), tensors[0].dtype)]
+    elif op._facts.op_type.startswith("ReplicatedReduceScatter"):
+        found = [(_shard_shape(op), op._in(0).dtype)]
+        _mark_shard(op)
+    elif op._facts.op_type == "ReplicatedAllGather":
+        found = [(tuple(op._node.attributes["shape"].as_ints()), op._in(0).dtype)]
     else:
-        plain = {a.name: a.value for a in op._node.attributes.values() if not a.name.startswith("__")}
+        operands = [op._inputs().get(i) for i in range(len(op._node.inputs))]
         try:
-            found = infer(op._facts, [op._inputs().get(i) for i in range(len(op._node.inputs))], plain)
+            found = infer(op._facts, operands, _plain_attributes(op), len(op._node.outputs), op._translation)
         except popart_exception:
-            if any(UNTYPED in value.meta for value in op._node.outputs):
+            cloned = _as_original(op)
+            if cloned is None and any(UNTYPED in value.meta for value in op._node.outputs):
                 raise
-            return
+            if cloned is None:
+                return
+            found = cloned
     for value, (shape, dtype) in zip(op._node.outputs, found, strict=False):
         value.shape, value.type = ir.Shape(shape), ir.TensorType(dtype._onnx)
         value.meta.pop(UNTYPED, None)
+
+
+def _shard_shape(op: Op) -> tuple[int]:
+    """Shape of what a member of a group keeps of a flattened reduction: outside a program there are no replicas."""
+    members = op._node.attributes["groups"].as_ints()[-1]
+    return (-(-op._in(0).nelms // members),)
+
+
+def _mark_shard(op: Op) -> None:
+    """The output is a shard of the input where the operator was told so."""
+    if op._options.get("shard") and 0 in op._outputs():
+        op._out(0)._meta_shape = tuple(op._in(0).shape)
+
+
+ORIGINAL = "original"
+"""What a clone knows of the operator it was made from: types of its operands and of its results."""
+
+
+def _types(tensors: Mapping[int, Tensor]) -> dict[int, tuple[tuple[int, ...], Dtype]]:
+    return {i: (tuple(t.shape), t.dtype) for i, t in tensors.items()}
+
+
+def _as_original(op: Op) -> list[Any] | None:
+    """Types of the original's results, if this clone reads operands of the same types.
+
+    Some translations can't be asked without a program around them: they read the values of constants, or its state.
+    """
+    operands, results = op._node.meta.get(ORIGINAL, (None, {}))
+    return [results[i] for i in sorted(results)] if operands == _types(op._inputs()) else None
 
 
 @above.enter("clone")
@@ -268,5 +349,6 @@ def clone(op: Op, graph: Graph) -> Op:
     old = op._node
     node = ir.Node(old.domain, old.op_type, [None] * len(old.inputs), list(old.attributes.values()), num_outputs=0)
     node.meta.update(old.meta)
+    node.meta[ORIGINAL] = old.meta.get(ORIGINAL) or (_types(op._inputs()), _types(op._outputs()))
     graph._graph.append(node)
     return enter(type(op), node, graph, op._facts, op._settings.copy(), dict(op._options), op._translation)

@@ -10,6 +10,7 @@ from .._building.tensor import Tensor
 from ..dtypes import dtype as Dtype
 from ..graph import Graph as PopxlGraph
 from .cleanup import remove_isolated_tensors
+from .copy_graph import copy_graph
 from .create_op import creator
 from .enums import TensorType
 from .schedule import schedule
@@ -75,6 +76,10 @@ class Graph(AddsTensors):
 
     def eraseOp(self, op_id: int) -> None:
         self._graph._erase(self.getOp(op_id))
+
+    def copyFrom(self, other: Graph, copyInputMarkings: Any = True, copyOutputMarkings: Any = True) -> None:
+        """Copy what another graph holds into this one; its inputs and outputs become this one's unless told not to."""
+        copy_graph(self._graph, other._graph, bool(copyInputMarkings), bool(copyOutputMarkings))
 
     def topoCons(self) -> Any:
         return self._graph._topo_cons

@@ -360,6 +360,16 @@ class Op(Placed, OpRoles):
         """In-place forms with their priorities in PopART."""
         return [(op_type, 10.0) for op_type in self._facts.inplace.values()]
 
+    def getInplaceVariant(self, opid: OperatorIdentifier) -> Op:
+        """An unconnected operator that does the same in place.
+
+        Raises
+        ------
+        popart_exception
+            There is no such form.
+        """
+        return above.inplace_variant(self, opid.type)
+
     def getSubgraphEquivId(self, externals: Any = None) -> str:
         """A key that is equal for operators that outlining may share."""
         ipu = "none" if self._settings.vgraphId is None else self._settings.vgraphId

@@ -10,10 +10,12 @@ from typing import Any
 
 import onnx_ir as ir
 
+from ...errors import popart_exception
 from ...lowering.effects import VIEWS, WRITES
 from ...lowering.gradients import TEMPLATE
 from ...ops import facts
 from ...ops.registry import TRANSLATION
+from .._building.bindings import above
 from ..context import get_current_context
 from .classes import class_of
 from .enums import TensorType
@@ -120,6 +122,27 @@ def make_inplace(op: Any, op_type: str, position: int, order: dict[int, int]) ->
     if len(shared) > 1:
         for before, after in pairwise(sorted(users.values(), key=lambda user: order[user.id])):
             op._graph._topo_cons.insert(before, after)
+    _turn_in_place(op, op_type, position, shared)
+
+
+@above.enter("inplace_variant")
+def inplace_variant(op: Any, op_type: str) -> Any:
+    """An unconnected copy of an operator in its in-place form of that type.
+
+    Raises
+    ------
+    popart_exception
+        It has no such form.
+    """
+    forms = {form: position for position, form in inplace_forms(op)}
+    if op_type not in forms:
+        raise popart_exception(f"Op {op.debugName()} has no in-place form {op_type}; it has {sorted(forms)}")
+    made = above.clone(op, op._graph)
+    _turn_in_place(made, op_type, forms[op_type], shared_operands(op, forms[op_type]))
+    return made
+
+
+def _turn_in_place(op: Any, op_type: str, position: int, shared: list[int]) -> None:
     view = is_view(op)
     if view:
         _without_template(op)

@@ -10,6 +10,7 @@ from ...errors import popart_exception
 from ...model.checks.reserved_names import ALL_PREFIXES, EXPOSED
 from ...model.debug import DebugContext, DebugInfo
 from ...model.tensor_location import InputSettings
+from ...model.variable_settings import VariableSettings
 from ...ops import Trait
 from .enums import TensorType, TileSet, VariableUpdateType
 from .placement import placement
@@ -131,7 +132,10 @@ class TensorRoles:
 
     def getVariableSettings(self) -> Any:
         t = self._tensor
-        return t.replica_grouping._to_variable_settings(t.retrieval_mode)
+        if "_settings" in t.__dict__:
+            return t.__dict__["_settings"]
+        grouping = getattr(t, "replica_grouping", None)
+        return VariableSettings() if grouping is None else grouping._to_variable_settings(t.retrieval_mode)
 
 
 class OpRoles:

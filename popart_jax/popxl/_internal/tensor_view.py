@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ...errors import popart_exception
 from ...model.tensor_info import _TensorInfoCore as TensorInfo
+from ...model.variable_settings import VariableSettings
 from .._building.bindings import above
 from ..dtypes import dtype as Dtype
 from ..dtypes import float32
@@ -67,11 +68,16 @@ class Tensor(TensorRoles):
 
     _tensor: PopxlTensor
 
-    def __init__(self, tensor_id: str, kind: TensorType, graph: Any, debug_context: Any = None) -> None:
+    def __init__(
+        self, tensor_id: str, kind: TensorType | VariableSettings, graph: Any, debug_context: Any = None
+    ) -> None:
+        """A tensor of a type; settings of a variable stand for the type Variable."""
         owner = graph._graph
         tensor = object.__new__(PopxlTensor)
         tensor._value, tensor._graph = owner._new_value(tensor_id, (), float32), owner
-        tensor._meta_shape, tensor._kind = (), kind
+        tensor._meta_shape, tensor._kind = (), TensorType.Variable if isinstance(kind, VariableSettings) else kind
+        if isinstance(kind, VariableSettings):
+            tensor.__dict__["_settings"] = kind
         tensor._value.meta["tensor"] = tensor
         tensor.__dict__["_view"] = self
         self._tensor = tensor
@@ -88,6 +94,8 @@ class Tensor(TensorRoles):
 
     def str(self) -> str:
         return self._tensor.id
+
+    __str__ = str
 
     @property
     def info(self) -> Any:
@@ -161,6 +169,16 @@ class Tensor(TensorRoles):
         if not self.hasTensorData():
             raise popart_exception(f"Tensor {self.id!r} has no data")
         return self._tensor._host  # pyright: ignore[reportAttributeAccessIssue]
+
+    def getDataViaGraphTraversal(self) -> np.ndarray:
+        """The value that follows from constants alone.
+
+        Raises
+        ------
+        popart_exception
+            It depends on what only a run can tell.
+        """
+        return above.constant_value(self._tensor)
 
     def setTensorLocationInfo(self, location: Any, buffer: int, offset: int) -> None:
         self._tensor._remote = RemotePlace(buffer, offset, None)  # pyright: ignore[reportAttributeAccessIssue]

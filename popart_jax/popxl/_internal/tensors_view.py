@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import popart_exception
+from ...model.variable_settings import VariableSettings
 from .._building.bindings import above
 from .._building.tensor import Tensor
 from ..dtypes import dtype as Dtype
@@ -34,8 +35,11 @@ class AddsTensors:
         Tensor._make(self._owner, value)
 
     def addVarInit(self, tensor_id: str, info: Any, data: Any, *settings: Any) -> None:
-        """A variable with its first value."""
+        """A variable with its first value; `settings` may hold its VariableSettings and a debug context."""
         self._add(tensor_id, TensorType.Variable, info, data)
+        given = next((s for s in settings if isinstance(s, VariableSettings)), None)
+        if given is not None:
+            self._owner._tensors[tensor_id].__dict__["_settings"] = given
 
     def addConstInit(self, tensor_id: str, info: Any, data: Any, debug_context: Any = None) -> None:
         """A constant."""

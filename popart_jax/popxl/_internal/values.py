@@ -40,7 +40,8 @@ class OptimizerValue:
     _val: float = 0.0
     _is_const: bool = True
 
-    def __init__(self, val: float = 0.0, isConst: bool = True) -> None:
+    def __init__(self, val: float | tuple[float, bool] = 0.0, isConst: bool = True) -> None:
+        val, isConst = val if isinstance(val, tuple) else (val, isConst)
         self._val, self._is_const = float(val), bool(isConst)
 
     def val(self) -> float:
