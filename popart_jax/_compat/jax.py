@@ -144,13 +144,14 @@ def has_cpu_alone() -> bool:
 
 
 def code_of(written: bytes) -> bytes:
-    """XLA's part of a compiled program that JAX has serialised; JAX loads the program in doing so."""
+    """XLA's part of a compiled program that JAX has serialised."""
     found: list[bytes] = []
 
     class Reader(serialize_executable._JaxPjrtUnpickler):
         def persistent_load(self, pid: Any) -> Any:
             if pid[0] == "exec":
                 found.append(pid[1])
+                return None  # XLA would load the program here, which takes a twentieth of the time to compile it
             return super().persistent_load(pid)
 
     Reader(io.BytesIO(written), jax.devices()[0].client).load()

@@ -24,9 +24,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
-from onnx import defs
 
 from ..errors import popart_exception
+from ..model.checks import signatures
 from ..model.files.stored import Stored
 from ..ops.registry import resolve
 
@@ -184,8 +184,7 @@ def operand_name(node: ir.Node, at: int, opsets: Mapping[str, int]) -> str:
 def schema_of(node: ir.Node, opsets: Mapping[str, int]) -> Any:
     """ONNX's schema of a node's operator, None if it has none."""
     domain = "" if node.domain == "ai.onnx" else node.domain
-    version = _version(node, opsets)
-    return defs.get_schema(node.op_type, version, domain) if defs.has(node.op_type, version, domain) else None
+    return signatures.schema_of(node.op_type, _version(node, opsets), domain)
 
 
 def _has_bodies(node: ir.Node) -> bool:

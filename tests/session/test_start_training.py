@@ -144,6 +144,47 @@ def test_bits_are_those_of_a_session_made_in_full(
     assert made_in_full == ["session"] * 4
 
 
+def maps() -> tuple[bytes, str]:
+    """A network of convolutions, whose weights have another order on the device, with statistics that runs change."""
+    builder = popart.Builder()
+    h = builder.addInputTensor(popart.TensorInfo("FLOAT", [6, 5, 9, 9]), "x")
+    labels = builder.addInputTensor(popart.TensorInfo("INT32", LABELS.shape[1:]), "labels")
+    for width, name in ((8, "c1"), (4, "c2")):
+        shape = (width, 5 if name == "c1" else 8, 3, 3)
+        w = builder.addInitializedInputTensor(RNG.normal(size=shape).astype(np.float32), name)
+        h = builder.aiOnnx.conv([h, w], pads=[1, 1, 1, 1])
+        parts = [np.full(width, v, np.float32) for v in (1, 0, 0, 1)]
+        norm = [builder.addInitializedInputTensor(x, f"{name}_{i}") for i, x in enumerate(parts)]
+        h = builder.aiOnnx.relu([builder.aiOnnx.batchnormalization([h, *norm], 5)[0]])
+    h = builder.aiOnnx.flatten([builder.aiOnnx.globalaveragepool([h])])
+    loss = builder.aiGraphcore.nllloss([builder.aiOnnx.softmax([h]), labels])
+    return builder.getModelProto(), loss
+
+
+def test_convolutions_and_statistics(cache: Path, made_in_full: list[str], tmp_path: Path) -> None:
+    proto, loss = maps()
+    flow = popart.DataFlow(2, {loss: popart.AnchorReturnType("All"), "c2": popart.AnchorReturnType("Final")})
+    data = {"x": RNG.normal(size=(2, 6, 5, 9, 9)).astype(np.float32), "labels": LABELS}
+    kinds = {t.name: tuple(t.dims) for t in onnx.ModelProto.FromString(proto).graph.initializer}
+    found: list[Any] = []
+    for name in ("first", "second"):
+        device = popart.DeviceManager().createCpuDevice()
+        made = popart.TrainingSession(proto, flow, loss, OPTIMIZERS["Adam"](0.1), device)
+        made.prepareDevice()
+        made.weightsFromHost()
+        stepio, into = popart.PyStepIO(data, made.initAnchorArrays()), {n: np.empty(s, "f4") for n, s in kinds.items()}
+        seen: list[Any] = steps(made, stepio, 3)
+        made.weightsToHost()
+        made.readWeights(popart.PyWeightsIO(into))
+        assert made_in_full == ["session"]  # the first one
+        made.modelToHost(str(tmp_path / name))
+        seen += [{n: x.tobytes() for n, x in into.items()}, stored(tmp_path / name), *steps(made, stepio, 2)]
+        found.append(seen)
+    assert found[0] == found[1]
+    assert made_in_full == ["session"] * 2
+    assert len(kinds) == 10
+
+
 def test_other_weights_start_from_the_same_file(cache: Path, made_in_full: list[str], tmp_path: Path) -> None:
     adam = OPTIMIZERS["Adam"]
     proto, loss = model()
