@@ -236,6 +236,62 @@ def test_words_of_the_level_below(fn, shapes, text):
     assert text in refused(fn, *shapes)
 
 
+SLICE = "This error is for Op 100 (ai.onnx.Slice:11)."
+RANKS = (
+    "Input 1 of 2 to concat does not have matching output rank. Input 1 has rank 2 ([2 2]) while the output has rank 1 "
+    "([2]).Concat axis 0."
+)
+AXIS = (
+    "Invalid input shape in BaseSliceOp::getSlices. The input shape has rank 2, but axis = 7. axis must be less than "
+    f"the input shape's rank. {SLICE}"
+)
+STEP = (
+    "Please enable pattern \"Slice2SliceSubsample\" first. Invalid 'step' value, 2, in BaseSliceOp::getSlices. Only "
+    f"steps of '1' or '-1' are supported. {SLICE}"
+)
+PRODUCT = "Op(MatMul (ai.onnx.MatMul:9), inputs=[t, t__t0], outputs=[matmul_out])"
+WHOLE = [
+    (ops.add, [(2,), (3,)], "np broadcasting failed on 'Op 100 (ai.onnx.Add:6)', frames [2] and [3] are not aligned"),
+    (
+        ops.matmul, [(2, 1, 3), (3, 3, 1)],
+        "np broadcasting failed on 'Op 100 (ai.onnx.MatMul:9)', frames [2] and [3] are not aligned",
+    ),
+    (
+        ops.matmul, [(2, 3), (2, 3)],
+        f"{PRODUCT} contracting dimensions unequal: lhs 't' [2 3], rhs 't__t0' [2 3]",
+    ),
+    (ops.matmul, [(), (2, 3)], f"{PRODUCT} doesn't support scalar tensor t as the lhs input"),
+    (
+        lambda a, b: ops.concat([a, b]), [(2,), (2, 2)],
+        RANKS,
+    ),
+    (
+        lambda a, b: ops.concat([a, b]), [(2, 3), (2, 2)],
+        "Input 1 to concat does not have matching shape. [2 3] [2 2]",
+    ),
+    (ops.argmax, [()], "ArgExtremaOp input rank must be greater than 0, invalid ArgExtremaOp 100 (ai.onnx.ArgMax:11)."),
+    (
+        lambda t: ops.slice(t, [0], [1], [1], [7]), [(2, 3)],
+        AXIS,
+    ),
+    (
+        lambda t: ops.slice(t, [0], [2], [2], [0]), [(2, 3)],
+        STEP,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fn", "shapes", "text"), WHOLE)
+def test_whole_texts_name_the_operator_that_was_about_to_be_made(fn, shapes, text):
+    assert refused(fn, *shapes) == text
+
+
+@pytest.mark.parametrize(("op", "named"), [(ops.add, "Op 100 (ai.onnx.Add:6)"), (ops.mul, "100 (ai.onnx.Mul:7)")])
+def test_whole_texts_of_mixed_types(op, named):
+    text = refused(op, (2,), (2,), dtypes=[np.float32, np.float16])
+    assert text == f"np broadcasting failed on {named}, incompatible types FLOAT and FLOAT16 (shapes [2] and [2])"
+
+
 def test_words_of_labels():
     text = refused(ops.nll_loss, (4, 3), (5,), dtypes=[np.float32, np.int32])
     assert text.startswith("The label tensor (")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from ...errors import popart_exception
 from ...model.op_names import listed, type_and_shape
 from .._internal.broadcasting import broadcast_shapes
 from ..tensor import Tensor
+from . import _names
 
 
 def info(t: Tensor) -> str:
@@ -29,8 +28,20 @@ def broadcast(op: str, *tensors: Tensor) -> tuple[int, ...]:
     if len({t.dtype.name for t in tensors}) > 1:
         types = " and ".join(t.dtype._pb_dtype.name for t in tensors)
         shapes = " and ".join(listed(t.shape) for t in tensors)
-        raise popart_exception(f"np broadcasting failed on {op}, incompatible types {types} (shapes {shapes})")
-    return broadcast_shapes(op, *(t.shape for t in tensors))
+        shown = _names.short(op) if op == "Mul" else f"Op {_names.short(op)}"
+        raise popart_exception(f"np broadcasting failed on {shown}, incompatible types {types} (shapes {shapes})")
+    return aligned(op, *(t.shape for t in tensors))
+
+
+def aligned(op: str, *shapes: Sequence[int]) -> tuple[int, ...]:
+    """NumPy broadcasting of the shapes of an operator that is about to be made.
+
+    Raises
+    ------
+    popart_exception
+        The shapes are not aligned.
+    """
+    return broadcast_shapes(f"Op {_names.short(op)}", *shapes)
 
 
 def matmul(lhs: Tensor, rhs: Tensor) -> tuple[int, ...]:
@@ -44,17 +55,15 @@ def matmul(lhs: Tensor, rhs: Tensor) -> tuple[int, ...]:
     a, b = lhs.shape, rhs.shape
     if not a or not b:
         scalar, side = (rhs, "rhs") if a else (lhs, "lhs")
-        raise popart_exception(f"MatMul doesn't support scalar tensor {scalar.id} as the {side} input")
+        named = _names.long("MatMul", (lhs, rhs), "matmul_out")
+        raise popart_exception(f"{named} doesn't support scalar tensor {scalar.id} as the {side} input")
     if a[-1] != b[-2 if len(b) > 1 else 0]:
         shown = f"lhs '{lhs.id}' {listed(a)}, rhs '{rhs.id}' {listed(b)}"
-        raise popart_exception(f"MatMul contracting dimensions unequal: {shown}")
+        named = _names.long("MatMul", (lhs, rhs), "matmul_out")
+        raise popart_exception(f"{named} contracting dimensions unequal: {shown}")
     rows = (a[-2],) if len(a) > 1 else ()
     columns = (b[-1],) if len(b) > 1 else ()
-    try:
-        batch = np.broadcast_shapes(a[:-2], b[:-2])
-    except ValueError:
-        raise popart_exception(f"MatMul: the batch dimensions of {list(a)} and {list(b)} do not broadcast") from None
-    return (*map(int, batch), *rows, *columns)
+    return (*aligned("MatMul", a[:-2], b[:-2]), *rows, *columns)
 
 
 def reduced(shape: Sequence[int], axes: Iterable[int], keepdims: bool) -> tuple[int, ...]:
@@ -90,8 +99,9 @@ def reshaped(t: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
     known = math.prod(d for d in shape if d != -1)
     full = tuple(int(t.nelms // known if d == -1 else d) for d in shape)
     if math.prod(full) != t.nelms:
+        named = _names.long("Reshape", (t,), f"{t.name}_reshaped")
         raise popart_exception(
-            f"Failure in ReshapeOp::setup() for Reshape. Trying to reshape from {listed(t.shape)} to {listed(full)}. "
+            f"Failure in ReshapeOp::setup() for {named}. Trying to reshape from {listed(t.shape)} to {listed(full)}. "
             f"The number of elements of the input is {t.nelms}, while the number of elements of the output is "
             f"{math.prod(full)}. The number of elements cannot change for a ReshapeOp"
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ...errors import popart_exception
 from .. import dtypes
 from .._building.create import Out, create, like, result
-from .._internal.broadcasting import broadcast_shapes
 from ..tensor import Tensor, TensorLike, as_tensor
 from . import _shapes
 from ._base import binary, unary, unary_
@@ -203,7 +202,7 @@ def pow(t: Tensor, e: TensorLike) -> Tensor:
     """t ** e; a Python exponent becomes a constant of its own type."""
     exponent = as_tensor(e)
     check_operands(t=t, e=exponent)
-    shape = broadcast_shapes("Pow", t.shape, exponent.shape)
+    shape = _shapes.aligned("Pow", t.shape, exponent.shape)
     return result(create("Pow", [t, exponent], [Out("pow_out", shape, t.dtype)]))
 
 
@@ -253,5 +252,5 @@ def where(condition: Tensor, lhs: Tensor, rhs: Tensor) -> Tensor:
     """lhs where the condition holds, else rhs; all are broadcast."""
     check_operands(condition=condition, lhs=lhs, rhs=rhs)
     condition = cast_if_needed(condition, dtypes.bool)
-    shape = broadcast_shapes("Where", condition.shape, _shapes.broadcast("Where", lhs, rhs))
+    shape = _shapes.aligned("Where", condition.shape, _shapes.broadcast("Where", lhs, rhs))
     return result(create("Where", [condition, lhs, rhs], [Out("where_out", shape, lhs.dtype)]))

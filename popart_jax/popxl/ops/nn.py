@@ -13,7 +13,7 @@ from .. import dtypes
 from .._building.create import Out, create, infer, like, result
 from .._internal.enums import AutoPad, ReductionType
 from ..tensor import Tensor, constant
-from . import _shapes
+from . import _names, _shapes
 from .conv import PAD_NAMES, PadType, pad_name
 from .utils import check_operands
 
@@ -202,16 +202,16 @@ def reduction_name(name: str) -> str:
     return REDUCTION_MAP[name].name
 
 
-def _check_labels(probs: Tensor, labels: Tensor) -> None:
+def _check_labels(op_type: str, probs: Tensor, labels: Tensor) -> None:
     if not labels.dtype.is_int:
         raise popart_exception(
             "Expected the label tensor NllOp to be an integer data type (fixed point), not the case for input with "
-            f"info: {_shapes.info(labels)}"
+            f"info: {_shapes.info(labels)}. This error for Op {_names.short(op_type)}. "
         )
     if probs.rank < 1 or probs.shape[:-1] != labels.shape:
         raise popart_exception(
             f"The label tensor ({_shapes.info(labels)}) must have shape {listed(probs.shape[:-1])} to match all but "
-            f"the final dimension of the probabilities tensor ({_shapes.info(probs)}) in Op Nll. "
+            f"the final dimension of the probabilities tensor ({_shapes.info(probs)}) in Op {_names.short(op_type)}. "
         )
 
 
@@ -241,7 +241,7 @@ def nll_loss(
         "inputIsLogProbability": int(log_prob),
         "ignoreIndex": ignore_index,
     }
-    _check_labels(probs, labels)
+    _check_labels("Nll", probs, labels)
     out = Out("loss", labels.shape if reduction == "none" else (), probs.dtype)
     return result(create("Nll", [probs, labels], [out], attributes))
 

@@ -11,7 +11,7 @@ from ...errors import popart_exception
 from .. import dtypes
 from .._building.create import Out, create, result
 from ..tensor import Tensor, constant
-from . import _shapes
+from . import _names, _shapes
 from ._base import unary
 from .utils import axis_within, check_operands, handle_axes, handle_negative_axis
 
@@ -105,7 +105,8 @@ def argmin(t: Tensor, dim: int = 0, keepdim: bool = False) -> Tensor:
 def _arg(op_type: str, t: Tensor, dim: int, keepdim: bool, name: str) -> Tensor:
     check_operands(t=t)
     if not t.rank:
-        raise popart_exception(f"ArgExtremaOp input rank must be greater than 0, {op_type} got the scalar {t.id!r}.")
+        named = f"invalid ArgExtremaOp {_names.short(op_type)}."
+        raise popart_exception(f"ArgExtremaOp input rank must be greater than 0, {named}")
     if not -t.rank <= dim < t.rank:
         raise popart_exception(f"Axis {dim} is out of acceptable range [{-t.rank}, {t.rank - 1}]")
     axis = handle_negative_axis(t, dim)
@@ -129,7 +130,7 @@ def topk(
     check_operands(t=t)
     axis = axis_within("topk", t, axis)
     if k > t.shape[axis]:
-        raise popart_exception(f"Cannot take top-{k} on dim of size {t.shape[axis]}, invalid Op TopK")
+        raise popart_exception(f"Cannot take top-{k} on dim of size {t.shape[axis]}, invalid Op {_names.short('TopK')}")
     shape = (*t.shape[:axis], int(k), *t.shape[axis + 1 :])
     outs = [Out("topk_out_value", shape, t.dtype), Out("topk_out_indices", shape, dtypes.int32)]
     attributes = {"k": int(k), "axis": axis, "largest": int(largest), "sorted": int(sorted)}

@@ -10,7 +10,7 @@ from .. import dtypes
 from .._building.create import Out, create, like, result
 from ..context import gcg
 from ..tensor import Tensor
-from . import _shapes
+from . import _names, _shapes
 from ._base import unary
 from .utils import check_operands, handle_negative_axis
 
@@ -186,10 +186,15 @@ def slice_op(
     for a, start, stop, step in zip(numbers, starts, stops, steps, strict=True):
         stride = 1 if step is None else int(step)
         if stride not in (1, -1):
-            raise popart_exception(f"Only steps of '1' or '-1' are supported. Slice of {t.id!r} has the step {stride}.")
+            raise popart_exception(
+                f"Please enable pattern \"Slice2SliceSubsample\" first. Invalid 'step' value, {stride}, in "
+                "BaseSliceOp::getSlices. Only steps of '1' or '-1' are supported. This error is for Op "
+                f"{_names.short('Slice')}."
+            )
         if not 0 <= a < t.rank:
             raise popart_exception(
-                f"Slice: axis must be less than the input shape's rank. Axis {a}, rank {t.rank}, input {t.id!r}."
+                f"Invalid input shape in BaseSliceOp::getSlices. The input shape has rank {t.rank}, but axis = {a}. "
+                f"axis must be less than the input shape's rank. This error is for Op {_names.short('Slice')}."
             )
         s, e, _ = dtypes.builtins.slice(start, stop, stride).indices(shape[a])
         shape[a] = len(range(s, e, stride))
@@ -278,12 +283,12 @@ def _concat(ts: list[Tensor], axis: int, view: bool) -> Tensor:
         if t.rank != first.rank:
             raise popart_exception(
                 f"Input {i} of {len(ts)} to concat does not have matching output rank. "
-                f"Its shape is {list(t.shape)}, that of input 0 {list(first.shape)}."
+                f"Input {i} has rank {t.rank} ({listed(t.shape)}) while the output has rank {first.rank} "
+                f"({listed(first.shape)}).Concat axis {axis}."
             )
         if (*t.shape[:axis], *t.shape[axis + 1 :]) != (*first.shape[:axis], *first.shape[axis + 1 :]):
             raise popart_exception(
-                f"Input {i} to concat does not have matching shape. "
-                f"It is {list(t.shape)}, that of input 0 {list(first.shape)}, the axis {axis}."
+                f"Input {i} to concat does not have matching shape. {' '.join(listed(t.shape) for t in ts)}"
             )
     shape = (*first.shape[:axis], sum(t.shape[axis] for t in ts), *first.shape[axis + 1 :])
     name = "ConcatInplace" if view else "Concat"
