@@ -47,6 +47,11 @@ def are_own(selection: PatternSet) -> bool:
     return all(rule.rewrite.__module__.startswith(f"{__package__}.") for rule in rules)
 
 
+def knows_own_alone() -> bool:
+    """Whether all rules of this process belong to this package: no program or plugin has added one."""
+    return are_own(PatternSet(frozenset(RULES)))
+
+
 def from_names(names: Iterable[str]) -> PatternSet:
     """Exactly these patterns and nothing else."""
     chosen = frozenset(names)

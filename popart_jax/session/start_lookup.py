@@ -75,7 +75,7 @@ def _plain(asked: Asked) -> bool:
     device = asked.device
     return (
         _knows_jax()
-        and "patterns" not in sys.modules
+        and _knows_patterns()
         and isinstance(asked.model, (str, bytes, Path))
         and type(asked.optimizer) in _OPTIMIZERS
         and getattr(device, "type", None) in _DEVICES
@@ -92,6 +92,13 @@ def _knows_jax() -> bool:
     """Whether JAX computes as the environment says: it was not imported yet, or by the builder and is unchanged."""
     ours = sys.modules.get(_WITH_JAX)
     return "jax" not in sys.modules or (ours is not None and ours.is_unchanged())
+
+
+def _knows_patterns() -> bool:
+    """Whether the rules of graph rewrites are ours: the program has defined none, or can't have."""
+    loaded = sys.modules.get("patterns")
+    own_alone = getattr(loaded, "knows_own_alone", None)  # another module of that name has none
+    return loaded is None or (own_alone is not None and own_alone())
 
 
 def _key(asked: Asked, model: wire.Apart) -> str | None:

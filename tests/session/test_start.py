@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import patterns
 import popart_jax as popart
+from patterns._core import RULES
 from popart_jax._compat import xla
 from popart_jax.limits import limits
 from popart_jax.session import engine, start_files
@@ -120,7 +123,9 @@ CHANGES: dict[str, Callable[[pytest.MonkeyPatch], dict[str, Any]]] = {
     "what is installed": lambda patch: patch.setattr(start, "installed", lambda: ["jax-9.9.dist-info"]) or {},
     "the processor": lambda patch: patch.setattr(start, "machine", lambda: "other") or {},
     "JAX is there": lambda patch: patch.setattr(start, "sys", sys) or {},
-    "rewrites are there": lambda patch: patch.setattr(start, "sys", SimpleNamespace(modules={"patterns": 1})) or {},
+    "another module patterns": lambda patch: (
+        patch.setattr(start, "sys", SimpleNamespace(modules={"patterns": 1})) or {}
+    ),
     "limits": lambda patch: patch.setattr(limits, "nodes", 100) or {},
 }
 
@@ -132,6 +137,25 @@ def test_what_changes_makes_a_session_in_full(
     check(model(), expected())
     given: dict[str, Any] = {"proto": model(), "wanted": expected(), **CHANGES[change](monkeypatch)}
     check(**given)
+    assert made_in_full == ["session"] * 2
+
+
+def test_a_program_may_choose_patterns(cache: Path, made_in_full: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "sys", SimpleNamespace(modules={"patterns": patterns}))
+    for level, made in (("All", 1), ("All", 1), ("NoPatterns", 2), ("NoPatterns", 2)):
+        chosen = popart.Patterns(getattr(popart.PatternsLevel, level)).enableRuntimeAsserts(False)
+        check(model(), expected(), patterns=chosen)
+        assert made_in_full == ["session"] * made
+
+
+def test_a_rewrite_of_a_program_makes_sessions_in_full(
+    cache: Path, made_in_full: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "sys", SimpleNamespace(modules={"patterns": patterns}))
+    check(model(), expected())
+    rule = next(iter(RULES.values()))[0]
+    monkeypatch.setitem(RULES, "Own", [replace(rule, rewrite=lambda node, context: None)])
+    check(model(), expected())
     assert made_in_full == ["session"] * 2
 
 
