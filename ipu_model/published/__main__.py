@@ -39,7 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--markdown", action="store_true", help="plain tables for a document")
     options = parser.parse_args(arguments)
 
-    data = json.loads(options.file.read_text())
+    try:
+        data = json.loads(options.file.read_text())
+    except (OSError, ValueError) as error:
+        parser.error(f"{options.file}: {error}")
     figures = data["figures"] if isinstance(data, dict) else data
     if options.perturb:
         return _perturb(figures)

@@ -232,7 +232,7 @@ class Document:
     @property
     def fits(self) -> bool:
         """Whether the program fits into the memory of every tile."""
-        return self.overflow is None
+        return self.memory.max_tile <= self.memory.bytes_per_tile
 
     @property
     def total_cycles(self) -> float:

@@ -38,8 +38,8 @@ TEXTS = {
     "time": (
         "Cycles by phase and kind; in brackets the share of all. Compute: vertices run. Exchange: tiles send and "
         "receive. Sync: tiles wait for each other before an exchange. Between IPUs: data cross the links. Host: "
-        "data come from or go to the host. Steps of several IPUs are added up, so a pipeline's sum can be larger "
-        "than the cycles of a run."
+        "data come from or go to the host. Steps of several IPUs are added up, and host traffic that other work hides "
+        "counts too, so the sum can be larger than the cycles of a run."
     ),
     "timeline": (
         "Each lane is an IPU, each bar neighbouring steps of one operation; its start is the sum of the steps "

@@ -38,6 +38,7 @@ def view(report: Document, compare: Document | None) -> dict[str, Any]:
         "kinds": KINDS,
         "kind_names": KIND_NAMES,
         "phases": phases,
+        "side_by_side": _side_by_side(report),
         "phase_legend": [(f"p-{name}", name) for name, _ in phases],
         "kind_legend": [(f"k-{k}", KIND_NAMES[k]) for k in KINDS if any(getattr(c, k) for _, c in phases)],
         "sorted_tiles": _sorted_tiles(report),
@@ -66,6 +67,17 @@ def _cards(r: Document) -> list[tuple[str, str, str, str]]:
         ("all", "All tiles", formats.size(r.memory.total), tiles),
         ("steps", "Steps", formats.count(len(r.steps)), operations),
     ]  # fmt: skip
+
+
+def _side_by_side(r: Document) -> str:
+    """Why the phases add up to more cycles than a run takes; empty where they do not."""
+    work, run = sum(c.total for c in r.phases.values()), r.total_cycles
+    if work <= run * 1.0001:
+        return ""
+    ipus, hidden = r.target["ipusPerReplica"], formats.count(r.schedule.overlapped)
+    why = [f"{ipus} IPUs work side by side"] if ipus > 1 else []
+    why += [f"{hidden} of host traffic run behind other work"] if r.schedule.overlapped else []
+    return f"{formats.count(work)} cycles of work in a run of {formats.count(run)}: {' and '.join(why)}." if why else ""
 
 
 def _data(r: Document) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import json
 import re
@@ -73,3 +74,26 @@ def test_a_phone_shows_all_of_it(page: str, tmp_path: Path) -> None:
         assert 0 <= left < right <= 360
         assert opened == 1
     assert (out["open"], out["focus"], out["tabs"]) == (0, "SUMMARY", True)
+
+
+def test_the_page_says_why_the_phases_are_more_than_a_run():
+    def fed(x, w):
+        return jnp.tanh(x @ w)
+
+    shapes = [jax.ShapeDtypeStruct((4096, 256), jnp.float16), jax.ShapeDtypeStruct((256, 256), jnp.float16)]
+    program = jax.make_jaxpr(fed)(*shapes)
+    inputs = [ipu_model.Argument("x", "stream"), ipu_model.Argument("w", "weight")]
+    plain, hidden = (
+        ipu_model.profile_jaxpr(program, inputs=inputs, options=ipu_model.ModelOptions(overlap_io=io)) for io in (0, 1)
+    )
+    assert plain.total_cycles == pytest.approx(sum(c.total for c in plain.phases.values()))
+    assert "cycles of work in a run of" not in render(plain)
+    assert re.search(
+        r"cycles of work in a run of [^:]+: [^ ]+ k? ?of host traffic run behind other work", render(hidden)
+    )
+
+
+def test_a_report_without_a_reason_still_says_that_it_does_not_fit():
+    report = dataclasses.replace(too_large(), overflow=None)
+    assert not report.fits
+    assert "does not fit" in str(report)
