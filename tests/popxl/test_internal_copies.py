@@ -115,3 +115,22 @@ def test_variables_of_ones_own_have_settings():
     assert _ir.Tensor("plain", _ir.TensorType.Variable, graph).returnedShape(4) == []
     value = _ir.OptimizerValue((0.5, False))
     assert (value.val(), value.isConst()) == (0.5, False)
+
+
+@pytest.mark.parametrize(
+    ("group", "size"),
+    [(_ir.CommGroup(), 8), (_ir.CommGroup(_ir.CommGroupType.Consecutive, 2), 2), (_ir.ReplicaGrouping(8, 1, 4), 4)],
+)
+@pytest.mark.parametrize("shard", [False, True])
+def test_a_scatter_made_by_hand_knows_its_share(group, size, shard):
+    ir = popxl.Ir(replication=8)
+    with ir.main_graph:
+        v = popxl.variable(np.zeros((3, 5), np.float32), name="v")
+        opid = _ir.OperatorIdentifier("ai.graphcore", "ReplicatedReduceScatter", 1, _ir.NumInputs(1, 1), 1)
+        op = ir.main_graph._pb_graph.createConnectedOp_ReplicatedReduceScatterOp(
+            {0: v.id}, {0: "share"}, opid, op=_ir.CollectiveOperator.Add, group=group,
+            configureOutputForReplicatedTensorSharding=shard,
+            settings=_ir.Settings(ir.main_graph._pb_graph, "scatter"),
+        )  # fmt: skip
+    assert op.outShape(0) == [-(-15 // size)]
+    assert op.outInfo(0).metaShape() == ([3, 5] if shard else [])

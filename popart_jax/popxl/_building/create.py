@@ -15,6 +15,7 @@ from ...lowering.attributes import keywords
 from ...lowering.effects import VIEWS, WRITES
 from ...lowering.resolve import has_effect
 from ...lowering.static import NO_DATA
+from ...model.variable_settings import CommGroup
 from ...ops import Operator, Trait, facts
 from ...ops.options import DEFAULTS
 from ...ops.registry import TRANSLATION, normal_domain, resolve
@@ -316,13 +317,24 @@ def infer_outputs(op: Op) -> None:
 
 def _shard_shape(op: Op) -> tuple[int]:
     """Shape of what a member of a group keeps of a flattened reduction: outside a program there are no replicas."""
-    members = op._node.attributes["groups"].as_ints()[-1]
-    return (-(-op._in(0).nelms // members),)
+    return (-(-op._in(0).nelms // _group_size(op)),)
+
+
+def _group_size(op: Op) -> int:
+    """Members of a collective's groups; those of one made by hand are an option, all replicas without it."""
+    groups, given = op._node.attributes.get("groups"), op._options.get("group")
+    if groups is not None:
+        return groups.as_ints()[-1]
+    replicas = op._graph.ir.replication_factor
+    if isinstance(given, CommGroup):
+        given = given.toReplicaGrouping(replicas)
+    return replicas if given is None else given.getGroupSize()
 
 
 def _mark_shard(op: Op) -> None:
     """The output is a shard of the input where the operator was told so."""
-    if op._options.get("shard") and 0 in op._outputs():
+    told = op._options.get("shard") or op._options.get("configureOutputForReplicatedTensorSharding")
+    if told and 0 in op._outputs():
         op._out(0)._meta_shape = tuple(op._in(0).shape)
 
 
