@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import onnx
 import pytest
@@ -88,6 +89,29 @@ def test_infinities_and_nan_stay_where_they_are(case):
         found = np.asarray(jax.jit(lambda x, w: correlation(x, w, None, group, win))(x, w))
     np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("order", ["forward over backward", "backward twice"])
+def test_second_derivatives_through_a_loop(order):
+    """Where JAX drops hand-written rules of what it has differentiated once."""
+    needs_library()
+    _, weights, group, win = of("by channel")
+    rng = np.random.default_rng(2)
+    x, w = (jnp.asarray(rng.normal(size=s), np.float32) for s in ((2, 2, 28, 27, 100), weights))
+
+    def total(w):
+        b = w[0, 0, 0]
+        return lax.scan(lambda s, one: (s + (correlation(one, w, b, group, win) ** 2).mean(), None), 0.0, x)[0]
+
+    def found(stays):
+        slope = jax.grad(lambda w: total(w))  # traced anew each time
+        with staying(stays):
+            if order == "forward over backward":
+                return jax.jit(lambda w: jax.jvp(slope, (w,), (w,))[1])(w)
+            return jax.jit(jax.grad(lambda w: (slope(w) ** 2).sum()))(w)
+
+    wanted = found(False)
+    np.testing.assert_allclose(found(True), wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
 
 
 def test_what_the_library_is_not_called_for():

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.interpreters import ad
 
 from ...ops.kernels import platform
 from ...ops.two_way import two_way
@@ -126,3 +127,12 @@ def _push(group, win, saved, tangents):
 
 
 _chosen.defvjp(_forward, _backward, _push)
+
+
+def _library_jvp(primals, tangents, *, group, win):
+    (x, w, *b), (of_x, of_w, *of_b) = primals, [ad.instantiate_zeros(t) for t in tangents]
+    y = onednn.correlation_of_floats(x, w, b[0] if b else None, group, win)
+    return y, _push(group, win, (x, w, None), (of_x, of_w, of_b[0] if b else None))
+
+
+ad.primitive_jvps[onednn.CORRELATION] = _library_jvp

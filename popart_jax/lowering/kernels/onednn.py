@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters import batching, mlir
 
-from ..._compat.jax import checks_varying_axes, library_call, outside_traces
+from ..._compat.jax import Primitive, checks_varying_axes, library_call, outside_traces
 from ...ops.kernels import may_call_libraries, note_call, platform, staying
 from ...ops.windows import Window
 
@@ -50,10 +51,32 @@ def correlation(x: Any, w: Any, group: int, win: Window, pads: Sequence[tuple[in
 
 def correlation_of_floats(x: Any, w: Any, bias: Any, group: int, win: Window) -> jax.Array:
     """Correlation of nonempty FLOAT data (N, ..., C) with (..., C/group, M), and a bias (M) or None added."""
+    note_call(CORRELATION.name)
+    return CORRELATION.bind(*((x, w) if bias is None else (x, w, bias)), group=group, win=win)
+
+
+CORRELATION = Primitive("onednn_correlation")
+"""Of floats. A primitive with a derivative, since JAX drops `custom_jvp` when it differentiates a loop twice."""
+
+
+@CORRELATION.def_impl
+def _floats(x: Any, w: Any, *bias: Any, group: int, win: Window) -> jax.Array:
     shape, facts = _correlation(x, w, group, win, win.pads)
-    fused = {} if bias is None else {"fusions": {"ops": ["BIAS"]}}
-    operands = (x, w) if bias is None else (x, w, bias)
-    return _call("conv", np.float32, shape, facts | fused, *operands, target="convolution")
+    fused = {"fusions": {"ops": ["BIAS"]}} if bias else {}
+    return _call("conv", np.float32, shape, facts | fused, x, w, *bias, target="convolution")
+
+
+@CORRELATION.def_abstract_eval
+def _type(x: Any, w: Any, *bias: Any, group: int, win: Window) -> Any:
+    return x.update(shape=(x.shape[0], *win.positions, w.shape[-1]))
+
+
+def _batched(args: Any, dims: Any, **facts: Any) -> Any:
+    return jax.vmap(partial(_floats, **facts), tuple(dims))(*args), 0
+
+
+batching.primitive_batchers[CORRELATION] = _batched
+mlir.register_lowering(CORRELATION, mlir.lower_fun(_floats, multiple_results=False))
 
 
 def _correlation(
