@@ -198,7 +198,9 @@ def _priced(op: Op, ctx: Context, plan: Plan, flops: float, name: str) -> OpCost
             )
         )  # fmt: skip
     out = op.output
-    most = min(out.size, max(1, math.ceil(held["partials"] / psz / max(1, plan.detail.depth))))
+    split = plan.detail
+    # serial steps over output channels each make a part of the output, those over input channels add to one
+    most = min(out.size, max(1, math.ceil(split.tile["partials"] * split.out_serial / split.depth)))
     used = min(ctx.target.tiles, max(1, min(tiles, math.ceil(out.size / most))))
     return OpCost(
         tuple(steps), flops=flops, temporary=_temporary(plan), beside_outputs=_partial_results(plan),
@@ -214,7 +216,12 @@ def _temporary(plan: Plan) -> float:
 
 
 def _partial_results(plan: Plan) -> float:
-    """Bytes of partials that are reduced or cast into the output; 0 where the product is written there directly."""
+    """Bytes beside the output while it is written: partials that are reduced or cast; 0 where there are none.
+
+    Serial steps over output channels write a part of it at a time, beside all that a step needs.
+    """
+    if plan.detail.out_serial > 1:
+        return _temporary(plan)
     finished = plan.quantities["reduce_stages"] or plan.quantities["cast"]
     return plan.tile_bytes["partials"] if finished else 0.0
 

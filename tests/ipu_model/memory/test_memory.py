@@ -378,3 +378,16 @@ def test_scopes_of_a_plain_function_are_placed_and_advised_on_as_nodes_are():
     wider = ipu_model.profile_jaxpr(jaxpr, placement=ipu_model.Placement(nodes, ipus=2))
     assert wider.fits
     assert {s.ipu for s in wider.steps} == {0, 1}
+
+
+@pytest.mark.parametrize(("size", "dtype", "partials"), [
+    (8192, jnp.float32, "float"), (8192, jnp.float16, "float"), (6144, jnp.float32, "float"),
+    (1024, jnp.float16, "half"),
+])  # fmt: skip
+def test_the_whole_result_of_a_product_is_held_however_it_is_computed(size, dtype, partials):
+    # large ones run in serial steps, each of which makes a part of the output; partial results may be halves
+    shape = jax.ShapeDtypeStruct((size, size), dtype)
+    r = ipu_model.profile(lambda x, w: jnp.exp(x @ w), shape, shape, partials=partials)
+    result = next(v for v in r.memory.variables if not v.always)
+    assert result.bytes <= result.bytes_on_fullest * result.tiles < 1.1 * result.bytes
+    assert sum(r.memory.not_always_by_tile) >= result.bytes
