@@ -1,10 +1,10 @@
 """Correlations of floats with channels last: which form computes a convolution on the platform.
 
 On the CPU that is a matrix product, shifted multiply-adds, XLA's convolution, or oneDNN's (`onednn`) in programs that
-stay in this process. oneDNN adds the bias as it writes the result, and knows groups and three dimensions. In ms, XLA's
-form and oneDNN's (2 cores with AVX-512, jaxlib 0.10): 56 x 56 x 64 by 3 x 3 2.3 and 1.2, 8 times 28 x 28 x 128 by 3 x 3
-59 and 28, the same alone in 32 groups 0.80 and 0.20, 4 times 32 x 32 x 64 dilated 9.3 and 1.6, 16^3 x 16 1.7 and 0.8,
-depthwise 8 times 112 x 112 x 96 at stride 2 67 and 13.
+stay in this process. oneDNN adds the bias as it writes the result, and knows groups and three dimensions. In ms,
+XLA's form and oneDNN's (2 busy cores with AVX-512, jaxlib 0.10; other processors were not measured): 56 x 56 x 64 by
+3 x 3 2.3 and 1.2, 8 times 28 x 28 x 128 by 3 x 3 59 and 28, the same alone in 32 groups 0.80 and 0.20, 4 times 32 x
+32 x 64 dilated 9.3 and 1.6, 16^3 x 16 1.7 and 0.8, depthwise 8 times 112 x 112 x 96 at stride 2 67 and 13.
 """
 
 from __future__ import annotations
