@@ -62,6 +62,9 @@ PARTS = {
 }  # fmt: skip
 
 
+_BY_TOKEN = r"\bdecod(e|ing)\b|\bgenerat|autoregressi"
+
+
 @dataclass(frozen=True)
 class Case:
     """The program of a whole-model row.
@@ -136,6 +139,10 @@ def case_of(row: Mapping[str, Any], target: Target) -> Case:
     assumed += [] if re.search(r"16\.16|fp16 partials", precision) else ["half partial results"]
     if not training:
         network_ = network(name, number(config, "batch", 1), config)
+        if network_.served == "text" and re.search(_BY_TOKEN, what):
+            raise ValueError(
+                f"{what!r}: writing token by token is not priced, only reading whole texts"
+            )
         assumed += [] if "batch" in config else ["batch 1"]
         return Case(network_, System(), count, 1.0, tuple(assumed))
     one = network(name, 1, config)

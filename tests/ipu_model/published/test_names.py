@@ -119,6 +119,8 @@ def test_a_matrix_that_does_not_fit_is_no_limit_of_a_solver():
     (row("conv", "energy", op="conv", params=CONV), "not 'energy'"),
     (row("memory_bound", "run time", "s", grid="100x100"), 'no rule knows a time of .run time'),
     (row("conv", "3x3 convolution of an image", "us"), "named as op, with its sizes"),
+    (row("inference", "GPT-2 text generation", "tokens/s", batch=4), "token by token is not priced"),
+    (row("inference", "BERT-Base greedy decoding", "ms"), "token by token is not priced"),
 ])  # fmt: skip
 def test_what_the_words_do_not_tell_is_refused(asked, message):
     with pytest.raises(ValueError, match=message):
