@@ -140,9 +140,7 @@ def case_of(row: Mapping[str, Any], target: Target) -> Case:
     if not training:
         network_ = network(name, number(config, "batch", 1), config)
         if network_.served == "text" and re.search(_BY_TOKEN, what):
-            raise ValueError(
-                f"{what!r}: writing token by token is not priced, only reading whole texts"
-            )
+            raise ValueError(f"{what!r}: writing token by token is not priced, only reading whole texts")
         assumed += [] if "batch" in config else ["batch 1"]
         return Case(network_, System(), count, 1.0, tuple(assumed))
     one = network(name, 1, config)
