@@ -103,18 +103,16 @@ class Parts:
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
 
     def _complete(self, first: start.Start) -> None:
-        """Make the other parts of a session that started from a file, and bring them to its present state."""
-        before = set(self.__dict__)
-        try:
-            with self.timings.collect():
-                self.first = None
-                self._make(later.request_of(first.asked, later.model_of(first)))
-                first.hand_over(self)
-        except BaseException:  # it goes on as before, also after Ctrl-C
-            self.first = first
-            for name in self.__dict__.keys() - before:
-                del self.__dict__[name]
-            raise
+        """Make the other parts of a session that started from a file, and bring them to its present state.
+
+        Other threads see all of them or none; if one can't be made, also after Ctrl-C, the session goes on as before.
+        """
+        with self.timings.collect():
+            made = Parts()
+            made._make(later.request_of(first.asked, later.model_of(first)))
+            first.hand_over(made)
+        self.__dict__.update({name: made.__dict__[name] for name in Parts.__annotations__})
+        self.first = None
 
     def prepare_device(self, load: bool, err: Any) -> None:
         """See `SessionCore.prepareDevice`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -100,6 +101,8 @@ class Start:
         own = {n: copy.deepcopy(getattr(asked, n)) for n in ("data_flow", "shapes", "patterns", "options", "optimizer")}
         self.asked, self.place = replace(asked, **own), place
         self.token, self.prepared, self.sent = object(), False, False
+        self._turn = threading.RLock()
+        self._successor: Any = None
         self.names: deque[str] = deque(maxlen=NAMED_RUNS)
         self.record = record
         self._load(file)
@@ -145,13 +148,19 @@ class Start:
 
     def prepare(self) -> bool:
         """`prepareDevice`. This and the next methods return whether they did it; if not, they did nothing."""
-        self.prepared = True
-        return True
+        with self._turn:
+            if self._successor is not None:
+                return False
+            self.prepared = True
+            return True
 
     def send(self) -> bool:
         """`weightsFromHost`."""
-        self.sent = self.sent or self.prepared
-        return self.prepared
+        with self._turn:
+            if not self.prepared or self._successor is not None:
+                return False
+            self.sent = True
+            return True
 
     def fetch(self) -> bool:
         """`weightsToHost`."""
@@ -227,12 +236,14 @@ class Start:
         return list(zip(self._put, given, strict=True)), places
 
     def hand_over(self, parts: Any) -> None:
-        """Bring the parts of the session in full, which were just made, to the state of this one."""
-        if self.prepared:
-            parts.prepare_device(True, None)
-        if self.sent:
-            parts.weights.send(parts.place.ready("weightsFromHost"))
-        parts.runner.enter_runs(self.names)
+        """Bring the parts of the session in full, which were just made, to the state of this one, which then ends."""
+        with self._turn:
+            if self.prepared:
+                parts.prepare_device(True, None)
+            if self.sent:
+                parts.weights.send(parts.place.ready("weightsFromHost"))
+            parts.runner.enter_runs(self.names)
+            self._successor = parts.runner
 
 
 def _putting(xla: Any, name: str, host: np.dtype, on_device: np.dtype, shape: Sequence[int]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -90,8 +89,6 @@ class TrainingStart(Start):
         self._state: list[Any] | None = None  # None: the host's values, which the next run sends
         self._hyper: Any = None
         self._has_run = False
-        self._turn = threading.RLock()
-        self._successor: Any = None
 
     def _ready(self) -> bool:
         return self.prepared and self.sent
@@ -106,14 +103,15 @@ class TrainingStart(Start):
     def send(self) -> bool:
         """The next run starts from the host's values."""
         with self._turn:
-            if self.prepared:
-                self._state = None
-            return super().send()
+            if not super().send():
+                return False
+            self._state = None
+            return True
 
     def fetch(self) -> bool:
         """Fetches weights and optimizer state."""
         with self._turn:
-            if not self.prepared:
+            if not self.prepared or self._successor is not None:
                 return False
             values = self._values()
             arrays = self.place.arrays
@@ -211,4 +209,3 @@ class TrainingStart(Start):
             if values is not None:
                 parts.place.ready("run").put_changing(values)
             parts.weights.fetched = dict(self.fetched)
-            self._successor = parts.runner

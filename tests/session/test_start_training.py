@@ -383,6 +383,29 @@ def test_a_session_that_can_not_be_made_goes_on(
     assert found + steps(made, stepio, 2) == wanted
 
 
+def test_steps_run_on_while_another_thread_makes_the_session(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, optimizer = model(), OPTIMIZERS["momentum"](0.1)
+    wanted = steps(*prepared(given, optimizer), 8)
+    made, stepio = prepared(given, optimizer)
+    found = steps(made, stepio, 2)
+    begun, may_end, files = threading.Event(), threading.Event(), session_parts.later.ModelFiles
+
+    def slow(*args: Any) -> Any:
+        begun.set()
+        assert may_end.wait(60)
+        return files(*args)
+
+    monkeypatch.setattr(session_parts.later, "ModelFiles", slow)
+    other = threading.Thread(target=made.getIr)
+    other.start()
+    assert begun.wait(60)
+    found += steps(made, stepio, 3)
+    may_end.set()
+    other.join()
+    assert made._parts.first is None
+    assert found + steps(made, stepio, 3) == wanted
+
+
 def test_no_step_is_lost_while_another_thread_makes_the_session(cache: Path) -> None:
     given, optimizer = model(), OPTIMIZERS["momentum"](0.1)
     wanted = steps(*prepared(given, optimizer), 300)
