@@ -34,7 +34,7 @@ _compile_quickly()
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-GROWTH = 180  # MB after which a worker drops what was compiled: rarely enough that shared programs are compiled once
+GROWTH = 140  # MB after which a worker drops what was compiled: rarely enough that shared programs are compiled once
 STATUS = Path("/proc/self/status")
 _PEAKS = pytest.StashKey[dict[str, int]]()
 _START = pytest.StashKey[int]()
