@@ -7,7 +7,6 @@ sources.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 from ipu_model.whole_files import write_whole
 
 from .execution.stored.cache_folder import file_in, keep, mark_used
-from .execution.stored.described import XLA_VARIABLES, Undescribed, described, installed, machine, name_of, sources
+from .execution.stored.described import XLA_VARIABLES, installed, machine, name_of, sources
 from .execution.stored.seal import require_sealed, sealed
 from .logs import module_logger
 
@@ -37,9 +36,9 @@ def variables() -> dict[str, str]:
 
 
 def cache_folder() -> Path | None:
-    """JAX's cache folder by the environment, for a process that has not imported JAX; None if there is none."""
+    """JAX's cache folder by the environment; None if there is none on this machine's disks."""
     folder = os.environ.get(FOLDER)
-    return None if not folder or "://" in folder or "jax" in sys.modules else Path(folder)
+    return None if not folder or "://" in folder else Path(folder)
 
 
 class Learnt:
@@ -84,14 +83,6 @@ def _read(path: Path) -> Mapping[str, Any]:
         return {}
 
 
-def key_of(facts: Any) -> str | None:
-    """A key that names these facts; None if one can't be described."""
-    try:
-        return hashlib.sha256(described(facts).encode()).hexdigest()
-    except Undescribed:
-        return None
-
-
 def learnt() -> Learnt | None:
     """The facts of this user; None without a cache folder, or where JAX was imported before the first call."""
     return _at(os.environ.get(FOLDER))
@@ -100,7 +91,7 @@ def learnt() -> Learnt | None:
 @cache
 def _at(_: str | None) -> Learnt | None:
     folder = cache_folder()
-    if folder is None:
+    if folder is None or "jax" in sys.modules:
         return None
     key = name_of("learnt", variables(), installed(), sources(), machine())
     return None if key is None else Learnt(file_in(folder, key))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..learnt import key_of, learnt
+from ..learnt import learnt, name_of
 
 
 def recall(*about: Any) -> Any:
     """What another process has noted; None if there is nothing, or if JAX is there to ask."""
-    facts, key = learnt(), key_of(about)
+    facts = learnt()
+    key = None if facts is None else name_of(*about)
     return None if facts is None or key is None else facts.recall(key)
 
 
@@ -17,9 +18,11 @@ def note(operator: tuple[str, str, int], value: Any, *about: Any) -> None:
     """Note a JSON value about an operator (domain, type, version) of this package, for `recall`."""
     from ..ops.registry import is_known, resolve  # imports JAX
 
-    facts, key = learnt(), key_of(about)
-    row = resolve(*operator, popart=True)
-    if facts is not None and key is not None and row is not None and is_known(row.fn):
+    facts = learnt()
+    if facts is None:
+        return
+    row, key = resolve(*operator, popart=True), name_of(*about)
+    if key is not None and row is not None and is_known(row.fn):
         facts.note(key, value)
 
 

@@ -24,8 +24,7 @@ from ..enums import DeviceConnectionType, DeviceType
 from ..execution.stored.cache_folder import file_in, mark_used
 from ..execution.stored.container import Sealed
 from ..execution.stored.described import installed, machine, name_of, sources
-from ..learnt import FOLDER as FOLDER
-from ..learnt import variables
+from ..learnt import cache_folder, variables
 from ..limits import limits
 from ..logs import MODULES, module_logger
 from ..model.files import wire
@@ -45,8 +44,8 @@ _DEVICES = (DeviceType.Cpu, DeviceType.IpuModel)
 
 def find_start(asked: Asked) -> tuple[Place | None, Start | None]:
     """The file for a session's program (None if it can't start from one), and the program if the file can be loaded."""
-    folder = os.environ.get(FOLDER)
-    if not folder or "://" in folder or not _plain(asked):
+    folder = cache_folder()
+    if folder is None or not _plain(asked):
         return None, None
     try:
         stamp = stamp_of(asked.model)
@@ -58,7 +57,7 @@ def find_start(asked: Asked) -> tuple[Place | None, Start | None]:
         key = None if apart is None or _EXTERNAL in apart.rest else _key(asked, apart)
         if apart is None or key is None:
             return None, None
-        place = Place(file_in(Path(folder), key), apart, {}, stamp)
+        place = Place(file_in(folder, key), apart, {}, stamp)
         loads = place.path.is_file() and "jax" not in sys.modules
         return place, _load_start(asked, place, data) if loads else None
 

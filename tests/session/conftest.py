@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from popart_jax import learnt
 from popart_jax._compat.jax import compilation_cache
 from popart_jax.session import start_lookup as start
 from popart_jax.session.preparing import prepared
@@ -19,7 +20,7 @@ from popart_jax.session.preparing import prepared
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A cache of its own, for `start` as in a process that has not imported JAX yet."""
     folder = tmp_path / "cache"
-    monkeypatch.setenv(start.FOLDER, str(folder))
+    monkeypatch.setenv(learnt.FOLDER, str(folder))
     for name in [n for n in os.environ if n.startswith("POP")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(start, "sys", SimpleNamespace(modules={}))

@@ -19,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 import patterns
 import popart_jax as popart
 from patterns._core import RULES
+from popart_jax import learnt
 from popart_jax._compat import xla
 from popart_jax.limits import limits
 from popart_jax.session import engine, start_files
@@ -348,7 +349,7 @@ def test_a_process_needs_neither_jax_nor_onnx(tmp_path: Path) -> None:
     file, out = tmp_path / "model.onnx", tmp_path / "y.npy"
     file.write_bytes(model().SerializeToString())
     environment = {n: v for n, v in os.environ.items() if not n.startswith("POP")}
-    environment |= {start.FOLDER: str(tmp_path / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    environment |= {learnt.FOLDER: str(tmp_path / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     imported = []
     for _ in range(2):
         command = [sys.executable, "-c", SCRIPT, str(file), str(out)]

@@ -15,6 +15,7 @@ import onnx
 import pytest
 
 import popart_jax as popart
+from popart_jax import learnt
 from popart_jax.session import parts as session_parts
 from popart_jax.session import start_lookup as start
 
@@ -232,7 +233,7 @@ def test_another_optimizer_is_another_file(
     assert made_in_full == ["session"] * len(optimizers)
     assert len({seen[-1] for seen in found}) == len(optimizers) - 1  # a constant rate computes as one that is not
     with monkeypatch.context() as patch:
-        patch.setenv(start.FOLDER, "")
+        patch.setenv(learnt.FOLDER, "")
         for optimizer, before in zip(optimizers, found, strict=True):
             made, stepio = prepared(given, optimizer(0.1))
             assert steps(made, stepio, 3) == before
@@ -457,7 +458,7 @@ print(*[name for name in ("jax", "onnx", "onnx_ir.serde", "patterns") if name in
 def test_a_process_needs_neither_jax_nor_onnx(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(model()[0])
     environment = {n: v for n, v in os.environ.items() if not n.startswith("POP")}
-    environment |= {start.FOLDER: str(tmp_path / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    environment |= {learnt.FOLDER: str(tmp_path / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "model.onnx"), model()[1]]
     done = [subprocess.run(command, env=environment, check=True, capture_output=True, text=True) for _ in range(2)]
     weights, imported = zip(*(run.stdout.split("\n")[:2] for run in done), strict=True)
@@ -484,7 +485,7 @@ print(anchors[loss].tobytes().hex(), "jax" in sys.modules)
 
 def test_a_process_whose_builder_needed_jax_leaves_a_file(tmp_path: Path) -> None:
     environment = {n: v for n, v in os.environ.items() if not n.startswith("POP")}
-    environment |= {start.FOLDER: str(tmp_path / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    environment |= {learnt.FOLDER: str(tmp_path / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     changed = "import jax; jax.config.update('jax_default_matmul_precision', 'bfloat16')"
     scripts = [BUILT.replace("CHANGE", changed), *[BUILT.replace("CHANGE", "")] * 2]
     done = [
