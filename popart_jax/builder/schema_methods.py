@@ -23,6 +23,8 @@ _KINDS = {"INT": "int", "FLOAT": "float", "STRING": "str", "INTS": "ints", "FLOA
           "TENSOR": "array", "GRAPH": "builder"}  # fmt: skip
 _ARGS = Parameter("args", "strs", REQUIRED)
 _NUM_OUTPUTS = Parameter("num_outputs", "int", REQUIRED)
+_AUTO_PAD = Parameter("auto_pad", "str", None, True)
+_APART = (_AUTO_PAD.name, _NUM_OUTPUTS.name)
 _LARGE = 1e30  # above it defaults are limits of float32, which no shorter literal equals
 
 
@@ -51,13 +53,14 @@ def _takes_types(found: defs.OpSchema) -> bool:
 def _method(found: defs.OpSchema) -> Method:
     name, op = found.name.lower(), found.name
     counted = found.min_output != found.max_output
-    own = [_own(op, a) for a in found.attributes.values() if a.name not in ("auto_pad", _NUM_OUTPUTS.name)]
+    own = [_own(op, a) for a in found.attributes.values() if a.name not in _APART]
     write = say_count if _NUM_OUTPUTS.name in found.attributes else WRITERS.get(op)
     parameters = (
         *([_ARGS] if found.max_input else []),
         *([_NUM_OUTPUTS] if counted else []),
         *sorted(own, key=lambda p: (p.default is not REQUIRED, p.name)),
         DEBUG,
+        *([_AUTO_PAD] if _AUTO_PAD.name in found.attributes else []),  # ours: PopART's methods end before it
     )
     return Method(
         f"logical_{name}" if keyword.iskeyword(name) or op == "Xor" else name, "ai.onnx", op, parameters,

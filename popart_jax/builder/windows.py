@@ -55,12 +55,17 @@ def check_window(
         )
     check_parameters(
         spatial,
-        () if back else kernel or list(inferred or ()),  # a transposed window enlarges its output
+        () if back or _is_padded(attributes) else kernel or list(inferred or ()),  # a transposed window enlarges
         strides=attributes.get("strides") or (),
         dilations=attributes.get("dilations") or (),
         pads=attributes.get("pads") or (),
         ceil=bool(attributes.get("ceil_mode", 0)),
     )
+
+
+def _is_padded(attributes: Mapping[str, Any]) -> bool:
+    """Whether the operator adds what padding it needs, so that any window fits."""
+    return str(attributes.get("auto_pad") or "").startswith("SAME")
 
 
 _MULTI_CONV_LISTS = {
