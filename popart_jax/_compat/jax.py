@@ -26,10 +26,10 @@ except ImportError:
     from jax.extend.core import Primitive as Primitive
 
 try:
-    from jax._src import api_util, linear_util
-    from jax._src.interpreters.partial_eval import trace_to_jaxpr_dynamic
+    from jax._src import api_util, linear_util, source_info_util
+    from jax._src.interpreters.partial_eval import DynamicJaxprTrace, trace_to_jaxpr_dynamic
 except ImportError:
-    api_util = linear_util = trace_to_jaxpr_dynamic = None
+    api_util = linear_util = source_info_util = DynamicJaxprTrace = trace_to_jaxpr_dynamic = None
 
 
 def outside_traces() -> contextlib.AbstractContextManager[None]:
@@ -103,18 +103,41 @@ _FEW_EQUATIONS = 4
 """Most equations that are cheaper to bind one by one than by a call of JAX."""
 
 
+def staging() -> Callable[[Any, Sequence[Any]], Sequence[Any]] | None:
+    """A function that adds an equation to the jaxpr being traced; None inside other transformations.
+
+    It takes the types of the results from the equation. Binding the primitive would infer them again, which takes
+    several times as long.
+    """
+    trace = getattr(getattr(core, "trace_ctx", None), "trace", None)
+    if DynamicJaxprTrace is None or source_info_util is None or not isinstance(trace, DynamicJaxprTrace):
+        return None
+    where = source_info_util.current
+
+    def stage(equation: Any, operands: Sequence[Any]) -> Sequence[Any]:
+        source = where()
+        tracers = [trace.to_jaxpr_tracer(x, source) for x in operands]
+        types = [v.aval for v in equation.outvars]
+        facts = equation.primitive, equation.params, equation.effects, source, equation.ctx
+        return trace.emit_eqn(tracers, types, *facts)
+
+    return stage
+
+
 def replayer(closed: Any) -> Callable[..., Sequence[Any]]:
     """A function that replays the equations of a closed jaxpr into the current trace."""
     equations = closed.jaxpr.eqns
     calls = any(True for eqn in equations for _ in core.jaxprs_in_params(eqn.params))
-    if calls or len(equations) > _FEW_EQUATIONS:
-        return jax.jit(core.jaxpr_as_fun(closed), inline=True)
+    whole = jax.jit(core.jaxpr_as_fun(closed), inline=True) if calls or len(equations) > _FEW_EQUATIONS else None
 
     def write(*arguments: Any) -> Sequence[Any]:
+        stage = staging()
+        if stage is None and whole is not None:
+            return whole(*arguments)
         env = dict(zip((*closed.jaxpr.constvars, *closed.jaxpr.invars), (*closed.consts, *arguments), strict=True))
         for eqn in equations:
             operands = [v.val if isinstance(v, Literal) else env[v] for v in eqn.invars]
-            env.update(zip(eqn.outvars, bind(eqn, operands), strict=True))
+            env.update(zip(eqn.outvars, (stage or bind)(eqn, operands), strict=True))
         return [v.val if isinstance(v, Literal) else env[v] for v in closed.jaxpr.outvars]
 
     return write

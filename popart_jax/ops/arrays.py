@@ -142,4 +142,5 @@ def first_extreme(x: Any, axis: int, largest: bool = True) -> jax.Array:
 
 def wide(x: Any) -> Any:
     """Floating point data in at least single precision, so that sums and products of float16 are accurate."""
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    kind = jnp.promote_types(x.dtype, jnp.float32)
+    return x if x.dtype == kind else x.astype(kind)

@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import OpError, popart_exception
+from . import primitives
 from .arrays import listed
 from .kernels import Computation
 from .operator import EXPENSIVE, PER_SAMPLE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
@@ -45,7 +46,7 @@ def add_bias(y: jax.Array, bias: Any) -> jax.Array:
         raise popart_exception(
             f"bias of shape {list(bias.shape)}; expected [{y.shape[1]}], one value per output channel"
         )
-    return y if bias is None else y + bias.reshape((-1,) + (1,) * (y.ndim - 2))
+    return y if bias is None else primitives.add(y, bias.reshape((-1,) + (1,) * (y.ndim - 2)))
 
 
 def check_groups(channels: int, each: int, outputs: int, group: int) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception
+from . import primitives
 from .arrays import listed, normal_axes, normal_axis, onnx_dtype, wide
 from .gradients import refuse_gradient
 from .kernels import Computation
@@ -78,8 +79,10 @@ def batch_statistics(x: jax.Array, axes: Sequence[int]) -> tuple[jax.Array, jax.
 
 def normalise(x, scale, bias, mean, var, epsilon: float, shape: tuple[int, ...]) -> jax.Array:
     """Affine form of batch normalisation with given statistics."""
-    factor = wide(scale).reshape(shape) * lax.rsqrt(wide(var).reshape(shape) + epsilon)
-    return ((wide(x) - wide(mean).reshape(shape)) * factor + wide(bias).reshape(shape)).astype(x.dtype)
+    data, scale, bias, mean, var = wide(x), *(wide(v).reshape(shape) for v in (scale, bias, mean, var))
+    factor = primitives.multiply(scale, lax.rsqrt(primitives.add(var, np.asarray(epsilon, var.dtype))))
+    centred = primitives.subtract(data, mean)
+    return primitives.add(primitives.multiply(centred, factor), bias).astype(x.dtype)
 
 
 def train_batch_norm(x, scale, bias, mean, var, momentum, epsilon, axes, shape):

@@ -18,10 +18,10 @@ from .._compat.jax import Tracer
 from .arrays import Array, namespace
 
 
-def of_two(primitive: Callable[[Any, Any], Any], name: str) -> Callable[[Array, Array], Array]:
+def of_two(primitive: Callable[[Any, Any], Any], name: str) -> Callable[[Array, Array], Any]:
     """The function `name` of NumPy or `jax.numpy` on two operands; `primitive` if they are traced numbers."""
 
-    def compute(x: Array, y: Array) -> Array:
+    def compute(x: Array, y: Array) -> Any:
         if not (isinstance(x, Tracer) or isinstance(y, Tracer)) or x.dtype != y.dtype or not _is_number(x):
             return getattr(namespace(x, y), name)(x, y)
         ranks = {np.ndim(v) for v in (x, y)} - {0}

@@ -20,6 +20,7 @@ import numpy as np
 from jax import lax
 from jax.interpreters import ad
 
+from ...ops import primitives
 from ...ops.kernels import platform
 from ...ops.two_way import two_way
 from ...ops.windows import Window, taps
@@ -50,7 +51,7 @@ def correlation(x: jax.Array, w: jax.Array, b: jax.Array | None, group: int, win
 
 
 def _biased(y: jax.Array, b: jax.Array | None) -> jax.Array:
-    return y if b is None else y + b
+    return y if b is None else primitives.add(y, b)
 
 
 def own(x: jax.Array, w: jax.Array, group: int, win: Window) -> jax.Array:

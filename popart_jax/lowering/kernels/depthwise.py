@@ -11,8 +11,11 @@ from math import prod
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
 from ...ops.convolution import convolve
+from ...ops.primitives import add, multiply
 from ...ops.windows import Pads, Window, taps, window
 
 _MANY_TAPS = 64
@@ -43,8 +46,9 @@ def _depthwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
     """The depthwise convolution, with sums in at least single precision."""
     multiplier = w.shape[0] // x.shape[1]
     precise = jnp.promote_types(x.dtype, jnp.float32)
-    padded = jnp.pad(x.astype(precise), ((0, 0), (0, 0), *win.pads))
+    around = [(low, high, 0) for low, high in ((0, 0), (0, 0), *win.pads)]
+    padded = lax.pad(x.astype(precise), np.zeros((), precise), around)
     padded = jnp.repeat(padded, multiplier, axis=1) if multiplier > 1 else padded
-    columns = w.reshape(w.shape[0], -1).T.reshape(-1, 1, w.shape[0], *(1,) * len(win.kernel))
-    products = [tap * column for tap, column in zip(taps(padded, win), columns, strict=True)]
-    return reduce(jnp.add, products).astype(x.dtype)
+    columns = w.reshape(w.shape[0], -1).T.reshape(-1, w.shape[0], *(1,) * len(win.kernel))
+    products = [multiply(tap, lax.slice_in_dim(columns, i, i + 1)) for i, tap in enumerate(taps(padded, win))]
+    return reduce(add, products).astype(x.dtype)

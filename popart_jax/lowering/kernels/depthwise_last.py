@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial, reduce
-from operator import add
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ...ops.primitives import add, multiply
 from ...ops.two_way import two_way
 from ...ops.windows import Window, taps
 
@@ -41,11 +41,12 @@ def depthwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
 
 def _correlated(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
     columns = w.reshape(-1, w.shape[-1])
-    return reduce(add, [tap * column for tap, column in zip(_taps(x, win), columns, strict=True)])
+    products = [multiply(tap, lax.slice_in_dim(columns, i, i + 1)) for i, tap in enumerate(_taps(x, win))]
+    return reduce(add, products)
 
 
 def _taps(x: jax.Array, win: Window) -> list[jax.Array]:
-    padded = jnp.pad(x, ((0, 0), *win.pads, (0, 0)))
+    padded = lax.pad(x, np.zeros((), x.dtype), [(low, high, 0) for low, high in ((0, 0), *win.pads, (0, 0))])
     return taps(padded, with_channels(win, x.shape[-1]))
 
 

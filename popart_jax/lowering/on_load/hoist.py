@@ -18,7 +18,7 @@ from jax import lax
 
 from ipu_model.compat import scan_counts
 
-from ..._compat.jax import Literal, bind
+from ..._compat.jax import Literal, bind, staging
 
 _INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_closed_call": "call_jaxpr",
             "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}  # fmt: skip
@@ -251,7 +251,8 @@ def _execute(records: Sequence[_Record], env: dict[int, Any]) -> None:
 
 
 def _bound(eqn: Any, *args: Any, params: Any = None) -> Sequence[Any]:
-    return bind(eqn, args, params)
+    stage = staging() if params is None and not eqn.effects else None
+    return bind(eqn, args, params) if stage is None else stage(eqn, args)
 
 
 def _grows(eqn: Any) -> bool:
