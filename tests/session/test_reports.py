@@ -83,6 +83,12 @@ def test_unprepared_and_cpu_sessions_have_no_report():
             query()
 
 
+def test_hardware_has_as_few_tiles_as_were_asked_for():
+    made, _ = session(device=popart.DeviceManager().createOfflineIPUDevice({"tilesPerIPU": 4}))
+    made.prepareDevice()
+    assert len(made.getReport().compilation.tiles) == 4
+
+
 @pytest.fixture
 def large(monkeypatch):
     """A session of small arrays on a chip with little memory, so that nothing large has to be made."""

@@ -12,7 +12,7 @@ import onnx_ir as ir
 import ipu_model
 from ipu_model import Argument, Location, ModelOptions, NodePlacement, Placement
 
-from ...enums import VirtualGraphMode
+from ...enums import DeviceType, VirtualGraphMode
 from ...execution import HYPER, Step, pricing, step_of
 from ...execution.program import GENERATORS, SEED
 from ...lowering.resolve import label
@@ -40,11 +40,12 @@ def target_of(device: Any) -> ipu_model.Target:
     """The chip behind a device.
 
     A model of a few tiles only (the default of `createIpuModelDevice` is 4) stands for the whole chip, because a
-    program that fits a real one does not fit those.
+    program that fits a real one does not fit those. Hardware has as few tiles as the program asked for.
     """
     chip = ipu_model.get_target(TARGETS.get(device.ipuVersion, "mk2"))
     tiles = device.tilesPerIPU
-    if tiles < _SMALLEST_CHIP or tiles >= chip.machine.tiles:
+    modelled = device.type in (DeviceType.IpuModel, DeviceType.Sim)
+    if tiles >= chip.machine.tiles or (modelled and tiles < _SMALLEST_CHIP):
         return chip
     return dataclasses.replace(chip, machine=dataclasses.replace(chip.machine, tiles=tiles))
 
